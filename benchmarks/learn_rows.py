@@ -73,6 +73,7 @@ def _rows() -> tuple[Learned, ...]:
         )
         for name, entry in (("rainbow", "rainbow"), ("qrdqn", "quantile"))
     ]
+    rows += [Learned("pqn-cartpole-jax", "pqn", "CartPole-v1", "jax", 500_000, 495.0, mark=475.0)]
     rows += [Learned("tqc-pendulum-jax", "tqc", "Pendulum-v1", "jax", 10_000, -155.0)]
     rows += [
         Learned("ppo-acrobot-jax", "ppo", "Acrobot-v1", "jax", 1_000_000, -85.0, mark=-85.0),

@@ -216,6 +216,10 @@ MATH: dict[str, Call] = {
     "q_learning double": lambda f, i: values.q_learning(
         i["x"], i["index"], i["row"], i["other"], i["y"], i["x"]
     ),
+    "epsilon_greedy_value": lambda f, i: values.epsilon_greedy_value(i["x"], i["index"], 0.3),
+    "epsilon_greedy_value masked": lambda f, i: values.epsilon_greedy_value(
+        i["x"], i["index"], i["weight"], f.cast(i["y"] > 0) + f.one_hot(i["index"], 6)
+    ),
     "huber": lambda f, i: values.huber(i["row"]),
     "clipped_value_loss": lambda f, i: values.clipped_value_loss(
         i["row"], i["other"], i["weight"], 0.2
@@ -300,7 +304,7 @@ HOST |= {
 HOST |= {"StateDependentGaussian.offset", "StateDependentTanh.sample"}
 HOST |= {"effective_sample_size", "smoothed", "rows_to_drop", "for_actions", "Beta.sample"}
 HOST |= {"relative", "moved", "multiplied", "batch_sizes", "size_below", "gradient_noise"}
-HOST |= {"Parameters.bounds", "atoms", "midpoints"}
+HOST |= {"Parameters.bounds", "atoms", "midpoints", "rectification"}
 HOST |= {  # Categorical's
     f"{type(d).__name__}.{n}"
     for d in VALUES

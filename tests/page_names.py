@@ -78,15 +78,15 @@ def span_faults(span: str, page: str = "") -> Iterator[str]:
     for module in re.findall(r"python3? -m ([\w.]+)", span):
         if module.split(".")[0] in ("tandem", "benchmarks") and not module_file(module):
             yield f"`{span}`: no module {module}"
-    if program not in OTHER_PROGRAMS:
+    own = re.match(r"tandem train \w+:\w+", span)  # whose flags, too, are of a page's own program
+    if program not in OTHER_PROGRAMS and not own:
         for flag in re.findall(r"(?<![\w-])--[a-z][\w-]*", span):
             if flag not in flags():
                 yield f"`{span}`: no command has {flag}"
     if (command := re.match(r"tandem ([a-z]\w*)", span)) and command[1] not in COMMANDS:
         yield f"`{span}`: no command {command[1]}"
-    if (algorithm := re.match(r"tandem train ([a-z]\w*)", span)) and (
-        algorithm[1] not in algorithms.NAMES
-    ):
+    algorithm = re.match(r"tandem train ([a-z]\w*)", span)
+    if algorithm and not own and algorithm[1] not in algorithms.NAMES:
         yield f"`{span}`: no algorithm {algorithm[1]}"
     if program == "make" or re.match(r"\w+=\S* make ", span):
         yield from _make_faults(span)

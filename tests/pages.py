@@ -11,7 +11,8 @@ The word after a block's fence says what it is:
 | text    | output, a formula, a drawing                     | do not    |
 
 The blocks of a page are run in their order in one empty folder, so that a block finds what earlier
-ones made. All pages share one process, so that a framework is imported once.
+ones made. A program whose first line is a comment with the name of a file has that name there, and
+later blocks can import it. All pages share one process, so that a framework is imported once.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import os
 import re
 import runpy
 import shlex
+import sys
 import time
 import traceback
 from collections.abc import Iterator
@@ -98,7 +100,8 @@ def _with_flags(line: str) -> str:
 def run(block: Block, folder: Path) -> None:
     """Runs a block in the present folder; AssertionError for a command that fails."""
     if block.language == "python":
-        program = folder / f"line_{block.line}.py"
+        named = re.match(r"# (\w+\.py)\n", block.text)
+        program = folder / (named[1] if named else f"line_{block.line}.py")
         program.write_text(block.text, encoding="utf-8")
         runpy.run_path(str(program), run_name="__main__")
         return
@@ -123,6 +126,7 @@ def run_page(page: Path, folder: Path, whole: bool) -> Iterator[dict[str, Any]]:
     line, the processor's seconds, and the traceback if it failed, else None."""
     folder.mkdir()
     os.chdir(folder)
+    sys.path.insert(0, str(folder))
     for block in blocks(page.read_text(encoding="utf-8")):
         if block.language not in RUN or is_left_out(block, whole):
             continue

@@ -42,6 +42,7 @@ FLOORS: list[set[str]] = [
         "cluster",
         "drlbox",
         "cli",
+        "extending",
         "onnx_export",
     },
     {"__init__"},

@@ -54,10 +54,10 @@ def agent(algorithm: str, observation: Any, action: Any, **settings: Any) -> Age
     chosen = algorithms.get(algorithm).Settings(hidden=(8,), **settings)
     kind = algorithms.get(algorithm, action)
     roles = kind.roles(observation, action, chosen)
-    return built(kind, roles[kind.acting[0]].plan, observation, action)
+    return built(kind, roles[kind.acting[0]].plan, observation, action, chosen)
 
 
-def built(kind: Any, plan: Any, observation: Any, action: Any) -> Agent:
+def built(kind: Any, plan: Any, observation: Any, action: Any, settings: Any = None) -> Agent:
     rng = Generators(3)("weights")
     weights = {
         n: w + rng.uniform(0.05, 0.5, w.shape).astype(np.float32)
@@ -65,7 +65,7 @@ def built(kind: Any, plan: Any, observation: Any, action: Any) -> Agent:
     }
     return Agent(
         kind,
-        kind.Settings(),
+        settings or kind.Settings(),
         observation,
         action,
         {kind.acting[0]: Twin(plan, weights)},
@@ -78,6 +78,17 @@ def built(kind: Any, plan: Any, observation: Any, action: Any) -> Agent:
     [
         agent("dqn", BOX, CHOICE),
         agent("dqn", BOX, ONE_TO_THREE, dueling=True),
+        agent("dqn", BOX, CHOICE, values="quantile", quantiles=5),
+        agent("dqn", BOX, CHOICE, values="categorical", atoms=7, dueling=True),
+        agent("dqn", BOX, CHOICE, values="implicit", acting_fractions=4),
+        agent("dqn", IMAGE, CHOICE, values="implicit", acting_fractions=3, dueling=True),
+        agent(
+            "dqn",
+            {"obs": BOX, "action_mask": replace(BITS, shape=(3,))},
+            replace(CHOICE, masked=True),
+            values="implicit",
+            noisy="factorised",
+        ),
         agent("dqn", IMAGE, CHOICE),
         agent("dqn", FIRST, CHOICE),
         agent("dqn", SYMBOL, CHOICE),
@@ -113,6 +124,8 @@ def built(kind: Any, plan: Any, observation: Any, action: Any) -> Agent:
         agent("a3c", BOX, ARM, shared=False),
         agent("acer", {"a": BOX, "b": BITS}, CHOICE, shared=False),
         agent("nstep_q", BOX, CHOICE, dueling=True),
+        agent("pqn", {"a": BOX, "b": BITS}, CHOICE),
+        agent("pqn", IMAGE, CHOICE),
         agent("ppo", BOX, ARM, action_noise="gsde"),
         agent("sac", BOX, ARM, action_noise="gsde"),
         agent("td3", BOX, ARM, action_noise="gsde"),
@@ -136,15 +149,19 @@ def test_onnx_gives_what_the_agent_gives(made, tmp_path) -> None:
     obs = {name: drawn(rng, spec, 7) for name, spec in specs.items()}
     found = onnx.run(model, obs)
     given = obs if isinstance(made.observation, dict) else obs["obs"]
-    np.testing.assert_allclose(
-        found["output"], next(iter(made.networks.values()))(given), rtol=1e-4, atol=1e-5
-    )
+    np.testing.assert_allclose(found["output"], said(made, given), rtol=1e-4, atol=1e-5)
     near = 1e-3 if made.action.own == "float16" else 1e-4
     np.testing.assert_allclose(found["action"], made.act(given), rtol=near, atol=near / 10)
     assert (
         found["action"].dtype == made.act(given).dtype
         and found["action"].shape == made.act(given).shape
     )
+
+
+def said(made: Agent, obs: Any) -> Any:
+    """What an agent's network puts out."""
+    policy = made.algorithm.distribution(made.settings, made.action)
+    return next(iter(made.networks.values()))(policy.entering(obs))
 
 
 def drawn(rng: np.random.Generator, leaf: Leaf, rows: int) -> Any:
@@ -457,6 +474,7 @@ def test_a_missing_onnx_has_its_install_line(tmp_path, monkeypatch) -> None:
         agent("ppo", BOX, ARM, log_std=-0.7, normalize_observations=True),
         agent("dqn", BOX, CHOICE),
         agent("dqn", BOX, CHOICE, dueling=True),
+        agent("dqn", BOX, CHOICE, values="implicit"),
         agent("dqn", IMAGE, CHOICE),
         agent("acer", BOX, CHOICE, shared=False),
         agent("nstep_q", BOX, CHOICE, dueling=True),
@@ -483,8 +501,9 @@ def test_the_directions_of_an_npz_rebuild_the_network(made, tmp_path) -> None:
         if dicts
         else drawn(rng, made.observation, 5)
     )
+    policy = made.algorithm.distribution(made.settings, made.action)
     np.testing.assert_allclose(
-        scope["network"](obs), next(iter(made.networks.values()))(obs), rtol=1e-5, atol=1e-6
+        scope["network"](policy.entering(obs)), said(made, obs), rtol=1e-5, atol=1e-6
     )
     assert "import torch" not in done.how and len(done.how.splitlines()) < 30
 

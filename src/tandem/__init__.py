@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # what a type checker sees; below, each is imported when it i
     from tandem.agents.distributed import parameter_server_strategy
     from tandem.agents.rl import RL, RL_pytorch, assign_param
     from tandem.agents.train_call import LambdaCallback
+    from tandem.algorithms.base import Algorithm
     from tandem.cluster import Cluster, WiseRL
     from tandem.drlbox.makers import make_evaluator, make_trainer
     from tandem.learning.events import Evaluation
@@ -30,6 +31,7 @@ if TYPE_CHECKING:  # what a type checker sees; below, each is imported when it i
 _HOMES = {  # public name -> (module, attribute of it); an empty attribute is the module itself
     "Agent": ("tandem.trainer", "Agent"),
     "AgentFinder": ("tandem.tuning.parallel_finder", "AgentFinder"),
+    "Algorithm": ("tandem.algorithms.base", "Algorithm"),
     "Cluster": ("tandem.cluster", "Cluster"),
     "Evaluation": ("tandem.learning.events", "Evaluation"),
     "LRFinder": ("tandem.tuning.lr_finder", "LRFinder"),
@@ -60,6 +62,7 @@ __all__ = [
     "RL",
     "Agent",
     "AgentFinder",
+    "Algorithm",
     "Cluster",
     "Evaluation",
     "LRFinder",

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tandem.algorithms.base import Algorithm
 from tandem.collect.trained_agent import Agent
 from tandem.errors import (
     CheckpointError,
@@ -18,7 +19,7 @@ from tandem.errors import (
     SettingError,
     UnknownNameError,
 )
-from tandem.math.action_values import CategoricalValues, QuantileValues
+from tandem.math.action_values import CategoricalValues, ImplicitValues, QuantileValues
 from tandem.math.distributions import Beta, TanhGaussian
 from tandem.networks import onnx, plan, serial
 from tandem.networks.recurrent import Recurrent
@@ -38,26 +39,32 @@ class Exported(NamedTuple):
 
 
 def export(
-    agent: Agent | str | Path, out: str | Path, to: str = "", network: Any = None
+    agent: Agent | str | Path,
+    out: str | Path,
+    to: str = "",
+    network: Any = None,
+    algorithm: type[Algorithm] | None = None,
 ) -> Exported:
     """Writes an agent as a file that needs no tandem.
 
     agent: a live one, or the folder of a run or a checkpoint.
     out: the file; its ending says the format, .npz (NumPy arrays and a plan) or .onnx.
     to: "numpy" or "onnx", where the ending does not say it.
-    network: as `tandem.load` takes it, for a folder of a run with layers of its user's own.
+    network, algorithm: as `tandem.load` takes them, for a folder of a run with layers or an
+    algorithm of its user's own.
 
     UnknownNameError for another format; else as `to_numpy` and `to_onnx` raise.
     """
     if not isinstance(agent, Agent):
         from tandem.runs.loading import load
 
-        agent = load(agent, network=network)
-    elif network is not None:
+        agent = load(agent, network=network, algorithm=algorithm)
+    elif network is not None or algorithm is not None:
+        name = "algorithm" if network is None else "network"
         raise SettingError(
-            "network= with a live agent.",
-            "the agent's own network",
-            "leave network out; it is for the folder of a run.",
+            f"{name}= with a live agent.",
+            f"the agent's own {name}",
+            f"leave {name} out; it is for the folder of a run.",
         )
     path = Path(out)
     chosen = to or {".npz": "numpy", ".onnx": "onnx"}.get(path.suffix, path.suffix)
@@ -116,12 +123,25 @@ def to_onnx(agent: Agent, out: Path) -> Exported:
         )
     graph = onnx.Graph()
     names: Any = {k: k for k in agent.observation} if isinstance(agent.observation, dict) else "obs"
-    obs = _observations(agent.observation)
+    obs = entering = _observations(agent.observation)
+    policy = agent.algorithm.distribution(agent.settings, action)
+    fractions = {}
+    if isinstance(policy, ImplicitValues):  # those that it acts by are in the graph
+        entering = policy.entering(obs)
+        fractions = {"fractions": graph.constant(entering["fractions"])}
+        names = {"obs": names, **fractions}
     if isinstance(network, plan.Twin):
         raw = graph.plan(network.plan, network.weights, names)
+    elif fractions and isinstance(obs, dict):
+        raise NetworkError(
+            f"{agent.name} acts with a network of layers that are not known here, on fractions "
+            f"beside observations of {', '.join(obs)}.",
+            "known layers, or one observation without entries",
+            "use tandem.load where the agent acts.",
+        )
     else:
-        raw = graph.merge(*network.onnx(obs))
-    policy = agent.algorithm.distribution(agent.settings, action)
+        model, inputs = network.onnx(entering)
+        raw = graph.merge(model, {n: fractions.get(x, x) for n, x in inputs.items()})
     allowed = onnx.values(graph, raw, policy)
     if action.masked:
         allowed = graph.masked(graph.columns(allowed, 0, action.width), MASK)
@@ -131,15 +151,15 @@ def to_onnx(agent: Agent, out: Path) -> Exported:
         best = graph.reshape(best, (-1, *shape))
     if action.own:
         best = graph("Cast", best, to=graph.helper.np_dtype_to_tensor_dtype(np.dtype(action.own)))
-    width = int(network(obs).shape[-1])
+    expected = network(entering)
     model = graph.model(
         agent.observation,
         {
             "action": (best, action.own or action.dtype, list(shape)),
-            "output": (raw, np.float32, [width]),
+            "output": (raw, np.float32, list(expected.shape[1:])),
         },
     )
-    verified = _compare(agent, network, model, obs)
+    verified = _compare(agent, expected, model, obs)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_bytes(model.SerializeToString())
@@ -177,7 +197,9 @@ def _network(agent: Agent) -> Any:
     return networks[0]
 
 
-def _compare(agent: Agent, network: Any, model: Any, obs: Tree) -> bool:
+def _compare(agent: Agent, expected: Array, model: Any, obs: Tree) -> bool:
+    """Whether the model was run on these observations, and gave what the network gives, which is
+    `expected`, and the agent's actions."""
     try:
         output = onnx.run(model, obs if isinstance(obs, dict) else {"obs": obs})
     except Exception as error:  # onnxruntime's, for what an exporter wrote
@@ -188,7 +210,7 @@ def _compare(agent: Agent, network: Any, model: Any, obs: Tree) -> bool:
         ) from error
     if output is None:
         return False
-    expected, action = network(obs), agent.act(obs)
+    action = agent.act(obs)
     agreed = np.allclose(output["output"], expected, rtol=1e-4, atol=1e-4)
     if action.dtype.kind == "f":
         # the agent's are rounded to its space's dtype
@@ -236,7 +258,10 @@ def _how(agent: Agent, twin: plan.Twin, out: Path) -> str:
     kinds = list(dict.fromkeys(type(layer).__name__ for layer in twin.plan))
     used = {getattr(layer, "activation", "linear") for layer in twin.plan}
     if not set(kinds) <= set(STEPS) or not used <= {"tanh", "relu", "linear"}:
-        return HOW_TWIN.format(file=out, meaning=_meaning(agent))
+        takes, policy = HOW_TAKES, agent.algorithm.distribution(agent.settings, agent.action)
+        if isinstance(policy, ImplicitValues):
+            takes = HOW_TAKES_FRACTIONS.format(count=policy.count)
+        return HOW_TWIN.format(file=out, takes=takes, meaning=_meaning(agent))
     steps = "\n".join(
         f'        if layer["layer"] == "{kind}":\n            {STEPS[kind]}' for kind in kinds
     )
@@ -264,6 +289,11 @@ def _meaning(agent: Agent) -> str:
         return (
             f"{policy.each} quantiles for each choice, one choice after another: that with the "
             f"largest mean is the best{where}"
+        )
+    if isinstance(policy, ImplicitValues):
+        return (
+            "quantiles at each fraction, a number for each choice: that with the largest mean over "
+            f"fractions is the best{where}"
         )
     if isinstance(policy, CategoricalValues):
         return (
@@ -315,9 +345,13 @@ from tandem.networks.plan import Twin  # needs no framework: its layers are writ
 from tandem.networks.serial import from_json
 
 data = dict(np.load("{file}"))  # read at once
-# observations [batch, ...] -> {meaning}
+# {takes} -> {meaning}
 network = Twin(from_json(json.loads(str(data["plan"]))), data)
 """
+
+HOW_TAKES = "observations [batch, ...]"
+HOW_TAKES_FRACTIONS = """{{"obs": observations [batch, ...], "fractions": [1, any]}}, which the
+# agent has as (np.arange({count}, dtype=np.float32)[None] + 0.5) / {count}"""
 
 HOW_RECURRENT = """\
 import json

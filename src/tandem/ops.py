@@ -3,7 +3,7 @@ of x: NumPy arrays, PyTorch tensors, or the tensors of the engine that Keras run
 JAX). No framework is imported before one of its tensors exists. Reductions take `axis`; what is
 listed here is all there is.
 
-    exp log tanh sqrt abs where minimum maximum clip softplus sigmoid relu elu gelu silu
+    exp log cos tanh sqrt abs where minimum maximum clip softplus sigmoid relu elu gelu silu
     concat stack reshape swapaxes sum mean argmax log_softmax take one_hot cast stop_gradient
     isfinite all sort scan constant
 
@@ -61,8 +61,8 @@ def _steps(step: Step, state: Array, xs: tuple[Array, ...]) -> list[Array]:
 class _Library:
     """The functions that have one name in NumPy, PyTorch and Keras."""
 
-    NAMES = """exp log tanh sqrt abs where minimum maximum clip stack reshape swapaxes sum mean
-    argmax isfinite all"""
+    NAMES = """exp log cos tanh sqrt abs where minimum maximum clip stack reshape swapaxes sum
+    mean argmax isfinite all"""
 
     def __init__(self, library: Any) -> None:
         for name in self.NAMES.split():

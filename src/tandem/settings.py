@@ -102,11 +102,21 @@ class Declared(NamedTuple):
 
 def declared(kind: type) -> list[Declared]:
     """Every setting of a settings dataclass, in order, with what it has of its base classes."""
+    plain = {"help": "", "source": "", "limits": None}  # of a field that no `setting` made
     metadata: dict[str, dict[str, Any]] = {}
     for base in reversed(kind.__mro__):
         for name, f in base.__dict__.get("__dataclass_fields__", {}).items():
-            metadata[name] = {**metadata.get(name, {}), **f.metadata}
+            metadata[name] = {**metadata.get(name, plain), **f.metadata}
     return [Declared(f.name, f.default, **metadata[f.name]) for f in fields(kind)]
+
+
+def hints_of(kind: Any) -> dict[str, Any]:
+    """The type of every setting of a settings dataclass, by name. NameError for one that its module
+    does not know."""
+    if "_hints" not in vars(kind):  # kept: a class that is sent to a process leaves its module
+        kind._hints = get_type_hints(kind)
+    hints: dict[str, Any] = kind._hints
+    return hints
 
 
 def check_ranges(settings: Any) -> None:
@@ -167,7 +177,7 @@ def apply(settings: Any, values: dict[str, Any]) -> Any:
     Raises UnknownNameError for a name that is no setting, SettingError for a value of the wrong
     type.
     """
-    hints, names = get_type_hints(type(settings)), [f.name for f in fields(settings)]
+    hints, names = hints_of(type(settings)), [f.name for f in fields(settings)]
     for name in values:
         if name not in names:
             raise UnknownNameError("setting", name, names)

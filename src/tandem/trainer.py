@@ -7,12 +7,15 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import fields, replace
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tandem import algorithms, backends, spaces, zoo
+from tandem import algorithms, backends, spaces
+from tandem.algorithms import own
+from tandem.algorithms.base import Algorithm
 from tandem.collect.evaluation import EvaluationStopped
 from tandem.collect.evaluation import evaluate as play
 from tandem.collect.trained_agent import Agent
@@ -20,7 +23,7 @@ from tandem.compiled import choice as compiled
 from tandem.envs import atari, functions
 from tandem.envs.factory import EnvLike, environment_name, spaces_of, versioned
 from tandem.envs.vector_source import VectorSource, brought
-from tandem.errors import ResumeError, SettingError, TandemError, UnknownNameError
+from tandem.errors import ResumeError, SettingError, TandemError
 from tandem.functional import host
 from tandem.learning import config, selfplay, vectors
 from tandem.learning.config import Config, Options
@@ -41,8 +44,9 @@ from tandem.runs.result import Result
 from tandem.runs.resume import resumed
 from tandem.runs.session import Session
 from tandem.runs.signals import raise_again
-from tandem.settings import apply, as_path, check_ranges, whole_number
+from tandem.settings import as_path, whole_number
 from tandem.types import JSONDict, tree_map
+from tandem.zoo import settle
 
 __all__ = [
     "Agent",
@@ -53,12 +57,13 @@ __all__ = [
     "evaluate",
     "load",
     "session",
+    "settle",
     "train",
 ]
 
 
 def train(
-    algorithm: str | None = None,
+    algorithm: str | type[Algorithm] | None = None,
     env: EnvLike = None,
     *,
     framework: str | None = None,
@@ -80,9 +85,10 @@ def train(
 ) -> Result:
     """Trains an agent and evaluates the best one.
 
-    algorithm, env: a name, and a Gymnasium id, an environment, or a callable that makes one; or a
-    vector of environments (gymnasium.vector.VectorEnv), a callable that makes one, or an id of
-    EnvPool's ("envpool/Pong-v5"). docs/environments.md has all ways.
+    algorithm: a name, or a class that derives from `tandem.Algorithm` (docs/extending.md).
+    env: a Gymnasium id, an environment, or a callable that makes one; or a vector of environments
+    (gymnasium.vector.VectorEnv), a callable that makes one, or an id of EnvPool's
+    ("envpool/Pong-v5"). docs/environments.md has all ways.
     env_kwargs: arguments for an id's environment, or for the callable of a vector, JSON data.
     eval_env: what to evaluate in, as `env`, where that is not `env`.
     framework: "torch", "tensorflow", "jax" or "keras-torch"; None follows `network`, else takes the
@@ -92,7 +98,8 @@ def train(
     steps: the run's length in environment steps and its schedules' horizon; stop_at ends this
       sitting earlier.
     out: the run's folder; None keeps nothing. resume: the folder of a run to go on with, instead of
-    algorithm and env; with a larger `steps` only if `extend`, which holds schedules at their ends.
+    env and an algorithm's name (a class of one's own is given again); with a larger `steps` only if
+    `extend`, which holds schedules at their ends.
     callbacks: `tandem.runs.callbacks.Callback`s, or functions that are given each event.
     progress: show a live line, and what evaluations come to, on stderr.
     catch_signals: SIGINT and SIGTERM end the run with a checkpoint, and are then raised again:
@@ -132,6 +139,10 @@ def train(
     return result
 
 
+# what settings of a program's own algorithm cannot be called
+TAKEN = frozenset((*signature(train).parameters, *(f.name for f in fields(Options))))
+
+
 def complete(run: Session, stop_at: int | None = None, draws: bool = True) -> Result:
     """Goes through a session to the end of its sitting, scores the best and the last agent, and
     draws, unless another does so later."""
@@ -158,7 +169,7 @@ def complete(run: Session, stop_at: int | None = None, draws: bool = True) -> Re
 
 
 def session(
-    algorithm: str | None = None,
+    algorithm: str | type[Algorithm] | None = None,
     env: EnvLike = None,
     *,
     framework: str | None = None,
@@ -187,7 +198,7 @@ def session(
         cluster, devices = settings.pop("cluster", None), settings.pop("devices", None)
         devices = None if devices is None else whole_number("devices", devices, 1)
         fixed = {
-            "algorithm": algorithm,
+            "algorithm": None if isinstance(algorithm, type) else algorithm,
             "framework": framework,
             "envs": envs,
             "env_kwargs": env_kwargs,
@@ -202,9 +213,10 @@ def session(
                 "nothing that the run has in its config.json already",
                 "leave these out; a run goes on as it began.",
             )
-        own = {"env": env, "eval_env": eval_env, "network": network, "optimizer": optimizer}
+        given = {"env": env, "eval_env": eval_env, "network": network, "optimizer": optimizer}
         steps = None if steps is None else whole_number("steps", steps)
-        run = resumed(as_path("resume", resume), own, steps, extend, told, cluster, devices)
+        folder = as_path("resume", resume)
+        run = resumed(folder, given, steps, extend, told, cluster, devices, algorithm)
         run.catch_signals = catch_signals
         return run
     if algorithm is None or env is None:
@@ -221,7 +233,7 @@ def session(
         )
     if (seed := whole_number("seed", seed)) >= 2**63:
         raise SettingError(f"seed={seed!r}.", "a whole number below 2 ** 63", "try seed=0.")
-    algorithms.get(algorithm)  # refuses an unknown name before anything is made
+    algorithm = own.checked(algorithm, TAKEN)  # refuses it before anything is made
     env = versioned(env)
     settings |= {n: v for n, v in (("steps", steps), ("envs", envs)) if v is not None}
     source, instance = brought(env, env_kwargs)
@@ -252,7 +264,7 @@ def session(
 
 
 def _config(
-    algorithm: str,
+    algorithm: str | type[Algorithm],
     env: EnvLike,
     values: dict[str, Any],
     *,
@@ -278,10 +290,12 @@ def _config(
         space, action_space = envs.observation_space, envs.action_space
     else:
         space, action_space = spaces_of(env, kwargs, instance)
-    observation, kind = spaces.observation_spec(space), algorithms.get(algorithm)
+    observation, called = spaces.observation_spec(space), own.name_of(algorithm)
     action = spaces.action_leaf(action_space, observation)
-    algorithms.get(algorithm, action).check(observation, action, chosen)
-    selfplay.refuse(algorithm, kind.needs, env, options)
+    kind = algorithms.get(algorithm, action)
+    kind.check(observation, action, chosen)
+    own.check_roles(kind, observation, action, chosen)
+    selfplay.refuse(called, kind.needs, env, options)
     config.check_kept(chosen, options, out)
     if options.learners == "auto":
         options = replace(options, learners=choice.cores())
@@ -301,7 +315,7 @@ def _config(
     chosen, options = compiled.settled(
         name,
         functional,
-        algorithms.get(algorithm, action),
+        kind,
         chosen,
         options,
         observation,
@@ -315,7 +329,8 @@ def _config(
         workers, why = choice.choose(environments, chosen.block, ahead)
         options, source = replace(options, workers=workers), f"{source}; {why}"
     return Config(
-        algorithm=algorithm,
+        algorithm=called,
+        own_algorithm=None if own.is_known(called) else kind,
         env=name,
         framework=framework,
         device=device,
@@ -347,22 +362,6 @@ def _as_json(env_kwargs: Mapping[str, Any] | None) -> JSONDict:
             "give a callable that makes the environment with what is no such data.",
         )
     return kwargs
-
-
-def settle(algorithm: str, env: str, values: dict[str, Any]) -> tuple[Any, Options, str]:
-    """Settings and options for a run, and where they come from."""
-    kind = algorithms.get(algorithm)
-    own, others = {f.name for f in fields(kind.Settings)}, {f.name for f in fields(Options)}
-    for name in values:
-        if name not in own | others:
-            raise UnknownNameError(f"setting of {algorithm}", name, own | others)
-    options = apply(Options(), {n: v for n, v in values.items() if n in others})
-    entry = zoo.entry(algorithm, env, options.entry)
-    base = apply(kind.Settings(), entry.settings if entry else {})
-    chosen = apply(base, {n: v for n, v in values.items() if n in own})
-    for part in (chosen, options):
-        check_ranges(part)
-    return chosen, options, entry.source if entry else f"defaults of {algorithm}"
 
 
 def evaluate(

@@ -167,7 +167,7 @@ def test_searches_of_nothing_and_of_what_is_given() -> None:
         search_with(search.find_lr, "dqn", learning_rate=0.1)
     assert advice.fix == "leave learning_rate out."
     search_with(search.find_lr, "dqn")
-    with follows("tuning/search.py:find_optimizer") as advice:
+    with follows("tuning/search.py:find_optimizer 2") as advice:
         search_with(search.find_optimizer, "dqn", optimizers=["adm"])
     search_with(search.find_optimizer, "dqn", optimizers=[advice.quoted()])
 

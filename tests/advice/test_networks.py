@@ -279,6 +279,13 @@ def assign(target: Any, source: Any) -> None:
             {"network": {"actor": nn.Linear(3, 1), "q": WithAction(nn.Linear(3, 1))}},
         ),
         case(
+            "backends/backend.py:Backend.refuse_decay",
+            session,
+            {"optimizer": torch.optim.SGD([torch.zeros(1)], lr=1e-3), "weight_decay": 0.1},
+            "leave weight_decay out",
+            {"weight_decay": 0.0},
+        ),
+        case(
             "backends/torch_optimizers.py:_copied",
             session,
             {"optimizer": object()},

@@ -203,6 +203,35 @@ def number(n: Any) -> None:
                 ),
             )
         ),
+        *(
+            case(
+                key,
+                values.epsilon_greedy_value,
+                {"q": X, "best": np.zeros(4, int), "epsilon": X[:, 0], "mask": X} | wrong,
+                says,
+                right,
+            )
+            for key, wrong, says, right in (
+                (
+                    "math/values.py:epsilon_greedy_value",
+                    {"best": np.zeros((2, 2), int)},
+                    "give best.reshape(4)",
+                    {"best": np.zeros(4, int)},
+                ),
+                (
+                    "math/values.py:epsilon_greedy_value 2",
+                    {"epsilon": LINE},
+                    "give epsilon.reshape(4)",
+                    {"epsilon": LINE.reshape(4)},
+                ),
+                (
+                    "math/values.py:epsilon_greedy_value 3",
+                    {"mask": FLAT},
+                    "give mask.reshape(4, 3)",
+                    {"mask": FLAT.reshape(4, 3)},
+                ),
+            )
+        ),
         case(
             "math/values.py:clipped_value_loss",
             values.clipped_value_loss,

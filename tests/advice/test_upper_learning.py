@@ -32,6 +32,17 @@ def door(algorithm: str = "a3c", env: Any = "CartPole-v1", **options: Any) -> No
     selfplay.refuse(algorithm, needs, env, o)
 
 
+class Curved(torch.nn.Module):
+    """A body of a layer that plans do not have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = torch.nn.Linear(4, 8)
+
+    def forward(self, x: Any) -> Any:
+        return torch.sin(self.inner(x))
+
+
 LEARNERS = {"learners": 2, "workers": 1}
 IMPALA = {"algorithm": "impala", "replay": "uniform"}
 RECURRENT = {"recurrent": 8, "rollout": 64, "envs": 2, "sequence": 7, "batch_size": 32}
@@ -113,6 +124,27 @@ REPLAY = {"online": False, "replay": "none"}
             {"algorithm": "dqn", "envs": 3, "train_every": 1},
         ),
         case("learning/learners.py:ReplayLearner.__init__ 2", ran, QMIX),
+        case(
+            "learning/learners.py:ReplayLearner.__init__ 3",
+            ran,
+            {"algorithm": "dqn", "updates_per_step": 2.0, "updates_per_call": 4},
+            "leave updates_per_call out",
+            {"updates_per_call": 1},
+        ),
+        case(
+            "learning/resets.py:Reset.__init__",
+            ran,
+            {"algorithm": "dqn", "reset_every": 9, "network": lambda space: Curved()},
+            "leave network out",
+            {"network": None},
+        ),
+        case(
+            "learning/resets.py:Reset.__init__",
+            ran,
+            {"algorithm": "dqn", "reset_every": 9, "network": lambda space: Curved()},
+            "or give reset_every=0",
+            {"reset_every": 0},
+        ),
         case(
             "learning/selfplay.py:refuse",
             door,

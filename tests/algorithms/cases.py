@@ -43,6 +43,9 @@ SEQUENCE: dict[str, Any] = {
     "clip": Schedule(0.2),
     "learning_rate": Schedule(0.5, 0.1),
 }
+RND: dict[str, Any] = {"intrinsic": "rnd", "rnd_features": 8}
+FRACTIONS = {"fractions": 5, "target_fractions": 4, "acting_fractions": 6, "cosines": 7}
+SOFT: dict[str, Any] = {"munchausen": True, "double": False, "munchausen_temperature": 0.2}
 SHORT: dict[str, Any] = {"rollout": 7, "hidden": (32, 32)}  # eight rows a sequence, four sequences
 
 
@@ -71,6 +74,29 @@ CASES = {
         fakes.MASKED_VECTOR,
     ),
     "dqn masked": Case("dqn", fakes.MASKED, {}, fakes.MASKED_VECTOR),
+    "dqn implicit dueling prioritized": Case(
+        "dqn",
+        fakes.DISCRETE,
+        {"values": "implicit", **FRACTIONS, "dueling": True, "prioritized": True, "kappa": 0.7},
+    ),
+    "dqn implicit masked": Case(
+        "dqn",
+        fakes.MASKED,
+        {"values": "implicit", **FRACTIONS, "double": False, "n_step": 3},
+        fakes.MASKED_VECTOR,
+    ),
+    "dqn munchausen": Case(
+        "dqn", fakes.DISCRETE, {**SOFT, "munchausen_temperature": 0.03, "munchausen_clip": -0.1}
+    ),
+    "dqn munchausen quantile masked": Case(
+        "dqn",
+        fakes.MASKED,
+        {**SOFT, "values": "quantile", "quantiles": 5},
+        fakes.MASKED_VECTOR,
+    ),
+    "dqn munchausen implicit": Case(
+        "dqn", fakes.DISCRETE, {**SOFT, "values": "implicit", **FRACTIONS}
+    ),
     "ppo masked": Case(
         "ppo", fakes.MASKED, {"entropy": Schedule(0.02), "orthogonal": False}, fakes.MASKED_VECTOR
     ),
@@ -132,8 +158,26 @@ CASES = {
             "orthogonal": False,
         },
     ),
+    "ppo rnd gaussian": Case(
+        "ppo",
+        fakes.BOX,
+        {**JOINT, **RND, "normalize_observations": True},
+    ),
+    "a2c rnd": Case("a2c", fakes.DISCRETE, {"orthogonal": False, **RND, "rnd_share": 0.6}),
     "sac": Case("sac", fakes.BOX, {"hidden": (32, 32)}),
     "tqc": Case("tqc", fakes.BOX, {"hidden": (32, 32), "critics": 3, "quantiles": 5, "dropped": 1}),
+    "crossq": Case(
+        "crossq",
+        fakes.BOX,
+        {
+            "hidden": (16, 16),
+            "critic_hidden": (24, 24),
+            "policy_delay": 2,
+            "renorm_warmup": 8,
+            "renorm_momentum": 0.9,
+            "learning_rate": Schedule(0.1),
+        },
+    ),
     "sac gsde": Case(
         "sac",
         fakes.BOX,
@@ -177,6 +221,31 @@ CASES = {
             "priority": "error",
             "learning_rate": Schedule(0.3),
         },
+    ),
+    "nstep_q sarsa": Case(
+        "nstep_q",
+        fakes.DISCRETE,
+        {**SHORT, "dueling": True, "bootstrap": "sarsa", "learning_rate": Schedule(0.3)},
+    ),
+    "nstep_q expected masked": Case(
+        "nstep_q",
+        fakes.MASKED,
+        {
+            **SHORT,
+            "dueling": True,
+            "bootstrap": "expected",
+            "double": False,
+            "epsilon": Schedule(0.7, 0.2),
+            "learning_rate": Schedule(0.3),
+        },
+        fakes.MASKED_VECTOR,
+    ),
+    "pqn": Case("pqn", fakes.DISCRETE, {"hidden": (16, 16)}),
+    "pqn masked": Case(
+        "pqn",
+        fakes.MASKED,
+        {"hidden": (16, 16), "normalize_observations": True, "layer_norm": False},
+        fakes.MASKED_VECTOR,
     ),
     "trpo beta": Case(
         "trpo",
@@ -252,8 +321,9 @@ def prepared(case: Case, framework: str, compile: bool = False) -> tuple[Any, An
 
 
 def trained(algorithm: Any) -> dict[str, Any]:
-    """Its networks by name, targets too."""
-    return {n: net for n, net in algorithm.backend.networks.items() if n != "log_alpha"}
+    """Its networks by name, targets too, less those that never move."""
+    fixed = ("log_alpha", "rnd_target")
+    return {n: net for n, net in algorithm.backend.networks.items() if n not in fixed}
 
 
 # For where one takes ten seconds to compile: a few kinds of updates; each loss once; each
@@ -262,6 +332,7 @@ SOME = (
     "dqn double dueling prioritized",
     "dqn categorical dueling",
     "tqc",
+    "crossq",
     "ppo gaussian normalized",
     "sac",
     "qmix",
@@ -270,6 +341,7 @@ SOME = (
 FEW = (
     "dqn double dueling prioritized",
     "ppo gaussian normalized",
+    "ppo rnd gaussian",
     "ppo multi-categorical",
     "a2c gaussian noisy",
     "sac gsde",
@@ -280,12 +352,14 @@ FEW = (
     "impala",
     "acer prioritized",
     "nstep_q dueling",
+    "pqn",
     "qmix",
     "maddpg twin",
     "mappo separate",
 )
 # with those, each algorithm
 MORE = (
+    "crossq",
     "ppo recurrent",
     "ddpg",
     "a2c",

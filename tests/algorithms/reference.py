@@ -114,17 +114,37 @@ class DQN(Reference):
             return self.q(net, obs["obs"]).masked_fill(obs["action_mask"] == 0, -torch.inf)
         return self.mean(self.spread(net, obs))
 
-    def spread(self, net: str, obs: Any) -> torch.Tensor:
-        """[rows, choices, numbers]."""
+    def spread(self, net: str, obs: Any, tau: Any = None) -> torch.Tensor:
+        """[rows, choices, numbers]; of implicit values one at each of the fractions tau."""
         if isinstance(obs, dict):
             obs = obs["obs"]
         s, w = self.settings, self.nets[net]
-        each = {"scalar": 1, "categorical": s.atoms, "quantile": s.quantiles}[s.values]
+        if s.values == "implicit":
+            if tau is None:  # those that it acts by
+                count = s.acting_fractions
+                tau = (torch.arange(count, dtype=torch.float64) + 0.5).expand(len(obs), -1) / count
+            psi = torch.relu(dense(w, "0/obs/1", obs))
+            return torch.stack([self.at(w, psi, t)[..., 0] for t in tau.T], -1)
         h = hidden(w, obs, torch.relu, 1)
+        return self.numbers(w, "3", h)
+
+    def at(self, w: Weights, psi: torch.Tensor, tau: torch.Tensor) -> torch.Tensor:
+        """Dabney et al. 2018b, section 3.1 and eq. 4, at one fraction of each row."""
+        cosines = torch.stack([torch.cos(torch.pi * i * tau) for i in range(self.settings.cosines)])
+        x = psi * torch.relu(dense(w, "0/fractions/1", cosines.T))
+        if self.settings.dueling:
+            return self.numbers(w, "1", x)
+        return self.numbers(w, "2", torch.relu(dense(w, "1", x)))
+
+    def numbers(self, w: Weights, place: str, h: torch.Tensor) -> torch.Tensor:
+        s = self.settings
+        each = {"categorical": s.atoms, "quantile": s.quantiles}.get(s.values, 1)
         if not s.dueling:
-            return dense(w, "3", h).unflatten(1, (-1, each))
+            return dense(w, place, h).unflatten(1, (-1, each))
         v, a = (
-            dense(w, f"3/{n}/1", torch.relu(dense(w, f"3/{n}/0", h))).unflatten(1, (-1, each))
+            dense(w, f"{place}/{n}/1", torch.relu(dense(w, f"{place}/{n}/0", h))).unflatten(
+                1, (-1, each)
+            )
             for n in ("value", "advantage")
         )
         return v + (a - a.mean(1, keepdim=True))
@@ -138,19 +158,19 @@ class DQN(Reference):
             return (x.softmax(-1) * self.atoms()).sum(-1)
         return x.mean(-1)
 
-    def distributed(self, b: Any, best: torch.Tensor) -> torch.Tensor:
-        """Bellemare et al. 2017, algorithm 1, with its loop; Dabney et al. 2018, algorithm 1."""
-        rows = torch.arange(len(b.action))
-        with torch.no_grad():
-            then = self.spread("q_target", b.next_obs)[rows, best]
-        now, losses = self.spread("q", b.obs)[rows, b.action], []
-        for r, d, x, y in zip(b.reward, b.discount, now, then, strict=True):
-            if self.settings.values == "quantile":
-                n, loss = len(x), 0.0
+    def distributed(self, b: Any, later: torch.Tensor) -> torch.Tensor:
+        """Bellemare et al. 2017, algorithm 1, with its loop; Dabney et al. 2018, algorithm 1, and
+        2018b, eq. 3. later: [rows, numbers], of the next states."""
+        rows, tau = torch.arange(len(b.action)), b.noise[0] if b.noise else None
+        now, losses = self.spread("q", b.obs, tau)[rows, b.action], []
+        for k, (r, d, x, y) in enumerate(zip(b.reward, b.discount, now, later, strict=True)):
+            if self.settings.values != "categorical":
+                n, loss, kappa = len(x), 0.0, self.settings.kappa
                 for i in range(n):
                     u = r + d * y - x[i]
-                    error = torch.where(u.abs() <= 1, u**2 / 2, u.abs() - 0.5)
-                    loss += ((2 * i + 1) / (2 * n) - (u < 0).double()).abs().mul(error).mean()
+                    error = torch.where(u.abs() <= kappa, u**2 / 2, kappa * (u.abs() - kappa / 2))
+                    at = (2 * i + 1) / (2 * n) if tau is None else tau[k, i]
+                    loss += (at - (u < 0).double()).abs().mul(error / kappa).mean()
                 losses.append(loss)
                 continue
             z, m = self.atoms(), torch.zeros(len(x), dtype=torch.float64)
@@ -165,17 +185,38 @@ class DQN(Reference):
             losses.append(-(m * x.log_softmax(0)).sum())
         return torch.stack(losses)
 
+    def munchausen(self, b: Any, later: torch.Tensor, then: torch.Tensor) -> tuple[Any, Any]:
+        """Vieillard et al. 2020, eq. 2 and section 4, row by row and choice by choice: the batch
+        with other rewards, and what is said of the next states under the policy there."""
+        s, now, rewards, found = self.settings, self.q("q_target", b.obs), [], []
+        t = s.munchausen_temperature
+        for k, action in enumerate(b.action):
+            log_pi = now[k, action] / t - torch.logsumexp(now[k] / t, 0)
+            bonus = (t * log_pi).clamp(s.munchausen_clip, 0.0)
+            rewards.append(b.reward[k] + s.munchausen_alpha * bonus)
+            mean = torch.zeros(then.shape[-1], dtype=torch.float64)
+            for q, z in zip(later[k], then[k], strict=True):
+                if q > -torch.inf:
+                    log_pi = q / t - torch.logsumexp(later[k] / t, 0)
+                    mean += log_pi.exp() * (z - t * log_pi)
+            found.append(mean)
+        return b._replace(reward=torch.stack(rewards)), torch.stack(found)
+
     def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
-        rows = torch.arange(len(b.action))
+        rows, s = torch.arange(len(b.action)), self.settings
         with torch.no_grad():
             later = self.q("q_target", b.next_obs)
-            best = (self.q("q", b.next_obs) if self.settings.double else later).argmax(1)
-            y = b.reward + b.discount * later[rows, best]
-        if self.settings.values == "scalar":
-            delta = y - self.q("q", b.obs)[rows, b.action]
+            then = self.spread("q_target", b.next_obs, b.noise[1] if b.noise else None)
+            if s.munchausen:
+                b, then = self.munchausen(b, later, then)
+            else:
+                best = (self.q("q", b.next_obs) if s.double else later).argmax(1)
+                then = then[rows, best]
+        if s.values == "scalar":
+            delta = b.reward + b.discount * then[:, 0] - self.q("q", b.obs)[rows, b.action]
             error = torch.where(delta.abs() <= 1, delta**2 / 2, delta.abs() - 0.5)
         else:
-            error = delta = self.distributed(b, best)
+            error = delta = self.distributed(b, then)
         loss = (b.weight * error).sum() / len(rows)
         self.minimize_joint(
             loss, self.weights("q"), b.settings["learning_rate"], b.settings["max_grad_norm"]
@@ -234,12 +275,34 @@ class PPO(Reference):
             return dense(w, "0/head/0", self.memory(net, features))
         return dense(w, f"{first + 2}{head}", features)
 
+    @property
+    def curious(self) -> bool:
+        return getattr(self.settings, "intrinsic", "no") == "rnd"
+
     def value(self, obs: Any) -> torch.Tensor:
-        return self.output("critic", obs["obs"] if isinstance(obs, dict) else obs)[:, 0]
+        out = self.output("critic", obs["obs"] if isinstance(obs, dict) else obs)
+        return out if self.curious else out[:, 0]
+
+    def of_both(self, error: torch.Tensor) -> torch.Tensor:
+        return error[:, 0] + error[:, 1] if self.curious else error
+
+    def predicted(self, b: Any) -> tuple[Any, dict[str, torch.Tensor]]:
+        """The predictor's loss (Burda et al. 2019, section 2.2, table 5), and what is measured."""
+        if not self.curious:
+            return 0.0, {}
+        w, x, share = self.nets["rnd"], b.extra["followed"], self.settings.rnd_share
+        last = max(int(n.split("/")[0]) for n in w)
+        for place in range(1, last):
+            x = torch.relu(dense(w, str(place), x))
+        error = ((dense(w, str(last), x) - b.extra["features"]) ** 2).mean(1)
+        chosen = ((b.extra["draw"] + b.settings["draw_offset"]) % 1.0 < share) / share
+        weight = b.weight / b.weight.sum()
+        return (weight * chosen * error).sum(), {"prediction_error": (weight * error).sum()}
 
     @property
     def learned(self) -> list[torch.Tensor]:
-        return self.weights("actor") if self.shared else self.weights("actor", "critic")
+        nets = ("actor", *(() if self.shared else ("critic",)), *(("rnd",) * self.curious))
+        return self.weights(*nets)
 
     def policy(self, obs: Any) -> Any:
         if isinstance(obs, dict):
@@ -275,21 +338,53 @@ class PPO(Reference):
         if reach := self.settings.value_clip:
             near = old["value"] + (value - old["value"]).clamp(-reach, reach)
             error = torch.maximum(error, (near - old["return"]) ** 2)
-        entropy = policy.entropy()
+        error, entropy = self.of_both(error), policy.entropy()
+        predicted, aux = self.predicted(b)
         loss = (
             weight * (self.settings.value_weight * error - surrogate - s["entropy"] * entropy)
-        ).sum()
+        ).sum() + predicted
         kl = (weight * (ratio - 1 - torch.log(ratio))).sum()
         metrics = {
             "loss": loss,
             "kl": kl,
             "value_loss": (weight * error).sum(),
             "entropy": (weight * entropy).sum(),
+            **aux,
         }
         if self.settings.max_kl and kl > self.settings.max_kl:
             return metrics, True
         self.minimize_joint(loss, self.learned, s["learning_rate"], s["max_grad_norm"])
         return metrics, False
+
+
+class PQN(Reference):
+    """Gallici et al. 2024, algorithm 1: the squared error of given returns, by the code's half."""
+
+    def normed(self, place: int, x: torch.Tensor) -> torch.Tensor:
+        """A dense layer, normalised over its outputs if the settings say so (Ba et al. 2016)."""
+        w = self.nets["q"]
+        x = dense(w, str(place), x)
+        if self.settings.layer_norm:
+            x = (x - x.mean(1, keepdim=True)) / torch.sqrt(x.var(1, False, keepdim=True) + 1e-5)
+            x = x * w[f"{place + 1}/scale"] + w[f"{place + 1}/bias"]
+        return torch.relu(x)
+
+    def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
+        s, w, first, place = self.settings, self.nets["q"], 1, "1"
+        obs = b.obs
+        if isinstance(obs, dict):
+            obs, place = obs["obs"], "0/obs/1"
+        if s.normalize_observations:
+            obs = (obs - w[f"{place}/mean"]) / torch.sqrt(w[f"{place}/variance"] + 1e-8)
+            obs, first = obs.clamp(-10, 10).detach(), 2 if place == "1" else 1
+        step = 3 if s.layer_norm else 1
+        h = self.normed(first + step, self.normed(first, obs))
+        q = dense(w, str(first + 2 * step), h)[torch.arange(len(b.action)), b.action]
+        weight = b.weight / b.weight.sum()
+        loss = (weight * (b.extra["return"] - q) ** 2 / 2).sum()
+        rate, norm = b.settings["learning_rate"], b.settings["max_grad_norm"]
+        self.minimize_joint(loss, self.weights("q"), rate, norm)
+        return {"loss": loss, "q": (weight * q).sum()}, False
 
 
 class A2C(PPO):
@@ -298,14 +393,16 @@ class A2C(PPO):
     def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
         s, weight = b.settings, b.weight / b.weight.sum()
         policy, value = self.policy(b.obs), self.value(b.obs)
-        error, entropy = (b.extra["return"] - value) ** 2, policy.entropy()
+        error, entropy = self.of_both((b.extra["return"] - value) ** 2), policy.entropy()
+        predicted, aux = self.predicted(b)
         gain = policy.log_prob(b.action) * b.extra["advantage"] + s["entropy"] * entropy
-        loss = (weight * (self.settings.value_weight * error - gain)).sum()
+        loss = (weight * (self.settings.value_weight * error - gain)).sum() + predicted
         self.minimize_joint(loss, self.learned, s["learning_rate"], s["max_grad_norm"])
         return {
             "loss": loss,
             "value_loss": (weight * error).sum(),
             "entropy": (weight * entropy).sum(),
+            **aux,
         }, False
 
 

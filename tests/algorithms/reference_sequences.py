@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from tests.algorithms import reference, reference_teams
+from tests.algorithms import reference, reference_crossq, reference_teams
 from tests.algorithms.reference import DOUBLE, Reference, dense, hidden
 
 
@@ -177,10 +177,31 @@ class NStepQ(Sequences):
     features."""
 
     def out(self, net: str, obs: torch.Tensor) -> torch.Tensor:
-        w = self.nets[net]
+        w, obs = self.nets[net], obs["obs"] if isinstance(obs, dict) else obs
         halves = zip(("value", "advantage"), hidden(w, obs, torch.tanh, 1).chunk(2, 1), strict=True)
         v, a = (dense(w, f"3/{n}/2", torch.tanh(dense(w, f"3/{n}/1", h))) for n, h in halves)
         return v + a - a.mean(1, keepdim=True)
+
+    def worth(self, q: torch.Tensor, later: torch.Tensor, b: Any) -> torch.Tensor:
+        """[T + 1, B]: van Hasselt et al. 2016; of expected SARSA Sutton & Barto 2018, eq. 6.9, one
+        state after the other."""
+        s, mask = self.settings, None
+        if isinstance(b.obs, dict):
+            mask = self.over(b.obs["action_mask"])
+        found = torch.zeros(q.shape[:2], **DOUBLE)
+        for t in range(q.shape[0]):
+            for i in range(q.shape[1]):
+                may = [k for k in range(q.shape[2]) if mask is None or mask[t, i, k]]
+                by = q if s.double else later
+                greedy = max(may, key=lambda k: float(by[t, i, k]))
+                if s.bootstrap != "expected":
+                    found[t, i] = later[t, i, greedy]
+                    continue
+                for k in may:
+                    chance = b.settings["epsilon"] / len(may)
+                    chance = chance + (1 - b.settings["epsilon"] if k == greedy else 0.0)
+                    found[t, i] += chance * later[t, i, k]
+        return found
 
     def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
         over = self.over
@@ -190,14 +211,17 @@ class NStepQ(Sequences):
             over(x) for x in (b.reward, b.discount, b.extra["last"], b.extra["cut"], b.action)
         )
         with torch.no_grad():
-            best = over(self.out("net_target", b.obs)).gather(-1, q.argmax(-1, keepdim=True))[
-                ..., 0
-            ]
+            later = over(self.out("net_target", b.obs))
+            best = self.worth(q, later, b)
+            taken_later = later.gather(-1, a[..., None])[..., 0]
+        sarsa = self.settings.bootstrap == "sarsa"
 
         def step(t: int, i: int, after: Any) -> Any:
-            target = (
-                best[t, i] if cut[t, i] else r[t, i] + (0.0 if last[t, i] else gamma[t, i] * after)
-            )
+            own = taken_later[t, i] if sarsa else best[t, i]
+            ahead = sarsa and t == self.settings.rollout - 1 and not last[t, i]
+            if ahead or (cut[t, i] and not sarsa):
+                return own, own
+            target = r[t, i] + (0.0 if last[t, i] else gamma[t, i] * after)
             return target, target
 
         taken = q[:-1].gather(-1, a[:-1, :, None])[..., 0]
@@ -220,6 +244,8 @@ KINDS = reference_teams.KINDS | {
     "impala": IMPALA,
     "nstep_q": NStepQ,
     "ppo": reference.PPO,
+    "crossq": reference_crossq.CrossQ,
+    "pqn": reference.PQN,
     "sac": reference.SAC,
     "sac discrete": reference.DiscreteSAC,
     "td3": reference.TD3,

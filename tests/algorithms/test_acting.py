@@ -18,10 +18,10 @@ ROWS = 200
 @pytest.mark.parametrize("name", CASES)
 def test_without_noise_the_action_is_the_best_one_and_with_noise_it_explores(name) -> None:
     case = CASES[name]
-    greedy = case.algorithm in ("dqn", "nstep_q", "vdn", "qmix")
+    greedy = case.algorithm in ("dqn", "nstep_q", "pqn", "vdn", "qmix")
     explore = {"epsilon": Schedule(0.5)} if greedy else {}
     algorithm, backend = fakes.build(
-        case.algorithm, "torch", case.action, case.observation, **case.settings, **explore
+        case.algorithm, "torch", case.action, case.observation, **(case.settings | explore)
     )
     networks = forwards(backend, algorithm.acting)
     actor = PolicyActor(type(algorithm), algorithm.settings, case.action, networks)

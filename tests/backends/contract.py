@@ -406,9 +406,18 @@ def check_a_seldom_target_moves_with_kept_updates_alone() -> None:
 def check_adam_is_the_paper_s() -> None:
     """Kingma & Ba 2015, algorithm 1, with an epsilon that shows where it is added; and gradients
     clipped by their norm."""
+    _check_adam(0.0)
+
+
+def check_adam_with_weight_decay_is_the_paper_s() -> None:
+    """Loshchilov & Hutter 2019, algorithm 2."""
+    _check_adam(0.2, weight_decay=0.2)
+
+
+def _check_adam(decay: float, **options: float) -> None:
     _, backend = build("dqn", fakes.DISCRETE)
     number = backend.scalar("number", 0.5)
-    optimizer = backend.optimizer("number", [number], "adam", epsilon=0.1)
+    optimizer = backend.optimizer("number", [number], "adam", epsilon=0.1, **options)
 
     def update(b: Batch) -> Update:
         loss = lambda b: ((number() - b.reward) ** 2, {})  # noqa: E731
@@ -428,8 +437,35 @@ def check_adam_is_the_paper_s() -> None:
         g = np.mean(2 * (x - reward[t]))
         g *= min(1, clip[t] / abs(g))
         m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
+        x -= rate[t] * decay * x
         x -= rate[t] * (m / (1 - 0.9 ** (t + 1))) / (np.sqrt(v / (1 - 0.999 ** (t + 1))) + 0.1)
     np.testing.assert_allclose(out.metrics["loss"], losses, rtol=1e-4)
+    np.testing.assert_allclose(number.read()["value"], x, rtol=1e-4)
+
+
+def check_radam_is_the_paper_s() -> None:
+    """Liu et al. 2020, algorithm 2: steps of momentum until rho is above 5, then rectified ones."""
+    _, backend = build("dqn", fakes.DISCRETE)
+    number = backend.scalar("number", 0.5)
+    optimizer = backend.optimizer("number", [number], "radam", epsilon=0.1)
+
+    def update(b: Batch) -> Update:
+        loss = lambda b: ((number() - b.reward) ** 2, {})  # noqa: E731
+        return Update({"loss": backend.minimize(optimizer, loss, b, b.settings["rate"])[0]})
+
+    reward = np.random.default_rng(0).normal(3, 1, (12, 5)).astype(np.float32)
+    rate = np.linspace(0.01, 0.3, 12, dtype=np.float32)
+    backend.compile(update)(Batch(reward, reward, reward, settings={"rate": rate}))
+    x, m, v, limit, adapted = 0.5, 0.0, 0.0, 2 / 0.001 - 1, 0
+    for i in range(12):
+        t, g = i + 1, np.mean(2 * (x - reward[i]))
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
+        step, rho = m / (1 - 0.9**t), limit - 2 * t * 0.999**t / (1 - 0.999**t)
+        if rho > 5:
+            r = np.sqrt((rho - 4) * (rho - 2) * limit / ((limit - 4) * (limit - 2) * rho))
+            step, adapted = r * step / (np.sqrt(v / (1 - 0.999**t)) + 0.1), adapted + 1
+        x -= rate[i] * step
+    assert 6 <= adapted <= 8
     np.testing.assert_allclose(number.read()["value"], x, rtol=1e-4)
 
 
@@ -457,7 +493,7 @@ def check_rmsprop_is_the_paper_s() -> None:
 
 def check_a_step_along_a_kept_gradient_is_the_one_that_was_not_made() -> None:
     source = fakes.sources("dqn", fakes.DISCRETE, **SMALL)["q"]
-    for kind in ("adam", "rmsprop", "sgd"):
+    for kind in ("adam", "radam", "rmsprop", "sgd"):
         _, backend = build("dqn", fakes.DISCRETE)
         direct, owned, away = (
             backend.network(name, source) for name in ("direct", "owned", "away")

@@ -98,6 +98,6 @@ def test_how_many_blocks_a_call_makes_changes_nothing() -> None:
 def test_every_kind_of_run_learns_and_goes_on_exactly() -> None:
     told = found("they_go_on_within_carries")
     kinds = told["kinds"]
-    assert len(kinds) == 17 and told["masked"] == [[True, 7.0, 7.0]] * 4
+    assert len(kinds) == 22 and told["masked"] == [[True, 7.0, 7.0]] * 6
     for name, finite, same, updates in kinds:
         assert finite and same and updates > 0, name

@@ -30,7 +30,7 @@ LEARNING = {
         "dqn_matrix",
         "dqn_noisy",
     ),
-    "dqn, distributions": ("dqn_distributions",),
+    "dqn, distributions": ("dqn_distributions", "dqn_soft"),
     "ppo": (
         "ppo_identity",
         "ppo_masked",
@@ -76,10 +76,12 @@ LEARNING = {
     ),
     "td3": ("td3_box", "td3_infinite_horizon", "td3_pair"),
     "tqc": ("tqc_games",),
+    "crossq": ("crossq_games",),
     "a3c": ("a3c_games",),
     "impala": ("impala_games",),
     "acer": ("acer_games", "acer_of_replay_alone"),
     "nstep_q": ("nstep_q_games", "sequences_masked"),
+    "pqn": ("pqn_games",),
     "vdn": ("vdn_games",),
     "qmix": ("qmix_games",),
     "mappo": ("mappo_games",),
@@ -106,6 +108,7 @@ ON_JAX = (
     "ddpg",
     "td3",
     "tqc",
+    "crossq",
     "vdn",
     "qmix",
     "maddpg",
@@ -199,4 +202,4 @@ def check_owners(engine: str, owners: dict[str, list[str]]) -> None:
     assert owners["trpo"] == ["actor", "critic"]
     assert all(owners[n] == ["net"] for n in ("a3c", "impala", "acer", "nstep_q"))
     assert owners["ddpg"] == owners["td3"] == owners["maddpg"] == ["critic", "actor"]
-    assert owners["qmix"] == ["q"] and owners["mappo"] == ["ppo"]
+    assert owners["qmix"] == owners["pqn"] == ["q"] and owners["mappo"] == ["ppo"]

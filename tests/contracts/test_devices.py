@@ -20,12 +20,13 @@ SHORT = {
 }
 REST = (
     ("four", "stops"),
-    ("dqn", "dqn_noisy", "dqn_moving", "dqn_categorical", "dqn_quantile"),
+    ("dqn", "dqn_noisy", "dqn_moving", "dqn_categorical", "dqn_quantile", "dqn_implicit"),
     ("dqn_convolving", "ppo_convolving"),
-    ("ppo", "ppo_gsde", "a2c", "trpo", "trpo_normalizing"),
+    ("ppo", "ppo_gsde", "ppo_rnd", "a2c", "trpo", "trpo_normalizing"),
     ("ppo_recurrent", "ppo_recurrent_moving", "mappo_recurrent"),
     ("sac", "sac_discrete", "td3", "tqc", "ddpg"),
-    ("a3c", "impala", "acer", "nstep_q"),
+    ("crossq",),
+    ("a3c", "impala", "acer", "nstep_q", "nstep_q_expected", "pqn"),
     ("vdn", "qmix", "mappo", "mat", "maddpg"),
 )
 MORE = {"torch": (("dqn_compiled", "ppo_compiled"),)}

@@ -189,7 +189,7 @@ def test_what_cannot_be_is_refused() -> None:
 @pytest.mark.parametrize("name", algorithms.NAMES)
 def test_every_algorithm_learns_with_noise(name) -> None:
     """Its output layers hear noise, and sizes of the noise are learned."""
-    env: Any = "Pendulum-v1" if name in ("sac", "tqc", "ddpg", "td3") else "CartPole-v1"
+    env: Any = "Pendulum-v1" if name in ("sac", "crossq", "tqc", "ddpg", "td3") else "CartPole-v1"
     env = (lambda: Team(team_games.TwoStep())) if algorithms.get(name).team else env
     own = (
         {"rollout": 8, "envs": 2, "batch_size": 8}

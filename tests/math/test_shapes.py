@@ -47,6 +47,15 @@ CASES = {
             "selector": np.ones((T, N, A), np.float32),
         },
     ),
+    "epsilon_greedy_value": (
+        values.epsilon_greedy_value,
+        {
+            "q": np.ones((T, N, A), np.float32),
+            "best": np.zeros((T, N), np.int64),
+            "epsilon": row(),
+            "mask": np.ones((T, N, A), np.int8),
+        },
+    ),
     "clipped_value_loss": (
         values.clipped_value_loss,
         {"value": row(), "old_value": row(), "target": row(), "clip": 0.2},

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tandem.math.values import clipped_value_loss, huber, q_learning
+from tandem.math.values import clipped_value_loss, epsilon_greedy_value, huber, q_learning
 
 
 def test_q_learning_by_hand() -> None:
@@ -30,6 +30,17 @@ def test_q_learning_takes_leading_axes() -> None:
         np.testing.assert_allclose(
             td[i], reward[i] + discount[i] * max(next_q[i]) - q[i][action[i]], rtol=1e-5, atol=1e-6
         )
+
+
+def test_epsilon_greedy_values_by_hand() -> None:
+    q = np.array([[1.0, 2.0, 6.0], [4.0, -1e9, 2.0]], np.float32)
+    best, mask = np.array([2, 0]), np.array([[1, 1, 1], [1, 0, 1]], np.int8)
+    # 0.7 of the best, and 0.3 / 3 or 0.3 / 2 of each that may be
+    wanted = [0.8 * 6 + 0.1 * 1 + 0.1 * 2, 0.85 * 4 + 0.15 * 2]
+    np.testing.assert_allclose(epsilon_greedy_value(q, best, 0.3, mask), wanted, rtol=1e-6)
+    np.testing.assert_allclose(epsilon_greedy_value(q[:1], best[:1], 0.3), wanted[:1], rtol=1e-6)
+    each = epsilon_greedy_value(q, best, np.array([0.0, 1.0], np.float32), mask)
+    np.testing.assert_allclose(each, [6.0, 3.0])
 
 
 def test_huber_by_hand() -> None:

@@ -68,6 +68,9 @@ CASES: dict[str, tuple[Any, Plan]] = {
         fakes.VECTOR,
         (Cast(4), Dense(4, 8), LayerNorm(8), Activation("elu"), Dense(8, 3)),
     ),
+    "batch renorm": role("crossq", "q1", DICT, fakes.BOX),
+    "layer norm, images": (FIRST, (*mlp(FIRST, (), "relu", layer_norm=True), Dense(512, 3))),
+    "layer norm, hidden": (DICT, (*mlp(DICT, (8, 5), "tanh", layer_norm=True), Dense(5, 3))),
     "noisy": (fakes.VECTOR, (Cast(4), Dense(4, 8, "relu"), NoisyDense(8, 3, "gelu"))),
     "noisy dueling": (
         fakes.VECTOR,
@@ -98,6 +101,7 @@ def observations(name: str) -> Any:
 
 SAVED = (
     "normalize and scale",
+    "batch renorm",
     "encoder",
     "decoder",
     "noisy dueling",

@@ -40,7 +40,8 @@ def test_the_algorithms_that_can_train_are_named() -> None:
         set(findings_of(env)["algorithms"].text.split(", "))
         for env in (known.IdentityBox, known.Identity)
     )
-    assert {"ddpg", "td3", "tqc"} == box - choice and {"acer", "dqn", "nstep_q"} == choice - box
+    assert {"crossq", "ddpg", "td3", "tqc"} == box - choice
+    assert {"acer", "dqn", "nstep_q", "pqn"} == choice - box
     assert {"a2c", "a3c", "impala", "ppo", "sac", "trpo"} == box & choice
 
 

@@ -18,6 +18,7 @@ NAMES = {
     "a2c": "A2C",
     "a3c": "A3C",
     "acer": "ACER",
+    "crossq": "CrossQ",
     "ddpg": "DDPG",
     "dqn": "DQN",
     "impala": "IMPALA",
@@ -26,6 +27,7 @@ NAMES = {
     "mat": "MAT",
     "nstep_q": "NStepQ",
     "ppo": "PPO",
+    "pqn": "PQN",
     "qmix": "QMIX",
     "sac": "SAC",
     "td3": "TD3",
@@ -42,10 +44,15 @@ FOR_CHOICES = {
 }
 
 
-def get(name: str, action: Leaf | None = None) -> Any:
-    """The Algorithm class of that name; with `action`, the one for such actions."""
+def get(name: str | type, action: Leaf | None = None) -> Any:
+    """The Algorithm class of that name, or the class itself; with `action`, the one for such
+    actions."""
+    if isinstance(name, type):
+        return name if action is None else for_actions(name, action)
     if not isinstance(name, str) or name not in NAMES:
-        raise UnknownNameError("algorithm", name, NAMES)
+        own = isinstance(name, str) and ":" in name
+        fix = "import the class, and give it instead of its name." if own else ""
+        raise UnknownNameError("algorithm", name, NAMES, fix)
     kind = _load(name, NAMES[name])
     return kind if action is None else for_actions(kind, action)
 

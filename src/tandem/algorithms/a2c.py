@@ -65,9 +65,10 @@ class A2C(OnPolicy):
         out, value = self.outputs(b)
         # section 4, algorithm S3
         score = self.policy.log_prob(out, b.action) * b.extra["advantage"]
-        error, entropy = (value - b.extra["return"]) ** 2, self.policy.entropy(out)
+        error = self.of_both((value - b.extra["return"]) ** 2)
+        entropy = self.policy.entropy(out)
         loss = self.settings.value_weight * error - score - b.settings["entropy"] * entropy
-        return loss, {"value_loss": error, "entropy": entropy}
+        return self.with_curiosity(loss, {"value_loss": error, "entropy": entropy}, b)
 
     def update(self, b: Batch) -> Update:
         s, xp, b = b.settings, ops.of(b.weight), self.steps(b)
@@ -84,4 +85,5 @@ class A2C(OnPolicy):
         return Update({"loss": loss, **{n: xp.sum(v * b.weight) / rows for n, v in aux.items()}})
 
     def schedule(self, call: Call) -> dict[str, Array]:
-        return self.scheduled(call, "learning_rate", "entropy", "max_grad_norm")
+        own = self.scheduled(call, "learning_rate", "entropy", "max_grad_norm")
+        return own | super().schedule(call)

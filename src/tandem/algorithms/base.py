@@ -5,7 +5,7 @@ buffers, files or clocks."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -13,14 +13,14 @@ import numpy as np
 
 from tandem import ops
 from tandem.algorithms import gsde
-from tandem.errors import SettingError, SpaceError
+from tandem.errors import SettingError
 from tandem.math.distributions import Distribution
 from tandem.math.masks import masked
 from tandem.math.products import for_actions
 from tandem.networks.defaults import Role, Source, WithAction, mlp, sources
 from tandem.networks.noisy import noisy
 from tandem.networks.plan import Dense
-from tandem.settings import Schedule, setting
+from tandem.settings import Schedule, default, setting
 from tandem.spaces import ActionMode, Leaf, Spec
 from tandem.types import Array, Batch, Trajectory, Tree, Update, tree_map
 
@@ -60,6 +60,16 @@ class Settings:
     )
     gamma: float = setting(0.99, "discount factor per step", minimum=0, maximum=1)
     learning_rate: Schedule = step_size(Schedule(3e-4), "step size of the optimizer; a schedule")
+    learning_rate_warmup: int = setting(
+        0, "updates over which step sizes rise from 0 to what they are", minimum=0
+    )
+    weight_decay: float = setting(
+        0.0,
+        "what each step of Adam takes off all weights, times the step size (AdamW)",
+        "Loshchilov & Hutter 2019",
+        minimum=0,
+        maximum=1,
+    )
     hidden: tuple[int, ...] = setting(
         (64, 64),
         "widths of the hidden layers of the default networks",
@@ -84,9 +94,20 @@ class Settings:
     learning_starts = 0  # environment steps before the first update
     prioritized = False
     memmap = False
+    reset_every = 0  # updates after which networks begin anew
+    adam_beta1 = 0.9  # decay of Adam's first moment
     action_noise = "gaussian"  # how policies over real numbers explore
     sde_sample_freq = -1  # steps between draws of gSDE's matrices
     rewards = "team"  # what the agents of a team learn from: their "own" rewards, or one reward
+    intrinsic = "no"  # rewards beside the environment's
+    normalize_observations = False
+    normalize_rewards = False
+    standardize_rewards = False
+
+    def settled(self, given: Iterable[str]) -> Settings:
+        """Itself, with what some settings imply for others in place of their defaults; those that
+        a user has `given`, by name, stay."""
+        return self
 
     @property
     def block(self) -> int:
@@ -94,9 +115,20 @@ class Settings:
         raise NotImplementedError
 
     @property
-    def updates_per_step(self) -> float:
+    def update_rate(self) -> float:
         """Updates for each environment step, roughly."""
         raise NotImplementedError
+
+
+def critic_hidden() -> Any:
+    """A setting for the widths of critics' hidden layers."""
+    return setting(
+        (),
+        "widths of the critics' hidden layers, where they are not those of hidden",
+        minimum=1,
+        expected="layers of at least 1 unit",
+        fix="try 512,512.",
+    )
 
 
 @dataclass(frozen=True)
@@ -117,6 +149,20 @@ class ReplaySettings(Settings):
         expected="at least 1, or -1: one for each step",
         fix="try 1.",
     )
+    updates_per_step: Literal["auto"] | float = setting(
+        "auto",
+        "updates for each environment step, such as 0.25 or 4; 'auto': updates_per_call of them "
+        "in each call",
+        above=0,
+        fix="try 1.",
+    )
+    reset_every: int = setting(
+        0,
+        "updates after which networks and optimizers begin anew, and the replay buffer stays; "
+        "0: never",
+        "Nikishin et al. 2022",
+        minimum=0,
+    )
     adam_epsilon: float = setting(
         1e-8,
         "Adam's epsilon, added to the root of the second moment",
@@ -134,8 +180,26 @@ class ReplaySettings(Settings):
         return max(1, self.train_every // self.envs)
 
     @property
-    def updates_per_step(self) -> float:
+    def update_rate(self) -> float:
+        if self.updates_per_step != "auto":
+            return float(self.updates_per_step)
         return max(self.updates_per_call, 1) / self.train_every
+
+
+@dataclass(frozen=True)
+class RolloutSettings(Settings):
+    """What every algorithm has that learns from each rollout once."""
+
+    envs: int = default(8)
+    rollout: int = setting(256, "steps of each environment between updates", minimum=1)
+
+    @property
+    def block(self) -> int:
+        return self.rollout
+
+    @property
+    def update_rate(self) -> float:
+        return self.epochs / (self.batch_size or self.rollout * self.envs)
 
 
 class Call(NamedTuple):
@@ -157,8 +221,11 @@ class Algorithm(ABC):
     needs: ClassVar[Literal["transitions", "rollouts", "sequences"]]
     acting: ClassVar[tuple[str, ...]]  # the roles that `act` uses
     preparing: ClassVar[tuple[str, ...]] = ()  # the roles that `prepare` uses
+    # those of them that see no observations as they are, but what `prepare` makes of them
+    apart: tuple[str, ...] = ()
     sequence = 0  # steps in each row of what `prepare` gives; 0: a row is a step
-    # an array that `prepare` carries from one rollout to the next: part of a checkpoint
+    # an array, or a dict of them, that `prepare` carries from one rollout to the next: part of a
+    # checkpoint
     memory: Tree = ()
     valued: ClassVar[bool] = False  # its network gives action values, not a policy
     team: ClassVar[bool] = False  # of several agents, whose networks see rows: see `teams`
@@ -222,13 +289,20 @@ class Algorithm(ABC):
         """The settings of a call's updates: name -> [K]."""
 
     def scheduled(self, call: Call, *names: str) -> dict[str, Array]:
-        """These settings, schedules or fixed numbers, at each update of a call."""
+        """These settings, schedules or fixed numbers, at each update of a call; step sizes as far
+        as they have risen."""
         values = {n: getattr(self.settings, n) for n in names}
         count = len(call.progress)
-        return {
+        scheduled = {
             n: s(call.progress) if isinstance(s, Schedule) else np.full(count, s, np.float32)
             for n, s in values.items()
         }
+        if warmup := self.settings.learning_rate_warmup:
+            updates = call.updates + 1 + np.arange(count, dtype=np.int32)
+            risen = updates.clip(0, warmup) / np.float32(warmup)
+            rates = [n for n in names if n.endswith("learning_rate")]
+            scheduled |= {n: (scheduled[n] * risen).astype(np.float32) for n in rates}
+        return scheduled
 
     def loss_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tree:
         """The random numbers that its losses need for batches of `shape` ([K, B]); () for none."""
@@ -281,11 +355,20 @@ class Algorithm(ABC):
 
 
 def optimizer_options(settings: Any) -> dict[str, float]:
-    """What goes with the name `settings.optimizer` to the backend: Adam's epsilon, RMSProp's decay
-    and epsilon."""
+    """What goes with the name `settings.optimizer` to the backend: Adam's epsilon, beta1 and weight
+    decay, RMSProp's decay and epsilon. SettingError for weight decay of another one than Adam."""
+    if settings.weight_decay and settings.optimizer != "adam":
+        raise SettingError(
+            f"weight_decay={settings.weight_decay:g} with optimizer={settings.optimizer!r}.",
+            "optimizer='adam', which weight decay is of",
+            "give optimizer='adam', or leave weight_decay out.",
+        )
     if settings.optimizer == "rmsprop":
         return {"decay": settings.rms_decay, "epsilon": settings.rms_epsilon}
-    return {"epsilon": settings.adam_epsilon} if settings.optimizer == "adam" else {}
+    if "adam" in settings.optimizer:
+        adam = {"epsilon": settings.adam_epsilon, "beta1": settings.adam_beta1}
+        return adam | ({"weight_decay": settings.weight_decay} if settings.weight_decay else {})
+    return {}
 
 
 def copies(settings: Any, call: Call) -> Array:
@@ -295,6 +378,12 @@ def copies(settings: Any, call: Call) -> Array:
     if call.end // settings.target_every > call.begin // settings.target_every:
         copies_due[-1] = settings.tau
     return copies_due
+
+
+def each_nth(call: Call, n: int) -> Array:
+    """1 for every n-th update since the run began, else 0; [K]."""
+    updates = call.updates + 1 + np.arange(len(call.progress))
+    return (updates % n == 0).astype(np.float32)
 
 
 def after_cuts(
@@ -322,94 +411,12 @@ def after_cuts(
     return after
 
 
-def floats(name: str, action: Leaf) -> None:
-    """Refuses a Box of actions that is not a vector of floats."""
-    # rounded, they would not be what their log-probabilities are of
-    if action.kind == "box" and action.dtype != "float32":
-        raise SpaceError(
-            f"{name} cannot act in a Box of {action.dtype}.",
-            "a Box of floats, or Discrete or MultiDiscrete actions where the algorithm takes them",
-            "declare floats, and round them with gymnasium.wrappers.TransformAction.",
-        )
-    if action.kind == "box" and len(action.shape) != 1:  # an environment's own axes are one by now
-        raise SpaceError(
-            f"{name} cannot act for a team, whose actions are a Box of shape {action.shape}.",
-            "the actions of one agent: a vector",
-            f"use {OF_TEAMS}",
-        )
-
-
-def drawable(name: str, action: Leaf) -> None:
-    """Refuses actions that no policy of ours draws: a Box that is not a vector of floats, also as a
-    part of a Dict or Tuple."""
-    for part in [part for _, part in action.parts] or [action]:
-        floats(name, part)
-
-
-def simple(name: str, action: Leaf) -> None:
-    """Refuses MultiBinary actions, and Dicts and Tuples of actions, too."""
-    if action.kind in ("multibinary", "dict"):
-        raise SpaceError(
-            f"{name} cannot act in a {action.kind} action space.",
-            "Discrete, MultiDiscrete or Box actions",
-            f"use {other(action)}",
-        )
-    floats(name, action)
-
-
-OF_TEAMS = "mappo, or maddpg where actions have bounds."
-INSTEAD = {  # what acts in a kind of actions, where another algorithm does not
-    "discrete": "ppo or dqn.",
-    "multidiscrete": "ppo or impala.",
-    "multibinary": "ppo, a2c or trpo.",
-    "dict": "ppo, a2c or trpo.",
-}
-
-
-def other(action: Leaf) -> str:
-    """Which algorithms act in these actions, in words."""
-    if action.kind == "box" and len(action.shape) != 1:
-        return OF_TEAMS
-    boxed = "ppo, impala or sac." if action.bounded else "ppo or impala."
-    return INSTEAD.get(action.kind, boxed)
-
-
-def discrete(name: str, action: Leaf) -> None:
-    """Refuses all but Discrete actions."""
-    if action.kind != "discrete":
-        fix = f"use {other(action)}"
-        plain = action.bounded and action.dtype == "float32" and len(action.shape) == 1
-        if plain and not action.far:
-            fix = f"{fix[:-1]}, or gymnasium.wrappers.DiscretizeAction."
-        raise SpaceError(
-            f"{name} cannot act in a {action.kind} action space.", "Discrete actions", fix
-        )
-
-
-def bounded_vector(name: str, action: Leaf, instead: str = "") -> None:
-    """Refuses actions that are not a vector with finite bounds. instead: what is proposed for
-    them, in words; "": an algorithm."""
-    if action.kind != "box" or not action.bounded:
-        what = (
-            f"a {action.kind} action space"
-            if action.kind != "box"
-            else "a Box of actions without bounds"
-        )
-        fix = instead or f"use {other(action)}"
-        if action.kind == "box":
-            fix = f"{fix[:-1]}, or give the Box finite bounds."
-        raise SpaceError(f"{name} cannot act in {what}.", "a bounded Box of actions", fix)
-    floats(name, action)
-    if action.far:
-        raise SpaceError(
-            f"{name} cannot stretch [-1, 1] to bounds from {min(action.low):g} to "
-            f"{max(action.high):g}: float32 overflows.",
-            "a Box with the bounds between which actions matter",
-            f"give the Box these, such as -1 and 1, or {instead or 'use ppo.'}",
-        )
-
-
 def action_value(observation: Spec, action: Leaf, settings: Any) -> Role:
     """A critic of observations and actions."""
-    both = WithAction(obs=observation, action=action)
-    return Role(both, mlp(both, settings.hidden, settings.activation), (Dense(0, 1),), "critic")
+    both, hidden = WithAction(obs=observation, action=action), widths(settings)
+    return Role(both, mlp(both, hidden, settings.activation), (Dense(0, 1),), "critic")
+
+
+def widths(settings: Any) -> tuple[int, ...]:
+    """Of critics' hidden layers."""
+    return settings.critic_hidden or settings.hidden  # type: ignore[no-any-return]

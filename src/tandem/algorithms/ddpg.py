@@ -29,6 +29,7 @@ class DDPGSettings(base.ReplaySettings):
         Schedule(1e-4), "step size of the actor's optimizer; a schedule", PAPER
     )
     hidden: tuple[int, ...] = default((400, 300), PAPER)
+    critic_hidden: tuple[int, ...] = base.critic_hidden()
     activation: str = default("relu", PAPER)
     batch_size: int = default(64, PAPER)
     buffer_size: int = default(1_000_000, PAPER)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tandem.algorithms import base, gsde
+from tandem.algorithms import action_spaces, base, gsde
 from tandem.algorithms.base import Forward
 from tandem.math import distributions
 from tandem.math.state_dependent import StateDependentDeterministic
@@ -41,7 +41,7 @@ class Deterministic(base.Algorithm):
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         gsde.check_unused(settings)
-        base.bounded_vector(cls.__name__.lower(), action)
+        action_spaces.bounded_vector(cls.__name__.lower(), action)
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:

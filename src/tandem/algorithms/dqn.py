@@ -1,12 +1,14 @@
 """Deep Q-learning (Mnih et al. 2015, doi:10.1038/nature14236), with double targets (van Hasselt et
 al. 2016, arXiv:1509.06461), dueling networks (Wang et al. 2016, arXiv:1511.06581), n-step returns
 (Hessel et al. 2018, arXiv:1710.02298, section 3), prioritized replay (Schaul et al. 2016,
-arXiv:1511.05952), and values that are distributions: categorical (C51: Bellemare et al. 2017,
-arXiv:1707.06887) or quantiles (QR-DQN: Dabney et al. 2018, arXiv:1710.10044)."""
+arXiv:1511.05952), soft targets with the log-policy in the reward (Munchausen DQN: Vieillard et al.
+2020, arXiv:2007.14430), and values that are distributions: categorical (C51: Bellemare et al. 2017,
+arXiv:1707.06887), quantiles (QR-DQN: Dabney et al. 2018, arXiv:1710.10044) or implicit quantiles
+(IQN: Dabney et al. 2018b, arXiv:1806.06923)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, Literal
@@ -14,18 +16,21 @@ from typing import Any, Literal
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import base
+from tandem.algorithms import action_spaces, base
 from tandem.algorithms.base import Call, Forward
 from tandem.errors import SettingError
 from tandem.math.action_values import (
     ActionValues,
     CategoricalValues,
+    ImplicitValues,
     QuantileValues,
     ScalarValues,
 )
 from tandem.math.masks import evenly, masked
+from tandem.math.values import munchausen
 from tandem.networks.defaults import Role, mlp
-from tandem.networks.plan import Dense, Dueling
+from tandem.networks.implicit import WithFractions
+from tandem.networks.plan import Conv, Dense, Dueling
 from tandem.settings import Schedule, default, setting
 from tandem.spaces import Leaf, Spec, seen
 from tandem.types import Array, Batch, Tree, Update
@@ -34,6 +39,9 @@ ATARI = "Mnih et al. 2015, extended data table 1"
 SB3 = "Stable-Baselines3 2.9 (DQN)"
 C51 = "Bellemare et al. 2017"
 QR = "Dabney et al. 2018"
+IQN = "Dabney et al. 2018b"
+COUNTS = f"{IQN}, as Dopamine's implicit_quantile_icml.gin has it"
+MUNCHAUSEN = "Vieillard et al. 2020"
 
 
 @dataclass(frozen=True)
@@ -62,15 +70,16 @@ class DQNSettings(base.ReplaySettings):
     )
     double: bool = setting(
         True,
-        "choose the next action by the network, value it by the target",
+        "choose the next action by the network, value it by the target; off with munchausen, which "
+        "chooses none",
         "van Hasselt et al. 2016",
     )
     dueling: bool = setting(False, "separate streams for value and advantages", "Wang et al. 2016")
-    values: Literal["scalar", "categorical", "quantile"] = setting(
+    values: Literal["scalar", "categorical", "quantile", "implicit"] = setting(
         "scalar",
-        "what is learned of returns: their mean, probabilities of atoms (C51), or quantiles "
-        "(QR-DQN)",
-        f"{C51}; {QR}",
+        "what is learned of returns: their mean, probabilities of atoms (C51), quantiles (QR-DQN), "
+        "or quantiles at any fractions (IQN)",
+        f"{C51}; {QR}; {IQN}",
     )
     atoms: int = setting(51, "with categorical values: how many atoms", C51, minimum=2)
     v_min: float = setting(
@@ -80,6 +89,54 @@ class DQNSettings(base.ReplaySettings):
         10.0, "with categorical values: the highest atom, a return", C51, minimum=-inf
     )
     quantiles: int = setting(200, "with quantile values: how many quantiles", QR, minimum=1)
+    fractions: int = setting(
+        64, "with implicit values: fractions drawn for each transition, N", COUNTS, minimum=1
+    )
+    target_fractions: int = setting(
+        64, "with implicit values: fractions drawn for each target, N'", COUNTS, minimum=1
+    )
+    acting_fractions: int = setting(
+        32, "with implicit values: fractions that actions are chosen by, K", IQN, minimum=1
+    )
+    cosines: int = setting(
+        64, "with implicit values: cosines that a fraction enters by, n", IQN, minimum=1
+    )
+    kappa: float = setting(
+        1.0,
+        "with quantile or implicit values: where Huber's loss becomes linear, in the unit of "
+        "returns",
+        f"{QR}; {IQN}",
+        above=0,
+        fix="try 1.",
+    )
+    munchausen: bool = setting(
+        False,
+        "a softmax of the target's values in place of the maximum, and its log-policy added to "
+        "rewards",
+        MUNCHAUSEN,
+    )
+    munchausen_alpha: float = setting(
+        0.9,
+        "with munchausen: how much of the log-policy is added",
+        MUNCHAUSEN,
+        minimum=0,
+        maximum=1,
+    )
+    munchausen_temperature: float = setting(
+        0.03,
+        "with munchausen: of the softmax, in the unit of returns",
+        MUNCHAUSEN,
+        above=0,
+        fix="try 0.03.",
+    )
+    munchausen_clip: float = setting(
+        -1.0,
+        "with munchausen: the least that temperature times log-policy counts as",
+        MUNCHAUSEN,
+        minimum=-inf,
+        maximum=0,
+        expected="at most 0",
+    )
     n_step: int = setting(1, "steps of reward before bootstrapping", ATARI, minimum=1)
     prioritized: bool = setting(
         False, "draw transitions by their error instead of evenly", "Schaul et al. 2016"
@@ -101,6 +158,11 @@ class DQNSettings(base.ReplaySettings):
     max_grad_norm: float = setting(
         10.0, "gradients are clipped to this global norm", SB3, above=0, fix="try 0.5."
     )
+
+    def settled(self, given: Iterable[str]) -> DQNSettings:
+        if self.munchausen and "double" not in given:
+            return replace(self, double=False)
+        return self
 
 
 class DQN(base.Algorithm):
@@ -126,7 +188,7 @@ class DQN(base.Algorithm):
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
-        base.discrete("dqn", action)
+        action_spaces.discrete("dqn", action)
         check_values(settings)
 
     @classmethod
@@ -135,31 +197,73 @@ class DQN(base.Algorithm):
         if settings.values == "categorical":
             return CategoricalValues(choices, settings.atoms, settings.v_min, settings.v_max)
         if settings.values == "quantile":
-            return QuantileValues(choices, settings.quantiles)
+            return QuantileValues(choices, settings.quantiles, settings.kappa)
+        if settings.values == "implicit":
+            return ImplicitValues(choices, settings.acting_fractions, settings.kappa)
         return ScalarValues(choices)
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: DQNSettings) -> dict[str, Role]:
         body = mlp(seen(observation, action), settings.hidden, settings.activation)
-        values = cls.distribution(settings, action)
-        head: tuple[Any, ...] = (Dense(0, values.outputs),)
+        values, implicit = cls.distribution(settings, action), settings.values == "implicit"
+        last = body[-1]
+        hidden = (replace(last, inputs=0),) if isinstance(last, Dense) else ()
+        inputs, units = (last.inputs, last.units) if isinstance(last, Dense) else (0, 0)
+        # fractions enter before the last hidden layer, where it is not the only one
+        early = implicit and hidden and any(isinstance(x, (Dense, Conv)) for x in body[:-1])
+        head: tuple[Any, ...] = (*hidden, Dense(units, values.outputs))
         if settings.dueling:
-            last = body[-1]
             # each stream has a hidden layer of its own, as wide as the body's last one
-            hidden = (replace(last, inputs=0),) if isinstance(last, Dense) else ()
-            units = last.units if isinstance(last, Dense) else 0
             head = (Dueling(*((*hidden, Dense(units, n)) for n in (values.each, values.outputs))),)
+        elif not early:
+            head = (Dense(0, values.outputs),)
+        if implicit:
+            entering = WithFractions.of(observation)
+            before, features = (body[:-1], inputs) if early else (body, 0)
+            return {"q": Role(entering, before, head, cosines=settings.cosines, features=features)}
         return {"q": Role(observation, body, head)}
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
-        after = self.target(b.next_obs)
-        chooser = self.q(b.next_obs, training=False) if self.settings.double else after
-        # what is forbidden there is no maximum
-        selector = masked(self.values.part(chooser), b.next_obs, self.action)
-        loss, error = self.values.loss(
-            self.q(b.obs), b.action, b.reward, b.discount, after, selector
+        values, s = self.values, self.settings
+        now, then = b.noise or (None, None)
+        after = self.target(values.entering(b.next_obs, then))
+        reward, policy = b.reward, None
+        if s.double:
+            selector = self._allowed(self.q, b.next_obs, training=False)
+        elif then is None:
+            # what is forbidden there is no maximum
+            selector = masked(values.part(after), b.next_obs, self.action)
+        else:
+            selector = self._allowed(self.target, b.next_obs)
+        if s.munchausen:
+            reward, policy = munchausen(
+                self._allowed(self.target, b.obs),
+                b.action,
+                b.reward,
+                b.discount,
+                selector,
+                s.munchausen_alpha,
+                s.munchausen_temperature,
+                s.munchausen_clip,
+            )
+        out = self.q(values.entering(b.obs, now))
+        loss, error = values.loss(
+            out, b.action, reward, b.discount, after, selector, policy, fraction=now
         )
         return loss, {"error": error}
+
+    def _allowed(self, network: Any, obs: Tree, **options: bool) -> Array:
+        """A network's values of observations, those of what is forbidden lower than any."""
+        values = self.values.of(lambda x: network(x, **options), obs)
+        return masked(values, obs, self.action)
+
+    def loss_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tree:
+        """Of implicit values the fractions of states and of targets, even over [0, 1)."""
+        s = self.settings
+        if s.values != "implicit":
+            return ()
+        counts = (s.fractions, s.target_fractions)
+        return tuple(rng.random((*shape, count), dtype=np.float32) for count in counts)
 
     def update(self, b: Batch) -> Update:
         s = b.settings
@@ -204,7 +308,7 @@ class DQN(base.Algorithm):
         values = cls.distribution(settings, action)
 
         def q() -> Array:
-            return masked(values.part(networks["q"](obs)), obs, action)
+            return masked(values.of(networks["q"], obs), obs, action)
 
         return epsilon_greedy(q, obs, action, noise), {}, state
 
@@ -222,25 +326,70 @@ def epsilon_greedy(q: Callable[[], Array], obs: Tree, action: Leaf, noise: Tree)
     return ops.of(greedy).where(explore, random, greedy)
 
 
-DISTRIBUTED = {"categorical": ("atoms", "v_min", "v_max"), "quantile": ("quantiles",)}
+# settings of some kinds of values only
+DISTRIBUTED = {
+    **dict.fromkeys(("atoms", "v_min", "v_max"), ("categorical",)),
+    "quantiles": ("quantile",),
+    **dict.fromkeys(
+        ("fractions", "target_fractions", "acting_fractions", "cosines"), ("implicit",)
+    ),
+    "kappa": ("quantile", "implicit"),
+}
 
 
 def check_values(settings: Any) -> None:
-    """Refuses the settings of other `values` than those that are learned, and atoms without
-    room."""
-    for values, names in DISTRIBUTED.items():
-        for name in names:
-            own, usual = getattr(settings, name), getattr(type(settings)(), name)
-            if settings.values != values and own != usual:
-                raise SettingError(
-                    f"{name}={own:g} with values={settings.values!r}.",
-                    f"it together with values={values!r}",
-                    f"give values={values!r} too, or leave {name} out.",
-                )
+    """Refuses the settings of other `values` than those that are learned, atoms without room, and
+    what does not go with munchausen."""
+    for name, kinds in DISTRIBUTED.items():
+        if settings.values not in kinds and (own := _changed(settings, name)) is not None:
+            raise SettingError(
+                f"{name}={own:g} with values={settings.values!r}.",
+                f"it together with values={' or '.join(map(repr, kinds))}",
+                f"give values={kinds[-1]!r} too, or leave {name} out.",
+            )
     if settings.values == "categorical" and not settings.v_min < settings.v_max:
         raise SettingError(
             f"v_min={settings.v_min:g} and v_max={settings.v_max:g}.",
             "v_min below v_max: the atoms lie between them",
             "give the least and the largest return that you expect, such as v_min=-10 and "
             "v_max=10.",
+        )
+    if settings.munchausen:
+        _check_munchausen(settings)
+        return
+    for name in ("munchausen_alpha", "munchausen_temperature", "munchausen_clip"):
+        if (own := _changed(settings, name)) is not None:
+            raise SettingError(
+                f"{name}={own:g} without munchausen.",
+                "it together with munchausen=True",
+                f"give munchausen=True too, or leave {name} out.",
+            )
+
+
+def _changed(settings: Any, name: str) -> Any:
+    """A setting's value, where that is not its default."""
+    own = getattr(settings, name)
+    return None if own == getattr(type(settings)(), name) else own
+
+
+def _check_munchausen(settings: Any) -> None:
+    if settings.values == "categorical":
+        raise SettingError(
+            "munchausen=True with values='categorical'.",
+            "values that are numbers or quantiles: each choice's are moved by its own log-policy, "
+            "which atoms in fixed places cannot be",
+            "give values='implicit', as Vieillard et al. have it, or 'quantile' or 'scalar'.",
+        )
+    if settings.n_step > 1:
+        raise SettingError(
+            f"munchausen=True with n_step={settings.n_step}.",
+            "n_step=1: each reward gets the log-policy of its own step, of which a stored sum of "
+            "rewards knows the first only",
+            "give n_step=1, or leave munchausen out.",
+        )
+    if settings.double:
+        raise SettingError(
+            "double=True with munchausen=True.",
+            "no choice of the next action: a softmax of the target's values is in its place",
+            "give double=False, or leave it out.",
         )

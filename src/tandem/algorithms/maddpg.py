@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import base, teams
+from tandem.algorithms import action_spaces, base, teams
 from tandem.algorithms.base import Call, Forward
 from tandem.math.distributions import Categorical, Deterministic, Distribution
 from tandem.networks.defaults import Role, mlp
@@ -114,7 +114,9 @@ class MADDPG(base.Algorithm):
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         teams.check("maddpg", observation, action, "box", "multidiscrete")
         if action.kind == "box":
-            base.bounded_vector("maddpg", replace(action, shape=(action.width,)), "use mappo.")
+            action_spaces.bounded_vector(
+                "maddpg", replace(action, shape=(action.width,)), "use mappo."
+            )
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
@@ -218,8 +220,7 @@ class MADDPG(base.Algorithm):
         return Update({"critic_loss": critic_loss, "q": xp.mean(critic["q"]), **actor})
 
     def schedule(self, call: Call) -> dict[str, Array]:
-        updates = call.updates + 1 + np.arange(len(call.progress))
-        due = (updates % self.settings.policy_delay == 0).astype(np.float32)
+        due = base.each_nth(call, self.settings.policy_delay)
         return {
             **self.scheduled(call, "learning_rate", "actor_learning_rate", "max_grad_norm", "tau"),
             "policy": due,

@@ -71,6 +71,12 @@ class MAPPO(PPO):
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         teams.check(cls.__name__.lower(), observation, action, "multidiscrete", "box")
+        if settings.intrinsic != "no":
+            raise SettingError(
+                f"{cls.__name__.lower()} with intrinsic={settings.intrinsic!r}.",
+                "the environment's rewards: what is new to one agent is not new to the team",
+                "give intrinsic='no'.",
+            )
         super().check(observation, teams.one(action), settings)
 
     @classmethod

@@ -1,26 +1,27 @@
 """Multi-step Q-learning from sequences (Mnih et al. 2016, arXiv:1602.01783, algorithm S2), with
 double targets (van Hasselt et al. 2016, arXiv:1509.06461) and dueling networks (Wang et al. 2016,
-arXiv:1511.06581). dqn.py learns from single transitions."""
+arXiv:1511.06581); n-step SARSA and its expectation (Sutton & Barto 2018, section 7.2). dqn.py
+learns from single transitions."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import base
+from tandem.algorithms import action_spaces, sarsa
 from tandem.algorithms.base import Call, Forward
-from tandem.algorithms.dqn import DQN, SB3, epsilon_greedy
+from tandem.algorithms.dqn import SB3
 from tandem.algorithms.on_sequences import OnSequences, SequenceSettings
-from tandem.math.masks import masked
+from tandem.errors import SettingError
 from tandem.math.returns import multi_step
 from tandem.math.values import huber
 from tandem.networks.plan import Dense, Dueling, Half, Plan
 from tandem.settings import Schedule, default, setting
 from tandem.spaces import Leaf, Spec
-from tandem.types import Array, Batch, Tree
+from tandem.types import Array, Batch, Trajectory, Tree, tree_map
 
 PAPER = "Mnih et al. 2016, section 5.1 and supplement"
 
@@ -49,6 +50,7 @@ class NStepQSettings(SequenceSettings):
     target_updates: int = setting(
         1000, "updates between copies to the target network", "drlbox 1.16", minimum=1
     )
+    bootstrap: Literal["max", "sarsa", "expected"] = sarsa.bootstrap()
 
 
 class NStepQ(OnSequences):
@@ -62,7 +64,27 @@ class NStepQ(OnSequences):
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
-        base.discrete("nstep_q", action)
+        action_spaces.discrete("nstep_q", action)
+        if settings.bootstrap != "sarsa":
+            return
+        if settings.replay != "none":
+            raise SettingError(
+                f"bootstrap='sarsa' with replay={settings.replay!r}.",
+                "sequences as they come: in older ones the next action was an older policy's",
+                "give replay='none', or bootstrap='expected', which asks the policy of the day.",
+            )
+        if settings.rollout < 2:
+            raise SettingError(
+                f"bootstrap='sarsa' with rollout={settings.rollout}.",
+                "sequences of at least 2 steps: the last one tells the action that was taken next",
+                "give rollout=2 or more.",
+            )
+        if not settings.double:
+            raise SettingError(
+                "bootstrap='sarsa' with double=False.",
+                "the action taken, which the network chose; the target values it",
+                "leave double out, or give bootstrap='expected' or 'max'.",
+            )
 
     @classmethod
     def head(cls, action: Leaf, settings: Any) -> Plan:
@@ -83,22 +105,42 @@ class NStepQ(OnSequences):
         xp = ops.of(out)
         return xp.take(out, xp.argmax(out, -1))
 
-    def best(self, q: Array, later: Array) -> Array:
-        """The target's values `later` [..., A] of the best actions, by the network's `q` or their
-        own."""
-        xp = ops.of(q)
-        return xp.take(later, xp.argmax(q if self.settings.double else later, -1))
+    def policy_value(self, q: Array, later: Array, obs: Tree, epsilon: Any) -> Array:
+        """What observations [...] are worth by the target's values `later` [..., A], of the best
+        action by the network's `q` or their own; with `bootstrap` the mean over the policy, which
+        is random with probability `epsilon`."""
+        s = self.settings
+        chance = None if s.bootstrap == "max" else epsilon
+        return sarsa.policy_value(later, q if s.double else later, obs, self.leaf, chance)
 
-    def bootstrap_value(self, out: Array, obs: Tree, networks: dict[str, Forward]) -> Array:
-        return self.best(out, self.allowed(networks["net_target"](obs), obs))
+    def bootstrap_value(
+        self, out: Array, obs: Tree, networks: dict[str, Forward], kept: dict[str, Array]
+    ) -> Array:
+        later = self.allowed(networks["net_target"](obs), obs)
+        return self.policy_value(out, later, obs, kept.get("epsilon"))
+
+    def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
+        """With `bootstrap="sarsa"` a last step that did not end its episode weighs nothing: it is
+        what the steps before it go on with."""
+        batch = super().prepare(trajectory, networks)
+        if self.settings.bootstrap == "sarsa":
+            batch.weight[-2] *= batch.extra["last"][-2]
+        return batch
 
     def losses(self, out: Array, b: Batch) -> tuple[Array, dict[str, Array]]:
         xp, batch = ops.of(out), self.sequences(b)
         q = xp.take(out[:-1], batch.action)
         later = xp.stop_gradient(self.over_time(self.output(self.target, b.obs)))
-        best = self.best(xp.stop_gradient(out), later)
-        reward = batch.rewards(best[:-1])
-        error = multi_step(reward, batch.discount, batch.last, best[-1]) - q
+        if self.settings.bootstrap == "sarsa":
+            own = xp.take(later[:-1], batch.action)
+            # the last step stands for its own value, unless an episode ended there
+            ahead = xp.where(batch.last[-1], batch.reward[-1], own[-1])
+            reward, after = xp.concat([batch.reward[:-1], ahead[None]], 0), 0.0 * own[-1]
+        else:
+            obs = tree_map(self.over_time, b.obs)
+            value = self.policy_value(xp.stop_gradient(out), later, obs, b.settings.get("epsilon"))
+            reward, after = batch.rewards(value[:-1]), value[-1]
+        error = multi_step(reward, batch.discount, batch.last, after) - q
         return huber(error), {"error": error, "q": q}
 
     def follow(self, settings: dict[str, Array]) -> None:
@@ -107,7 +149,8 @@ class NStepQ(OnSequences):
     def schedule(self, call: Call) -> dict[str, Array]:
         updates = call.updates + 1 + np.arange(len(call.progress))
         due = (updates % self.settings.target_updates == 0).astype(np.float32)
-        return {**self.scheduled(call, "learning_rate", "max_grad_norm"), "tau": due}
+        names = ("epsilon",) if self.settings.bootstrap == "expected" else ()
+        return {**self.scheduled(call, "learning_rate", "max_grad_norm", *names), "tau": due}
 
     @classmethod
     def exploration_noise(
@@ -118,7 +161,7 @@ class NStepQ(OnSequences):
         shape: tuple[int, ...],
         progress: Array,
     ) -> Tree:
-        return DQN.exploration_noise(settings, action, rng, shape, progress)
+        return sarsa.exploration_noise(settings, action, rng, shape, progress)
 
     @classmethod
     def act(
@@ -130,7 +173,4 @@ class NStepQ(OnSequences):
         state: Tree,
         noise: Tree,
     ) -> tuple[Array, dict[str, Array], Tree]:
-        def q() -> Array:
-            return masked(networks["net"](obs), obs, action)
-
-        return epsilon_greedy(q, obs, action, noise), {}, state
+        return *sarsa.act(networks["net"], obs, action, noise), state

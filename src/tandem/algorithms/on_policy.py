@@ -9,8 +9,9 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from tandem.algorithms import base, gsde, recurrent_batches
-from tandem.algorithms.base import Forward, after_cuts
+from tandem import ops
+from tandem.algorithms import action_spaces, base, curiosity, gsde, recurrent_batches
+from tandem.algorithms.base import Call, Forward, after_cuts
 from tandem.errors import SettingError
 from tandem.math.distributions import Beta, Density, Gaussian
 from tandem.math.masks import masked
@@ -22,7 +23,7 @@ from tandem.networks.defaults import Role, mlp
 from tandem.networks.plan import Dense, Scale, Streams
 from tandem.networks.policy_layers import StateDependent, WithLogStd
 from tandem.networks.recurrent import entering
-from tandem.settings import default, setting
+from tandem.settings import setting
 from tandem.spaces import Leaf, Spec, seen
 from tandem.types import Array, Batch, Trajectory, Tree, tree_map
 
@@ -33,23 +34,16 @@ A3C = "Mnih et al. 2016, section 5.1 and supplement"
 
 
 @dataclass(frozen=True)
-class OnPolicySettings(base.Settings):
-    """What each of them can be told."""
+class NormalizedRollouts(base.RolloutSettings):
+    """What every algorithm has that learns from whole rollouts: how they are scaled, and how
+    gradients become steps."""
 
-    envs: int = default(8)
-    rollout: int = setting(256, "steps of each environment between updates", minimum=1)
-    gae_lambda: float = setting(
-        0.95, "trace of generalised advantage estimation", minimum=0, maximum=1
-    )
     max_grad_norm: float = setting(
         0.5,
         "gradients are clipped to this global norm",
         DETAILS + ", detail 11",
         above=0,
         fix="try 0.5.",
-    )
-    normalize_advantage: bool = setting(
-        True, "standardise advantages within each batch", DETAILS + ", detail 7"
     )
     normalize_observations: bool = setting(
         False,
@@ -66,18 +60,6 @@ class OnPolicySettings(base.Settings):
         "subtract the running mean of rewards, divide by their running deviation, clip at 10",
         "Zheng et al. 2023",
     )
-    policy: Literal["gaussian", "beta"] = setting(
-        "gaussian", "distribution of continuous actions; beta needs bounds", BETA
-    )
-    orthogonal: bool = setting(
-        True, "orthogonal first weights, gain sqrt(2); heads 0.01 and 1", DETAILS + ", detail 2"
-    )
-    log_std: float = setting(
-        0.0,
-        "first log standard deviation of continuous actions",
-        DETAILS + ", continuous detail 2",
-        minimum=-inf,
-    )
     adam_epsilon: float = setting(
         1e-5,
         "Adam's epsilon, added to the root of the second moment",
@@ -93,15 +75,31 @@ class OnPolicySettings(base.Settings):
         above=0,
         fix="try 1e-5.",
     )
+
+
+@dataclass(frozen=True)
+class OnPolicySettings(NormalizedRollouts):
+    """What actor-critics among them can be told."""
+
+    gae_lambda: float = setting(
+        0.95, "trace of generalised advantage estimation", minimum=0, maximum=1
+    )
+    normalize_advantage: bool = setting(
+        True, "standardise advantages within each batch", DETAILS + ", detail 7"
+    )
+    policy: Literal["gaussian", "beta"] = setting(
+        "gaussian", "distribution of continuous actions; beta needs bounds", BETA
+    )
+    orthogonal: bool = setting(
+        True, "orthogonal first weights, gain sqrt(2); heads 0.01 and 1", DETAILS + ", detail 2"
+    )
+    log_std: float = setting(
+        0.0,
+        "first log standard deviation of continuous actions",
+        DETAILS + ", continuous detail 2",
+        minimum=-inf,
+    )
     optimizer: Literal["adam", "rmsprop", "sgd"] = setting("adam", "the optimizer")
-
-    @property
-    def block(self) -> int:
-        return self.rollout
-
-    @property
-    def updates_per_step(self) -> float:
-        return 1.0 / (self.rollout * self.envs)
 
 
 @dataclass(frozen=True)
@@ -122,6 +120,12 @@ class JointSettings(OnPolicySettings):
         "steps that gradients go back through a GRU, a divisor of the rollout's; 0: all of them",
         minimum=0,
     )
+    intrinsic: Literal["no", "rnd"] = curiosity.choice()
+    intrinsic_weight: float = curiosity.number("intrinsic_weight", 1.0)
+    extrinsic_weight: float = curiosity.number("extrinsic_weight", 2.0)
+    intrinsic_gamma: float = curiosity.gamma()
+    rnd_features: int = curiosity.features()
+    rnd_share: float = curiosity.share()
 
 
 class OnPolicy(base.Algorithm):
@@ -154,6 +158,13 @@ class OnPolicy(base.Algorithm):
             backend.time_first = True
             # the critic's state before the next rollout
             self.memory = np.zeros((settings.envs, units), np.float32)
+        self.curiosity: curiosity.Curiosity | None = None
+        if settings.intrinsic != "no":
+            spaces = observation, action
+            self.curiosity = curiosity.Curiosity(backend, networks, *spaces, settings)
+            self.networks.append(self.curiosity.network)
+            self.apart, self.memory = curiosity.ROLES, self.curiosity.begin
+            self.preparing = (*self.preparing, *curiosity.ROLES)  # type: ignore[misc]
 
     @classmethod
     def distribution(cls, settings: Any, action: Leaf) -> Density:
@@ -164,13 +175,14 @@ class OnPolicy(base.Algorithm):
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         gsde.check_unused(settings)
+        curiosity.check(cls.__name__.lower(), observation, settings)
         if settings.action_noise == "gsde":
             gsde.check(cls.__name__.lower(), action, settings.policy)
         if settings.policy == "beta":
             name = f"{cls.__name__.lower()} with policy='beta'"
-            base.bounded_vector(name, action, "give policy='gaussian'.")
+            action_spaces.bounded_vector(name, action, "give policy='gaussian'.")
         else:
-            base.drawable(cls.__name__.lower(), action)
+            action_spaces.drawable(cls.__name__.lower(), action)
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
@@ -201,7 +213,8 @@ class OnPolicy(base.Algorithm):
                 actor += (WithLogStd(outputs, policy.normal, settings.log_std),)
         else:
             actor = (Dense(0, policy.width, "linear", init, small),)
-        critic = (Dense(0, 1, "linear", init, one),)
+        curious = settings.intrinsic != "no"
+        critic = (Dense(0, 2 if curious else 1, "linear", init, one),)
         units = settings.recurrent
         if settings.shared:
             if units:
@@ -219,6 +232,7 @@ class OnPolicy(base.Algorithm):
         return {
             "actor": Role(inputs, body, actor, units=units),
             "critic": Role(inputs, body, critic, "critic", units=units),
+            **(curiosity.roles(observation, action, settings) if curious else {}),
         }
 
     def steps(self, b: Batch) -> Batch:
@@ -243,10 +257,25 @@ class OnPolicy(base.Algorithm):
         return masked(out, b.obs, self.action) if network is self.actor else out
 
     def outputs(self, b: Batch) -> tuple[Array, Array]:
-        """What the actor puts out for these rows, and their values [rows]."""
+        """What the actor puts out for these rows, and their values [rows]; [rows, 2], the second
+        ones of intrinsic rewards, where there are any."""
         if self.critic is None:
             return self.split_output(self.actor(self.network_input("actor", b.obs)), b.obs)
-        return self.output(self.actor, b), self.output(self.critic, b)[..., 0]
+        value = self.output(self.critic, b)
+        return self.output(self.actor, b), value if self.curiosity else value[..., 0]
+
+    def of_both(self, error: Array) -> Array:
+        """Errors of values [rows]; [rows, 2], of both kinds of reward, are added up."""
+        return ops.of(error).sum(error, -1) if self.curiosity else error
+
+    def with_curiosity(
+        self, loss: Array, aux: dict[str, Array], b: Batch
+    ) -> tuple[Array, dict[str, Array]]:
+        """The loss [rows] and its numbers, with those of intrinsic rewards, where there are any."""
+        return self.curiosity.join(loss, aux, b) if self.curiosity else (loss, aux)
+
+    def schedule(self, call: Call) -> dict[str, Array]:
+        return self.curiosity.schedule(call) if self.curiosity else {}
 
     def split_output(self, out: Array, obs: Tree) -> tuple[Array, Array]:
         """Returns (policy output, values [rows]) of what a network of both puts out, [rows, n]."""
@@ -312,7 +341,8 @@ class OnPolicy(base.Algorithm):
         elif self.critic is None:
             policy, value = self.split_output(t.extra["output"].reshape(t.reward.size, -1), obs)
         else:
-            value = networks["critic"](self.network_input("critic", obs))[:, 0]
+            out = networks["critic"](self.network_input("critic", obs))
+            value = out[:, 0]
         value = value.reshape(shape)
 
         def later(at: Any, seen: Tree) -> Array:
@@ -322,7 +352,7 @@ class OnPolicy(base.Algorithm):
                 return recurrent_batches.later(
                     networks[role], self.network_input(role, seen), after[at]
                 )[:, 0]
-            return networks[role](self.network_input(role, seen))[:, -1]
+            return networks[role](self.network_input(role, seen))[:, 0 if self.critic else -1]
 
         bootstrap = later(-1, t.bootstrap)
         reward = t.reward + after_cuts(t, value, bootstrap, later)
@@ -343,6 +373,10 @@ class OnPolicy(base.Algorithm):
                     else policy
                 )
                 extra |= self.behaviour_outputs(policy, action)
+            if self.curiosity:
+                ahead = networks["critic"](self.network_input("critic", t.bootstrap))[:, 1]
+                values = out[:, 1].reshape(shape), ahead
+                rows, self.memory = self.curiosity.prepare(t, rows, values, networks, self.memory)
             return rows
         policy, acted = recurrent_batches.follow(
             networks["actor"], self.network_input("actor", obs), t.state, start

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import base
+from tandem.algorithms import action_spaces, base
 from tandem.algorithms.base import Call, Forward
 from tandem.math.distributions import Density, Spherical
 from tandem.math.masks import masked
@@ -83,7 +83,7 @@ class SequenceSettings(base.Settings):
         return self.rollout
 
     @property
-    def updates_per_step(self) -> float:
+    def update_rate(self) -> float:
         replayed = 0.0 if self.replay == "none" else self.replay_ratio
         return (self.online + replayed) / (self.rollout * self.envs)
 
@@ -173,9 +173,11 @@ class OnSequences(base.Algorithm):
         """The value of states [...] by the network's output [..., outputs]."""
         raise NotImplementedError
 
-    def bootstrap_value(self, out: Array, obs: Tree, networks: dict[str, Forward]) -> Array:
+    def bootstrap_value(
+        self, out: Array, obs: Tree, networks: dict[str, Forward], kept: dict[str, Array]
+    ) -> Array:
         """What observations [rows, ...] are worth to an episode that a limit cut there; `out` is
-        the network's for them."""
+        the network's for them, `kept` what acting kept of the steps there, or before them."""
         return self.value(out)
 
     def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
@@ -198,10 +200,12 @@ class OnSequences(base.Algorithm):
                 k: longer(behaviour_outputs[k].reshape(*shape, *names[k]).astype(np.float32))
                 for k in names
             }
-            value = self.bootstrap_value(out, obs, networks).reshape(shape)
+            rows = {n: x.reshape(-1, *x.shape[2:]) for n, x in t.extra.items()}
+            value = self.bootstrap_value(out, obs, networks, rows).reshape(shape)
 
             def later(at: Any, seen: Tree) -> Array:
-                return self.bootstrap_value(self.allowed(net(seen), seen), seen, networks)
+                kept = {n: x[at] for n, x in t.extra.items()}
+                return self.bootstrap_value(self.allowed(net(seen), seen), seen, networks, kept)
 
             after = base.after_cuts(
                 t, value, later(-1, t.bootstrap) if cut[-1].any() else value[-1], later
@@ -292,7 +296,7 @@ class ActorCritic(OnSequences):
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
-        base.simple(cls.__name__.lower(), action)
+        action_spaces.simple(cls.__name__.lower(), action)
 
     @classmethod
     def head(cls, action: Leaf, settings: Any) -> Plan:

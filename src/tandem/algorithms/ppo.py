@@ -94,10 +94,6 @@ class PPOSettings(JointSettings):
     )
     sde_sample_freq: int = gsde.sample_freq()
 
-    @property
-    def updates_per_step(self) -> float:
-        return self.epochs / self.batch_size
-
 
 class PPO(OnPolicy):
     Settings = PPOSettings
@@ -134,7 +130,8 @@ class PPO(OnPolicy):
         gain, kl, entropy = self.policy_terms(out, b)
         error = self.value_error(value, b.extra)
         loss = self.settings.value_weight * error - gain  # eq. 9, negated
-        return loss, {"kl": kl, "value_loss": error, "entropy": entropy}
+        aux = {"kl": kl, "value_loss": error, "entropy": entropy}
+        return self.with_curiosity(loss, aux, b)
 
     def policy_terms(self, out: Array, b: Batch) -> tuple[Array, Array, Array]:
         """Returns (surrogate and entropy bonus, KL estimate, entropy), [rows] each, from the
@@ -152,7 +149,7 @@ class PPO(OnPolicy):
         target, before = old["return"], old["value"]
         if s.value_norm != "no":
             value, target, before = (x / old["scale"] for x in (value, target, before))
-        return clipped_value_loss(value, before, target, clip, s.value_huber)
+        return self.of_both(clipped_value_loss(value, before, target, clip, s.value_huber))
 
     def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
         batch = super().prepare(trajectory, networks)
@@ -189,4 +186,5 @@ class PPO(OnPolicy):
         return Update({"loss": loss, **{n: xp.sum(v * b.weight) / rows for n, v in aux.items()}})
 
     def schedule(self, call: Call) -> dict[str, Array]:
-        return self.scheduled(call, "learning_rate", "clip", "entropy", "max_grad_norm")
+        own = self.scheduled(call, "learning_rate", "clip", "entropy", "max_grad_norm")
+        return own | super().schedule(call)

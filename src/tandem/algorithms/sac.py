@@ -3,14 +3,14 @@ policy, learned temperature."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import base, gsde
+from tandem.algorithms import action_spaces, base, gsde
 from tandem.algorithms.base import Call
 from tandem.errors import SettingError
 from tandem.math.distributions import Distribution, TanhGaussian
@@ -28,24 +28,18 @@ LOG_STD, LIMIT = -3.0, 2.0  # of gSDE, there: the first log_std, and what means 
 
 
 @dataclass(frozen=True)
-class SACSettings(base.ReplaySettings):
-    """What SAC can be told."""
+class SoftSettings(base.ReplaySettings):
+    """What every soft actor-critic can be told."""
 
     steps: int = default(1_000_000, PAPER)
     hidden: tuple[int, ...] = default((256, 256), PAPER)
+    critic_hidden: tuple[int, ...] = base.critic_hidden()
     activation: str = default("relu", PAPER)
     batch_size: int = default(256, PAPER)
     buffer_size: int = default(1_000_000, PAPER)
     learning_starts: int = default(100, SB3)
     train_every: int = default(1, PAPER)
     updates_per_call: int = default(1, PAPER)
-    tau: float = setting(
-        0.005,
-        "how much of the critics their targets take over at each update",
-        PAPER,
-        minimum=0,
-        maximum=1,
-    )
     temperature: Literal["auto"] | float = setting(
         "auto", "weight of the entropy; 'auto' learns it", "section 5 of the paper", minimum=0
     )
@@ -70,8 +64,21 @@ class SACSettings(base.ReplaySettings):
     )
 
 
+@dataclass(frozen=True)
+class SACSettings(SoftSettings):
+    """What SAC can be told."""
+
+    tau: float = setting(
+        0.005,
+        "how much of the critics their targets take over at each update",
+        PAPER,
+        minimum=0,
+        maximum=1,
+    )
+
+
 class SAC(base.Algorithm):
-    Settings = SACSettings
+    Settings: ClassVar[type[SoftSettings]] = SACSettings
     needs = "transitions"
     acting = ("actor",)
 
@@ -89,10 +96,7 @@ class SAC(base.Algorithm):
         self.size = action.width
         self.squashed: Any = self.distribution(settings, action)
         self.actor = backend.network("actor", networks["actor"])
-        self.qs, self.targets = zip(
-            *(backend.pair(name, networks[name]) for name in self.critic_names(settings)),
-            strict=True,
-        )
+        self.make_critics({name: networks[name] for name in self.critic_names(settings)})
         options = base.optimizer_options(settings)
         self.critic_optimizer = backend.optimizer(
             "critic", list(self.qs), settings.optimizer, **options
@@ -106,9 +110,16 @@ class SAC(base.Algorithm):
         wanted = settings.target_entropy
         self.target_entropy = self.usual_entropy(action) if wanted == "auto" else float(wanted)
         if self.learned:
+            # decay would pull the temperature to 1
+            options = base.optimizer_options(replace(settings, weight_decay=0.0))
             self.alpha_optimizer = backend.optimizer(
                 "temperature", [self.log_alpha], settings.optimizer, **options
             )
+
+    def make_critics(self, networks: dict[str, Any]) -> None:
+        """The critics and their targets."""
+        pairs = (self.backend.pair(name, network) for name, network in networks.items())
+        self.qs, self.targets = zip(*pairs, strict=True)
 
     @classmethod
     def critic_names(cls, settings: Any) -> tuple[str, ...]:
@@ -124,7 +135,7 @@ class SAC(base.Algorithm):
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         cls.check_noise(action, settings)
-        base.bounded_vector(cls.__name__.lower(), action)
+        action_spaces.bounded_vector(cls.__name__.lower(), action)
 
     @classmethod
     def check_noise(cls, action: Leaf, settings: SACSettings) -> None:
@@ -192,25 +203,28 @@ class SAC(base.Algorithm):
         return self.log_alpha() * (b.extra["entropy"] - self.target_entropy), {}
 
     def update(self, b: Batch) -> Update:
-        rate, xp = b.settings["learning_rate"], ops.of(b.reward)
-        critic_loss, critic = self.backend.minimize(
-            self.critic_optimizer, self.critic_loss, b, rate
-        )
-        actor_loss, actor = self.backend.minimize(self.actor_optimizer, self.actor_loss, b, rate)
-        if self.learned:
-            self.backend.minimize(
-                self.alpha_optimizer, self.alpha_loss, b._replace(extra=actor), rate
-            )
+        critic = self.update_critics(b)
+        policy = self.update_policy(b)
         for q, target in zip(self.qs, self.targets, strict=True):
             self.backend.soft_update(q, target, b.settings["tau"])
-        metrics = {"critic_loss": critic_loss, "actor_loss": actor_loss, "q": xp.mean(critic["q"])}
-        return Update(
-            {
-                **metrics,
-                "entropy": xp.mean(actor["entropy"]),
-                "temperature": xp.exp(self.log_alpha()),
-            }
+        return Update({**critic, **policy, "temperature": ops.of(b.reward).exp(self.log_alpha())})
+
+    def update_critics(self, b: Batch) -> dict[str, Array]:
+        """A step of the critics; gives its metrics."""
+        loss, aux = self.backend.minimize(
+            self.critic_optimizer, self.critic_loss, b, b.settings["learning_rate"]
         )
+        return {"critic_loss": loss, "q": ops.of(b.reward).mean(aux["q"])}
+
+    def update_policy(self, b: Batch) -> dict[str, Array]:
+        """A step of the policy, and of the temperature where it is learned; gives its metrics."""
+        rate = b.settings["learning_rate"]
+        loss, aux = self.backend.minimize(self.actor_optimizer, self.actor_loss, b, rate)
+        if self.learned:
+            self.backend.minimize(
+                self.alpha_optimizer, self.alpha_loss, b._replace(extra=aux), rate
+            )
+        return {"actor_loss": loss, "entropy": ops.of(b.reward).mean(aux["entropy"])}
 
     def schedule(self, call: Call) -> dict[str, Array]:
         return self.scheduled(call, "learning_rate", "tau")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tandem import ops
+from tandem.algorithms import base
 from tandem.algorithms.sac import SAC, SACSettings
 from tandem.math.distributions import Categorical, Distribution
 from tandem.math.masks import masked
@@ -31,9 +32,12 @@ class DiscreteSAC(SAC):
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: SACSettings) -> dict[str, Role]:
-        body = mlp(seen(observation, action), settings.hidden, settings.activation)
+        body, critic = (
+            mlp(seen(observation, action), hidden, settings.activation)
+            for hidden in (settings.hidden, base.widths(settings))
+        )
         head = (Dense(0, action.sizes[0]),)
-        q = Role(observation, body, head, "critic")
+        q = Role(observation, critic, head, "critic")
         return {"actor": Role(observation, body, head), "q1": q, "q2": q}
 
     @staticmethod

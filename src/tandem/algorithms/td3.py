@@ -31,6 +31,7 @@ class TD3Settings(base.ReplaySettings):
         Schedule(3e-4), CODE, help="step size of both optimizers; a schedule"
     )
     hidden: tuple[int, ...] = default((256, 256), CODE)
+    critic_hidden: tuple[int, ...] = base.critic_hidden()
     activation: str = default("relu", TABLE)
     batch_size: int = default(256, CODE)
     buffer_size: int = default(1_000_000, TABLE)
@@ -126,8 +127,7 @@ class TD3(Deterministic):
         return Update({"critic_loss": critic_loss, "q": xp.mean(critic["q"]), **actor})
 
     def schedule(self, call: Call) -> dict[str, Array]:
-        updates = call.updates + 1 + np.arange(len(call.progress))
-        due = (updates % self.settings.policy_delay == 0).astype(np.float32)
+        due = base.each_nth(call, self.settings.policy_delay)
         return {**self.scheduled(call, "learning_rate", "tau"), "policy": due}
 
     def loss_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tree:

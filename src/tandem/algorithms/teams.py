@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms.base import OF_TEAMS, other
+from tandem.algorithms.action_spaces import OF_TEAMS, other
 from tandem.errors import SpaceError
 from tandem.math.masks import masked
 from tandem.spaces import MASK, Leaf, Spec

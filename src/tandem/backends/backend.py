@@ -11,6 +11,7 @@ import numpy as np
 
 from tandem import ops
 from tandem.backends.reach import Reached
+from tandem.errors import SettingError
 from tandem.networks import noisy
 from tandem.networks.defaults import Source
 from tandem.networks.plan import Plan, Weights, select
@@ -154,9 +155,19 @@ class Backend(ABC):
     ) -> Any:
         """An optimizer of the networks' (and scalars') trainable weights: "adam" (Kingma & Ba 2015,
         arXiv:1412.6980, algorithm 1: epsilon is added to the root of the corrected second moment;
-        options epsilon, beta1, beta2), "rmsprop" (Mnih et al. 2016, arXiv:1602.01783, supplement: g
+        options epsilon, beta1, beta2), "radam" (Liu et al. 2020, arXiv:1908.03265, algorithm 2; the
+        same options), "rmsprop" (Mnih et al. 2016, arXiv:1602.01783, supplement: g
         <- decay g + (1 - decay) grad^2, weight -= rate grad / sqrt(g + epsilon); g begins at 1, so
         that the first steps are not too long; options decay, epsilon) or "sgd"."""
+
+    def refuse_decay(self, options: dict[str, float]) -> None:
+        """SettingError for weight decay with an optimizer that the user made."""
+        if self.given_optimizer is not None and "weight_decay" in options:
+            raise SettingError(
+                f"weight_decay={options['weight_decay']:g} with an optimizer of your own.",
+                "one place that says it",
+                "leave weight_decay out, and make your optimizer with it.",
+            )
 
     @abstractmethod
     def minimize(

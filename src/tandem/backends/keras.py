@@ -89,6 +89,7 @@ class KerasBackend(backend.Backend):
     def optimizer(
         self, name: str, networks: list[Any], kind: str = "adam", **options: float
     ) -> Optimizer:
+        self.refuse_decay(options)
         given, optimizer = self.given_optimizer, OPTIMIZERS["kept" if self.gradients_only else kind]
         optimizer = (
             optimizer(name, networks, **options)

@@ -11,6 +11,7 @@ import numpy as np
 
 from tandem.backends.variables import host
 from tandem.errors import SettingError
+from tandem.math.optimization import rectification
 from tandem.types import Array, Variable
 
 ops = keras.ops
@@ -37,6 +38,7 @@ class Optimizer:
         )
         self._sizes = [[sizes[i] for i in group] for group in self._groups]
         self.variables: list[Variable] = []
+        self.weight_decay = 0.0  # times the step size
 
     def _vectors(self, name: str, value: float) -> list[Any]:
         """A variable for each vector, in the optimizer's state."""
@@ -72,7 +74,10 @@ class Optimizer:
             at = 0
             for i, size in zip(group, sizes, strict=True):
                 weight = self.trained[i]
-                weight.assign(weight.value - ops.reshape(change[at : at + size], weight.shape))
+                left = weight.value
+                if self.weight_decay:
+                    left = left * (1.0 - learning_rate * self.weight_decay)
+                weight.assign(left - ops.reshape(change[at : at + size], weight.shape))
                 at += size
 
     def begin(self) -> None:
@@ -84,7 +89,8 @@ class Optimizer:
 
 
 class Adam(Optimizer):
-    """Kingma & Ba 2015, arXiv:1412.6980, algorithm 1."""
+    """Kingma & Ba 2015, arXiv:1412.6980, algorithm 1; weights decay as in Loshchilov & Hutter 2019,
+    arXiv:1711.05101, algorithm 2."""
 
     def __init__(
         self,
@@ -93,9 +99,11 @@ class Adam(Optimizer):
         epsilon: float = 1e-8,
         beta1: float = 0.9,
         beta2: float = 0.999,
+        weight_decay: float = 0.0,
     ) -> None:
         super().__init__(name, networks)
         self.epsilon, self.beta1, self.beta2 = epsilon, beta1, beta2
+        self.weight_decay = weight_decay
         self.updates = keras.Variable(
             np.int32(0), dtype="int32", trainable=False, name=f"{name}_updates"
         )
@@ -113,6 +121,23 @@ class Adam(Optimizer):
         second.assign(second.value * self.beta2 + gradient * (gradient * (1.0 - self.beta2)))
         root = ops.sqrt(second.value / (1.0 - ops.power(self.beta2, t))) + self.epsilon
         return first.value / (1.0 - ops.power(self.beta1, t)) / root
+
+
+class RAdam(Adam):
+    """Liu et al. 2020, arXiv:1908.03265, algorithm 2."""
+
+    def __init__(self, name: str, networks: list[Any], **options: float) -> None:
+        super().__init__(name, networks, **options)
+        # of float64, since float32 cannot tell the first ones; behind the last it is 1
+        last = max(1, math.ceil(-36 / math.log(self.beta2)))
+        self.factors = rectification(np.arange(1, last + 1), self.beta2)
+
+    def direction(self, k: int, gradient: Array) -> Array:
+        adapted, t = super().direction(k, gradient), self.updates.value
+        at = ops.minimum(t, len(self.factors)) - 1
+        factor = ops.take(ops.convert_to_tensor(self.factors), at)
+        mean = self.first[k].value / (1.0 - ops.power(self.beta1, ops.cast(t, "float32")))
+        return ops.where(factor > 0, factor * adapted, mean)
 
 
 class RMSProp(Optimizer):
@@ -284,6 +309,7 @@ class Own:
 
 OPTIMIZERS: dict[str, Any] = {
     "adam": Adam,
+    "radam": RAdam,
     "rmsprop": RMSProp,
     "sgd": Optimizer,
     "kept": GradientRecorder,

@@ -105,6 +105,7 @@ class TorchBackend(backend.Backend):
                     "one optimizer for each weight",
                     "give networks that share no layers.",
                 )
+        self.refuse_decay(options)
         chosen = (
             "kept"
             if self.gradients_only

@@ -15,6 +15,7 @@ from torch.func import functional_call, grad_and_value
 from tandem.backends import backend
 from tandem.backends.torch_own import begin
 from tandem.errors import SettingError
+from tandem.math.optimization import rectification
 from tandem.types import Array, Batch
 
 
@@ -41,6 +42,9 @@ class Flat:
 class Adam(Flat):
     """torch.optim.Adam(fused=True), to the bit."""
 
+    decay = 0.0
+    fused = staticmethod(torch._fused_adam_)
+
     def __init__(self, flat: nn.Parameter, betas: tuple[float, float], epsilon: float) -> None:
         zeros = torch.zeros_like(flat.detach())
         step = torch.zeros((), device=flat.device)
@@ -49,7 +53,7 @@ class Adam(Flat):
 
     def move(self, flat: Array, gradient: Array, state: dict[str, torch.Tensor], lr: float) -> None:
         state["step"] += 1
-        torch._fused_adam_(
+        self.fused(
             [flat],
             [gradient],
             [state["exp_avg"]],
@@ -59,11 +63,40 @@ class Adam(Flat):
             lr=lr,
             beta1=self.betas[0],
             beta2=self.betas[1],
-            weight_decay=0.0,
+            weight_decay=self.decay,
             eps=self.epsilon,
             amsgrad=False,
             maximize=False,
         )
+
+
+class AdamW(Adam):
+    """torch.optim.AdamW(fused=True), to the bit."""
+
+    def __init__(
+        self, flat: nn.Parameter, betas: tuple[float, float], epsilon: float, decay: float
+    ) -> None:
+        super().__init__(flat, betas, epsilon)
+        self.decay = decay
+
+    fused = staticmethod(torch._fused_adamw_)
+
+
+class RAdam(Adam):
+    """Liu et al. 2020, arXiv:1908.03265, algorithm 2."""
+
+    def move(self, flat: Array, gradient: Array, state: dict[str, torch.Tensor], lr: float) -> None:
+        state["step"] += 1
+        (beta1, beta2), t = self.betas, int(state["step"])
+        mean = state["exp_avg"].lerp_(gradient, 1.0 - beta1)
+        square = state["exp_avg_sq"]
+        square.mul_(beta2).addcmul_(gradient, gradient, value=1.0 - beta2)
+        step = lr / (1.0 - beta1**t)
+        if factor := float(rectification(t, beta2)):
+            root = (square / (1.0 - beta2**t)).sqrt_().add_(self.epsilon)
+            flat.addcdiv_(mean, root, value=-step * factor)
+        else:
+            flat.add_(mean, alpha=-step)
 
 
 class RMSProp(Flat):
@@ -117,9 +150,11 @@ class Optimizer:
         self.inner: Any
         if self.given:
             self.inner = _copied(kind, self.flat)
-        elif kind == "adam":
+        elif kind in ("adam", "radam"):
             betas = options.get("beta1", 0.9), options.get("beta2", 0.999)
-            self.inner = Adam(self.flat, betas, options.get("epsilon", 1e-8))
+            given, decay = (self.flat, betas, options.get("epsilon", 1e-8)), "weight_decay"
+            make = Adam if kind == "adam" else RAdam
+            self.inner = AdamW(*given, options[decay]) if decay in options else make(*given)
         elif kind == "kept":
             self.inner = GradientRecorder(self.flat)
         elif kind == "rmsprop":

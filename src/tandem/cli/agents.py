@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tandem import trainer
+from tandem.algorithms import own
 from tandem.envs.factory import make
 from tandem.envs.vector_source import brought, named
 from tandem.errors import SettingError, UnknownNameError
@@ -54,10 +55,11 @@ def find(path: str, which: str) -> Path:
     return checkpoint.find(location, which)
 
 
-def load(path: str, which: str, network: Any = None) -> Loaded:
-    """The agent of a run's folder, or of a checkpoint file; network: as `tandem.load` takes it."""
+def load(path: str, which: str, network: Any = None, algorithm: str | None = None) -> Loaded:
+    """The agent of a run's folder, or of a checkpoint file; network: as `tandem.load` takes it;
+    algorithm: module:Class of a program's own."""
     location, file = Path(path), find(path, which)
-    agent = trainer.load(file, network=network)
+    agent = trainer.load(file, network=network, algorithm=own_class(algorithm))
     folder = (
         location
         if location.is_dir()
@@ -68,8 +70,23 @@ def load(path: str, which: str, network: Any = None) -> Loaded:
     return Loaded(agent, file, folder, checkpoint.read(file).data["config"])
 
 
+def own_class(path: str | None) -> Any:
+    """The class that module:Class names; None for None."""
+    return None if path is None else own.checked(own.named(path), trainer.TAKEN)
+
+
+def own_argument(parser: Any) -> None:
+    """How to name the algorithm of a run that a program's own class trained."""
+    parser.add_argument(
+        "--algorithm",
+        metavar="MODULE:CLASS",
+        help="what the run was trained by, where that is a class of your own",
+    )
+
+
 def arguments(parser: Any) -> None:
     """The arguments that say which agent."""
+    own_argument(parser)
     parser.add_argument("folder", metavar="DIR", help="a run's folder, or one of its checkpoints")
     parser.add_argument(
         "--which",

@@ -35,7 +35,7 @@ def run(words: list[str]) -> int:
         help="one JSON object, with the return and length of each episode",
     )
     args = parser.read(words)
-    loaded = agents.load(args.folder, args.which)
+    loaded = agents.load(args.folder, args.which, algorithm=args.algorithm)
     max_steps = whole_number("--max-steps", args.max_steps)
     result = trainer.evaluate(
         loaded.agent, loaded.env, args.episodes, args.seed, max_steps=max_steps

@@ -18,6 +18,7 @@ from tandem.runs import checkpoint, config_file
 ABOUT = """Writes the agent of a run as a file that needs no framework: numpy (.npz: weights, and a
 plan of the layers) or onnx (a graph from observations to actions, compared with the agent where
 onnxruntime is installed)."""
+AGAIN = "tandem export --algorithm MODULE:{0}."
 FORMATS = {"numpy": (to_numpy, ".npz"), "onnx": (to_onnx, ".onnx")}
 
 
@@ -63,8 +64,9 @@ def run(words: list[str]) -> int:
     write, suffix = FORMATS[args.to]
     if args.network is not None:  # its module may import Keras, which takes its engine only then
         saved = checkpoint.read(agents.find(args.folder, args.which))
-        backends.choose_keras(config_file.of(saved).framework)
-    loaded = agents.load(args.folder, args.which, named(args.network))
+        algorithm = agents.own_class(args.algorithm)
+        backends.choose_keras(config_file.of(saved, algorithm, AGAIN).framework)
+    loaded = agents.load(args.folder, args.which, named(args.network), args.algorithm)
     out = Path(args.out) if args.out else loaded.folder / f"agent{suffix}"
     if out.suffix != suffix:
         raise SettingError(

@@ -7,10 +7,10 @@ import argparse
 import re
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NoReturn, get_args, get_origin
 
 from tandem.errors import SettingError, UnknownNameError
-from tandem.settings import declared
+from tandem.settings import declared, hints_of
 
 NUMBER = re.compile(r"-\.?\d")
 
@@ -57,7 +57,7 @@ def flags(group: Any, settings: Any, tuned: dict[str, Any] | None = None, source
     """A flag for each field of a settings dataclass, but for those that the command has already.
     They are left as text, which `config.convert` reads; what is not given is not in the namespace.
     `tuned` are values of the zoo, with their `source`."""
-    hints = get_type_hints(type(settings))
+    hints = hints_of(type(settings))
     for s in declared(type(settings)):
         flag, tail = f"--{s.name.replace('_', '-')}", f"default {_shown(s.default)}"
         if flag in group._option_string_actions:
@@ -78,12 +78,27 @@ def hidden(parser: Parser, settings: Any) -> None:
     """The same flags without help, for where it is not known yet which of them will do."""
     known = parser._option_string_actions
     for f in fields(settings):
-        flag, kind = f"--{f.name.replace('_', '-')}", get_type_hints(type(settings))[f.name]
+        flag, kind = f"--{f.name.replace('_', '-')}", hints_of(type(settings))[f.name]
         action: dict[str, Any] = {"action": argparse.BooleanOptionalAction} if kind is bool else {}
         if flag not in known:
             parser.add_argument(
                 flag, dest=f.name, default=argparse.SUPPRESS, help=argparse.SUPPRESS, **action
             )
+
+
+def vector_arguments(parser: Any) -> None:
+    """How to name a vector of environments, instead of an id, and to say what it is made with."""
+    parser.add_argument(
+        "--env-kwargs",
+        metavar="JSON",
+        help="arguments for the environment, or the function of --vector, as in "
+        "'{\"max_cycles\": 50}'",
+    )
+    parser.add_argument(
+        "--vector",
+        metavar="MODULE:FUNCTION",
+        help="what makes a vector of environments (gymnasium.vector.VectorEnv), instead of ENV",
+    )
 
 
 def _shown(value: object) -> str:

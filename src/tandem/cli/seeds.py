@@ -18,7 +18,7 @@ from statistics import fmean
 from typing import Any, TextIO
 
 from tandem.cli.seed_worker import Worker
-from tandem.errors import RunFolderError, SettingError, TandemError
+from tandem.errors import ResumeError, RunFolderError, SettingError, TandemError
 from tandem.parallel.choice import cores, has_gpu
 from tandem.runs.config_file import write_json
 from tandem.runs.folder import new_folder
@@ -120,6 +120,8 @@ def several(args: argparse.Namespace, words: list[str], parent: Path, count: int
 
 def resumed(args: argparse.Namespace, words: list[str], parent: Path) -> int:
     """Goes on with those of several runs that are not complete; the exit code."""
+    from tandem.cli.train import arguments, own_name
+
     try:
         said = json.loads((parent / FILE).read_text())
         own, seeds = list(map(str, said["command"])), list(map(int, said["seeds"]))
@@ -130,6 +132,7 @@ def resumed(args: argparse.Namespace, words: list[str], parent: Path) -> int:
             f"resume the runs one by one: --resume {quote(str(parent))}/s0",
         ) from error
     more = without(words, {"--resume": 1})
+    _same_algorithm(own, more, parent)
     if given := sorted({w.partition("=")[0] for w in more if w in OWN}):
         raise SettingError(
             f"--resume {parent} was given with {', '.join(given)}.",
@@ -149,11 +152,10 @@ def resumed(args: argparse.Namespace, words: list[str], parent: Path) -> int:
             run.words = ["--resume", str(run.folder), *more]
         else:  # it had not begun
             shutil.rmtree(run.folder, ignore_errors=True)
-            run.words = _anew([*own, *more], run.seed, parent)
+            again = [word for word in more if word != own_name(more)]
+            run.words = _anew([*own, *again], run.seed, parent)
         if _is_complete(run) and "--extend" not in more:
             run.code = 0
-    from tandem.cli.train import arguments
-
     began = arguments(own)
     left = [run for run in runs if run.code is None]
     if (
@@ -218,6 +220,20 @@ def _is_complete(run: Any) -> bool:
 
 def _anew(own: list[str], seed: int, parent: Path) -> list[str]:
     return [*own, "--seed", str(seed), "--out", str(parent / f"s{seed}")]
+
+
+def _same_algorithm(command: list[str], words: list[str], parent: Path) -> None:
+    """ResumeError where runs of a program's own algorithm are to go on, and `words` do not name it:
+    no file is trusted with an import."""
+    from tandem.cli.train import own_name
+
+    theirs = own_name(command)
+    if theirs is not None and own_name(words) != theirs:
+        raise ResumeError(
+            f"the runs in {parent} were trained by {theirs}, whose code is in no file.",
+            "the name of that class",
+            f"tandem train {theirs} --resume {quote(str(parent))}",
+        )
 
 
 def without(words: Iterable[str], flags: dict[str, int]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import signal
 from dataclasses import fields
 from pathlib import Path
@@ -11,8 +12,10 @@ from shlex import quote
 from typing import Any
 
 from tandem import algorithms, trainer, zoo
+from tandem.algorithms import own
+from tandem.algorithms.own import name_of
 from tandem.cli import seeds
-from tandem.cli.parser import Parser, flags, hidden
+from tandem.cli.parser import Parser, flags, hidden, vector_arguments
 from tandem.envs.vector_source import named
 from tandem.errors import ResumeError, SettingError, UnknownNameError
 from tandem.learning.config import Options
@@ -30,9 +33,11 @@ EXAMPLES = (
     "tandem train dqn CartPole-v1 --framework torch --prioritized --learning-rate 1e-3:0",
     "tandem train sac Pendulum-v1 --seeds 3",
     "tandem train ppo --vector my_module:make_vector",
+    "tandem train my_module:MyAlgorithm CartPole-v1",
     "tandem train --resume runs/ppo-CartPole-v1-s0-20250131-120000",
     "tandem train ppo --help             every setting of PPO",
 )
+CLASS = re.compile(r"[\w.]+:\w+\Z")
 
 
 def run(words: list[str]) -> int:
@@ -99,7 +104,7 @@ def _several(args: argparse.Namespace, words: list[str]) -> int:
         )
     first = args.seed or 0
     numbers = f"{first}-{first + count - 1}"
-    parent = args.out or default_folder(args.algorithm, _env_name(args), numbers)
+    parent = args.out or default_folder(name_of(args.algorithm), _env_name(args), numbers)
     return seeds.several(args, words, Path(parent), count)
 
 
@@ -110,7 +115,7 @@ def _one(args: argparse.Namespace, session: Any) -> int:
     for note in result.notes:
         print(note)
     if code := _code(result.reason):
-        _stopped(result)
+        _stopped(result, session.config)
         return code
     s, conf = result.summary, session.config
     speed = f"{s['steps_per_second']:,.0f} steps/s"
@@ -141,15 +146,23 @@ def _one(args: argparse.Namespace, session: Any) -> int:
         else f" --steps {2 * conf.settings.steps} --extend"
     )
     print("Next:")
-    lines = ("watch {}", "evaluate {} --episodes 100", "train --resume {}" + rest)
+    resume, with_class = _again(conf)
+    lines = (f"watch {{}}{with_class}", f"evaluate {{}} --episodes 100{with_class}", resume + rest)
     for line in lines[bool(conf.vector) :]:  # only single environments can be watched
         print("  tandem " + line.format(quote(str(result.folder))))
     return 0
 
 
-def _stopped(result: trainer.Result) -> None:
+def _again(conf: Any) -> tuple[str, str]:
+    """(the command that goes on with a run in {}, what others need beside it)."""
+    if own.is_known(conf.algorithm):
+        return "train --resume {}", ""
+    return f"train {conf.algorithm} --resume {{}}", f" --algorithm {conf.algorithm}"
+
+
+def _stopped(result: trainer.Result, conf: Any) -> None:
     """Says how to go on with a run that a signal ended."""
-    command = f"tandem train --resume {quote(str(result.folder))}"
+    command = f"tandem {_again(conf)[0].format(quote(str(result.folder)))}"
     print(f"Stopped by {result.reason} and saved. To go on:\n  {command}")
 
 
@@ -177,7 +190,7 @@ def _session(
     args: argparse.Namespace, seed: int | None, out: str | Path | None, callback: Any = None
 ) -> Any:
     names = {f.name for f in fields(Options)} | {
-        f.name for kind in _kinds() for f in fields(kind.Settings)
+        f.name for kind in _kinds(args.algorithm) for f in fields(kind.Settings)
     }
     overrides = {name: value for name, value in vars(args).items() if name in names}
     callbacks = [callback or Progress(0, args.quiet)]
@@ -189,7 +202,8 @@ def _session(
             for n in (*fixed, *overrides)
             if n not in own_names and getattr(args, n) is not None
         ]
-        if odd or args.algorithm is not None:
+        is_own = isinstance(args.algorithm, type)
+        if odd or not (is_own or args.algorithm is None):
             raise ResumeError(
                 f"--resume was given with {', '.join(odd) or 'an algorithm'}.",
                 "at most --stop-at, --cluster, --devices, and --steps with --extend",
@@ -198,9 +212,14 @@ def _session(
         steps = _whole("steps", overrides["steps"]) if "steps" in overrides else None
         where = {n: overrides[n] for n in ("cluster", "devices") if n in overrides}
         return trainer.session(
-            resume=args.resume, steps=steps, extend=args.extend, callbacks=callbacks, **where
+            args.algorithm,
+            resume=args.resume,
+            steps=steps,
+            extend=args.extend,
+            callbacks=callbacks,
+            **where,
         )
-    out = out or default_folder(args.algorithm, _env_name(args), seed or 0)
+    out = out or default_folder(name_of(args.algorithm), _env_name(args), seed or 0)
     places = {
         "framework": args.framework,
         "device": args.device or "auto",
@@ -223,29 +242,61 @@ def arguments(words: list[str]) -> argparse.Namespace:
     """What was asked for. Which flags there are depends on the algorithm, so a first reading looks
     for that."""
     words = _with_address(words)
+    loose, own_kind = _loose(), None
+    if (path := own_name(words)) is not None:
+        own_kind = own.checked(own.named(path), trainer.TAKEN)
+        hidden(loose, own_kind.Settings())
+    first = loose.read(words)
+    first.stop_at = None if first.stop_at is None else _whole("stop-at", first.stop_at)
+    name, first.algorithm = first.algorithm, own_kind or first.algorithm
+    if (name is None or first.resume is not None) and not first.help:
+        return first
+    parser = _parser()
+    if name is not None:
+        if own_kind is None and name not in algorithms.NAMES and first.env in algorithms.NAMES:
+            fix = f"write the algorithm first: tandem train {first.env} {name}"
+            raise UnknownNameError("algorithm", name, algorithms.NAMES, fix)
+        entry = zoo.entry(name, first.env or "", getattr(first, "entry", ""))
+        settings = algorithms.get(first.algorithm).Settings()
+        _own(first, first.algorithm, "train")
+        group = parser.add_argument_group(f"settings of {name} [default and its source]")
+        flags(group, settings, entry.settings if entry else None, entry.source if entry else "")
+        flags(parser.add_argument_group("options of the run"), Options())
+    args = parser.read(words)
+    args.stop_at, args.algorithm = first.stop_at, first.algorithm
+    return args
+
+
+def _loose() -> Parser:
+    """What reads every flag that any algorithm has."""
     loose = _parser(add_help=False)
     loose.add_argument("-h", "--help", action="store_true")
     for kind in _kinds():
         hidden(loose, kind.Settings())
     hidden(loose, Options())
-    first = loose.read(words)
-    first.stop_at = None if first.stop_at is None else _whole("stop-at", first.stop_at)
-    if first.algorithm is None and not first.help:
-        return first
-    parser = _parser()
-    if first.algorithm is not None:
-        if first.algorithm not in algorithms.NAMES and first.env in algorithms.NAMES:
-            fix = f"write the algorithm first: tandem train {first.env} {first.algorithm}"
-            raise UnknownNameError("algorithm", first.algorithm, algorithms.NAMES, fix)
-        entry = zoo.entry(first.algorithm, first.env or "", getattr(first, "entry", ""))
-        settings = algorithms.get(first.algorithm).Settings()
-        _own(first, first.algorithm, "train")
-        group = parser.add_argument_group(f"settings of {first.algorithm} [default and its source]")
-        flags(group, settings, entry.settings if entry else None, entry.source if entry else "")
-        flags(parser.add_argument_group("options of the run"), Options())
-    args = parser.read(words)
-    args.stop_at = first.stop_at
-    return args
+    return loose
+
+
+def own_name(words: list[str]) -> str | None:
+    """The module:Class that stands in a command where an algorithm's name does; None where none
+    does. Flags of its own, which nobody knows yet, may stand before it."""
+    if not any(CLASS.match(word) for word in words):
+        return None
+    parser, skipped = _loose(), False
+    for i, word in enumerate(words):
+        if word.startswith("-"):
+            flag = parser._option_string_actions.get(word)
+            valued = (
+                flag.nargs is None
+                if flag is not None
+                else not CLASS.match("".join(words[i + 1 : i + 2]))
+            )
+            skipped = valued and "=" not in word
+        elif skipped:
+            skipped = False
+        else:
+            return word if CLASS.match(word) else None
+    return None
 
 
 def _with_address(words: list[str]) -> list[str]:
@@ -259,9 +310,10 @@ def _with_address(words: list[str]) -> list[str]:
     return changed
 
 
-def _own(first: argparse.Namespace, algorithm: str, command: str) -> None:
+def _own(first: argparse.Namespace, algorithm: str | type, command: str) -> None:
     """Refuses flags of other algorithms."""
     own_settings = {f.name for f in fields(algorithms.get(algorithm).Settings)}
+    algorithm = name_of(algorithm)
     all_of_them = {k.Settings: {f.name for f in fields(k.Settings)} for k in _kinds()}
     for name in vars(first):
         if name not in own_settings and any(name in others for others in all_of_them.values()):
@@ -281,7 +333,10 @@ def _own(first: argparse.Namespace, algorithm: str, command: str) -> None:
 def _parser(**more: Any) -> Parser:
     parser = Parser("train", ABOUT, EXAMPLES, **more)
     parser.add_argument(
-        "algorithm", nargs="?", metavar="ALGORITHM", help=f"one of {', '.join(algorithms.NAMES)}"
+        "algorithm",
+        nargs="?",
+        metavar="ALGORITHM",
+        help=f"one of {', '.join(algorithms.NAMES)}; or module:Class, of your own",
     )
     parser.add_argument(
         "env",
@@ -320,21 +375,6 @@ def _parser(**more: Any) -> Parser:
     return parser
 
 
-def vector_arguments(parser: Any) -> None:
-    """How to name a vector of environments, instead of an id, and to say what it is made with."""
-    parser.add_argument(
-        "--env-kwargs",
-        metavar="JSON",
-        help="arguments for the environment, or the function of --vector, as in "
-        "'{\"max_cycles\": 50}'",
-    )
-    parser.add_argument(
-        "--vector",
-        metavar="MODULE:FUNCTION",
-        help="what makes a vector of environments (gymnasium.vector.VectorEnv), instead of ENV",
-    )
-
-
 def _complete(args: argparse.Namespace) -> None:
     """Refuses a command without an algorithm and an environment."""
     if args.algorithm is None:
@@ -344,6 +384,7 @@ def _complete(args: argparse.Namespace) -> None:
             "tandem train ppo CartPole-v1; `tandem list` shows more.",
         )
     algorithms.get(args.algorithm)
+    name = name_of(args.algorithm)
     if args.env is not None and args.vector is not None:
         raise SettingError(
             f"{args.env} was given with --vector {args.vector}.",
@@ -351,11 +392,12 @@ def _complete(args: argparse.Namespace) -> None:
             f"leave {args.env} out; what --vector names takes arguments by --env-kwargs.",
         )
     if args.env is None and args.vector is None:
-        known = zoo.environments(args.algorithm)
+        known = zoo.environments(name)
+        tuned = f"; there are tuned settings for {', '.join(known)}" if known else ""
         raise SettingError(
-            f"`tandem train {args.algorithm}` was given no environment.",
-            f"a Gymnasium id; there are tuned settings for {', '.join(known)}",
-            f"tandem train {args.algorithm} {next(iter(known), 'ENV')}",
+            f"`tandem train {name}` was given no environment.",
+            f"a Gymnasium id{tuned}",
+            f"tandem train {name} {next(iter(known), 'CartPole-v1')}",
         )
     if args.extend:
         raise SettingError(
@@ -386,8 +428,9 @@ def json_object(flag: str, value: str) -> dict[str, Any]:
     return parsed
 
 
-def _kinds() -> list[Any]:
-    return [algorithms.get(name) for name in algorithms.NAMES]
+def _kinds(own: Any = None) -> list[Any]:
+    kinds = [algorithms.get(name) for name in algorithms.NAMES]
+    return [*kinds, own] if isinstance(own, type) else kinds
 
 
 def _code(reason: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tandem.cli import agents
 from tandem.cli.parser import Parser
 from tandem.errors import SettingError
 from tandem.runs.folder import run_folder
@@ -19,6 +20,7 @@ def run(words: list[str]) -> int:
     """Names the first row that differs."""
     parser = Parser("verify", ABOUT, ("tandem verify runs/… --steps 10000",))
     parser.add_argument("folder", metavar="DIR", help="a run's folder")
+    agents.own_argument(parser)
     parser.add_argument(
         "--steps", type=int, metavar="N", help="only the first N environment steps [all]"
     )
@@ -29,7 +31,9 @@ def run(words: list[str]) -> int:
             f"--steps {args.steps}.", "at least 1", "give --steps 10000, say, or leave it out."
         )
     folder = run_folder(Path(args.folder))
-    verification = verify(folder, args.steps, callbacks=[Progress(0, args.quiet)])
+    algorithm = agents.own_class(args.algorithm)
+    told = [Progress(0, args.quiet)]
+    verification = verify(folder, args.steps, callbacks=told, algorithm=algorithm)
     for name, (then, now) in verification.versions.items():
         print(f"note: {name} was {then} and is {now}")
     if verification.difference is None:

@@ -43,7 +43,7 @@ def run(words: list[str]) -> int:
     )
     args = parser.read(words)
     max_steps = whole_number("--max-steps", args.max_steps, 1)
-    loaded = agents.load(args.folder, args.which)
+    loaded = agents.load(args.folder, args.which, algorithm=args.algorithm)
     env, kwargs = loaded.env, loaded.config.get("env_kwargs")  # refuses what only programs make
     if not loaded.config.get("vector"):
         env = loaded.config["env"]

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from tandem import algorithms, backends, spaces
+from tandem import backends, spaces
+from tandem.algorithms import own
+from tandem.algorithms.base import Algorithm
 from tandem.cluster.agent_host import Agent
 from tandem.cluster.sampler import Sampler, SamplerConfig, join_blocks
 from tandem.collect.actor import PolicyActor, fixed, forwards, publish, redraw
@@ -65,7 +67,7 @@ class AlgorithmAgent(Agent):
         self,
         sync: bool = True,
         *,
-        algorithm: str,
+        algorithm: str | type[Algorithm],
         observation_space: Any,
         action_space: Any,
         rewards_space: Any = None,
@@ -295,7 +297,7 @@ class AlgorithmAgent(Agent):
 
 
 def _config(
-    algorithm: str,
+    algorithm: str | type[Algorithm],
     settings: dict[str, Any],
     framework: str | None,
     device: str,
@@ -303,7 +305,7 @@ def _config(
     own_network: bool,
 ) -> Config:
     """The agent's arguments, checked."""
-    algorithm_class = algorithms.get(algorithm)
+    algorithm_class, algorithm = own.checked(algorithm), own.name_of(algorithm)
     known = [f.name for f in fields(algorithm_class.Settings)]
     for name in settings:
         if name not in known:
@@ -322,6 +324,7 @@ def _config(
         Options(),
         "arguments of AlgorithmAgent",
         own_network=own_network,
+        own_algorithm=None if own.is_known(algorithm) else algorithm_class,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from tandem import algorithms
+from tandem.algorithms import own
 from tandem.errors import EngineError, SettingError
 from tandem.learning.config import Options
 from tandem.parallel.choice import has_gpu
@@ -14,14 +14,13 @@ from tandem.spaces import Leaf, Spec
 
 MODE = "compiled"
 CALL = 32  # updates in a call from which a host's way costs nothing more, on processors
-CHOOSE = "choose ppo, a2c, trpo, dqn, sac, tqc, td3 or ddpg"
+CHOOSE = "choose ppo, a2c, trpo, pqn, dqn, sac, tqc, crossq, td3 or ddpg"
 ALONE = {"workers": 0, "runners": 0, "learners": 1, "opponents": 0, "devices": 1}
 
 
 def obstacles(kind: Any, settings: Any, options: Options) -> Iterator[tuple[str, str]]:
     """(what stands against a compiled run, how to do without it), in words."""
-    called = kind.__name__
-    name = next((n for n, c in algorithms.NAMES.items() if c == called), called.lower())
+    name = own.name_of(kind)
     if kind.team:
         yield f"{name}, whose agents are several", CHOOSE
     elif kind.needs == "sequences":
@@ -29,11 +28,15 @@ def obstacles(kind: Any, settings: Any, options: Options) -> Iterator[tuple[str,
     for what, none in (
         ("recurrent", 0),
         ("noisy", "no"),
+        ("intrinsic", "no"),
         ("prioritized", False),
         ("memmap", False),
     ):
         if (value := getattr(settings, what)) != none:
             yield f"{what}={value}", f"give {what}={none!r}"
+    for what, usual in (("reset_every", 0), ("updates_per_step", "auto")):
+        if (value := getattr(settings, what, usual)) != usual:
+            yield f"{what}={value}", f"give {what}={usual!r}"
     if settings.n_step > 1:
         yield f"n_step={settings.n_step}", "give n_step=1"
     if settings.action_noise == "gsde":
@@ -95,7 +98,8 @@ def pays(kind: Any, settings: Any, options: Options, observation: Spec, device: 
     """Whether a run in a functional environment, on JAX, is to be compiled where nobody says. On
     processors not with convolutions, which XLA makes slow inside of loops, nor with long calls of
     updates, where the hand-over to the device costs little."""
-    if any(obstacles(kind, settings, options)):
+    # a program's own algorithm may act or prepare by NumPy: it is compiled where it is asked for
+    if any(obstacles(kind, settings, options)) or not own.is_known(own.name_of(kind)):
         return False
     if device == "cuda" or (device == "auto" and has_gpu()):
         return True

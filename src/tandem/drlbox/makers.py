@@ -278,7 +278,7 @@ class Evaluator:
         if not greedy and agent.algorithm.valued:  # a softmax of the values
             (network,) = agent.networks.values()
             values: Any = agent.algorithm.distribution(agent.settings, action)
-            out = masked(values.part(network(rows)), rows, action)
+            out = masked(values.of(network, rows), rows, action)
             return action.start + values.sample(out, values.noise(rng, (1,)))[0]
         return agent.act(obs, deterministic=greedy)
 

@@ -43,7 +43,7 @@ def build(
     """The algorithm with its networks, on its backend. With `gradients_only` its optimizers keep
     their gradients and make no steps. rank, layout, place: see `backends.make`."""
     observation, action, s = environments.observation, environments.action, conf.settings
-    kind = algorithms.get(conf.algorithm, action)
+    kind = algorithms.for_actions(conf.kind, action)
     kind.check(observation, action, s)
     backends.prepare(conf.options.devices)
     sources = kind.sources(

@@ -7,6 +7,8 @@ import sys
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, get_origin, get_type_hints
 
+from tandem import algorithms
+from tandem.algorithms import own
 from tandem.envs.atari import Preprocessing
 from tandem.errors import SettingError
 from tandem.settings import Schedule, apply, setting
@@ -126,7 +128,7 @@ class Options(Preprocessing):
 class Config:
     """Everything that a run is made of, apart from code: config.json."""
 
-    algorithm: str
+    algorithm: str  # by its name, or module:Class where it is a program's own
     env: str
     framework: str
     device: str
@@ -144,9 +146,15 @@ class Config:
     own_optimizer: bool = False
     extended_from: int = 0  # the length that the run began with, where it was extended
     devices_before: int = 0  # on how many devices it learned before it was resumed on others
+    own_algorithm: Any = None  # that class, which no file has
+
+    @property
+    def kind(self) -> Any:
+        """The algorithm's class."""
+        return self.own_algorithm or algorithms.get(self.algorithm)
 
     def to_json(self) -> JSONDict:
-        data = {f.name: getattr(self, f.name) for f in fields(self)}
+        data = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "own_algorithm"}
         return data | {"settings": plain(self.settings), "options": asdict(self.options)}
 
 
@@ -158,10 +166,11 @@ def plain(settings: Any) -> dict[str, Any]:
     }
 
 
-def from_json(data: JSONDict, kind: type) -> Config:
-    """The Config that `to_json` wrote; `kind` is the algorithm's Settings. TypeError or ValueError
+def from_json(data: JSONDict, kind: Any) -> Config:
+    """The Config that `to_json` wrote; `kind` is the algorithm's class. TypeError or ValueError
     for other data."""
     hints = get_type_hints(Config)
+    hints.pop("own_algorithm")
     rest = {k: v for k, v in data.items() if k in hints and k not in ("settings", "options")}
     for name, value in rest.items():
         if not isinstance(value, get_origin(hints[name]) or hints[name]):
@@ -169,7 +178,10 @@ def from_json(data: JSONDict, kind: type) -> Config:
     if rest["seed"] < 0:
         raise ValueError(f"seed={rest['seed']}")
     return Config(
-        **rest, settings=apply(kind(), data["settings"]), options=apply(Options(), data["options"])
+        **rest,
+        settings=apply(kind.Settings(), data["settings"]),
+        options=apply(Options(), data["options"]),
+        own_algorithm=None if own.is_known(rest["algorithm"]) else kind,
     )
 
 
@@ -227,5 +239,5 @@ def compiles(config: Config, optimizers_known: bool) -> bool:
         and not s.recurrent
         and compiler
         and sys.platform != "win32"
-        and s.steps * s.updates_per_step >= WORTH_COMPILING
+        and s.steps * s.update_rate >= WORTH_COMPILING
     )

@@ -140,7 +140,7 @@ class Hosts:
             return self._fallen()
 
     def _made(self, told: dict[str, Any]) -> Any:
-        kind = algorithms.get(told["config"]["algorithm"]).Settings
+        kind = algorithms.get(told["config"]["algorithm"])
         conf, action = config.from_json(told["config"], kind), spaces.from_json(told["action"])
         assert isinstance(action, spaces.Leaf)
         known = Spaces(spaces.from_json(told["observation"]), action, None)

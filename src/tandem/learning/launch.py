@@ -131,11 +131,11 @@ def check_launched(
             "leave cluster out; or start one process, without torchrun or the environment "
             "variables.",
         )
-    if conf.own_network or conf.own_optimizer:
+    if conf.own_network or conf.own_optimizer or conf.own_algorithm:
         raise SettingError(
-            "network= or optimizer= of a program, in processes that were launched.",
-            "networks and optimizers by name, of which the others can be told",
-            "leave the launcher out: devices= has several in one machine, and takes both.",
+            "network=, optimizer= or an algorithm of a program, in processes that were launched.",
+            "networks, optimizers and algorithms by name, of which the others can be told",
+            "leave the launcher out: devices= has several in one machine, and takes all of them.",
         )
 
 
@@ -222,7 +222,7 @@ class Launch:
         return 0
 
     def _follow(self, told: dict[str, Any]) -> bool:
-        kind = algorithms.get(told["config"]["algorithm"]).Settings
+        kind = algorithms.get(told["config"]["algorithm"])
         conf, action = config.from_json(told["config"], kind), spaces.from_json(told["action"])
         assert isinstance(action, spaces.Leaf)
         known = Spaces(spaces.from_json(told["observation"]), action, None)

@@ -16,6 +16,7 @@ from tandem.errors import NonFiniteError, SettingError
 from tandem.learning import normalization
 from tandem.learning.devices import check_even, multiples
 from tandem.learning.normalization import ObservationMoments, RewardScale, RewardStandard
+from tandem.learning.resets import Reset
 from tandem.learning.seeds import Generators
 from tandem.replay.buffer import Ring
 from tandem.replay.samplers import PrioritizedSampler, SequenceSampler, UniformSampler
@@ -102,6 +103,8 @@ class RolloutLearner:
         self.rows, self.batch = self.rows // each, self.batch // each
         self._run = backend.compile(algorithm.update)
         self._networks = networks
+        # by the statistics of observations, where there are any
+        self._standardised = [role for role in networks if role not in algorithm.apart]
         self._place = "0/body/" if algorithm.sequence else ""  # of a network's first layers
         self._observations = self._moments(observation) if s.normalize_observations else None
         if s.normalize_rewards and s.standardize_rewards:
@@ -118,7 +121,7 @@ class RolloutLearner:
         """Statistics for the networks' first layers. SettingError where a network, its user's, has
         none that takes them."""
         moments = ObservationMoments(observation)
-        for role in self._networks:
+        for role in self._standardised:
             weights = self.backend.networks[role].read()
             if not set(moments.publish({}, self._place)) <= set(weights):
                 raise SettingError(
@@ -154,7 +157,7 @@ class RolloutLearner:
         metrics = checked(outcome, self.updates)
         if self._observations:
             self._observations.add(trajectory.obs, trajectory.valid)
-            for role in self._networks:
+            for role in self._standardised:
                 network = self.backend.networks[role]
                 network.write(self._observations.publish(network.read(), self._place))
         return metrics
@@ -169,12 +172,18 @@ class RolloutLearner:
 
     def state(self, replay: bool) -> tuple[JSONDict, dict[str, Array]]:
         memory = self.algorithm.memory
-        carried = {} if isinstance(memory, tuple) else {"memory": memory.copy()}
+        if isinstance(memory, dict):
+            carried = {f"memory/{n}": np.array(x) for n, x in memory.items()}
+        else:
+            carried = {} if isinstance(memory, tuple) else {"memory": memory.copy()}
         return {"updates": self.updates}, carried | normalization.state(self._parts())
 
     def load_state(self, data: JSONDict, arrays: dict[str, Array]) -> None:
         self.updates = data["updates"]
-        if not isinstance(self.algorithm.memory, tuple):
+        if isinstance(self.algorithm.memory, dict):
+            names = self.algorithm.memory
+            self.algorithm.memory = {n: arrays[f"memory/{n}"].copy() for n in names}
+        elif not isinstance(self.algorithm.memory, tuple):
             self.algorithm.memory = arrays["memory"].copy()
         normalization.load_state(self._parts(), arrays)
 
@@ -225,6 +234,14 @@ class ReplayLearner:
             self.sampler = PrioritizedSampler(self.ring, alpha=s.priority_alpha)
         else:
             self.sampler = UniformSampler(self.ring)
+        if s.updates_per_step != "auto" and s.updates_per_call != type(s)().updates_per_call:
+            raise SettingError(
+                f"updates_per_step={s.updates_per_step:g} and "
+                f"updates_per_call={s.updates_per_call}.",
+                "one of them: both say how many updates there are",
+                "leave updates_per_call out.",
+            )
+        self._reset = Reset(backend) if s.reset_every else None
         self._run = backend.compile(algorithm.update)
 
     def is_warmup(self, env_steps: int) -> bool:
@@ -246,11 +263,9 @@ class ReplayLearner:
         self.sampler.add(trajectory._replace(extra=trajectory.extra | blank))
         if span.end < self.settings.learning_starts or not self.sampler.ready(1):
             return {}
-        owed = (
-            self.settings.updates_per_call
-            if self.settings.updates_per_call > 0
-            else trajectory.reward.size
-        )
+        owed = self._owed(trajectory, span)
+        if not owed:
+            return {}
         beta = (
             self.settings.priority_beta(np.full(owed, span.progress))
             if self.settings.prioritized
@@ -265,6 +280,7 @@ class ReplayLearner:
                 self.settings.noisy, self.generators("noise/learning"), owed
             )
         metrics: list[dict[str, float]] = []
+        before = self.updates
         for part in self._parts(owed):
             ids = draw.ids[part]
             batch = self._batch(
@@ -278,7 +294,17 @@ class ReplayLearner:
             metrics.append(checked(outcome, self.updates))
             if not isinstance(outcome.priority, tuple):
                 self.sampler.update(ids, outcome.priority)
+        every = self.settings.reset_every
+        if self._reset and self.updates // every > before // every:
+            self._reset(self.generators("network/reset"))
         return averaged(metrics)
+
+    def _owed(self, trajectory: Trajectory, span: Span) -> int:
+        """How many updates this call makes."""
+        s = self.settings
+        if s.updates_per_step != "auto":  # as many in all as steps so far ask for
+            return int(span.end * s.updates_per_step) - int(span.begin * s.updates_per_step)
+        return int(s.updates_per_call if s.updates_per_call > 0 else trajectory.reward.size)
 
     def _batch(self, ids: Array, weight: Array) -> Batch:
         """The transitions of rows `ids` [k, B], or the sequences that begin there, [k, S, L, ...],

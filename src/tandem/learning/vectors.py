@@ -103,7 +103,8 @@ def stays_on_device(algorithm: Any, backend: Any, environments: VectorEnvironmen
     then do: rollouts, on the engine whose tensors they are. A replay buffer, a memory, and the
     statistics of normalize_observations are in this process's memory."""
     s = algorithm.settings
-    if algorithm.needs != "rollouts" or algorithm.sequence or s.normalize_observations:
+    host = s.normalize_observations or s.intrinsic != "no"
+    if algorithm.needs != "rollouts" or algorithm.sequence or host:
         return False
     if environments.device_library() != backend.framework or backend.devices > 1:
         return False

@@ -12,10 +12,11 @@ from tandem.math.value_distributions import (
     categorical_projection,
     cross_entropy,
     fractions,
+    midpoints,
     quantile_huber,
 )
 from tandem.math.values import huber, q_learning
-from tandem.types import Array
+from tandem.types import Array, Tree
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,11 @@ class ActionValues(Categorical):
     def part(self, out: Array) -> Array:
         """The values [..., n] that a network's output [..., outputs] means."""
 
+    def entering(self, obs: Tree, fraction: Array = None) -> Tree:
+        """What a network takes for observations [B, ...]; with fractions [B, N] where it takes
+        such: without them, those that it acts by."""
+        return obs
+
     @abstractmethod
     def loss(
         self,
@@ -44,12 +50,15 @@ class ActionValues(Categorical):
         discount: Array,
         after: Array,
         selector: Array,
+        policy: Array = None,
+        fraction: Array = None,
     ) -> tuple[Array, Array]:
         """The loss of Q-learning, and the error that priorities go by, both [...].
 
         out: [..., outputs], of the states. action: [...], taken there. reward, discount: [...].
         after: [..., outputs], of the states that follow, by a target network. selector: [..., n],
-        whose largest is the choice there.
+        whose largest is the choice there. policy: [..., n], probabilities of the choices there, in
+        place of one. fraction: [..., N], those that `out` is of, where a network takes such.
         """
 
     def spread(self, out: Array) -> Array:
@@ -58,9 +67,17 @@ class ActionValues(Categorical):
 
     def of_action(self, out: Array, action: Array) -> Array:
         """What the output says of an action [...]: [..., each]."""
-        xp = ops.of(out)
-        chosen = xp.one_hot(action, self.n)
-        return xp.sum(self.spread(out) * chosen[..., None], -2)
+        return self.under(out, ops.of(out).one_hot(action, self.n))
+
+    def under(self, out: Array, policy: Array) -> Array:
+        """What it says of choices, averaged by their probabilities [..., n]: [..., each]."""
+        return ops.of(out).sum(self.spread(out) * policy[..., None], -2)
+
+    def of_next(self, after: Array, selector: Array, policy: Array = None) -> Array:
+        """What is said of the states that follow, as `loss` has them: [..., each]."""
+        if policy is None:
+            return self.of_best(after, selector)
+        return self.under(after, policy)
 
     def of_best(self, out: Array, selector: Array) -> Array:
         """The same of the choice whose selector [..., n] is the largest."""
@@ -82,8 +99,10 @@ class ScalarValues(ActionValues):
         discount: Array,
         after: Array,
         selector: Array,
+        policy: Array = None,
+        fraction: Array = None,
     ) -> tuple[Array, Array]:
-        error = q_learning(out, action, reward, discount, after, selector)
+        error = q_learning(out, action, reward, discount, after, selector, policy)
         return huber(error), error
 
 
@@ -105,8 +124,10 @@ class DistributedValues(ActionValues):
         discount: Array,
         after: Array,
         selector: Array,
+        policy: Array = None,
+        fraction: Array = None,
     ) -> tuple[Array, Array]:
-        now, then = self.of_action(out, action), self.of_best(after, selector)
+        now, then = self.of_action(out, action), self.of_next(after, selector, policy)
         loss = self._distance(now, reward[..., None], discount[..., None], then)
         return loss, loss  # priorities by it, as Hessel et al. 2018, section 3
 
@@ -146,11 +167,53 @@ class CategoricalValues(DistributedValues):
 @dataclass(frozen=True)
 class QuantileValues(DistributedValues):
     """Returns as `count` quantiles (Dabney et al. 2018, arXiv:1710.10044), choice after choice;
-    quantile regression with Huber's loss."""
+    quantile regression with Huber's loss, linear beyond `kappa`."""
+
+    kappa: float = 1.0
 
     def part(self, out: Array) -> Array:
         return ops.of(out).mean(self.spread(out), -1)
 
     def _distance(self, now: Array, reward: Array, discount: Array, then: Array) -> Array:
         target = ops.of(now).stop_gradient(reward + discount * then)
-        return quantile_huber(now, fractions(now), target)  # algorithm 1
+        return quantile_huber(now, fractions(now), target, self.kappa)  # algorithm 1
+
+
+@dataclass(frozen=True)
+class ImplicitValues(ActionValues):
+    """Returns as quantiles at whatever fractions enter the network (Dabney et al. 2018b,
+    arXiv:1806.06923): of N fractions its output is [..., N, n]. What it acts by is their mean at
+    the midpoints of `count` even parts of [0, 1]."""
+
+    count: int
+    kappa: float = 1.0
+
+    def part(self, out: Array) -> Array:
+        return ops.of(out).mean(out, -2)
+
+    def entering(self, obs: Tree, fraction: Array = None) -> Tree:
+        if fraction is None:  # [1, count], of all rows
+            like = obs
+            while isinstance(like, dict):
+                like = next(iter(like.values()))
+            fraction = ops.of(like).constant(midpoints(self.count)[None], like)
+        return {"obs": obs, "fractions": fraction}
+
+    def spread(self, out: Array) -> Array:
+        return ops.of(out).swapaxes(out, -1, -2)
+
+    def loss(
+        self,
+        out: Array,
+        action: Array,
+        reward: Array,
+        discount: Array,
+        after: Array,
+        selector: Array,
+        policy: Array = None,
+        fraction: Array = None,
+    ) -> tuple[Array, Array]:
+        now, then = self.of_action(out, action), self.of_next(after, selector, policy)
+        target = ops.of(now).stop_gradient(reward[..., None] + discount[..., None] * then)
+        loss = quantile_huber(now, fraction, target, self.kappa)  # eq. 3
+        return loss, loss

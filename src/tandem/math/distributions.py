@@ -9,7 +9,7 @@ the environment's (`action_mode`). Outputs are [..., width]; log_prob, entropy a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import accumulate
 from math import e, log, pi
@@ -20,7 +20,7 @@ import numpy as np
 from tandem import ops
 from tandem.math.special import HALF_LOG_2PI, digamma, log_beta
 from tandem.spaces import ActionMode
-from tandem.types import Array
+from tandem.types import Array, Tree
 
 
 class Distribution(ABC):
@@ -36,6 +36,14 @@ class Distribution(ABC):
     def part(self, out: Array) -> Array:
         """What of a network's output [..., any] is for an action: its first numbers."""
         return out[..., : self.width] if self.width else out
+
+    def entering(self, obs: Tree) -> Tree:
+        """What a network takes for observations [N, ...] to act by."""
+        return obs
+
+    def of(self, network: Callable[[Tree], Array], obs: Tree) -> Array:
+        """The part for actions of what a network puts out for observations [N, ...]."""
+        return self.part(network(self.entering(obs)))
 
     @abstractmethod
     def noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:

@@ -1,16 +1,36 @@
-"""Conjugate gradients, for natural steps."""
+"""Conjugate gradients, for natural steps; how much RAdam adapts its first ones."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from tandem import ops
 from tandem.errors import same_shape
-from tandem.types import Array
+from tandem.types import AnyArray, Array
 
 Vectors = tuple[Array, Array, Array, Array]  # x, residual, direction, residual's squared length
 # (n, body, state) -> body(body(... body(state))), n times: the engine's loop
 Repeat = Callable[[int, Callable[[Vectors], Vectors], Vectors], Vectors]
+
+
+def rectification(updates: AnyArray | int, beta2: float) -> AnyArray:
+    """By what RAdam multiplies Adam's step (Liu et al. 2020, arXiv:1908.03265, algorithm 2): r_t;
+    0 where the step is not adapted, but by momentum, as the variance cannot be told yet: up to
+    rho_t = 5, as torch and optax have it (the paper: 4).
+
+    updates: int [...], t, from 1 on.
+    beta2: the decay of the mean square.
+
+    Returns r_t, float32 [...].
+    """
+    t, limit = np.asarray(updates, np.float64), 2 / (1 - beta2) - 1
+    if limit <= 5:
+        return np.zeros(t.shape, np.float32)
+    rho = np.maximum(limit - 2 * t * beta2**t / (1 - beta2**t), 5.0)
+    square = (rho - 4) * (rho - 2) * limit / ((limit - 4) * (limit - 2) * rho)
+    return np.where(rho > 5.0, np.sqrt(square), 0.0).astype(np.float32)
 
 
 def conjugate_gradient(

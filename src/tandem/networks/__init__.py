@@ -5,3 +5,4 @@ the ground and `math`."""
 # their layers have to be known wherever plans are read
 from tandem.networks import common_layers as common_layers
 from tandem.networks import noisy as noisy
+from tandem.networks import renorm as renorm

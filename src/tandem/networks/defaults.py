@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from tandem.errors import NetworkError, SettingError, misfit, nearest
+from tandem.networks.implicit import quantile_network
 from tandem.networks.plan import (
     ACTIVATIONS,
+    Activation,
     Branches,
     Cast,
     Conv,
@@ -22,6 +24,7 @@ from tandem.networks.plan import (
     Half,
     Image,
     Layer,
+    LayerNorm,
     Normalize,
     OneHot,
     Plan,
@@ -34,7 +37,7 @@ from tandem.networks.recurrent import Recurrent
 from tandem.networks.several import each
 from tandem.spaces import Leaf, Spec
 
-Inputs = Any  # a Spec, or a WithAction of {"obs": Spec, "action": Leaf}
+Inputs = Any  # a Spec, a WithAction of {"obs": Spec, "action": Leaf}, or WithFractions
 
 
 class WithAction(dict[str, Any]):
@@ -56,6 +59,9 @@ class Role:
     split: bool = False  # by default each stream of the fork stands on a body of its own
     # of a GRU between body and head; `inputs` are then as `networks.recurrent.entering` has them
     units: int = 0
+    # with which fractions enter between body and head; `inputs` are then WithFractions
+    cosines: int = 0
+    features: int = 0  # that the body puts out, where its plan does not say it
     space: Any = None  # that a user's body is told of, where it is not the environment's
     # a mixer: made by us, whatever network its user gives for the others, and without noise
     ours: bool = False
@@ -74,6 +80,9 @@ class Role:
             return each(replace(self, agents=0).plan, self.agents)
         if self.split:
             return apart(((self.body, width(self.body)),) * 2, self.head)
+        if self.cosines:
+            features = self.features or width(self.body)
+            return quantile_network(self.body, features, self.cosines, fit(self.head, features))
         if self.units:
             return (Recurrent(self.body, width(self.body), self.units, fit(self.head, self.units)),)
         return self.body + fit(self.head, width(self.body))
@@ -129,20 +138,28 @@ def apart(bodies: tuple[tuple[Plan, int], ...], head: Plan) -> Plan:
     return (_forked(head[0], joined),)
 
 
-def encoder(inputs: Inputs, *, normalize: bool = False, initializer: str = "uniform") -> Plan:
+def encoder(
+    inputs: Inputs,
+    *,
+    normalize: bool = False,
+    initializer: str = "uniform",
+    layer_norm: bool = False,
+) -> Plan:
     """From raw observations to features: scaled and convolved images, one-hot symbols, plain or
     normalised numbers; the parts of a dict side by side."""
     if isinstance(inputs, dict):
         return (
             Branches(
                 {
-                    k: encoder(v, normalize=normalize, initializer=initializer)
+                    k: encoder(
+                        v, normalize=normalize, initializer=initializer, layer_norm=layer_norm
+                    )
                     for k, v in inputs.items()
                 }
             ),
         )
     if inputs.image:
-        return cnn(inputs, initializer)
+        return cnn(inputs, initializer, layer_norm)
     if inputs.kind in ("discrete", "multidiscrete"):
         return (OneHot(inputs.sizes, inputs.start),)
     return (
@@ -156,25 +173,35 @@ NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # (filters, kernel, stride) of ea
 SMALL = 36  # pixels of a side below which these convolutions have nothing left
 
 
-def cnn(image: Leaf, initializer: str = "uniform") -> Plan:
+def cnn(image: Leaf, initializer: str = "uniform", layer_norm: bool = False) -> Plan:
     """Three convolutions and 512 features (Mnih et al. 2015, doi:10.1038/nature14236, Methods). For
     images with a side below SMALL pixels, such as MiniGrid's 7 x 7, three small ones and 128
     features, as MiniGrid's documentation has them: of 2 x 2 pixels; of 3 x 3 in strides of two,
-    while a side has 8 or more."""
+    while a side has 8 or more. With `layer_norm` each pixel's channels are normalised, and the
+    features (Gallici et al. 2024, arXiv:2407.04811)."""
     first = image.shape[0] < image.shape[2]
     height, wide, channels = (*image.shape[1:], image.shape[0]) if first else image.shape
     small, gain = min(height, wide) < SMALL, 2**0.5
-    layers: list[Conv] = []
-    for filters, kernel, stride in NATURE:
+    layers: Plan = ()
+    for i, (filters, kernel, stride) in enumerate(NATURE):
         if small:
-            filters, side = 16 * 2 ** len(layers), min(height, wide)
+            filters, side = 16 * 2**i, min(height, wide)
             kernel, stride = (3, 2) if side >= 8 else (min(2, side), 1)
-        layers.append(Conv(channels, filters, kernel, stride, "relu", initializer, gain))
+        conv = Conv(channels, filters, kernel, stride, "relu", initializer, gain)
+        layers += normed(conv, filters) if layer_norm else (conv,)
         height = (height - kernel) // stride + 1
         wide = (wide - kernel) // stride + 1
         channels = filters
-    features = Dense(height * wide * channels, 128 if small else 512, "relu", initializer, gain)
-    return (Image(first), *layers, Flatten(), features)
+    units = 128 if small else 512
+    features = Dense(height * wide * channels, units, "relu", initializer, gain)
+    last = normed(features, units) if layer_norm else (features,)
+    return (Image(first), *layers, Flatten(), *last)
+
+
+def normed(layer: Dense | Conv, units: int) -> Plan:
+    """The layer with its `units` outputs normalised (Ba et al. 2016, arXiv:1607.06450) before its
+    activation."""
+    return replace(layer, activation="linear"), LayerNorm(units), Activation(layer.activation)
 
 
 def mlp(
@@ -185,9 +212,10 @@ def mlp(
     initializer: str = "uniform",
     gain: float = 1.0,
     normalize: bool = False,
+    layer_norm: bool = False,
 ) -> Plan:
     """A multilayer perceptron on the encoded inputs. Pictures go through the CNN, and no
-    further hidden layers."""
+    further hidden layers. With `layer_norm` every layer is normalised before its activation."""
     if activation not in ACTIVATIONS:
         close = nearest(activation, ACTIVATIONS)
         raise SettingError(
@@ -195,11 +223,12 @@ def mlp(
             f"one of {', '.join(ACTIVATIONS)}",
             f"did you mean {close[0]!r}?" if close else "try activation='tanh'.",
         )
-    plan = encoder(inputs, normalize=normalize, initializer=initializer)
+    plan = encoder(inputs, normalize=normalize, initializer=initializer, layer_norm=layer_norm)
     if isinstance(inputs, Leaf) and inputs.image:
         return plan
     for units in sizes:
-        plan = (*plan, Dense(width(plan), units, activation, initializer, gain))
+        dense = Dense(width(plan), units, activation, initializer, gain)
+        plan += normed(dense, units) if layer_norm else (dense,)
     return plan
 
 
@@ -229,6 +258,7 @@ class Given:
     seed: int  # of first weights: of the head, and of what Keras draws while `make` runs
     head: Plan = ()
     units: int = 0  # of a GRU between a body and the head
+    cosines: int = 0  # with which fractions enter there
 
     @property
     def with_action(self) -> bool:
@@ -238,7 +268,7 @@ class Given:
     @property
     def beside(self) -> bool:
         """Whether anything enters beside the observation, which is then the entry "obs"."""
-        return self.with_action or self.units > 0
+        return self.with_action or self.units > 0 or self.cosines > 0
 
     def features(self, name: str, call: Callable[[], Any], last_step: str = "") -> Any:
         """What `call()`, the network on two made-up observations, puts out. Raises NetworkError
@@ -331,20 +361,25 @@ def sources(
         if network is None or (role.ours and is_function(network)):
             by_role[name] = Drawn(role.plan, init(role.plan, rng), role.inputs)
         elif isinstance(network, dict):
-            if role.units:
+            if role.units or role.cosines:
+                what, name_of = (
+                    (f"recurrent={role.units} puts a GRU", "recurrent")
+                    if role.units
+                    else ("values='implicit' puts fractions", "values")
+                )
                 raise NetworkError(
-                    f"network= gives whole networks; recurrent={role.units} puts a GRU between a "
-                    "body and a head.",
+                    f"network= gives whole networks; {what} between a body and a head.",
                     "a function of the observation space that returns a body",
-                    "give the body alone, or leave recurrent out.",
+                    f"give the body alone, or leave {name_of} out.",
                 )
             by_role[name] = Given(
                 _whole(network[name], space), role.inputs, role.outputs, int(rng.integers(2**31))
             )
         elif is_function(network):
             body = _body(network, role.space or space, role.part)
+            seed = int(rng.integers(2**31))
             by_role[name] = Given(
-                body, role.inputs, role.outputs, int(rng.integers(2**31)), role.head, role.units
+                body, role.inputs, role.outputs, seed, role.head, role.units, role.cosines
             )
         else:
             raise NetworkError(

@@ -11,6 +11,7 @@ import numpy as np
 from tandem.errors import NetworkError
 from tandem.networks import plan as p
 from tandem.networks.defaults import Given, apart, example, fit, whole_streams
+from tandem.networks.implicit import quantile_network
 from tandem.networks.keras_known import recognise
 from tandem.networks.keras_layers import (
     Cell,
@@ -74,6 +75,8 @@ def _given(name: str, source: Given) -> tuple[Any, Plan | None, dict[str, Any]]:
         return (network, *(known or (None, {})))
     if source.units:
         return _with_memory(source, network, out, known)
+    if source.cosines:
+        return _with_fractions(source, network, out, known)
     width = out + (source.inputs["action"].width if source.with_action else 0)
     head_plan = fit(source.head, width)
     head, variables = build(head_plan, keras.Input((width,)))
@@ -100,8 +103,26 @@ def _looked_at(
     out = source.features(
         name, lambda: body(zeros["obs"] if source.head and source.beside else zeros)
     )
-    seen = source.inputs["obs"] if source.units else source.inputs
+    seen = source.inputs["obs"] if source.units or source.cosines else source.inputs
     return int(out.shape[1]), recognise(body, seen) if isinstance(seen, Leaf) else None
+
+
+def _with_fractions(
+    source: Given, body: Any, features: int, known: tuple[Plan, dict[str, Any]] | None
+) -> tuple[Any, Plan | None, dict[str, Any]]:
+    """The fractions' embedding times the features, and our head on them."""
+    head = fit(source.head, features)
+    rest = quantile_network((), features, source.cosines, head)
+    entering = {"obs": keras.Input((features,)), "fractions": keras.Input((None,))}
+    quantiles, variables = build(rest, entering)
+    write(variables, init(rest, np.random.default_rng(source.seed)))
+    inputs = symbolic(source.inputs)
+    model = functional(inputs, quantiles({**inputs, "obs": body(inputs["obs"])}))
+    if known is None:
+        return model, None, variables
+    plan, named = known
+    weights = {f"0/obs/{n}": v for n, v in named.items()} | variables
+    return model, quantile_network(plan, features, source.cosines, head), weights
 
 
 def _with_memory(

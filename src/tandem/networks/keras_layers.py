@@ -14,8 +14,10 @@ import numpy as np
 
 from tandem.networks import plan as p
 from tandem.networks import serial
+from tandem.networks.implicit import Product, WithFractions
 from tandem.networks.plan import Plan, Weights
 from tandem.networks.recurrent import GRU, Recurrent, unroll
+from tandem.networks.renorm import BatchRenorm
 from tandem.networks.several import Several
 from tandem.types import AnyArray, Array, Tree, tree_map
 
@@ -56,13 +58,11 @@ class PlanLayer(keras.layers.Layer):
 
     def compute_output_shape(self, shape: Any) -> Any:
         several = isinstance(shape, dict)
-        example = (
-            {n: np.zeros((1, *s[1:]), np.int64) for n, s in shape.items()}
-            if several
-            else np.zeros((1, *shape[1:]), np.int64)
-        )
-        rows = (next(iter(shape.values())) if several else shape)[0]
-        return (rows, *self.layer.forward(_first_weights(self.layer), example).shape[1:])
+        example = {k: _zeros(s) for k, s in shape.items()} if several else _zeros(shape)
+        first = next(iter(shape.values())) if several else shape
+        out = self.layer.forward(_first_weights(self.layer), example).shape
+        # axes of any length stay
+        return tuple(None if None in first[i : i + 1] else n for i, n in enumerate(out))
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "layer": serial.to_json((self.layer,))[0]}
@@ -80,6 +80,21 @@ class Cell(PlanLayer):
 
     def compute_output_shape(self, shapes: Any) -> Any:
         return (shapes["x"][0], self.layer.units)
+
+
+@keras.saving.register_keras_serializable("tandem")
+class Renorm(PlanLayer):
+    """Batch renormalisation, whose statistics move in training mode."""
+
+    layer: BatchRenorm
+
+    def call(self, x: Array, training: bool | None = None) -> Array:
+        if not training:
+            return super().call(x)
+        out, moved = self.layer.train(self.weights_by_name, x)
+        for name, value in moved.items():
+            self.named[name].assign(value)
+        return out
 
 
 @keras.saving.register_keras_serializable("tandem")
@@ -101,6 +116,17 @@ class EveryNth(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable("tandem")
+class Times(keras.layers.Layer):
+    """Features [B, F] times those of fractions [B, N, F]."""
+
+    def call(self, parts: Any) -> Array:
+        return Product({}).joined(parts)
+
+    def compute_output_shape(self, shapes: Any) -> Any:
+        return (shapes[0][0], *shapes[1][1:])
+
+
+@keras.saving.register_keras_serializable("tandem")
 class CombineDueling(keras.layers.Layer):
     """V + A - mean(A)."""
 
@@ -109,6 +135,11 @@ class CombineDueling(keras.layers.Layer):
 
     def compute_output_shape(self, shapes: Any) -> Any:
         return shapes[1]
+
+
+def _zeros(shape: Any) -> AnyArray:
+    """Of a shape that Keras gives, with axes of any length as 1."""
+    return np.zeros([1 if n is None else n for n in shape], np.int64)
 
 
 def _first_weights(layer: p.Layer) -> Weights:
@@ -139,7 +170,10 @@ def chained(plan: Plan, x: Array, place: str, variables: dict[str, Any]) -> Any:
                 chained(plan, _part(layer, x, k), f"{here}/{k}/", variables)
                 for k, plan in layer.plans.items()
             ]
-            x = keras.layers.Concatenate()(x) if len(x) > 1 else x[0]
+            if isinstance(layer, Product):
+                x = Times()(x)
+            else:
+                x = keras.layers.Concatenate()(x) if len(x) > 1 else x[0]
         elif isinstance(layer, p.Dueling):
             streams = [
                 chained(getattr(layer, k), x, f"{here}/{k}/", variables)
@@ -197,7 +231,7 @@ def _layer(layer: p.Layer) -> keras.layers.Layer:
         )
     if isinstance(layer, p.Flatten):
         return keras.layers.Flatten(data_format="channels_last")
-    return PlanLayer(layer)
+    return Renorm(layer) if isinstance(layer, BatchRenorm) else PlanLayer(layer)
 
 
 @keras.saving.register_keras_serializable("tandem")
@@ -236,6 +270,9 @@ def frozen(model: Any, weights: list[AnyArray]) -> Callable[[Tree], AnyArray]:
 
 def symbolic(inputs: Any, name: str | None = None) -> Any:
     """Keras inputs for a tree of Leaves."""
+    if isinstance(inputs, WithFractions):
+        any_number = keras.Input((None,), name="fractions", dtype="float32")
+        return {"obs": symbolic(inputs["obs"], "obs"), "fractions": any_number}
     if isinstance(inputs, dict):
         return {
             k: symbolic(v, (f"{name}_" if name else "") + k.replace("/", "_"))

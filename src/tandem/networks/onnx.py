@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from tandem.errors import EngineError, NetworkError
-from tandem.math.action_values import CategoricalValues, QuantileValues
+from tandem.math.action_values import CategoricalValues, ImplicitValues, QuantileValues
 from tandem.math.distributions import Beta, Distribution, TanhGaussian
 from tandem.math.masks import FORBIDDEN
 from tandem.networks import onnx_common
+from tandem.networks.implicit import Cosines, Product
 from tandem.networks.noisy import NoisyDense
 from tandem.networks.plan import (
     Activation,
@@ -36,6 +37,7 @@ from tandem.networks.plan import (
     width,
 )
 from tandem.networks.policy_layers import DenseWithInputs, StateDependent, WithLogStd
+from tandem.networks.renorm import BatchRenorm
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array
 
@@ -228,6 +230,12 @@ def _layer_norm(g: Graph, layer: LayerNorm, w: Weights, x: str) -> str:
     )
 
 
+def _batch_renorm(g: Graph, layer: BatchRenorm, w: Weights, x: str) -> str:
+    factor = w["scale"] / np.sqrt(w["moving_variance"] + np.float32(layer.epsilon))
+    centred = g("Sub", x, g.constant(w["moving_mean"]))
+    return g("Add", g("Mul", centred, g.constant(factor)), g.constant(w["bias"]))
+
+
 def _scale(g: Graph, layer: Scale, w: Weights, x: str) -> str:
     return g("Concat", x, g("Add", g("Mul", x, g.constant(0.0)), g.constant(w["log_std"])), axis=-1)
 
@@ -242,6 +250,17 @@ def _streams(g: Graph, layer: Streams, w: Weights, x: Array) -> str:
         g.plan(plan, select(w, name), layer.part(x, name)) for name, plan in layer.plans.items()
     ]
     return g("Concat", *parts, axis=-1) if len(parts) > 1 else parts[0]
+
+
+def _product(g: Graph, layer: Product, w: Weights, x: Array) -> str:
+    features, embedding = (g.plan(p, select(w, k), x[k]) for k, p in layer.plans.items())
+    return g("Mul", g("Unsqueeze", features, g.constant([1], np.int64)), embedding)
+
+
+def _cosines(g: Graph, layer: Cosines, w: Weights, x: str) -> str:
+    angles = np.arange(layer.count, dtype=np.float32) * np.pi
+    apart = g("Unsqueeze", x, g.constant([-1], np.int64))
+    return g("Cos", g("Mul", apart, g.constant(angles)))
 
 
 def _dueling(g: Graph, layer: Dueling, w: Weights, x: str) -> str:
@@ -273,9 +292,12 @@ LAYERS: dict[type[Layer], Callable[..., str]] = {
     Image: _image,
     Normalize: _normalize,
     LayerNorm: _layer_norm,
+    BatchRenorm: _batch_renorm,
     Scale: _scale,
     WithLogStd: _with_log_std,
     Branches: _streams,
+    Product: _product,
+    Cosines: _cosines,
     Streams: _streams,
     Half: _half,
     Dueling: _dueling,
@@ -292,6 +314,8 @@ def values(g: Graph, out: str, policy: Distribution) -> str:
     if isinstance(policy, QuantileValues):
         spread = g.reshape(out, (-1, policy.n, policy.each))
         return g("ReduceMean", spread, axes=[-1], keepdims=0)
+    if isinstance(policy, ImplicitValues):
+        return g("ReduceMean", out, axes=[1], keepdims=0)
     return out
 
 

@@ -11,6 +11,7 @@ from torch import nn
 from tandem.errors import NetworkError
 from tandem.networks import plan as p
 from tandem.networks.defaults import Given, apart, example, fit, whole_streams
+from tandem.networks.implicit import quantile_network
 from tandem.networks.plan import Plan, init
 from tandem.networks.recurrent import GRU, Recurrent
 from tandem.networks.torch_known import chain, recognise
@@ -53,6 +54,8 @@ def given(name: str, source: Given) -> tuple[nn.Module, Plan | None]:
         return (nn.Sequential(*chain(network)) if plan is not None else network), plan
     if source.units:
         return _with_memory(network, plan, out, source)
+    if source.cosines:
+        return _with_fractions(network, plan, out, source)
     head_plan = fit(source.head, out + (source.inputs["action"].width if source.with_action else 0))
     head = _drawn(head_plan, source.seed)
     if source.with_action:
@@ -75,7 +78,7 @@ def _looked_at(name: str, source: Given, body: Any) -> tuple[int, Plan | None]:
             lambda: body.eval()(zeros["obs"] if source.head and source.beside else zeros),
             "tandem.networks.torch_sequences.LastStep()",
         )
-    seen = source.inputs["obs"] if source.units else source.inputs
+    seen = source.inputs["obs"] if source.units or source.cosines else source.inputs
     return int(out.shape[1]), recognise(body, seen) if isinstance(seen, Leaf) else None
 
 
@@ -103,6 +106,19 @@ def _apart(name: str, source: Given, bodies: tuple[Any, ...]) -> tuple[nn.Module
         fork = Streams(source.head[0], parts)  # type: ignore[arg-type]
     plans = tuple((plan, out) for out, plan in looks if plan is not None)
     return nn.Sequential(fork), apart(plans, source.head) if len(plans) == len(bodies) else None
+
+
+def _with_fractions(
+    body: nn.Module, known: Plan | None, features: int, source: Given
+) -> tuple[nn.Module, Plan | None]:
+    """The user's body, the fractions' embedding and our head, and the plan of it all where the
+    body's is known."""
+    head = fit(source.head, features)
+    module = _drawn(quantile_network((), features, source.cosines, head), source.seed)
+    module[0].parts[0] = nn.Sequential(*chain(body)) if known is not None else body
+    if known is None:
+        return module, None
+    return module, quantile_network(known, features, source.cosines, head)
 
 
 def _with_memory(

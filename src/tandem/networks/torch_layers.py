@@ -11,9 +11,11 @@ from torch import nn
 
 from tandem.networks import common_layers as c
 from tandem.networks import plan as p
+from tandem.networks.implicit import Product
 from tandem.networks.noisy import NoisyDense, is_noise
 from tandem.networks.plan import Plan, Weights
 from tandem.networks.recurrent import GRU, Recurrent, unroll
+from tandem.networks.renorm import BatchRenorm
 from tandem.networks.several import Several
 from tandem.types import Array, Tree
 
@@ -59,6 +61,20 @@ class Direct(nn.Module):
         return self.plan_layer.forward({**self._parameters, **self._buffers}, x)
 
 
+class Renorm(Direct):
+    """Batch renormalisation, whose statistics move in training mode."""
+
+    plan_layer: BatchRenorm
+
+    def forward(self, x: Array) -> Array:
+        if not self.training:
+            return super().forward(x)
+        out, moved = self.plan_layer.train({**self._parameters, **self._buffers}, x)
+        for name, value in moved.items():
+            getattr(self, name).copy_(value)
+        return out
+
+
 class Image(nn.Module):
     """Bytes to [0, 1], channels first as torch's convolutions want them, but last in memory on
     processors: an update of the Nature CNN takes a quarter less there, and flattening in our order
@@ -74,6 +90,13 @@ class Image(nn.Module):
             # while they are bytes: a quarter of the way
             x = x.contiguous(memory_format=torch.channels_last)
         return x.to(torch.float32) * (1 / 255)
+
+
+class ChannelNorm(nn.LayerNorm):
+    """Layer normalisation of each pixel's channels, which stand first here and last in the plan."""
+
+    def forward(self, x: Array) -> Array:
+        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
 class FlattenChannelsLast(nn.Module):
@@ -95,18 +118,17 @@ class Scale(nn.Module):
 
 
 class Streams(nn.Module):
-    """Modules whose outputs stand side by side: on one input, or each on its own entry of a
-    dict."""
+    """Modules whose outputs become one, side by side as a rule: on one input, or each on its own
+    entry of a dict."""
 
     def __init__(self, layer: p.Streams, parts: list[nn.Module] | None = None) -> None:
         super().__init__()
-        self.part, self.names = layer.part, list(layer.plans)
+        self.part, self.joined, self.names = layer.part, layer.joined, list(layer.plans)
         self.parts = nn.ModuleList(parts or [build(plan) for plan in layer.plans.values()])
 
     def forward(self, x: Array) -> Array:
-        return torch.cat(
-            [part(self.part(x, name)) for name, part in zip(self.names, self.parts, strict=True)],
-            -1,
+        return self.joined(
+            [part(self.part(x, name)) for name, part in zip(self.names, self.parts, strict=True)]
         )
 
 
@@ -148,7 +170,15 @@ class Remembering(nn.Module):
 
 def build(plan: Plan) -> nn.Sequential:
     """The module of a plan, with weights still to be loaded."""
-    return nn.Sequential(*(_layer(layer) for layer in plan))
+    modules: list[nn.Module] = []
+    pictures = False  # whether rows are such, channels first
+    for layer in plan:
+        if pictures and isinstance(layer, p.LayerNorm):
+            modules.append(ChannelNorm(layer.width, layer.epsilon))
+        else:
+            modules.append(_layer(layer))
+        pictures = isinstance(layer, p.Conv) or (pictures and not isinstance(layer, p.Flatten))
+    return nn.Sequential(*modules)
 
 
 def _layer(layer: p.Layer) -> nn.Module:
@@ -164,7 +194,7 @@ def _layer(layer: p.Layer) -> nn.Module:
         return ACTIVATIONS[layer.activation]()
     special: dict[type, Any] = {
         p.Image: Image, p.Scale: Scale, p.Streams: Streams, p.Branches: Streams, Several: Streams,
-        p.Flatten: lambda _: FlattenChannelsLast(),
+        p.Flatten: lambda _: FlattenChannelsLast(), BatchRenorm: Renorm, Product: Streams,
         p.Dueling: lambda d: Dueling(build(d.value), build(d.advantage)),
         GRU: Cell, Recurrent: lambda r: Remembering(build(r.body), Cell(r.cell), build(r.head)),
     }  # fmt: skip

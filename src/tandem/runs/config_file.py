@@ -9,20 +9,26 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from tandem import algorithms
-from tandem.errors import RunFolderError, TandemError
+from tandem.algorithms import own
+from tandem.errors import CheckpointError, RunFolderError, TandemError
 from tandem.learning.config import Config, from_json
 from tandem.runs import atomic_files
 from tandem.runs.checkpoint import Checkpoint, damaged
 from tandem.types import JSONDict
 
 
-def of(saved: Checkpoint) -> Config:
-    """The Config that a checkpoint was written with. CheckpointError where it holds none."""
+def of(
+    saved: Checkpoint,
+    algorithm: Any = None,
+    again: str = "",
+    error: type[TandemError] = CheckpointError,
+) -> Config:
+    """The Config that a checkpoint was written with. algorithm, again, error: see `own.of_file`.
+    CheckpointError where it holds none."""
     try:
-        return from_json(
-            saved.data["config"], algorithms.get(saved.data["config"]["algorithm"]).Settings
-        )
+        data = saved.data["config"]
+        kind, name = own.of_file(data["algorithm"], algorithm, saved.path, again, error)
+        return from_json(data | {"algorithm": name}, kind)
     except TandemError:
         raise
     except Exception as error:  # whatever data that tandem did not write comes to

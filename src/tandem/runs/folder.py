@@ -113,7 +113,7 @@ def run_folder(folder: Path) -> Path:
 
 def default_folder(algorithm: str, env_name: str, seed: int | str) -> Path:
     """runs/ppo-CartPole-v1-s0-20250131-120000, or the next free name like it."""
-    name = env_name.replace("/", "-").replace(":", "-")
+    name, algorithm = env_name.replace("/", "-").replace(":", "-"), algorithm.rpartition(":")[2]
     base = Path("runs") / f"{algorithm}-{name}-s{seed}-{datetime.now():%Y%m%d-%H%M%S}"
     folder, n = base, 2
     while folder.exists():

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem import algorithms, backends, spaces
+from tandem.algorithms.base import Algorithm
 from tandem.collect.trained_agent import Agent
 from tandem.envs.factory import EnvLike, environment_name, spaces_of
 from tandem.errors import CheckpointError, NetworkError, TandemError
@@ -19,21 +20,30 @@ from tandem.settings import as_path
 from tandem.types import Tree
 
 
-def load(path: str | Path, network: Any = None, env: EnvLike = None, which: str = "best") -> Agent:
+def load(
+    path: str | Path,
+    network: Any = None,
+    env: EnvLike = None,
+    which: str = "best",
+    algorithm: type[Algorithm] | None = None,
+) -> Agent:
     """The agent of a checkpoint file or of a run's folder (its best one, unless `which` says "last"
     or a number's name).
 
-    Runs no code from the file. Networks of known layers need no framework; others need `network=`,
-    what the run was trained with, and its framework. No environment is needed: the file has the
-    spaces. Raises CheckpointError for a file that is missing, damaged, foreign, or needs `network`;
-    SpaceError where an `env` is given whose spaces are others than the agent's.
+    Runs no code from the file, and imports nothing that it names: an agent of a program's own
+    algorithm needs `algorithm=`, the class. Networks of known layers need no framework; others need
+    `network=`, what the run was trained with, and its framework. No environment is needed: the file
+    has the spaces. Raises CheckpointError for a file that is missing, damaged, foreign, or needs
+    `network` or `algorithm`; SpaceError where an `env` is given whose spaces are others than the
+    agent's.
     """
     saved = checkpoint.read(checkpoint.find(as_path("path", path), which))
-    conf, weights = config_file.of(saved), saved.group("networks")
+    again = f"tandem.load({str(path)!r}, algorithm={{0}}) (--algorithm MODULE:{{0}})."
+    conf, weights = config_file.of(saved, algorithm, again), saved.group("networks")
     try:
         observation, action = (spaces.from_json(saved.data[k]) for k in ("observation", "action"))
         assert isinstance(action, spaces.Leaf)
-        kind = algorithms.get(conf.algorithm, action)
+        kind = algorithms.for_actions(conf.kind, action)
         inputs = {
             role: r.inputs for role, r in kind.roles(observation, action, conf.settings).items()
         }

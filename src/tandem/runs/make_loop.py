@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tandem import algorithms
 from tandem.compiled.choice import MODE as COMPILED
 from tandem.envs import atari
 from tandem.envs.factory import EnvLike
@@ -38,7 +37,7 @@ def make_loop(
     """The loop of a run, and the environments in this process: those that it collects in, or one
     for a look at the spaces, where actor-learners have their own. SettingError where options do not
     fit together."""
-    s, o, needs = conf.settings, conf.options, algorithms.get(conf.algorithm).needs
+    s, o, needs = conf.settings, conf.options, conf.kind.needs
     host.expect(o.threads, o.devices)
     kwargs = atari.training(env, conf.env_kwargs, o)
     assert isinstance(o.workers, int) and isinstance(o.learners, int), "chosen by now"

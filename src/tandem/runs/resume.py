@@ -28,17 +28,20 @@ def resumed(
     callbacks: Iterable[Callback],
     cluster: str | None = None,
     devices: int | None = None,
+    algorithm: Any = None,
 ) -> Session:
     """The session that goes on with the run in `folder`.
 
     own: env, eval_env, network and optimizer, which a run that began with a program's needs again,
-    else None.
+    else None. algorithm: the class, of a run of a program's own algorithm.
     steps: another length than the run began with, if `extend`. cluster: another address for the
     processes that it has on a cluster; how many there are stays. devices: another number of
     them. ResumeError where the run cannot go on so.
     """
     saved = checkpoint.read(checkpoint.find(run_folder(folder), "last"))
-    conf = config_file.of(saved)
+    program, command = f"{{0}}, resume={str(folder)!r}", f"MODULE:{{0}} --resume {folder}"
+    again = f"tandem.train({program}) (tandem train {command})."
+    conf = config_file.of(saved, algorithm, again, ResumeError)
     if devices not in (None, conf.options.devices):
         before, options = conf.options.devices, replace(conf.options, devices=devices)
         conf = replace(conf, options=options, devices_before=before)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tandem import algorithms
+from tandem.algorithms import own
 from tandem.errors import ResumeError, RunFolderError
 from tandem.learning import config
 from tandem.learning.vectors import env_of
@@ -43,17 +43,20 @@ def verify(
     env: Any = None,
     network: Any = None,
     callbacks: Iterable[Callback] = (),
+    algorithm: Any = None,
 ) -> Verification:
     """Trains the run in `folder` again, for `steps` environment steps (None: as far as it came),
     and compares its rows.
 
-    env, network: what a program gave to the run, where it did. ResumeError where they are needed
-    and missing, RunFolderError where there is nothing to compare.
+    env, network, algorithm: what a program gave to the run, where it did. ResumeError where they
+    are needed and missing, RunFolderError where there is nothing to compare.
     """
     run = read_run(folder)
-    conf = config.from_json(run.config, algorithms.get(run.config["algorithm"]).Settings)
-    for own, value, name in ((conf.own_env, env, "env"), (conf.own_network, network, "network")):
-        if own and value is None:
+    again = "tandem.runs.verification.verify(folder, algorithm={0}) (tandem verify --algorithm)."
+    kind, _ = own.of_file(run.config["algorithm"], algorithm, folder, again, ResumeError)
+    conf = config.from_json(run.config, kind)
+    for is_own, value, name in ((conf.own_env, env, "env"), (conf.own_network, network, "network")):
+        if is_own and value is None:
             raise ResumeError(
                 f"the run {folder} was trained with {name}= from a program.",
                 f"the same {name}=",

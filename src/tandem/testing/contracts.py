@@ -30,6 +30,7 @@ from tandem.learning.events import BatchEnd
 from tandem.learning.loop import Loop
 from tandem.learning.seeds import Generators, derived
 from tandem.math.action_values import ActionValues
+from tandem.networks.common_layers import moves
 from tandem.networks.noisy import is_noise
 from tandem.settings import apply, check_ranges
 from tandem.testing import fakes
@@ -143,9 +144,9 @@ def values(loop: Loop, obs: Tree, action: Array | None = None) -> Array:
     if "actor" in networks and len(networks) == 1:  # one body for both
         return networks["actor"](obs)[..., -1]
     if "actor" not in networks:
-        out = networks["q"](obs)
+        q = networks["q"]
         policy = loop.algorithm.distribution(loop.settings, loop.random_actor.action)
-        return (policy.part(out) if isinstance(policy, ActionValues) else out).max(-1)
+        return (policy.of(q, obs) if isinstance(policy, ActionValues) else q(obs)).max(-1)
     if action is None:
         action = loop.algorithm.act(
             loop.settings, loop.random_actor.action, networks, obs, (), None
@@ -295,7 +296,7 @@ def touches_only_its_own(
         changed = {
             n.split("/")[0]
             for n in before
-            if before[n].tobytes() != after[n].tobytes() and not is_noise(n)
+            if before[n].tobytes() != after[n].tobytes() and not (is_noise(n) or moves(n))
         }
         names = [o.name for o in calls]
         owned = {n.name for n in calls[len(done)].networks}

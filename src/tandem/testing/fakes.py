@@ -157,6 +157,12 @@ def _rollouts(
     extra |= {name: _normal(rng, shape) for name in ("advantage", "return", "value")}
     if algorithm.sequence:
         extra |= _recurrent_states(algorithm, shape[:2], shape, rng)
+    if curious := getattr(algorithm, "curiosity", None):  # two values, and what is predicted
+        both = dict.fromkeys(("return", "value"), (*shape, 2))
+        sizes = {"followed": curious.width, "features": algorithm.settings.rnd_features}
+        wide = both | {n: (*shape, size) for n, size in sizes.items()}
+        extra |= {n: _normal(rng, each) for n, each in wide.items()}
+        extra["draw"] = rng.random(shape, np.float32)
     if hasattr(algorithm, "divergence"):  # from what the actor gives now
         flat = tree_map(lambda x: x.reshape(-1, *x.shape[2:]), batch.obs)
         logits = algorithm.actor.predict(flat).reshape(*shape, -1)
@@ -177,7 +183,10 @@ def _transitions(
     shape = allowed.shape[: 3 if algorithm.sequence else 2]
     updates = shape[0]
     discount = (0.99 * (rng.random(shape) < 0.9)).astype(np.float32)
-    tau = np.where(np.arange(updates) % 5 == 4, np.float32(0.5), batch.settings["tau"])
+    settings = batch.settings
+    if "tau" in settings:  # it has targets, which are to move
+        tau = np.where(np.arange(updates) % 5 == 4, np.float32(0.5), settings["tau"])
+        settings = {**settings, "tau": tau.astype(np.float32)}
     reward, next_obs = _normal(rng, shape), observations(observation, shape, rng)
     extra = {n: np.tanh(values(x, shape, rng)) for n, x in algorithm.buffer_extras(action).items()}
     if algorithm.sequence:
@@ -191,7 +200,7 @@ def _transitions(
         weight=rng.uniform(0.2, 1, shape).astype(np.float32),
         noise=algorithm.loss_noise(rng, shape),
         extra=extra,
-        settings={**batch.settings, "tau": tau.astype(np.float32)},
+        settings=settings,
     )
 
 

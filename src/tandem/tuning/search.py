@@ -11,11 +11,13 @@ from itertools import product
 from math import isnan, nan
 from pathlib import Path
 from time import perf_counter
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args
 
 import numpy as np
 
-from tandem import algorithms, backends, plots, trainer
+from tandem import backends, plots, trainer
+from tandem.algorithms import own
+from tandem.algorithms.base import Algorithm
 from tandem.envs.factory import EnvLike, environment_name, versioned
 from tandem.envs.vector_source import brought
 from tandem.errors import NonFiniteError, SettingError, UnknownNameError
@@ -23,7 +25,7 @@ from tandem.learning.events import EvaluationEnd
 from tandem.parallel.choice import cores
 from tandem.parallel.tasks import Task, Tasks
 from tandem.runs.folder import new_folder
-from tandem.settings import Schedule, as_path, whole_number
+from tandem.settings import Schedule, as_path, hints_of, whole_number
 
 SHARE = 10  # of a run's steps that a trial has, unless it is told
 LEAST = 5_000  # steps that it has at least, if the run has as many
@@ -40,6 +42,7 @@ class Candidate:
     label: str
     line: str = ""  # the line of a picture that it is on
     x: float = nan  # and where on that
+    kind: Any = None  # the algorithm's class, where a program gave it
 
     def flags(self) -> str:
         """What `tandem train` is to be given."""
@@ -88,7 +91,7 @@ class Found:
 
 
 def find_lr(
-    algorithm: str,
+    algorithm: str | type[Algorithm],
     env: EnvLike,
     *,
     start_lr: float = 1e-5,
@@ -108,7 +111,7 @@ def find_lr(
 
 
 def find_optimizer(
-    algorithm: str,
+    algorithm: str | type[Algorithm],
     env: EnvLike,
     *,
     optimizers: Sequence[str] | None = None,
@@ -120,20 +123,25 @@ def find_optimizer(
     """Trains with each optimizer (None: those the algorithm knows) and each of `points` learning
     rates, since none is better or worse but with its own, and finds the best of both. more: see
     `find_best`."""
-    known = list(get_args(get_type_hints(algorithms.get(algorithm).Settings)["optimizer"]))
+    kind, name = own.checked(algorithm, trainer.TAKEN), own.name_of(algorithm)
+    hints = hints_of(kind.Settings)
+    if "optimizer" not in hints:
+        fix = "use find_lr: it has one optimizer."
+        raise UnknownNameError(f"setting of {name}", "optimizer", hints, fix)
+    known = list(get_args(hints["optimizer"]))
     candidates = []
     for optimizer in known if optimizers is None else optimizers:
         if optimizer not in known:
-            raise UnknownNameError(f"optimizer of {algorithm}", optimizer, known)
-        for rate in rates(algorithm, env, start_lr, end_lr, points, "learning_rate"):
+            raise UnknownNameError(f"optimizer of {name}", optimizer, known)
+        for rate in rates(kind, env, start_lr, end_lr, points, "learning_rate"):
             settings = {"optimizer": optimizer, **rate.settings}
             label = f"{optimizer}, {rate.label}"
-            candidates.append(Candidate(algorithm, settings, label, optimizer, rate.x))
+            candidates.append(Candidate(name, settings, label, optimizer, rate.x, kind))
     return _searched(candidates, env, **more)
 
 
 def find_best(
-    names: Sequence[str],
+    names: Sequence[str | type[Algorithm]],
     env: EnvLike,
     *,
     vary: Mapping[str, Sequence[Any]] | None = None,
@@ -153,25 +161,32 @@ def find_best(
     """
     vary = dict(vary or {})
     candidates = []
-    for name in names:
+    for algorithm in names:
+        kind, name = own.checked(algorithm, trainer.TAKEN), own.name_of(algorithm)
         for values in product(*vary.values()):
             settings = dict(zip(vary, values, strict=True))
             words = [name] if len(names) > 1 or not settings else []
             words += [f"{n}={v}" for n, v in settings.items()]
-            candidates.append(Candidate(name, settings, " ".join(words)))
+            candidates.append(Candidate(name, settings, " ".join(words), kind=kind))
     return _searched(candidates, env, **more)
 
 
 def rates(
-    algorithm: str, env: EnvLike, start: float, end: float, points: int, setting: str
+    algorithm: str | type[Algorithm],
+    env: EnvLike,
+    start: float,
+    end: float,
+    points: int,
+    setting: str,
 ) -> list[Candidate]:
     """A candidate for each learning rate. Where the algorithm has a schedule there, it keeps its
     form. SettingError for numbers that do not fit."""
     points = whole_number("points", points, 2)
-    hints = get_type_hints(algorithms.get(algorithm).Settings)
+    kind, name = own.checked(algorithm, trainer.TAKEN), own.name_of(algorithm)
+    hints = hints_of(kind.Settings)
     known = [name for name in hints if name.endswith("learning_rate")]
     if setting not in known:
-        raise UnknownNameError(f"learning rate of {algorithm}", setting, known)
+        raise UnknownNameError(f"learning rate of {name}", setting, known)
     try:
         start, end = float(start), float(end)
     except (TypeError, ValueError):
@@ -182,13 +197,14 @@ def rates(
             "two learning rates above 0, the lower one first",
             "try 1e-5 and 1e-1.",
         )
-    given: Schedule = getattr(trainer.settle(algorithm, environment_name(env), {})[0], setting)
+    given: Schedule = getattr(trainer.settle(kind, environment_name(env), {})[0], setting)
     found = []
     for x in np.geomspace(start, end, points):
         rate = float(f"{x:.2g}")
         last = None if given.end is None else float(f"{rate * given.end / given.start:.2g}")
         text = str(Schedule(rate, last, given.fraction))
-        found.append(Candidate(algorithm, {setting: text}, f"{setting} {text}", algorithm, rate))
+        label = f"{setting} {text}"
+        found.append(Candidate(name, {setting: text}, label, name, rate, kind))
     return found
 
 
@@ -264,7 +280,7 @@ def _arguments(
     kwargs = settings.get("env_kwargs")
     values = {n: v for n, v in settings.items() if n not in ("env_kwargs", "device", "network")}
     values |= candidate.settings
-    name = candidate.algorithm
+    name = candidate.kind or candidate.algorithm
     env = versioned(env)
     whole = trainer.settle(name, environment_name(env), values)[0].steps
     values["steps"] = (

@@ -2,18 +2,23 @@
 file for one algorithm, one table for one environment. "Env-v1:name" are other settings for it,
 which `--entry name` asks for, and ":name" those for an environment that has none of this name.
 `like` names the table of the same file whose settings hold where a table says nothing else, or
-several, of which the later ones win. May import the ground and `algorithms`."""
+several, of which the later ones win. `settle`
+puts them between an algorithm's defaults and what a run is given."""
 
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tandem import algorithms
 from tandem.algorithms import NAMES
+from tandem.algorithms.own import name_of
 from tandem.errors import UnknownNameError
+from tandem.learning.config import Options
+from tandem.settings import apply, check_ranges
 
 
 @dataclass(frozen=True)
@@ -72,3 +77,20 @@ def entries(algorithm: str) -> dict[str, Entry]:
 def _value(value: object) -> Any:
     """Settings are tuples where TOML has lists."""
     return tuple(value) if isinstance(value, list) else value
+
+
+def settle(algorithm: str | type, env: str, values: dict[str, Any]) -> tuple[Any, Options, str]:
+    """Settings and options for a run, and where they come from: the defaults, an entry for the
+    algorithm and environment over them, and what is given over both."""
+    kind, algorithm = algorithms.get(algorithm), name_of(algorithm)
+    own, others = {f.name for f in fields(kind.Settings)}, {f.name for f in fields(Options)}
+    for name in values:
+        if name not in own | others:
+            raise UnknownNameError(f"setting of {algorithm}", name, own | others)
+    options = apply(Options(), {n: v for n, v in values.items() if n in others})
+    tuned = entry(algorithm, env, options.entry)
+    base = apply(kind.Settings(), tuned.settings if tuned else {})
+    chosen = apply(base, {n: v for n, v in values.items() if n in own}).settled(values)
+    for part in (chosen, options):
+        check_ranges(part)
+    return chosen, options, tuned.source if tuned else f"defaults of {algorithm}"

@@ -371,6 +371,7 @@ def they_go_on_within_carries() -> None:
         ("td3", Pendulum, replay | {"action_noise": "ou"}),
         ("ddpg", Pendulum, replay),
         ("tqc", Pendulum, replay | {"quantiles": 7}),
+        ("crossq", Pendulum, replay | {"renorm_warmup": 20}),
         ("sac", Pendulum, replay),
         ("sac", CartPole, replay),
         ("ppo", Masked, rollout),
@@ -378,6 +379,10 @@ def they_go_on_within_carries() -> None:
         ("sac", Masked, replay),
         ("dqn", CartPole, replay | {"values": "categorical", "atoms": 9, "dueling": True}),
         ("dqn", Masked, replay | {"values": "quantile", "quantiles": 5}),
+        ("pqn", CartPole, rollout),
+        ("pqn", Masked, rollout | {"bootstrap": "expected"}),
+        ("pqn", CartPole, rollout | {"bootstrap": "sarsa"}),
+        ("dqn", Masked, replay | {"values": "implicit", "fractions": 5, "munchausen": True}),
         ("ppo", CartPole, rollout | {"network": dropping, "hidden": (8,)}),
         ("dqn", CartPole, replay | {"network": dropping, "hidden": (8,)}),
     ):

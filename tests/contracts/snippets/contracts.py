@@ -18,10 +18,10 @@ from tandem.testing.action_games import Parts
 from tandem.testing.memory_games import Recall
 
 engine, wanted = sys.argv[1], sys.argv[2:]
-A2C, DDPG, DQN, PPO, SAC, TD3, TQC, TRPO = (
-    algorithms.get(n) for n in ("a2c", "ddpg", "dqn", "ppo", "sac", "td3", "tqc", "trpo")
-)
+A2C, DDPG, DQN, PPO, TRPO = (algorithms.get(n) for n in ("a2c", "ddpg", "dqn", "ppo", "trpo"))
+CROSSQ, SAC, TD3, TQC = (algorithms.get(n) for n in ("crossq", "sac", "td3", "tqc"))
 A3C, ACER, IMPALA, NSTEP_Q = (algorithms.get(n) for n in ("a3c", "acer", "impala", "nstep_q"))
+PQN = algorithms.get("pqn")
 MADDPG, MAPPO, MAT, QMIX, VDN = (
     algorithms.get(n) for n in ("maddpg", "mappo", "mat", "qmix", "vdn")
 )
@@ -74,6 +74,7 @@ BASE[TRPO] = {
 BASE |= {
     TD3: {**BASE[SAC], "exploration": 0.2},
     TQC: {**BASE[SAC], "quantiles": 8, "dropped": 1},
+    CROSSQ: {n: x for n, x in BASE[SAC].items() if n != "tau"} | {"renorm_warmup": 500},
     DDPG: {**BASE[SAC], "exploration": 0.2, "actor_learning_rate": 1e-3},
 }
 BASE |= {
@@ -92,6 +93,15 @@ BASE[NSTEP_Q] = {
     "replay_size": 50,
     "replay_starts": 16,
     "evict": "sample",
+}
+BASE[PQN] = {
+    "hidden": (32,),
+    "envs": 8,
+    "rollout": 16,
+    "batch_size": 64,
+    "learning_rate": "5e-3:1e-3",
+    "gamma": 0.9,
+    "epsilon": "1:0.1:0.5",
 }
 BASE[VDN] = BASE[QMIX] = {
     "hidden": (32,),
@@ -383,6 +393,12 @@ def tqc_games():
 
 
 @case
+def crossq_games():
+    solve(CROSSQ, games.IdentityBox, 4000, least=-0.2, gamma=0.1)
+    solve(CROSSQ, lambda: games.IdentityBox(size=2, scale=3.0), 6000, least=-3.0, gamma=0.1)
+
+
+@case
 def dqn_chain():
     loop = solve(DQN, games.Chain, 6000, n_step=3)
     states = np.arange(4)
@@ -391,17 +407,30 @@ def dqn_chain():
 
 C51 = {"values": "categorical", "atoms": 21, "v_min": 0.0, "v_max": 1.25}
 QUANTILES = {"values": "quantile", "quantiles": 8}
+IMPLICIT = {
+    "values": "implicit", "fractions": 8, "target_fractions": 8, "acting_fractions": 8,
+    "cosines": 16,
+}  # fmt: skip
+SOFT = {"munchausen": True, "double": False}
 
 
 @case
 def dqn_distributions():
     """Values and best actions, with masks too."""
     found = []
-    for kind in ({**C51, "dueling": True}, QUANTILES):
+    for kind in ({**C51, "dueling": True}, QUANTILES, IMPLICIT):
         loop = solve(DQN, games.Chain, 6000, n_step=3, **kind)
         found += near(contracts.values(loop, np.arange(4)), [0.9**3, 0.9**2, 0.9, 1.0], 0.1)
         solve(DQN, games.Forbidden, 4000, **kind)
     return found
+
+
+@case
+def dqn_soft():
+    """Best actions, with masks too: values are moved by the log-policy."""
+    for kind in ({}, QUANTILES, IMPLICIT):
+        solve(DQN, games.Chain, 6000, **SOFT, **kind)
+    solve(DQN, games.Forbidden, 4000, **SOFT)
 
 
 @case
@@ -637,6 +666,19 @@ def nstep_q_games():
 
 
 @case
+def pqn_games():
+    solve(PQN, games.Identity, 4000)
+    solve(PQN, games.Forbidden, 4000, bootstrap="expected")
+    found = near(
+        contracts.values(solve(PQN, games.Chain, 8000), np.arange(4)),
+        [0.9 ** (3 - s) for s in range(4)],
+        0.15,
+    )
+    pair = solve(PQN, games.TerminatedTruncatedPair, 8000, bootstrap="sarsa")
+    return found + near(contracts.values(pair, PAIR), [1.0, 10.0], 0.5)
+
+
+@case
 def ppo_recall():
     """Episodes of 3 steps, in sequences of 8: without a memory, or with one that ends with the
     sequence, 1/2 is the best."""
@@ -800,6 +842,8 @@ SHORT = {
     "dqn_noisy": (DQN, games.Chain, {"dueling": True, **QUIET}),
     "dqn_categorical": (DQN, games.Chain, {**C51, "dueling": True, "prioritized": True}),
     "dqn_quantile": (DQN, games.Forbidden, QUANTILES),
+    "dqn_implicit": (DQN, games.Chain, {**IMPLICIT, "prioritized": True, "noisy": "factorised"}),
+    "dqn_soft": (DQN, games.Forbidden, {**SOFT, **IMPLICIT, "dueling": True}),
     "ppo": (PPO, games.Chain, {}),
     "ppo_multi": (PPO, games.IdentityMultiDiscrete, {}),
     "ppo_box": (
@@ -824,6 +868,7 @@ SHORT = {
         games.IdentityBox,
         {"recurrent": 8, "sequence": 2, "normalize_observations": True},
     ),
+    "ppo_rnd": (PPO, games.Chain, {"intrinsic": "rnd", "rnd_features": 8}),
     "sac": (SAC, games.IdentityBox, {}),
     "sac_discrete": (SAC, games.Chain, {}),
     "a2c": (A2C, games.IdentityBox, {"normalize_observations": True}),
@@ -832,10 +877,14 @@ SHORT = {
     "trpo": (TRPO, games.IdentityBox, {}),
     "td3": (TD3, games.IdentityBox, {}),
     "tqc": (TQC, games.IdentityBox, {"critics": 3}),
+    "crossq": (CROSSQ, games.IdentityBox, {"critic_hidden": (8, 8), "renorm_warmup": 3}),
     "a3c": (A3C, games.IdentityBox, {"shared": False}),
     "impala": (IMPALA, games.Chain, {}),
     "acer": (ACER, games.Chain, {"replay": "prioritized", "evict": "sample"}),
     "nstep_q": (NSTEP_Q, games.Chain, {"dueling": True}),
+    "nstep_q_sarsa": (NSTEP_Q, games.Chain, {"bootstrap": "sarsa", "replay": "none"}),
+    "pqn": (PQN, games.Chain, {}),
+    "pqn_expected": (PQN, games.Forbidden, {"bootstrap": "expected"}),
     "vdn": (VDN, team(together.TwoStep), {"share": False}),
     "vdn_recurrent": (VDN, team(together.TwoStep), {"recurrent": 6, "sequence": 4}),
     "qmix": (QMIX, team(together.TwoStep), {"embedding": 4}),
@@ -857,15 +906,20 @@ SHORT = {
 ON_TORCH = {
     "ppo_parts",
     "ppo_gsde",
+    "ppo_rnd",
     "td3_gsde",
     "ddpg_ou",
     "dqn_masked",
     "dqn_quantile",
+    "tqc",
+    "dqn_soft",
     "sac_masked",
     "ppo_multi",
     "ppo_masked",
     "ppo_beta",
     "ppo_shared",
+    "pqn_expected",
+    "nstep_q_sarsa",
 }
 ON_TORCH |= {"vdn", "vdn_recurrent", "iql", "mappo_recurrent", "mat", "maddpg_discrete"}
 ON_JAX = {
@@ -873,6 +927,7 @@ ON_JAX = {
     "a2c_parts",
     "dqn_noisy",
     "dqn_categorical",
+    "dqn_implicit",
     "ppo_recurrent",
     "a2c_recurrent",
     "a2c_noisy",

@@ -1,0 +1,87 @@
+"""CrossQ (Bhatt et al. 2024, arXiv:1902.05605): soft actor-critic without target networks, whose
+critics see transitions and what follows them in one batch, normalised together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tandem import ops
+from tandem.algorithms import base
+from tandem.algorithms.base import Call
+from tandem.algorithms.sac import SAC, SoftSettings
+from tandem.networks.defaults import Role
+from tandem.networks.renorm import renormalized
+from tandem.settings import Schedule, default, setting
+from tandem.spaces import Leaf, Spec
+from tandem.types import Array, Batch, Update, tree_map
+
+PAPER = "Bhatt et al. 2024, appendix A.2, table 2"
+SBX = "SBX 0.28 (CrossQ)"
+
+
+@dataclass(frozen=True)
+class CrossQSettings(SoftSettings):
+    """What CrossQ can be told."""
+
+    learning_rate: Schedule = default(Schedule(1e-3), PAPER)
+    critic_hidden: tuple[int, ...] = default(
+        (),
+        help="widths of the critics' hidden layers, where they are not those of hidden; the "
+        "paper has 2048,2048",
+    )
+    adam_beta1: float = setting(
+        0.5, "decay of Adam's first moment", PAPER, minimum=0, maximum=0.9999
+    )
+    policy_delay: int = setting(
+        3, "updates of the critics for each of the policy and the temperature", PAPER, minimum=1
+    )
+    renorm_momentum: float = setting(
+        0.99,
+        "what of the moving statistics of batch renormalisation stays at each update",
+        PAPER,
+        minimum=0,
+        maximum=1,
+    )
+    renorm_warmup: int = setting(
+        100_000, "updates in which it is plain batch normalisation", PAPER, minimum=0
+    )
+
+
+class CrossQ(SAC):
+    Settings = CrossQSettings
+
+    def make_critics(self, networks: dict[str, Any]) -> None:
+        """The critics, without targets."""
+        self.qs = tuple(self.backend.network(name, network) for name, network in networks.items())
+
+    @classmethod
+    def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
+        s = settings
+        return {
+            name: replace(role, body=renormalized(role.body, s.renorm_momentum, s.renorm_warmup))
+            for name, role in super().roles(observation, action, settings).items()
+        }
+
+    def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # section 3, figure 2
+        xp = ops.of(b.reward)
+        action, log_prob = self.sample(b.next_obs, b.noise[0])
+        # one pass over both halves, so that one mean and variance normalise both
+        obs = tree_map(lambda *halves: xp.concat(halves, 0), b.obs, b.next_obs)
+        both = self.value(self.qs, obs, xp.concat([b.action, action], 0))
+        rows = b.reward.shape[0]
+        soft = xp.minimum(*(q[rows:] for q in both)) - xp.exp(self.log_alpha()) * log_prob
+        y = xp.stop_gradient(b.reward + b.discount * soft)
+        q1, q2 = (q[:rows] for q in both)
+        return 0.5 * ((q1 - y) ** 2 + (q2 - y) ** 2), {"q": q1}
+
+    def update(self, b: Batch) -> Update:
+        critic = self.update_critics(b)
+        policy = self.backend.cond(
+            b.settings["policy"], lambda: self.update_policy(b), ("actor_loss", "entropy")
+        )
+        return Update({**critic, **policy, "temperature": ops.of(b.reward).exp(self.log_alpha())})
+
+    def schedule(self, call: Call) -> dict[str, Array]:
+        due = base.each_nth(call, self.settings.policy_delay)
+        return {**self.scheduled(call, "learning_rate"), "policy": due}

@@ -1,0 +1,210 @@
+"""Intrinsic rewards by random network distillation (Burda et al. 2019, arXiv:1810.12894) for
+actor-critics that learn from rollouts: settings, networks, and what they add to a rollout and its
+loss."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+
+from tandem.algorithms.base import Call, Forward
+from tandem.errors import SettingError, SpaceError
+from tandem.math.curiosity import forward_returns, kept, prediction_error
+from tandem.math.moments import Moments
+from tandem.math.returns import generalized_advantage
+from tandem.networks.defaults import Role, encoder, has_images
+from tandem.networks.plan import Dense, Twin, width
+from tandem.settings import declared, setting
+from tandem.spaces import Leaf, Spec, seen
+from tandem.types import Array, Batch, Trajectory, Tree, tree_map
+
+PAPER = "Burda et al. 2019"
+CLIP = 5.0  # of standardised observations; section 2.4
+ROLES = ("rnd", "rnd_target")  # the predictor, and the random network
+SETTINGS = ("intrinsic_weight", "extrinsic_weight", "intrinsic_gamma", "rnd_features", "rnd_share")
+
+
+def choice() -> Any:
+    """The setting that turns it on."""
+    return setting(
+        "no", "reward what is new: rnd, by how badly a random network is predicted", PAPER
+    )
+
+
+def number(name: Literal["intrinsic_weight", "extrinsic_weight"], value: float) -> Any:
+    """The setting for the weight of the advantages of one kind of reward."""
+    kind = name.removesuffix("_weight")
+    return setting(
+        value, f"with rnd: weight of advantages of {kind} rewards", PAPER + ", table 5", minimum=0
+    )
+
+
+def gamma() -> Any:
+    """The setting for the discount of intrinsic rewards."""
+    return setting(
+        0.99,
+        "with rnd: discount factor of intrinsic rewards",
+        PAPER + ", table 5",
+        minimum=0,
+        maximum=1,
+    )
+
+
+def features() -> Any:
+    """The setting for the size of what is predicted."""
+    return setting(
+        512, "with rnd: features that are predicted, and widths of the two last layers but one",
+        PAPER + ", released code", minimum=1,
+    )  # fmt: skip
+
+
+def share() -> Any:
+    """The setting for how much of a batch the predictor learns from."""
+    return setting(
+        0.25,
+        "with rnd: share of the rows of each update that the predictor learns from",
+        PAPER + ", table 5",
+        above=0,
+        maximum=1,
+        fix="try 0.25.",
+    )
+
+
+def check(name: str, observation: Spec, settings: Any) -> None:
+    """SettingError or SpaceError for what intrinsic rewards cannot go with, and for their settings
+    without them."""
+    if settings.intrinsic == "no":
+        usual = {s.name: s.default for s in declared(type(settings))}
+        for given in SETTINGS:
+            if getattr(settings, given, None) != usual.get(given):
+                raise SettingError(
+                    f"{given}={getattr(settings, given)} with intrinsic='no'.",
+                    "it together with intrinsic='rnd'",
+                    f"give intrinsic='rnd' too, or {given}={usual[given]}.",
+                )
+        return
+    odd = {"shared": False, "recurrent": 0, "value_norm": "no"}
+    why = {
+        "shared": "a critic of its own, which has a value for each kind of reward",
+        "recurrent": "networks without a memory: novelty is that of one observation",
+        "value_norm": "values in the units of rewards; intrinsic ones are standardised already",
+    }
+    for other, none in odd.items():
+        if (value := getattr(settings, other, none)) != none:
+            raise SettingError(
+                f"{name} with intrinsic='rnd' and {other}={value!r}.",
+                why[other],
+                f"give {other}={none!r}, or intrinsic='no'.",
+            )
+    if has_images(observation):
+        raise SpaceError(
+            f"{name} with intrinsic='rnd' cannot look at pictures.",
+            "observations of numbers and symbols, which can be standardised one by one",
+            "give the environment features of its pictures, or intrinsic='no'.",
+        )
+
+
+def roles(observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
+    """The random network, and the deeper one that predicts it (section 2.2, appendix A.3), on
+    standardised observations."""
+    inputs = Leaf("box", (width(encoder(seen(observation, action))),), "float32")
+    units, gain = settings.rnd_features, 2**0.5
+    body: tuple[Any, ...] = encoder(inputs)
+    for size in settings.hidden:
+        body += (Dense(width(body), size, "relu", "orthogonal", gain),)
+    deep = tuple(Dense(n, units, "relu", "orthogonal", gain) for n in (0, units))
+    last = Dense(0, units, "linear", "orthogonal", gain)
+    heads = ((*deep, Dense(units, units, "linear", "orthogonal", gain)), (last,))
+    return {n: Role(inputs, body, h, ours=True) for n, h in zip(ROLES, heads, strict=True)}
+
+
+class Curiosity:
+    """What an algorithm has of it: the predictor, and running statistics, which are `memory`."""
+
+    def __init__(
+        self, backend: Any, networks: dict[str, Any], observation: Spec, action: Leaf, settings: Any
+    ) -> None:
+        self.settings = settings
+        self.network, self.target = (backend.network(n, networks[n]) for n in ROLES)
+        plan = encoder(seen(observation, action))
+        self.encode, self.width = Twin(plan, {}), width(plan)
+        self.begin = {
+            **{f"observation/{n}": x for n, x in Moments(self.width).state().items()},
+            **{f"return/{n}": x for n, x in Moments(1).state().items()},
+            "running": np.zeros(settings.envs),
+            "rollouts": np.zeros((), np.int64),
+        }
+
+    def prepare(
+        self,
+        t: Trajectory,
+        rows: Batch,
+        values: tuple[Array, Array],
+        networks: dict[str, Forward],
+        memory: dict[str, Array],
+    ) -> tuple[Batch, dict[str, Array]]:
+        """The rows of a rollout with both kinds of reward, and what to remember. values: intrinsic
+        ones of the rollout's observations [T, N], and of what follows them [N]."""
+        s, (value, bootstrap) = self.settings, values
+        observations, returns = Moments(self.width), Moments(1)
+        for moments, name in ((observations, "observation/"), (returns, "return/")):
+            moments.load_state({n: memory[name + n] for n in moments.state()})
+        shape, valid = t.reward.shape, t.valid.reshape(-1)
+        seen = self.encode(tree_map(lambda x: x.reshape(-1, *x.shape[2:]), following(t)))
+        observations.add(seen[valid])
+        deviation = np.sqrt(observations.variance + 1e-8)
+        standard = np.clip((seen - observations.mean) / deviation, -CLIP, CLIP).astype(np.float32)
+        target = networks["rnd_target"](standard)
+        error = prediction_error(networks["rnd"](standard), target).reshape(shape)
+        reward = np.where(t.valid, error, 0.0)
+        summed, running = forward_returns(reward, memory["running"], s.intrinsic_gamma)
+        returns.add(summed[t.valid][:, None])
+        reward = (reward / np.sqrt(returns.variance[0] + 1e-8)).astype(np.float32)
+        # section 2.3: novelty is worth the same in whichever episode, so these returns have no end
+        discount = np.full(shape, s.intrinsic_gamma, np.float32)
+        endless = np.zeros(shape, bool)
+        advantage = generalized_advantage(reward, discount, endless, value, bootstrap, s.gae_lambda)
+        count = int(memory["rollouts"])
+        intrinsic = {"return": (advantage + value).reshape(-1), "value": value.reshape(-1)}
+        both = {n: np.stack([rows.extra[n], x], -1) for n, x in intrinsic.items()}
+        weights = np.float32(s.extrinsic_weight), np.float32(s.intrinsic_weight)
+        both["advantage"] = weights[0] * rows.extra["advantage"] + weights[1] * advantage.reshape(
+            -1
+        )
+        own = {"followed": standard, "features": target, "draw": _draws(0, count, valid.size)}
+        after = {
+            **{f"observation/{n}": x for n, x in observations.state().items()},
+            **{f"return/{n}": x for n, x in returns.state().items()},
+            "running": running,
+            "rollouts": np.array(count + 1),
+        }
+        return rows._replace(extra={**rows.extra, **both, **own}), after
+
+    def join(self, loss: Array, aux: dict[str, Array], b: Batch) -> tuple[Array, dict[str, Array]]:
+        """A loss [rows] and its numbers, with the predictor's."""
+        error = prediction_error(self.network(b.extra["followed"]), b.extra["features"])
+        chosen = kept(b.extra["draw"], b.settings["draw_offset"], self.settings.rnd_share)
+        return loss + chosen * error, {**aux, "prediction_error": error}
+
+    def schedule(self, call: Call) -> dict[str, Array]:
+        """What chooses the predictor's rows in each update of a call."""
+        return {"draw_offset": _draws(1, call.updates, len(call.progress))}
+
+
+def following(t: Trajectory) -> Tree:
+    """What was seen after each step, [T, N, ...]: the last observation of an episode too."""
+
+    def after(x: Array, last: Array, cut: Array) -> Array:
+        moved = np.concatenate([x[1:], last[None]])
+        moved[t.cuts.t, t.cuts.env] = cut
+        return moved
+
+    if not len(t.cuts.t):
+        return tree_map(lambda x, last: np.concatenate([x[1:], last[None]]), t.obs, t.bootstrap)
+    return tree_map(after, t.obs, t.bootstrap, t.cuts.obs)
+
+
+def _draws(what: int, number: int, size: int) -> Array:
+    # the same in each run; which rows of a batch they fall on is drawn by the run's seed
+    return np.random.default_rng([what, number]).random(size, np.float32)

@@ -1,0 +1,246 @@
+"""Algorithms of a program's own: classes that derive from `base.Algorithm`, what they are called in
+files, and what they have to be before a run begins."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import MISSING, fields, is_dataclass
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+from tandem import algorithms
+from tandem.algorithms.base import Algorithm, ReplaySettings, RolloutSettings, Settings
+from tandem.algorithms.on_sequences import SequenceSettings
+from tandem.errors import SettingError, TandemError, UnknownNameError, misfit
+from tandem.settings import Schedule, hints_of
+from tandem.spaces import Leaf, Spec
+
+PAGE = "docs/extending.md has one from beginning to end."
+NEEDS: dict[str, type[Settings]] = {
+    "transitions": ReplaySettings,
+    "rollouts": RolloutSettings,
+    "sequences": SequenceSettings,
+}
+PLAIN = (int, float, bool, str, Schedule)  # what text, or a program's value, can become
+
+
+def name_of(algorithm: str | type) -> str:
+    """What an algorithm is called in files and messages: as `tandem list` has it, or
+    module:Class."""
+    if isinstance(algorithm, str):
+        return algorithm
+    package, _, module = algorithm.__module__.rpartition(".")
+    place = (module, algorithm.__name__)
+    if package == algorithms.__name__:
+        variants = {of: name for (name, _), of in algorithms.FOR_CHOICES.items()}
+        name = module if algorithms.NAMES.get(module) == place[1] else variants.get(place)
+        if name is not None:
+            return name
+    return f"{algorithm.__module__}:{algorithm.__qualname__}"
+
+
+def is_known(name: str) -> bool:
+    """Whether it is one of tandem's own algorithms."""
+    return name in algorithms.NAMES
+
+
+def checked(algorithm: Any, taken: frozenset[str] = frozenset()) -> Any:
+    """The class: of a name, or the program's own, whose faults a SettingError tells. taken: names
+    that no setting of its own may have."""
+    if not isinstance(algorithm, type):
+        if isinstance(algorithm, Algorithm):
+            raise SettingError(
+                f"an object of {type(algorithm).__name__} was given as the algorithm.",
+                "the class, of which a run makes an object with its networks",
+                f"give {type(algorithm).__name__} itself.",
+            )
+        return algorithms.get(algorithm)
+    if not issubclass(algorithm, Algorithm):
+        raise SettingError(
+            f"{algorithm.__name__} was given as the algorithm, and is none.",
+            "a name such as 'ppo', or a class that derives from tandem.Algorithm",
+            f"write class {algorithm.__name__}(tandem.Algorithm); {PAGE}",
+        )
+    if is_known(name_of(algorithm)):
+        return algorithm
+    for happened, expected, fix in _faults(algorithm, taken):
+        raise SettingError(f"{algorithm.__name__} {happened}.", expected, f"{fix} {PAGE}")
+    return algorithm
+
+
+def _faults(kind: type[Algorithm], taken: frozenset[str]) -> Iterator[tuple[str, str, str]]:
+    """What keeps a class from being trained, as (what happened, what was expected, a fix)."""
+    if missing := sorted(getattr(kind, "__abstractmethods__", ())):
+        yield (
+            f"has no {', '.join(missing)}",
+            "all that tandem.Algorithm leaves to the classes that derive from it",
+            f"write its method{'s' * (len(missing) > 1)} {', '.join(missing)}.",
+        )
+    needs = getattr(kind, "needs", None)
+    if needs not in NEEDS:
+        yield (
+            f"has needs = {needs!r}",
+            "what it learns from: 'transitions' of a replay buffer, whole 'rollouts', or "
+            "'sequences'",
+            'write needs = "transitions", say, in the class.',
+        )
+    acting = getattr(kind, "acting", None)
+    if not isinstance(acting, tuple) or not acting:
+        yield (
+            f"has acting = {acting!r}",
+            "a tuple with the names of the roles that act uses",
+            'write acting = ("actor",), say, in the class.',
+        )
+    if needs != "transitions" and kind.prepare is Algorithm.prepare:
+        yield (
+            f"learns from {needs}, and has no prepare",
+            "a method that makes the Batch to learn from of a trajectory",
+            "write its method prepare(self, trajectory, networks).",
+        )
+    if why := misfit(kind, "backend", "networks", "observation", "action", "settings"):
+        yield (
+            f"cannot be made: {why}",
+            "a class that is called with a backend, sources of networks by role, the spaces of "
+            "observations and actions, and settings",
+            "write __init__(self, backend, networks, observation, action, settings).",
+        )
+    yield from _faults_of_settings(kind, getattr(kind, "Settings", None), taken)
+
+
+def _faults_of_settings(
+    kind: type[Algorithm], own: Any, taken: frozenset[str]
+) -> Iterator[tuple[str, str, str]]:
+    base = NEEDS[kind.needs]
+    if not isinstance(own, type) or not issubclass(own, base) or not is_dataclass(own):
+        yield (
+            f"learns from {kind.needs}, and has Settings = {getattr(own, '__name__', own)}",
+            f"a dataclass that derives from {base.__name__}",
+            f"write Settings = {base.__name__} in the class, or a class that derives from it.",
+        )
+    for part in own.__mro__:
+        names = inspect.get_annotations(part)
+        if names and "__dataclass_fields__" not in vars(part):
+            yield (
+                f"has settings that are no fields: {', '.join(names)} of {part.__name__}",
+                "a dataclass, whose fields are the settings",
+                f"write @dataclass(frozen=True) above class {part.__name__}.",
+            )
+    try:
+        hints = hints_of(own)
+    except NameError as error:
+        yield (
+            f"has a setting whose type is not known in {own.__module__}: {error}",
+            "types that the module of the settings imports",
+            "import it at the top of the module.",
+        )
+    inherited = {f.name for f in fields(base)}
+    for f in fields(own):
+        name = f"setting {f.name!r}"
+        if f.default is MISSING:
+            yield (
+                f"has a {name} without a default",
+                "a default",
+                f"write {f.name}: … = its default.",
+            )
+        if not _is_readable(hints[f.name]):
+            yield (
+                f"has a {name} of type {hints[f.name]!r}",
+                "int, float, bool, str, Schedule, a Literal, a tuple of one of these, or several "
+                "of them joined by |",
+                f"give {f.name} one of these types.",
+            )
+        if f.name in taken - inherited:
+            yield (
+                f"has a {name}, which is an argument of tandem.train or an option of runs",
+                "a name of its own",
+                f"call it own_{f.name}, say.",
+            )
+
+
+def _is_readable(hint: Any) -> bool:
+    """Whether `settings.convert` makes values of this type, which JSON gives back."""
+    inner = get_args(hint)
+    if get_origin(hint) is Literal:
+        return all(isinstance(value, (str, int, float)) for value in inner)
+    if get_origin(hint) in (Union, UnionType):
+        return all(_is_readable(part) for part in inner)
+    if get_origin(hint) is tuple:
+        return len(inner) == 2 and inner[1] is ... and inner[0] in (int, float, str)
+    return hint in PLAIN
+
+
+def check_roles(kind: type[Algorithm], observation: Spec, action: Leaf, settings: Any) -> None:
+    """SettingError where a program's own acts by roles that it has no networks for."""
+    if is_known(name_of(kind)):
+        return
+    roles = kind.roles(observation, action, settings)
+    if strangers := [r for r in kind.acting if r not in roles]:
+        raise SettingError(
+            f"{kind.__name__} acts by {', '.join(map(repr, strangers))}, and has the roles "
+            f"{', '.join(map(repr, roles))}.",
+            "acting to name some of the roles",
+            f"write acting = ({next(iter(roles))!r},), say, in the class.",
+        )
+
+
+def named(path: str) -> Any:
+    """The class that "module:Class" names, looked for in the working directory too. Raises
+    UnknownNameError where there is none."""
+    module_name, _, name = path.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    module: Any = None
+    try:
+        module = importlib.import_module(module_name)
+    except (ImportError, ValueError) as error:
+        if getattr(error, "name", module_name) not in (module_name, module_name.split(".")[0]):
+            raise  # of something that the module needs
+    found = getattr(module, name, None)
+    if not isinstance(found, type):
+        classes = [
+            f"{module_name}:{n}"
+            for n, x in (vars(module) if module else {}).items()
+            if isinstance(x, type) and issubclass(x, Algorithm) and not inspect.isabstract(x)
+        ]
+        raise UnknownNameError(
+            "algorithm",
+            path,
+            classes,
+            "" if classes else "write MODULE:CLASS, with a module that Python can import here.",
+            "the name of an algorithm, or module:Class of one of your own",
+        )
+    return found
+
+
+def of_file(
+    name: Any, given: Any, place: Any, again: str, error: type[TandemError]
+) -> tuple[Any, str]:
+    """The class of the algorithm that a file at `place` names, and its name now. given: the
+    program's class, which alone can be that of a name that is none of tandem's: no file is trusted
+    with an import. Raises `error`, with `again`, the call that gives the class, where it is
+    missing, or another one."""
+    called = str(name).rpartition(".")[2].rpartition(":")[2]
+    is_own = isinstance(name, str) and ":" in name and not is_known(name)
+    if given is None:
+        if not is_own:
+            return algorithms.get(name), name
+        raise error(
+            f"{place} was trained by {name}, a class of a program, whose code is in no file.",
+            f"the class {called}",
+            f"import {called}, then {again.format(called)}",
+        )
+    kind = checked(given)
+    now = name_of(kind)
+    if now != name and not (is_own and kind.__name__ == called and not is_known(now)):
+        raise error(
+            f"{place} was trained by {name}, not by {now}.",
+            "the algorithm that it was trained by",
+            f"import {called}, then {again.format(called)}"
+            if is_own
+            else "leave the algorithm out: the file names it.",
+        )
+    return kind, now

@@ -1,0 +1,169 @@
+"""Parallelised Q-network (Gallici et al. 2024, "Simplifying deep temporal difference learning",
+arXiv:2407.04811): Q-learning on the lambda-returns of rollouts, in epochs of minibatches, with
+layer norm in the place of a target network and of replay. With `bootstrap` Sarsa(lambda) and its
+expectation (Sutton & Barto 2018, section 12.8)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from tandem import ops
+from tandem.algorithms import action_spaces, base, sarsa
+from tandem.algorithms.base import Call, Forward, after_cuts
+from tandem.algorithms.on_policy import NormalizedRollouts
+from tandem.math.masks import masked
+from tandem.math.returns import lambda_return
+from tandem.networks.defaults import Role, mlp
+from tandem.networks.plan import Dense
+from tandem.settings import Schedule, default, setting
+from tandem.spaces import Leaf, Spec, seen
+from tandem.types import Array, Batch, Trajectory, Tree, Update, tree_map
+
+CODE = "the authors' code, mttga/purejaxql, pqn_cartpole.yaml"
+
+
+@dataclass(frozen=True)
+class PQNSettings(NormalizedRollouts):
+    """What PQN can be told."""
+
+    steps: int = default(500_000, CODE)
+    envs: int = default(32, CODE)
+    learning_rate: Schedule = default(
+        Schedule(1e-4, 0.0), CODE, help="step size of the optimizer; a schedule"
+    )
+    hidden: tuple[int, ...] = default((256, 256), CODE)
+    activation: str = default("relu", CODE)
+    rollout: int = default(64, CODE)
+    max_grad_norm: float = default(10.0, CODE)
+    adam_epsilon: float = default(
+        1e-8, CODE, help="RAdam's and Adam's epsilon, added to the root of the second moment"
+    )
+    optimizer: Literal["radam", "adam", "rmsprop", "sgd"] = setting(
+        "radam", "the optimizer", CODE + "; Liu et al. 2020, arXiv:1908.03265"
+    )
+    layer_norm: bool = setting(
+        True,
+        "layer norm before each activation of the default networks, which keeps learning stable",
+        "Gallici et al. 2024",
+    )
+    epochs: int = setting(4, "passes over a rollout", CODE, minimum=1)
+    batch_size: int = setting(128, "rows per update", CODE + ": 16 batches of a rollout", minimum=1)
+    q_lambda: float = setting(
+        0.95,
+        "trace of the returns: from 0, one step, to 1, all that follow",
+        CODE,
+        minimum=0,
+        maximum=1,
+    )
+    epsilon: Schedule = setting(
+        Schedule(1.0, 0.2, 0.2),
+        "probability of a random action; a schedule",
+        CODE,
+        minimum=0,
+        maximum=1,
+    )
+    bootstrap: Literal["max", "sarsa", "expected"] = sarsa.bootstrap()
+
+
+class PQN(base.Algorithm):
+    Settings = PQNSettings
+    needs = "rollouts"
+    acting = ("q",)
+    preparing = ("q",)
+    valued = True
+
+    def __init__(
+        self,
+        backend: Any,
+        networks: dict[str, Any],
+        observation: Spec,
+        action: Leaf,
+        settings: PQNSettings,
+    ) -> None:
+        self.backend, self.settings, self.action = backend, settings, action
+        self.q = backend.network("q", networks["q"])
+        self.optimizer = backend.optimizer(
+            "q", [self.q], settings.optimizer, **base.optimizer_options(settings)
+        )
+
+    @classmethod
+    def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
+        action_spaces.discrete("pqn", action)
+
+    @classmethod
+    def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
+        body = mlp(
+            seen(observation, action),
+            settings.hidden,
+            settings.activation,
+            normalize=settings.normalize_observations,
+            layer_norm=settings.layer_norm,
+        )
+        return {"q": Role(observation, body, (Dense(0, action.sizes[0]),))}
+
+    def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
+        """Lambda-returns of the actions taken; the value of what followed a cut step is folded into
+        its reward."""
+        t, shape = trajectory, trajectory.reward.shape
+        obs, action = tree_map(lambda x: x.reshape(-1, *x.shape[2:]), (t.obs, t.action))
+        epsilon = t.extra.get("epsilon")
+
+        def worth(q: Array, seen: Tree, at: Any) -> Array:
+            """The value to the policy of what was seen, after or at the steps `at`."""
+            by = None if epsilon is None else epsilon[at].reshape(-1)
+            return sarsa.policy_value(q, q, seen, self.action, by)
+
+        def later(at: Any, seen: Tree) -> Array:
+            return worth(masked(networks["q"](seen), seen, self.action), seen, at)
+
+        q = masked(networks["q"](obs), obs, self.action)
+        value, bootstrap = worth(q, obs, ()).reshape(shape), later(-1, t.bootstrap)
+        reward = t.reward + after_cuts(t, value, bootstrap, later)
+        if (
+            self.settings.bootstrap == "sarsa"
+        ):  # of the actions that were taken, where there are any
+            value = ops.of(q).take(q, action).reshape(shape)
+        target = lambda_return(reward, t.discount, t.last, value, bootstrap, self.settings.q_lambda)
+        weight = t.valid.reshape(-1).astype(np.float32)
+        return Batch(obs, action, weight=weight, extra={"return": target.reshape(-1)})
+
+    def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
+        q = ops.of(b.weight).take(masked(self.q(b.obs), b.obs, self.action), b.action)
+        return 0.5 * (b.extra["return"] - q) ** 2, {"q": q}
+
+    def update(self, b: Batch) -> Update:
+        s, xp = b.settings, ops.of(b.weight)
+        rows = xp.sum(b.weight)  # a row that only reset its environment weighs nothing
+        loss, aux = self.backend.minimize(
+            self.optimizer, self.loss, b, s["learning_rate"], s["max_grad_norm"], rows
+        )
+        return Update({"loss": loss, "q": xp.sum(aux["q"] * b.weight) / rows})
+
+    def schedule(self, call: Call) -> dict[str, Array]:
+        return self.scheduled(call, "learning_rate", "max_grad_norm")
+
+    @classmethod
+    def exploration_noise(
+        cls,
+        settings: Any,
+        action: Leaf,
+        rng: np.random.Generator,
+        shape: tuple[int, ...],
+        progress: Array,
+    ) -> Tree:
+        return sarsa.exploration_noise(settings, action, rng, shape, progress)
+
+    @classmethod
+    def act(
+        cls,
+        settings: Any,
+        action: Leaf,
+        networks: dict[str, Forward],
+        obs: Tree,
+        state: Tree,
+        noise: Tree,
+    ) -> tuple[Array, dict[str, Array], Tree]:
+        return *sarsa.act(networks["q"], obs, action, noise), state

@@ -1,0 +1,64 @@
+"""What returns of action values go on with: the largest value (Q-learning, Watkins & Dayan 1992,
+doi:10.1007/BF00992698), the value of the action that is taken next (SARSA), or the mean over the
+epsilon-greedy policy that acts (expected SARSA): Sutton & Barto 2018, "Reinforcement learning: an
+introduction", 2nd edition, eqs. 6.7 and 6.9, section 7.2."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tandem import ops
+from tandem.algorithms.dqn import DQN, epsilon_greedy
+from tandem.math.masks import masked
+from tandem.math.values import epsilon_greedy_value
+from tandem.settings import setting
+from tandem.spaces import MASK, Leaf
+from tandem.types import Array, Tree
+
+
+def bootstrap() -> Any:
+    """The setting that says which."""
+    return setting(
+        "max",
+        "what returns go on with: the largest value (Q-learning), that of the action taken next "
+        "(sarsa), or the mean over the epsilon-greedy policy (expected: expected SARSA)",
+        "Sutton & Barto 2018, eqs. 6.7, 6.8, 6.9",
+    )
+
+
+def exploration_noise(
+    settings: Any, action: Leaf, rng: np.random.Generator, shape: tuple[int, ...], progress: Array
+) -> Tree:
+    """DQN's; behind it epsilon [T, N], which is kept with each step, where returns need the policy
+    that acted."""
+    noise = DQN.exploration_noise(settings, action, rng, shape, progress)
+    if settings.bootstrap == "max":
+        return noise
+    epsilon = settings.epsilon(progress)[:, None] + np.zeros(shape, np.float32)
+    return (*noise, epsilon.astype(np.float32))
+
+
+def act(network: Any, obs: Tree, action: Leaf, noise: Tree) -> tuple[Array, dict[str, Array]]:
+    """Returns (epsilon-greedy actions for obs [N, ...], what is kept of each step), by what the
+    network says and such noise."""
+
+    def q() -> Array:
+        return masked(network(obs), obs, action)
+
+    if noise is None:
+        return epsilon_greedy(q, obs, action, None), {}
+    extra = {"epsilon": noise[2]} if len(noise) > 2 else {}
+    return epsilon_greedy(q, obs, action, noise[:2]), extra
+
+
+def policy_value(q: Array, chooser: Array, obs: Tree, action: Leaf, epsilon: Array | None) -> Array:
+    """The value [...] of observations to the policy that is greedy by `chooser` [..., A] but for
+    `epsilon`; None: to the greedy one. q: [..., A], without what masks forbid, as `chooser` is;
+    obs: with their masks [..., A], if there are any."""
+    xp = ops.of(q)
+    best = xp.argmax(chooser, -1)
+    if epsilon is None:
+        return xp.take(q, best)
+    return epsilon_greedy_value(q, best, epsilon, obs[MASK] if action.masked else None)

@@ -1,0 +1,66 @@
+"""What an algorithm of one's own is written with (docs/extending.md), in one import:
+
+    from tandem.extending import Algorithm, Batch, Dense, ReplaySettings, Role, Update, mlp, ops
+
+Equations of papers are functions of `tandem.math`; the classes of tandem's own algorithms, to
+derive from, stand in the modules named after them, such as `tandem.algorithms.ppo`.
+"""
+
+from __future__ import annotations
+
+from tandem import ops
+from tandem.algorithms.action_spaces import bounded_vector, discrete, drawable
+from tandem.algorithms.base import (
+    Algorithm,
+    Call,
+    ReplaySettings,
+    RolloutSettings,
+    Settings,
+    after_cuts,
+    copies,
+    optimizer_options,
+    step_size,
+)
+from tandem.algorithms.dqn import epsilon_greedy
+from tandem.algorithms.on_sequences import SequenceSettings
+from tandem.math.masks import masked
+from tandem.networks.defaults import Role, WithAction, mlp
+from tandem.networks.plan import Dense
+from tandem.settings import Schedule, default, setting
+from tandem.spaces import Leaf, Spec, seen
+from tandem.types import Array, Batch, Trajectory, Tree, Update, tree_map
+
+__all__ = [
+    "Algorithm",
+    "Array",
+    "Batch",
+    "Call",
+    "Dense",
+    "Leaf",
+    "ReplaySettings",
+    "Role",
+    "RolloutSettings",
+    "Schedule",
+    "SequenceSettings",
+    "Settings",
+    "Spec",
+    "Trajectory",
+    "Tree",
+    "Update",
+    "WithAction",
+    "after_cuts",
+    "bounded_vector",
+    "copies",
+    "default",
+    "discrete",
+    "drawable",
+    "epsilon_greedy",
+    "masked",
+    "mlp",
+    "optimizer_options",
+    "ops",
+    "seen",
+    "setting",
+    "step_size",
+    "tree_map",
+]

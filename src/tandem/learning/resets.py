@@ -1,0 +1,43 @@
+"""Networks that begin anew in the middle of a run, while the replay buffer stays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tandem.backends.backend import Network
+from tandem.errors import SettingError
+from tandem.networks.plan import init
+
+
+class Reset:
+    """Draws all weights anew, targets equal to their networks, and puts optimizers and learned
+    numbers back to where they began (Nikishin et al. 2022, arXiv:2205.07802, section 4).
+    SettingError where layers are not known, so that nobody can say how they are drawn."""
+
+    def __init__(self, backend: Any) -> None:
+        self.backend = backend
+        networks = {n: x for n, x in backend.networks.items() if isinstance(x, Network)}
+        for name, network in networks.items():
+            if network.plan is None:
+                raise SettingError(
+                    f"reset_every with a network of your own ({name}) of which not all layers are "
+                    "known.",
+                    "layers that can be drawn anew: docs/networks.md lists them",
+                    "leave network out, or give reset_every=0.",
+                )
+        scalars = backend.networks.keys() - networks.keys()
+        begin = ("optimizer/", *(f"network/{n}/" for n in scalars))
+        self._first = {n: x for n, x in backend.state().items() if n.startswith(begin)}
+        self._networks = networks
+
+    def __call__(self, rng: np.random.Generator) -> None:
+        self.backend.load_state(self.backend.state() | self._first)
+        for name, network in self._networks.items():
+            if name.removesuffix("_target") in self._networks and name.endswith("_target"):
+                continue
+            weights = init(network.plan, rng)  # type: ignore[arg-type]
+            network.write(weights)
+            if (target := self._networks.get(f"{name}_target")) is not None:
+                target.write(weights)

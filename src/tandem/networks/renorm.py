@@ -1,0 +1,80 @@
+"""Batch renormalisation, whose statistics a forward pass moves in training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from tandem import ops
+from tandem.networks.plan import Conv, Dense, Layer, Plan, Weights
+from tandem.types import Array
+
+R_MAX, D_MAX = 3.0, 5.0  # Ioffe 2017, section 3: how far the corrections r and d go
+
+
+@dataclass(frozen=True)
+class BatchRenorm(Layer):
+    """Batch renormalisation over the last axis (Ioffe 2017, arXiv:1702.03275, algorithm 1) with
+    learned scale and bias.
+
+    It acts by the moving mean and variance. In training it normalises by those of the batch,
+    corrected by r and d to what the moving ones would give; as plain batch normalisation (r = 1, d
+    = 0) in its first `warmup` forward passes.
+    """
+
+    width: int
+    momentum: float = 0.99  # what of the moving statistics stays at each forward pass in training
+    warmup: int = 100_000
+    epsilon: float = 1e-3
+    frozen: ClassVar[tuple[str, ...]] = ("moving_mean", "moving_variance", "moving_count")
+
+    @property
+    def outputs(self) -> int:
+        return self.width
+
+    def init(self, rng: np.random.Generator) -> Weights:
+        zeros, ones = np.zeros(self.width, np.float32), np.ones(self.width, np.float32)
+        moving = {"moving_mean": zeros.copy(), "moving_variance": ones.copy()}
+        return {"scale": ones, "bias": zeros, **moving, "moving_count": np.zeros(1, np.float32)}
+
+    def forward(self, w: Weights, x: Array) -> Array:
+        deviation = ops.of(x).sqrt(w["moving_variance"] + self.epsilon)
+        return (x - w["moving_mean"]) * (w["scale"] / deviation) + w["bias"]
+
+    def train(self, w: Weights, x: Array) -> tuple[Array, Weights]:
+        """(the output in training for x [B, width], what the moving statistics become)."""
+        xp = ops.of(x)
+        mean = xp.mean(x, 0)
+        centred = x - mean
+        variance = xp.mean(centred * centred, 0)
+        deviation = xp.sqrt(variance + self.epsilon)
+        moving = xp.sqrt(w["moving_variance"] + self.epsilon)
+        r = xp.clip(xp.stop_gradient(deviation) / moving, 1 / R_MAX, R_MAX)
+        d = xp.clip((xp.stop_gradient(mean) - w["moving_mean"]) / moving, -D_MAX, D_MAX)
+        corrected = xp.cast(w["moving_count"] >= self.warmup)  # 0 or 1
+        r, d = 1.0 + corrected * (r - 1.0), corrected * d
+        moved = {
+            "moving_mean": self._mixed(w["moving_mean"], xp.stop_gradient(mean)),
+            "moving_variance": self._mixed(w["moving_variance"], xp.stop_gradient(variance)),
+            "moving_count": xp.clip(w["moving_count"] + 1.0, 0.0, float(self.warmup)),
+        }
+        return (centred / deviation * r + d) * w["scale"] + w["bias"], moved
+
+    def _mixed(self, moving: Array, batch: Array) -> Array:
+        return self.momentum * moving + (1.0 - self.momentum) * batch
+
+
+def renormalized(body: Plan, momentum: float, warmup: int) -> Plan:
+    """A body with batch renormalisation of what enters its first dense layer, and after the
+    activation of each, as CrossQ has it; features of a picture are taken as they come."""
+    plan: list[Layer] = []
+    for layer in body:
+        first = not any(isinstance(x, (Dense, Conv)) for x in plan)
+        if isinstance(layer, Dense) and first:
+            plan.append(BatchRenorm(layer.inputs, momentum, warmup))
+        plan.append(layer)
+        if isinstance(layer, Dense):
+            plan.append(BatchRenorm(layer.units, momentum, warmup))
+    return tuple(plan)

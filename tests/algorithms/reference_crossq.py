@@ -1,0 +1,88 @@
+"""CrossQ once more, straight from its paper and from that of batch renormalisation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tests.algorithms.reference import DOUBLE, SAC, dense
+
+
+class CrossQ(SAC):
+    """Bhatt et al. 2024, section 3."""
+
+    updates = 0
+
+    def renormalized(self, net: str, place: str, x: torch.Tensor, train: bool) -> torch.Tensor:
+        """Ioffe 2017, algorithm 1, feature by feature."""
+        w = {k.removeprefix(f"{place}/"): v for k, v in self.nets[net].items()}
+        mean, variance = w["moving_mean"], w["moving_variance"]
+        columns = []
+        for i, column in enumerate(x.T):
+            scale, bias = w["scale"][i], w["bias"][i]
+            moving = torch.sqrt(variance[i] + 1e-3).detach()
+            if not train:
+                columns.append(scale * (column - mean[i].detach()) / moving + bias)
+                continue
+            batch = torch.sqrt(column.var(correction=0) + 1e-3)
+            r, d = 1.0, 0.0
+            if w["moving_count"][0] >= self.settings.renorm_warmup:
+                r = min(max((batch / moving).item(), 1 / 3), 3)
+                d = min(max(((column.mean() - mean[i]) / moving).item(), -5), 5)
+            columns.append(scale * ((column - column.mean()) / batch * r + d) + bias)
+        if train:
+            keep, most = self.settings.renorm_momentum, self.settings.renorm_warmup
+            with torch.no_grad():
+                mean.copy_(keep * mean + (1 - keep) * x.mean(0))
+                variance.copy_(keep * variance + (1 - keep) * x.var(0, correction=0))
+                w["moving_count"].copy_((w["moving_count"] + 1).clamp(max=most))
+        return torch.stack(columns, 1)
+
+    def out(self, net: str, x: torch.Tensor, train: bool) -> torch.Tensor:
+        w, x = self.nets[net], self.renormalized(net, "1", x, train)
+        for place in (2, 4):
+            hidden = torch.relu(dense(w, str(place), x))
+            x = self.renormalized(net, str(place + 1), hidden, train)
+        return dense(w, "6", x)
+
+    def sampled(
+        self, obs: torch.Tensor, noise: torch.Tensor, train: bool
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        mean, log_std = self.out("actor", obs, train).chunk(2, 1)
+        std = torch.exp(log_std.clamp(-20, 2))
+        u = mean + std * noise
+        density = torch.distributions.Normal(mean, std).log_prob(u)
+        return torch.tanh(u), (density - torch.log(1 - torch.tanh(u) ** 2)).sum(1)
+
+    def weights(self, *names: str) -> list[torch.Tensor]:
+        moved = ("/moving_mean", "/moving_variance", "/moving_count")
+        return [w for n in names for k, w in self.nets[n].items() if not k.endswith(moved)]
+
+    def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
+        rate, rows = b.settings["learning_rate"], len(b.reward)
+        if self.alpha is None:
+            self.alpha = torch.tensor(1.0, **DOUBLE).log().requires_grad_(True)
+        self.updates += 1
+        with torch.no_grad():
+            action, log_prob = self.sampled(b.next_obs, b.noise[0], False)
+        inputs = torch.cat([torch.cat([b.obs, b.action], 1), torch.cat([b.next_obs, action], 1)])
+        q1, q2 = (self.out(f"q{i}", inputs, True)[:, 0] for i in (1, 2))
+        later = torch.minimum(q1[rows:], q2[rows:]).detach()
+        y = (b.reward + b.discount * (later - self.alpha.exp() * log_prob)).detach()
+        errors = (q1[:rows] - y) ** 2 + (q2[:rows] - y) ** 2
+        critic = (b.weight * errors / 2).mean()
+        self.minimize_joint(critic, self.weights("q1", "q2"), rate)
+        metrics = {"critic_loss": critic, "q": q1[:rows].mean()}
+        actor = entropy = torch.tensor(torch.nan)
+        if self.updates % self.settings.policy_delay == 0:
+            action, log_prob = self.sampled(b.obs, b.noise[1], True)
+            inputs = torch.cat([b.obs, action], 1)
+            q = torch.minimum(*(self.out(f"q{i}", inputs, False)[:, 0] for i in (1, 2)))
+            actor = (b.weight * (self.alpha.exp().detach() * log_prob - q)).mean()
+            self.minimize_joint(actor, self.weights("actor"), rate)
+            aim = log_prob.detach() - b.action.shape[1]
+            self.minimize_joint((b.weight * -self.alpha * aim).mean(), [self.alpha], rate)
+            entropy = -log_prob.mean()
+        metrics |= {"actor_loss": actor, "entropy": entropy, "temperature": self.alpha.exp()}
+        return metrics, False

@@ -1,0 +1,290 @@
+"""Random network distillation: its numbers, its rewards against a slow reference in float64, its
+runs, what it finds, and what it does not go with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+import tandem
+from tandem import trainer
+from tandem.algorithms.curiosity import CLIP, Curiosity, following
+from tandem.algorithms.ppo import PPO
+from tandem.learning.events import EpisodeEnd
+from tandem.math.curiosity import forward_returns, kept, prediction_error
+from tandem.runs.folder import read_run
+from tandem.testing import contracts, fakes
+from tandem.testing.environments import Chain, IdentityDict, IdentityImage
+from tandem.testing.locks import Lock
+from tandem.types import Cuts, Trajectory
+from tests.advice.net import follows
+from tests.test_trainer import SMALL
+
+RND: dict[str, Any] = {"intrinsic": "rnd", "rnd_features": 8}
+
+
+# Numbers
+
+
+def test_prediction_errors_are_means_of_squares() -> None:
+    found = prediction_error(np.array([[1.0, 2.0], [0.0, 3.0]]), np.array([[1.0, 0.0], [1.0, 1.0]]))
+    assert found.tolist() == [2.0, 2.5]
+
+
+def test_forward_returns_go_on_from_the_rollout_before() -> None:
+    found, after = forward_returns(np.array([[1.0, 0.0], [2.0, 4.0]]), np.array([8.0, 0.0]), 0.5)
+    assert found.tolist() == [[5.0, 0.0], [4.5, 4.0]] and after.tolist() == [4.5, 4.0]
+    first, between = forward_returns(np.array([[1.0, 0.0]]), np.array([8.0, 0.0]), 0.5)
+    second, end = forward_returns(np.array([[2.0, 4.0]]), between, 0.5)
+    assert np.concatenate([first, second]).tolist() == found.tolist()
+    assert end.tolist() == after.tolist()
+
+
+def test_a_share_of_the_rows_is_kept_and_stands_for_all() -> None:
+    draw = np.array([0.0, 0.2, 0.24, 0.26, 0.9], np.float32)
+    assert kept(draw, np.float32(0.0), 0.25).tolist() == [4, 4, 4, 0, 0]
+    assert kept(draw, np.float32(0.2), 0.25).tolist() == [4, 0, 0, 0, 4]  # 1.1 is 0.1
+    assert kept(draw, np.float32(0.5), 1.0).tolist() == [1] * 5
+    many = np.random.default_rng(0).random(100_000, np.float32)
+    for offset in (0.0, 0.3, 0.99):
+        assert kept(many, np.float32(offset), 0.25).mean() == pytest.approx(1.0, abs=0.02)
+
+
+# Rewards
+
+
+def trajectory(rng: np.random.Generator, steps: int = 6, envs: int = 3) -> Trajectory:
+    """With a cut episode, a terminated one whose last observation is apart, and a step that only
+    reset an environment."""
+    shape = (steps, envs)
+    last, discount = np.zeros(shape, bool), np.full(shape, 0.9, np.float32)
+    last[1, 0] = last[3, 1] = last[steps - 1, 2] = last[2, 2] = True
+    discount[3, 1] = 0.0
+    valid = np.ones(shape, bool)
+    valid[3, 2] = False
+    at = np.array([1, 3, steps - 1]), np.array([0, 1, 2])
+    obs = rng.normal(3.0, 2.0, (*shape, 4)).astype(np.float32)
+    return Trajectory(
+        obs,
+        rng.integers(2, size=shape),
+        rng.normal(size=shape).astype(np.float32),
+        discount,
+        last,
+        valid,
+        Cuts(*at, rng.normal(3.0, 2.0, (3, 4)).astype(np.float32)),
+        rng.normal(3.0, 2.0, (envs, 4)).astype(np.float32),
+    )
+
+
+def test_what_followed_is_the_last_observation_of_an_episode_too() -> None:
+    t = trajectory(np.random.default_rng(0))
+    found = following(t)
+    assert (found[1, 0] == t.cuts.obs[0]).all() and (found[5, 2] == t.cuts.obs[2]).all()
+    assert (found[2, 2] == t.obs[3, 2]).all(), "the observation of the step that only resets"
+    assert (found[5, 0] == t.bootstrap[0]).all() and (found[0] == t.obs[1]).all()
+    whole = t._replace(cuts=Cuts(np.empty(0, int), np.empty(0, int), np.empty((0, 4), np.float32)))
+    assert (following(whole)[:-1] == t.obs[1:]).all()
+
+
+def slowly(s: Any, t: Trajectory, networks: Any, history: list[Any]) -> dict[str, Any]:
+    """The second value's advantages and returns, one number at a time; history: what all rollouts
+    up to this one saw (rows), and the intrinsic returns so far, by time and environment."""
+    steps, envs = t.reward.shape
+    after = following(t)
+    seen = history[0]
+    seen += [after[i, n].astype(float) for i in range(steps) for n in range(envs) if t.valid[i, n]]
+    mean, deviation = np.mean(seen, 0), np.sqrt(np.var(seen, 0) + 1e-8)
+    reward = np.zeros((steps, envs))
+    for i in range(steps):
+        for n in range(envs):
+            x = np.clip((after[i, n] - mean) / deviation, -CLIP, CLIP).astype(np.float32)[None]
+            error = (networks["rnd"](x) - networks["rnd_target"](x))[0].astype(float)
+            reward[i, n] = np.mean(error**2) if t.valid[i, n] else 0.0
+            history[2][n] = history[2][n] * s.intrinsic_gamma + reward[i, n]
+            if t.valid[i, n]:
+                history[1].append(history[2][n])
+    reward /= np.sqrt(np.var(history[1]) + 1e-8)
+    value = [[float(networks["critic"](t.obs[i, n][None])[0, 1]) for n in range(envs)]
+             for i in range(steps)]  # fmt: skip
+    value.append([float(networks["critic"](x[None])[0, 1]) for x in t.bootstrap])
+    advantage = np.zeros((steps + 1, envs))
+    for i in reversed(range(steps)):
+        for n in range(envs):  # in whichever episode
+            delta = reward[i, n] + s.intrinsic_gamma * value[i + 1][n] - value[i][n]
+            advantage[i, n] = delta + s.intrinsic_gamma * s.gae_lambda * advantage[i + 1, n]
+    return {"advantage": advantage[:-1].reshape(-1), "value": np.reshape(value[:-1], -1)}
+
+
+@pytest.mark.parametrize("name", ["ppo", "a2c"])
+def test_rewards_and_advantages_are_those_of_a_slow_reference(name: str) -> None:
+    given = {**RND, "envs": 3, "rollout": 6, "intrinsic_weight": 0.7, "intrinsic_gamma": 0.8}
+    algorithm, backend = fakes.build(name, "torch", fakes.DISCRETE, gae_lambda=0.9, **given)
+    plain, _ = fakes.build(name, "torch", fakes.DISCRETE, gae_lambda=0.9, envs=3, rollout=6)
+    networks = {n: net.predict for n, net in backend.networks.items()}
+    alone = {"actor": networks["actor"], "critic": lambda x: networks["critic"](x)[:, :1]}
+    rng, history = np.random.default_rng(1), [[], [], np.zeros(3)]
+    for _ in range(3):  # statistics go on from rollout to rollout
+        t = trajectory(rng)
+        batch, first = algorithm.prepare(t, networks), plain.prepare(t, alone)
+        expected = slowly(algorithm.settings, t, networks, history)
+        both = 2.0 * first.extra["advantage"] + 0.7 * expected["advantage"]
+        assert batch.extra["advantage"] == pytest.approx(both, abs=2e-5)
+        for what in ("value", "return"):
+            own = expected["value"] + (expected["advantage"] if what == "return" else 0)
+            assert batch.extra[what][:, 0] == pytest.approx(first.extra[what], abs=1e-5)
+            assert batch.extra[what][:, 1] == pytest.approx(own, abs=2e-5)
+        assert abs(batch.extra["followed"]).max() <= CLIP
+        assert (batch.extra["features"] == networks["rnd_target"](batch.extra["followed"])).all()
+    assert len(set(batch.extra["draw"].tolist())) == 18
+
+
+def test_an_observation_far_off_is_clipped() -> None:
+    algorithm, backend = fakes.build("ppo", "torch", fakes.DISCRETE, envs=3, rollout=6, **RND)
+    networks = {n: net.predict for n, net in backend.networks.items()}
+    algorithm.prepare(trajectory(np.random.default_rng(0)), networks)
+    t = trajectory(np.random.default_rng(1))
+    t.obs[2, 0] = 1e6
+    batch = algorithm.prepare(t, networks)
+    assert batch.extra["followed"].reshape(6, 3, 4)[1, 1].max() < CLIP
+    assert np.isfinite(batch.extra["advantage"]).all()
+
+
+def test_symbols_dicts_and_masks_are_numbers() -> None:
+    for env, width in ((Chain, 5), (IdentityDict, None)):
+        made = trainer.session("ppo", env, framework="torch", **SMALL, **RND)
+        assert isinstance(made.algorithm.curiosity, Curiosity)
+        assert width is None or made.algorithm.curiosity.width == width
+        list(made.events(32))
+    masked = fakes.build("ppo", "torch", fakes.MASKED, fakes.MASKED_VECTOR, **RND)[0]
+    assert masked.curiosity.width == 4, "the mask is nothing to be curious about"
+
+
+def test_the_predictor_learns_and_the_random_network_does_not() -> None:
+    loop = contracts.begin(PPO, Chain, "torch", steps=2_048, rollout=32, learning_rate=1e-3, **RND)
+    target = contracts.weights(loop)
+    metrics = contracts.train(loop)
+    assert metrics[-1]["prediction_error"] < 0.3 * metrics[0]["prediction_error"]
+    after = contracts.weights(loop)
+    same = {n for n in after if after[n].tobytes() == target[n].tobytes()}
+    assert {n.split("/")[0] for n in same} == {"rnd_target"}
+
+
+# Runs
+
+
+@pytest.mark.parametrize("name", ["ppo", "a2c"])
+def test_runs_are_resumed_exactly_and_take_workers(name: str, tmp_path: Path) -> None:
+    given = {n: x for n, x in SMALL.items() if name == "ppo" or n not in ("epochs", "batch_size")}
+
+    def train(out: str, **more: Any) -> list[str]:
+        folder, all_given = tmp_path / out, {**given, **RND, **more}
+        tandem.train(name, "CartPole-v1", out=folder, steps=128, framework="torch", **all_given)
+        return read_run(folder).table["fingerprint"]
+
+    whole = train("whole")
+    train("parts", stop_at=64)
+    assert tandem.train(resume=tmp_path / "parts").summary["env_steps"] == 128
+    assert read_run(tmp_path / "parts").table["fingerprint"][-1] == whole[-1]
+    assert tandem.load(tmp_path / "parts").act(np.zeros(4, np.float32)) in (0, 1)
+    if name == "ppo":
+        assert len(train("workers", workers=1, envs=2, vectorization="auto")) > 0
+
+
+def found_by(intrinsic: str, steps: int, seed: int = 0) -> list[int]:
+    """The steps at which the lock was opened."""
+    at = []
+
+    def note(event: object) -> None:
+        if isinstance(event, EpisodeEnd) and event.episode.score > 0:
+            at.append(event.env_steps)
+
+    learning = {"rollout": 64, "batch_size": 128, "epochs": 4, "learning_rate": 1e-3}
+    quiet = {"plots": False, "eval_episodes": 0, "final_episodes": 2, "framework": "torch"}
+    more = {"rnd_features": 16} if intrinsic == "rnd" else {}
+    result = tandem.train(
+        *("ppo", Lock),
+        **{**learning, **quiet, **more},
+        intrinsic=intrinsic,
+        steps=steps,
+        envs=8,
+        hidden=(32,),
+        seed=seed,
+        callbacks=[note],
+    )
+    assert not at or result.evaluation.mean == 1.0
+    return at
+
+
+@pytest.mark.slow
+def test_it_finds_what_chance_does_not() -> None:
+    assert found_by("no", 20_000) == []
+    assert len(found_by("rnd", 20_000)) > 100
+
+
+# What it does not go with
+
+
+def start(name: str = "ppo", env: Any = "CartPole-v1", **given: Any) -> None:
+    small = SMALL if name == "ppo" else {n: SMALL[n] for n in ("envs", "rollout", "hidden")}
+    trainer.session(name, env, framework="torch", **{**small, **given})
+
+
+@pytest.mark.parametrize(
+    "site, given, then",
+    [
+        ("check", {"rnd_share": 0.5}, {"intrinsic": "rnd"}),
+        ("check", {"intrinsic_gamma": 0.9}, {"intrinsic_gamma": 0.99}),
+        ("check 2", {**RND, "shared": True}, {"shared": False}),
+        ("check 2", {**RND, "recurrent": 4}, {"recurrent": 0}),
+        ("check 2", {**RND, "value_norm": "norm"}, {"value_norm": "no"}),
+        ("check 3", {**RND, "env": IdentityImage}, {"intrinsic": "no", "rnd_features": 512}),
+    ],
+)
+@pytest.mark.parametrize("name", ["ppo", "a2c"])
+def test_what_it_does_not_go_with_is_told(name: str, site: str, given: Any, then: Any) -> None:
+    if name == "a2c" and "value_norm" in given:
+        return
+    with follows(f"algorithms/curiosity.py:{site}") as advice:
+        start(name, **given)
+    for what, value in then.items():
+        assert f"{what}={value!r}" in advice.fix or what == "rnd_features"
+    start(name, **{**given, **then})
+
+
+KEYS = (
+    "algorithms/curiosity.py:check",
+    "algorithms/curiosity.py:check 2",
+    "algorithms/curiosity.py:check 3",
+)
+
+
+def test_teams_and_compiled_runs_refuse_it() -> None:
+    from tandem.envs.team import Team
+    from tandem.testing.team_games import TwoStep
+
+    small = {"envs": 2, "rollout": 8, "batch_size": 16, "hidden": (8,), "framework": "torch"}
+    with follows("algorithms/mappo.py:MAPPO.check") as advice:
+        trainer.session("mappo", lambda: Team(TwoStep()), **small, **RND)
+    assert advice.fix == "give intrinsic='no'."
+    trainer.session("mappo", lambda: Team(TwoStep()), **small)
+    with follows("compiled/choice.py:check 2") as advice:
+        trainer.session("ppo", "tandem/CartPole-v1", vectorization="compiled", **RND)
+    assert "intrinsic='no'" in advice.fix
+
+
+def test_the_lock_is_what_it_says() -> None:
+    env: gymnasium.Env[Any, Any] = Lock(5)
+    env.reset(seed=0)
+    total = 0.0
+    for action in Lock(5).combination[:4]:
+        obs, reward, terminated, _, _ = env.step(action)
+        total += float(reward)
+    assert terminated and total == Lock.optimum and obs == 4
+    env.reset(seed=0)
+    for action in (0, 0, 1):  # the third is wrong
+        obs = env.step(action)[0]
+    assert obs in (0, 1) and Lock(5).value(0.5) == 0.125

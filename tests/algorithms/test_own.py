@@ -1,0 +1,502 @@
+"""Algorithms of a program's own: trained, kept, resumed, sent to processes, named in commands."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tandem
+from tandem import cli, extending, trainer
+from tandem.algorithms import FOR_CHOICES, NAMES, get, own
+from tandem.algorithms.base import Algorithm
+from tandem.algorithms.on_policy import OnPolicy, OnPolicySettings
+from tandem.cli import seeds
+from tandem.errors import CheckpointError, ResumeError, SettingError, UnknownNameError
+from tandem.extending import ReplaySettings, RolloutSettings, SequenceSettings, Settings, setting
+from tandem.runs.folder import read_run
+from tandem.runs.verification import verify
+from tests.advice.net import follows
+from tests.algorithms.own_classes import (
+    Asynchronous,
+    Other,
+    Penalised,
+    PenalisedSettings,
+    Replayed,
+    reinforce,
+)
+from tests.helpers import COMPILED_LIGHTLY, ROOT, run_python
+from tests.test_trainer import SMALL, TINY_DQN
+
+MINE = "tests.algorithms.own_classes:Penalised"
+FLAGS = [
+    *("--framework", "torch", "--steps", "64", "--envs", "2", "--rollout", "16", "--epochs", "1"),
+    *("--batch-size", "16", "--hidden", "8", "--eval-episodes", "0", "--final-episodes", "1"),
+    *("--no-plots", "--no-tensorboard", "--eval-max-steps", "20", "--quiet"),
+]
+
+
+def trained(kind: Any = Penalised, env: str = "CartPole-v1", steps: int = 64, **given: Any) -> Any:
+    return tandem.train(kind, env, framework="torch", steps=steps, **{**SMALL, **given})
+
+
+def fingerprints(folder: Path) -> list[str]:
+    return read_run(folder).table["fingerprint"]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    trained(out=tmp_path / "run", stop_at=32, penalty=0.5)
+    return tmp_path / "run"
+
+
+# Names
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_class_of_ours_is_its_name(name: str) -> None:
+    assert own.name_of(get(name)) == own.name_of(name) == name
+    assert own.checked(get(name)) is own.checked(name) is get(name)
+
+
+def test_variants_are_called_as_what_they_stand_for() -> None:
+    from tandem.algorithms.maddpg import DiscreteMADDPG
+    from tandem.algorithms.sac_discrete import DiscreteSAC
+
+    assert {own.name_of(kind) for kind in (DiscreteMADDPG, DiscreteSAC)} == {"maddpg", "sac"}
+    assert len(FOR_CHOICES) == 2
+
+
+def test_a_class_of_the_same_name_as_ours_is_another_one() -> None:
+    class PPO(Other):
+        pass
+
+    assert own.name_of(PPO).startswith(f"{__name__}:") and not own.is_known(own.name_of(PPO))
+    assert trained(PPO).summary["algorithm"] == own.name_of(PPO)
+
+
+def test_our_class_trains_what_its_name_trains(tmp_path: Path) -> None:
+    for name in ("ppo", get("ppo")):
+        trained(name, out=tmp_path / str(name)[:3])
+    assert fingerprints(tmp_path / "ppo") == fingerprints(tmp_path / "<cl")
+    given = {**TINY_DQN, "steps": 40, "framework": "torch"}
+    assert tandem.train(get("dqn"), "CartPole-v1", **given).summary["algorithm"] == "dqn"
+
+
+# Runs
+
+
+def test_it_has_settings_of_its_own() -> None:
+    session = trainer.session(Penalised, "CartPole-v1", framework="torch", **SMALL, penalty="0.25")
+    assert session.config.settings.penalty == session.algorithm.settings.penalty == 0.25
+    assert session.config.source == f"defaults of {MINE}", "the zoo's are of tandem's own"
+    with pytest.raises(UnknownNameError, match="penalty"):
+        trained(penalti=0.1)
+    with pytest.raises(SettingError, match="at least 0"):
+        trained(penalty=-1)
+
+
+def test_its_loss_is_what_is_learned_from(tmp_path: Path) -> None:
+    for name, kind, given in (
+        ("ppo", Other, {}),
+        ("none", Penalised, {"penalty": 0.0}),
+        ("some", Penalised, {"penalty": 1.0}),
+    ):
+        trained(kind, out=tmp_path / name, **given)
+    ppo, none, some = (fingerprints(tmp_path / n) for n in ("ppo", "none", "some"))
+    assert ppo == none != some
+
+
+def test_its_run_is_resumed_exactly(run: Path, tmp_path: Path) -> None:
+    trained(out=tmp_path / "whole", penalty=0.5)
+    with pytest.raises(ResumeError, match="code is in no file") as caught:
+        tandem.train(resume=run)
+    assert f"tandem train MODULE:Penalised --resume {run}" in caught.value.fix
+    result = eval(caught.value.fix.partition(" (")[0].partition("then ")[2], globals())
+    assert result.summary["env_steps"] == 64
+    assert fingerprints(run)[-1] == fingerprints(tmp_path / "whole")[-1]
+    assert verify(run, algorithm=Penalised).difference is None
+    with pytest.raises(ResumeError, match="code is in no file"):
+        verify(run)
+
+
+def test_its_agent_is_loaded_and_scored(run: Path) -> None:
+    with pytest.raises(CheckpointError, match="code is in no file") as caught:
+        tandem.load(run)
+    agent = eval(caught.value.fix.partition(" (")[0].partition("then ")[2], globals())
+    assert agent.algorithm is Penalised and agent.settings.penalty == 0.5
+    first, again = (tandem.evaluate(agent, "CartPole-v1", 2, max_steps=20) for _ in range(2))
+    assert first == again
+    done = tandem.export(run, run / "agent.npz", algorithm=Penalised)
+    assert done.file.is_file()
+
+
+@pytest.mark.parametrize("given", [Other, get("ppo")])
+def test_another_class_is_not_taken_for_it(run: Path, given: Any) -> None:
+    for call in (
+        lambda: tandem.load(run, algorithm=given),
+        lambda: tandem.train(given, resume=run),
+    ):
+        with pytest.raises((CheckpointError, ResumeError), match=f"not by {own.name_of(given)}"):
+            call()
+
+
+def test_what_ours_trained_needs_no_class(tmp_path: Path) -> None:
+    trained("ppo", out=tmp_path / "run", stop_at=32)
+    with pytest.raises(CheckpointError, match="leave the algorithm out"):
+        tandem.load(tmp_path / "run", algorithm=Penalised)
+    assert tandem.load(tmp_path / "run", algorithm=get("ppo")).algorithm is get("ppo")
+    assert tandem.train(get("ppo"), resume=tmp_path / "run").reason == "steps"
+
+
+def test_a_class_that_moved_to_another_module_is_the_same(run: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(Penalised, "__module__", "elsewhere")
+    assert tandem.load(run, algorithm=Penalised).settings.penalty == 0.5
+    assert tandem.train(Penalised, resume=run).summary["algorithm"] == "elsewhere:Penalised"
+
+
+def test_no_name_in_a_file_is_imported(run: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "trap.py").write_text("raise AssertionError('imported')")
+    from tandem.runs import checkpoint
+
+    file = checkpoint.find(run)
+    saved = checkpoint.read(file)
+    groups = {n: saved.group(n) for n in ("networks",)}
+    config = saved.data["config"] | {"algorithm": "trap:Penalised"}
+    checkpoint.write(file, saved.data | {"config": config}, groups)
+    with pytest.raises(CheckpointError, match="trained by trap:Penalised"):
+        tandem.load(run)
+    for command in ("evaluate", "watch", "export"):
+        more = ["--to", "numpy"] if command == "export" else []
+        assert cli.main([command, str(run), *more]) != 0
+    assert "trap" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    "kind, given",
+    [(Replayed, TINY_DQN), (Asynchronous, {"envs": 2, "rollout": 5, "hidden": (8,)})],
+)
+def test_each_way_to_learn_takes_them(kind: Any, given: Any, tmp_path: Path) -> None:
+    for name, stop_at in (("whole", None), ("parts", 60)):
+        quiet = {"plots": False, "tensorboard": False, "eval_episodes": 0, "eval_max_steps": 20}
+        tandem.train(
+            *(kind, "CartPole-v1"),
+            **{**quiet, **given, "framework": "torch", "final_episodes": 1},
+            steps=120,
+            stop_at=stop_at,
+            out=tmp_path / name,
+        )
+    tandem.train(kind, resume=tmp_path / "parts")
+    assert fingerprints(tmp_path / "whole")[-1] == fingerprints(tmp_path / "parts")[-1]
+
+
+PROGRAM = """
+    from __future__ import annotations
+    import json, sys
+    from dataclasses import dataclass
+    import tandem
+    from tandem.algorithms.a3c import A3C
+    from tandem.algorithms.ppo import PPO, PPOSettings
+    from tandem.extending import Schedule, setting
+
+    @dataclass(frozen=True)
+    class MineSettings(PPOSettings):
+        penalty: Schedule = setting(Schedule(0.5), "weight of the square of values", minimum=0)
+
+    class Mine(PPO):
+        Settings = MineSettings
+
+        def schedule(self, call):
+            return super().schedule(call) | self.scheduled(call, "penalty")
+
+        def loss(self, b):
+            loss, aux = super().loss(b)
+            return loss + b.settings["penalty"] * self.outputs(b)[1] ** 2, aux
+
+    def local():
+        class Asynchronous(A3C):
+            pass
+        return Asynchronous
+
+    small = {"framework": "torch", "plots": False, "tensorboard": False, "eval_episodes": 0,
+             "final_episodes": 1, "eval_max_steps": 20, "hidden": (8,), "progress": False}
+    ppo = {**small, "envs": 2, "rollout": 16, "batch_size": 16, "epochs": 1, "steps": 64}
+    name = sys.argv[1]
+    if name != "others":
+        result = tandem.train(Mine, "CartPole-v1", **ppo, **{name: int(sys.argv[2])})
+        print(json.dumps([result.summary["algorithm"], result.summary["updates"]]))
+        sys.exit()
+    result = tandem.train(local(), "CartPole-v1", **small, envs=1, rollout=5, steps=60, learners=2)
+    print(json.dumps([result.summary["algorithm"], result.summary["env_steps"] >= 60]))
+    found = tandem.find_lr(Mine, "CartPole-v1", points=2, processes=1, framework="torch",
+                           **{n: ppo[n] for n in ("envs", "rollout", "batch_size", "epochs")},
+                           steps=64)
+    print(json.dumps([found.best.candidate.algorithm, len(found.trials)]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name, number", [("workers", "1"), pytest.param("devices", "2", marks=pytest.mark.thorough)]
+)
+def test_the_class_of_a_script_goes_to_other_processes(name: str, number: str) -> None:
+    assert run_python(PROGRAM, name, number) == [["__main__:Mine", 4]]
+
+
+@pytest.mark.slow
+@pytest.mark.thorough
+def test_the_class_of_a_function_goes_to_learners_and_trials() -> None:
+    assert run_python(PROGRAM, "others") == [
+        ["__main__:local.<locals>.Asynchronous", True],
+        ["__main__:Mine", 2],
+    ]
+
+
+CONTRACTS = """
+    import json, sys
+    sys.path.insert(0, sys.argv[1])
+    from reinforce import Reinforce
+    from tandem.testing import contracts
+    from tandem.testing.environments import Identity
+
+    engine = sys.argv[2]
+    small = {"envs": 4, "rollout": 16, "hidden": (16,)}
+    loop = contracts.solves(Reinforce, Identity, engine, steps=6_000, **small)
+    contracts.resumes(Reinforce, Identity, engine, updates=3, steps=1_024, **small)
+    print(json.dumps(loop.learner.updates))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.thorough  # on torch the page itself runs
+@pytest.mark.parametrize("engine", ["jax", "tensorflow"])
+def test_the_pages_algorithm_learns_on_each_engine(engine: Any, tmp_path: Path) -> None:
+    reinforce(tmp_path)
+    steps = run_python(CONTRACTS, str(tmp_path), engine, engine=engine, env=COMPILED_LIGHTLY)
+    assert steps == [6_000 // 64 + 1]
+
+
+# Commands
+
+
+def test_commands_name_it_by_its_module(tmp_path: Path, capsys: Any) -> None:
+    out = str(tmp_path / "run")
+    train = ["train", "--penalty", "0.5", MINE, "CartPole-v1", "--stop-at", "32", *FLAGS]
+    assert cli.main([*train, "--out", out]) == 0
+    assert f"tandem watch {out} --algorithm {MINE}" in (said := capsys.readouterr().out)
+    assert f"tandem train {MINE} --resume {out}" in said
+    assert cli.main(["train", "--resume", out, "--quiet"]) == 2
+    assert cli.main(["train", MINE, "--resume", out, "--quiet"]) == 0
+    assert tandem.load(out, algorithm=Penalised, which="last").settings.penalty == 0.5
+    for words in (
+        ["evaluate", out, "--episodes", "1", "--max-steps", "10"],
+        ["export", out, "--to", "numpy"],
+        ["verify", out, "--quiet"],
+    ):
+        assert cli.main(words) in (1, 2)
+        assert cli.main([*words, "--algorithm", MINE]) == 0
+    capsys.readouterr()
+    assert cli.main(["train", MINE, "CartPole-v1", "--penalti", "1"]) == 2
+    assert "--penalty" in capsys.readouterr().err
+    assert cli.main(["train", MINE, "--help"]) == 0
+    assert "weight of the square of values" in capsys.readouterr().out
+
+
+def test_several_seeds_of_it_go_on_by_its_name(tmp_path: Path, capsys: Any) -> None:
+    command = [MINE, "CartPole-v1", *FLAGS]
+    (tmp_path / "seeds.json").write_text(json.dumps({"command": command, "seeds": [0]}))
+    assert cli.main(["train", "--resume", str(tmp_path)]) == 2
+    assert f"tandem train {MINE} --resume {tmp_path}" in capsys.readouterr().err
+    with follows("cli/seeds.py:_same_algorithm") as advice:
+        seeds._same_algorithm(command, ["--stop-at", "32"], tmp_path)
+    seeds._same_algorithm(command, advice.fix.split()[2:], tmp_path)
+
+
+# What is wrong with a class
+
+
+class Whole(Algorithm):
+    """One that lacks nothing, and does nothing."""
+
+    Settings = ReplaySettings
+    needs = "transitions"
+    acting = ("net",)
+
+    def __init__(self, *given: Any) -> None:
+        pass
+
+    check = update = schedule = lambda *given: None  # type: ignore[assignment]
+    roles = classmethod(lambda *given: {"net": None})  # type: ignore[assignment]
+
+
+def settings(base: type = ReplaySettings, dataclass_too: bool = True, **fields: Any) -> type:
+    hints = {n: hint for n, (hint, _) in fields.items()}
+    values = {n: v for n, (_, v) in fields.items() if v is not None}
+    kind = type("Own", (base,), {"__annotations__": hints, "__module__": __name__, **values})
+    return dataclass(frozen=True)(kind) if dataclass_too else kind
+
+
+def without(name: str) -> type:
+    return type("Lacking", (Algorithm,), {n: x for n, x in vars(Whole).items() if n != name})
+
+
+@pytest.mark.parametrize(
+    "faulty, says, then",
+    [
+        (without("update"), "has no update", {"update": lambda self, b: None}),
+        (
+            OnPolicy,
+            "has no update",
+            {"update": lambda self, b: None, "Settings": OnPolicySettings},
+        ),
+        ({"needs": "steps"}, "needs = 'steps'", {"needs": "transitions"}),
+        (without("needs"), "needs = None", {"needs": "transitions"}),
+        ({"acting": "net"}, "acting = 'net'", {"acting": ("net",)}),
+        ({"acting": ()}, r"acting = \(\)", {"acting": ("net",)}),
+        (
+            {"needs": "rollouts", "Settings": RolloutSettings},
+            "no prepare",
+            {"prepare": lambda self, trajectory, networks: None},
+        ),
+        (
+            {"__init__": lambda self: None},
+            "cannot be made",
+            {"__init__": lambda self, backend, networks, observation, action, settings: None},
+        ),
+        ({"Settings": Settings}, "Settings = Settings", {"Settings": ReplaySettings}),
+        ({"Settings": SequenceSettings}, "SequenceSettings", {"Settings": ReplaySettings}),
+        ({"Settings": int}, "Settings = int", {"Settings": settings()}),
+        (without("Settings"), "Settings = None", {"Settings": ReplaySettings}),
+        (
+            {"Settings": settings(dataclass_too=False, own=(float, 1.0))},
+            "no fields: own",
+            {"Settings": settings(own=(float, 1.0))},
+        ),
+        (
+            {"Settings": settings(own=("Undefined", 1.0))},
+            "type is not known",
+            {"Settings": settings(own=("float", 1.0))},
+        ),
+        (
+            {"Settings": settings(own=(list, field(default_factory=list)))},
+            "without a default",
+            {"Settings": settings(own=(float, 1.0))},
+        ),
+        (
+            {"Settings": settings(own=(dict, 3))},
+            "of type <class 'dict'>",
+            {"Settings": settings(own=(int | str, 3))},
+        ),
+        (
+            {"Settings": settings(keep=(int, 3))},
+            "'keep', which is an argument",
+            {"Settings": settings(own_keep=(int, 3))},
+        ),
+        (
+            {"Settings": settings(env=(str, ""))},
+            "'env', which is an argument",
+            {"Settings": settings(own_env=(str, ""))},
+        ),
+    ],
+)
+def test_a_fault_of_a_class_is_told_before_anything_runs(faulty: Any, says: str, then: Any) -> None:
+    kind = faulty if isinstance(faulty, type) else type("Odd", (Whole,), faulty)
+    with follows("algorithms/own.py:checked 3") as advice:
+        trainer.session(kind, "CartPole-v1", framework="torch")
+    assert (
+        advice.error.happened.startswith(f"{kind.__name__} ") and "docs/extending.md" in advice.fix
+    )
+    with pytest.raises(SettingError, match=says):
+        own.checked(kind, trainer.TAKEN)
+    own.checked(type("Mended", (kind,), then), trainer.TAKEN)
+
+
+def test_what_is_no_algorithm_is_refused() -> None:
+    with follows("algorithms/own.py:checked 2") as advice:
+        tandem.train(dict, "CartPole-v1")  # type: ignore[arg-type]
+    assert "class dict(tandem.Algorithm)" in advice.fix and tandem.Algorithm is Algorithm
+    with follows("algorithms/own.py:checked") as advice:
+        trainer.session(Whole(), "CartPole-v1")  # type: ignore[arg-type]
+    assert advice.fix == "give Whole itself."
+    assert own.checked(Whole) is Whole
+    with follows("algorithms/__init__.py:get") as advice:
+        trainer.session(MINE, "CartPole-v1")
+    assert advice.fix.startswith("import the class")
+    trainer.session(Penalised, "CartPole-v1", framework="torch", **SMALL)
+
+
+def test_roles_that_it_acts_by_are_roles_that_it_has() -> None:
+    class Lost(Penalised):
+        acting = ("net",)
+
+    class Found(Lost):
+        acting = ("actor",)
+
+    with follows("algorithms/own.py:check_roles") as advice:
+        trained(Lost)
+    assert "acting = ('actor',)" in advice.fix
+    trained(Found)
+
+
+def test_a_class_that_is_not_there_is_answered_with_those_that_are() -> None:
+    with follows("algorithms/own.py:named") as advice:
+        own.named("tests.algorithms.own_classes:Penalized")
+    assert own.named(advice.quoted()) is Penalised
+    with pytest.raises(UnknownNameError, match="MODULE:CLASS"):
+        own.named("no_such_module_anywhere:Mine")
+
+
+def test_a_loss_that_mixes_its_rows_up_is_told_of() -> None:
+    class Wide(Penalised):
+        def loss(self, b: Any) -> Any:
+            loss, aux = super().loss(b)
+            return loss[:, None], aux
+
+    with pytest.raises(ValueError, match=r"shape \(16, 1\) for 16 samples"):
+        trained(Wide)
+
+
+def test_an_algorithm_of_one_optimizer_has_none_to_choose() -> None:
+    class Single(Whole):
+        Settings = RolloutSettings
+        needs = "rollouts"
+
+        def prepare(self, trajectory: Any, networks: Any) -> Any:
+            return None
+
+    with follows("tuning/search.py:find_optimizer") as advice:
+        tandem.find_optimizer(Single, "CartPole-v1")
+    assert "find_lr" in advice.fix
+
+
+def test_launched_processes_refuse_it(monkeypatch: Any) -> None:
+    from tandem.learning.launch import check_launched
+
+    conf = trainer.session(Penalised, "CartPole-v1", framework="torch", **SMALL).config
+    with pytest.raises(SettingError, match="an algorithm of a program"):
+        check_launched(conf, 1, 1, ("torch",), "torch")
+
+
+def test_plain_fields_are_settings_too() -> None:
+    @dataclass(frozen=True)
+    class Plain(PenalisedSettings):
+        bias: float = 0.25
+
+    class Biased(Penalised):
+        Settings = Plain
+
+    assert trained(Biased, bias=0.5).agent.settings.bias == 0.5
+    with pytest.raises(SettingError, match="try bias=0.25"):
+        trained(Biased, bias="much")
+
+
+def test_every_public_name_is_there() -> None:
+    assert sorted(extending.__all__, key=str.lower) == sorted(
+        (n for n in extending.__all__ if hasattr(extending, n)), key=str.lower
+    )
+    assert setting and (ROOT / "docs" / "extending.md").is_file()

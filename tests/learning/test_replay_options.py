@@ -1,0 +1,98 @@
+"""What every algorithm of replayed transitions can be told: how many updates, how step sizes begin,
+decay of weights, networks that begin anew."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from tandem import algorithms
+from tandem.algorithms.base import Call
+from tandem.errors import SettingError
+from tandem.networks.plan import init
+from tandem.testing import contracts
+from tandem.testing import environments as games
+
+SMALL = {"hidden": (8,), "batch_size": 16, "learning_starts": 20, "steps": 400}
+
+
+def loop_of(name: str, **settings):
+    env = games.Chain if name == "dqn" else games.IdentityBox
+    return contracts.begin(algorithms.get(name), env, "torch", **SMALL | settings)
+
+
+@pytest.mark.parametrize("rate, train_every, updates", [(0.25, 1, 21), (2.0, 4, 168), (0.3, 4, 26)])
+def test_updates_for_each_step(rate, train_every, updates) -> None:
+    loop = loop_of("dqn", updates_per_step=rate, train_every=train_every, steps=100)
+    contracts.train(loop)
+    assert loop.learner.updates == updates  # from the call after 20 steps to 100 steps
+
+
+def test_how_many_updates_is_said_once() -> None:
+    with pytest.raises(SettingError, match=r"updates_per_step=2 and updates_per_call=4"):
+        loop_of("dqn", updates_per_step=2.0, updates_per_call=4)
+
+
+def test_step_sizes_rise_and_then_are_what_they_are() -> None:
+    loop = loop_of("ddpg", learning_rate_warmup=8, learning_rate=0.4, actor_learning_rate=0.2)
+    found = loop.algorithm.schedule(Call(np.zeros(5), 0, 5, 5))
+    np.testing.assert_allclose(found["learning_rate"], np.float32([0.3, 0.35, 0.4, 0.4, 0.4]))
+    np.testing.assert_allclose(found["actor_learning_rate"], found["learning_rate"] / 2)
+    assert (found["tau"] == found["tau"][0]).all() and found["learning_rate"].dtype == np.float32
+
+
+def test_networks_begin_anew_and_the_buffer_stays() -> None:
+    loop, kept = loop_of("sac", reset_every=50, steps=200), []
+    reset = loop.learner._reset
+
+    def watched(rng) -> None:
+        reset(rng)
+        kept.append((contracts.weights(loop), len(loop.learner.ring), loop.learner.updates))
+        state = loop.backend.state()
+        moments = [x for n, x in state.items() if n.startswith("optimizer/")]
+        assert moments and not any(np.any(x) for x in moments)
+        assert state["network/log_alpha/0"] == 0.0
+
+    loop.learner._reset = watched
+    contracts.train(loop)
+    assert [updates for *_, updates in kept] == [50, 100, 150] and kept[-1][1] > kept[0][1]
+    first, second = kept[0][0], kept[1][0]
+    names = [n for n in first if n.endswith("kernel")]
+    assert names and not any(np.array_equal(first[n], second[n]) for n in names)
+    for n in names:  # targets are their networks
+        if n.startswith("q1/"):
+            assert np.array_equal(first[n], first[n.replace("q1/", "q1_target/")])
+    spread = {
+        n: x.std() for n, x in init(loop.algorithm.qs[0].plan, np.random.default_rng(0)).items()
+    }
+    for n, std in spread.items():
+        assert first[f"q1/{n}"].std() == pytest.approx(std, rel=0.6)
+
+
+@pytest.mark.parametrize("name", ["dqn", "sac", "crossq"])
+def test_runs_with_all_of_them_go_on_exactly(name) -> None:
+    given = {"reset_every": 26, "updates_per_step": 0.5, "weight_decay": 0.01}
+    kind, env = algorithms.get(name), games.Chain if name == "dqn" else games.IdentityBox
+    settings = SMALL | given | {"learning_rate_warmup": 20}
+    contracts.reproducible(kind, env, "torch", **settings)
+    contracts.resumes(kind, env, "torch", updates=25, **settings)
+
+
+def test_weight_decay_is_adams() -> None:
+    with pytest.raises(SettingError, match=r"weight_decay=0.1 with optimizer='sgd'"):
+        loop_of("dqn", weight_decay=0.1, optimizer="sgd")
+
+
+def test_layers_that_are_not_known_cannot_begin_anew() -> None:
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(1, 8)
+
+        def forward(self, x):
+            return torch.sin(self.inner(x.float()[:, None]))
+
+    with pytest.raises(SettingError, match=r"reset_every with a network of your own \(q\)"):
+        loop_of("dqn", reset_every=10, network=lambda space: Own())

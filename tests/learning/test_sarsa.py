@@ -1,0 +1,157 @@
+"""What returns of action values go on with (Q-learning, SARSA, expected SARSA): known answers of a
+walk along an edge, and a slow reference of PQN's returns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from tandem import algorithms
+from tandem.algorithms.pqn import PQN
+from tandem.testing import contracts
+from tandem.testing.environments import Forbidden, Game
+from tandem.types import tree_map
+
+GAMMA, EPSILON = 0.9, 0.4
+
+
+class Edge(Game):
+    """Three steps along an edge, from any of them: 1 is a step ahead, and pays 1 at the end; 0
+    falls, which costs 1. Episodes are cut after two steps, which no place shows."""
+
+    observation_space, action_space, length, state = spaces.Discrete(3), spaces.Discrete(2), 2, 0
+
+    def begin(self) -> None:
+        self.state = int(self.np_random.integers(3))
+
+    def observe(self) -> Any:
+        return np.int64(self.state)
+
+    def play(self, action: Any) -> tuple[float, bool]:
+        if action == 0 or self.state == 2:
+            return (1.0 if action else -1.0), True
+        self.state += 1
+        return 0.0, False
+
+
+def known(bootstrap: str) -> Any:
+    """Q(s, ahead) of the three places: of the best policy, or of one that falls in half of its
+    random actions."""
+    chance, found = 0.0 if bootstrap == "max" else EPSILON / 2, [1.0]
+    for _ in range(2):
+        found.insert(0, GAMMA * ((1 - chance) * found[0] - chance))
+    return found
+
+
+ON_PQN = {"envs": 8, "rollout": 16, "batch_size": 64, "learning_rate": "0.03:0.001"}
+ON_PQN |= {"steps": 12_000}
+ON_STEPS = {"envs": 32, "learning_rate": "0.1:0.003", "target_updates": 10}
+OLDER = {"replay": "uniform", "replay_ratio": 1.0, "replay_starts": 64}
+
+
+def slowly(*case: Any) -> Any:
+    return pytest.param(*case, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(
+    "name, given",
+    [
+        slowly(
+            "pqn", {**ON_PQN, "bootstrap": "max", "q_lambda": 0.0}
+        ),  # others learn of the policy
+        ("pqn", {**ON_PQN, "bootstrap": "sarsa", "q_lambda": 0.7}),
+        slowly("pqn", {**ON_PQN, "bootstrap": "expected", "q_lambda": 0.7}),
+        slowly("nstep_q", {**ON_STEPS, "steps": 8_000, "rollout": 1, "bootstrap": "max"}),
+        slowly("nstep_q", {**ON_STEPS, "steps": 32_000, "rollout": 4, "bootstrap": "sarsa"}),
+        slowly("nstep_q", {**ON_STEPS, "steps": 32_000, "rollout": 4, "bootstrap": "expected"}),
+        ("nstep_q", {**ON_STEPS, **OLDER, "steps": 4_000, "rollout": 1, "bootstrap": "expected"}),
+    ],
+)
+def test_values_are_those_of_the_policy_that_is_learned(name: str, given: Any) -> None:
+    """With one weight for each place and action: Q-learning's are those of the best policy, SARSA's
+    and its expectation's of the one that acts, which falls at times."""
+    every = {"hidden": (), "gamma": GAMMA, "epsilon": EPSILON}
+    loop = contracts.begin(algorithms.get(name), Edge, "torch", **every, **given)
+    contracts.train(loop)
+    (network,) = (loop.backend.networks[n] for n in ("q", "net") if n in loop.backend.networks)
+    q = network.predict(np.arange(3))
+    np.testing.assert_allclose(q[:, 0], -1, atol=0.05)
+    np.testing.assert_allclose(q[:, 1], known(given["bootstrap"]), atol=0.1)
+
+
+def slow_returns(loop: Any, t: Any) -> Any:
+    """PQN's returns of a rollout, from the last step of each environment to the first."""
+    s, network = loop.settings, loop.backend.networks["q"]
+
+    def worth(obs: Any, epsilon: float) -> float:
+        """Of one observation to the policy."""
+        values = network.predict(tree_map(lambda x: x[None], obs))[0].tolist()
+        may = [a for a in range(len(values)) if not isinstance(obs, dict) or obs["action_mask"][a]]
+        best = max(values[a] for a in may)
+        mean = sum(values[a] for a in may) / len(may)
+        return best if s.bootstrap == "max" else (1 - epsilon) * best + epsilon * mean
+
+    def at(i: int, n: int) -> Any:
+        return tree_map(lambda x: x[i, n], t.obs)
+
+    found = np.zeros(t.reward.shape)
+    cuts = {(int(i), int(n)): k for k, (i, n) in enumerate(zip(t.cuts.t, t.cuts.env, strict=True))}
+    for n in range(s.envs):
+        for i in reversed(range(s.rollout)):
+            epsilon = s.epsilon(0.0) if s.bootstrap == "max" else t.extra["epsilon"][i, n]
+            ahead = at(i + 1, n) if i + 1 < s.rollout else tree_map(lambda x: x[n], t.bootstrap)  # noqa: B023
+            if (i, n) in cuts:
+                ahead = tree_map(lambda x: x[cuts[i, n]], t.cuts.obs)  # noqa: B023
+            if t.last[i, n] or i + 1 == s.rollout:
+                found[i, n] = t.reward[i, n] + t.discount[i, n] * worth(ahead, epsilon)
+                continue
+            value = worth(ahead, t.extra["epsilon"][i + 1, n] if "epsilon" in t.extra else 0.0)
+            if s.bootstrap == "sarsa":
+                value = network.predict(tree_map(lambda x: x[None], ahead))[0][t.action[i + 1, n]]
+            mixed = (1 - s.q_lambda) * value + s.q_lambda * found[i + 1, n]
+            found[i, n] = t.reward[i, n] + t.discount[i, n] * mixed
+    return found.reshape(-1)
+
+
+def short_pole() -> Any:
+    return gymnasium.make("CartPole-v1", max_episode_steps=7)
+
+
+@pytest.mark.parametrize("bootstrap", ["max", "sarsa", "expected"])
+@pytest.mark.parametrize("env", [short_pole, Forbidden, "CartPole-v1"])
+def test_the_returns_of_a_rollout_are_those_of_a_slow_reference(env: Any, bootstrap: str) -> None:
+    """Where episodes end or are cut, in the middle and at the last step, with masks, and in vectors
+    that reset on the next step."""
+    native: dict[str, Any] = {"vectorization": "native"} if env == "CartPole-v1" else {}
+    given: dict[str, Any] = {
+        "hidden": (8,),
+        "envs": 4,
+        "rollout": 21,
+        "batch_size": 84,
+        "steps": 420,
+    }
+    given |= {"epsilon": "0.9:0.1", "q_lambda": 0.6, "gamma": 0.9, "bootstrap": bootstrap}
+    loop = contracts.begin(PQN, env, "torch", **given, **native)
+    rollouts: list[Any] = []
+    prepare = loop.algorithm.prepare
+
+    def watched(trajectory: Any, networks: Any) -> Any:
+        batch = prepare(trajectory, networks)
+        rollouts.append((trajectory, batch, slow_returns(loop, trajectory)))
+        return batch
+
+    loop.algorithm.prepare = watched
+    contracts.train(loop)
+    assert len(rollouts) >= 5 and any(t.last.any() for t, _, _ in rollouts)
+    assert any((t.last & (t.discount > 0)).any() for t, _, _ in rollouts) or native
+    for t, batch, wanted in rollouts:
+        counted = t.valid.reshape(-1)
+        np.testing.assert_allclose(
+            batch.extra["return"][counted], wanted[counted], rtol=1e-4, atol=1e-5
+        )
+        if bootstrap != "max":
+            assert t.extra["epsilon"].min() > 0.09 and t.extra["epsilon"].max() < 0.91
