@@ -60,7 +60,7 @@ class MATSettings(PPOSettings):
     rewards: Literal["own", "team"] = setting(
         "team",
         "what each agent learns from: its own rewards, or the mean of all",
-        "section 2.1: a joint reward",
+        "the paper's joint reward",
     )
 
 
