@@ -16,11 +16,11 @@ from tandem.algorithms.base import (
     ReplaySettings,
     RolloutSettings,
     Settings,
-    after_cuts,
     copies,
     optimizer_options,
     step_size,
 )
+from tandem.algorithms.bootstraps import after_cuts
 from tandem.algorithms.dqn import epsilon_greedy
 from tandem.algorithms.on_sequences import SequenceSettings
 from tandem.math.masks import masked

@@ -165,7 +165,11 @@ CASES = {
     ),
     "a2c rnd": Case("a2c", fakes.DISCRETE, {"orthogonal": False, **RND, "rnd_share": 0.6}),
     "sac": Case("sac", fakes.BOX, {"hidden": (32, 32)}),
-    "tqc": Case("tqc", fakes.BOX, {"hidden": (32, 32), "critics": 3, "quantiles": 5, "dropped": 1}),
+    "tqc": Case(
+        "tqc",
+        fakes.BOX,
+        {"hidden": (32, 32), "critics": 3, "quantiles": 5, "dropped": 1, "prioritized": True},
+    ),
     "crossq": Case(
         "crossq",
         fakes.BOX,
@@ -175,6 +179,7 @@ CASES = {
             "policy_delay": 2,
             "renorm_warmup": 8,
             "renorm_momentum": 0.9,
+            "prioritized": True,
             "learning_rate": Schedule(0.1),
         },
     ),
@@ -188,8 +193,12 @@ CASES = {
             "learning_rate": Schedule(1.0),
         },
     ),
-    "sac discrete": Case("sac", fakes.DISCRETE, {"hidden": (32, 32)}),
-    "ddpg": Case("ddpg", fakes.BOX, {"hidden": (32, 32), "actor_learning_rate": Schedule(0.3)}),
+    "sac discrete": Case("sac", fakes.DISCRETE, {"hidden": (32, 32), "prioritized": True}),
+    "ddpg": Case(
+        "ddpg",
+        fakes.BOX,
+        {"hidden": (32, 32), "actor_learning_rate": Schedule(0.3), "prioritized": True},
+    ),
     "trpo": Case(
         "trpo", fakes.DISCRETE, {"hidden": (8, 8), "conjugate_steps": 5, "orthogonal": False}
     ),
@@ -252,7 +261,7 @@ CASES = {
         fakes.BOX,
         {"hidden": (8, 8), "conjugate_steps": 5, "orthogonal": False, "policy": "beta"},
     ),
-    "td3": Case("td3", fakes.BOX, {"hidden": (32, 32), "policy_delay": 3}),
+    "td3": Case("td3", fakes.BOX, {"hidden": (32, 32), "policy_delay": 3, "prioritized": True}),
     "td3 gsde": Case(
         "td3", fakes.BOX, {"hidden": (32, 32), "policy_delay": 3, "action_noise": "gsde"}
     ),

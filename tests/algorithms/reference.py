@@ -65,6 +65,12 @@ class Reference:
             for w, g in zip(weights, grads, strict=True):
                 w -= rate * scale * g
 
+    def priority(self, *errors: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The mean size of critics' errors, where transitions are drawn by it."""
+        if not self.settings.prioritized:
+            return {}
+        return {"priority": torch.stack([e.abs() for e in errors]).mean(0).detach()}
+
     def soft_update(self, tau: torch.Tensor, *nets: str) -> None:
         with torch.no_grad():
             for net in nets:
@@ -566,6 +572,7 @@ class SAC(Reference):
             "q": q1.mean(),
             "entropy": -log_prob.mean(),
         }
+        metrics |= self.priority(q1 - y, q2 - y)
         return {**metrics, "temperature": self.alpha.exp()}, False
 
 
@@ -593,7 +600,8 @@ class TQC(SAC):
                 u, tau = y - theta[:, None], (2 * i + 1) / (2 * m)
                 huber = torch.where(u.abs() <= 1, u**2 / 2, u.abs() - 0.5)
                 losses.append((torch.where(u < 0, 1 - tau, tau) * huber).mean(1))
-        first = self.z("q1", b.obs, b.action).mean()
+        means = [self.z(n, b.obs, b.action).mean(1) for n in names]
+        first, priority = means[0].mean(), self.priority(*(x - y.mean(1) for x in means))
         critic = (b.weight * torch.stack(losses).mean(0)).mean()
         self.minimize_joint(critic, self.weights(*names), rate)
         action, log_prob = self.policy(b.obs, b.noise[1])
@@ -609,6 +617,7 @@ class TQC(SAC):
         metrics = {"critic_loss": critic, "actor_loss": actor, "q": first}
         return {
             **metrics,
+            **priority,
             "entropy": -log_prob.mean(),
             "temperature": self.alpha.exp(),
         }, False
@@ -655,6 +664,7 @@ class DiscreteSAC(Reference):
             "q": q1.mean(),
             "entropy": entropy.mean(),
         }
+        metrics |= self.priority(q1 - y, q2 - y)
         return {**metrics, "temperature": self.alpha.exp()}, False
 
 
@@ -684,7 +694,8 @@ class DDPG(Deterministic):
         actor = (b.weight * -self.q("q", b.obs, self.policy("actor", b.obs))).mean()
         self.minimize_joint(actor, self.weights("actor"), s["actor_learning_rate"])
         self.soft_update(s["tau"], "q", "actor")
-        return {"critic_loss": critic, "actor_loss": actor, "q": q.mean()}, False
+        metrics = {"critic_loss": critic, "actor_loss": actor, "q": q.mean()}
+        return metrics | self.priority(q - y), False
 
 
 class TD3(Deterministic):
@@ -709,4 +720,5 @@ class TD3(Deterministic):
             actor = (b.weight * -self.q("q1", b.obs, self.policy("actor", b.obs))).mean()
             self.minimize_joint(actor, self.weights("actor"), s["learning_rate"])
             self.soft_update(s["tau"], "q1", "q2", "actor")
-        return {"critic_loss": critic, "actor_loss": actor, "q": q1.mean()}, False
+        metrics = {"critic_loss": critic, "actor_loss": actor, "q": q1.mean()}
+        return metrics | self.priority(q1 - y, q2 - y), False

@@ -84,5 +84,6 @@ class CrossQ(SAC):
             aim = log_prob.detach() - b.action.shape[1]
             self.minimize_joint((b.weight * -self.alpha * aim).mean(), [self.alpha], rate)
             entropy = -log_prob.mean()
+        metrics |= self.priority(q1[:rows] - y, q2[:rows] - y)
         metrics |= {"actor_loss": actor, "entropy": entropy, "temperature": self.alpha.exp()}
         return metrics, False

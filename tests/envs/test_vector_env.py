@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from tandem.algorithms.base import after_cuts
+from tandem.algorithms.bootstraps import after_cuts
 from tandem.collect.collector import Collector
 from tandem.collect.evaluation import evaluate
 from tandem.envs.factory import resume_fault_between

@@ -22,7 +22,7 @@ from tandem.networks.noisy import noisy
 from tandem.networks.plan import Dense
 from tandem.settings import Schedule, default, setting
 from tandem.spaces import ActionMode, Leaf, Spec
-from tandem.types import Array, Batch, Trajectory, Tree, Update, tree_map
+from tandem.types import Array, Batch, Trajectory, Tree, Update
 
 NOISY = "Fortunato et al. 2018, section 3"
 Forward = Callable[[Tree], Array]  # a network for acting: NumPy in, NumPy out
@@ -184,6 +184,34 @@ class ReplaySettings(Settings):
         if self.updates_per_step != "auto":
             return float(self.updates_per_step)
         return max(self.updates_per_call, 1) / self.train_every
+
+
+@dataclass(frozen=True)
+class PrioritizedSettings(ReplaySettings):
+    """What those of them have that can draw transitions by their error."""
+
+    prioritized: bool = setting(
+        False, "draw transitions by their error instead of evenly", "Schaul et al. 2016"
+    )
+    priority_alpha: float = setting(
+        0.6,
+        "exponent of priorities",
+        "Schaul et al. 2016, table 3 (proportional)",
+        minimum=0,
+        maximum=1,
+    )
+    priority_beta: Schedule = setting(
+        Schedule(0.4, 1.0),
+        "exponent of importance weights; a schedule",
+        "Schaul et al. 2016",
+        minimum=0,
+        maximum=1,
+    )
+
+
+def n_step(source: str = "") -> Any:
+    """The setting for how many rewards stand before a bootstrapped value."""
+    return setting(1, "steps of reward before bootstrapping", source, minimum=1)
 
 
 @dataclass(frozen=True)
@@ -371,6 +399,14 @@ def optimizer_options(settings: Any) -> dict[str, float]:
     return {}
 
 
+def erring(settings: Any, *errors: Array) -> dict[str, Array]:
+    """What a loss of critics gives beside its number for prioritized replay: the mean size of their
+    errors [B] each, as "error"; nothing where replay is even."""
+    if not settings.prioritized:
+        return {}
+    return {"error": sum(ops.of(e).abs(e) for e in errors) / len(errors)}
+
+
 def copies(settings: Any, call: Call) -> Array:
     """How much targets take over after each update of a call [K]: `tau` after its last one, where
     `target_every` environment steps have passed, else nothing."""
@@ -384,31 +420,6 @@ def each_nth(call: Call, n: int) -> Array:
     """1 for every n-th update since the run began, else 0; [K]."""
     updates = call.updates + 1 + np.arange(len(call.progress))
     return (updates % n == 0).astype(np.float32)
-
-
-def after_cuts(
-    t: Trajectory, value: Array, bootstrap: Array, later: Callable[[Any, Tree], Array]
-) -> Array:
-    """gamma * V(true last observation) at the steps where an episode was cut, else 0; [T, N]. value
-    [T, N] is what the trajectory's observations are worth, bootstrap [N] what follows them;
-    `later(at, obs)` says it of others, [rows, ...] to [rows], each seen after the step of the
-    trajectory that `at` names. Where a compiled run hands over what was seen after every step, it
-    is asked of all, or of none where no episode was cut."""
-    if t.cuts.dense:
-        seen = tree_map(lambda x: x.reshape(-1, *x.shape[2:]), t.cuts.obs)
-        cut = t.last & (t.discount > 0)
-        valued = t.cuts.dense(cut.any(), lambda: later((), seen).reshape(value.shape), 0.0 * value)
-        return ops.of(value).where(cut, t.discount * valued, 0.0)
-    after = np.zeros_like(value)
-    cut = t.last & (t.discount > 0)
-    if cut.any():
-        # where obs[t + 1] is that observation
-        after[:-1] = np.where(cut[:-1], t.discount[:-1] * value[1:], 0)
-        after[-1] = np.where(cut[-1], t.discount[-1] * bootstrap, 0)
-        if len(t.cuts.t):
-            at = (t.cuts.t, t.cuts.env)
-            after[at] = np.where(cut[at], t.discount[at] * later(at, t.cuts.obs), 0)
-    return after
 
 
 def action_value(observation: Spec, action: Leaf, settings: Any) -> Role:

@@ -73,14 +73,16 @@ class CrossQ(SAC):
         soft = xp.minimum(*(q[rows:] for q in both)) - xp.exp(self.log_alpha()) * log_prob
         y = xp.stop_gradient(b.reward + b.discount * soft)
         q1, q2 = (q[:rows] for q in both)
-        return 0.5 * ((q1 - y) ** 2 + (q2 - y) ** 2), {"q": q1}
+        aux = {"q": q1, **base.erring(self.settings, q1 - y, q2 - y)}
+        return 0.5 * ((q1 - y) ** 2 + (q2 - y) ** 2), aux
 
     def update(self, b: Batch) -> Update:
-        critic = self.update_critics(b)
+        critic, priority = self.update_critics(b)
         policy = self.backend.cond(
             b.settings["policy"], lambda: self.update_policy(b), ("actor_loss", "entropy")
         )
-        return Update({**critic, **policy, "temperature": ops.of(b.reward).exp(self.log_alpha())})
+        temperature = ops.of(b.reward).exp(self.log_alpha())
+        return Update({**critic, **policy, "temperature": temperature}, priority)
 
     def schedule(self, call: Call) -> dict[str, Array]:
         due = base.each_nth(call, self.settings.policy_delay)

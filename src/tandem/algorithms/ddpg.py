@@ -18,7 +18,7 @@ NORMAL = "Fujimoto et al. 2018, section 6.1: correlated noise gains nothing"
 
 
 @dataclass(frozen=True)
-class DDPGSettings(base.ReplaySettings):
+class DDPGSettings(base.PrioritizedSettings):
     """What DDPG can be told."""
 
     steps: int = default(1_000_000, PAPER)
@@ -33,6 +33,7 @@ class DDPGSettings(base.ReplaySettings):
     activation: str = default("relu", PAPER)
     batch_size: int = default(64, PAPER)
     buffer_size: int = default(1_000_000, PAPER)
+    n_step: int = base.n_step()
     exploration: float = setting(
         0.1, "standard deviation of the noise on actions, which lie in [-1, 1]", NORMAL, minimum=0
     )
@@ -75,7 +76,7 @@ class DDPG(Deterministic):
         later = self.q_target({"obs": b.next_obs, "action": self.actor_target(b.next_obs)})[..., 0]
         y = ops.of(b.reward).stop_gradient(b.reward + b.discount * later)
         q = self.q({"obs": b.obs, "action": b.action})[..., 0]
-        return (q - y) ** 2, {"q": q}
+        return (q - y) ** 2, {"q": q, **base.erring(self.settings, q - y)}
 
     def actor_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 6
         return -self.q({"obs": b.obs, "action": self.actor(b.obs)})[..., 0], {}
@@ -95,7 +96,8 @@ class DDPG(Deterministic):
                 "critic_loss": critic_loss,
                 "actor_loss": actor_loss,
                 "q": ops.of(b.reward).mean(critic["q"]),
-            }
+            },
+            critic.get("error", ()),
         )
 
     def schedule(self, call: Call) -> dict[str, Array]:

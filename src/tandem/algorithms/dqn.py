@@ -45,7 +45,7 @@ MUNCHAUSEN = "Vieillard et al. 2020"
 
 
 @dataclass(frozen=True)
-class DQNSettings(base.ReplaySettings):
+class DQNSettings(base.PrioritizedSettings):
     """What DQN can be told."""
 
     learning_rate: Schedule = default(Schedule(1e-4), SB3, help="step size of Adam; a schedule")
@@ -137,24 +137,7 @@ class DQNSettings(base.ReplaySettings):
         maximum=0,
         expected="at most 0",
     )
-    n_step: int = setting(1, "steps of reward before bootstrapping", ATARI, minimum=1)
-    prioritized: bool = setting(
-        False, "draw transitions by their error instead of evenly", "Schaul et al. 2016"
-    )
-    priority_alpha: float = setting(
-        0.6,
-        "exponent of priorities",
-        "Schaul et al. 2016, table 3 (proportional)",
-        minimum=0,
-        maximum=1,
-    )
-    priority_beta: Schedule = setting(
-        Schedule(0.4, 1.0),
-        "exponent of importance weights; a schedule",
-        "Schaul et al. 2016",
-        minimum=0,
-        maximum=1,
-    )
+    n_step: int = base.n_step(ATARI)
     max_grad_norm: float = setting(
         10.0, "gradients are clipped to this global norm", SB3, above=0, fix="try 0.5."
     )

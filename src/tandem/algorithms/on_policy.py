@@ -11,7 +11,8 @@ import numpy as np
 
 from tandem import ops
 from tandem.algorithms import action_spaces, base, curiosity, gsde, recurrent_batches
-from tandem.algorithms.base import Call, Forward, after_cuts
+from tandem.algorithms.base import Call, Forward
+from tandem.algorithms.bootstraps import after_cuts
 from tandem.errors import SettingError
 from tandem.math.distributions import Beta, Density, Gaussian
 from tandem.math.masks import masked

@@ -17,6 +17,7 @@ import numpy as np
 from tandem import ops
 from tandem.algorithms import action_spaces, base
 from tandem.algorithms.base import Call, Forward
+from tandem.algorithms.bootstraps import after_cuts
 from tandem.math.distributions import Density, Spherical
 from tandem.math.masks import masked
 from tandem.math.products import for_actions
@@ -207,7 +208,7 @@ class OnSequences(base.Algorithm):
                 kept = {n: x[at] for n, x in t.extra.items()}
                 return self.bootstrap_value(self.allowed(net(seen), seen), seen, networks, kept)
 
-            after = base.after_cuts(
+            after = after_cuts(
                 t, value, later(-1, t.bootstrap) if cut[-1].any() else value[-1], later
             )
         return Batch(

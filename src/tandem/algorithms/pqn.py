@@ -12,7 +12,8 @@ import numpy as np
 
 from tandem import ops
 from tandem.algorithms import action_spaces, base, sarsa
-from tandem.algorithms.base import Call, Forward, after_cuts
+from tandem.algorithms.base import Call, Forward
+from tandem.algorithms.bootstraps import after_cuts
 from tandem.algorithms.on_policy import NormalizedRollouts
 from tandem.math.masks import masked
 from tandem.math.returns import lambda_return

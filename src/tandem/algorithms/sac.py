@@ -28,7 +28,7 @@ LOG_STD, LIMIT = -3.0, 2.0  # of gSDE, there: the first log_std, and what means 
 
 
 @dataclass(frozen=True)
-class SoftSettings(base.ReplaySettings):
+class SoftSettings(base.PrioritizedSettings):
     """What every soft actor-critic can be told."""
 
     steps: int = default(1_000_000, PAPER)
@@ -189,7 +189,8 @@ class SAC(base.Algorithm):
         )
         y = xp.stop_gradient(b.reward + b.discount * soft)
         q1, q2 = self.value(self.qs, b.obs, b.action)
-        return 0.5 * ((q1 - y) ** 2 + (q2 - y) ** 2), {"q": q1}
+        aux = {"q": q1, **base.erring(self.settings, q1 - y, q2 - y)}
+        return 0.5 * ((q1 - y) ** 2 + (q2 - y) ** 2), aux
 
     def actor_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 7
         xp = ops.of(b.reward)
@@ -203,18 +204,20 @@ class SAC(base.Algorithm):
         return self.log_alpha() * (b.extra["entropy"] - self.target_entropy), {}
 
     def update(self, b: Batch) -> Update:
-        critic = self.update_critics(b)
+        critic, priority = self.update_critics(b)
         policy = self.update_policy(b)
         for q, target in zip(self.qs, self.targets, strict=True):
             self.backend.soft_update(q, target, b.settings["tau"])
-        return Update({**critic, **policy, "temperature": ops.of(b.reward).exp(self.log_alpha())})
+        temperature = ops.of(b.reward).exp(self.log_alpha())
+        return Update({**critic, **policy, "temperature": temperature}, priority)
 
-    def update_critics(self, b: Batch) -> dict[str, Array]:
-        """A step of the critics; gives its metrics."""
+    def update_critics(self, b: Batch) -> tuple[dict[str, Array], Array]:
+        """A step of the critics; gives its metrics, and priorities [B] or ()."""
         loss, aux = self.backend.minimize(
             self.critic_optimizer, self.critic_loss, b, b.settings["learning_rate"]
         )
-        return {"critic_loss": loss, "q": ops.of(b.reward).mean(aux["q"])}
+        metrics = {"critic_loss": loss, "q": ops.of(b.reward).mean(aux["q"])}
+        return metrics, aux.get("error", ())
 
     def update_policy(self, b: Batch) -> dict[str, Array]:
         """A step of the policy, and of the temperature where it is learned; gives its metrics."""

@@ -57,7 +57,8 @@ class DiscreteSAC(SAC):
         soft = xp.sum(p * (least - xp.exp(self.log_alpha()) * log_p), -1)  # eq. 10
         y = xp.stop_gradient(b.reward + b.discount * soft)
         q1, q2 = (xp.take(q(b.obs), b.action) for q in self.qs)
-        return 0.5 * ((q1 - y) ** 2 + (q2 - y) ** 2), {"q": q1}
+        aux = {"q": q1, **base.erring(self.settings, q1 - y, q2 - y)}
+        return 0.5 * ((q1 - y) ** 2 + (q2 - y) ** 2), aux
 
     def actor_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 12
         xp = ops.of(b.reward)

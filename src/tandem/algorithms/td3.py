@@ -23,7 +23,7 @@ CODE = "the authors' code, 2nd version"
 
 
 @dataclass(frozen=True)
-class TD3Settings(base.ReplaySettings):
+class TD3Settings(base.PrioritizedSettings):
     """What TD3 can be told."""
 
     steps: int = default(1_000_000, PAPER)
@@ -46,6 +46,7 @@ class TD3Settings(base.ReplaySettings):
         OU + "; " + gsde.PAPER,
     )
     sde_sample_freq: int = gsde.sample_freq()
+    n_step: int = base.n_step()
     policy_delay: int = setting(
         2, "updates of the critics for each of the policy and the targets", PAPER, minimum=1
     )
@@ -99,7 +100,8 @@ class TD3(Deterministic):
         q1, q2 = (q({"obs": b.next_obs, "action": action})[..., 0] for q in self.targets)
         y = xp.stop_gradient(b.reward + b.discount * xp.minimum(q1, q2))  # eq. 10
         q1, q2 = (q({"obs": b.obs, "action": b.action})[..., 0] for q in self.qs)
-        return (q1 - y) ** 2 + (q2 - y) ** 2, {"q": q1}
+        aux = {"q": q1, **base.erring(s, q1 - y, q2 - y)}
+        return (q1 - y) ** 2 + (q2 - y) ** 2, aux
 
     def actor_loss(
         self, b: Batch
@@ -124,7 +126,8 @@ class TD3(Deterministic):
             return {"actor_loss": actor_loss}
 
         actor = self.backend.cond(s["policy"], policy, ("actor_loss",))
-        return Update({"critic_loss": critic_loss, "q": xp.mean(critic["q"]), **actor})
+        metrics = {"critic_loss": critic_loss, "q": xp.mean(critic["q"]), **actor}
+        return Update(metrics, critic.get("error", ()))
 
     def schedule(self, call: Call) -> dict[str, Array]:
         due = base.each_nth(call, self.settings.policy_delay)

@@ -71,7 +71,9 @@ class TQC(SAC):
         y = xp.stop_gradient(b.reward[..., None] + b.discount[..., None] * soft)
         own = self.outputs(self.qs, b.obs, b.action)
         losses = [quantile_huber(q, fractions(q), y) for q in own]
-        return sum(losses) / (s.critics * s.quantiles), {"q": xp.mean(own[0], -1)}
+        means = [xp.mean(q, -1) for q in own]
+        errors = base.erring(s, *(mean - xp.mean(y, -1) for mean in means))
+        return sum(losses) / (s.critics * s.quantiles), {"q": means[0], **errors}
 
     def actor_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 12
         xp = ops.of(b.reward)
