@@ -332,7 +332,7 @@ class MAPPO(reference.PPO):
 
 
 class MAT(MAPPO):
-    """Wen et al. 2022, figure 2 and section 4.1: agent by agent, attention head by head, each
+    """Wen et al. 2022, figure 2 and its losses: agent by agent, attention head by head, each
     agent's action after the actions of those before it."""
 
     taken: Any = None  # the actions of the batch under way, [B, A, ...]

@@ -98,7 +98,7 @@ def test_agents_who_know_of_each_other_climb() -> None:
         envs=8,
         rollout=16,
         batch_size=128,
-        steps=2000,
+        steps=4000,
         learning_rate="5e-3:1e-3",
         clip=0.2,
         entropy="0.3:0",

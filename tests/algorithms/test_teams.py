@@ -401,7 +401,7 @@ def test_value_statistics_are_those_of_all_returns() -> None:
     assert Denormalize().outputs == 1
 
 
-@pytest.mark.parametrize("name", ["mappo", "maddpg", "qmix", "vdn"])
+@pytest.mark.parametrize("name", ["mappo", "mat", "maddpg", "qmix", "vdn"])
 def test_one_agent_is_refused(name: str) -> None:
     with pytest.raises(SpaceError, match="one agent"):
         kind = algorithms.get(name)
@@ -465,14 +465,22 @@ def test_a_body_of_the_users_own_is_shared_by_all_agents() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "continuous"), [("mappo", False), ("qmix", False), ("maddpg", False), ("maddpg", True)]
+    ("name", "continuous"),
+    [
+        ("mappo", False),
+        ("mat", False),
+        ("mat", True),
+        ("qmix", False),
+        ("maddpg", False),
+        ("maddpg", True),
+    ],
 )
 def test_agents_of_different_sizes_learn_together(name: str, continuous: bool) -> None:
     """A speaker that sees 3 numbers and has 3 choices, a listener that sees 11 and has 5."""
     pytest.importorskip("mpe2")
     settings: dict[str, Any] = (
         {"rollout": 8, "batch_size": 8}
-        if name == "mappo"
+        if name in ("mappo", "mat")
         else {"train_every": 4, "learning_starts": 20}
     )
     run = tandem.session(

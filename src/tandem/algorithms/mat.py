@@ -60,7 +60,7 @@ class MATSettings(PPOSettings):
     rewards: Literal["own", "team"] = setting(
         "team",
         "what each agent learns from: its own rewards, or the mean of all",
-        "section 2.1: a joint reward",
+        "the paper's joint reward",
     )
 
 
@@ -99,7 +99,7 @@ class MAT(MAPPO):
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
         s, one, agents, seen = settings, teams.one(action), teams.count(action), observation
-        heads = super(MAPPO, cls).roles(teams.seen(seen), one, s)  # PPO's
+        ppo = super(MAPPO, cls).roles(teams.seen(seen), one, s)  # whose last layers these have
         assert isinstance(seen, dict)
         init = "orthogonal" if s.orthogonal else "uniform"
         block = (s.embedding, s.heads, s.hidden, s.activation, init)
@@ -112,9 +112,9 @@ class MAT(MAPPO):
         between = hidden(s.embedding, s.hidden, s.activation, init)
         return {
             "encoder": Role(seen[teams.AGENTS], encoder, (), ours=True),
-            "critic": Role(encoded, between, heads["critic"].head, "critic"),
+            "critic": Role(encoded, between, ppo["critic"].head, "critic"),
             "actor": Role(
-                {"encoded": encoded, "before": before}, (decoder, *between), heads["actor"].head
+                {"encoded": encoded, "before": before}, (decoder, *between), ppo["actor"].head
             ),
         }
 

@@ -807,8 +807,8 @@ def mappo_games():
 def mat_games():
     """One agent after the other finds what independent draws do not: the best pair beside the
     worst."""
-    solve(MAT, team(together.TwoStep), 4000, least=8.0)
-    solve(MAT, team(together.Climbing), 3000, least=11.0, blocks=2, heads=2)
+    solve(MAT, team(together.TwoStep), 6000, least=8.0, blocks=2, heads=2)
+    solve(MAT, team(together.Climbing), 4000, least=11.0)
     solve(MAT, team(together.Penalty), 4000, least=10.0, value_norm="popart")
     solve(MAT, team(together.Landmarks), 24000, least=-2.8, entropy=0.0, log_std=-0.5)
     found = near(first_value(solve(MAT, team(together.Leaving), 6000)), [2.355] * 2, 0.1)
