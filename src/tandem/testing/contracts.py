@@ -143,7 +143,11 @@ def values(loop: Loop, obs: Tree, action: Array | None = None) -> Array:
     if "actor" in networks and len(networks) == 1:  # one body for both
         return networks["actor"](obs)[..., -1]
     if "actor" not in networks:
-        out = networks["q"](obs)
+        out = (
+            later(networks["q"], obs, loop.actor.initial_state(len(leaves(obs)[0])))
+            if loop.algorithm.sequence and not loop.algorithm.team
+            else networks["q"](obs)
+        )
         policy = loop.algorithm.distribution(loop.settings, loop.random_actor.action)
         return (policy.part(out) if isinstance(policy, ActionValues) else out).max(-1)
     if action is None:
