@@ -217,6 +217,9 @@ MATH: dict[str, Call] = {
         i["x"], i["index"], i["row"], i["other"], i["y"], i["x"]
     ),
     "epsilon_greedy_value": lambda f, i: values.epsilon_greedy_value(i["x"], i["index"], 0.3),
+    "epsilon_greedy_value of a number": lambda f, i: values.epsilon_greedy_value(
+        i["x"], i["index"], i["weight"][0]
+    ),
     "epsilon_greedy_value masked": lambda f, i: values.epsilon_greedy_value(
         i["x"], i["index"], i["weight"], f.cast(i["y"] > 0) + f.one_hot(i["index"], 6)
     ),

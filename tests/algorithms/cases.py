@@ -250,6 +250,9 @@ CASES = {
         fakes.MASKED_VECTOR,
     ),
     "pqn": Case("pqn", fakes.DISCRETE, {"hidden": (16, 16)}),
+    "pqn recurrent": Case(
+        "pqn", fakes.DISCRETE, {"hidden": (16, 16), "recurrent": 6, "sequence": 8}
+    ),
     "pqn masked": Case(
         "pqn",
         fakes.MASKED,

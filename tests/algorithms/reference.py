@@ -363,12 +363,11 @@ class PPO(Reference):
         return metrics, False
 
 
-class PQN(Reference):
+class PQN(PPO):
     """Gallici et al. 2024, algorithm 1: the squared error of given returns, by the code's half."""
 
-    def normed(self, place: int, x: torch.Tensor) -> torch.Tensor:
+    def normed(self, w: Weights, place: int, x: torch.Tensor) -> torch.Tensor:
         """A dense layer, normalised over its outputs if the settings say so (Ba et al. 2016)."""
-        w = self.nets["q"]
         x = dense(w, str(place), x)
         if self.settings.layer_norm:
             x = (x - x.mean(1, keepdim=True)) / torch.sqrt(x.var(1, False, keepdim=True) + 1e-5)
@@ -378,14 +377,18 @@ class PQN(Reference):
     def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
         s, w, first, place = self.settings, self.nets["q"], 1, "1"
         obs = b.obs
+        if s.recurrent:
+            w = {k.removeprefix("0/body/"): x for k, x in w.items()}
         if isinstance(obs, dict):
             obs, place = obs["obs"], "0/obs/1"
         if s.normalize_observations:
             obs = (obs - w[f"{place}/mean"]) / torch.sqrt(w[f"{place}/variance"] + 1e-8)
             obs, first = obs.clamp(-10, 10).detach(), 2 if place == "1" else 1
         step = 3 if s.layer_norm else 1
-        h = self.normed(first + step, self.normed(first, obs))
-        q = dense(w, str(first + 2 * step), h)[torch.arange(len(b.action)), b.action]
+        h, head = self.normed(w, first + step, self.normed(w, first, obs)), str(first + 2 * step)
+        if s.recurrent:
+            h, head = self.memory("q", h), "0/head/0"
+        q = dense(w, head, h)[torch.arange(len(b.action)), b.action]
         weight = b.weight / b.weight.sum()
         loss = (weight * (b.extra["return"] - q) ** 2 / 2).sum()
         rate, norm = b.settings["learning_rate"], b.settings["max_grad_norm"]

@@ -155,3 +155,45 @@ def test_the_returns_of_a_rollout_are_those_of_a_slow_reference(env: Any, bootst
         )
         if bootstrap != "max":
             assert t.extra["epsilon"].min() > 0.09 and t.extra["epsilon"].max() < 0.91
+
+
+def test_the_returns_of_a_network_with_a_memory_follow_it_step_by_step() -> None:
+    units, gamma, trace = 5, 0.9, 0.6
+    given: dict[str, Any] = {"hidden": (8,), "envs": 4, "rollout": 20, "batch_size": 80}
+    given |= {"steps": 240, "recurrent": units, "sequence": 5, "q_lambda": trace}
+    loop = contracts.begin(PQN, short_pole, "torch", **given, gamma=gamma, epsilon=0.5)
+    network, prepare = loop.backend.networks["q"], loop.algorithm.prepare
+
+    def seen(obs: Any, state: Any) -> tuple[Any, Any]:
+        """(the best values, the states after it)."""
+        out = network.predict({"obs": obs, "state": state, "start": np.zeros(len(obs), "f4")})
+        return out[:, :-units].max(1), out[:, -units:]
+
+    def watched(t: Any, networks: Any) -> Any:
+        batch, state, best, after = prepare(t, networks), t.state, [], []
+        for i in range(20):
+            value, state = seen(t.obs[i], state)
+            best.append(value)
+            after.append(state)
+            state = np.where(t.last[i][:, None], np.float32(0), state)
+        wanted, ahead = np.zeros((20, 4)), seen(t.bootstrap, after[-1])[0]
+        ends = zip(t.cuts.t, t.cuts.env, strict=True)
+        cuts = {(i, n): t.cuts.obs[[k]] for k, (i, n) in enumerate(ends)}
+        for i in reversed(range(20)):
+            for n in range(4):
+                value, g = (best[i + 1][n], wanted[i + 1, n]) if i < 19 else (ahead[n], ahead[n])
+                if t.last[i, n]:
+                    value = g = (
+                        seen(cuts[i, n], after[i][[n]])[0][0] if t.discount[i, n] > 0 else 0.0
+                    )
+                wanted[i, n] = t.reward[i, n] + gamma * ((1 - trace) * value + trace * g)
+        rows = np.moveaxis(wanted.reshape(4, 5, 4), 2, 1).reshape(-1, 5)
+        np.testing.assert_allclose(batch.extra["return"], rows, rtol=1e-4, atol=1e-5)
+        np.testing.assert_array_equal(batch.extra["q_state"][:4], t.state)
+        met.append(((t.last & (t.discount > 0)).any(), np.abs(t.state).max() > 0))
+        return batch
+
+    met: list[Any] = []
+    loop.algorithm.prepare = watched
+    contracts.train(loop)
+    assert len(met) == 3 and all(cut for cut, _ in met) and met[1][1]

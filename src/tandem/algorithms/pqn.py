@@ -11,14 +11,15 @@ from typing import Any, Literal
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import action_spaces, base, sarsa
+from tandem.algorithms import action_spaces, base, recurrent_batches, sarsa
 from tandem.algorithms.base import Call, Forward
 from tandem.algorithms.bootstraps import after_cuts
-from tandem.algorithms.on_policy import NormalizedRollouts
+from tandem.algorithms.on_policy import GRU, NormalizedRollouts
 from tandem.math.masks import masked
 from tandem.math.returns import lambda_return
 from tandem.networks.defaults import Role, mlp
 from tandem.networks.plan import Dense
+from tandem.networks.recurrent import entering
 from tandem.settings import Schedule, default, setting
 from tandem.spaces import Leaf, Spec, seen
 from tandem.types import Array, Batch, Trajectory, Tree, Update, tree_map
@@ -67,6 +68,15 @@ class PQNSettings(NormalizedRollouts):
         maximum=1,
     )
     bootstrap: Literal["max", "sarsa", "expected"] = sarsa.bootstrap()
+    recurrent: int = setting(
+        0, "units of a GRU between the body and the head of the network; 0: none", GRU, minimum=0
+    )
+    sequence: int = setting(
+        16,
+        "steps that gradients go back through a GRU, a divisor of rollout and batch; 0: the "
+        "rollout",
+        minimum=0,
+    )
 
 
 class PQN(base.Algorithm):
@@ -86,6 +96,9 @@ class PQN(base.Algorithm):
     ) -> None:
         self.backend, self.settings, self.action = backend, settings, action
         self.q = backend.network("q", networks["q"])
+        if settings.recurrent:
+            self.sequence = settings.sequence or settings.rollout
+            backend.time_first = True
         self.optimizer = backend.optimizer(
             "q", [self.q], settings.optimizer, **base.optimizer_options(settings)
         )
@@ -103,14 +116,21 @@ class PQN(base.Algorithm):
             normalize=settings.normalize_observations,
             layer_norm=settings.layer_norm,
         )
-        return {"q": Role(observation, body, (Dense(0, action.sizes[0]),))}
+        units = settings.recurrent
+        inputs = entering(observation, units) if units else observation
+        return {"q": Role(inputs, body, (Dense(0, action.sizes[0]),), units=units)}
 
     def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
         """Lambda-returns of the actions taken; the value of what followed a cut step is folded into
         its reward."""
         t, shape = trajectory, trajectory.reward.shape
         obs, action = tree_map(lambda x: x.reshape(-1, *x.shape[2:]), (t.obs, t.action))
-        epsilon = t.extra.get("epsilon")
+        epsilon, network = t.extra.get("epsilon"), networks["q"]
+        if self.sequence:
+            start = recurrent_batches.starts(t)
+            out, after = recurrent_batches.follow(network, obs, t.state, start)
+        else:
+            out = network(obs)
 
         def worth(q: Array, seen: Tree, at: Any) -> Array:
             """The value to the policy of what was seen, after or at the steps `at`."""
@@ -118,9 +138,14 @@ class PQN(base.Algorithm):
             return sarsa.policy_value(q, q, seen, self.action, by)
 
         def later(at: Any, seen: Tree) -> Array:
-            return worth(masked(networks["q"](seen), seen, self.action), seen, at)
+            then = (
+                recurrent_batches.later(network, seen, after[at])
+                if self.sequence
+                else network(seen)
+            )
+            return worth(masked(then, seen, self.action), seen, at)
 
-        q = masked(networks["q"](obs), obs, self.action)
+        q = masked(out, obs, self.action)
         value, bootstrap = worth(q, obs, ()).reshape(shape), later(-1, t.bootstrap)
         reward = t.reward + after_cuts(t, value, bootstrap, later)
         if (
@@ -129,14 +154,28 @@ class PQN(base.Algorithm):
             value = ops.of(q).take(q, action).reshape(shape)
         target = lambda_return(reward, t.discount, t.last, value, bootstrap, self.settings.q_lambda)
         weight = t.valid.reshape(-1).astype(np.float32)
-        return Batch(obs, action, weight=weight, extra={"return": target.reshape(-1)})
+        rows = Batch(obs, action, weight=weight, extra={"return": target.reshape(-1)})
+        if not self.sequence:
+            return rows
+        rows.extra["start"] = start.reshape(-1)
+        states = {"q_state": recurrent_batches.before(t.state, after, self.sequence)}
+        return recurrent_batches.sequences(rows, shape, self.sequence, states)
+
+    def output(self, b: Batch) -> Array:
+        """What the network says of these rows."""
+        if not self.sequence:
+            return self.q(b.obs)
+        state = b.extra["q_state"]
+        out = self.q({"obs": b.obs, "state": state, "start": b.extra["start"]})
+        return out[:, : -state.shape[-1]]
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
-        q = ops.of(b.weight).take(masked(self.q(b.obs), b.obs, self.action), b.action)
+        q = ops.of(b.weight).take(masked(self.output(b), b.obs, self.action), b.action)
         return 0.5 * (b.extra["return"] - q) ** 2, {"q": q}
 
     def update(self, b: Batch) -> Update:
         s, xp = b.settings, ops.of(b.weight)
+        b = recurrent_batches.steps(b) if self.sequence else b
         rows = xp.sum(b.weight)  # a row that only reset its environment weighs nothing
         loss, aux = self.backend.minimize(
             self.optimizer, self.loss, b, s["learning_rate"], s["max_grad_norm"], rows
@@ -145,6 +184,10 @@ class PQN(base.Algorithm):
 
     def schedule(self, call: Call) -> dict[str, Array]:
         return self.scheduled(call, "learning_rate", "max_grad_norm")
+
+    @staticmethod
+    def initial_state(settings: Any, action: Leaf, n: int) -> Tree:
+        return np.zeros((n, settings.recurrent), np.float32) if settings.recurrent else ()
 
     @classmethod
     def exploration_noise(
@@ -167,4 +210,8 @@ class PQN(base.Algorithm):
         state: Tree,
         noise: Tree,
     ) -> tuple[Array, dict[str, Array], Tree]:
-        return *sarsa.act(networks["q"], obs, action, noise), state
+        if isinstance(state, tuple):
+            return *sarsa.act(networks["q"], obs, action, noise), state
+        begun = np.zeros((1, len(state)), np.float32)
+        out, after = recurrent_batches.follow(networks["q"], obs, state, begun)
+        return *sarsa.act(lambda _: out, obs, action, noise), after[0]

@@ -62,7 +62,7 @@ def epsilon_greedy_value(q: Array, best: Array, epsilon: Array, mask: Array = No
     """
     same_shapes(q.shape[:-1], best=best)
     xp = ops.of(q)
-    if getattr(epsilon, "shape", ()):
+    if len(getattr(epsilon, "shape", ())):  # TensorFlow's shape of a number is not false
         same_shapes(q.shape[:-1], epsilon=epsilon)
     if mask is None:
         mean = xp.mean(q, -1)

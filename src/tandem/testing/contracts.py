@@ -145,6 +145,9 @@ def values(loop: Loop, obs: Tree, action: Array | None = None) -> Array:
         return networks["actor"](obs)[..., -1]
     if "actor" not in networks:
         q = networks["q"]
+        if loop.algorithm.sequence and not loop.algorithm.team:
+            memory = loop.actor.initial_state(len(leaves(obs)[0]))
+            return later(q, obs, memory).max(-1)
         policy = loop.algorithm.distribution(loop.settings, loop.random_actor.action)
         return (policy.of(q, obs) if isinstance(policy, ActionValues) else q(obs)).max(-1)
     if action is None:

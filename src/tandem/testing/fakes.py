@@ -214,11 +214,11 @@ def _recurrent_states(
     """The networks' states at the beginning of each sequence, [*lead, units], and where episodes
     begin, [*shape]."""
     units = (*lead, algorithm.settings.recurrent)
-    return {
-        "actor_state": np.tanh(rng.standard_normal(units)).astype(np.float32),
-        "critic_state": np.tanh(rng.standard_normal(units)).astype(np.float32),
-        "start": (rng.random(shape) < 0.2).astype(np.float32),
+    roles = dict.fromkeys((*algorithm.acting, *algorithm.preparing))
+    states = {
+        f"{role}_state": np.tanh(rng.standard_normal(units)).astype(np.float32) for role in roles
     }
+    return {**states, "start": (rng.random(shape) < 0.2).astype(np.float32)}
 
 
 def observations(observation: Spec, shape: tuple[int, ...], rng: np.random.Generator) -> Tree:

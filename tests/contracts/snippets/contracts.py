@@ -667,14 +667,17 @@ def nstep_q_games():
 
 @case
 def pqn_games():
-    solve(PQN, games.Identity, 4000)
-    solve(PQN, games.Forbidden, 4000, bootstrap="expected")
+    adam = {"optimizer": "adam"}  # quicker in short runs
+    solve(PQN, games.Identity, 4000, **adam)
+    solve(PQN, games.Forbidden, 4000, bootstrap="expected", **adam)
     found = near(
-        contracts.values(solve(PQN, games.Chain, 8000), np.arange(4)),
+        contracts.values(solve(PQN, games.Chain, 8000, **adam), np.arange(4)),
         [0.9 ** (3 - s) for s in range(4)],
         0.15,
     )
-    pair = solve(PQN, games.TerminatedTruncatedPair, 8000, bootstrap="sarsa")
+    recalled = solve(PQN, Recall, 16000, recurrent=16, sequence=8, batch_size=32, **adam)
+    found += near(contracts.values(recalled, np.arange(2)), [0.9**2] * 2, 0.15)
+    pair = solve(PQN, games.TerminatedTruncatedPair, 8000, bootstrap="sarsa", **adam)
     return found + near(contracts.values(pair, PAIR), [1.0, 10.0], 0.5)
 
 
@@ -888,6 +891,7 @@ SHORT = {
     "nstep_q": (NSTEP_Q, games.Chain, {"dueling": True}),
     "nstep_q_sarsa": (NSTEP_Q, games.Chain, {"bootstrap": "sarsa", "replay": "none"}),
     "pqn": (PQN, games.Chain, {}),
+    "pqn_recurrent": (PQN, games.Chain, {"recurrent": 8, "sequence": 8}),
     "pqn_expected": (PQN, games.Forbidden, {"bootstrap": "expected"}),
     "vdn": (VDN, team(together.TwoStep), {"share": False}),
     "vdn_recurrent": (VDN, team(together.TwoStep), {"recurrent": 6, "sequence": 4}),
@@ -923,6 +927,7 @@ ON_TORCH = {
     "ppo_beta",
     "ppo_shared",
     "pqn_expected",
+    "pqn_recurrent",
     "nstep_q_sarsa",
 }
 ON_TORCH |= {"vdn", "vdn_recurrent", "iql", "mappo_recurrent", "mat", "maddpg_discrete"}
