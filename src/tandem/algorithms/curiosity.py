@@ -35,9 +35,7 @@ def choice() -> Any:
 def number(name: Literal["intrinsic_weight", "extrinsic_weight"], value: float) -> Any:
     """The setting for the weight of the advantages of one kind of reward."""
     kind = name.removesuffix("_weight")
-    return setting(
-        value, f"with rnd: weight of advantages of {kind} rewards", PAPER + ", table 5", minimum=0
-    )
+    return setting(value, f"with rnd: weight of advantages of {kind} rewards", PAPER, minimum=0)
 
 
 def gamma() -> Any:
@@ -45,7 +43,7 @@ def gamma() -> Any:
     return setting(
         0.99,
         "with rnd: discount factor of intrinsic rewards",
-        PAPER + ", table 5",
+        PAPER,
         minimum=0,
         maximum=1,
     )
@@ -64,7 +62,7 @@ def share() -> Any:
     return setting(
         0.25,
         "with rnd: share of the rows of each update that the predictor learns from",
-        PAPER + ", table 5",
+        PAPER,
         above=0,
         maximum=1,
         fix="try 0.25.",
@@ -106,7 +104,7 @@ def check(name: str, observation: Spec, settings: Any) -> None:
 
 
 def roles(observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
-    """The random network, and the deeper one that predicts it (section 2.2, appendix A.3), on
+    """The random network, and the deeper one that predicts it (section 2.2), on
     standardised observations."""
     inputs = Leaf("box", (width(encoder(seen(observation, action))),), "float32")
     units, gain = settings.rnd_features, 2**0.5
