@@ -293,7 +293,7 @@ class PPO(Reference):
         return error[:, 0] + error[:, 1] if self.curious else error
 
     def predicted(self, b: Any) -> tuple[Any, dict[str, torch.Tensor]]:
-        """The predictor's loss (Burda et al. 2019, section 2.2, table 5), and what is measured."""
+        """The predictor's loss (Burda et al. 2019, section 2.2), and what is measured."""
         if not self.curious:
             return 0.0, {}
         w, x, share = self.nets["rnd"], b.extra["followed"], self.settings.rnd_share

@@ -9,14 +9,16 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 import tandem
 from tandem import trainer
-from tandem.algorithms.curiosity import CLIP, Curiosity, following
+from tandem.algorithms.curiosity import CLIP, Curiosity, following, input_of, picture
 from tandem.algorithms.ppo import PPO
 from tandem.learning.events import EpisodeEnd
 from tandem.math.curiosity import forward_returns, kept, prediction_error
 from tandem.runs.folder import read_run
+from tandem.spaces import Leaf
 from tandem.testing import contracts, fakes
 from tandem.testing.environments import Chain, IdentityDict, IdentityImage
 from tandem.testing.locks import Lock
@@ -163,6 +165,33 @@ def test_symbols_dicts_and_masks_are_numbers() -> None:
     assert masked.curiosity.width == 4, "the mask is nothing to be curious about"
 
 
+def test_of_a_stack_of_pictures_the_newest_counts_its_channels_last() -> None:
+    stack = Leaf("box", (4, 5, 6), "uint8", stack=4)
+    x = np.arange(2 * 4 * 5 * 6).reshape(2, 4, 5, 6)
+    found = picture(stack, x)
+    assert found.shape == (2, 5, 6, 1) and (found[..., 0] == x[:, -1]).all()
+    assert (picture(Leaf("box", (3, 5, 6), "uint8"), x[:, :3])[1, 4, 5] == x[1, :3, 4, 5]).all()
+    assert picture(Leaf("box", (5, 6, 3), "uint8"), np.zeros((2, 5, 6, 3))).shape == (2, 5, 6, 3)
+    assert input_of(stack).shape == (5, 6, 1)
+
+
+def test_pictures_are_standardised_pixel_by_pixel() -> None:
+    leaf = Leaf("box", (36, 36, 1), "uint8", (), (0.0,) * 1296, (255.0,) * 1296)
+    given = {**RND, "envs": 3, "rollout": 6}
+    algorithm, backend = fakes.build("ppo", "torch", fakes.DISCRETE, leaf, **given)
+    networks = {n: net.predict for n, net in backend.networks.items()}
+    rng, t = np.random.default_rng(0), trajectory(np.random.default_rng(0))
+    shapes = {"obs": (6, 3), "bootstrap": (3,), "cuts": (3,)}
+    seen = {n: rng.integers(256, size=(*s, 36, 36, 1)).astype("uint8") for n, s in shapes.items()}
+    t = t._replace(**{**seen, "cuts": t.cuts._replace(obs=seen["cuts"])})
+    batch = algorithm.prepare(t, networks)
+    rows = following(t).reshape(18, -1).astype(float)
+    counted = rows[t.valid.reshape(-1)]
+    expected = (rows - counted.mean(0)) / np.sqrt(counted.var(0) + 1e-8)
+    found = batch.extra["followed"].reshape(18, -1) / 255
+    assert found == pytest.approx(np.clip(expected, -CLIP, CLIP), abs=1e-4)
+
+
 def test_the_predictor_learns_and_the_random_network_does_not() -> None:
     loop = contracts.begin(PPO, Chain, "torch", steps=2_048, rollout=32, learning_rate=1e-3, **RND)
     target = contracts.weights(loop)
@@ -228,6 +257,18 @@ def test_it_finds_what_chance_does_not() -> None:
 # What it does not go with
 
 
+class Beside(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """A picture, and a number beside it."""
+
+    def __init__(self) -> None:
+        super().__init__(IdentityImage())
+        number = spaces.Box(0, 1, (1,), np.float32)
+        self.observation_space = spaces.Dict({"picture": self.env.observation_space, "n": number})
+
+    def observation(self, observation: Any) -> Any:
+        return {"picture": observation, "n": np.zeros(1, np.float32)}
+
+
 def start(name: str = "ppo", env: Any = "CartPole-v1", **given: Any) -> None:
     small = SMALL if name == "ppo" else {n: SMALL[n] for n in ("envs", "rollout", "hidden")}
     trainer.session(name, env, framework="torch", **{**small, **given})
@@ -241,7 +282,8 @@ def start(name: str = "ppo", env: Any = "CartPole-v1", **given: Any) -> None:
         ("check 2", {**RND, "shared": True}, {"shared": False}),
         ("check 2", {**RND, "recurrent": 4}, {"recurrent": 0}),
         ("check 2", {**RND, "value_norm": "norm"}, {"value_norm": "no"}),
-        ("check 3", {**RND, "env": IdentityImage}, {"intrinsic": "no", "rnd_features": 512}),
+        ("check 3", {**RND, "env": Beside}, {"intrinsic": "no", "rnd_features": 512}),
+        ("check 3", {**RND, "env": Beside}, {"env": IdentityImage}),
     ],
 )
 @pytest.mark.parametrize("name", ["ppo", "a2c"])
@@ -251,7 +293,7 @@ def test_what_it_does_not_go_with_is_told(name: str, site: str, given: Any, then
     with follows(f"algorithms/curiosity.py:{site}") as advice:
         start(name, **given)
     for what, value in then.items():
-        assert f"{what}={value!r}" in advice.fix or what == "rnd_features"
+        assert f"{what}={value!r}" in advice.fix or what in ("rnd_features", "env")
     start(name, **{**given, **then})
 
 

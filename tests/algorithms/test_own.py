@@ -268,6 +268,18 @@ CONTRACTS = """
     small = {"envs": 4, "rollout": 16, "hidden": (16,)}
     loop = contracts.solves(Reinforce, Identity, engine, steps=6_000, **small)
     contracts.resumes(Reinforce, Identity, engine, updates=3, steps=1_024, **small)
+    if engine == "jax":  # compiled, where that is asked for, and only there
+        import tandem
+
+        quiet = {"eval_episodes": 0, "final_episodes": 1, "plots": False, "framework": "jax"}
+        for mode in ("compiled", "auto"):
+            session = tandem.session(
+                Reinforce, "tandem/CartPole-v1", vectorization=mode, steps=256, **quiet, **small
+            )
+            for _ in session.events(128):
+                pass
+            name = type(session.loop).__name__
+            assert (name == "CompiledLoop") == (mode == "compiled"), name
     print(json.dumps(loop.learner.updates))
 """
 

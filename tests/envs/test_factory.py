@@ -32,6 +32,7 @@ from tandem.errors import (
 )
 from tandem.spaces import from_json, to_json
 from tandem.testing import environments as known
+from tandem.testing.memory_games import CartPolePositions
 from tandem.types import leaves
 
 
@@ -124,6 +125,8 @@ def test_names():
     assert environment_name(gymnasium.make("CartPole-v1")) == "CartPole-v1"
     assert environment_name(known.Chain()) == environment_name(known.Chain) == "Chain"
     assert environment_name(functools.partial(known.Chain, 7)) == "Chain"
+    wrapper = CartPolePositions  # whose `spec` is a property of its objects
+    assert environment_name(wrapper) == "CartPolePositions"
 
 
 def test_one_object_is_one_environment():

@@ -4,6 +4,9 @@ loss."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -13,7 +16,7 @@ from tandem.errors import SettingError, SpaceError
 from tandem.math.curiosity import forward_returns, kept, prediction_error
 from tandem.math.moments import Moments
 from tandem.math.returns import generalized_advantage
-from tandem.networks.defaults import Role, encoder, has_images
+from tandem.networks.defaults import Role, cnn, encoder, has_images
 from tandem.networks.plan import Dense, Twin, width
 from tandem.settings import declared, setting
 from tandem.spaces import Leaf, Spec, seen
@@ -35,9 +38,7 @@ def choice() -> Any:
 def number(name: Literal["intrinsic_weight", "extrinsic_weight"], value: float) -> Any:
     """The setting for the weight of the advantages of one kind of reward."""
     kind = name.removesuffix("_weight")
-    return setting(
-        value, f"with rnd: weight of advantages of {kind} rewards", PAPER + ", table 5", minimum=0
-    )
+    return setting(value, f"with rnd: weight of advantages of {kind} rewards", PAPER, minimum=0)
 
 
 def gamma() -> Any:
@@ -45,7 +46,7 @@ def gamma() -> Any:
     return setting(
         0.99,
         "with rnd: discount factor of intrinsic rewards",
-        PAPER + ", table 5",
+        PAPER,
         minimum=0,
         maximum=1,
     )
@@ -64,7 +65,7 @@ def share() -> Any:
     return setting(
         0.25,
         "with rnd: share of the rows of each update that the predictor learns from",
-        PAPER + ", table 5",
+        PAPER,
         above=0,
         maximum=1,
         fix="try 0.25.",
@@ -97,26 +98,44 @@ def check(name: str, observation: Spec, settings: Any) -> None:
                 why[other],
                 f"give {other}={none!r}, or intrinsic='no'.",
             )
-    if has_images(observation):
+    if isinstance(observation, dict) and has_images(observation):
         raise SpaceError(
-            f"{name} with intrinsic='rnd' cannot look at pictures.",
-            "observations of numbers and symbols, which can be standardised one by one",
-            "give the environment features of its pictures, or intrinsic='no'.",
+            f"{name} with intrinsic='rnd' cannot look at pictures beside other observations.",
+            "one picture, or numbers and symbols",
+            "give one with gymnasium.wrappers.FilterObservation and the like, or intrinsic='no'.",
         )
 
 
 def roles(observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
-    """The random network, and the deeper one that predicts it (section 2.2, appendix A.3), on
+    """The random network, and the deeper one that predicts it (section 2.2), on
     standardised observations."""
-    inputs = Leaf("box", (width(encoder(seen(observation, action))),), "float32")
+    inputs = input_of(seen(observation, action))
     units, gain = settings.rnd_features, 2**0.5
     body: tuple[Any, ...] = encoder(inputs)
-    for size in settings.hidden:
-        body += (Dense(width(body), size, "relu", "orthogonal", gain),)
+    if len(inputs.shape) == 3:
+        body = cnn(inputs, "orthogonal")
+    else:
+        for size in settings.hidden:
+            body += (Dense(width(body), size, "relu", "orthogonal", gain),)
     deep = tuple(Dense(n, units, "relu", "orthogonal", gain) for n in (0, units))
     last = Dense(0, units, "linear", "orthogonal", gain)
     heads = ((*deep, Dense(units, units, "linear", "orthogonal", gain)), (last,))
     return {n: Role(inputs, body, h, ours=True) for n, h in zip(ROLES, heads, strict=True)}
+
+
+def input_of(spec: Spec) -> Leaf:
+    """What the two networks see, of observations: their numbers side by side, or a picture, its
+    channels last."""
+    if isinstance(spec, dict) or not spec.image:
+        return Leaf("box", (width(encoder(spec)),), "float32")
+    return Leaf("box", picture(spec, np.empty((0, *spec.shape))).shape[1:], "float32")
+
+
+def picture(leaf: Leaf, x: Array) -> Array:
+    """Pictures [rows, H, W, channels]: of a stack, the newest one."""
+    if leaf.shape[0] < leaf.shape[2]:
+        x = np.moveaxis(x, 1, -1)
+    return x[..., -1:] if leaf.stack > 1 else x
 
 
 class Curiosity:
@@ -127,8 +146,14 @@ class Curiosity:
     ) -> None:
         self.settings = settings
         self.network, self.target = (backend.network(n, networks[n]) for n in ROLES)
-        plan = encoder(seen(observation, action))
-        self.encode, self.width = Twin(plan, {}), width(plan)
+        spec = seen(observation, action)
+        self.shape = input_of(spec).shape
+        self.width = math.prod(self.shape)
+        self.encode: Callable[[Tree], Array]
+        if isinstance(spec, dict) or not spec.image:
+            self.encode = Twin(encoder(spec), {})
+        else:
+            self.encode = partial(picture, spec)
         self.begin = {
             **{f"observation/{n}": x for n, x in Moments(self.width).state().items()},
             **{f"return/{n}": x for n, x in Moments(1).state().items()},
@@ -151,10 +176,13 @@ class Curiosity:
         for moments, name in ((observations, "observation/"), (returns, "return/")):
             moments.load_state({n: memory[name + n] for n in moments.state()})
         shape, valid = t.reward.shape, t.valid.reshape(-1)
-        seen = self.encode(tree_map(lambda x: x.reshape(-1, *x.shape[2:]), following(t)))
+        after = tree_map(lambda x: x.reshape(-1, *x.shape[2:]), following(t))
+        seen = self.encode(after).reshape(valid.size, self.width)
         observations.add(seen[valid])
         deviation = np.sqrt(observations.variance + 1e-8)
         standard = np.clip((seen - observations.mean) / deviation, -CLIP, CLIP).astype(np.float32)
+        if len(self.shape) == 3:  # the layer that takes pictures divides bytes by 255
+            standard = (255 * standard).reshape(-1, *self.shape)
         target = networks["rnd_target"](standard)
         error = prediction_error(networks["rnd"](standard), target).reshape(shape)
         reward = np.where(t.valid, error, 0.0)
@@ -173,13 +201,13 @@ class Curiosity:
             -1
         )
         own = {"followed": standard, "features": target, "draw": _draws(0, count, valid.size)}
-        after = {
+        kept_on = {
             **{f"observation/{n}": x for n, x in observations.state().items()},
             **{f"return/{n}": x for n, x in returns.state().items()},
             "running": running,
             "rollouts": np.array(count + 1),
         }
-        return rows._replace(extra={**rows.extra, **both, **own}), after
+        return rows._replace(extra={**rows.extra, **both, **own}), kept_on
 
     def join(self, loss: Array, aux: dict[str, Array], b: Batch) -> tuple[Array, dict[str, Array]]:
         """A loss [rows] and its numbers, with the predictor's."""

@@ -63,8 +63,8 @@ def environment_name(env: EnvLike) -> str:
         return env
     if isinstance(env, VectorSource):
         return env.name
-    if getattr(env, "spec", None) is not None:
-        return str(env.spec.id)
+    if not isinstance(env, type) and getattr(env, "spec", None) is not None:
+        return str(env.spec.id)  # of a wrapper's class it is a property
     if is_instance(env):
         return type(env.unwrapped).__name__
     if isinstance(env, partial):  # which has no name of its own

@@ -16,9 +16,11 @@ def prediction_error(prediction: Array, features: Array) -> Array:
 
 
 def kept(draw: Array, offset: Array, share: float) -> Array:
-    """Which rows a predictor learns from, [rows]: 1 / share for that share of them, else 0 (table
-    5: "proportion of experience used for training predictor"). draw: one number in [0, 1) for each
-    row, drawn evenly; offset: one for each update, which makes other rows of the same draws."""
+    """Which rows a predictor learns from, [rows]: 1 / share for that share of them, else 0 (the
+    paper's "proportion of experience used for training predictor").
+
+    draw: one number in [0, 1) for each row, drawn evenly; offset: one for each update, which makes
+    other rows of the same draws."""
     xp = ops.of(draw)
     shifted = draw + offset
     shifted = xp.where(shifted >= 1.0, shifted - 1.0, shifted)

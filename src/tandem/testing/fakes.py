@@ -159,8 +159,8 @@ def _rollouts(
         extra |= _recurrent_states(algorithm, shape[:2], shape, rng)
     if curious := getattr(algorithm, "curiosity", None):  # two values, and what is predicted
         both = dict.fromkeys(("return", "value"), (*shape, 2))
-        sizes = {"followed": curious.width, "features": algorithm.settings.rnd_features}
-        wide = both | {n: (*shape, size) for n, size in sizes.items()}
+        sizes = {"followed": curious.shape, "features": (algorithm.settings.rnd_features,)}
+        wide = both | {n: (*shape, *size) for n, size in sizes.items()}
         extra |= {n: _normal(rng, each) for n, each in wide.items()}
         extra["draw"] = rng.random(shape, np.float32)
     if hasattr(algorithm, "divergence"):  # from what the actor gives now
