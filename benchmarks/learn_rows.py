@@ -71,7 +71,12 @@ def _rows() -> tuple[Learned, ...]:
             {"eval_every": 2_500, "entry": entry},
             mark=475.0,
         )
-        for name, entry in (("rainbow", "rainbow"), ("qrdqn", "quantile"))
+        for name, entry in (
+            ("rainbow", "rainbow"),
+            ("qrdqn", "quantile"),
+            ("iqn", "implicit"),
+            ("munchausen", "munchausen"),
+        )
     ]
     rows += [Learned("pqn-cartpole-jax", "pqn", "CartPole-v1", "jax", 500_000, 495.0, mark=475.0)]
     rows += [Learned("tqc-pendulum-jax", "tqc", "Pendulum-v1", "jax", 10_000, -155.0)]
@@ -79,6 +84,19 @@ def _rows() -> tuple[Learned, ...]:
         Learned("ppo-acrobot-jax", "ppo", "Acrobot-v1", "jax", 1_000_000, -85.0, mark=-85.0),
         Learned("dqn-acrobot-jax", "dqn", "Acrobot-v1", "jax", 100_000, -85.0, mark=-85.0),
         Learned("dqn-lunarlander-jax", "dqn", "LunarLander-v3", "jax", 300_000, 200.0, mark=200.0),
+        *(
+            Learned(
+                f"{name}-lunarlander-jax",
+                "dqn",
+                "LunarLander-v3",
+                "jax",
+                300_000,
+                200.0,
+                {"entry": entry},
+                mark=200.0,
+            )
+            for name, entry in (("rainbow", "rainbow"), ("qrdqn", "quantile"))
+        ),
     ]
     rows += [
         Learned(f"sac-pendulum-{engine}", "sac", "Pendulum-v1", engine, 20_000, -165.0)

@@ -45,6 +45,7 @@ FIXED: dict[str, dict[str, Any]] = {
     "td3": {"optimizer": "adam", "noisy": "no", "action_noise": "gaussian"},
     "dqn": {
         "values": "scalar",
+        "munchausen": False,
         "double": False,
         "dueling": False,
         "prioritized": False,
@@ -63,7 +64,11 @@ FIXED: dict[str, dict[str, Any]] = {
 }
 # no effect with the fixed values
 UNUSED = {
-    "dqn": {"priority_alpha", "priority_beta", "atoms", "v_min", "v_max", "quantiles"},
+    "dqn": {
+        *("priority_alpha", "priority_beta", "atoms", "v_min", "v_max", "quantiles", "kappa"),
+        *("fractions", "target_fractions", "acting_fractions", "cosines"),
+        *("munchausen_alpha", "munchausen_temperature", "munchausen_clip"),
+    },
     "ppo": {"rms_decay", "rms_epsilon", "sequence", "sde_sample_freq"},
     "a2c": {"sequence", "sde_sample_freq"},
     "sac": {"sde_sample_freq", "log_std"},

@@ -75,7 +75,7 @@ Call = Callable[..., Any]  # of the functions for its arrays, and the inputs by 
 OPS: dict[str, Call] = {
     **{
         n: lambda f, i, n=n: getattr(f, n)(i["x"])
-        for n in ("exp", "tanh", "abs", "softplus", "sigmoid", "relu", "elu")
+        for n in ("exp", "cos", "tanh", "abs", "softplus", "sigmoid", "relu", "elu")
     },
     **{
         n: lambda f, i, n=n: getattr(f, n)(i["x"])
@@ -148,11 +148,20 @@ def _solution(f: Any, i: dict[str, Any]) -> Any:
     )
 
 
+def _acting(name: str, d: Any) -> dict[str, Call]:
+    """What a distribution makes of a network, which is the identity here."""
+    return {
+        f"{name}.entering": lambda f, i: d.entering(i["y"]),
+        f"{name}.of": lambda f, i: d.of(lambda y: y, i["y"]),
+    }
+
+
 def _of_policies() -> dict[str, Call]:
     calls: dict[str, Call] = {}
     for d, (_, noise) in POLICIES.items():
         name = type(d).__name__
         calls[f"{name}.part"] = lambda f, i, d=d: d.part(i["y"])
+        calls |= _acting(name, d)
         if not isinstance(d, ON_HOST):
             calls[f"{name}.mode"] = lambda f, i, d=d: d.mode(i["y"])
             calls[f"{name}.act mode"] = lambda f, i, d=d: d.act(i["y"], None)
@@ -180,6 +189,7 @@ def _of_values() -> dict[str, Call]:
     for d, n in VALUES.items():
         name = type(d).__name__
         calls[f"{name}.part"] = lambda f, i, d=d: d.part(i["x"])
+        calls |= _acting(name, d)
         calls[f"{name}.spread"] = lambda f, i, d=d: d.spread(i["x"])
         for which, at in (("loss", 0), ("loss error", 1)):
             calls[f"{name}.{which}"] = lambda f, i, d=d, n=n, at=at: d.loss(
@@ -192,7 +202,60 @@ def _of_values() -> dict[str, Call]:
             )[at]
         calls[f"{name}.of_action"] = lambda f, i, d=d, n=n: d.of_action(i["x"], i["index"] % n)
         calls[f"{name}.of_best"] = lambda f, i, d=d, n=n: d.of_best(i["x"], i["positive"][:, :n])
+        calls |= _of_next(name, d, n, lambda f, i: i["x"], lambda f, i: i["y"])
     return calls
+
+
+def _of_next(name: str, d: Any, n: int, out: Call, after: Call) -> dict[str, Call]:
+    """By the best choice, and by probabilities of all."""
+
+    def policy(f: Any, i: Any) -> Any:
+        return f.exp(f.log_softmax(i["y"][:, :n]))
+
+    def soft(f: Any, i: Any) -> Any:
+        told = out(f, i), i["index"] % n, i["row"], i["weight"], after(f, i)
+        fraction = f.sigmoid(i["positive"][:, :2])
+        return d.loss(*told, i["positive"][:, :n], policy(f, i), fraction)[0]
+
+    return {
+        f"{name}.under": lambda f, i: d.under(after(f, i), policy(f, i)),
+        f"{name}.of_next": lambda f, i: d.of_next(after(f, i), i["positive"][:, :n]),
+        f"{name}.of_next soft": lambda f, i: d.of_next(
+            after(f, i), i["positive"][:, :n], policy(f, i)
+        ),
+        f"{name}.loss soft": soft,
+    }
+
+
+IMPLICIT = action_values.ImplicitValues(3, 4, 0.5)  # of x as [5, 2, 3]: two fractions
+
+
+def _of_implicit() -> dict[str, Call]:
+    def out(f: Any, i: Any) -> Any:
+        return f.reshape(i["x"], (5, 2, 3))
+
+    def after(f: Any, i: Any) -> Any:
+        return f.reshape(i["y"], (5, 2, 3))
+
+    d, name = IMPLICIT, "ImplicitValues"
+    return {
+        f"{name}.part": lambda f, i: d.part(out(f, i)),
+        f"{name}.spread": lambda f, i: d.spread(out(f, i)),
+        f"{name}.entering": lambda f, i: d.entering({"a": i["x"]})["fractions"],
+        f"{name}.of": lambda f, i: d.of(lambda x: x["obs"], out(f, i)),
+        f"{name}.of_action": lambda f, i: d.of_action(out(f, i), i["index"] % 3),
+        f"{name}.of_best": lambda f, i: d.of_best(out(f, i), i["positive"][:, :3]),
+        f"{name}.loss": lambda f, i: d.loss(
+            out(f, i),
+            i["index"] % 3,
+            i["row"],
+            i["weight"],
+            after(f, i),
+            i["positive"][:, :3],
+            fraction=f.sigmoid(i["positive"][:, :2]),
+        )[0],
+        **_of_next(name, d, 3, out, after),
+    }
 
 
 MATH: dict[str, Call] = {
@@ -223,6 +286,15 @@ MATH: dict[str, Call] = {
     "epsilon_greedy_value masked": lambda f, i: values.epsilon_greedy_value(
         i["x"], i["index"], i["weight"], f.cast(i["y"] > 0) + f.one_hot(i["index"], 6)
     ),
+    "q_learning soft": lambda f, i: values.q_learning(
+        i["x"], i["index"], i["row"], i["other"], i["y"], policy=f.exp(f.log_softmax(i["x"]))
+    ),
+    **{
+        f"munchausen {at}": lambda f, i, at=at: values.munchausen(
+            i["x"], i["index"], i["row"], i["weight"], i["y"], 0.9, 0.5, -1.0
+        )[at]
+        for at in (0, 1)
+    },
     "huber": lambda f, i: values.huber(i["row"]),
     "clipped_value_loss": lambda f, i: values.clipped_value_loss(
         i["row"], i["other"], i["weight"], 0.2
@@ -275,6 +347,7 @@ MATH: dict[str, Call] = {
     "merged mean": lambda f, i: moments.merged(i["x"][0], i["positive"][0], 3.0, i["y"])[0],
     "merged variance": lambda f, i: moments.merged(i["x"][0], i["positive"][0], 3.0, i["y"])[1],
     **_of_values(),
+    **_of_implicit(),
     "total": lambda f, i: distributions.total([i["x"], i["y"], i["positive"]]),
     "TanhGaussian.log_std": lambda f, i: distributions.TanhGaussian(3).log_std(i["y"]),
     "StateDependentTanh.log_std": lambda f, i: state_dependent.StateDependentTanh(3).log_std(
@@ -310,7 +383,7 @@ HOST |= {"relative", "moved", "multiplied", "batch_sizes", "size_below", "gradie
 HOST |= {"Parameters.bounds", "atoms", "midpoints", "rectification"}
 HOST |= {  # Categorical's
     f"{type(d).__name__}.{n}"
-    for d in VALUES
+    for d in (*VALUES, IMPLICIT)
     for n in ("act", "entropy", "kl", "log_prob", "mode", "sample")
 }
 

@@ -34,7 +34,7 @@ from tandem.networks.plan import (
 )
 from tandem.onnx_export import to_numpy, to_onnx
 from tandem.spaces import Leaf
-from tandem.testing import team_games
+from tandem.testing import fakes, team_games
 from tests.helpers import run_python
 
 BOX = Leaf("box", (3,), "float32", (), (-np.inf,) * 3, (np.inf,) * 3)
@@ -270,6 +270,29 @@ def body(space):
 def odd(space):
     return Odd()
 """
+
+
+def test_fractions_beside_entries_enter_a_network_that_torch_writes(tmp_path) -> None:
+    pytest.importorskip("onnxruntime")
+    from torch import nn
+
+    class Sum(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(3, 5)
+
+        def forward(self, x: Any) -> Any:
+            return self.inner(x["a"]).relu() + x["bits"].float()
+
+    observation = {"a": BOX, "bits": BITS}
+    algorithm, _ = fakes.build(
+        "dqn", "torch", CHOICE, observation, lambda space: Sum(), values="implicit"
+    )
+    q = algorithm.q.frozen(algorithm.q.read())
+    made = Agent(
+        type(algorithm), algorithm.settings, observation, CHOICE, {"q": q}, "an agent of entries"
+    )
+    assert to_onnx(made, tmp_path / "agent.onnx").verified
 
 
 @pytest.mark.slow

@@ -125,23 +125,15 @@ def to_onnx(agent: Agent, out: Path) -> Exported:
     names: Any = {k: k for k in agent.observation} if isinstance(agent.observation, dict) else "obs"
     obs = entering = _observations(agent.observation)
     policy = agent.algorithm.distribution(agent.settings, action)
-    fractions = {}
-    if isinstance(policy, ImplicitValues):  # those that it acts by are in the graph
+    if isinstance(policy, ImplicitValues):  # the fractions that it acts by are in the graph
         entering = policy.entering(obs)
-        fractions = {"fractions": graph.constant(entering["fractions"])}
-        names = {"obs": names, **fractions}
+        names = {"obs": names, "fractions": graph.constant(entering["fractions"])}
     if isinstance(network, plan.Twin):
         raw = graph.plan(network.plan, network.weights, names)
-    elif fractions and isinstance(obs, dict):
-        raise NetworkError(
-            f"{agent.name} acts with a network of layers that are not known here, on fractions "
-            f"beside observations of {', '.join(obs)}.",
-            "known layers, or one observation without entries",
-            "use tandem.load where the agent acts.",
-        )
     else:
-        model, inputs = network.onnx(entering)
-        raw = graph.merge(model, {n: fractions.get(x, x) for n, x in inputs.items()})
+        written, inputs = network.onnx(entering)
+        values = onnx.entries(names)
+        raw = graph.merge(written, {n: values[entry] for n, entry in inputs.items()})
     allowed = onnx.values(graph, raw, policy)
     if action.masked:
         allowed = graph.masked(graph.columns(allowed, 0, action.width), MASK)

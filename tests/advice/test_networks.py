@@ -31,7 +31,7 @@ from tests.agents.agents import Probe
 from tests.networks.known_runs import Numbers
 from tests.networks.layer_cases import box
 from tests.test_onnx_export import BODIES
-from tests.test_trainer import SMALL, small
+from tests.test_trainer import SMALL, TINY_DQN, small
 
 IMAGES = (Conv(3, 4, 3, 1),)
 LAYER, SHARED = nn.Linear(4, 8), nn.Linear(3, 1)
@@ -41,6 +41,10 @@ LSTM, DEEP = nn.LSTM(3, 5, batch_first=True), nn.Sequential(nn.Flatten(), nn.Lin
 def session(network: Any = None, env: Any = "CartPole-v1", **given: Any) -> Any:
     more = {"framework": "torch", **SMALL, **given}
     return trainer.session("ppo", env, network=network, **more)
+
+
+def q_learner(**given: Any) -> Any:
+    return trainer.session("dqn", "CartPole-v1", framework="torch", **{**TINY_DQN, **given})
 
 
 def team(**given: Any) -> None:
@@ -201,6 +205,20 @@ def assign(target: Any, source: Any) -> None:
             {"network": whole(), "recurrent": 8, "sequence": 8},
             "or leave recurrent out",
             {"recurrent": 0},
+        ),
+        case(
+            "networks/defaults.py:sources 3",
+            q_learner,
+            {"network": {"q": nn.Linear(4, 2)}, "values": "implicit"},
+            "give the body alone",
+            {"network": mlp},
+        ),
+        case(
+            "networks/defaults.py:sources 3",
+            q_learner,
+            {"network": {"q": nn.Linear(4, 2)}, "values": "implicit"},
+            "or leave values out",
+            {"values": "scalar"},
         ),
         case(
             "networks/defaults.py:sources 4",

@@ -196,6 +196,12 @@ def number(n: Any) -> None:
                     {"next_q": FLAT.reshape(4, 3)},
                 ),
                 (
+                    "math/values.py:q_learning 4",
+                    {"policy": LINE},
+                    "give policy in this shape",
+                    {"policy": X},
+                ),
+                (
                     "math/values.py:q_learning 3",
                     {"selector": LINE},
                     "give selector in this shape",
@@ -229,6 +235,31 @@ def number(n: Any) -> None:
                     {"mask": FLAT},
                     "give mask.reshape(4, 3)",
                     {"mask": FLAT.reshape(4, 3)},
+                ),
+            )
+        ),
+        *(
+            case(
+                key,
+                values.munchausen,
+                dict(q=X, action=np.zeros(4, int), reward=X[:, 0], discount=X[:, 0], next_q=X)
+                | {"alpha": 0.9, "temperature": 0.03, "lowest": -1.0}
+                | wrong,
+                says,
+                right,
+            )
+            for key, wrong, says, right in (
+                (
+                    "math/values.py:munchausen",
+                    {"reward": LINE},
+                    "give reward.reshape(4)",
+                    {"reward": LINE.reshape(4)},
+                ),
+                (
+                    "math/values.py:munchausen 2",
+                    {"next_q": FLAT},
+                    "give next_q.reshape(4, 3)",
+                    {"next_q": FLAT.reshape(4, 3)},
                 ),
             )
         ),

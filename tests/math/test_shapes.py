@@ -56,6 +56,30 @@ CASES = {
             "mask": np.ones((T, N, A), np.int8),
         },
     ),
+    "q_learning under a policy": (
+        values.q_learning,
+        {
+            "q": np.ones((T, N, A), np.float32),
+            "action": np.zeros((T, N), np.int64),
+            "reward": row(),
+            "discount": row(),
+            "next_q": np.ones((T, N, A), np.float32),
+            "policy": np.ones((T, N, A), np.float32),
+        },
+    ),
+    "munchausen": (
+        values.munchausen,
+        {
+            "q": np.ones((T, N, A), np.float32),
+            "action": np.zeros((T, N), np.int64),
+            "reward": row(),
+            "discount": row(),
+            "next_q": np.ones((T, N, A), np.float32),
+            "alpha": 0.9,
+            "temperature": 0.03,
+            "lowest": -1.0,
+        },
+    ),
     "clipped_value_loss": (
         values.clipped_value_loss,
         {"value": row(), "old_value": row(), "target": row(), "clip": 0.2},

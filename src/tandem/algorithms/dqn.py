@@ -191,19 +191,23 @@ class DQN(base.Algorithm):
         values, implicit = cls.distribution(settings, action), settings.values == "implicit"
         last = body[-1]
         hidden = (replace(last, inputs=0),) if isinstance(last, Dense) else ()
-        inputs, units = (last.inputs, last.units) if isinstance(last, Dense) else (0, 0)
-        # fractions enter before the last hidden layer, where it is not the only one
-        early = implicit and hidden and any(isinstance(x, (Dense, Conv)) for x in body[:-1])
-        head: tuple[Any, ...] = (*hidden, Dense(units, values.outputs))
+        units = last.units if isinstance(last, Dense) else 0
+        head: tuple[Any, ...] = (Dense(0, values.outputs),)
+        features = 0
+        if (
+            implicit
+            and isinstance(last, Dense)
+            and any(isinstance(layer, (Dense, Conv)) for layer in body[:-1])
+        ):  # fractions enter before the last hidden layer, where that is not the only one
+            body, features = body[:-1], last.inputs
+            head = (*hidden, Dense(units, values.outputs))
         if settings.dueling:
             # each stream has a hidden layer of its own, as wide as the body's last one
             head = (Dueling(*((*hidden, Dense(units, n)) for n in (values.each, values.outputs))),)
-        elif not early:
-            head = (Dense(0, values.outputs),)
         if implicit:
             entering = WithFractions.of(observation)
-            before, features = (body[:-1], inputs) if early else (body, 0)
-            return {"q": Role(entering, before, head, cosines=settings.cosines, features=features)}
+            role = Role(entering, body, head, cosines=settings.cosines, features=features)
+            return {"q": role}
         return {"q": Role(observation, body, head)}
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:

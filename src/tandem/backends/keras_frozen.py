@@ -17,7 +17,8 @@ import keras
 from tandem.backends import ENGINES, Engine, unfrozen
 from tandem.errors import EngineError, NetworkError, SettingError
 from tandem.networks import keras_layers as models
-from tandem.types import AnyArray, Tree
+from tandem.networks.onnx import entries
+from tandem.types import AnyArray, Tree, tree_map
 
 # by which package Keras writes ONNX on each engine, and what extra brings it
 EXPORTERS = {"tensorflow": ("tf2onnx", "onnx"), "jax": ("jax2onnx", "onnx-jax"), "torch": ("", "")}
@@ -36,7 +37,7 @@ class FrozenModel:
 
     def onnx(self, obs: Tree) -> tuple[bytes, dict[str, str]]:
         """The model as an ONNX graph by Keras's own exporter, for observations like `obs` [B, ...];
-        and which entry of them ("obs", where there are none) each of its inputs is.
+        and which of their `entries` each of its inputs is.
 
         EngineError without what the exporter needs, NetworkError where it has no way to write the
         model.
@@ -49,10 +50,10 @@ class FrozenModel:
                 f"it, by which Keras on {engine} writes ONNX",
                 f"pip install 'tandem-rl[{extra}]'",
             )
-        entries = obs if isinstance(obs, dict) else {"obs": obs}
         # of names that every exporter takes
-        names = {f"entry_{i}": key for i, key in enumerate(entries)}
-        specs = {key: _spec(name, entries[key]) for name, key in names.items()}
+        names = {f"entry_{i}": key for i, key in enumerate(entries(obs))}
+        free = iter(names)
+        specs = tree_map(lambda x: _spec(next(free), x), obs)
         try:
             with self._in_place(), tempfile.TemporaryDirectory() as folder, _quiet():
                 path = Path(folder) / "model.onnx"
@@ -60,7 +61,7 @@ class FrozenModel:
                     str(path),
                     format="onnx",
                     verbose=False,
-                    input_signature=[specs if isinstance(obs, dict) else specs["obs"]],
+                    input_signature=[specs],
                     opset_version=17,  # that of networks.onnx
                 )
                 return path.read_bytes(), names

@@ -15,6 +15,7 @@ from torch import nn
 from tandem.backends import backend
 from tandem.errors import NetworkError, SettingError
 from tandem.networks import torch_layers as modules
+from tandem.networks.onnx import entries
 from tandem.networks.plan import Plan, Weights
 from tandem.types import AnyArray, Array, Tree, tree_map
 
@@ -105,15 +106,13 @@ class FrozenModule:
 
     def onnx(self, obs: Tree) -> tuple[bytes, dict[str, str]]:
         """The module as an ONNX graph by torch's own exporter, for observations like `obs` [B,
-        ...]; and which entry of them ("obs", where there are none) each of its inputs is.
-        NetworkError where torch has no way to write it."""
-        names = list(obs) if isinstance(obs, dict) else ["obs"]
-        given = tuple(
-            torch.as_tensor(x, device=self.network.device)
-            for x in (obs.values() if isinstance(obs, dict) else [obs])
-        )
+        ...]; and which of their `entries` each of its inputs is. NetworkError where torch has no
+        way to write it."""
+        named = entries(obs)
+        names = list(named)
+        given = tuple(torch.as_tensor(x, device=self.network.device) for x in named.values())
         file = io.BytesIO()
-        whole = _WithNamedInputs(self.network.module.eval(), names if isinstance(obs, dict) else [])
+        whole = _WithInputs(self.network.module.eval(), obs)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of the exporter's age, and of shapes it traces
@@ -152,15 +151,16 @@ class FrozenModule:
         return _unfrozen, (self.network.name, module, str(self.network.device))
 
 
-class _WithNamedInputs(nn.Module):
-    """A module that takes a dict, given its entries one by one."""
+class _WithInputs(nn.Module):
+    """A module that takes a tree like this one, given its leaves one by one."""
 
-    def __init__(self, module: nn.Module, names: list[str]) -> None:
+    def __init__(self, module: nn.Module, tree: Tree) -> None:
         super().__init__()
-        self.module, self.names = module, names
+        self.module, self.tree = module, tree
 
     def forward(self, *inputs: Array) -> Array:
-        return self.module(dict(zip(self.names, inputs, strict=True)) if self.names else inputs[0])
+        leaves = iter(inputs)
+        return self.module(tree_map(lambda _: next(leaves), self.tree))
 
 
 def _unfrozen(name: str, module: nn.Module, device: str) -> FrozenModule:

@@ -39,7 +39,7 @@ from tandem.networks.plan import (
 from tandem.networks.policy_layers import DenseWithInputs, StateDependent, WithLogStd
 from tandem.networks.renorm import BatchRenorm
 from tandem.spaces import Leaf, Spec
-from tandem.types import Array
+from tandem.types import Array, Tree
 
 OPSET = 17  # of 2022; every runtime of the last years reads it
 SIMPLE = {
@@ -49,6 +49,15 @@ SIMPLE = {
     "softplus": "Softplus",
     "elu": "Elu",
 }
+
+
+def entries(tree: Tree, name: str = "") -> dict[str, Any]:
+    """The leaves of what enters a network: "obs" where there are no entries, else by their names,
+    those of entries within entries joined by dots."""
+    if not isinstance(tree, dict):
+        return {name or "obs": tree}
+    within = (entries(x, f"{name}.{n}" if name else n) for n, x in tree.items())
+    return {n: leaf for part in within for n, leaf in part.items()}
 
 
 class Graph:
