@@ -14,6 +14,16 @@ NAMESPACES = {
     "ALE": "ale_py",
     "tandem": "tandem.testing.environments",
 }
+# beginnings of ids that Gymnasium-Robotics registers
+_ROBOTICS = (
+    "Fetch",
+    "HandReach",
+    "HandManipulate",
+    "AdroitHand",
+    "FrankaKitchen",
+    "PointMaze",
+    "AntMaze",
+)
 # beginning of an id -> the module of another package that registers it
 _MODULES = {
     "MiniGrid-": "minigrid",
@@ -25,6 +35,7 @@ _MODULES = {
 _EXTRAS = {
     "box2d": "box2d",
     "robotics": "robotics",
+    **{start.lower(): "robotics" for start in _ROBOTICS},
     "mujoco": "mujoco",
     "ale": "atari",
 }
@@ -35,6 +46,8 @@ def register(name: str) -> None:
     namespace, slash, _ = name.partition("/")
     if slash and namespace in NAMESPACES:
         importlib.import_module(NAMESPACES[namespace])
+    if name.startswith(_ROBOTICS):
+        importlib.import_module("gymnasium_robotics").register_robotics_envs()
 
 
 def guarded(name: str, build: Callable[[], Any]) -> Any:
