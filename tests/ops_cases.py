@@ -17,6 +17,7 @@ import numpy as np
 from tandem import ops
 from tandem.math import (
     action_values,
+    curiosity,
     distributions,
     masks,
     moments,
@@ -296,6 +297,8 @@ MATH: dict[str, Call] = {
         for at in (0, 1)
     },
     "huber": lambda f, i: values.huber(i["row"]),
+    "prediction_error": lambda f, i: curiosity.prediction_error(i["x"], i["y"]),
+    "kept": lambda f, i: curiosity.kept(f.sigmoid(i["row"]), 0.3, 0.5),
     "clipped_value_loss": lambda f, i: values.clipped_value_loss(
         i["row"], i["other"], i["weight"], 0.2
     ),
@@ -380,7 +383,7 @@ HOST |= {
 HOST |= {"StateDependentGaussian.offset", "StateDependentTanh.sample"}
 HOST |= {"effective_sample_size", "smoothed", "rows_to_drop", "for_actions", "Beta.sample"}
 HOST |= {"relative", "moved", "multiplied", "batch_sizes", "size_below", "gradient_noise"}
-HOST |= {"Parameters.bounds", "atoms", "midpoints", "rectification"}
+HOST |= {"Parameters.bounds", "atoms", "midpoints", "rectification", "forward_returns"}
 HOST |= {  # Categorical's
     f"{type(d).__name__}.{n}"
     for d in (*VALUES, IMPLICIT)
