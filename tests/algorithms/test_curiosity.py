@@ -15,6 +15,8 @@ import tandem
 from tandem import trainer
 from tandem.algorithms.curiosity import CLIP, Curiosity, following, input_of, picture
 from tandem.algorithms.ppo import PPO
+from tandem.compiled import choice
+from tandem.learning.config import Options
 from tandem.learning.events import EpisodeEnd
 from tandem.math.curiosity import forward_returns, kept, prediction_error
 from tandem.runs.folder import read_run
@@ -313,9 +315,11 @@ def test_teams_and_compiled_runs_refuse_it() -> None:
         trainer.session("mappo", lambda: Team(TwoStep()), **small, **RND)
     assert advice.fix == "give intrinsic='no'."
     trainer.session("mappo", lambda: Team(TwoStep()), **small)
+    settings, options = PPO.Settings(**RND, vectorization="compiled"), Options()
     with follows("compiled/choice.py:check 2") as advice:
-        trainer.session("ppo", "tandem/CartPole-v1", vectorization="compiled", **RND)
+        choice.check("tandem/CartPole-v1", True, PPO, settings, options)
     assert "intrinsic='no'" in advice.fix
+    choice.check("tandem/CartPole-v1", True, PPO, PPO.Settings(), options)
 
 
 def test_the_lock_is_what_it_says() -> None:
