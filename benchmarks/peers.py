@@ -13,8 +13,13 @@ from tandem.envs.atari import is_atari, quiet
 # Settings of ours that are not a keyword of theirs: how environments are made, and what has to have
 # one value to be comparable.
 ELSEWHERE = {"steps", "envs", "vectorization", "hidden", "activation", "memmap", "adam_epsilon"}
+EACH = {"learning_rate_warmup": 0, "weight_decay": 0.0}
+REPLAYED = EACH | {"updates_per_step": "auto", "reset_every": 0, "hindsight": "no"}
+CRITICS = REPLAYED | {"critic_hidden": (), "prioritized": False}
 FIXED: dict[str, dict[str, Any]] = {
     "ppo": {
+        **EACH,
+        "intrinsic": "no",
         "value_clip": 0.0,
         "value_huber": 0.0,
         "value_norm": "no",
@@ -30,6 +35,8 @@ FIXED: dict[str, dict[str, Any]] = {
         "action_noise": "gaussian",
     },
     "a2c": {
+        **EACH,
+        "intrinsic": "no",
         "normalize_observations": False,
         "normalize_rewards": False,
         "standardize_rewards": False,
@@ -41,9 +48,16 @@ FIXED: dict[str, dict[str, Any]] = {
         "noisy": "no",
         "action_noise": "gaussian",
     },
-    "ddpg": {"optimizer": "adam", "noisy": "no", "action_noise": "gaussian"},
-    "td3": {"optimizer": "adam", "noisy": "no", "action_noise": "gaussian"},
+    "ddpg": {
+        **CRITICS,
+        "n_step": 1,
+        "optimizer": "adam",
+        "noisy": "no",
+        "action_noise": "gaussian",
+    },
+    "td3": {**CRITICS, "n_step": 1, "optimizer": "adam", "noisy": "no", "action_noise": "gaussian"},
     "dqn": {
+        **REPLAYED,
         "values": "scalar",
         "munchausen": False,
         "double": False,
@@ -54,6 +68,7 @@ FIXED: dict[str, dict[str, Any]] = {
         "noisy": "no",
     },
     "sac": {
+        **CRITICS,
         "temperature": "auto",
         "target_entropy": "auto",
         "initial_temperature": 1.0,
@@ -63,16 +78,20 @@ FIXED: dict[str, dict[str, Any]] = {
     },
 }
 # no effect with the fixed values
+PRIORITIES = {"priority_alpha", "priority_beta", "relabel"}
+CURIOSITY = {"intrinsic_weight", "extrinsic_weight", "intrinsic_gamma", "rnd_features", "rnd_share"}
 UNUSED = {
     "dqn": {
-        *("priority_alpha", "priority_beta", "atoms", "v_min", "v_max", "quantiles", "kappa"),
+        *PRIORITIES,
+        *("atoms", "v_min", "v_max", "quantiles", "kappa"),
         *("fractions", "target_fractions", "acting_fractions", "cosines"),
         *("munchausen_alpha", "munchausen_temperature", "munchausen_clip"),
     },
-    "ppo": {"rms_decay", "rms_epsilon", "sequence", "sde_sample_freq"},
-    "a2c": {"sequence", "sde_sample_freq"},
-    "sac": {"sde_sample_freq", "log_std"},
-    "td3": {"sde_sample_freq"},
+    "ppo": {*CURIOSITY, "rms_decay", "rms_epsilon", "sequence", "sde_sample_freq"},
+    "a2c": {*CURIOSITY, "sequence", "sde_sample_freq"},
+    "sac": {*PRIORITIES, "sde_sample_freq", "log_std"},
+    "td3": {*PRIORITIES, "sde_sample_freq"},
+    "ddpg": PRIORITIES,
 }
 SAME = ("gamma", "learning_rate", "batch_size")
 NAMES: dict[str, dict[str, str]] = {  # ours -> theirs

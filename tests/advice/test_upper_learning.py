@@ -140,13 +140,20 @@ REPLAY = {"online": False, "replay": "none"}
         ),
         case(
             "learning/learners.py:ReplayLearner._relabelling",
+            ran,
+            {"algorithm": "dqn", "env": BitFlip, "relabel": 2},
+            "give hindsight='future' too",
+            {"hindsight": "future"},
+        ),
+        case(
+            "learning/learners.py:ReplayLearner._relabelling 2",
             replayed,
             {"hindsight": "future"},
             "give hindsight='no'",
             {"hindsight": "no"},
         ),
         case(
-            "learning/learners.py:ReplayLearner._relabelling 2",
+            "learning/learners.py:ReplayLearner._relabelling 3",
             ran,
             {"algorithm": "dqn", "env": BitFlip, "hindsight": "final", "n_step": 2},
             "give n_step=1",

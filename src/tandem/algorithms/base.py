@@ -24,7 +24,7 @@ from tandem.settings import Schedule, default, setting
 from tandem.spaces import ActionMode, Leaf, Spec
 from tandem.types import Array, Batch, Trajectory, Tree, Update
 
-HINDSIGHT = "Andrychowicz et al. 2017"
+HINDSIGHT, RELABEL = "Andrychowicz et al. 2017", 4
 NOISY = "Fortunato et al. 2018, section 3"
 Forward = Callable[[Tree], Array]  # a network for acting: NumPy in, NumPy out
 
@@ -200,7 +200,7 @@ class TransitionSettings(ReplaySettings):
         HINDSIGHT,
     )
     relabel: int = setting(
-        4,
+        RELABEL,
         "with hindsight: transitions with another goal for each that keeps its own",
         HINDSIGHT + ", section 4.5",
         minimum=1,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from tandem.algorithms.base import Call, Forward
+from tandem.algorithms.base import RELABEL, Call, Forward
 from tandem.backends.backend import Outcome
 from tandem.errors import NonFiniteError, SettingError
 from tandem.learning import normalization
@@ -252,6 +252,12 @@ class ReplayLearner:
         """What gives transitions other goals, if anything. SettingError where it cannot."""
         s = self.settings
         if s.hindsight == "no":
+            if getattr(s, "relabel", RELABEL) != RELABEL:
+                raise SettingError(
+                    f"relabel={s.relabel} with hindsight='no'.",
+                    "it together with hindsight, whose share of transitions it says",
+                    "give hindsight='future' too, or leave relabel out.",
+                )
             return None
         if goals is None:
             raise SettingError(
