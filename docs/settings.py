@@ -1,5 +1,6 @@
-"""Writes the table of settings into docs/algorithms/*.md, from the settings' dataclasses, and the
-table of action spaces into README.md, from the algorithms' checks: `python docs/settings.py`."""
+"""Writes the table of settings into docs/algorithms/*.md, from the settings' dataclasses, those of
+options into docs/algorithms/options.md, and that of action spaces into README.md, from the
+algorithms' checks: `python docs/settings.py`."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ import numpy as np
 from gymnasium import spaces
 
 from tandem import algorithms
-from tandem.errors import SpaceError
-from tandem.settings import declared
+from tandem.errors import SettingError, SpaceError
+from tandem.settings import Declared, Schedule, apply, declared
 from tandem.spaces import action_leaf
 from tandem.testing import fakes
 from tandem.vector_actions import vector_space
@@ -82,7 +83,103 @@ def renewed_readme(page: str) -> str:
     return before + BEGIN_SPACES + action_spaces() + END_SPACES + rest.split(END_SPACES)[1]
 
 
+OPTIONS: dict[str, dict[str, object]] = {
+    "`--prioritized`": {"prioritized": True},
+    "`--n-step 3`": {"n_step": 3},
+    "`--hindsight future`": {"hindsight": "future"},
+    "`--updates-per-step 2`": {"updates_per_step": 2.0},
+    "`--reset-every 1000`": {"reset_every": 1000},
+    "`--recurrent 64`": {"recurrent": 64},
+    "`--noisy factorised`": {"noisy": "factorised"},
+    "`--action-noise gsde`": {"action_noise": "gsde"},
+    "`--normalize-observations`": {"normalize_observations": True},
+    "`--normalize-rewards`": {"normalize_rewards": True},
+    "`--intrinsic rnd`": {"intrinsic": "rnd"},
+    "`--critic-hidden 512,512`": {"critic_hidden": (512, 512)},
+    "`--weight-decay 0.01`": {"weight_decay": 0.01},
+    "`--learning-rate-warmup 1000`": {"learning_rate_warmup": 1000},
+}
+REPLAYS = ("prioritized", "n_step", "hindsight", "updates_per_step", "reset_every")
+ONCE, SEQUENCES, CHOICES, VALUES = "once", "sequences", "choices", "values"
+TEAM, LATER = "team", "not yet"
+BEGIN_OPTIONS = "<!-- options: written by docs/settings.py -->\n"
+END_OPTIONS = "<!-- end of options -->"
+
+
+def options() -> str:
+    """Which algorithm has which option; where it has not, the word for why."""
+    rows = [f"| | {' | '.join(OPTIONS)} |", "|---" * (len(OPTIONS) + 1) + "|"]
+    for name in algorithms.NAMES:
+        cells = (cell(name, given) for given in OPTIONS.values())
+        rows.append(f"| [`{name}`]({name}.md) | {' | '.join(cells)} |")
+    rows += ["", "| | settings that may be schedules |", "|---|---|"]
+    for name in algorithms.NAMES:
+        moving = [s.name for s in declared(algorithms.get(name).Settings) if is_schedule(s)]
+        flags = ", ".join(f"`--{n.replace('_', '-')}`" for n in moving)
+        rows.append(f"| `{name}` | {flags} |")
+    return "\n".join(rows) + "\n"
+
+
+def is_schedule(setting: Declared) -> bool:
+    """Whether it may change over a run."""
+    return isinstance(setting.default, Schedule)
+
+
+def cell(name: str, given: dict[str, object]) -> str:
+    """Yes, or why not, in a word."""
+    kind = algorithms.get(name)
+    (option,) = given
+    if option not in {s.name for s in declared(kind.Settings)}:
+        return why_absent(name, option)
+    for observation, action in SPACES:
+        kind = algorithms.get(name, action)
+        if kind.team is not (observation is fakes.TEAM):
+            continue
+        try:
+            settings = apply(kind.Settings(), given)
+            kind.check(observation, action, settings)
+            kind.sources(
+                observation, action, settings, None, None, lambda _: np.random.default_rng(0)
+            )
+        except (SpaceError, SettingError):
+            continue
+        return "yes"
+    return why_absent(name, option)
+
+
+SPACES = (
+    (fakes.VECTOR, fakes.BOX),
+    (fakes.VECTOR, fakes.DISCRETE),
+    (fakes.TEAM, fakes.TEAM_DISCRETE),
+    (fakes.TEAM, fakes.TEAM_BOX),
+)
+
+
+def why_absent(name: str, option: str) -> str:
+    """Why an algorithm has not got an option, in a word that the page explains."""
+    kind = algorithms.get(name)
+    if option in REPLAYS and kind.needs == "rollouts":
+        return ONCE
+    if option in REPLAYS and kind.needs == "sequences":
+        return SEQUENCES
+    if kind.team and option in ("hindsight", "intrinsic", "action_noise", "critic_hidden"):
+        return TEAM
+    if option == "action_noise" and not takes(name, fakes.VECTOR, fakes.BOX):
+        return CHOICES
+    if option == "critic_hidden" and (kind.valued or kind.needs != "transitions"):
+        return VALUES
+    return LATER
+
+
+def renewed_options(page: str) -> str:
+    """The page of options with its tables as they have to be."""
+    before, rest = page.split(BEGIN_OPTIONS)
+    return before + BEGIN_OPTIONS + options() + END_OPTIONS + rest.split(END_OPTIONS)[1]
+
+
 if __name__ == "__main__":
+    path = PAGES / "options.md"
+    path.write_text(renewed_options(path.read_text(encoding="utf-8")), encoding="utf-8")
     README.write_text(renewed_readme(README.read_text(encoding="utf-8")), encoding="utf-8")
     for name in algorithms.NAMES:
         path = PAGES / f"{name}.md"

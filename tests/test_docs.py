@@ -186,6 +186,11 @@ def test_the_table_of_action_spaces_is_what_the_algorithms_say() -> None:
     assert page == settings.renewed_readme(page), "run: python docs/settings.py"
 
 
+def test_the_page_of_options_says_what_the_code_does() -> None:
+    page = (ROOT / "docs" / "algorithms" / "options.md").read_text(encoding="utf-8")
+    assert page == settings.renewed_options(page), "run: python docs/settings.py"
+
+
 @pytest.mark.parametrize("algorithm", algorithms.NAMES)
 def test_every_function_beside_an_equation_exists(algorithm) -> None:
     page = PAGES[f"docs/algorithms/{algorithm}.md"]
