@@ -196,7 +196,7 @@ def translate(peer: str, algorithm: str, settings: Any) -> dict[str, Any]:
     if algorithm == "sac":
         keywords["ent_coef"] = "auto"
     if algorithm in ("ddpg", "td3"):
-        keywords["exploration"] = s.exploration
+        keywords["exploration"] = s.exploration.start
     if algorithm == "ddpg" and s.actor_learning_rate != s.learning_rate:
         raise ValueError(
             f"{peer}'s DDPG has one step size; ours are {s.learning_rate} and "

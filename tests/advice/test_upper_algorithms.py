@@ -343,6 +343,18 @@ BETA = {"policy": "beta"}
             {"double": False},
         ),
         case(
+            "algorithms/deterministic.py:Deterministic.check",
+            ran,
+            {
+                "algorithm": "td3",
+                "env": toy(box()),
+                "action_noise": "gsde",
+                "exploration": "0.3:0.1",
+            },
+            "give exploration=0.3",
+            {"exploration": 0.3},
+        ),
+        case(
             "algorithms/tqc.py:TQC.check",
             ran,
             {"algorithm": "tqc", "env": toy(box()), "quantiles": 20, "dropped": 20},

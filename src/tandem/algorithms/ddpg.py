@@ -34,8 +34,11 @@ class DDPGSettings(base.TransitionSettings):
     batch_size: int = default(64, PAPER)
     buffer_size: int = default(1_000_000, PAPER)
     n_step: int = base.n_step()
-    exploration: float = setting(
-        0.1, "standard deviation of the noise on actions, which lie in [-1, 1]", NORMAL, minimum=0
+    exploration: Schedule = setting(
+        Schedule(0.1),
+        "standard deviation of the noise on actions, which lie in [-1, 1]; a schedule",
+        NORMAL,
+        minimum=0,
     )
     action_noise: Literal["gaussian", "ou"] = setting(
         "gaussian",

@@ -9,6 +9,7 @@ import numpy as np
 
 from tandem.algorithms import action_spaces, base, gsde
 from tandem.algorithms.base import Forward
+from tandem.errors import SettingError
 from tandem.math import distributions
 from tandem.math.state_dependent import StateDependentDeterministic
 from tandem.networks.defaults import Role, mlp
@@ -34,13 +35,19 @@ class Deterministic(base.Algorithm):
     def distribution(cls, settings: Any, action: Leaf) -> distributions.Distribution:
         if settings.action_noise == "gsde":
             return StateDependentDeterministic(
-                action.width, settings.sde_sample_freq, settings.exploration
+                action.width, settings.sde_sample_freq, settings.exploration.start
             )
         return distributions.Deterministic(action.width)
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         gsde.check_unused(settings)
+        if settings.action_noise == "gsde" and settings.exploration.end is not None:
+            raise SettingError(
+                f"exploration={settings.exploration} with action_noise='gsde'.",
+                "one number: the deviation of its matrices",
+                f"give exploration={settings.exploration.start:g}.",
+            )
         action_spaces.bounded_vector(cls.__name__.lower(), action)
 
     @classmethod
@@ -65,9 +72,9 @@ class Deterministic(base.Algorithm):
         progress: Array,
     ) -> Tree:
         noise = super().exploration_noise(settings, action, rng, shape, progress)
-        return (
-            noise if settings.action_noise == "gsde" else np.float32(settings.exploration) * noise
-        )
+        if settings.action_noise == "gsde":
+            return noise
+        return settings.exploration(progress)[:, None, None] * noise
 
     @staticmethod
     def initial_state(settings: Any, action: Leaf, n: int) -> Tree:

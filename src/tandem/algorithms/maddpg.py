@@ -50,9 +50,9 @@ class MADDPGSettings(base.ReplaySettings):
         minimum=0,
         maximum=1,
     )
-    exploration: float = setting(
-        0.1,
-        "standard deviation of the noise on continuous actions, which lie in [-1, 1]",
+    exploration: Schedule = setting(
+        Schedule(0.1),
+        "standard deviation of the noise on continuous actions, which lie in [-1, 1]; a schedule",
         minimum=0,
     )
     logit_penalty: float = setting(
@@ -245,7 +245,9 @@ class MADDPG(base.Algorithm):
         progress: Array,
     ) -> Tree:
         noise = cls.distribution(settings, action).noise(rng, (*shape, teams.count(action)))
-        return noise if action.sizes else np.float32(settings.exploration) * noise
+        if action.sizes:
+            return noise
+        return settings.exploration(progress)[:, None, None, None] * noise
 
     @classmethod
     def act(

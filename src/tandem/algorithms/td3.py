@@ -36,8 +36,11 @@ class TD3Settings(base.TransitionSettings):
     batch_size: int = default(256, CODE)
     buffer_size: int = default(1_000_000, TABLE)
     learning_starts: int = default(10_000, PAPER)
-    exploration: float = setting(
-        0.1, "standard deviation of the noise on actions, which lie in [-1, 1]", PAPER, minimum=0
+    exploration: Schedule = setting(
+        Schedule(0.1),
+        "standard deviation of the noise on actions, which lie in [-1, 1]; a schedule",
+        PAPER,
+        minimum=0,
     )
     action_noise: Literal["gaussian", "ou", "gsde"] = setting(
         "gaussian",
