@@ -30,7 +30,7 @@ TESTS = Path(__file__).parent.parent
 KINDS = {k for k, v in vars(errors).items() if isinstance(v, type) and issubclass(v, TandemError)}
 CHECKS = {"at_least", "one_of", "same_shape", "same_shapes"}
 KEY = re.compile(r"[a-z_/]+\.py:[A-Za-z_][\w.]*( \d+)?\Z")
-ASSIGNED = re.compile(r"\b([a-z_]+)=('[^']*'|\([^)]*\)|[-\w.]*\w)")
+ASSIGNED = re.compile(r"\b([a-z_][a-z0-9_]*)=('[^']*'|\([^)]*\)|[-\w.]*\w)")
 
 
 class Site(NamedTuple):
