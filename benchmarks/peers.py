@@ -15,6 +15,7 @@ from tandem.envs.atari import is_atari, quiet
 ELSEWHERE = {"steps", "envs", "vectorization", "hidden", "activation", "memmap", "adam_epsilon"}
 EACH = {"learning_rate_warmup": 0, "weight_decay": 0.0}
 REPLAYED = EACH | {"updates_per_step": "auto", "reset_every": 0, "hindsight": "no"}
+REPLAYED |= {"body": "mlp", "layer_norm": False}
 CRITICS = REPLAYED | {"critic_hidden": (), "prioritized": False}
 FIXED: dict[str, dict[str, Any]] = {
     "ppo": {

@@ -95,6 +95,8 @@ OPTIONS: dict[str, dict[str, object]] = {
     "`--normalize-observations`": {"normalize_observations": True},
     "`--normalize-rewards`": {"normalize_rewards": True},
     "`--intrinsic rnd`": {"intrinsic": "rnd"},
+    "`--layer-norm`": {"layer_norm": True},
+    "`--body simba`": {"body": "simba", "hidden": (64,)},
     "`--critic-hidden 512,512`": {"critic_hidden": (512, 512)},
     "`--weight-decay 0.01`": {"weight_decay": 0.01},
     "`--learning-rate-warmup 1000`": {"learning_rate_warmup": 1000},
@@ -128,7 +130,7 @@ def is_schedule(setting: Declared) -> bool:
 def cell(name: str, given: dict[str, object]) -> str:
     """Yes, or why not, in a word."""
     kind = algorithms.get(name)
-    (option,) = given
+    option = next(iter(given))
     if option not in {s.name for s in declared(kind.Settings)}:
         return why_absent(name, option)
     for observation, action in SPACES:

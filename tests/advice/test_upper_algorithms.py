@@ -343,6 +343,34 @@ BETA = {"policy": "beta"}
             {"double": False},
         ),
         case(
+            "networks/simba.py:simba",
+            ran,
+            {"algorithm": "dqn", "body": "simba", "hidden": (8, 16)},
+            "give hidden=(128,) for one block of 128",
+            {"hidden": (128,)},
+        ),
+        case(
+            "networks/simba.py:simba",
+            ran,
+            {"algorithm": "dqn", "body": "simba", "hidden": (8, 16)},
+            "hidden=(256, 256) for two of 256",
+            {"hidden": (256, 256)},
+        ),
+        case(
+            "algorithms/bodies.py:body",
+            ran,
+            {"algorithm": "dqn", "body": "simba", "layer_norm": True},
+            "leave layer_norm out",
+            {"layer_norm": False},
+        ),
+        case(
+            "algorithms/crossq.py:CrossQ.check",
+            ran,
+            {"algorithm": "crossq", "env": toy(box()), "layer_norm": True},
+            "give body='mlp' and layer_norm=False",
+            {"layer_norm": False},
+        ),
+        case(
             "algorithms/deterministic.py:Deterministic.check",
             ran,
             {

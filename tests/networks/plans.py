@@ -69,6 +69,7 @@ CASES: dict[str, tuple[Any, Plan]] = {
         (Cast(4), Dense(4, 8), LayerNorm(8), Activation("elu"), Dense(8, 3)),
     ),
     "batch renorm": role("crossq", "q1", DICT, fakes.BOX),
+    "simba": role("sac", "q1", DICT, fakes.BOX, body="simba", hidden=(8, 8)),
     "layer norm, images": (FIRST, (*mlp(FIRST, (), "relu", layer_norm=True), Dense(512, 3))),
     "layer norm, hidden": (DICT, (*mlp(DICT, (8, 5), "tanh", layer_norm=True), Dense(5, 3))),
     "noisy": (fakes.VECTOR, (Cast(4), Dense(4, 8, "relu"), NoisyDense(8, 3, "gelu"))),
@@ -102,6 +103,7 @@ def observations(name: str) -> Any:
 SAVED = (
     "normalize and scale",
     "batch renorm",
+    "simba",
     "encoder",
     "decoder",
     "noisy dueling",

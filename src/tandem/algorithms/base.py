@@ -17,9 +17,8 @@ from tandem.errors import SettingError
 from tandem.math.distributions import Distribution
 from tandem.math.masks import masked
 from tandem.math.products import for_actions
-from tandem.networks.defaults import Role, Source, WithAction, mlp, sources
+from tandem.networks.defaults import Role, Source, sources
 from tandem.networks.noisy import noisy
-from tandem.networks.plan import Dense
 from tandem.settings import Schedule, default, setting
 from tandem.spaces import ActionMode, Leaf, Spec
 from tandem.types import Array, Batch, Trajectory, Tree, Update
@@ -193,6 +192,14 @@ class TransitionSettings(ReplaySettings):
     """What those of them have that replay single transitions: which they draw, and how they are
     changed."""
 
+    body: Literal["mlp", "simba"] = setting(
+        "mlp",
+        "default networks: dense layers, or SimBa's residual blocks, one of each width in hidden",
+        "Lee et al. 2024",
+    )
+    layer_norm: bool = setting(
+        False, "layer norm before each activation of dense layers", "Hiraoka et al. 2022"
+    )
     hindsight: Literal["no", "future", "final", "episode"] = setting(
         "no",
         "where goals are observed, give transitions others that the episode reached: later, at its "
@@ -436,14 +443,3 @@ def each_nth(call: Call, n: int) -> Array:
     """1 for every n-th update since the run began, else 0; [K]."""
     updates = call.updates + 1 + np.arange(len(call.progress))
     return (updates % n == 0).astype(np.float32)
-
-
-def action_value(observation: Spec, action: Leaf, settings: Any) -> Role:
-    """A critic of observations and actions."""
-    both, hidden = WithAction(obs=observation, action=action), widths(settings)
-    return Role(both, mlp(both, hidden, settings.activation), (Dense(0, 1),), "critic")
-
-
-def widths(settings: Any) -> tuple[int, ...]:
-    """Of critics' hidden layers."""
-    return settings.critic_hidden or settings.hidden  # type: ignore[no-any-return]

@@ -10,6 +10,7 @@ from tandem import ops
 from tandem.algorithms import base
 from tandem.algorithms.base import Call
 from tandem.algorithms.sac import SAC, SoftSettings
+from tandem.errors import SettingError
 from tandem.networks.defaults import Role
 from tandem.networks.renorm import renormalized
 from tandem.settings import Schedule, default, setting
@@ -54,6 +55,16 @@ class CrossQ(SAC):
     def make_critics(self, networks: dict[str, Any]) -> None:
         """The critics, without targets."""
         self.qs = tuple(self.backend.network(name, network) for name, network in networks.items())
+
+    @classmethod
+    def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
+        super().check(observation, action, settings)
+        if settings.body != "mlp" or settings.layer_norm:
+            raise SettingError(
+                f"crossq with body={settings.body!r} and layer_norm={settings.layer_norm}.",
+                "dense layers, which batch renormalisation stands behind",
+                "give body='mlp' and layer_norm=False.",
+            )
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:

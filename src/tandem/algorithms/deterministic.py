@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from tandem.algorithms import action_spaces, base, gsde
+from tandem.algorithms import action_spaces, base, bodies, gsde
 from tandem.algorithms.base import Forward
 from tandem.errors import SettingError
 from tandem.math import distributions
 from tandem.math.state_dependent import StateDependentDeterministic
-from tandem.networks.defaults import Role, mlp
+from tandem.networks.defaults import Role
 from tandem.networks.plan import Dense
 from tandem.networks.policy_layers import DenseWithInputs
 from tandem.spaces import Leaf, Spec
@@ -55,11 +55,11 @@ class Deterministic(base.Algorithm):
         head = DenseWithInputs if settings.action_noise == "gsde" else Dense
         actor = Role(
             observation,
-            mlp(observation, settings.hidden, settings.activation),
+            bodies.body(observation, settings.hidden, settings),
             (head(0, action.width, "tanh"),),
         )
         return {"actor": actor} | dict.fromkeys(
-            cls.critics, base.action_value(observation, action, settings)
+            cls.critics, bodies.action_value(observation, action, settings)
         )
 
     @classmethod

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import action_spaces, base
+from tandem.algorithms import action_spaces, base, bodies
 from tandem.algorithms.base import Call, Forward
 from tandem.errors import SettingError
 from tandem.math.action_values import (
@@ -28,7 +28,7 @@ from tandem.math.action_values import (
 )
 from tandem.math.masks import evenly, masked
 from tandem.math.values import munchausen
-from tandem.networks.defaults import Role, mlp
+from tandem.networks.defaults import Role
 from tandem.networks.implicit import WithFractions
 from tandem.networks.plan import Conv, Dense, Dueling
 from tandem.settings import Schedule, default, setting
@@ -187,7 +187,7 @@ class DQN(base.Algorithm):
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: DQNSettings) -> dict[str, Role]:
-        body = mlp(seen(observation, action), settings.hidden, settings.activation)
+        body = bodies.body(seen(observation, action), settings.hidden, settings)
         values, implicit = cls.distribution(settings, action), settings.values == "implicit"
         last = body[-1]
         hidden = (replace(last, inputs=0),) if isinstance(last, Dense) else ()

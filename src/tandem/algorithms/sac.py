@@ -10,12 +10,12 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import action_spaces, base, gsde
+from tandem.algorithms import action_spaces, base, bodies, gsde
 from tandem.algorithms.base import Call
 from tandem.errors import SettingError
 from tandem.math.distributions import Distribution, TanhGaussian
 from tandem.math.state_dependent import StateDependentTanh
-from tandem.networks.defaults import Role, mlp
+from tandem.networks.defaults import Role
 from tandem.networks.plan import Dense
 from tandem.networks.policy_layers import StateDependent
 from tandem.settings import default, setting
@@ -152,8 +152,8 @@ class SAC(base.Algorithm):
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: SACSettings) -> dict[str, Role]:
-        body = mlp(observation, settings.hidden, settings.activation)
-        q = base.action_value(observation, action, settings)
+        body = bodies.body(observation, settings.hidden, settings)
+        q = bodies.action_value(observation, action, settings)
         head = Dense(0, 2 * action.width)
         if settings.action_noise == "gsde":
             head = StateDependent(

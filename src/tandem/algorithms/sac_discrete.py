@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import base
+from tandem.algorithms import base, bodies
 from tandem.algorithms.sac import SAC, SACSettings
 from tandem.math.distributions import Categorical, Distribution
 from tandem.math.masks import masked
-from tandem.networks.defaults import Role, mlp
+from tandem.networks.defaults import Role
 from tandem.networks.plan import Dense
 from tandem.spaces import MASK, Leaf, Spec, seen
 from tandem.types import Array, Batch, Tree
@@ -33,8 +33,8 @@ class DiscreteSAC(SAC):
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: SACSettings) -> dict[str, Role]:
         body, critic = (
-            mlp(seen(observation, action), hidden, settings.activation)
-            for hidden in (settings.hidden, base.widths(settings))
+            bodies.body(seen(observation, action), hidden, settings)
+            for hidden in (settings.hidden, bodies.widths(settings))
         )
         head = (Dense(0, action.sizes[0]),)
         q = Role(observation, critic, head, "critic")

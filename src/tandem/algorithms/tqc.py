@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tandem import ops
-from tandem.algorithms import base
+from tandem.algorithms import base, bodies
 from tandem.algorithms.sac import SAC, SACSettings
 from tandem.errors import SettingError
 from tandem.math.value_distributions import fractions, quantile_huber
@@ -57,7 +57,7 @@ class TQC(SAC):
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
-        q = base.action_value(observation, action, settings)
+        q = bodies.action_value(observation, action, settings)
         q = replace(q, head=(Dense(0, settings.quantiles),))
         actor = super().roles(observation, action, settings)["actor"]
         return {"actor": actor, **dict.fromkeys(cls.critic_names(settings), q)}

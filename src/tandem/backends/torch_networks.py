@@ -206,7 +206,7 @@ _MOODY = (
     nn.MultiheadAttention,
     nn.RNNBase,
     nn.RReLU,
-    modules.Renorm,
+    modules.Moving,
 )
 
 

@@ -6,3 +6,4 @@ the ground and `math`."""
 from tandem.networks import common_layers as common_layers
 from tandem.networks import noisy as noisy
 from tandem.networks import renorm as renorm
+from tandem.networks import simba as simba

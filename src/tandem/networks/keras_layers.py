@@ -19,6 +19,7 @@ from tandem.networks.plan import Plan, Weights
 from tandem.networks.recurrent import GRU, Recurrent, unroll
 from tandem.networks.renorm import BatchRenorm
 from tandem.networks.several import Several
+from tandem.networks.simba import RunningNorm
 from tandem.types import AnyArray, Array, Tree, tree_map
 
 ops = keras.ops
@@ -83,10 +84,10 @@ class Cell(PlanLayer):
 
 
 @keras.saving.register_keras_serializable("tandem")
-class Renorm(PlanLayer):
-    """Batch renormalisation, whose statistics move in training mode."""
+class Moving(PlanLayer):
+    """A layer with statistics that move in training mode."""
 
-    layer: BatchRenorm
+    layer: BatchRenorm | RunningNorm
 
     def call(self, x: Array, training: bool | None = None) -> Array:
         if not training:
@@ -231,7 +232,7 @@ def _layer(layer: p.Layer) -> keras.layers.Layer:
         )
     if isinstance(layer, p.Flatten):
         return keras.layers.Flatten(data_format="channels_last")
-    return Renorm(layer) if isinstance(layer, BatchRenorm) else PlanLayer(layer)
+    return (Moving if isinstance(layer, (BatchRenorm, RunningNorm)) else PlanLayer)(layer)
 
 
 @keras.saving.register_keras_serializable("tandem")

@@ -38,6 +38,7 @@ from tandem.networks.plan import (
 )
 from tandem.networks.policy_layers import DenseWithInputs, StateDependent, WithLogStd
 from tandem.networks.renorm import BatchRenorm
+from tandem.networks.simba import ResidualBlock, RunningNorm
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Tree
 
@@ -245,6 +246,19 @@ def _batch_renorm(g: Graph, layer: BatchRenorm, w: Weights, x: str) -> str:
     return g("Add", g("Mul", centred, g.constant(factor)), g.constant(w["bias"]))
 
 
+def _running_norm(g: Graph, layer: RunningNorm, w: Weights, x: str) -> str:
+    deviation = np.sqrt(w["moving_variance"] + np.float32(layer.epsilon))
+    return g("Div", g("Sub", x, g.constant(w["moving_mean"])), g.constant(deviation))
+
+
+def _residual(g: Graph, layer: ResidualBlock, w: Weights, x: str) -> str:
+    inner = x
+    for name, part in layer.parts.items():
+        own = {n.removeprefix(f"{name}_"): v for n, v in w.items() if n.startswith(f"{name}_")}
+        inner = LAYERS[type(part)](g, part, own, inner)
+    return g("Add", x, inner)
+
+
 def _scale(g: Graph, layer: Scale, w: Weights, x: str) -> str:
     return g("Concat", x, g("Add", g("Mul", x, g.constant(0.0)), g.constant(w["log_std"])), axis=-1)
 
@@ -302,6 +316,8 @@ LAYERS: dict[type[Layer], Callable[..., str]] = {
     Normalize: _normalize,
     LayerNorm: _layer_norm,
     BatchRenorm: _batch_renorm,
+    RunningNorm: _running_norm,
+    ResidualBlock: _residual,
     Scale: _scale,
     WithLogStd: _with_log_std,
     Branches: _streams,

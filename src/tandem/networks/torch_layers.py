@@ -17,6 +17,7 @@ from tandem.networks.plan import Plan, Weights
 from tandem.networks.recurrent import GRU, Recurrent, unroll
 from tandem.networks.renorm import BatchRenorm
 from tandem.networks.several import Several
+from tandem.networks.simba import RunningNorm
 from tandem.types import Array, Tree
 
 ACTIVATIONS = {
@@ -61,10 +62,10 @@ class Direct(nn.Module):
         return self.plan_layer.forward({**self._parameters, **self._buffers}, x)
 
 
-class Renorm(Direct):
-    """Batch renormalisation, whose statistics move in training mode."""
+class Moving(Direct):
+    """A layer with statistics that move in training mode."""
 
-    plan_layer: BatchRenorm
+    plan_layer: BatchRenorm | RunningNorm
 
     def forward(self, x: Array) -> Array:
         if not self.training:
@@ -194,7 +195,8 @@ def _layer(layer: p.Layer) -> nn.Module:
         return ACTIVATIONS[layer.activation]()
     special: dict[type, Any] = {
         p.Image: Image, p.Scale: Scale, p.Streams: Streams, p.Branches: Streams, Several: Streams,
-        p.Flatten: lambda _: FlattenChannelsLast(), BatchRenorm: Renorm, Product: Streams,
+        p.Flatten: lambda _: FlattenChannelsLast(), Product: Streams,
+        BatchRenorm: Moving, RunningNorm: Moving,
         p.Dueling: lambda d: Dueling(build(d.value), build(d.advantage)),
         GRU: Cell, Recurrent: lambda r: Remembering(build(r.body), Cell(r.cell), build(r.head)),
     }  # fmt: skip

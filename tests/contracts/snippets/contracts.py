@@ -880,6 +880,8 @@ SHORT = {
     "trpo": (TRPO, games.IdentityBox, {}),
     "td3": (TD3, games.IdentityBox, {"prioritized": True, "n_step": 3}),
     "tqc": (TQC, games.IdentityBox, {"critics": 3, "action_noise": "gsde"}),
+    "sac_simba": (SAC, games.IdentityBox, {"body": "simba"}),
+    "td3_layer_norm": (TD3, games.IdentityBox, {"layer_norm": True}),
     "crossq": (
         CROSSQ,
         games.IdentityBox,
@@ -919,6 +921,8 @@ ON_TORCH = {
     "ddpg_ou",
     "dqn_masked",
     "dqn_quantile",
+    "sac_simba",
+    "td3_layer_norm",
     "tqc",
     "dqn_soft",
     "sac_masked",

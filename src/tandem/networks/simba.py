@@ -1,0 +1,102 @@
+"""SimBa's body (Lee et al. 2024, arXiv:2410.09754, section 4): observations standardised by running
+statistics, then residual blocks with layer norm, so that wider and deeper networks stay simple."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tandem import ops
+from tandem.errors import SettingError
+from tandem.networks.attention import Block, Parts
+from tandem.networks.defaults import Inputs, encoder
+from tandem.networks.plan import Dense, Layer, LayerNorm, Plan, Weights, width
+from tandem.types import Array
+
+EXPANSION = 4  # the hidden layer of a block, in widths of the body
+
+
+@dataclass(frozen=True)
+class RunningNorm(Layer):
+    """(x - mean) / sqrt(variance + epsilon), by the mean and variance of all rows that were ever
+    learned from (section 4.1), which a forward pass in training moves."""
+
+    width: int
+    epsilon: float = 1e-5
+    frozen: ClassVar[tuple[str, ...]] = ("moving_mean", "moving_variance", "moving_count")
+
+    @property
+    def outputs(self) -> int:
+        return self.width
+
+    def init(self, rng: np.random.Generator) -> Weights:
+        mean, variance = np.zeros(self.width, np.float32), np.ones(self.width, np.float32)
+        count = np.zeros(1, np.float32)
+        return {"moving_mean": mean, "moving_variance": variance, "moving_count": count}
+
+    def forward(self, w: Weights, x: Array) -> Array:
+        return (x - w["moving_mean"]) / ops.of(x).sqrt(w["moving_variance"] + self.epsilon)
+
+    def train(self, w: Weights, x: Array) -> tuple[Array, Weights]:
+        """(the output in training for x [B, width], what the statistics become): those of the rows
+        before and of these together (Chan et al. 1983)."""
+        xp, rows = ops.of(x), x.shape[0]
+        seen = xp.stop_gradient(x)
+        mean = xp.mean(seen, 0)
+        variance = xp.mean((seen - mean) ** 2, 0)
+        count = w["moving_count"]
+        share = rows / (count + rows)  # of these rows among all
+        apart = mean - w["moving_mean"]
+        moved = {
+            "moving_mean": w["moving_mean"] + share * apart,
+            "moving_variance": (1.0 - share) * w["moving_variance"]
+            + share * variance
+            + share * (1.0 - share) * apart * apart,
+            "moving_count": count + rows,
+        }
+        return self.forward(moved, x), moved
+
+
+@dataclass(frozen=True)
+class ResidualBlock(Block):
+    """x + W2 activation(W1 LayerNorm(x)), with a hidden layer `EXPANSION` times as wide (section
+    4.2)."""
+
+    width: int
+    activation: str = "relu"
+
+    @property
+    def outputs(self) -> int:
+        return self.width
+
+    @property
+    def parts(self) -> dict[str, Layer]:
+        wide, gain = EXPANSION * self.width, 2**0.5
+        return {
+            "norm": LayerNorm(self.width),
+            "wide": Dense(self.width, wide, self.activation, "orthogonal", gain),
+            "narrow": Dense(wide, self.width, "linear", "orthogonal", gain),
+        }
+
+    def run(self, f: Parts, x: Any) -> Array:
+        return x + f["narrow"](f["wide"](f["norm"](x)))
+
+
+def simba(inputs: Inputs, widths: tuple[int, ...], activation: str) -> Plan:
+    """The body: a block for each of the widths, which are one; layer norm behind the last. Features
+    of a picture alone go on as they are. SettingError where the widths differ."""
+    if not widths or len(set(widths)) > 1:
+        raise SettingError(
+            f"body='simba' with layers of {', '.join(map(str, widths)) or 'no'} units.",
+            "one width for all blocks, named once for each of them",
+            "give hidden=(128,) for one block of 128, or hidden=(256, 256) for two of 256.",
+        )
+    plan, units = encoder(inputs), widths[0]
+    if not isinstance(inputs, dict) and inputs.image:
+        return plan
+    entering = width(plan)
+    blocks = tuple(ResidualBlock(units, activation) for _ in widths)
+    first = Dense(entering, units, "linear", "orthogonal")
+    return (*plan, RunningNorm(entering), first, *blocks, LayerNorm(units))
