@@ -151,6 +151,7 @@ def launched(framework="torch", devices=2, own=False, cluster=""):
         options=SimpleNamespace(devices=devices, device_timeout=5.0, cluster=cluster, runners=0),
         own_network=own,
         own_optimizer=False,
+        own_algorithm=None,
         to_json=dict,
     )
     known = SimpleNamespace(

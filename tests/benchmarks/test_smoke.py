@@ -11,7 +11,7 @@ from benchmarks import bench, learn
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("row", ["dqn", "sac"])
+@pytest.mark.parametrize("row", ["dqn", pytest.param("sac", marks=pytest.mark.thorough)])
 def test_us_beside_a_peer(tmp_path, row: str) -> None:
     """Both make the updates that the settings ask for: the bench refuses to compare otherwise."""
     pytest.importorskip("stable_baselines3")

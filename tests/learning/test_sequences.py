@@ -46,7 +46,7 @@ def test_updates_come_as_often_as_was_asked(online: bool, ratio: float) -> None:
     assert loop.learner.updates == pytest.approx(
         expected, abs=4 * np.sqrt(blocks * ratio) if ratio else 0
     )
-    assert loop.settings.updates_per_step == pytest.approx((online + ratio) / 12)
+    assert loop.settings.update_rate == pytest.approx((online + ratio) / 12)
 
 
 @pytest.mark.parametrize(

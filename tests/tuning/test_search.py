@@ -133,7 +133,7 @@ def test_the_command_tells_draws_and_says_what_to_pass_on(
         ("find lr CartPole-v1 dqn", "tandem find lr dqn CartPole-v1"),
         ("find lr ppo dqn CartPole-v1", "tandem find best ppo dqn CartPole-v1 compares them"),
         ("find lr dqn CartPole-v1 --poinst 3", "did you mean '--points'"),
-        ("find lr ppo CartPole-v1 --prioritized", "it is a setting of dqn"),
+        ("find lr ppo CartPole-v1 --munchausen", "it is a setting of dqn"),
         ("find lr dqn CartPole-v1 --learning-rate 1e-3", "leave learning_rate out"),
         ("find lr dqn CartPole-v1 --start-lr 1 --end-lr 0.1", "try 1e-5 and 1e-1"),
         ("find lr dqn CartPole-v1 --start-lr low", "try 1e-5 and 1e-1"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from tandem.envs.factory import EnvLike, environment_name, make
-from tandem.envs.goals import ACHIEVED, GOAL
 from tandem.errors import SettingError
 from tandem.replay.hindsight import DictGoals
 from tandem.spaces import Spec
@@ -14,6 +13,8 @@ from tandem.spaces import Spec
 def goals_of(env: EnvLike, kwargs: Any, observation: Spec) -> DictGoals:
     """How the environment judges goals, by an environment made for nothing else. SettingError
     where it does not have goals as Gymnasium-Robotics has them."""
+    from tandem.envs.goals import ACHIEVED, GOAL  # with Gymnasium, which help does without
+
     made = make(env, kwargs)
     judge = getattr(made.unwrapped, "compute_reward", None)
     found = isinstance(observation, dict) and {ACHIEVED, GOAL} <= observation.keys()

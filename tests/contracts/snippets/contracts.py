@@ -1013,6 +1013,8 @@ def refuses_what_is_not_finite():
             env, own = "CartPole-v1", own | {"target_every": 16, "dueling": False}
         if kind in (MAPPO, MAT):  # whose values blow up no more
             own |= {"value_huber": 0.0, "value_clip": 0.0, "value_norm": "no"}
+        if own.get("values") == "implicit":  # products of units that are dead by then stay finite
+            continue
         if kind is NSTEP_Q:
             env, own = "CartPole-v1", own | {"target_updates": 1, "dueling": False}
         contracts.refuses_what_is_not_finite(kind, env, engine, **own)
