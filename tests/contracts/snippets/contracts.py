@@ -882,10 +882,11 @@ SHORT = {
     "tqc": (TQC, games.IdentityBox, {"critics": 3, "action_noise": "gsde"}),
     "sac_simba": (SAC, games.IdentityBox, {"body": "simba"}),
     "td3_layer_norm": (TD3, games.IdentityBox, {"layer_norm": True}),
+    # its epsilon keeps rounding in gradients that are nearly 0 from becoming whole steps
     "crossq": (
         CROSSQ,
         games.IdentityBox,
-        {"critic_hidden": (8, 8), "renorm_warmup": 3, "prioritized": True},
+        {"critic_hidden": (8, 8), "renorm_warmup": 3, "adam_epsilon": 1e-2, "prioritized": True},
     ),
     "a3c": (A3C, games.IdentityBox, {"shared": False}),
     "impala": (IMPALA, games.Chain, {}),
