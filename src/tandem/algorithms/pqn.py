@@ -148,9 +148,8 @@ class PQN(base.Algorithm):
         q = masked(out, obs, self.action)
         value, bootstrap = worth(q, obs, ()).reshape(shape), later(-1, t.bootstrap)
         reward = t.reward + after_cuts(t, value, bootstrap, later)
-        if (
-            self.settings.bootstrap == "sarsa"
-        ):  # of the actions that were taken, where there are any
+        if self.settings.bootstrap == "sarsa":
+            # of the actions that were taken, where there are any
             value = ops.of(q).take(q, action).reshape(shape)
         target = lambda_return(reward, t.discount, t.last, value, bootstrap, self.settings.q_lambda)
         weight = t.valid.reshape(-1).astype(np.float32)
