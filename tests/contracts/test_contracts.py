@@ -116,7 +116,8 @@ ON_JAX = (
 
 
 # of which a relative is in every run of the tests
-THOROUGH = ("a2c", "dqn", "mappo", "mat", "td3", "tqc", "vdn", "ppo, slowly", "dqn, distributions")
+THOROUGH = ("a2c", "crossq", "dqn", "maddpg", "mappo", "mat", "td3", "tqc", "vdn")
+THOROUGH += ("ppo, slowly", "dqn, distributions")
 
 
 def mark(engine: str, algorithm: str = "") -> Any:
