@@ -3,8 +3,10 @@ becomes one."""
 
 from __future__ import annotations
 
+import importlib
 import math
 import os
+import sys
 from dataclasses import dataclass, field, fields, replace
 from numbers import Integral
 from pathlib import Path
@@ -215,6 +217,19 @@ def as_path(name: str, value: Any) -> Path:
             f"{name}='runs/mine', say.",
         )
     return Path(value)
+
+
+def module_here(name: str) -> Any:
+    """The module of this name, looked for in the working directory too; None where there is none.
+    Raises what importing something raises that the module needs."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        return importlib.import_module(name)
+    except (ImportError, ValueError) as error:
+        if getattr(error, "name", name) not in (name, name.split(".")[0]):
+            raise
+    return None
 
 
 def _converted(value: Any, hint: Any) -> Any:

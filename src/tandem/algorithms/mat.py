@@ -107,7 +107,7 @@ class MAT(MAPPO):
         embed = Dense(wide, s.embedding, s.activation, init, RELU)
         encoder: Plan = (LayerNorm(wide), embed, LayerNorm(s.embedding))
         encoder += tuple(EncoderBlock(*block) for _ in range(s.blocks))
-        decoder = Decoder(told, *block, s.blocks)
+        decoder = Decoder(*block, s.blocks, inputs=told)
         encoded, before = (numbers(agents, n) for n in (s.embedding, told))
         between = hidden(s.embedding, s.hidden, s.activation, init)
         return {

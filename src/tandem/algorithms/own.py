@@ -3,10 +3,7 @@ files, and what they have to be before a run begins."""
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import os
-import sys
 from collections.abc import Iterator
 from dataclasses import MISSING, fields, is_dataclass
 from types import UnionType
@@ -16,7 +13,7 @@ from tandem import algorithms
 from tandem.algorithms.base import Algorithm, ReplaySettings, RolloutSettings, Settings
 from tandem.algorithms.on_sequences import SequenceSettings
 from tandem.errors import SettingError, TandemError, UnknownNameError, misfit
-from tandem.settings import Schedule, hints_of
+from tandem.settings import Schedule, hints_of, module_here
 from tandem.spaces import Leaf, Spec
 
 PAGE = "docs/extending.md has one from beginning to end."
@@ -191,14 +188,7 @@ def named(path: str) -> Any:
     """The class that "module:Class" names, looked for in the working directory too. Raises
     UnknownNameError where there is none."""
     module_name, _, name = path.partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    module: Any = None
-    try:
-        module = importlib.import_module(module_name)
-    except (ImportError, ValueError) as error:
-        if getattr(error, "name", module_name) not in (module_name, module_name.split(".")[0]):
-            raise  # of something that the module needs
+    module = module_here(module_name)
     found = getattr(module, name, None)
     if not isinstance(found, type):
         classes = [

@@ -40,16 +40,16 @@ class Flat:
 
 
 class Adam(Flat):
-    """torch.optim.Adam(fused=True), to the bit."""
+    """torch.optim.Adam(fused=True), to the bit; with `decay` torch.optim.AdamW."""
 
-    decay = 0.0
-    fused = staticmethod(torch._fused_adam_)
-
-    def __init__(self, flat: nn.Parameter, betas: tuple[float, float], epsilon: float) -> None:
+    def __init__(
+        self, flat: nn.Parameter, betas: tuple[float, float], epsilon: float, decay: float = 0.0
+    ) -> None:
         zeros = torch.zeros_like(flat.detach())
         step = torch.zeros((), device=flat.device)
         super().__init__(flat, step=step, exp_avg=zeros, exp_avg_sq=zeros.clone())
-        self.betas, self.epsilon = betas, epsilon
+        self.betas, self.epsilon, self.decay = betas, epsilon, decay
+        self.fused = torch._fused_adamw_ if decay else torch._fused_adam_
 
     def move(self, flat: Array, gradient: Array, state: dict[str, torch.Tensor], lr: float) -> None:
         state["step"] += 1
@@ -68,18 +68,6 @@ class Adam(Flat):
             amsgrad=False,
             maximize=False,
         )
-
-
-class AdamW(Adam):
-    """torch.optim.AdamW(fused=True), to the bit."""
-
-    def __init__(
-        self, flat: nn.Parameter, betas: tuple[float, float], epsilon: float, decay: float
-    ) -> None:
-        super().__init__(flat, betas, epsilon)
-        self.decay = decay
-
-    fused = staticmethod(torch._fused_adamw_)
 
 
 class RAdam(Adam):
@@ -152,9 +140,9 @@ class Optimizer:
             self.inner = _copied(kind, self.flat)
         elif kind in ("adam", "radam"):
             betas = options.get("beta1", 0.9), options.get("beta2", 0.999)
-            given, decay = (self.flat, betas, options.get("epsilon", 1e-8)), "weight_decay"
+            epsilon, decay = options.get("epsilon", 1e-8), options.get("weight_decay", 0.0)
             make = Adam if kind == "adam" else RAdam
-            self.inner = AdamW(*given, options[decay]) if decay in options else make(*given)
+            self.inner = make(self.flat, betas, epsilon, decay)
         elif kind == "kept":
             self.inner = GradientRecorder(self.flat)
         elif kind == "rmsprop":

@@ -3,11 +3,8 @@ EnvPool's."""
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import os
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +16,7 @@ from tandem.envs.ids import guarded
 from tandem.envs.vector import episode_seed
 from tandem.envs.vector_env import VectorEnvironments, is_vector
 from tandem.errors import SettingError, UnknownNameError
+from tandem.settings import module_here
 from tandem.types import EnvKwargs
 
 FILLED = ("num_envs", "seed")  # arguments that a run gives to a function that names them
@@ -158,14 +156,7 @@ def named(path: str, kwargs: EnvKwargs | None = None) -> VectorSource:
     """The source that "module:function" names, looked for in the working directory too. Raises
     UnknownNameError where there is none."""
     module_name, _, function_name = path.partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    module: Any = None
-    try:
-        module = importlib.import_module(module_name)
-    except (ImportError, ValueError) as error:
-        if getattr(error, "name", module_name) not in (module_name, module_name.split(".")[0]):
-            raise  # of something that the module needs
+    module = module_here(module_name)
     function = getattr(module, function_name, None)
     if not callable(function):
         known = [n for n, x in vars(module).items() if callable(x)] if module else []

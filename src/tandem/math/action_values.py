@@ -128,13 +128,15 @@ class DistributedValues(ActionValues):
         fraction: Array = None,
     ) -> tuple[Array, Array]:
         now, then = self.of_action(out, action), self.of_next(after, selector, policy)
-        loss = self._distance(now, reward[..., None], discount[..., None], then)
+        loss = self._distance(now, reward[..., None], discount[..., None], then, fraction)
         return loss, loss  # priorities by it, as Hessel et al. 2018, section 3
 
     @abstractmethod
-    def _distance(self, now: Array, reward: Array, discount: Array, then: Array) -> Array:
+    def _distance(
+        self, now: Array, reward: Array, discount: Array, then: Array, fraction: Array
+    ) -> Array:
         """The loss [...] of what is said now of a choice [..., count], from reward and discount
-        [..., 1] and what is said of the next one [..., count]."""
+        [..., 1], what is said of the next one [..., count], and `loss`'s fraction."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +158,9 @@ class CategoricalValues(DistributedValues):
         probability = xp.exp(xp.log_softmax(self.spread(out)))
         return xp.sum(probability * xp.constant(self.support, out), -1)
 
-    def _distance(self, now: Array, reward: Array, discount: Array, then: Array) -> Array:
+    def _distance(
+        self, now: Array, reward: Array, discount: Array, then: Array, fraction: Array
+    ) -> Array:
         xp, support = ops.of(now), self.support
         probability = xp.exp(xp.log_softmax(then))
         place = reward + discount * xp.constant(support, now)
@@ -165,28 +169,37 @@ class CategoricalValues(DistributedValues):
 
 
 @dataclass(frozen=True)
-class QuantileValues(DistributedValues):
-    """Returns as `count` quantiles (Dabney et al. 2018, arXiv:1710.10044), choice after choice;
-    quantile regression with Huber's loss, linear beyond `kappa`."""
+class RegressedValues(DistributedValues):
+    """Returns as quantiles: quantile regression with Huber's loss, linear beyond `kappa`."""
 
     kappa: float = 1.0
+
+    def _distance(
+        self, now: Array, reward: Array, discount: Array, then: Array, fraction: Array
+    ) -> Array:
+        target = ops.of(now).stop_gradient(reward + discount * then)
+        at = fractions(now) if fraction is None else fraction
+        return quantile_huber(now, at, target, self.kappa)
+
+
+@dataclass(frozen=True)
+class QuantileValues(RegressedValues):
+    """Returns as `count` quantiles (Dabney et al. 2018, arXiv:1710.10044, algorithm 1), choice
+    after choice."""
 
     def part(self, out: Array) -> Array:
         return ops.of(out).mean(self.spread(out), -1)
 
-    def _distance(self, now: Array, reward: Array, discount: Array, then: Array) -> Array:
-        target = ops.of(now).stop_gradient(reward + discount * then)
-        return quantile_huber(now, fractions(now), target, self.kappa)  # algorithm 1
-
 
 @dataclass(frozen=True)
-class ImplicitValues(ActionValues):
+class ImplicitValues(RegressedValues):
     """Returns as quantiles at whatever fractions enter the network (Dabney et al. 2018b,
-    arXiv:1806.06923): of N fractions its output is [..., N, n]. What it acts by is their mean at
-    the midpoints of `count` even parts of [0, 1]."""
+    arXiv:1806.06923, eq. 3): of N fractions its output is [..., N, n]. What it acts by is their
+    mean at the midpoints of `count` even parts of [0, 1]."""
 
-    count: int
-    kappa: float = 1.0
+    @property
+    def each(self) -> int:
+        return 1
 
     def part(self, out: Array) -> Array:
         return ops.of(out).mean(out, -2)
@@ -201,19 +214,3 @@ class ImplicitValues(ActionValues):
 
     def spread(self, out: Array) -> Array:
         return ops.of(out).swapaxes(out, -1, -2)
-
-    def loss(
-        self,
-        out: Array,
-        action: Array,
-        reward: Array,
-        discount: Array,
-        after: Array,
-        selector: Array,
-        policy: Array = None,
-        fraction: Array = None,
-    ) -> tuple[Array, Array]:
-        now, then = self.of_action(out, action), self.of_next(after, selector, policy)
-        target = ops.of(now).stop_gradient(reward[..., None] + discount[..., None] * then)
-        loss = quantile_huber(now, fraction, target, self.kappa)  # eq. 3
-        return loss, loss

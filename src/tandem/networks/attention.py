@@ -5,7 +5,7 @@ each sum, and with GELU. One forward, over the callables of its parts, serves ev
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -115,8 +115,8 @@ class FeedForward(Block):
 
 
 @dataclass(frozen=True)
-class EncoderBlock(Block):
-    """Each member of [B, members, width] attends to all, and goes through a feed-forward net."""
+class Transformer(Block):
+    """What layers of attention and feed-forward nets of one `width` have in common."""
 
     width: int
     heads: int
@@ -129,11 +129,20 @@ class EncoderBlock(Block):
         return self.width
 
     @property
+    def feed(self) -> FeedForward:
+        return FeedForward(self.width, self.hidden, self.activation, self.initializer)
+
+
+@dataclass(frozen=True)
+class EncoderBlock(Transformer):
+    """Each member of [B, members, width] attends to all, and goes through a feed-forward net."""
+
+    @property
     def parts(self) -> dict[str, Layer]:
         return {
             "attention": Attention(self.width, self.heads, False, self.initializer),
             "norm1": LayerNorm(self.width),
-            "feed": FeedForward(self.width, self.hidden, self.activation, self.initializer),
+            "feed": self.feed,
             "norm2": LayerNorm(self.width),
         }
 
@@ -143,19 +152,9 @@ class EncoderBlock(Block):
 
 
 @dataclass(frozen=True)
-class DecoderBlock(Block):
+class DecoderBlock(Transformer):
     """Of {"x", "encoded"} [B, members, width]: each member attends to x of itself and of earlier
     ones; what is encoded of it then asks these, and goes on in their place."""
-
-    width: int
-    heads: int
-    hidden: tuple[int, ...]
-    activation: str = "gelu"
-    initializer: str = "orthogonal"
-
-    @property
-    def outputs(self) -> int:
-        return self.width
 
     @property
     def parts(self) -> dict[str, Layer]:
@@ -165,7 +164,7 @@ class DecoderBlock(Block):
             "norm1": LayerNorm(self.width),
             "cross": attention,
             "norm2": LayerNorm(self.width),
-            "feed": FeedForward(self.width, self.hidden, self.activation, self.initializer),
+            "feed": self.feed,
             "norm3": LayerNorm(self.width),
         }
 
@@ -177,22 +176,13 @@ class DecoderBlock(Block):
 
 
 @dataclass(frozen=True)
-class Decoder(Block):
+class Decoder(Transformer):
     """From what is encoded of each member [B, members, width] and what is known of the one before
     it [B, members, inputs] ({"encoded", "before"}) to features [B, members, width], which depend
     on no later member's "before"."""
 
-    inputs: int
-    width: int
-    heads: int
-    hidden: tuple[int, ...]
-    activation: str = "gelu"
-    initializer: str = "orthogonal"
+    inputs: int = field(kw_only=True)
     blocks: int = 1
-
-    @property
-    def outputs(self) -> int:
-        return self.width
 
     @property
     def parts(self) -> dict[str, Layer]:
