@@ -42,6 +42,24 @@ def test_a_block_adds_what_its_layers_make() -> None:
     np.testing.assert_allclose(block.bound(w)(x), wanted, rtol=1e-4, atol=1e-5)
 
 
+def test_weights_are_read_without_being_drawn_anew(monkeypatch) -> None:
+    """They are read after each update, to act by them; orthogonal ones take long to draw."""
+    from tandem.networks import torch_layers
+
+    plan = simba(fakes.VECTOR, (8,), "relu")
+    module, weights = torch_layers.build(plan), init(plan, np.random.default_rng(0))
+
+    def draws(*_: object) -> None:
+        raise AssertionError("weights are drawn")
+
+    for kind in (RunningNorm, ResidualBlock):
+        monkeypatch.setattr(kind, "init", draws)
+    torch_layers.write(plan, module, weights)
+    found = torch_layers.read(plan, module)
+    assert list(found) == list(weights)
+    assert all(np.array_equal(found[n], x) for n, x in weights.items())
+
+
 def test_the_body_has_a_block_of_each_width() -> None:
     plan = simba(fakes.VECTOR, (8, 8), "relu")
     kinds = [Cast, RunningNorm, Dense, ResidualBlock, ResidualBlock, LayerNorm]

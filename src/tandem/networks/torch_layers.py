@@ -52,7 +52,9 @@ class Direct(nn.Module):
     def __init__(self, layer: p.Layer) -> None:
         super().__init__()
         self.plan_layer = layer
-        for name, value in layer.init(np.random.default_rng(0)).items():
+        first = layer.init(np.random.default_rng(0))
+        self.weight_names = tuple(first)  # kept, since drawing weights anew may take long
+        for name, value in first.items():
             if name in layer.frozen:
                 self.register_buffer(name, torch.as_tensor(value))
             else:
@@ -109,6 +111,8 @@ class FlattenChannelsLast(nn.Module):
 
 class Scale(nn.Module):
     """Output beside learned log standard deviations."""
+
+    weight_names = ("log_std",)
 
     def __init__(self, layer: p.Scale) -> None:
         super().__init__()
@@ -265,9 +269,8 @@ def tensors(plan: Plan, module: Any) -> dict[str, tuple[Any, str]]:
                 )
             by_name.update({f"{i}/cell/{n}": (t, "") for n, t in part.cell.named_parameters()})
         else:
-            by_name.update(
-                {f"{i}/{n}": (getattr(part, n), "") for n in layer.init(np.random.default_rng(0))}
-            )
+            names = getattr(part, "weight_names", ())
+            by_name.update({f"{i}/{n}": (getattr(part, n), "") for n in names})
     return by_name
 
 
