@@ -47,7 +47,7 @@ examples: $(STAMPS)/test ## every example to its full score (some five minutes)
 bench: $(STAMPS)/peers ## speed beside other libraries, into benchmarks/results
 	@$(BIN)/python -m benchmarks.bench $(ARGS)
 
-learn: $(STAMPS)/engines ## scores over several seeds, into benchmarks/results (ROW=… for one row)
+learn: $(STAMPS)/engines ## scores over several seeds, into benchmarks/results (ROW=…; without one: what is missing)
 	@$(BIN)/python -m benchmarks.learn $(if $(ROW),--row '$(ROW)') $(ARGS)
 
 lint: $(STAMPS)/lint ## format and rules (ruff), types (mypy --strict)

@@ -1,8 +1,9 @@
-"""`python -m benchmarks.learn`: trains the rows of learn_rows.py, seed by seed, into
-benchmarks/results/learn.csv and learn.md.
+"""`python -m benchmarks.learn --row ROW`: trains a row of learn_rows.py, seed by seed, into
+benchmarks/results/learn.csv and learn.md. Without a row: says what is missing, and how long it
+should take.
 
-Runs live in runs/learn/ROW/seed-N. A finished one is not run again, an interrupted one goes on from
-its last checkpoint.
+Runs live in $TANDEM_RUNS/ROW/seed-N, by default in the user's cache folder: a clean work tree does
+not lose them. A finished one is not run again, an interrupted one goes on from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 
 from benchmarks import learn_rows
 from benchmarks.learn_rows import ROWS, Learned
-from benchmarks.learn_tables import entry, markdown, merged, read, write
+from benchmarks.learn_tables import entry, markdown, measured, merged, missing, read, write
 from benchmarks.measure import KERAS, ONE_THREAD, ROOT
 
 FINAL_EPISODES = 200
@@ -46,6 +47,14 @@ class Places:
         return self.runs / row.name / f"seed-{seed}"
 
 
+def kept() -> Path:
+    """Where runs are kept: TANDEM_RUNS, else the user's cache folder."""
+    if own := os.environ.get("TANDEM_RUNS"):
+        return Path(own).expanduser().resolve()
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(cache).expanduser() / "tandem" / "learn"
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Trains what was asked for; 0 if every row was finished, whatever its score."""
     args = _parse(arguments)
@@ -57,21 +66,22 @@ def main(arguments: list[str] | None = None) -> int:
             )
         )
         return 0
-    smoke = ROOT / "runs" / "learn-smoke"  # its scores do not belong among the results
+    smoke = kept() / "smoke"  # its scores do not belong among the results
     places = (
         Places(smoke / "runs", smoke, True)
         if args.smoke
-        else Places(ROOT / "runs" / "learn", ROOT / "benchmarks" / "results")
+        else Places(kept(), ROOT / "benchmarks" / "results")
     )
     if args.out:
         places = replace(places, runs=Path(args.out) / "runs", results=Path(args.out))
     if args.one is not None:
         train(prepared(learn_rows.find(args.row[0]), args.smoke), args.one, places)
         return 0
-    whole = [
-        _row(prepared(learn_rows.find(name), args.smoke), args, places)
-        for name in args.row or [r.name for r in ROWS]
-    ]
+    names = [r.name for r in ROWS] if args.all else args.row
+    if not names:
+        print(missing(read(places.results / "learn.csv")))
+        return 0
+    whole = [_row(prepared(learn_rows.find(name), args.smoke), args, places) for name in names]
     print(f"Written: {places.results / 'learn.md'}")
     return 0 if all(whole) else 1
 
@@ -83,6 +93,10 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         action="append",
         choices=[r.name for r in ROWS],
         help="only this row; may be repeated",
+    )
+    parser.add_argument("--all", action="store_true", help="every row, one after the other")
+    parser.add_argument(
+        "--missing", action="store_true", help="only seeds that have no line in learn.csv yet"
     )
     parser.add_argument(
         "--jobs", type=int, default=1, help="seeds that train side by side, each on one thread"
@@ -104,7 +118,8 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         help="a smoke test: runs of 600 steps, into a folder of their own",
     )
     parser.add_argument(
-        "--out", help="folder for runs and results instead of runs/learn and benchmarks/results"
+        "--out",
+        help="folder for runs and results instead of $TANDEM_RUNS and benchmarks/results",
     )
     parser.add_argument("--list", action="store_true", help="the rows, and nothing else")
     # train this seed of the row, in this process
@@ -165,7 +180,12 @@ def _row(row: Learned, args: Any, places: Places) -> bool:
     print(f"{row.name}: {row.title}, {row.framework}", flush=True)
     if args.again:
         shutil.rmtree(places.runs / row.name, ignore_errors=True)
-    todo = [seed for seed in row.seeds if not finished(places.run(row, seed), row.steps)]
+    told = measured(row, read(places.results / "learn.csv")) if args.missing else set()
+
+    def over(seed: int) -> bool:
+        return seed in told or finished(places.run(row, seed), row.steps)
+
+    todo = [seed for seed in row.seeds if not over(seed)]
 
     def start(seed: int) -> subprocess.Popen[bytes]:
         return _start(row, seed, args, places)
@@ -184,7 +204,7 @@ def _row(row: Learned, args: Any, places: Places) -> bool:
     side_by_side(todo, args.jobs, start, done, time.monotonic() + 60 * args.minutes)
     _record(row, places)
     _draw(row, places)
-    return all(finished(places.run(row, seed), row.steps) for seed in row.seeds)
+    return all(over(seed) for seed in row.seeds)
 
 
 def _start(row: Learned, seed: int, args: Any, places: Places) -> subprocess.Popen[bytes]:

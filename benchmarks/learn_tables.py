@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 from typing import Any
 
 import numpy as np
@@ -96,6 +96,47 @@ def merged(old: Iterable[Line], new: Iterable[Line]) -> list[Line]:
     return [
         found[key] for key in sorted(found, key=lambda key: (order.get(key[0], len(order)), *key))
     ]
+
+
+def measured(row: Learned, lines: Iterable[Line]) -> set[int]:
+    """The row's seeds that have a line of its length."""
+    return {
+        int(line["seed"])
+        for line in lines
+        if line["row"] == row.name and float(line["steps"] or 0) >= row.steps
+    }
+
+
+def missing(lines: list[Line]) -> str:
+    """What of the rows has no line yet, and how long it should take on one core: as long as its
+    other seeds took, else as long a step as other rows of its environment."""
+    told = []
+    for row in ROWS:
+        seeds = [seed for seed in row.seeds if seed not in measured(row, lines)]
+        if seeds:
+            each = expected(row, lines)
+            time = f"about {each * len(seeds) / 60:.0f} min" if each else "never timed"
+            told.append(
+                f"{row.name:28} seed {', '.join(map(str, seeds)):10} {time:14} "
+                f"make learn ROW={row.name}"
+            )
+    return "\n".join(told) if told else "Every row of benchmarks/learn_rows.py has its lines."
+
+
+def expected(row: Learned, lines: list[Line]) -> float:
+    """Seconds that a seed of the row should take; 0 where nothing is known of it."""
+
+    def rate(same: list[Line]) -> float:
+        rates = [float(line["seconds"]) / float(line["steps"]) for line in same]
+        return median(rates) * row.steps if rates else 0.0
+
+    timed = [line for line in lines if line["seconds"] and line["steps"]]
+    near = [line for line in timed if line["env"] == row.env]
+    return (
+        rate([line for line in near if line["row"] == row.name])
+        or rate([line for line in near if line["algorithm"] == row.algorithm])
+        or rate(near)
+    )
 
 
 def write(path: Path, report: Path, lines: list[Line], text: str) -> None:

@@ -195,3 +195,45 @@ def test_a_crash_of_ours_leaves_no_process_behind() -> None:
             [0, 1], 2, lambda seed: (process, other)[seed], done, time.monotonic() + 60, pause=0
         )
     assert other.signals == [signal.SIGTERM]
+
+
+def test_what_is_missing_is_said_with_its_time() -> None:
+    lines = [{**line(seed=seed), "steps": "100096", "env": "CartPole-v1"} for seed in (0, 2)]
+    told = learn_tables.missing(lines).splitlines()
+    assert len(told) == len(ROWS)
+    assert told[0].split() == [PPO.name, "seed", "1", "about", "1", "min", "make", "learn"] + [
+        f"ROW={PPO.name}"
+    ]
+    pong = next(text for text in told if text.startswith("ppo-pong-torch"))
+    assert "never timed" in pong
+    every = [
+        {**line(row.name, seed), "steps": str(row.steps)} for row in ROWS for seed in row.seeds
+    ]
+    assert "Every row" in learn_tables.missing(every)
+    short = [{**every[0], "steps": str(PPO.steps - 1)}, *every[1:]]
+    assert learn_tables.missing(short).startswith(f"{PPO.name} ")
+
+
+def test_only_what_has_no_line_is_trained_where_that_is_asked_for(tmp_path, monkeypatch) -> None:
+    every = [{**line(seed=seed), "steps": str(PPO.steps)} for seed in PPO.seeds]
+    learn_tables.write(tmp_path / "learn.csv", tmp_path / "learn.md", every[1:], "")
+    started: list[int] = []
+
+    def start(row, seed, args, places) -> Process:
+        started.append(seed)
+        return Process(polls=1)
+
+    monkeypatch.setattr(learn, "_start", start)
+    of_row = ["--row", PPO.name, "--out", str(tmp_path)]
+    assert learn.main([*of_row, "--missing"]) == 1  # what ran left nothing
+    assert started == [0]
+    assert learn.main(of_row) == 1
+    assert started == [0, 0, 1, 2]
+
+
+def test_runs_are_kept_outside_of_the_work_tree(monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv("TANDEM_RUNS", str(tmp_path / "mine"))
+    assert learn.kept() == tmp_path / "mine"
+    monkeypatch.delenv("TANDEM_RUNS")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert learn.kept() == tmp_path / "tandem" / "learn"
