@@ -44,7 +44,7 @@ from tandem.runs.result import Result
 from tandem.runs.resume import resumed
 from tandem.runs.session import Session
 from tandem.runs.signals import raise_again
-from tandem.settings import as_path, whole_number
+from tandem.settings import as_path, convert, whole_number
 from tandem.types import JSONDict, tree_map
 from tandem.zoo import settle
 
@@ -190,7 +190,8 @@ def session(
 ) -> Session:
     """The run that `train` would make, for those who own their loop: iterate over it for its
     events. A signal that ended it is raised again after the last one, as by `train`."""
-    told = [*callbacks_of(callbacks), *([Progress(0)] if progress else [])]
+    shows = convert("progress", progress, bool, False)
+    told = [*callbacks_of(callbacks), *([Progress(0)] if shows else [])]
     optimizer = (
         settings.pop("optimizer") if not isinstance(settings.get("optimizer", ""), str) else None
     )

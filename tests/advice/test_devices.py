@@ -196,6 +196,13 @@ def test_advice_about_processes_that_were_launched(monkeypatch) -> None:
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "1")
     torch_group.launched_store(10.0)  # one process, with a port that it can open
+    monkeypatch.setenv("TF_CONFIG", "{'cluster': {}}")
+    with follows("learning/launch.py:_tensorflow_hosts") as advice:
+        launch.find()
+    alone = re.search(r"{.*}", advice.expected)[0].replace('"b:4000"', "").replace(", ]", "]")
+    monkeypatch.setenv("TF_CONFIG", alone)
+    assert launch.find() is None
+    monkeypatch.delenv("TF_CONFIG")
 
 
 def test_advice_about_an_agent_in_processes_that_were_launched(monkeypatch) -> None:

@@ -150,7 +150,7 @@ def test_an_agent_whose_noise_alone_has_a_memory_acts_without_being_told_of_it(t
 @pytest.mark.parametrize(
     "algorithm, env, given, kind, said",
     [
-        ("ppo", "CartPole-v1", {}, SpaceError, "cannot act in a discrete action space"),
+        ("ppo", "CartPole-v1", {}, SpaceError, "cannot act in a Discrete action space"),
         ("sac", "CartPole-v1", {}, SpaceError, "sac with action_noise='gsde' cannot act in a disc"),
         ("ppo", "Pendulum-v1", {"policy": "beta"}, SettingError, "with policy='beta'"),
         ("sac", "Pendulum-v1", {"noisy": "factorised"}, SettingError, "with noisy='factorised'"),

@@ -51,7 +51,7 @@ def test_a_run_acts_by_a_beta_distribution_and_so_does_what_is_loaded(name, tmp_
 
 
 @pytest.mark.parametrize(
-    "env, said", [(games.Identity, "discrete"), (games.IdentityMultiDiscrete, "multidiscrete")]
+    "env, said", [(games.Identity, "Discrete"), (games.IdentityMultiDiscrete, "MultiDiscrete")]
 )
 def test_choices_have_no_beta_policy(env, said) -> None:
     with pytest.raises(

@@ -117,7 +117,7 @@ def test_a_plain_function_is_given_every_event_and_stops_by_true() -> None:
     assert [r for r in reasons if r] == ["callback"]
 
 
-@pytest.mark.parametrize("given", [None, 3, [3], ["print"], [EarlyStop]])
+@pytest.mark.parametrize("given", [None, 3, [3], ["print"], [EarlyStop], [lambda: 1]])
 def test_what_is_no_callback_is_named(given) -> None:
     with pytest.raises(SettingError, match="callbacks=") as caught:
         listed(given)

@@ -35,7 +35,7 @@ def simple(name: str, action: Leaf) -> None:
     """Refuses MultiBinary actions, and Dicts and Tuples of actions, too."""
     if action.kind in ("multibinary", "dict"):
         raise SpaceError(
-            f"{name} cannot act in a {action.kind} action space.",
+            f"{name} cannot act in {named(action)}.",
             "Discrete, MultiDiscrete or Box actions",
             f"use {other(action)}",
         )
@@ -49,6 +49,20 @@ INSTEAD = {  # what acts in a kind of actions, where another algorithm does not
     "multibinary": "ppo, a2c or trpo.",
     "dict": "ppo, a2c or trpo.",
 }
+
+
+SPACES = {
+    "box": "Box",
+    "discrete": "Discrete",
+    "multidiscrete": "MultiDiscrete",
+    "multibinary": "MultiBinary",
+    "dict": "Dict or Tuple",
+}
+
+
+def named(action: Leaf) -> str:
+    """The kind of space, as Gymnasium calls it."""
+    return f"a {SPACES[action.kind]} action space"
 
 
 def other(action: Leaf) -> str:
@@ -66,20 +80,14 @@ def discrete(name: str, action: Leaf) -> None:
         plain = action.bounded and action.dtype == "float32" and len(action.shape) == 1
         if plain and not action.far:
             fix = f"{fix[:-1]}, or gymnasium.wrappers.DiscretizeAction."
-        raise SpaceError(
-            f"{name} cannot act in a {action.kind} action space.", "Discrete actions", fix
-        )
+        raise SpaceError(f"{name} cannot act in {named(action)}.", "Discrete actions", fix)
 
 
 def bounded_vector(name: str, action: Leaf, instead: str = "") -> None:
     """Refuses actions that are not a vector with finite bounds. instead: what is proposed for
     them, in words; "": an algorithm."""
     if action.kind != "box" or not action.bounded:
-        what = (
-            f"a {action.kind} action space"
-            if action.kind != "box"
-            else "a Box of actions without bounds"
-        )
+        what = named(action) if action.kind != "box" else "a Box of actions without bounds"
         fix = instead or f"use {other(action)}"
         if action.kind == "box":
             fix = f"{fix[:-1]}, or give the Box finite bounds."

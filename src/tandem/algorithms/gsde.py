@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tandem.algorithms.action_spaces import named
 from tandem.errors import SettingError, SpaceError
 from tandem.settings import setting
 from tandem.spaces import Leaf
@@ -46,7 +47,7 @@ def check(name: str, action: Leaf, policy: str = "gaussian") -> None:
     """Refuses what state-dependent exploration is not for: choices, and Beta policies."""
     if action.kind != "box":
         raise SpaceError(
-            f"{name} with action_noise='gsde' cannot act in a {action.kind} action space.",
+            f"{name} with action_noise='gsde' cannot act in {named(action)}.",
             "a Box of actions, which noise can be added to",
             "give action_noise='gaussian'.",
         )

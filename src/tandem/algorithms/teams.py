@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms.action_spaces import OF_TEAMS, other
+from tandem.algorithms.action_spaces import OF_TEAMS, named, other
 from tandem.errors import SpaceError
 from tandem.math.masks import masked
 from tandem.spaces import MASK, Leaf, Spec
@@ -31,7 +31,7 @@ def check(name: str, observation: Spec, action: Leaf, *kinds: str) -> None:
         )
     if action.kind not in kinds:
         raise SpaceError(
-            f"{name} cannot act in a {action.kind} action space.",
+            f"{name} cannot act in {named(action)}.",
             "Discrete actions of each agent",
             f"use {OF_TEAMS}",
         )

@@ -347,8 +347,8 @@ def _told(parent: Path, runs: list[Any], came: list[str], draws: bool) -> int:
     scores = [run.result["eval_mean"] for run in runs if run.result.get("eval_mean") is not None]
     if scores:
         print(
-            f"mean over {len(scores)} seeds: {fmean(scores):.1f} (lowest {min(scores):.1f}, "
-            f"highest {max(scores):.1f})"
+            f"mean over {len(scores)} seed{'s' * (len(scores) > 1)}: {fmean(scores):.1f} "
+            f"(lowest {min(scores):.1f}, highest {max(scores):.1f})"
         )
     if draws:
         _draw(parent, runs)

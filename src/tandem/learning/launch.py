@@ -87,10 +87,19 @@ def _jax_hosts() -> bool:
 
 
 def _tensorflow_hosts() -> bool:
+    told = os.environ.get("TF_CONFIG") or "{}"
     try:
-        cluster = json.loads(os.environ.get("TF_CONFIG") or "{}")["cluster"]
-        return sum(len(cluster.get(job, ())) for job in ("chief", "worker")) > 1
-    except (ValueError, LookupError, TypeError, AttributeError):  # of something else
+        config = json.loads(told)
+    except ValueError as error:  # a process that trains alone would not be noticed among others
+        raise EngineError(
+            f"TF_CONFIG={told[:80]!r} is not JSON: {error}.",
+            'JSON such as {"cluster": {"worker": ["a:4000", "b:4000"]}, '
+            '"task": {"type": "worker", "index": 0}}',
+            "set it so for each process, or unset TF_CONFIG for a run of one process.",
+        ) from error
+    try:
+        return sum(len(config["cluster"].get(job, ())) for job in ("chief", "worker")) > 1
+    except (LookupError, TypeError, AttributeError):  # of something else
         return False
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from inspect import signature
 from math import inf, isnan
 from numbers import Real
 from time import monotonic
@@ -122,7 +123,24 @@ def listed(callbacks: Iterable[CallbackLike]) -> list[Callback]:
             "a list of functions of an event, or of instances of tandem.runs.callbacks.Callback",
             "callbacks=[lambda event: print(event)], or callbacks=[EarlyStop(475)], say.",
         )
+    for function in as_list:
+        if not isinstance(function, Callback) and not _takes_an_event(function):
+            raise SettingError(
+                f"callbacks=[{function!r}], which takes no event.",
+                "functions that are called with one argument, each event of the run",
+                "callbacks=[lambda event: print(event)], say.",
+            )
     return found  # type: ignore[return-value]
+
+
+def _takes_an_event(function: Any) -> bool:
+    try:
+        signature(function).bind(None)
+    except TypeError:
+        return False
+    except ValueError:  # it has none to read, as some that are written in C
+        return True
+    return True
 
 
 def dispatch(event: Event, callbacks: Iterable[Callback]) -> str | None:
