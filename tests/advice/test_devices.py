@@ -199,7 +199,7 @@ def test_advice_about_processes_that_were_launched(monkeypatch) -> None:
     monkeypatch.setenv("TF_CONFIG", "{'cluster': {}}")
     with follows("learning/launch.py:_tensorflow_hosts") as advice:
         launch.find()
-    alone = re.search(r"{.*}", advice.expected)[0].replace('"b:4000"', "").replace(", ]", "]")
+    alone = re.search(r"{.*}", advice.error.expected)[0].replace('"b:4000"', "").replace(", ]", "]")
     monkeypatch.setenv("TF_CONFIG", alone)
     assert launch.find() is None
     monkeypatch.delenv("TF_CONFIG")

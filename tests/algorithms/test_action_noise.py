@@ -151,7 +151,7 @@ def test_an_agent_whose_noise_alone_has_a_memory_acts_without_being_told_of_it(t
     "algorithm, env, given, kind, said",
     [
         ("ppo", "CartPole-v1", {}, SpaceError, "cannot act in a Discrete action space"),
-        ("sac", "CartPole-v1", {}, SpaceError, "sac with action_noise='gsde' cannot act in a disc"),
+        ("sac", "CartPole-v1", {}, SpaceError, "sac with action_noise='gsde' cannot act in a Disc"),
         ("ppo", "Pendulum-v1", {"policy": "beta"}, SettingError, "with policy='beta'"),
         ("sac", "Pendulum-v1", {"noisy": "factorised"}, SettingError, "with noisy='factorised'"),
         ("sac", "Pendulum-v1", {"action_noise": "gaussian", "log_std": -1.0}, SettingError, "log_"),
@@ -159,7 +159,7 @@ def test_an_agent_whose_noise_alone_has_a_memory_acts_without_being_told_of_it(t
             "td3", "Pendulum-v1", {"action_noise": "ou", "sde_sample_freq": 4}, SettingError,
             "sde_sample_freq=4 with action_noise='ou'",
         ),
-        ("a2c", games.IdentityMultiDiscrete, {}, SpaceError, "multidiscrete"),
+        ("a2c", games.IdentityMultiDiscrete, {}, SpaceError, "MultiDiscrete"),
     ],
 )  # fmt: skip
 def test_what_it_cannot_go_with_is_refused(algorithm, env, given, kind, said, tmp_path) -> None:

@@ -128,7 +128,7 @@ def listed(callbacks: Iterable[CallbackLike]) -> list[Callback]:
             raise SettingError(
                 f"callbacks=[{function!r}], which takes no event.",
                 "functions that are called with one argument, each event of the run",
-                "callbacks=[lambda event: print(event)], say.",
+                "callbacks=[lambda event: print(event)], or an instance of Callback.",
             )
     return found  # type: ignore[return-value]
 
