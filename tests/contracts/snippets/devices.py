@@ -159,7 +159,7 @@ def held(name):
     kind = algorithms.get(next(n for n in algorithms.NAMES if f"{name}_".startswith(f"{n}_")))
     given = {"steps": 2000, "hidden": (16,), **given}
     bound = {"max_kl": 1e6} if name.startswith("ppo") else {}  # which is looked at, and not reached
-    if name in OF_PARTS and ENGINE == "torch" and "network" in given:  # with dropout
+    if name in OF_PARTS and "torch" in ENGINE and "network" in given:  # with dropout
         return drawn(kind, env, given)
     if name in OF_PARTS:
         contracts.reproducible(kind, env, ENGINE, devices=2, **given | {"steps": 200})
