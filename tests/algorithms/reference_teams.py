@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tests.algorithms import reference
-from tests.algorithms.reference import DOUBLE, Reference, Weights, dense, gru, hidden
+from tests.algorithms.reference import DOUBLE, Reference, Weights, dense, gru, head, hidden
 
 STEPPED = ("obs", "next_obs", "action", "reward", "discount")
 
@@ -48,7 +48,7 @@ class VDN(Teams):
     def q(self, net: str, obs: Any, agent: int, h: Any = None) -> tuple[torch.Tensor, Any]:
         w, x = self.of(net, agent), obs["agents"][:, agent]
         if h is None:
-            q = dense(w, "3", hidden(w, x, torch.relu, 1))
+            q = dense(w, head(w), hidden(w, x, torch.relu, 1))
         else:
             features = hidden(
                 {k.removeprefix("0/body/"): v for k, v in w.items()}, x, torch.relu, 1

@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tandem import ops
-from tandem.algorithms import base
+from tandem.algorithms import base, bodies
 from tandem.algorithms.base import Call
 from tandem.algorithms.sac import SAC, SoftSettings
-from tandem.errors import SettingError
 from tandem.networks.defaults import Role
 from tandem.networks.renorm import renormalized
 from tandem.settings import Schedule, default, setting
@@ -59,12 +58,7 @@ class CrossQ(SAC):
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         super().check(observation, action, settings)
-        if settings.body != "mlp" or settings.layer_norm:
-            raise SettingError(
-                f"crossq with body={settings.body!r} and layer_norm={settings.layer_norm}.",
-                "dense layers, which batch renormalisation stands behind",
-                "give body='mlp' and layer_norm=False.",
-            )
+        bodies.refuse("crossq", settings, "dense layers, which batch renormalisation stands behind")
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import base, recurrent_batches, teams
+from tandem.algorithms import base, bodies, recurrent_batches, teams
 from tandem.algorithms.base import Call, Forward
 from tandem.errors import SettingError
 from tandem.math.masks import evenly
-from tandem.networks.defaults import Role, mlp
+from tandem.networks.defaults import Role
 from tandem.networks.plan import Dense
 from tandem.networks.recurrent import entering
 from tandem.settings import Schedule, default, setting
@@ -110,7 +110,7 @@ class VDN(base.Algorithm):
                 "sequences of at least one step",
                 "try sequence=16.",
             )
-        body, head = mlp(seen, settings.hidden, settings.activation), (Dense(0, action.sizes[0]),)
+        body, head = bodies.body(seen, settings.hidden, settings), (Dense(0, action.sizes[0]),)
         inputs = entering(seen, units) if units else seen
         apart = 0 if settings.share else teams.count(action)
         return {"q": Role(inputs, body, head, units=units, space=teams.space(seen), agents=apart)}
