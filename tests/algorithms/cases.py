@@ -148,11 +148,12 @@ CASES = {
         fakes.DISCRETE,
         {"recurrent": 6, "sequence": 8, "hidden": (16, 16), "orthogonal": False, "value_clip": 0.2},
     ),
-    "a2c recurrent gaussian": Case(
+    "a2c lstm gaussian": Case(
         "a2c",
         fakes.BOX,
         {
             "recurrent": 5,
+            "memory": "lstm",
             "sequence": 4,
             "hidden": (16, 16),
             "normalize_observations": True,
@@ -277,10 +278,16 @@ CASES = {
     "vdn masked": Case(
         "vdn", fakes.TEAM_MASKED, {"hidden": (16, 16), "share": False}, fakes.MASKED_TEAM
     ),
-    "vdn recurrent": Case(
+    "vdn lstm": Case(
         "vdn",
         fakes.TEAM_DISCRETE,
-        {"hidden": (16, 16), "recurrent": 6, "sequence": 8, "double": False},
+        {
+            "hidden": (16, 16),
+            "recurrent": 6,
+            "memory": "lstm",
+            "sequence": 8,
+            "double": False,
+        },
         fakes.TEAM,
     ),
     "qmix": Case("qmix", fakes.TEAM_DISCRETE, {**MIXED, "max_grad_norm": 2.0}, fakes.TEAM),
@@ -381,7 +388,7 @@ MORE = (
     "crossq",
     "ppo recurrent",
     "ddpg",
-    "a2c",
+    "a2c lstm gaussian",
     "vdn masked",
     "qmix recurrent",
     "maddpg discrete",

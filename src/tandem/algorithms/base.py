@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import bodies, gsde
+from tandem.algorithms import bodies, gsde, memories
 from tandem.errors import SettingError
 from tandem.math.distributions import Distribution
 from tandem.math.masks import masked
@@ -88,7 +88,8 @@ class Settings:
     )
 
     # What only some algorithms have as settings, and what holds for the others
-    recurrent = 0  # units of a GRU; 0: none
+    recurrent = 0  # units of a memory; 0: none
+    memory = "gru"  # its kind
     shared = False  # one body for policy and values
     n_step = 1  # steps of reward before bootstrapping
     epochs = 1  # passes over a rollout
@@ -307,6 +308,7 @@ class Algorithm(ABC):
     ) -> dict[str, Source]:
         """Where each role's network comes from (see `networks.defaults.sources`), with noise on its
         head if the settings say so. SettingError for noise on whole networks of the user's."""
+        memories.check(settings)
         roles = cls.roles(observation, action, settings)
         if settings.action_noise == "gsde":
             gsde.refuse(settings, network)

@@ -1,22 +1,22 @@
 """Value decomposition networks (Sunehag et al. 2018, arXiv:1706.05296): the value of a team's
 action is the sum of its agents' values, each of what that agent sees. With double targets (van
-Hasselt et al. 2016), and a GRU where the settings say so."""
+Hasselt et al. 2016), and a memory where the settings say so."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import base, bodies, recurrent_batches, teams
+from tandem.algorithms import base, bodies, memories, recurrent_batches, teams
 from tandem.algorithms.base import Call, Forward
 from tandem.errors import SettingError
 from tandem.math.masks import evenly
 from tandem.networks.defaults import Role
 from tandem.networks.plan import Dense
-from tandem.networks.recurrent import entering
+from tandem.networks.recurrent import entering, state_leaf
 from tandem.settings import Schedule, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Tree, Update
@@ -60,14 +60,10 @@ class VDNSettings(base.ReplaySettings):
     share: bool = setting(
         True, "one network for all agents, which are told who they are", PAPER + ".2"
     )
-    recurrent: int = setting(
-        0,
-        "units of a GRU between the body and the head; 0: none",
-        "Hausknecht & Stone 2015",
-        minimum=0,
-    )
+    recurrent: int = memories.units("between the body and the head", "Hausknecht & Stone 2015")
+    memory: Literal["gru", "lstm"] = memories.kind()
     sequence: int = setting(
-        16, "steps that are learned from in a row with a GRU, a divisor of the batch", minimum=0
+        16, "steps that are learned from in a row with a memory, a divisor of the batch", minimum=0
     )
     max_grad_norm: float = setting(
         10.0, "gradients are clipped to this global norm", PYMARL, above=0, fix="try 0.5."
@@ -111,9 +107,9 @@ class VDN(base.Algorithm):
                 "try sequence=16.",
             )
         body, head = bodies.body(seen, settings.hidden, settings), (Dense(0, action.sizes[0]),)
-        inputs = entering(seen, units) if units else seen
+        role = Role(entering(seen, settings), body, head, units=units, memory=settings.memory)
         apart = 0 if settings.share else teams.count(action)
-        return {"q": Role(inputs, body, head, units=units, space=teams.space(seen), agents=apart)}
+        return {"q": replace(role, space=teams.space(seen), agents=apart)}
 
     def joint(self, mixer: Any, q: Array, obs: Tree, here: Array) -> Array:  # eq. 3
         """The team's value [B] of its agents' [B, A], those that count being `here` [B, A]."""
@@ -160,24 +156,12 @@ class VDN(base.Algorithm):
         }
 
     def buffer_extras(self, action: Leaf) -> dict[str, Leaf]:
-        """With a GRU, its state before each step."""
-        if not self.sequence:
-            return {}
-        agents, units = self.agents, self.settings.recurrent
-        return {
-            "q_state": Leaf(
-                "box",
-                (agents, units),
-                "float32",
-                (),
-                (-1.0,) * agents * units,
-                (1.0,) * agents * units,
-            )
-        }
+        """With a memory, its state before each step."""
+        return {"q_state": state_leaf(self.settings, self.agents)} if self.sequence else {}
 
     @staticmethod
     def initial_state(settings: Any, action: Leaf, n: int) -> Tree:
-        return teams.memory(settings, action, n)
+        return memories.begin(settings, n, teams.count(action))
 
     @classmethod
     def exploration_noise(
@@ -220,12 +204,12 @@ class VDN(base.Algorithm):
 
 def values(network: Forward, obs: Tree, memory: Tree, action: Leaf) -> tuple[Array, Tree]:
     """What a network says of each agent's actions, [B, A, C], and its memory after the step.
-    `memory` is () without a GRU, else the state [S * A, units] before the rows, and where it starts
+    `memory` is () without one, else the state [S * A, size] before the rows, and where it starts
     anew [B, A]."""
     x = teams.rows(obs[teams.AGENTS])
     if not memory:
         return teams.allowed(network(x), obs, action), ()
     state, start = memory
     out = network({"obs": x, "state": state, "start": ops.of(x).reshape(start, (-1,))})
-    units = state.shape[-1]
-    return teams.allowed(out[:, :-units], obs, action), (out[:, -units:], 0.0 * start)
+    size = state.shape[-1]
+    return teams.allowed(out[:, :-size], obs, action), (out[:, -size:], 0.0 * start)

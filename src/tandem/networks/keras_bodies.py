@@ -10,7 +10,7 @@ import numpy as np
 
 from tandem.errors import NetworkError
 from tandem.networks import plan as p
-from tandem.networks.defaults import Given, apart, example, fit, whole_streams
+from tandem.networks.defaults import Given, apart, example, fit, remembering, whole_streams
 from tandem.networks.implicit import quantile_network
 from tandem.networks.keras_known import recognise
 from tandem.networks.keras_layers import (
@@ -23,7 +23,6 @@ from tandem.networks.keras_layers import (
     write,
 )
 from tandem.networks.plan import Plan, init
-from tandem.networks.recurrent import GRU, Recurrent
 from tandem.spaces import Leaf
 from tandem.types import Array, tree_map
 
@@ -43,7 +42,7 @@ class OnFeatures(keras.Model):
 
 
 class Remembering(keras.Model):
-    """The user's body, our GRU on its features, and our head on its states."""
+    """The user's body, our memory of its features, and our head on its states."""
 
     def __init__(self, body: Any, cell: Any, head: Any) -> None:
         super().__init__(name="remembering")
@@ -128,21 +127,20 @@ def _with_fractions(
 def _with_memory(
     source: Given, body: Any, features: int, known: tuple[Plan, dict[str, Any]] | None
 ) -> tuple[Any, Plan | None, dict[str, Any]]:
-    """Our GRU on the features, and our head on its states."""
-    cell, head_plan = GRU(features, source.units), fit(source.head, source.units)
-    head, variables = build(head_plan, keras.Input((source.units,)))
-    rng, gru = np.random.default_rng(source.seed), Cell(cell)
-    gru.build({"x": (None, features), "state": (None, source.units), "start": (None,)})
-    write(gru.named, cell.init(rng))
-    write(variables, init(head_plan, rng))
-    model = Remembering(body, gru, head)
+    """Our memory of the features, and our head on its states."""
+    layer = remembering(source, () if known is None else known[0], features)
+    head, variables = build(layer.head, keras.Input((layer.cell.size,)))
+    rng, cell = np.random.default_rng(source.seed), Cell(layer.cell)
+    cell.build({"x": (None, features), "state": (None, layer.cell.size), "start": (None,)})
+    write(cell.named, layer.cell.init(rng))
+    write(variables, init(layer.head, rng))
+    model = Remembering(body, cell, head)
     model(tree_map(ops.convert_to_tensor, example(source.inputs)))
     if known is None:
         return model, None, variables
-    plan, named = known
-    parts = {"body": named, "cell": gru.named, "head": variables}
+    parts = {"body": known[1], "cell": cell.named, "head": variables}
     named_weights = {f"0/{part}/{n}": v for part, inner in parts.items() for n, v in inner.items()}
-    return model, (Recurrent(plan, features, source.units, head_plan),), named_weights
+    return model, (layer,), named_weights
 
 
 def _apart(

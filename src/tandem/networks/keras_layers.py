@@ -16,7 +16,7 @@ from tandem.networks import plan as p
 from tandem.networks import serial
 from tandem.networks.implicit import Product, WithFractions
 from tandem.networks.plan import Plan, Weights
-from tandem.networks.recurrent import GRU, Recurrent, unroll
+from tandem.networks.recurrent import Memory, Recurrent
 from tandem.networks.renorm import BatchRenorm
 from tandem.networks.several import Several
 from tandem.networks.simba import RunningNorm
@@ -71,16 +71,17 @@ class PlanLayer(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("tandem")
 class Cell(PlanLayer):
-    """A GRU, from features x, state and start to the states after each step."""
+    """A memory, from features x, state and start to the states after each step."""
 
-    layer: GRU
+    layer: Memory
 
     def call(self, x: Array) -> Array:
         sequences = ops.shape(x["state"])[0]  # known only while it runs
-        return unroll(self.weights_by_name, x["x"], x["state"], x["start"], sequences)
+        weights = self.weights_by_name
+        return self.layer.unroll(weights, x["x"], x["state"], x["start"], sequences)
 
     def compute_output_shape(self, shapes: Any) -> Any:
-        return (shapes["x"][0], self.layer.units)
+        return (shapes["x"][0], self.layer.size)
 
 
 @keras.saving.register_keras_serializable("tandem")

@@ -10,10 +10,9 @@ from torch import nn
 
 from tandem.errors import NetworkError
 from tandem.networks import plan as p
-from tandem.networks.defaults import Given, apart, example, fit, whole_streams
+from tandem.networks.defaults import Given, apart, example, fit, remembering, whole_streams
 from tandem.networks.implicit import quantile_network
 from tandem.networks.plan import Plan, init
-from tandem.networks.recurrent import GRU, Recurrent
 from tandem.networks.torch_known import chain, recognise
 from tandem.networks.torch_layers import Cell, Dueling, Remembering, Streams, build, write
 from tandem.spaces import Leaf
@@ -124,17 +123,17 @@ def _with_fractions(
 def _with_memory(
     body: nn.Module, known: Plan | None, features: int, source: Given
 ) -> tuple[nn.Module, Plan | None]:
-    """The user's body with our GRU on its features and our head, and the plan of it all where the
-    body's is known."""
-    cell = GRU(features, source.units)
-    head = fit(source.head, source.units)
+    """The user's body with our memory of its features and our head, and the plan of it all where
+    the body's is known."""
+    layer = remembering(source, known or (), features)
     rng = np.random.default_rng(source.seed)
     module = Remembering(
-        nn.Sequential(*chain(body)) if known is not None else body, Cell(cell), build(head)
+        nn.Sequential(*chain(body)) if known is not None else body,
+        Cell(layer.cell),
+        build(layer.head),
     )
     with torch.no_grad():
-        for name, value in cell.init(rng).items():
+        for name, value in layer.cell.init(rng).items():
             getattr(module.cell, name).copy_(torch.as_tensor(value))
-    write(head, module.head, init(head, rng))
-    plan = None if known is None else (Recurrent(known, features, source.units, head),)
-    return module if plan is None else nn.Sequential(module), plan
+    write(layer.head, module.head, init(layer.head, rng))
+    return (module, None) if known is None else (nn.Sequential(module), (layer,))
