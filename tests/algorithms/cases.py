@@ -168,7 +168,14 @@ CASES = {
     "tqc": Case(
         "tqc",
         fakes.BOX,
-        {"hidden": (32, 32), "critics": 3, "quantiles": 5, "dropped": 1, "prioritized": True},
+        {
+            "hidden": (32, 32),
+            "critics": 3,
+            "quantiles": 5,
+            "dropped": 1,
+            "prioritized": True,
+            "n_step": 3,
+        },
     ),
     "crossq": Case(
         "crossq",
@@ -180,6 +187,7 @@ CASES = {
             "renorm_warmup": 8,
             "renorm_momentum": 0.9,
             "prioritized": True,
+            "n_step": 2,
             "learning_rate": Schedule(0.1),
         },
     ),
@@ -191,9 +199,12 @@ CASES = {
             "action_noise": "gsde",
             "log_std": -1.0,
             "learning_rate": Schedule(1.0),
+            "n_step": 3,
         },
     ),
-    "sac discrete": Case("sac", fakes.DISCRETE, {"hidden": (32, 32), "prioritized": True}),
+    "sac discrete": Case(
+        "sac", fakes.DISCRETE, {"hidden": (32, 32), "prioritized": True, "n_step": 4}
+    ),
     "ddpg": Case(
         "ddpg",
         fakes.BOX,

@@ -280,6 +280,10 @@ class Algorithm(ABC):
     memory: Tree = ()
     valued: ClassVar[bool] = False  # its network gives action values, not a policy
     team: ClassVar[bool] = False  # of several agents, whose networks see rows: see `teams`
+    # its losses see what lies between the first and the last observation of n-step transitions:
+    # `extra` has "between" [B, n - 1, ...], and "between_discount" [B, n - 1], gamma ** k at the
+    # k-th step after the first, 0 where the transition ended before
+    sees_between: ClassVar[bool] = False
 
     @classmethod
     def distribution(cls, settings: Any, action: Leaf) -> Distribution:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 import numpy as np
 
 from tandem.errors import EnvironmentFault, ResumeError, SettingError
-from tandem.replay import stacks
+from tandem.replay import stacks, windows
 from tandem.replay.allocation import allocate, require
 from tandem.replay.cuts import CutStore
 from tandem.replay.floors import Floors, valid_rows
@@ -144,6 +144,11 @@ class Ring:
         return self._flat["valid"]
 
     @property
+    def reward(self) -> AnyArray:
+        """float32 [slots * N], to be indexed by `position(ids)`: the reward of the row's step."""
+        return self._flat["reward"]
+
+    @property
     def discount(self) -> AnyArray:
         """float32 [slots * N], to be indexed by `position(ids)`: gamma, and 0 where the episode
         terminated."""
@@ -253,8 +258,8 @@ class Ring:
             )
         at = self.position(row)
         reward, discount = self._flat["reward"].take(at), self._flat["discount"].take(at)
-        final, at_final = (row, at) if n == 1 else self._accumulate(row, at, reward, discount, n)
-        after = self._next_obs(final, at_final, discount)
+        final = row if n == 1 else windows.accumulate(self, row, reward, discount, n)
+        after = self._next_obs(final, at if n == 1 else self.position(final), discount)
         obs = self._obs_at(at)
         action = self._flat["action"].take(at, axis=0)
 
@@ -271,6 +276,11 @@ class Ring:
                 name: shaped(self._flat[f"extra/{name}"].take(at, axis=0)) for name in self._extra
             },
         )
+
+    def observed(self, ids: IntArray) -> Tree:
+        """Returns the observations [..., *their own] in rows `ids` [...]."""
+        parts = self._obs_at(self.position(ids.ravel()))
+        return self._layout.join([x.reshape(*ids.shape, *x.shape[1:]) for x in parts])
 
     def after(self, ids: IntArray) -> Tree:
         """Returns the observations [B, ...] after rows `ids` [B]; where the episode terminated they
@@ -366,23 +376,6 @@ class Ring:
         order = np.argsort(ids, kind="stable")
         order = order[stored[order]]
         return ids[order], [x[order] for x in parts]
-
-    def _accumulate(
-        self, row: IntArray, at: IntArray, reward: AnyArray, discount: AnyArray, n: int
-    ) -> tuple[IntArray, IntArray]:
-        """Adds the later steps of n-step windows to reward and discount, in place. Returns (ids,
-        positions) of the windows' last rows."""
-        final, at_final = row.copy(), at.copy()
-        beyond = self.newest + 1 - self.envs  # the first id of the newest time step
-        going = np.flatnonzero(~self.last.take(at) & (row < beyond))
-        for _ in range(n - 1):
-            final[going] += self.envs
-            there = self.position(final[going])
-            at_final[going] = there
-            reward[going] += discount[going] * self._flat["reward"].take(there)
-            discount[going] *= self._flat["discount"].take(there)
-            going = going[~self.last.take(there) & (final[going] < beyond)]
-        return final, at_final
 
     def _next_obs(self, final: IntArray, at_final: IntArray, discount: AnyArray) -> list[AnyArray]:
         """Returns the observations after rows `final`, an array for each leaf."""

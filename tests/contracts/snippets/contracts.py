@@ -491,10 +491,15 @@ def trpo_infinite_horizon():
 
 @case
 def sac_infinite_horizon():
-    """With a fixed temperature of next to nothing, so that the entropy adds nothing to the
-    values."""
+    """With a fixed temperature of next to nothing, so that the entropy adds nothing to the values;
+    and with one at which the policy is nearly even over [-1, 1], whose entropy log 2 each later
+    state adds, those between the first and the last of three steps too (without them: 10.9)."""
     loop = solve(SAC, lambda: games.InfiniteHorizon(continuous=True), 5000, temperature=1e-4)
-    return near(contracts.values(loop, ONE), [10.0], 0.5)
+    found = near(contracts.values(loop, ONE), [10.0], 0.5)
+    soft = {"temperature": 0.5, "n_step": 3}
+    loop = solve(SAC, lambda: games.InfiniteHorizon(continuous=True), 5000, **soft)
+    wanted = 10 + 0.9 * 0.5 * np.log(2) / (1 - 0.9)
+    return found + near(contracts.values(loop, ONE), [wanted], 0.5)
 
 
 @case
@@ -861,7 +866,7 @@ SHORT = {
     "ppo_parts": (PPO, Parts, {}),
     "a2c_parts": (A2C, Parts, {}),
     "ppo_gsde": (PPO, games.IdentityBox, {"action_noise": "gsde", "sde_sample_freq": 5}),
-    "sac_gsde": (SAC, games.IdentityBox, {"action_noise": "gsde"}),
+    "sac_gsde": (SAC, games.IdentityBox, {"action_noise": "gsde", "n_step": 3}),
     "td3_gsde": (TD3, games.IdentityBox, {"action_noise": "gsde"}),
     "ddpg_ou": (DDPG, games.IdentityBox, {"action_noise": "ou"}),
     "ppo_shared": (PPO, games.IdentityBox, {"shared": True, "normalize_observations": True}),
@@ -873,20 +878,26 @@ SHORT = {
     ),
     "ppo_rnd": (PPO, games.Chain, {"intrinsic": "rnd", "rnd_features": 8}),
     "sac": (SAC, games.IdentityBox, {}),
-    "sac_discrete": (SAC, games.Chain, {}),
+    "sac_discrete": (SAC, games.Chain, {"n_step": 3}),
     "a2c": (A2C, games.IdentityBox, {"normalize_observations": True}),
     "a2c_noisy": (A2C, games.Chain, {"noisy": "independent", "entropy": 0.0}),
     "ddpg": (DDPG, games.IdentityBox, {}),
     "trpo": (TRPO, games.IdentityBox, {}),
     "td3": (TD3, games.IdentityBox, {"prioritized": True, "n_step": 3}),
-    "tqc": (TQC, games.IdentityBox, {"critics": 3, "action_noise": "gsde"}),
+    "tqc": (TQC, games.IdentityBox, {"critics": 3, "action_noise": "gsde", "n_step": 2}),
     "sac_simba": (SAC, games.IdentityBox, {"body": "simba"}),
     "td3_layer_norm": (TD3, games.IdentityBox, {"layer_norm": True}),
     # its epsilon keeps rounding in gradients that are nearly 0 from becoming whole steps
     "crossq": (
         CROSSQ,
         games.IdentityBox,
-        {"critic_hidden": (8, 8), "renorm_warmup": 3, "adam_epsilon": 1e-2, "prioritized": True},
+        {
+            "critic_hidden": (8, 8),
+            "renorm_warmup": 3,
+            "adam_epsilon": 1e-2,
+            "prioritized": True,
+            "n_step": 2,
+        },
     ),
     "a3c": (A3C, games.IdentityBox, {"shared": False}),
     "impala": (IMPALA, games.Chain, {}),
