@@ -280,7 +280,10 @@ CASES = {
         "td3", fakes.BOX, {"hidden": (32, 32), "policy_delay": 3, "action_noise": "gsde"}
     ),
     "vdn masked": Case(
-        "vdn", fakes.TEAM_MASKED, {"hidden": (16, 16), "share": False}, fakes.MASKED_TEAM
+        "vdn",
+        fakes.TEAM_MASKED,
+        {"hidden": (16, 16), "share": False, "prioritized": True},
+        fakes.MASKED_TEAM,
     ),
     "vdn recurrent": Case(
         "vdn",
@@ -288,16 +291,33 @@ CASES = {
         {"hidden": (16, 16), "recurrent": 6, "sequence": 8, "double": False},
         fakes.TEAM,
     ),
-    "qmix": Case("qmix", fakes.TEAM_DISCRETE, {**MIXED, "max_grad_norm": 2.0}, fakes.TEAM),
+    "qmix": Case(
+        "qmix",
+        fakes.TEAM_DISCRETE,
+        {**MIXED, "max_grad_norm": 2.0, "prioritized": True},
+        fakes.TEAM,
+    ),
     "qmix recurrent": Case(
         "qmix", fakes.TEAM_DISCRETE, {**MIXED, "recurrent": 6, "sequence": 4}, fakes.TEAM
     ),
-    "iql": Case("qmix", fakes.TEAM_DISCRETE, {"hidden": (16, 16), "mixer": False}, fakes.TEAM),
+    "iql": Case(
+        "qmix",
+        fakes.TEAM_DISCRETE,
+        {"hidden": (16, 16), "mixer": False, "prioritized": True},
+        fakes.TEAM,
+    ),
     "maddpg": Case("maddpg", fakes.TEAM_BOX, {**PAIRED, "max_grad_norm": 5.0}, fakes.TEAM),
     "maddpg twin": Case(
         "maddpg",
         fakes.TEAM_BOX,
-        {**PAIRED, "share": True, "twin": True, "policy_delay": 2, "smoothing": 0.3},
+        {
+            **PAIRED,
+            "share": True,
+            "twin": True,
+            "policy_delay": 2,
+            "smoothing": 0.3,
+            "prioritized": True,
+        },
         fakes.TEAM,
     ),
     "maddpg discrete": Case("maddpg", fakes.TEAM_DISCRETE, PAIRED, fakes.TEAM),

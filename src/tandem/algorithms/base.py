@@ -13,6 +13,7 @@ import numpy as np
 
 from tandem import ops
 from tandem.algorithms import gsde
+from tandem.algorithms.priorities import PrioritySettings
 from tandem.errors import SettingError
 from tandem.math.distributions import Distribution
 from tandem.math.masks import masked
@@ -188,7 +189,7 @@ class ReplaySettings(Settings):
 
 
 @dataclass(frozen=True)
-class TransitionSettings(ReplaySettings):
+class TransitionSettings(PrioritySettings, ReplaySettings):
     """What those of them have that replay single transitions: which they draw, and how they are
     changed."""
 
@@ -211,24 +212,6 @@ class TransitionSettings(ReplaySettings):
         "with hindsight: transitions with another goal for each that keeps its own",
         HINDSIGHT + ", section 4.5",
         minimum=1,
-    )
-
-    prioritized: bool = setting(
-        False, "draw transitions by their error instead of evenly", "Schaul et al. 2016"
-    )
-    priority_alpha: float = setting(
-        0.6,
-        "exponent of priorities",
-        "Schaul et al. 2016, table 3 (proportional)",
-        minimum=0,
-        maximum=1,
-    )
-    priority_beta: Schedule = setting(
-        Schedule(0.4, 1.0),
-        "exponent of importance weights; a schedule",
-        "Schaul et al. 2016",
-        minimum=0,
-        maximum=1,
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import action_spaces, base, bodies, gsde
+from tandem.algorithms import action_spaces, base, bodies, gsde, priorities
 from tandem.algorithms.base import Call
 from tandem.errors import SettingError
 from tandem.math.distributions import Distribution, TanhGaussian
@@ -141,7 +141,8 @@ class SAC(base.Algorithm):
 
     @classmethod
     def check_noise(cls, action: Leaf, settings: SACSettings) -> None:
-        """Refuses state-dependent exploration of choices, and its settings without it."""
+        """Refuses state-dependent exploration of choices, and settings that do nothing."""
+        priorities.check(settings)
         gsde.check_unused(settings)
         if settings.action_noise == "gsde":
             gsde.check(cls.__name__.lower(), action)

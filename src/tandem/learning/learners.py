@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from tandem.algorithms import teams
 from tandem.algorithms.base import RELABEL, Call, Forward
 from tandem.backends.backend import Outcome
 from tandem.errors import NonFiniteError, SettingError
@@ -231,7 +232,10 @@ class ReplayLearner:
         self.most = max(1, CALL_BYTES // max(1, row * s.batch_size))  # updates in one call
         self.block, self.updates, self.n = s.block, 0, s.n_step
         files = str(folder / "replay") if s.memmap and folder is not None else None
-        self.ring = Ring(s.buffer_size, s.envs, observation, action, path=files, extra=extras)
+        limited = teams.ACTIVE if algorithm.team else ""
+        self.ring = Ring(
+            s.buffer_size, s.envs, observation, action, path=files, extra=extras, limited=limited
+        )
         self.batch = s.batch_size // each
         near = multiples(backend.devices * each, s.batch_size)
         check_even(self.batch, backend.devices, "batch_size", near, s.batch_size)

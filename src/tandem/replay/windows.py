@@ -7,33 +7,46 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tandem.types import AnyArray, Array, IntArray, Tree
+from tandem.types import AnyArray, Array, BoolArray, IntArray, Tree
 
 if TYPE_CHECKING:
     from tandem.replay.buffer import Ring
 
 
+def ends(ring: Ring, row: IntArray) -> BoolArray:
+    """bool [B]: whether windows end with these rows: their episodes do, or a limit took an agent of
+    a team alone, whose value is that of what it saw then."""
+    ended: BoolArray = ring.last.take(ring.position(row))
+    if ring.limited:
+        after = ring.column(f"obs/{ring.limited}").take(ring.position(row + ring.envs), axis=0)
+        ended = ended | (after == 2).any(-1)
+    return ended
+
+
 def later(ring: Ring, row: IntArray, n: int) -> Iterator[tuple[IntArray, IntArray]]:
     """For each further step of the windows of n steps that start in rows `row` [B]: (indices of
-    those windows that reach to it, the ids of their rows there). A window ends where its episode
-    does, or at the newest row."""
+    those windows that reach to it, the ids of their rows there). At the newest row they end too."""
     row, beyond = row.copy(), ring.newest + 1 - ring.envs  # the first id of the newest time step
-    going = np.flatnonzero(~ring.last.take(ring.position(row)) & (row < beyond))
+    going = np.flatnonzero(~ends(ring, row) & (row < beyond))
     for _ in range(n - 1):
         row[going] += ring.envs
         there = row[going]
         yield going, there
-        going = going[~ring.last.take(ring.position(there)) & (there < beyond)]
+        going = going[~ends(ring, there) & (there < beyond)]
 
 
-def accumulate(ring: Ring, row: IntArray, reward: AnyArray, discount: AnyArray, n: int) -> IntArray:
-    """Adds the later steps of n-step windows to reward and discount [B], in place. Returns the
-    windows' last rows."""
+def accumulate(
+    ring: Ring, row: IntArray, rewards: dict[str, AnyArray], discount: AnyArray, n: int
+) -> IntArray:
+    """Adds the later steps of n-step windows to `rewards` [B, ...], which are named as the columns
+    that they are of, and to discount [B], in place. Returns the windows' last rows."""
     final = row.copy()
     for going, there in later(ring, row, n):
         at = ring.position(there)
         final[going] = there
-        reward[going] += discount[going] * ring.reward.take(at)
+        for name, total in rewards.items():
+            more = ring.column(name).take(at, axis=0)
+            total[going] += discount[going].reshape(-1, *(1,) * (total.ndim - 1)) * more
         discount[going] *= ring.discount.take(at)
     return final
 
