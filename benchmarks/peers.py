@@ -72,6 +72,7 @@ FIXED: dict[str, dict[str, Any]] = {
     },
     "sac": {
         **CRITICS,
+        "n_step": 1,
         "temperature": "auto",
         "target_entropy": "auto",
         "initial_temperature": 1.0,

@@ -170,7 +170,14 @@ CASES = {
     "tqc": Case(
         "tqc",
         fakes.BOX,
-        {"hidden": (32, 32), "critics": 3, "quantiles": 5, "dropped": 1, "prioritized": True},
+        {
+            "hidden": (32, 32),
+            "critics": 3,
+            "quantiles": 5,
+            "dropped": 1,
+            "prioritized": True,
+            "n_step": 3,
+        },
     ),
     "crossq": Case(
         "crossq",
@@ -182,6 +189,7 @@ CASES = {
             "renorm_warmup": 8,
             "renorm_momentum": 0.9,
             "prioritized": True,
+            "n_step": 2,
             "learning_rate": Schedule(0.1),
         },
     ),
@@ -193,9 +201,12 @@ CASES = {
             "action_noise": "gsde",
             "log_std": -1.0,
             "learning_rate": Schedule(1.0),
+            "n_step": 3,
         },
     ),
-    "sac discrete": Case("sac", fakes.DISCRETE, {"hidden": (32, 32), "prioritized": True}),
+    "sac discrete": Case(
+        "sac", fakes.DISCRETE, {"hidden": (32, 32), "prioritized": True, "n_step": 4}
+    ),
     "ddpg": Case(
         "ddpg",
         fakes.BOX,
@@ -276,7 +287,10 @@ CASES = {
         "td3", fakes.BOX, {"hidden": (32, 32), "policy_delay": 3, "action_noise": "gsde"}
     ),
     "vdn masked": Case(
-        "vdn", fakes.TEAM_MASKED, {"hidden": (16, 16), "share": False}, fakes.MASKED_TEAM
+        "vdn",
+        fakes.TEAM_MASKED,
+        {"hidden": (16, 16), "share": False, "prioritized": True},
+        fakes.MASKED_TEAM,
     ),
     "vdn lstm": Case(
         "vdn",
@@ -290,17 +304,34 @@ CASES = {
         },
         fakes.TEAM,
     ),
-    "qmix": Case("qmix", fakes.TEAM_DISCRETE, {**MIXED, "max_grad_norm": 2.0}, fakes.TEAM),
+    "qmix": Case(
+        "qmix",
+        fakes.TEAM_DISCRETE,
+        {**MIXED, "max_grad_norm": 2.0, "prioritized": True},
+        fakes.TEAM,
+    ),
     "qmix layer norm": Case("qmix", fakes.TEAM_DISCRETE, {**MIXED, "layer_norm": True}, fakes.TEAM),
     "qmix recurrent": Case(
         "qmix", fakes.TEAM_DISCRETE, {**MIXED, "recurrent": 6, "sequence": 4}, fakes.TEAM
     ),
-    "iql": Case("qmix", fakes.TEAM_DISCRETE, {"hidden": (16, 16), "mixer": False}, fakes.TEAM),
+    "iql": Case(
+        "qmix",
+        fakes.TEAM_DISCRETE,
+        {"hidden": (16, 16), "mixer": False, "prioritized": True},
+        fakes.TEAM,
+    ),
     "maddpg": Case("maddpg", fakes.TEAM_BOX, {**PAIRED, "max_grad_norm": 5.0}, fakes.TEAM),
     "maddpg twin": Case(
         "maddpg",
         fakes.TEAM_BOX,
-        {**PAIRED, "share": True, "twin": True, "policy_delay": 2, "smoothing": 0.3},
+        {
+            **PAIRED,
+            "share": True,
+            "twin": True,
+            "policy_delay": 2,
+            "smoothing": 0.3,
+            "prioritized": True,
+        },
         fakes.TEAM,
     ),
     "maddpg discrete": Case("maddpg", fakes.TEAM_DISCRETE, PAIRED, fakes.TEAM),

@@ -566,6 +566,25 @@ class SAC(Reference):
         w = self.nets[net]
         return dense(w, "3", hidden(w, torch.cat([obs, action], 1), torch.relu, 1))[:, 0]
 
+    def drawn(self, obs: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """What the policy is sampled by where its loss is not minimised."""
+        return self.policy(obs, noise)
+
+    def rewards(self, b: Any) -> torch.Tensor:
+        """Of n steps, with alpha times the discounted entropies between, row by row and step by
+        step."""
+        if self.settings.n_step == 1:
+            return b.reward
+        found = []
+        for i, reward in enumerate(b.reward):
+            total = reward
+            for k in range(self.settings.n_step - 1):
+                obs, noise = b.extra["between"][i, k], b.noise[2][i, k]
+                _, log_prob = self.drawn(obs[None], noise[None])
+                total = total - b.extra["between_discount"][i, k] * self.alpha.exp() * log_prob[0]
+            found.append(total)
+        return torch.stack(found)
+
     def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
         s, rate = self.settings, b.settings["learning_rate"]
         if self.alpha is None:
@@ -574,7 +593,7 @@ class SAC(Reference):
         with torch.no_grad():
             action, log_prob = self.policy(b.next_obs, b.noise[0])
             later = torch.minimum(*(self.q(f"q{i}_target", b.next_obs, action) for i in (1, 2)))
-            y = b.reward + b.discount * (later - self.alpha.exp() * log_prob)
+            y = self.rewards(b) + b.discount * (later - self.alpha.exp() * log_prob)
         q1, q2 = (self.q(f"q{i}", b.obs, b.action) for i in (1, 2))
         critic = (b.weight * ((q1 - y) ** 2 + (q2 - y) ** 2) / 2).mean()
         self.minimize_joint(critic, self.weights("q1", "q2"), rate)
@@ -616,7 +635,7 @@ class TQC(SAC):
             atoms = torch.cat([self.z(f"{n}_target", b.next_obs, action) for n in names], 1)
             atoms = atoms.sort(1).values[:, : len(names) * (m - s.dropped)]
             entropy = self.alpha.exp() * log_prob
-            y = b.reward[:, None] + b.discount[:, None] * (atoms - entropy[:, None])
+            y = self.rewards(b)[:, None] + b.discount[:, None] * (atoms - entropy[:, None])
         losses = []
         for n in names:
             for i, theta in enumerate(self.z(n, b.obs, b.action).T):
@@ -666,6 +685,10 @@ class DiscreteSAC(Reference):
                 self.out("q1_target", b.next_obs), self.out("q2_target", b.next_obs)
             )
             y = b.reward + b.discount * (p * (later - self.alpha.exp() * torch.log(p))).sum(1)
+            for k in range(self.settings.n_step - 1):
+                p = torch.softmax(self.out("actor", b.extra["between"][:, k]), 1)
+                entropy = -(p * torch.log(p)).sum(1)
+                y = y + b.extra["between_discount"][:, k] * self.alpha.exp() * entropy
         q1, q2 = (self.out(f"q{i}", b.obs)[rows, b.action] for i in (1, 2))
         critic = (b.weight * ((q1 - y) ** 2 + (q2 - y) ** 2) / 2).mean()
         self.minimize_joint(critic, self.weights("q1", "q2"), rate)

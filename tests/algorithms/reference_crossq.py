@@ -55,6 +55,9 @@ class CrossQ(SAC):
         density = torch.distributions.Normal(mean, std).log_prob(u)
         return torch.tanh(u), (density - torch.log(1 - torch.tanh(u) ** 2)).sum(1)
 
+    def drawn(self, obs: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.sampled(obs, noise, False)
+
     def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
         rate, rows = b.settings["learning_rate"], len(b.reward)
         if self.alpha is None:
@@ -65,7 +68,7 @@ class CrossQ(SAC):
         inputs = torch.cat([torch.cat([b.obs, b.action], 1), torch.cat([b.next_obs, action], 1)])
         q1, q2 = (self.out(f"q{i}", inputs, True)[:, 0] for i in (1, 2))
         later = torch.minimum(q1[rows:], q2[rows:]).detach()
-        y = (b.reward + b.discount * (later - self.alpha.exp() * log_prob)).detach()
+        y = (self.rewards(b) + b.discount * (later - self.alpha.exp() * log_prob)).detach()
         errors = (q1[:rows] - y) ** 2 + (q2[:rows] - y) ** 2
         critic = (b.weight * errors / 2).mean()
         self.minimize_joint(critic, self.weights("q1", "q2"), rate)

@@ -25,6 +25,15 @@ def at(x: Any, t: int) -> Any:
     return {n: at(y, t) for n, y in x.items()} if isinstance(x, dict) else x[:, t]
 
 
+def over_those_here(errors: torch.Tensor, obs: Any) -> torch.Tensor:
+    """The mean size of the errors [B, A] of those agents who act, row by row; 0 where none does."""
+    found = []
+    for row, here in zip(errors, obs["active"], strict=True):
+        own = [abs(float(e)) for e, there in zip(row, here, strict=True) if there]
+        found.append(sum(own) / len(own) if own else 0.0)
+    return torch.tensor(found, **DOUBLE)
+
+
 class Teams(Reference):
     """What they have in common: each agent's weights, and who is there."""
 
@@ -52,6 +61,8 @@ class Teams(Reference):
 class VDN(Teams):
     """Sunehag et al. 2018, eq. 3, with van Hasselt et al. 2016; with a memory as Hausknecht &
     Stone 2015."""
+
+    size: torch.Tensor  # of the latest errors, [B]
 
     def q(self, net: str, obs: Any, agent: int, h: Any = None) -> tuple[torch.Tensor, Any]:
         w, x = self.of(net, agent), obs["agents"][:, agent]
@@ -95,7 +106,9 @@ class VDN(Teams):
     def error(self, b: Any, best: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():
             y = b.reward + b.discount * self.mix("mixer_target", best, b.next_obs)
-        return (y - self.mix("mixer", chosen, b.obs)) ** 2
+        found = y - self.mix("mixer", chosen, b.obs)
+        self.size = found.detach()
+        return found**2
 
     def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
         if not self.settings.recurrent:
@@ -121,7 +134,7 @@ class VDN(Teams):
             b.settings["max_grad_norm"],
         )
         self.soft_update(b.settings["tau"], "q", *mixed)
-        return {"loss": loss, "q": chosen.mean()}, False
+        return {"loss": loss, "q": chosen.mean()} | self.priority(self.size), False
 
 
 class QMIX(VDN):
@@ -142,6 +155,7 @@ class QMIX(VDN):
         if self.settings.mixer:
             return super().error(b, best, chosen)
         y = b.extra["rewards"] + b.discount[:, None] * b.next_obs["active"] * best
+        self.size = over_those_here((y - chosen).detach(), b.obs)
         return (b.obs["active"] * (y - chosen) ** 2).sum(1) / chosen.shape[1]
 
 
@@ -190,7 +204,7 @@ class MADDPG(Teams):
                 torch.nn.functional.one_hot(a, self.action.sizes[0]).to(torch.float64)
                 for a in taken
             ]
-        critic, first = 0.0, []
+        critic, first, errors = 0.0, [], {n: [] for n in critics}
         with torch.no_grad():
             after = [
                 self.target(self.out("actor_target", b.next_obs, i), b.noise[0][:, i])
@@ -206,6 +220,7 @@ class MADDPG(Teams):
                 y = b.extra["rewards"][:, i] + b.discount * b.next_obs["active"][:, i] * later
             for n in critics:
                 q = self.q(n, b.obs, i, taken)
+                errors[n].append((q - y).detach())
                 critic = critic + (b.weight * b.obs["active"][:, i] * (q - y) ** 2).mean() / len(
                     agents
                 )
@@ -226,7 +241,9 @@ class MADDPG(Teams):
                 actor, self.weights("actor"), s["actor_learning_rate"], s["max_grad_norm"]
             )
             self.soft_update(s["tau"], "actor", *critics)
-        return {"critic_loss": critic, "actor_loss": actor, "q": torch.stack(first).mean()}, False
+        sizes = [over_those_here(torch.stack(errors[n], 1), b.obs) for n in critics]
+        metrics = {"critic_loss": critic, "actor_loss": actor, "q": torch.stack(first).mean()}
+        return metrics | self.priority(*sizes), False
 
 
 class MAPPO(reference.PPO):

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tandem.errors import EnvironmentFault, MemoryBudgetError, ResumeError, SettingError, SpaceError
-from tandem.replay import allocation
+from tandem.replay import allocation, windows
 from tandem.replay.buffer import Ring
 from tandem.spaces import Leaf, Spec
 from tandem.types import Batch, Cuts, Trajectory, leaves, tree_map
@@ -146,6 +146,21 @@ class World:
             discount = discount * end.discount
         return row, reward, discount, end.next_obs
 
+    def between(self, t: int, env: int, n: int) -> list[tuple[int, np.float32]]:
+        """(number of the observation, discount before it) of the steps after row t that n-step
+        transitions pass, 0 where the window has ended."""
+        end, found = self.rows[env][t], []
+        discount = end.discount
+        for k in range(1, n):
+            if end.last or t + k >= len(self.rows[env]):
+                discount = np.float32(0)
+                found.append((0, discount))
+                continue
+            end = self.rows[env][t + k]
+            found.append((end.obs, discount))
+            discount = discount * end.discount
+        return found
+
 
 def same(a: Any, b: Any) -> None:
     for x, y in zip(leaves(a), leaves(b), strict=True):
@@ -182,6 +197,14 @@ def check_against(ring: Ring, world: World, n: int) -> None:
         world.obs([f[3] for f, a in zip(found, alive, strict=True) if a]),
     )
     assert all(np.isfinite(x).all() for x in leaves(batch.next_obs))
+    obs, discount = windows.between(ring, ids, n)
+    steps = [world.between(int(i) // envs, int(i) % envs, n) for i in ids]
+    wanted = np.array([[d for _, d in each] for each in steps], np.float32)
+    same(discount, wanted.reshape(len(ids), n - 1))
+    numbers = np.array([[number for number, _ in each] for each in steps]).reshape(len(ids), n - 1)
+    there = discount > 0
+    same(tree_map(lambda x: x[there], obs), world.obs(numbers[there]))
+    assert all(x.shape[:2] == (len(ids), n - 1) for x in leaves(obs))
 
 
 @settings(max_examples=300, derandomize=True, deadline=None)
@@ -254,6 +277,9 @@ def test_n_step_worked_by_hand() -> None:
     assert batch.discount.tolist() == [0.125, 0.25, 0.5, 0, 0, 0.25, 0.5]
     assert batch.next_obs[[0, 1, 2, 5, 6], 0].tolist() == [99, 99, 99, 7, 7]
     assert batch.obs[:, 0].tolist() == [0, 1, 2, 3, 4, 5, 6]
+    obs, discount = windows.between(ring, np.arange(7), 3)
+    assert obs[[0, 1, 3, 5], :, 0].tolist() == [[1, 2], [2, 2], [4, 4], [6, 6]]
+    assert discount.tolist() == [[0.5, 0.25], [0.5, 0], [0, 0], [0.5, 0], [0, 0], [0.5, 0], [0, 0]]
 
 
 def test_window_at_the_head_grows_with_the_ring() -> None:

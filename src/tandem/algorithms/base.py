@@ -13,6 +13,7 @@ import numpy as np
 
 from tandem import ops
 from tandem.algorithms import bodies, gsde, memories
+from tandem.algorithms.priorities import PrioritySettings
 from tandem.errors import SettingError
 from tandem.math.distributions import Distribution
 from tandem.math.masks import masked
@@ -191,7 +192,7 @@ class ReplaySettings(Settings):
 
 
 @dataclass(frozen=True)
-class TransitionSettings(ReplaySettings):
+class TransitionSettings(PrioritySettings, ReplaySettings):
     """What those of them have that replay single transitions: which they draw, and how they are
     changed."""
 
@@ -206,24 +207,6 @@ class TransitionSettings(ReplaySettings):
         "with hindsight: transitions with another goal for each that keeps its own",
         HINDSIGHT + ", section 4.5",
         minimum=1,
-    )
-
-    prioritized: bool = setting(
-        False, "draw transitions by their error instead of evenly", "Schaul et al. 2016"
-    )
-    priority_alpha: float = setting(
-        0.6,
-        "exponent of priorities",
-        "Schaul et al. 2016, table 3 (proportional)",
-        minimum=0,
-        maximum=1,
-    )
-    priority_beta: Schedule = setting(
-        Schedule(0.4, 1.0),
-        "exponent of importance weights; a schedule",
-        "Schaul et al. 2016",
-        minimum=0,
-        maximum=1,
     )
 
 
@@ -275,6 +258,10 @@ class Algorithm(ABC):
     memory: Tree = ()
     valued: ClassVar[bool] = False  # its network gives action values, not a policy
     team: ClassVar[bool] = False  # of several agents, whose networks see rows: see `teams`
+    # its losses see what lies between the first and the last observation of n-step transitions:
+    # `extra` has "between" [B, n - 1, ...], and "between_discount" [B, n - 1], gamma ** k at the
+    # k-th step after the first, 0 where the transition ended before
+    sees_between: ClassVar[bool] = False
 
     @classmethod
     def distribution(cls, settings: Any, action: Leaf) -> Distribution:

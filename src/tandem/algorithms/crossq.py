@@ -76,7 +76,7 @@ class CrossQ(SAC):
         both = self.value(self.qs, obs, xp.concat([b.action, action], 0))
         rows = b.reward.shape[0]
         soft = xp.minimum(*(q[rows:] for q in both)) - xp.exp(self.log_alpha()) * log_prob
-        y = xp.stop_gradient(b.reward + b.discount * soft)
+        y = xp.stop_gradient(self.soft_reward(b) + b.discount * soft)
         q1, q2 = (q[:rows] for q in both)
         aux = {"q": q1, **base.erring(self.settings, q1 - y, q2 - y)}
         return 0.5 * ((q1 - y) ** 2 + (q2 - y) ** 2), aux

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tandem.algorithms import action_spaces, base, bodies, gsde
+from tandem.algorithms import action_spaces, base, bodies, gsde, priorities
 from tandem.algorithms.base import Forward
 from tandem.errors import SettingError
 from tandem.math import distributions
@@ -41,6 +41,7 @@ class Deterministic(base.Algorithm):
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
+        priorities.check(settings)
         gsde.check_unused(settings)
         if settings.action_noise == "gsde" and settings.exploration.end is not None:
             raise SettingError(

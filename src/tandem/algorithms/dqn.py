@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import action_spaces, base, bodies
+from tandem.algorithms import action_spaces, base, bodies, priorities, unused
 from tandem.algorithms.base import Call, Forward
 from tandem.errors import SettingError
 from tandem.math.action_values import (
@@ -322,18 +322,18 @@ DISTRIBUTED = {
     ),
     "kappa": ("quantile", "implicit"),
 }
+MUNCHAUSEN_ONLY = ("munchausen_alpha", "munchausen_temperature", "munchausen_clip")
 
 
 def check_values(settings: Any) -> None:
     """Refuses the settings of other `values` than those that are learned, atoms without room, and
     what does not go with munchausen."""
+    priorities.check(settings)
     for name, kinds in DISTRIBUTED.items():
-        if settings.values not in kinds and (own := _changed(settings, name)) is not None:
-            raise SettingError(
-                f"{name}={own:g} with values={settings.values!r}.",
-                f"it together with values={' or '.join(map(repr, kinds))}",
-                f"give values={kinds[-1]!r} too, or leave {name} out.",
-            )
+        if settings.values not in kinds:
+            needed = f"values={' or '.join(map(repr, kinds))}"
+            beside, give = f"with values={settings.values!r}", f"values={kinds[-1]!r}"
+            unused.refuse(settings, (name,), beside, needed, give)
     if settings.values == "categorical" and not settings.v_min < settings.v_max:
         raise SettingError(
             f"v_min={settings.v_min:g} and v_max={settings.v_max:g}.",
@@ -344,19 +344,7 @@ def check_values(settings: Any) -> None:
     if settings.munchausen:
         _check_munchausen(settings)
         return
-    for name in ("munchausen_alpha", "munchausen_temperature", "munchausen_clip"):
-        if (own := _changed(settings, name)) is not None:
-            raise SettingError(
-                f"{name}={own:g} without munchausen.",
-                "it together with munchausen=True",
-                f"give munchausen=True too, or leave {name} out.",
-            )
-
-
-def _changed(settings: Any, name: str) -> Any:
-    """A setting's value, where that is not its default."""
-    own = getattr(settings, name)
-    return None if own == getattr(type(settings)(), name) else own
+    unused.refuse(settings, MUNCHAUSEN_ONLY, "without munchausen", "munchausen=True")
 
 
 def _check_munchausen(settings: Any) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from tandem import ops
 from tandem.algorithms import action_spaces, base, bodies, teams
 from tandem.algorithms.base import Call, Forward
+from tandem.algorithms.priorities import PrioritySettings
 from tandem.math.distributions import Categorical, Deterministic, Distribution
 from tandem.networks.defaults import Role
 from tandem.networks.plan import Dense
@@ -25,7 +26,7 @@ MATD3 = "Ackermann et al. 2019"
 
 
 @dataclass(frozen=True)
-class MADDPGSettings(base.ReplaySettings):
+class MADDPGSettings(PrioritySettings, base.ReplaySettings):
     """What MADDPG can be told."""
 
     steps: int = default(1_000_000)
@@ -43,6 +44,7 @@ class MADDPGSettings(base.ReplaySettings):
     buffer_size: int = default(1_000_000, PAPER, help="steps of the team that are kept")
     learning_starts: int = default(25_600, "released code")
     train_every: int = default(96, PAPER + ": 100")
+    n_step: int = base.n_step()
     tau: float = setting(
         0.01,
         "how much of the networks their targets take over at each update",
@@ -112,6 +114,7 @@ class MADDPG(base.Algorithm):
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
+        teams.check_replay(settings)
         teams.check("maddpg", observation, action, "box", "multidiscrete")
         if action.kind == "box":
             action_spaces.bounded_vector(
@@ -183,7 +186,9 @@ class MADDPG(base.Algorithm):
         )
         values = self.values(self.qs, b.obs, self.alike(self.taken(b)), teams.active(b.obs))
         loss = sum((q - y) ** 2 for q in values)
-        return xp.mean(teams.active(b.obs) * loss, -1), {"q": xp.mean(values[0], -1)}
+        errors = (teams.mean(xp.abs(q - y), b.obs) for q in values)
+        aux = {"q": xp.mean(values[0], -1), **base.erring(self.settings, *errors)}
+        return xp.mean(teams.active(b.obs) * loss, -1), aux
 
     def actor_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 5
         xp, out = ops.of(b.reward), self.outputs(self.actor, b.obs)
@@ -217,7 +222,8 @@ class MADDPG(base.Algorithm):
             if self.settings.policy_delay == 1
             else self.backend.cond(s["policy"], policy, ("actor_loss",))
         )
-        return Update({"critic_loss": critic_loss, "q": xp.mean(critic["q"]), **actor})
+        metrics = {"critic_loss": critic_loss, "q": xp.mean(critic["q"]), **actor}
+        return Update(metrics, critic.get("error", ()))
 
     def schedule(self, call: Call) -> dict[str, Array]:
         due = base.each_nth(call, self.settings.policy_delay)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import action_spaces, base, bodies
+from tandem.algorithms import action_spaces, base, bodies, priorities
 from tandem.algorithms.base import Call, Forward
 from tandem.algorithms.bootstraps import after_cuts
 from tandem.math.distributions import Density, Spherical
@@ -298,6 +298,7 @@ class ActorCritic(OnSequences):
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         action_spaces.simple(cls.__name__.lower(), action)
+        priorities.check_sequences(settings)
 
     @classmethod
     def head(cls, action: Leaf, settings: Any) -> Plan:

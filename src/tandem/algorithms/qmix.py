@@ -82,7 +82,14 @@ class QMIX(VDN):
         # an agent that is gone has no future
         discount = b.discount[:, None] * teams.going(b.next_obs)
         y = ops.of(best).stop_gradient(b.extra["rewards"] + discount * best)
-        return ops.of(best).mean(teams.active(b.obs) * (y - chosen) ** 2, -1)
+        return y - chosen
+
+    def loss_of(self, b: Batch, errors: Array) -> tuple[Array, Array]:
+        if self.settings.mixer:
+            return super().loss_of(b, errors)
+        xp = ops.of(errors)
+        loss = xp.mean(teams.active(b.obs) * errors**2, -1)
+        return loss, teams.mean(xp.abs(errors), b.obs)
 
     def buffer_extras(self, action: Leaf) -> dict[str, Leaf]:
         return super().buffer_extras(action) | (

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import action_spaces, base, bodies, gsde
+from tandem.algorithms import action_spaces, base, bodies, gsde, priorities
 from tandem.algorithms.base import Call
 from tandem.errors import SettingError
 from tandem.math.distributions import Distribution, TanhGaussian
@@ -20,7 +20,7 @@ from tandem.networks.plan import Dense
 from tandem.networks.policy_layers import StateDependent
 from tandem.settings import default, setting
 from tandem.spaces import Leaf, Spec
-from tandem.types import Array, Batch, Tree, Update
+from tandem.types import Array, Batch, Tree, Update, tree_map
 
 PAPER = "Haarnoja et al. 2018, table 1"
 SB3 = "Stable-Baselines3 2.9 (SAC)"
@@ -40,6 +40,7 @@ class SoftSettings(base.TransitionSettings):
     learning_starts: int = default(100, SB3)
     train_every: int = default(1, PAPER)
     updates_per_call: int = default(1, PAPER)
+    n_step: int = base.n_step()
     temperature: Literal["auto"] | float = setting(
         "auto", "weight of the entropy; 'auto' learns it", "section 5 of the paper", minimum=0
     )
@@ -81,6 +82,7 @@ class SAC(base.Algorithm):
     Settings: ClassVar[type[SoftSettings]] = SACSettings
     needs = "transitions"
     acting = ("actor",)
+    sees_between = True
 
     def __init__(
         self,
@@ -139,7 +141,8 @@ class SAC(base.Algorithm):
 
     @classmethod
     def check_noise(cls, action: Leaf, settings: SACSettings) -> None:
-        """Refuses state-dependent exploration of choices, and its settings without it."""
+        """Refuses state-dependent exploration of choices, and settings that do nothing."""
+        priorities.check(settings)
         gsde.check_unused(settings)
         if settings.action_noise == "gsde":
             gsde.check(cls.__name__.lower(), action)
@@ -179,6 +182,22 @@ class SAC(base.Algorithm):
         """What each of the critics puts out, [B, ...]."""
         return [q({"obs": obs, "action": action}) for q in critics]
 
+    def entropy(self, obs: Tree, *noise: Array) -> Array:
+        """Of the policy in these states [B]: one sample of it."""
+        return -self.sample(obs, *noise)[1]
+
+    def soft_reward(self, b: Batch) -> Array:
+        """The rewards before a bootstrapped value [B]: of more than one step with the entropies of
+        the states between, those of the policy of now, times the temperature of now."""
+        if self.settings.n_step == 1:
+            return b.reward
+        xp, discount = ops.of(b.reward), b.extra["between_discount"]
+        obs, noise = tree_map(
+            lambda x: xp.reshape(x, (-1, *x.shape[2:])), (b.extra["between"], b.noise[2:])
+        )
+        entropy = xp.reshape(self.entropy(obs, *noise), discount.shape)
+        return b.reward + xp.exp(self.log_alpha()) * xp.sum(discount * entropy, -1)
+
     def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 5
         xp = ops.of(b.reward)
         action, log_prob = self.sample(b.next_obs, b.noise[0])
@@ -187,7 +206,7 @@ class SAC(base.Algorithm):
             xp.minimum(*self.value(self.targets, b.next_obs, action))
             - xp.exp(self.log_alpha()) * log_prob
         )
-        y = xp.stop_gradient(b.reward + b.discount * soft)
+        y = xp.stop_gradient(self.soft_reward(b) + b.discount * soft)
         q1, q2 = self.value(self.qs, b.obs, b.action)
         aux = {"q": q1, **base.erring(self.settings, q1 - y, q2 - y)}
         return 0.5 * ((q1 - y) ** 2 + (q2 - y) ** 2), aux
@@ -233,6 +252,10 @@ class SAC(base.Algorithm):
         return self.scheduled(call, "learning_rate", "tau")
 
     def loss_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tree:
-        """Standard normal, for the next actions and for the current ones."""
+        """Standard normal, for the next actions, for the current ones, and of n steps for those
+        between."""
         draw = rng.standard_normal((2, *shape, self.size), dtype=np.float32)
-        return draw[0], draw[1]
+        if (steps := self.settings.n_step - 1) == 0:
+            return draw[0], draw[1]
+        between = rng.standard_normal((*shape, steps, self.size), dtype=np.float32)
+        return draw[0], draw[1], between

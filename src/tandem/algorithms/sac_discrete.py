@@ -50,12 +50,17 @@ class DiscreteSAC(SAC):
         log_p = ops.of(out).log_softmax(out)
         return ops.of(out).exp(log_p), log_p
 
+    def entropy(self, obs: Tree, *noise: Array) -> Array:
+        """Of the policy in these states [B], exactly."""
+        p, log_p = self.policy(obs)
+        return -ops.of(p).sum(p * log_p, -1)
+
     def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
         xp = ops.of(b.reward)
         p, log_p = self.policy(b.next_obs)
         least = xp.minimum(*(target(b.next_obs) for target in self.targets))
         soft = xp.sum(p * (least - xp.exp(self.log_alpha()) * log_p), -1)  # eq. 10
-        y = xp.stop_gradient(b.reward + b.discount * soft)
+        y = xp.stop_gradient(self.soft_reward(b) + b.discount * soft)
         q1, q2 = (xp.take(q(b.obs), b.action) for q in self.qs)
         aux = {"q": q1, **base.erring(self.settings, q1 - y, q2 - y)}
         return 0.5 * ((q1 - y) ** 2 + (q2 - y) ** 2), aux

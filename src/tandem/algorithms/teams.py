@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from tandem import ops
+from tandem.algorithms import priorities
 from tandem.algorithms.action_spaces import OF_TEAMS, named, other
-from tandem.errors import SpaceError
+from tandem.errors import SettingError, SpaceError
 from tandem.math.masks import masked
 from tandem.spaces import MASK, Leaf, Spec
 from tandem.types import Array, Tree
@@ -114,6 +115,27 @@ def own(obs: Tree) -> Array:
 def of_all(x: Array, obs: Tree) -> Array:
     """[B] of a step as [B, A] of its agents."""
     return x[:, None] + 0.0 * active(obs)
+
+
+def mean(x: Array, obs: Tree) -> Array:
+    """[B]: the mean of x [B, A] over the agents that take part; 0 where none does."""
+    xp, here = ops.of(x), active(obs)
+    return xp.sum(here * x, -1) / xp.clip(xp.sum(here, -1), 1.0, float(x.shape[-1]))
+
+
+def check_replay(settings: Any) -> None:
+    """Refuses exponents of priorities that nothing is drawn by, and of sequences what only single
+    steps have."""
+    priorities.check(settings)
+    if units := getattr(settings, "recurrent", 0):
+        for name, plain in (("prioritized", False), ("n_step", 1)):
+            if (own := getattr(settings, name)) != plain:
+                raise SettingError(
+                    f"{name}={own} with recurrent={units}.",
+                    "single steps: with a memory, sequences are drawn, evenly, and each of their "
+                    "steps is learned from by the one after it, which the memory is known for",
+                    f"give recurrent=0, or {name}={plain}.",
+                )
 
 
 def rewards(action: Leaf) -> dict[str, Any]:

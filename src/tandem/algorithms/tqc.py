@@ -68,7 +68,7 @@ class TQC(SAC):
         pooled = xp.concat(self.outputs(self.targets, b.next_obs, action), -1)
         kept = xp.sort(pooled)[..., : s.critics * (s.quantiles - s.dropped)]
         soft = kept - (xp.exp(self.log_alpha()) * log_prob)[..., None]
-        y = xp.stop_gradient(b.reward[..., None] + b.discount[..., None] * soft)
+        y = xp.stop_gradient(self.soft_reward(b)[..., None] + b.discount[..., None] * soft)
         own = self.outputs(self.qs, b.obs, b.action)
         losses = [quantile_huber(q, fractions(q), y) for q in own]
         means = [xp.mean(q, -1) for q in own]

@@ -12,6 +12,7 @@ import numpy as np
 from tandem import ops
 from tandem.algorithms import base, bodies, memories, recurrent_batches, teams
 from tandem.algorithms.base import Call, Forward
+from tandem.algorithms.priorities import PrioritySettings
 from tandem.errors import SettingError
 from tandem.math.masks import evenly
 from tandem.networks.defaults import Role
@@ -26,7 +27,7 @@ PYMARL = "Samvelyan et al. 2019, arXiv:1902.04043, appendix (PyMARL)"
 
 
 @dataclass(frozen=True)
-class VDNSettings(base.ReplaySettings):
+class VDNSettings(PrioritySettings, base.ReplaySettings):
     """What VDN can be told."""
 
     steps: int = default(1_000_000)
@@ -54,6 +55,7 @@ class VDNSettings(base.ReplaySettings):
         minimum=0,
         maximum=1,
     )
+    n_step: int = base.n_step()
     double: bool = setting(
         True, "choose the next actions by the network, value them by the target", PYMARL
     )
@@ -95,6 +97,7 @@ class VDN(base.Algorithm):
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
+        teams.check_replay(settings)
         teams.check(cls.__name__.lower(), observation, action, "multidiscrete")
 
     @classmethod
@@ -116,12 +119,16 @@ class VDN(base.Algorithm):
         return ops.of(q).sum(q * here, -1)
 
     def errors(self, b: Batch, best: Array, chosen: Array) -> Array:
-        """Squared temporal-difference errors [B]; best [B, A] values the next actions, chosen [B,
-        A] those that were taken."""
+        """Temporal-difference errors [B], or [B, A] of each agent by itself; best [B, A] values the
+        next actions, chosen [B, A] those that were taken."""
         target, mixer = (x[1] if len(x) > 1 else None for x in (self.targets, self.learned))
         later = self.joint(target, best, b.next_obs, teams.going(b.next_obs))
         y = ops.of(later).stop_gradient(b.reward + b.discount * later)
-        return (y - self.joint(mixer, chosen, b.obs, teams.active(b.obs))) ** 2
+        return y - self.joint(mixer, chosen, b.obs, teams.active(b.obs))
+
+    def loss_of(self, b: Batch, errors: Array) -> tuple[Array, Array]:
+        """(the loss, the mean size of the errors), [B], of the `errors`."""
+        return errors**2, ops.of(errors).abs(errors)
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
         xp, memory, action = ops.of(b.reward), self.memories(b), self.action
@@ -132,7 +139,8 @@ class VDN(base.Algorithm):
         # each agent's own: no other choice has a larger sum
         best = xp.take(after, xp.argmax(xp.stop_gradient(selector), -1))
         chosen = xp.take(q, b.action)
-        return self.errors(b, best, chosen), {"q": xp.mean(chosen, -1)}
+        loss, error = self.loss_of(b, self.errors(b, best, chosen))
+        return loss, {"q": xp.mean(chosen, -1), **base.erring(self.settings, error)}
 
     def memories(self, b: Batch) -> Tree:
         if not self.sequence:
@@ -147,7 +155,8 @@ class VDN(base.Algorithm):
         )
         for network, target in zip(self.learned, self.targets, strict=True):
             self.backend.soft_update(network, target, s["tau"], seldom=True)
-        return Update({"loss": loss, "q": ops.of(b.reward).mean(aux["q"])})
+        metrics = {"loss": loss, "q": ops.of(b.reward).mean(aux["q"])}
+        return Update(metrics, aux.get("error", ()))
 
     def schedule(self, call: Call) -> dict[str, Array]:
         return {

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from tandem.algorithms import teams
 from tandem.algorithms.base import RELABEL, Call, Forward
 from tandem.backends.backend import Outcome
 from tandem.errors import NonFiniteError, SettingError
@@ -18,6 +19,7 @@ from tandem.learning.devices import check_even, multiples
 from tandem.learning.normalization import ObservationMoments, RewardScale, RewardStandard
 from tandem.learning.resets import Reset
 from tandem.learning.seeds import Generators
+from tandem.replay import windows
 from tandem.replay.buffer import Ring
 from tandem.replay.hindsight import Goals, Hindsight
 from tandem.replay.samplers import PrioritizedSampler, SequenceSampler, UniformSampler
@@ -222,12 +224,18 @@ class ReplayLearner:
                 "batches that divide into sequences evenly",
                 f"use sequence={math.gcd(each, s.batch_size)}, or another batch_size.",
             )
-        # bytes of a transition, and of what follows it
-        row = 2 * Ring.size(1, 1, observation, action, extras)
+        self._between = algorithm.sees_between and s.n_step > 1
+        # bytes of a transition, of what follows it, and of what lies between
+        row = (1 + (s.n_step if self._between else 1)) * Ring.size(
+            1, 1, observation, action, extras
+        )
         self.most = max(1, CALL_BYTES // max(1, row * s.batch_size))  # updates in one call
         self.block, self.updates, self.n = s.block, 0, s.n_step
         files = str(folder / "replay") if s.memmap and folder is not None else None
-        self.ring = Ring(s.buffer_size, s.envs, observation, action, path=files, extra=extras)
+        limited = teams.ACTIVE if algorithm.team else ""
+        self.ring = Ring(
+            s.buffer_size, s.envs, observation, action, path=files, extra=extras, limited=limited
+        )
         self.batch = s.batch_size // each
         near = multiples(backend.devices * each, s.batch_size)
         check_even(self.batch, backend.devices, "batch_size", near, s.batch_size)
@@ -341,6 +349,10 @@ class ReplayLearner:
         their first steps."""
         if not isinstance(self.sampler, SequenceSampler):
             batch = self.ring.transitions(ids, self.n)._replace(weight=weight)
+            if self._between:
+                obs, discount = windows.between(self.ring, ids, self.n)
+                extra = {**batch.extra, "between": obs, "between_discount": discount}
+                batch = batch._replace(extra=extra)
             if self._hindsight is None:
                 return batch
             return self._hindsight.relabel(self.generators("replay/hindsight"), ids, batch)

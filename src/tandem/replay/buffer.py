@@ -9,7 +9,7 @@ from types import MappingProxyType
 import numpy as np
 
 from tandem.errors import EnvironmentFault, ResumeError, SettingError
-from tandem.replay import stacks
+from tandem.replay import stacks, windows
 from tandem.replay.allocation import allocate, require
 from tandem.replay.cuts import CutStore
 from tandem.replay.floors import Floors, valid_rows
@@ -27,6 +27,7 @@ from tandem.types import (
     Tree,
 )
 
+REWARDS = ("reward", "extra/rewards")  # columns of which n-step transitions have sums
 NO_EXTRA: Mapping[str, Leaf] = MappingProxyType({})
 
 
@@ -46,7 +47,9 @@ class Ring:
     obs, action: the spaces of a single one; dtypes are kept, so uint8 images stay uint8.
     path: a folder of this ring's own for memory-mapped files (older ones in it are replaced);
       without it the arrays are in memory.
-    extra: what else of a trajectory's `extra` to keep with each row.
+    extra: what else of a trajectory's `extra` to keep with each row. "rewards" are summed over n
+      steps, as the reward is.
+    limited: the entry of a team's observations that is 2 of an agent that a limit took alone.
 
     Raises MemoryBudgetError, before anything is allocated, where `size` is more than the machine
     (or the disk) has left.
@@ -61,7 +64,9 @@ class Ring:
         *,
         path: str | None = None,
         extra: Mapping[str, Leaf] = NO_EXTRA,
+        limited: str = "",
     ) -> None:
+        self.limited = limited
         self._layout = layout = Layout(capacity, envs, obs, action, extra)
         self.capacity, self.envs, self.slots = capacity, envs, layout.slots
         self.history = layout.history  # time steps before a row that its observation shows
@@ -80,7 +85,7 @@ class Ring:
         self._flat = {
             name: x.reshape(self.slots * envs, *x.shape[2:]) for name, x in self._columns.items()
         }
-        self._extra = list(extra)
+        self._extra = [f"extra/{name}" for name in extra]
         self._cuts = CutStore(list(layout.obs.values()))
         self._time = 0  # time steps ever written
         self._forgotten = 0  # time steps before this one were let go of by `forget`
@@ -148,6 +153,10 @@ class Ring:
         """float32 [slots * N], to be indexed by `position(ids)`: gamma, and 0 where the episode
         terminated."""
         return self._flat["discount"]
+
+    def column(self, name: str) -> AnyArray:
+        """[slots * N, ...], to be indexed by `position(ids)`: see `Layout`."""
+        return self._flat[name]
 
     def contains(self, ids: IntArray) -> BoolArray:
         """Whether each of `ids` is (still) in the ring; bool, in the shape of `ids`."""
@@ -252,8 +261,13 @@ class Ring:
                 "draw them after the last add, or choose with `contains`.",
             )
         at = self.position(row)
-        reward, discount = self._flat["reward"].take(at), self._flat["discount"].take(at)
-        final, at_final = (row, at) if n == 1 else self._accumulate(row, at, reward, discount, n)
+        discount = self._flat["discount"].take(at)
+        kept = {n: self._flat[n].take(at, axis=0) for n in ("reward", *self._extra)}
+        final, at_final = row, at
+        if n > 1:
+            summed = {name: x for name, x in kept.items() if name in REWARDS}
+            final = windows.accumulate(self, row, summed, discount, n)
+            at_final = self.position(final)
         after = self._next_obs(final, at_final, discount)
         obs = self._obs_at(at)
         action = self._flat["action"].take(at, axis=0)
@@ -264,13 +278,16 @@ class Ring:
         return Batch(
             self._layout.join([shaped(x) for x in obs]),
             shaped(action),
-            shaped(reward),
+            shaped(kept.pop("reward")),
             shaped(discount),
             self._layout.join([shaped(x) for x in after]),
-            extra={
-                name: shaped(self._flat[f"extra/{name}"].take(at, axis=0)) for name in self._extra
-            },
+            extra={name.removeprefix("extra/"): shaped(x) for name, x in kept.items()},
         )
+
+    def observed(self, ids: IntArray) -> Tree:
+        """Returns the observations [..., *their own] in rows `ids` [...]."""
+        parts = self._obs_at(self.position(ids.ravel()))
+        return self._layout.join([x.reshape(*ids.shape, *x.shape[1:]) for x in parts])
 
     def after(self, ids: IntArray) -> Tree:
         """Returns the observations [B, ...] after rows `ids` [B]; where the episode terminated they
@@ -335,7 +352,7 @@ class Ring:
             *self._layout.obs_columns(trajectory.obs),
             trajectory.action,
             *(getattr(trajectory, name) for name in ROW),
-            *(trajectory.extra[name] for name in self._extra),
+            *(trajectory.extra[name.removeprefix("extra/")] for name in self._extra),
         ]
         steps = len(trajectory.reward)
         for (name, column), x in zip(self._columns.items(), arrays, strict=True):
@@ -366,23 +383,6 @@ class Ring:
         order = np.argsort(ids, kind="stable")
         order = order[stored[order]]
         return ids[order], [x[order] for x in parts]
-
-    def _accumulate(
-        self, row: IntArray, at: IntArray, reward: AnyArray, discount: AnyArray, n: int
-    ) -> tuple[IntArray, IntArray]:
-        """Adds the later steps of n-step windows to reward and discount, in place. Returns (ids,
-        positions) of the windows' last rows."""
-        final, at_final = row.copy(), at.copy()
-        beyond = self.newest + 1 - self.envs  # the first id of the newest time step
-        going = np.flatnonzero(~self.last.take(at) & (row < beyond))
-        for _ in range(n - 1):
-            final[going] += self.envs
-            there = self.position(final[going])
-            at_final[going] = there
-            reward[going] += discount[going] * self._flat["reward"].take(there)
-            discount[going] *= self._flat["discount"].take(there)
-            going = going[~self.last.take(there) & (final[going] < beyond)]
-        return final, at_final
 
     def _next_obs(self, final: IntArray, at_final: IntArray, discount: AnyArray) -> list[AnyArray]:
         """Returns the observations after rows `final`, an array for each leaf."""

@@ -193,6 +193,8 @@ def _transitions(
     if algorithm.sequence:
         extra = {n: x[:, :, 0] if n.endswith("_state") else x for n, x in extra.items()}
         extra["start"] = (rng.random(shape) < 0.2).astype(np.float32)
+    if algorithm.sees_between and algorithm.settings.n_step > 1:
+        extra |= _between(algorithm.settings.n_step, observation, action, shape, rng)
     allow(next_obs, allowed, action)
     return batch._replace(
         reward=reward,
@@ -203,6 +205,17 @@ def _transitions(
         extra=extra,
         settings=settings,
     )
+
+
+def _between(
+    n: int, observation: Spec, action: Leaf, shape: tuple[int, ...], rng: np.random.Generator
+) -> dict[str, Any]:
+    """What lies between in n-step transitions, some of which are shorter."""
+    lead = (*shape, n - 1)
+    obs = observations(observation, lead, rng)
+    steps = np.arange(1, n)
+    discount = np.where(steps < rng.integers(1, n + 1, (*shape, 1)), 0.99**steps, 0.0)
+    return {"between": obs, "between_discount": discount.astype(np.float32)}
 
 
 def _normal(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
