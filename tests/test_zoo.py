@@ -1,26 +1,121 @@
-"""The tuned settings: every entry can be used as it stands."""
+"""The tuned settings: every entry can be used as it stands. No environment is made: those of
+packages that are not installed have entries too."""
 
 from __future__ import annotations
+
+import re
 
 import pytest
 
 from tandem import algorithms, trainer, zoo
+from tandem.testing import fakes
 
 PAIRS = [(name, env) for name in algorithms.NAMES for env in zoo.entries(name)]
 
+ANY = ("a2c", "a3c", "impala", "ppo", "sac", "trpo")  # that act by choices and by numbers
+CHOOSING = (*ANY, "acer", "dqn", "nstep_q", "pqn")
+MOVING = (*ANY, "crossq", "ddpg", "td3", "tqc")
+GAMES = (
+    "Asterix",
+    "BeamRider",
+    "Breakout",
+    "Enduro",
+    "Pong",
+    "Qbert",
+    "Seaquest",
+    "SpaceInvaders",
+)
+CHOICES = (
+    "CartPole-v1",
+    "Acrobot-v1",
+    "MountainCar-v0",
+    "LunarLander-v3",
+    "FrozenLake-v1",
+    "CliffWalking-v1",
+    "Taxi-v4",
+    "Blackjack-v1",
+    "MiniGrid-Empty-5x5-v0",
+    "MiniGrid-DoorKey-5x5-v0",
+    "MiniGrid-MemoryS7-v0",
+    *(f"ALE/{game}-v5" for game in GAMES),
+    "tandem/TicTacToe-v0",
+    "classic/tictactoe_v3",
+    "classic/connect_four_v3",
+)
+LOCOMOTION = ("HalfCheetah", "Hopper", "Walker2d", "Ant", "Humanoid", "Swimmer")
+ARMS = ("Reacher", "Pusher", "InvertedPendulum", "InvertedDoublePendulum")
+NUMBERS = (
+    "MountainCarContinuous-v0",
+    "Pendulum-v1",
+    "LunarLanderContinuous-v3",
+    "BipedalWalker-v3",
+    "BipedalWalkerHardcore-v3",
+    "CarRacing-v3",
+    *(f"{robot}-v5" for robot in (*LOCOMOTION, *ARMS)),
+    *(f"Fetch{task}-v4" for task in ("Reach", "Push", "Slide", "PickAndPlace")),
+)
+COOPERATIVE = ("simple_spread_v3", "simple_speaker_listener_v4", "simple_reference_v3")
+OPPOSED = ("simple_adversary_v3", "simple_tag_v3", "simple_push_v3")
+TEAMS = {
+    **dict.fromkeys(COOPERATIVE, ("maddpg", "mappo", "mat", "qmix", "vdn")),
+    **dict.fromkeys(OPPOSED, ("maddpg", "mappo", "mat")),
+}
 
-@pytest.mark.parametrize(("algorithm", "env"), PAIRS)
-def test_an_entry_holds_settings_in_their_ranges_and_says_its_source(algorithm, env) -> None:
-    entry = zoo.entry(algorithm, env)
+
+def held_for(algorithm: str, table: str) -> str:
+    """An environment that a table holds for."""
+    ids = zoo.families().get(table, (table,))
+    held = [env.replace("*", "SomeWorld") for env in ids]
+    mine = [env for env in held if zoo.entry(algorithm, env) is zoo.entries(algorithm)[table]]
+    assert mine, "every environment of the family has a table of its own"
+    return mine[0]
+
+
+@pytest.mark.parametrize(("algorithm", "table"), PAIRS)
+def test_an_entry_holds_settings_in_their_ranges_and_says_its_source(algorithm, table) -> None:
+    entry = zoo.entries(algorithm)[table]
     assert entry.settings and len(entry.source) > 10
-    chosen, _, source = trainer.settle(algorithm, env, {})
+    chosen, _, source = trainer.settle(algorithm, held_for(algorithm, table), {})
     assert source == entry.source
     own = {name for name in entry.settings if name in chosen.__dataclass_fields__}
     assert own == entry.settings.keys(), "settings that the algorithm does not have"
+    if chosen.batch_size and algorithms.get(algorithm).needs == "rollouts":
+        each = chosen.sequence if chosen.recurrent else 1
+        assert chosen.rollout * chosen.envs % chosen.batch_size == 0 == chosen.batch_size % each
 
 
 def test_every_algorithm_has_an_entry() -> None:
     assert {name for name, _ in PAIRS} == set(algorithms.NAMES)
+
+
+@pytest.mark.parametrize(
+    ("env", "names", "action"),
+    [(env, CHOOSING, fakes.DISCRETE) for env in CHOICES]
+    + [(env, MOVING, fakes.BOX) for env in NUMBERS],
+)
+def test_every_algorithm_that_can_act_in_an_environment_has_an_entry_for_it(
+    env, names, action
+) -> None:
+    for name in names:
+        settings, _, source = trainer.settle(name, env, {})
+        assert not source.startswith("defaults of"), name
+        algorithms.get(name, action).check(fakes.VECTOR, action, settings)
+
+
+@pytest.mark.parametrize(("game", "names"), TEAMS.items())
+def test_every_algorithm_of_teams_has_an_entry_for_particle_worlds(game, names) -> None:
+    for name in names:
+        settings, _, source = trainer.settle(name, f"mpe/{game}", {})
+        assert not source.startswith("defaults of"), name
+        algorithms.get(name, fakes.TEAM_DISCRETE).check(fakes.TEAM, fakes.TEAM_DISCRETE, settings)
+        assert settings.rewards == "team" or game in OPPOSED or name == "maddpg", (
+            "a reward that all share"
+        )
+
+
+def test_lists_of_algorithms_are_those_that_can_act() -> None:
+    single = [name for name in algorithms.NAMES if not algorithms.get(name).team]
+    assert sorted({*CHOOSING, *MOVING}) == single
 
 
 def test_an_entry_like_another_adds_to_it() -> None:
@@ -32,3 +127,44 @@ def test_an_entry_like_another_adds_to_it() -> None:
 def test_what_has_no_entry_gives_none() -> None:
     assert zoo.entry("dqn", "Nowhere-v0") is None
     assert zoo.entries("../dqn") == {}
+
+
+# --- families -------------------------------------------------------------------------------------
+
+
+def test_an_environments_own_table_wins_over_its_familys() -> None:
+    tables = zoo.entries("ppo")
+    assert zoo.entry("ppo", "Hopper-v5") is tables["Hopper-v5"]
+    assert zoo.entry("ppo", "Ant-v5") is tables["MuJoCo locomotion"]
+    assert zoo.entry("ppo", "Ant-v4") is None, "families are of the ids that they have"
+
+
+def test_the_family_that_stands_first_wins_where_it_has_a_table() -> None:
+    assert list(zoo.families()).index("MiniGrid with memory") < list(zoo.families()).index(
+        "MiniGrid"
+    )
+    for name, table in (("ppo", "MiniGrid with memory"), ("dqn", "MiniGrid")):
+        assert zoo.entry(name, "MiniGrid-MemoryS7-v0") is zoo.entries(name)[table]
+        assert zoo.entry(name, "MiniGrid-Empty-5x5-v0") is zoo.entries(name)["MiniGrid"]
+
+
+def test_a_family_has_named_entries_too() -> None:
+    tables = zoo.entries("dqn")
+    assert zoo.entry("dqn", "ALE/Qbert-v5", "quantile") is tables["Atari:quantile"]
+    assert zoo.entry("dqn", "ALE/Qbert-v5", "rainbow") is tables["Atari:rainbow"]
+    assert zoo.entry("dqn", "Nowhere-v0", "rainbow") is tables[":rainbow"]
+    assert zoo.entry("dqn", "LunarLander-v3", "rainbow") is tables["LunarLander-v3:rainbow"]
+    assert {"quantile", "rainbow"} == {*zoo.named("dqn", "ALE/Qbert-v5")}
+
+
+def test_a_familys_name_is_no_environments() -> None:
+    """A class or function may be called like one, and is none of it."""
+    assert "Atari" in zoo.entries("ppo") and zoo.entry("ppo", "Atari") is None
+
+
+@pytest.mark.parametrize("algorithm", algorithms.NAMES)
+def test_tables_are_called_like_a_family_or_an_id(algorithm) -> None:
+    first, *_ = names = zoo.environments(algorithm)
+    for name in names:
+        assert name in zoo.families() or re.fullmatch(r"pgx/\w+|[\w/-]+[-_]v\d", name), name
+    assert first not in zoo.families(), "errors have it as an example"

@@ -1,14 +1,16 @@
-"""Settings that are known to work, for each algorithm and environment, with their source: one TOML
-file for one algorithm, one table for one environment. "Env-v1:name" are other settings for it,
-which `--entry name` asks for, and ":name" those for an environment that has none of this name.
+"""Settings for each algorithm and environment, with their source: one TOML file for one algorithm,
+one table for one environment, or for a family of them (families.toml), which an environment's own
+table wins over. "Env-v1:name" are other settings for it, which `--entry name` asks for,
+"Family:name" those for its family, and ":name" those for an environment that has none of this name.
 `like` names the table of the same file whose settings hold where a table says nothing else, or
-several, of which the later ones win. `settle`
-puts them between an algorithm's defaults and what a run is given."""
+several, of which the later ones win. `settle` puts them between an algorithm's defaults and what a
+run is given."""
 
 from __future__ import annotations
 
 import tomllib
 from dataclasses import dataclass, fields
+from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -32,11 +34,9 @@ class Entry:
 def entry(algorithm: str, env: str, name: str = "") -> Entry | None:
     """The entry for this pair, if there is one; that of a `name`, which UnknownNameError says where
     it is none."""
-    tables = entries(algorithm)
-    if not name:
-        return tables.get(env)
-    found = tables.get(f"{env}:{name}") or tables.get(f":{name}")
-    if found is None:
+    tables, suffix = entries(algorithm), f":{name}" if name else ""
+    found = next((tables[of + suffix] for of in _reached(env) if of + suffix in tables), None)
+    if name and found is None:
         kind, known = f"entry of {algorithm} for {env or 'any environment'}", named(algorithm, env)
         if not known:
             raise UnknownNameError(kind, name, (), "leave entry out.", "no name: there are none")
@@ -45,15 +45,29 @@ def entry(algorithm: str, env: str, name: str = "") -> Entry | None:
 
 
 def environments(algorithm: str) -> list[str]:
-    """The environments that an algorithm has entries for."""
+    """The environments that an algorithm has entries for, and the families of them."""
     return [table for table in entries(algorithm) if ":" not in table]
 
 
 def named(algorithm: str, env: str | None = None) -> list[str]:
     """The names of the other entries of this pair, or of the algorithm in any environment."""
     split = [table.rpartition(":") for table in entries(algorithm)]
-    mine = (name for of, colon, name in split if colon and (env is None or of in ("", env)))
+    mine = (name for of, colon, name in split if colon and (env is None or of in _reached(env)))
     return list(dict.fromkeys(mine))
+
+
+@cache
+def families() -> dict[str, tuple[str, ...]]:
+    """The environments of each family, as ids or patterns of them."""
+    file = Path(__file__).with_name("families.toml")
+    return {name: tuple(ids) for name, ids in tomllib.loads(file.read_text("utf-8")).items()}
+
+
+def _reached(env: str) -> list[str]:
+    """What the tables that hold for an environment are called, the nearest first."""
+    of = [name for name, ids in families().items() if any(fnmatchcase(env, i) for i in ids)]
+    # a class or function may be called like a family, and is none of it
+    return [*(() if env in families() else (env,)), *of, ""]
 
 
 @cache
