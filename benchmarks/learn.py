@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks import learn_rows
+from benchmarks import learn_page, learn_rows
 from benchmarks.learn_rows import ROWS, Learned
 from benchmarks.learn_tables import entry, markdown, measured, merged, missing, read, write
 from benchmarks.measure import KERAS, ONE_THREAD, ROOT
@@ -262,6 +262,8 @@ def _record(row: Learned, places: Places) -> None:
     ]
     table = merged(read(places.results / "learn.csv"), new)
     write(places.results / "learn.csv", places.results / "learn.md", table, markdown(table))
+    if places.results == learn_page.RESULTS:
+        learn_page.main()
 
 
 def _draw(row: Learned, places: Places) -> None:

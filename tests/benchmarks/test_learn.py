@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from benchmarks import learn, learn_rows, learn_tables
+from benchmarks import learn, learn_page, learn_rows, learn_tables
 from benchmarks.learn_rows import ROWS
 
 PPO = learn_rows.find("ppo-cartpole-jax")
@@ -237,3 +237,21 @@ def test_runs_are_kept_outside_of_the_work_tree(monkeypatch, tmp_path) -> None:
     monkeypatch.delenv("TANDEM_RUNS")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert learn.kept() == tmp_path / "tandem" / "learn"
+
+
+def test_the_page_of_scores_is_up_to_date() -> None:
+    found = learn_page.page(learn_tables.read(learn_page.RESULTS / "learn.csv"))
+    assert learn_page.PAGE.read_text(encoding="utf-8") == found, (
+        "run: python -m benchmarks.learn_page"
+    )
+
+
+def test_intervals_are_students() -> None:
+    lines = [
+        {**line(seed=seed, best=best), "episodes": "200"}
+        for seed, best in enumerate((490.0, 500.0, 495.0))
+    ]
+    (row,) = [text for text in learn_page.page(lines).splitlines() if PPO.name in text]
+    assert "495.0 ± 12.4 |" in row  # 4.303 * 5 / sqrt(3)
+    (alone,) = [text for text in learn_page.page(lines[:1]).splitlines() if PPO.name in text]
+    assert "| 490.0 |" in alone and "1 of 3 seeds" in alone

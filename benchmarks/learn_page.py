@@ -1,0 +1,91 @@
+"""`python -m benchmarks.learn_page`: docs/benchmark.md, made of benchmarks/results/learn.csv."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from math import sqrt
+from statistics import mean, stdev
+
+from benchmarks import tables
+from benchmarks.learn_rows import ROWS, Learned
+from benchmarks.learn_tables import Line, read, verdict
+from benchmarks.measure import ROOT
+
+PAGE = ROOT / "docs" / "benchmark.md"
+RESULTS = ROOT / "benchmarks" / "results"
+# the 97.5 % points of Student's t with as many degrees of freedom
+STUDENT = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306}
+# settings on top of the zoo's entry that say what a row is
+SAID = ("entry", "policy", "learners", "body", "memory")
+
+HEAD = """\
+# Scores
+
+What the algorithms reach, by environment. *Best* is the mean return of {episodes} evaluation
+episodes of each run's best checkpoint, on seeds that did not choose it, averaged over the seeds;
+± is half of its 95 % interval over seeds (Student's t: with three seeds 2.5 standard deviations,
+so intervals are wide). *Last* is the same of the last checkpoint. Minutes are those of a seed, on
+one core; a row's name leads to its curves. `make learn ROW=…` trains a row again, `make learn` says
+what has not been run yet; [learn.csv](../benchmarks/results/learn.csv) has each seed with its
+commit and versions.
+
+This page is made by `python -m benchmarks.learn_page`.
+"""
+
+
+def main() -> int:
+    """Writes the page."""
+    tables.write(PAGE, page(read(RESULTS / "learn.csv")))
+    print(f"Written: {PAGE}")
+    return 0
+
+
+def page(lines: Iterable[Line]) -> str:
+    """The page: a table for each environment, in the order of the rows."""
+    by_row: dict[str, list[Line]] = {}
+    for line in lines:
+        by_row.setdefault(line["row"], []).append(line)
+    known = [row for row in ROWS if row.name in by_row]
+    episodes = sorted({line["episodes"] for each in by_row.values() for line in each}) or ["200"]
+    text = HEAD.format(episodes="/".join(episodes))
+    for env in dict.fromkeys(row.env for row in known):
+        rows = [row for row in known if row.env == env]
+        text += f"\n## {env}\n\n"
+        text += "| row | algorithm | engine | steps | best | last | owed | minutes |\n"
+        text += "|---|---|---|--:|--:|--:|--:|--:|\n"
+        text += "".join(f"{_line(row, by_row[row.name])}\n" for row in rows)
+    return text
+
+
+def _line(row: Learned, lines: list[Line]) -> str:
+    curve = f"../benchmarks/results/curves/{row.name}.png"
+    best, last = ([float(x[name]) for x in lines] for name in ("best_mean", "last_mean"))
+    reached = verdict(row, mean(best), len(lines))
+    owed = f"{row.threshold:,g}" + ("" if reached == "yes" else f" ({reached.strip('*')})")
+    cells = [
+        f"[`{row.name}`]({curve})" if (PAGE.parent / curve).is_file() else f"`{row.name}`",
+        ", ".join([row.algorithm, *(f"{n}={x}" for n, x in row.settings.items() if n in SAID)]),
+        row.framework,
+        f"{row.steps:,}",
+        _minus(f"{mean(best):,.1f}{_half(best)}"),
+        _minus(f"{mean(last):,.1f}"),
+        _minus(owed),
+        f"{mean(float(x['seconds']) for x in lines) / 60:.1f}",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _minus(number: str) -> str:
+    return number.replace("-", "\N{MINUS SIGN}")
+
+
+def _half(scores: list[float]) -> str:
+    """Half of the 95 % interval of their mean, said after it; nothing of one seed."""
+    if len(scores) < 2:
+        return ""
+    return f" ± {STUDENT[len(scores) - 1] * stdev(scores) / sqrt(len(scores)):,.1f}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
