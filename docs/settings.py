@@ -1,6 +1,6 @@
 """Writes the table of settings into docs/algorithms/*.md, from the settings' dataclasses, those of
-options into docs/algorithms/options.md, and that of action spaces into README.md, from the
-algorithms' checks: `python docs/settings.py`."""
+options into docs/algorithms/options.md, that of action spaces into README.md, from the algorithms'
+checks, and that of the zoo's entries into docs/zoo.md: `python docs/settings.py`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from gymnasium import spaces
 
-from tandem import algorithms
+from tandem import algorithms, zoo
 from tandem.errors import SettingError, SpaceError
 from tandem.settings import Declared, Schedule, apply, declared
 from tandem.spaces import action_leaf
@@ -181,7 +181,43 @@ def renewed_options(page: str) -> str:
     return before + BEGIN_OPTIONS + options() + END_OPTIONS + rest.split(END_OPTIONS)[1]
 
 
+ZOO = Path(__file__).parent / "zoo.md"
+BEGIN_ZOO = "<!-- zoo: written by docs/settings.py -->\n"
+END_ZOO = "<!-- end of zoo -->"
+OURS = ("ours", "found by trials here")
+
+
+def entries() -> str:
+    """Which algorithms have an entry for which environment, by where its settings come from."""
+    rows = ["| environment | published | trials here | untuned |", "|---|---|---|---|"]
+    in_families = [env for ids in zoo.families().values() for env in ids]
+    alone = [env for name in algorithms.NAMES for env in zoo.environments(name)]
+    envs = dict.fromkeys([*in_families, *alone])
+    for env in envs:
+        twin = env.startswith("tandem/") and env.removeprefix("tandem/") in envs
+        if env not in zoo.families() and not twin:
+            rows.append(f"| {env.replace('*', '&#42;')} | {' | '.join(by_source(env))} |")
+    return "\n".join(rows) + "\n"
+
+
+def by_source(env: str) -> list[str]:
+    """The algorithms with published settings for it, with settings found here, and the others."""
+    cells: list[list[str]] = [[], [], []]
+    for name in algorithms.NAMES:
+        if (found := zoo.entry(name, env)) is not None:
+            untuned, ours = "untuned" in found.source, found.source.startswith(OURS)
+            cells[2 if untuned else 1 if ours else 0].append(name)
+    return [", ".join(names) for names in cells]
+
+
+def renewed_zoo(page: str) -> str:
+    """The page of the zoo with its table as it has to be."""
+    before, rest = page.split(BEGIN_ZOO)
+    return before + BEGIN_ZOO + entries() + END_ZOO + rest.split(END_ZOO)[1]
+
+
 if __name__ == "__main__":
+    ZOO.write_text(renewed_zoo(ZOO.read_text(encoding="utf-8")), encoding="utf-8")
     path = PAGES / "options.md"
     path.write_text(renewed_options(path.read_text(encoding="utf-8")), encoding="utf-8")
     README.write_text(renewed_readme(README.read_text(encoding="utf-8")), encoding="utf-8")

@@ -99,6 +99,8 @@ def test_help_for_an_environment_shows_the_values_of_the_zoo(capsys) -> None:
     assert main(["train", "ppo", "CartPole-v1", "--help"]) == 0
     shown = "".join(capsys.readouterr().out.split())
     assert "here0.8:rl-baselines3-zoo" in shown and "default0.95" in shown  # gae_lambda
+    assert main(["train", "a2c", "ALE/Qbert-v5", "--help"]) == 0  # of a family
+    assert "here0.25:rl-baselines3-zoo" in "".join(capsys.readouterr().out.split())
     assert main(["train", "dqn", "PongNoFrameskip-v4", "--entry", "rainbow", "--help"]) == 0
     assert "[herecategorical:" in "".join(capsys.readouterr().out.split())
 
@@ -778,7 +780,7 @@ def test_list_shows_algorithms_zoo_and_engines(capsys, monkeypatch) -> None:
     assert main(["list"]) == 0
     shown = capsys.readouterr().out
     assert all(name in shown for name in algorithms.NAMES) and "Schulman et al. 2017" in shown
-    assert "LunarLander-v3" in shown
+    assert "LunarLander-v3" in shown and "MuJoCo locomotion: HalfCheetah-v5" in shown
     assert (
         "not installed: pip install 'tandem-rl[jax]'" in shown
         and "\n  torch       torch 2" in shown

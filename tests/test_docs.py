@@ -191,6 +191,11 @@ def test_the_page_of_options_says_what_the_code_does() -> None:
     assert page == settings.renewed_options(page), "run: python docs/settings.py"
 
 
+def test_the_page_of_the_zoo_has_its_entries() -> None:
+    page = PAGES["docs/zoo.md"]
+    assert page == settings.renewed_zoo(page), "run: python docs/settings.py"
+
+
 @pytest.mark.parametrize("algorithm", algorithms.NAMES)
 def test_every_function_beside_an_equation_exists(algorithm) -> None:
     page = PAGES[f"docs/algorithms/{algorithm}.md"]

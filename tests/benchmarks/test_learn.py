@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import time
 
@@ -8,6 +9,7 @@ import pytest
 
 from benchmarks import learn, learn_page, learn_rows, learn_tables
 from benchmarks.learn_rows import ROWS
+from tandem.trainer import settle
 
 PPO = learn_rows.find("ppo-cartpole-jax")
 COLUMNS = (
@@ -63,6 +65,28 @@ def test_rows_of_the_issue_are_there() -> None:
     }
     with pytest.raises(SystemExit, match="no row"):
         learn_rows.find("ppo-cartpole")
+
+
+def test_rows_are_read_as_they_are_written() -> None:
+    iqn, pong = learn_rows.find("iqn-cartpole-jax"), learn_rows.find("ppo-pong-torch")
+    assert (iqn.algorithm, iqn.env, iqn.framework, iqn.steps, iqn.threshold, iqn.mark) == (
+        "dqn",
+        "CartPole-v1",
+        "jax",
+        50_000,
+        475.0,
+        475.0,
+    )
+    assert iqn.settings == {"eval_every": 2_500, "entry": "implicit"} and iqn.seeds == (0, 1, 2)
+    assert pong.seeds == (0,) and (PPO.mark_within, iqn.mark_within) == (30_000, None)
+
+
+def test_rows_begin_from_entries_of_the_zoo_and_say_where_published_figures_are_from() -> None:
+    for row in ROWS:
+        settings, options, source = settle(row.algorithm, row.env, row.settings)
+        assert settings.steps and options and not source.startswith("defaults of"), row.name
+        assert not row.published or re.search(r"\((zoo|.+ et al\. \d{4}.*)\)$", row.published)
+    assert "zoo" in learn_rows.SOURCES
 
 
 def test_a_finished_run_becomes_a_line(folder) -> None:

@@ -32,6 +32,9 @@ def run(words: list[str]) -> int:
         print(f"  {name:<12}{'  '.join(sorted(zoo.environments(name)))}")
         if other := zoo.named(name):
             print(f"  {'':<12}with --entry: {', '.join(sorted(other))}")
+    print("\nfamilies of environments, which settings above are for")
+    for family, ids in zoo.families().items():
+        print(f"  {family}: {'  '.join(ids)}")
     print("\nengines")
     for name, parts in PARTS.items():
         if name in backends.installed():
