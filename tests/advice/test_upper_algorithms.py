@@ -388,6 +388,13 @@ BETA = {"policy": "beta"}
         case(
             "algorithms/bodies.py:body",
             ran,
+            {"algorithm": "dqn", "body": "simba", "normalize_observations": True},
+            "leave normalize_observations out",
+            {"normalize_observations": False},
+        ),
+        case(
+            "algorithms/bodies.py:body 2",
+            ran,
             {"algorithm": "dqn", "body": "simba", "layer_norm": True},
             "leave layer_norm out",
             {"layer_norm": False},

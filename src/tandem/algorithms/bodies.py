@@ -18,10 +18,22 @@ def action_value(observation: Spec, action: Leaf, settings: Any) -> Role:
 
 
 def body(inputs: Inputs, hidden: tuple[int, ...], settings: Any) -> Plan:
-    """The default body for these inputs, as the settings have it. SettingError for layer norm of
-    SimBa's, which has its own."""
+    """The default body for these inputs, as the settings have it. SettingError for layer norm and
+    statistics of SimBa's, which has its own."""
     if settings.body == "mlp":
-        return mlp(inputs, hidden, settings.activation, layer_norm=settings.layer_norm)
+        return mlp(
+            inputs,
+            hidden,
+            settings.activation,
+            normalize=settings.normalize_observations,
+            layer_norm=settings.layer_norm,
+        )
+    if settings.normalize_observations:
+        raise SettingError(
+            "normalize_observations=True with body='simba'.",
+            "one of them: SimBa begins with running statistics of what it is fed",
+            "leave normalize_observations out.",
+        )
     if settings.layer_norm:
         raise SettingError(
             "layer_norm=True with body='simba'.",
