@@ -16,6 +16,7 @@ ELSEWHERE = {"steps", "envs", "vectorization", "hidden", "activation", "memmap",
 EACH = {"learning_rate_warmup": 0, "weight_decay": 0.0}
 REPLAYED = EACH | {"updates_per_step": "auto", "reset_every": 0, "hindsight": "no"}
 REPLAYED |= {"body": "mlp", "layer_norm": False}
+REPLAYED |= {"normalize_observations": False, "normalize_rewards": False}
 CRITICS = REPLAYED | {"critic_hidden": (), "prioritized": False}
 FIXED: dict[str, dict[str, Any]] = {
     "ppo": {

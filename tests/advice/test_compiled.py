@@ -52,6 +52,12 @@ def settled(**given: Any) -> Any:
             "give n_step=1",
             {"name": "dqn", "n_step": 1},
         ),
+        (
+            "compiled/choice.py:check 2",
+            {"name": "sac", "normalize_rewards": True},
+            "give normalize_rewards=False",
+            {"name": "sac", "normalize_rewards": False},
+        ),
         ("compiled/choice.py:check 2", {"recurrent": 8}, "give recurrent=0", {"recurrent": 0}),
         (
             "compiled/choice.py:check 2",

@@ -109,14 +109,14 @@ REPLAY = {"online": False, "replay": "none"}
             {"normalize_rewards": False},
         ),
         case(
-            "learning/learners.py:RolloutLearner._moments",
+            "learning/normalization.py:NetworkStatistics._place",
             ran,
             OWN,
             "leave network= out",
             {"network": None},
         ),
         case(
-            "learning/learners.py:RolloutLearner._moments",
+            "learning/normalization.py:NetworkStatistics._place",
             ran,
             OWN,
             "NormalizeObservation",

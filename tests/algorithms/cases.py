@@ -282,7 +282,16 @@ CASES = {
         fakes.BOX,
         {"hidden": (8, 8), "conjugate_steps": 5, "orthogonal": False, "policy": "beta"},
     ),
-    "td3": Case("td3", fakes.BOX, {"hidden": (32, 32), "policy_delay": 3, "prioritized": True}),
+    "td3": Case(
+        "td3",
+        fakes.BOX,
+        {
+            "hidden": (32, 32),
+            "policy_delay": 3,
+            "prioritized": True,
+            "normalize_observations": True,
+        },
+    ),
     "td3 gsde": Case(
         "td3", fakes.BOX, {"hidden": (32, 32), "policy_delay": 3, "action_noise": "gsde"}
     ),

@@ -77,6 +77,13 @@ class Reference:
                 for k, w in self.nets[f"{net}_target"].items():
                     w.copy_(tau * self.nets[net][k] + (1 - tau) * w)
 
+    def seen(self, w: Weights, place: str, obs: torch.Tensor) -> torch.Tensor:
+        """Standardised by a network's statistics, where the settings say so."""
+        if not self.settings.normalize_observations:
+            return obs
+        mean, variance = w[f"{place}/mean"].detach(), w[f"{place}/variance"].detach()
+        return ((obs - mean) / torch.sqrt(variance + 1e-8)).clamp(-10, 10)
+
     def weights(self, *names: str) -> list[torch.Tensor]:
         return [
             w
@@ -718,10 +725,13 @@ class Deterministic(Reference):
     """What DDPG and TD3 have in common."""
 
     def policy(self, net: str, obs: torch.Tensor) -> torch.Tensor:
-        return torch.tanh(dense(self.nets[net], "3", hidden(self.nets[net], obs, torch.relu, 1)))
+        w, first = self.nets[net], 1 + self.settings.normalize_observations
+        features = hidden(w, self.seen(w, "1", obs), torch.relu, first)
+        return torch.tanh(dense(w, str(first + 2), features))
 
     def q(self, net: str, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
         w = self.nets[net]
+        obs = self.seen(w, "0/obs/1", obs)
         return dense(w, "3", hidden(w, torch.cat([obs, action], 1), torch.relu, 1))[:, 0]
 
 

@@ -78,8 +78,9 @@ def test_rows_that_only_reset_do_not_count_and_symbols_and_pictures_are_left_alo
     seen.add(obs, np.array([[True, True], [False, True]]))
     assert list(seen.moments) == ["box"]
     assert seen.moments["box"].mean.tolist() == [(0 + 2 + 6) / 3, (1 + 3 + 7) / 3]
-    found = seen.publish({"0/box/1/mean": np.zeros(2), "other": np.ones(1)})
-    assert found["0/box/1/mean"].dtype == np.float32 and found["other"].tolist() == [1.0]
+    found = seen.weights("0/obs/")
+    assert list(found) == ["0/obs/0/box/1/mean", "0/obs/0/box/1/variance"]
+    assert {x.dtype for x in found.values()} == {np.dtype(np.float32)}
 
 
 def test_rewards_are_divided_by_the_deviation_of_discounted_returns() -> None:

@@ -17,7 +17,7 @@ OWN = {"rewards": Leaf("box", (2,), "float32"), "other": Leaf("box", (2,), "floa
 def stored(active: list[list[int]], limited: str = "active") -> Ring:
     """One environment that never ends; gamma = 1/2. In step t agents are paid 4^t and 2 · 4^t."""
     steps = len(active) - 1
-    own = np.float32(4.0) ** np.arange(steps)[:, None, None] * np.float32([1, 2])
+    own = (4.0 ** np.arange(steps)[:, None, None] * [1, 2]).astype(np.float32)
     obs = {
         "at": np.arange(steps + 1, dtype=np.float32)[:, None, None],
         "active": np.array(active, np.int8)[:, None],

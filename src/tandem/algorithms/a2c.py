@@ -10,7 +10,8 @@ from typing import Any, Literal
 from tandem import ops
 from tandem.algorithms import base, gsde
 from tandem.algorithms.base import Call
-from tandem.algorithms.on_policy import A3C, DETAILS, JointSettings, OnPolicy
+from tandem.algorithms.normalized import DETAILS
+from tandem.algorithms.on_policy import A3C, JointSettings, OnPolicy
 from tandem.settings import Schedule, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Update

@@ -13,6 +13,7 @@ import numpy as np
 
 from tandem import ops
 from tandem.algorithms import bodies, gsde, memories
+from tandem.algorithms.normalized import NormalizedSettings
 from tandem.algorithms.priorities import PrioritySettings
 from tandem.errors import SettingError
 from tandem.math.distributions import Distribution
@@ -192,7 +193,7 @@ class ReplaySettings(Settings):
 
 
 @dataclass(frozen=True)
-class TransitionSettings(PrioritySettings, ReplaySettings):
+class TransitionSettings(PrioritySettings, NormalizedSettings, ReplaySettings):
     """What those of them have that replay single transitions: which they draw, and how they are
     changed."""
 

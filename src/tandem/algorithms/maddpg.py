@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import action_spaces, base, bodies, teams
+from tandem.algorithms import action_spaces, base, bodies, normalized, teams
 from tandem.algorithms.base import Call, Forward
 from tandem.algorithms.priorities import PrioritySettings
 from tandem.math.distributions import Categorical, Deterministic, Distribution
@@ -45,6 +45,7 @@ class MADDPGSettings(PrioritySettings, base.ReplaySettings):
     learning_starts: int = default(25_600, "released code")
     train_every: int = default(96, PAPER + ": 100")
     n_step: int = base.n_step()
+    normalize_rewards: bool = normalized.rewards()
     tau: float = setting(
         0.01,
         "how much of the networks their targets take over at each update",

@@ -22,6 +22,7 @@ from tandem.algorithms import (
 )
 from tandem.algorithms.base import Call, Forward
 from tandem.algorithms.bootstraps import after_cuts
+from tandem.algorithms.normalized import DETAILS, NormalizedSettings
 from tandem.errors import SettingError
 from tandem.math.distributions import Beta, Density, Gaussian
 from tandem.math.masks import masked
@@ -37,13 +38,12 @@ from tandem.settings import setting
 from tandem.spaces import Leaf, Spec, seen
 from tandem.types import Array, Batch, Trajectory, Tree, tree_map
 
-DETAILS = "Huang et al. 2022"  # "The 37 implementation details of PPO"
 BETA = "Chou et al. 2017"
 A3C = "Mnih et al. 2016, section 5.1 and supplement"
 
 
 @dataclass(frozen=True)
-class NormalizedRollouts(base.RolloutSettings):
+class NormalizedRollouts(NormalizedSettings, base.RolloutSettings):
     """What every algorithm has that learns from whole rollouts: how they are scaled, and how
     gradients become steps."""
 
@@ -53,16 +53,6 @@ class NormalizedRollouts(base.RolloutSettings):
         DETAILS + ", detail 11",
         above=0,
         fix="try 0.5.",
-    )
-    normalize_observations: bool = setting(
-        False,
-        "standardise observations by running statistics, clipped at 10",
-        DETAILS + ", continuous details 6, 7",
-    )
-    normalize_rewards: bool = setting(
-        False,
-        "divide rewards by the running deviation of returns, clipped at 10",
-        DETAILS + ", continuous details 8, 9",
     )
     standardize_rewards: bool = setting(
         False,

@@ -13,7 +13,8 @@ import numpy as np
 from tandem import ops
 from tandem.algorithms import base, gsde
 from tandem.algorithms.base import Call, Forward
-from tandem.algorithms.on_policy import DETAILS, JointSettings, OnPolicy
+from tandem.algorithms.normalized import DETAILS
+from tandem.algorithms.on_policy import JointSettings, OnPolicy
 from tandem.errors import SettingError
 from tandem.math.policy_losses import clipped_surrogate, kl_estimate
 from tandem.math.values import clipped_value_loss

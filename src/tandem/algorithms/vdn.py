@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import base, bodies, memories, recurrent_batches, teams
+from tandem.algorithms import base, bodies, memories, normalized, recurrent_batches, teams
 from tandem.algorithms.base import Call, Forward
 from tandem.algorithms.priorities import PrioritySettings
 from tandem.errors import SettingError
@@ -56,6 +56,7 @@ class VDNSettings(PrioritySettings, base.ReplaySettings):
         maximum=1,
     )
     n_step: int = base.n_step()
+    normalize_rewards: bool = normalized.rewards()
     double: bool = setting(
         True, "choose the next actions by the network, value them by the target", PYMARL
     )

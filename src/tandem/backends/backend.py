@@ -85,8 +85,9 @@ class Network(ABC):
 
     @abstractmethod
     def place(self, noise: dict[str, Array]) -> None:
-        """Sets the noise of noisy layers, by its names in `self.noise`; inside an update or between
-        calls."""
+        """Sets weights without a gradient: the noise of noisy layers, by its names in `self.noise`,
+        inside an update or between calls; statistics of Normalize layers, by the plan's names,
+        between calls."""
 
     def draw(self, kind: str, rng: np.random.Generator, count: int) -> Weights:
         """Fresh noise for `place`, `count` times [count, ...], of one kind: "independent" or

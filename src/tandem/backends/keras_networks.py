@@ -77,7 +77,7 @@ class KerasNetwork(backend.Network):
 
     def place(self, noise: dict[str, Array]) -> None:
         for n, x in noise.items():
-            self.noise[n].assign(x)
+            (self.noise[n] if n in self.noise else self._named[n]).assign(x)
 
     def read_noise(self) -> Weights:
         return models.read(self.noise)

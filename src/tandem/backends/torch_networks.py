@@ -73,8 +73,11 @@ class TorchNetwork(backend.Network):
 
     @torch.no_grad()
     def place(self, noise: dict[str, Array]) -> None:
+        there = self.noise
+        if self.plan is not None and not noise.keys() <= there.keys():
+            there = {n: t for n, (t, _) in modules.tensors(self.plan, self.module).items()}
         for n, x in noise.items():
-            self.noise[n].copy_(torch.as_tensor(x))
+            there[n].copy_(torch.as_tensor(x))
 
     def read_noise(self) -> Weights:
         return {n: np.array(t.detach().cpu().numpy()) for n, t in self.noise.items()}

@@ -37,6 +37,10 @@ def obstacles(kind: Any, settings: Any, options: Options) -> Iterator[tuple[str,
     for what, usual in (("hindsight", "no"), ("reset_every", 0), ("updates_per_step", "auto")):
         if (value := getattr(settings, what, usual)) != usual:
             yield f"{what}={value}", f"give {what}={usual!r}"
+    if kind.needs == "transitions":
+        for what in ("normalize_observations", "normalize_rewards"):
+            if getattr(settings, what):
+                yield f"{what}=True of replayed transitions", f"give {what}=False"
     if settings.n_step > 1:
         yield f"n_step={settings.n_step}", "give n_step=1"
     if settings.action_noise == "gsde":

@@ -55,7 +55,7 @@ class Observations:
             moments: Any = self._host.moments[key]
             moments.mean, moments.variance, moments.count = one
         for network in networks:
-            network.write(self._host.publish(network.read()))
+            network.place(self._host.weights())
 
 
 class RewardScale:

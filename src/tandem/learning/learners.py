@@ -12,11 +12,11 @@ import numpy as np
 
 from tandem.algorithms import teams
 from tandem.algorithms.base import RELABEL, Call, Forward
-from tandem.backends.backend import Outcome
+from tandem.backends.backend import Network, Outcome
 from tandem.errors import NonFiniteError, SettingError
 from tandem.learning import normalization
 from tandem.learning.devices import check_even, multiples
-from tandem.learning.normalization import ObservationMoments, RewardScale, RewardStandard
+from tandem.learning.normalization import NetworkStatistics, RewardScale, RewardStandard
 from tandem.learning.resets import Reset
 from tandem.learning.seeds import Generators
 from tandem.replay import windows
@@ -106,10 +106,10 @@ class RolloutLearner:
         self.rows, self.batch = self.rows // each, self.batch // each
         self._run = backend.compile(algorithm.update)
         self._networks = networks
-        # by the statistics of observations, where there are any
-        self._standardised = [role for role in networks if role not in algorithm.apart]
-        self._place = "0/body/" if algorithm.sequence else ""  # of a network's first layers
-        self._observations = self._moments(observation) if s.normalize_observations else None
+        self._observations = None
+        if s.normalize_observations:
+            seeing = {r: backend.networks[r] for r in networks if r not in algorithm.apart}
+            self._observations = NetworkStatistics(observation, seeing)
         if s.normalize_rewards and s.standardize_rewards:
             raise SettingError(
                 "settings normalize_rewards=True and standardize_rewards=True.",
@@ -120,28 +120,12 @@ class RolloutLearner:
         scaled = RewardScale(s.envs, s.gamma) if s.normalize_rewards else None
         self._rewards = RewardStandard() if s.standardize_rewards else scaled
 
-    def _moments(self, observation: Tree) -> ObservationMoments:
-        """Statistics for the networks' first layers. SettingError where a network, its user's, has
-        none that takes them."""
-        moments = ObservationMoments(observation)
-        for role in self._standardised:
-            weights = self.backend.networks[role].read()
-            if not set(moments.publish({}, self._place)) <= set(weights):
-                raise SettingError(
-                    f"normalize_observations=True with a network of your own ({role}), which has "
-                    "no layer for the statistics.",
-                    "the default networks, which begin with one",
-                    "leave network= out, or wrap the environment with "
-                    "gymnasium.wrappers.NormalizeObservation.",
-                )
-        return moments
-
     def is_warmup(self, env_steps: int) -> bool:
         return False
 
     def break_off(self, envs: Sequence[int]) -> None:
         if isinstance(self._rewards, RewardScale):
-            self._rewards.running[list(envs)] = 0.0
+            self._rewards.break_off(envs)
 
     def learn(self, trajectory: Trajectory, span: Span) -> dict[str, float]:
         """The metrics of the updates, averaged."""
@@ -159,19 +143,9 @@ class RolloutLearner:
         self.updates += outcome.applied
         metrics = checked(outcome, self.updates)
         if self._observations:
-            self._observations.add(trajectory.obs, trajectory.valid)
-            for role in self._standardised:
-                network = self.backend.networks[role]
-                network.write(self._observations.publish(network.read(), self._place))
+            self._observations.add(trajectory)
+            self._observations.publish()
         return metrics
-
-    def _parts(self) -> dict[str, Any]:
-        parts = (
-            {f"observation/{k}": m for k, m in self._observations.moments.items()}
-            if self._observations
-            else {}
-        )
-        return parts | ({"reward": self._rewards} if self._rewards else {})
 
     def state(self, replay: bool) -> tuple[JSONDict, dict[str, Array]]:
         memory = self.algorithm.memory
@@ -179,7 +153,9 @@ class RolloutLearner:
             carried = {f"memory/{n}": np.array(x) for n, x in memory.items()}
         else:
             carried = {} if isinstance(memory, tuple) else {"memory": memory.copy()}
-        return {"updates": self.updates}, carried | normalization.state(self._parts())
+        return {"updates": self.updates}, carried | normalization.state(
+            self._observations, self._rewards
+        )
 
     def load_state(self, data: JSONDict, arrays: dict[str, Array]) -> None:
         self.updates = data["updates"]
@@ -188,7 +164,7 @@ class RolloutLearner:
             self.algorithm.memory = {n: arrays[f"memory/{n}"].copy() for n in names}
         elif not isinstance(self.algorithm.memory, tuple):
             self.algorithm.memory = arrays["memory"].copy()
-        normalization.load_state(self._parts(), arrays)
+        normalization.load_state(self._observations, self._rewards, arrays)
 
 
 class ReplayLearner:
@@ -252,6 +228,13 @@ class ReplayLearner:
                 "one of them: both say how many updates there are",
                 "leave updates_per_call out.",
             )
+        networks = {n: x for n, x in backend.networks.items() if isinstance(x, Network)}
+        self._observations = (
+            NetworkStatistics(observation, networks) if s.normalize_observations else None
+        )
+        self._rewards = RewardScale(s.envs, s.gamma) if s.normalize_rewards else None
+        if self._rewards:
+            self.ring.scaled = self._rewards.scaled
         self._hindsight = self._relabelling(goals)
         self._reset = Reset(backend) if s.reset_every else None
         self._run = backend.compile(algorithm.update)
@@ -287,6 +270,8 @@ class ReplayLearner:
 
     def break_off(self, envs: Sequence[int]) -> None:
         self.ring.break_off(envs)
+        if self._rewards:
+            self._rewards.break_off(envs)
 
     def learn(self, trajectory: Trajectory, span: Span) -> dict[str, float]:
         """The metrics of the updates, averaged; none before learning starts."""
@@ -298,6 +283,9 @@ class ReplayLearner:
         }
         # chance has no memory
         self.sampler.add(trajectory._replace(extra=trajectory.extra | blank))
+        for statistics in (self._observations, self._rewards):
+            if statistics:
+                statistics.add(trajectory)
         if span.end < self.settings.learning_starts or not self.sampler.ready(1):
             return {}
         owed = self._owed(trajectory, span)
@@ -316,6 +304,8 @@ class ReplayLearner:
             schedule |= self.backend.noise(
                 self.settings.noisy, self.generators("noise/learning"), owed
             )
+        if self._observations:  # acting is brought to them after the updates
+            self._observations.publish()
         metrics: list[dict[str, float]] = []
         before = self.updates
         for part in self._parts(owed):
@@ -334,6 +324,8 @@ class ReplayLearner:
         every = self.settings.reset_every
         if self._reset and self.updates // every > before // every:
             self._reset(self.generators("network/reset"))
+            if self._observations:
+                self._observations.publish()
         return averaged(metrics)
 
     def _owed(self, trajectory: Trajectory, span: Span) -> int:
@@ -371,10 +363,12 @@ class ReplayLearner:
 
     def state(self, replay: bool) -> tuple[JSONDict, dict[str, Array]]:
         data, arrays = stored(self.ring, self.sampler) if replay else ({}, {})
-        return data | {"updates": self.updates}, arrays
+        statistics = normalization.state(self._observations, self._rewards)
+        return data | {"updates": self.updates}, arrays | statistics
 
     def load_state(self, data: JSONDict, arrays: dict[str, Array]) -> None:
         self.updates = data["updates"]
+        normalization.load_state(self._observations, self._rewards, arrays)
         load_stored(self.ring, self.sampler, data, arrays)
 
 

@@ -3,11 +3,14 @@ where the settings say so."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tandem import ops
+from tandem.backends.backend import Network
+from tandem.errors import SettingError
 from tandem.math.moments import Moments
 from tandem.spaces import Spec
 from tandem.types import Array, Trajectory, Tree
@@ -29,17 +32,55 @@ class ObservationMoments:
             rows = obs[key] if key else obs
             moments.add(rows.reshape(valid.size, -1)[valid.reshape(-1)])
 
-    def publish(self, weights: dict[str, Array], before: str = "") -> dict[str, Array]:
-        """A plan's weights with these moments in its Normalize layers: "1/mean" for one array of
+    def weights(self, before: str = "") -> dict[str, Array]:
+        """These moments as weights of a plan's Normalize layers: "1/mean" for one array of
         observations, "0/name/1/mean" for an entry of a dict, with `before` where that plan lies in
         another."""
-        published = dict(weights)
+        found = {}
         for key, moments in self.moments.items():
             place = before + (f"0/{key}/1" if key else "1")
             variance = ops.of(moments.variance).minimum(moments.variance, np.finfo(np.float32).max)
-            published[f"{place}/mean"] = moments.mean.astype(np.float32)
-            published[f"{place}/variance"] = variance.astype(np.float32)
-        return published
+            found[f"{place}/mean"] = moments.mean.astype(np.float32)
+            found[f"{place}/variance"] = variance.astype(np.float32)
+        return found
+
+
+class NetworkStatistics:
+    """Running statistics of observations, and the networks, by role, that begin with layers for
+    them. SettingError where one, its user's, has none."""
+
+    def __init__(self, spec: Spec, networks: Mapping[str, Network]) -> None:
+        self.observations = ObservationMoments(spec)
+        self._networks = [(n, self._place(role, n)) for role, n in networks.items()]
+
+    def _place(self, role: str, network: Network) -> str:
+        """Where the plan that observations enter lies in that of the network."""
+        names = set(network.read())
+        wanted = set(self.observations.weights())
+        first = min(wanted, default="")
+        ending = (n for n in names if f"/{n}".endswith(f"/{first}"))
+        for name in sorted(ending, key=lambda n: (len(n), n)):
+            before = name.removesuffix(first)
+            if {before + n for n in wanted} <= names:
+                return before
+        if not wanted:  # pictures and symbols alone
+            return ""
+        raise SettingError(
+            f"normalize_observations=True with a network of your own ({role}), which has no layer "
+            "for the statistics.",
+            "the default networks, which begin with one",
+            "leave network= out, or wrap the environment with "
+            "gymnasium.wrappers.NormalizeObservation.",
+        )
+
+    def add(self, trajectory: Trajectory) -> None:
+        """Takes in what was seen."""
+        self.observations.add(trajectory.obs, trajectory.valid)
+
+    def publish(self) -> None:
+        """Puts the statistics into the networks."""
+        for network, place in self._networks:
+            network.place(self.observations.weights(place))
 
 
 class RewardScale:
@@ -52,14 +93,26 @@ class RewardScale:
 
     def __call__(self, trajectory: Trajectory) -> Trajectory:
         """The trajectory with scaled rewards; its returns are taken into the statistics first."""
+        self.add(trajectory)
+        return trajectory._replace(reward=self.scaled(trajectory.reward))
+
+    def scaled(self, reward: Array) -> Array:
+        """These rewards by the statistics of now."""
+        scaled = reward / np.sqrt(self.moments.variance[0] + 1e-8)
+        return np.clip(scaled, -10.0, 10.0).astype(np.float32)
+
+    def add(self, trajectory: Trajectory) -> None:
+        """Takes its returns into the statistics."""
         seen = np.empty(trajectory.reward.shape)
         for t, (reward, last) in enumerate(zip(trajectory.reward, trajectory.last, strict=True)):
             self.running = self.running * self.gamma + reward
             seen[t] = self.running
             self.running[last] = 0.0
         self.moments.add(seen[trajectory.valid][:, None])
-        scaled = trajectory.reward / np.sqrt(self.moments.variance[0] + 1e-8)
-        return trajectory._replace(reward=np.clip(scaled, -10.0, 10.0).astype(np.float32))
+
+    def break_off(self, envs: Sequence[int]) -> None:
+        """What comes next of these environments belongs to other episodes."""
+        self.running[list(envs)] = 0.0
 
     def state(self) -> dict[str, Array]:
         return {**self.moments.state(), "running": self.running}
@@ -93,13 +146,24 @@ class RewardStandard:
         self.moments.load_state(state)
 
 
-def state(parts: dict[str, Any]) -> dict[str, Array]:
-    """The states of named Moments, RewardScales and RewardStandards, as flat names."""
+def state(observations: NetworkStatistics | None, rewards: Any) -> dict[str, Array]:
+    """The states of statistics of observations and of a RewardScale or RewardStandard, None where
+    there are none, as flat names."""
+    parts = _parts(observations, rewards)
     return {f"{name}/{n}": x for name, part in parts.items() for n, x in part.state().items()}
 
 
-def load_state(parts: dict[str, Any], arrays: dict[str, Array]) -> None:
-    for name, part in parts.items():
+def load_state(
+    observations: NetworkStatistics | None, rewards: Any, arrays: dict[str, Array]
+) -> None:
+    """Gives them back what `state` gave."""
+    for name, part in _parts(observations, rewards).items():
         part.load_state(
             {n.removeprefix(f"{name}/"): x for n, x in arrays.items() if n.startswith(f"{name}/")}
         )
+
+
+def _parts(observations: NetworkStatistics | None, rewards: Any) -> dict[str, Any]:
+    moments = observations.observations.moments if observations else {}
+    seen = {f"observation/{k}": m for k, m in moments.items()}
+    return seen | ({"reward": rewards} if rewards else {})

@@ -150,13 +150,17 @@ def encoder(
     layer_norm: bool = False,
 ) -> Plan:
     """From raw observations to features: scaled and convolved images, one-hot symbols, plain or
-    normalised numbers; the parts of a dict side by side."""
+    normalised numbers; the parts of a dict side by side. An action beside them stays as it is."""
     if isinstance(inputs, dict):
+        plain = {"action"} if isinstance(inputs, WithAction) else set()
         return (
             Branches(
                 {
                     k: encoder(
-                        v, normalize=normalize, initializer=initializer, layer_norm=layer_norm
+                        v,
+                        normalize=normalize and k not in plain,
+                        initializer=initializer,
+                        layer_norm=layer_norm,
                     )
                     for k, v in inputs.items()
                 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -27,7 +27,6 @@ from tandem.types import (
     Tree,
 )
 
-REWARDS = ("reward", "extra/rewards")  # columns of which n-step transitions have sums
 NO_EXTRA: Mapping[str, Leaf] = MappingProxyType({})
 
 
@@ -67,6 +66,7 @@ class Ring:
         limited: str = "",
     ) -> None:
         self.limited = limited
+        self.scaled: Callable[[AnyArray], AnyArray] | None = None  # what rewards are read through
         self._layout = layout = Layout(capacity, envs, obs, action, extra)
         self.capacity, self.envs, self.slots = capacity, envs, layout.slots
         self.history = layout.history  # time steps before a row that its observation shows
@@ -262,10 +262,10 @@ class Ring:
             )
         at = self.position(row)
         discount = self._flat["discount"].take(at)
-        kept = {n: self._flat[n].take(at, axis=0) for n in ("reward", *self._extra)}
+        kept = {name: windows.read(self, name, at) for name in ("reward", *self._extra)}
         final, at_final = row, at
         if n > 1:
-            summed = {name: x for name, x in kept.items() if name in REWARDS}
+            summed = {name: x for name, x in kept.items() if name in windows.REWARDS}
             final = windows.accumulate(self, row, summed, discount, n)
             at_final = self.position(final)
         after = self._next_obs(final, at_final, discount)

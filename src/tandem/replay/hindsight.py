@@ -134,7 +134,7 @@ class Hindsight:
 
         write(flat.obs, self.goals.put(obs, goal))
         write(flat.next_obs, self.goals.put(next_obs, goal))
-        flat.reward[at] = reward
+        flat.reward[at] = self.ring.scaled(reward) if self.ring.scaled else reward
         flat.discount[at] = np.where(terminated, np.float32(0), np.float32(self.gamma))
         relabelled: Batch = tree_map(lambda x: x.reshape(*shape, *x.shape[1:]), flat)
         return relabelled

@@ -9,8 +9,16 @@ import numpy as np
 
 from tandem.types import AnyArray, Array, BoolArray, IntArray, Tree
 
+REWARDS = ("reward", "extra/rewards")  # columns of which n-step transitions have sums
+
 if TYPE_CHECKING:
     from tandem.replay.buffer import Ring
+
+
+def read(ring: Ring, name: str, at: IntArray) -> AnyArray:
+    """What a column has at these positions, rewards as the ring scales them."""
+    x: AnyArray = ring.column(name).take(at, axis=0)
+    return ring.scaled(x) if ring.scaled and name in REWARDS else x
 
 
 def ends(ring: Ring, row: IntArray) -> BoolArray:
@@ -45,7 +53,7 @@ def accumulate(
         at = ring.position(there)
         final[going] = there
         for name, total in rewards.items():
-            more = ring.column(name).take(at, axis=0)
+            more = read(ring, name, at)
             total[going] += discount[going].reshape(-1, *(1,) * (total.ndim - 1)) * more
         discount[going] *= ring.discount.take(at)
     return final

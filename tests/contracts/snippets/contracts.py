@@ -861,7 +861,11 @@ SHORT = {
         {"normalize_observations": True, "normalize_rewards": True, "max_kl": 0.05},
     ),
     "ppo_masked": (PPO, games.ForbiddenMultiDiscrete, {"normalize_observations": True}),
-    "dqn_masked": (DQN, games.Forbidden, {"n_step": 2}),
+    "dqn_masked": (
+        DQN,
+        games.Forbidden,
+        {"n_step": 2, "normalize_observations": True, "normalize_rewards": True},
+    ),
     "sac_masked": (SAC, games.Forbidden, {}),
     "ppo_beta": (PPO, games.IdentityBox, {"policy": "beta"}),
     "ppo_parts": (PPO, Parts, {}),
@@ -882,7 +886,11 @@ SHORT = {
     "sac_discrete": (SAC, games.Chain, {"n_step": 3}),
     "a2c": (A2C, games.IdentityBox, {"normalize_observations": True}),
     "a2c_noisy": (A2C, games.Chain, {"noisy": "independent", "entropy": 0.0}),
-    "ddpg": (DDPG, games.IdentityBox, {}),
+    "ddpg": (
+        DDPG,
+        games.IdentityBox,
+        {"normalize_observations": True, "normalize_rewards": True},
+    ),
     "trpo": (TRPO, games.IdentityBox, {}),
     "td3": (TD3, games.IdentityBox, {"prioritized": True, "n_step": 3}),
     "tqc": (TQC, games.IdentityBox, {"critics": 3, "action_noise": "gsde", "n_step": 2}),
@@ -917,7 +925,11 @@ SHORT = {
         {"recurrent": 6, "memory": "lstm", "sequence": 4},
     ),
     "qmix": (QMIX, team(together.TwoStep), {"embedding": 4, "prioritized": True, "n_step": 2}),
-    "iql": (QMIX, team(together.Leaving), {"mixer": False, "prioritized": True, "n_step": 2}),
+    "iql": (
+        QMIX,
+        team(together.Leaving),
+        {"mixer": False, "prioritized": True, "n_step": 2, "normalize_rewards": True},
+    ),
     "maddpg": (
         MADDPG,
         team(together.Landmarks),

@@ -1,0 +1,31 @@
+"""Settings of what is standardised by running statistics: observations and rewards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tandem.settings import setting
+
+DETAILS = "Huang et al. 2022"  # "The 37 implementation details of PPO"
+
+
+def rewards() -> Any:
+    """The setting for rewards in units of the returns' deviation."""
+    return setting(
+        False,
+        "divide rewards by the running deviation of returns, clipped at 10",
+        DETAILS + ", continuous details 8, 9",
+    )
+
+
+@dataclass(frozen=True)
+class NormalizedSettings:
+    """What is standardised."""
+
+    normalize_observations: bool = setting(
+        False,
+        "standardise observations by running statistics, clipped at 10",
+        DETAILS + ", continuous details 6, 7",
+    )
+    normalize_rewards: bool = rewards()
