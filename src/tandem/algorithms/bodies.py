@@ -5,14 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from tandem.errors import SettingError
-from tandem.networks.defaults import Inputs, Role, WithAction, mlp
+from tandem.networks.defaults import Inputs, Role, WithAction, mlp, normed
 from tandem.networks.plan import Dense, Plan
+from tandem.networks.recurrent import entering
 from tandem.networks.simba import simba
 from tandem.spaces import Leaf, Spec
 
 
 def action_value(observation: Spec, action: Leaf, settings: Any) -> Role:
-    """A critic of observations and actions."""
+    """A critic of observations and actions. With a memory the action enters behind it, and one
+    more hidden layer, as wide as the last, sees both."""
+    if units := settings.recurrent:
+        hidden = widths(settings)
+        before, wide = body(observation, hidden, settings), (hidden or (units,))[-1]
+        layer = Dense(0, wide, settings.activation)
+        layers = normed(layer, wide) if settings.layer_norm else (layer,)
+        seen = entering(observation, units, action)
+        return Role(seen, before, (*layers, Dense(wide, 1)), "critic", units=units)
     both = WithAction(obs=observation, action=action)
     return Role(both, body(both, widths(settings), settings), (Dense(0, 1),), "critic")
 

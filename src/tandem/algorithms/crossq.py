@@ -59,6 +59,13 @@ class CrossQ(SAC):
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         super().check(observation, action, settings)
+        if settings.recurrent:
+            raise SettingError(
+                f"crossq with recurrent={settings.recurrent}.",
+                "networks without a memory: one pass sees the steps and what followed them, by the "
+                "statistics of both, and what followed would need the states that this pass makes",
+                "give recurrent=0, or use sac.",
+            )
         if settings.body != "mlp" or settings.layer_norm:
             raise SettingError(
                 f"crossq with body={settings.body!r} and layer_norm={settings.layer_norm}.",
@@ -76,10 +83,11 @@ class CrossQ(SAC):
 
     def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # section 3, figure 2
         xp = ops.of(b.reward)
-        action, log_prob = self.sample(b.next_obs, b.noise[0])
+        now, _ = self.views(b)
+        action, log_prob = self.sample(now, b.next_obs, b.noise[0])
         # one pass over both halves, so that one mean and variance normalise both
         obs = tree_map(lambda *halves: xp.concat(halves, 0), b.obs, b.next_obs)
-        both = self.value(self.qs, obs, xp.concat([b.action, action], 0))
+        both = self.value(self.qs, now, obs, xp.concat([b.action, action], 0))
         rows = b.reward.shape[0]
         soft = xp.minimum(*(q[rows:] for q in both)) - xp.exp(self.log_alpha()) * log_prob
         y = xp.stop_gradient(b.reward + b.discount * soft)

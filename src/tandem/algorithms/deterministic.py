@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tandem.algorithms import action_spaces, base, bodies, gsde
+from tandem.algorithms import action_spaces, bodies, gsde, memories
 from tandem.algorithms.base import Forward
 from tandem.errors import SettingError
 from tandem.math import distributions
@@ -22,7 +22,7 @@ OU = "Lillicrap et al. 2016, section 7"
 THETA, DT = 0.15, 0.01  # of it; the length of a step as Stable-Baselines3 has it
 
 
-class Deterministic(base.Algorithm):
+class Deterministic(memories.Remembering):
     """Actions in [-1, 1], noise on them while exploring (`settings.exploration` is its standard
     deviation; an Ornstein-Uhlenbeck process's is that of its drive), and critics named
     `critics`."""
@@ -42,6 +42,7 @@ class Deterministic(base.Algorithm):
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         gsde.check_unused(settings)
+        memories.check(settings)
         if settings.action_noise == "gsde" and settings.exploration.end is not None:
             raise SettingError(
                 f"exploration={settings.exploration} with action_noise='gsde'.",
@@ -54,9 +55,10 @@ class Deterministic(base.Algorithm):
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
         head = DenseWithInputs if settings.action_noise == "gsde" else Dense
         actor = Role(
-            observation,
+            memories.inputs(observation, settings),
             bodies.body(observation, settings.hidden, settings),
             (head(0, action.width, "tanh"),),
+            units=settings.recurrent,
         )
         return {"actor": actor} | dict.fromkeys(
             cls.critics, bodies.action_value(observation, action, settings)
@@ -78,8 +80,10 @@ class Deterministic(base.Algorithm):
 
     @staticmethod
     def initial_state(settings: Any, action: Leaf, n: int) -> Tree:
-        """Where each Ornstein-Uhlenbeck process is."""
-        return np.zeros((n, action.width), np.float32) if settings.action_noise == "ou" else ()
+        """Where each Ornstein-Uhlenbeck process is, or the states of a memory."""
+        if settings.action_noise == "ou":
+            return np.zeros((n, action.width), np.float32)
+        return memories.Remembering.initial_state(settings, action, n)
 
     @classmethod
     def act(
@@ -91,7 +95,9 @@ class Deterministic(base.Algorithm):
         state: Tree,
         noise: Tree,
     ) -> tuple[Array, dict[str, Array], Tree]:
-        if settings.action_noise == "ou" and noise is not None:
+        if settings.action_noise != "ou":
+            return super().act(settings, action, networks, obs, state, noise)
+        if noise is not None:
             state = state - np.float32(THETA * DT) * state + np.float32(DT**0.5) * noise
             noise = state
         chosen, extra, _ = super().act(settings, action, networks, obs, (), noise)

@@ -10,8 +10,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import action_spaces, base, bodies, gsde
+from tandem.algorithms import action_spaces, base, bodies, gsde, memories
 from tandem.algorithms.base import Call
+from tandem.algorithms.memories import View
 from tandem.errors import SettingError
 from tandem.math.distributions import Distribution, TanhGaussian
 from tandem.math.state_dependent import StateDependentTanh
@@ -28,7 +29,7 @@ LOG_STD, LIMIT = -3.0, 2.0  # of gSDE, there: the first log_std, and what means 
 
 
 @dataclass(frozen=True)
-class SoftSettings(base.TransitionSettings):
+class SoftSettings(memories.MemorySettings, base.TransitionSettings):
     """What every soft actor-critic can be told."""
 
     steps: int = default(1_000_000, PAPER)
@@ -77,7 +78,7 @@ class SACSettings(SoftSettings):
     )
 
 
-class SAC(base.Algorithm):
+class SAC(memories.Remembering):
     Settings: ClassVar[type[SoftSettings]] = SACSettings
     needs = "transitions"
     acting = ("actor",)
@@ -115,6 +116,7 @@ class SAC(base.Algorithm):
             self.alpha_optimizer = backend.optimizer(
                 "temperature", [self.log_alpha], settings.optimizer, **options
             )
+        self.begin_memories(action, self.critic_names(settings))
 
     def make_critics(self, networks: dict[str, Any]) -> None:
         """The critics and their targets."""
@@ -135,6 +137,7 @@ class SAC(base.Algorithm):
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         cls.check_noise(action, settings)
+        memories.check(settings)
         action_spaces.bounded_vector(cls.__name__.lower(), action)
 
     @classmethod
@@ -159,43 +162,46 @@ class SAC(base.Algorithm):
             head = StateDependent(
                 0, action.width, log_std=settings.log_std, learn_features=True, limit=LIMIT
             )
-        return {"actor": Role(observation, body, (head,)), "q1": q, "q2": q}
+        seen = memories.inputs(observation, settings)
+        return {"actor": Role(seen, body, (head,), units=settings.recurrent), "q1": q, "q2": q}
 
     @staticmethod
     def usual_entropy(action: Leaf) -> float:
         """What the temperature aims at unless told otherwise."""
         return -float(action.width)
 
-    def sample(self, obs: Tree, noise: Array) -> tuple[Array, Array]:
+    def sample(self, view: View, obs: Tree, noise: Array) -> tuple[Array, Array]:
         """An action and its log-probability, differentiable through the noise."""
-        out = self.actor(obs)
+        out = view(self.actor, obs)
         sampled: tuple[Array, Array] = self.squashed.sample_log_prob(out, noise)
         return sampled
 
-    def value(self, critics: tuple[Any, ...], obs: Tree, action: Array) -> list[Array]:
-        return [out[..., 0] for out in self.outputs(critics, obs, action)]
+    def value(self, critics: tuple[Any, ...], view: View, obs: Tree, action: Array) -> list[Array]:
+        return [out[..., 0] for out in self.outputs(critics, view, obs, action)]
 
-    def outputs(self, critics: tuple[Any, ...], obs: Tree, action: Array) -> list[Array]:
+    def outputs(
+        self, critics: tuple[Any, ...], view: View, obs: Tree, action: Array
+    ) -> list[Array]:
         """What each of the critics puts out, [B, ...]."""
-        return [q({"obs": obs, "action": action}) for q in critics]
+        return [view(q, obs, action) for q in critics]
 
     def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 5
-        xp = ops.of(b.reward)
-        action, log_prob = self.sample(b.next_obs, b.noise[0])
+        xp, (now, then) = ops.of(b.reward), self.views(b)
+        action, log_prob = self.sample(then, b.next_obs, b.noise[0])
         # eq. 3
         soft = (
-            xp.minimum(*self.value(self.targets, b.next_obs, action))
+            xp.minimum(*self.value(self.targets, then, b.next_obs, action))
             - xp.exp(self.log_alpha()) * log_prob
         )
         y = xp.stop_gradient(b.reward + b.discount * soft)
-        q1, q2 = self.value(self.qs, b.obs, b.action)
+        q1, q2 = self.value(self.qs, now, b.obs, b.action)
         aux = {"q": q1, **base.erring(self.settings, q1 - y, q2 - y)}
         return 0.5 * ((q1 - y) ** 2 + (q2 - y) ** 2), aux
 
     def actor_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 7
-        xp = ops.of(b.reward)
-        action, log_prob = self.sample(b.obs, b.noise[1])
-        q = xp.minimum(*self.value(self.qs, b.obs, action))
+        xp, (now, _) = ops.of(b.reward), self.views(b)
+        action, log_prob = self.sample(now, b.obs, b.noise[1])
+        q = xp.minimum(*self.value(self.qs, now, b.obs, action))
         return xp.stop_gradient(xp.exp(self.log_alpha())) * log_prob - q, {"entropy": -log_prob}
 
     def alpha_loss(
@@ -204,6 +210,7 @@ class SAC(base.Algorithm):
         return self.log_alpha() * (b.extra["entropy"] - self.target_entropy), {}
 
     def update(self, b: Batch) -> Update:
+        b = self.steps(b)
         critic, priority = self.update_critics(b)
         policy = self.update_policy(b)
         for q, target in zip(self.qs, self.targets, strict=True):
@@ -217,7 +224,7 @@ class SAC(base.Algorithm):
             self.critic_optimizer, self.critic_loss, b, b.settings["learning_rate"]
         )
         metrics = {"critic_loss": loss, "q": ops.of(b.reward).mean(aux["q"])}
-        return metrics, aux.get("error", ())
+        return metrics, self.priority(b, aux["error"]) if "error" in aux else ()
 
     def update_policy(self, b: Batch) -> dict[str, Array]:
         """A step of the policy, and of the temperature where it is learned; gives its metrics."""

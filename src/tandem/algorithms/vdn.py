@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import base, recurrent_batches, teams
+from tandem.algorithms import base, memories, recurrent_batches, teams
 from tandem.algorithms.base import Call, Forward
-from tandem.errors import SettingError
 from tandem.math.masks import evenly
 from tandem.networks.defaults import Role, mlp
 from tandem.networks.plan import Dense
@@ -26,7 +25,7 @@ PYMARL = "Samvelyan et al. 2019, arXiv:1902.04043, appendix (PyMARL)"
 
 
 @dataclass(frozen=True)
-class VDNSettings(base.ReplaySettings):
+class VDNSettings(memories.SequenceSettings, base.ReplaySettings):
     """What VDN can be told."""
 
     steps: int = default(1_000_000)
@@ -60,15 +59,6 @@ class VDNSettings(base.ReplaySettings):
     share: bool = setting(
         True, "one network for all agents, which are told who they are", PAPER + ".2"
     )
-    recurrent: int = setting(
-        0,
-        "units of a GRU between the body and the head; 0: none",
-        "Hausknecht & Stone 2015",
-        minimum=0,
-    )
-    sequence: int = setting(
-        16, "steps that are learned from in a row with a GRU, a divisor of the batch", minimum=0
-    )
     max_grad_norm: float = setting(
         10.0, "gradients are clipped to this global norm", PYMARL, above=0, fix="try 0.5."
     )
@@ -100,16 +90,11 @@ class VDN(base.Algorithm):
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         teams.check(cls.__name__.lower(), observation, action, "multidiscrete")
+        memories.check_sequence(settings)
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
         seen, units = teams.seen(observation), settings.recurrent
-        if units and settings.sequence < 1:
-            raise SettingError(
-                f"recurrent={units} and sequence={settings.sequence}.",
-                "sequences of at least one step",
-                "try sequence=16.",
-            )
         body, head = mlp(seen, settings.hidden, settings.activation), (Dense(0, action.sizes[0]),)
         inputs = entering(seen, units) if units else seen
         apart = 0 if settings.share else teams.count(action)
@@ -128,9 +113,10 @@ class VDN(base.Algorithm):
         return (y - self.joint(mixer, chosen, b.obs, teams.active(b.obs))) ** 2
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
-        xp, memory, action = ops.of(b.reward), self.memories(b), self.action
-        q, then = values(self.q, b.obs, memory, action)
-        later = values(self.target, b.obs, memory, action)[1] if self.sequence else ()
+        xp, action = ops.of(b.reward), self.action
+        q, then = values(self.q, b.obs, self.memory_before(self.q, b), action)
+        before = self.memory_before(self.target, b)
+        later = values(self.target, b.obs, before, action)[1] if self.sequence else ()
         after, _ = values(self.target, b.next_obs, later, action)
         selector = values(self.q, b.next_obs, then, action)[0] if self.settings.double else after
         # each agent's own: no other choice has a larger sum
@@ -138,14 +124,21 @@ class VDN(base.Algorithm):
         chosen = xp.take(q, b.action)
         return self.errors(b, best, chosen), {"q": xp.mean(chosen, -1)}
 
-    def memories(self, b: Batch) -> Tree:
+    def memory_before(self, network: Any, b: Batch) -> Tree:
+        """A network's memory before the steps that are learned from, as `values` takes it."""
         if not self.sequence:
             return ()
-        return teams.rows(b.extra["q_state"]), teams.of_all(b.extra["start"], b.obs)
+        state = teams.rows(b.extra["q_state"])
+        if "burn_in" in b.extra:
+            obs, start = (b.extra["burn_in"][n] for n in ("obs", "start"))
+            begun = state, teams.of_all(start, obs)
+            after = values(network, obs, begun, self.action)[1][0]
+            state = ops.of(after).stop_gradient(after[-state.shape[0] :])
+        return state, teams.of_all(b.extra["start"], b.obs)
 
     def update(self, b: Batch) -> Update:
         s = b.settings
-        b = recurrent_batches.steps(b) if self.sequence else b
+        b = recurrent_batches.steps(b, self.settings.burn_in) if self.sequence else b
         loss, aux = self.backend.minimize(
             self.optimizer, self.loss, b, s["learning_rate"], s["max_grad_norm"]
         )

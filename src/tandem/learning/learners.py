@@ -172,20 +172,12 @@ class RolloutLearner:
         return parts | ({"reward": self._rewards} if self._rewards else {})
 
     def state(self, replay: bool) -> tuple[JSONDict, dict[str, Array]]:
-        memory = self.algorithm.memory
-        if isinstance(memory, dict):
-            carried = {f"memory/{n}": np.array(x) for n, x in memory.items()}
-        else:
-            carried = {} if isinstance(memory, tuple) else {"memory": memory.copy()}
-        return {"updates": self.updates}, carried | normalization.state(self._parts())
+        arrays = carried(self.algorithm) | normalization.state(self._parts())
+        return {"updates": self.updates}, arrays
 
     def load_state(self, data: JSONDict, arrays: dict[str, Array]) -> None:
         self.updates = data["updates"]
-        if isinstance(self.algorithm.memory, dict):
-            names = self.algorithm.memory
-            self.algorithm.memory = {n: arrays[f"memory/{n}"].copy() for n in names}
-        elif not isinstance(self.algorithm.memory, tuple):
-            self.algorithm.memory = arrays["memory"].copy()
+        load_carried(self.algorithm, arrays)
         normalization.load_state(self._parts(), arrays)
 
 
@@ -201,8 +193,10 @@ class ReplayLearner:
         generators: Generators,
         folder: Path | None,
         goals: Goals | None = None,
+        networks: dict[str, Forward] | None = None,
     ) -> None:
-        """goals: how the environment judges goals, for hindsight."""
+        """goals: how the environment judges goals, for hindsight. networks: those that `remembered`
+        uses."""
         s = algorithm.settings
         self.algorithm = algorithm
         self.backend = backend
@@ -214,7 +208,10 @@ class ReplayLearner:
                 "a multiple of the number of environments, since they step together",
                 f"use train_every={s.envs * max(1, round(s.train_every / s.envs))}.",
             )
-        self._kept = extras = algorithm.buffer_extras(action)
+        self._networks, kept = networks or {}, algorithm.buffer_extras(action)
+        zero = s.start_state == "zero"
+        self._zeros = {n: x.shape for n, x in kept.items() if zero and n.endswith("_state")}
+        self._kept = extras = {n: x for n, x in kept.items() if n not in self._zeros}
         each = algorithm.sequence or 1
         if s.batch_size % each:
             raise SettingError(
@@ -224,17 +221,26 @@ class ReplayLearner:
             )
         # bytes of a transition, and of what follows it
         row = 2 * Ring.size(1, 1, observation, action, extras)
-        self.most = max(1, CALL_BYTES // max(1, row * s.batch_size))  # updates in one call
+        rows = s.batch_size // each * (each + s.burn_in)
+        self.most = max(1, CALL_BYTES // max(1, row * rows))  # updates in one call
         self.block, self.updates, self.n = s.block, 0, s.n_step
         files = str(folder / "replay") if s.memmap and folder is not None else None
         self.ring = Ring(s.buffer_size, s.envs, observation, action, path=files, extra=extras)
         self.batch = s.batch_size // each
         near = multiples(backend.devices * each, s.batch_size)
         check_even(self.batch, backend.devices, "batch_size", near, s.batch_size)
-        if algorithm.sequence:
-            self.sampler: Any = SequenceSampler(self.ring, each)
-        elif s.prioritized:
-            self.sampler = PrioritizedSampler(self.ring, alpha=s.priority_alpha)
+        steps = each + s.burn_in  # of what is drawn
+        if s.buffer_size < steps * s.envs:
+            raise SettingError(
+                f"buffer_size={s.buffer_size} with {s.envs} environments and sequences of {steps} "
+                "steps.",
+                "room for a whole sequence of each environment",
+                f"give buffer_size={steps * s.envs} or more.",
+            )
+        if s.prioritized:
+            self.sampler: Any = PrioritizedSampler(self.ring, alpha=s.priority_alpha, steps=steps)
+        elif algorithm.sequence:
+            self.sampler = SequenceSampler(self.ring, steps)
         else:
             self.sampler = UniformSampler(self.ring)
         if s.updates_per_step != "auto" and s.updates_per_call != type(s)().updates_per_call:
@@ -279,17 +285,19 @@ class ReplayLearner:
 
     def break_off(self, envs: Sequence[int]) -> None:
         self.ring.break_off(envs)
+        if isinstance(self.algorithm.memory, dict):
+            for state in self.algorithm.memory.values():
+                state[list(envs)] = 0
 
     def learn(self, trajectory: Trajectory, span: Span) -> dict[str, float]:
         """The metrics of the updates, averaged; none before learning starts."""
         lead = trajectory.reward.shape
+        extra = trajectory.extra | self.algorithm.remembered(trajectory, self._networks)
         blank = {
-            n: np.zeros((*lead, *x.shape), x.dtype)
-            for n, x in self._kept.items()
-            if n not in trajectory.extra
+            n: np.zeros((*lead, *x.shape), x.dtype) for n, x in self._kept.items() if n not in extra
         }
         # chance has no memory
-        self.sampler.add(trajectory._replace(extra=trajectory.extra | blank))
+        self.sampler.add(trajectory._replace(extra=extra | blank))
         if span.end < self.settings.learning_starts or not self.sampler.ready(1):
             return {}
         owed = self._owed(trajectory, span)
@@ -315,7 +323,7 @@ class ReplayLearner:
             batch = self._batch(
                 ids, () if isinstance(draw.weight, tuple) else draw.weight[part]
             )._replace(
-                noise=self.algorithm.loss_noise(self.generators("learning"), ids.shape),
+                noise=self.algorithm.loss_noise(self.generators("learning"), self._lead(ids)),
                 settings={n: v[part] for n, v in schedule.items()},
             )
             outcome = self._run(batch)
@@ -335,11 +343,16 @@ class ReplayLearner:
             return int(span.end * s.updates_per_step) - int(span.begin * s.updates_per_step)
         return int(s.updates_per_call if s.updates_per_call > 0 else trajectory.reward.size)
 
+    def _lead(self, ids: Array) -> tuple[int, ...]:
+        """[k, B] of rows `ids`, or [k, S, L] of what is learned from in the sequences that begin
+        there."""
+        return (*ids.shape, *((self.algorithm.sequence,) if self.algorithm.sequence else ()))
+
     def _batch(self, ids: Array, weight: Array) -> Batch:
         """The transitions of rows `ids` [k, B], or the sequences that begin there, [k, S, L, ...],
         with "start" where the state of a network with a memory begins anew, and the states before
         their first steps."""
-        if not isinstance(self.sampler, SequenceSampler):
+        if not self.algorithm.sequence:
             batch = self.ring.transitions(ids, self.n)._replace(weight=weight)
             if self._hindsight is None:
                 return batch
@@ -350,20 +363,39 @@ class ReplayLearner:
         start = np.zeros(rows.shape, np.float32)
         start[..., 1:] = (ended | ~valid)[..., :-1]
         extra = {n: x[:, :, 0] if n.endswith("_state") else x for n, x in transitions.extra.items()}
-        return transitions._replace(
-            weight=valid.astype(np.float32), extra={**extra, "start": start}
-        )
+        extra |= {n: np.zeros((*ids.shape, *x), np.float32) for n, x in self._zeros.items()}
+        learned = valid.astype(np.float32)
+        if not isinstance(weight, tuple):
+            learned *= weight[..., None]
+        return transitions._replace(weight=learned, extra={**extra, "start": start})
 
     def _parts(self, owed: int) -> list[slice]:
         return [slice(i, min(i + self.most, owed)) for i in range(0, owed, self.most)]
 
     def state(self, replay: bool) -> tuple[JSONDict, dict[str, Array]]:
         data, arrays = stored(self.ring, self.sampler) if replay else ({}, {})
-        return data | {"updates": self.updates}, arrays
+        return data | {"updates": self.updates}, arrays | carried(self.algorithm)
 
     def load_state(self, data: JSONDict, arrays: dict[str, Array]) -> None:
         self.updates = data["updates"]
+        load_carried(self.algorithm, arrays)
         load_stored(self.ring, self.sampler, data, arrays)
+
+
+def carried(algorithm: Any) -> dict[str, Array]:
+    """What an algorithm carries from one block to the next."""
+    memory = algorithm.memory
+    if isinstance(memory, dict):
+        return {f"memory/{n}": np.array(x) for n, x in memory.items()}
+    return {} if isinstance(memory, tuple) else {"memory": memory.copy()}
+
+
+def load_carried(algorithm: Any, arrays: dict[str, Array]) -> None:
+    """Gives it back what `carried` gave."""
+    if isinstance(algorithm.memory, dict):
+        algorithm.memory = {n: arrays[f"memory/{n}"].copy() for n in algorithm.memory}
+    elif not isinstance(algorithm.memory, tuple):
+        algorithm.memory = arrays["memory"].copy()
 
 
 def stored(ring: Ring, sampler: Any) -> tuple[JSONDict, dict[str, Array]]:

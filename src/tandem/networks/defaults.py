@@ -4,7 +4,7 @@ the heads that it adds to a body that the user does give."""
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -84,7 +84,9 @@ class Role:
             features = self.features or width(self.body)
             return quantile_network(self.body, features, self.cosines, fit(self.head, features))
         if self.units:
-            return (Recurrent(self.body, width(self.body), self.units, fit(self.head, self.units)),)
+            action = self.inputs["action"].width if "action" in self.inputs else 0
+            head = fit(self.head, self.units + action)
+            return (Recurrent(self.body, width(self.body), self.units, head, action),)
         return self.body + fit(self.head, width(self.body))
 
 
@@ -266,6 +268,12 @@ class Given:
         return isinstance(self.inputs, WithAction)
 
     @property
+    def action(self) -> int:
+        """How many numbers of an action enter the head."""
+        enters = self.with_action or (self.units and "action" in self.inputs)
+        return int(self.inputs["action"].width) if enters else 0
+
+    @property
     def beside(self) -> bool:
         """Whether anything enters beside the observation, which is then the entry "obs"."""
         return self.with_action or self.units > 0 or self.cosines > 0
@@ -302,17 +310,6 @@ class Given:
                 fix,
             )
         return out
-
-
-def keep_apart(name: str, network: Iterable[Any], target: Iterable[Any]) -> None:
-    """NetworkError where a network, of these variables, and its target share some: the target would
-    be the network itself."""
-    if {id(v) for v in network} & {id(v) for v in target}:
-        raise NetworkError(
-            f"network= gave the same layers for {name!r} and for its target.",
-            "new ones each time it is called: a target lags behind its network",
-            "make the layers within the function.",
-        )
 
 
 def _described(tree: Any) -> str:

@@ -23,7 +23,7 @@ from tandem.networks.keras_layers import (
     write,
 )
 from tandem.networks.plan import Plan, init
-from tandem.networks.recurrent import GRU, Recurrent
+from tandem.networks.recurrent import GRU, Recurrent, beside
 from tandem.spaces import Leaf
 from tandem.types import Array, tree_map
 
@@ -52,7 +52,7 @@ class Remembering(keras.Model):
     def call(self, x: Array, training: bool | None = None) -> Any:
         features = self.body(x["obs"], training=training)
         states = self.cell({"x": features, "state": x["state"], "start": x["start"]})
-        return ops.concatenate([self.head(states), states], -1)
+        return ops.concatenate([self.head(beside(states, x)), states], -1)
 
 
 def given(name: str, source: Given) -> tuple[Any, Plan | None, dict[str, Any]]:
@@ -77,7 +77,7 @@ def _given(name: str, source: Given) -> tuple[Any, Plan | None, dict[str, Any]]:
         return _with_memory(source, network, out, known)
     if source.cosines:
         return _with_fractions(source, network, out, known)
-    width = out + (source.inputs["action"].width if source.with_action else 0)
+    width = out + source.action
     head_plan = fit(source.head, width)
     head, variables = build(head_plan, keras.Input((width,)))
     write(variables, init(head_plan, np.random.default_rng(source.seed)))
@@ -129,8 +129,9 @@ def _with_memory(
     source: Given, body: Any, features: int, known: tuple[Plan, dict[str, Any]] | None
 ) -> tuple[Any, Plan | None, dict[str, Any]]:
     """Our GRU on the features, and our head on its states."""
-    cell, head_plan = GRU(features, source.units), fit(source.head, source.units)
-    head, variables = build(head_plan, keras.Input((source.units,)))
+    cell, width = GRU(features, source.units), source.units + source.action
+    head_plan = fit(source.head, width)
+    head, variables = build(head_plan, keras.Input((width,)))
     rng, gru = np.random.default_rng(source.seed), Cell(cell)
     gru.build({"x": (None, features), "state": (None, source.units), "start": (None,)})
     write(gru.named, cell.init(rng))
@@ -142,7 +143,8 @@ def _with_memory(
     plan, named = known
     parts = {"body": named, "cell": gru.named, "head": variables}
     named_weights = {f"0/{part}/{n}": v for part, inner in parts.items() for n, v in inner.items()}
-    return model, (Recurrent(plan, features, source.units, head_plan),), named_weights
+    whole = Recurrent(plan, features, source.units, head_plan, source.action)
+    return model, (whole,), named_weights
 
 
 def _apart(

@@ -185,8 +185,10 @@ def chained(plan: Plan, x: Array, place: str, variables: dict[str, Any]) -> Any:
             features = chained(layer.body, x["obs"], f"{here}/body/", variables)
             cell = Cell(layer.cell)
             states = cell({"x": features, "state": x["state"], "start": x["start"]})
+            join = keras.layers.Concatenate()
+            seen = join([states, x["action"]]) if layer.action else states
             x = keras.layers.Concatenate()(
-                [chained(layer.head, states, f"{here}/head/", variables), states]
+                [chained(layer.head, seen, f"{here}/head/", variables), states]
             )
             variables |= {f"{here}/cell/{n}": lambda v=v: v for n, v in cell.named.items()}
         else:

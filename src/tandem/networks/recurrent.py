@@ -4,7 +4,8 @@ framework, twin and checkpoint takes it as it takes the others.
 Such a network is called with L steps of S sequences side by side, time first: {"obs": rows [L * S,
 ...], "state": [S, units] before the first step, "start": float32 [L * S], 1 where an episode
 begins: the state before that step is zero again}. It puts out [L * S, width + units]: what its head
-says, and beside it the state after each step. Acting is L = 1.
+says, and beside it the state after each step. Acting is L = 1. A critic's has "action" too, rows of
+vectors, which enter its head beside the states: so one memory judges any action.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ from tandem.spaces import Leaf
 from tandem.types import Array, Tree
 
 
-def entering(observation: Tree, units: int) -> dict[str, Any]:
-    """What enters a network with a memory of `units` numbers."""
+def entering(observation: Tree, units: int, action: Leaf | None = None) -> dict[str, Any]:
+    """What enters a network with a memory of `units` numbers; a critic's sees an action too."""
     state = Leaf("box", (units,), "float32", (), (-1.0,) * units, (1.0,) * units)
     return {
         "obs": observation,
         "state": state,
         "start": Leaf("box", (), "float32", (), (0.0,), (1.0,)),
-    }
+    } | ({} if action is None else {"action": action})
 
 
 def unroll(w: Weights, x: Array, state: Array, start: Array, sequences: Any) -> Array:
@@ -99,6 +100,7 @@ class Recurrent(Layer):
     inputs: int
     units: int
     head: Plan
+    action: int = 0  # numbers of an action that enters the head
 
     @property
     def cell(self) -> GRU:
@@ -123,7 +125,8 @@ class Recurrent(Layer):
     def forward(self, w: Weights, x: Tree) -> Array:
         features = forward(self.body, select(w, "body"), x["obs"])
         states = self.cell.forward(select(w, "cell"), {**x, "x": features})
-        return ops.of(states).concat([forward(self.head, select(w, "head"), states), states], -1)
+        said = forward(self.head, select(w, "head"), beside(states, x))
+        return ops.of(states).concat([said, states], -1)
 
     def bound(self, w: Weights) -> Callable[[Tree], Array]:
         body = Twin(self.body, select(w, "body"))
@@ -135,6 +138,11 @@ class Recurrent(Layer):
             states = cell.forward(
                 own, {"x": body(x["obs"]), "state": x["state"], "start": x["start"]}
             )
-            return np.concatenate([head(states), states], -1)
+            return np.concatenate([head(beside(states, x)), states], -1)
 
         return run
+
+
+def beside(states: Array, x: Tree) -> Array:
+    """What the head sees of x: the states, and the action where there is one."""
+    return ops.of(states).concat([states, x["action"]], -1) if "action" in x else states

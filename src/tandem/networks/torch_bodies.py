@@ -56,7 +56,7 @@ def given(name: str, source: Given) -> tuple[nn.Module, Plan | None]:
         return _with_memory(network, plan, out, source)
     if source.cosines:
         return _with_fractions(network, plan, out, source)
-    head_plan = fit(source.head, out + (source.inputs["action"].width if source.with_action else 0))
+    head_plan = fit(source.head, out + source.action)
     head = _drawn(head_plan, source.seed)
     if source.with_action:
         return OnFeatures(network, head), None
@@ -127,7 +127,7 @@ def _with_memory(
     """The user's body with our GRU on its features and our head, and the plan of it all where the
     body's is known."""
     cell = GRU(features, source.units)
-    head = fit(source.head, source.units)
+    head = fit(source.head, source.units + source.action)
     rng = np.random.default_rng(source.seed)
     module = Remembering(
         nn.Sequential(*chain(body)) if known is not None else body, Cell(cell), build(head)
@@ -136,5 +136,6 @@ def _with_memory(
         for name, value in cell.init(rng).items():
             getattr(module.cell, name).copy_(torch.as_tensor(value))
     write(head, module.head, init(head, rng))
-    plan = None if known is None else (Recurrent(known, features, source.units, head),)
+    whole = Recurrent(known or (), features, source.units, head, source.action)
+    plan = None if known is None else (whole,)
     return module if plan is None else nn.Sequential(module), plan
