@@ -89,7 +89,7 @@ OPTIONS: dict[str, dict[str, object]] = {
     "`--hindsight future`": {"hindsight": "future"},
     "`--updates-per-step 2`": {"updates_per_step": 2.0},
     "`--reset-every 1000`": {"reset_every": 1000},
-    "`--recurrent 64`": {"recurrent": 64},
+    "`--recurrent 64 --memory lstm`": {"recurrent": 64, "memory": "lstm"},
     "`--noisy factorised`": {"noisy": "factorised"},
     "`--action-noise gsde`": {"action_noise": "gsde"},
     "`--normalize-observations`": {"normalize_observations": True},

@@ -62,6 +62,7 @@ WRONG = [
     ("ppo", "CartPole-v1", {"batch_size": 100, "rollout": 64, "envs": 2}),
     ("ppo", "CartPole-v1", {"recurrent": 8, "sequence": 7}),
     ("ppo", "CartPole-v1", {"recurrent": 8, "shared": True}),
+    ("pqn", "CartPole-v1", {"memory": "lstm"}),
     ("ppo", "CartPole-v1", {"value_norm": "norm", "shared": True}),
     ("ppo", "CartPole-v1", {"workers": 3, "envs": 2}),
     ("ppo", "CartPole-v1", {"learning_rate": "fast"}),

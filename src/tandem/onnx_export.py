@@ -246,7 +246,8 @@ def _observation(rng: np.random.Generator, leaf: Leaf) -> Array:
 def _how(agent: Agent, twin: plan.Twin, out: Path) -> str:
     """A page of Python that reads the file: plain NumPy where the layers are simple ones."""
     if isinstance(twin.plan[0], Recurrent):
-        return HOW_RECURRENT.format(file=out, meaning=_meaning(agent), units=twin.plan[0].units)
+        size = twin.plan[0].cell.size
+        return HOW_RECURRENT.format(file=out, meaning=_meaning(agent), size=size)
     kinds = list(dict.fromkeys(type(layer).__name__ for layer in twin.plan))
     used = {getattr(layer, "activation", "linear") for layer in twin.plan}
     if not set(kinds) <= set(STEPS) or not used <= {"tanh", "relu", "linear"}:
@@ -353,13 +354,13 @@ from tandem.networks.serial import from_json  # needs no framework: layers in Nu
 
 data = dict(np.load("{file}"))  # read at once
 network = Twin(from_json(json.loads(str(data["plan"]))), data)
-state = np.zeros((1, {units}), np.float32)  # [batch, {units}], zero where an episode begins
+state = np.zeros((1, {size}), np.float32)  # [batch, {size}], zero where an episode begins
 
 
 # observations [batch, ...] and the state before -> ({meaning}; the state after)
 def step(x, state):
     out = network({{"obs": x, "state": state, "start": np.zeros(len(state), np.float32)}})
-    return out[:, :-{units}], out[:, -{units}:]
+    return out[:, :-{size}], out[:, -{size}:]
 """
 
 HOW_ONNX = """\

@@ -420,6 +420,8 @@ BETA = {"policy": "beta"}
             "leave network out",
             {"network": None},
         ),
+        case("algorithms/memories.py:check", ran, {"memory": "lstm"}, "64", {"recurrent": 64}),
+        case("algorithms/memories.py:check", ran, {"memory": "lstm"}, "'gru'", {"memory": "gru"}),
         case("algorithms/on_policy.py:OnPolicy.roles", ran, {"recurrent": 8, "shared": True}),
         case("algorithms/ppo.py:PPO.roles", ran, {"value_norm": "norm", "shared": True}),
         case(

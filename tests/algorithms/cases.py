@@ -127,6 +127,7 @@ CASES = {
     "tqc recurrent": Case(
         "tqc", fakes.BOX, {**MEMORY, "critics": 3, "quantiles": 5, "dropped": 1, "burn_in": 2}
     ),
+    "sac lstm": Case("sac", fakes.BOX, {**MEMORY, "memory": "lstm", "burn_in": 2}),
     "td3 recurrent": Case(
         "td3",
         fakes.BOX,
@@ -185,11 +186,12 @@ CASES = {
         fakes.DISCRETE,
         {"recurrent": 6, "sequence": 8, "hidden": (16, 16), "orthogonal": False, "value_clip": 0.2},
     ),
-    "a2c recurrent gaussian": Case(
+    "a2c lstm gaussian": Case(
         "a2c",
         fakes.BOX,
         {
             "recurrent": 5,
+            "memory": "lstm",
             "sequence": 4,
             "hidden": (16, 16),
             "normalize_observations": True,
@@ -309,10 +311,17 @@ CASES = {
     "vdn masked": Case(
         "vdn", fakes.TEAM_MASKED, {"hidden": (16, 16), "share": False}, fakes.MASKED_TEAM
     ),
-    "vdn recurrent": Case(
+    "vdn lstm": Case(
         "vdn",
         fakes.TEAM_DISCRETE,
-        {"hidden": (16, 16), "recurrent": 6, "sequence": 8, "double": False, "burn_in": 3},
+        {
+            "hidden": (16, 16),
+            "recurrent": 6,
+            "memory": "lstm",
+            "sequence": 8,
+            "double": False,
+            "burn_in": 3,
+        },
         fakes.TEAM,
     ),
     "qmix": Case("qmix", fakes.TEAM_DISCRETE, {**MIXED, "max_grad_norm": 2.0}, fakes.TEAM),
@@ -412,7 +421,7 @@ MORE = (
     "crossq",
     "ppo recurrent",
     "ddpg",
-    "a2c",
+    "a2c lstm gaussian",
     "vdn masked",
     "qmix recurrent",
     "maddpg discrete",

@@ -110,6 +110,18 @@ def gru(w: Weights, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
     return z * h + (1 - z) * torch.tanh(xn + r * hn)
 
 
+def lstm(w: Weights, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+    """One step (Gers et al. 2000, without peepholes) from the output and the cell to those after
+    it, side by side."""
+    y, c = h.chunk(2, 1)
+    i, f, g, o = (x @ w["kernel"] + y @ w["recurrent"] + w["bias"]).chunk(4, 1)
+    c = c / (1 + torch.exp(-f)) + torch.tanh(g) / (1 + torch.exp(-i))
+    return torch.cat([torch.tanh(c) / (1 + torch.exp(-o)), c], 1)
+
+
+MEMORIES = {"gru": (gru, "0"), "lstm": (lstm, "1")}  # a step; where the head begins
+
+
 class DQN(Reference):
     """Mnih et al. 2015, algorithm 1; van Hasselt et al. 2016, eq. 4; Wang et al. 2016, eq. 9;
     Schaul et al. 2016, alg. 1."""
@@ -253,15 +265,15 @@ class PPO(Reference):
         )
 
     def memory(self, net: str, features: torch.Tensor) -> torch.Tensor:
-        """The states after each step of sequences one after the other."""
+        """What the head says after each step of sequences one after the other."""
         w = {k[7:]: x for k, x in self.nets[net].items() if "/cell/" in k}
-        h = self.extra[f"{net}_state"]
+        h, (step, head) = self.extra[f"{net}_state"], MEMORIES[self.settings.memory]
         start = self.extra["start"]
         x, found = features.reshape(*start.shape, -1), []
         for t in range(start.shape[1]):
-            h = gru(w, x[:, t], torch.where(start[:, t, None] == 1, 0.0, h))
-            found.append(h)
-        return torch.stack(found, 1).flatten(0, 1)
+            h = step(w, x[:, t], torch.where(start[:, t, None] == 1, 0.0, h))
+            found.append(h[:, : self.settings.recurrent])
+        return dense(self.nets[net], f"0/head/{head}", torch.stack(found, 1).flatten(0, 1))
 
     @property
     def shared(self) -> bool:
@@ -278,7 +290,7 @@ class PPO(Reference):
             first = 2
         features = hidden(w, obs, torch.tanh, first)
         if getattr(self.settings, "recurrent", 0):
-            return dense(w, "0/head/0", self.memory(net, features))
+            return self.memory(net, features)
         return dense(w, f"{first + 2}{head}", features)
 
     @property
@@ -386,9 +398,8 @@ class PQN(PPO):
             obs, first = obs.clamp(-10, 10).detach(), 2 if place == "1" else 1
         step = 3 if s.layer_norm else 1
         h, head = self.normed(w, first + step, self.normed(w, first, obs)), str(first + 2 * step)
-        if s.recurrent:
-            h, head = self.memory("q", h), "0/head/0"
-        q = dense(w, head, h)[torch.arange(len(b.action)), b.action]
+        q = self.memory("q", h) if s.recurrent else dense(w, head, h)
+        q = q[torch.arange(len(b.action)), b.action]
         weight = b.weight / b.weight.sum()
         loss = (weight * (b.extra["return"] - q) ** 2 / 2).sum()
         rate, norm = b.settings["learning_rate"], b.settings["max_grad_norm"]

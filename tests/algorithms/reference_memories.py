@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from tests.algorithms import reference
-from tests.algorithms.reference import Reference, Weights, dense, gru, hidden
+from tests.algorithms.reference import MEMORIES, Reference, Weights, dense, hidden
 
 NOW, THEN = "now", "then"  # stand for the observations of the steps, and for what followed them
 
@@ -23,14 +23,14 @@ class Memory(Reference):
     steps: Any = None  # the sequences of the update under way, [S, burn_in + L, ...]
 
     def states(self, net: str, which: Any) -> torch.Tensor:
-        """[L * S, units], step after step, by the weights of now."""
-        b, w = self.steps, self.nets[net]
+        """What the memory puts out [L * S, units], step after step, by the weights of now."""
+        b, w, (step, _) = self.steps, self.nets[net], MEMORIES[self.settings.memory]
         body, cell = part(w, "body"), part(w, "cell")
         h, found = b.extra[f"{net.removesuffix('_target')}_state"], []
 
         def after(obs: Any, t: int, h: torch.Tensor) -> torch.Tensor:
             x = (obs["obs"] if isinstance(obs, dict) else obs)[:, t]
-            return gru(cell, hidden(body, x, torch.relu, 1), h)
+            return step(cell, hidden(body, x, torch.relu, 1), h)
 
         for t in range(b.reward.shape[1]):
             h = torch.where(b.extra["start"][:, t, None] == 1, 0.0, h)
@@ -39,7 +39,12 @@ class Memory(Reference):
                 continue
             h = after(b.obs, t, h)
             found.append(h if which == NOW else after(b.next_obs, t, h))
-        return torch.cat(found)
+        return torch.cat(found)[:, : self.settings.recurrent]
+
+    @property
+    def place(self) -> str:
+        """Where the head of an actor or of values begins."""
+        return MEMORIES[self.settings.memory][1]
 
     def reached(self, b: Any) -> tuple[torch.Tensor, torch.Tensor, list[int]]:
         """Rewards and discounts of n steps, and at which row each window ends; rows are step after
@@ -96,7 +101,7 @@ class Memory(Reference):
 class DQN(Memory, reference.DQN):
     def spread(self, net: str, obs: Any, tau: Any = None) -> torch.Tensor:
         which = obs["obs"] if isinstance(obs, dict) else obs
-        x = self.numbers(part(self.nets[net], "head"), "0", self.states(net, which))
+        x = self.numbers(part(self.nets[net], "head"), self.place, self.states(net, which))
         return x if which == NOW else x[self.ends]
 
 
@@ -104,7 +109,7 @@ class Continuous(Memory):
     """Policies over real numbers, and critics whose action enters behind the memory."""
 
     def head(self, net: str, which: str) -> torch.Tensor:
-        return dense(part(self.nets[net], "head"), "0", self.states(net, which))
+        return dense(part(self.nets[net], "head"), self.place, self.states(net, which))
 
     def judged(self, net: str, which: str, action: torch.Tensor) -> torch.Tensor:
         w = part(self.nets[net], "head")
@@ -132,7 +137,7 @@ class TQC(SAC, reference.TQC):
 
 class DiscreteSAC(Memory, reference.DiscreteSAC):
     def out(self, net: str, which: str) -> torch.Tensor:
-        return dense(part(self.nets[net], "head"), "0", self.states(net, which))
+        return dense(part(self.nets[net], "head"), self.place, self.states(net, which))
 
 
 class DDPG(Continuous, reference.DDPG):

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tests.algorithms import reference
-from tests.algorithms.reference import DOUBLE, Reference, Weights, dense, gru, hidden
+from tests.algorithms.reference import DOUBLE, MEMORIES, Reference, Weights, dense, hidden
 
 STEPPED = ("obs", "next_obs", "action", "reward", "discount")
 
@@ -42,8 +42,8 @@ class Teams(Reference):
 
 
 class VDN(Teams):
-    """Sunehag et al. 2018, eq. 3, with van Hasselt et al. 2016; with a GRU as Hausknecht & Stone
-    2015."""
+    """Sunehag et al. 2018, eq. 3, with van Hasselt et al. 2016; with a memory as Hausknecht &
+    Stone 2015."""
 
     def q(self, net: str, obs: Any, agent: int, h: Any = None) -> tuple[torch.Tensor, Any]:
         w, x = self.of(net, agent), obs["agents"][:, agent]
@@ -53,8 +53,10 @@ class VDN(Teams):
             features = hidden(
                 {k.removeprefix("0/body/"): v for k, v in w.items()}, x, torch.relu, 1
             )
-            h = gru({k.removeprefix("0/cell/"): v for k, v in w.items()}, features, h)
-            q = dense({k.removeprefix("0/head/"): v for k, v in w.items()}, "0", h)
+            step, head = MEMORIES[self.settings.memory]
+            h = step({k.removeprefix("0/cell/"): v for k, v in w.items()}, features, h)
+            out = h[:, : self.settings.recurrent]
+            q = dense({k.removeprefix("0/head/"): v for k, v in w.items()}, head, out)
         if "action_mask" in obs:
             size = q.shape[1]
             q = q.masked_fill(

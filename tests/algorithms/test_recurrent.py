@@ -58,6 +58,7 @@ UNROLLED = """
         envs=3,
         rollout=12,
         sequence=4,
+        memory=sys.argv[3],
         **more,
     )
     algorithm, initial = loop.algorithm, loop.actor.initial_state(3)
@@ -75,7 +76,7 @@ UNROLLED = """
                     {"obs": t.obs[i], "state": state[role], "start": np.zeros(3, np.float32)}
                 )
                 expected.append(out)
-                state[role] = np.where(t.last[i][:, None], initial, out[:, -6:])
+                state[role] = np.where(t.last[i][:, None], initial, out[:, -initial.shape[1] :])
                 resets += int(t.last[i].sum())
             # time first: sequence s of 3 x 3 is part s // 3 of environment s % 3
             expected = np.stack(expected).reshape(3, 4, 3, -1).transpose(1, 0, 2, 3).reshape(36, -1)
@@ -94,7 +95,9 @@ UNROLLED = """
 """
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", pytest.param("a2c", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "algorithm, memory", [("ppo", "lstm"), pytest.param("a2c", "gru", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize(
     "engine",
     [
@@ -102,8 +105,8 @@ UNROLLED = """
         *(pytest.param(e, marks=pytest.mark.slow) for e in ("jax", "tensorflow", "keras-torch")),
     ],
 )
-def test_sequences_put_out_what_was_acted_on(algorithm: str, engine: Any) -> None:
-    ((worst, seen, resets),) = run_python(UNROLLED, algorithm, engine, engine=engine)
+def test_sequences_put_out_what_was_acted_on(algorithm: str, memory: str, engine: Any) -> None:
+    ((worst, seen, resets),) = run_python(UNROLLED, algorithm, engine, memory, engine=engine)
     assert worst < 2e-6
     assert seen == 4 and resets == 2 * 12, "nothing was carried, or nothing ended"
 
@@ -192,7 +195,7 @@ def test_a_run_is_saved_resumed_and_loaded(tmp_path: Path) -> None:
             steps=360,
             stop_at=first,
             out=tmp_path / name,
-            normalize_observations=False,
+            memory="lstm",
             **SMALL,
         )
         for stop in rest:
@@ -270,6 +273,8 @@ def test_the_command_line_trains_watches_and_exports(tmp_path: Path, capsys: Any
     flags = [
         "--recurrent",
         "6",
+        "--memory",
+        "lstm",
         "--sequence",
         "4",
         "--hidden",
@@ -302,7 +307,7 @@ def test_the_command_line_trains_watches_and_exports(tmp_path: Path, capsys: Any
     assert main(["watch", run, "--out", str(tmp_path / "a.gif")]) == 0
     assert main(["evaluate", run, "--episodes", "2"]) == 0
     assert main(["export", run, "--to", "numpy"]) == 0
-    assert "np.zeros((1, 6)" in capsys.readouterr().out
+    assert "np.zeros((1, 12)" in capsys.readouterr().out
 
 
 def test_settings_that_do_not_fit_are_refused() -> None:
@@ -350,8 +355,10 @@ OWN = """
 
     found = []
     for known in (True, False):
+        memory, size = ("lstm", 10) if known else ("gru", 5)
+        given = {"recurrent": 5, "memory": memory, "sequence": 4}
         algorithm, backend = fakes.build(
-            "ppo", framework, fakes.BOX, network=lambda _: body(known), recurrent=5, sequence=4
+            "ppo", framework, fakes.BOX, network=lambda _: body(known), **given
         )
         batch = fakes.batches(algorithm, fakes.VECTOR, fakes.BOX, 2, 8)
         done = backend.compile(algorithm.update)(batch)
@@ -367,7 +374,7 @@ OWN = """
                 gap,
                 float(np.abs(out - same).max()),
                 abs(out.shape[0] - count),
-                abs(out.shape[1] - 9),
+                abs(out.shape[1] - 4 - size),
             )
         if known:
             from tandem.networks.plan import Twin

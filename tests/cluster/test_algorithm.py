@@ -184,7 +184,11 @@ def test_every_algorithm_learns(algorithm, env, settings) -> None:
 TEAMS = [
     ("maddpg", {"continuous_actions": True}, REPLAY),
     ("mappo", {}, {**ROLLOUT, "batch_size": 8}),
-    ("mappo", {}, {**ROLLOUT, "batch_size": 16, "recurrent": 8, "sequence": 8}),
+    (
+        "mappo",
+        {},
+        {**ROLLOUT, "batch_size": 16, "recurrent": 8, "memory": "lstm", "sequence": 8},
+    ),
     ("mat", {}, {**ROLLOUT, "batch_size": 8, "embedding": 8}),
     ("qmix", {}, REPLAY),
     ("vdn", {}, REPLAY),

@@ -198,7 +198,7 @@ def check_owners(engine: str, owners: dict[str, list[str]]) -> None:
     )
     assert owners["a2c"] == ["a2c"]
     if engine in ("torch", "jax"):
-        assert owners["a2c_noisy"] == owners["a2c_recurrent"] == ["a2c"]
+        assert owners["a2c_noisy"] == owners["a2c_lstm"] == ["a2c"]
         assert owners["dqn_noisy"] == ["q"] and owners["ppo_recurrent"] == ["ppo"]
     assert owners["sac_discrete"] == owners["sac"]
     assert owners["trpo"] == ["actor", "critic"]

@@ -57,6 +57,7 @@ CASES: dict[str, tuple[Any, Plan]] = {
         "ppo", "actor", fakes.VECTOR, fakes.BOX, normalize_observations=True, recurrent=5
     ),
     "recurrent dict": role("a2c", "critic", DICT, fakes.DISCRETE, recurrent=3),
+    "lstm": role("ppo", "actor", fakes.VECTOR, fakes.BOX, recurrent=5, memory="lstm"),
     "images, channels last": role("dqn", "q", LAST, fakes.DISCRETE),
     "images, channels first": role("dqn", "q", FIRST, fakes.DISCRETE, dueling=True),
     "dict": role("ppo", "actor", DICT, fakes.MULTI, normalize_observations=True),
@@ -108,6 +109,7 @@ SAVED = (
     "decoder",
     "noisy dueling",
     "recurrent",
+    "lstm",
     "images, channels first",
 )
 

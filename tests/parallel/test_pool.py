@@ -49,7 +49,11 @@ ALIKE: dict[str, tuple[str, Any, dict[str, Any]]] = {
             "normalize_rewards": True,
         },
     ),
-    "a2c with a memory": ("a2c", Recall, {"envs": 4, "rollout": 8, "recurrent": 8, "sequence": 4}),
+    "a2c with a memory": (
+        "a2c",
+        Recall,
+        {"envs": 4, "rollout": 8, "recurrent": 8, "memory": "lstm", "sequence": 4},
+    ),
     "a2c with noise on weights": (
         "a2c",
         games.Chain,

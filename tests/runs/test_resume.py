@@ -21,7 +21,7 @@ SNIPPET = Path(__file__).parent / "snippets" / "resume.py"
     ],
 )
 def test_sittings_make_the_same_run(engine: str, tmp_path: Path) -> None:
-    wanted = ["dqn", "ppo", "ppo_plain", "sac", "td3", "a2c_recurrent", "acer"]
+    wanted = ["dqn", "ppo", "ppo_plain", "sac", "td3", "a2c_lstm", "acer"]
     if engine == "torch":
         wanted += ["qmix", "maddpg", "mappo"]
     if engine == "tensorflow":  # which compiles each sitting of each again

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import gsde
+from tandem.algorithms import gsde, memories
 from tandem.errors import SettingError
 from tandem.math.distributions import Distribution
 from tandem.math.masks import masked
@@ -86,7 +86,8 @@ class Settings:
     )
 
     # What only some algorithms have as settings, and what holds for the others
-    recurrent = 0  # units of a GRU; 0: none
+    recurrent = 0  # units of a memory; 0: none
+    memory = "gru"  # its kind
     shared = False  # one body for policy and values
     burn_in = 0  # steps of a replayed sequence that only bring states up to date
     start_state = "stored"  # what a replayed sequence begins with
@@ -314,6 +315,7 @@ class Algorithm(ABC):
     ) -> dict[str, Source]:
         """Where each role's network comes from (see `networks.defaults.sources`), with noise on its
         head if the settings say so. SettingError for noise on whole networks of the user's."""
+        memories.check(settings)
         roles = cls.roles(observation, action, settings)
         if settings.action_noise == "gsde":
             gsde.refuse(settings, network)

@@ -20,10 +20,23 @@ def action_value(observation: Spec, action: Leaf, settings: Any) -> Role:
         before, wide = body(observation, hidden, settings), (hidden or (units,))[-1]
         layer = Dense(0, wide, settings.activation)
         layers = normed(layer, wide) if settings.layer_norm else (layer,)
-        seen = entering(observation, units, action)
-        return Role(seen, before, (*layers, Dense(wide, 1)), "critic", units=units)
+        return role(observation, before, (*layers, Dense(wide, 1)), settings, "critic", action)
     both = WithAction(obs=observation, action=action)
     return Role(both, body(both, widths(settings), settings), (Dense(0, 1),), "critic")
+
+
+def role(
+    observation: Spec,
+    body: Plan,
+    head: Plan,
+    settings: Any,
+    part: str = "actor",
+    action: Leaf | None = None,
+) -> Role:
+    """A network of these observations, with a memory between body and head if the settings say so;
+    `action` is what one with a memory judges."""
+    inputs, units = entering(observation, settings, action), settings.recurrent
+    return Role(inputs, body, head, part, units=units, memory=settings.memory)
 
 
 def body(inputs: Inputs, hidden: tuple[int, ...], settings: Any) -> Plan:

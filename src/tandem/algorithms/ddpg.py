@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tandem import ops
-from tandem.algorithms import base, memories
+from tandem.algorithms import base, remembering
 from tandem.algorithms.base import Call
 from tandem.algorithms.deterministic import OU, Deterministic
 from tandem.settings import Schedule, default, setting
@@ -18,7 +18,7 @@ NORMAL = "Fujimoto et al. 2018, section 6.1: correlated noise gains nothing"
 
 
 @dataclass(frozen=True)
-class DDPGSettings(memories.MemorySettings, base.TransitionSettings):
+class DDPGSettings(remembering.MemorySettings, base.TransitionSettings):
     """What DDPG can be told."""
 
     steps: int = default(1_000_000, PAPER)

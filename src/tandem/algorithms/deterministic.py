@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tandem.algorithms import action_spaces, bodies, gsde, memories
+from tandem.algorithms import action_spaces, bodies, gsde, remembering
 from tandem.algorithms.base import Forward
 from tandem.errors import SettingError
 from tandem.math import distributions
@@ -22,7 +22,7 @@ OU = "Lillicrap et al. 2016, section 7"
 THETA, DT = 0.15, 0.01  # of it; the length of a step as Stable-Baselines3 has it
 
 
-class Deterministic(memories.Remembering):
+class Deterministic(remembering.Remembering):
     """Actions in [-1, 1], noise on them while exploring (`settings.exploration` is its standard
     deviation; an Ornstein-Uhlenbeck process's is that of its drive), and critics named
     `critics`."""
@@ -42,7 +42,7 @@ class Deterministic(memories.Remembering):
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         gsde.check_unused(settings)
-        memories.check(settings)
+        remembering.check(settings)
         if settings.action_noise == "gsde" and settings.exploration.end is not None:
             raise SettingError(
                 f"exploration={settings.exploration} with action_noise='gsde'.",
@@ -54,12 +54,8 @@ class Deterministic(memories.Remembering):
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
         head = DenseWithInputs if settings.action_noise == "gsde" else Dense
-        actor = Role(
-            memories.inputs(observation, settings),
-            bodies.body(observation, settings.hidden, settings),
-            (head(0, action.width, "tanh"),),
-            units=settings.recurrent,
-        )
+        body = bodies.body(observation, settings.hidden, settings)
+        actor = bodies.role(observation, body, (head(0, action.width, "tanh"),), settings)
         return {"actor": actor} | dict.fromkeys(
             cls.critics, bodies.action_value(observation, action, settings)
         )
@@ -83,7 +79,7 @@ class Deterministic(memories.Remembering):
         """Where each Ornstein-Uhlenbeck process is, or the states of a memory."""
         if settings.action_noise == "ou":
             return np.zeros((n, action.width), np.float32)
-        return memories.Remembering.initial_state(settings, action, n)
+        return remembering.Remembering.initial_state(settings, action, n)
 
     @classmethod
     def act(

@@ -16,9 +16,9 @@ from typing import Any, Literal
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import action_spaces, base, bodies, memories
+from tandem.algorithms import action_spaces, base, bodies, remembering
 from tandem.algorithms.base import Call, Forward
-from tandem.algorithms.memories import View
+from tandem.algorithms.remembering import View
 from tandem.errors import SettingError
 from tandem.math.action_values import (
     ActionValues,
@@ -46,7 +46,7 @@ MUNCHAUSEN = "Vieillard et al. 2020"
 
 
 @dataclass(frozen=True)
-class DQNSettings(memories.MemorySettings, base.TransitionSettings):
+class DQNSettings(remembering.MemorySettings, base.TransitionSettings):
     """What DQN can be told."""
 
     learning_rate: Schedule = default(Schedule(1e-4), SB3, help="step size of Adam; a schedule")
@@ -149,7 +149,7 @@ class DQNSettings(memories.MemorySettings, base.TransitionSettings):
         return self
 
 
-class DQN(memories.Remembering):
+class DQN(remembering.Remembering):
     Settings = DQNSettings
     needs = "transitions"
     acting = ("q",)
@@ -175,7 +175,7 @@ class DQN(memories.Remembering):
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         action_spaces.discrete("dqn", action)
         check_values(settings)
-        memories.check(settings)
+        remembering.check(settings)
 
     @classmethod
     def distribution(cls, settings: Any, action: Leaf) -> ActionValues:
@@ -211,8 +211,7 @@ class DQN(memories.Remembering):
             entering = WithFractions.of(observation)
             role = Role(entering, body, head, cosines=settings.cosines, features=features)
             return {"q": role}
-        seen_by = memories.inputs(observation, settings)
-        return {"q": Role(seen_by, body, head, units=settings.recurrent)}
+        return {"q": bodies.role(observation, body, head, settings)}
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
         values, s = self.values, self.settings
@@ -302,14 +301,14 @@ class DQN(memories.Remembering):
         values = cls.distribution(settings, action)
         network, after = networks["q"], state
         if not isinstance(state, tuple):  # at random it remembers, too
-            out, after = memories.stepped(network, obs, state)
+            out, after = remembering.stepped(network, obs, state)
             network = lambda _: out  # noqa: E731
 
         def q() -> Array:
             return masked(values.of(network, obs), obs, action)
 
         chosen = epsilon_greedy(q, obs, action, noise)
-        return chosen, memories.kept("q", settings, state), after
+        return chosen, remembering.kept("q", settings, state), after
 
 
 def epsilon_greedy(q: Callable[[], Array], obs: Tree, action: Leaf, noise: Tree) -> Array:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import teams
+from tandem.algorithms import memories, teams
 from tandem.algorithms.base import Forward
 from tandem.algorithms.ppo import PPO, PPOSettings
 from tandem.errors import SettingError
@@ -66,7 +66,7 @@ class MAPPO(PPO):
         super().__init__(backend, networks, observation, teams.one(action), settings)
         self.agents = backend.together = teams.count(action)
         if self.sequence:
-            self.memory = np.zeros((settings.envs * self.agents, settings.recurrent), np.float32)
+            self.memory = memories.begin(settings, settings.envs * self.agents)
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
@@ -193,7 +193,7 @@ class MAPPO(PPO):
 
     @staticmethod
     def initial_state(settings: Any, action: Leaf, n: int) -> Tree:
-        return teams.memory(settings, action, n)
+        return memories.begin(settings, n, teams.count(action))
 
     @classmethod
     def exploration_noise(

@@ -195,6 +195,7 @@ class MAT(MAPPO):
 REFUSED = {  # what PPO has, and what holds here
     "shared": False,
     "recurrent": 0,
+    "memory": "gru",
     "action_noise": "gaussian",
     "normalize_observations": False,
     "normalize_rewards": False,

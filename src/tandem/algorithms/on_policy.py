@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import action_spaces, base, curiosity, gsde, recurrent_batches
+from tandem.algorithms import action_spaces, base, curiosity, gsde, memories, recurrent_batches
 from tandem.algorithms.base import Call, Forward
 from tandem.algorithms.bootstraps import after_cuts
 from tandem.errors import SettingError
@@ -30,7 +30,6 @@ from tandem.types import Array, Batch, Trajectory, Tree, tree_map
 
 DETAILS = "Huang et al. 2022"  # "The 37 implementation details of PPO"
 BETA = "Chou et al. 2017"
-GRU = "Cho et al. 2014, arXiv:1406.1078"
 A3C = "Mnih et al. 2016, section 5.1 and supplement"
 
 
@@ -113,12 +112,11 @@ class JointSettings(OnPolicySettings):
         DETAILS + ", detail 13, Atari detail 8",
     )
 
-    recurrent: int = setting(
-        0, "units of a GRU between the body and the head of both networks; 0: none", GRU, minimum=0
-    )
+    recurrent: int = memories.units("between the body and the head of both networks")
+    memory: Literal["gru", "lstm"] = memories.kind()
     sequence: int = setting(
         0,
-        "steps that gradients go back through a GRU, a divisor of the rollout's; 0: all of them",
+        "steps that gradients go back through a memory, a divisor of the rollout's; 0: all of them",
         minimum=0,
     )
     intrinsic: Literal["no", "rnd"] = curiosity.choice()
@@ -154,11 +152,11 @@ class OnPolicy(base.Algorithm):
         self.critic: Any = made.get("critic")
         if self.critic is None:
             self.preparing = ("actor",)  # type: ignore[misc]
-        if units := settings.recurrent:
+        if settings.recurrent:
             self.sequence = settings.sequence or settings.rollout
             backend.time_first = True
             # the critic's state before the next rollout
-            self.memory = np.zeros((settings.envs, units), np.float32)
+            self.memory = memories.begin(settings, settings.envs)
         self.curiosity: curiosity.Curiosity | None = None
         if settings.intrinsic != "no":
             spaces = observation, action
@@ -216,12 +214,11 @@ class OnPolicy(base.Algorithm):
             actor = (Dense(0, policy.width, "linear", init, small),)
         curious = settings.intrinsic != "no"
         critic = (Dense(0, 2 if curious else 1, "linear", init, one),)
-        units = settings.recurrent
         if settings.shared:
-            if units:
+            if settings.recurrent:
                 raise SettingError(
-                    f"shared=True and recurrent={units}.",
-                    "one of them: a GRU stands on a body of its own",
+                    f"shared=True and recurrent={settings.recurrent}.",
+                    "one of them: a memory stands on a body of its own",
                     "give shared=False or recurrent=0.",
                 )
             return {
@@ -229,10 +226,10 @@ class OnPolicy(base.Algorithm):
                     observation, body, (Streams({"policy": actor, "value": critic}),), "both"
                 )
             }
-        inputs = entering(observation, units) if units else observation
+        inputs, s = entering(observation, settings), settings
         return {
-            "actor": Role(inputs, body, actor, units=units),
-            "critic": Role(inputs, body, critic, "critic", units=units),
+            "actor": Role(inputs, body, actor, units=s.recurrent, memory=s.memory),
+            "critic": Role(inputs, body, critic, "critic", units=s.recurrent, memory=s.memory),
             **(curiosity.roles(observation, action, settings) if curious else {}),
         }
 
@@ -297,8 +294,7 @@ class OnPolicy(base.Algorithm):
 
     @staticmethod
     def initial_state(settings: Any, action: Leaf, n: int) -> Tree:
-        units = settings.recurrent
-        return np.zeros((n, units), np.float32) if units else ()
+        return memories.begin(settings, n)
 
     @classmethod
     def act(

@@ -58,8 +58,8 @@ class PPOSettings(JointSettings):
     )
     sequence: int = default(
         16,
-        help="steps that gradients go back through a GRU, a divisor of rollout and batch; 0: the "
-        "rollout",
+        help="steps that gradients go back through a memory, a divisor of rollout and batch; 0: "
+        "the rollout",
     )
     value_clip: float = setting(
         0.0,

@@ -11,10 +11,10 @@ from typing import Any, Literal
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import action_spaces, base, recurrent_batches, sarsa
+from tandem.algorithms import action_spaces, base, memories, recurrent_batches, sarsa
 from tandem.algorithms.base import Call, Forward
 from tandem.algorithms.bootstraps import after_cuts
-from tandem.algorithms.on_policy import GRU, NormalizedRollouts
+from tandem.algorithms.on_policy import NormalizedRollouts
 from tandem.math.masks import masked
 from tandem.math.returns import lambda_return
 from tandem.networks.defaults import Role, mlp
@@ -68,12 +68,11 @@ class PQNSettings(NormalizedRollouts):
         maximum=1,
     )
     bootstrap: Literal["max", "sarsa", "expected"] = sarsa.bootstrap()
-    recurrent: int = setting(
-        0, "units of a GRU between the body and the head of the network; 0: none", GRU, minimum=0
-    )
+    recurrent: int = memories.units()
+    memory: Literal["gru", "lstm"] = memories.kind()
     sequence: int = setting(
         16,
-        "steps that gradients go back through a GRU, a divisor of rollout and batch; 0: the "
+        "steps that gradients go back through a memory, a divisor of rollout and batch; 0: the "
         "rollout",
         minimum=0,
     )
@@ -116,9 +115,9 @@ class PQN(base.Algorithm):
             normalize=settings.normalize_observations,
             layer_norm=settings.layer_norm,
         )
-        units = settings.recurrent
-        inputs = entering(observation, units) if units else observation
-        return {"q": Role(inputs, body, (Dense(0, action.sizes[0]),), units=units)}
+        inputs, head = entering(observation, settings), (Dense(0, action.sizes[0]),)
+        memory = settings.memory
+        return {"q": Role(inputs, body, head, units=settings.recurrent, memory=memory)}
 
     def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
         """Lambda-returns of the actions taken; the value of what followed a cut step is folded into
@@ -186,7 +185,7 @@ class PQN(base.Algorithm):
 
     @staticmethod
     def initial_state(settings: Any, action: Leaf, n: int) -> Tree:
-        return np.zeros((n, settings.recurrent), np.float32) if settings.recurrent else ()
+        return memories.begin(settings, n)
 
     @classmethod
     def exploration_noise(

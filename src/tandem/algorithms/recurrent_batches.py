@@ -33,26 +33,26 @@ def follow(
     network: Forward, obs: Tree, state: Array, start: Array, **beside: Array
 ) -> tuple[Array, Array]:
     """What a network puts out for rows obs [T * N, ...], and its state after each of them, [T, N,
-    units]. beside: a critic's "action"."""
+    size]. beside: a critic's "action"."""
     out = network({"obs": obs, "state": state, "start": start.reshape(-1), **beside})
-    units = state.shape[-1]
-    return out[:, :-units], out[:, -units:].reshape(*start.shape, units)
+    size = state.shape[-1]
+    return out[:, :-size], out[:, -size:].reshape(*start.shape, size)
 
 
 def later(network: Forward, obs: Tree, state: Array) -> Array:
-    """What it puts out for single observations [B, ...], each after its own state [B, units]."""
+    """What it puts out for single observations [B, ...], each after its own state [B, size]."""
     out: Array = network({"obs": obs, "state": state, "start": np.zeros(len(state), np.float32)})
     return out[:, : -state.shape[-1]]
 
 
 def ending(t: Trajectory, after: Array) -> Array:
-    """The state [N, units] before the next rollout."""
+    """The state [N, size] before the next rollout."""
     last, valid = bounds(t)
     return np.where((last | ~valid)[-1][:, None], np.float32(0), after[-1])
 
 
 def before(first: Array, after: Array, length: int) -> Array:
-    """The states [S, units] before the sequences of `length` steps, from the first one [N, units]
+    """The states [S, size] before the sequences of `length` steps, from the first one [N, size]
     and those after each step. At an episode's first step its start stands for the state, whatever
     that is."""
     return np.concatenate([first[None], after[length - 1 : -1 : length]]).reshape(

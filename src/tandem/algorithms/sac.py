@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import action_spaces, base, bodies, gsde, memories
+from tandem.algorithms import action_spaces, base, bodies, gsde, remembering
 from tandem.algorithms.base import Call
-from tandem.algorithms.memories import View
+from tandem.algorithms.remembering import View
 from tandem.errors import SettingError
 from tandem.math.distributions import Distribution, TanhGaussian
 from tandem.math.state_dependent import StateDependentTanh
@@ -29,7 +29,7 @@ LOG_STD, LIMIT = -3.0, 2.0  # of gSDE, there: the first log_std, and what means 
 
 
 @dataclass(frozen=True)
-class SoftSettings(memories.MemorySettings, base.TransitionSettings):
+class SoftSettings(remembering.MemorySettings, base.TransitionSettings):
     """What every soft actor-critic can be told."""
 
     steps: int = default(1_000_000, PAPER)
@@ -78,7 +78,7 @@ class SACSettings(SoftSettings):
     )
 
 
-class SAC(memories.Remembering):
+class SAC(remembering.Remembering):
     Settings: ClassVar[type[SoftSettings]] = SACSettings
     needs = "transitions"
     acting = ("actor",)
@@ -137,7 +137,7 @@ class SAC(memories.Remembering):
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         cls.check_noise(action, settings)
-        memories.check(settings)
+        remembering.check(settings)
         action_spaces.bounded_vector(cls.__name__.lower(), action)
 
     @classmethod
@@ -162,8 +162,7 @@ class SAC(memories.Remembering):
             head = StateDependent(
                 0, action.width, log_std=settings.log_std, learn_features=True, limit=LIMIT
             )
-        seen = memories.inputs(observation, settings)
-        return {"actor": Role(seen, body, (head,), units=settings.recurrent), "q1": q, "q2": q}
+        return {"actor": bodies.role(observation, body, (head,), settings), "q1": q, "q2": q}
 
     @staticmethod
     def usual_entropy(action: Leaf) -> float:

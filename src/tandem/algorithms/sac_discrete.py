@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import base, bodies, memories
-from tandem.algorithms.memories import View
+from tandem.algorithms import base, bodies, remembering
+from tandem.algorithms.remembering import View
 from tandem.algorithms.sac import SAC, SACSettings
 from tandem.math.distributions import Categorical, Distribution
 from tandem.math.masks import masked
@@ -30,7 +30,7 @@ class DiscreteSAC(SAC):
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         """Discrete actions are all it is chosen for."""
         cls.check_noise(action, settings)
-        memories.check(settings)
+        remembering.check(settings)
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: SACSettings) -> dict[str, Role]:
@@ -39,9 +39,8 @@ class DiscreteSAC(SAC):
             for hidden in (settings.hidden, bodies.widths(settings))
         )
         head = (Dense(0, action.sizes[0]),)
-        inputs, units = memories.inputs(observation, settings), settings.recurrent
-        q = Role(inputs, critic, head, "critic", units=units)
-        return {"actor": Role(inputs, body, head, units=units), "q1": q, "q2": q}
+        q = bodies.role(observation, critic, head, settings, "critic")
+        return {"actor": bodies.role(observation, body, head, settings), "q1": q, "q2": q}
 
     @staticmethod
     def usual_entropy(action: Leaf) -> float:

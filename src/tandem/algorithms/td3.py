@@ -10,10 +10,10 @@ from typing import Any, Literal
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import base, gsde, memories
+from tandem.algorithms import base, gsde, remembering
 from tandem.algorithms.base import Call
 from tandem.algorithms.deterministic import OU, Deterministic
-from tandem.algorithms.memories import View
+from tandem.algorithms.remembering import View
 from tandem.settings import Schedule, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Tree, Update
@@ -24,7 +24,7 @@ CODE = "the authors' code, 2nd version"
 
 
 @dataclass(frozen=True)
-class TD3Settings(memories.MemorySettings, base.TransitionSettings):
+class TD3Settings(remembering.MemorySettings, base.TransitionSettings):
     """What TD3 can be told."""
 
     steps: int = default(1_000_000, PAPER)

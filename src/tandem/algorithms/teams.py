@@ -78,13 +78,6 @@ def by_agent(x: Array, agents: int) -> Array:
     return ops.of(x).reshape(x, (-1, agents, *x.shape[1:]))
 
 
-def memory(settings: Any, action: Leaf, n: int) -> Tree:
-    """The first states [n, A, units] of the agents' GRUs; () where they have none."""
-    return (
-        np.zeros((n, count(action), settings.recurrent), np.float32) if settings.recurrent else ()
-    )
-
-
 def masks(obs: Tree, action: Leaf) -> dict[str, Array]:
     """The masks of each agent's choices as rows [B * A, C], under their name; none where actions
     have none."""

@@ -1,21 +1,21 @@
 """Value decomposition networks (Sunehag et al. 2018, arXiv:1706.05296): the value of a team's
 action is the sum of its agents' values, each of what that agent sees. With double targets (van
-Hasselt et al. 2016), and a GRU where the settings say so."""
+Hasselt et al. 2016), and a memory where the settings say so."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import base, memories, recurrent_batches, teams
+from tandem.algorithms import base, memories, recurrent_batches, remembering, teams
 from tandem.algorithms.base import Call, Forward
 from tandem.math.masks import evenly
 from tandem.networks.defaults import Role, mlp
 from tandem.networks.plan import Dense
-from tandem.networks.recurrent import entering
+from tandem.networks.recurrent import entering, state_leaf
 from tandem.settings import Schedule, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Tree, Update
@@ -25,7 +25,7 @@ PYMARL = "Samvelyan et al. 2019, arXiv:1902.04043, appendix (PyMARL)"
 
 
 @dataclass(frozen=True)
-class VDNSettings(memories.SequenceSettings, base.ReplaySettings):
+class VDNSettings(remembering.SequenceSettings, base.ReplaySettings):
     """What VDN can be told."""
 
     steps: int = default(1_000_000)
@@ -90,15 +90,15 @@ class VDN(base.Algorithm):
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         teams.check(cls.__name__.lower(), observation, action, "multidiscrete")
-        memories.check_sequence(settings)
+        remembering.check_sequence(settings)
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
         seen, units = teams.seen(observation), settings.recurrent
         body, head = mlp(seen, settings.hidden, settings.activation), (Dense(0, action.sizes[0]),)
-        inputs = entering(seen, units) if units else seen
+        role = Role(entering(seen, settings), body, head, units=units, memory=settings.memory)
         apart = 0 if settings.share else teams.count(action)
-        return {"q": Role(inputs, body, head, units=units, space=teams.space(seen), agents=apart)}
+        return {"q": replace(role, space=teams.space(seen), agents=apart)}
 
     def joint(self, mixer: Any, q: Array, obs: Tree, here: Array) -> Array:  # eq. 3
         """The team's value [B] of its agents' [B, A], those that count being `here` [B, A]."""
@@ -153,24 +153,12 @@ class VDN(base.Algorithm):
         }
 
     def buffer_extras(self, action: Leaf) -> dict[str, Leaf]:
-        """With a GRU, its state before each step."""
-        if not self.sequence:
-            return {}
-        agents, units = self.agents, self.settings.recurrent
-        return {
-            "q_state": Leaf(
-                "box",
-                (agents, units),
-                "float32",
-                (),
-                (-1.0,) * agents * units,
-                (1.0,) * agents * units,
-            )
-        }
+        """With a memory, its state before each step."""
+        return {"q_state": state_leaf(self.settings, self.agents)} if self.sequence else {}
 
     @staticmethod
     def initial_state(settings: Any, action: Leaf, n: int) -> Tree:
-        return teams.memory(settings, action, n)
+        return memories.begin(settings, n, teams.count(action))
 
     @classmethod
     def exploration_noise(
@@ -213,12 +201,12 @@ class VDN(base.Algorithm):
 
 def values(network: Forward, obs: Tree, memory: Tree, action: Leaf) -> tuple[Array, Tree]:
     """What a network says of each agent's actions, [B, A, C], and its memory after the step.
-    `memory` is () without a GRU, else the state [S * A, units] before the rows, and where it starts
+    `memory` is () without one, else the state [S * A, size] before the rows, and where it starts
     anew [B, A]."""
     x = teams.rows(obs[teams.AGENTS])
     if not memory:
         return teams.allowed(network(x), obs, action), ()
     state, start = memory
     out = network({"obs": x, "state": state, "start": ops.of(x).reshape(start, (-1,))})
-    units = state.shape[-1]
-    return teams.allowed(out[:, :-units], obs, action), (out[:, -units:], 0.0 * start)
+    size = state.shape[-1]
+    return teams.allowed(out[:, :-size], obs, action), (out[:, -size:], 0.0 * start)

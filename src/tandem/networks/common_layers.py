@@ -18,6 +18,7 @@ import numpy as np
 
 from tandem import ops
 from tandem.networks.plan import Dense, Flatten, Layer, Weights
+from tandem.networks.recurrent import lstm
 from tandem.types import Array
 
 Shape = tuple[int, ...]
@@ -295,13 +296,9 @@ class Embedding(Common):
 @dataclass(frozen=True)
 class LSTM(Common):
     """From sequences [B, T, inputs] to the outputs after each step, [B, T, units] (Hochreiter &
-    Schmidhuber 1997, with the forget gate of Gers et al. 2000), from a state of zeros:
-
-        i, f, o = sigmoid(x W + h U + b), g = tanh(x W + h U + b),  c' = f c + i g,
-        h' = o tanh(c'), each with parts of its own
-
-    kernel W [inputs, 4 units], recurrent U [units, 4 units], bias [4 units], with the parts i, f,
-    g, o side by side.
+    Schmidhuber 1997, with the forget gate of Gers et al. 2000), from a state of zeros: those of
+    `recurrent.LSTMCell`. kernel [inputs, 4 units], recurrent [units, 4 units], bias [4 units], with
+    the parts of i, f, g, o side by side.
     """
 
     inputs: int
@@ -324,15 +321,11 @@ class LSTM(Common):
         return (*shape[:-1], self.units)
 
     def forward(self, w: Weights, x: Array) -> Array:
-        n, sigmoid = self.units, ops.of(x).sigmoid
         outer = x @ w["kernel"] + (w["bias"] if self.bias else np.float32(0))
-        h = c = np.zeros((len(x), n), np.float32)
+        h = c = np.zeros((len(x), self.units), np.float32)
         states = []
         for t in range(x.shape[1]):
-            gates = outer[:, t] + h @ w["recurrent"]
-            i, f = sigmoid(gates[:, :n]), sigmoid(gates[:, n : 2 * n])
-            c = f * c + i * np.tanh(gates[:, 2 * n : 3 * n])
-            h = sigmoid(gates[:, 3 * n :]) * np.tanh(c)
+            h, c = lstm(outer[:, t] + h @ w["recurrent"], c, self.units)
             states.append(h)
         return np.stack(states, 1)
 

@@ -33,7 +33,7 @@ from tandem.networks.plan import (
     init,
     width,
 )
-from tandem.networks.recurrent import Recurrent
+from tandem.networks.recurrent import Recurrent, seeing
 from tandem.networks.several import each
 from tandem.spaces import Leaf, Spec
 
@@ -53,21 +53,19 @@ class Role:
     inputs: Inputs
     body: Plan
     head: Plan  # its first layers' `inputs` are set to the width of the body by `fit`
-    # which of the user's bodies it stands on: "actor", "critic", or "both", where its head is a
-    # fork
+    # of the user's bodies it stands on this: "actor", "critic", or "both", where its head is a fork
     part: str = "actor"
     split: bool = False  # by default each stream of the fork stands on a body of its own
-    # of a GRU between body and head; `inputs` are then as `networks.recurrent.entering` has them
+    # of a memory between body and head; `inputs` are then as `networks.recurrent.entering` has them
     units: int = 0
+    memory: str = "gru"  # its kind
     # with which fractions enter between body and head; `inputs` are then WithFractions
     cosines: int = 0
     features: int = 0  # that the body puts out, where its plan does not say it
     space: Any = None  # that a user's body is told of, where it is not the environment's
     # a mixer: made by us, whatever network its user gives for the others, and without noise
     ours: bool = False
-    agents: int = (
-        0  # rows are those of so many agents side by side, and each of them has weights of its own
-    )
+    agents: int = 0  # whose rows stand side by side; each of them has weights of its own
 
     @property
     def outputs(self) -> int:
@@ -84,9 +82,7 @@ class Role:
             features = self.features or width(self.body)
             return quantile_network(self.body, features, self.cosines, fit(self.head, features))
         if self.units:
-            action = self.inputs["action"].width if "action" in self.inputs else 0
-            head = fit(self.head, self.units + action)
-            return (Recurrent(self.body, width(self.body), self.units, head, action),)
+            return (remembering(self, self.body, width(self.body)),)
         return self.body + fit(self.head, width(self.body))
 
 
@@ -104,6 +100,14 @@ def fit(head: Plan, features: int) -> Plan:
             layer = _forked(layer, {k: fit(plan, features) for k, plan in parts.items()})
         fitted.append(layer)
     return tuple(fitted)
+
+
+def remembering(of: Role | Given, body: Plan, features: int) -> Recurrent:
+    """A body of so many features, a memory of them, and the head."""
+    action = of.inputs["action"].width if "action" in of.inputs else 0
+    head = of.head if action else seeing(of.head, of.memory)
+    whole = Recurrent(body, features, of.units, head, of.memory, action)
+    return replace(whole, head=fit(head, whole.seen))
 
 
 def streams(head: Plan) -> dict[str, Plan]:
@@ -259,19 +263,14 @@ class Given:
     outputs: int  # how many numbers it has to put out, with its head
     seed: int  # of first weights: of the head, and of what Keras draws while `make` runs
     head: Plan = ()
-    units: int = 0  # of a GRU between a body and the head
+    units: int = 0  # of a memory between a body and the head
+    memory: str = "gru"  # its kind
     cosines: int = 0  # with which fractions enter there
 
     @property
     def with_action(self) -> bool:
         """Whether an action enters beside the observation; a body sees the observation only."""
         return isinstance(self.inputs, WithAction)
-
-    @property
-    def action(self) -> int:
-        """How many numbers of an action enter the head."""
-        enters = self.with_action or (self.units and "action" in self.inputs)
-        return int(self.inputs["action"].width) if enters else 0
 
     @property
     def beside(self) -> bool:
@@ -359,25 +358,21 @@ def sources(
             by_role[name] = Drawn(role.plan, init(role.plan, rng), role.inputs)
         elif isinstance(network, dict):
             if role.units or role.cosines:
-                what, name_of = (
-                    (f"recurrent={role.units} puts a GRU", "recurrent")
-                    if role.units
-                    else ("values='implicit' puts fractions", "values")
-                )
+                fractions = "values='implicit' puts fractions", "values"
+                memory = f"recurrent={role.units} puts a memory", "recurrent"
+                what, name_of = memory if role.units else fractions
                 raise NetworkError(
                     f"network= gives whole networks; {what} between a body and a head.",
                     "a function of the observation space that returns a body",
                     f"give the body alone, or leave {name_of} out.",
                 )
-            by_role[name] = Given(
-                _whole(network[name], space), role.inputs, role.outputs, int(rng.integers(2**31))
-            )
+            whole, seed = _whole(network[name], space), int(rng.integers(2**31))
+            by_role[name] = Given(whole, role.inputs, role.outputs, seed)
         elif is_function(network):
             body = _body(network, role.space or space, role.part)
             seed = int(rng.integers(2**31))
-            by_role[name] = Given(
-                body, role.inputs, role.outputs, seed, role.head, role.units, role.cosines
-            )
+            inner = role.head, role.units, role.memory, role.cosines
+            by_role[name] = Given(body, role.inputs, role.outputs, seed, *inner)
         else:
             raise NetworkError(
                 f"network= is a {type(network).__name__}.",

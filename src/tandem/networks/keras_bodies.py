@@ -10,7 +10,7 @@ import numpy as np
 
 from tandem.errors import NetworkError
 from tandem.networks import plan as p
-from tandem.networks.defaults import Given, apart, example, fit, whole_streams
+from tandem.networks.defaults import Given, apart, example, fit, remembering, whole_streams
 from tandem.networks.implicit import quantile_network
 from tandem.networks.keras_known import recognise
 from tandem.networks.keras_layers import (
@@ -23,7 +23,7 @@ from tandem.networks.keras_layers import (
     write,
 )
 from tandem.networks.plan import Plan, init
-from tandem.networks.recurrent import GRU, Recurrent, beside
+from tandem.networks.recurrent import beside
 from tandem.spaces import Leaf
 from tandem.types import Array, tree_map
 
@@ -43,7 +43,7 @@ class OnFeatures(keras.Model):
 
 
 class Remembering(keras.Model):
-    """The user's body, our GRU on its features, and our head on its states."""
+    """The user's body, our memory of its features, and our head on its states."""
 
     def __init__(self, body: Any, cell: Any, head: Any) -> None:
         super().__init__(name="remembering")
@@ -52,7 +52,7 @@ class Remembering(keras.Model):
     def call(self, x: Array, training: bool | None = None) -> Any:
         features = self.body(x["obs"], training=training)
         states = self.cell({"x": features, "state": x["state"], "start": x["start"]})
-        return ops.concatenate([self.head(beside(states, x)), states], -1)
+        return ops.concatenate([self.head(beside(states, x, self.cell.layer.units)), states], -1)
 
 
 def given(name: str, source: Given) -> tuple[Any, Plan | None, dict[str, Any]]:
@@ -77,7 +77,7 @@ def _given(name: str, source: Given) -> tuple[Any, Plan | None, dict[str, Any]]:
         return _with_memory(source, network, out, known)
     if source.cosines:
         return _with_fractions(source, network, out, known)
-    width = out + source.action
+    width = out + (source.inputs["action"].width if source.with_action else 0)
     head_plan = fit(source.head, width)
     head, variables = build(head_plan, keras.Input((width,)))
     write(variables, init(head_plan, np.random.default_rng(source.seed)))
@@ -128,23 +128,20 @@ def _with_fractions(
 def _with_memory(
     source: Given, body: Any, features: int, known: tuple[Plan, dict[str, Any]] | None
 ) -> tuple[Any, Plan | None, dict[str, Any]]:
-    """Our GRU on the features, and our head on its states."""
-    cell, width = GRU(features, source.units), source.units + source.action
-    head_plan = fit(source.head, width)
-    head, variables = build(head_plan, keras.Input((width,)))
-    rng, gru = np.random.default_rng(source.seed), Cell(cell)
-    gru.build({"x": (None, features), "state": (None, source.units), "start": (None,)})
-    write(gru.named, cell.init(rng))
-    write(variables, init(head_plan, rng))
-    model = Remembering(body, gru, head)
+    """Our memory of the features, and our head on its states."""
+    layer = remembering(source, () if known is None else known[0], features)
+    head, variables = build(layer.head, keras.Input((layer.seen,)))
+    rng, cell = np.random.default_rng(source.seed), Cell(layer.cell)
+    cell.build({"x": (None, features), "state": (None, layer.cell.size), "start": (None,)})
+    write(cell.named, layer.cell.init(rng))
+    write(variables, init(layer.head, rng))
+    model = Remembering(body, cell, head)
     model(tree_map(ops.convert_to_tensor, example(source.inputs)))
     if known is None:
         return model, None, variables
-    plan, named = known
-    parts = {"body": named, "cell": gru.named, "head": variables}
+    parts = {"body": known[1], "cell": cell.named, "head": variables}
     named_weights = {f"0/{part}/{n}": v for part, inner in parts.items() for n, v in inner.items()}
-    whole = Recurrent(plan, features, source.units, head_plan, source.action)
-    return model, (whole,), named_weights
+    return model, (layer,), named_weights
 
 
 def _apart(

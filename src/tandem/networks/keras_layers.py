@@ -16,7 +16,7 @@ from tandem.networks import plan as p
 from tandem.networks import serial
 from tandem.networks.implicit import Product, WithFractions
 from tandem.networks.plan import Plan, Weights
-from tandem.networks.recurrent import GRU, Recurrent, unroll
+from tandem.networks.recurrent import Memory, Recurrent
 from tandem.networks.renorm import BatchRenorm
 from tandem.networks.several import Several
 from tandem.networks.simba import RunningNorm
@@ -71,16 +71,17 @@ class PlanLayer(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("tandem")
 class Cell(PlanLayer):
-    """A GRU, from features x, state and start to the states after each step."""
+    """A memory, from features x, state and start to the states after each step."""
 
-    layer: GRU
+    layer: Memory
 
     def call(self, x: Array) -> Array:
         sequences = ops.shape(x["state"])[0]  # known only while it runs
-        return unroll(self.weights_by_name, x["x"], x["state"], x["start"], sequences)
+        weights = self.weights_by_name
+        return self.layer.unroll(weights, x["x"], x["state"], x["start"], sequences)
 
     def compute_output_shape(self, shapes: Any) -> Any:
-        return (shapes["x"][0], self.layer.units)
+        return (shapes["x"][0], self.layer.size)
 
 
 @keras.saving.register_keras_serializable("tandem")
@@ -185,8 +186,11 @@ def chained(plan: Plan, x: Array, place: str, variables: dict[str, Any]) -> Any:
             features = chained(layer.body, x["obs"], f"{here}/body/", variables)
             cell = Cell(layer.cell)
             states = cell({"x": features, "state": x["state"], "start": x["start"]})
-            join = keras.layers.Concatenate()
-            seen = join([states, x["action"]]) if layer.action else states
+            seen = states
+            if layer.action:
+                two = layer.cell.size > layer.units  # an LSTM's outputs, and its cells
+                outputs = PlanLayer(p.Half(layer.cell.size, False))(states) if two else states
+                seen = keras.layers.Concatenate()([outputs, x["action"]])
             x = keras.layers.Concatenate()(
                 [chained(layer.head, seen, f"{here}/head/", variables), states]
             )

@@ -10,10 +10,9 @@ from torch import nn
 
 from tandem.errors import NetworkError
 from tandem.networks import plan as p
-from tandem.networks.defaults import Given, apart, example, fit, whole_streams
+from tandem.networks.defaults import Given, apart, example, fit, remembering, whole_streams
 from tandem.networks.implicit import quantile_network
 from tandem.networks.plan import Plan, init
-from tandem.networks.recurrent import GRU, Recurrent
 from tandem.networks.torch_known import chain, recognise
 from tandem.networks.torch_layers import Cell, Dueling, Remembering, Streams, build, write
 from tandem.spaces import Leaf
@@ -56,7 +55,7 @@ def given(name: str, source: Given) -> tuple[nn.Module, Plan | None]:
         return _with_memory(network, plan, out, source)
     if source.cosines:
         return _with_fractions(network, plan, out, source)
-    head_plan = fit(source.head, out + source.action)
+    head_plan = fit(source.head, out + (source.inputs["action"].width if source.with_action else 0))
     head = _drawn(head_plan, source.seed)
     if source.with_action:
         return OnFeatures(network, head), None
@@ -124,18 +123,17 @@ def _with_fractions(
 def _with_memory(
     body: nn.Module, known: Plan | None, features: int, source: Given
 ) -> tuple[nn.Module, Plan | None]:
-    """The user's body with our GRU on its features and our head, and the plan of it all where the
-    body's is known."""
-    cell = GRU(features, source.units)
-    head = fit(source.head, source.units + source.action)
+    """The user's body with our memory of its features and our head, and the plan of it all where
+    the body's is known."""
+    layer = remembering(source, known or (), features)
     rng = np.random.default_rng(source.seed)
     module = Remembering(
-        nn.Sequential(*chain(body)) if known is not None else body, Cell(cell), build(head)
+        nn.Sequential(*chain(body)) if known is not None else body,
+        Cell(layer.cell),
+        build(layer.head),
     )
     with torch.no_grad():
-        for name, value in cell.init(rng).items():
+        for name, value in layer.cell.init(rng).items():
             getattr(module.cell, name).copy_(torch.as_tensor(value))
-    write(head, module.head, init(head, rng))
-    whole = Recurrent(known or (), features, source.units, head, source.action)
-    plan = None if known is None else (whole,)
-    return module if plan is None else nn.Sequential(module), plan
+    write(layer.head, module.head, init(layer.head, rng))
+    return (module, None) if known is None else (nn.Sequential(module), (layer,))

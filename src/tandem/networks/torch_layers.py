@@ -14,7 +14,7 @@ from tandem.networks import plan as p
 from tandem.networks.implicit import Product
 from tandem.networks.noisy import NoisyDense, is_noise
 from tandem.networks.plan import Plan, Weights
-from tandem.networks.recurrent import GRU, Recurrent, beside, unroll
+from tandem.networks.recurrent import MEMORIES, Memory, Recurrent, beside
 from tandem.networks.renorm import BatchRenorm
 from tandem.networks.several import Several
 from tandem.networks.simba import RunningNorm
@@ -149,20 +149,21 @@ class Dueling(nn.Module):
 
 
 class Cell(nn.Module):
-    """A GRU, from features, state and starts to the states after each step."""
+    """A memory, from features, state and starts to the states after each step."""
 
-    def __init__(self, layer: GRU) -> None:
+    def __init__(self, layer: Memory) -> None:
         super().__init__()
+        self.plan_layer = layer
         for name, value in layer.init(np.random.default_rng(0)).items():
             self.register_parameter(name, nn.Parameter(torch.as_tensor(value)))
 
     def forward(self, x: Array, state: Tree, start: Any) -> Array:
         w = {"kernel": self.kernel, "recurrent": self.recurrent, "bias": self.bias}
-        return unroll(w, x, state, start, state.shape[0])
+        return self.plan_layer.unroll(w, x, state, start, state.shape[0])
 
 
 class Remembering(nn.Module):
-    """A body, ours or its user's, a GRU on its features and a head on its states."""
+    """A body, ours or its user's, a memory of its features and a head on its states."""
 
     def __init__(self, body: nn.Module, cell: nn.Module, head: nn.Module) -> None:
         super().__init__()
@@ -170,7 +171,7 @@ class Remembering(nn.Module):
 
     def forward(self, x: Array) -> Array:
         states = self.cell(self.body(x["obs"]), x["state"], x["start"])
-        return torch.cat([self.head(beside(states, x)), states], -1)
+        return torch.cat([self.head(beside(states, x, self.cell.plan_layer.units)), states], -1)
 
 
 def build(plan: Plan) -> nn.Sequential:
@@ -202,7 +203,8 @@ def _layer(layer: p.Layer) -> nn.Module:
         p.Flatten: lambda _: FlattenChannelsLast(), Product: Streams,
         BatchRenorm: Moving, RunningNorm: Moving,
         p.Dueling: lambda d: Dueling(build(d.value), build(d.advantage)),
-        GRU: Cell, Recurrent: lambda r: Remembering(build(r.body), Cell(r.cell), build(r.head)),
+        Recurrent: lambda r: Remembering(build(r.body), Cell(r.cell), build(r.head)),
+        **dict.fromkeys(MEMORIES.values(), Cell),
     }  # fmt: skip
     return special.get(type(layer), Direct)(layer)
 

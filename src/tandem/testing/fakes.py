@@ -11,6 +11,7 @@ from tandem import algorithms, backends
 from tandem.algorithms.base import Call
 from tandem.math.masks import masked
 from tandem.networks.defaults import Source
+from tandem.networks.recurrent import state_size
 from tandem.spaces import MASK, Leaf, Spec
 from tandem.types import Array, Batch, Tree, tree_map
 
@@ -212,12 +213,12 @@ def _normal(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
 def _recurrent_states(
     algorithm: Any, lead: tuple[int, ...], shape: tuple[int, ...], rng: np.random.Generator
 ) -> dict[str, Array]:
-    """The networks' states at the beginning of each sequence, [*lead, units], and where episodes
+    """The networks' states at the beginning of each sequence, [*lead, size], and where episodes
     begin, [*shape]."""
-    units = (*lead, algorithm.settings.recurrent)
+    sizes = (*lead, state_size(algorithm.settings))
     roles = dict.fromkeys((*algorithm.acting, *algorithm.preparing))
     states = {
-        f"{role}_state": np.tanh(rng.standard_normal(units)).astype(np.float32) for role in roles
+        f"{role}_state": np.tanh(rng.standard_normal(sizes)).astype(np.float32) for role in roles
     }
     return {**states, "start": (rng.random(shape) < 0.2).astype(np.float32)}
 

@@ -696,6 +696,7 @@ def a2c_recall():
         Recall,
         24000,
         recurrent=16,
+        memory="lstm",
         envs=8,
         rollout=8,
         optimizer="adam",
@@ -872,10 +873,10 @@ SHORT = {
     "ddpg_ou": (DDPG, games.IdentityBox, {"action_noise": "ou"}),
     "ppo_shared": (PPO, games.IdentityBox, {"shared": True, "normalize_observations": True}),
     "ppo_recurrent": (PPO, games.Chain, {"recurrent": 8, "sequence": 8}),
-    "a2c_recurrent": (
+    "a2c_lstm": (
         A2C,
         games.IdentityBox,
-        {"recurrent": 8, "sequence": 2, "normalize_observations": True},
+        {"recurrent": 8, "memory": "lstm", "sequence": 2, "normalize_observations": True},
     ),
     "ppo_rnd": (PPO, games.Chain, {"intrinsic": "rnd", "rnd_features": 8}),
     "sac": (SAC, games.IdentityBox, {}),
@@ -907,7 +908,7 @@ SHORT = {
     "pqn_recurrent": (PQN, games.Chain, {"recurrent": 8, "sequence": 8}),
     "pqn_expected": (PQN, games.Forbidden, {"bootstrap": "expected"}),
     "vdn": (VDN, team(together.TwoStep), {"share": False}),
-    "vdn_recurrent": (VDN, team(together.TwoStep), {**REMEMBERED, "burn_in": 2}),
+    "vdn_lstm": (VDN, team(together.TwoStep), {**REMEMBERED, "memory": "lstm", "burn_in": 2}),
     "qmix": (QMIX, team(together.TwoStep), {"embedding": 4}),
     "iql": (QMIX, team(together.Leaving), {"mixer": False}),
     "maddpg": (MADDPG, team(together.Landmarks), {"twin": True, "policy_delay": 2}),
@@ -946,7 +947,7 @@ ON_TORCH = {
     "nstep_q_sarsa",
 }
 ON_TORCH |= {"sac_discrete_recurrent", "td3_recurrent", "ddpg_recurrent"}
-ON_TORCH |= {"vdn", "vdn_recurrent", "iql", "mappo_recurrent", "mat", "maddpg_discrete"}
+ON_TORCH |= {"vdn", "vdn_lstm", "iql", "mappo_recurrent", "mat", "maddpg_discrete"}
 ON_JAX = {
     "dqn_recurrent",
     "sac_recurrent",
@@ -956,7 +957,7 @@ ON_JAX = {
     "dqn_categorical",
     "dqn_implicit",
     "ppo_recurrent",
-    "a2c_recurrent",
+    "a2c_lstm",
     "a2c_noisy",
 }  # and on torch
 LEFT_OUT = {"torch": set(), "jax": ON_TORCH}.get(engine, ON_TORCH | ON_JAX)

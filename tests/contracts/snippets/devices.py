@@ -28,6 +28,7 @@ PPO = ROLLOUT | {"batch_size": 32, "epochs": 2}
 SEQUENCES = {"envs": 8, "rollout": 7, "learning_rate": "1e-2"}
 OLDER = {"replay_ratio": 1.0, "replay_size": 50, "replay_starts": 16}
 MEMORY = {"recurrent": 8, "sequence": 4}
+LSTM = MEMORY | {"memory": "lstm"}
 
 
 def convolving(space):
@@ -106,7 +107,7 @@ CASES = {
     "qmix": (TWO, REPLAY | {"embedding": 4}),
     "mappo": (TWO, PPO | {"share": False, "value_norm": "popart"}),
     "mat": (TWO, PPO | {"embedding": 16, "heads": 2}),
-    "mappo_recurrent": (team(together.Leaving), PPO | MEMORY | {"rewards": "team"}),
+    "mappo_recurrent": (team(together.Leaving), PPO | LSTM | {"rewards": "team"}),
     "dqn_compiled": (games.Chain, REPLAY | {"compile": True}),
     "ppo_compiled": (BOX, PPO | {"compile": True, "normalize_observations": True}),
     "maddpg": (team(together.Landmarks), REPLAY | {"twin": True, "policy_delay": 2}),

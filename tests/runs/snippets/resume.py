@@ -94,10 +94,18 @@ CASES = {
         },
         (101, 204),
     ),
-    "a2c_recurrent": (
+    "a2c_lstm": (
         "a2c",
         "CartPole-v1",
-        {"steps": 400, "envs": 2, "rollout": 8, "recurrent": 6, "sequence": 4, "hidden": (8,)},
+        {
+            "steps": 400,
+            "envs": 2,
+            "rollout": 8,
+            "recurrent": 6,
+            "memory": "lstm",
+            "sequence": 4,
+            "hidden": (8,),
+        },
         (90, 230),
     ),
     "acer": (
