@@ -256,9 +256,16 @@ BETA = {"policy": "beta"}
         case("algorithms/gsde.py:check_unused", ran, {**PPO_BOX, "sde_sample_freq": 4}),
         case("algorithms/gsde.py:check_unused", ran, {**MAPPO, "sde_sample_freq": 4}),
         case(
-            "algorithms/sac.py:SAC.check_noise",
+            "algorithms/sac.py:SAC.check_settings 2",
             ran,
             {"algorithm": "sac", "env": toy(box()), "log_std": -1.0},
+        ),
+        case(
+            "algorithms/sac.py:SAC.check_settings",
+            ran,
+            {"algorithm": "sac", "env": toy(), "recurrent": 8, "sequence": 4, "n_step": 3},
+            "give n_step=1",
+            {"n_step": 1},
         ),
         # settings that contradict each other
         case("algorithms/unused.py:refuse", ran, {"algorithm": "dqn", "atoms": 9}),

@@ -46,6 +46,7 @@ SEQUENCE: dict[str, Any] = {
 RND: dict[str, Any] = {"intrinsic": "rnd", "rnd_features": 8}
 FRACTIONS = {"fractions": 5, "target_fractions": 4, "acting_fractions": 6, "cosines": 7}
 SOFT: dict[str, Any] = {"munchausen": True, "double": False, "munchausen_temperature": 0.2}
+MEMORY: dict[str, Any] = {"hidden": (16, 16), "recurrent": 6, "sequence": 4}
 SHORT: dict[str, Any] = {"rollout": 7, "hidden": (32, 32)}  # eight rows a sequence, four sequences
 
 
@@ -96,6 +97,44 @@ CASES = {
     ),
     "dqn munchausen implicit": Case(
         "dqn", fakes.DISCRETE, {**SOFT, "values": "implicit", **FRACTIONS}
+    ),
+    "dqn recurrent dueling": Case(
+        "dqn",
+        fakes.DISCRETE,
+        {**MEMORY, "dueling": True, "burn_in": 3, "n_step": 3, "prioritized": True},
+    ),
+    "dqn recurrent quantile masked": Case(
+        "dqn",
+        fakes.MASKED,
+        {**MEMORY, **SOFT, "values": "quantile", "quantiles": 5, "burn_in": 2},
+        fakes.MASKED_VECTOR,
+    ),
+    "dqn recurrent categorical": Case(
+        "dqn",
+        fakes.DISCRETE,
+        {
+            **MEMORY,
+            "values": "categorical",
+            "atoms": 11,
+            "v_min": -3.0,
+            "v_max": 4.0,
+            "n_step": 9,
+            "double": False,
+        },
+    ),
+    "sac recurrent": Case("sac", fakes.BOX, {**MEMORY, "burn_in": 3, "prioritized": True}),
+    "sac discrete recurrent": Case("sac", fakes.DISCRETE, {**MEMORY, "burn_in": 1}),
+    "tqc recurrent": Case(
+        "tqc", fakes.BOX, {**MEMORY, "critics": 3, "quantiles": 5, "dropped": 1, "burn_in": 2}
+    ),
+    "sac lstm": Case("sac", fakes.BOX, {**MEMORY, "memory": "lstm", "burn_in": 2}),
+    "td3 recurrent": Case(
+        "td3",
+        fakes.BOX,
+        {**MEMORY, "policy_delay": 3, "burn_in": 2, "n_step": 2, "prioritized": True},
+    ),
+    "ddpg recurrent": Case(
+        "ddpg", fakes.BOX, {**MEMORY, "actor_learning_rate": Schedule(0.3), "n_step": 3}
     ),
     "ppo masked": Case(
         "ppo", fakes.MASKED, {"entropy": Schedule(0.02), "orthogonal": False}, fakes.MASKED_VECTOR
@@ -310,6 +349,7 @@ CASES = {
             "memory": "lstm",
             "sequence": 8,
             "double": False,
+            "burn_in": 3,
         },
         fakes.TEAM,
     ),

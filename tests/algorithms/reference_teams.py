@@ -118,14 +118,19 @@ class VDN(Teams):
             memory = [(b.extra["q_state"][:, i],) * 2 for i in range(b.action.shape[2])]
             found = []
             values = []
+            burn_in = self.settings.burn_in
             for t in range(b.action.shape[1]):
                 fields = {n: at(x, t) for n, x in b._asdict().items() if n in STEPPED}
                 fresh = b.extra["start"][:, t, None] == 1
                 memory = [tuple(torch.where(fresh, 0.0, h) for h in pair) for pair in memory]
                 error, chosen, memory = self.errors(b._replace(**fields), memory)
+                if t < burn_in:  # Kapturowski et al. 2019, section 3
+                    memory = [tuple(h.detach() for h in pair) for pair in memory]
+                    continue
                 found.append(error)
                 values.append(chosen)
-            loss, chosen = (b.weight * torch.stack(found, 1)).mean(), torch.stack(values)
+            weight = b.weight[:, burn_in:]
+            loss, chosen = (weight * torch.stack(found, 1)).mean(), torch.stack(values)
         mixed = [n for n in ("mixer",) if n in self.nets]
         self.minimize_joint(
             loss,

@@ -17,13 +17,15 @@ SCRIPT = Path(cases.__file__)
 
 @pytest.fixture(scope="module")
 def expected() -> dict[str, Any]:
+    from tests.algorithms.reference_memories import KINDS as REMEMBERING
     from tests.algorithms.reference_sequences import KINDS
 
     found: dict[str, Any] = {}
     for name, case in cases.CASES.items():
         algorithm, _, batches = cases.prepared(case, "torch")
         first = {n: net.read() for n, net in cases.trained(algorithm).items()}
-        paper = KINDS.get(name, KINDS[case.algorithm])(first, algorithm.settings)
+        kinds = REMEMBERING if algorithm.sequence and case.algorithm in REMEMBERING else KINDS
+        paper = kinds.get(name, kinds[case.algorithm])(first, algorithm.settings)
         paper.action = case.action
         metrics = paper.run(batches)
         found[f"{name}: applied"] = metrics.pop("applied", [cases.UPDATES])[0]

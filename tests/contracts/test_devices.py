@@ -24,6 +24,7 @@ REST = (
     ("dqn_convolving", "ppo_convolving"),
     ("ppo", "ppo_gsde", "ppo_rnd", "a2c", "trpo", "trpo_normalizing"),
     ("ppo_recurrent", "ppo_recurrent_moving", "mappo_recurrent"),
+    ("dqn_recurrent", "sac_recurrent"),
     ("sac", "sac_discrete", "td3", "tqc", "ddpg"),
     ("crossq",),
     ("a3c", "impala", "acer", "nstep_q", "nstep_q_expected", "pqn"),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tandem.errors import SettingError
-from tandem.learning.learners import stored
+from tandem.learning.learner_state import stored
 from tandem.replay.buffer import Ring
 from tandem.replay.hindsight import DictGoals, Hindsight
 from tandem.replay.resized import take_over

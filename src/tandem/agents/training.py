@@ -14,7 +14,8 @@ from tandem.agents.custom_loop import CustomLoop
 from tandem.agents.rounds import Rounds
 from tandem.agents.user_functions import AgentAlgorithm
 from tandem.backends.backend import Backend
-from tandem.learning.learners import Span, averaged, checked, load_stored, stored
+from tandem.learning.learner_state import load_stored, stored
+from tandem.learning.learners import Span, averaged, checked
 from tandem.learning.seeds import Generators
 from tandem.replay.buffer import Ring
 from tandem.replay.resized import take_over

@@ -93,6 +93,8 @@ class Settings:
     recurrent = 0  # units of a memory; 0: none
     memory = "gru"  # its kind
     shared = False  # one body for policy and values
+    burn_in = 0  # steps of a replayed sequence that only bring states up to date
+    start_state = "stored"  # what a replayed sequence begins with
     n_step = 1  # steps of reward before bootstrapping
     epochs = 1  # passes over a rollout
     batch_size = 0  # rows per update; 0: all of a rollout
@@ -253,9 +255,8 @@ class Algorithm(ABC):
     preparing: ClassVar[tuple[str, ...]] = ()  # the roles that `prepare` uses
     # those of them that see no observations as they are, but what `prepare` makes of them
     apart: tuple[str, ...] = ()
-    sequence = 0  # steps in each row of what `prepare` gives; 0: a row is a step
-    # an array, or a dict of them, that `prepare` carries from one rollout to the next: part of a
-    # checkpoint
+    sequence = 0  # steps in each row of what `prepare` gives, or replay; 0: a row is a step
+    # an array, or a dict of them, that `prepare` or `remembered` carries on: part of a checkpoint
     memory: Tree = ()
     valued: ClassVar[bool] = False  # its network gives action values, not a policy
     team: ClassVar[bool] = False  # of several agents, whose networks see rows: see `teams`
@@ -346,6 +347,10 @@ class Algorithm(ABC):
     def buffer_extras(self, action: Leaf) -> dict[str, Leaf]:
         """What of a trajectory's `extra` a replay buffer keeps with each step; names that end in
         "_state" are memories."""
+        return {}
+
+    def remembered(self, t: Trajectory, networks: dict[str, Forward]) -> dict[str, Array]:
+        """What of that acting did not give, the states of other networks: name -> [T, N, ...]."""
         return {}
 
     @staticmethod

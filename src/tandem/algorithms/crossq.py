@@ -10,6 +10,7 @@ from tandem import ops
 from tandem.algorithms import base, bodies
 from tandem.algorithms.base import Call
 from tandem.algorithms.sac import SAC, SoftSettings
+from tandem.errors import SettingError
 from tandem.networks.defaults import Role
 from tandem.networks.renorm import renormalized
 from tandem.settings import Schedule, default, setting
@@ -59,6 +60,13 @@ class CrossQ(SAC):
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         super().check(observation, action, settings)
         bodies.refuse("crossq", settings, "dense layers, which batch renormalisation stands behind")
+        if settings.recurrent:
+            raise SettingError(
+                f"crossq with recurrent={settings.recurrent}.",
+                "networks without a memory: one pass sees the steps and what followed them, by the "
+                "statistics of both, and what followed would need the states that this pass makes",
+                "give recurrent=0, or use sac.",
+            )
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
@@ -70,10 +78,11 @@ class CrossQ(SAC):
 
     def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # section 3, figure 2
         xp = ops.of(b.reward)
-        action, log_prob = self.sample(b.next_obs, b.noise[0])
+        now, _ = self.views(b)
+        action, log_prob = self.sample(now, b.next_obs, b.noise[0])
         # one pass over both halves, so that one mean and variance normalise both
         obs = tree_map(lambda *halves: xp.concat(halves, 0), b.obs, b.next_obs)
-        both = self.value(self.qs, obs, xp.concat([b.action, action], 0))
+        both = self.value(self.qs, now, obs, xp.concat([b.action, action], 0))
         rows = b.reward.shape[0]
         soft = xp.minimum(*(q[rows:] for q in both)) - xp.exp(self.log_alpha()) * log_prob
         y = xp.stop_gradient(self.soft_reward(b) + b.discount * soft)

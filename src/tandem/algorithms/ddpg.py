@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tandem import ops
-from tandem.algorithms import base
+from tandem.algorithms import base, remembering
 from tandem.algorithms.base import Call
 from tandem.algorithms.deterministic import OU, Deterministic
 from tandem.settings import Schedule, default, setting
@@ -18,7 +18,7 @@ NORMAL = "Fujimoto et al. 2018, section 6.1: correlated noise gains nothing"
 
 
 @dataclass(frozen=True)
-class DDPGSettings(base.TransitionSettings):
+class DDPGSettings(remembering.MemorySettings, base.TransitionSettings):
     """What DDPG can be told."""
 
     steps: int = default(1_000_000, PAPER)
@@ -74,18 +74,22 @@ class DDPG(Deterministic):
         self.actor_optimizer = backend.optimizer(
             "actor", [self.actor], settings.optimizer, **options
         )
+        self.begin_memories(action, self.critics)
 
     def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eqs. 4 and 5
-        later = self.q_target({"obs": b.next_obs, "action": self.actor_target(b.next_obs)})[..., 0]
-        y = ops.of(b.reward).stop_gradient(b.reward + b.discount * later)
-        q = self.q({"obs": b.obs, "action": b.action})[..., 0]
+        now, then = self.views(b)
+        later = then(self.q_target, b.next_obs, then(self.actor_target, b.next_obs))[..., 0]
+        reward, discount, later = self.ahead(b, b.reward, later)
+        y = ops.of(b.reward).stop_gradient(reward + discount * later)
+        q = now(self.q, b.obs, b.action)[..., 0]
         return (q - y) ** 2, {"q": q, **base.erring(self.settings, q - y)}
 
     def actor_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 6
-        return -self.q({"obs": b.obs, "action": self.actor(b.obs)})[..., 0], {}
+        now, _ = self.views(b)
+        return -now(self.q, b.obs, now(self.actor, b.obs))[..., 0], {}
 
     def update(self, b: Batch) -> Update:
-        s = b.settings
+        s, b = b.settings, self.steps(b)
         critic_loss, critic = self.backend.minimize(
             self.critic_optimizer, self.critic_loss, b, s["learning_rate"]
         )
@@ -100,7 +104,7 @@ class DDPG(Deterministic):
                 "actor_loss": actor_loss,
                 "q": ops.of(b.reward).mean(critic["q"]),
             },
-            critic.get("error", ()),
+            self.priority(b, critic["error"]) if "error" in critic else (),
         )
 
     def schedule(self, call: Call) -> dict[str, Array]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tandem.algorithms import action_spaces, base, bodies, gsde, priorities
+from tandem.algorithms import action_spaces, bodies, gsde, priorities, remembering
 from tandem.algorithms.base import Forward
 from tandem.errors import SettingError
 from tandem.math import distributions
@@ -22,7 +22,7 @@ OU = "Lillicrap et al. 2016, section 7"
 THETA, DT = 0.15, 0.01  # of it; the length of a step as Stable-Baselines3 has it
 
 
-class Deterministic(base.Algorithm):
+class Deterministic(remembering.Remembering):
     """Actions in [-1, 1], noise on them while exploring (`settings.exploration` is its standard
     deviation; an Ornstein-Uhlenbeck process's is that of its drive), and critics named
     `critics`."""
@@ -43,6 +43,7 @@ class Deterministic(base.Algorithm):
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         priorities.check(settings)
         gsde.check_unused(settings)
+        remembering.check(settings)
         if settings.action_noise == "gsde" and settings.exploration.end is not None:
             raise SettingError(
                 f"exploration={settings.exploration} with action_noise='gsde'.",
@@ -54,11 +55,8 @@ class Deterministic(base.Algorithm):
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
         head = DenseWithInputs if settings.action_noise == "gsde" else Dense
-        actor = Role(
-            observation,
-            bodies.body(observation, settings.hidden, settings),
-            (head(0, action.width, "tanh"),),
-        )
+        body = bodies.body(observation, settings.hidden, settings)
+        actor = bodies.role(observation, body, (head(0, action.width, "tanh"),), settings)
         return {"actor": actor} | dict.fromkeys(
             cls.critics, bodies.action_value(observation, action, settings)
         )
@@ -79,8 +77,10 @@ class Deterministic(base.Algorithm):
 
     @staticmethod
     def initial_state(settings: Any, action: Leaf, n: int) -> Tree:
-        """Where each Ornstein-Uhlenbeck process is."""
-        return np.zeros((n, action.width), np.float32) if settings.action_noise == "ou" else ()
+        """Where each Ornstein-Uhlenbeck process is, or the states of a memory."""
+        if settings.action_noise == "ou":
+            return np.zeros((n, action.width), np.float32)
+        return remembering.Remembering.initial_state(settings, action, n)
 
     @classmethod
     def act(
@@ -92,7 +92,9 @@ class Deterministic(base.Algorithm):
         state: Tree,
         noise: Tree,
     ) -> tuple[Array, dict[str, Array], Tree]:
-        if settings.action_noise == "ou" and noise is not None:
+        if settings.action_noise != "ou":
+            return super().act(settings, action, networks, obs, state, noise)
+        if noise is not None:
             state = state - np.float32(THETA * DT) * state + np.float32(DT**0.5) * noise
             noise = state
         chosen, extra, _ = super().act(settings, action, networks, obs, (), noise)

@@ -16,8 +16,9 @@ from typing import Any, Literal
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import action_spaces, base, bodies, priorities, unused
+from tandem.algorithms import action_spaces, base, bodies, priorities, remembering, unused
 from tandem.algorithms.base import Call, Forward
+from tandem.algorithms.remembering import View
 from tandem.errors import SettingError
 from tandem.math.action_values import (
     ActionValues,
@@ -45,7 +46,7 @@ MUNCHAUSEN = "Vieillard et al. 2020"
 
 
 @dataclass(frozen=True)
-class DQNSettings(base.TransitionSettings):
+class DQNSettings(remembering.MemorySettings, base.TransitionSettings):
     """What DQN can be told."""
 
     learning_rate: Schedule = default(Schedule(1e-4), SB3, help="step size of Adam; a schedule")
@@ -148,7 +149,7 @@ class DQNSettings(base.TransitionSettings):
         return self
 
 
-class DQN(base.Algorithm):
+class DQN(remembering.Remembering):
     Settings = DQNSettings
     needs = "transitions"
     acting = ("q",)
@@ -168,11 +169,13 @@ class DQN(base.Algorithm):
         self.optimizer = backend.optimizer(
             "q", [self.q], settings.optimizer, **base.optimizer_options(settings)
         )
+        self.begin_memories(action)
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         action_spaces.discrete("dqn", action)
         check_values(settings)
+        remembering.check(settings)
 
     @classmethod
     def distribution(cls, settings: Any, action: Leaf) -> ActionValues:
@@ -208,23 +211,25 @@ class DQN(base.Algorithm):
             entering = WithFractions.of(observation)
             role = Role(entering, body, head, cosines=settings.cosines, features=features)
             return {"q": role}
-        return {"q": Role(observation, body, head)}
+        return {"q": bodies.role(observation, body, head, settings)}
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
         values, s = self.values, self.settings
-        now, then = b.noise or (None, None)
-        after = self.target(values.entering(b.next_obs, then))
+        now, then = self.views(b)
+        fraction, later = b.noise or (None, None)
+        out = now(self.q, values.entering(b.obs, fraction))
+        after = then(self.target, values.entering(b.next_obs, later))
         reward, policy = b.reward, None
         if s.double:
-            selector = self._allowed(self.q, b.next_obs, training=False)
-        elif then is None:
+            selector = self._allowed(then, self.q, b.next_obs, training=False)
+        elif later is None:
             # what is forbidden there is no maximum
             selector = masked(values.part(after), b.next_obs, self.action)
         else:
-            selector = self._allowed(self.target, b.next_obs)
+            selector = self._allowed(then, self.target, b.next_obs)
         if s.munchausen:
             reward, policy = munchausen(
-                self._allowed(self.target, b.obs),
+                self._allowed(now, self.target, b.obs),
                 b.action,
                 b.reward,
                 b.discount,
@@ -233,15 +238,15 @@ class DQN(base.Algorithm):
                 s.munchausen_temperature,
                 s.munchausen_clip,
             )
-        out = self.q(values.entering(b.obs, now))
+        reward, discount, after, selector = self.ahead(b, reward, after, selector)
         loss, error = values.loss(
-            out, b.action, reward, b.discount, after, selector, policy, fraction=now
+            out, b.action, reward, discount, after, selector, policy, fraction=fraction
         )
         return loss, {"error": error}
 
-    def _allowed(self, network: Any, obs: Tree, **options: bool) -> Array:
+    def _allowed(self, view: View, network: Any, obs: Tree, **options: bool) -> Array:
         """A network's values of observations, those of what is forbidden lower than any."""
-        values = self.values.of(lambda x: network(x, **options), obs)
+        values = self.values.of(lambda x: view(network, x, **options), obs)
         return masked(values, obs, self.action)
 
     def loss_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tree:
@@ -253,12 +258,13 @@ class DQN(base.Algorithm):
         return tuple(rng.random((*shape, count), dtype=np.float32) for count in counts)
 
     def update(self, b: Batch) -> Update:
-        s = b.settings
+        s, b = b.settings, self.steps(b)
         loss, aux = self.backend.minimize(
             self.optimizer, self.loss, b, s["learning_rate"], s["max_grad_norm"]
         )
         self.backend.soft_update(self.q, self.target, s["tau"], seldom=True)
-        return Update({"loss": loss}, priority=aux["error"] if self.settings.prioritized else ())
+        drawn_by_error = self.settings.prioritized
+        return Update({"loss": loss}, self.priority(b, aux["error"]) if drawn_by_error else ())
 
     def schedule(self, call: Call) -> dict[str, Array]:
         return {
@@ -293,11 +299,16 @@ class DQN(base.Algorithm):
         noise: Tree,
     ) -> tuple[Array, dict[str, Array], Tree]:
         values = cls.distribution(settings, action)
+        network, after = networks["q"], state
+        if not isinstance(state, tuple):  # at random it remembers, too
+            out, after = remembering.stepped(network, obs, state)
+            network = lambda _: out  # noqa: E731
 
         def q() -> Array:
-            return masked(values.of(networks["q"], obs), obs, action)
+            return masked(values.of(network, obs), obs, action)
 
-        return epsilon_greedy(q, obs, action, noise), {}, state
+        chosen = epsilon_greedy(q, obs, action, noise)
+        return chosen, remembering.kept("q", settings, state), after
 
 
 def epsilon_greedy(q: Callable[[], Array], obs: Tree, action: Leaf, noise: Tree) -> Array:
@@ -340,6 +351,12 @@ def check_values(settings: Any) -> None:
             "v_min below v_max: the atoms lie between them",
             "give the least and the largest return that you expect, such as v_min=-10 and "
             "v_max=10.",
+        )
+    if settings.values == "implicit" and settings.recurrent:
+        raise SettingError(
+            f"values='implicit' with recurrent={settings.recurrent}.",
+            "one of them: fractions enter where a GRU's state leaves, between body and head",
+            "give values='quantile', or recurrent=0.",
         )
     if settings.munchausen:
         _check_munchausen(settings)

@@ -29,10 +29,12 @@ def bounds(t: Trajectory) -> tuple[Array, Array]:
     return t.extra.get("team_last", t.last), t.extra.get("team_valid", t.valid)
 
 
-def follow(network: Forward, obs: Tree, state: Array, start: Array) -> tuple[Array, Array]:
+def follow(
+    network: Forward, obs: Tree, state: Array, start: Array, **beside: Array
+) -> tuple[Array, Array]:
     """What a network puts out for rows obs [T * N, ...], and its state after each of them, [T, N,
-    size]."""
-    out = network({"obs": obs, "state": state, "start": start.reshape(-1)})
+    size]. beside: a critic's "action"."""
+    out = network({"obs": obs, "state": state, "start": start.reshape(-1), **beside})
     size = state.shape[-1]
     return out[:, :-size], out[:, -size:].reshape(*start.shape, size)
 
@@ -70,15 +72,21 @@ def sequences(rows: Batch, shape: tuple[int, int], length: int, states: dict[str
     return rows._replace(obs=obs, action=action, weight=weight, extra={**extra, **states})
 
 
-def steps(b: Batch) -> Batch:
-    """A batch of sequences [S, L, ...] as steps [L * S, ...], time first; the states before the
-    sequences stay as they are."""
+def steps(b: Batch, burn_in: int = 0) -> Batch:
+    """A batch of sequences [S, burn_in + L, ...] as steps [L * S, ...], time first; the states
+    before the sequences stay as they are, and what the first `burn_in` steps saw, did and where
+    they started is "burn_in" in `extra`. Noise is of the other steps, [S, L, ...]."""
 
     def flat(x: Any) -> Any:
         xp = ops.of(x)
         x = xp.swapaxes(x, 0, 1)
         return xp.reshape(x, (-1, *x.shape[2:]))
 
-    extra = {n: x if n.endswith("_state") else flat(x) for n, x in b.extra.items()}
-    obs, action, reward, discount, next_obs, weight = tree_map(flat, b[:6])
-    return Batch(obs, action, reward, discount, next_obs, weight, b.noise, extra, b.settings)
+    states = {n: x for n, x in b.extra.items() if n.endswith("_state")}
+    rows = tuple(b[:6]), {n: x for n, x in b.extra.items() if n not in states}
+    now, extra = tree_map(lambda x: flat(x[:, burn_in:]), rows)
+    if burn_in:
+        before = {"obs": b.obs, "action": b.action, "start": b.extra["start"]}
+        extra["burn_in"] = tree_map(lambda x: flat(x[:, :burn_in]), before)
+    named = dict(zip(Batch._fields, now, strict=False))  # the first six
+    return b._replace(**named, noise=tree_map(flat, b.noise), extra={**extra, **states})

@@ -10,8 +10,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import action_spaces, base, bodies, gsde, priorities
+from tandem.algorithms import action_spaces, base, bodies, gsde, priorities, remembering
 from tandem.algorithms.base import Call
+from tandem.algorithms.remembering import View
 from tandem.errors import SettingError
 from tandem.math.distributions import Distribution, TanhGaussian
 from tandem.math.state_dependent import StateDependentTanh
@@ -28,7 +29,7 @@ LOG_STD, LIMIT = -3.0, 2.0  # of gSDE, there: the first log_std, and what means 
 
 
 @dataclass(frozen=True)
-class SoftSettings(base.TransitionSettings):
+class SoftSettings(remembering.MemorySettings, base.TransitionSettings):
     """What every soft actor-critic can be told."""
 
     steps: int = default(1_000_000, PAPER)
@@ -78,7 +79,7 @@ class SACSettings(SoftSettings):
     )
 
 
-class SAC(base.Algorithm):
+class SAC(remembering.Remembering):
     Settings: ClassVar[type[SoftSettings]] = SACSettings
     needs = "transitions"
     acting = ("actor",)
@@ -117,6 +118,7 @@ class SAC(base.Algorithm):
             self.alpha_optimizer = backend.optimizer(
                 "temperature", [self.log_alpha], settings.optimizer, **options
             )
+        self.begin_memories(action, self.critic_names(settings))
 
     def make_critics(self, networks: dict[str, Any]) -> None:
         """The critics and their targets."""
@@ -136,13 +138,22 @@ class SAC(base.Algorithm):
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
-        cls.check_noise(action, settings)
+        cls.check_settings(action, settings)
         action_spaces.bounded_vector(cls.__name__.lower(), action)
 
     @classmethod
-    def check_noise(cls, action: Leaf, settings: SACSettings) -> None:
-        """Refuses state-dependent exploration of choices, and settings that do nothing."""
+    def check_settings(cls, action: Leaf, settings: SACSettings) -> None:
+        """Refuses state-dependent exploration of choices, soft returns of several steps with a
+        memory, and settings that do nothing."""
         priorities.check(settings)
+        remembering.check(settings)
+        if settings.recurrent and settings.n_step > 1:
+            raise SettingError(
+                f"n_step={settings.n_step} with recurrent={settings.recurrent}.",
+                "one of them: the states between a transition's ends have entropies that soft "
+                "returns carry, and a memory would have to be followed to each of them",
+                "give n_step=1 or recurrent=0.",
+            )
         gsde.check_unused(settings)
         if settings.action_noise == "gsde":
             gsde.check(cls.__name__.lower(), action)
@@ -162,29 +173,31 @@ class SAC(base.Algorithm):
             head = StateDependent(
                 0, action.width, log_std=settings.log_std, learn_features=True, limit=LIMIT
             )
-        return {"actor": Role(observation, body, (head,)), "q1": q, "q2": q}
+        return {"actor": bodies.role(observation, body, (head,), settings), "q1": q, "q2": q}
 
     @staticmethod
     def usual_entropy(action: Leaf) -> float:
         """What the temperature aims at unless told otherwise."""
         return -float(action.width)
 
-    def sample(self, obs: Tree, noise: Array) -> tuple[Array, Array]:
+    def sample(self, view: View, obs: Tree, noise: Array) -> tuple[Array, Array]:
         """An action and its log-probability, differentiable through the noise."""
-        out = self.actor(obs)
+        out = view(self.actor, obs)
         sampled: tuple[Array, Array] = self.squashed.sample_log_prob(out, noise)
         return sampled
 
-    def value(self, critics: tuple[Any, ...], obs: Tree, action: Array) -> list[Array]:
-        return [out[..., 0] for out in self.outputs(critics, obs, action)]
+    def value(self, critics: tuple[Any, ...], view: View, obs: Tree, action: Array) -> list[Array]:
+        return [out[..., 0] for out in self.outputs(critics, view, obs, action)]
 
-    def outputs(self, critics: tuple[Any, ...], obs: Tree, action: Array) -> list[Array]:
+    def outputs(
+        self, critics: tuple[Any, ...], view: View, obs: Tree, action: Array
+    ) -> list[Array]:
         """What each of the critics puts out, [B, ...]."""
-        return [q({"obs": obs, "action": action}) for q in critics]
+        return [view(q, obs, action) for q in critics]
 
-    def entropy(self, obs: Tree, *noise: Array) -> Array:
+    def entropy(self, view: View, obs: Tree, *noise: Array) -> Array:
         """Of the policy in these states [B]: one sample of it."""
-        return -self.sample(obs, *noise)[1]
+        return -self.sample(view, obs, *noise)[1]
 
     def soft_reward(self, b: Batch) -> Array:
         """The rewards before a bootstrapped value [B]: of more than one step with the entropies of
@@ -192,29 +205,30 @@ class SAC(base.Algorithm):
         if self.settings.n_step == 1:
             return b.reward
         xp, discount = ops.of(b.reward), b.extra["between_discount"]
+        now, _ = self.views(b)
         obs, noise = tree_map(
             lambda x: xp.reshape(x, (-1, *x.shape[2:])), (b.extra["between"], b.noise[2:])
         )
-        entropy = xp.reshape(self.entropy(obs, *noise), discount.shape)
+        entropy = xp.reshape(self.entropy(now, obs, *noise), discount.shape)
         return b.reward + xp.exp(self.log_alpha()) * xp.sum(discount * entropy, -1)
 
     def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 5
-        xp = ops.of(b.reward)
-        action, log_prob = self.sample(b.next_obs, b.noise[0])
+        xp, (now, then) = ops.of(b.reward), self.views(b)
+        action, log_prob = self.sample(then, b.next_obs, b.noise[0])
         # eq. 3
         soft = (
-            xp.minimum(*self.value(self.targets, b.next_obs, action))
+            xp.minimum(*self.value(self.targets, then, b.next_obs, action))
             - xp.exp(self.log_alpha()) * log_prob
         )
         y = xp.stop_gradient(self.soft_reward(b) + b.discount * soft)
-        q1, q2 = self.value(self.qs, b.obs, b.action)
+        q1, q2 = self.value(self.qs, now, b.obs, b.action)
         aux = {"q": q1, **base.erring(self.settings, q1 - y, q2 - y)}
         return 0.5 * ((q1 - y) ** 2 + (q2 - y) ** 2), aux
 
     def actor_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 7
-        xp = ops.of(b.reward)
-        action, log_prob = self.sample(b.obs, b.noise[1])
-        q = xp.minimum(*self.value(self.qs, b.obs, action))
+        xp, (now, _) = ops.of(b.reward), self.views(b)
+        action, log_prob = self.sample(now, b.obs, b.noise[1])
+        q = xp.minimum(*self.value(self.qs, now, b.obs, action))
         return xp.stop_gradient(xp.exp(self.log_alpha())) * log_prob - q, {"entropy": -log_prob}
 
     def alpha_loss(
@@ -223,6 +237,7 @@ class SAC(base.Algorithm):
         return self.log_alpha() * (b.extra["entropy"] - self.target_entropy), {}
 
     def update(self, b: Batch) -> Update:
+        b = self.steps(b)
         critic, priority = self.update_critics(b)
         policy = self.update_policy(b)
         for q, target in zip(self.qs, self.targets, strict=True):
@@ -236,7 +251,7 @@ class SAC(base.Algorithm):
             self.critic_optimizer, self.critic_loss, b, b.settings["learning_rate"]
         )
         metrics = {"critic_loss": loss, "q": ops.of(b.reward).mean(aux["q"])}
-        return metrics, aux.get("error", ())
+        return metrics, self.priority(b, aux["error"]) if "error" in aux else ()
 
     def update_policy(self, b: Batch) -> dict[str, Array]:
         """A step of the policy, and of the temperature where it is learned; gives its metrics."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from tandem import ops
 from tandem.algorithms import base, bodies
+from tandem.algorithms.remembering import View
 from tandem.algorithms.sac import SAC, SACSettings
 from tandem.math.distributions import Categorical, Distribution
 from tandem.math.masks import masked
@@ -28,7 +29,7 @@ class DiscreteSAC(SAC):
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         """Discrete actions are all it is chosen for."""
-        cls.check_noise(action, settings)
+        cls.check_settings(action, settings)
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: SACSettings) -> dict[str, Role]:
@@ -37,38 +38,38 @@ class DiscreteSAC(SAC):
             for hidden in (settings.hidden, bodies.widths(settings))
         )
         head = (Dense(0, action.sizes[0]),)
-        q = Role(observation, critic, head, "critic")
-        return {"actor": Role(observation, body, head), "q1": q, "q2": q}
+        q = bodies.role(observation, critic, head, settings, "critic")
+        return {"actor": bodies.role(observation, body, head, settings), "q1": q, "q2": q}
 
     @staticmethod
     def usual_entropy(action: Leaf) -> float:
         return 0.98 * float(np.log(action.sizes[0]))  # nearly that of choosing evenly
 
-    def policy(self, obs: Tree) -> tuple[Array, Array]:
+    def policy(self, view: View, obs: Tree) -> tuple[Array, Array]:
         """(probabilities, their logarithms) of all actions, [B, A]."""
-        out = masked(self.actor(obs), obs, self.action)
+        out = masked(view(self.actor, obs), obs, self.action)
         log_p = ops.of(out).log_softmax(out)
         return ops.of(out).exp(log_p), log_p
 
-    def entropy(self, obs: Tree, *noise: Array) -> Array:
+    def entropy(self, view: View, obs: Tree, *noise: Array) -> Array:
         """Of the policy in these states [B], exactly."""
-        p, log_p = self.policy(obs)
+        p, log_p = self.policy(view, obs)
         return -ops.of(p).sum(p * log_p, -1)
 
     def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
-        xp = ops.of(b.reward)
-        p, log_p = self.policy(b.next_obs)
-        least = xp.minimum(*(target(b.next_obs) for target in self.targets))
+        xp, (now, then) = ops.of(b.reward), self.views(b)
+        p, log_p = self.policy(then, b.next_obs)
+        least = xp.minimum(*(then(target, b.next_obs) for target in self.targets))
         soft = xp.sum(p * (least - xp.exp(self.log_alpha()) * log_p), -1)  # eq. 10
         y = xp.stop_gradient(self.soft_reward(b) + b.discount * soft)
-        q1, q2 = (xp.take(q(b.obs), b.action) for q in self.qs)
+        q1, q2 = (xp.take(now(q, b.obs), b.action) for q in self.qs)
         aux = {"q": q1, **base.erring(self.settings, q1 - y, q2 - y)}
         return 0.5 * ((q1 - y) ** 2 + (q2 - y) ** 2), aux
 
     def actor_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 12
-        xp = ops.of(b.reward)
-        p, log_p = self.policy(b.obs)
-        least = xp.stop_gradient(xp.minimum(*(q(b.obs) for q in self.qs)))
+        xp, (now, _) = ops.of(b.reward), self.views(b)
+        p, log_p = self.policy(now, b.obs)
+        least = xp.stop_gradient(xp.minimum(*(now(q, b.obs) for q in self.qs)))
         loss = xp.sum(p * (xp.stop_gradient(xp.exp(self.log_alpha())) * log_p - least), -1)
         return loss, {"entropy": -xp.sum(p * log_p, -1)}
 

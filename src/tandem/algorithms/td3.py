@@ -10,9 +10,10 @@ from typing import Any, Literal
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import base, gsde
+from tandem.algorithms import base, gsde, remembering
 from tandem.algorithms.base import Call
 from tandem.algorithms.deterministic import OU, Deterministic
+from tandem.algorithms.remembering import View
 from tandem.settings import Schedule, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Tree, Update
@@ -23,7 +24,7 @@ CODE = "the authors' code, 2nd version"
 
 
 @dataclass(frozen=True)
-class TD3Settings(base.TransitionSettings):
+class TD3Settings(remembering.MemorySettings, base.TransitionSettings):
     """What TD3 can be told."""
 
     steps: int = default(1_000_000, PAPER)
@@ -90,30 +91,33 @@ class TD3(Deterministic):
         self.actor_optimizer = backend.optimizer(
             "actor", [self.actor], settings.optimizer, **options
         )
+        self.begin_memories(action, self.critics)
 
-    def choice(self, actor: Any, obs: Tree) -> Array:
+    def choice(self, actor: Any, view: View, obs: Tree) -> Array:
         """What an actor chooses; with gSDE its features stand behind it."""
-        out: Array = actor(obs)
+        out = view(actor, obs)
         return out[..., : self.size] if self.settings.action_noise == "gsde" else out
 
     def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # algorithm 1
-        xp, s = ops.of(b.reward), self.settings
+        xp, s, (now, then) = ops.of(b.reward), self.settings, self.views(b)
         noise = xp.clip(s.smoothing * b.noise, -s.smoothing_clip, s.smoothing_clip)
-        action = xp.clip(self.choice(self.actor_target, b.next_obs) + noise, -1.0, 1.0)  # eq. 14
-        q1, q2 = (q({"obs": b.next_obs, "action": action})[..., 0] for q in self.targets)
-        y = xp.stop_gradient(b.reward + b.discount * xp.minimum(q1, q2))  # eq. 10
-        q1, q2 = (q({"obs": b.obs, "action": b.action})[..., 0] for q in self.qs)
+        action = self.choice(self.actor_target, then, b.next_obs)
+        action = xp.clip(action + noise, -1.0, 1.0)  # eq. 14
+        q1, q2 = (then(q, b.next_obs, action)[..., 0] for q in self.targets)
+        reward, discount, later = self.ahead(b, b.reward, xp.minimum(q1, q2))
+        y = xp.stop_gradient(reward + discount * later)  # eq. 10
+        q1, q2 = (now(q, b.obs, b.action)[..., 0] for q in self.qs)
         aux = {"q": q1, **base.erring(s, q1 - y, q2 - y)}
         return (q1 - y) ** 2 + (q2 - y) ** 2, aux
 
     def actor_loss(
         self, b: Batch
     ) -> tuple[Array, dict[str, Array]]:  # eq. 1, the deterministic policy gradient
-        action = self.choice(self.actor, b.obs)
-        return -self.qs[0]({"obs": b.obs, "action": action})[..., 0], {}
+        now, _ = self.views(b)
+        return -now(self.qs[0], b.obs, self.choice(self.actor, now, b.obs))[..., 0], {}
 
     def update(self, b: Batch) -> Update:
-        s, xp = b.settings, ops.of(b.reward)
+        s, xp, b = b.settings, ops.of(b.reward), self.steps(b)
         critic_loss, critic = self.backend.minimize(
             self.critic_optimizer, self.critic_loss, b, s["learning_rate"]
         )
@@ -130,7 +134,7 @@ class TD3(Deterministic):
 
         actor = self.backend.cond(s["policy"], policy, ("actor_loss",))
         metrics = {"critic_loss": critic_loss, "q": xp.mean(critic["q"]), **actor}
-        return Update(metrics, critic.get("error", ()))
+        return Update(metrics, self.priority(b, critic["error"]) if "error" in critic else ())
 
     def schedule(self, call: Call) -> dict[str, Array]:
         due = base.each_nth(call, self.settings.policy_delay)

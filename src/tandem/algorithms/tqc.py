@@ -58,25 +58,27 @@ class TQC(SAC):
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
         q = bodies.action_value(observation, action, settings)
-        q = replace(q, head=(Dense(0, settings.quantiles),))
+        last = q.head[-1]  # with a memory behind a hidden layer
+        assert isinstance(last, Dense)
+        q = replace(q, head=(*q.head[:-1], replace(last, units=settings.quantiles)))
         actor = super().roles(observation, action, settings)["actor"]
         return {"actor": actor, **dict.fromkeys(cls.critic_names(settings), q)}
 
     def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eqs. 6 to 11
-        xp, s = ops.of(b.reward), self.settings
-        action, log_prob = self.sample(b.next_obs, b.noise[0])
-        pooled = xp.concat(self.outputs(self.targets, b.next_obs, action), -1)
+        xp, s, (now, then) = ops.of(b.reward), self.settings, self.views(b)
+        action, log_prob = self.sample(then, b.next_obs, b.noise[0])
+        pooled = xp.concat(self.outputs(self.targets, then, b.next_obs, action), -1)
         kept = xp.sort(pooled)[..., : s.critics * (s.quantiles - s.dropped)]
         soft = kept - (xp.exp(self.log_alpha()) * log_prob)[..., None]
         y = xp.stop_gradient(self.soft_reward(b)[..., None] + b.discount[..., None] * soft)
-        own = self.outputs(self.qs, b.obs, b.action)
+        own = self.outputs(self.qs, now, b.obs, b.action)
         losses = [quantile_huber(q, fractions(q), y) for q in own]
         means = [xp.mean(q, -1) for q in own]
         errors = base.erring(s, *(mean - xp.mean(y, -1) for mean in means))
         return sum(losses) / (s.critics * s.quantiles), {"q": means[0], **errors}
 
     def actor_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 12
-        xp = ops.of(b.reward)
-        action, log_prob = self.sample(b.obs, b.noise[1])
-        q = xp.mean(xp.concat(self.outputs(self.qs, b.obs, action), -1), -1)
+        xp, (now, _) = ops.of(b.reward), self.views(b)
+        action, log_prob = self.sample(now, b.obs, b.noise[1])
+        q = xp.mean(xp.concat(self.outputs(self.qs, now, b.obs, action), -1), -1)
         return xp.stop_gradient(xp.exp(self.log_alpha())) * log_prob - q, {"entropy": -log_prob}

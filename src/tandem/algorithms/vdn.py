@@ -5,15 +5,22 @@ Hasselt et al. 2016), and a memory where the settings say so."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import base, bodies, memories, normalized, recurrent_batches, teams
+from tandem.algorithms import (
+    base,
+    bodies,
+    memories,
+    normalized,
+    recurrent_batches,
+    remembering,
+    teams,
+)
 from tandem.algorithms.base import Call, Forward
 from tandem.algorithms.priorities import PrioritySettings
-from tandem.errors import SettingError
 from tandem.math.masks import evenly
 from tandem.networks.defaults import Role
 from tandem.networks.plan import Dense
@@ -27,7 +34,7 @@ PYMARL = "Samvelyan et al. 2019, arXiv:1902.04043, appendix (PyMARL)"
 
 
 @dataclass(frozen=True)
-class VDNSettings(PrioritySettings, base.ReplaySettings):
+class VDNSettings(remembering.SequenceSettings, PrioritySettings, base.ReplaySettings):
     """What VDN can be told."""
 
     steps: int = default(1_000_000)
@@ -63,11 +70,6 @@ class VDNSettings(PrioritySettings, base.ReplaySettings):
     share: bool = setting(
         True, "one network for all agents, which are told who they are", PAPER + ".2"
     )
-    recurrent: int = memories.units("between the body and the head", "Hausknecht & Stone 2015")
-    memory: Literal["gru", "lstm"] = memories.kind()
-    sequence: int = setting(
-        16, "steps that are learned from in a row with a memory, a divisor of the batch", minimum=0
-    )
     max_grad_norm: float = setting(
         10.0, "gradients are clipped to this global norm", PYMARL, above=0, fix="try 0.5."
     )
@@ -100,16 +102,11 @@ class VDN(base.Algorithm):
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         teams.check_replay(settings)
         teams.check(cls.__name__.lower(), observation, action, "multidiscrete")
+        remembering.check_sequence(settings)
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
         seen, units = teams.seen(observation), settings.recurrent
-        if units and settings.sequence < 1:
-            raise SettingError(
-                f"recurrent={units} and sequence={settings.sequence}.",
-                "sequences of at least one step",
-                "try sequence=16.",
-            )
         body, head = bodies.body(seen, settings.hidden, settings), (Dense(0, action.sizes[0]),)
         role = Role(entering(seen, settings), body, head, units=units, memory=settings.memory)
         apart = 0 if settings.share else teams.count(action)
@@ -132,9 +129,10 @@ class VDN(base.Algorithm):
         return errors**2, ops.of(errors).abs(errors)
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
-        xp, memory, action = ops.of(b.reward), self.memories(b), self.action
-        q, then = values(self.q, b.obs, memory, action)
-        later = values(self.target, b.obs, memory, action)[1] if self.sequence else ()
+        xp, action = ops.of(b.reward), self.action
+        q, then = values(self.q, b.obs, self.memory_before(self.q, b), action)
+        before = self.memory_before(self.target, b)
+        later = values(self.target, b.obs, before, action)[1] if self.sequence else ()
         after, _ = values(self.target, b.next_obs, later, action)
         selector = values(self.q, b.next_obs, then, action)[0] if self.settings.double else after
         # each agent's own: no other choice has a larger sum
@@ -143,14 +141,21 @@ class VDN(base.Algorithm):
         loss, error = self.loss_of(b, self.errors(b, best, chosen))
         return loss, {"q": xp.mean(chosen, -1), **base.erring(self.settings, error)}
 
-    def memories(self, b: Batch) -> Tree:
+    def memory_before(self, network: Any, b: Batch) -> Tree:
+        """A network's memory before the steps that are learned from, as `values` takes it."""
         if not self.sequence:
             return ()
-        return teams.rows(b.extra["q_state"]), teams.of_all(b.extra["start"], b.obs)
+        state = teams.rows(b.extra["q_state"])
+        if "burn_in" in b.extra:
+            obs, start = (b.extra["burn_in"][n] for n in ("obs", "start"))
+            begun = state, teams.of_all(start, obs)
+            after = values(network, obs, begun, self.action)[1][0]
+            state = ops.of(after).stop_gradient(after[-state.shape[0] :])
+        return state, teams.of_all(b.extra["start"], b.obs)
 
     def update(self, b: Batch) -> Update:
         s = b.settings
-        b = recurrent_batches.steps(b) if self.sequence else b
+        b = recurrent_batches.steps(b, self.settings.burn_in) if self.sequence else b
         loss, aux = self.backend.minimize(
             self.optimizer, self.loss, b, s["learning_rate"], s["max_grad_norm"]
         )

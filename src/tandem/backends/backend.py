@@ -4,14 +4,14 @@ and know no framework."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tandem import ops
 from tandem.backends.reach import Reached
-from tandem.errors import SettingError
+from tandem.errors import NetworkError, SettingError
 from tandem.networks import noisy
 from tandem.networks.defaults import Source
 from tandem.networks.plan import Plan, Weights, select
@@ -378,3 +378,14 @@ def outcome(metrics: dict[str, Any], priority: Any, codes: list[int], faults: li
     if code:
         metrics, priority = tree_map(lambda x: x[: applied + stopped], (metrics, priority))
     return Outcome(metrics, priority, applied, stopped, faults[code - 2] if code >= 2 else "")
+
+
+def keep_apart(name: str, network: Iterable[Any], target: Iterable[Any]) -> None:
+    """NetworkError where a network, of these variables, and its target share some: the target would
+    be the network itself."""
+    if {id(v) for v in network} & {id(v) for v in target}:
+        raise NetworkError(
+            f"network= gave the same layers for {name!r} and for its target.",
+            "new ones each time it is called: a target lags behind its network",
+            "make the layers within the function.",
+        )

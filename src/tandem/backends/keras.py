@@ -30,7 +30,7 @@ from tandem.backends.variables import host
 from tandem.math.optimization import conjugate_gradient
 from tandem.networks import keras_bodies
 from tandem.networks import keras_layers as models
-from tandem.networks.defaults import Drawn, Source, keep_apart
+from tandem.networks.defaults import Drawn, Source
 from tandem.types import AnyArray, Array, Batch, Tree, Update, Variable, tree_map
 
 ops = keras.ops
@@ -78,7 +78,7 @@ class KerasBackend(backend.Backend):
 
     def pair(self, name: str, source: Source) -> tuple[KerasNetwork, KerasNetwork]:
         net, target = self.network(name, source), self.network(f"{name}_target", source)
-        keep_apart(name, net.module.variables, target.module.variables)
+        backend.keep_apart(name, net.module.variables, target.module.variables)
         target.module.set_weights(net.module.get_weights())
         return net, target
 

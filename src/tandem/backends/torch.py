@@ -26,7 +26,7 @@ from tandem.errors import NetworkError
 from tandem.math.optimization import conjugate_gradient
 from tandem.networks import torch_bodies
 from tandem.networks import torch_layers as modules
-from tandem.networks.defaults import Given, Source, keep_apart
+from tandem.networks.defaults import Given, Source
 from tandem.types import AnyArray, Array, Batch, Tree, Update, Variable, tree_map
 
 
@@ -81,7 +81,7 @@ class TorchBackend(backend.Backend):
 
     def pair(self, name: str, source: Source) -> tuple[TorchNetwork, TorchNetwork]:
         net, target = self.network(name, source), self.network(f"{name}_target", source)
-        keep_apart(name, net.weights, target.weights)
+        backend.keep_apart(name, net.weights, target.weights)
         with torch.no_grad():
             for t, s in zip(target.tensors(), net.tensors(), strict=True):
                 t.copy_(s)

@@ -147,7 +147,7 @@ class AlgorithmAgent(Agent):
     def _sampler_config(self, remote: bool) -> SamplerConfig:
         settings, steps, needs = self._settings, self.learner.block, self.algorithm.needs
         if needs == "transitions":
-            window = max(settings.n_step, self.algorithm.sequence)
+            window = max(settings.n_step, self.algorithm.sequence + settings.burn_in)
             least = MIN_REMOTE_BLOCK if remote else 1
             if window > 1:
                 least = max(least, WINDOWS_PER_BLOCK * window)
@@ -212,8 +212,12 @@ class AlgorithmAgent(Agent):
         if changed := [i for i, (new, old) in pairs if new != old]:
             if self.algorithm.needs == "rollouts":
                 self.learner.break_off(changed)
-            if not isinstance(self.algorithm.memory, tuple):
-                self.algorithm.memory = np.zeros_like(self.algorithm.memory)
+            memory = self.algorithm.memory
+            if isinstance(memory, np.ndarray):
+                self.algorithm.memory = np.zeros_like(memory)
+            elif self.algorithm.sequence and isinstance(memory, dict):
+                for state in memory.values():
+                    state[changed] = 0
         self._owners, before = owners, self.learner.updates
         transitions = self.algorithm.needs == "transitions"
         for part in split_steps(block, self.learner.block) if transitions else [block]:

@@ -16,6 +16,7 @@ from tandem.backends.backend import Network, Outcome
 from tandem.errors import NonFiniteError, SettingError
 from tandem.learning import normalization
 from tandem.learning.devices import check_even, multiples
+from tandem.learning.learner_state import carried, load_carried, load_stored, stored
 from tandem.learning.normalization import NetworkStatistics, RewardScale, RewardStandard
 from tandem.learning.resets import Reset
 from tandem.learning.seeds import Generators
@@ -148,22 +149,13 @@ class RolloutLearner:
         return metrics
 
     def state(self, replay: bool) -> tuple[JSONDict, dict[str, Array]]:
-        memory = self.algorithm.memory
-        if isinstance(memory, dict):
-            carried = {f"memory/{n}": np.array(x) for n, x in memory.items()}
-        else:
-            carried = {} if isinstance(memory, tuple) else {"memory": memory.copy()}
-        return {"updates": self.updates}, carried | normalization.state(
-            self._observations, self._rewards
-        )
+        arrays = carried(self.algorithm)
+        statistics = normalization.state(self._observations, self._rewards)
+        return {"updates": self.updates}, arrays | statistics
 
     def load_state(self, data: JSONDict, arrays: dict[str, Array]) -> None:
         self.updates = data["updates"]
-        if isinstance(self.algorithm.memory, dict):
-            names = self.algorithm.memory
-            self.algorithm.memory = {n: arrays[f"memory/{n}"].copy() for n in names}
-        elif not isinstance(self.algorithm.memory, tuple):
-            self.algorithm.memory = arrays["memory"].copy()
+        load_carried(self.algorithm, arrays)
         normalization.load_state(self._observations, self._rewards, arrays)
 
 
@@ -179,8 +171,10 @@ class ReplayLearner:
         generators: Generators,
         folder: Path | None,
         goals: Goals | None = None,
+        networks: dict[str, Forward] | None = None,
     ) -> None:
-        """goals: how the environment judges goals, for hindsight."""
+        """goals: how the environment judges goals, for hindsight. networks: those that `remembered`
+        uses."""
         s = algorithm.settings
         self.algorithm = algorithm
         self.backend = backend
@@ -192,7 +186,10 @@ class ReplayLearner:
                 "a multiple of the number of environments, since they step together",
                 f"use train_every={s.envs * max(1, round(s.train_every / s.envs))}.",
             )
-        self._kept = extras = algorithm.buffer_extras(action)
+        self._networks, kept = networks or {}, algorithm.buffer_extras(action)
+        zero = s.start_state == "zero"
+        self._zeros = {n: x.shape for n, x in kept.items() if zero and n.endswith("_state")}
+        self._kept = extras = {n: x for n, x in kept.items() if n not in self._zeros}
         each = algorithm.sequence or 1
         if s.batch_size % each:
             raise SettingError(
@@ -205,7 +202,8 @@ class ReplayLearner:
         row = (1 + (s.n_step if self._between else 1)) * Ring.size(
             1, 1, observation, action, extras
         )
-        self.most = max(1, CALL_BYTES // max(1, row * s.batch_size))  # updates in one call
+        rows = s.batch_size // each * (each + s.burn_in)
+        self.most = max(1, CALL_BYTES // max(1, row * rows))  # updates in one call
         self.block, self.updates, self.n = s.block, 0, s.n_step
         files = str(folder / "replay") if s.memmap and folder is not None else None
         limited = teams.ACTIVE if algorithm.team else ""
@@ -215,10 +213,18 @@ class ReplayLearner:
         self.batch = s.batch_size // each
         near = multiples(backend.devices * each, s.batch_size)
         check_even(self.batch, backend.devices, "batch_size", near, s.batch_size)
-        if algorithm.sequence:
-            self.sampler: Any = SequenceSampler(self.ring, each)
-        elif s.prioritized:
-            self.sampler = PrioritizedSampler(self.ring, alpha=s.priority_alpha)
+        steps = each + s.burn_in  # of what is drawn
+        if s.buffer_size < steps * s.envs:
+            raise SettingError(
+                f"buffer_size={s.buffer_size} with {s.envs} environments and sequences of {steps} "
+                "steps.",
+                "room for a whole sequence of each environment",
+                f"give buffer_size={steps * s.envs} or more.",
+            )
+        if s.prioritized:
+            self.sampler: Any = PrioritizedSampler(self.ring, alpha=s.priority_alpha, steps=steps)
+        elif algorithm.sequence:
+            self.sampler = SequenceSampler(self.ring, steps)
         else:
             self.sampler = UniformSampler(self.ring)
         if s.updates_per_step != "auto" and s.updates_per_call != type(s)().updates_per_call:
@@ -228,9 +234,9 @@ class ReplayLearner:
                 "one of them: both say how many updates there are",
                 "leave updates_per_call out.",
             )
-        networks = {n: x for n, x in backend.networks.items() if isinstance(x, Network)}
+        own = {n: x for n, x in backend.networks.items() if isinstance(x, Network)}
         self._observations = (
-            NetworkStatistics(observation, networks) if s.normalize_observations else None
+            NetworkStatistics(observation, own) if s.normalize_observations else None
         )
         self._rewards = RewardScale(s.envs, s.gamma) if s.normalize_rewards else None
         if self._rewards:
@@ -270,19 +276,21 @@ class ReplayLearner:
 
     def break_off(self, envs: Sequence[int]) -> None:
         self.ring.break_off(envs)
+        if isinstance(self.algorithm.memory, dict):
+            for state in self.algorithm.memory.values():
+                state[list(envs)] = 0
         if self._rewards:
             self._rewards.break_off(envs)
 
     def learn(self, trajectory: Trajectory, span: Span) -> dict[str, float]:
         """The metrics of the updates, averaged; none before learning starts."""
         lead = trajectory.reward.shape
+        extra = trajectory.extra | self.algorithm.remembered(trajectory, self._networks)
         blank = {
-            n: np.zeros((*lead, *x.shape), x.dtype)
-            for n, x in self._kept.items()
-            if n not in trajectory.extra
+            n: np.zeros((*lead, *x.shape), x.dtype) for n, x in self._kept.items() if n not in extra
         }
         # chance has no memory
-        self.sampler.add(trajectory._replace(extra=trajectory.extra | blank))
+        self.sampler.add(trajectory._replace(extra=extra | blank))
         for statistics in (self._observations, self._rewards):
             if statistics:
                 statistics.add(trajectory)
@@ -313,7 +321,7 @@ class ReplayLearner:
             batch = self._batch(
                 ids, () if isinstance(draw.weight, tuple) else draw.weight[part]
             )._replace(
-                noise=self.algorithm.loss_noise(self.generators("learning"), ids.shape),
+                noise=self.algorithm.loss_noise(self.generators("learning"), self._lead(ids)),
                 settings={n: v[part] for n, v in schedule.items()},
             )
             outcome = self._run(batch)
@@ -335,11 +343,16 @@ class ReplayLearner:
             return int(span.end * s.updates_per_step) - int(span.begin * s.updates_per_step)
         return int(s.updates_per_call if s.updates_per_call > 0 else trajectory.reward.size)
 
+    def _lead(self, ids: Array) -> tuple[int, ...]:
+        """[k, B] of rows `ids`, or [k, S, L] of what is learned from in the sequences that begin
+        there."""
+        return (*ids.shape, *((self.algorithm.sequence,) if self.algorithm.sequence else ()))
+
     def _batch(self, ids: Array, weight: Array) -> Batch:
         """The transitions of rows `ids` [k, B], or the sequences that begin there, [k, S, L, ...],
         with "start" where the state of a network with a memory begins anew, and the states before
         their first steps."""
-        if not isinstance(self.sampler, SequenceSampler):
+        if not self.algorithm.sequence:
             batch = self.ring.transitions(ids, self.n)._replace(weight=weight)
             if self._between:
                 obs, discount = windows.between(self.ring, ids, self.n)
@@ -354,9 +367,11 @@ class ReplayLearner:
         start = np.zeros(rows.shape, np.float32)
         start[..., 1:] = (ended | ~valid)[..., :-1]
         extra = {n: x[:, :, 0] if n.endswith("_state") else x for n, x in transitions.extra.items()}
-        return transitions._replace(
-            weight=valid.astype(np.float32), extra={**extra, "start": start}
-        )
+        extra |= {n: np.zeros((*ids.shape, *x), np.float32) for n, x in self._zeros.items()}
+        learned = valid.astype(np.float32)
+        if not isinstance(weight, tuple):
+            learned *= weight[..., None]
+        return transitions._replace(weight=learned, extra={**extra, "start": start})
 
     def _parts(self, owed: int) -> list[slice]:
         return [slice(i, min(i + self.most, owed)) for i in range(0, owed, self.most)]
@@ -364,31 +379,14 @@ class ReplayLearner:
     def state(self, replay: bool) -> tuple[JSONDict, dict[str, Array]]:
         data, arrays = stored(self.ring, self.sampler) if replay else ({}, {})
         statistics = normalization.state(self._observations, self._rewards)
-        return data | {"updates": self.updates}, arrays | statistics
+        arrays |= carried(self.algorithm) | statistics
+        return data | {"updates": self.updates}, arrays
 
     def load_state(self, data: JSONDict, arrays: dict[str, Array]) -> None:
         self.updates = data["updates"]
+        load_carried(self.algorithm, arrays)
         normalization.load_state(self._observations, self._rewards, arrays)
         load_stored(self.ring, self.sampler, data, arrays)
-
-
-def stored(ring: Ring, sampler: Any) -> tuple[JSONDict, dict[str, Array]]:
-    """The states of a ring and its sampler, as one."""
-    data: JSONDict = {}
-    arrays: dict[str, Array] = {}
-    for name, part in (("ring", ring), ("sampler", sampler)):
-        data[name], inner = part.state()
-        arrays |= {f"{name}/{n}": x for n, x in inner.items()}
-    return data, arrays
-
-
-def load_stored(ring: Ring, sampler: Any, data: JSONDict, arrays: dict[str, Array]) -> None:
-    """Gives them back what `stored` gave."""
-    for name, part in (("ring", ring), ("sampler", sampler)):
-        part.load_state(
-            data[name],
-            {n.removeprefix(f"{name}/"): x for n, x in arrays.items() if n.startswith(f"{name}/")},
-        )
 
 
 def averaged(metrics: list[dict[str, float]]) -> dict[str, float]:

@@ -55,7 +55,7 @@ def learner_of(
             algorithm, algorithm.backend, observation, action, generators, networks
         )
     return ReplayLearner(
-        algorithm, algorithm.backend, observation, action, generators, folder, goals
+        algorithm, algorithm.backend, observation, action, generators, folder, goals, networks
     )
 
 

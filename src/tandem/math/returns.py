@@ -96,6 +96,35 @@ def multi_step(reward: Array, discount: Array, last: Array, bootstrap: Array) ->
     return accumulate(reward, _discount_t(reward, discount, last, bootstrap), bootstrap)
 
 
+def n_step(reward: Array, discount: Array, last: Array, n: int, *after: Array) -> tuple[Array, ...]:
+    """Returns of n steps before what they are bootstrapped from (Sutton & Barto 2018, section 7.1),
+    or of less where an episode ends earlier, or the steps do: then they are exact for those.
+
+    reward, discount, last: see the module.
+    after: [T, N, ...] each, what is known of the state after every step.
+
+    Returns (sum over k < m of discount_t ... discount_(t+k-1) reward_(t+k), discount_t ...
+    discount_(t+m-1), after_(t+m-1) of each `after`), [T, N, ...]; m is n, or less.
+    """
+    same_shapes(reward.shape, discount=discount, last=last)
+    xp = ops.of(reward)
+
+    def longer(one: Array, further: Array) -> Array:
+        """One step's, where nothing comes after it, and else what reaches further."""
+        ends = xp.reshape(last[:-1], (-1, *last.shape[1:], *(1,) * (len(one.shape) - 2)))
+        return xp.concat([xp.where(ends, one[:-1], further), one[-1:]], 0)
+
+    found = (reward, discount, *after)
+    for _ in range(min(n, reward.shape[0]) - 1):
+        total, product, *rest = (x[1:] for x in found)
+        found = (
+            longer(reward, reward[:-1] + discount[:-1] * total),
+            longer(discount, discount[:-1] * product),
+            *(longer(x, y) for x, y in zip(after, rest, strict=True)),
+        )
+    return found
+
+
 def vtrace(
     reward: Array,
     discount: Array,

@@ -4,7 +4,7 @@ the heads that it adds to a body that the user does give."""
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,7 +33,7 @@ from tandem.networks.plan import (
     init,
     width,
 )
-from tandem.networks.recurrent import MEMORIES, Recurrent, seeing
+from tandem.networks.recurrent import Recurrent, seeing
 from tandem.networks.several import each
 from tandem.spaces import Leaf, Spec
 
@@ -104,8 +104,10 @@ def fit(head: Plan, features: int) -> Plan:
 
 def remembering(of: Role | Given, body: Plan, features: int) -> Recurrent:
     """A body of so many features, a memory of them, and the head."""
-    head = fit(seeing(of.head, of.memory), MEMORIES[of.memory](features, of.units).size)
-    return Recurrent(body, features, of.units, head, of.memory)
+    action = of.inputs["action"].width if "action" in of.inputs else 0
+    head = of.head if action else seeing(of.head, of.memory)
+    whole = Recurrent(body, features, of.units, head, of.memory, action)
+    return replace(whole, head=fit(head, whole.seen))
 
 
 def streams(head: Plan) -> dict[str, Plan]:
@@ -311,16 +313,6 @@ class Given:
                 fix,
             )
         return out
-
-
-def keep_apart(name: str, network: Iterable[Any], target: Iterable[Any]) -> None:
-    """NetworkError where a network and its target, of these variables, share some of them."""
-    if {id(v) for v in network} & {id(v) for v in target}:
-        raise NetworkError(
-            f"network= gave the same layers for {name!r} and for its target.",
-            "new ones each time it is called: a target lags behind its network",
-            "make the layers within the function.",
-        )
 
 
 def _described(tree: Any) -> str:

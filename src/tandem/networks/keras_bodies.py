@@ -23,6 +23,7 @@ from tandem.networks.keras_layers import (
     write,
 )
 from tandem.networks.plan import Plan, init
+from tandem.networks.recurrent import beside
 from tandem.spaces import Leaf
 from tandem.types import Array, tree_map
 
@@ -51,7 +52,7 @@ class Remembering(keras.Model):
     def call(self, x: Array, training: bool | None = None) -> Any:
         features = self.body(x["obs"], training=training)
         states = self.cell({"x": features, "state": x["state"], "start": x["start"]})
-        return ops.concatenate([self.head(states), states], -1)
+        return ops.concatenate([self.head(beside(states, x, self.cell.layer.units)), states], -1)
 
 
 def given(name: str, source: Given) -> tuple[Any, Plan | None, dict[str, Any]]:
@@ -129,7 +130,7 @@ def _with_memory(
 ) -> tuple[Any, Plan | None, dict[str, Any]]:
     """Our memory of the features, and our head on its states."""
     layer = remembering(source, () if known is None else known[0], features)
-    head, variables = build(layer.head, keras.Input((layer.cell.size,)))
+    head, variables = build(layer.head, keras.Input((layer.seen,)))
     rng, cell = np.random.default_rng(source.seed), Cell(layer.cell)
     cell.build({"x": (None, features), "state": (None, layer.cell.size), "start": (None,)})
     write(cell.named, layer.cell.init(rng))

@@ -186,8 +186,13 @@ def chained(plan: Plan, x: Array, place: str, variables: dict[str, Any]) -> Any:
             features = chained(layer.body, x["obs"], f"{here}/body/", variables)
             cell = Cell(layer.cell)
             states = cell({"x": features, "state": x["state"], "start": x["start"]})
+            seen = states
+            if layer.action:
+                two = layer.cell.size > layer.units  # an LSTM's outputs, and its cells
+                outputs = PlanLayer(p.Half(layer.cell.size, False))(states) if two else states
+                seen = keras.layers.Concatenate()([outputs, x["action"]])
             x = keras.layers.Concatenate()(
-                [chained(layer.head, states, f"{here}/head/", variables), states]
+                [chained(layer.head, seen, f"{here}/head/", variables), states]
             )
             variables |= {f"{here}/cell/{n}": lambda v=v: v for n, v in cell.named.items()}
         else:

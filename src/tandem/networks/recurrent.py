@@ -4,7 +4,8 @@ every framework, twin and checkpoint takes it as it takes the others.
 Such a network is called with L steps of S sequences side by side, time first: {"obs": rows [L * S,
 ...], "state": [S, size] before the first step, "start": float32 [L * S], 1 where an episode
 begins: the state before that step is zero again}. It puts out [L * S, width + size]: what its head
-says, and beside it the state after each step. Acting is L = 1.
+says, and beside it the state after each step. Acting is L = 1. A critic's has "action" too, rows of
+vectors, which enter its head beside the states: so one memory judges any action.
 """
 
 from __future__ import annotations
@@ -162,13 +163,14 @@ def state_leaf(settings: Any, *before: int) -> Leaf:
     return Leaf("box", shape, "float32", (), tuple(-x for x in high), high)
 
 
-def entering(observation: Tree, settings: Any) -> Tree:
+def entering(observation: Tree, settings: Any, action: Leaf | None = None) -> Tree:
     """What enters a network of these settings: beside the observation a memory's state, and where
-    an episode begins; where there is none, the observation."""
+    an episode begins, and for a critic the action; without a memory, the observation."""
     if not settings.recurrent:
         return observation
     start = Leaf("box", (), "float32", (), (0.0,), (1.0,))
-    return {"obs": observation, "state": state_leaf(settings), "start": start}
+    judged = {} if action is None else {"action": action}
+    return {"obs": observation, "state": state_leaf(settings), "start": start, **judged}
 
 
 def seeing(head: Plan, memory: str) -> Plan:
@@ -187,10 +189,16 @@ class Recurrent(Layer):
     units: int
     head: Plan
     memory: str = "gru"  # one of MEMORIES
+    action: int = 0  # numbers of an action that enters the head
 
     @property
     def cell(self) -> Memory:
         return MEMORIES[self.memory](self.inputs, self.units)
+
+    @property
+    def seen(self) -> int:
+        """How many numbers enter the head."""
+        return self.units + self.action if self.action else self.cell.size
 
     @property
     def outputs(self) -> int:
@@ -211,7 +219,8 @@ class Recurrent(Layer):
     def forward(self, w: Weights, x: Tree) -> Array:
         features = forward(self.body, select(w, "body"), x["obs"])
         states = self.cell.forward(select(w, "cell"), {**x, "x": features})
-        return ops.of(states).concat([forward(self.head, select(w, "head"), states), states], -1)
+        said = forward(self.head, select(w, "head"), beside(states, x, self.units))
+        return ops.of(states).concat([said, states], -1)
 
     def bound(self, w: Weights) -> Callable[[Tree], Array]:
         body = Twin(self.body, select(w, "body"))
@@ -223,6 +232,14 @@ class Recurrent(Layer):
             states = cell.forward(
                 own, {"x": body(x["obs"]), "state": x["state"], "start": x["start"]}
             )
-            return np.concatenate([head(states), states], -1)
+            return np.concatenate([head(beside(states, x, self.units)), states], -1)
 
         return run
+
+
+def beside(states: Array, x: Tree, units: int) -> Array:
+    """What enters the head: the states, or a memory's outputs beside the action, where x has
+    one."""
+    if "action" not in x:
+        return states
+    return ops.of(states).concat([states[:, :units], x["action"]], -1)

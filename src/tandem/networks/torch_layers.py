@@ -14,7 +14,7 @@ from tandem.networks import plan as p
 from tandem.networks.implicit import Product
 from tandem.networks.noisy import NoisyDense, is_noise
 from tandem.networks.plan import Plan, Weights
-from tandem.networks.recurrent import MEMORIES, Memory, Recurrent
+from tandem.networks.recurrent import MEMORIES, Memory, Recurrent, beside
 from tandem.networks.renorm import BatchRenorm
 from tandem.networks.several import Several
 from tandem.networks.simba import RunningNorm
@@ -171,7 +171,7 @@ class Remembering(nn.Module):
 
     def forward(self, x: Array) -> Array:
         states = self.cell(self.body(x["obs"]), x["state"], x["start"])
-        return torch.cat([self.head(states), states], -1)
+        return torch.cat([self.head(beside(states, x, self.cell.plan_layer.units)), states], -1)
 
 
 def build(plan: Plan) -> nn.Sequential:

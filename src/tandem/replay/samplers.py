@@ -123,7 +123,7 @@ class SequenceSampler(UniformSampler):
 
     def sequences(self, ids: IntArray) -> IntArray:
         """Returns the rows [..., steps] of the sequences that begin in rows `ids` [...]."""
-        return ids[..., None] + np.arange(self.steps) * self.ring.envs
+        return _in_a_row(self.ring, ids, self.steps)
 
     def _starts(self) -> int:
         """How many rows a sequence can begin in."""
@@ -180,10 +180,18 @@ class PrioritizedSampler:
     alpha: 0 is uniform, 1 fully proportional; 0.6 is the paper's choice (table 3).
     eps: above 0, so that every row can be drawn.
     distinct: no row twice in a batch, where the ring has at least as many rows.
+    steps: of the sequences that the drawn rows begin (Kapturowski et al. 2019, section 2.3): rows
+      are drawn once all of their sequence is in the ring, and priorities are those of sequences.
     """
 
     def __init__(
-        self, ring: Ring, *, alpha: float = 0.6, eps: float = 1e-6, distinct: bool = False
+        self,
+        ring: Ring,
+        *,
+        alpha: float = 0.6,
+        eps: float = 1e-6,
+        distinct: bool = False,
+        steps: int = 1,
     ) -> None:
         if not (alpha >= 0 and eps > 0):
             raise SettingError(
@@ -191,13 +199,20 @@ class PrioritizedSampler:
                 "alpha >= 0 and eps > 0",
                 "try alpha=0.6, eps=1e-6, the usual ones.",
             )
-        self.ring, self.distinct = ring, distinct
+        self.ring, self.distinct, self.steps = ring, distinct, steps
         self._priorities = Priorities(ring.slots * ring.envs, alpha, eps)
         self._seen = 0  # time steps of the ring whose rows are in the tree
 
     def ready(self, batch_size: int) -> bool:
-        """Returns whether there are enough rows for a batch."""
-        return len(self.ring) >= batch_size
+        """Returns whether there are enough rows for a batch; of sequences, any."""
+        if self.steps == 1:
+            return len(self.ring) >= batch_size
+        self._catch_up()
+        return self._priorities.tree.total > 0
+
+    def sequences(self, ids: IntArray) -> IntArray:
+        """Returns the rows [..., steps] of the sequences that begin in rows `ids` [...]."""
+        return _in_a_row(self.ring, ids, self.steps)
 
     def forget(self, steps: int | None = None) -> None:
         """Drops the oldest `steps` time steps of the ring, or all, with their priorities."""
@@ -298,18 +313,19 @@ class PrioritizedSampler:
         self._seen = self.ring.time
 
     def _catch_up(self) -> None:
-        """Takes the rows written since the last call into the tree, and those that they replaced
-        out of it."""
-        ring = self.ring
+        """Takes the rows written since the last call into the tree, as far as their sequences are
+        whole, and those that were replaced out of it."""
+        ring, waiting = self.ring, (self.steps - 1) * self.ring.envs
         if self._seen == ring.time:
             return
-        first = max(self._seen * ring.envs, ring.oldest)
-        new = ring.position(np.arange(first, ring.newest + 1))
+        first = max(self._seen * ring.envs - waiting, ring.oldest)
+        whole = max(ring.newest + 1 - waiting, first)
+        new = ring.position(np.arange(first, whole))
         # The slot after the new rows holds the observations that follow them, and the slots after
         # that hold what the oldest rows show of the past: nothing in these can be drawn.
-        blocked = (1 + ring.history) * ring.envs
-        after = ring.position(np.arange(ring.newest + 1, ring.newest + 1 + blocked))
-        powers = np.append(ring.valid.take(new) * self._priorities.largest, np.zeros(blocked))
+        end = ring.newest + 1 + (1 + ring.history) * ring.envs
+        after = ring.position(np.arange(whole, end))
+        powers = np.append(ring.valid.take(new) * self._priorities.largest, np.zeros(len(after)))
         self._priorities.tree.set(np.concatenate([new, after]), powers)
         self._seen = ring.time
 
@@ -319,6 +335,11 @@ class PrioritizedSampler:
         ids = positions + self.ring.oldest // rows * rows
         np.add(ids, rows, out=ids, where=ids < self.ring.oldest)
         return ids
+
+
+def _in_a_row(ring: Ring, ids: IntArray, steps: int) -> IntArray:
+    """The rows [..., steps] of the same environments that begin in rows `ids` [...]."""
+    return ids[..., None] + np.arange(steps) * ring.envs
 
 
 def _require_rows(ring: Ring) -> None:

@@ -150,11 +150,14 @@ def values(loop: Loop, obs: Tree, action: Array | None = None) -> Array:
             return later(q, obs, memory).max(-1)
         policy = loop.algorithm.distribution(loop.settings, loop.random_actor.action)
         return (policy.of(q, obs) if isinstance(policy, ActionValues) else q(obs)).max(-1)
+    memory = loop.actor.initial_state(len(leaves(obs)[0])) if loop.algorithm.sequence else ()
     if action is None:
         action = loop.algorithm.act(
-            loop.settings, loop.random_actor.action, networks, obs, (), None
+            loop.settings, loop.random_actor.action, networks, obs, memory, None
         )[0]
     pair = {"obs": obs, "action": np.asarray(action, np.float32)}
+    if loop.algorithm.sequence:
+        pair |= {"state": memory, "start": np.zeros(len(memory), np.float32)}
     return np.min([networks[n](pair)[..., 0] for n in ("q", "q1", "q2") if n in networks], axis=0)
 
 

@@ -101,11 +101,10 @@ def batches(
     """Made-up data for a call of `updates` updates of `rows` rows each, [K, B, ...]; of an
     algorithm with a recurrent network, in sequences."""
     rng = np.random.default_rng(seed)
-    shape = (
-        (updates, rows // algorithm.sequence, algorithm.sequence)
-        if algorithm.sequence
-        else (updates, rows)
-    )
+    length = algorithm.sequence
+    shape = (updates, rows // length, length) if length else (updates, rows)
+    if algorithm.needs == "transitions" and length:
+        shape = (*shape[:2], algorithm.settings.burn_in + length)
     settings = algorithm.schedule(Call(np.linspace(0, 1, updates), 0, updates, 0))
     if algorithm.settings.noisy != "no":
         settings |= algorithm.backend.noise(
@@ -201,7 +200,9 @@ def _transitions(
         discount=discount,
         next_obs=next_obs,
         weight=rng.uniform(0.2, 1, shape).astype(np.float32),
-        noise=algorithm.loss_noise(rng, shape),
+        noise=algorithm.loss_noise(
+            rng, (*shape[:2], algorithm.sequence) if algorithm.sequence else shape
+        ),
         extra=extra,
         settings=settings,
     )
@@ -274,7 +275,7 @@ def allow(obs: Tree, actions: Array, action: Leaf) -> None:
         first_choices = np.cumsum((0, *action.sizes))[:-1]
         np.put_along_axis(
             obs[MASK],
-            (actions.reshape(*actions.shape[:2], -1) + first_choices).astype(np.int64),
+            (actions.reshape(*obs[MASK].shape[:-1], -1) + first_choices).astype(np.int64),
             1,
             -1,
         )

@@ -846,6 +846,7 @@ def maddpg_games():
 
 # What takes a handful of updates
 
+REMEMBERED = {"recurrent": 6, "sequence": 4}
 SHORT = {
     "dqn": (DQN, games.Chain, {"prioritized": True, "dueling": True, "n_step": 2}),
     "dqn_noisy": (DQN, games.Chain, {"dueling": True, **QUIET}),
@@ -853,6 +854,11 @@ SHORT = {
     "dqn_quantile": (DQN, games.Forbidden, QUANTILES),
     "dqn_implicit": (DQN, games.Chain, {**IMPLICIT, "prioritized": True, "noisy": "factorised"}),
     "dqn_soft": (DQN, games.Forbidden, {**SOFT, **IMPLICIT, "dueling": True}),
+    "dqn_recurrent": (
+        DQN,
+        games.Chain,
+        {**REMEMBERED, "burn_in": 3, "n_step": 2, "prioritized": True},
+    ),
     "ppo": (PPO, games.Chain, {}),
     "ppo_multi": (PPO, games.IdentityMultiDiscrete, {}),
     "ppo_box": (
@@ -884,6 +890,10 @@ SHORT = {
     "ppo_rnd": (PPO, games.Chain, {"intrinsic": "rnd", "rnd_features": 8}),
     "sac": (SAC, games.IdentityBox, {}),
     "sac_discrete": (SAC, games.Chain, {"n_step": 3}),
+    "sac_recurrent": (SAC, games.IdentityBox, {**REMEMBERED, "burn_in": 2}),
+    "sac_discrete_recurrent": (SAC, games.Forbidden, {**REMEMBERED, "start_state": "zero"}),
+    "td3_recurrent": (TD3, games.IdentityBox, {**REMEMBERED, "prioritized": True, "n_step": 2}),
+    "ddpg_recurrent": (DDPG, games.IdentityBox, REMEMBERED),
     "a2c": (A2C, games.IdentityBox, {"normalize_observations": True}),
     "a2c_noisy": (A2C, games.Chain, {"noisy": "independent", "entropy": 0.0}),
     "ddpg": (
@@ -919,11 +929,7 @@ SHORT = {
     "pqn_recurrent": (PQN, games.Chain, {"recurrent": 8, "sequence": 8}),
     "pqn_expected": (PQN, games.Forbidden, {"bootstrap": "expected"}),
     "vdn": (VDN, team(together.TwoStep), {"share": False}),
-    "vdn_lstm": (
-        VDN,
-        team(together.TwoStep),
-        {"recurrent": 6, "memory": "lstm", "sequence": 4},
-    ),
+    "vdn_lstm": (VDN, team(together.TwoStep), {**REMEMBERED, "memory": "lstm", "burn_in": 2}),
     "qmix": (QMIX, team(together.TwoStep), {"embedding": 4, "prioritized": True, "n_step": 2}),
     "iql": (
         QMIX,
@@ -971,8 +977,11 @@ ON_TORCH = {
     "pqn_recurrent",
     "nstep_q_sarsa",
 }
+ON_TORCH |= {"sac_discrete_recurrent", "td3_recurrent", "ddpg_recurrent"}
 ON_TORCH |= {"vdn", "vdn_lstm", "iql", "mappo_recurrent", "mat", "maddpg_discrete"}
 ON_JAX = {
+    "dqn_recurrent",
+    "sac_recurrent",
     "sac_gsde",
     "a2c_parts",
     "dqn_noisy",

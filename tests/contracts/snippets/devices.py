@@ -77,6 +77,8 @@ CASES = {
         games.Chain,
         REPLAY | {"values": "implicit", "munchausen": True, "double": False, "fractions": 8},
     ),
+    "dqn_recurrent": (games.Chain, REPLAY | MEMORY | {"burn_in": 2, "prioritized": True}),
+    "sac_recurrent": (BOX, REPLAY | MEMORY | {"burn_in": 2}),
     "dqn_convolving": (games.IdentityImage, REPLAY | {"network": convolving}),
     "dqn_moving": (games.TerminatedTruncatedPair, REPLAY | {"network": moving}),
     "ppo": (BOX, PPO | {"normalize_observations": True}),

@@ -1,0 +1,276 @@
+"""Memories of algorithms that replay (Kapturowski et al. 2019, "Recurrent Experience Replay in
+Distributed Reinforcement Learning", R2D2): replayed are sequences of steps, each beginning with the
+state that was stored with its first step. Its first `burn_in` steps teach nothing: every network,
+and every target, unrolls them to make that state its own.
+
+A network that acts gives its states as it acts. Those of critics of continuous actions, which do
+not act, are followed beside, block after block. Memories see observations; an action enters a
+critic behind them (Ni et al. 2022, arXiv:2110.05038, section 4.1 and appendix C: what is judged now
+takes a way of its own around the memory). So the states after what was observed serve the action
+that was taken, and any that the policy would take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+import numpy as np
+
+from tandem import ops
+from tandem.algorithms import base, memories, recurrent_batches
+from tandem.algorithms.base import Forward
+from tandem.errors import SettingError
+from tandem.math.masks import masked
+from tandem.math.returns import n_step
+from tandem.networks.recurrent import state_leaf
+from tandem.settings import setting
+from tandem.spaces import Leaf
+from tandem.types import Array, Batch, Trajectory, Tree, tree_map
+
+R2D2 = "Kapturowski et al. 2019"
+View = Callable[..., Array]  # (network, its observations, an action entering a critic) -> output
+
+
+@dataclass(frozen=True)
+class SequenceSettings:
+    """What algorithms can be told that replay sequences for networks with a memory."""
+
+    recurrent: int = memories.units("between the body and the head", "Hausknecht & Stone 2015")
+    memory: Literal["gru", "lstm"] = memories.kind()
+    sequence: int = setting(
+        16, "steps that are learned from in a row with a memory, a divisor of the batch", minimum=0
+    )
+    burn_in: int = setting(
+        0,
+        "with a memory: steps before them that only bring its state up to date; the paper has 40",
+        R2D2 + ", section 3",
+        minimum=0,
+    )
+    start_state: Literal["stored", "zero"] = setting(
+        "stored",
+        "with a memory: what a replayed sequence begins with: the state that acted, or zeros",
+        R2D2 + ", section 3",
+    )
+
+
+@dataclass(frozen=True)
+class MemorySettings(SequenceSettings):
+    """What those of them can be told that may draw sequences by their errors."""
+
+    priority_eta: float = setting(
+        0.9,
+        "with a memory and prioritized: how much of a sequence's priority is its largest error; "
+        "the rest is their mean",
+        R2D2 + ", section 2.3",
+        minimum=0,
+        maximum=1,
+    )
+
+
+def check_sequence(settings: Any) -> None:
+    """Refuses sequences of no steps, and settings of a memory where there is none."""
+    units = settings.recurrent
+    if units and settings.sequence < 1:
+        raise SettingError(
+            f"recurrent={units} and sequence={settings.sequence}.",
+            "sequences of at least one step",
+            "try sequence=16.",
+        )
+    if units:
+        return
+    for field in fields(SequenceSettings):
+        own, usual = getattr(settings, field.name), getattr(type(settings)(), field.name)
+        if own != usual:
+            raise SettingError(
+                f"{field.name}={own!r} without recurrent.",
+                "it together with a memory, whose sequences it is about",
+                f"give recurrent=64 too, or leave {field.name} out.",
+            )
+
+
+def check(settings: Any) -> None:
+    """Refuses what does not go with a memory, and settings of a memory without one."""
+    check_sequence(settings)
+    units, eta = settings.recurrent, settings.priority_eta
+    if not (units and settings.prioritized) and eta != type(settings)().priority_eta:
+        raise SettingError(
+            f"priority_eta={eta:g} with recurrent={units} and prioritized={settings.prioritized}.",
+            "it together with both: it says how a sequence's errors become its priority",
+            "give recurrent=64 and prioritized=True too, or leave priority_eta out.",
+        )
+    if not units:
+        return
+    if settings.hindsight != "no":
+        raise SettingError(
+            f"recurrent={units} with hindsight={settings.hindsight!r}.",
+            "one of them: another goal would be new to a state that has seen the old one",
+            "give hindsight='no' or recurrent=0.",
+        )
+    if settings.action_noise == "ou":
+        raise SettingError(
+            f"recurrent={units} with action_noise='ou'.",
+            "one of them: the state of who acts is a memory's, or where the noise is",
+            "give action_noise='gaussian' or recurrent=0.",
+        )
+
+
+def stepped(network: Forward, obs: Tree, state: Tree) -> tuple[Array, Tree]:
+    """What a network says of observations [N, ...], and its state after them; () stays ()."""
+    if isinstance(state, tuple):
+        return network(obs), state
+    begun = np.zeros((1, len(state)), np.float32)
+    out, after = recurrent_batches.follow(network, obs, state, begun)
+    return out, after[0]
+
+
+def kept(role: str, settings: Any, state: Tree) -> dict[str, Array]:
+    """What of the state before a step is kept with it."""
+    if isinstance(state, tuple) or settings.start_state == "zero":
+        return {}
+    return {f"{role}_state": state}
+
+
+class Alone:
+    """Observations as networks without a memory see them."""
+
+    def now(self, network: Any, obs: Tree, action: Array = None, **options: bool) -> Array:
+        return network(obs if action is None else {"obs": obs, "action": action}, **options)
+
+    then = now
+
+
+class Following:
+    """The steps of sequences as networks with a memory see them: `now` each after those before it,
+    `then` what followed each of them after that step. Rows are time first."""
+
+    def __init__(self, b: Batch) -> None:
+        self._batch = b
+        self._after: dict[str, Array] = {}  # states after each step
+
+    def now(self, network: Any, obs: Tree, action: Array = None, **options: bool) -> Array:
+        b = self._batch
+        first = self._burned_in(network, action is not None)
+        out = _called(network, obs, first, b.extra["start"], action, options)
+        self._after[network.name] = out[:, -first.shape[-1] :]
+        return out[:, : -first.shape[-1]]
+
+    def then(self, network: Any, obs: Tree, action: Array = None, **options: bool) -> Array:
+        b = self._batch
+        if network.name not in self._after:
+            self.now(network, b.obs, None if action is None else b.action, **options)
+        state = self._after[network.name]
+        out = _called(network, obs, state, 0.0 * b.extra["start"], action, options)
+        return out[:, : -state.shape[-1]]
+
+    def _burned_in(self, network: Any, judges: bool) -> Array:
+        """The state of a network before the first step that is learned from, [S, size]."""
+        extra = self._batch.extra
+        state = extra[f"{network.name.removesuffix('_target')}_state"]
+        if "burn_in" not in extra:
+            return state
+        before = extra["burn_in"]
+        action = before["action"] if judges else None
+        out = _called(network, before["obs"], state, before["start"], action, {"training": False})
+        return ops.of(out).stop_gradient(out[-state.shape[0] :, -state.shape[-1] :])
+
+
+def _called(
+    network: Any, obs: Tree, state: Array, start: Array, action: Array, options: dict[str, bool]
+) -> Array:
+    x = {"obs": obs, "state": state, "start": start}
+    out: Array = network(x if action is None else {**x, "action": action}, **options)
+    return out
+
+
+class Remembering(base.Algorithm):
+    """An algorithm that learns from transitions, or with `settings.recurrent` from sequences of
+    steps. Its losses ask networks through `views`, and know nothing of it."""
+
+    remembering: tuple[str, ...] = ()  # roles with a memory that do not act
+
+    def begin_memories(self, action: Leaf, critics: tuple[str, ...] = ()) -> None:
+        """To be called when networks are made. critics: the roles beside those that act."""
+        s, self._judged = self.settings, action.kind == "box"
+        if not s.recurrent:
+            return
+        self._state_leaf = state_leaf(s)
+        self.sequence = s.sequence
+        self.backend.time_first = True
+        self.remembering = (*self.acting, *critics)
+        if s.start_state == "stored" and critics:
+            self.preparing = critics  # type: ignore[misc]
+            self.memory = {role: memories.begin(s, s.envs) for role in critics}
+
+    def views(self, b: Batch) -> tuple[View, View]:
+        """How networks are asked about the observations of a batch, and about what followed."""
+        views: Any = Following(b) if self.sequence else Alone()
+        return views.now, views.then
+
+    def steps(self, b: Batch) -> Batch:
+        """The batch as rows, one for each step that is learned from."""
+        return recurrent_batches.steps(b, self.settings.burn_in) if self.sequence else b
+
+    def ahead(self, b: Batch, reward: Array, *after: Array) -> tuple[Array, ...]:
+        """(reward, discount, *after) over `n_step` steps of rows. Those of transitions span them
+        already; those of sequences end with them."""
+        if not self.sequence or self.settings.n_step == 1:
+            return (reward, b.discount, *after)
+        xp, length = ops.of(reward), self.settings.sequence
+
+        def over_time(x: Array) -> Array:
+            return xp.reshape(x, (length, -1, *x.shape[1:]))
+
+        start = over_time(b.extra["start"])
+        last = xp.concat([start[1:], start[:1]], 0) > 0
+        rows = tree_map(over_time, (reward, b.discount, after))
+        spanned = n_step(rows[0], rows[1], last, self.settings.n_step, *rows[2])
+        return tuple(xp.reshape(x, (-1, *x.shape[2:])) for x in spanned)
+
+    def priority(self, b: Batch, error: Array) -> Array:
+        """What a sequence is drawn by [S], of the errors of its steps (R2D2, section 2.3); a
+        transition's error [B] is its own."""
+        if not self.sequence:
+            return error
+        xp, eta = ops.of(error), self.settings.priority_eta
+        here = xp.cast(b.weight > 0)  # a row that only reset its environment weighs nothing
+        size, here = (
+            xp.swapaxes(xp.reshape(x, (self.settings.sequence, -1)), 0, 1)
+            for x in (xp.abs(error) * here, here)
+        )
+        mean = xp.sum(size, -1) / xp.clip(xp.sum(here, -1), 1.0, float("inf"))
+        return eta * xp.sort(size)[:, -1] + (1.0 - eta) * mean
+
+    def buffer_extras(self, action: Leaf) -> dict[str, Leaf]:
+        return {f"{role}_state": self._state_leaf for role in self.remembering}
+
+    def remembered(self, t: Trajectory, networks: dict[str, Forward]) -> dict[str, Array]:
+        obs, action = tree_map(lambda x: x.reshape(-1, *x.shape[2:]), (t.obs, t.action))
+        start, states = recurrent_batches.starts(t), {}
+        for role, first in self.memory.items() if isinstance(self.memory, dict) else ():
+            beside = {"action": action} if self._judged else {}
+            _, after = recurrent_batches.follow(networks[role], obs, first, start, **beside)
+            before = np.concatenate([first[None], after[:-1]])
+            states[f"{role}_state"] = np.where(start[..., None] > 0, np.float32(0), before)
+            self.memory[role] = recurrent_batches.ending(t, after)
+        return states
+
+    @staticmethod
+    def initial_state(settings: Any, action: Leaf, n: int) -> Tree:
+        return memories.begin(settings, n)
+
+    @classmethod
+    def act(
+        cls,
+        settings: Any,
+        action: Leaf,
+        networks: dict[str, Forward],
+        obs: Tree,
+        state: Tree,
+        noise: Tree,
+    ) -> tuple[Array, dict[str, Array], Tree]:
+        policy, role = cls.distribution(settings, action), cls.acting[0]
+        out, after = stepped(networks[role], obs, state)
+        chosen = policy.act(masked(policy.part(out), obs, action), noise)
+        return chosen, kept(role, settings, state), after
