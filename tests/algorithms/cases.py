@@ -111,7 +111,9 @@ CASES = {
             "orthogonal": False,
         },
     ),
-    "ppo gaussian layer norm": Case("ppo", fakes.BOX, {**JOINT, "layer_norm": True}),
+    "ppo gaussian layer norm": Case(
+        "ppo", fakes.BOX, {**JOINT, "layer_norm": True, "weight_norm": True}
+    ),
     "ppo multi-categorical": Case(
         "ppo",
         fakes.MULTI,
@@ -184,6 +186,7 @@ CASES = {
             "learning_rate": Schedule(0.1),
         },
     ),
+    "sac weight norm": Case("sac", fakes.BOX, {"hidden": (32, 32), "weight_norm": True}),
     "sac gsde": Case(
         "sac",
         fakes.BOX,
