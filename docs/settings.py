@@ -96,6 +96,7 @@ OPTIONS: dict[str, dict[str, object]] = {
     "`--normalize-rewards`": {"normalize_rewards": True},
     "`--intrinsic rnd`": {"intrinsic": "rnd"},
     "`--layer-norm`": {"layer_norm": True},
+    "`--weight-norm`": {"weight_norm": True},
     "`--body simba`": {"body": "simba", "hidden": (64,)},
     "`--critic-hidden 512,512`": {"critic_hidden": (512, 512)},
     "`--weight-decay 0.01`": {"weight_decay": 0.01},
@@ -166,7 +167,9 @@ def why_absent(name: str, option: str) -> str:
         return SEQUENCES
     if kind.team and option in ("hindsight", "intrinsic", "action_noise", "critic_hidden"):
         return TEAM
-    if option in ("layer_norm", "body") and option in {s.name for s in declared(kind.Settings)}:
+    if option in ("layer_norm", "weight_norm", "body") and option in {
+        s.name for s in declared(kind.Settings)
+    }:
         return OWN
     if option == "action_noise" and not takes(name, fakes.VECTOR, fakes.BOX):
         return CHOICES

@@ -150,7 +150,9 @@ CASES = {
             "orthogonal": False,
         },
     ),
-    "ppo gaussian layer norm": Case("ppo", fakes.BOX, {**JOINT, "layer_norm": True}),
+    "ppo gaussian layer norm": Case(
+        "ppo", fakes.BOX, {**JOINT, "layer_norm": True, "weight_norm": True}
+    ),
     "ppo multi-categorical": Case(
         "ppo",
         fakes.MULTI,
@@ -232,6 +234,7 @@ CASES = {
             "learning_rate": Schedule(0.1),
         },
     ),
+    "sac weight norm": Case("sac", fakes.BOX, {"hidden": (32, 32), "weight_norm": True}),
     "sac gsde": Case(
         "sac",
         fakes.BOX,

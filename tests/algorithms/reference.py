@@ -98,6 +98,9 @@ def dense(w: Weights, place: str, x: torch.Tensor) -> torch.Tensor:
     if f"{place}/kernel_sigma" in w:  # Fortunato et al. 2018, eq. 9
         kernel = kernel + w[f"{place}/kernel_sigma"] * w[f"{place}/kernel_noise"]
         bias = bias + w[f"{place}/bias_sigma"] * w[f"{place}/bias_noise"]
+    if f"{place}/scale" in w:  # Salimans & Kingma 2016, eq. 2
+        columns = zip(w[f"{place}/scale"], kernel.T, strict=True)
+        kernel = torch.stack([g * v / torch.sqrt((v**2).sum()) for g, v in columns], 1)
     return x @ kernel + bias
 
 
@@ -116,7 +119,7 @@ def hidden(
 
 
 def normed(w: Weights, place: int) -> bool:
-    return f"{place + 1}/scale" in w
+    return f"{place + 1}/scale" in w and f"{place + 1}/kernel" not in w
 
 
 def head(w: Weights, first: int = 1) -> str:

@@ -71,6 +71,10 @@ CASES: dict[str, tuple[Any, Plan]] = {
     ),
     "batch renorm": role("crossq", "q1", DICT, fakes.BOX),
     "simba": role("sac", "q1", DICT, fakes.BOX, body="simba", hidden=(8, 8)),
+    "weight norm": role(
+        "dqn", "q", DICT, fakes.DISCRETE, weight_norm=True, layer_norm=True, dueling=True
+    ),
+    "weight norm, images": role("dqn", "q", FIRST, fakes.DISCRETE, weight_norm=True),
     "layer norm, images": (FIRST, (*mlp(FIRST, (), "relu", layer_norm=True), Dense(512, 3))),
     "layer norm, hidden": (DICT, (*mlp(DICT, (8, 5), "tanh", layer_norm=True), Dense(5, 3))),
     "noisy": (fakes.VECTOR, (Cast(4), Dense(4, 8, "relu"), NoisyDense(8, 3, "gelu"))),
@@ -105,6 +109,8 @@ SAVED = (
     "normalize and scale",
     "batch renorm",
     "simba",
+    "weight norm",
+    "weight norm, images",
     "encoder",
     "decoder",
     "noisy dueling",

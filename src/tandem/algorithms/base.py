@@ -82,6 +82,7 @@ class Settings:
     activation: str = setting("tanh", "activation of the hidden layers")
     body: bodies.Body = bodies.choice()
     layer_norm: bool = bodies.layer_norm()
+    weight_norm: bool = bodies.weight_norm()
     noisy: Literal["no", "independent", "factorised"] = setting(
         "no",
         "learned noise on the weights of output layers, to explore by: a draw for each, or one "

@@ -10,11 +10,16 @@ from tandem.networks.defaults import Inputs, Role, WithAction, mlp, normed
 from tandem.networks.plan import Dense, Plan
 from tandem.networks.recurrent import entering
 from tandem.networks.simba import simba
+from tandem.networks.weight_norm import weight_normed
 from tandem.settings import setting
 from tandem.spaces import Leaf, Spec
 
 Body = Literal["mlp", "simba"]
-PLAIN = {"body": "mlp", "layer_norm": False}  # what these settings are where nobody asks
+PLAIN = {
+    "body": "mlp",
+    "layer_norm": False,
+    "weight_norm": False,
+}  # what these settings are where nobody asks
 
 
 def choice() -> Any:
@@ -33,6 +38,15 @@ def layer_norm() -> Any:
     )
 
 
+def weight_norm() -> Any:
+    """The setting for weight norm of dense layers."""
+    return setting(
+        False,
+        "weights of dense layers and convolutions as a direction and a learned length",
+        "Salimans & Kingma 2016",
+    )
+
+
 def action_value(observation: Spec, action: Leaf, settings: Any) -> Role:
     """A critic of observations and actions. With a memory the action enters behind it, and one
     more hidden layer, as wide as the last, sees both."""
@@ -41,6 +55,7 @@ def action_value(observation: Spec, action: Leaf, settings: Any) -> Role:
         before, wide = body(observation, hidden, settings), (hidden or (units,))[-1]
         layer = Dense(0, wide, settings.activation)
         layers = normed(layer, wide) if settings.layer_norm else (layer,)
+        layers = weight_normed(layers) if settings.weight_norm else layers
         return role(observation, before, (*layers, Dense(wide, 1)), settings, "critic", action)
     both = WithAction(obs=observation, action=action)
     return Role(both, body(both, widths(settings), settings), (Dense(0, 1),), "critic")
@@ -69,11 +84,11 @@ def body(
     gain: float = 1.0,
 ) -> Plan:
     """The default body for these inputs, as the settings have it. `initializer` and `gain` are of
-    dense layers; SimBa's are orthogonal. SettingError for layer norm of SimBa's, which has its
-    own."""
+    dense layers; SimBa's are orthogonal. SettingError for layer norm or weight norm of SimBa's,
+    whose layers have norms of their own."""
     normalize = settings.normalize_observations
     if settings.body == "mlp":
-        return mlp(
+        plan = mlp(
             inputs,
             hidden,
             settings.activation,
@@ -82,19 +97,21 @@ def body(
             normalize=normalize,
             layer_norm=settings.layer_norm,
         )
-    if settings.layer_norm:
-        raise SettingError(
-            "layer_norm=True with body='simba'.",
-            "one of them: SimBa's blocks have layer norm already",
-            "leave layer_norm out.",
-        )
+        return weight_normed(plan) if settings.weight_norm else plan
+    for name in ("layer_norm", "weight_norm"):
+        if getattr(settings, name):
+            raise SettingError(
+                f"{name}=True with body={settings.body!r}.",
+                "one of them: its blocks have a norm of their own",
+                f"leave {name} out.",
+            )
     return simba(inputs, hidden, settings.activation, normalize=normalize)
 
 
-def refuse(name: str, settings: Any, expected: str) -> None:
-    """SettingError where the settings ask for another body than that of plain dense layers, of an
-    algorithm that has `expected` in its place."""
-    if odd := [n for n, usual in PLAIN.items() if getattr(settings, n) != usual]:
+def refuse(name: str, settings: Any, expected: str, *options: str) -> None:
+    """SettingError where the settings ask for another body than that of plain dense layers, by any
+    of these options, or by any, of an algorithm that has `expected` in its place."""
+    if odd := [n for n in options or PLAIN if getattr(settings, n) != PLAIN[n]]:
         raise SettingError(
             f"{name} with {' and '.join(f'{n}={getattr(settings, n)!r}' for n in odd)}.",
             expected,

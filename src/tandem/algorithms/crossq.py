@@ -59,7 +59,8 @@ class CrossQ(SAC):
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         super().check(observation, action, settings)
-        bodies.refuse("crossq", settings, "dense layers, which batch renormalisation stands behind")
+        expected = "dense layers, which batch renormalisation stands behind"
+        bodies.refuse("crossq", settings, expected, "body", "layer_norm")
         if settings.recurrent:
             raise SettingError(
                 f"crossq with recurrent={settings.recurrent}.",

@@ -80,7 +80,7 @@ class MAT(MAPPO):
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
-        bodies.refuse("mat", settings, "a transformer of its own, whose blocks have layer norm")
+        bodies.refuse("mat", settings, "a transformer of its own, with layer norm")
         super().check(observation, action, settings)
         if odd := [n for n, usual in REFUSED.items() if getattr(settings, n) != usual]:
             raise SettingError(

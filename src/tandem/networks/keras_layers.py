@@ -20,6 +20,7 @@ from tandem.networks.recurrent import Memory, Recurrent
 from tandem.networks.renorm import BatchRenorm
 from tandem.networks.several import Several
 from tandem.networks.simba import RunningNorm
+from tandem.networks.weight_norm import WeightNormConv, normalized
 from tandem.types import AnyArray, Array, Tree, tree_map
 
 ops = keras.ops
@@ -97,6 +98,18 @@ class Moving(PlanLayer):
         for name, value in moved.items():
             self.named[name].assign(value)
         return out
+
+
+@keras.saving.register_keras_serializable("tandem")
+class Convolving(PlanLayer):
+    """A convolution with weight norm."""
+
+    layer: WeightNormConv
+
+    def call(self, x: Array) -> Array:
+        w, layer = self.weights_by_name, self.layer
+        x = ops.conv(x, normalized(w), layer.stride, data_format="channels_last") + w["bias"]
+        return p.activate(layer.activation, x)
 
 
 @keras.saving.register_keras_serializable("tandem")
@@ -222,7 +235,7 @@ def _layer(layer: p.Layer) -> keras.layers.Layer:
         return keras.layers.Dense(
             layer.units, activation=layer.activation, kernel_initializer="zeros"
         )
-    if isinstance(layer, p.Conv):
+    if type(layer) is p.Conv:
         return keras.layers.Conv2D(
             layer.filters,
             layer.kernel,
@@ -238,6 +251,8 @@ def _layer(layer: p.Layer) -> keras.layers.Layer:
         )
     if isinstance(layer, p.Flatten):
         return keras.layers.Flatten(data_format="channels_last")
+    if isinstance(layer, WeightNormConv):
+        return Convolving(layer)
     return (Moving if isinstance(layer, (BatchRenorm, RunningNorm)) else PlanLayer)(layer)
 
 

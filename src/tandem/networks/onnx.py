@@ -39,6 +39,7 @@ from tandem.networks.plan import (
 from tandem.networks.policy_layers import DenseWithInputs, StateDependent, WithLogStd
 from tandem.networks.renorm import BatchRenorm
 from tandem.networks.simba import ResidualBlock, RunningNorm
+from tandem.networks.weight_norm import WeightNormConv, WeightNormDense, normalized
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Tree
 
@@ -194,6 +195,11 @@ def _noisy_dense(g: Graph, layer: NoisyDense, w: Weights, x: str) -> str:
     return _dense(g, layer, settled, x)
 
 
+def _weight_norm(g: Graph, layer: WeightNormDense | WeightNormConv, w: Weights, x: str) -> str:
+    plain = _conv if isinstance(layer, Conv) else _dense
+    return plain(g, layer, {**w, "kernel": normalized(w)}, x)
+
+
 def _conv(g: Graph, layer: Conv, w: Weights, x: str) -> str:
     # HWIO to OIHW
     kernel = g.constant(np.transpose(w["kernel"], (3, 2, 0, 1)))
@@ -308,6 +314,8 @@ LAYERS: dict[type[Layer], Callable[..., str]] = {
     DenseWithInputs: _dense_with_inputs,
     StateDependent: _state_dependent,
     Conv: _conv,
+    WeightNormDense: _weight_norm,
+    WeightNormConv: _weight_norm,
     Activation: lambda g, layer, w, x: g.activate(layer.activation, x),
     Flatten: lambda g, layer, w, x: g("Flatten", x, axis=1),
     Cast: lambda g, layer, w, x: g.reshape(g.float32(x), (-1, layer.width)),

@@ -18,6 +18,7 @@ from tandem.networks.recurrent import MEMORIES, Memory, Recurrent, beside
 from tandem.networks.renorm import BatchRenorm
 from tandem.networks.several import Several
 from tandem.networks.simba import RunningNorm
+from tandem.networks.weight_norm import WeightNormConv, normalized
 from tandem.types import Array, Tree
 
 ACTIVATIONS = {
@@ -76,6 +77,18 @@ class Moving(Direct):
         for name, value in moved.items():
             getattr(self, name).copy_(value)
         return out
+
+
+class Convolving(Direct):
+    """A convolution with weight norm, over pictures whose channels stand first here."""
+
+    plan_layer: WeightNormConv
+
+    def forward(self, x: Array) -> Array:
+        w, layer = self._parameters, self.plan_layer
+        kernel = normalized(w).permute(3, 2, 0, 1)
+        x = nn.functional.conv2d(x, kernel, w["bias"], layer.stride)
+        return p.activate(layer.activation, x)
 
 
 class Image(nn.Module):
@@ -190,7 +203,7 @@ def build(plan: Plan) -> nn.Sequential:
 def _layer(layer: p.Layer) -> nn.Module:
     if type(layer) is p.Dense:
         return Activated(nn.Linear(layer.inputs, layer.units), layer.activation)
-    if isinstance(layer, p.Conv):
+    if type(layer) is p.Conv:
         return Activated(
             nn.Conv2d(layer.channels, layer.filters, layer.kernel, layer.stride), layer.activation
         )
@@ -201,7 +214,7 @@ def _layer(layer: p.Layer) -> nn.Module:
     special: dict[type, Any] = {
         p.Image: Image, p.Scale: Scale, p.Streams: Streams, p.Branches: Streams, Several: Streams,
         p.Flatten: lambda _: FlattenChannelsLast(), Product: Streams,
-        BatchRenorm: Moving, RunningNorm: Moving,
+        BatchRenorm: Moving, RunningNorm: Moving, WeightNormConv: Convolving,
         p.Dueling: lambda d: Dueling(build(d.value), build(d.advantage)),
         Recurrent: lambda r: Remembering(build(r.body), Cell(r.cell), build(r.head)),
         **dict.fromkeys(MEMORIES.values(), Cell),

@@ -907,7 +907,7 @@ SHORT = {
     "sac_simba": (SAC, games.IdentityBox, {"body": "simba"}),
     "ppo_simba": (PPO, games.IdentityBox, {"body": "simba"}),
     "impala_simba": (IMPALA, games.Chain, {"body": "simba"}),
-    "td3_layer_norm": (TD3, games.IdentityBox, {"layer_norm": True}),
+    "td3_layer_norm": (TD3, games.IdentityBox, {"layer_norm": True, "weight_norm": True}),
     # its epsilon keeps rounding in gradients that are nearly 0 from becoming whole steps
     "crossq": (
         CROSSQ,

@@ -1,0 +1,73 @@
+"""Weight normalisation (Salimans & Kingma 2016, arXiv:1602.07868): the length of each unit's
+weights is learned beside their direction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from functools import partial
+
+import numpy as np
+
+from tandem import ops
+from tandem.networks.plan import Conv, Dense, Layer, Plan, Streams, Weights
+from tandem.types import Array, Tree
+
+
+@dataclass(frozen=True)
+class WeightNormDense(Dense):
+    """Dense with the kernel g v / ||v|| (eq. 2), v: kernel [inputs, units], g: scale [units]. First
+    weights are Dense's: g is the length that v begins with."""
+
+    def init(self, rng: np.random.Generator) -> Weights:
+        return with_lengths(super().init(rng))
+
+    def forward(self, w: Weights, x: Array) -> Array:
+        return super().forward({**w, "kernel": normalized(w)}, x)
+
+    def bound(self, w: Weights) -> Callable[[Tree], Array]:
+        return partial(self.forward, w)  # weights change in place, so no kernel is made beforehand
+
+
+@dataclass(frozen=True)
+class WeightNormConv(Conv):
+    """Conv with the kernel g v / ||v||, a length for each filter. kernel [k, k, C, filters], scale
+    [filters]."""
+
+    def init(self, rng: np.random.Generator) -> Weights:
+        return with_lengths(super().init(rng))
+
+    def forward(self, w: Weights, x: Array) -> Array:
+        return super().forward({**w, "kernel": normalized(w)}, x)
+
+
+def normalized(w: Weights) -> Array:
+    """The kernel [..., units] whose columns have the direction of "kernel" and the length
+    "scale"."""
+    v = w["kernel"]
+    return v * (w["scale"] / lengths(v))
+
+
+def lengths(v: Array) -> Array:
+    """Of the columns of v [..., units]."""
+    xp = ops.of(v)
+    flat = xp.reshape(v, (-1, v.shape[-1]))
+    return xp.sqrt(xp.sum(flat * flat, 0))
+
+
+def with_lengths(drawn: Weights) -> Weights:
+    """Kernel and bias, and the lengths of the kernel's columns as "scale"."""
+    return {**drawn, "scale": lengths(drawn["kernel"])}
+
+
+def weight_normed(body: Plan) -> Plan:
+    """A body whose dense layers and convolutions have weight norm."""
+    plan: list[Layer] = []
+    for layer in body:
+        kind = {Dense: WeightNormDense, Conv: WeightNormConv}.get(type(layer))
+        if kind is not None:
+            layer = kind(**{f.name: getattr(layer, f.name) for f in fields(layer)})
+        elif isinstance(layer, Streams):
+            layer = replace(layer, plans={k: weight_normed(p) for k, p in layer.plans.items()})
+        plan.append(layer)
+    return tuple(plan)
