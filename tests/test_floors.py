@@ -35,6 +35,7 @@ FLOORS: list[set[str]] = [
     {"testing"},
     DOORS := {
         "plots",
+        "comparison",
         "animation",
         "trainer",
         "agents",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # what a type checker sees; below, each is imported when it i
     from tandem.agents.train_call import LambdaCallback
     from tandem.algorithms.base import Algorithm
     from tandem.cluster import Cluster, WiseRL
+    from tandem.comparison import compare
     from tandem.drlbox.makers import make_evaluator, make_trainer
     from tandem.learning.events import Evaluation
     from tandem.onnx_export import export
@@ -43,6 +44,7 @@ _HOMES = {  # public name -> (module, attribute of it); an empty attribute is th
     "Result": ("tandem.trainer", "Result"),
     "WiseRL": ("tandem.cluster", "WiseRL"),
     "assign_param": ("tandem.agents.rl", "assign_param"),
+    "compare": ("tandem.comparison", "compare"),
     "errors": ("tandem.errors", ""),
     "evaluate": ("tandem.trainer", "evaluate"),
     "export": ("tandem.onnx_export", "export"),
@@ -74,6 +76,7 @@ __all__ = [
     "WiseRL",
     "__version__",
     "assign_param",
+    "compare",
     "errors",
     "evaluate",
     "export",

@@ -3,7 +3,7 @@ display. Curves of agents' episodes are pyplot's figures."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +11,10 @@ import numpy as np
 
 from tandem.errors import RunFolderError, SettingError, one_of
 from tandem.math.statistics import bootstrap_band, iqm
-from tandem.runs.folder import Run, read_run
+from tandem.runs.folder import Run, describe, read_run
 
 # The colour-blind safe palette of Okabe and Ito, 2008
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-FRAMEWORKS = {
-    "torch": "PyTorch",
-    "tensorflow": "Keras on TensorFlow",
-    "jax": "Keras on JAX",
-    "keras-torch": "Keras on PyTorch",
-}
 KEYS = ("algorithm", "env", "framework")  # runs alike in these are one group
 SUFFIXES = (".png", ".svg", ".pdf")
 SCALES = ("linear", "log")
@@ -44,14 +38,7 @@ def curve(
         raise SettingError(
             "no folder was given.", "the folder of at least one run", "name one, as in runs/ppo."
         )
-    out = Path(out)
-    # without one, Matplotlib would choose it, and write another file than this
-    if out.suffix.lower() not in SUFFIXES:
-        raise SettingError(
-            f"cannot write {out.name!r}.",
-            "a name that ends in .png, .svg or .pdf",
-            f"for example {out.stem or 'curve'}.png.",
-        )
+    out = as_picture(out)
     runs = [read_run(folder) for folder in folders]
     figure, axes = _axes()
     heading = _draw_one(axes, runs[0]) if len(runs) == 1 else _draw_several(axes, runs, individual)
@@ -61,6 +48,24 @@ def curve(
     axes.margins(x=0.01)
     axes.set_xlim(left=0)
     _legend(axes, None if individual or len(runs) == 1 else "interquartile mean, 95 % band")
+    return _saved(figure, out)
+
+
+def as_picture(out: Path) -> Path:
+    """The path of a picture. SettingError for a suffix that there is no format of."""
+    out = Path(out)
+    # without one, Matplotlib would choose it, and write another file than this
+    if out.suffix.lower() not in SUFFIXES:
+        raise SettingError(
+            f"cannot write {out.name!r}.",
+            "a name that ends in .png, .svg or .pdf",
+            f"for example {out.stem or 'curve'}.png.",
+        )
+    return out
+
+
+def _saved(figure: Any, out: Path) -> Path:
+    """Writes a picture. RunFolderError where that cannot be."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(out, dpi=200)
@@ -71,6 +76,74 @@ def curve(
             "choose another with --out.",
         ) from error
     return out
+
+
+Interval = tuple[Any, Any, Any]  # a value, or one for each threshold, with both ends
+
+
+def comparison(
+    metrics: Mapping[str, Mapping[str, Interval]],
+    thresholds: Any,
+    profiles: Mapping[str, Interval],
+    improvements: Mapping[str, Interval],
+    out: Path,
+    *,
+    title: str,
+    score: str,
+) -> Path:
+    """Draws algorithms side by side, as rliable does (Agarwal et al. 2021): a field for each metric
+    with the interval of each algorithm; performance profiles with bands; and, where there are
+    pairs, probabilities of improvement. An end that is NaN is not drawn.
+
+    metrics: by their names, then by algorithm. profiles: [T] by algorithm. improvements: by the
+    names of pairs. score: what the scores are, for the axes.
+    """
+    from matplotlib.figure import Figure
+
+    rows = max(len(profiles), 2)
+    figure: Any = Figure(figsize=(10.5, 5.2 + 0.32 * rows), layout="constrained")
+    above, below = figure.subfigures(2, 1, height_ratios=(1.4 + 0.32 * rows, 3.8))
+    fields = above.subplots(1, len(metrics), squeeze=False)[0]
+    for i, (axes, (name, each)) in enumerate(zip(fields, metrics.items(), strict=True)):
+        _intervals(axes, each, labelled=i == 0)
+        axes.set_title(name, fontsize=11.5)
+    ratios = (7, 5) if improvements else (1,)
+    left, *others = below.subplots(1, len(ratios), width_ratios=ratios, squeeze=False)[0]
+    for i, (name, (values, low, high)) in enumerate(profiles.items()):
+        colour = COLOURS[i % len(COLOURS)]
+        left.plot(thresholds, values, color=colour, linewidth=2.0, label=name)
+        left.fill_between(thresholds, low, high, color=colour, alpha=0.18, linewidth=0)
+    left.set(xlabel=f"{score} τ", ylabel="share of runs above τ", ylim=(-0.02, 1.02))
+    _plain(left)
+    _legend(left, None)
+    for right in others:
+        _intervals(right, improvements, labelled=True, colours=["#444444"])
+        right.axvline(0.5, color="#888888", linewidth=1.0, linestyle="--")
+        right.set_xlim(-0.02, 1.02)
+        right.set_title("probability of improvement", fontsize=11.5)
+    above.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
+    return _saved(figure, out)
+
+
+def _intervals(
+    axes: Any, each: Mapping[str, Interval], labelled: bool, colours: Sequence[str] = COLOURS
+) -> None:
+    """Values with their intervals, one below the other."""
+    for i, (value, low, high) in enumerate(each.values()):
+        colour = colours[i % len(colours)]
+        axes.plot([low, high], [i, i], color=colour, linewidth=7, alpha=0.35, solid_capstyle="butt")
+        axes.plot(value, i, "o", color=colour, markersize=6)
+    axes.set_yticks(range(len(each)), list(each) if labelled else [""] * len(each))
+    axes.set_ylim(len(each) - 0.5, -0.5)
+    _plain(axes)
+
+
+def _plain(axes: Any) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color("#888888")
+    axes.grid(True, color="#e6e6e6", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(labelsize=10.5, color="#888888")
 
 
 def episodes(series: Mapping[str, Sequence[float]]) -> Any:
@@ -192,11 +265,7 @@ def _axes() -> tuple[Any, Any]:
 
     figure = Figure(figsize=(7.2, 4.2), layout="constrained")
     axes = figure.add_subplot()
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color("#888888")
-    axes.grid(True, color="#e6e6e6", linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.tick_params(labelsize=10.5, color="#888888")
+    _plain(axes)
     axes.xaxis.set_major_locator(MaxNLocator(6))
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.set_xlabel("environment steps", fontsize=11.5)
@@ -233,7 +302,7 @@ def _draw_one(axes: Any, run: Run) -> str:
             markersize=3.5,
             label="evaluation, mean ± std",
         )
-    return _describe(run, (*KEYS, "seed"))
+    return describe(run, (*KEYS, "seed"))
 
 
 def _draw_several(axes: Any, runs: list[Run], individual: bool) -> str:
@@ -250,11 +319,11 @@ def _draw_several(axes: Any, runs: list[Run], individual: bool) -> str:
         else "return_mean"
     )
     lines = {
-        _describe(members[0], differ): [_points(run, metric) for run in members]
+        describe(members[0], differ): [_points(run, metric) for run in members]
         for members in groups.values()
     }
     if individual:
-        _draw_individual(axes, lines, [_describe(run, ["seed"]) for run in runs])
+        _draw_individual(axes, lines, [describe(run, ["seed"]) for run in runs])
     else:
         for i, (label, curves) in enumerate(lines.items()):
             _draw_group(axes, curves, COLOURS[i % len(COLOURS)], label)
@@ -262,7 +331,7 @@ def _draw_several(axes: Any, runs: list[Run], individual: bool) -> str:
         "evaluation return" if metric == "eval_mean" else "return of training episodes",
         fontsize=11.5,
     )
-    return _describe(runs[0], shared)
+    return describe(runs[0], shared)
 
 
 def _draw_group(axes: Any, curves: list[tuple[Any, Any]], colour: str, label: str) -> None:
@@ -308,17 +377,6 @@ def _points(run: Run, metric: str) -> tuple[Any, Any]:
     if not there.any():
         raise _nothing(run)
     return steps[there], values[there]
-
-
-def _describe(run: Run, keys: Sequence[str]) -> str:
-    """Those of a run's settings for people: "PPO, CartPole-v1, Keras on JAX, seed 0"."""
-    words: dict[str, Callable[[str], str]] = {
-        "algorithm": lambda value: value.upper(),
-        "framework": lambda value: FRAMEWORKS.get(value, value),
-        "seed": lambda value: f"seed {value}",
-    }
-    known = [key for key in keys if run.config.get(key) is not None]
-    return ", ".join(words.get(key, str)(str(run.config[key])) for key in known)
 
 
 def _nothing(run: Run) -> RunFolderError:

@@ -51,14 +51,14 @@ class Other(Blinking):
     [
         case("plots.py:curve", curve, {"folders": []}, "name one", {"folders": ONE}),
         case(
-            "plots.py:curve 2",
+            "plots.py:as_picture",
             curve,
             {"out": "curve.docx"},
             "for example curve.png",
             {"out": "curve.png"},
         ),
         case(
-            "plots.py:curve 3",
+            "plots.py:_saved",
             curve,
             {"out": "plain/config.json/a.png"},
             "choose another",

@@ -41,6 +41,7 @@ COMMANDS = {  # name -> (module, what it does); a module `list` would hide the b
     "watch": ("watch", "see it play: a window, or a GIF or MP4"),
     "find": ("find", "the best learning rate, optimizer or algorithm, by short runs"),
     "plot": ("plot", "draw the learning curve of one run, or of several"),
+    "compare": ("compare", "algorithms over seeds and environments, with intervals"),
     "list": ("catalogue", "algorithms, tuned settings, engines"),
     "check": ("check", "whether an environment can be trained in"),
     "export": ("export", "an agent as a file that needs no tandem: numpy or onnx"),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tandem.cli.parser import Parser
 from tandem.plots import curve
+from tandem.runs.folder import runs_in
 
 ABOUT = """Draws learning curves. One run: its evaluations and training episodes. Several: for each
 algorithm, environment and framework the interquartile mean over its runs with a 95 % bootstrap
@@ -30,7 +31,7 @@ def run(words: list[str]) -> int:
         "--individual", action="store_true", help="a line for each run, instead of means"
     )
     args = parser.read(words)
-    folders = [run for folder in args.folders for run in _runs(Path(folder))]
+    folders = [run for folder in args.folders for run in runs_in(Path(folder))]
     above = (
         Path(args.folders[0])
         if len(args.folders) == 1
@@ -39,9 +40,3 @@ def run(words: list[str]) -> int:
     out = Path(args.out) if args.out else above / "curve.png"
     print(f"wrote {curve(folders, out, individual=args.individual)}")
     return 0
-
-
-def _runs(folder: Path) -> list[Path]:
-    """The runs that a folder stands for: itself, or what it holds."""
-    inside = sorted(f.parent for f in folder.glob("*/config.json")) if folder.is_dir() else []
-    return [folder] if (folder / "config.json").is_file() or not inside else inside

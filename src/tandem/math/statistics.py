@@ -165,11 +165,11 @@ def range_holds_median(runs: int) -> float:
     """How likely the range from the lowest to the highest of so many runs of a task holds the
     median of all runs that there could be: 1 - 2^(1-R), for any continuous distribution. No
     interval of means that is drawn from these runs is wider."""
-    return 1.0 - 2.0 ** (1 - runs)
+    return 1.0 - float(0.5 ** (runs - 1))
 
 
 def chance_of_clean_win(x: int, y: int, tasks: int = 1) -> float:
     """How likely, where X and Y score alike, each of x runs of the one is better than each of y
     runs of the other, in all tasks and whichever of them it is: 2 / C(x+y, x)^M. It is the smallest
     two-sided p that a Mann-Whitney test of one task can have (Mann & Whitney 1947)."""
-    return min(1.0, 2.0 / comb(x + y, x) ** tasks)
+    return min(1.0, 2.0 / float(comb(x + y, x)) ** tasks)

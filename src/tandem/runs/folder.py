@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -14,6 +15,13 @@ import numpy as np
 from tandem.errors import RunFolderError, nearest
 from tandem.runs.writers import read_table
 from tandem.types import JSONDict
+
+FRAMEWORKS = {
+    "torch": "PyTorch",
+    "tensorflow": "Keras on TensorFlow",
+    "jax": "Keras on JAX",
+    "keras-torch": "Keras on PyTorch",
+}
 
 
 @dataclass(frozen=True)
@@ -37,6 +45,27 @@ class Run:
                 "the table of a run, as tandem wrote it",
                 "put that cell right, or leave it empty.",
             ) from error
+
+    @property
+    def result(self) -> JSONDict:
+        """What its result.json says; {} where it has not come to its end, or has been extended
+        since."""
+        try:
+            result = json.loads((self.folder / "result.json").read_text())
+            complete = result["env_steps"] >= self.config.get("settings", {}).get("steps", 0)
+        except (OSError, ValueError, KeyError, TypeError):
+            return {}
+        return dict(result) if complete else {}
+
+
+def runs_in(folder: Path) -> list[Path]:
+    """The runs that a folder stands for: itself; or those it holds; or, where it holds folders of
+    seeds alone, those of all of them."""
+    folder = Path(folder)
+    if (folder / "config.json").is_file() or not folder.is_dir():
+        return [folder]
+    held = (sorted(f.parent for f in folder.glob(f"{at}/config.json")) for at in ("*", "*/*"))
+    return next((runs for runs in held if runs), [folder])
 
 
 def read_run(folder: Path) -> Run:
@@ -97,6 +126,17 @@ def suggest(where: Path, name: str) -> str:
     if not close:
         return "check the path, or train one with `tandem train ALGORITHM ENV --out DIR`."
     return f"did you mean {' or '.join(str(where / c) for c in close)}?"
+
+
+def describe(run: Run, keys: Sequence[str]) -> str:
+    """Those of a run's settings for people: "PPO, CartPole-v1, Keras on JAX, seed 0"."""
+    words: dict[str, Callable[[str], str]] = {
+        "algorithm": lambda value: value.upper(),
+        "framework": lambda value: FRAMEWORKS.get(value, value),
+        "seed": lambda value: f"seed {value}",
+    }
+    known = [key for key in keys if run.config.get(key) is not None]
+    return ", ".join(words.get(key, str)(str(run.config[key])) for key in known)
 
 
 def run_folder(folder: Path) -> Path:

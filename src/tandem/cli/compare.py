@@ -1,0 +1,82 @@
+"""`tandem compare`."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from tandem.cli.parser import Parser
+from tandem.comparison import compare
+from tandem.plots import as_picture
+from tandem.runs.groups import WAYS, WHICH
+
+ABOUT = """Compares algorithms by the final scores of their runs: interquartile mean, mean, median,
+optimality gap, performance profiles and probability of improvement, by the definitions of rliable
+(Agarwal et al. 2021), with 95 % intervals of the stratified bootstrap. A folder of seeds stands for
+its runs. Prints a table and writes one picture."""
+
+
+def run(words: list[str]) -> int:
+    """Prints the tables, and where the picture is."""
+    parser = Parser(
+        "compare",
+        ABOUT,
+        (
+            "tandem compare runs/ppo runs/dqn",
+            "tandem compare runs/dqn runs/sac --against runs/ppo --scores scores.toml",
+            "tandem compare runs/gamma-98 runs/gamma-99 --by folder",
+        ),
+    )
+    parser.add_argument("folders", nargs="+", metavar="DIR", help="runs, or folders of runs")
+    parser.add_argument(
+        "--against",
+        metavar="DIR",
+        help="runs of the baseline that the others are compared with [each with each]",
+    )
+    parser.add_argument(
+        "--scores",
+        metavar="FILE",
+        help="TOML: a random and a reference score of each environment, which become 0 and 1",
+    )
+    parser.add_argument(
+        "--by",
+        default="algorithm",
+        metavar="|".join(WAYS),
+        help="what runs of one group have in common: algorithm (and framework), or DIR [algorithm]",
+    )
+    parser.add_argument(
+        "--which",
+        default="best",
+        metavar="|".join(WHICH),
+        help="the checkpoint whose final score counts [best]",
+    )
+    parser.add_argument(
+        "--samples", default="50000", metavar="N", help="resamples of each interval [50000]"
+    )
+    parser.add_argument("--seed", default="0", metavar="N", help="of the resamples [0]")
+    parser.add_argument(
+        "--out",
+        metavar="FILE",
+        help="the picture: .png, .svg or .pdf [comparison.png in the folder, or above all]",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of tables")
+    args = parser.read(words)
+    every = [Path(f).resolve() for f in (*args.folders, *([args.against] if args.against else []))]
+    above = every[0] if len(every) == 1 else Path(os.path.commonpath(every))
+    out = as_picture(Path(args.out) if args.out else above / "comparison.png")
+    found = compare(
+        args.folders,
+        args.against,
+        scores=args.scores,
+        which=args.which,
+        by=args.by,
+        samples=args.samples,
+        seed=args.seed,
+    )
+    picture = found.draw(out)
+    if args.json:
+        print(json.dumps({**found.to_json(), "picture": str(picture)}))
+    else:
+        print(f"{found}\nwrote {picture}")
+    return 0

@@ -1,0 +1,365 @@
+"""Runs of several algorithms compared, over seeds and environments, by the measures of Agarwal et
+al. 2021 (arXiv:2108.13264) with stratified bootstrap intervals (`math/statistics.py`)."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import isfinite, nan
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tandem import plots
+from tandem.errors import SettingError, one_of
+from tandem.math import statistics
+from tandem.runs import groups
+from tandem.runs.groups import WAYS, WHICH, Groups
+from tandem.settings import as_path, whole_number
+from tandem.types import Array, JSONDict
+
+METRICS: dict[str, Callable[[Array], Array]] = {
+    "IQM": statistics.interquartile_mean,
+    "mean": statistics.mean_of_tasks,
+    "median": statistics.median_of_tasks,
+    "optimality gap": statistics.optimality_gap,
+}
+GAP = "optimality gap"  # of normalised scores alone
+LEVEL = 0.95
+POINTS = 101  # of a performance profile
+PROFILE_SAMPLES = 2000  # resamples of a profile at most, as rliable's
+FEW = 5  # runs of an environment below which an interval is not to be relied on
+
+Scores = Mapping[str, Mapping[str, float]]  # by environment: "random" and "reference"
+
+
+class Estimate(NamedTuple):
+    """A measure and the ends of its 95 % interval, NaN where there is none."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        if not isfinite(self.low):
+            return f"{self.value:.4g}"
+        return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What comparing came to.
+
+    environments: the M that all groups have. scores: by group, [R, M]: R runs of each environment,
+    normalised where `normalised`. metrics: by group, then by the names in `METRICS`. thresholds
+    [T], profiles: by group, the share of runs above each, with its band. improvements: by pair of
+    groups (X, Y), how likely a run of X is better than one of Y. notes: what is to be known before
+    anything is concluded.
+    """
+
+    environments: tuple[str, ...]
+    scores: dict[str, Array]
+    normalised: bool
+    which: str
+    samples: int
+    metrics: dict[str, dict[str, Estimate]]
+    thresholds: Array
+    profiles: dict[str, tuple[Array, Array, Array]]
+    improvements: dict[tuple[str, str], Estimate]
+    notes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """The tables, and the notes."""
+        lines = [self.title, ""]
+        names = list(next(iter(self.metrics.values())))
+        rows = [
+            (group, str(len(self.scores[group])), *(str(each[name]) for name in names))
+            for group, each in self.metrics.items()
+        ]
+        lines += _columns([("", "runs", *names), *rows])
+        if self.improvements:
+            pairs = [
+                (f"{x} over {y}", str(found), self.verdict(x, y))
+                for (x, y), found in self.improvements.items()
+            ]
+            lines += ["", *_columns([("", "probability of improvement", ""), *pairs])]
+        lines += ["", f"[95 % intervals of {self.samples:,} stratified bootstrap resamples]"]
+        return "\n".join([*lines, *(f"Note: {note}" for note in self.notes)])
+
+    @property
+    def title(self) -> str:
+        """What is compared, on one line."""
+        envs = self.environments
+        where = envs[0] if len(envs) == 1 else f"{len(envs)} environments"
+        return f"{self.score}, {where}, {self.which} checkpoint of each run"
+
+    @property
+    def score(self) -> str:
+        """What a score is."""
+        return "normalised score" if self.normalised else "return"
+
+    def verdict(self, x: str, y: str) -> str:
+        """What the interval of a pair's probability of improvement says, in words."""
+        found, runs = self.improvements[x, y], (len(self.scores[x]), len(self.scores[y]))
+        if is_too_few(*runs, len(self.environments)):
+            return "too few runs to tell"
+        if found.low > 0.5:
+            return f"{x} is better"
+        return f"{y} is better" if found.high < 0.5 else "not told apart"
+
+    def to_json(self) -> JSONDict:
+        """All of it as JSON data; NaN is null."""
+        profiles = {
+            group: dict(zip(("share", "low", "high"), map(_plain, parts), strict=True))
+            for group, parts in self.profiles.items()
+        }
+        return {
+            "environments": list(self.environments),
+            "score": self.score,
+            "which": self.which,
+            "samples": self.samples,
+            "scores": {group: _plain(scores) for group, scores in self.scores.items()},
+            "metrics": {
+                group: {name: _plain(found) for name, found in each.items()}
+                for group, each in self.metrics.items()
+            },
+            "thresholds": _plain(self.thresholds),
+            "profiles": profiles,
+            "improvements": [
+                {"x": x, "y": y, "probability": _plain(found), "verdict": self.verdict(x, y)}
+                for (x, y), found in self.improvements.items()
+            ],
+            "notes": list(self.notes),
+        }
+
+    def draw(self, out: str | Path) -> Path:
+        """Writes one picture of all of it: .png, .svg or .pdf."""
+        names = list(next(iter(self.metrics.values())))
+        return plots.comparison(
+            {name: {g: each[name] for g, each in self.metrics.items()} for name in names},
+            self.thresholds,
+            self.profiles,
+            {f"{x}\nover {y}": found for (x, y), found in self.improvements.items()},
+            plots.as_picture(as_path("out", out)),
+            title=self.title,
+            score=self.score,
+        )
+
+
+def compare(
+    folders: str | Path | Sequence[str | Path],
+    against: str | Path | None = None,
+    *,
+    scores: str | Path | Scores | None = None,
+    which: str = "best",
+    by: str = "algorithm",
+    samples: int = 50_000,
+    seed: int = 0,
+) -> Comparison:
+    """Compares algorithms by the final scores of their runs: interquartile mean, mean, median,
+    optimality gap, performance profiles and probability of improvement, by the definitions of
+    rliable, each with a 95 % interval of the stratified bootstrap.
+
+    folders: runs, folders of seeds, or folders of those. against: the same of a baseline, which
+    each other group is compared with; without it each is compared with each.
+    scores: a TOML file, or a mapping, that has for each environment a `random` and a `reference`
+    score, which become 0 and 1; several environments need it.
+    which: the score of a run is that of its "best" or its "last" checkpoint, over the episodes that
+    chose neither (result.json).
+    by: runs of one "algorithm" and framework are a group, or those of one "folder" of `folders`.
+    samples, seed: of the bootstrap; a profile has 2,000 resamples at most.
+
+    RunFolderError for what is no run, or one that is not complete; SettingError for runs that
+    cannot be compared: the message says why.
+    """
+    one_of("which", which, WHICH)
+    one_of("by", by, WAYS)
+    samples, seed = whole_number("samples", samples, 1), whole_number("seed", seed)
+    several = [folders] if isinstance(folders, str | Path) else folders
+    places = [as_path("folders", folder) for folder in several]
+    base = None if against is None else as_path("against", against)
+    grouped = groups.grouped(places, base, by)
+    environments = groups.environments_of(grouped)
+    spans = _spans(scores, environments)
+    matrices = {n: groups.scores(runs, environments, which) for n, runs in grouped.items()}
+    if spans is not None:
+        matrices = {n: (m - spans[0]) / (spans[1] - spans[0]) for n, m in matrices.items()}
+    chosen = {n: f for n, f in METRICS.items() if n != GAP or spans is not None}
+    metrics = {}
+    for name, matrix in matrices.items():
+        of_all = [_all_of(chosen)(matrix), *_interval(_all_of(chosen), [matrix], samples, seed)]
+        metrics[name] = {
+            metric: Estimate(*map(float, each))
+            for metric, each in zip(chosen, zip(*of_all, strict=True), strict=True)
+        }
+    thresholds = _thresholds(matrices, spans is not None)
+
+    def profile(matrix: Array) -> Array:
+        return statistics.performance_profile(matrix, thresholds)
+
+    fewer = min(samples, PROFILE_SAMPLES)
+    better = statistics.probability_of_improvement
+    names = list(matrices)
+    pairs = combinations(names, 2) if base is None else ((n, names[-1]) for n in names[:-1])
+    improvements = {
+        (x, y): Estimate(
+            float(better(matrices[x], matrices[y])),
+            *map(float, _interval(better, [matrices[x], matrices[y]], samples, seed)),
+        )
+        for x, y in pairs
+    }
+    return Comparison(
+        environments=environments,
+        scores=matrices,
+        normalised=spans is not None,
+        which=which,
+        samples=samples,
+        metrics=metrics,
+        thresholds=thresholds,
+        profiles={
+            n: (profile(m), *_interval(profile, [m], fewer, seed)) for n, m in matrices.items()
+        },
+        improvements=improvements,
+        notes=(*_few(matrices, improvements), *_steps(grouped, environments)),
+    )
+
+
+# --- the file of scores ---------------------------------------------------------------------------
+
+
+def _spans(scores: str | Path | Scores | None, environments: tuple[str, ...]) -> Any:
+    """[2, M]: the random and the reference score of each environment; None without a file."""
+    if scores is None:
+        if len(environments) > 1:
+            raise SettingError(
+                f"there are {len(environments)} environments, whose returns have no common scale.",
+                "a random and a reference score of each",
+                "give them, as scores= (--scores FILE); docs/comparing.md has the format.",
+            )
+        return None
+    place, held = ("scores", scores) if isinstance(scores, Mapping) else _read(Path(scores))
+    spans = []
+    for env in environments:
+        entry = held.get(env)
+        pair = [entry.get(k) for k in ("random", "reference")] if isinstance(entry, Mapping) else []
+        numbers = [x for x in pair if isinstance(x, int | float) and isfinite(x)]
+        if len(numbers) < 2 or not numbers[0] < numbers[1]:
+            raise SettingError(
+                f"{place} has no two scores of {env} but {entry!r}.",
+                "two numbers, random below reference",
+                f'write them there: ["{env}"], random = 0.0, reference = 100.0, each on a line.',
+            )
+        spans.append(numbers)
+    return np.array(spans, np.float64).T
+
+
+def _read(path: Path) -> tuple[str, Mapping[str, Any]]:
+    try:
+        return str(path), tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SettingError(
+            f"cannot read {path}: {error}.",
+            "a TOML file of scores",
+            "write one, as docs/comparing.md shows, or correct its path.",
+        ) from error
+
+
+# --- estimates ------------------------------------------------------------------------------------
+
+
+def _all_of(metrics: Mapping[str, Callable[[Array], Array]]) -> Callable[[Array], Array]:
+    """[..., R, M] -> [..., K]: all at once, of the same resamples."""
+    return lambda scores: np.stack([metric(scores) for metric in metrics.values()], axis=-1)
+
+
+def _interval(
+    statistic: Callable[..., Array], matrices: list[Array], samples: int, seed: int
+) -> tuple[Array, Array]:
+    """The 95 % interval; NaN where a group has a single run, and nothing is known of others."""
+    if min(len(matrix) for matrix in matrices) == 1:
+        none = np.full_like(np.asarray(statistic(*matrices)), nan, dtype=np.float64)
+        return none, none
+    return statistics.stratified_bootstrap(
+        statistic, matrices, level=LEVEL, samples=samples, seed=seed
+    )
+
+
+def _thresholds(matrices: dict[str, Array], normalised: bool) -> Array:
+    """Of the profiles: from the lowest score, or 0, to the highest."""
+    every = np.concatenate([matrix.ravel() for matrix in matrices.values()])
+    low, high = every.min(), every.max()
+    low = min(low, 0.0) if normalised else low
+    return np.linspace(low, high if high > low else low + 1.0, POINTS)
+
+
+# --- what is to be known before anything is concluded ---------------------------------------------
+
+
+def is_too_few(x: int, y: int, tasks: int) -> bool:
+    """Whether so many runs of X and Y in each environment cannot tell which is better: an interval
+    of fewer than five runs is not to be relied on, and where even a clean win is not rare by
+    chance, nothing is."""
+    return min(x, y) < FEW or statistics.chance_of_clean_win(x, y, tasks) > 1 - LEVEL
+
+
+def _few(matrices: dict[str, Array], pairs: Mapping[tuple[str, str], Estimate]) -> list[str]:
+    notes = []
+    for name, matrix in matrices.items():
+        if (runs := len(matrix)) == 1:
+            notes.append(
+                f"{name} has 1 run of each environment: how much runs differ is not known, and "
+                "there is no interval."
+            )
+        elif runs < FEW:
+            notes.append(
+                f"{name} has {runs} runs of each environment, too few for 95 % intervals: even the "
+                "range from the lowest to the highest of so many holds the median of all that "
+                f"there could be with a probability of {statistics.range_holds_median(runs):.0%}. "
+                f"Train {FEW} or more."
+            )
+    for x, y in pairs:
+        sizes = (*matrices[x].shape, len(matrices[y]))
+        chance = statistics.chance_of_clean_win(sizes[0], sizes[2], sizes[1])
+        if chance > 1 - LEVEL:
+            notes.append(
+                f"{x} and {y}: with {sizes[0]} and {sizes[2]} runs, all of the one would be better "
+                f"than all of the other in {chance:.0%} of comparisons of equals."
+            )
+    return notes
+
+
+def _steps(grouped: Groups, environments: tuple[str, ...]) -> list[str]:
+    """Where groups were not trained equally long."""
+    notes = []
+    for env in environments:
+        steps = {
+            name: next(r for r in runs if r.config["env"] == env).result.get("env_steps", 0)
+            for name, runs in grouped.items()
+        }
+        if max(steps.values()) > 1.1 * min(steps.values()):
+            shown = ", ".join(f"{name} {count:,}" for name, count in steps.items())
+            notes.append(f"in {env} they were not trained equally long: {shown} steps.")
+    return notes
+
+
+# --- showing --------------------------------------------------------------------------------------
+
+
+def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """The rows of a table as lines, its columns under one another."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+def _plain(numbers: Any) -> Any:
+    """Numbers as lists, NaN as None."""
+    array = np.asarray(numbers, np.float64)
+    if array.ndim:
+        return [_plain(each) for each in array]
+    return float(array) if np.isfinite(array) else None

@@ -1,0 +1,127 @@
+"""Runs as groups: the seeds of one algorithm, or those of one folder, in each environment."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from shlex import quote
+
+import numpy as np
+
+from tandem.envs.atari import Preprocessing
+from tandem.errors import RunFolderError, SettingError
+from tandem.learning.config import differing
+from tandem.runs.folder import Run, describe, read_run, runs_in
+from tandem.types import Array, JSONDict
+
+WHICH = {"best": "eval_mean", "last": "last_eval_mean"}  # the columns of result.json
+WAYS = ("algorithm", "folder")  # what runs of a group have in common
+
+Groups = dict[str, list[Run]]
+
+
+def grouped(folders: Sequence[Path], against: Path | None, by: str) -> Groups:
+    """The runs by the names of their groups, each run once; those of `against` are the last one.
+
+    by: see `WAYS`; those of `against` are always one group. RunFolderError for what is no run;
+    SettingError for runs of one group that are not repetitions of one thing."""
+    theirs = [] if against is None else [read_run(f) for f in runs_in(against)]
+    seen = {run.folder.resolve() for run in theirs}
+    found: dict[tuple[str, ...], list[Run]] = {}
+    for folder in folders:
+        for run in map(read_run, runs_in(folder)):
+            if run.folder.resolve() not in seen:
+                seen.add(run.folder.resolve())
+                own = [str(run.config.get(k)) for k in ("algorithm", "framework")]
+                found.setdefault((str(folder),) if by == "folder" else tuple(own), []).append(run)
+    if not found:
+        raise SettingError(
+            "there is no run to compare" + (f" with {against}." if against else "."),
+            "the folders of runs" + (", others than those of the baseline" if against else ""),
+            "name them, as in runs/ppo runs/dqn.",
+        )
+    groups = [*found.values(), *([theirs] if theirs else [])]
+    if by == "folder":
+        paths = [Path(key) for (key,) in found] + ([against] if against else [])
+        counts = Counter(path.name for path in paths)
+        names = [path.name if path.name and counts[path.name] == 1 else str(path) for path in paths]
+    else:
+        several = len({run.config.get("framework") for runs in groups for run in runs}) > 1
+        keys = ["algorithm", "framework"] if several else ["algorithm"]
+        names = [describe(runs[0], keys) for runs in groups]
+        if against is not None and names[-1] in names[:-1]:
+            names[-1] += f" ({against.name or against})"
+    named = dict(zip(names, groups, strict=True))
+    for name, runs in named.items():
+        _expect_alike(name, runs)
+    return named
+
+
+def _expect_alike(name: str, runs: list[Run]) -> None:
+    """SettingError where runs of a group in one environment differ in more than their seeds, or
+    not in these."""
+    first: dict[str, Run] = {}
+    for run in runs:
+        other = first.setdefault(run.config["env"], run)
+        if words := differing(_comparable(run.config), _comparable(other.config)):
+            raise SettingError(
+                f"{run.folder} and {other.folder} would count as runs of {name}, and differ: "
+                f"{', '.join(words[:4])}.",
+                "runs of a group that differ in nothing but their seeds",
+                "compare the folders with one another: by='folder' (--by folder).",
+            )
+    seeds = Counter((run.config["env"], run.config.get("seed")) for run in runs)
+    for (env, seed), count in seeds.items():
+        if count > 1:
+            raise SettingError(
+                f"{name} has {count} runs of seed {seed} in {env}, which are one and the same.",
+                "runs of different seeds",
+                "leave out all but one of them, or train with other seeds.",
+            )
+
+
+def _comparable(config: JSONDict) -> JSONDict:
+    """What of a run's config makes it another experiment."""
+    options = config.get("options", {})
+    settings = {**config.get("settings", {}), "env_kwargs": config.get("env_kwargs") or {}}
+    before = {f.name: options.get(f.name) for f in fields(Preprocessing)}
+    kept = {name: config.get(name) for name in ("algorithm", "framework", "env")}
+    return {**kept, "settings": settings, "options": before}
+
+
+def environments_of(groups: Groups) -> tuple[str, ...]:
+    """Those that all groups have; SettingError where one has not as many runs in each."""
+    counts = {name: Counter(run.config["env"] for run in runs) for name, runs in groups.items()}
+    environments = tuple(dict.fromkeys(env for each in counts.values() for env in each))
+    for name, each in counts.items():
+        if len({each[env] for env in environments}) > 1:
+            shown = ", ".join(f"{each[env]} in {env}" for env in environments)
+            raise SettingError(
+                f"{name} has not as many runs in each environment: {shown}.",
+                "the same environments for all, and in each as many runs of a group",
+                "train those that lack (--seeds), or leave out those that are too many.",
+            )
+    return environments
+
+
+def scores(runs: list[Run], environments: Sequence[str], which: str) -> Array:
+    """The final scores [R, M] of a group's best or last checkpoints, in order of their seeds.
+    RunFolderError for a run that has none."""
+    ordered = sorted(runs, key=lambda run: run.config.get("seed", 0))
+    columns = [
+        [_score(run, which) for run in ordered if run.config["env"] == env] for env in environments
+    ]
+    return np.array(columns, np.float64).T
+
+
+def _score(run: Run, which: str) -> float:
+    score = run.result.get(WHICH[which])
+    if score is None:
+        raise RunFolderError(
+            f"{run.folder} has no score of its {which} checkpoint.",
+            "a run that has come to its end, and was evaluated",
+            f"train it to its end: tandem train --resume {quote(str(run.folder))}",
+        )
+    return float(score)
