@@ -103,7 +103,7 @@ OPTIONS: dict[str, dict[str, object]] = {
 }
 REPLAYS = ("prioritized", "n_step", "hindsight", "updates_per_step", "reset_every")
 ONCE, SEQUENCES, CHOICES, VALUES = "once", "sequences", "choices", "values"
-TEAM, LATER = "team", "not yet"
+TEAM, OWN, LATER = "team", "own", "not yet"
 BEGIN_OPTIONS = "<!-- options: written by docs/settings.py -->\n"
 END_OPTIONS = "<!-- end of options -->"
 
@@ -138,7 +138,7 @@ def cell(name: str, given: dict[str, object]) -> str:
         if kind.team is not (observation is fakes.TEAM):
             continue
         try:
-            settings = apply(kind.Settings(), given)
+            settings = apply(kind.Settings(), given).settled(given)
             kind.check(observation, action, settings)
             kind.sources(
                 observation, action, settings, None, None, lambda _: np.random.default_rng(0)
@@ -166,6 +166,8 @@ def why_absent(name: str, option: str) -> str:
         return SEQUENCES
     if kind.team and option in ("hindsight", "intrinsic", "action_noise", "critic_hidden"):
         return TEAM
+    if option in ("layer_norm", "body") and option in {s.name for s in declared(kind.Settings)}:
+        return OWN
     if option == "action_noise" and not takes(name, fakes.VECTOR, fakes.BOX):
         return CHOICES
     if option == "critic_hidden" and (kind.valued or kind.needs != "transitions"):

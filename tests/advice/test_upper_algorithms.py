@@ -364,11 +364,25 @@ BETA = {"policy": "beta"}
             {"layer_norm": False},
         ),
         case(
-            "algorithms/crossq.py:CrossQ.check",
+            "algorithms/bodies.py:refuse",
             ran,
             {"algorithm": "crossq", "env": toy(box()), "layer_norm": True},
-            "give body='mlp' and layer_norm=False",
+            "give layer_norm=False",
             {"layer_norm": False},
+        ),
+        case(
+            "algorithms/bodies.py:refuse",
+            ran,
+            {**MAPPO, "algorithm": "mat", "body": "simba", "layer_norm": True},
+            "give body='mlp' and layer_norm=False",
+            {"body": "mlp", "layer_norm": False},
+        ),
+        case(
+            "algorithms/trpo.py:TRPO.check",
+            ran,
+            {"algorithm": "trpo", "body": "simba", "normalize_observations": False, "hidden": (8,)},
+            "give normalize_observations=True",
+            {"normalize_observations": True},
         ),
         case(
             "algorithms/deterministic.py:Deterministic.check",

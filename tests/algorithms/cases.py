@@ -150,6 +150,7 @@ CASES = {
             "orthogonal": False,
         },
     ),
+    "ppo gaussian layer norm": Case("ppo", fakes.BOX, {**JOINT, "layer_norm": True}),
     "ppo multi-categorical": Case(
         "ppo",
         fakes.MULTI,
@@ -254,6 +255,11 @@ CASES = {
     "impala": Case(
         "impala", fakes.DISCRETE, {**SHORT, "rho": 1.5, "c": 0.8, "learning_rate": Schedule(0.2)}
     ),
+    "impala simba": Case(
+        "impala",
+        fakes.DISCRETE,
+        {**SHORT, "body": "simba", "hidden": (16, 16), "learning_rate": Schedule(0.1)},
+    ),
     "acer prioritized": Case(
         "acer",
         fakes.DISCRETE,
@@ -325,6 +331,7 @@ CASES = {
         fakes.TEAM,
     ),
     "qmix": Case("qmix", fakes.TEAM_DISCRETE, {**MIXED, "max_grad_norm": 2.0}, fakes.TEAM),
+    "qmix layer norm": Case("qmix", fakes.TEAM_DISCRETE, {**MIXED, "layer_norm": True}, fakes.TEAM),
     "qmix recurrent": Case(
         "qmix", fakes.TEAM_DISCRETE, {**MIXED, "recurrent": 6, "sequence": 4}, fakes.TEAM
     ),

@@ -82,7 +82,7 @@ class Reference:
             w
             for n in names
             for k, w in self.nets[n].items()
-            if not k.endswith(("/mean", "/variance", "_noise"))
+            if not (k.endswith(("/mean", "/variance", "_noise")) or "/moving_" in k)
         ]
 
 
@@ -97,7 +97,24 @@ def dense(w: Weights, place: str, x: torch.Tensor) -> torch.Tensor:
 def hidden(
     w: Weights, x: torch.Tensor, activation: Callable[[torch.Tensor], torch.Tensor], first: int
 ) -> torch.Tensor:
-    return activation(dense(w, str(first + 1), activation(dense(w, str(first), x))))
+    """Two layers, each normalised over its outputs where there are weights for it (Ba et al.
+    2016)."""
+    for place in (first, first + (3 if normed(w, first) else 1)):
+        x = dense(w, str(place), x)
+        if normed(w, place):
+            x = (x - x.mean(1, keepdim=True)) / torch.sqrt(x.var(1, False, keepdim=True) + 1e-5)
+            x = x * w[f"{place + 1}/scale"] + w[f"{place + 1}/bias"]
+        x = activation(x)
+    return x
+
+
+def normed(w: Weights, place: int) -> bool:
+    return f"{place + 1}/scale" in w
+
+
+def head(w: Weights, first: int = 1) -> str:
+    """The place behind such layers."""
+    return str(first + (6 if normed(w, first) else 2))
 
 
 def gru(w: Weights, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
@@ -280,9 +297,9 @@ class PPO(Reference):
         return getattr(self.settings, "shared", False)
 
     def output(self, net: str, obs: torch.Tensor) -> torch.Tensor:
-        w, first, head = self.nets["actor" if self.shared else net], 1, ""
+        w, first, stream = self.nets["actor" if self.shared else net], 1, ""
         if self.shared:
-            head = "/policy/0" if net == "actor" else "/value/0"
+            stream = "/policy/0" if net == "actor" else "/value/0"
         if getattr(self.settings, "recurrent", 0):
             w = {k.removeprefix("0/body/"): x for k, x in w.items()}
         if self.settings.normalize_observations:
@@ -291,7 +308,7 @@ class PPO(Reference):
         features = hidden(w, obs, torch.tanh, first)
         if getattr(self.settings, "recurrent", 0):
             return self.memory(net, features)
-        return dense(w, f"{first + 2}{head}", features)
+        return dense(w, f"{head(w, first)}{stream}", features)
 
     @property
     def curious(self) -> bool:
@@ -378,14 +395,6 @@ class PPO(Reference):
 class PQN(PPO):
     """Gallici et al. 2024, algorithm 1: the squared error of given returns, by the code's half."""
 
-    def normed(self, w: Weights, place: int, x: torch.Tensor) -> torch.Tensor:
-        """A dense layer, normalised over its outputs if the settings say so (Ba et al. 2016)."""
-        x = dense(w, str(place), x)
-        if self.settings.layer_norm:
-            x = (x - x.mean(1, keepdim=True)) / torch.sqrt(x.var(1, False, keepdim=True) + 1e-5)
-            x = x * w[f"{place + 1}/scale"] + w[f"{place + 1}/bias"]
-        return torch.relu(x)
-
     def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
         s, w, first, place = self.settings, self.nets["q"], 1, "1"
         obs = b.obs
@@ -396,9 +405,9 @@ class PQN(PPO):
         if s.normalize_observations:
             obs = (obs - w[f"{place}/mean"]) / torch.sqrt(w[f"{place}/variance"] + 1e-8)
             obs, first = obs.clamp(-10, 10).detach(), 2 if place == "1" else 1
-        step = 3 if s.layer_norm else 1
-        h, head = self.normed(w, first + step, self.normed(w, first, obs)), str(first + 2 * step)
-        q = self.memory("q", h) if s.recurrent else dense(w, head, h)
+        assert normed(w, first) is s.layer_norm
+        h, last = hidden(w, obs, torch.relu, first), head(w, first)
+        q = self.memory("q", h) if s.recurrent else dense(w, last, h)
         q = q[torch.arange(len(b.action)), b.action]
         weight = b.weight / b.weight.sum()
         loss = (weight * (b.extra["return"] - q) ** 2 / 2).sum()

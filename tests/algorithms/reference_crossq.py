@@ -55,10 +55,6 @@ class CrossQ(SAC):
         density = torch.distributions.Normal(mean, std).log_prob(u)
         return torch.tanh(u), (density - torch.log(1 - torch.tanh(u) ** 2)).sum(1)
 
-    def weights(self, *names: str) -> list[torch.Tensor]:
-        moved = ("/moving_mean", "/moving_variance", "/moving_count")
-        return [w for n in names for k, w in self.nets[n].items() if not k.endswith(moved)]
-
     def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
         rate, rows = b.settings["learning_rate"], len(b.reward)
         if self.alpha is None:

@@ -9,6 +9,7 @@ import torch
 
 from tests.algorithms import reference, reference_crossq, reference_teams
 from tests.algorithms.reference import DOUBLE, Reference, dense, hidden
+from tests.algorithms.reference_bodies import simba
 
 
 class Sequences(Reference):
@@ -17,6 +18,9 @@ class Sequences(Reference):
 
     def out(self, net: str, obs: torch.Tensor) -> torch.Tensor:
         w = self.nets[net]
+        if self.settings.body == "simba":
+            h, last = simba(w, obs, torch.tanh, len(self.settings.hidden), train=True)
+            return torch.cat([dense(w, f"{last}/{n}/0", h) for n in ("policy", "value")], 1)
         if any(k.startswith("0/policy/") for k in w):  # two bodies
             parts = [
                 {k.removeprefix(f"0/{n}/"): v for k, v in w.items() if k.startswith(f"0/{n}/")}

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tests.algorithms import reference
-from tests.algorithms.reference import DOUBLE, MEMORIES, Reference, Weights, dense, hidden
+from tests.algorithms.reference import DOUBLE, MEMORIES, Reference, Weights, dense, head, hidden
 
 STEPPED = ("obs", "next_obs", "action", "reward", "discount")
 
@@ -48,15 +48,15 @@ class VDN(Teams):
     def q(self, net: str, obs: Any, agent: int, h: Any = None) -> tuple[torch.Tensor, Any]:
         w, x = self.of(net, agent), obs["agents"][:, agent]
         if h is None:
-            q = dense(w, "3", hidden(w, x, torch.relu, 1))
+            q = dense(w, head(w), hidden(w, x, torch.relu, 1))
         else:
             features = hidden(
                 {k.removeprefix("0/body/"): v for k, v in w.items()}, x, torch.relu, 1
             )
-            step, head = MEMORIES[self.settings.memory]
+            step, place = MEMORIES[self.settings.memory]
             h = step({k.removeprefix("0/cell/"): v for k, v in w.items()}, features, h)
             out = h[:, : self.settings.recurrent]
-            q = dense({k.removeprefix("0/head/"): v for k, v in w.items()}, head, out)
+            q = dense({k.removeprefix("0/head/"): v for k, v in w.items()}, place, out)
         if "action_mask" in obs:
             size = q.shape[1]
             q = q.masked_fill(

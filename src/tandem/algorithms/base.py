@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import gsde, memories
+from tandem.algorithms import bodies, gsde, memories
 from tandem.errors import SettingError
 from tandem.math.distributions import Distribution
 from tandem.math.masks import masked
@@ -78,6 +78,8 @@ class Settings:
         fix="try 64,64.",
     )
     activation: str = setting("tanh", "activation of the hidden layers")
+    body: bodies.Body = bodies.choice()
+    layer_norm: bool = bodies.layer_norm()
     noisy: Literal["no", "independent", "factorised"] = setting(
         "no",
         "learned noise on the weights of output layers, to explore by: a draw for each, or one "
@@ -195,14 +197,6 @@ class TransitionSettings(ReplaySettings):
     """What those of them have that replay single transitions: which they draw, and how they are
     changed."""
 
-    body: Literal["mlp", "simba"] = setting(
-        "mlp",
-        "default networks: dense layers, or SimBa's residual blocks, one of each width in hidden",
-        "Lee et al. 2024",
-    )
-    layer_norm: bool = setting(
-        False, "layer norm before each activation of dense layers", "Hiraoka et al. 2022"
-    )
     hindsight: Literal["no", "future", "final", "episode"] = setting(
         "no",
         "where goals are observed, give transitions others that the episode reached: later, at its "

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tandem import ops
-from tandem.algorithms import base
+from tandem.algorithms import base, bodies
 from tandem.algorithms.base import Call
 from tandem.algorithms.sac import SAC, SoftSettings
 from tandem.errors import SettingError
@@ -66,12 +66,7 @@ class CrossQ(SAC):
                 "statistics of both, and what followed would need the states that this pass makes",
                 "give recurrent=0, or use sac.",
             )
-        if settings.body != "mlp" or settings.layer_norm:
-            raise SettingError(
-                f"crossq with body={settings.body!r} and layer_norm={settings.layer_norm}.",
-                "dense layers, which batch renormalisation stands behind",
-                "give body='mlp' and layer_norm=False.",
-            )
+        bodies.refuse("crossq", settings, "dense layers, which batch renormalisation stands behind")
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import action_spaces, base, teams
+from tandem.algorithms import action_spaces, base, bodies, teams
 from tandem.algorithms.base import Call, Forward
 from tandem.math.distributions import Categorical, Deterministic, Distribution
-from tandem.networks.defaults import Role, mlp
+from tandem.networks.defaults import Role
 from tandem.networks.plan import Dense
 from tandem.settings import Schedule, default, setting
 from tandem.spaces import Leaf, Spec
@@ -127,7 +127,7 @@ class MADDPG(base.Algorithm):
         )
         inputs = {"own": seen, "state": observation[teams.STATE], "actions": joint}
         apart = 0 if s.share else teams.count(action)
-        above, below = (mlp(x, s.hidden, s.activation) for x in (inputs, seen))
+        above, below = (bodies.body(x, s.hidden, s) for x in (inputs, seen))
         q = Role(inputs, above, (Dense(0, 1),), "critic", space=teams.space(inputs), agents=apart)
         head = (Dense(0, teams.one(action).width),)  # before it is squashed
         actor = Role(seen, below, head, space=teams.space(seen), agents=apart)

@@ -4,6 +4,7 @@ al. 2020, arXiv:2011.09533). To PPO an agent is a column."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -53,6 +54,9 @@ class MAPPOSettings(PPOSettings):
     rewards: Literal["own", "team"] = setting(
         "own", "what each agent learns from: its own rewards, or the mean of all"
     )
+
+    def settled(self, given: Iterable[str]) -> MAPPOSettings:
+        return self  # what agents see stays as it is
 
 
 class MAPPO(PPO):

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import teams
+from tandem.algorithms import bodies, teams
 from tandem.algorithms.base import Forward
 from tandem.algorithms.mappo import MAPPO
 from tandem.algorithms.ppo import PPOSettings
@@ -80,6 +80,7 @@ class MAT(MAPPO):
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
+        bodies.refuse("mat", settings, "a transformer of its own, whose blocks have layer norm")
         super().check(observation, action, settings)
         if odd := [n for n, usual in REFUSED.items() if getattr(settings, n) != usual]:
             raise SettingError(

@@ -3,14 +3,23 @@ advantages (GAE)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import action_spaces, base, curiosity, gsde, memories, recurrent_batches
+from tandem.algorithms import (
+    action_spaces,
+    base,
+    bodies,
+    curiosity,
+    gsde,
+    memories,
+    recurrent_batches,
+)
 from tandem.algorithms.base import Call, Forward
 from tandem.algorithms.bootstraps import after_cuts
 from tandem.errors import SettingError
@@ -20,7 +29,7 @@ from tandem.math.policy_losses import standardize
 from tandem.math.products import Product, for_actions
 from tandem.math.returns import generalized_advantage
 from tandem.math.state_dependent import StateDependentGaussian
-from tandem.networks.defaults import Role, mlp
+from tandem.networks.defaults import Role
 from tandem.networks.plan import Dense, Scale, Streams
 from tandem.networks.policy_layers import StateDependent, WithLogStd
 from tandem.networks.recurrent import entering
@@ -75,6 +84,14 @@ class NormalizedRollouts(base.RolloutSettings):
         above=0,
         fix="try 1e-5.",
     )
+
+    def settled(self, given: Iterable[str]) -> NormalizedRollouts:
+        """SimBa's statistics are those of whole rollouts, so that its networks learn from what they
+        acted by."""
+        if self.body != "simba":
+            return self
+        implied = {"normalize_observations": True, "layer_norm": False}
+        return replace(self, **{n: x for n, x in implied.items() if n not in given})  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -188,14 +205,8 @@ class OnPolicy(base.Algorithm):
         init, gain, small, one = (
             ("orthogonal", 2**0.5, 0.01, 1.0) if settings.orthogonal else ("uniform", 1.0, 1.0, 1.0)
         )
-        body = mlp(
-            seen(observation, action),
-            settings.hidden,
-            settings.activation,
-            initializer=init,
-            gain=gain,
-            normalize=settings.normalize_observations,
-        )
+        inputs = seen(observation, action)
+        body = bodies.body(inputs, settings.hidden, settings, initializer=init, gain=gain)
         policy = cls.distribution(settings, action)
         if isinstance(policy, StateDependentGaussian):
             noise = StateDependent(0, policy.size, "linear", init, small, log_std=settings.log_std)

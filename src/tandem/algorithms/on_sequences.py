@@ -15,13 +15,13 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import action_spaces, base
+from tandem.algorithms import action_spaces, base, bodies
 from tandem.algorithms.base import Call, Forward
 from tandem.algorithms.bootstraps import after_cuts
 from tandem.math.distributions import Density, Spherical
 from tandem.math.masks import masked
 from tandem.math.products import for_actions
-from tandem.networks.defaults import Role, mlp, streams
+from tandem.networks.defaults import Role, streams
 from tandem.networks.plan import Dense, Plan, Streams
 from tandem.settings import Schedule, default, setting
 from tandem.spaces import Leaf, Spec, seen
@@ -136,7 +136,7 @@ class OnSequences(base.Algorithm):
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
-        body = mlp(seen(observation, action), settings.hidden, settings.activation)
+        body = bodies.body(seen(observation, action), settings.hidden, settings)
         head = cls.head(action, settings)
         forked = bool(streams(head))
         return {

@@ -11,15 +11,14 @@ from typing import Any, Literal
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import action_spaces, base, memories, recurrent_batches, sarsa
+from tandem.algorithms import action_spaces, base, bodies, memories, recurrent_batches, sarsa
 from tandem.algorithms.base import Call, Forward
 from tandem.algorithms.bootstraps import after_cuts
 from tandem.algorithms.on_policy import NormalizedRollouts
 from tandem.math.masks import masked
 from tandem.math.returns import lambda_return
-from tandem.networks.defaults import Role, mlp
+from tandem.networks.defaults import Role
 from tandem.networks.plan import Dense
-from tandem.networks.recurrent import entering
 from tandem.settings import Schedule, default, setting
 from tandem.spaces import Leaf, Spec, seen
 from tandem.types import Array, Batch, Trajectory, Tree, Update, tree_map
@@ -46,10 +45,10 @@ class PQNSettings(NormalizedRollouts):
     optimizer: Literal["radam", "adam", "rmsprop", "sgd"] = setting(
         "radam", "the optimizer", CODE + "; Liu et al. 2020, arXiv:1908.03265"
     )
-    layer_norm: bool = setting(
+    layer_norm: bool = default(
         True,
-        "layer norm before each activation of the default networks, which keeps learning stable",
         "Gallici et al. 2024",
+        "layer norm before each activation of dense layers, which keeps learning stable",
     )
     epochs: int = setting(4, "passes over a rollout", CODE, minimum=1)
     batch_size: int = setting(128, "rows per update", CODE + ": 16 batches of a rollout", minimum=1)
@@ -108,16 +107,8 @@ class PQN(base.Algorithm):
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
-        body = mlp(
-            seen(observation, action),
-            settings.hidden,
-            settings.activation,
-            normalize=settings.normalize_observations,
-            layer_norm=settings.layer_norm,
-        )
-        inputs, head = entering(observation, settings), (Dense(0, action.sizes[0]),)
-        memory = settings.memory
-        return {"q": Role(inputs, body, head, units=settings.recurrent, memory=memory)}
+        body = bodies.body(seen(observation, action), settings.hidden, settings)
+        return {"q": bodies.role(observation, body, (Dense(0, action.sizes[0]),), settings)}
 
     def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
         """Lambda-returns of the actions taken; the value of what followed a cut step is folded into

@@ -14,6 +14,7 @@ from tandem.algorithms import base
 from tandem.algorithms.base import Call
 from tandem.algorithms.on_policy import OnPolicy, OnPolicySettings
 from tandem.backends.backend import Region
+from tandem.errors import SettingError
 from tandem.settings import Schedule, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Update
@@ -67,6 +68,16 @@ class TRPO(OnPolicy):
         self.critic_optimizer = backend.optimizer(
             "critic", [self.critic], settings.optimizer, **options
         )
+
+    @classmethod
+    def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
+        super().check(observation, action, settings)
+        if settings.body == "simba" and not settings.normalize_observations:
+            raise SettingError(
+                "trpo with body='simba' and normalize_observations=False.",
+                "statistics of whole rollouts: a step within a trust region moves none of its own",
+                "give normalize_observations=True, or leave it out.",
+            )
 
     def objective(self, b: Batch) -> Array:  # eq. 14
         log_ratio = self.policy.log_prob(self.output(self.actor, b), b.action) - b.extra["log_prob"]

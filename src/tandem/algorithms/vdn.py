@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import base, memories, recurrent_batches, remembering, teams
+from tandem.algorithms import base, bodies, memories, recurrent_batches, remembering, teams
 from tandem.algorithms.base import Call, Forward
 from tandem.math.masks import evenly
-from tandem.networks.defaults import Role, mlp
+from tandem.networks.defaults import Role
 from tandem.networks.plan import Dense
-from tandem.networks.recurrent import entering, state_leaf
+from tandem.networks.recurrent import state_leaf
 from tandem.settings import Schedule, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Tree, Update
@@ -94,9 +94,9 @@ class VDN(base.Algorithm):
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
-        seen, units = teams.seen(observation), settings.recurrent
-        body, head = mlp(seen, settings.hidden, settings.activation), (Dense(0, action.sizes[0]),)
-        role = Role(entering(seen, settings), body, head, units=units, memory=settings.memory)
+        seen = teams.seen(observation)
+        body, head = bodies.body(seen, settings.hidden, settings), (Dense(0, action.sizes[0]),)
+        role = bodies.role(seen, body, head, settings)
         apart = 0 if settings.share else teams.count(action)
         return {"q": replace(role, space=teams.space(seen), agents=apart)}
 

@@ -84,19 +84,23 @@ class ResidualBlock(Block):
         return x + f["narrow"](f["wide"](f["norm"](x)))
 
 
-def simba(inputs: Inputs, widths: tuple[int, ...], activation: str) -> Plan:
+def simba(
+    inputs: Inputs, widths: tuple[int, ...], activation: str, *, normalize: bool = False
+) -> Plan:
     """The body: a block for each of the widths, which are one; layer norm behind the last. Features
-    of a picture alone go on as they are. SettingError where the widths differ."""
+    of a picture alone go on as they are. With `normalize` the statistics are those that are set
+    from outside (`plan.Normalize`). SettingError where the widths differ."""
     if not widths or len(set(widths)) > 1:
         raise SettingError(
             f"body='simba' with layers of {', '.join(map(str, widths)) or 'no'} units.",
             "one width for all blocks, named once for each of them",
             "give hidden=(128,) for one block of 128, or hidden=(256, 256) for two of 256.",
         )
-    plan, units = encoder(inputs), widths[0]
+    plan, units = encoder(inputs, normalize=normalize), widths[0]
     if not isinstance(inputs, dict) and inputs.image:
         return plan
     entering = width(plan)
     blocks = tuple(ResidualBlock(units, activation) for _ in widths)
     first = Dense(entering, units, "linear", "orthogonal")
-    return (*plan, RunningNorm(entering), first, *blocks, LayerNorm(units))
+    own = () if normalize else (RunningNorm(entering),)
+    return (*plan, *own, first, *blocks, LayerNorm(units))

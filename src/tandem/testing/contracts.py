@@ -53,7 +53,7 @@ def begin(
     **settings: Any,
 ) -> Loop:
     """An algorithm at the beginning of a run, without a folder."""
-    chosen: Any = apply(kind.Settings(), settings)
+    chosen: Any = apply(kind.Settings(), settings).settled(settings)
     check_ranges(chosen)
     environments = vectorize(env, chosen.envs, derived(seed, "environments"), chosen.vectorization)
     spaces = Spaces.of(environments)

@@ -892,6 +892,8 @@ SHORT = {
     "td3": (TD3, games.IdentityBox, {"prioritized": True, "n_step": 3}),
     "tqc": (TQC, games.IdentityBox, {"critics": 3, "action_noise": "gsde"}),
     "sac_simba": (SAC, games.IdentityBox, {"body": "simba"}),
+    "ppo_simba": (PPO, games.IdentityBox, {"body": "simba"}),
+    "impala_simba": (IMPALA, games.Chain, {"body": "simba"}),
     "td3_layer_norm": (TD3, games.IdentityBox, {"layer_norm": True}),
     # its epsilon keeps rounding in gradients that are nearly 0 from becoming whole steps
     "crossq": (
@@ -934,6 +936,8 @@ ON_TORCH = {
     "dqn_masked",
     "dqn_quantile",
     "sac_simba",
+    "ppo_simba",
+    "impala_simba",
     "td3_layer_norm",
     "tqc",
     "dqn_soft",

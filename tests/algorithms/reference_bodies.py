@@ -1,0 +1,48 @@
+"""Bodies of other kinds than dense layers once more, straight from their papers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from tests.algorithms.reference import Weights, dense
+
+
+def simba(
+    w: Weights,
+    x: torch.Tensor,
+    activation: Callable[[torch.Tensor], torch.Tensor],
+    blocks: int,
+    train: bool,
+) -> tuple[torch.Tensor, str]:
+    """Lee et al. 2024, section 4: features of x, and the place behind the body."""
+    x = standardized(w, "1", x, train)
+    x = dense(w, "2", x)
+    for place in range(3, 3 + blocks):
+        part = {k.removeprefix(f"{place}/"): v for k, v in w.items() if k.startswith(f"{place}/")}
+        normal = layer_normed(x, part["norm_scale"], part["norm_bias"])
+        wide = activation(normal @ part["wide_kernel"] + part["wide_bias"])
+        x = x + wide @ part["narrow_kernel"] + part["narrow_bias"]
+    last = 3 + blocks
+    return layer_normed(x, w[f"{last}/scale"], w[f"{last}/bias"]), str(last + 1)
+
+
+def layer_normed(x: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """Ba et al. 2016, eq. 4, row by row."""
+    rows = [(row - row.mean()) / torch.sqrt(row.var(correction=0) + 1e-5) for row in x]
+    return torch.stack(rows) * scale + bias
+
+
+def standardized(w: Weights, place: str, x: torch.Tensor, train: bool) -> torch.Tensor:
+    """By the mean and variance of all rows so far, these among them in training; both are kept as
+    sums over rows, of which the weights are made anew."""
+    mean, variance, count = (w[f"{place}/moving_{name}"] for name in ("mean", "variance", "count"))
+    if train:
+        with torch.no_grad():
+            total = count * mean + x.sum(0)
+            squares = count * (variance + mean**2) + (x**2).sum(0)
+            count += len(x)
+            mean.copy_(total / count)
+            variance.copy_(squares / count - mean**2)
+    return (x - mean.detach()) / torch.sqrt(variance.detach() + 1e-5)
