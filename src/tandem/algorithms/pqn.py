@@ -19,7 +19,6 @@ from tandem.math.masks import masked
 from tandem.math.returns import lambda_return
 from tandem.networks.defaults import Role
 from tandem.networks.plan import Dense
-from tandem.networks.recurrent import entering
 from tandem.settings import Schedule, default, setting
 from tandem.spaces import Leaf, Spec, seen
 from tandem.types import Array, Batch, Trajectory, Tree, Update, tree_map
@@ -109,9 +108,7 @@ class PQN(base.Algorithm):
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
         body = bodies.body(seen(observation, action), settings.hidden, settings)
-        inputs, head = entering(observation, settings), (Dense(0, action.sizes[0]),)
-        memory = settings.memory
-        return {"q": Role(inputs, body, head, units=settings.recurrent, memory=memory)}
+        return {"q": bodies.role(observation, body, (Dense(0, action.sizes[0]),), settings)}
 
     def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
         """Lambda-returns of the actions taken; the value of what followed a cut step is folded into
