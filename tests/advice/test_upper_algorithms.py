@@ -475,7 +475,7 @@ BETA = {"policy": "beta"}
         case("algorithms/on_policy.py:OnPolicy.roles", ran, {"recurrent": 8, "shared": True}),
         case("algorithms/ppo.py:PPO.roles", ran, {"value_norm": "norm", "shared": True}),
         case(
-            "algorithms/vdn.py:VDN.roles",
+            "algorithms/remembering.py:check_sequence",
             ran,
             {"algorithm": "qmix", "env": toy(team=True), "recurrent": 8, "sequence": 0},
         ),

@@ -196,8 +196,8 @@ def _noisy_dense(g: Graph, layer: NoisyDense, w: Weights, x: str) -> str:
 
 
 def _weight_norm(g: Graph, layer: WeightNormDense | WeightNormConv, w: Weights, x: str) -> str:
-    plain = _conv if isinstance(layer, Conv) else _dense
-    return plain(g, layer, {**w, "kernel": normalized(w)}, x)
+    settled = {**w, "kernel": normalized(w)}
+    return _conv(g, layer, settled, x) if isinstance(layer, Conv) else _dense(g, layer, settled, x)
 
 
 def _conv(g: Graph, layer: Conv, w: Weights, x: str) -> str:
