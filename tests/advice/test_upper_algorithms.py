@@ -9,6 +9,7 @@ import pytest
 from gymnasium import spaces, wrappers
 
 from tandem.envs.team import team
+from tandem.testing.goal_games import BitFlip
 from tests.advice.net import case
 from tests.advice.upper import (
     FAR,
@@ -478,6 +479,48 @@ BETA = {"policy": "beta"}
             "algorithms/remembering.py:check_sequence",
             ran,
             {"algorithm": "qmix", "env": toy(team=True), "recurrent": 8, "sequence": 0},
+        ),
+        case(
+            "algorithms/remembering.py:check_sequence 2",
+            ran,
+            {"algorithm": "vdn", "env": toy(team=True), "burn_in": 4, "batch_size": 16},
+            "give recurrent=64 too",
+            {"recurrent": 64},
+        ),
+        case(
+            "algorithms/remembering.py:check",
+            ran,
+            {"algorithm": "sac", "env": toy(box()), "priority_eta": 0.5, "prioritized": True},
+            "recurrent=64",
+            {"recurrent": 64, "prioritized": True},
+        ),
+        case(
+            "algorithms/remembering.py:check 2",
+            ran,
+            {"algorithm": "dqn", "env": BitFlip, "hindsight": "final", "recurrent": 8},
+            "give hindsight='no'",
+            {"hindsight": "no"},
+        ),
+        case(
+            "algorithms/remembering.py:check 3",
+            ran,
+            {"algorithm": "td3", "env": toy(box()), "action_noise": "ou", "recurrent": 8},
+            "give action_noise='gaussian'",
+            {"action_noise": "gaussian"},
+        ),
+        case(
+            "algorithms/dqn.py:DQN.check",
+            ran,
+            {"algorithm": "dqn", "values": "implicit", "recurrent": 8},
+            "give values='quantile'",
+            {"values": "quantile"},
+        ),
+        case(
+            "algorithms/crossq.py:CrossQ.check",
+            ran,
+            {"algorithm": "crossq", "env": toy(box()), "recurrent": 8},
+            "give recurrent=0",
+            {"recurrent": 0},
         ),
     ],
 )

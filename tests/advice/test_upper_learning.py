@@ -139,6 +139,11 @@ REPLAY = {"online": False, "replay": "none"}
             {"updates_per_call": 1},
         ),
         case(
+            "learning/learners.py:ReplayLearner.__init__ 4",
+            ran,
+            {"algorithm": "dqn", "recurrent": 8, "burn_in": 8, "buffer_size": 20},
+        ),
+        case(
             "learning/learners.py:ReplayLearner._relabelling",
             ran,
             {"algorithm": "dqn", "env": BitFlip, "relabel": 2},

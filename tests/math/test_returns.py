@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tandem.math.returns import generalized_advantage, lambda_return, retrace, vtrace
+from tandem.math.returns import generalized_advantage, lambda_return, n_step, retrace, vtrace
 
 
 def slow(reward, discount, last, value, bootstrap, lambda_):
@@ -233,3 +233,27 @@ def test_lambda_returns_by_hand() -> None:
     )
     traces = np.array([[1.0], [0.0]], np.float32)
     np.testing.assert_allclose(lambda_return(*data, traces)[:, 0], [1 + 0.5 * 5, 5])
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 30])
+def test_n_steps_end_with_their_episode_and_with_the_steps(n: int) -> None:
+    rng = np.random.default_rng(3)
+    reward = rng.normal(size=(9, 4)).astype(np.float32)
+    last = rng.random((9, 4)) < 0.2
+    discount = np.where(last & (rng.random((9, 4)) < 0.5), 0, 0.9).astype(np.float32)
+    value, several = (rng.normal(size=(9, 4, *x)).astype(np.float32) for x in ((), (3, 2)))
+    got = n_step(reward, discount, last, n, value, several)
+    lengths = set()
+    for t in range(9):
+        for env in range(4):
+            total, product, k = 0.0, 1.0, t
+            for k in range(t, min(t + n, 9)):
+                total += product * reward[k, env]
+                product *= discount[k, env]
+                if last[k, env]:
+                    break
+            lengths.add(k - t + 1)
+            np.testing.assert_allclose(got[0][t, env], total, rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(got[1][t, env], product, rtol=1e-6)
+            assert got[2][t, env] == value[k, env] and (got[3][t, env] == several[k, env]).all()
+    assert max(lengths) == min(n, 9) or n > 5

@@ -174,6 +174,32 @@ def test_distinct_rows_come_in_proportion_and_leave_the_tree_as_it_was() -> None
     )
 
 
+def test_sequences_are_drawn_once_they_are_whole() -> None:
+    """By their first rows, as the ring turns; with the largest priority when they come in."""
+    rng = np.random.default_rng(0)
+    sampler = make("prioritized", 20, envs=2, alpha=1.0, steps=4)
+    ring, seen, sizes = sampler.ring, 0, set()
+    for count in (2, 1, 1, 5, 3, 4, 1, 6, 25, 2):
+        invalid = tuple((t, int(rng.integers(2))) for t in range(count) if rng.random() < 0.3)
+        sampler.add(steps(count, 2, invalid))
+        rows = np.arange(ring.oldest, ring.newest + 1 - 3 * 2)
+        whole = rows[ring.valid.take(ring.position(rows))]
+        assert sampler.ready(1) == bool(len(whole))
+        if not len(whole):
+            continue
+        ids = sampler.draw(rng, 1, 400, BETA).ids
+        assert set(ids.ravel()) == set(whole) and ring.contains(sampler.sequences(ids)).all()
+        assert (np.diff(sampler.sequences(ids)) == 2).all()
+        sampler.update(whole[None], np.full((1, len(whole)), 1.0))
+        other = make("prioritized", 20, envs=2, alpha=1.0, steps=4)
+        other.ring.load_state(*ring.state())
+        other.load_state(*sampler.state())
+        again = other.draw(np.random.default_rng(1), 1, 9, BETA).ids
+        np.testing.assert_array_equal(again, sampler.draw(np.random.default_rng(1), 1, 9, BETA).ids)
+        seen, sizes = seen + 1, sizes | {len(whole)}
+    assert seen > 6 and len(sizes) > 3
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_priorities_must_be_finite(bad: float) -> None:
     sampler = make("prioritized", 4)

@@ -176,6 +176,12 @@ class DQN(remembering.Remembering):
         action_spaces.discrete("dqn", action)
         check_values(settings)
         remembering.check(settings)
+        if settings.values == "implicit" and settings.recurrent:
+            raise SettingError(
+                f"values='implicit' with recurrent={settings.recurrent}.",
+                "one of them: fractions enter where a memory stands, between body and head",
+                "give values='quantile', or recurrent=0.",
+            )
 
     @classmethod
     def distribution(cls, settings: Any, action: Leaf) -> ActionValues:
@@ -351,12 +357,6 @@ def check_values(settings: Any) -> None:
             "v_min below v_max: the atoms lie between them",
             "give the least and the largest return that you expect, such as v_min=-10 and "
             "v_max=10.",
-        )
-    if settings.values == "implicit" and settings.recurrent:
-        raise SettingError(
-            f"values='implicit' with recurrent={settings.recurrent}.",
-            "one of them: fractions enter where a GRU's state leaves, between body and head",
-            "give values='quantile', or recurrent=0.",
         )
     if settings.munchausen:
         _check_munchausen(settings)

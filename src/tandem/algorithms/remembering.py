@@ -13,7 +13,7 @@ that was taken, and any that the policy would take.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -80,13 +80,13 @@ def check_sequence(settings: Any) -> None:
         )
     if units:
         return
-    for field in fields(SequenceSettings):
-        own, usual = getattr(settings, field.name), getattr(type(settings)(), field.name)
-        if own != usual:
+    for name in ("sequence", "burn_in", "start_state"):
+        own = getattr(settings, name)
+        if own != getattr(type(settings)(), name):
             raise SettingError(
-                f"{field.name}={own!r} without recurrent.",
+                f"{name}={own!r} without recurrent.",
                 "it together with a memory, whose sequences it is about",
-                f"give recurrent=64 too, or leave {field.name} out.",
+                f"give recurrent=64 too, or leave {name} out.",
             )
 
 
@@ -188,7 +188,7 @@ class Remembering(base.Algorithm):
     """An algorithm that learns from transitions, or with `settings.recurrent` from sequences of
     steps. Its losses ask networks through `views`, and know nothing of it."""
 
-    remembering: tuple[str, ...] = ()  # roles with a memory that do not act
+    remembering: tuple[str, ...] = ()  # roles with a memory
 
     def begin_memories(self, action: Leaf, critics: tuple[str, ...] = ()) -> None:
         """To be called when networks are made. critics: the roles beside those that act."""

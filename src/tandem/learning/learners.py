@@ -214,13 +214,6 @@ class ReplayLearner:
         near = multiples(backend.devices * each, s.batch_size)
         check_even(self.batch, backend.devices, "batch_size", near, s.batch_size)
         steps = each + s.burn_in  # of what is drawn
-        if s.buffer_size < steps * s.envs:
-            raise SettingError(
-                f"buffer_size={s.buffer_size} with {s.envs} environments and sequences of {steps} "
-                "steps.",
-                "room for a whole sequence of each environment",
-                f"give buffer_size={steps * s.envs} or more.",
-            )
         if s.prioritized:
             self.sampler: Any = PrioritizedSampler(self.ring, alpha=s.priority_alpha, steps=steps)
         elif algorithm.sequence:
@@ -233,6 +226,13 @@ class ReplayLearner:
                 f"updates_per_call={s.updates_per_call}.",
                 "one of them: both say how many updates there are",
                 "leave updates_per_call out.",
+            )
+        if s.buffer_size < steps * s.envs:
+            raise SettingError(
+                f"buffer_size={s.buffer_size} with {s.envs} environments and sequences of {steps} "
+                "steps.",
+                "room for a whole sequence of each environment",
+                f"give buffer_size={steps * s.envs} or more.",
             )
         own = {n: x for n, x in backend.networks.items() if isinstance(x, Network)}
         self._observations = (
