@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -154,20 +155,10 @@ def encoder(
     """From raw observations to features: scaled and convolved images, one-hot symbols, plain or
     normalised numbers; the parts of a dict side by side. An action beside them stays as it is."""
     if isinstance(inputs, dict):
+        part = partial(encoder, initializer=initializer, layer_norm=layer_norm)
         plain = {"action"} if isinstance(inputs, WithAction) else set()
-        return (
-            Branches(
-                {
-                    k: encoder(
-                        v,
-                        normalize=normalize and k not in plain,
-                        initializer=initializer,
-                        layer_norm=layer_norm,
-                    )
-                    for k, v in inputs.items()
-                }
-            ),
-        )
+        parts = {k: part(v, normalize=normalize and k not in plain) for k, v in inputs.items()}
+        return (Branches(parts),)
     if inputs.image:
         return cnn(inputs, initializer, layer_norm)
     if inputs.kind in ("discrete", "multidiscrete"):
