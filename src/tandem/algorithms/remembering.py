@@ -3,11 +3,11 @@ Distributed Reinforcement Learning", R2D2): replayed are sequences of steps, eac
 state that was stored with its first step. Its first `burn_in` steps teach nothing: every network,
 and every target, unrolls them to make that state its own.
 
-A network that acts gives its states as it acts. Those of critics of continuous actions, which do
-not act, are followed beside, block after block. Memories see observations; an action enters a
-critic behind them (Ni et al. 2022, arXiv:2110.05038, section 4.1 and appendix C: what is judged now
-takes a way of its own around the memory). So the states after what was observed serve the action
-that was taken, and any that the policy would take.
+A network that acts gives its states as it acts. Those of critics, which do not act, are followed
+beside, block after block. Memories see observations; an action enters a critic behind its memory,
+as in the code of Ni et al. 2022 (arXiv:2110.05038), where what is judged now takes a way of its own
+around it. So the states after what was observed serve the action that was taken, and any that the
+policy would take.
 """
 
 from __future__ import annotations
