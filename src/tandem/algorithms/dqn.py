@@ -143,9 +143,10 @@ class DQNSettings(base.TransitionSettings):
     )
 
     def settled(self, given: Iterable[str]) -> DQNSettings:
+        settled: DQNSettings = super().settled(given)
         if self.munchausen and "double" not in given:
-            return replace(self, double=False)
-        return self
+            return replace(settled, double=False)
+        return settled
 
 
 class DQN(base.Algorithm):
