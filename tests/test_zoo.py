@@ -8,6 +8,7 @@ import re
 import pytest
 
 from tandem import algorithms, trainer, zoo
+from tandem.errors import SettingError
 from tandem.testing import fakes
 
 PAIRS = [(name, env) for name in algorithms.NAMES for env in zoo.entries(name)]
@@ -127,6 +128,18 @@ def test_an_entry_like_another_adds_to_it() -> None:
 def test_what_has_no_entry_gives_none() -> None:
     assert zoo.entry("dqn", "Nowhere-v0") is None
     assert zoo.entries("../dqn") == {}
+
+
+def test_an_entry_s_exponents_go_with_the_priorities_that_a_user_turns_off() -> None:
+    """Rainbow without its prioritized replay is no contradiction; an exponent that is given is."""
+    off = {"entry": "rainbow", "prioritized": False}
+    kind, usual = algorithms.get("dqn"), algorithms.get("dqn").Settings()
+    chosen, *_ = trainer.settle("dqn", "Nowhere-v0", off)
+    assert (chosen.priority_alpha, chosen.values) == (usual.priority_alpha, "categorical")
+    kind.check(fakes.VECTOR, fakes.DISCRETE, chosen)
+    chosen, *_ = trainer.settle("dqn", "Nowhere-v0", off | {"priority_alpha": 0.3})
+    with pytest.raises(SettingError, match=r"priority_alpha=0.3 without prioritized"):
+        kind.check(fakes.VECTOR, fakes.DISCRETE, chosen)
 
 
 # --- families -------------------------------------------------------------------------------------

@@ -144,9 +144,10 @@ class DQNSettings(remembering.MemorySettings, base.TransitionSettings):
     )
 
     def settled(self, given: Iterable[str]) -> DQNSettings:
+        settled: DQNSettings = super().settled(given)
         if self.munchausen and "double" not in given:
-            return replace(self, double=False)
-        return self
+            return replace(settled, double=False)
+        return settled
 
 
 class DQN(remembering.Remembering):

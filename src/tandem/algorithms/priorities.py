@@ -3,7 +3,8 @@ losses say for it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tandem.algorithms import unused
@@ -28,6 +29,14 @@ class PrioritySettings:
         minimum=0,
         maximum=1,
     )
+
+    def settled(self, given: Iterable[str]) -> Any:
+        """Itself; where it draws evenly, without the exponents that an entry of the zoo's has and
+        nobody has `given`."""
+        if self.prioritized:
+            return self
+        usual = type(self)()
+        return replace(self, **{n: getattr(usual, n) for n in EXPONENTS if n not in given})
 
 
 def check(settings: Any) -> None:

@@ -92,10 +92,10 @@ CASES = {
     "trpo_normalizing": (BOX, ROLLOUT | {"epochs": 2, "normalize_observations": True}),
     "sac": (BOX, REPLAY),
     # (The usual entropy is nearly that of the first policy: their difference would be rounding.)
-    "sac_discrete": (games.Chain, REPLAY | {"target_entropy": 0.2}),
-    "td3": (BOX, REPLAY),
+    "sac_discrete": (games.Chain, REPLAY | {"target_entropy": 0.2, "n_step": 3}),
+    "td3": (BOX, REPLAY | {"normalize_observations": True, "normalize_rewards": True}),
     "crossq": (BOX, REPLAY | {"renorm_warmup": 5, "optimizer": "sgd", "learning_rate": 0.05}),
-    "tqc": (BOX, REPLAY | {"quantiles": 8}),
+    "tqc": (BOX, REPLAY | {"quantiles": 8, "n_step": 2}),
     "ddpg": (BOX, REPLAY),
     "a3c": (games.Chain, SEQUENCES),
     "impala": (games.Chain, SEQUENCES | OLDER | {"replay": "prioritized"}),
@@ -104,13 +104,13 @@ CASES = {
     "nstep_q_expected": (games.Chain, SEQUENCES | {"bootstrap": "expected"}),
     "pqn": (games.Forbidden, PPO | {"bootstrap": "expected"}),
     "vdn": (TWO, REPLAY | MEMORY | {"share": False}),
-    "qmix": (TWO, REPLAY | {"embedding": 4}),
+    "qmix": (TWO, REPLAY | {"embedding": 4, "prioritized": True, "n_step": 2}),
     "mappo": (TWO, PPO | {"share": False, "value_norm": "popart"}),
     "mat": (TWO, PPO | {"embedding": 16, "heads": 2}),
     "mappo_recurrent": (team(together.Leaving), PPO | LSTM | {"rewards": "team"}),
     "dqn_compiled": (games.Chain, REPLAY | {"compile": True}),
     "ppo_compiled": (BOX, PPO | {"compile": True, "normalize_observations": True}),
-    "maddpg": (team(together.Landmarks), REPLAY | {"twin": True, "policy_delay": 2}),
+    "maddpg": (team(together.Landmarks), REPLAY | {"twin": True, "policy_delay": 2, "n_step": 3}),
 }
 WHOLE = {"ppo_recurrent_moving"}  # is not divided: statistics and masks are of all rows together
 # Where these are of each device's rows, a run is not that of one device.
