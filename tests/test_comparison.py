@@ -48,8 +48,8 @@ def make(
     settings = {"steps": steps, "gamma": 0.99, **more.pop("settings", {})}
     (folder / "config.json").write_text(json.dumps({**config, "settings": settings, **more}))
     (folder / "progress.csv").write_text(f"env_steps\n{steps}\n")
-    result = {"env_steps": steps, "eval_mean": score}
-    result["last_eval_mean"] = None if score is None else score - 1
+    result = {"env_steps": steps, "eval_mean": score, "eval_std": 1.0, "eval_episodes": 20}
+    result |= {"last_eval_mean": None if score is None else score - 1, "last_eval_std": 2.0}
     (folder / "result.json").write_text(json.dumps(result))
     return folder
 

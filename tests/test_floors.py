@@ -36,6 +36,7 @@ FLOORS: list[set[str]] = [
     DOORS := {
         "plots",
         "comparison",
+        "run_report",
         "animation",
         "trainer",
         "agents",

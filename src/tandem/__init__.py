@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # what a type checker sees; below, each is imported when it i
     from tandem.drlbox.makers import make_evaluator, make_trainer
     from tandem.learning.events import Evaluation
     from tandem.onnx_export import export
+    from tandem.run_report import report
     from tandem.trainer import Agent, Result, evaluate, load, session, train
     from tandem.tuning.lr_finder import LRFinder
     from tandem.tuning.opt_finder import OptFinder
@@ -54,6 +55,7 @@ _HOMES = {  # public name -> (module, attribute of it); an empty attribute is th
     "make_evaluator": ("tandem.drlbox.makers", "make_evaluator"),
     "make_trainer": ("tandem.drlbox.makers", "make_trainer"),
     "parameter_server_strategy": ("tandem.agents.distributed", "parameter_server_strategy"),
+    "report": ("tandem.run_report", "report"),
     "restore_param": ("tandem.agents.agent_checkpoint", "restore_param"),
     "load": ("tandem.trainer", "load"),
     "session": ("tandem.trainer", "session"),
@@ -87,6 +89,7 @@ __all__ = [
     "make_evaluator",
     "make_trainer",
     "parameter_server_strategy",
+    "report",
     "restore_param",
     "session",
     "train",

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tandem.comparison import compare
+from tandem.run_report import report
 from tests.advice.net import case, follows
 from tests.test_comparison import SCORES, TOML, make, seeds
 
@@ -59,6 +60,13 @@ BOTH = ["ppo", "far/s0", "far/s1"]
             {"folders": BOTH},
             "scores= (--scores FILE)",
             {"scores": "scores.toml"},
+        ),
+        case(
+            "run_report.py:report",
+            report,
+            {"folder": "ppo/s0", "out": "ppo/s0/config.json/a.html"},
+            "choose another",
+            {"out": "reports/a.html"},
         ),
         case(
             "comparison.py:_read",

@@ -127,8 +127,13 @@ class CompiledLoop:
             **self.now(),
             metrics=_averaged(calls),
             calls=calls,
-            shares={"compiled": self.seconds},
+            shares=self.shares,
         )
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """As `Loop.shares`."""
+        return {"compiled": self.seconds}
 
     @property
     def _rows(self) -> int:

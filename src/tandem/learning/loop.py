@@ -172,8 +172,13 @@ class Loop:
         yield BatchEnd(
             **self.now(),
             metrics=metrics,
-            shares={**self.collector.seconds, "learning": self.learning},
+            shares=self.shares,
         )
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Where the time of the run went so far: seconds by what was done."""
+        return {**self.collector.seconds, "learning": self.learning}
 
     def _sync(self) -> None:
         """New weights to act with, and new noise on them where there is any: it stays as it is

@@ -418,6 +418,7 @@ class Session:
             "env_steps": now["env_steps"],
             "updates": now["updates"],
             "seconds": round(now["seconds"], 3),
+            "shares": {name: round(s, 3) for name, s in self.loop.shares.items()},
             "steps_per_second": round(now["env_steps"] / max(now["seconds"], 1e-9), 1),
             "eval_mean": best.mean if best.returns else None,
             "eval_std": best.std if best.returns else None,

@@ -1,0 +1,277 @@
+"""A run as one HTML file that needs nothing else: no network, no other file, no script."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from base64 import b64encode
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from html import escape
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+import numpy as np
+
+from tandem import algorithms, plots
+from tandem.errors import RunFolderError, TandemError
+from tandem.learning.config import Options, plain
+from tandem.runs.folder import Run, describe, read_run
+from tandem.runs.progress import duration
+from tandem.settings import as_path, declared
+from tandem.types import JSONDict
+from tandem.zoo import settle
+
+STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 62em; margin: 2em auto; }
+h1 { font-size: 1.5em; margin-bottom: 0; } h2 { font-size: 1.15em; margin: 2em 0 .5em; }
+p.lead { color: #555; margin-top: .2em; } img { max-width: 100%; vertical-align: top; }
+table { border-collapse: collapse; } td, th { text-align: left; padding: .15em 1.2em .15em 0;
+vertical-align: top; } th { color: #555; font-weight: 600; } tr.mark { font-weight: 600; }
+td.number { text-align: right; font-variant-numeric: tabular-nums; }
+pre { background: #f4f4f4; padding: .8em; white-space: pre-wrap; overflow-wrap: anywhere; }
+div.bar { background: #0072B2; height: .9em; } summary { cursor: pointer; }
+"""
+# what a browser may load: pictures that are in the file
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+PROGRAMS = {  # what no command can give, by the entry of config.json that says so
+    "own_env": "environment",
+    "own_network": "network",
+    "own_eval_env": "environment of evaluations",
+    "own_optimizer": "optimizer",
+}
+
+
+def report(folder: str | Path, out: str | Path | None = None) -> Path:
+    """Writes one HTML file of a run: what it came to, its curve, its animation, the evaluations,
+    where the time went, every setting, the versions, and the command that makes it again.
+
+    folder: of the run, complete or not. out: the file; None is report.html in the folder. Returns
+    its path. RunFolderError for what is no run, and for a file that cannot be written.
+    """
+    run = read_run(as_path("folder", folder))
+    out = run.folder / "report.html" if out is None else as_path("out", out)
+    page = _page(run)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise RunFolderError(
+            f"cannot write {out}: {error}.",
+            "a folder with write permission and free space",
+            "choose another with --out.",
+        ) from error
+    return out
+
+
+def command_of(config: JSONDict) -> str:
+    """The command that trains a run again, from its config.json; where only a program can, what it
+    brought, as a comment of the shell."""
+    brought = [what for key, what in PROGRAMS.items() if config.get(key)]
+    if brought or config.get("vector") == "own":
+        return f"# made by a program, which gave: {', '.join(brought) or 'a vector'}"
+    config = {"settings": {}, "options": {}, **config}
+    steps, extended = config["settings"].get("steps"), config.get("extended_from")
+    given = {**config["settings"], **config["options"]}
+    if extended:
+        given["steps"] = extended
+    words = ["tandem", "train", quote(config["algorithm"])]
+    words += [f"--vector {quote(v)}"] if (v := _function(config)) else [quote(config["env"])]
+    if kwargs := config.get("env_kwargs"):
+        words.append(f"--env-kwargs {quote(json.dumps(kwargs))}")
+    words.append(f"--framework {config['framework']}")
+    words += [f"--device {d}"] if (d := config.get("device", "auto")) != "auto" else []
+    words += [f"--seed {config['seed']}"] if config.get("seed") else []
+    before = _before(config)
+    words += [_flag(n, x) for n, x in given.items() if x is not None and before.get(n, ...) != x]
+    command = " ".join(words)
+    if extended:
+        command += f"\ntandem train --resume DIR --steps {steps} --extend"
+    return command
+
+
+def _function(config: JSONDict) -> str:
+    """The module:function of a vector."""
+    vector = str(config.get("vector") or "")
+    return vector if ":" in vector else ""
+
+
+def _before(config: JSONDict) -> dict[str, Any]:
+    """What settings and options are where nothing is given: those of the zoo's entry, or the
+    defaults. {} where the algorithm is a program's own."""
+    if config["algorithm"] not in algorithms.NAMES:
+        return {}
+    entry = config["options"].get("entry", "")
+    chosen, options, _ = settle(config["algorithm"], config["env"], {"entry": entry})
+    values: dict[str, Any] = json.loads(json.dumps({**plain(chosen), **asdict(options)}))
+    return values | {"entry": ""}
+
+
+def _flag(name: str, value: Any) -> str:
+    flag = name.replace("_", "-")
+    if isinstance(value, bool):
+        return f"--{flag}" if value else f"--no-{flag}"
+    shown = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    return f"--{flag}={quote(shown)}" if shown.startswith("-") else f"--{flag} {quote(shown)}"
+
+
+# --- the page -------------------------------------------------------------------------------------
+
+
+def _page(run: Run) -> str:
+    title = describe(run, ("algorithm", "env", "framework", "seed"))
+    body = [
+        f"<h1>{escape(title)}</h1>",
+        f"<p class='lead'>{escape(_outcome(run))}</p>",
+        _curve(run),
+        _animation(run),
+        "<h2>Evaluations</h2>",
+        _evaluations(run),
+        "<h2>Time</h2>",
+        _time(run.result),
+        "<h2>Command</h2>",
+        f"<pre>{escape(command_of(run.config))}</pre>",
+        "<h2>Settings</h2>",
+        *_settings(run.config),
+        "<h2>Versions</h2>",
+        _versions(run.config),
+    ]
+    return "\n".join(
+        [
+            "<!DOCTYPE html>",
+            "<html lang='en'><head><meta charset='utf-8'>",
+            f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
+            f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>",
+            *body,
+            "</body></html>\n",
+        ]
+    )
+
+
+def _outcome(run: Run) -> str:
+    """What the run came to, in a sentence."""
+    result = run.result
+    if not result:
+        steps = int(run.column("env_steps")[-1])
+        return (
+            f"Not complete: {steps:,} of {run.config.get('settings', {}).get('steps', 0):,} steps."
+        )
+    speed = f"{result.get('steps_per_second', 0):,.0f} steps/s"
+    text = f"{result['env_steps']:,} steps in {duration(result.get('seconds', 0.0))}, {speed}."
+    for which, key in (("best", "eval"), ("last", "last_eval")):
+        if (mean := result.get(f"{key}_mean")) is not None:
+            cut = f" ({n} of them cut)" if (n := result.get(f"{key}_cut")) else ""
+            episodes = f"{result['eval_episodes']} episodes{cut}"
+            text += f" The {which} checkpoint: {mean:.1f} ± {result[f'{key}_std']:.1f}, {episodes}."
+    return text
+
+
+def _curve(run: Run) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            drawn = plots.curve([run.folder], Path(folder) / "curve.svg").read_bytes()
+        except TandemError as error:
+            return f"<p>No curve: {escape(error.happened)}</p>"
+    return _image("svg+xml", drawn, "learning curve", 720)
+
+
+def _animation(run: Run) -> str:
+    file = run.folder / "animation.gif"
+    if not file.is_file():
+        command = f"tandem watch {quote(str(run.folder))} --out {quote(str(file))}"
+        return f"<p>No animation; to make one: <code>{escape(command)}</code></p>"
+    return _image("gif", file.read_bytes(), "the best agent at play", 400)
+
+
+def _image(kind: str, data: bytes, text: str, width: int) -> str:
+    source = f"data:image/{kind};base64,{b64encode(data).decode()}"
+    return f"<img src='{source}' alt='{escape(text)}' width='{width}'>"
+
+
+def _evaluations(run: Run) -> str:
+    names = ("env_steps", "updates", "episodes", "seconds", "eval_mean", "eval_std", "eval_cut")
+    table = np.stack([run.column(name) for name in names], axis=1)
+    table = table[np.isfinite(run.column("eval_mean"))]
+    if not len(table):
+        return "<p>There was none.</p>"
+    best = np.flatnonzero(table[:, 4] == table[:, 4].max())[-1]  # of equal ones the later is kept
+    head = ("steps", "updates", "episodes", "seconds", "mean return", "deviation", "cut", "")
+    rows = [
+        [*(_number(x, 0) for x in row[:3]), *(_number(x, 1) for x in row[3:6]), _number(row[6], 0)]
+        + ["best" if i == best else ""]
+        for i, row in enumerate(table)
+    ]
+    return _table(head, rows, {int(best)}, numbers=7)
+
+
+def _number(value: float, digits: int) -> str:
+    return f"{value:,.{digits}f}" if np.isfinite(value) else ""
+
+
+def _time(result: JSONDict) -> str:
+    shares = result.get("shares")
+    if not shares:
+        return "<p>Not recorded: the run is not complete, or of an earlier version.</p>"
+    total = max(result.get("seconds", 0.0), sum(shares.values()), 1e-9)
+    parts = {**shares, "other": total - sum(shares.values())}
+    rows = [
+        f"<tr><td>{escape(name)}</td><td class='number'>{seconds:,.1f} s</td>"
+        f"<td class='number'>{seconds / total:.0%}</td>"
+        f"<td><div class='bar' style='width: {20 * seconds / total:.2f}em'></div></td></tr>"
+        for name, seconds in parts.items()
+    ]
+    return f"<table>{''.join(rows)}</table>"
+
+
+def _settings(config: JSONDict) -> Iterable[str]:
+    """A table of the algorithm's settings, and one of the run's options."""
+    yield f"<p>From {escape(str(config.get('source') or 'the defaults'))}, and what was given.</p>"
+    known = config["algorithm"] in algorithms.NAMES
+    parts = {
+        "settings": algorithms.get(config["algorithm"]).Settings if known else None,
+        "options": Options,
+    }
+    for part, kind in parts.items():
+        said = {} if kind is None else {d.name: d for d in declared(kind)}
+        rows, marked = [], set()
+        for i, (name, value) in enumerate(config.get(part, {}).items()):
+            default, meaning = (
+                (_shown(said[name].default), said[name].help) if name in said else ("", "")
+            )
+            rows.append([name, _shown(value), default, meaning])
+            if name in said and _shown(value) != default:
+                marked.add(i)
+        table = _table((part[:-1], "value", "default", "meaning"), rows, marked)
+        heading = f"{part}: {len(rows)}, of which {len(marked)} are not the default"
+        is_open = " open" if part == "settings" else ""
+        yield f"<details{is_open}><summary>{heading}</summary>{table}</details>"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
+
+
+def _versions(config: JSONDict) -> str:
+    rows = [[name, str(text)] for name, text in config.get("versions", {}).items()]
+    rows += [["commit of the working directory", c]] if (c := config.get("commit")) else []
+    return _table((), rows, set())
+
+
+def _table(
+    head: Sequence[str], rows: Sequence[Sequence[str]], marked: set[int], numbers: int = 0
+) -> str:
+    """An HTML table; the first `numbers` columns are numbers, the rows `marked` stand out."""
+    cells = "".join(f"<th>{escape(name)}</th>" for name in head)
+    lines = [f"<tr>{cells}</tr>"] if head else []
+    for i, row in enumerate(rows):
+        cells = "".join(
+            f"<td{' class=number' if at < numbers else ''}>{escape(text)}</td>"
+            for at, text in enumerate(row)
+        )
+        lines.append(f"<tr{' class=mark' if i in marked else ''}>{cells}</tr>")
+    return f"<table>{''.join(lines)}</table>"

@@ -1,0 +1,214 @@
+"""A run as one HTML file: what is in it, that it needs nothing else, that a browser shows it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shlex
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import imageio.v3 as imageio
+import numpy as np
+import pytest
+
+import tandem
+from tandem.cli import main
+from tandem.cli.train import session_of
+from tandem.run_report import command_of, report
+from tandem.runs.callbacks import Callback
+from tests.test_comparison import make
+
+GIVEN = (
+    "--framework torch --steps 600 --hidden 16,8 --gamma 0.9 --no-orthogonal --seed 3 --log-std=-1"
+)
+BROWSER = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    """A complete run with a curve and an animation."""
+    folder = tmp_path_factory.mktemp("runs") / "two words"
+    words = f"train ppo CartPole-v1 {GIVEN} --final-episodes 2 --eval-episodes 2 --quiet"
+    assert main([*words.split(), "--no-tensorboard", "--out", str(folder)]) == 0
+    return folder
+
+
+class Page(HTMLParser):
+    """Tags that are open, whatever a page refers to, its text, and its tables."""
+
+    alone = {"meta", "img"}
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.sources: list[str] = []
+        self.tags: set[str] = set()
+        self.rows: list[list[str]] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: Any) -> None:
+        self.tags.add(tag)
+        self.sources += [value for name, value in attributes if name in ("src", "href")]
+        if tag not in self.alone:
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+        if self.open and self.open[-1] in ("td", "th"):
+            self.rows[-1][-1] += data
+
+
+def test_everything_is_in_one_file(run, capsys) -> None:
+    assert main(["report", str(run)]) == 0
+    assert capsys.readouterr().out == f"wrote {run / 'report.html'}\n"
+    page = Page((run / "report.html").read_text(encoding="utf-8"))
+    assert page.open == [] and not {"script", "link", "iframe"} & page.tags
+    kinds = [source.partition(";")[0] for source in page.sources]
+    assert kinds == ["data:image/svg+xml", "data:image/gif"]
+    config = json.loads((run / "config.json").read_text())
+    result = json.loads((run / "result.json").read_text())
+    assert "PPO, CartPole-v1, PyTorch, seed 3" in page.text
+    assert f"The best checkpoint: {result['eval_mean']:.1f} ± {result['eval_std']:.1f}" in page.text
+    named = {row[0]: row for row in page.rows if row}
+    for name in (*config["settings"], *config["options"], *config["versions"]):
+        assert name in named, name
+    assert named["gamma"][1:3] == ["0.9", "0.99"] and named["hidden"][1] == "16, 8"
+    assert named["orthogonal"][1] == "no"
+    with open(run / "progress.csv", newline="") as file:
+        scored = [row for row in csv.DictReader(file) if row["eval_mean"]]
+    shown = [row for row in page.rows if len(row) == 8][1:]  # below the head of the evaluations
+    assert [row[0] for row in shown] == [f"{int(row['env_steps']):,}" for row in scored]
+    assert [row[4] for row in shown] == [f"{float(row['eval_mean']):,.1f}" for row in scored]
+    assert len(scored) >= 3 and [row[7] for row in shown].count("best") == 1
+    assert sum(result["shares"].values()) <= result["seconds"] * 1.01
+    assert {"environment", "acting", "learning", "other"} <= set(named)
+    assert set(result["shares"]) == {"environment", "acting", "learning"}
+
+
+def test_its_command_makes_the_same_run(run, tmp_path) -> None:
+    config = json.loads((run / "config.json").read_text())
+    program, train, *words = shlex.split(command_of(config))
+    assert (program, train) == ("tandem", "train")
+    session = session_of([*words, "--out", str(tmp_path / "again")], Callback())
+    session.backend.close()
+    again = json.loads(json.dumps(session.config.to_json()))
+    assert again == config
+    page = Page(report(run, tmp_path / "a.html").read_text(encoding="utf-8"))
+    assert command_of(config) in page.text
+
+
+@pytest.mark.parametrize(
+    "more, command",
+    [
+        (
+            {"settings": {"steps": 5, "gamma": 0.5}},
+            "tandem train ppo E-v0 --framework torch --steps 5 --gamma 0.5",
+        ),
+        (
+            {"env_kwargs": {"a": 1}, "device": "cpu"},
+            """tandem train ppo E-v0 --env-kwargs '{"a": 1}' --framework torch --device cpu""",
+        ),
+        (
+            {"vector": "my.worlds:make"},
+            "tandem train ppo --vector my.worlds:make --framework torch",
+        ),
+        ({"vector": "id"}, "tandem train ppo E-v0 --framework torch"),
+        (
+            {"algorithm": "mine:Own", "settings": {"b": [1, 2], "c": False}},
+            "tandem train mine:Own E-v0 --framework torch --b 1,2 --no-c",
+        ),
+        (
+            {"settings": {"steps": 9}, "extended_from": 5},
+            "tandem train ppo E-v0 --framework torch --steps 5\n"
+            "tandem train --resume DIR --steps 9 --extend",
+        ),
+        (
+            {"own_env": True, "own_network": True},
+            "# made by a program, which gave: environment, network",
+        ),
+        ({"vector": "own"}, "# made by a program, which gave: a vector"),
+    ],
+)
+def test_commands(more, command) -> None:
+    config = {"algorithm": "ppo", "env": "E-v0", "framework": "torch", "seed": 0}
+    assert command_of({**config, **more}) == command
+
+
+def test_a_run_that_is_not_complete_and_has_drawn_nothing(tmp_path) -> None:
+    folder = make(tmp_path / "young", None, steps=1000)
+    (folder / "result.json").unlink()
+    (folder / "progress.csv").write_text("env_steps\n400\n")
+    page = Page(tandem.report(folder).read_text(encoding="utf-8"))
+    for part in (
+        "Not complete: 400 of 1,000 steps",
+        "No curve: ",
+        f"tandem watch {folder} --out {folder / 'animation.gif'}",
+        "There was none.",
+        "Not recorded",
+    ):
+        assert part in page.text
+
+
+def test_what_a_file_says_stays_text(tmp_path) -> None:
+    odd = "<script>alert('&')</script>"
+    folder = make(tmp_path / "odd", 5.0, env=odd, algorithm="a:B", versions={odd: odd}, source=odd)
+    page = Page(report(folder).read_text(encoding="utf-8"))
+    assert page.open == [] and "script" not in page.tags and page.text.count(odd) >= 5
+
+
+def test_what_cannot_be_reported(tmp_path, capsys) -> None:
+    folder = make(tmp_path / "run", 5.0)
+    assert main(["report", str(tmp_path / "rum")]) == 2
+    assert f"did you mean {folder}?" in capsys.readouterr().err
+    assert main(["report", str(folder), "--out", str(folder / "config.json" / "a.html")]) == 2
+    assert "cannot write" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    BROWSER is None, reason="no chromium is installed (make test does so, as root on Debian)"
+)
+def test_a_browser_shows_it(run, tmp_path) -> None:
+    """The curve's blue, the animation's picture in its frame, and text: without a network."""
+    page, picture = report(run, tmp_path / "a.html"), tmp_path / "a.png"
+    command = [BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+    command += [f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1100,2400"]
+    command += ["--host-resolver-rules=MAP * ~NOTFOUND", f"--screenshot={picture}", page.as_uri()]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        env={**os.environ, "HOME": str(tmp_path)},
+    )
+    assert picture.is_file(), done.stderr[-2000:]
+    seen = imageio.imread(picture)[..., :3].astype(int)
+    assert seen.shape == (2400, 1100, 3)
+
+    def count(colour: tuple[int, int, int]) -> int:
+        return int((np.abs(seen - colour).max(axis=-1) <= 12).sum())
+
+    assert count((0x00, 0x72, 0xB2)) > 500  # the line of evaluations, and the bars of time
+    pole = imageio.imread(run / "animation.gif", index=0)[..., :3].reshape(-1, 3)
+    colours, counts = np.unique(pole, axis=0, return_counts=True)
+    brown = max(
+        ((tuple(map(int, c)), n) for c, n in zip(colours, counts, strict=True) if np.ptp(c) > 40),
+        key=lambda each: each[1],
+    )[0]
+    assert count(brown) > 100  # the pole
+    assert count((0x22, 0x22, 0x22)) > 500  # text
