@@ -98,8 +98,8 @@ $(STAMPS)/engines: $(STAMPS)/torch
 	@touch $@
 
 $(STAMPS)/test: $(STAMPS)/engines
-	@echo "Installing the tools that test, and Ray"
-	@$(INSTALL) -e '.[dev,onnx,ray]'
+	@echo "Installing the tools that test, Ray and Optuna"
+	@$(INSTALL) -e '.[dev,onnx,ray,sweep]'
 	@touch $@
 
 $(STAMPS)/peers: $(STAMPS)/engines benchmarks/peers.txt
