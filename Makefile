@@ -98,8 +98,8 @@ $(STAMPS)/engines: $(STAMPS)/torch
 	@touch $@
 
 $(STAMPS)/test: $(STAMPS)/engines
-	@echo "Installing the tools that test, and Ray"
-	@$(INSTALL) -e '.[dev,onnx,ray]'
+	@echo "Installing the tools that test, Ray and Optuna"
+	@$(INSTALL) -e '.[dev,onnx,ray,sweep]'
 	@touch $@
 
 # Debian's browser, for the test that looks at a report. Nothing fails without it: that test is skipped then.

@@ -24,7 +24,7 @@ BEGIN, END = "<!-- settings: written by docs/settings.py -->\n", "<!-- end of se
 def table(algorithm: str) -> str:
     """Every setting of an algorithm: its flag, default, meaning and source."""
     rows = ["| flag | default | meaning | source of the default |", "|---|---|---|---|"]
-    for name, default, meaning, source, _ in declared(algorithms.get(algorithm).Settings):
+    for name, default, meaning, source, *_ in declared(algorithms.get(algorithm).Settings):
         shown = ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
         rows.append(f"| `--{name.replace('_', '-')}` | {shown} | {meaning} | {source} |")
     return "\n".join(rows) + "\n"

@@ -84,7 +84,7 @@ def test_every_command_explains_itself(command, capsys) -> None:
 def test_help_has_every_setting_with_meaning_default_and_source(algorithm, capsys) -> None:
     assert main(["train", algorithm, "--help"]) == 0
     shown = "".join(capsys.readouterr().out.split())  # argparse breaks lines where it likes
-    for name, default, meaning, source, _ in declared(
+    for name, default, meaning, source, *_ in declared(
         algorithms.get(algorithm).Settings
     ) + declared(Options):
         assert f"--{name.replace('_', '-')}" in shown

@@ -73,6 +73,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "jax": (*FRAMEWORK_ROOMS, "functional/", "compiled/"),
     "keras": (*FRAMEWORK_ROOMS, "ops.py", "drlbox/own_networks.py"),
     "ray": ("parallel/ray.py", "cluster/"),
+    "optuna": ("tuning/",),
 }
 
 # What a file asks of a room above its own, by `import_module` and this name, once somebody wants
@@ -82,7 +83,7 @@ LATE: dict[str, str] = {"envs/functions.py": "tandem.functional.names"}
 # Loading a file must never run code that is in it.
 UNPICKLERS = {"pickle", "_pickle", "dill", "joblib", "shelve", "marshal"}
 
-NOT_ON_IMPORT = ("torch", "tensorflow", "jax", "keras", "ray", "matplotlib")
+NOT_ON_IMPORT = ("torch", "tensorflow", "jax", "keras", "ray", "optuna", "matplotlib")
 IMPORT_SECONDS = 0.3
 FUNCTION_LINES = 80  # without its signature and docstring
 FILE_LINES = 450

@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # what a type checker sees; below, each is imported when it i
     from tandem.tuning.opt_finder import OptFinder
     from tandem.tuning.parallel_finder import AgentFinder, ParallelFinder
     from tandem.tuning.search import find_best, find_lr, find_optimizer
+    from tandem.tuning.sweep import sweep
 
 _HOMES = {  # public name -> (module, attribute of it); an empty attribute is the module itself
     "Agent": ("tandem.trainer", "Agent"),
@@ -59,6 +60,7 @@ _HOMES = {  # public name -> (module, attribute of it); an empty attribute is th
     "restore_param": ("tandem.agents.agent_checkpoint", "restore_param"),
     "load": ("tandem.trainer", "load"),
     "session": ("tandem.trainer", "session"),
+    "sweep": ("tandem.tuning.sweep", "sweep"),
     "train": ("tandem.trainer", "train"),
 }
 
@@ -92,6 +94,7 @@ __all__ = [
     "report",
     "restore_param",
     "session",
+    "sweep",
     "train",
 ]
 

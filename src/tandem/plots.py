@@ -251,10 +251,28 @@ def trial_points(
     return _written(figure, axes, out, title)
 
 
-def _written(figure: Any, axes: Any, out: Path, title: str) -> Path:
+def importances(shares: Mapping[str, float], out: Path, title: str) -> Path:
+    """Draws how much each setting mattered, as shares of 1: a bar for each, the longest above."""
+    from matplotlib.ticker import PercentFormatter
+
+    figure, axes = _axes()
+    figure.set_figheight(1.2 + 0.32 * len(shares))
+    names, each = list(shares)[::-1], list(shares.values())[::-1]
+    bars = axes.barh(range(len(names)), each, color=COLOURS[0], height=0.65)
+    axes.bar_label(bars, [f"{share:.0%}" for share in each], padding=3, fontsize=10.5)
+    axes.set_yticks(range(len(names)), names)
+    axes.grid(False, axis="y")
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    axes.set(xlabel="share of what decided whether a trial was among the best", ylabel="")
+    axes.set_xlim(0, 1.12 * max(each))
+    return _written(figure, axes, out, title, legend=False)
+
+
+def _written(figure: Any, axes: Any, out: Path, title: str, legend: bool = True) -> Path:
     axes.set_title(title, loc="left", fontsize=13, fontweight="bold", pad=10)
-    axes.margins(x=0.02)
-    _legend(axes, None)
+    if legend:
+        axes.margins(x=0.02)
+        _legend(axes, None)
     figure.savefig(out, dpi=200)
     return out
 

@@ -64,11 +64,38 @@ def written(default: Any) -> str:
     return repr(str(default)) if isinstance(default, Schedule) else repr(default)
 
 
+SCALES = ("linear", "log", "near one", "powers of two")
+PARTS = ("start", "end", "fraction")
+
+
+@dataclass(frozen=True)
+class Search:
+    """Where `tandem sweep` looks for a setting: among numbers from `low` to `high`, both included
+    and whole where the setting is, or among `choices`.
+
+    scale: of the numbers, one of SCALES; with "near one" low and high are how far the setting is
+    below 1, on a logarithmic scale.
+    part: of a schedule; another start takes the end along, in the same ratio.
+    Ranges without a word on where they are from are those of rl-baselines3-zoo 2.9
+    (hyperparams_opt.py), widened so that its tuned settings lie within.
+    """
+
+    low: float = math.nan
+    high: float = math.nan
+    scale: str = "linear"
+    choices: tuple[Any, ...] = ()
+    part: str = "start"
+
+
+Searches = Search | tuple[Search, ...]  # several: one for each part of a schedule
+
+
 def setting(
     default: Any,
     help: str,
     source: str = "",
     *,
+    search: Searches = (),
     minimum: float | None = None,
     maximum: float = math.inf,
     above: float | None = None,
@@ -77,19 +104,26 @@ def setting(
     fix: str = "",
 ) -> Any:
     """A field of a settings dataclass: its default, what it means (with unit), where the default
-    comes from, and the `Limits` of a number. Every number has `minimum` or `above`; -math.inf says
-    that it may be any."""
+    comes from, where a sweep looks for it, and the `Limits` of a number. Every number has `minimum`
+    or `above`; -math.inf says that it may be any."""
     limits = None
     if minimum is not None or above is not None:
         low, over = (-math.inf if bound is None else bound for bound in (minimum, above))
         limits = Limits(low, maximum, over, special, expected, fix)
-    return field(default=default, metadata={"help": help, "source": source, "limits": limits})
+    known = {"help": help, "source": source, "limits": limits, "search": _listed(search)}
+    return field(default=default, metadata=known)
 
 
-def default(value: Any, source: str = "", help: str = "") -> Any:
+def default(value: Any, source: str = "", help: str = "", search: Searches = ()) -> Any:
     """Another default for a setting of a base class, where it comes from, and what the setting
-    means, if it is not quite the same here. The limits stay."""
-    return field(default=value, metadata={"source": source} | ({"help": help} if help else {}))
+    means and where a sweep looks for it, if that is not the same here. The limits stay."""
+    other = {"help": help, "search": _listed(search)}
+    known = {"source": source} | {name: said for name, said in other.items() if said}
+    return field(default=value, metadata=known)
+
+
+def _listed(search: Searches) -> tuple[Search, ...]:
+    return (search,) if isinstance(search, Search) else search
 
 
 class Declared(NamedTuple):
@@ -100,11 +134,13 @@ class Declared(NamedTuple):
     help: str
     source: str
     limits: Limits | None  # None: no number
+    search: tuple[Search, ...]  # where a sweep looks for it; (): it does not, unless it is told
 
 
 def declared(kind: type) -> list[Declared]:
     """Every setting of a settings dataclass, in order, with what it has of its base classes."""
-    plain = {"help": "", "source": "", "limits": None}  # of a field that no `setting` made
+    # of a field that no `setting` made
+    plain = {"help": "", "source": "", "limits": None, "search": ()}
     metadata: dict[str, dict[str, Any]] = {}
     for base in reversed(kind.__mro__):
         for name, f in base.__dict__.get("__dataclass_fields__", {}).items():
@@ -162,6 +198,12 @@ class Schedule:
         ):
             raise ValueError(f"{value!r} is no schedule")
         return cls(*parts)
+
+    def moved(self, start: float) -> Schedule:
+        """The same form from another start: the end is in the same ratio to it."""
+        if self.end is None or not self.start:
+            return replace(self, start=start)
+        return replace(self, start=start, end=float(f"{start * self.end / self.start:.3g}"))
 
     def __str__(self) -> str:
         parts = (

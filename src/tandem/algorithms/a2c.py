@@ -12,7 +12,7 @@ from tandem.algorithms import base, gsde
 from tandem.algorithms.base import Call
 from tandem.algorithms.normalized import DETAILS
 from tandem.algorithms.on_policy import A3C, JointSettings, OnPolicy
-from tandem.settings import Schedule, default, setting
+from tandem.settings import Schedule, Search, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Update
 
@@ -23,7 +23,7 @@ SB3 = "Stable-Baselines3 2.9 (A2C)"
 class A2CSettings(JointSettings):
     """What A2C can be told."""
 
-    rollout: int = default(5, A3C)
+    rollout: int = default(5, A3C, search=Search(5, 256, "log"))
     learning_rate: Schedule = default(Schedule(7e-4), SB3)
     gae_lambda: float = default(
         1.0, A3C, help="trace of generalised advantage estimation; 1: as many steps as there are"
@@ -32,7 +32,11 @@ class A2CSettings(JointSettings):
         0.5, "weight of the value loss", DETAILS + ", detail 9", minimum=0
     )
     entropy: Schedule = setting(
-        Schedule(0.01), "weight of the entropy bonus; a schedule", A3C, minimum=-inf
+        Schedule(0.01),
+        "weight of the entropy bonus; a schedule",
+        A3C,
+        minimum=-inf,
+        search=Search(1e-8, 0.1, "log"),
     )
     normalize_advantage: bool = default(False, SB3)
     optimizer: Literal["adam", "rmsprop", "sgd"] = default("rmsprop", A3C)

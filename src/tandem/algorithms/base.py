@@ -21,7 +21,7 @@ from tandem.math.masks import masked
 from tandem.math.products import for_actions
 from tandem.networks.defaults import Role, Source, sources
 from tandem.networks.noisy import noisy
-from tandem.settings import Schedule, default, setting
+from tandem.settings import Schedule, Search, default, setting
 from tandem.spaces import ActionMode, Leaf, Spec
 from tandem.types import Array, Batch, Trajectory, Tree, Update
 
@@ -44,6 +44,7 @@ def step_size(default: Schedule, help: str, source: str = "") -> Any:
         maximum=1e6,
         expected="a step size above 0 and up to 1e+06, or a schedule",
         fix="try 3e-4.",
+        search=Search(1e-5, 1e-2, "log"),
     )
 
 
@@ -60,7 +61,9 @@ class Settings:
         "how they are stepped: the environment's own vector entry point, plain in turn, or native "
         "where there is one; compiled: functional environments, with learning, on JAX",
     )
-    gamma: float = setting(0.99, "discount factor per step", minimum=0, maximum=1)
+    gamma: float = setting(
+        0.99, "discount factor per step", minimum=0, maximum=1, search=Search(1e-4, 0.1, "near one")
+    )
     learning_rate: Schedule = step_size(Schedule(3e-4), "step size of the optimizer; a schedule")
     learning_rate_warmup: int = setting(
         0, "updates over which step sizes rise from 0 to what they are", minimum=0
@@ -78,6 +81,7 @@ class Settings:
         minimum=1,
         expected="layers of at least 1 unit",
         fix="try 64,64.",
+        search=Search(choices=("64", "64,64", "256,256", "400,300")),
     )
     activation: str = setting("tanh", "activation of the hidden layers")
     body: bodies.Body = bodies.choice()

@@ -9,7 +9,7 @@ from tandem import ops
 from tandem.algorithms import base, remembering
 from tandem.algorithms.base import Call
 from tandem.algorithms.deterministic import OU, Deterministic
-from tandem.settings import Schedule, default, setting
+from tandem.settings import Schedule, Search, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Update
 
@@ -31,14 +31,16 @@ class DDPGSettings(remembering.MemorySettings, base.TransitionSettings):
     hidden: tuple[int, ...] = default((400, 300), PAPER)
     critic_hidden: tuple[int, ...] = base.critic_hidden()
     activation: str = default("relu", PAPER)
-    batch_size: int = default(64, PAPER)
-    buffer_size: int = default(1_000_000, PAPER)
+    batch_size: int = default(64, PAPER, search=Search(16, 1024, "powers of two"))
+    buffer_size: int = default(1_000_000, PAPER, search=Search(10_000, 1_000_000, "log"))
+    learning_starts: int = default(100, search=Search(100, 20_000, "log"))
     n_step: int = base.n_step()
     exploration: Schedule = setting(
         Schedule(0.1),
         "standard deviation of the noise on actions, which lie in [-1, 1]; a schedule",
         NORMAL,
         minimum=0,
+        search=Search(0.0, 1.0),
     )
     action_noise: Literal["gaussian", "ou"] = setting(
         "gaussian",
@@ -51,6 +53,7 @@ class DDPGSettings(remembering.MemorySettings, base.TransitionSettings):
         PAPER,
         minimum=0,
         maximum=1,
+        search=Search(1e-3, 0.1, "log"),
     )
 
 

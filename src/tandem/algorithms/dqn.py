@@ -32,7 +32,7 @@ from tandem.math.values import munchausen
 from tandem.networks.defaults import Role
 from tandem.networks.implicit import WithFractions
 from tandem.networks.plan import Conv, Dense, Dueling
-from tandem.settings import Schedule, default, setting
+from tandem.settings import Schedule, Search, default, setting
 from tandem.spaces import Leaf, Spec, seen
 from tandem.types import Array, Batch, Tree, Update
 
@@ -51,13 +51,22 @@ class DQNSettings(remembering.MemorySettings, base.TransitionSettings):
 
     learning_rate: Schedule = default(Schedule(1e-4), SB3, help="step size of Adam; a schedule")
     activation: str = default("relu", ATARI)
-    batch_size: int = default(32, ATARI)
-    buffer_size: int = default(1_000_000, ATARI)
-    learning_starts: int = default(100, SB3, help="environment steps before the first update")
+    batch_size: int = default(32, ATARI, search=Search(16, 512, "powers of two"))
+    buffer_size: int = default(1_000_000, ATARI, search=Search(10_000, 1_000_000, "log"))
+    learning_starts: int = default(
+        100,
+        SB3,
+        help="environment steps before the first update",
+        search=Search(100, 20_000, "log"),
+    )
     train_every: int = default(4, ATARI)
     updates_per_call: int = default(1, ATARI)
     target_every: int = setting(
-        10_000, "environment steps between copies to the target network", SB3, minimum=1
+        10_000,
+        "environment steps between copies to the target network",
+        SB3,
+        minimum=1,
+        search=Search(10, 20_000, "log"),
     )
     tau: float = setting(
         1.0, "how much of the network a copy takes over", ATARI, minimum=0, maximum=1
@@ -68,6 +77,7 @@ class DQNSettings(remembering.MemorySettings, base.TransitionSettings):
         SB3,
         minimum=0,
         maximum=1,
+        search=(Search(0.0, 0.2, part="end"), Search(0.01, 0.5, part="fraction")),
     )
     double: bool = setting(
         True,

@@ -34,7 +34,7 @@ from tandem.networks.defaults import Role
 from tandem.networks.plan import Dense, Scale, Streams
 from tandem.networks.policy_layers import StateDependent, WithLogStd
 from tandem.networks.recurrent import entering
-from tandem.settings import setting
+from tandem.settings import Search, setting
 from tandem.spaces import Leaf, Spec, seen
 from tandem.types import Array, Batch, Trajectory, Tree, tree_map
 
@@ -53,6 +53,7 @@ class NormalizedRollouts(NormalizedSettings, base.RolloutSettings):
         DETAILS + ", detail 11",
         above=0,
         fix="try 0.5.",
+        search=Search(0.3, 2.0),
     )
     standardize_rewards: bool = setting(
         False,
@@ -89,7 +90,11 @@ class OnPolicySettings(NormalizedRollouts):
     """What actor-critics among them can be told."""
 
     gae_lambda: float = setting(
-        0.95, "trace of generalised advantage estimation", minimum=0, maximum=1
+        0.95,
+        "trace of generalised advantage estimation",
+        minimum=0,
+        maximum=1,
+        search=Search(1e-4, 0.3, "near one"),
     )
     normalize_advantage: bool = setting(
         True, "standardise advantages within each batch", DETAILS + ", detail 7"

@@ -20,7 +20,7 @@ from tandem.math.policy_losses import clipped_surrogate, kl_estimate
 from tandem.math.values import clipped_value_loss
 from tandem.networks.defaults import Role
 from tandem.networks.value_scale import Denormalize, follow
-from tandem.settings import Schedule, default, setting
+from tandem.settings import Schedule, Search, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Trajectory, Update
 
@@ -37,10 +37,16 @@ class PPOSettings(JointSettings):
         PAPER + "; " + DETAILS + ", detail 4",
         help="step size of the optimizer; a schedule, such as 3e-4:0",
     )
-    activation: str = default("tanh", "Schulman et al. 2017, section 6.1")
-    rollout: int = default(256, "2048 in all, as in " + PAPER)
-    epochs: int = setting(10, "passes over a rollout", PAPER, minimum=1)
-    batch_size: int = setting(64, "rows per update", PAPER, minimum=1)
+    activation: str = default(
+        "tanh", "Schulman et al. 2017, section 6.1", search=Search(choices=("tanh", "relu"))
+    )
+    rollout: int = default(
+        256, "2048 in all, as in " + PAPER, search=Search(32, 2048, "powers of two")
+    )
+    epochs: int = setting(10, "passes over a rollout", PAPER, minimum=1, search=Search(1, 20))
+    batch_size: int = setting(
+        64, "rows per update", PAPER, minimum=1, search=Search(32, 512, "powers of two")
+    )
     gae_lambda: float = default(0.95, PAPER)
     value_weight: float = setting(
         0.5, "weight of the value loss", DETAILS + ", detail 9", minimum=0
@@ -50,12 +56,14 @@ class PPOSettings(JointSettings):
         "weight of the entropy bonus; a schedule",
         PAPER + "; " + DETAILS + ", detail 10",
         minimum=-inf,
+        search=Search(1e-8, 0.1, "log"),
     )
     clip: Schedule = setting(
         Schedule(0.2),
         "how far the probability ratio may leave 1 with profit; a schedule",
         PAPER,
         minimum=0,
+        search=Search(0.1, 0.4),
     )
     sequence: int = default(
         16,

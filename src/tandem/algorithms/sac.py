@@ -19,7 +19,7 @@ from tandem.math.state_dependent import StateDependentTanh
 from tandem.networks.defaults import Role
 from tandem.networks.plan import Dense
 from tandem.networks.policy_layers import StateDependent
-from tandem.settings import default, setting
+from tandem.settings import Search, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Tree, Update, tree_map
 
@@ -36,9 +36,9 @@ class SoftSettings(remembering.MemorySettings, base.TransitionSettings):
     hidden: tuple[int, ...] = default((256, 256), PAPER)
     critic_hidden: tuple[int, ...] = base.critic_hidden()
     activation: str = default("relu", PAPER)
-    batch_size: int = default(256, PAPER)
-    buffer_size: int = default(1_000_000, PAPER)
-    learning_starts: int = default(100, SB3)
+    batch_size: int = default(256, PAPER, search=Search(16, 1024, "powers of two"))
+    buffer_size: int = default(1_000_000, PAPER, search=Search(10_000, 1_000_000, "log"))
+    learning_starts: int = default(100, SB3, search=Search(100, 20_000, "log"))
     train_every: int = default(1, PAPER)
     updates_per_call: int = default(1, PAPER)
     n_step: int = base.n_step()
@@ -76,6 +76,7 @@ class SACSettings(SoftSettings):
         PAPER,
         minimum=0,
         maximum=1,
+        search=Search(1e-3, 0.1, "log"),
     )
 
 

@@ -14,7 +14,7 @@ from tandem.algorithms import base, gsde, remembering
 from tandem.algorithms.base import Call
 from tandem.algorithms.deterministic import OU, Deterministic
 from tandem.algorithms.remembering import View
-from tandem.settings import Schedule, default, setting
+from tandem.settings import Schedule, Search, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Tree, Update
 
@@ -34,14 +34,15 @@ class TD3Settings(remembering.MemorySettings, base.TransitionSettings):
     hidden: tuple[int, ...] = default((256, 256), CODE)
     critic_hidden: tuple[int, ...] = base.critic_hidden()
     activation: str = default("relu", TABLE)
-    batch_size: int = default(256, CODE)
-    buffer_size: int = default(1_000_000, TABLE)
-    learning_starts: int = default(10_000, PAPER)
+    batch_size: int = default(256, CODE, search=Search(16, 1024, "powers of two"))
+    buffer_size: int = default(1_000_000, TABLE, search=Search(10_000, 1_000_000, "log"))
+    learning_starts: int = default(10_000, PAPER, search=Search(100, 20_000, "log"))
     exploration: Schedule = setting(
         Schedule(0.1),
         "standard deviation of the noise on actions, which lie in [-1, 1]; a schedule",
         PAPER,
         minimum=0,
+        search=Search(0.0, 1.0),
     )
     action_noise: Literal["gaussian", "ou", "gsde"] = setting(
         "gaussian",
@@ -64,6 +65,7 @@ class TD3Settings(remembering.MemorySettings, base.TransitionSettings):
         TABLE,
         minimum=0,
         maximum=1,
+        search=Search(1e-3, 0.1, "log"),
     )
 
 

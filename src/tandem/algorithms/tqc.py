@@ -13,7 +13,7 @@ from tandem.errors import SettingError
 from tandem.math.value_distributions import fractions, quantile_huber
 from tandem.networks.defaults import Role
 from tandem.networks.plan import Dense
-from tandem.settings import default, setting
+from tandem.settings import Search, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch
 
@@ -29,12 +29,15 @@ class TQCSettings(SACSettings):
     hidden: tuple[int, ...] = default((256, 256), CONTRIB)
     batch_size: int = default(256, PAPER)
     critics: int = setting(2, "how many critics; the paper has 5", CONTRIB, minimum=1)
-    quantiles: int = setting(25, "quantiles that each critic estimates", PAPER, minimum=1)
+    quantiles: int = setting(
+        25, "quantiles that each critic estimates", PAPER, minimum=1, search=Search(5, 50)
+    )
     dropped: int = setting(
         2,
         "of them, how many for each critic are left out of targets, the highest",
         PAPER,
         minimum=0,
+        search=Search(0, 4),
     )
 
 

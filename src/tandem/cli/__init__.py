@@ -40,6 +40,7 @@ COMMANDS = {  # name -> (module, what it does); a module `list` would hide the b
     "evaluate": ("evaluate", "score an agent on fresh episodes"),
     "watch": ("watch", "see it play: a window, or a GIF or MP4"),
     "find": ("find", "the best learning rate, optimizer or algorithm, by short runs"),
+    "sweep": ("sweep", "the best settings of an algorithm, by trials that Optuna proposes"),
     "plot": ("plot", "draw the learning curve of one run, or of several"),
     "compare": ("compare", "algorithms over seeds and environments, with intervals"),
     "report": ("report", "a run as one HTML file that needs no network"),

@@ -55,7 +55,7 @@ def run(words: list[str]) -> int:
         "seeds": seeds,
         "seed": args.seed,
         "processes": None if args.processes is None else train._whole("processes", args.processes),
-        "out": args.out or search.default_folder(kind, names, env),
+        "out": args.out or search.default_folder(f"find-{kind}", names, env),
         "framework": args.framework,
         "device": args.device,
         "env_kwargs": None

@@ -33,6 +33,11 @@ EVALUATIONS = 10  # in a trial, unless it is told; the second half of them count
 EPISODES = 5  # of each
 
 
+def second_half(returns: Sequence[float]) -> float:
+    """What a run counts for: the mean over the second half of its evaluations. NaN without any."""
+    return float(np.mean(returns[len(returns) // 2 :])) if returns else nan
+
+
 @dataclass(frozen=True)
 class Candidate:
     """An algorithm with settings; label: what tells it from the others."""
@@ -46,8 +51,13 @@ class Candidate:
 
     def flags(self) -> str:
         """What `tandem train` is to be given."""
-        words = [f"--{name.replace('_', '-')} {value}" for name, value in self.settings.items()]
-        return " ".join(words)
+        return " ".join(_flag(name.replace("_", "-"), x) for name, x in self.settings.items())
+
+
+def _flag(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return f"--{name}" if value else f"--no-{name}"
+    return f"--{name} {value}"
 
 
 @dataclass
@@ -63,7 +73,7 @@ class Trial:
     @property
     def scores(self) -> list[float]:
         """The mean return over the second half of each run's evaluations."""
-        return [float(np.mean(r[len(r) // 2 :])) if r else nan for r in self.returns]
+        return [second_half(returns) for returns in self.returns]
 
     @property
     def score(self) -> float:
@@ -201,8 +211,7 @@ def rates(
     found = []
     for x in np.geomspace(start, end, points):
         rate = float(f"{x:.2g}")
-        last = None if given.end is None else float(f"{rate * given.end / given.start:.2g}")
-        text = str(Schedule(rate, last, given.fraction))
+        text = str(given.moved(rate))
         label = f"{setting} {text}"
         found.append(Candidate(name, {setting: text}, label, name, rate, kind))
     return found
@@ -237,12 +246,12 @@ def _searched(
                 f"leave {name} out.",
             )
     framework = backends.choose(framework)
-    arguments = [_arguments(c, env, steps, framework, settings) for c in candidates]
+    arguments = [arguments_of(c, env, steps, framework, settings) for c in candidates]
     folder = None if out is None else new_folder(as_path("out", out))
     names = [f"the trial of {c.algorithm} with {c.label}" for c in candidates]
     jobs = [(i, s) for s in range(seed, seed + seeds) for i in range(len(candidates))]
     tasks = [
-        Task(f"{names[i]} and seed {s}", run, (_engine(framework), {**arguments[i], "seed": s}))
+        Task(f"{names[i]} and seed {s}", run, (engine_of(framework), {**arguments[i], "seed": s}))
         for i, s in jobs
     ]
     counts = ", ".join(sorted({f"{a['steps']:,}" for a in arguments}))
@@ -269,7 +278,7 @@ def _searched(
     return _found(trials, folder, title + environment_name(env))
 
 
-def _arguments(
+def arguments_of(
     candidate: Candidate,
     env: EnvLike,
     steps: int | None,
@@ -301,7 +310,7 @@ def _arguments(
     return {**fixed, **places, **values}
 
 
-def _engine(framework: str) -> backends.Engine | None:
+def engine_of(framework: str) -> backends.Engine | None:
     return None if backends.ENGINES[framework] is None else backends.Engine(framework)
 
 
@@ -379,7 +388,7 @@ def _table(trials: list[Trial], path: Path) -> None:
                     rows.writerow([t.candidate.algorithm, t.candidate.label, k, *row])
 
 
-def default_folder(kind: str, names: Sequence[str], env: str) -> Path:
+def default_folder(command: str, names: Sequence[str], env: str) -> Path:
     """runs/find-lr-ppo-CartPole-v1-20250131-120000."""
     place = env.replace("/", "-").replace(":", "-")
-    return Path("runs") / f"find-{kind}-{'-'.join(names)}-{place}-{datetime.now():%Y%m%d-%H%M%S}"
+    return Path("runs") / f"{command}-{'-'.join(names)}-{place}-{datetime.now():%Y%m%d-%H%M%S}"

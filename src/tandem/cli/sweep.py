@@ -1,0 +1,273 @@
+"""`tandem sweep`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from shlex import quote
+from typing import Any
+
+from tandem import algorithms, zoo
+from tandem.cli import train
+from tandem.cli.parser import Parser, flags, hidden
+from tandem.errors import SettingError, UnknownNameError
+from tandem.learning.config import Options
+from tandem.runs.progress import duration
+from tandem.tuning import sweep as sweeps
+from tandem.tuning.search import Candidate
+from tandem.tuning.sweep_report import Swept
+from tandem.tuning.sweep_study import (
+    COMPLETE,
+    PRUNED,
+    PRUNERS,
+    REFUSED,
+    SAMPLERS,
+    STATES,
+    SweepTrial,
+)
+
+ABOUT = """Looks for the best settings of an algorithm in an environment, by trials of what Optuna
+proposes. Each is a run of --steps environment steps, evaluated ten times; what counts is the mean
+return of the second half. One that is worse than others were is ended early. Everything goes into a
+new folder, runs/sweep-… unless --out names another; --resume goes on with it after any end."""
+EXAMPLES = (
+    "tandem sweep ppo Pendulum-v1 --trials 40",
+    "tandem sweep dqn CartPole-v1 --pruner asha --parallel 4 --space space.toml",
+    "tandem sweep sac Pendulum-v1 --gamma 0.98 --steps 20000    gamma is not looked for",
+    "tandem sweep --resume runs/sweep-ppo-Pendulum-v1-20250131-120000 --trials 80",
+)
+ROWS = 10  # of the table that is printed
+OWN = ("trials", "parallel", "pruner", "sampler", "space", "steps", "seed", "framework", "device")
+
+
+def run(words: list[str]) -> int:
+    """Makes trials, prints a line for each, and what came of them all."""
+    args = _arguments(words)
+    show = _Show(args.quiet)
+    asked: dict[str, Any] = {n: getattr(args, n) for n in OWN if getattr(args, n) is not None}
+    for name in ("trials", "parallel", "steps", "seed"):
+        if name in asked:
+            asked[name] = train._whole(name, asked[name], int(name != "seed"))
+    if args.env_kwargs is not None:
+        asked["env_kwargs"] = train.json_object("env-kwargs", args.env_kwargs)
+    names = {f.name for kind in train._kinds() for f in fields(kind.Settings)}
+    names |= {f.name for f in fields(Options)}
+    settings = {n: v for n, v in vars(args).items() if n in names and n != "steps"}
+    told: dict[str, Any] = {"begun": show.begun, "heard": show.heard, "told": show.told}
+    made = sweeps.Sweep(
+        args.algorithm,
+        args.env,
+        **asked,
+        **settings,
+        **told,
+        out=args.out,
+        resume=args.resume,
+    )
+    with show:
+        came = made.train()
+    if came is not None:
+        again = f"tandem sweep --resume {quote(str(made.folder))}"
+        print(f"Stopped by {came}; trials under way are saved. To go on:\n  {again}")
+        return 128 + signal.Signals[came].value
+    _conclude(made, made.result())
+    return 0
+
+
+class _Show:
+    """What is shown while trials are made: a line for each that is over and, in a terminal, one for
+    each that is under way."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.quiet, self.live, self.best = quiet, None, float("-inf")
+        self.evaluations, self.latest = 0, dict[int, str]()
+
+    live: Any
+
+    def __enter__(self) -> None:
+        if not self.quiet and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.live import Live
+
+            console = Console(file=sys.stderr, force_terminal=True)
+            self.live = Live(console=console, auto_refresh=False)
+            self.live.start()
+
+    def __exit__(self, *_: object) -> None:
+        if self.live is not None:
+            self.live.update("", refresh=True)
+            self.live.stop()
+
+    def begun(self, made: sweeps.Sweep) -> None:
+        """Says what is to come."""
+        plan = made.plan
+        self.evaluations = plan.evaluations
+        if self.quiet:
+            return
+        whole = [t.score for t in made.done if t.state == COMPLETE]
+        self.best = max(whole, default=self.best)
+        went = f", {len(made.done)} of them begun before" if made.resumes else ""
+        print(
+            f"{plan.algorithm} on {plan.env}, {plan.framework}: {plan.trials} trials of "
+            f"{plan.given['steps']:,} steps{went}, {made.parallel} at a time; settings: "
+            f"{made.source}"
+        )
+        lines = made.space.lines()
+        width = max(map(len, lines))
+        for name, text in lines.items():
+            print(f"  {name:<{width}}  {text}")
+        if made.outside:
+            print(
+                f"No trial has the settings as they are: {', '.join(made.outside)} is outside "
+                "of that."
+            )
+        else:
+            print("Trial 0 has the settings as they are.")
+        print(f"sweep: {made.folder}", flush=True)
+
+    def heard(self, number: int, evaluations: int, mean: float) -> None:
+        """A trial was evaluated."""
+        self.latest[number] = f"{evaluations} of {self.evaluations} evaluations, return {mean:.1f}"
+        self._refresh()
+
+    def told(self, trial: SweepTrial) -> None:
+        """A trial is over."""
+        self.latest.pop(trial.number, None)
+        if not self.quiet:
+            best = ""
+            if trial.state == COMPLETE and trial.score > self.best:
+                self.best, best = trial.score, "   the best so far"
+            line = f"trial {trial.number:<4}{_outcome(trial):<28}{duration(trial.seconds)}{best}"
+            if self.live is not None:
+                self.live.console.print(line, highlight=False, markup=False)
+            else:
+                print(line, flush=True)
+        self._refresh()
+
+    def _refresh(self) -> None:
+        if self.live is not None:
+            from rich.text import Text
+
+            lines = "\n".join(f"trial {n}  {said}" for n, said in sorted(self.latest.items()))
+            self.live.update(Text(lines, overflow="ellipsis", no_wrap=True), refresh=True)
+
+
+def _outcome(trial: SweepTrial) -> str:
+    """What a trial came to, in words."""
+    if trial.state == COMPLETE:
+        return f"return {trial.score:.1f}"
+    if trial.state == PRUNED:
+        return f"pruned at return {trial.score:.1f}"
+    return f"{trial.state}: {trial.why.splitlines()[0] if trial.why else ''}  "
+
+
+def _conclude(made: sweeps.Sweep, swept: Swept) -> None:
+    """Prints the table, where the files are, the entry for the zoo, and what to do with it."""
+    shown = [t for t in swept.ranked if t.state == COMPLETE][:ROWS]
+    print("\n" + "\n".join(_table(shown)))
+    counts = dict.fromkeys(STATES, 0)
+    for trial in swept.trials:
+        counts[trial.state] += 1
+    ends = [f"{n} {state}" for state, n in counts.items() if n and state != REFUSED]
+    print(f"{', '.join(ends)}: {swept.folder / 'trials.csv'}")
+    if counts[REFUSED]:
+        print(f"{counts[REFUSED]} combinations that cannot be trained with were drawn anew.")
+    if swept.picture is not None:
+        print(f"what mattered: {swept.picture}")
+    algorithm, env = made.plan.algorithm, made.plan.env
+    print(f"\nFor src/tandem/zoo/{algorithm}.toml ({swept.folder / 'entry.toml'}):\n")
+    print(swept.entry)
+    if swept.best.number == 0 and not made.outside:
+        print("No trial was better than the one with the settings as they are.")
+    given = Candidate("", _given(made), "").flags()
+    kwargs = made.plan.env_kwargs
+    more = f"--env-kwargs {quote(json.dumps(kwargs))}" if kwargs else ""
+    words = ["tandem train", algorithm, quote(env), swept.flags(), given, more, "--seeds 5"]
+    command = " ".join(word for word in words if word)
+    print("Next, on seeds that no trial has seen:")
+    print(f"  {command}\n  optuna-dashboard {quote(str(swept.folder / 'journal.log'))}")
+
+
+def _given(made: sweeps.Sweep) -> dict[str, Any]:
+    """The settings that all trials were given."""
+    own = {f.name for f in fields(made.base)}
+    given = {n: v for n, v in made.plan.given.items() if n in own}
+    return {n: ",".join(map(str, v)) if isinstance(v, list) else v for n, v in given.items()}
+
+
+def _table(trials: Sequence[SweepTrial]) -> Iterator[str]:
+    """Lines, with a column for each setting."""
+    names = list(dict.fromkeys(name for t in trials for name in t.settings))
+    rows = [["trial", "return", *names]]
+    rows += [
+        [str(t.number), f"{t.score:.1f}", *(str(t.settings.get(n, "")) for n in names)]
+        for t in trials
+    ]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    for row in rows:
+        yield "  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True))
+
+
+def _arguments(words: list[str]) -> argparse.Namespace:
+    """What was asked for. Which flags there are depends on the algorithm, so a first reading looks
+    for that."""
+    loose = _parser(add_help=False)
+    loose.add_argument("-h", "--help", action="store_true")
+    for kind in train._kinds():
+        hidden(loose, kind.Settings())
+    hidden(loose, Options())
+    first = loose.read(words)
+    if first.resume is not None and not first.help:
+        return first
+    if not first.help:
+        _complete(first.algorithm, first.env)
+    parser = _parser()
+    if first.algorithm in algorithms.NAMES:
+        name = first.algorithm
+        train._own(first, name, "sweep")
+        entry = zoo.entry(name, first.env or "", getattr(first, "entry", ""))
+        group = parser.add_argument_group(f"settings of {name}, for all trials [default]")
+        settings = algorithms.get(name).Settings()
+        flags(group, settings, entry.settings if entry else None, entry.source if entry else "")
+        flags(parser.add_argument_group("options of the runs"), Options())
+    return parser.read(words)
+
+
+def _complete(algorithm: str | None, env: str | None) -> None:
+    """Refuses a command without an algorithm and an environment, or with unknown ones."""
+    if algorithm is not None and algorithm not in algorithms.NAMES and env in algorithms.NAMES:
+        fix = f"write the algorithm first: tandem sweep {env} {algorithm}"
+        raise UnknownNameError("algorithm", algorithm, algorithms.NAMES, fix)
+    if algorithm is None or env is None:
+        raise SettingError(
+            f"`tandem sweep` was given no {'algorithm' if algorithm is None else 'environment'}.",
+            "tandem sweep ALGORITHM ENV, or --resume DIR",
+            f"tandem sweep {algorithm or 'ppo'} CartPole-v1",
+        )
+    algorithms.get(algorithm)
+
+
+def _parser(**more: Any) -> Parser:
+    parser = Parser("sweep", ABOUT, EXAMPLES, **more)
+    add = parser.add_argument
+    known = ", ".join(algorithms.NAMES)
+    add("algorithm", nargs="?", metavar="ALGORITHM", help=f"one of {known}")
+    add("env", nargs="?", metavar="ENV", help="an id, as in CartPole-v1, or module:Id-v0")
+    add("--trials", metavar="N", help=f"how many trials [{sweeps.TRIALS_UNTOLD}]")
+    add("--parallel", metavar="K", help="how many at a time [as many as cores; with a GPU 1]")
+    add("--pruner", metavar="NAME", help=f"what ends trials early: {', '.join(PRUNERS)} [median]")
+    add("--sampler", metavar="NAME", help=f"what proposes settings: {', '.join(SAMPLERS)} [tpe]")
+    add("--space", metavar="FILE", help="ranges over those that settings have (docs/sweeps.md)")
+    add("--steps", metavar="N", help="environment steps of each trial [as the settings say]")
+    add("--seed", metavar="N", help="which the seeds of trials follow from [0]")
+    add("--env-kwargs", metavar="JSON", help="arguments for the environment")
+    names = "torch, tensorflow, jax or keras-torch"
+    add("--framework", metavar="NAME", help=f"{names} [the quickest installed]")
+    add("--device", metavar="NAME", help="auto, cpu or cuda [auto]")
+    add("--out", metavar="DIR", help="the folder to make [runs/sweep-…]")
+    add("--resume", metavar="DIR", help="go on with this sweep; --trials may be more then")
+    add("--quiet", action="store_true", help="only what comes of it")
+    return parser

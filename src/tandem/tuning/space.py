@@ -1,0 +1,319 @@
+"""Where a sweep looks: numbers and choices for an algorithm's settings, as Optuna's distributions
+and back."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+from tandem.errors import EngineError, SettingError, UnknownNameError
+from tandem.settings import (
+    PARTS,
+    SCALES,
+    Declared,
+    Schedule,
+    Search,
+    apply,
+    check_ranges,
+    declared,
+    hints_of,
+)
+from tandem.types import JSONDict
+
+EXAMPLE = 'learning_rate = { low = 1e-4, high = 1e-2, scale = "log" }'
+FORMS = "values, [32, 64]; a range, { low = 0.9, high = 0.99 }; true: its own; false: none"
+SHOWN = {"log": ", logarithmic", "near one": ", logarithmic in the distance from 1"}
+
+
+def optuna() -> Any:
+    """Optuna, which is imported when a sweep needs it. EngineError where it is not installed."""
+    try:
+        import optuna
+    except ModuleNotFoundError as error:
+        raise EngineError(
+            "a sweep was asked for, and Optuna is not installed here.",
+            "Optuna",
+            "pip install 'tandem-rl[sweep]'",
+        ) from error
+    return optuna
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """One number or choice of a space. whole: it is a whole number."""
+
+    setting: str
+    search: Search
+    whole: bool = False
+
+    @property
+    def label(self) -> str:
+        """The setting, and which part of its schedule: "epsilon.end"."""
+        part = self.search.part
+        return self.setting if part == "start" else f"{self.setting}.{part}"
+
+    @property
+    def name(self) -> str:
+        """What Optuna knows it by: what is drawn, as in "1 - gamma"."""
+        before = {"near one": "1 - ", "powers of two": "log2 "}
+        return f"{before.get(self.search.scale, '')}{self.label}"
+
+    def distribution(self) -> Any:
+        """Optuna's."""
+        kinds, s = optuna().distributions, self.search
+        if s.choices:
+            return kinds.CategoricalDistribution(s.choices)
+        if s.scale == "powers of two":
+            return kinds.IntDistribution(*map(_exponent, (s.low, s.high)))
+        if self.whole:
+            return kinds.IntDistribution(int(s.low), int(s.high), log=s.scale == "log")
+        return kinds.FloatDistribution(s.low, s.high, log=s.scale != "linear")
+
+    def suggest(self, trial: Any) -> Any:
+        """What Optuna draws for a trial; what it has drawn before, where it has."""
+        kinds, d = optuna().distributions, self.distribution()
+        if isinstance(d, kinds.CategoricalDistribution):
+            return trial.suggest_categorical(self.name, d.choices)
+        whole = isinstance(d, kinds.IntDistribution)
+        suggest = trial.suggest_int if whole else trial.suggest_float
+        return suggest(self.name, d.low, d.high, log=d.log)
+
+    def value(self, drawn: Any) -> Any:
+        """What Optuna drew, as the setting has it: numbers of three digits."""
+        if self.search.choices:
+            return drawn
+        if self.search.scale == "powers of two":
+            return 2**drawn
+        rounded = float(f"{drawn:.3g}")
+        if self.search.scale == "near one":
+            return float(f"{1 - rounded:.9g}")
+        return int(rounded) if self.whole else rounded
+
+    def drawn(self, value: Any) -> Any:
+        """What Optuna would have to draw for this value of the setting; None where it is outside.
+        On a logarithmic scale 0 counts as the lowest number."""
+        s = self.search
+        if s.choices:
+            return next((c for c in s.choices if _same(c, value)), None)
+        if isinstance(value, str):
+            return None
+        if s.scale == "powers of two":
+            exponent = math.log2(value) if value > 0 else -1.0
+            fits = exponent.is_integer() and s.low <= value <= s.high
+            return int(exponent) if fits else None
+        number = 1 - value if s.scale == "near one" else value
+        if s.scale != "linear" and number == 0:
+            number = s.low
+        # 1 - 0.9 is a little less than 0.1
+        slack = 1e-9 * (s.high - s.low)
+        if not s.low - slack <= number <= s.high + slack:
+            return None
+        return type(value)(min(max(number, s.low), s.high))
+
+    def __str__(self) -> str:
+        """As in "1e-05 to 0.01, logarithmic"."""
+        s = self.search
+        if s.choices:
+            return ", ".join(f"'{c}'" if "," in str(c) else str(c) for c in s.choices)
+        if s.scale == "powers of two":
+            low, high = (_exponent(x) for x in (s.low, s.high))
+            return ", ".join(str(2**k) for k in range(low, high + 1))
+        ends = (1 - s.high, 1 - s.low) if s.scale == "near one" else (s.low, s.high)
+        return f"{ends[0]:.9g} to {ends[1]:.9g}{SHOWN.get(s.scale, '')}"
+
+
+def _exponent(power: float) -> int:
+    return round(math.log2(power))
+
+
+def _same(choice: Any, value: Any) -> bool:
+    """Whether a choice is this value of a setting; widths are written as text."""
+    if isinstance(value, tuple):
+        return [int(n) for n in str(choice).replace(",", " ").split()] == list(value)
+    return bool(choice == value)
+
+
+class Space:
+    """Dimensions for the settings of an algorithm. base: the settings that a run has where the
+    space says nothing."""
+
+    def __init__(self, dimensions: Iterable[Dimension], base: Any) -> None:
+        self.dimensions, self.base = tuple(dimensions), base
+
+    def suggest(self, trial: Any) -> dict[str, Any]:
+        """What Optuna draws for a trial, by the names that it knows dimensions by."""
+        return {d.name: d.suggest(trial) for d in self.dimensions}
+
+    def settings(self, drawn: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings for what Optuna drew, as a program or a command line gives them."""
+        found: dict[str, Any] = {}
+        for d in self.dimensions:
+            value, now = d.value(drawn[d.name]), getattr(self.base, d.setting)
+            if isinstance(now, Schedule):
+                now = Schedule.parse(found.get(d.setting, now))
+                if d.search.choices:
+                    value = str(value)
+                elif d.search.part == "start":
+                    value = str(now.moved(value))
+                else:
+                    value = str(replace(now, **{d.search.part: value}))
+            found[d.setting] = value
+        return found
+
+    def as_they_are(self) -> tuple[dict[str, Any], list[str]]:
+        """What Optuna would have to draw for the settings to stay as they are; and which of them
+        are outside of the space, in words."""
+        drawn, outside = {}, []
+        for d in self.dimensions:
+            value = whole = getattr(self.base, d.setting)
+            if isinstance(value, Schedule):
+                constant = value.start if value.end is None else value.end
+                parts = {"start": value.start, "end": constant, "fraction": value.fraction}
+                value = str(value) if d.search.choices else parts[d.search.part]
+            drawn[d.name] = d.drawn(value)
+            if drawn[d.name] is None:
+                outside.append(f"{d.setting}={whole}")
+        return drawn, outside
+
+    def lines(self) -> dict[str, str]:
+        """Each setting's range in words."""
+        return {d.label: str(d) for d in self.dimensions}
+
+    def to_json(self) -> list[JSONDict]:
+        """As JSON data, which `from_json` reads."""
+        plain = [asdict(d) for d in self.dimensions]
+        return [p | {"search": {k: v for k, v in p["search"].items() if v == v}} for p in plain]
+
+    @classmethod
+    def from_json(cls, data: Iterable[JSONDict], base: Any) -> Space:
+        """From what `to_json` gave."""
+        searches = [{**d["search"], "choices": tuple(d["search"]["choices"])} for d in data]
+        dimensions = [
+            Dimension(d["setting"], Search(**s), d["whole"])
+            for d, s in zip(data, searches, strict=True)
+        ]
+        return cls(dimensions, base)
+
+
+def space_of(base: Any, given: Mapping[str, Any], told: Mapping[str, Any] | None = None) -> Space:
+    """The space of an algorithm with settings `base`: where its settings say that a sweep looks,
+    less those that are `given`. told: what overrides that, as in a file (`read`).
+
+    Raises UnknownNameError for what is no setting, SettingError for what is no range of it.
+    """
+    told = dict(told or {})
+    only = told.pop("only", False)
+    if not isinstance(only, bool):
+        raise _odd("only", only, "true: look for nothing that does not stand here; or false")
+    known = {s.name: s for s in declared(type(base))}
+    for name in told:
+        if name not in known:
+            raise UnknownNameError("setting to look for:", name, known)
+        if name in given:
+            raise SettingError(
+                f"{name}={given[name]} was given, and the space has a range for it.",
+                "one or the other",
+                f"leave {name} out, or out of the space.",
+            )
+    hints, dimensions = hints_of(type(base)), list[Dimension]()
+    for name, setting in known.items():
+        searches = () if only or name in given else setting.search
+        if name in told:
+            searches = _searches(setting, told[name], hints[name])
+        for search in searches:
+            dimension = Dimension(name, search, hints[name] is int)
+            _check(dimension, base)
+            dimensions.append(dimension)
+    if not dimensions:
+        raise SettingError(
+            "there is nothing to look for.",
+            "a setting at least that has a range, and is not given",
+            f"leave one out that is given, or put one into the space: {EXAMPLE}",
+        )
+    return Space(dimensions, base)
+
+
+def read(path: str | Path) -> dict[str, Any]:
+    """A space from a TOML file. SettingError where it cannot be read."""
+    try:
+        return tomllib.loads(Path(path).read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise SettingError(
+            f"cannot read the space {path}: {error}.",
+            f"a TOML file with a line for each setting: {FORMS}",
+            f"write, say: {EXAMPLE}",
+        ) from error
+
+
+def _searches(setting: Declared, told: Any, hint: Any) -> tuple[Search, ...]:
+    """Where to look for a setting, by what a space says of it."""
+    if told is False:
+        return ()
+    if told is True:
+        return setting.search or (_by_type(setting, hint),)
+    if isinstance(told, list | tuple) and told:
+        return (_chosen(told, setting.name),)
+    if isinstance(told, dict) and told and set(told) <= set(PARTS) and hint is Schedule:
+        return tuple(_range(setting.name, told[p], p) for p in PARTS if p in told)
+    return (_range(setting.name, told),)
+
+
+def _chosen(values: Iterable[Any], name: str) -> Search:
+    texts = [",".join(map(str, v)) if isinstance(v, list | tuple) else v for v in values]
+    if not all(isinstance(v, bool | int | float | str) for v in texts):
+        raise _odd(name, values, FORMS)
+    return Search(choices=tuple(texts))
+
+
+def _range(name: str, told: Any, part: str = "start") -> Search:
+    """From a table with low, high and perhaps scale."""
+    wrong = _odd(name, told, FORMS)
+    if not isinstance(told, dict) or not {"low", "high"} <= set(told) <= {"low", "high", "scale"}:
+        raise wrong
+    low, high, scale = told["low"], told["high"], told.get("scale", "linear")
+    if not all(isinstance(x, int | float) and math.isfinite(x) for x in (low, high)):
+        raise wrong
+    if scale not in SCALES:
+        raise UnknownNameError(f"scale of {name}", scale, SCALES)
+    if scale == "near one":  # said as the setting has it
+        low, high = float(f"{1 - high:.9g}"), float(f"{1 - low:.9g}")
+    if not low < high or (scale != "linear" and low <= 0):
+        raise wrong
+    if scale == "powers of two" and not all(math.log2(x).is_integer() for x in (low, high)):
+        raise wrong
+    return Search(low, high, scale, part=part)
+
+
+def _by_type(setting: Declared, hint: Any) -> Search:
+    """The range that a setting's type and limits give. SettingError where they give none."""
+    if hint is bool:
+        return Search(choices=(False, True))
+    if get_origin(hint) is Literal:
+        return Search(choices=get_args(hint))
+    limits = setting.limits
+    if limits is None or not math.isfinite(limits.minimum) or not math.isfinite(limits.maximum):
+        expected = "low and high, since the setting has no range of its own"
+        raise _odd(setting.name, True, expected)
+    return Search(limits.minimum, limits.maximum)
+
+
+def _check(dimension: Dimension, base: Any) -> None:
+    """SettingError where the ends of a range, or a choice, are no values of the setting."""
+    s, space = dimension.search, Space([dimension], base)
+    ends: Iterable[Any] = s.choices
+    if not s.choices:
+        distribution = dimension.distribution()
+        ends = (distribution.low, distribution.high)
+    for end in ends:
+        values = space.settings({dimension.name: end})
+        check_ranges(apply(base, values))
+
+
+def _odd(name: str, said: Any, expected: str) -> SettingError:
+    return SettingError(
+        f"the space says {name} = {said!r}.", expected, f"write it as here: {EXAMPLE}"
+    )

@@ -1,0 +1,393 @@
+"""Trials of settings that Optuna proposes: what `tandem sweep` does. Each is a whole run in a
+process of its own, which is ended early where it is worse than others were."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from tandem import backends, trainer
+from tandem.algorithms import own
+from tandem.algorithms.base import Algorithm
+from tandem.envs.factory import EnvLike, environment_name, versioned
+from tandem.errors import ResumeError, SettingError, one_of
+from tandem.learning.config import plain
+from tandem.parallel.choice import cores, has_gpu
+from tandem.parallel.process import SLICE, Process, WorkerLost, end
+from tandem.parallel.worker_group import START
+from tandem.runs.folder import new_folder
+from tandem.runs.signals import Signals, raise_again
+from tandem.settings import as_path, whole_number
+from tandem.tuning import space as spaces
+from tandem.tuning import sweep_run as at
+from tandem.tuning.search import Candidate, arguments_of, default_folder, engine_of
+from tandem.tuning.sweep_report import Swept, concluded
+from tandem.tuning.sweep_study import (
+    COMPLETE,
+    FAILED,
+    NOT_FINITE,
+    PRUNED,
+    PRUNERS,
+    REFUSED,
+    Plan,
+    Study,
+    SweepTrial,
+    check_sampler,
+    seed_of,
+)
+
+TRIALS_UNTOLD = 40
+REFUSALS = 20  # one after the other, after which there is nothing to hope for
+PLACES = ("env_kwargs", "device", "network")
+# A trial is for its evaluations: it draws nothing, and keeps its best agent and the latest state.
+OWN: dict[str, Any] = {"plots": False, "tensorboard": False, "keep": 0}
+
+
+def sweep(
+    algorithm: str | type[Algorithm] | None = None,
+    env: EnvLike = None,
+    **more: Any,
+) -> Swept:
+    """Looks for the best settings of an algorithm in an environment, by trials of what Optuna
+    proposes.
+
+    The first trial has the settings as they are, where the space has them. Each is a run of `steps`
+    environment steps (None: as many as the settings say), evaluated ten times; what counts is the
+    mean return of the second half. One that is worse than others were at the same evaluation is
+    ended there, by `pruner`: "median", "asha" (successive halving), "hyperband" or "none". One that
+    fails, or whose losses are not finite, is one result among others.
+
+    more: trials, how many (40); parallel, how many at a time (as many as cores; one, where there is
+    a GPU); pruner ("median"); sampler, "tpe" ("tpe"), "gp" or "random"; space, ranges by setting
+    over those that the settings have, as a dict or a TOML file (docs/sweeps.md); seed (0), which
+    the seeds of trials follow from: none of them is one that you would report by; steps;
+    framework, env_kwargs, device, network and any setting, as for `tandem.train`; out, a new folder
+    (runs/sweep-…); begun, a function that is given the `Sweep` before its first trial, heard, one
+    that is given (a trial's number, its evaluations so far, the latest return), and told, one that
+    is given each SweepTrial when it is over.
+
+    resume: the folder of a sweep to go on with, in place of an algorithm's name, an environment's
+    and of all but `trials`, which may be more, and parallel. No trial that was finished is made
+    again, and those under way go on from their checkpoints, whatever ended the sweep.
+
+    Raises what `tandem.train` raises for settings that do not fit, before anything runs;
+    EngineError where Optuna is not installed; WorkerError where no trial came to an end. SIGINT and
+    SIGTERM end the trials under way with a checkpoint, and are then raised again.
+    """
+    made = Sweep(algorithm, env, **more)
+    came = made.train()
+    if came is not None:
+        raise_again(came)
+    return made.result()
+
+
+class Sweep:
+    """A sweep that goes on when it is told to; the arguments are those of `sweep`."""
+
+    def __init__(
+        self,
+        algorithm: str | type[Algorithm] | None = None,
+        env: EnvLike = None,
+        *,
+        trials: int | None = None,
+        parallel: int | None = None,
+        out: str | Path | None = None,
+        resume: str | Path | None = None,
+        begun: Callable[[Sweep], object] = lambda sweep: None,
+        heard: Callable[[int, int, float], object] = lambda number, evaluations, mean: None,
+        told: Callable[[SweepTrial], object] = lambda trial: None,
+        **asked: Any,
+    ) -> None:
+        trials = None if trials is None else whole_number("trials", trials, 1)
+        self._parallel = None if parallel is None else whole_number("parallel", parallel, 1)
+        self.begun, self.heard, self.told = begun, heard, told
+        spaces.optuna()  # before anything is made without it
+        if resume is None:
+            self._program = {n: x for n, x in asked.items() if n == "network" and x is not None}
+            self.plan = _planned(algorithm, env, trials or TRIALS_UNTOLD, asked)
+            name = self.plan.algorithm.rpartition(":")[2]
+            place = default_folder("sweep", [name], self.plan.env)
+            self.folder = new_folder(place if out is None else as_path("out", out))
+        else:
+            self.folder = as_path("resume", resume)
+            self.plan = _continued(self.folder, algorithm, env, trials, out, asked)
+            self._program = {n: x for n, x in asked.items() if x is not None}
+        if "algorithm" in self.plan.own:
+            self._program["algorithm"] = algorithm
+        if "env" in self.plan.own:
+            self._program["env"] = env
+        self.base, self.source = _base(self.plan, self._program)
+        self.space = spaces.Space.from_json(self.plan.space, self.base)
+        self.resumes = resume is not None
+        self.done: list[SweepTrial] = []  # before it was begun, or gone on with
+        self.outside: list[str] = []  # settings that no trial can have as they are
+
+    @property
+    def parallel(self) -> int:
+        """How many trials are made at a time."""
+        if self._parallel is not None:
+            return self._parallel
+        gpu = self.plan.device == "cuda" or (self.plan.device == "auto" and has_gpu())
+        return 1 if gpu else min(cores(), self.plan.trials)
+
+    def train(self) -> str | None:
+        """Makes the trials that are left. The name of the signal that ended it, or None."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.plan.save(self.folder)
+        study = Study(self.folder, self.plan, self.space)
+        try:
+            self.outside = study.outside
+            self.done = [t for t in study.trials() if t.state != REFUSED]
+            self.begun(self)
+            return _Crew(self, study).run()
+        finally:
+            study.close()
+
+    def result(self) -> Swept:
+        """What the trials came to; writes a table, an entry for the zoo and a picture into the
+        folder. WorkerError where none came to its end."""
+        study = Study(self.folder, self.plan, self.space)
+        try:
+            return concluded(self.folder, self.plan, study, self.base)
+        finally:
+            study.close()
+
+    def arguments(self, trial: Any) -> dict[str, Any]:
+        """What `train` is given for a trial."""
+        plan, drawn = self.plan, trial.user_attrs["settings"]
+        places = {"framework": plan.framework, "device": plan.device, "env_kwargs": plan.env_kwargs}
+        named = {"algorithm": plan.algorithm, "env": plan.env} | self._program
+        seed = seed_of(plan.seed, trial.number)
+        return {**named, **places, **plan.given, **drawn, "seed": seed}
+
+    def again(self) -> dict[str, Any]:
+        """What it is given to go on with a trial's run."""
+        return dict(self._program)
+
+
+def _planned(algorithm: Any, env: EnvLike, trials: int, asked: dict[str, Any]) -> Plan:
+    """What was asked for, checked before anything runs."""
+    if algorithm is None or env is None:
+        raise SettingError(
+            "sweep() was called without an algorithm or an environment.",
+            "both, or resume=",
+            "tandem.sweep('ppo', 'CartPole-v1')",
+        )
+    asked = dict(asked)
+    pruner, sampler = asked.pop("pruner", "median"), asked.pop("sampler", "tpe")
+    one_of("pruner", pruner, PRUNERS)
+    check_sampler(sampler)
+    seed, steps, told = asked.pop("seed", 0), asked.pop("steps", None), asked.pop("space", None)
+    framework = backends.choose(asked.pop("framework", None))
+    kind, name = own.checked(algorithm, trainer.TAKEN), own.name_of(algorithm)
+    env = versioned(env)
+    given = {n: x for n, x in asked.items() if n not in PLACES}
+    _refuse_cluster(given)
+    chosen = trainer.settle(kind, environment_name(env), given)[0]
+    steps = chosen.steps if steps is None else whole_number("steps", steps, 1)
+    candidate = Candidate(name, {}, name, kind=kind)
+    whole = arguments_of(candidate, env, steps, framework, {**OWN, **asked})
+    given = {n: x for n, x in whole.items() if n not in ("algorithm", "env", "framework", *PLACES)}
+    base, options, _ = trainer.settle(kind, environment_name(env), given)
+    if not options.eval_episodes:
+        raise SettingError(
+            "a sweep with eval_episodes=0.",
+            "evaluations, which trials are compared by",
+            "leave eval_episodes out.",
+        )
+    told = (
+        told if told is None or isinstance(told, Mapping) else spaces.read(as_path("space", told))
+    )
+    space = spaces.space_of(base, {n: x for n, x in asked.items() if n not in PLACES}, told)
+    by_program = {"algorithm": not own.is_known(name), "env": not isinstance(env, str)}
+    by_program["network"] = asked.get("network") is not None
+    data = json.loads(json.dumps(plain(base) | asdict(options)))  # converted
+    return Plan(
+        algorithm=name,
+        env=env if isinstance(env, str) else environment_name(env),
+        framework=framework,
+        trials=trials,
+        seed=whole_number("seed", seed),
+        pruner=pruner,
+        sampler=sampler,
+        space=space.to_json(),
+        given={n: data[n] for n in given},
+        device=asked.get("device", "auto"),
+        env_kwargs=asked.get("env_kwargs"),
+        own=[n for n, is_own in by_program.items() if is_own],
+    )
+
+
+def _refuse_cluster(given: dict[str, Any]) -> None:
+    """Trials are processes of this machine's; so are those that they begin themselves."""
+    for name in ("cluster", "runners"):
+        if given.get(name):
+            raise SettingError(
+                f"a sweep with {name}={given[name]!r}.",
+                "trials that are processes on this machine, side by side (parallel)",
+                f"leave {name} out; to use several machines, begin a sweep on each, with another "
+                "seed.",
+            )
+
+
+def _continued(
+    folder: Path,
+    algorithm: Any,
+    env: EnvLike,
+    trials: int | None,
+    out: Any,
+    asked: dict[str, Any],
+) -> Plan:
+    """What the sweep in a folder was asked for."""
+    plan = Plan.read(folder)
+    again = {"algorithm": algorithm, "env": env, "out": out, **asked}
+    given = [name for name, value in again.items() if value is not None]
+    if odd := [name for name in given if name not in plan.own]:
+        raise ResumeError(
+            f"resume= was given with {', '.join(odd)}.",
+            "at most trials and parallel: the sweep goes on with what its sweep.json says",
+            "leave these out.",
+        )
+    if left := [name for name in plan.own if name not in given]:
+        raise ResumeError(
+            f"the sweep in {folder} was given {', '.join(left)} by a program.",
+            "the same again, whose code is in no file",
+            f"tandem.sweep({', '.join(f'{n}=...' for n in left)}, resume={str(folder)!r})",
+        )
+    if trials is not None and trials < plan.trials:
+        raise ResumeError(
+            f"the sweep in {folder} is of {plan.trials} trials; trials={trials} was asked for.",
+            "as many, or more",
+            "leave trials out; Ctrl-C ends a sweep, and keeps what it has done.",
+        )
+    return plan if trials is None else replace(plan, trials=trials)
+
+
+def _base(plan: Plan, program: dict[str, Any]) -> tuple[Any, str]:
+    """The settings of a run that the space says nothing of, and where they are from."""
+    kind = program.get("algorithm", plan.algorithm)
+    base, _, source = trainer.settle(kind, plan.env, plan.given)
+    return base, source
+
+
+@dataclass
+class _Line:
+    """A trial under way in a process."""
+
+    trial: Any
+    answered: float = 0.0  # seconds that it has trained
+
+
+class _Crew:
+    """The processes that make trials, and who asks them."""
+
+    def __init__(self, sweep: Sweep, study: Study) -> None:
+        self.sweep, self.study = sweep, study
+        self.came: str | None = None  # the name of the signal that is to end it
+        self._running: dict[Process, _Line] = {}
+        self._idle: list[Process] = []
+        self._interrupted = study.interrupted()
+        self._engine = engine_of(sweep.plan.framework)
+        self._made, self._refused = len(sweep.done) - len(self._interrupted), 0
+
+    def run(self) -> str | None:
+        """Makes what is left. The name of the signal that ended it, or None."""
+        try:
+            with Signals(self._stop):
+                while True:
+                    while len(self._running) < self.sweep.parallel and self._begin():
+                        pass
+                    if not self._running:
+                        return self.came
+                    running = list(self._running)
+                    for i in running[0].ready(running, SLICE):
+                        self._hear(running[i])
+        finally:
+            for process in self._running:
+                process.kill()
+            end([*self._running, *self._idle])
+
+    def _stop(self, name: str) -> None:
+        self.came = name
+        for process in self._running:
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGTERM)
+
+    def _begin(self) -> bool:
+        """Begins a trial, or goes on with one; whether there was any to make."""
+        left = self._made + len(self._running) < self.sweep.plan.trials
+        if self.came is not None or not (self._interrupted or left):
+            return False
+        trial = self._interrupted.pop(0) if self._interrupted else self.study.ask()
+        folder = self.study.folder_of(trial)
+        resume = None
+        if (folder / "checkpoints" / "last.zip").is_file():
+            resume = self.sweep.again()
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+        process = self._idle.pop() if self._idle else Process((), at.TrialRun)
+        self._running[process] = _Line(trial)
+        process.ask("begin_trial", self._engine, self.sweep.arguments(trial), folder, resume)
+        return True
+
+    def _hear(self, process: Process) -> None:
+        """Takes an answer of a process."""
+        line = self._running[process]
+        try:
+            answer = process.answer(inf)
+        except WorkerLost as lost:
+            del self._running[process]
+            if self.came is None:
+                self._over(line, FAILED, f"its process {lost}")
+            return
+        if answer is None:  # it has begun, or has left a trial
+            return
+        line.answered = answer.seconds
+        if answer.what == at.EVALUATED:
+            ends = self.study.report(line.trial, answer.env_steps, answer.mean)
+            count = answer.env_steps // self.sweep.plan.every
+            self.sweep.heard(line.trial.number, count, answer.mean)
+            if not ends:
+                process.ask("go_on")
+                return
+            process.ask("leave")
+            with suppress(WorkerLost):
+                process.answer(START)
+            self._over(line, PRUNED)
+        elif answer.what == at.DONE:
+            self._over(line, COMPLETE)
+        elif answer.what != at.STOPPED:
+            states = {at.REFUSED: REFUSED, at.NOT_FINITE: NOT_FINITE, at.FAILED: FAILED}
+            self._over(line, states[answer.what], answer.why)
+        del self._running[process]
+        if process.runs:
+            self._idle.append(process)
+
+    def _over(self, line: _Line, state: str, why: str = "") -> None:
+        """A trial has come to its end. What it would go on from is not kept, where it will not."""
+        folder = self.study.folder_of(line.trial)
+        found = self.study.tell(line.trial, state, line.answered, why)
+        if state == REFUSED:
+            shutil.rmtree(folder, ignore_errors=True)
+            self._refused += 1
+            if self._refused > REFUSALS:
+                raise SettingError(
+                    f"{REFUSALS} combinations of settings one after the other were refused, the "
+                    f"last one: {why}",
+                    "a space in which most combinations can be trained with",
+                    "narrow it, as the last one asks for (--space, space=).",
+                )
+            return
+        self._refused = 0
+        self._made += 1
+        if state != COMPLETE:
+            (folder / "checkpoints" / "last.zip").unlink(missing_ok=True)
+        self.sweep.told(found)

@@ -1,0 +1,119 @@
+"""What a sweep ends with: a table of its trials, a picture of which settings mattered, and an entry
+for the zoo."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from tandem import plots
+from tandem.errors import WorkerError
+from tandem.learning.config import plain
+from tandem.settings import apply
+from tandem.tuning.search import Candidate
+from tandem.tuning.sweep_study import COMPLETE, Plan, Study, SweepTrial
+
+ENTRY, TABLE, PICTURE = "entry.toml", "trials.csv", "importances.png"
+FEW = 20  # completed trials below which importances say little
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What a sweep came to.
+
+    best: the completed trial with the highest score. entry: its settings as a table for the zoo's
+    file of the algorithm. importances: how much each setting mattered, as shares of 1; {} where
+    there were too few trials. picture: of these.
+    """
+
+    folder: Path
+    trials: list[SweepTrial]
+    best: SweepTrial
+    entry: str
+    importances: dict[str, float]
+    picture: Path | None
+
+    @property
+    def ranked(self) -> list[SweepTrial]:
+        """The completed trials, the best first; then the others, in their order."""
+        whole = [t for t in self.trials if t.state == COMPLETE]
+        rest = [t for t in self.trials if t.state != COMPLETE]
+        return [*sorted(whole, key=lambda t: -t.score), *rest]
+
+    def flags(self) -> str:
+        """What `tandem train` is to be given, for the best trial's settings."""
+        return Candidate("", self.best.settings, "").flags()
+
+
+def concluded(folder: Path, plan: Plan, study: Study, base: Any) -> Swept:
+    """What the trials came to, with files in the folder. base: the settings that a run has where a
+    trial's say nothing."""
+    trials = study.trials()
+    write_table(trials, folder / TABLE)
+    whole = [t for t in trials if t.state == COMPLETE]
+    if not whole:
+        why = next((t.why for t in trials if t.why), "")
+        raise WorkerError(
+            f"none of the {len(trials)} trials in {folder} came to its end. {why}".rstrip(),
+            "one trial at least that is not cut short",
+            "see trials.csv there for what became of each; narrow the space, or try one by itself: "
+            f"tandem train {plan.algorithm} {plan.env}",
+        )
+    best = max(whole, key=lambda t: t.score)
+    entry = written(plan, apply(base, best.settings), best, len(trials))
+    (folder / ENTRY).write_text(entry, "utf-8")
+    shares, picture = study.importances(), None
+    if shares:
+        few = "" if len(whole) >= FEW else f", from {len(whole)} trials only"
+        title = f"{plan.algorithm} on {plan.env}: what mattered{few}"
+        picture = plots.importances(shares, folder / PICTURE, title)
+    return Swept(folder, trials, best, entry, shares, picture)
+
+
+def write_table(trials: Sequence[SweepTrial], path: Path) -> None:
+    """A row for each trial."""
+    names = list(dict.fromkeys(name for t in trials for name in t.settings))
+    with path.open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["trial", "state", "return", "evaluations", "seconds", *names, "why"])
+        for t in trials:
+            score = "" if t.score != t.score else t.score
+            values = [t.settings.get(name, "") for name in names]
+            rows.writerow([t.number, t.state, score, len(t.returns), t.seconds, *values, t.why])
+
+
+def written(plan: Plan, settings: Any, best: SweepTrial, trials: int) -> str:
+    """A table for the zoo's file of the algorithm: all settings that are not its defaults."""
+    own, defaults = plain(settings), plain(type(settings)())
+    differ = {f.name: own[f.name] for f in fields(settings) if own[f.name] != defaults[f.name]}
+    source = (
+        f"tandem sweep of {date.today():%Y-%m-%d}: trial {best.number} of {trials}, "
+        f"return {best.score:.1f} on the sweep's own seed"
+    )
+    lines = [f"[{_key(plan.env)}]", f'source = "{source}"', f"steps = {own['steps']:_}"]
+    lines += [f"{name} = {_toml(x)}" for name, x in differ.items() if name != "steps"]
+    return "\n".join(lines) + "\n"
+
+
+def _key(name: str) -> str:
+    """A name as TOML has it in the head of a table."""
+    bare = all(c.isalnum() or c in "-_" for c in name)
+    return name if bare else f'"{name}"'
+
+
+def _toml(value: Any) -> str:
+    """A setting as TOML."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, str):
+        try:
+            return repr(float(value))  # a schedule that is a number
+        except ValueError:
+            return f'"{value}"'
+    return f"{value:_}" if isinstance(value, int) else repr(value)

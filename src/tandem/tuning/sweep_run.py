@@ -1,0 +1,97 @@
+"""The run of a trial, in a process of its own: it goes from evaluation to evaluation, and is asked
+after each whether it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tandem import trainer
+from tandem.collect.evaluation import EvaluationStopped
+from tandem.errors import MemoryBudgetError, NonFiniteError, SettingError, TandemError
+from tandem.learning.events import EvaluationEnd, Event
+from tandem.runs.session import Session
+
+EVALUATED, DONE, REFUSED, FAILED, NOT_FINITE, STOPPED = (
+    "evaluated",
+    "done",
+    "refused",
+    "failed",
+    "not finite",
+    "stopped",
+)
+
+
+class Answer(NamedTuple):
+    """Where a trial is."""
+
+    what: str  # one of those above
+    env_steps: int = 0
+    mean: float = 0.0  # return of the evaluation
+    seconds: float = 0.0  # that it has trained
+    why: str = ""  # it was refused, or failed
+
+
+class TrialRun:
+    """What `Process` makes: one trial after the other, since engines take seconds to start.
+
+    A checkpoint that is written after an evaluation is written after it was answered for, and
+    whoever asked has written it down: none is forgotten by a kill.
+    """
+
+    def __init__(self) -> None:
+        self._session: Session | None = None
+        self._events: Iterator[Event] = iter(())
+
+    def begin_trial(
+        self, engine: Any, arguments: dict[str, Any], out: Path, resume: dict[str, Any] | None
+    ) -> Answer:
+        """Makes the run of these arguments of `train`, and trains it to its first evaluation.
+        resume: what a run is given to go on from its checkpoint in the folder `out`; None for one
+        that begins."""
+        try:
+            if resume is None:
+                self._session = trainer.session(**arguments, out=out)
+            else:
+                self._session = trainer.session(resume=out, **resume)
+        except (SettingError, MemoryBudgetError) as error:
+            return Answer(REFUSED if resume is None else FAILED, why=str(error))
+        except Exception as error:  # whatever an environment comes up with
+            return Answer(FAILED, why=_told(error))
+        self._events = self._session.events()
+        return self.go_on()
+
+    def go_on(self) -> Answer:
+        """Trains on, to the next evaluation or the end."""
+        assert self._session is not None
+        try:
+            for event in self._events:
+                if isinstance(event, EvaluationEnd):
+                    return self._at(EVALUATED, event.evaluation.mean)
+            if self._session.signal is not None:
+                return self._at(STOPPED)
+            with self._session.catching():
+                self._session.result()
+            return self._at(DONE)
+        except EvaluationStopped:
+            return self._at(STOPPED)
+        except NonFiniteError as error:
+            return self._at(NOT_FINITE, why=error.happened)
+        except Exception as error:
+            return self._at(FAILED, why=_told(error))
+
+    def leave(self) -> None:
+        """The trial is not worth more."""
+        close = getattr(self._events, "close", None)
+        if close is not None:
+            close()
+
+    def _at(self, what: str, mean: float = 0.0, why: str = "") -> Answer:
+        assert self._session is not None
+        now = self._session.loop.now()
+        return Answer(what, now["env_steps"], mean, now["seconds"], why)
+
+
+def _told(error: Exception) -> str:
+    return str(error) if isinstance(error, TandemError) else f"{type(error).__name__}: {error}"

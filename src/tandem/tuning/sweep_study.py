@@ -1,0 +1,292 @@
+"""What is kept of a sweep in its folder: what was asked for, and Optuna's journal of the trials."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from tandem.errors import EngineError, RunFolderError, one_of
+from tandem.learning.seeds import derived
+from tandem.runs import atomic_files
+from tandem.runs.config_file import write_json
+from tandem.tuning.search import second_half
+from tandem.tuning.space import Space, optuna
+from tandem.types import JSONDict
+
+FILE, JOURNAL, TRIALS = "sweep.json", "journal.log", "trials"
+PRUNERS = ("median", "asha", "hyperband", "none")
+SAMPLERS = ("tpe", "gp", "random")
+GP_NEEDS = ("torch", "scipy")
+
+COMPLETE, PRUNED, FAILED, REFUSED = "complete", "pruned", "failed", "refused"
+NOT_FINITE, RUNNING = "not finite", "running"
+# What Optuna calls these. It learns from those that were pruned, and not from those that failed:
+# that losses became infinite says something of the settings.
+STATES = {
+    COMPLETE: "COMPLETE",
+    PRUNED: "PRUNED",
+    NOT_FINITE: "PRUNED",
+    FAILED: "FAIL",
+    REFUSED: "FAIL",
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was asked for: sweep.json."""
+
+    algorithm: str
+    env: str
+    framework: str
+    trials: int
+    seed: int
+    pruner: str
+    sampler: str
+    space: list[JSONDict]
+    given: JSONDict  # settings and options of all trials, those of the sweep's own too
+    device: str = "auto"
+    env_kwargs: JSONDict | None = None
+    own: list[str] = field(default_factory=list)  # what a program gave, and has to give again
+
+    @property
+    def every(self) -> int:
+        """Environment steps between two evaluations of a trial."""
+        return int(self.given["eval_every"])
+
+    @property
+    def evaluations(self) -> int:
+        """How many a trial has."""
+        return max(1, int(self.given["steps"]) // self.every)
+
+    def save(self, folder: Path) -> None:
+        """Writes it into the sweep's folder."""
+        write_json(folder / FILE, asdict(self))
+
+    @classmethod
+    def read(cls, folder: Path) -> Plan:
+        """What `save` wrote. RunFolderError where there is none."""
+        try:
+            return cls(**json.loads((folder / FILE).read_text()))
+        except (OSError, ValueError, TypeError) as error:
+            raise RunFolderError(
+                f"{folder} is not a sweep: cannot read {folder / FILE}: {error}.",
+                "a folder that `tandem sweep` made",
+                "check the path; or begin anew: tandem sweep ALGORITHM ENV",
+            ) from error
+
+
+@dataclass(frozen=True)
+class SweepTrial:
+    """A trial: what it trained with beside the settings of all, and what it came to."""
+
+    number: int
+    state: str  # one of those above
+    settings: dict[str, Any]
+    returns: list[float]  # of its evaluations
+    score: float  # the mean over their second half; of one that was pruned, the last of them
+    seconds: float
+    why: str  # it failed, or was refused
+
+
+def seed_of(seed: int, number: int) -> int:
+    """The seed that a trial trains with: above all that anyone would report by, and each another,
+    so that no seed's luck is found."""
+    return 2**31 + derived(seed, f"sweep, trial {number}")
+
+
+def check_sampler(name: str) -> None:
+    """SettingError for one that there is not, EngineError where it needs what is not installed."""
+    one_of("sampler", name, SAMPLERS)
+    if name == "gp" and not all(map(find_spec, GP_NEEDS)):
+        raise EngineError(
+            f"sampler='gp' was asked for, and {' or '.join(GP_NEEDS)} is not installed here.",
+            "both, which Optuna's Gaussian processes are computed by",
+            f"pip install {' '.join(GP_NEEDS)}; or use sampler='tpe'.",
+        )
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Optuna says nothing meanwhile."""
+    log = optuna().logging
+    before = log.get_verbosity()
+    log.set_verbosity(log.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module="optuna")
+            warnings.filterwarnings("ignore", category=optuna().exceptions.ExperimentalWarning)
+            yield
+    finally:
+        log.set_verbosity(before)
+
+
+class Study:
+    """The trials of a sweep, in Optuna's journal. One process at a time may have it."""
+
+    def __init__(self, folder: Path, plan: Plan, space: Space) -> None:
+        self.folder, self.plan, self.space = folder, plan, space
+        self._lock = _locked(folder)
+        journal = folder.absolute() / JOURNAL
+        _mend(journal)
+        o = optuna()
+        self._states = o.trial.TrialState
+        with quiet():
+            storage = o.storages.JournalStorage(o.storages.journal.JournalFileBackend(str(journal)))
+            self._study = o.create_study(
+                storage=storage,
+                study_name=f"{plan.algorithm} on {plan.env}",
+                direction="maximize",
+                load_if_exists=True,
+                pruner=self._pruner(),
+                sampler=self._sampler(0),
+            )
+            drawn, outside = space.as_they_are()
+            if not outside and not self._study.get_trials(deepcopy=False):
+                self._study.enqueue_trial(drawn)
+        self.outside = outside  # settings that no trial can have as they are
+
+    def close(self) -> None:
+        """Another process may have it."""
+        self._lock.close()
+
+    def _pruner(self) -> Any:
+        pruners, count = optuna().pruners, self.plan.evaluations
+        if self.plan.pruner == "median":
+            return pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=count // 3)
+        if self.plan.pruner == "asha":
+            least = max(1, count // 5)
+            return pruners.SuccessiveHalvingPruner(min_resource=least, reduction_factor=4)
+        if self.plan.pruner == "hyperband":
+            return pruners.HyperbandPruner(min_resource=1, max_resource=count, reduction_factor=3)
+        return pruners.NopPruner()
+
+    def _sampler(self, number: int) -> Any:
+        """What draws trial `number`: made anew for each, so that a sweep that was resumed draws as
+        it would have."""
+        samplers, seed = optuna().samplers, derived(self.plan.seed, f"sweep, sampler {number}")
+        if self.plan.sampler == "random":
+            return samplers.RandomSampler(seed=seed)
+        kind = samplers.GPSampler if self.plan.sampler == "gp" else samplers.TPESampler
+        return kind(seed=seed)
+
+    # Trials under way
+
+    def ask(self) -> Any:
+        """A new trial, with what it is to train with."""
+        with quiet():
+            waiting = self._study.get_trials(deepcopy=False, states=(self._states.WAITING,))
+            number = len(self._study.get_trials(deepcopy=False)) - len(waiting)
+            self._study.sampler = self._sampler(number)
+            trial = self._study.ask()
+            self._drawn(trial)
+            return trial
+
+    def interrupted(self) -> list[Any]:
+        """The trials that were under way when the sweep ended. Optuna knows them as running, and
+        would leave them so for good."""
+        found = []
+        with quiet():
+            for frozen in self._study.get_trials(deepcopy=False, states=(self._states.RUNNING,)):
+                self._study.sampler = self._sampler(frozen.number)
+                # there is no public name for its number in the storage
+                trial = optuna().Trial(self._study, frozen._trial_id)
+                self._drawn(trial)
+                found.append(trial)
+        return found
+
+    def _drawn(self, trial: Any) -> None:
+        settings = self.space.settings(self.space.suggest(trial))
+        trial.set_user_attr("settings", settings)
+        trial.set_user_attr("seed", seed_of(self.plan.seed, trial.number))
+
+    def folder_of(self, trial: Any) -> Path:
+        """That of the trial's run."""
+        return self.folder / TRIALS / f"{trial.number:04d}"
+
+    def report(self, trial: Any, env_steps: int, mean: float) -> bool:
+        """Notes an evaluation; whether the trial is to end there. It is numbered by the multiple of
+        `Plan.every` that it follows, so that trials whose blocks differ can be compared."""
+        number = env_steps // self.plan.every
+        with quiet():
+            if number not in self._frozen(trial).intermediate_values:
+                trial.report(mean, number)
+            return bool(trial.should_prune())
+
+    def tell(self, trial: Any, state: str, seconds: float = 0.0, why: str = "") -> SweepTrial:
+        """A trial is over."""
+        with quiet():
+            for name, said in (("came to", state), ("seconds", round(seconds, 1)), ("why", why)):
+                trial.set_user_attr(name, said)
+            told: dict[str, Any] = {"state": self._states[STATES[state]]}
+            if state == COMPLETE:
+                told["values"] = second_half(self._trial(self._frozen(trial)).returns)
+            self._study.tell(trial, **told)
+            return self._trial(self._frozen(trial))
+
+    # Trials so far
+
+    def _frozen(self, trial: Any) -> Any:
+        return self._study.get_trials(deepcopy=False)[trial.number]
+
+    def trials(self) -> list[SweepTrial]:
+        """All that were begun."""
+        waiting = self._states.WAITING
+        frozen = self._study.get_trials(deepcopy=False)
+        return [self._trial(f) for f in frozen if f.state != waiting]
+
+    def _trial(self, frozen: Any) -> SweepTrial:
+        known, values = frozen.user_attrs, frozen.intermediate_values
+        return SweepTrial(
+            number=frozen.number,
+            state=known["came to"] if frozen.state.is_finished() else RUNNING,
+            settings=known.get("settings", {}),
+            returns=[values[step] for step in sorted(values)],
+            score=float("nan") if frozen.values is None else frozen.values[0],
+            seconds=known.get("seconds", 0.0),
+            why=known.get("why", ""),
+        )
+
+    def importances(self) -> dict[str, float]:
+        """How much each setting mattered to be among the best tenth (PED-ANOVA, Watanabe et al.
+        2023), as shares of 1, the highest first; {} where too few trials were completed to say."""
+        with quiet(), suppress(ValueError, RuntimeError):
+            by_name = optuna().importance.get_param_importances(self._study)
+            labels = {d.name: d.label for d in self.space.dimensions}
+            if len(set(by_name.values())) > 1:  # all alike is how it says that it does not know
+                return {labels[name]: share for name, share in by_name.items()}
+        return {}
+
+
+def _locked(folder: Path) -> Any:
+    """An open file of the folder that no other process has. RunFolderError where one has it."""
+    import fcntl  # not on Windows, which has no workers either
+
+    file = (folder / ".lock").open("w")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.close()
+        raise RunFolderError(
+            f"the sweep in {folder} is under way in another process.",
+            "one process at a time",
+            "wait for it, or end it (Ctrl-C there): what it has done is kept.",
+        ) from error
+    return file
+
+
+def _mend(journal: Path) -> None:
+    """Takes away what only a process leaves that was killed while it wrote: half of a line, and
+    Optuna's lock."""
+    Path(f"{journal}.lock").unlink(missing_ok=True)
+    if journal.is_file():
+        text = journal.read_bytes()
+        whole = text[: text.rfind(b"\n") + 1]
+        if whole != text:
+            with atomic_files.replacing(journal) as file:
+                file.write(whole)

@@ -1,0 +1,213 @@
+"""The advice of sweeps: of the command, the function, spaces, and what is kept in a folder."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tandem.cli import sweep as command
+from tandem.tuning import space as spaces
+from tandem.tuning import sweep as sweeps
+from tandem.tuning import sweep_study as studies
+from tests.advice.installs import installs
+from tests.advice.net import case, follows
+from tests.tuning.test_space import Made
+
+FEW: dict[str, Any] = {"framework": "torch", "trials": 2}
+ASKED: dict[str, Any] = {"algorithm": "ppo", "env": "CartPole-v1", **FEW}
+
+
+def planned(out: Path, **given: Any) -> sweeps.Sweep:
+    return sweeps.Sweep(**{**ASKED, "out": out, **given})
+
+
+def told(space: dict[str, Any], given: tuple[str, ...] = ()) -> spaces.Space:
+    return spaces.space_of(Made(), dict.fromkeys(given, 1), space)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        case(
+            "tuning/sweep.py:_planned",
+            planned,
+            {"algorithm": None},
+            "tandem.sweep('ppo', 'CartPole-v1')",
+            {"algorithm": "ppo"},
+        ),
+        case("tuning/sweep.py:_planned 2", planned, {"pruner": "medium"}),
+        case("tuning/sweep_study.py:check_sampler", planned, {"sampler": "tep"}),
+        case(
+            "tuning/sweep.py:_planned 3",
+            planned,
+            {"eval_episodes": 0},
+            "leave eval_episodes out",
+            {"eval_episodes": 5},
+        ),
+        case(
+            "tuning/sweep.py:_refuse_cluster",
+            planned,
+            {"cluster": "auto", "runners": 2},
+            "leave cluster out",
+            {"cluster": "", "runners": 0},
+        ),
+    ],
+)
+def test_advice_on_what_is_asked_for(case, tmp_path: Path) -> None:
+    case.follow(out=tmp_path / "new")
+
+
+RANGE = {"low": 1e-4, "high": 1e-2, "scale": "log"}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        case(
+            "tuning/space.py:space_of",
+            told,
+            {"space": {"gama": True}},
+            "'gamma'",
+            {"space": {"gamma": True}},
+        ),
+        case(
+            "tuning/space.py:space_of 2",
+            told,
+            {"space": {"gamma": True}, "given": ("gamma",)},
+            "leave gamma out",
+            {"given": ()},
+        ),
+        case(
+            "tuning/space.py:space_of 3",
+            told,
+            {"space": {"only": True}},
+            'put one into the space: learning_rate = { low = 1e-4, high = 1e-2, scale = "log" }',
+            {"space": {"only": True, "rate": RANGE}},
+        ),
+        case(
+            "tuning/space.py:_range",
+            told,
+            {"space": {"rate": {**RANGE, "scale": "logg"}}},
+            "'log'",
+            {"space": {"rate": RANGE}},
+        ),
+        case(
+            "tuning/space.py:_odd",
+            told,
+            {"space": {"rate": {"low": 1e-4}}},
+            'learning_rate = { low = 1e-4, high = 1e-2, scale = "log" }',
+            {"space": {"rate": RANGE}},
+        ),
+    ],
+)
+def test_advice_on_spaces(case) -> None:
+    case.follow()
+
+
+def test_a_file_of_a_space_that_cannot_be_read(tmp_path: Path) -> None:
+    file = tmp_path / "space.toml"
+    file.write_text("learning_rate = 1e-4 to 1e-2")
+    with follows("tuning/space.py:read") as advice:
+        spaces.read(file)
+    file.write_text(advice.fix.removeprefix("write, say: "))
+    assert spaces.read(file) == {"learning_rate": RANGE}
+
+
+def test_where_optuna_or_what_it_needs_is_not_installed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with monkeypatch.context() as patched, follows("tuning/space.py:optuna") as advice:
+        patched.setitem(sys.modules, "optuna", None)
+        planned(tmp_path)
+    assert installs(advice.fix) == {"optuna"}
+    key = "tuning/sweep_study.py:check_sampler 2"
+    with monkeypatch.context() as patched, follows(key) as advice:
+        patched.setattr(studies, "find_spec", lambda name: None)
+        planned(tmp_path, sampler="gp")
+    assert advice.fix == "pip install torch scipy; or use sampler='tpe'."
+    assert planned(tmp_path, sampler="gp").plan.sampler == "gp"
+
+
+def kept(folder: Path, **given: Any) -> sweeps.Sweep:
+    """A sweep in a folder."""
+    made = planned(folder, **given)
+    folder.mkdir(exist_ok=True)
+    made.plan.save(folder)
+    return made
+
+
+def test_going_on_with_what_is_no_sweep_or_goes_on_otherwise(tmp_path: Path) -> None:
+    folder = tmp_path / "new"
+    with follows("tuning/sweep_study.py:Plan.read") as advice:
+        sweeps.Sweep(resume=folder)
+    assert advice.fix.endswith("tandem sweep ALGORITHM ENV")
+    kept(folder)
+    for given in ({"gamma": 0.9}, {"env": "CartPole-v1"}, {"pruner": "none"}):
+        with follows("tuning/sweep.py:_continued") as advice:
+            sweeps.Sweep(resume=folder, **given)
+        assert advice.fix == "leave these out."
+    with follows("tuning/sweep.py:_continued 3") as advice:
+        sweeps.Sweep(resume=folder, trials=1)
+    assert advice.fix.startswith("leave trials out")
+    assert sweeps.Sweep(resume=folder).plan.trials == 2
+    assert sweeps.Sweep(resume=folder, trials=5).plan.trials == 5
+
+
+def test_going_on_without_what_a_program_gave(tmp_path: Path) -> None:
+    import gymnasium
+
+    def make() -> Any:
+        return gymnasium.make("CartPole-v1")
+
+    kept(tmp_path, env=make)
+    with follows("tuning/sweep.py:_continued 2") as advice:
+        sweeps.Sweep(resume=tmp_path)
+    assert advice.fix == f"tandem.sweep(env=..., resume={str(tmp_path)!r})"
+    again = sweeps.Sweep(env=make, resume=tmp_path)
+    trial = SimpleNamespace(number=0, user_attrs={"settings": {}})
+    assert again.arguments(trial)["env"] is make and again.again() == {"env": make}
+
+
+def test_a_folder_is_one_process_s(tmp_path: Path) -> None:
+    made = kept(tmp_path)
+    one = studies.Study(tmp_path, made.plan, made.space)
+    with follows("tuning/sweep_study.py:_locked") as advice:
+        studies.Study(tmp_path, made.plan, made.space)
+    assert advice.fix.startswith("wait for it")
+    one.close()
+    studies.Study(tmp_path, made.plan, made.space).close()
+
+
+def test_a_sweep_without_a_result_and_one_of_refusals(tmp_path: Path) -> None:
+    made = kept(tmp_path)
+    with follows("tuning/sweep_report.py:concluded") as advice:
+        made.result()
+    _, _, words = advice.fix.partition("tandem train ")
+    assert words.split() == ["ppo", "CartPole-v1"]
+    study = studies.Study(tmp_path, made.plan, made.space)
+    crew = sweeps._Crew(made, study)
+    crew._refused = sweeps.REFUSALS
+    with follows("tuning/sweep.py:_Crew._over") as advice:
+        crew._over(sweeps._Line(study.ask()), studies.REFUSED, "batches of 7.")
+    assert "as the last one asks for" in advice.fix and "batches of 7." in str(advice.error)
+    study.close()
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("cli/sweep.py:_complete", "CartPole-v1 ppo"),
+        ("cli/sweep.py:_complete 2", "ppo"),
+        ("cli/sweep.py:_complete 2", ""),
+    ],
+)
+def test_a_command_that_says_too_little_or_in_another_order(key: str, words: str) -> None:
+    with follows(key) as advice:
+        command._arguments(words.split())
+    said = shlex.split(advice.fix[advice.fix.index("tandem sweep") :])
+    assert command._arguments(said[2:]).env == "CartPole-v1"

@@ -1,0 +1,226 @@
+"""Where a sweep looks: ranges beside the settings, files that override them, and what Optuna draws
+as settings."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from tandem import algorithms, trainer
+from tandem.errors import SettingError, TandemError, UnknownNameError
+from tandem.settings import Schedule, Search, apply, check_ranges, declared, setting
+from tandem.tuning import space as spaces
+from tandem.tuning.space import Dimension, Space, space_of
+
+TUNED = ("ppo", "a2c", "dqn", "sac", "td3", "tqc", "ddpg")
+
+
+@dataclass(frozen=True)
+class Made:
+    """Settings of each kind."""
+
+    rate: Schedule = setting(
+        Schedule(1e-3, 1e-4), "", above=0, maximum=1, search=Search(1e-5, 1e-2, "log")
+    )
+    gamma: float = setting(0.9, "", minimum=0, maximum=1, search=Search(1e-4, 0.1, "near one"))
+    batch: int = setting(64, "", minimum=1, search=Search(16, 256, "powers of two"))
+    starts: int = setting(0, "", minimum=0, search=Search(100, 20_000, "log"))
+    epochs: int = setting(4, "", minimum=1, search=Search(1, 20))
+    hidden: tuple[int, ...] = setting((64, 64), "", search=Search(choices=("64", "64,64")))
+    epsilon: Schedule = setting(
+        Schedule(1.0, 0.05, 0.1),
+        "",
+        minimum=0,
+        maximum=1,
+        search=(Search(0.0, 0.2, part="end"), Search(0.01, 0.5, part="fraction")),
+    )
+    double: bool = setting(True, "")
+    values: Literal["scalar", "quantile"] = setting("scalar", "")
+    share: float = setting(0.5, "", minimum=0, maximum=1)
+    weight: float = setting(0.5, "", minimum=0)
+
+
+# Known answers
+
+
+@pytest.mark.parametrize(
+    ("search", "whole", "name", "drawn", "value"),
+    [
+        (Search(1e-5, 1e-2, "log"), False, "x", 0.00123456, 0.00123),
+        (Search(1e-4, 0.1, "near one"), False, "1 - x", 0.0123456, 0.9877),
+        (Search(16, 256, "powers of two"), True, "log2 x", 5, 32),
+        (Search(100, 20_000, "log"), True, "x", 12_345, 12_300),
+        (Search(1, 20), True, "x", 7, 7),
+        (Search(0.0, 0.2, part="end"), False, "x.end", 0.1, 0.1),
+        (Search(choices=("64", "64,64")), False, "x", "64,64", "64,64"),
+    ],
+)
+def test_what_is_drawn_becomes_a_value_of_three_digits(search, whole, name, drawn, value) -> None:
+    one = Dimension("x", search, whole)
+    assert one.name == name and one.value(drawn) == value
+    assert type(one.value(drawn)) is type(value)
+
+
+def test_settings_that_stay_as_they_are_can_be_drawn() -> None:
+    space = space_of(Made(), {})
+    drawn, outside = space.as_they_are()
+    assert not outside and drawn == {
+        "rate": 1e-3,
+        "1 - gamma": pytest.approx(0.1),
+        "log2 batch": 6,
+        "starts": 100,  # in place of 0, which no logarithm has
+        "epochs": 4,
+        "hidden": "64,64",
+        "epsilon.end": 0.05,
+        "epsilon.fraction": 0.1,
+    }
+    assert apply(Made(), space.settings(drawn)) == Made(starts=100)
+
+
+def test_a_schedule_keeps_its_form_and_its_parts_are_drawn_each() -> None:
+    space = space_of(Made(), {})
+    drawn, _ = space.as_they_are()
+    more = {"rate": 0.004, "epsilon.end": 0.2, "epsilon.fraction": 0.5}
+    settings = space.settings(drawn | more)
+    assert settings["rate"] == "0.004:0.0004" and settings["epsilon"] == "1:0.2:0.5"
+    assert Schedule(0.1).moved(0.2) == Schedule(0.2)
+    assert Schedule(0.0, 0.5).moved(0.2) == Schedule(0.2, 0.5)
+
+
+@pytest.mark.parametrize(
+    "odd", [{"batch": 100}, {"batch": 512}, {"hidden": (128,)}, {"gamma": 0.5}, {"epochs": 30}]
+)
+def test_settings_outside_of_a_space_are_said(odd: dict[str, Any]) -> None:
+    (name,) = odd
+    assert space_of(apply(Made(), odd), {}).as_they_are()[1] == [f"{name}={odd[name]}"]
+
+
+def test_a_space_is_kept_as_json() -> None:
+    space = space_of(Made(), {}, {"double": True, "share": [0.1, 0.2]})
+    again = Space.from_json(json.loads(json.dumps(space.to_json())), Made())
+    assert again.lines() == space.lines() and len(space.dimensions) == 10
+    assert [d.name for d in again.dimensions] == [d.name for d in space.dimensions]
+
+
+# What stands beside settings
+
+
+@pytest.mark.parametrize("algorithm", algorithms.NAMES)
+def test_every_range_that_is_declared_is_one_of_its_setting(algorithm) -> None:
+    base = algorithms.get(algorithm).Settings()
+    space = space_of(base, {})  # looks at both ends
+    assert {"gamma", "learning_rate", "hidden"} <= {d.setting for d in space.dimensions}
+    check_ranges(apply(base, {}))
+
+
+@pytest.mark.parametrize("algorithm", TUNED)
+def test_defaults_lie_within_their_ranges(algorithm) -> None:
+    base = algorithms.get(algorithm).Settings()
+    space = space_of(base, {})
+    drawn, outside = space.as_they_are()
+    assert not outside and len(space.dimensions) >= 6
+    found = apply(base, space.settings(drawn))
+    # what counts as the lowest number of a logarithmic range
+    nearly = {"entropy", "gae_lambda"}
+    differ = {n for n, x in vars(base).items() if x != getattr(found, n)}
+    assert differ <= nearly
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "env"),
+    [
+        ("ppo", "CartPole-v1"),
+        ("ppo", "Pendulum-v1"),
+        ("ppo", "LunarLander-v3"),
+        ("a2c", "CartPole-v1"),
+        ("dqn", "CartPole-v1"),
+        ("dqn", "LunarLander-v3"),
+        ("sac", "Pendulum-v1"),
+        ("td3", "Pendulum-v1"),
+        ("ddpg", "Pendulum-v1"),
+    ],
+)
+def test_tuned_settings_lie_within_the_ranges_too(algorithm, env) -> None:
+    base = trainer.settle(algorithm, env, {})[0]
+    assert space_of(base, {}).as_they_are()[1] == []
+
+
+# Files
+
+
+def lines(told: dict[str, Any], **given: Any) -> dict[str, str]:
+    return space_of(Made(), given, told).lines()
+
+
+def test_a_file_overrides_and_restricts(tmp_path: Path) -> None:
+    file = tmp_path / "space.toml"
+    file.write_text("""
+        gamma = { low = 0.95, high = 0.999, scale = "near one" }
+        batch = [32, 48]
+        epochs = false
+        hidden = [[32], [32, 32]]
+        double = true
+        values = true
+        share = true
+        weight = { low = 0, high = 2 }
+        epsilon.end = { low = 0.01, high = 0.1 }
+    """)
+    found = lines(spaces.read(file))
+    assert found == {
+        "rate": "1e-05 to 0.01, logarithmic",
+        "gamma": "0.95 to 0.999, logarithmic in the distance from 1",
+        "batch": "32, 48",
+        "starts": "100 to 20000, logarithmic",
+        "hidden": "32, '32,32'",
+        "epsilon.end": "0.01 to 0.1",
+        "double": "False, True",
+        "values": "scalar, quantile",
+        "share": "0 to 1",
+        "weight": "0 to 2",
+    }
+    only = lines({"only": True, "gamma": True, "rate": ["1e-3:0", 1e-4]})
+    assert list(only) == ["rate", "gamma"]
+    drawn = space_of(Made(), {}, {"only": True, "rate": ["1e-3:0"]}).settings({"rate": "1e-3:0"})
+    assert drawn == {"rate": "1e-3:0"}
+
+
+def test_what_is_given_is_not_looked_for() -> None:
+    assert "gamma" in lines({}) and "gamma" not in lines({}, gamma=0.5)
+
+
+@pytest.mark.parametrize(
+    ("told", "kind", "says"),
+    [
+        ({"gama": True}, UnknownNameError, "did you mean 'gamma'"),
+        ({"weight": True}, SettingError, "low and high"),
+        ({"gamma": 0.9}, SettingError, "learning_rate = { low"),
+        ({"gamma": []}, SettingError, "values, [32, 64]"),
+        ({"gamma": {"low": 0.9}}, SettingError, "a range, { low"),
+        ({"gamma": {"low": 0.99, "high": 0.9}}, SettingError, "a range"),
+        ({"gamma": {"low": "a", "high": 1}}, SettingError, "a range"),
+        ({"rate": {"low": 0, "high": 1, "scale": "log"}}, SettingError, "a range"),
+        ({"rate": {"low": 1e-3, "high": 1, "scale": "lg"}}, UnknownNameError, "'log'"),
+        ({"batch": {"low": 3, "high": 8, "scale": "powers of two"}}, SettingError, "a range"),
+        ({"rate": {"middle": {"low": 0, "high": 1}}}, SettingError, "a range"),
+        ({"gamma": {"low": 0.5, "high": 1.5}}, SettingError, "between 0 and 1"),
+        ({"gamma": [0.9, 1.5]}, SettingError, "between 0 and 1"),
+        ({"gamma": ["high"]}, SettingError, "a number"),
+        ({"values": ["scaler"]}, SettingError, "'scalar' or 'quantile'"),
+        ({"only": 1}, SettingError, "true"),
+        ({"only": True}, SettingError, "a setting at least"),
+    ],
+)
+def test_what_is_no_space_is_refused(told: dict[str, Any], kind: Any, says: str) -> None:
+    with pytest.raises(kind) as caught:
+        lines(told)
+    assert isinstance(caught.value, TandemError) and says in str(caught.value)
+
+
+def test_a_setting_shows_its_own_search_and_keeps_that_of_its_base() -> None:
+    searches = {s.name: s.search for s in declared(algorithms.get("tqc").Settings)}
+    assert searches["batch_size"] == (Search(16, 1024, "powers of two"),)  # of SAC
+    assert searches["envs"] == ()

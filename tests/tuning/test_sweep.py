@@ -1,0 +1,420 @@
+"""`tandem sweep` and its function: what becomes of trials, however they end; what is written; and
+that no end of the sweep loses or repeats any of them."""
+
+from __future__ import annotations
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Discrete
+
+import tandem
+from tandem import algorithms, trainer
+from tandem.cli import main
+from tandem.errors import WorkerError
+from tandem.learning.config import plain
+from tandem.runs import observers
+from tandem.settings import apply, check_ranges
+from tandem.tuning import sweep as sweeps
+from tandem.tuning import sweep_run as at
+from tandem.tuning.sweep_report import written
+from tandem.tuning.sweep_run import Answer, TrialRun
+from tandem.tuning.sweep_study import Plan, SweepTrial, _mend, seed_of
+from tests.helpers import ON_CPU, ONE_THREAD, QUIET, ROOT
+
+SMALL: dict[str, Any] = {
+    "framework": "torch",
+    "steps": 1000,
+    "envs": 2,
+    "hidden": 16,
+    "eval_episodes": 2,
+    "env_kwargs": {"n": 6},
+}
+FLAGS = "--framework torch --steps 1000 --envs 2 --hidden 16 --eval-episodes 2 --sampler random"
+WORDS = FLAGS.split()
+
+
+# Trials that end in every way, in processes that train nothing
+
+ENDS = {1: at.REFUSED, 2: at.FAILED, 3: at.NOT_FINITE, 4: "killed", 5: "raises", 12: "bad"}
+
+
+class Scripted:
+    """A `TrialRun` that does what ENDS says of a trial's number."""
+
+    def begin_trial(self, engine: Any, arguments: Any, out: Path, resume: Any) -> Answer:
+        self.number, self.k, self.how = int(out.name), 0, ENDS.get(int(out.name), "")
+        (out / "checkpoints").mkdir(parents=True)
+        (out / "checkpoints" / "last.zip").write_text(f"{arguments['seed']} {resume}")
+        return Answer(at.REFUSED, why="batches of 7") if self.how == at.REFUSED else self.go_on()
+
+    def go_on(self) -> Answer:
+        self.k += 1
+        if self.k == 4 and self.how == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.k == 4 and self.how == "raises":
+            raise RuntimeError("torn")
+        if self.k == 4 and self.how in (at.FAILED, at.NOT_FINITE):
+            return Answer(self.how, 400, seconds=4.0, why="that it was")
+        if self.k > 10:
+            return Answer(at.DONE, 1000, seconds=10.0)
+        mean = -100.0 if self.how == "bad" else float(self.number + self.k)
+        return Answer(at.EVALUATED, 100 * self.k, mean, float(self.k))
+
+    def leave(self) -> None:
+        pass
+
+
+def test_a_trial_that_ends_in_any_way_is_one_result_among_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(at, "TrialRun", Scripted)
+    told: list[SweepTrial] = []
+    heard: list[tuple[int, int, float]] = []
+    more: Any = {**SMALL, "out": tmp_path / "new", "told": told.append, "parallel": 1}
+    found = tandem.sweep(
+        "a2c",
+        "tandem/Identity-v0",
+        trials=12,
+        heard=lambda *now: heard.append(now),
+        **more,
+    )
+    states = [t.state for t in found.trials]
+    assert states[:6] == ["complete", "refused", "failed", "not finite", "failed", "failed"]
+    assert states[6:] == ["complete"] * 6 + ["pruned"]
+    assert len(told) == 12 and all(t.state != "refused" for t in told)  # another was drawn
+    why = [t.why for t in found.trials]
+    assert why[1:4] == ["batches of 7", "that it was", "that it was"]
+    assert "SIGKILL" in why[4] and "torn" in why[5]
+    # the second half of 12 … 21
+    assert found.best.number == 11 and found.best.score == pytest.approx(np.mean(range(17, 22)))
+    assert found.trials[12].returns == [-100.0] * 3 and (12, 3, -100.0) in heard
+    assert [t.number for t in found.ranked][:2] == [11, 10]
+    kept = {f.parent.parent.name for f in (tmp_path / "new" / "trials").rglob("last.zip")}
+    assert kept == {f"{t.number:04d}" for t in found.trials if t.state == "complete"}
+    with (tmp_path / "new" / "trials.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["state"] for row in rows] == states and float(rows[11]["gamma"]) > 0.8
+    assert rows[4]["why"] == why[4] and rows[2]["return"] == ""
+    assert found.picture is not None and found.picture.stat().st_size > 1000
+    assert sum(found.importances.values()) == pytest.approx(1.0)
+
+    # the same sweep, in two sittings, of which the second makes more
+    more |= {"out": tmp_path / "two"}
+    tandem.sweep("a2c", "tandem/Identity-v0", trials=5, **more)
+    first = {f: f.stat().st_mtime_ns for f in (tmp_path / "two" / "trials").rglob("*.zip")}
+    again = tandem.sweep(resume=tmp_path / "two", trials=12, parallel=1)
+    assert [t[:2] for t in map(_plain, again.trials)] == [t[:2] for t in map(_plain, found.trials)]
+    assert list(map(_plain, again.trials)) == list(map(_plain, found.trials))
+    assert all(f.stat().st_mtime_ns == when for f, when in first.items())
+
+
+def _plain(trial: SweepTrial) -> tuple[Any, ...]:
+    """What is the same where a trial is the same."""
+    score = None if np.isnan(trial.score) else trial.score
+    return trial.number, trial.state, trial.settings, trial.returns, score
+
+
+def test_side_by_side_as_many_trials_are_made_as_were_asked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(at, "TrialRun", Scripted)
+    more: Any = {**SMALL, "out": tmp_path / "new", "parallel": 3, "pruner": "none"}
+    found = tandem.sweep("a2c", "tandem/Identity-v0", trials=7, **more)
+    assert len(found.trials) == 8 and [t.number for t in found.trials] == list(range(8))
+    seeds = {
+        (f / "checkpoints" / "last.zip").read_text()
+        for f in (tmp_path / "new" / "trials").iterdir()
+        if (f / "checkpoints" / "last.zip").is_file()
+    }
+    assert seeds == {f"{seed_of(0, t.number)} None" for t in found.trials if t.state == "complete"}
+
+
+def test_where_no_trial_comes_to_its_end_it_is_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(at, "TrialRun", Scripted)
+    monkeypatch.setattr(sys.modules[__name__], "ENDS", {})
+    made = sweeps.Sweep("a2c", "tandem/Identity-v0", out=tmp_path / "new", trials=1, **SMALL)
+    made.folder.mkdir()
+    with pytest.raises(WorkerError, match="none of the 0 trials"):
+        made.result()
+
+
+# Known answers
+
+
+def test_seeds_of_a_sweep_are_none_that_one_reports_by() -> None:
+    seeds = [seed_of(seed, number) for seed in range(3) for number in range(100)]
+    assert min(seeds) >= 2**31 and len(set(seeds)) == 300
+    assert max(seeds) < 2**32
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "env"), [("ppo", "CartPole-v1"), ("dqn", "ALE/Pong-v5"), ("sac", "Pendulum-v1")]
+)
+def test_the_entry_can_be_pasted_into_the_zoo(algorithm: str, env: str) -> None:
+    base = trainer.settle(algorithm, env, {"learning_rate": "3e-4:0", "hidden": "32,32"})[0]
+    plan = Plan(algorithm, env, "torch", 40, 0, "median", "tpe", [], {})
+    best = SweepTrial(7, "complete", {}, [1.0], 1.0, 2.0, "")
+    tables = tomllib.loads(written(plan, base, best, 40))
+    assert list(tables) == [env]
+    entry = tables[env]
+    assert "trial 7 of 40" in entry.pop("source") and entry["steps"] == base.steps
+    kind = algorithms.get(algorithm)
+    again = apply(kind.Settings(), entry)
+    check_ranges(again)
+    assert plain(again) == plain(base)
+
+
+def test_half_a_line_of_the_journal_is_taken_away(tmp_path: Path) -> None:
+    journal = tmp_path / "journal.log"
+    journal.write_bytes(b'{"a": 1}\n{"b"')
+    os.symlink("nowhere", f"{journal}.lock")
+    _mend(journal)
+    assert journal.read_bytes() == b'{"a": 1}\n' and len(list(tmp_path.iterdir())) == 1
+    _mend(journal)
+    assert journal.read_bytes() == b'{"a": 1}\n'
+
+
+# A run
+
+
+class Walk(NamedTuple):
+    """What a run answered, from its first evaluation to its end."""
+
+    answers: list[Answer]
+
+    @classmethod
+    def of(cls, run: TrialRun, answer: Answer, most: int = 100) -> Walk:
+        answers = [answer]
+        while answers[-1].what == at.EVALUATED and len(answers) < most:
+            answers.append(run.go_on())
+        return cls(answers)
+
+    def means(self) -> dict[int, float]:
+        return {a.env_steps: a.mean for a in self.answers if a.what == at.EVALUATED}
+
+
+ARGUMENTS: dict[str, Any] = {
+    "algorithm": "a2c",
+    "env": "tandem/Identity-v0",
+    "framework": "torch",
+    "steps": 200,
+    "hidden": 8,
+    "envs": 2,
+    "eval_every": 20,
+    "eval_episodes": 1,
+    "final_episodes": 1,
+    "plots": False,
+    "tensorboard": False,
+    "checkpoint_seconds": 0.0,
+}
+
+
+def test_a_run_goes_on_where_an_answer_was_the_last_that_was_heard(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A kill after an answer: whatever checkpoint is there has forgotten no evaluation."""
+    monkeypatch.setattr(observers, "WRITING", float("inf"))  # a checkpoint after each block
+    run = TrialRun()
+    whole = Walk.of(run, run.begin_trial(None, ARGUMENTS, tmp_path / "whole", None))
+    assert [a.what for a in whole.answers] == [at.EVALUATED] * 10 + [at.DONE]
+    assert (tmp_path / "whole" / "result.json").is_file()
+    part = TrialRun()
+    heard = Walk.of(part, part.begin_trial(None, ARGUMENTS, tmp_path / "part", None), 4)
+    again = TrialRun()
+    rest = Walk.of(again, again.begin_trial(None, ARGUMENTS, tmp_path / "part", {}))
+    part.leave()
+    assert heard.means() | rest.means() == whole.means()
+    assert rest.answers[0].env_steps > 20, "it began anew"
+
+
+def test_a_run_that_cannot_be_or_that_breaks_says_so(tmp_path: Path) -> None:
+    run = TrialRun()
+    odd = {**ARGUMENTS, "algorithm": "ppo", "batch_size": 7}
+    answer = run.begin_trial(None, odd, tmp_path / "a", None)
+    assert answer.what == at.REFUSED and "batch" in answer.why
+    bursts = {"learning_rate": 1e6, "max_grad_norm": 1e30, "optimizer": "sgd", "entropy": 1e30}
+    walk = Walk.of(run, run.begin_trial(None, {**ARGUMENTS, **bursts}, tmp_path / "b", None))
+    assert walk.answers[-1].what == at.NOT_FINITE and walk.answers[-1].why
+    odd = {**ARGUMENTS, "env": Broken, "env_kwargs": None}
+    walk = Walk.of(run, run.begin_trial(None, odd, tmp_path / "c", None))
+    assert walk.answers[-1].what == at.FAILED and "out of order" in walk.answers[-1].why
+
+
+class Broken(gymnasium.Env):
+    """An environment that breaks in its hundredth step."""
+
+    observation_space, action_space = Discrete(2), Discrete(2)
+    steps = 0
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        return 0, {}
+
+    def step(self, action: Any) -> Any:
+        Broken.steps += 1
+        if Broken.steps == 100:
+            raise RuntimeError("out of order")
+        return 0, 0.0, Broken.steps % 5 == 0, False, {}
+
+
+# The command
+
+
+def test_the_command_tells_and_says_what_to_pass_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(at, "TrialRun", Scripted)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "space.toml").write_text("only = true\ngamma = [0.9, 0.99]\nepochs = [3, 4]\n")
+    words = ["sweep", "ppo", "tandem/Identity-v0", *WORDS, "--space", "space.toml"]
+    kwargs = ["--env-kwargs", '{"n": 6}']
+    assert main([*words, *kwargs, "--trials", "7", "--parallel", "1", "--out", "new"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("ppo on tandem/Identity-v0, torch: 7 trials of 1,000 steps, 1 at a time")
+    assert "  gamma   0.9, 0.99\n  epochs  3, 4\n" in said
+    assert "No trial has the settings as they are: epochs=10 is outside of that." in said
+    assert "trial 2   failed: that it was" in said and "refused" not in said
+    assert "1 combinations that cannot be trained with were drawn anew." in said
+    assert '["tandem/Identity-v0"]\nsource = "tandem sweep of ' in said
+    train = next(line for line in said.splitlines() if "tandem train" in line)
+    assert "--envs 2 --hidden 16 --steps 1000 --env-kwargs '{\"n\": 6}' --seeds 5" in train
+    assert "--gamma 0.9" in train and "--epochs" in train
+    assert main(["sweep", "--resume", "new", "--quiet"]) == 0
+    assert "trials of" not in capsys.readouterr().out
+    assert main([*words, "--out", "new"]) == 2
+    assert "new exists and is not empty" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        ("", "tandem sweep ppo CartPole-v1"),
+        ("ppo", "`tandem sweep` was given no environment"),
+        ("CartPole-v1 ppo", "tandem sweep ppo CartPole-v1"),
+        ("pppo CartPole-v1", "did you mean 'ppo'"),
+        ("ppo CartPole-v1 --trails 3", "did you mean '--trials'"),
+        ("ppo CartPole-v1 --trials 0", "at least 1"),
+        ("ppo CartPole-v1 --parallel 0", "at least 1"),
+        ("ppo CartPole-v1 --pruner medium", "give pruner='median'"),
+        ("ppo CartPole-v1 --sampler tep", "give sampler='tpe'"),
+        ("ppo CartPole-v1 --munchausen", "it is a setting of dqn"),
+        ("ppo CartPole-v1 --eval-episodes 0", "leave eval_episodes out"),
+        ("ppo CartPole-v1 --cluster auto", "leave cluster out"),
+        ("ppo CartPole-v1 --space none.toml", "cannot read the space none.toml"),
+        ("ppo CartPole-v1 --env-kwargs x", "a JSON object"),
+        ("ppo CartPole-v1 --framework pytorch", "did you mean 'torch'"),
+        ("dqn Pendulum-v1", "dqn cannot act"),
+        ("--resume nowhere", "nowhere is not a sweep"),
+    ],
+)
+def test_what_cannot_be_is_answered_before_anything_runs(
+    words: str,
+    answer: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    def started(*_: object) -> None:
+        raise AssertionError("a process was started")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sweeps, "Process", started)
+    assert main(["sweep", *words.split()]) == 2
+    assert answer in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_help_names_flags_and_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sweep", "dqn", "CartPole-v1", "--help"]) == 0
+    said = capsys.readouterr().out
+    flags = ["--trials", "--parallel", "--pruner", "--space", "--resume", "--epsilon", "--steps"]
+    assert all(said.count(f"\n  {flag} ") == 1 for flag in flags)
+
+
+# Interruptions
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_sweep_that_was_stopped_and_killed_is_the_sweep_that_was_not(tmp_path: Path) -> None:
+    """SIGTERM in the first trial, kill -9 of all processes in the second."""
+    words = [*WORDS, "--env-kwargs", '{"n": 6}', "--trials", "3", "--checkpoint-seconds", "0"]
+    words = ["a2c", "tandem/Identity-v0", *words, "--rollout", "8", "--seed", "5"]
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    assert _command([*words, "--parallel", "1", "--out", str(whole)], whole).wait() == 0
+
+    process = _command([*words, "--parallel", "1", "--out", str(cut)], cut)
+    _until(lambda: _rows(cut, 0) > 20, process)
+    process.terminate()
+    assert process.wait() == 143
+    assert f"tandem sweep --resume {cut}" in (tmp_path / "cut.out").read_text()
+    assert {t.state for t in _trials(cut)} == {"running"}
+
+    process = _command(["--resume", str(cut), "--parallel", "1"], cut)
+    _until(lambda: _rows(cut, 1) > 20, process)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    finished = {f: f.stat().st_mtime_ns for f in (cut / "trials" / "0000").rglob("*")}
+    marked = cut / "trials" / "0001" / "marked"
+    marked.touch()  # what begins anew has a folder of its own
+    assert {t.state for t in _trials(cut)} == {"complete", "running"}
+
+    assert _command(["--resume", str(cut), "--parallel", "1"], cut).wait() == 0
+    assert marked.is_file(), "the trial under way began anew"
+    assert all(f.stat().st_mtime_ns == when for f, when in finished.items())
+    one, other = _trials(whole), _trials(cut)
+    assert list(map(_plain, one)) == list(map(_plain, other)) and len(one) == 3
+    assert (whole / "entry.toml").read_text() == (cut / "entry.toml").read_text()
+    weights = [
+        [row["fingerprint"] for row in csv.DictReader((f / "progress.csv").open())]
+        for folder in (whole, cut)
+        for f in sorted((folder / "trials").iterdir())
+    ]
+    assert weights[:3] == weights[3:]
+
+
+def _command(words: list[str], folder: Path) -> subprocess.Popen[bytes]:
+    """`tandem sweep`, whose output goes beside the folder."""
+    env = {**os.environ, **ONE_THREAD, **ON_CPU, **QUIET, "PYTHONPATH": str(ROOT / "src")}
+    return subprocess.Popen(
+        [sys.executable, "-m", "tandem", "sweep", *words],
+        env=env,
+        stdout=folder.with_suffix(".out").open("wb"),
+        stderr=folder.with_suffix(".err").open("wb"),
+        start_new_session=True,
+    )
+
+
+def _rows(folder: Path, number: int) -> int:
+    """How many rows the table of a trial's run has, once there is a checkpoint."""
+    run = folder / "trials" / f"{number:04d}"
+    there = (run / "checkpoints" / "last.zip").is_file() and (run / "progress.csv").is_file()
+    return (run / "progress.csv").read_text().count("\n") if there else 0
+
+
+def _until(happened: Any, process: subprocess.Popen[bytes]) -> None:
+    while not happened():
+        assert process.poll() is None, "it ended before"
+        time.sleep(0.02)
+
+
+def _trials(folder: Path) -> list[SweepTrial]:
+    """Those of a sweep that is not under way."""
+    made = sweeps.Sweep(resume=folder)
+    study = sweeps.Study(folder, made.plan, made.space)
+    try:
+        return study.trials()
+    finally:
+        study.close()
