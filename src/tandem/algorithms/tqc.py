@@ -58,8 +58,9 @@ class TQC(SAC):
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
         q = bodies.action_value(observation, action, settings)
-        wide = q.head[-1].inputs if settings.recurrent else 0  # of a hidden layer before it
-        q = replace(q, head=(*q.head[:-1], Dense(wide, settings.quantiles)))
+        last = q.head[-1]
+        assert isinstance(last, Dense)
+        q = replace(q, head=(*q.head[:-1], replace(last, units=settings.quantiles)))
         actor = super().roles(observation, action, settings)["actor"]
         return {"actor": actor, **dict.fromkeys(cls.critic_names(settings), q)}
 
