@@ -165,6 +165,7 @@ CASES = [
     ("ddpg", "Pendulum-v1", REPLAY),
     ("td3", "Pendulum-v1", REPLAY),
     ("sac", "Pendulum-v1", REPLAY),
+    ("sac", "Pendulum-v1", {**REPLAY, "recurrent": 8, "sequence": 4, "burn_in": 2}),
     ("impala", "CartPole-v1", {"rollout": 8, "envs": 1, **SMALL}),
 ]
 

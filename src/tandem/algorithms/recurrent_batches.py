@@ -83,10 +83,14 @@ def steps(b: Batch, burn_in: int = 0) -> Batch:
         return xp.reshape(x, (-1, *x.shape[2:]))
 
     states = {n: x for n, x in b.extra.items() if n.endswith("_state")}
-    rows = tuple(b[:6]), {n: x for n, x in b.extra.items() if n not in states}
-    now, extra = tree_map(lambda x: flat(x[:, burn_in:]), rows)
+    rows = {n: x for n, x in b.extra.items() if n not in states}
+    whole = (*b[:6], rows)
+    obs, action, reward, discount, next_obs, weight, extra = tree_map(
+        lambda x: flat(x[:, burn_in:]), whole
+    )
     if burn_in:
         before = {"obs": b.obs, "action": b.action, "start": b.extra["start"]}
         extra["burn_in"] = tree_map(lambda x: flat(x[:, :burn_in]), before)
-    named = dict(zip(Batch._fields, now, strict=False))  # the first six
-    return b._replace(**named, noise=tree_map(flat, b.noise), extra={**extra, **states})
+    noise = tree_map(flat, b.noise)
+    extra = {**extra, **states}
+    return Batch(obs, action, reward, discount, next_obs, weight, noise, extra, b.settings)
