@@ -167,7 +167,9 @@ def why_absent(name: str, option: str) -> str:
         return SEQUENCES
     if kind.team and option in ("hindsight", "intrinsic", "action_noise", "critic_hidden"):
         return TEAM
-    if option in ("layer_norm", "weight_norm", "body") and option in {s.name for s in declared(kind.Settings)}:
+    if option in ("layer_norm", "weight_norm", "body") and option in {
+        s.name for s in declared(kind.Settings)
+    }:
         return OWN
     if option == "action_noise" and not takes(name, fakes.VECTOR, fakes.BOX):
         return CHOICES

@@ -46,10 +46,10 @@ def weight_norm() -> Any:
     )
 
 
-def action_value(observation: Spec, action: Leaf, settings: Any) -> Role:
-    """A critic of observations and actions."""
+def action_value(observation: Spec, action: Leaf, settings: Any, outputs: int = 1) -> Role:
+    """A critic of observations and actions, with so many outputs."""
     both = WithAction(obs=observation, action=action)
-    return Role(both, body(both, widths(settings), settings), (Dense(0, 1),), "critic")
+    return Role(both, body(both, widths(settings), settings), (Dense(0, outputs),), "critic")
 
 
 def body(

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import action_spaces, base, bodies
+from tandem.algorithms import action_spaces, base, bodies, critics
 from tandem.algorithms.base import Call, Forward
 from tandem.errors import SettingError
 from tandem.math.action_values import (
@@ -37,7 +37,6 @@ from tandem.types import Array, Batch, Tree, Update
 
 ATARI = "Mnih et al. 2015, extended data table 1"
 SB3 = "Stable-Baselines3 2.9 (DQN)"
-C51 = "Bellemare et al. 2017"
 QR = "Dabney et al. 2018"
 IQN = "Dabney et al. 2018b"
 COUNTS = f"{IQN}, as Dopamine's implicit_quantile_icml.gin has it"
@@ -79,15 +78,11 @@ class DQNSettings(base.TransitionSettings):
         "scalar",
         "what is learned of returns: their mean, probabilities of atoms (C51), quantiles (QR-DQN), "
         "or quantiles at any fractions (IQN)",
-        f"{C51}; {QR}; {IQN}",
+        f"{critics.C51}; {QR}; {IQN}",
     )
-    atoms: int = setting(51, "with categorical values: how many atoms", C51, minimum=2)
-    v_min: float = setting(
-        -10.0, "with categorical values: the lowest atom, a return", C51, minimum=-inf
-    )
-    v_max: float = setting(
-        10.0, "with categorical values: the highest atom, a return", C51, minimum=-inf
-    )
+    atoms: int = critics.atoms()
+    v_min: float = critics.v_min()
+    v_max: float = critics.v_max()
     quantiles: int = setting(200, "with quantile values: how many quantiles", QR, minimum=1)
     fractions: int = setting(
         64, "with implicit values: fractions drawn for each transition, N", COUNTS, minimum=1
@@ -313,50 +308,19 @@ def epsilon_greedy(q: Callable[[], Array], obs: Tree, action: Leaf, noise: Tree)
     return ops.of(greedy).where(explore, random, greedy)
 
 
-# settings of some kinds of values only
-DISTRIBUTED = {
-    **dict.fromkeys(("atoms", "v_min", "v_max"), ("categorical",)),
-    "quantiles": ("quantile",),
-    **dict.fromkeys(
-        ("fractions", "target_fractions", "acting_fractions", "cosines"), ("implicit",)
-    ),
-    "kappa": ("quantile", "implicit"),
-}
-
-
 def check_values(settings: Any) -> None:
-    """Refuses the settings of other `values` than those that are learned, atoms without room, and
-    what does not go with munchausen."""
-    for name, kinds in DISTRIBUTED.items():
-        if settings.values not in kinds and (own := _changed(settings, name)) is not None:
-            raise SettingError(
-                f"{name}={own:g} with values={settings.values!r}.",
-                f"it together with values={' or '.join(map(repr, kinds))}",
-                f"give values={kinds[-1]!r} too, or leave {name} out.",
-            )
-    if settings.values == "categorical" and not settings.v_min < settings.v_max:
-        raise SettingError(
-            f"v_min={settings.v_min:g} and v_max={settings.v_max:g}.",
-            "v_min below v_max: the atoms lie between them",
-            "give the least and the largest return that you expect, such as v_min=-10 and "
-            "v_max=10.",
-        )
+    """Refuses what `critics.check_values` does, and what does not go with munchausen."""
+    critics.check_values(settings)
     if settings.munchausen:
         _check_munchausen(settings)
         return
     for name in ("munchausen_alpha", "munchausen_temperature", "munchausen_clip"):
-        if (own := _changed(settings, name)) is not None:
+        if (own := critics.changed(settings, name)) is not None:
             raise SettingError(
                 f"{name}={own:g} without munchausen.",
                 "it together with munchausen=True",
                 f"give munchausen=True too, or leave {name} out.",
             )
-
-
-def _changed(settings: Any, name: str) -> Any:
-    """A setting's value, where that is not its default."""
-    own = getattr(settings, name)
-    return None if own == getattr(type(settings)(), name) else own
 
 
 def _check_munchausen(settings: Any) -> None:

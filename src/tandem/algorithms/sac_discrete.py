@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import base, bodies
+from tandem.algorithms import base, bodies, critics
 from tandem.algorithms.sac import SAC, SACSettings
+from tandem.math.action_values import CategoricalValues
 from tandem.math.distributions import Categorical, Distribution
 from tandem.math.masks import masked
 from tandem.networks.defaults import Role
@@ -21,6 +22,10 @@ from tandem.types import Array, Batch, Tree
 class DiscreteSAC(SAC):
     """SAC's update, on losses over all actions."""
 
+    @staticmethod
+    def choices(action: Leaf) -> int:
+        return action.sizes[0]
+
     @classmethod
     def distribution(cls, settings: Any, action: Leaf) -> Distribution:
         return Categorical(action.sizes[0])
@@ -28,7 +33,7 @@ class DiscreteSAC(SAC):
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         """Discrete actions are all it is chosen for."""
-        cls.check_noise(action, settings)
+        cls.check_settings(action, settings)
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: SACSettings) -> dict[str, Role]:
@@ -37,7 +42,8 @@ class DiscreteSAC(SAC):
             for hidden in (settings.hidden, bodies.widths(settings))
         )
         head = (Dense(0, action.sizes[0]),)
-        q = Role(observation, critic, head, "critic")
+        outputs = critics.meaning(settings, action.sizes[0]).outputs
+        q = Role(observation, critic, (Dense(0, outputs),), "critic")
         return {"actor": Role(observation, body, head), "q1": q, "q2": q}
 
     @staticmethod
@@ -53,6 +59,10 @@ class DiscreteSAC(SAC):
     def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
         xp = ops.of(b.reward)
         p, log_p = self.policy(b.next_obs)
+        if isinstance(self.values, CategoricalValues):
+            later = [target(b.next_obs) for target in self.targets]
+            own = [self.values.of_action(q(b.obs), b.action) for q in self.qs]
+            return self.categorical_loss(b, own, later, log_p, p)
         least = xp.minimum(*(target(b.next_obs) for target in self.targets))
         soft = xp.sum(p * (least - xp.exp(self.log_alpha()) * log_p), -1)  # eq. 10
         y = xp.stop_gradient(b.reward + b.discount * soft)
@@ -63,7 +73,7 @@ class DiscreteSAC(SAC):
     def actor_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 12
         xp = ops.of(b.reward)
         p, log_p = self.policy(b.obs)
-        least = xp.stop_gradient(xp.minimum(*(q(b.obs) for q in self.qs)))
+        least = xp.stop_gradient(xp.minimum(*(self.values.part(q(b.obs)) for q in self.qs)))
         loss = xp.sum(p * (xp.stop_gradient(xp.exp(self.log_alpha())) * log_p - least), -1)
         return loss, {"entropy": -xp.sum(p * log_p, -1)}
 
