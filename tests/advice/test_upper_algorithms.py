@@ -307,7 +307,7 @@ BETA = {"policy": "beta"}
             {"values": "quantile"},
         ),
         case(
-            "algorithms/dqn.py:check_values",
+            "algorithms/critics.py:check_values",
             ran,
             {"algorithm": "dqn", "values": "categorical", "v_min": 5.0, "v_max": 2.0},
             "such as v_min=-10 and v_max=10",

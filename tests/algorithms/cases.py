@@ -47,6 +47,7 @@ RND: dict[str, Any] = {"intrinsic": "rnd", "rnd_features": 8}
 FRACTIONS = {"fractions": 5, "target_fractions": 4, "acting_fractions": 6, "cosines": 7}
 SOFT: dict[str, Any] = {"munchausen": True, "double": False, "munchausen_temperature": 0.2}
 MEMORY: dict[str, Any] = {"hidden": (16, 16), "recurrent": 6, "sequence": 4}
+ATOMS: dict[str, Any] = {"values": "categorical", "atoms": 11, "v_min": -3.0, "v_max": 4.0}
 SHORT: dict[str, Any] = {"rollout": 7, "hidden": (32, 32)}  # eight rows a sequence, four sequences
 
 
@@ -66,7 +67,7 @@ CASES = {
     "dqn categorical dueling": Case(
         "dqn",
         fakes.DISCRETE,
-        {"values": "categorical", "dueling": True, "atoms": 11, "v_min": -3.0, "v_max": 4.0},
+        {**ATOMS, "dueling": True},
     ),
     "dqn quantile prioritized masked": Case(
         "dqn",
@@ -235,6 +236,12 @@ CASES = {
         },
     ),
     "sac weight norm": Case("sac", fakes.BOX, {"hidden": (32, 32), "weight_norm": True}),
+    "sac categorical": Case(
+        "sac",
+        fakes.BOX,
+        {**ATOMS, "hidden": (32, 32), "prioritized": True, "learning_rate": Schedule(0.2)},
+    ),
+    "sac discrete categorical": Case("sac", fakes.DISCRETE, {**ATOMS, "hidden": (32, 32)}),
     "sac gsde": Case(
         "sac",
         fakes.BOX,

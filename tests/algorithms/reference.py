@@ -218,15 +218,8 @@ class DQN(Reference):
                     loss += (at - (u < 0).double()).abs().mul(error / kappa).mean()
                 losses.append(loss)
                 continue
-            z, m = self.atoms(), torch.zeros(len(x), dtype=torch.float64)
-            for p, place in zip(y.softmax(0), (r + d * z).clamp(z[0], z[-1]), strict=True):
-                at = (place - z[0]) / (z[1] - z[0])
-                low, high = at.floor(), at.ceil()
-                if low == high:
-                    m[int(low)] += p
-                else:
-                    m[int(low)] += p * (high - at)
-                    m[int(high)] += p * (at - low)
+            z = self.atoms()
+            m = shared_out(y.softmax(0), r + d * z, z)
             losses.append(-(m * x.log_softmax(0)).sum())
         return torch.stack(losses)
 
@@ -272,6 +265,20 @@ class DQN(Reference):
             ):
                 w.copy_((1 - b.settings["tau"]) * w + b.settings["tau"] * self.nets["q"][k])
         return {"loss": loss} | ({"priority": delta} if self.settings.prioritized else {}), False
+
+
+def shared_out(p: torch.Tensor, places: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+    """Bellemare et al. 2017, algorithm 1: probabilities at any places, over the atoms z."""
+    m = torch.zeros(len(z), dtype=torch.float64)
+    for share, place in zip(p, places.clamp(z[0], z[-1]), strict=True):
+        at = (place - z[0]) / (z[1] - z[0])
+        low, high = at.floor(), at.ceil()
+        if low == high:
+            m[int(low)] += share
+        else:
+            m[int(low)] += share * (high - at)
+            m[int(high)] += share * (at - low)
+    return m
 
 
 class PPO(Reference):
@@ -595,17 +602,22 @@ class SAC(Reference):
             found.append(total)
         return torch.stack(found)
 
-    def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
-        s, rate = self.settings, b.settings["learning_rate"]
-        if self.alpha is None:
-            first = s.initial_temperature if s.temperature == "auto" else s.temperature
-            self.alpha = torch.tensor(first, **DOUBLE).log().requires_grad_(True)
+    def critics(self, b: Any) -> tuple[torch.Tensor, torch.Tensor, list[torch.Tensor]]:
+        """The loss of each row, the first critic's values, and the priorities' errors."""
         with torch.no_grad():
             action, log_prob = self.policy(b.next_obs, b.noise[0])
             later = torch.minimum(*(self.q(f"q{i}_target", b.next_obs, action) for i in (1, 2)))
             y = self.rewards(b) + b.discount * (later - self.alpha.exp() * log_prob)
         q1, q2 = (self.q(f"q{i}", b.obs, b.action) for i in (1, 2))
-        critic = (b.weight * ((q1 - y) ** 2 + (q2 - y) ** 2) / 2).mean()
+        return ((q1 - y) ** 2 + (q2 - y) ** 2) / 2, q1, [q1 - y, q2 - y]
+
+    def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
+        s, rate = self.settings, b.settings["learning_rate"]
+        if self.alpha is None:
+            first = s.initial_temperature if s.temperature == "auto" else s.temperature
+            self.alpha = torch.tensor(first, **DOUBLE).log().requires_grad_(True)
+        error, q1, errors = self.critics(b)
+        critic = (b.weight * error).mean()
         self.minimize_joint(critic, self.weights("q1", "q2"), rate)
         action, log_prob = self.policy(b.obs, b.noise[1])
         q = torch.minimum(*(self.q(f"q{i}", b.obs, action) for i in (1, 2)))
@@ -624,7 +636,7 @@ class SAC(Reference):
             "q": q1.mean(),
             "entropy": -log_prob.mean(),
         }
-        metrics |= self.priority(q1 - y, q2 - y)
+        metrics |= self.priority(*errors)
         return {**metrics, "temperature": self.alpha.exp()}, False
 
 
@@ -683,28 +695,35 @@ class DiscreteSAC(Reference):
     def out(self, net: str, obs: torch.Tensor) -> torch.Tensor:
         return dense(self.nets[net], "3", hidden(self.nets[net], obs, torch.relu, 1))
 
-    def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
-        rate, rows = b.settings["learning_rate"], torch.arange(len(b.action))
-        if self.alpha is None:
-            self.alpha = (
-                torch.tensor(self.settings.initial_temperature, **DOUBLE).log().requires_grad_(True)
-            )
+    def q(self, net: str, obs: torch.Tensor) -> torch.Tensor:
+        return self.out(net, obs)
+
+    def critics(self, b: Any) -> tuple[torch.Tensor, torch.Tensor, list[torch.Tensor]]:
+        """The loss of each row, the first critic's values, and the priorities' errors."""
+        rows = torch.arange(len(b.action))
         with torch.no_grad():
             p = torch.softmax(self.out("actor", b.next_obs), 1)
-            later = torch.minimum(
-                self.out("q1_target", b.next_obs), self.out("q2_target", b.next_obs)
-            )
+            later = torch.minimum(self.q("q1_target", b.next_obs), self.q("q2_target", b.next_obs))
             y = b.reward + b.discount * (p * (later - self.alpha.exp() * torch.log(p))).sum(1)
             for k in range(self.settings.n_step - 1):
                 p = torch.softmax(self.out("actor", b.extra["between"][:, k]), 1)
                 entropy = -(p * torch.log(p)).sum(1)
                 y = y + b.extra["between_discount"][:, k] * self.alpha.exp() * entropy
-        q1, q2 = (self.out(f"q{i}", b.obs)[rows, b.action] for i in (1, 2))
-        critic = (b.weight * ((q1 - y) ** 2 + (q2 - y) ** 2) / 2).mean()
+        q1, q2 = (self.q(f"q{i}", b.obs)[rows, b.action] for i in (1, 2))
+        return ((q1 - y) ** 2 + (q2 - y) ** 2) / 2, q1, [q1 - y, q2 - y]
+
+    def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
+        rate = b.settings["learning_rate"]
+        if self.alpha is None:
+            self.alpha = (
+                torch.tensor(self.settings.initial_temperature, **DOUBLE).log().requires_grad_(True)
+            )
+        error, q1, errors = self.critics(b)
+        critic = (b.weight * error).mean()
         self.minimize_joint(critic, self.weights("q1", "q2"), rate)
         p = torch.softmax(self.out("actor", b.obs), 1)
         with torch.no_grad():
-            least = torch.minimum(self.out("q1", b.obs), self.out("q2", b.obs))
+            least = torch.minimum(self.q("q1", b.obs), self.q("q2", b.obs))
         entropy = -(p * torch.log(p)).sum(1)
         actor = (b.weight * (-self.alpha.exp().detach() * entropy - (p * least).sum(1))).mean()
         self.minimize_joint(actor, self.weights("actor"), rate)
@@ -720,7 +739,7 @@ class DiscreteSAC(Reference):
             "q": q1.mean(),
             "entropy": entropy.mean(),
         }
-        metrics |= self.priority(q1 - y, q2 - y)
+        metrics |= self.priority(*errors)
         return {**metrics, "temperature": self.alpha.exp()}, False
 
 

@@ -7,7 +7,12 @@ from typing import Any
 
 import torch
 
-from tests.algorithms import reference, reference_crossq, reference_teams
+from tests.algorithms import (
+    reference,
+    reference_critics,
+    reference_crossq,
+    reference_teams,
+)
 from tests.algorithms.reference import DOUBLE, Reference, dense, hidden
 from tests.algorithms.reference_bodies import simba
 
@@ -252,6 +257,8 @@ KINDS = reference_teams.KINDS | {
     "pqn": reference.PQN,
     "sac": reference.SAC,
     "sac discrete": reference.DiscreteSAC,
+    "sac categorical": reference_critics.CategoricalSAC,
+    "sac discrete categorical": reference_critics.CategoricalDiscreteSAC,
     "td3": reference.TD3,
     "tqc": reference.TQC,
     "trpo": reference.TRPO,

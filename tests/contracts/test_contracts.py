@@ -76,6 +76,7 @@ LEARNING = {
     ),
     "td3": ("td3_box", "td3_infinite_horizon", "td3_pair"),
     "tqc": ("tqc_games",),
+    "sac, categorical": ("sac_categorical_games",),
     "crossq": ("crossq_games",),
     "a3c": ("a3c_games",),
     "impala": ("impala_games",),
@@ -117,7 +118,7 @@ ON_JAX = (
 
 # of which a relative is in every run of the tests
 THOROUGH = ("a2c", "crossq", "dqn", "maddpg", "mappo", "mat", "td3", "tqc", "vdn")
-THOROUGH += ("ppo, slowly", "dqn, distributions")
+THOROUGH += ("ppo, slowly", "sac, categorical", "dqn, distributions")
 
 
 def mark(engine: str, algorithm: str = "") -> Any:

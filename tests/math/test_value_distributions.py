@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tandem.errors import SpaceError
 from tandem.math import value_distributions as v
+from tandem.math.action_values import CategoricalValues
 
 SUPPORT = v.atoms(-2.0, 2.0, 5)
 
@@ -92,3 +93,33 @@ def test_transforms_are_those_of_rlax_and_have_inverses() -> None:
 def test_shapes_that_do_not_fit_are_named(call) -> None:
     with pytest.raises(SpaceError, match="has shape"):
         call()
+
+
+def test_a_soft_target_is_that_of_the_lower_critic() -> None:
+    """By loops over rows, choices and atoms, in float64."""
+    rng, low, high, count = np.random.default_rng(5), -2.0, 3.0, 6
+    values = CategoricalValues(2, count, low, high)
+    later = [rng.normal(size=(4, 2 * count)).astype(np.float32) for _ in range(3)]
+    reward, discount = rng.normal(size=(2, 4)).astype(np.float32)
+    cost = rng.normal(size=(4, 2)).astype(np.float32)
+    policy = rng.dirichlet((1, 1), 4).astype(np.float32)
+    found = values.soft_target(later, reward, discount, cost, policy)
+    z = np.linspace(low, high, count)
+    wanted = np.zeros((4, count))
+    for row, choice in np.ndindex(4, 2):
+        spread = [np.exp(x[row].reshape(2, count)[choice].astype(np.float64)) for x in later]
+        least = min((p / p.sum() for p in spread), key=lambda p: float(p @ z))
+        for atom, p in zip(z, least, strict=True):
+            place = reward[row] + discount[row] * (atom - cost[row, choice])
+            at = (np.clip(place, low, high) - low) / (z[1] - z[0])
+            below = int(at)
+            wanted[row, below] += policy[row, choice] * p * (1 - (at - below))
+            if below + 1 < count:
+                wanted[row, below + 1] += policy[row, choice] * p * (at - below)
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
+    np.testing.assert_allclose(found.sum(-1), 1, atol=1e-6)
+    one = CategoricalValues(1, count, low, high)
+    alone = [x[:, :count] for x in later]
+    sure = one.soft_target(alone, reward, discount, cost[:, :1])
+    ones = np.ones((4, 1), np.float32)
+    np.testing.assert_array_equal(sure, one.soft_target(alone, reward, discount, cost[:, :1], ones))

@@ -47,18 +47,19 @@ def weight_norm() -> Any:
     )
 
 
-def action_value(observation: Spec, action: Leaf, settings: Any) -> Role:
-    """A critic of observations and actions. With a memory the action enters behind it, and one
-    more hidden layer, as wide as the last, sees both."""
+def action_value(observation: Spec, action: Leaf, settings: Any, outputs: int = 1) -> Role:
+    """A critic of observations and actions, with so many outputs. With a memory the action enters
+    behind it, and one more hidden layer, as wide as the last, sees both."""
     if units := settings.recurrent:
         hidden = widths(settings)
         before, wide = body(observation, hidden, settings), (hidden or (units,))[-1]
         layer = Dense(0, wide, settings.activation)
         layers = normed(layer, wide) if settings.layer_norm else (layer,)
         layers = weight_normed(layers) if settings.weight_norm else layers
-        return role(observation, before, (*layers, Dense(wide, 1)), settings, "critic", action)
+        head = (*layers, Dense(wide, outputs))
+        return role(observation, before, head, settings, "critic", action)
     both = WithAction(obs=observation, action=action)
-    return Role(both, body(both, widths(settings), settings), (Dense(0, 1),), "critic")
+    return Role(both, body(both, widths(settings), settings), (Dense(0, outputs),), "critic")
 
 
 def role(

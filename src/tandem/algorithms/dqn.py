@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import action_spaces, base, bodies, priorities, remembering, unused
+from tandem.algorithms import action_spaces, base, bodies, critics, priorities, remembering, unused
 from tandem.algorithms.base import Call, Forward
 from tandem.algorithms.remembering import View
 from tandem.errors import SettingError
@@ -38,7 +38,6 @@ from tandem.types import Array, Batch, Tree, Update
 
 ATARI = "Mnih et al. 2015, extended data table 1"
 SB3 = "Stable-Baselines3 2.9 (DQN)"
-C51 = "Bellemare et al. 2017"
 QR = "Dabney et al. 2018"
 IQN = "Dabney et al. 2018b"
 COUNTS = f"{IQN}, as Dopamine's implicit_quantile_icml.gin has it"
@@ -90,15 +89,11 @@ class DQNSettings(remembering.MemorySettings, base.TransitionSettings):
         "scalar",
         "what is learned of returns: their mean, probabilities of atoms (C51), quantiles (QR-DQN), "
         "or quantiles at any fractions (IQN)",
-        f"{C51}; {QR}; {IQN}",
+        f"{critics.C51}; {QR}; {IQN}",
     )
-    atoms: int = setting(51, "with categorical values: how many atoms", C51, minimum=2)
-    v_min: float = setting(
-        -10.0, "with categorical values: the lowest atom, a return", C51, minimum=-inf
-    )
-    v_max: float = setting(
-        10.0, "with categorical values: the highest atom, a return", C51, minimum=-inf
-    )
+    atoms: int = critics.atoms()
+    v_min: float = critics.v_min()
+    v_max: float = critics.v_max()
     quantiles: int = setting(200, "with quantile values: how many quantiles", QR, minimum=1)
     fractions: int = setting(
         64, "with implicit values: fractions drawn for each transition, N", COUNTS, minimum=1
@@ -341,34 +336,13 @@ def epsilon_greedy(q: Callable[[], Array], obs: Tree, action: Leaf, noise: Tree)
     return ops.of(greedy).where(explore, random, greedy)
 
 
-# settings of some kinds of values only
-DISTRIBUTED = {
-    **dict.fromkeys(("atoms", "v_min", "v_max"), ("categorical",)),
-    "quantiles": ("quantile",),
-    **dict.fromkeys(
-        ("fractions", "target_fractions", "acting_fractions", "cosines"), ("implicit",)
-    ),
-    "kappa": ("quantile", "implicit"),
-}
 MUNCHAUSEN_ONLY = ("munchausen_alpha", "munchausen_temperature", "munchausen_clip")
 
 
 def check_values(settings: Any) -> None:
-    """Refuses the settings of other `values` than those that are learned, atoms without room, and
-    what does not go with munchausen."""
+    """Refuses what `critics.check_values` does, and what does not go with munchausen."""
     priorities.check(settings)
-    for name, kinds in DISTRIBUTED.items():
-        if settings.values not in kinds:
-            needed = f"values={' or '.join(map(repr, kinds))}"
-            beside, give = f"with values={settings.values!r}", f"values={kinds[-1]!r}"
-            unused.refuse(settings, (name,), beside, needed, give)
-    if settings.values == "categorical" and not settings.v_min < settings.v_max:
-        raise SettingError(
-            f"v_min={settings.v_min:g} and v_max={settings.v_max:g}.",
-            "v_min below v_max: the atoms lie between them",
-            "give the least and the largest return that you expect, such as v_min=-10 and "
-            "v_max=10.",
-        )
+    critics.check_values(settings)
     if settings.munchausen:
         _check_munchausen(settings)
         return

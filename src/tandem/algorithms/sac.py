@@ -10,12 +10,14 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import action_spaces, base, bodies, gsde, priorities, remembering
+from tandem.algorithms import action_spaces, base, bodies, critics, gsde, priorities, remembering
 from tandem.algorithms.base import Call
 from tandem.algorithms.remembering import View
 from tandem.errors import SettingError
+from tandem.math.action_values import CategoricalValues
 from tandem.math.distributions import Distribution, TanhGaussian
 from tandem.math.state_dependent import StateDependentTanh
+from tandem.math.value_distributions import cross_entropy
 from tandem.networks.defaults import Role
 from tandem.networks.plan import Dense
 from tandem.networks.policy_layers import StateDependent
@@ -65,10 +67,12 @@ class SoftSettings(remembering.MemorySettings, base.TransitionSettings):
         LOG_STD, "with gsde: first log standard deviation of the random matrix", SB3, minimum=-inf
     )
 
+    values = "scalar"  # what critics learn of returns
+
 
 @dataclass(frozen=True)
-class SACSettings(SoftSettings):
-    """What SAC can be told."""
+class TargetSettings(SoftSettings):
+    """What those of them have whose critics have targets."""
 
     tau: float = setting(
         0.005,
@@ -78,6 +82,16 @@ class SACSettings(SoftSettings):
         maximum=1,
         search=Search(1e-3, 0.1, "log"),
     )
+
+
+@dataclass(frozen=True)
+class SACSettings(TargetSettings):
+    """What SAC can be told."""
+
+    values: critics.Values = critics.choice()
+    atoms: int = critics.atoms()
+    v_min: float = critics.v_min()
+    v_max: float = critics.v_max()
 
 
 class SAC(remembering.Remembering):
@@ -98,6 +112,7 @@ class SAC(remembering.Remembering):
         self.settings = settings
         self.action = action
         self.size = action.width
+        self.values: Any = critics.meaning(settings, self.choices(action))
         self.squashed: Any = self.distribution(settings, action)
         self.actor = backend.network("actor", networks["actor"])
         self.make_critics({name: networks[name] for name in self.critic_names(settings)})
@@ -131,6 +146,11 @@ class SAC(remembering.Remembering):
         """The critics' roles."""
         return ("q1", "q2")
 
+    @staticmethod
+    def choices(action: Leaf) -> int:
+        """Of how many choices a critic puts out the values: of the action that enters it."""
+        return 1
+
     @classmethod
     def distribution(cls, settings: Any, action: Leaf) -> Distribution:
         if settings.action_noise == "gsde":
@@ -143,10 +163,11 @@ class SAC(remembering.Remembering):
         action_spaces.bounded_vector(cls.__name__.lower(), action)
 
     @classmethod
-    def check_settings(cls, action: Leaf, settings: SACSettings) -> None:
+    def check_settings(cls, action: Leaf, settings: Any) -> None:
         """Refuses state-dependent exploration of choices, soft returns of several steps with a
-        memory, and settings that do nothing."""
+        memory, and settings of what there is not."""
         priorities.check(settings)
+        critics.check_values(settings)
         remembering.check(settings)
         if settings.recurrent and settings.n_step > 1:
             raise SettingError(
@@ -168,7 +189,8 @@ class SAC(remembering.Remembering):
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: SACSettings) -> dict[str, Role]:
         body = bodies.body(observation, settings.hidden, settings)
-        q = bodies.action_value(observation, action, settings)
+        outputs = critics.meaning(settings).outputs
+        q = bodies.action_value(observation, action, settings, outputs)
         head = Dense(0, 2 * action.width)
         if settings.action_noise == "gsde":
             head = StateDependent(
@@ -188,7 +210,7 @@ class SAC(remembering.Remembering):
         return sampled
 
     def value(self, critics: tuple[Any, ...], view: View, obs: Tree, action: Array) -> list[Array]:
-        return [out[..., 0] for out in self.outputs(critics, view, obs, action)]
+        return [self.values.part(out)[..., 0] for out in self.outputs(critics, view, obs, action)]
 
     def outputs(
         self, critics: tuple[Any, ...], view: View, obs: Tree, action: Array
@@ -216,6 +238,10 @@ class SAC(remembering.Remembering):
     def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 5
         xp, (now, then) = ops.of(b.reward), self.views(b)
         action, log_prob = self.sample(then, b.next_obs, b.noise[0])
+        if isinstance(self.values, CategoricalValues):
+            own = self.outputs(self.qs, now, b.obs, b.action)
+            later = self.outputs(self.targets, then, b.next_obs, action)
+            return self.categorical_loss(b, own, later, log_prob[..., None])
         # eq. 3
         soft = (
             xp.minimum(*self.value(self.targets, then, b.next_obs, action))
@@ -225,6 +251,23 @@ class SAC(remembering.Remembering):
         q1, q2 = self.value(self.qs, now, b.obs, b.action)
         aux = {"q": q1, **base.erring(self.settings, q1 - y, q2 - y)}
         return 0.5 * ((q1 - y) ** 2 + (q2 - y) ** 2), aux
+
+    def categorical_loss(
+        self,
+        b: Batch,
+        own: list[Array],
+        later: list[Array],
+        log_prob: Array,
+        policy: Array = None,
+    ) -> tuple[Array, dict[str, Array]]:
+        """That of categorical critics: the sum of their cross-entropies with the soft target. own:
+        [B, atoms] of what was done; later: [B, choices * atoms] of the next states, by targets;
+        log_prob, policy: [B, choices], see `CategoricalValues.soft_target`."""
+        cost = ops.of(b.reward).exp(self.log_alpha()) * log_prob
+        target = self.values.soft_target(later, self.soft_reward(b), b.discount, cost, policy)
+        losses = [cross_entropy(logits, target) for logits in own]
+        errors = base.erring(self.settings, *losses)
+        return sum(losses), {"q": self.values.mean(own[0]), **errors}
 
     def actor_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 7
         xp, (now, _) = ops.of(b.reward), self.views(b)

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import base, bodies
+from tandem.algorithms import base, bodies, critics
 from tandem.algorithms.remembering import View
 from tandem.algorithms.sac import SAC, SACSettings
+from tandem.math.action_values import CategoricalValues
 from tandem.math.distributions import Categorical, Distribution
 from tandem.math.masks import masked
 from tandem.networks.defaults import Role
@@ -21,6 +22,10 @@ from tandem.types import Array, Batch, Tree
 
 class DiscreteSAC(SAC):
     """SAC's update, on losses over all actions."""
+
+    @staticmethod
+    def choices(action: Leaf) -> int:
+        return action.sizes[0]
 
     @classmethod
     def distribution(cls, settings: Any, action: Leaf) -> Distribution:
@@ -38,7 +43,8 @@ class DiscreteSAC(SAC):
             for hidden in (settings.hidden, bodies.widths(settings))
         )
         head = (Dense(0, action.sizes[0]),)
-        q = bodies.role(observation, critic, head, settings, "critic")
+        outputs = critics.meaning(settings, action.sizes[0]).outputs
+        q = bodies.role(observation, critic, (Dense(0, outputs),), settings, "critic")
         return {"actor": bodies.role(observation, body, head, settings), "q1": q, "q2": q}
 
     @staticmethod
@@ -59,6 +65,10 @@ class DiscreteSAC(SAC):
     def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
         xp, (now, then) = ops.of(b.reward), self.views(b)
         p, log_p = self.policy(then, b.next_obs)
+        if isinstance(self.values, CategoricalValues):
+            own = [self.values.of_action(now(q, b.obs), b.action) for q in self.qs]
+            later = [then(target, b.next_obs) for target in self.targets]
+            return self.categorical_loss(b, own, later, log_p, p)
         least = xp.minimum(*(then(target, b.next_obs) for target in self.targets))
         soft = xp.sum(p * (least - xp.exp(self.log_alpha()) * log_p), -1)  # eq. 10
         y = xp.stop_gradient(self.soft_reward(b) + b.discount * soft)
@@ -69,7 +79,8 @@ class DiscreteSAC(SAC):
     def actor_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 12
         xp, (now, _) = ops.of(b.reward), self.views(b)
         p, log_p = self.policy(now, b.obs)
-        least = xp.stop_gradient(xp.minimum(*(now(q, b.obs) for q in self.qs)))
+        least = xp.minimum(*(self.values.part(now(q, b.obs)) for q in self.qs))
+        least = xp.stop_gradient(least)
         loss = xp.sum(p * (xp.stop_gradient(xp.exp(self.log_alpha())) * log_p - least), -1)
         return loss, {"entropy": -xp.sum(p * log_p, -1)}
 

@@ -3,16 +3,15 @@ critics estimate quantiles of returns, of which the highest are left out of targ
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from tandem import ops
 from tandem.algorithms import base, bodies
-from tandem.algorithms.sac import SAC, SACSettings
+from tandem.algorithms.sac import SAC, TargetSettings
 from tandem.errors import SettingError
 from tandem.math.value_distributions import fractions, quantile_huber
 from tandem.networks.defaults import Role
-from tandem.networks.plan import Dense
 from tandem.settings import Search, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch
@@ -22,12 +21,13 @@ CONTRIB = "sb3-contrib 2.9 (TQC)"
 
 
 @dataclass(frozen=True)
-class TQCSettings(SACSettings):
+class TQCSettings(TargetSettings):
     """What TQC can be told."""
 
     steps: int = default(1_000_000, PAPER)
     hidden: tuple[int, ...] = default((256, 256), CONTRIB)
     batch_size: int = default(256, PAPER)
+    values = "quantile"
     critics: int = setting(2, "how many critics; the paper has 5", CONTRIB, minimum=1)
     quantiles: int = setting(
         25, "quantiles that each critic estimates", PAPER, minimum=1, search=Search(5, 50)
@@ -60,10 +60,7 @@ class TQC(SAC):
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
-        q = bodies.action_value(observation, action, settings)
-        last = q.head[-1]  # with a memory behind a hidden layer
-        assert isinstance(last, Dense)
-        q = replace(q, head=(*q.head[:-1], replace(last, units=settings.quantiles)))
+        q = bodies.action_value(observation, action, settings, settings.quantiles)
         actor = super().roles(observation, action, settings)["actor"]
         return {"actor": actor, **dict.fromkeys(cls.critic_names(settings), q)}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tandem import ops
@@ -154,9 +155,51 @@ class CategoricalValues(DistributedValues):
         return atoms(self.low, self.high, self.count)
 
     def part(self, out: Array) -> Array:
-        xp = ops.of(out)
-        probability = xp.exp(xp.log_softmax(self.spread(out)))
-        return xp.sum(probability * xp.constant(self.support, out), -1)
+        return self.mean(self.spread(out))
+
+    def mean(self, logits: Array) -> Array:
+        """The mean [...] of the distribution that logits [..., count] are of."""
+        xp = ops.of(logits)
+        probability = xp.exp(xp.log_softmax(logits))
+        return xp.sum(probability * xp.constant(self.support, logits), -1)
+
+    def soft_target(
+        self,
+        later: Sequence[Array],
+        reward: Array,
+        discount: Array,
+        cost: Array,
+        policy: Array = None,
+    ) -> Array:
+        """What critics of an entropy-regularised policy learn: reward and the discounted return of
+        the next state less the temperature's log-probability of the action there, projected on
+        the atoms; that of the critic with the smaller mean (Lee et al. 2025, arXiv:2502.15280,
+        section 4.3, with Bellemare et al. 2017, eq. 7). No gradient flows through it.
+
+        later: of each critic [B, outputs], of the next states. reward, discount: [B].
+        cost: [B, n], temperature times log-probability of each choice there.
+        policy: [B, n], the choices' probabilities, by which their distributions are mixed; where
+        there is one choice it may be left out.
+
+        Returns probabilities [B, count].
+        """
+        xp = ops.of(reward)
+        logits = self.spread(later[0])
+        least = self.mean(logits)  # [B, n]
+        for other in map(self.spread, later[1:]):
+            mean = self.mean(other)
+            logits = xp.where((mean < least)[..., None], other, logits)
+            least = xp.minimum(mean, least)
+        probability = xp.exp(xp.log_softmax(logits))
+        if policy is not None:
+            probability = probability * policy[..., None]
+        after = xp.constant(self.support, reward) - cost[..., None]
+        place = reward[..., None, None] + discount[..., None, None] * after
+        flat = (-1, self.n * self.count)
+        target = categorical_projection(
+            xp.reshape(place, flat), xp.reshape(probability, flat), self.support
+        )
+        return xp.stop_gradient(target)
 
     def _distance(
         self, now: Array, reward: Array, discount: Array, then: Array, fraction: Array

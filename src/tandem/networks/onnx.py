@@ -195,9 +195,8 @@ def _noisy_dense(g: Graph, layer: NoisyDense, w: Weights, x: str) -> str:
     return _dense(g, layer, settled, x)
 
 
-def _weight_norm(g: Graph, layer: WeightNormDense | WeightNormConv, w: Weights, x: str) -> str:
-    settled = {**w, "kernel": normalized(w)}
-    return _conv(g, layer, settled, x) if isinstance(layer, Conv) else _dense(g, layer, settled, x)
+def _weight_normed(plain: Callable[..., str]) -> Callable[..., str]:
+    return lambda g, layer, w, x: plain(g, layer, {**w, "kernel": normalized(w)}, x)
 
 
 def _conv(g: Graph, layer: Conv, w: Weights, x: str) -> str:
@@ -314,8 +313,8 @@ LAYERS: dict[type[Layer], Callable[..., str]] = {
     DenseWithInputs: _dense_with_inputs,
     StateDependent: _state_dependent,
     Conv: _conv,
-    WeightNormDense: _weight_norm,
-    WeightNormConv: _weight_norm,
+    WeightNormDense: _weight_normed(_dense),
+    WeightNormConv: _weight_normed(_conv),
     Activation: lambda g, layer, w, x: g.activate(layer.activation, x),
     Flatten: lambda g, layer, w, x: g("Flatten", x, axis=1),
     Cast: lambda g, layer, w, x: g.reshape(g.float32(x), (-1, layer.width)),

@@ -29,7 +29,7 @@ from tandem.learning.companions import Companions
 from tandem.learning.events import BatchEnd
 from tandem.learning.loop import Loop
 from tandem.learning.seeds import Generators, derived
-from tandem.math.action_values import ActionValues
+from tandem.math.action_values import ActionValues, ScalarValues
 from tandem.networks.common_layers import moves
 from tandem.networks.noisy import is_noise
 from tandem.settings import apply, check_ranges
@@ -158,7 +158,9 @@ def values(loop: Loop, obs: Tree, action: Array | None = None) -> Array:
     pair = {"obs": obs, "action": np.asarray(action, np.float32)}
     if loop.algorithm.sequence:
         pair |= {"state": memory, "start": np.zeros(len(memory), np.float32)}
-    return np.min([networks[n](pair)[..., 0] for n in ("q", "q1", "q2") if n in networks], axis=0)
+    meaning = getattr(loop.algorithm, "values", ScalarValues(1))
+    critics = [networks[n] for n in ("q", "q1", "q2") if n in networks]
+    return np.min([meaning.part(q(pair))[..., 0] for q in critics], axis=0)
 
 
 def score(loop: Loop, env: Any, episodes: int = 20, seed: int = 0) -> float:

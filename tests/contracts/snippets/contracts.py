@@ -393,6 +393,15 @@ def tqc_games():
 
 
 @case
+def sac_categorical_games():
+    """Values of choices, and actions, by critics of atoms."""
+    atoms = {**C51, "atoms": 31, "v_min": -8.0, "v_max": 2.0}
+    solve(SAC, games.IdentityBox, 4000, least=-0.2, gamma=0.1, **atoms)
+    loop = solve(SAC, games.Chain, 6000, temperature=0.01, **C51)
+    return near(contracts.values(loop, np.arange(4)), [0.9 ** (3 - s) for s in range(4)], 0.1)
+
+
+@case
 def crossq_games():
     solve(CROSSQ, games.IdentityBox, 4000, least=-0.2, gamma=0.1)
     solve(CROSSQ, lambda: games.IdentityBox(size=2, scale=3.0), 6000, least=-3.0, gamma=0.1)
@@ -904,6 +913,7 @@ SHORT = {
     "trpo": (TRPO, games.IdentityBox, {}),
     "td3": (TD3, games.IdentityBox, {"prioritized": True, "n_step": 3}),
     "tqc": (TQC, games.IdentityBox, {"critics": 3, "action_noise": "gsde", "n_step": 2}),
+    "sac_categorical": (SAC, games.IdentityBox, {**C51, "v_min": -4.0, "prioritized": True}),
     "sac_simba": (SAC, games.IdentityBox, {"body": "simba"}),
     "ppo_simba": (PPO, games.IdentityBox, {"body": "simba"}),
     "impala_simba": (IMPALA, games.Chain, {"body": "simba"}),
@@ -962,6 +972,7 @@ ON_TORCH = {
     "ddpg_ou",
     "dqn_masked",
     "dqn_quantile",
+    "sac_categorical",
     "sac_simba",
     "ppo_simba",
     "impala_simba",

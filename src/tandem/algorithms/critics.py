@@ -1,0 +1,75 @@
+"""Networks of values that may put out distributions of returns: their settings, and what they
+mean."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any, Literal
+
+from tandem.algorithms import unused
+from tandem.errors import SettingError
+from tandem.math.action_values import ActionValues, CategoricalValues, ScalarValues
+from tandem.settings import setting
+
+C51 = "Bellemare et al. 2017"
+Values = Literal["scalar", "categorical"]  # what critics of actor-critics learn
+
+
+def choice() -> Any:
+    """The setting for what critics learn of returns."""
+    return setting(
+        "scalar",
+        "what critics learn of returns: their mean, or probabilities of atoms, by cross-entropy",
+        C51 + "; Lee et al. 2025",
+    )
+
+
+def atoms() -> Any:
+    """The setting for the number of atoms."""
+    return setting(51, "with categorical values: how many atoms", C51, minimum=2)
+
+
+def v_min() -> Any:
+    """The setting for where the atoms begin."""
+    return setting(-10.0, "with categorical values: the lowest atom, a return", C51, minimum=-inf)
+
+
+def v_max() -> Any:
+    """The setting for where the atoms end."""
+    return setting(10.0, "with categorical values: the highest atom, a return", C51, minimum=-inf)
+
+
+def meaning(settings: Any, choices: int = 1) -> ActionValues:
+    """What a critic's output means, of so many choices; of actions that enter it there is one."""
+    if settings.values == "categorical":
+        return CategoricalValues(choices, settings.atoms, settings.v_min, settings.v_max)
+    return ScalarValues(choices)
+
+
+# settings of some kinds of values only
+DISTRIBUTED = {
+    **dict.fromkeys(("atoms", "v_min", "v_max"), ("categorical",)),
+    "quantiles": ("quantile",),
+    **dict.fromkeys(
+        ("fractions", "target_fractions", "acting_fractions", "cosines"), ("implicit",)
+    ),
+    "kappa": ("quantile", "implicit"),
+}
+
+
+def check_values(settings: Any) -> None:
+    """Refuses the settings of other `values` than those that are learned, and atoms without
+    room."""
+    for name in (n for n in DISTRIBUTED if hasattr(settings, n)):
+        kinds = DISTRIBUTED[name]
+        if settings.values not in kinds:
+            needed = f"values={' or '.join(map(repr, kinds))}"
+            beside, give = f"with values={settings.values!r}", f"values={kinds[-1]!r}"
+            unused.refuse(settings, (name,), beside, needed, give)
+    if settings.values == "categorical" and not settings.v_min < settings.v_max:
+        raise SettingError(
+            f"v_min={settings.v_min:g} and v_max={settings.v_max:g}.",
+            "v_min below v_max: the atoms lie between them",
+            "give the least and the largest return that you expect, such as v_min=-10 and "
+            "v_max=10.",
+        )
