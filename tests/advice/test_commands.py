@@ -66,6 +66,13 @@ def told(fix: str) -> str:
             "did you mean",
             "evaluate plain {told} --episodes 1",
         ),
+        ("cli/train.py:_expect_log", f"{PPO} --log jsn", "'json'", f"{PPO} --log {{told}}"),
+        (
+            "cli/train.py:_expect_log 2",
+            f"{PPO} --log json --seeds 1",
+            "a command of its own (--seed",
+            f"{PPO} --log json --seed 0",
+        ),
         (
             "cli/train.py:_several",
             "train --resume plain --seeds 2",

@@ -23,6 +23,7 @@ from tandem.runs.callbacks import Callback, EarlyStop, LambdaCallback, TimeLimit
 from tests.advice.conftest import body, cart
 from tests.advice.net import case, excepted, follows
 from tests.advice.worlds import without
+from tests.runs.test_writers import FakeMlflow
 from tests.test_trainer import SMALL, small
 
 
@@ -452,3 +453,16 @@ def test_wandb(monkeypatch, tmp_path) -> None:
     run = SimpleNamespace(step=0, log=lambda data, step: None, finish=lambda: None)
     monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=lambda **given: run))
     small(out=tmp_path / "c", steps=32, wandb="project")
+
+
+def test_mlflow(monkeypatch, tmp_path) -> None:
+    with without(monkeypatch, "mlflow"):
+        with follows("runs/writers.py:MlflowWriter.__init__") as advice:
+            small(out=tmp_path / "a", steps=32, mlflow="experiment")
+        assert "or leave mlflow out" in advice.fix
+        small(out=tmp_path / "b", steps=32)
+    assert "pip install 'tandem-rl[mlflow]'" in advice.fix
+    server = FakeMlflow()
+    server.install(monkeypatch)
+    small(out=tmp_path / "c", steps=32, mlflow="experiment")
+    assert server.runs["id0"].rows

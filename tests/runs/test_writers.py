@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tandem.errors import EngineError, RunFolderError
-from tandem.runs.writers import CsvWriter, TensorBoardWriter, WandbWriter, read_table
+from tandem.runs.writers import CsvWriter, MlflowWriter, TensorBoardWriter, WandbWriter, read_table
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
@@ -204,3 +204,90 @@ def test_wandb_gets_numbers_and_none_twice(tmp_path: Path, monkeypatch: pytest.M
     writer.close()
     assert logged == [({"loss": 12.5}, 25)] and run.finished
     assert asked["id"] == "run-7" and asked["resume"] == "allow" and asked["config"] == {"lr": 1e-3}
+
+
+class FakeMlflow:
+    """A tracking server that refuses what MLflow's does: changed parameters, long batches, more
+    than one experiment of a name."""
+
+    def __init__(self) -> None:
+        self.experiments: dict[str, str] = {}
+        self.runs: dict[str, types.SimpleNamespace] = {}
+
+    def get_experiment_by_name(self, name: str) -> Any:
+        known = name in self.experiments
+        return types.SimpleNamespace(experiment_id=self.experiments[name]) if known else None
+
+    def create_experiment(self, name: str) -> str:
+        assert name not in self.experiments
+        return self.experiments.setdefault(name, str(len(self.experiments)))
+
+    def create_run(self, experiment_id: str, run_name: str) -> Any:
+        key = f"id{len(self.runs)}"
+        run = types.SimpleNamespace(
+            name=run_name, at=experiment_id, status="RUNNING", params={}, rows=[]
+        )
+        self.runs[key] = run
+        return types.SimpleNamespace(info=types.SimpleNamespace(run_id=key))
+
+    def update_run(self, run_id: str, status: str) -> None:
+        self.runs[run_id].status = status
+
+    def set_terminated(self, run_id: str) -> None:
+        self.runs[run_id].status = "FINISHED"
+
+    def get_run(self, run_id: str) -> Any:
+        latest = {key: value for key, value, _ in self.runs[run_id].rows}
+        return types.SimpleNamespace(data=types.SimpleNamespace(metrics=latest))
+
+    def log_batch(self, run_id: str, metrics: Any = (), params: Any = ()) -> None:
+        assert len(metrics) <= 1000 and len(params) <= 100
+        run = self.runs[run_id]
+        for key, value in params:
+            assert run.params.setdefault(key, value) == value and len(value) <= 500
+        run.rows += [(key, value, step) for key, value, _, step in metrics]
+
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        entities = types.SimpleNamespace(Metric=lambda *m: m, Param=lambda *p: p)
+        module = types.SimpleNamespace(MlflowClient=lambda: self, entities=entities)
+        monkeypatch.setitem(sys.modules, "mlflow", module)  # type: ignore[arg-type]
+        monkeypatch.setitem(sys.modules, "mlflow.entities", entities)  # type: ignore[arg-type]
+
+
+def test_mlflow_gets_parameters_and_numbers_and_none_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = FakeMlflow()
+    server.install(monkeypatch)
+    config = {
+        "algorithm": "ppo",
+        "settings": {f"s{n}": n for n in range(120)},
+        "options": {"x": ""},
+    }
+    for sitting in (1, 2):  # the second goes on from step 10
+        writer = MlflowWriter("mine", "run-7", tmp_path, config | {"seed": sitting})
+        assert server.runs["id0"].status == "RUNNING"
+        writer.rewind(10)
+        for step in (10, 15, 20) if sitting == 1 else (15, 20, 25):
+            row = {"env_steps": step, "loss": step / 2, "fingerprint": "x", "eval_mean": None}
+            writer.write(row | {"q": float("nan")})
+        writer.close()
+        assert server.runs["id0"].status == "FINISHED"
+    assert list(server.experiments) == ["mine"]
+    (run,) = server.runs.values()
+    assert run.name == "run-7" and run.at == server.experiments["mine"]
+    assert run.params["algorithm"] == "ppo" and run.params["s119"] == "119"
+    assert run.params["seed"] == "1" and "x" not in run.params
+    steps = (10, 15, 20, 25)
+    assert run.rows == [each for s in steps for each in (("env_steps", s, s), ("loss", s / 2, s))]
+    (tmp_path / "b").mkdir()
+    MlflowWriter("mine", "another", tmp_path / "b", config | {"settings": {}})
+    assert len(server.runs) == 2 and len(server.experiments) == 1
+
+
+def test_without_mlflow_the_error_says_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    with pytest.raises(EngineError, match="pip install 'tandem-rl\\[mlflow\\]'"):
+        MlflowWriter("mine", "id", tmp_path, {})

@@ -5,25 +5,22 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import signal
 from dataclasses import fields
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 from tandem import algorithms, trainer, zoo
 from tandem.algorithms import own
 from tandem.algorithms.own import name_of
-from tandem.cli import seeds
+from tandem.cli import seeds, told
 from tandem.cli.parser import Parser, flags, hidden, vector_arguments
 from tandem.envs.vector_source import named
-from tandem.errors import ResumeError, SettingError, UnknownNameError
+from tandem.errors import ResumeError, SettingError, UnknownNameError, one_of
 from tandem.learning.config import Options
-from tandem.learning.devices import purpose
 from tandem.learning.launch import find
-from tandem.learning.vectors import resume_note
 from tandem.runs.folder import default_folder
-from tandem.runs.progress import Progress, duration
+from tandem.runs.json_log import JsonLog
+from tandem.runs.progress import Progress
 
 ABOUT = """Trains an agent. Settings come from the zoo's entry for the algorithm and environment if
 there is one, else from the algorithm's defaults, then from what is given. Everything goes into a
@@ -37,6 +34,7 @@ EXAMPLES = (
     "tandem train --resume runs/ppo-CartPole-v1-s0-20250131-120000",
     "tandem train ppo --help             every setting of PPO",
 )
+LOGS = ("text", "json")
 CLASS = re.compile(r"[\w.]+:\w+\Z")
 
 
@@ -61,6 +59,7 @@ def _run(words: list[str], launch: Any = None) -> int:
             args.devices = str(launch.devices(args.device or "auto"))
     if args.resume is None:
         _complete(args)
+    _expect_log(args)
     if args.seeds is not None and launch is not None:
         raise SettingError(
             f"--seeds {args.seeds} by processes that were launched together.",
@@ -75,11 +74,15 @@ def _run(words: list[str], launch: Any = None) -> int:
     if _is_complete(session):
         session.backend.close()
         steps = session.config.settings.steps
+        if isinstance(log := session.callbacks[0], JsonLog):
+            log.line("result", json.loads((session.folder / "result.json").read_text()))
+            return 0
         print(
             f"{args.resume} has all of its {steps:,} steps. To go on: --steps {2 * steps} --extend"
         )
         return 0
-    return _one(args, session)
+    told.begun(session, args.quiet)
+    return told.ended(session, trainer.complete(session, args.stop_at))
 
 
 def _is_complete(session: Any) -> bool:
@@ -91,6 +94,20 @@ def _is_complete(session: Any) -> bool:
         return bool(json.loads(file.read_text())["env_steps"] >= steps)
     except (ValueError, KeyError, TypeError):  # made anew
         return False
+
+
+def _expect_log(args: argparse.Namespace) -> None:
+    """Refuses a form of --log that there is not, and lines of several runs in one stream."""
+    one_of("log", args.log, LOGS)
+    if args.log == "json" and (
+        args.seeds is not None or (args.resume and (Path(args.resume) / seeds.FILE).is_file())
+    ):
+        raise SettingError(
+            "--log json was given for several runs.",
+            "one run, whose lines they are",
+            "give each seed a command of its own (--seed, or --resume of its folder), or leave "
+            "--log out: the log of each is in its .log file.",
+        )
 
 
 def _several(args: argparse.Namespace, words: list[str]) -> int:
@@ -108,78 +125,6 @@ def _several(args: argparse.Namespace, words: list[str]) -> int:
     return seeds.several(args, words, Path(parent), count)
 
 
-def _one(args: argparse.Namespace, session: Any) -> int:
-    assert session.folder is not None
-    _announce(args, session)
-    result = trainer.complete(session, args.stop_at)
-    for note in result.notes:
-        print(note)
-    if code := _code(result.reason):
-        _stopped(result, session.config)
-        return code
-    s, conf = result.summary, session.config
-    speed = f"{s['steps_per_second']:,.0f} steps/s"
-    print(
-        f"{conf.algorithm} on {conf.env}, {conf.framework}, seed {conf.seed}: "
-        f"{s['env_steps']:,} steps in {duration(s['seconds'])} ({speed})"
-    )
-    if s["eval_episodes"]:
-        print(f"  best checkpoint  {result.evaluation}, on fresh seeds")
-        cut = f", {s['last_eval_cut']} of them cut" if s["last_eval_cut"] else ""
-        scored = f"{s['last_eval_mean']:.1f} ± {s['last_eval_std']:.1f}"
-        print(f"  last checkpoint  {scored}, on the same{cut}")
-    there = (
-        "curve.png",
-        "animation.gif",
-        "progress.csv",
-        "result.json",
-        "checkpoints/best.zip",
-        "checkpoints/last.zip",
-    )
-    print(
-        f"{result.folder}:\n  "
-        + "  ".join(name for name in there if (session.folder / name).is_file())
-    )
-    rest = (
-        ""
-        if s["env_steps"] < conf.settings.steps
-        else f" --steps {2 * conf.settings.steps} --extend"
-    )
-    print("Next:")
-    resume, with_class = _again(conf)
-    lines = (f"watch {{}}{with_class}", f"evaluate {{}} --episodes 100{with_class}", resume + rest)
-    for line in lines[bool(conf.vector) :]:  # only single environments can be watched
-        print("  tandem " + line.format(quote(str(result.folder))))
-    return 0
-
-
-def _again(conf: Any) -> tuple[str, str]:
-    """(the command that goes on with a run in {}, what others need beside it)."""
-    if own.is_known(conf.algorithm):
-        return "train --resume {}", ""
-    return f"train {conf.algorithm} --resume {{}}", f" --algorithm {conf.algorithm}"
-
-
-def _stopped(result: trainer.Result, conf: Any) -> None:
-    """Says how to go on with a run that a signal ended."""
-    command = f"tandem {_again(conf)[0].format(quote(str(result.folder)))}"
-    print(f"Stopped by {result.reason} and saved. To go on:\n  {command}")
-
-
-def _announce(args: argparse.Namespace, session: Any) -> None:
-    if not args.quiet:
-        c, done = session.config, session.loop.env_steps
-        went = f", from step {done:,} on" if done else ""
-        print(
-            f"{c.algorithm} on {c.env}, {c.framework}, seed {c.seed}, {c.settings.steps:,} "
-            f"steps{went}; settings: {c.source}"
-        )
-        for note in (purpose(session.backend), resume_note(session.environments)):
-            if note:
-                print(note)
-        print(f"run: {session.folder}", flush=True)
-
-
 def session_of(words: list[str], callback: Any) -> Any:
     """The session that a command makes, which `callback` is told of instead of a terminal."""
     args = arguments(words)
@@ -189,11 +134,19 @@ def session_of(words: list[str], callback: Any) -> Any:
 def _session(
     args: argparse.Namespace, seed: int | None, out: str | Path | None, callback: Any = None
 ) -> Any:
+    shown = callback or (JsonLog if args.log == "json" else Progress)(0, args.quiet)
+    session = _made(args, seed, out, shown)
+    if isinstance(shown, JsonLog):
+        session.table.more.append(shown)
+    return session
+
+
+def _made(args: argparse.Namespace, seed: int | None, out: str | Path | None, callback: Any) -> Any:
     names = {f.name for f in fields(Options)} | {
         f.name for kind in _kinds(args.algorithm) for f in fields(kind.Settings)
     }
     overrides = {name: value for name, value in vars(args).items() if name in names}
-    callbacks = [callback or Progress(0, args.quiet)]
+    callbacks = [callback]
     if args.resume is not None:
         fixed = ("framework", "seed", "device", "env_kwargs", "vector", "out")
         own_names = ("steps", "cluster", "devices")
@@ -371,6 +324,13 @@ def _parser(**more: Any) -> Parser:
         action="store_true",
         help="with --resume: allow a larger --steps; schedules stay at their ends",
     )
+    parser.add_argument(
+        "--log",
+        default="text",
+        metavar="|".join(LOGS),
+        help="json: on stdout a line for each thing that happens, one JSON object, for machines "
+        "[text]",
+    )
     parser.add_argument("--quiet", action="store_true", help="no progress, only the result")
     return parser
 
@@ -431,8 +391,3 @@ def json_object(flag: str, value: str) -> dict[str, Any]:
 def _kinds(own: Any = None) -> list[Any]:
     kinds = [algorithms.get(name) for name in algorithms.NAMES]
     return [*kinds, own] if isinstance(own, type) else kinds
-
-
-def _code(reason: str) -> int:
-    """128 + its number where a signal ended the run, else 0."""
-    return 128 + signal.Signals[reason].value if reason.startswith("SIG") else 0

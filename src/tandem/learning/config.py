@@ -121,6 +121,7 @@ class Options(Preprocessing):
     )
     tensorboard: bool = setting(True, "write TensorBoard events")
     wandb: str = setting("", "name of a Weights & Biases project to log to")
+    mlflow: str = setting("", "name of an MLflow experiment to log to")
     plots: bool = setting(True, "draw curve.png and an animation at the end")
 
 
@@ -189,7 +190,8 @@ def check_kept(settings: Any, options: Options, folder: Any) -> None:
     """SettingError where a run without a folder is to write into one."""
     if folder is not None:
         return
-    writes = [n for n, used in (("memmap", settings.memmap), ("wandb", options.wandb)) if used]
+    uses = {"memmap": settings.memmap, "wandb": options.wandb, "mlflow": options.mlflow}
+    writes = [name for name, used in uses.items() if used]
     if writes:
         raise SettingError(
             f"{' and '.join(writes)} of a run that keeps nothing.",

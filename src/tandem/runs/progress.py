@@ -174,11 +174,12 @@ class Progress(Callback):
         speed = (event.env_steps - steps) / span if span > 0 else 0.0
         learning = (event.updates - updates) / span if span > 0 else 0.0
         self._marks.append((now, event.env_steps, event.updates))
-        left = (
-            duration(max(0, self.stop_at - event.env_steps) / speed) + " left"
-            if speed > 0
-            else "? left"
-        )
+        remain = max(0, self.stop_at - event.env_steps) / speed if speed > 0 else None
+        self._show(event, speed, learning, remain)
+
+    def _show(self, event: Event, speed: float, learning: float, remain: float | None) -> None:
+        """Steps and updates each second, and the seconds that remain, if that can be said."""
+        left = f"{duration(remain)} left" if remain is not None else "? left"
         counts = f"{event.env_steps:,} / {self.stop_at:,} steps"
         details = [f"{speed:,.0f} steps/s", f"{learning:,.0f} updates/s"]
         if self._scores:

@@ -12,7 +12,14 @@ import numpy as np
 from tandem.learning.config import Config
 from tandem.learning.events import BatchEnd, EpisodeEnd, Evaluation, EvaluationEnd, Event, TrainEnd
 from tandem.runs.observers import Every
-from tandem.runs.writers import Cell, CsvWriter, TensorBoardWriter, WandbWriter, Writer
+from tandem.runs.writers import (
+    Cell,
+    CsvWriter,
+    MlflowWriter,
+    TensorBoardWriter,
+    WandbWriter,
+    Writer,
+)
 from tandem.types import JSONDict
 
 COLUMNS = (
@@ -92,6 +99,7 @@ class Table:
         self.conf, self.folder, self.averages = conf, folder, averages
         self.every, self.fingerprint = every, fingerprint
         self._writers: list[Writer] = []
+        self.more: list[Writer] = []  # of others, which get the rows too
         self._evaluation: Evaluation | None = None  # that no row has yet
 
     def open(self, env_steps: int) -> None:
@@ -105,6 +113,11 @@ class Table:
             self._writers.append(
                 WandbWriter(options.wandb, folder.name, folder, self.conf.to_json())
             )
+        if options.mlflow:
+            self._writers.append(
+                MlflowWriter(options.mlflow, folder.name, folder, self.conf.to_json())
+            )
+        self._writers += self.more
         for writer in self._writers:
             writer.rewind(env_steps)
 

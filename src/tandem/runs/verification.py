@@ -112,6 +112,7 @@ def _again(
         conf.options,
         tensorboard=False,
         wandb="",
+        mlflow="",
         plots=False,
         keep=0,
         eval_episodes=min(1, conf.options.eval_episodes),

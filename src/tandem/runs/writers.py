@@ -1,4 +1,4 @@
-"""A run's table, row by row: as CSV, as TensorBoard events, to Weights & Biases.
+"""A run's table, row by row: as CSV, as TensorBoard events, to Weights & Biases, to MLflow.
 
 A row is a dict of columns and always has `env_steps`. The columns that other parts of tandem read
 are
@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+import math
 import os
 import re
 import time
@@ -25,6 +27,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tandem.errors import EngineError, RunFolderError
+from tandem.runs import atomic_files
 
 Cell = float | str | None
 Row = Mapping[str, Cell]
@@ -225,6 +228,67 @@ class WandbWriter:
 
     def close(self) -> None:
         self._run.finish()
+
+
+class MlflowWriter:
+    """MLflow, for those who ask for it: an experiment of this name, where MLFLOW_TRACKING_URI
+    says. The run's id there is kept in mlflow.json, so that resuming goes on with the same one.
+    Nothing of MLflow's global state is touched: a program may have a run of its own open."""
+
+    def __init__(self, experiment: str, name: str, folder: Path, config: Mapping[str, Any]) -> None:
+        try:
+            from mlflow import MlflowClient
+            from mlflow.entities import Metric, Param
+        except ImportError as error:
+            raise EngineError(
+                "mlflow is not installed.",
+                "it, to log to MLflow",
+                "pip install 'tandem-rl[mlflow]', or leave mlflow out.",
+            ) from error
+        self._client, self._metric = MlflowClient(), Metric
+        file = folder / "mlflow.json"
+        self._id = _known_run(file)
+        if self._id:
+            self._client.update_run(self._id, status="RUNNING")
+        else:
+            there = self._client.get_experiment_by_name(experiment)
+            at = there.experiment_id if there else self._client.create_experiment(experiment)
+            self._id = self._client.create_run(at, run_name=name).info.run_id
+            with atomic_files.replacing(file) as kept:
+                kept.write(json.dumps({"run_id": self._id}).encode() + b"\n")
+            said = {**config, **config["settings"], **config["options"]}
+            params = [
+                Param(key, str(value)[:500])  # MLflow 2's most
+                for key, value in said.items()
+                if not isinstance(value, dict) and str(value) != ""
+            ]
+            for first in range(0, len(params), 100):  # a batch's most
+                self._client.log_batch(self._id, params=params[first : first + 100])
+        latest = self._client.get_run(self._id).data.metrics.get("env_steps")
+        self._latest = -1 if latest is None else int(latest)
+
+    def write(self, row: Row) -> None:
+        step, now = int(row["env_steps"] or 0), int(1000 * time.time())
+        if step > self._latest:
+            self._latest = step
+            numbers = {"env_steps": float(step), **_numbers(row)}
+            finite = {name: x for name, x in numbers.items() if math.isfinite(x)}
+            metrics = [self._metric(name, x, now, step) for name, x in finite.items()]
+            self._client.log_batch(self._id, metrics=metrics)
+
+    def rewind(self, env_steps: int) -> None:
+        """Keeps what is there, as `WandbWriter` does, and for the same reason."""
+
+    def close(self) -> None:
+        self._client.set_terminated(self._id)
+
+
+def _known_run(file: Path) -> str:
+    """The id of the run that an earlier sitting has begun; "" where there is none."""
+    try:
+        return str(json.loads(file.read_text())["run_id"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
 
 
 def _numbers(row: Row) -> dict[str, float]:

@@ -1,0 +1,111 @@
+"""What `tandem train` says of a run: in words, or as lines of JSON."""
+
+from __future__ import annotations
+
+import signal
+from shlex import quote
+from typing import Any
+
+from tandem.algorithms import own
+from tandem.learning.devices import purpose
+from tandem.learning.vectors import resume_note
+from tandem.runs.json_log import JsonLog
+from tandem.runs.progress import duration
+from tandem.runs.result import Result
+
+
+def begun(session: Any, quiet: bool) -> None:
+    """Says what begins, or goes on."""
+    notes = (purpose(session.backend), resume_note(session.environments))
+    if isinstance(log := session.callbacks[0], JsonLog):
+        log.line("run", _outline(session) | {"notes": [note for note in notes if note]})
+        return
+    if not quiet:
+        c, done = session.config, session.loop.env_steps
+        went = f", from step {done:,} on" if done else ""
+        print(
+            f"{c.algorithm} on {c.env}, {c.framework}, seed {c.seed}, {c.settings.steps:,} "
+            f"steps{went}; settings: {c.source}"
+        )
+        for note in notes:
+            if note:
+                print(note)
+        print(f"run: {session.folder}", flush=True)
+
+
+def _outline(session: Any) -> dict[str, Any]:
+    """The run that begins, for the first line of a stream."""
+    c = session.config
+    said = {name: getattr(c, name) for name in ("algorithm", "env", "framework", "seed", "source")}
+    return {
+        **said,
+        "steps": c.settings.steps,
+        "env_steps": session.loop.env_steps,
+        "folder": str(session.folder),
+    }
+
+
+def ended(session: Any, result: Result) -> int:
+    """Says what came of a sitting, and how to go on; the exit code."""
+    if isinstance(log := session.callbacks[0], JsonLog):
+        said = {**result.summary, "folder": str(result.folder), "notes": list(result.notes)}
+        if result.summary:
+            log.line("result", said)
+        return _code(result.reason)
+    for note in result.notes:
+        print(note)
+    if code := _code(result.reason):
+        _stopped(result, session.config)
+        return code
+    s, conf = result.summary, session.config
+    speed = f"{s['steps_per_second']:,.0f} steps/s"
+    print(
+        f"{conf.algorithm} on {conf.env}, {conf.framework}, seed {conf.seed}: "
+        f"{s['env_steps']:,} steps in {duration(s['seconds'])} ({speed})"
+    )
+    if s["eval_episodes"]:
+        print(f"  best checkpoint  {result.evaluation}, on fresh seeds")
+        cut = f", {s['last_eval_cut']} of them cut" if s["last_eval_cut"] else ""
+        scored = f"{s['last_eval_mean']:.1f} ± {s['last_eval_std']:.1f}"
+        print(f"  last checkpoint  {scored}, on the same{cut}")
+    there = (
+        "curve.png",
+        "animation.gif",
+        "progress.csv",
+        "result.json",
+        "checkpoints/best.zip",
+        "checkpoints/last.zip",
+    )
+    print(
+        f"{result.folder}:\n  "
+        + "  ".join(name for name in there if (session.folder / name).is_file())
+    )
+    rest = (
+        ""
+        if s["env_steps"] < conf.settings.steps
+        else f" --steps {2 * conf.settings.steps} --extend"
+    )
+    print("Next:")
+    resume, with_class = _again(conf)
+    lines = (f"watch {{}}{with_class}", f"evaluate {{}} --episodes 100{with_class}", resume + rest)
+    for line in lines[bool(conf.vector) :]:  # only single environments can be watched
+        print("  tandem " + line.format(quote(str(result.folder))))
+    return 0
+
+
+def _again(conf: Any) -> tuple[str, str]:
+    """(the command that goes on with a run in {}, what others need beside it)."""
+    if own.is_known(conf.algorithm):
+        return "train --resume {}", ""
+    return f"train {conf.algorithm} --resume {{}}", f" --algorithm {conf.algorithm}"
+
+
+def _stopped(result: Result, conf: Any) -> None:
+    """Says how to go on with a run that a signal ended."""
+    command = f"tandem {_again(conf)[0].format(quote(str(result.folder)))}"
+    print(f"Stopped by {result.reason} and saved. To go on:\n  {command}")
+
+
+def _code(reason: str) -> int:
+    """128 + its number where a signal ended the run, else 0."""
+    return 128 + signal.Signals[reason].value if reason.startswith("SIG") else 0

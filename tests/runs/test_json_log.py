@@ -1,0 +1,124 @@
+"""Runs as lines of JSON: what each says, that nothing else is on stdout, resuming."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tandem.cli import main
+from tandem.learning.events import (
+    BatchEnd,
+    EpisodeEnd,
+    Evaluation,
+    EvaluationEnd,
+    TrainBegin,
+    TrainEnd,
+)
+from tandem.runs.json_log import JsonLog
+from tandem.types import Episode
+
+SMALL = "--framework torch --no-tensorboard --no-plots --hidden 8 --eval-episodes 1 --log json"
+SMALL += " --final-episodes 2 --rollout 32 --envs 2 --batch-size 64 --log-every 64 --eval-every 128"
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    def refused(name: str) -> Any:
+        raise AssertionError(name)
+
+    return [json.loads(line, parse_constant=refused) for line in text.splitlines()]
+
+
+def test_a_run_is_lines_of_json_and_nothing_else(tmp_path: Path, capsys) -> None:
+    folder = tmp_path / "run"
+    words = f"train ppo CartPole-v1 {SMALL} --steps 256 --out {folder}".split()
+    assert main([*words, "--stop-at", "128"]) == 0
+    half = capsys.readouterr()
+    assert main(["train", "--resume", str(folder), "--log", "json"]) == 0
+    whole = capsys.readouterr()
+    assert half.err == whole.err == ""
+    first, second = lines(half.out), lines(whole.out)
+    begun = {"event": "run", "algorithm": "ppo", "seed": 0, "steps": 256, "folder": str(folder)}
+    for said, at in ((first, 0), (second, 128)):
+        assert said[0].items() >= (begun | {"env_steps": at}).items()
+        assert [line["event"] for line in said[-2:]] == ["end", "result"]
+    assert first[-2]["reason"] == "stop_at" and second[-2]["reason"] == "steps"
+    assert set(second[-2]["shares"]) == {"environment", "acting", "learning"}
+    said = [line for line in first + second if line["event"] == "row"]
+    with open(folder / "progress.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(said) == len(rows) == 4
+    for line, row in zip(said, rows, strict=True):
+        for name, cell in row.items():
+            assert line.get(name) == (None if cell == "" else type(line[name])(cell)), name
+    evaluations = [line for line in first + second if line["event"] == "evaluation"]
+    assert [(e["env_steps"], e["episodes"]) for e in evaluations] == [(128, 1), (256, 1)]
+    assert evaluations[0]["best"] is True
+    saved = [line["path"] for line in first + second if line["event"] == "checkpoint"]
+    assert str(folder / "checkpoints" / "best.zip") in saved
+    result = json.loads((folder / "result.json").read_text())
+    assert second[-1] == {"event": "result", **result, "folder": str(folder), "notes": []}
+    assert main(["train", "--resume", str(folder), "--log", "json", "--quiet"]) == 0  # all is done
+    assert lines(capsys.readouterr().out) == [{"event": "result", **result}]
+
+
+def test_quiet_leaves_the_result_alone(tmp_path: Path, capsys) -> None:
+    words = f"train ppo CartPole-v1 {SMALL} --steps 64 --out {tmp_path / 'a'} --quiet"
+    assert main(words.split()) == 0
+    (line,) = lines(capsys.readouterr().out)
+    assert line["event"] == "result" and line["env_steps"] == 64
+
+
+def test_a_signal_ends_the_stream_and_gives_its_code(tmp_path: Path, capsys, monkeypatch) -> None:
+    original = JsonLog._evaluation
+
+    def interrupted(self: JsonLog, event: EvaluationEnd) -> None:
+        original(self, event)
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(JsonLog, "_evaluation", interrupted)
+    words = f"train ppo CartPole-v1 {SMALL} --steps 640 --out {tmp_path / 'a'}"
+    assert main(words.split()) == 143
+    last = lines(capsys.readouterr().out)[-1]
+    assert (last["event"], last["reason"]) == ("end", "SIGTERM")
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        ("--log jsn", "'json'"),
+        ("--log json --seeds 2", "--log json was given for several runs"),
+    ],
+)
+def test_what_cannot_be(words, said, tmp_path, capsys) -> None:
+    assert main(f"train ppo CartPole-v1 --out {tmp_path / 'a'} {words}".split()) == 2
+    shown = capsys.readouterr()
+    assert said in shown.err and shown.out == "" and not (tmp_path / "a").exists()
+
+
+def test_lines_of_progress_by_a_clock() -> None:
+    """A line after five seconds, with rates and what remains; what is not finite is null."""
+    now, stream = [100.0], io.StringIO()
+    log = JsonLog(0, stream=stream, clock=lambda: now[0])
+    log(TrainBegin(0, 0, 0, 0.0, 1000, 1000))
+    for step in range(100, 700, 100):
+        now[0] += 1.0
+        at = (step, step // 10, step // 100, now[0] - 100)
+        log(EpisodeEnd(*at, Episode(0, float(step), 10, True)))
+        log(BatchEnd(*at, {"loss": float("nan")}, {"learning": 0.5}))
+    log(EvaluationEnd(*at, Evaluation.of([], []), best=False))
+    log(TrainEnd(*at, reason="stop_at"))
+    *progress, evaluation, end = lines(stream.getvalue())
+    assert progress and {line["event"] for line in progress} == {"progress"}
+    line = progress[-1]
+    assert line["steps_per_second"] == pytest.approx(100.0)
+    assert line["updates_per_second"] == pytest.approx(10.0)
+    assert line["seconds_left"] == pytest.approx((1000 - line["env_steps"]) / 100)
+    assert line["stop_at"] == 1000 and line["loss"] is None and line["return_mean"] > 0
+    assert evaluation["mean"] is None and evaluation["episodes"] == 0
+    assert end["reason"] == "stop_at" and end["shares"] == {"learning": 0.5}
