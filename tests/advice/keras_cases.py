@@ -94,7 +94,7 @@ CASES = [
         {"network": body},
     ),
     Case(
-        "networks/defaults.py:_whole.make",
+        "networks/users.py:whole_of.make",
         partial(trainer.train, "dqn", "CartPole-v1", framework=ENGINE, steps=28, **TINY_DQN),
         {"network": {"q": Whole()}},
         "as in lambda space: Whole()",

@@ -47,6 +47,11 @@ def q_learner(**given: Any) -> Any:
     return trainer.session("dqn", "CartPole-v1", framework="torch", **{**TINY_DQN, **given})
 
 
+def actor_critic(**given: Any) -> Any:
+    more = {"framework": "torch", "rollout": 8, "envs": 2, "recurrent": 4, **given}
+    return trainer.session("impala", "CartPole-v1", **more)
+
+
 def team(**given: Any) -> None:
     few = {"hidden": (4,), "steps": 20, "eval_episodes": 0}
     trainer.session("mappo", lambda: Team(TwoStep()), framework="torch", **few, **given)
@@ -235,14 +240,28 @@ def assign(target: Any, source: Any) -> None:
             {"network": whole()},
         ),
         case(
-            "networks/defaults.py:_body.make",
+            "networks/users.py:body_of.make",
             session,
             {"network": lambda space: (mlp(space),) * 3},
             "return a body, or two of them in a tuple",
             {"network": lambda space: (mlp(space), mlp(space))},
         ),
         case(
-            "networks/defaults.py:called",
+            "networks/users.py:body_of.make 2",
+            actor_critic,
+            {"network": lambda space: (mlp(space), mlp(space))},
+            "return one body",
+            {"network": mlp},
+        ),
+        case(
+            "networks/users.py:body_of.make 2",
+            actor_critic,
+            {"network": lambda space: (mlp(space), mlp(space))},
+            "or give recurrent=0",
+            {"recurrent": 0},
+        ),
+        case(
+            "networks/users.py:called",
             session,
             {"network": lambda: nn.Linear(4, 8)},
             "network=lambda space: my_body(space); it may leave the space unused",

@@ -474,6 +474,11 @@ BETA = {"policy": "beta"}
         case("algorithms/memories.py:check", ran, {"memory": "lstm"}, "64", {"recurrent": 64}),
         case("algorithms/memories.py:check", ran, {"memory": "lstm"}, "'gru'", {"memory": "gru"}),
         case("algorithms/on_policy.py:OnPolicy.roles", ran, {"recurrent": 8, "shared": True}),
+        case(
+            "algorithms/on_sequences.py:OnSequences.roles",
+            ran,
+            {"algorithm": "impala", "recurrent": 8, "shared": False},
+        ),
         case("algorithms/ppo.py:PPO.roles", ran, {"value_norm": "norm", "shared": True}),
         case(
             "algorithms/remembering.py:check_sequence",

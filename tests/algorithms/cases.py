@@ -187,8 +187,9 @@ CASES = {
     ),
     "ppo recurrent": Case(
         "ppo",
-        fakes.DISCRETE,
+        fakes.MASKED,
         {"recurrent": 6, "sequence": 8, "hidden": (16, 16), "orthogonal": False, "value_clip": 0.2},
+        fakes.MASKED_VECTOR,
     ),
     "a2c lstm gaussian": Case(
         "a2c",
@@ -267,6 +268,19 @@ CASES = {
     "trpo gaussian": Case(
         "trpo", fakes.BOX, {"hidden": (8, 8), "conjugate_steps": 5, "orthogonal": False}
     ),
+    "trpo lstm": Case(
+        "trpo",
+        fakes.BOX,
+        {
+            "hidden": (6, 6),
+            "conjugate_steps": 3,
+            "log_std": -1.0,
+            "orthogonal": False,
+            "recurrent": 4,
+            "memory": "lstm",
+            "sequence": 8,
+        },
+    ),
     "a3c": Case(
         "a3c", fakes.DISCRETE, {**SHORT, "reduction": "sum", "learning_rate": Schedule(0.02)}
     ),
@@ -280,6 +294,26 @@ CASES = {
         "impala",
         fakes.DISCRETE,
         {**SHORT, "body": "simba", "hidden": (16, 16), "learning_rate": Schedule(0.1)},
+    ),
+    "impala lstm": Case(
+        "impala",
+        fakes.BOX,
+        {**SHORT, "recurrent": 6, "memory": "lstm", "learning_rate": Schedule(0.2)},
+    ),
+    "acer recurrent": Case(
+        "acer", fakes.DISCRETE, {**SHORT, "recurrent": 6, "learning_rate": Schedule(0.2)}
+    ),
+    "nstep_q lstm dueling": Case(
+        "nstep_q",
+        fakes.DISCRETE,
+        {
+            **SHORT,
+            "dueling": True,
+            "recurrent": 6,
+            "memory": "lstm",
+            "replay": "prioritized",
+            "learning_rate": Schedule(0.3),
+        },
     ),
     "acer prioritized": Case(
         "acer",
@@ -318,7 +352,10 @@ CASES = {
     ),
     "pqn": Case("pqn", fakes.DISCRETE, {"hidden": (16, 16)}),
     "pqn recurrent": Case(
-        "pqn", fakes.DISCRETE, {"hidden": (16, 16), "recurrent": 6, "sequence": 8}
+        "pqn",
+        fakes.MASKED,
+        {"hidden": (16, 16), "recurrent": 6, "sequence": 8},
+        fakes.MASKED_VECTOR,
     ),
     "pqn masked": Case(
         "pqn",
@@ -371,7 +408,7 @@ CASES = {
     ),
     "qmix layer norm": Case("qmix", fakes.TEAM_DISCRETE, {**MIXED, "layer_norm": True}, fakes.TEAM),
     "qmix recurrent": Case(
-        "qmix", fakes.TEAM_DISCRETE, {**MIXED, "recurrent": 6, "sequence": 4}, fakes.TEAM
+        "qmix", fakes.TEAM_MASKED, {**MIXED, "recurrent": 6, "sequence": 4}, fakes.MASKED_TEAM
     ),
     "iql": Case(
         "qmix",

@@ -292,7 +292,9 @@ class PPO(Reference):
         self.extra = row.extra
         if not getattr(self.settings, "recurrent", 0):
             return row
-        flat = lambda x: x.reshape(-1, *x.shape[2:])  # noqa: E731
+        flat = lambda x: (  # noqa: E731
+            {n: flat(y) for n, y in x.items()} if isinstance(x, dict) else x.flatten(0, 1)
+        )
         extra = {n: x if n.endswith("_state") else flat(x) for n, x in row.extra.items()}
         return row._replace(
             obs=flat(row.obs), action=flat(row.action), weight=flat(row.weight), extra=extra

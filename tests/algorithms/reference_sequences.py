@@ -13,7 +13,7 @@ from tests.algorithms import (
     reference_crossq,
     reference_teams,
 )
-from tests.algorithms.reference import DOUBLE, Reference, dense, hidden
+from tests.algorithms.reference import DOUBLE, MEMORIES, Reference, dense, hidden
 from tests.algorithms.reference_bodies import simba
 
 
@@ -32,8 +32,28 @@ class Sequences(Reference):
                 for n in ("policy", "value")
             ]
             return torch.cat([dense(p, "3", hidden(p, obs, torch.tanh, 1)) for p in parts], 1)
-        h = hidden(w, obs, torch.tanh, 1)
-        return torch.cat([dense(w, f"3/{n}/0", h) for n in ("policy", "value")], 1)
+        h, head = self.features(w, obs)
+        return torch.cat([dense(w, f"{head}/{n}/0", h) for n in ("policy", "value")], 1)
+
+    def row(self, b: Any, k: int) -> Any:
+        row = super().row(b, k)
+        self.extra = row.extra
+        return row
+
+    def features(self, w: Any, obs: torch.Tensor) -> tuple[torch.Tensor, str]:
+        """What the head sees, and where it is; with a memory step by step."""
+        if not self.settings.recurrent:
+            return hidden(w, obs, torch.tanh, 1), "3"
+        body, cell = (
+            {n.removeprefix(f"0/{part}/"): x for n, x in w.items() if n.startswith(f"0/{part}/")}
+            for part in ("body", "cell")
+        )
+        x, start = self.over(hidden(body, obs, torch.tanh, 1)), self.over(self.extra["start"])
+        (step, head), h, found = MEMORIES[self.settings.memory], self.extra["net_state"], []
+        for t in range(len(x)):
+            h = step(cell, x[t], torch.where(start[t, :, None] == 1, 0.0, h))
+            found.append(h[:, : self.settings.recurrent])
+        return torch.cat(found), f"0/head/{head}"
 
     def over(self, x: torch.Tensor) -> torch.Tensor:
         return x.reshape(self.settings.rollout + 1, -1, *x.shape[1:])
@@ -187,8 +207,9 @@ class NStepQ(Sequences):
 
     def out(self, net: str, obs: torch.Tensor) -> torch.Tensor:
         w, obs = self.nets[net], obs["obs"] if isinstance(obs, dict) else obs
-        halves = zip(("value", "advantage"), hidden(w, obs, torch.tanh, 1).chunk(2, 1), strict=True)
-        v, a = (dense(w, f"3/{n}/2", torch.tanh(dense(w, f"3/{n}/1", h))) for n, h in halves)
+        h, at = self.features(w, obs)
+        halves = zip(("value", "advantage"), h.chunk(2, 1), strict=True)
+        v, a = (dense(w, f"{at}/{n}/2", torch.tanh(dense(w, f"{at}/{n}/1", x))) for n, x in halves)
         return v + a - a.mean(1, keepdim=True)
 
     def worth(self, q: torch.Tensor, later: torch.Tensor, b: Any) -> torch.Tensor:

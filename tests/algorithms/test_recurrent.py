@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 
 import tandem
-from tandem import trainer
+from tandem import algorithms, trainer
 from tandem.cli import main
 from tandem.collect.trained_agent import Agent
 from tandem.envs import factory
 from tandem.errors import NetworkError, SettingError, SpaceError
 from tandem.networks.recurrent import Recurrent
 from tandem.onnx_export import to_numpy, to_onnx
-from tandem.testing import fakes
+from tandem.testing import contracts, fakes
+from tandem.testing import environments as games
 from tandem.types import Cuts, Trajectory
 from tests.helpers import run_python
 
@@ -109,6 +110,39 @@ def test_sequences_put_out_what_was_acted_on(algorithm: str, memory: str, engine
     ((worst, seen, resets),) = run_python(UNROLLED, algorithm, engine, memory, engine=engine)
     assert worst < 2e-6
     assert seen == 4 and resets == 2 * 12, "nothing was carried, or nothing ended"
+
+
+def test_a_stored_sequence_begins_with_the_state_that_acted() -> None:
+    """Also where it began within an episode, and where episodes end within it."""
+    loop: Any = contracts.begin(
+        algorithms.get("impala"),
+        lambda: games.Identity(length=5),
+        "torch",
+        recurrent=4,
+        memory="lstm",
+        hidden=(8,),
+        envs=3,
+        rollout=7,
+    )
+    network, rng, state = loop.networks["net"], np.random.default_rng(0), np.zeros((3, 8))
+    outs, states = [], []
+    for _ in range(2):
+        t = loop.collector.collect(7, *loop._noise(0))
+        states.append(state)
+        for i in range(7):
+            x = {"obs": t.obs[i], "state": state.astype(np.float32)}
+            outs.append(network({**x, "start": np.zeros(3, np.float32)}))
+            state = np.where(t.last[i][:, None], 0, outs[-1][:, -8:])
+        loop.learner.buffer.add(loop.algorithm.prepare(t, loop.networks), rng)
+    expected = np.stack(outs).reshape(2, 7, 3, -1).transpose(1, 0, 2, 3).reshape(7, 6, -1)
+    slots, batch, _ = loop.learner.buffer.draw(rng, 12, 1.0)
+    kept = batch.extra["net_state"]
+    np.testing.assert_allclose(kept[0], np.concatenate(states)[slots], atol=1e-6)
+    assert kept.shape == (1, 12, 8) and np.abs(kept[0, slots > 2]).max() > 0.01
+    assert batch.extra["start"][:, slots > 2].any()
+    rows = {"obs": batch.obs.reshape(-1), "start": batch.extra["start"].reshape(-1)}
+    ours = loop.backend.networks["net"].predict({**rows, "state": kept[0]})
+    np.testing.assert_allclose(ours.reshape(8, 12, -1)[:7], expected[:, slots], atol=2e-6)
 
 
 def trajectory(obs: list[float], cut: int, reset: int | None) -> Trajectory:
@@ -327,7 +361,8 @@ OWN = """
     import json, sys
     import numpy as np
     from tandem.errors import NetworkError
-    from tandem.testing import fakes
+    from tandem.testing import contracts, fakes
+from tandem.testing import environments as games
 
     framework = sys.argv[1]
 

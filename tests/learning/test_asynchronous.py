@@ -92,7 +92,7 @@ class Here:
 
 @pytest.mark.parametrize("algorithm", ["acer", pytest.param("nstep_q", marks=pytest.mark.slow)])
 def test_in_turns_a_run_is_that_of_one_process(algorithm: str, monkeypatch: Any) -> None:
-    given = {**SMALL, **TURNS, **REPLAY}
+    given = {**SMALL, **TURNS, **REPLAY, "recurrent": 4}
     apart = finished(tandem.session(algorithm, "CartPole-v1", **given))
     monkeypatch.setattr(transport, "Process", Here)
     monkeypatch.setattr(crews, "end", lambda *_: None)

@@ -62,7 +62,7 @@ ALIKE: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "acer": (
         "acer",
         games.TerminatedTruncatedPair,
-        {"envs": 4, "rollout": 8, "replay_starts": 8, "replay_size": 40},
+        {"envs": 4, "rollout": 8, "replay_starts": 8, "replay_size": 40, "recurrent": 4},
     ),
     "dqn": (
         "dqn",

@@ -122,7 +122,7 @@ class ACER(ActorCritic):
         }
         if s.kl:
             average = self.probabilities(
-                xp.stop_gradient(self.over_time(self.output(self.average, b.obs)))[:-1]
+                xp.stop_gradient(self.over_time(self.output(self.average, b)))[:-1]
             )
             aux["kl"] = xp.sum(average * (xp.log(average) - log_p), -1)
             loss = loss + s.kl * aux["kl"]

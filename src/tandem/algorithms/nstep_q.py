@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import action_spaces, priorities, sarsa
+from tandem.algorithms import action_spaces, priorities, recurrent_batches, sarsa
 from tandem.algorithms.base import Call, Forward
 from tandem.algorithms.dqn import SB3
 from tandem.algorithms.on_sequences import OnSequences, SequenceSettings
@@ -114,11 +114,8 @@ class NStepQ(OnSequences):
         chance = None if s.bootstrap == "max" else epsilon
         return sarsa.policy_value(later, q if s.double else later, obs, self.leaf, chance)
 
-    def bootstrap_value(
-        self, out: Array, obs: Tree, networks: dict[str, Forward], kept: dict[str, Array]
-    ) -> Array:
-        later = self.allowed(networks["net_target"](obs), obs)
-        return self.policy_value(out, later, obs, kept.get("epsilon"))
+    def bootstrap_value(self, said: dict[str, Array], obs: Tree, kept: dict[str, Array]) -> Array:
+        return self.policy_value(said["net"], said["net_target"], obs, kept.get("epsilon"))
 
     def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
         """With `bootstrap="sarsa"` a last step that did not end its episode weighs nothing: it is
@@ -131,7 +128,7 @@ class NStepQ(OnSequences):
     def losses(self, out: Array, b: Batch) -> tuple[Array, dict[str, Array]]:
         xp, batch = ops.of(out), self.sequences(b)
         q = xp.take(out[:-1], batch.action)
-        later = xp.stop_gradient(self.over_time(self.output(self.target, b.obs)))
+        later = xp.stop_gradient(self.over_time(self.output(self.target, b)))
         if self.settings.bootstrap == "sarsa":
             own = xp.take(later[:-1], batch.action)
             # the last step stands for its own value, unless an episode ended there
@@ -174,4 +171,5 @@ class NStepQ(OnSequences):
         state: Tree,
         noise: Tree,
     ) -> tuple[Array, dict[str, Array], Tree]:
-        return *sarsa.act(networks["net"], obs, action, noise), state
+        out, after = recurrent_batches.advance(networks["net"], obs, state)
+        return *sarsa.act(lambda _: out, obs, action, noise), after

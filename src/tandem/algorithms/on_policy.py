@@ -252,10 +252,7 @@ class OnPolicy(base.Algorithm):
         """What the actor or the critic puts out for these rows."""
         obs = self.network_input(network.name, b.obs)
         if self.sequence:
-            state = b.extra[f"{network.name}_state"]
-            out = network({"obs": obs, "state": state, "start": b.extra["start"]})[
-                :, : -state.shape[-1]
-            ]
+            out = recurrent_batches.output(network, obs, b, network.name)
         else:
             out = network(obs)
         return masked(out, b.obs, self.action) if network is self.actor else out
@@ -313,21 +310,12 @@ class OnPolicy(base.Algorithm):
         noise: Tree,
     ) -> tuple[Array, dict[str, Array], Tree]:
         policy, extra = cls.distribution(settings, action), dict[str, Array]()
-        if isinstance(state, tuple):
-            whole = networks["actor"](cls.network_input("actor", obs))
-            out = whole[..., :-1] if settings.shared else policy.part(whole)
-            if whole.shape != out.shape:  # with values: one pass less when the rollout is there
-                extra = {"output": whole}
-        else:
-            out, after = recurrent_batches.follow(
-                networks["actor"],
-                cls.network_input("actor", obs),
-                state,
-                np.zeros((1, len(state)), np.float32),
-            )
-            state = after[0]
-        out = masked(out, obs, action)
-        return policy.act(out, noise), extra, state
+        seen = cls.network_input("actor", obs)
+        whole, state = recurrent_batches.advance(networks["actor"], seen, state)
+        out = whole[..., :-1] if settings.shared else policy.part(whole)
+        if whole.shape != out.shape:  # with values: one pass less when the rollout is there
+            extra = {"output": whole}
+        return policy.act(masked(out, obs, action), noise), extra, state
 
     def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
         """Advantages and returns (GAE); the value of what followed a cut step is folded into its

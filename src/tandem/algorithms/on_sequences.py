@@ -15,19 +15,22 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import action_spaces, base, bodies, priorities
+from tandem.algorithms import action_spaces, base, bodies, memories, priorities, recurrent_batches
 from tandem.algorithms.base import Call, Forward
 from tandem.algorithms.bootstraps import after_cuts
+from tandem.errors import SettingError
 from tandem.math.distributions import Density, Spherical
 from tandem.math.masks import masked
 from tandem.math.products import for_actions
 from tandem.networks.defaults import Role, streams
 from tandem.networks.plan import Dense, Plan, Streams
+from tandem.networks.recurrent import entering
 from tandem.settings import Schedule, default, setting
 from tandem.spaces import Leaf, Spec, seen
 from tandem.types import Array, Batch, Trajectory, Tree, Update, tree_map
 
 ACER = "Wang et al. 2017, section 3 and appendix A"
+IMPALA = "Espeholt et al. 2018, figure 3"
 PER = "Schaul et al. 2016, table 3 (proportional)"
 
 
@@ -40,6 +43,8 @@ class SequenceSettings(base.Settings):
     )
     rollout: int = setting(20, "steps in a sequence", ACER, minimum=1)
     shared: bool = setting(True, "one body for policy and values; else one each")
+    recurrent: int = memories.units("between the body and the head", IMPALA)
+    memory: Literal["gru", "lstm"] = memories.kind()
     reduction: Literal["mean", "sum"] = setting(
         "mean", "how the losses of a batch's steps become one number"
     )
@@ -139,15 +144,16 @@ class OnSequences(base.Algorithm):
         body = bodies.body(seen(observation, action), settings.hidden, settings)
         head = cls.head(action, settings)
         forked = bool(streams(head))
-        return {
-            "net": Role(
-                observation,
-                body,
-                head,
-                "both" if forked else "actor",
-                split=forked and not settings.shared,
+        split = forked and not settings.shared
+        if split and settings.recurrent:
+            raise SettingError(
+                f"shared=False and recurrent={settings.recurrent}.",
+                "one of them: policy and values see the states of one memory, on one body",
+                "give shared=True or recurrent=0.",
             )
-        }
+        inputs, part = entering(observation, settings), "both" if forked else "actor"
+        memory = {"units": settings.recurrent, "memory": settings.memory}
+        return {"net": Role(inputs, body, head, part, split, **memory)}
 
     @staticmethod
     def behaviour(action: Leaf) -> dict[str, tuple[int, ...]]:
@@ -166,47 +172,55 @@ class OnSequences(base.Algorithm):
         n = self.leaf.width
         return ops.of(out).concat([masked(out[..., :n], obs, self.leaf), out[..., n:]], -1)
 
-    def output(self, network: Any, obs: Tree) -> Array:
-        """What one of its networks says of observations [rows, ...]."""
-        return self.allowed(network(obs), obs)
+    def output(self, network: Any, b: Batch) -> Array:
+        """What one of its networks says of a batch's rows; with a memory from the state of the one
+        that acted, before each sequence."""
+        if self.settings.recurrent:
+            return self.allowed(recurrent_batches.output(network, b.obs, b, "net"), b.obs)
+        return self.allowed(network(b.obs), b.obs)
 
     def value(self, out: Array) -> Array:
         """The value of states [...] by the network's output [..., outputs]."""
         raise NotImplementedError
 
-    def bootstrap_value(
-        self, out: Array, obs: Tree, networks: dict[str, Forward], kept: dict[str, Array]
-    ) -> Array:
-        """What observations [rows, ...] are worth to an episode that a limit cut there; `out` is
-        the network's for them, `kept` what acting kept of the steps there, or before them."""
-        return self.value(out)
+    def bootstrap_value(self, said: dict[str, Array], obs: Tree, kept: dict[str, Array]) -> Array:
+        """What observations [rows, ...] are worth to an episode that a limit cut there; `said` is
+        what each network of `preparing` puts out for them, `kept` what acting kept of the steps
+        there, or before them."""
+        return self.value(said["net"])
 
     def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
         """Arrays [T + 1, N, ...]: the trajectory, and the observations after it as a row that
         weighs nothing. `cut` says where a limit ended an episode, `after` what its true last
-        observation was worth then, discounted."""
-        t, net, shape = trajectory, networks["net"], trajectory.reward.shape
+        observation was worth then, discounted. With a memory `start` says where an episode begins,
+        and `net_state` [1, N, size] is the state of who acted before the first step (Espeholt et
+        al. 2018, section 3)."""
+        t, shape = trajectory, trajectory.reward.shape
 
         def longer(x: Array) -> Array:
             return np.concatenate([x, np.zeros_like(x[:1])])
 
         cut, names = t.last & (t.discount > 0), self.behaviour(self.leaf)
         extra = {"last": longer(t.last), "cut": longer(cut.astype(np.float32))}
+        if self.settings.recurrent:
+            extra |= {"start": longer(recurrent_batches.starts(t)), "net_state": t.state[None]}
         after = np.zeros(shape, np.float32)
         if names or cut.any():
             obs, action = tree_map(lambda x: x.reshape(-1, *x.shape[2:]), (t.obs, t.action))
-            out = self.allowed(net(obs), obs)
-            behaviour_outputs = self.behaviour_outputs(out, action)
+            both = {n: recurrent_batches.said(networks[n], t, obs) for n in self.preparing}
+            out = {n: self.allowed(rows, obs) for n, (rows, _) in both.items()}
+            behaviour_outputs = self.behaviour_outputs(out["net"], action)
             extra |= {
                 k: longer(behaviour_outputs[k].reshape(*shape, *names[k]).astype(np.float32))
                 for k in names
             }
             rows = {n: x.reshape(-1, *x.shape[2:]) for n, x in t.extra.items()}
-            value = self.bootstrap_value(out, obs, networks, rows).reshape(shape)
+            value = self.bootstrap_value(out, obs, rows).reshape(shape)
 
             def later(at: Any, seen: Tree) -> Array:
                 kept = {n: x[at] for n, x in t.extra.items()}
-                return self.bootstrap_value(self.allowed(net(seen), seen), seen, networks, kept)
+                then = {n: self.allowed(of(at, seen), seen) for n, (_, of) in both.items()}
+                return self.bootstrap_value(then, seen, kept)
 
             after = after_cuts(
                 t, value, later(-1, t.bootstrap) if cut[-1].any() else value[-1], later
@@ -239,7 +253,7 @@ class OnSequences(base.Algorithm):
         raise NotImplementedError
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
-        each, aux = self.losses(self.over_time(self.output(self.net, b.obs)), b)
+        each, aux = self.losses(self.over_time(self.output(self.net, b)), b)
         xp = ops.of(each)
         return xp.reshape(xp.concat([each, 0.0 * each[:1]], 0), (-1,)), aux
 
@@ -269,12 +283,16 @@ class OnSequences(base.Algorithm):
         """The L1 norm of the gradient of the sequences' summed losses in the network's outputs,
         [B]."""
         xp, valid = ops.of(b.reward), self.over_time(b.extra["valid"])[:-1]
-        out = self.over_time(self.output(self.net, b.obs))
+        out = self.over_time(self.output(self.net, b))
         slope = xp.abs(self.backend.gradient(lambda o: xp.sum(self.losses(o, b)[0] * valid), out))
         return xp.sum(xp.sum(slope, -1), 0)
 
     def schedule(self, call: Call) -> dict[str, Array]:
         return self.scheduled(call, "learning_rate", "max_grad_norm")
+
+    @staticmethod
+    def initial_state(settings: Any, action: Leaf, n: int) -> Tree:
+        return memories.begin(settings, n)
 
 
 class ActorCritic(OnSequences):
@@ -307,3 +325,17 @@ class ActorCritic(OnSequences):
 
     def schedule(self, call: Call) -> dict[str, Array]:
         return self.scheduled(call, "learning_rate", "max_grad_norm", "entropy")
+
+    @classmethod
+    def act(
+        cls,
+        settings: Any,
+        action: Leaf,
+        networks: dict[str, Forward],
+        obs: Tree,
+        state: Tree,
+        noise: Tree,
+    ) -> tuple[Array, dict[str, Array], Tree]:
+        out, after = recurrent_batches.advance(networks["net"], obs, state)
+        acted, extra, _ = super().act(settings, action, {"net": lambda _: out}, obs, state, noise)
+        return acted, extra, after

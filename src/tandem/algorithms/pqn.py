@@ -152,11 +152,7 @@ class PQN(base.Algorithm):
 
     def output(self, b: Batch) -> Array:
         """What the network says of these rows."""
-        if not self.sequence:
-            return self.q(b.obs)
-        state = b.extra["q_state"]
-        out = self.q({"obs": b.obs, "state": state, "start": b.extra["start"]})
-        return out[:, : -state.shape[-1]]
+        return recurrent_batches.output(self.q, b.obs, b, "q") if self.sequence else self.q(b.obs)
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
         q = ops.of(b.weight).take(masked(self.output(b), b.obs, self.action), b.action)
@@ -199,8 +195,5 @@ class PQN(base.Algorithm):
         state: Tree,
         noise: Tree,
     ) -> tuple[Array, dict[str, Array], Tree]:
-        if isinstance(state, tuple):
-            return *sarsa.act(networks["q"], obs, action, noise), state
-        begun = np.zeros((1, len(state)), np.float32)
-        out, after = recurrent_batches.follow(networks["q"], obs, state, begun)
-        return *sarsa.act(lambda _: out, obs, action, noise), after[0]
+        out, after = recurrent_batches.advance(networks["q"], obs, state)
+        return *sarsa.act(lambda _: out, obs, action, noise), after

@@ -3,6 +3,7 @@ sequences the steps of a batch."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,33 @@ def follow(
 def later(network: Forward, obs: Tree, state: Array) -> Array:
     """What it puts out for single observations [B, ...], each after its own state [B, size]."""
     out: Array = network({"obs": obs, "state": state, "start": np.zeros(len(state), np.float32)})
+    return out[:, : -state.shape[-1]]
+
+
+def said(network: Forward, t: Trajectory, obs: Tree) -> tuple[Array, Callable[[Any, Tree], Array]]:
+    """What whoever acted puts out for the rows obs [T * N, ...] of a trajectory; and what it puts
+    out for other observations, each seen after the step of the trajectory that `at` names: a
+    function of (at, observations). With or without a memory."""
+    if isinstance(t.state, tuple):
+        return network(obs), lambda at, seen: network(seen)
+    out, after = follow(network, obs, t.state, starts(t))
+    return out, lambda at, seen: later(network, seen, after[at])
+
+
+def advance(network: Forward, obs: Tree, state: Tree) -> tuple[Array, Tree]:
+    """What a network that acts puts out for observations [N, ...], and its state [N, size] after
+    them; () without a memory."""
+    if isinstance(state, tuple):
+        return network(obs), state
+    out, after = follow(network, obs, state, np.zeros((1, len(state)), np.float32))
+    return out, after[0]
+
+
+def output(network: Any, obs: Tree, b: Batch, role: str) -> Array:
+    """What a network says of the observations of a batch of `steps`, from the states of a role
+    before its sequences."""
+    state = b.extra[f"{role}_state"]
+    out: Array = network({"obs": obs, "state": state, "start": b.extra["start"]})
     return out[:, : -state.shape[-1]]
 
 

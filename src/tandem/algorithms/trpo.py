@@ -5,12 +5,12 @@ Fisher-vector products, and a line search."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import base
+from tandem.algorithms import base, memories
 from tandem.algorithms.base import Call
 from tandem.algorithms.on_policy import OnPolicy, OnPolicySettings
 from tandem.backends.backend import Region
@@ -45,6 +45,13 @@ class TRPOSettings(OnPolicySettings):
         "steps of the critic on each rollout, each on all of it",
         SB3 + ", there in batches of 128",
         minimum=1,
+    )
+    recurrent: int = memories.units("between the body and the head of both networks")
+    memory: Literal["gru", "lstm"] = memories.kind()
+    sequence: int = setting(
+        16,
+        "steps that gradients go back through a memory, a divisor of the rollout's; 0: all of them",
+        minimum=0,
     )
 
 
@@ -87,10 +94,11 @@ class TRPO(OnPolicy):
         return self.policy.kl(b.extra["policy"], self.output(self.actor, b))
 
     def value_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
-        return (self.critic(b.obs)[..., 0] - b.extra["return"]) ** 2, {}
+        return (self.output(self.critic, b)[..., 0] - b.extra["return"]) ** 2, {}
 
     def update(self, b: Batch) -> Update:
-        s, rows, b = b.settings, ops.of(b.weight).sum(b.weight), self.over_batch(b)
+        b = self.over_batch(self.steps(b))
+        s, rows = b.settings, ops.of(b.weight).sum(b.weight)
 
         def policy() -> dict[str, Array]:  # appendix C
             metrics: dict[str, Array] = self.backend.trust_region_step(

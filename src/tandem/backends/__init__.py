@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from tandem.errors import EngineError, NetworkError, SettingError, UnknownNameError
-from tandem.networks.defaults import called, is_function
+from tandem.networks.users import called, is_function
 
 # name -> KERAS_BACKEND
 ENGINES = {

@@ -13,6 +13,7 @@ from tandem.errors import SettingError
 from tandem.learning.devices import check_even, multiples
 from tandem.learning.learners import Span, averaged, checked
 from tandem.learning.seeds import Generators
+from tandem.networks.recurrent import state_size
 from tandem.replay.sequences import SequenceBuffer
 from tandem.types import Array, Batch, JSONDict, Trajectory, Tree, tree_map
 
@@ -32,6 +33,8 @@ def buffer_for(algorithm: Any, observation: Tree, action: Any) -> SequenceBuffer
     columns |= {"last": flag, "cut": number} | {
         n: (x, "float32") for n, x in algorithm.behaviour(action).items()
     }
+    if s.recurrent:
+        columns |= {"start": number, "net_state": ((state_size(s),), "float32")}
     alpha = s.priority_alpha if s.replay == "prioritized" else None
     return SequenceBuffer(
         s.replay_size, s.rollout, observation, columns, alpha=alpha, evict=s.evict

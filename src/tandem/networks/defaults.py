@@ -3,7 +3,6 @@ the heads that it adds to a body that the user does give."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tandem.errors import NetworkError, SettingError, misfit, nearest
+from tandem.errors import NetworkError, SettingError, nearest
 from tandem.networks.implicit import quantile_network
 from tandem.networks.plan import (
     ACTIVATIONS,
@@ -36,6 +35,7 @@ from tandem.networks.plan import (
 )
 from tandem.networks.recurrent import Recurrent, seeing
 from tandem.networks.several import each
+from tandem.networks.users import body_of, is_function, whole_of
 from tandem.spaces import Leaf, Spec
 
 Inputs = Any  # a Spec, a WithAction of {"obs": Spec, "action": Leaf}, or WithFractions
@@ -361,10 +361,10 @@ def sources(
                     "a function of the observation space that returns a body",
                     f"give the body alone, or leave {name_of} out.",
                 )
-            whole, seed = _whole(network[name], space), int(rng.integers(2**31))
+            whole, seed = whole_of(network[name], space), int(rng.integers(2**31))
             by_role[name] = Given(whole, role.inputs, role.outputs, seed)
         elif is_function(network):
-            body = _body(network, role.space or space, role.part)
+            body = body_of(network, role.space or space, role.part, role.units)
             seed = int(rng.integers(2**31))
             inner = role.head, role.units, role.memory, role.cosines
             by_role[name] = Given(body, role.inputs, role.outputs, seed, *inner)
@@ -377,61 +377,3 @@ def sources(
                 f"network={{{', '.join(f'{r!r}: ...' for r in roles)}}}.",
             )
     return by_role
-
-
-def _body(network: Callable[[Any], Any], space: Any, part: str) -> Callable[[], Any]:
-    def make() -> Any:
-        module = called(network, space)
-        if not isinstance(module, tuple):
-            return module
-        if len(module) != 2:
-            raise NetworkError(
-                f"network= gave a tuple of {len(module)}.",
-                "a body, or the pair (actor body, critic body)",
-                "return a body, or two of them in a tuple.",
-            )
-        return module if part == "both" else module[part == "critic"]
-
-    return make
-
-
-def _whole(network: Any, space: Any) -> Callable[[], Any]:
-    """A maker of fresh copies: calls a plain function, copies a module (so that a target is not the
-    network itself)."""
-    first = [] if is_function(network) else [network]
-
-    def make() -> Any:
-        if is_function(network):
-            return called(network, space)
-        if first:
-            return first.pop()
-        try:
-            return copy.deepcopy(network)
-        except Exception as error:  # Keras's of a class that it does not know, or the module's own
-            kind = type(network).__name__
-            raise NetworkError(
-                f"network= has a {kind}, of which no copy can be made: {str(error)[:160]}",
-                "a network that copy.deepcopy copies, since targets are copies of it",
-                f"give a function that makes it, as in lambda space: {kind}().",
-            ) from error
-
-    return make
-
-
-def called(function: Callable[[Any], Any], space: Any) -> Any:
-    """What a user's function makes for an observation space. NetworkError where it does not take
-    one."""
-    if why := misfit(function, space):
-        raise NetworkError(
-            f"network= cannot be called with the observation space: {why}.",
-            "a function of the observation space that returns a body, or for one role a whole "
-            "network",
-            "write network=lambda space: my_body(space); it may leave the space unused.",
-        )
-    return function(space)
-
-
-def is_function(network: Any) -> bool:
-    """Whether this makes networks, and is none itself."""
-    module = hasattr(network, "parameters") or hasattr(network, "trainable_variables")
-    return callable(network) and (isinstance(network, type) or not module)

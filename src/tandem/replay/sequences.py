@@ -35,7 +35,8 @@ class SequenceBuffer:
     with the largest p so far; evict="sample" then lets sequences give way with probabilities in
     proportion to 1 / p ** alpha.
 
-    columns: what is kept of each step beside the observation: name -> (shape, dtype). Raises
+    columns: what is kept of each step beside the observation: name -> (shape, dtype); of names that
+    end in "_state", memories, there is one for each sequence, [1, capacity, ...]. Raises
     MemoryBudgetError, before anything is allocated, where that is more than the machine has left.
     """
 
@@ -221,7 +222,10 @@ def _arrays(
     capacity: int, steps: int, obs: Spec, columns: dict[str, tuple[tuple[int, ...], str]]
 ) -> dict[str, tuple[tuple[int, ...], str]]:
     """What is allocated: name -> (shape, dtype)."""
-    shapes = {n: ((steps + 1, capacity, *shape), dtype) for n, (shape, dtype) in columns.items()}
+    shapes = {
+        n: ((1 if n.endswith("_state") else steps + 1, capacity, *shape), dtype)
+        for n, (shape, dtype) in columns.items()
+    }
     for key, leaf in _leaves(obs).items():
         picture, *age = stored(f"obs/{key}", leaf).values()
         shapes[f"obs/{key}"] = (steps + max(1, leaf.stack), capacity, *picture.shape), picture.dtype

@@ -19,7 +19,7 @@ import numpy as np
 
 from tandem import algorithms, backends
 from tandem.algorithms.base import Algorithm, Forward
-from tandem.algorithms.recurrent_batches import later
+from tandem.algorithms.recurrent_batches import advance, later
 from tandem.collect.actor import PolicyActor, fixed
 from tandem.collect.evaluation import evaluate
 from tandem.envs.factory import make, vectorize
@@ -140,7 +140,8 @@ def values(loop: Loop, obs: Tree, action: Array | None = None) -> Array:
     if "critic" in networks:
         return networks["critic"](obs)[..., 0]
     if "net" in networks:
-        return loop.algorithm.value(networks["net"](obs))
+        first = loop.actor.initial_state(len(leaves(obs)[0]))
+        return loop.algorithm.value(advance(networks["net"], obs, first)[0])
     if "actor" in networks and len(networks) == 1:  # one body for both
         return networks["actor"](obs)[..., -1]
     if "actor" not in networks:

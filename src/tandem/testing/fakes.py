@@ -140,11 +140,15 @@ def _sequences(
     if "tau" in settings:  # a copy that is due
         settings["tau"] = (np.arange(updates) % 5 == 4).astype(np.float32)
     importance = rng.uniform(0.5, 1, shape).astype(np.float32)
+    states: dict[str, Array] = {}
+    if algorithm.settings.recurrent:
+        each = updates, rows // (algorithm.settings.rollout + 1)
+        states = _recurrent_states(algorithm, each, shape, np.random.default_rng(0))
     return batch._replace(
         reward=_normal(rng, shape),
         discount=np.where(last & (cut == 0), 0, np.float32(0.9)).astype(np.float32),
         weight=weight * importance,
-        extra={"last": last, "cut": cut, "valid": weight, **behaviour_outputs},
+        extra={"last": last, "cut": cut, "valid": weight, **behaviour_outputs, **states},
         settings=settings,
     )
 
@@ -164,8 +168,7 @@ def _rollouts(
         extra |= {n: _normal(rng, each) for n, each in wide.items()}
         extra["draw"] = rng.random(shape, np.float32)
     if hasattr(algorithm, "divergence"):  # from what the actor gives now
-        flat = tree_map(lambda x: x.reshape(-1, *x.shape[2:]), batch.obs)
-        logits = algorithm.actor.predict(flat).reshape(*shape, -1)
+        logits = _said(algorithm.actor, batch.obs, extra, shape)
         extra["policy"] = masked(logits, batch.obs, action)
     return batch._replace(weight=(rng.random(shape) < 0.9).astype(np.float32), extra=extra)
 
@@ -217,6 +220,24 @@ def _between(
     steps = np.arange(1, n)
     discount = np.where(steps < rng.integers(1, n + 1, (*shape, 1)), 0.99**steps, 0.0)
     return {"between": obs, "between_discount": discount.astype(np.float32)}
+
+
+def _said(network: Any, obs: Tree, extra: dict[str, Array], shape: tuple[int, ...]) -> Array:
+    """What the actor puts out for observations [*shape, ...]: rows [K, B], or sequences [K, S,
+    L]."""
+    if len(shape) == 2:
+        flat = tree_map(lambda x: x.reshape(-1, *x.shape[2:]), obs)
+        return network.predict(flat).reshape(*shape, -1)
+    updates, count, length = shape
+
+    def rows(x: Array) -> Array:  # time first
+        return np.moveaxis(x, 2, 0).reshape(length * updates * count, *x.shape[3:])
+
+    state = extra["actor_state"].reshape(updates * count, -1)
+    out = network.predict(
+        {"obs": tree_map(rows, obs), "state": state, "start": rows(extra["start"])}
+    )[:, : -state.shape[-1]]
+    return np.moveaxis(out.reshape(length, updates, count, -1), 0, 2)
 
 
 def _normal(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
@@ -273,12 +294,8 @@ def allow(obs: Tree, actions: Array, action: Leaf) -> None:
     """Sets the masks of made-up observations, if any, so that they allow these actions."""
     if action.masked:
         first_choices = np.cumsum((0, *action.sizes))[:-1]
-        np.put_along_axis(
-            obs[MASK],
-            (actions.reshape(*obs[MASK].shape[:-1], -1) + first_choices).astype(np.int64),
-            1,
-            -1,
-        )
+        chosen = actions.reshape(*obs[MASK].shape[:-1], -1) + first_choices
+        np.put_along_axis(obs[MASK], chosen.astype(np.int64), 1, -1)
 
 
 def first(batch: Batch, updates: int) -> Batch:

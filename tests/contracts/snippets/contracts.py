@@ -719,6 +719,19 @@ def a2c_recall():
     return near(contracts.values(loop, np.arange(2)), [0.9**2] * 2, 0.15)
 
 
+@case
+def trpo_recall():
+    loop = solve(TRPO, Recall, 16000, recurrent=16, sequence=8)
+    return near(contracts.values(loop, np.arange(2)), [0.9**2] * 2, 0.15)
+
+
+@case
+def impala_recall():
+    """Episodes of 3 steps, in sequences of 8, of which older ones are replayed."""
+    loop = solve(IMPALA, Recall, 24000, recurrent=16, memory="lstm")
+    return near(contracts.values(loop, np.arange(2)), [0.9**2] * 2, 0.15)
+
+
 # Teams
 
 
@@ -911,6 +924,7 @@ SHORT = {
         {"normalize_observations": True, "normalize_rewards": True},
     ),
     "trpo": (TRPO, games.IdentityBox, {}),
+    "trpo_recurrent": (TRPO, games.Chain, {"recurrent": 6, "sequence": 4}),
     "td3": (TD3, games.IdentityBox, {"prioritized": True, "n_step": 3}),
     "tqc": (TQC, games.IdentityBox, {"critics": 3, "action_noise": "gsde", "n_step": 2}),
     "sac_categorical": (SAC, games.IdentityBox, {**C51, "v_min": -4.0, "prioritized": True}),
@@ -932,6 +946,7 @@ SHORT = {
     ),
     "a3c": (A3C, games.IdentityBox, {"shared": False}),
     "impala": (IMPALA, games.Chain, {}),
+    "impala_lstm": (IMPALA, games.Chain, {"recurrent": 6, "memory": "lstm"}),
     "acer": (ACER, games.Chain, {"replay": "prioritized", "evict": "sample"}),
     "nstep_q": (NSTEP_Q, games.Chain, {"dueling": True}),
     "nstep_q_sarsa": (NSTEP_Q, games.Chain, {"bootstrap": "sarsa", "replay": "none"}),
@@ -987,6 +1002,8 @@ ON_TORCH = {
     "pqn_expected",
     "pqn_recurrent",
     "nstep_q_sarsa",
+    "trpo_recurrent",
+    "impala_lstm",
 }
 ON_TORCH |= {"sac_discrete_recurrent", "td3_recurrent", "ddpg_recurrent"}
 ON_TORCH |= {"vdn", "vdn_lstm", "iql", "mappo_recurrent", "mat", "maddpg_discrete"}

@@ -89,6 +89,7 @@ CASES = {
     "ppo_gsde": (BOX, PPO | {"action_noise": "gsde", "sde_sample_freq": 4}),
     "a2c": (games.Chain, ROLLOUT | {"noisy": "independent", "entropy": 0.0}),
     "trpo": (BOX, ROLLOUT | {"epochs": 2}),
+    "trpo_recurrent": (BOX, ROLLOUT | MEMORY | {"epochs": 2}),
     "trpo_normalizing": (BOX, ROLLOUT | {"epochs": 2, "normalize_observations": True}),
     "sac": (BOX, REPLAY),
     # (The usual entropy is nearly that of the first policy: their difference would be rounding.)
@@ -100,6 +101,7 @@ CASES = {
     "a3c": (games.Chain, SEQUENCES),
     "impala": (games.Chain, SEQUENCES | OLDER | {"replay": "prioritized"}),
     "acer": (games.Chain, SEQUENCES | OLDER | {"replay": "uniform"}),
+    "acer_recurrent": (games.Chain, SEQUENCES | OLDER | {"recurrent": 6, "memory": "lstm"}),
     "nstep_q": (games.Chain, SEQUENCES | OLDER | {"replay": "prioritized", "priority": "error"}),
     "nstep_q_expected": (games.Chain, SEQUENCES | {"bootstrap": "expected"}),
     "pqn": (games.Forbidden, PPO | {"bootstrap": "expected"}),

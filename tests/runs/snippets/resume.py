@@ -119,6 +119,7 @@ CASES = {
             "replay_ratio": 1.0,
             "replay_size": 30,
             "replay_starts": 4,
+            "recurrent": 4,
         },
         (100, 333),
     ),
