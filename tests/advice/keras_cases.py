@@ -87,7 +87,7 @@ CASES = [
         {"network": body},
     ),
     Case(
-        "networks/defaults.py:keep_apart",
+        "backends/backend.py:keep_apart",
         partial(trainer.session, "dqn", "CartPole-v1", framework=ENGINE, buffer_size=1000),
         {"network": lambda space: SAME},
         "make the layers within the function",

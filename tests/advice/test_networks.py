@@ -302,7 +302,7 @@ def assign(target: Any, source: Any) -> None:
         ),
         case("backends/torch_devices.py:kind_of", session, {"device": "cuda"}),
         case(
-            "networks/defaults.py:keep_apart",
+            "backends/backend.py:keep_apart",
             partial(trainer.session, "dqn", "CartPole-v1", framework="torch", buffer_size=1000),
             {"network": lambda space: LAYER},
             "make the layers within the function",
