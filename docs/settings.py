@@ -98,13 +98,14 @@ OPTIONS: dict[str, dict[str, object]] = {
     "`--layer-norm`": {"layer_norm": True},
     "`--weight-norm`": {"weight_norm": True},
     "`--body simba`": {"body": "simba", "hidden": (64,)},
+    "`--body simbav2`": {"body": "simbav2", "hidden": (64,)},
     "`--critic-hidden 512,512`": {"critic_hidden": (512, 512)},
     "`--weight-decay 0.01`": {"weight_decay": 0.01},
     "`--learning-rate-warmup 1000`": {"learning_rate_warmup": 1000},
 }
 REPLAYS = ("prioritized", "n_step", "hindsight", "updates_per_step", "reset_every")
 ONCE, SEQUENCES, CHOICES, VALUES = "once", "sequences", "choices", "values"
-TEAM, OWN, LATER = "team", "own", "not yet"
+TEAM, OWN, PROJECTED, LATER = "team", "own", "projected", "not yet"
 BEGIN_OPTIONS = "<!-- options: written by docs/settings.py -->\n"
 END_OPTIONS = "<!-- end of options -->"
 
@@ -167,6 +168,8 @@ def why_absent(name: str, option: str) -> str:
         return SEQUENCES
     if kind.team and option in ("hindsight", "intrinsic", "action_noise", "critic_hidden"):
         return TEAM
+    if name == "trpo" and option == "body":
+        return PROJECTED
     if option in ("layer_norm", "weight_norm", "body", "recurrent") and option in {
         s.name for s in declared(kind.Settings)
     }:

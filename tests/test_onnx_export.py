@@ -91,6 +91,7 @@ def built(kind: Any, plan: Any, observation: Any, action: Any, settings: Any = N
         ),
         agent("dqn", IMAGE, CHOICE),
         agent("dqn", FIRST, CHOICE),
+        agent("sac", {"a": BITS, "b": BOX}, ARM, body="simbav2"),
         agent("dqn", {"a": IMAGE, "b": BOX}, CHOICE, weight_norm=True),
         agent("dqn", SYMBOL, CHOICE),
         agent("dqn", {"a": BOX, "inner/b": SYMBOLS, "c": BITS}, CHOICE),

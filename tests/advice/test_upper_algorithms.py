@@ -417,6 +417,20 @@ BETA = {"policy": "beta"}
         case(
             "algorithms/trpo.py:TRPO.check",
             ran,
+            {"algorithm": "trpo", "body": "simbav2", "hidden": (8,)},
+            "give body='simba'",
+            {"body": "simba"},
+        ),
+        case(
+            "networks/simbav2.py:simbav2",
+            ran,
+            {"algorithm": "dqn", "body": "simbav2", "hidden": (8, 16)},
+            "give hidden=(128,) for one block of 128",
+            {"hidden": (128,)},
+        ),
+        case(
+            "algorithms/trpo.py:TRPO.check 2",
+            ran,
             {"algorithm": "trpo", "body": "simba", "normalize_observations": False, "hidden": (8,)},
             "give normalize_observations=True",
             {"normalize_observations": True},

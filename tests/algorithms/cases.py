@@ -242,6 +242,11 @@ CASES = {
         fakes.BOX,
         {**ATOMS, "hidden": (32, 32), "prioritized": True, "learning_rate": Schedule(0.2)},
     ),
+    "sac simbav2": Case(
+        "sac",
+        fakes.BOX,
+        {**ATOMS, "body": "simbav2", "hidden": (16,), "critic_hidden": (24, 24)},
+    ),
     "sac discrete categorical": Case("sac", fakes.DISCRETE, {**ATOMS, "hidden": (32, 32)}),
     "sac gsde": Case(
         "sac",

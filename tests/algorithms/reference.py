@@ -631,7 +631,8 @@ class SAC(Reference):
         with torch.no_grad():
             for i in (1, 2):
                 for k, w in self.nets[f"q{i}_target"].items():
-                    w += b.settings["tau"] * (self.nets[f"q{i}"][k] - w)
+                    share = 1.0 if "/moving_" in k else b.settings["tau"]
+                    w += share * (self.nets[f"q{i}"][k] - w)
         metrics = {
             "critic_loss": critic,
             "actor_loss": actor,

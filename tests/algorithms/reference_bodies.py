@@ -46,3 +46,31 @@ def standardized(w: Weights, place: str, x: torch.Tensor, train: bool) -> torch.
             mean.copy_(total / count)
             variance.copy_(squares / count - mean**2)
     return (x - mean.detach()) / torch.sqrt(variance.detach() + 1e-5)
+
+
+def simbav2(
+    w: Weights,
+    x: torch.Tensor,
+    activation: Callable[[torch.Tensor], torch.Tensor],
+    blocks: int,
+    train: bool,
+) -> torch.Tensor:
+    """Lee et al. 2025, section 4: the output for x, with the paper's scalers s = s_init / s_scale
+    times what is learned."""
+    x = standardized(w, "1", x, train)
+    e = {k.removeprefix("2/"): v for k, v in w.items() if k.startswith("2/")}
+    units = len(e["scaler"])
+    x = torch.cat([x, torch.full((len(x), 1), 3.0, dtype=x.dtype)], 1)
+    x = sphere(sphere(x) @ e["unit_kernel"] * e["scaler"])
+    for place in range(3, 3 + blocks):
+        b = {k.removeprefix(f"{place}/"): v for k, v in w.items() if k.startswith(f"{place}/")}
+        wide = activation(x @ b["wide_unit_kernel"] * b["scaler"])
+        far = sphere(wide @ b["narrow_unit_kernel"])
+        alpha = b["alpha"] * (1 / (blocks + 1)) / (1 / units**0.5)
+        x = sphere((1 - alpha) * x + alpha * far)
+    h = {k.split("/")[1]: v for k, v in w.items() if k.startswith(f"{3 + blocks}/")}
+    return (x @ h["hidden_unit_kernel"] * h["scaler"]) @ h["unit_kernel"] + h["bias"]
+
+
+def sphere(x: torch.Tensor) -> torch.Tensor:
+    return torch.stack([row / torch.sqrt((row**2).sum()) for row in x])

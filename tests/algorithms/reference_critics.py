@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from tests.algorithms.reference import SAC, DiscreteSAC, dense, hidden, shared_out
+from tests.algorithms.reference_bodies import simbav2
 
 Found = tuple[torch.Tensor, torch.Tensor, list[torch.Tensor]]
 
@@ -41,7 +42,42 @@ class CategoricalSAC(SAC):
                 targets.append(shared_out(lower(p, other, z), place, z))
         own = [self.logits(f"q{i}", b.obs, b.action).log_softmax(-1) for i in (1, 2)]
         losses = [-(torch.stack(targets) * x).sum(-1) for x in own]
-        return losses[0] + losses[1], self.q("q1", b.obs, b.action), losses
+        return losses[0] + losses[1], (own[0].exp() * z).sum(-1), losses
+
+
+class HypersphericalSAC(CategoricalSAC):
+    """Lee et al. 2025, section 4: its networks, and weights of unit length after each step."""
+
+    now: Any = None  # the batch under way
+
+    def row(self, b: Any, k: int) -> Any:
+        self.now = super().row(b, k)
+        return self.now
+
+    def policy(self, obs: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        blocks = len(self.settings.hidden)
+        out = simbav2(self.nets["actor"], obs, torch.relu, blocks, obs is self.now.obs)
+        mean, log_std = out.chunk(2, 1)
+        std = torch.exp(log_std.clamp(-20, 2))
+        u = mean + std * noise
+        density = torch.distributions.Normal(mean, std).log_prob(u)
+        return torch.tanh(u), (density - torch.log(1 - torch.tanh(u) ** 2)).sum(1)
+
+    def logits(self, net: str, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+        learns = action is self.now.action  # the actor's loss asks about other actions
+        blocks, x = len(self.settings.critic_hidden), torch.cat([obs, action], 1)
+        return simbav2(self.nets[net], x, torch.relu, blocks, learns)
+
+    def minimize_joint(self, loss: Any, weights: Any, rate: Any, clip: Any = None) -> None:
+        super().minimize_joint(loss, weights, rate, clip)
+        moved = {id(w) for w in weights}
+        with torch.no_grad():
+            for w in self.nets.values():
+                for kernel in (x for n, x in w.items() if n.endswith("unit_kernel")):
+                    if id(kernel) in moved:
+                        kernel.copy_(
+                            torch.stack([v / torch.sqrt((v**2).sum()) for v in kernel.T], 1)
+                        )
 
 
 class CategoricalDiscreteSAC(DiscreteSAC):

@@ -279,6 +279,7 @@ KINDS = reference_teams.KINDS | {
     "sac": reference.SAC,
     "sac discrete": reference.DiscreteSAC,
     "sac categorical": reference_critics.CategoricalSAC,
+    "sac simbav2": reference_critics.HypersphericalSAC,
     "sac discrete categorical": reference_critics.CategoricalDiscreteSAC,
     "td3": reference.TD3,
     "tqc": reference.TQC,

@@ -39,6 +39,14 @@ def role(algorithm: str, name: str, inputs: Any, action: Leaf, **settings: Any) 
     return found.inputs, found.plan
 
 
+def built(
+    algorithm: str, name: str, inputs: Any, action: Leaf, **settings: Any
+) -> tuple[Any, Plan]:
+    """The same with what its settings make of its head."""
+    source: Any = fakes.sources(algorithm, action, inputs, **settings)[name]
+    return source.inputs, source.plan
+
+
 EVERY = ("tanh", "relu", "sigmoid", "softplus", "elu", "gelu", "silu", "linear")
 CASES: dict[str, tuple[Any, Plan]] = {
     "mlp": role("ppo", "critic", fakes.VECTOR, fakes.DISCRETE),
@@ -71,6 +79,7 @@ CASES: dict[str, tuple[Any, Plan]] = {
     ),
     "batch renorm": role("crossq", "q1", DICT, fakes.BOX),
     "simba": role("sac", "q1", DICT, fakes.BOX, body="simba", hidden=(8, 8)),
+    "simbav2": built("dqn", "q", DICT, fakes.DISCRETE, body="simbav2", hidden=(8, 8), dueling=True),
     "weight norm": role(
         "dqn", "q", DICT, fakes.DISCRETE, weight_norm=True, layer_norm=True, dueling=True
     ),
@@ -109,6 +118,7 @@ SAVED = (
     "normalize and scale",
     "batch renorm",
     "simba",
+    "simbav2",
     "weight norm",
     "weight norm, images",
     "encoder",

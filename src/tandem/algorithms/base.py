@@ -318,6 +318,8 @@ class Algorithm(ABC):
                 name: role if role.ours else replace(role, head=noisy(role.head))
                 for name, role in roles.items()
             }
+        if settings.body == "simbav2" and network is None:
+            roles = bodies.headed(roles)
         return sources(roles, network, space, generator)
 
     @abstractmethod

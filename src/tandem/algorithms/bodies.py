@@ -3,6 +3,7 @@ settings have them."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 from tandem.errors import SettingError
@@ -10,11 +11,12 @@ from tandem.networks.defaults import Inputs, Role, WithAction, mlp, normed
 from tandem.networks.plan import Dense, Plan
 from tandem.networks.recurrent import entering
 from tandem.networks.simba import simba
+from tandem.networks.simbav2 import simbav2, unit_headed
 from tandem.networks.weight_norm import weight_normed
 from tandem.settings import setting
 from tandem.spaces import Leaf, Spec
 
-Body = Literal["mlp", "simba"]
+Body = Literal["mlp", "simba", "simbav2"]
 PLAIN = {
     "body": "mlp",
     "layer_norm": False,
@@ -26,8 +28,9 @@ def choice() -> Any:
     """The setting for the kind of body."""
     return setting(
         "mlp",
-        "default networks: dense layers, or SimBa's residual blocks, one of each width in hidden",
-        "Lee et al. 2024",
+        "default networks: dense layers, or the residual blocks of SimBa or SimbaV2, one of each "
+        "width in hidden",
+        "Lee et al. 2024; Lee et al. 2025",
     )
 
 
@@ -106,7 +109,16 @@ def body(
                 "one of them: its blocks have a norm of their own",
                 f"leave {name} out.",
             )
-    return simba(inputs, hidden, settings.activation, normalize=normalize)
+    kind = simba if settings.body == "simba" else simbav2
+    return kind(inputs, hidden, settings.activation, normalize=normalize)
+
+
+def headed(roles: dict[str, Role]) -> dict[str, Role]:
+    """The roles with the heads that stand on SimbaV2's body."""
+    return {
+        name: role if role.ours else replace(role, head=unit_headed(role.head))
+        for name, role in roles.items()
+    }
 
 
 def refuse(name: str, settings: Any, expected: str, *options: str) -> None:

@@ -77,9 +77,9 @@ class NormalizedRollouts(NormalizedSettings, base.RolloutSettings):
     )
 
     def settled(self, given: Iterable[str]) -> NormalizedRollouts:
-        """SimBa's statistics are those of whole rollouts, so that its networks learn from what they
-        acted by."""
-        if self.body != "simba":
+        """The statistics of SimBa and SimbaV2 are those of whole rollouts, so that networks learn
+        from what they acted by."""
+        if self.body == "mlp":
             return self
         implied = {"normalize_observations": True, "layer_norm": False}
         return replace(self, **{n: x for n, x in implied.items() if n not in given})  # type: ignore[arg-type]

@@ -79,6 +79,12 @@ class TRPO(OnPolicy):
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         super().check(observation, action, settings)
+        if settings.body == "simbav2":
+            raise SettingError(
+                "trpo with body='simbav2'.",
+                "weights that its step alone moves: projected, they would leave the trust region",
+                "give body='simba'.",
+            )
         if settings.body == "simba" and not settings.normalize_observations:
             raise SettingError(
                 "trpo with body='simba' and normalize_observations=False.",

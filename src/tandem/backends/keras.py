@@ -27,7 +27,7 @@ from tandem.backends.keras_optimizers import OPTIMIZERS, Given, Optimizer, Own
 from tandem.backends.malloc import keep_freed
 from tandem.backends.reach import Reached
 from tandem.backends.variables import host
-from tandem.math.optimization import conjugate_gradient
+from tandem.math.optimization import conjugate_gradient, unit_columns
 from tandem.networks import keras_bodies
 from tandem.networks import keras_layers as models
 from tandem.networks.defaults import Drawn, Source
@@ -140,8 +140,15 @@ class KerasBackend(backend.Backend):
         if clip_norm is not None:
             scale = ops.minimum(clip_norm / (norm + 1e-6), 1.0)
             grads = [g * scale for g in grads]
-        optimizer.apply(grads, learning_rate)
+        self._apply(optimizer, grads, learning_rate)
         return value, aux
+
+    def _apply(self, optimizer: Optimizer, vectors: list[Array], learning_rate: Array) -> None:
+        """The step, and the projection of weights of length 1; one that is kept moves nothing."""
+        optimizer.apply(vectors, learning_rate)
+        if not self.gradients_only:
+            for v in (v for n in optimizer.networks for v in getattr(n, "unit", ())):
+                v.assign(unit_columns(v.value))
 
     def _divider(self, batch: Batch) -> Any:
         """What takes gradients by the parts of a batch, where one does and they are even."""
@@ -154,7 +161,7 @@ class KerasBackend(backend.Backend):
         return np.asarray(optimizer.variables[0].value)
 
     def step(self, optimizer: Optimizer, gradient: Array, learning_rate: Array) -> None:
-        optimizer.apply(optimizer.vectors(optimizer.parts(gradient)), learning_rate)
+        self._apply(optimizer, optimizer.vectors(optimizer.parts(gradient)), learning_rate)
 
     def minimize_joint(
         self, optimizers: list[Own], losses: backend.Losses, batch: Batch

@@ -15,6 +15,7 @@ from tandem.backends.variables import host
 from tandem.networks import keras_layers as models
 from tandem.networks.noisy import is_noise
 from tandem.networks.plan import Plan, Weights
+from tandem.networks.unit import is_unit
 from tandem.types import AnyArray, Array, Tree, Variable, leaves, tree_map
 
 # What differs between TensorFlow and JAX. (Keras on torch learns as torch does.)
@@ -30,6 +31,7 @@ class KerasNetwork(backend.Network):
     def __init__(self, name: str, model: Any, plan: Plan | None, variables: dict[str, Any]) -> None:
         self.name, self.module, self.plan, self._named = name, model, plan, variables
         self.noise = {n: v for n, v in variables.items() if is_noise(n)}
+        self.unit = [v for n, v in variables.items() if is_unit(n)]  # see `networks.unit`
         self.learning = False
         self.layout: Any = None  # of the backend's devices, where they are several
         self._predict: Any = None

@@ -23,7 +23,7 @@ from tandem.backends.torch_networks import FreeVariable, Scalar, TorchNetwork
 from tandem.backends.torch_optimizers import Optimizer, compiled_gradient, eager_gradient
 from tandem.backends.torch_own import Own, divided, joint_gradients
 from tandem.errors import NetworkError
-from tandem.math.optimization import conjugate_gradient
+from tandem.math.optimization import conjugate_gradient, unit_columns
 from tandem.networks import torch_bodies
 from tandem.networks import torch_layers as modules
 from tandem.networks.defaults import Given, Source
@@ -166,6 +166,8 @@ class TorchBackend(backend.Backend):
             optimizer.inner.param_groups[0]["lr"] = float(learning_rate)
         optimizer.flat.grad = gradient
         optimizer.inner.step()
+        for weight in optimizer.unit:
+            weight.copy_(unit_columns(weight))
         self._dirty = True
 
     def minimize_joint(

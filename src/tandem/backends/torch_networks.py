@@ -17,6 +17,7 @@ from tandem.errors import NetworkError, SettingError
 from tandem.networks import torch_layers as modules
 from tandem.networks.onnx import entries
 from tandem.networks.plan import Plan, Weights
+from tandem.networks.unit import is_unit
 from tandem.types import AnyArray, Array, Tree, tree_map
 
 
@@ -43,6 +44,8 @@ class TorchNetwork(backend.Network):
         # with a gradient, or a target's
         self.weights: list[nn.Parameter] = list(module.parameters())
         self.noise = modules.noise(module, plan) if noise is None else noise
+        named = {} if plan is None or noise is not None else modules.tensors(plan, module)
+        self.unit = [t for n, (t, _) in named.items() if is_unit(n)]  # see `networks.unit`
         self.statistics = [
             t for t in module.buffers() if all(t is not x for x in self.noise.values())
         ]

@@ -134,6 +134,8 @@ class Optimizer:
             flat = torch.cat([p.reshape(-1) for p in self.parameters])
             for p, part in zip(self.parameters, flat.split(self.sizes), strict=True):
                 p.data = part.view(p.shape)
+        # a step that is only kept moves nothing
+        self.unit = [] if kind == "kept" else [x for n in networks for x in getattr(n, "unit", ())]
         self.flat = nn.Parameter(flat)
         self.inner: Any
         if self.given:

@@ -1,4 +1,5 @@
-"""Conjugate gradients, for natural steps; how much RAdam adapts its first ones."""
+"""Conjugate gradients, for natural steps; how much RAdam adapts its first ones; weights of length
+1."""
 
 from __future__ import annotations
 
@@ -13,6 +14,22 @@ from tandem.types import AnyArray, Array
 Vectors = tuple[Array, Array, Array, Array]  # x, residual, direction, residual's squared length
 # (n, body, state) -> body(body(... body(state))), n times: the engine's loop
 Repeat = Callable[[int, Callable[[Vectors], Vectors], Vectors], Vectors]
+
+
+SHORTEST = 1e-8  # a length that is divided by
+
+
+def on_sphere(x: Array) -> Array:
+    """Rows of x [..., F] at length 1: x / ||x|| (Lee et al. 2025, arXiv:2502.15280, eq. 6), with a
+    gradient at 0 too."""
+    xp = ops.of(x)
+    return x / xp.sqrt(xp.sum(x * x, -1) + SHORTEST**2)[..., None]
+
+
+def unit_columns(x: Array) -> Array:
+    """Weights [inputs, units], those of each unit at length 1 (Lee et al. 2025, eq. 21)."""
+    xp = ops.of(x)
+    return x / xp.sqrt(xp.sum(x * x, 0) + SHORTEST**2)
 
 
 def rectification(updates: AnyArray | int, beta2: float) -> AnyArray:

@@ -1,0 +1,144 @@
+"""SimbaV2's layers (Lee et al. 2025, arXiv:2502.15280, section 4): features and the weights of each
+unit have length 1, and learned scalers say how much of what there is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from math import sqrt
+
+import numpy as np
+
+from tandem import ops
+from tandem.errors import SettingError
+from tandem.math.optimization import on_sphere
+from tandem.networks.defaults import Inputs, encoder
+from tandem.networks.plan import Dense, Dueling, Layer, Plan, Streams, Weights, activate, width
+from tandem.networks.simba import EXPANSION, RunningNorm
+from tandem.networks.unit import KERNEL, unit_kernel
+from tandem.types import Array, Tree
+
+SHIFT = 3.0  # what stands beside observations, so that their length is not lost (section 4.1)
+
+
+@dataclass(frozen=True)
+class Embedding(Layer):
+    """Inputs [B, inputs] and `SHIFT` beside them, at length 1; a unit kernel and a scaler, and at
+    length 1 again (section 4.1)."""
+
+    inputs: int
+    units: int
+
+    @property
+    def outputs(self) -> int:
+        return self.units
+
+    @property
+    def scale(self) -> float:
+        """Of the scaler, at first, and how far a step of size 1 moves it."""
+        return sqrt(2.0 / self.units)
+
+    def init(self, rng: np.random.Generator) -> Weights:
+        kernel = unit_kernel(rng, self.inputs + 1, self.units)
+        return {KERNEL: kernel, "scaler": np.full(self.units, self.scale, np.float32)}
+
+    def forward(self, w: Weights, x: Array) -> Array:
+        xp = ops.of(x)
+        shifted = xp.concat([x, 0.0 * x[..., :1] + SHIFT], -1)
+        return on_sphere(w["scaler"] * (on_sphere(shifted) @ w[KERNEL]))
+
+
+@dataclass(frozen=True)
+class LerpBlock(Layer):
+    """From x towards what a hidden layer makes of it, by learned steps of each feature, back on the
+    sphere (section 4.2): l2(x + alpha (l2(W2 activation(s W1 x)) - x)), `EXPANSION` times as wide
+    inside. blocks: how many stand in a row, of which each begins with its share."""
+
+    width: int
+    blocks: int
+    activation: str = "relu"
+
+    @property
+    def outputs(self) -> int:
+        return self.width
+
+    def init(self, rng: np.random.Generator) -> Weights:
+        wide = EXPANSION * self.width
+        return {
+            f"wide_{KERNEL}": unit_kernel(rng, self.width, wide),
+            "scaler": np.full(wide, sqrt(2.0 / self.width / EXPANSION), np.float32),
+            f"narrow_{KERNEL}": unit_kernel(rng, wide, self.width),
+            # learned in this unit, so that its steps are as large as those of features
+            "alpha": np.full(self.width, 1.0 / sqrt(self.width), np.float32),
+        }
+
+    def forward(self, w: Weights, x: Array) -> Array:
+        wide = activate(self.activation, w["scaler"] * (x @ w[f"wide_{KERNEL}"]))
+        far = on_sphere(wide @ w[f"narrow_{KERNEL}"])
+        return on_sphere(x + self.steps(w) * (far - x))
+
+    def steps(self, w: Weights) -> Array:
+        """How far each feature goes, from 0 to 1."""
+        return w["alpha"] * (sqrt(self.width) / (self.blocks + 1))
+
+
+@dataclass(frozen=True)
+class UnitHead(Dense):
+    """A last layer: a unit kernel and a scaler, and behind them a unit kernel and a bias (section
+    4.3)."""
+
+    def init(self, rng: np.random.Generator) -> Weights:
+        return {
+            f"hidden_{KERNEL}": unit_kernel(rng, self.inputs, self.inputs),
+            "scaler": np.ones(self.inputs, np.float32),
+            KERNEL: unit_kernel(rng, self.inputs, self.units),
+            "bias": np.zeros(self.units, np.float32),
+        }
+
+    def forward(self, w: Weights, x: Array) -> Array:
+        hidden = w["scaler"] * (x @ w[f"hidden_{KERNEL}"])
+        return activate(self.activation, hidden @ w[KERNEL] + w["bias"])
+
+    def bound(self, w: Weights) -> Callable[[Tree], Array]:
+        return partial(self.forward, w)
+
+
+def simbav2(
+    inputs: Inputs, widths: tuple[int, ...], activation: str, *, normalize: bool = False
+) -> Plan:
+    """The body: a block for each of the widths, which are one, on observations standardised by
+    running statistics, with `normalize` by those that are set from outside. Features of a picture
+    alone go on as they are. SettingError where the widths differ."""
+    if not widths or len(set(widths)) > 1:
+        raise SettingError(
+            f"body='simbav2' with layers of {', '.join(map(str, widths)) or 'no'} units.",
+            "one width for all blocks, named once for each of them",
+            "give hidden=(128,) for one block of 128, or hidden=(512, 512) for two of 512.",
+        )
+    plan, units = encoder(inputs, normalize=normalize), widths[0]
+    if not isinstance(inputs, dict) and inputs.image:
+        return plan
+    entering = width(plan)
+    own = () if normalize else (RunningNorm(entering),)
+    blocks = tuple(LerpBlock(units, len(widths), activation) for _ in widths)
+    return (*plan, *own, Embedding(entering, units), *blocks)
+
+
+def unit_headed(head: Plan) -> Plan:
+    """A head whose last dense layer, in each stream of a fork, has unit kernels; layers of other
+    kinds, such as those with noise, stay."""
+    plan = list(head)
+    for i in reversed(range(len(plan))):
+        layer = plan[i]
+        if isinstance(layer, Dueling):
+            value, advantage = unit_headed(layer.value), unit_headed(layer.advantage)
+            plan[i] = replace(layer, value=value, advantage=advantage)
+        elif isinstance(layer, Streams):
+            plan[i] = replace(layer, plans={k: unit_headed(p) for k, p in layer.plans.items()})
+        elif type(layer) is Dense:
+            plan[i] = UnitHead(**{f.name: getattr(layer, f.name) for f in fields(layer)})
+        else:
+            continue
+        break
+    return tuple(plan)
