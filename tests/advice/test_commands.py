@@ -111,7 +111,7 @@ def told(fix: str) -> str:
             marks=pytest.mark.slow,
         ),
         (
-            "cli/train.py:_session",
+            "cli/train.py:_made",
             "train --resume plain --seed 3 --quiet",
             "leave them out",
             "train --resume plain --quiet",
