@@ -199,7 +199,7 @@ def check_owners(engine: str, owners: dict[str, list[str]]) -> None:
         and owners["ppo"] == ["ppo"]
     )
     assert owners["a2c"] == ["a2c"]
-    if engine in ("torch", "jax"):
+    if engine == "torch":
         assert owners["a2c_noisy"] == owners["a2c_lstm"] == ["a2c"]
         assert owners["dqn_noisy"] == ["q"] and owners["ppo_recurrent"] == ["ppo"]
     assert owners["sac_discrete"] == owners["sac"]
