@@ -11,11 +11,12 @@ import pytest
 import tandem
 from tandem import algorithms
 from tandem.algorithms.remembering import Following
-from tandem.testing import contracts
+from tandem.backends.sharding import divides, shard, spread
+from tandem.testing import contracts, fakes
 from tandem.testing.memory_games import Recall
-from tandem.types import Array, Batch, Tree
+from tandem.types import Array, Batch, Tree, tree_map
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 SMALL: dict[str, Any] = {
     "hidden": (8,),
     "recurrent": 6,
@@ -137,3 +138,24 @@ def test_a_run_is_broken_off_and_resumed_with_workers(tmp_path: Path) -> None:
     agent = tandem.load(tmp_path / "whole")
     action, state = agent.predict(np.zeros((3, 3), np.float32), deterministic=True)
     assert action.shape == (3, 1) and state.shape == (3, 6)
+
+
+@pytest.mark.parametrize("algorithm, action", [("dqn", fakes.DISCRETE), ("sac", fakes.BOX)])
+def test_devices_divide_sequences_with_their_burn_in(algorithm: str, action: Any) -> None:
+    """The losses of whole sequences on either of two devices are those of all of them together."""
+    given = {"recurrent": 6, "sequence": 4, "burn_in": 3, "n_step": 2, "memory": "lstm"}
+    if algorithm == "sac":
+        del given["n_step"]
+    made, _ = fakes.build(algorithm, "torch", action, hidden=(8,), **given)
+    batch = fakes.batches(made, fakes.VECTOR, action, 1, 32)
+    b = made.steps(tree_map(lambda x: torch.as_tensor(x[0]), batch._replace(settings={})))
+    loss = made.loss if algorithm == "dqn" else made.critic_loss
+    assert divides(b, 2) and not divides(b, 3)
+    whole, parts = loss(b)[0], 0.0
+    for rank in range(2):
+        mine = shard(b, rank, 2)
+        assert len(mine.reward) == 16 and mine.extra["burn_in"]["start"].shape == (12,)
+        here = torch.as_tensor([float(rank == 0), float(rank == 1)])
+        parts = parts + spread(loss(mine)[0], here)
+    torch.testing.assert_close(parts, whole)
+    assert whole.shape == (32,) and float(whole.detach().std()) > 1e-3
