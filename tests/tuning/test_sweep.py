@@ -29,7 +29,7 @@ from tandem.tuning import sweep as sweeps
 from tandem.tuning import sweep_run as at
 from tandem.tuning.sweep_report import written
 from tandem.tuning.sweep_run import Answer, TrialRun
-from tandem.tuning.sweep_study import Plan, SweepTrial, _mend, seed_of
+from tandem.tuning.sweep_study import Plan, Study, SweepTrial, _mend, seed_of
 from tests.helpers import ON_CPU, ONE_THREAD, QUIET, ROOT
 
 SMALL: dict[str, Any] = {
@@ -185,6 +185,39 @@ def test_half_a_line_of_the_journal_is_taken_away(tmp_path: Path) -> None:
     assert journal.read_bytes() == b'{"a": 1}\n' and len(list(tmp_path.iterdir())) == 1
     _mend(journal)
     assert journal.read_bytes() == b'{"a": 1}\n'
+
+
+@pytest.mark.parametrize(
+    ("pruner", "sampler", "ended"),
+    [
+        ("median", "random", {3}),
+        ("asha", "random", {2, 8}),  # at a fifth, and at four times that
+        ("hyperband", "random", {1, 3, 9}),
+        ("none", "gp", set()),
+    ],
+)
+def test_pruners_end_the_worse_ones_where_they_look(
+    pruner: str, sampler: str, ended: set[int], tmp_path: Path
+) -> None:
+    """Twelve trials, each worse than the one before."""
+    more: Any = {**SMALL, "space": {"only": True, "learning_rate": True, "gamma": True}}
+    more |= {"out": tmp_path, "pruner": pruner, "sampler": sampler}
+    made = sweeps.Sweep("a2c", "tandem/Identity-v0", **more)
+    study = Study(tmp_path, made.plan, made.space)
+    for number in range(12):
+        trial = study.ask()
+        for k in range(1, 11):
+            if study.report(trial, 100 * k, float(k - 10 * number)):
+                study.tell(trial, "pruned")
+                break
+        else:
+            study.tell(trial, "complete")
+    found = study.trials()
+    study.close()
+    assert found[0].state == "complete"
+    assert {len(t.returns) for t in found if t.state == "pruned"} <= ended
+    assert bool(ended) == any(t.state == "pruned" for t in found)
+    assert len({str(t.settings) for t in found}) == 12
 
 
 # A run
@@ -413,7 +446,7 @@ def _until(happened: Any, process: subprocess.Popen[bytes]) -> None:
 def _trials(folder: Path) -> list[SweepTrial]:
     """Those of a sweep that is not under way."""
     made = sweeps.Sweep(resume=folder)
-    study = sweeps.Study(folder, made.plan, made.space)
+    study = Study(folder, made.plan, made.space)
     try:
         return study.trials()
     finally:

@@ -22,6 +22,7 @@ from tandem.tuning.search import Candidate
 from tandem.tuning.sweep_report import Swept
 from tandem.tuning.sweep_study import (
     COMPLETE,
+    JOURNAL,
     PRUNED,
     PRUNERS,
     REFUSED,
@@ -188,7 +189,9 @@ def _conclude(made: sweeps.Sweep, swept: Swept) -> None:
     words = ["tandem train", algorithm, quote(env), swept.flags(), given, more, "--seeds 5"]
     command = " ".join(word for word in words if word)
     print("Next, on seeds that no trial has seen:")
-    print(f"  {command}\n  optuna-dashboard {quote(str(swept.folder / 'journal.log'))}")
+    print(f"  {command}")
+    print("All trials in a browser (pip install optuna-dashboard):")
+    print(f"  optuna-dashboard {quote(str(swept.folder / JOURNAL))}")
 
 
 def _given(made: sweeps.Sweep) -> dict[str, Any]:

@@ -3,6 +3,7 @@ process of its own, which is ended early where it is worse than others were."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shutil
@@ -17,10 +18,10 @@ from typing import Any
 from tandem import backends, trainer
 from tandem.algorithms import own
 from tandem.algorithms.base import Algorithm
+from tandem.cli.seeds import at_once
 from tandem.envs.factory import EnvLike, environment_name, versioned
 from tandem.errors import ResumeError, SettingError, one_of
 from tandem.learning.config import plain
-from tandem.parallel.choice import cores, has_gpu
 from tandem.parallel.process import SLICE, Process, WorkerLost, end
 from tandem.parallel.worker_group import START
 from tandem.runs.folder import new_folder
@@ -66,10 +67,10 @@ def sweep(
     fails, or whose losses are not finite, is one result among others.
 
     more: trials, how many (40); parallel, how many at a time (as many as cores; one, where there is
-    a GPU); pruner ("median"); sampler, "tpe" ("tpe"), "gp" or "random"; space, ranges by setting
-    over those that the settings have, as a dict or a TOML file (docs/sweeps.md); seed (0), which
-    the seeds of trials follow from: none of them is one that you would report by; steps;
-    framework, env_kwargs, device, network and any setting, as for `tandem.train`; out, a new folder
+    a GPU); pruner ("median"); sampler ("tpe"; or "gp", "random"); space, ranges by setting over
+    those that the settings have, as a dict or a TOML file (docs/sweeps.md); seed (0), which the
+    seeds of trials follow from: none of them is one that you would report by; steps; framework,
+    env_kwargs, device, network and any setting, as for `tandem.train`; out, a new folder
     (runs/sweep-…); begun, a function that is given the `Sweep` before its first trial, heard, one
     that is given (a trial's number, its evaluations so far, the latest return), and told, one that
     is given each SweepTrial when it is over.
@@ -135,15 +136,15 @@ class Sweep:
         """How many trials are made at a time."""
         if self._parallel is not None:
             return self._parallel
-        gpu = self.plan.device == "cuda" or (self.plan.device == "auto" and has_gpu())
-        return 1 if gpu else min(cores(), self.plan.trials)
+        given = argparse.Namespace(device=self.plan.device, **self.plan.given)
+        return min(at_once(given), self.plan.trials)
 
     def train(self) -> str | None:
         """Makes the trials that are left. The name of the signal that ended it, or None."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.plan.save(self.folder)
         study = Study(self.folder, self.plan, self.space)
         try:
+            self.plan.save(self.folder)  # once the folder is this process's
             self.outside = study.outside
             self.done = [t for t in study.trials() if t.state != REFUSED]
             self.begun(self)
