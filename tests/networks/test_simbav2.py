@@ -14,7 +14,7 @@ from tandem.math.optimization import on_sphere, unit_columns
 from tandem.networks.plan import Cast, Dense, Dueling, Streams, init
 from tandem.networks.policy_layers import StateDependent
 from tandem.networks.simba import RunningNorm
-from tandem.networks.simbav2 import Embedding, LerpBlock, UnitHead, simbav2, unit_headed
+from tandem.networks.simbav2 import LerpBlock, SphericalEmbedding, UnitHead, simbav2, unit_headed
 from tandem.networks.unit import is_unit
 from tandem.spaces import Leaf
 from tandem.testing import contracts, fakes
@@ -35,7 +35,7 @@ def test_lengths_are_one_and_a_gradient_is_there_at_zero() -> None:
 def test_layers_are_the_papers() -> None:
     rng = np.random.default_rng(1)
     x = rng.normal(size=(5, 4)).astype(np.float32)
-    layer = Embedding(4, 8)
+    layer = SphericalEmbedding(4, 8)
     w = layer.init(rng)
     assert np.allclose(w["scaler"], sqrt(2 / 8))
     shifted = sphere(np.concatenate([x, np.full((5, 1), 3.0)], 1))
@@ -59,7 +59,7 @@ def test_layers_are_the_papers() -> None:
 
 def test_the_body_has_a_block_of_each_width_and_a_head_of_its_kind() -> None:
     plan = simbav2(fakes.VECTOR, (8, 8), "relu")
-    assert [type(x) for x in plan] == [Cast, RunningNorm, Embedding, LerpBlock, LerpBlock]
+    assert [type(x) for x in plan] == [Cast, RunningNorm, SphericalEmbedding, LerpBlock, LerpBlock]
     first = init(plan, np.random.default_rng(0))
     assert sum(map(is_unit, first)) == 5
     for name in filter(is_unit, first):

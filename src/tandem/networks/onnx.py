@@ -40,7 +40,7 @@ from tandem.networks.plan import (
 from tandem.networks.policy_layers import DenseWithInputs, StateDependent, WithLogStd
 from tandem.networks.renorm import BatchRenorm
 from tandem.networks.simba import ResidualBlock, RunningNorm
-from tandem.networks.simbav2 import SHIFT, Embedding, LerpBlock, UnitHead
+from tandem.networks.simbav2 import SHIFT, LerpBlock, SphericalEmbedding, UnitHead
 from tandem.networks.unit import KERNEL
 from tandem.networks.weight_norm import WeightNormConv, WeightNormDense, normalized
 from tandem.spaces import Leaf, Spec
@@ -264,7 +264,7 @@ def _on_sphere(g: Graph, x: str) -> str:
     return g("Div", x, g("Sqrt", g("Add", square, g.constant(SHORTEST**2))))
 
 
-def _embedding(g: Graph, layer: Embedding, w: Weights, x: str) -> str:
+def _embedding(g: Graph, layer: SphericalEmbedding, w: Weights, x: str) -> str:
     none = g("Mul", g.columns(x, 0, 1), g.constant(0.0))
     shifted = g("Concat", x, g("Add", none, g.constant(SHIFT)), axis=-1)
     product = g("MatMul", _on_sphere(g, shifted), g.constant(w[KERNEL]))
@@ -354,7 +354,7 @@ LAYERS: dict[type[Layer], Callable[..., str]] = {
     BatchRenorm: _batch_renorm,
     RunningNorm: _running_norm,
     ResidualBlock: _residual,
-    Embedding: _embedding,
+    SphericalEmbedding: _embedding,
     LerpBlock: _lerp_block,
     UnitHead: _unit_head,
     Scale: _scale,

@@ -32,7 +32,8 @@ class Layer:
     frozen: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
-        REGISTRY[cls.__name__] = cls
+        # files name layers by their classes: two of one name would be taken for each other
+        assert REGISTRY.setdefault(cls.__name__, cls) is cls, f"{cls.__name__} is two layers"
 
     @property
     def frozen_names(self) -> set[str]:

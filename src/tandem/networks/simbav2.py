@@ -23,7 +23,7 @@ SHIFT = 3.0  # what stands beside observations, so that their length is not lost
 
 
 @dataclass(frozen=True)
-class Embedding(Layer):
+class SphericalEmbedding(Layer):
     """Inputs [B, inputs] and `SHIFT` beside them, at length 1; a unit kernel and a scaler, and at
     length 1 again (section 4.1)."""
 
@@ -122,7 +122,7 @@ def simbav2(
     entering = width(plan)
     own = () if normalize else (RunningNorm(entering),)
     blocks = tuple(LerpBlock(units, len(widths), activation) for _ in widths)
-    return (*plan, *own, Embedding(entering, units), *blocks)
+    return (*plan, *own, SphericalEmbedding(entering, units), *blocks)
 
 
 def unit_headed(head: Plan) -> Plan:
