@@ -362,7 +362,6 @@ OWN = """
     import numpy as np
     from tandem.errors import NetworkError
     from tandem.testing import contracts, fakes
-from tandem.testing import environments as games
 
     framework = sys.argv[1]
 
