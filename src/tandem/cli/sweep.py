@@ -255,22 +255,35 @@ def _complete(algorithm: str | None, env: str | None) -> None:
 
 def _parser(**more: Any) -> Parser:
     parser = Parser("sweep", ABOUT, EXAMPLES, **more)
-    add = parser.add_argument
     known = ", ".join(algorithms.NAMES)
-    add("algorithm", nargs="?", metavar="ALGORITHM", help=f"one of {known}")
-    add("env", nargs="?", metavar="ENV", help="an id, as in CartPole-v1, or module:Id-v0")
-    add("--trials", metavar="N", help=f"how many trials [{sweeps.TRIALS_UNTOLD}]")
-    add("--parallel", metavar="K", help="how many at a time [as many as cores; with a GPU 1]")
-    add("--pruner", metavar="NAME", help=f"what ends trials early: {', '.join(PRUNERS)} [median]")
-    add("--sampler", metavar="NAME", help=f"what proposes settings: {', '.join(SAMPLERS)} [tpe]")
-    add("--space", metavar="FILE", help="ranges over those that settings have (docs/sweeps.md)")
-    add("--steps", metavar="N", help="environment steps of each trial [as the settings say]")
-    add("--seed", metavar="N", help="which the seeds of trials follow from [0]")
-    add("--env-kwargs", metavar="JSON", help="arguments for the environment")
+    parser.add_argument("algorithm", nargs="?", metavar="ALGORITHM", help=f"one of {known}")
+    parser.add_argument(
+        "env", nargs="?", metavar="ENV", help="an id, as in CartPole-v1, or module:Id-v0"
+    )
+    parser.add_argument("--trials", metavar="N", help=f"how many trials [{sweeps.TRIALS_UNTOLD}]")
+    parser.add_argument(
+        "--parallel", metavar="K", help="how many at a time [as many as cores; with a GPU 1]"
+    )
+    parser.add_argument(
+        "--pruner", metavar="NAME", help=f"what ends trials early: {', '.join(PRUNERS)} [median]"
+    )
+    parser.add_argument(
+        "--sampler", metavar="NAME", help=f"what proposes settings: {', '.join(SAMPLERS)} [tpe]"
+    )
+    parser.add_argument(
+        "--space", metavar="FILE", help="ranges over those that settings have (docs/sweeps.md)"
+    )
+    parser.add_argument(
+        "--steps", metavar="N", help="environment steps of each trial [as the settings say]"
+    )
+    parser.add_argument("--seed", metavar="N", help="which the seeds of trials follow from [0]")
+    parser.add_argument("--env-kwargs", metavar="JSON", help="arguments for the environment")
     names = "torch, tensorflow, jax or keras-torch"
-    add("--framework", metavar="NAME", help=f"{names} [the quickest installed]")
-    add("--device", metavar="NAME", help="auto, cpu or cuda [auto]")
-    add("--out", metavar="DIR", help="the folder to make [runs/sweep-…]")
-    add("--resume", metavar="DIR", help="go on with this sweep; --trials may be more then")
-    add("--quiet", action="store_true", help="only what comes of it")
+    parser.add_argument("--framework", metavar="NAME", help=f"{names} [the quickest installed]")
+    parser.add_argument("--device", metavar="NAME", help="auto, cpu or cuda [auto]")
+    parser.add_argument("--out", metavar="DIR", help="the folder to make [runs/sweep-…]")
+    parser.add_argument(
+        "--resume", metavar="DIR", help="go on with this sweep; --trials may be more then"
+    )
+    parser.add_argument("--quiet", action="store_true", help="only what comes of it")
     return parser
