@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -160,6 +161,46 @@ def test_onnx_gives_what_the_agent_gives(made, tmp_path) -> None:
     )
 
 
+MASKED = {"obs": BOX, "action_mask": replace(BITS, shape=(3,))}
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        agent("ppo", BOX, ARM, recurrent=4, normalize_observations=True),
+        agent("impala", MASKED, replace(CHOICE, masked=True), recurrent=4, memory="lstm"),
+        agent("nstep_q", IMAGE, CHOICE, recurrent=5, memory="lstm", dueling=True),
+    ],
+    ids=lambda a: a.algorithm.__name__,
+)
+def test_onnx_remembers_what_the_agent_remembers(made, tmp_path) -> None:
+    """Over some steps, as the file's page says it is done."""
+    pytest.importorskip("onnxruntime")
+    done = to_onnx(made, tmp_path / "agent.onnx")
+    assert done.verified
+    scope: dict[str, Any] = {}
+    exec(done.how, scope)
+    rng, state, ours = np.random.default_rng(5), np.repeat(scope["state"], 7, 0), None
+    specs = made.observation if isinstance(made.observation, dict) else {"obs": made.observation}
+    for _ in range(4):
+        obs = {name: drawn(rng, spec, 7) for name, spec in specs.items()}
+        if len(obs) == 1:
+            action, _, state = scope["step"](obs["obs"], state)
+        else:  # the page has one input
+            obs["action_mask"][:, 0] = 1
+            found = onnx.run(onnx_of(done.file), {**obs, "state": state})
+            action, state = found["action"], found["next_state"]
+        given = obs if isinstance(made.observation, dict) else obs["obs"]
+        expected, ours = made.predict(given, ours, deterministic=True)
+        np.testing.assert_allclose(action, expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(state, ours, rtol=1e-4, atol=1e-5)
+    assert np.abs(state).max() > 0.01
+
+
+def onnx_of(file: Path) -> Any:
+    return pytest.importorskip("onnx").load(file)
+
+
 def said(made: Agent, obs: Any) -> Any:
     """What an agent's network puts out."""
     policy = made.algorithm.distribution(made.settings, made.action)
@@ -226,12 +267,13 @@ def test_a_layer_without_a_counterpart_is_named(tmp_path) -> None:
         to_onnx(made, tmp_path / "a.onnx")
 
 
-@pytest.mark.parametrize("entry", ["action", "output"])
-def test_an_entry_with_an_outputs_name_is_refused(entry, tmp_path) -> None:
+@pytest.mark.parametrize("entry, units", [("action", 0), ("output", 0), ("state", 4)])
+def test_an_entry_with_an_outputs_name_is_refused(entry, units, tmp_path) -> None:
+    made = agent("pqn", {"obs": BOX, entry: BITS}, CHOICE, recurrent=units)
     with pytest.raises(NetworkError, match=f"an entry '{entry}'"):
-        to_onnx(agent("dqn", {"obs": BOX, entry: BITS}, CHOICE), tmp_path / "a.onnx")
+        to_onnx(made, tmp_path / "a.onnx")
     assert not list(tmp_path.iterdir())
-    to_numpy(agent("dqn", {"obs": BOX, entry: BITS}, CHOICE), tmp_path / "a.npz")
+    to_numpy(made, tmp_path / "a.npz")
 
 
 def test_a_network_that_nobody_can_write_is_refused(tmp_path) -> None:

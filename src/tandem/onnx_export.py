@@ -22,7 +22,7 @@ from tandem.errors import (
 from tandem.math.action_values import CategoricalValues, ImplicitValues, QuantileValues
 from tandem.math.distributions import Beta, TanhGaussian
 from tandem.networks import onnx, plan, serial
-from tandem.networks.recurrent import Recurrent
+from tandem.networks.recurrent import Recurrent, state_leaf, state_size
 from tandem.spaces import MASK, Leaf, Spec
 from tandem.types import Array, Tree
 
@@ -102,7 +102,8 @@ def to_numpy(agent: Agent, out: Path) -> Exported:
 
 def to_onnx(agent: Agent, out: Path) -> Exported:
     """Writes an ONNX graph: from observations, a batch of them, to `action` (the best one, as the
-    environment takes it) and `output` (what the network says). Run with onnxruntime, if that is
+    environment takes it) and `output` (what the network says). With a memory from `state` [batch,
+    size] too, zeros where an episode begins, to `next_state`. Run with onnxruntime, if that is
     installed, and compared with the agent.
 
     A network of layers that are not known here is written by its framework's own exporter: by
@@ -112,13 +113,12 @@ def to_onnx(agent: Agent, out: Path) -> Exported:
     onnx or the exporter, RunFolderError where the file cannot be written.
     """
     network, action = _network(agent), agent.action
-    if isinstance(agent.observation, dict) and (
-        taken := {"action", "output"} & set(agent.observation)
-    ):
+    size = state_size(agent.settings)
+    own = {"action", "output", *(("state", "next_state") if size else ())}
+    if isinstance(agent.observation, dict) and (taken := own & set(agent.observation)):
         raise NetworkError(
-            f"observations of {agent.name} have an entry {min(taken)!r}, and so is an output of "
-            "the ONNX graph called.",
-            "entries of other names than action and output",
+            f"observations of {agent.name} have an entry {min(taken)!r}, as the ONNX graph has.",
+            f"entries of other names than {', '.join(sorted(own))}",
             "export it to numpy instead.",
         )
     graph = onnx.Graph()
@@ -128,12 +128,28 @@ def to_onnx(agent: Agent, out: Path) -> Exported:
     if isinstance(policy, ImplicitValues):  # the fractions that it acts by are in the graph
         entering = policy.entering(obs)
         names = {"obs": names, "fractions": graph.constant(entering["fractions"])}
+    inputs = (
+        agent.observation if isinstance(agent.observation, dict) else {"obs": agent.observation}
+    )
+    given = obs if isinstance(obs, dict) else {"obs": obs}
+    if size:
+        inputs = {**inputs, "state": state_leaf(agent.settings)}
+        names = {"obs": names, "state": "state"}
+        state = np.random.default_rng(1).uniform(-1, 1, (ROWS, size)).astype(np.float32)
+        entering = {"obs": obs, "state": state, "start": np.zeros(ROWS, np.float32)}
+        given = {**given, "state": state}
+    expected = network(entering)
     if isinstance(network, plan.Twin):
         raw = graph.plan(network.plan, network.weights, names)
     else:
-        written, inputs = network.onnx(entering)
+        written, entries = network.onnx(entering)
         values = onnx.entries(names)
-        raw = graph.merge(written, {n: values[entry] for n, entry in inputs.items()})
+        raw = graph.merge(written, {n: values[entry] for n, entry in entries.items()})
+    outputs: dict[str, Any] = {}
+    if size:
+        width = expected.shape[-1] - size
+        outputs["next_state"] = (graph.columns(raw, width, width + size), np.float32, [size])
+        raw, expected = graph.columns(raw, 0, width), expected[:, :width]
     allowed = onnx.values(graph, raw, policy)
     if action.masked:
         allowed = graph.masked(graph.columns(allowed, 0, action.width), MASK)
@@ -143,22 +159,21 @@ def to_onnx(agent: Agent, out: Path) -> Exported:
         best = graph.reshape(best, (-1, *shape))
     if action.own:
         best = graph("Cast", best, to=graph.helper.np_dtype_to_tensor_dtype(np.dtype(action.own)))
-    expected = network(entering)
-    model = graph.model(
-        agent.observation,
-        {
-            "action": (best, action.own or action.dtype, list(shape)),
-            "output": (raw, np.float32, list(expected.shape[1:])),
-        },
-    )
-    verified = _compare(agent, expected, model, obs)
+    outputs |= {
+        "action": (best, action.own or action.dtype, list(shape)),
+        "output": (raw, np.float32, list(expected.shape[1:])),
+    }
+    model = graph.model(inputs, outputs)
+    verified = _compare(agent, expected, model, obs, given)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_bytes(model.SerializeToString())
     except OSError as error:
         raise _unwritable(out, error) from error
     first = next(iter(obs)) if isinstance(obs, dict) else "obs"
-    return Exported(out, HOW_ONNX.format(file=out, first=first, meaning=_meaning(agent)), verified)
+    how = HOW_ONNX_RECURRENT if size else HOW_ONNX
+    told = how.format(file=out, first=first, meaning=_meaning(agent), size=size)
+    return Exported(out, told, verified)
 
 
 FORMATS: dict[str, Callable[[Agent, Path], Exported]] = {"numpy": to_numpy, "onnx": to_onnx}
@@ -189,11 +204,11 @@ def _network(agent: Agent) -> Any:
     return networks[0]
 
 
-def _compare(agent: Agent, expected: Array, model: Any, obs: Tree) -> bool:
-    """Whether the model was run on these observations, and gave what the network gives, which is
-    `expected`, and the agent's actions."""
+def _compare(agent: Agent, expected: Array, model: Any, obs: Tree, given: dict[str, Array]) -> bool:
+    """Whether the model was run on these observations, its inputs being `given`, and gave what the
+    network gives, which is `expected`, and the agent's actions and states."""
     try:
-        output = onnx.run(model, obs if isinstance(obs, dict) else {"obs": obs})
+        output = onnx.run(model, given)
     except Exception as error:  # onnxruntime's, for what an exporter wrote
         raise NetworkError(
             f"onnxruntime cannot run the ONNX graph of {agent.name}: {str(error).strip()[:300]}",
@@ -202,8 +217,12 @@ def _compare(agent: Agent, expected: Array, model: Any, obs: Tree) -> bool:
         ) from error
     if output is None:
         return False
-    action = agent.act(obs)
     agreed = np.allclose(output["output"], expected, rtol=1e-4, atol=1e-4)
+    if "next_state" in output:
+        action, after = agent.predict(obs, given["state"], deterministic=True)
+        agreed = agreed and np.allclose(output["next_state"], after, rtol=1e-4, atol=1e-4)
+    else:
+        action = agent.act(obs)
     if action.dtype.kind == "f":
         # the agent's are rounded to its space's dtype
         near = max(1e-4, float(np.finfo(action.dtype).eps))
@@ -361,6 +380,21 @@ state = np.zeros((1, {size}), np.float32)  # [batch, {size}], zero where an epis
 def step(x, state):
     out = network({{"obs": x, "state": state, "start": np.zeros(len(state), np.float32)}})
     return out[:, :-{size}], out[:, -{size}:]
+"""
+
+HOW_ONNX_RECURRENT = """\
+import numpy as np
+import onnxruntime
+
+session = onnxruntime.InferenceSession("{file}")
+state = np.zeros((1, {size}), np.float32)  # [batch, {size}], zero where an episode begins
+
+
+# observations [batch, ...] and the state before -> (actions, as the environment takes them;
+# {meaning}; the state after)
+def step(observations, state):
+    given = {{"{first}": observations, "state": state}}
+    return session.run(["action", "output", "next_state"], given)
 """
 
 HOW_ONNX = """\

@@ -15,10 +15,10 @@ from gymnasium import spaces
 from torch import nn
 
 import tandem
-from tandem import backends, trainer
+from tandem import algorithms, backends, trainer
 from tandem.agents.rl import assign_param
 from tandem.envs.team import Team
-from tandem.networks.plan import Conv, Dense, Flatten, width
+from tandem.networks.plan import Cast, Conv, Dense, Flatten, width
 from tandem.networks.torch_sequences import LastStep
 from tandem.onnx_export import to_numpy, to_onnx
 from tandem.testing.action_games import Parts
@@ -30,7 +30,7 @@ from tests.advice.test_runs import rewritten
 from tests.agents.agents import Probe
 from tests.networks.known_runs import Numbers
 from tests.networks.layer_cases import box
-from tests.test_onnx_export import BODIES
+from tests.test_onnx_export import BODIES, BOX, CHOICE, Strange, built
 from tests.test_trainer import SMALL, TINY_DQN, small
 
 IMAGES = (Conv(3, 4, 3, 1),)
@@ -382,10 +382,10 @@ def test_mistyped_names() -> None:
 
 
 def test_layers_that_onnx_has_not(tmp_path) -> None:
-    memory = session(recurrent=8, sequence=8).agent()
+    strange = built(algorithms.get("dqn"), (Cast(3), Strange(), Dense(3, 3)), BOX, CHOICE)
     parts = trainer.session("ppo", Parts, framework="torch", **SMALL).agent()
     for key, made in (
-        ("networks/onnx.py:Graph.plan", memory),
+        ("networks/onnx.py:Graph.plan", strange),
         ("networks/onnx.py:deterministic", parts),
     ):
         with follows(key) as advice:

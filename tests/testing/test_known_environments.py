@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import warnings
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
@@ -81,3 +82,28 @@ def test_the_pair_ends_both_ways():
         assert (last == obs).all() and terminated != truncated
         seen.add((int(obs.argmax()), terminated))
     assert seen == {(0, True), (1, False)}
+
+
+@pytest.mark.parametrize(
+    ("name", "whole", "seen"),
+    [
+        ("tandem/CartPolePositions-v0", "CartPole-v1", [0, 2]),
+        ("tandem/PendulumPositions-v0", "Pendulum-v1", [0, 1]),
+    ],
+)
+def test_positions_are_the_environment_s_without_velocities(
+    name: str, whole: str, seen: list[int]
+) -> None:
+    """To its end, which is that of an untrained policy, or the limit."""
+    envs = [gymnasium.make(one) for one in (name, whole)]
+    (obs, _), (all_of_it, _) = (env.reset(seed=1) for env in envs)
+    assert envs[0].observation_space.shape == (2,) and envs[0].spec is not None
+    envs[1].action_space.seed(1)
+    over = False
+    while not over:
+        np.testing.assert_array_equal(obs, all_of_it[seen])
+        assert obs in envs[0].observation_space
+        action = envs[1].action_space.sample()
+        (obs, *mine), (all_of_it, *others) = (env.step(action) for env in envs)
+        assert mine[:3] == others[:3]
+        over = mine[1] or mine[2]

@@ -13,7 +13,7 @@ from tandem.math.action_values import CategoricalValues, ImplicitValues, Quantil
 from tandem.math.distributions import Beta, Distribution, TanhGaussian
 from tandem.math.masks import FORBIDDEN
 from tandem.math.optimization import SHORTEST
-from tandem.networks import onnx_common
+from tandem.networks import onnx_common, onnx_recurrent
 from tandem.networks.implicit import Cosines, Product
 from tandem.networks.noisy import NoisyDense
 from tandem.networks.plan import (
@@ -366,6 +366,7 @@ LAYERS: dict[type[Layer], Callable[..., str]] = {
     Half: _half,
     Dueling: _dueling,
     **onnx_common.LAYERS,
+    **onnx_recurrent.LAYERS,
 }
 
 

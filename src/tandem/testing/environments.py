@@ -439,9 +439,7 @@ FAULTY = (NotFinite, Raises, WrongShape, Unrepeatable, Slow)
 for _class in KNOWN + MASKED + FAULTY:
     gymnasium.register(f"tandem/{_class.__name__}-v0", f"{__name__}:{_class.__name__}")
 gymnasium.register("tandem/Recall-v0", "tandem.testing.memory_games:Recall")
-gymnasium.register(
-    "tandem/CartPolePositions-v0",
-    "tandem.testing.memory_games:CartPolePositions",
-    max_episode_steps=500,
-)
+for _name, _steps in (("CartPolePositions", 500), ("PendulumPositions", 200)):
+    _place = f"tandem.testing.memory_games:{_name}"
+    gymnasium.register(f"tandem/{_name}-v0", _place, max_episode_steps=_steps)
 gymnasium.register("tandem/TicTacToe-v0", "tandem.testing.turn_games:tictactoe")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -41,17 +41,34 @@ class Recall(Game):
         return float(gamma ** (self.steps - 1))
 
 
-class CartPolePositions(gymnasium.ObservationWrapper[Any, Any, Any]):
+class Positions(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """An environment of Gymnasium's, of which only some numbers of an observation are seen."""
+
+    whole: ClassVar[str]  # its id
+    seen: ClassVar[list[int]]  # places of the numbers
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(gymnasium.make(self.whole, render_mode=render_mode).unwrapped)
+        space: Any = self.env.observation_space
+        self.observation_space = spaces.Box(
+            space.low[self.seen], space.high[self.seen], dtype=np.float32
+        )
+
+    def observation(self, observation: Tree) -> Any:
+        return observation[self.seen]
+
+
+class CartPolePositions(Positions):
     """Gymnasium's CartPole without its velocities: only the cart's place and the pole's angle are
     seen, so that one observation does not tell what to do. Cut after 500 steps, as CartPole-v1 is,
     where it is made by its id."""
 
     optimum = 500.0
+    whole, seen = "CartPole-v1", [0, 2]
 
-    def __init__(self, render_mode: str | None = None) -> None:
-        super().__init__(gymnasium.make("CartPole-v1", render_mode=render_mode).unwrapped)
-        whole: Any = self.env.observation_space
-        self.observation_space = spaces.Box(whole.low[[0, 2]], whole.high[[0, 2]], dtype=np.float32)
 
-    def observation(self, observation: Tree) -> Any:
-        return observation[[0, 2]]
+class PendulumPositions(Positions):
+    """Gymnasium's Pendulum without its angular velocity: only the cosine and the sine of the angle
+    are seen. Cut after 200 steps, as Pendulum-v1 is, where it is made by its id."""
+
+    whole, seen = "Pendulum-v1", [0, 1]

@@ -41,11 +41,11 @@ class TeamGame:
         self, seed: int | None = None, options: Any = None
     ) -> tuple[dict[str, Array], dict[str, Any]]:
         self.agents, self.place = list(self.possible_agents), 0
-        return self._to_all(self.state()), self._to_all({})
+        return self._to_all(self.state()), self._to_all(self.info())
 
     def step(self, actions: dict[str, Any]) -> tuple[dict[str, Any], ...]:
         reward, over = self.play([int(actions[a]) for a in self.agents])
-        result = tuple(map(self._to_all, (self.state(), reward, over, False, {})))
+        result = tuple(map(self._to_all, (self.state(), reward, over, False, self.info())))
         self.agents = [] if over else self.agents
         return result
 
@@ -53,6 +53,10 @@ class TeamGame:
         """Where the game is, as a one-hot vector."""
         state: Array = np.eye(self.states, dtype=np.float32)[self.place]
         return state
+
+    def info(self) -> dict[str, Any]:
+        """What each is told beside."""
+        return {}
 
     def play(self, actions: list[int]) -> tuple[float, bool]:
         """Take all their actions: (the reward of each, whether that was the end)."""
@@ -63,6 +67,27 @@ class TeamGame:
 
     def _to_all(self, x: Any) -> dict[str, Any]:
         return dict.fromkeys(self.agents, x)
+
+
+class Barred(TeamGame):
+    """Two agents say the number that follows the one they see (after the last, the first): reward 1
+    if both are right, else 0, in each of `length` steps. The number itself is forbidden, as
+    `info["action_mask"]` says, and raises ValueError where one of them says it."""
+
+    def __init__(self, choices: int = 3, length: int = 5) -> None:
+        super().__init__(2, choices, choices)
+        self.length, self.taken, self.optimum = length, 0, float(length)
+
+    def info(self) -> dict[str, Any]:
+        return {"action_mask": (np.arange(self.states) != self.place).astype(np.int8)}
+
+    def play(self, actions: list[int]) -> tuple[float, bool]:
+        if self.place in actions:
+            raise ValueError(f"the forbidden action {self.place} was taken, of {actions}")
+        reward = float(all(a == (self.place + 1) % self.states for a in actions))
+        self.taken = self.taken % self.length + 1
+        self.place = self.taken**2 % self.states
+        return reward, self.taken == self.length
 
 
 class Matrix(TeamGame):
