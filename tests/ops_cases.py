@@ -178,9 +178,10 @@ def _of_policies() -> dict[str, Call]:
 
 
 # By the names of the functions, each with the variant.
+C51 = action_values.CategoricalValues(2, 3, -1.0, 1.0)
 VALUES = {  # of x [5, 6], with so many choices
     action_values.ScalarValues(6): 6,
-    action_values.CategoricalValues(2, 3, -1.0, 1.0): 2,
+    C51: 2,
     action_values.QuantileValues(3, 2): 3,
 }
 
@@ -315,6 +316,10 @@ MATH: dict[str, Call] = {
     "multi_step": lambda f, i: returns.multi_step(
         i["reward"], i["discount"], i["last"], i["bootstrap"]
     ),
+    "n_step": lambda f, i: returns.n_step(i["reward"], i["discount"], i["last"], 3)[0],
+    "n_step after": lambda f, i: returns.n_step(
+        i["reward"], i["discount"], i["last"], 3, i["reward"]
+    )[2],
     "generalized_advantage": lambda f, i: returns.generalized_advantage(
         *(i[n] for n in TRAJECTORY), 0.9
     ),
@@ -337,6 +342,16 @@ MATH: dict[str, Call] = {
     },
     "log_beta": lambda f, i: special.log_beta(1.0 + i["positive"], 1.0 + f.exp(i["x"] / 10.0)),
     "conjugate_gradient": _solution,
+    "on_sphere": lambda f, i: optimization.on_sphere(i["y"]),
+    "unit_columns": lambda f, i: optimization.unit_columns(i["y"]),
+    "CategoricalValues.mean": lambda f, i: C51.mean(C51.spread(i["x"])),
+    "CategoricalValues.soft_target": lambda f, i: C51.soft_target(
+        [i["x"], i["y"]],
+        i["row"],
+        i["weight"],
+        0.3 * f.log_softmax(i["y"][:, :2]),
+        f.exp(f.log_softmax(i["x"][:, :2])),
+    ),
     "masked": lambda f, i: masks.masked(i["x"], {MASK: i["mask"]}, MASKED),
     "evenly": lambda f, i: masks.evenly(i["x"], {MASK: i["mask"]}, MASKED),
     **_of_policies(),
@@ -384,6 +399,9 @@ HOST |= {"StateDependentGaussian.offset", "StateDependentTanh.sample"}
 HOST |= {"effective_sample_size", "smoothed", "rows_to_drop", "for_actions", "Beta.sample"}
 HOST |= {"relative", "moved", "multiplied", "batch_sizes", "size_below", "gradient_noise"}
 HOST |= {"Parameters.bounds", "atoms", "midpoints", "rectification", "forward_returns"}
+HOST |= {"interquartile_mean", "mean_of_tasks", "median_of_tasks", "optimality_gap"}
+HOST |= {"performance_profile", "probability_of_improvement", "stratified_bootstrap"}
+HOST |= {"range_holds_median", "chance_of_clean_win"}
 HOST |= {  # Categorical's
     f"{type(d).__name__}.{n}"
     for d in (*VALUES, IMPLICIT)

@@ -353,7 +353,7 @@ def test_commands_that_are_printed_can_be_given_as_they_stand(tmp_path, capsys) 
     assert f"tandem train --resume '{tmp_path / 'a b'}'\n" in shown  # it is not complete
     assert f"tandem plot '{tmp_path / 'a b'}' --individual" in shown
     # nothing to draw yet is no fault of the runs
-    assert "mean over 1 seeds" in shown and "no curve: the run" in shown
+    assert "mean over 1 seed:" in shown and "no curve: the run" in shown
 
 
 def test_stopping_and_resuming_gives_the_rows_of_an_uninterrupted_run(

@@ -95,7 +95,7 @@ def test_given_settings_win_over_the_zoo_and_the_zoo_over_defaults() -> None:
         zoo.learning_rate.start == 2.3e-3 and zoo.steps == 50_000 and "rl-baselines3-zoo" in source
     )
     assert zoo.double, "a default that the zoo does not mention"
-    assert trainer.settle("dqn", "Blackjack-v1", {})[0].learning_rate.start == 1e-4
+    assert trainer.settle("dqn", "Nowhere-v0", {})[0].learning_rate.start == 1e-4
     given = trainer.settle("dqn", "CartPole-v1", {"learning_rate": "1e-3:0", "log_every": 7})
     assert (given[0].learning_rate.start, given[0].learning_rate.end, given[1].log_every) == (
         1e-3,
@@ -219,19 +219,19 @@ FAR = spaces.Box(np.finfo(np.float32).min, np.finfo(np.float32).max, (2,), np.fl
 @pytest.mark.parametrize(
     "algorithm, observation, action, says",
     [
-        ("dqn", BOX, BOX, "dqn cannot act in a box"),
-        ("dqn", BOX, spaces.MultiDiscrete([2, 2]), "dqn cannot act in a multidiscrete"),
+        ("dqn", BOX, BOX, "dqn cannot act in a Box"),
+        ("dqn", BOX, spaces.MultiDiscrete([2, 2]), "dqn cannot act in a MultiDiscrete"),
         (
             "dqn",
             BOX,
             spaces.MultiBinary(3),
-            r"multibinary(.|\n)*use ppo, a2c or trpo",
+            r"MultiBinary(.|\n)*use ppo, a2c or trpo",
         ),
         (
             "sac",
             BOX,
             spaces.MultiDiscrete([2, 3]),
-            r"sac cannot act in a multidiscrete(.|\n)*use ppo or impala\.",
+            r"sac cannot act in a MultiDiscrete(.|\n)*use ppo or impala\.",
         ),
         ("sac", BOX, spaces.Box(-np.inf, np.inf, (2,)), "without bounds"),
         (
@@ -248,14 +248,19 @@ FAR = spaces.Box(np.finfo(np.float32).min, np.finfo(np.float32).max, (2,), np.fl
             "td3 cannot stretch",
         ),
         ("sac", BOX, spaces.Box(-1e300, 1e300, (2,), np.float64), "sac cannot stretch"),
-        ("impala", BOX, spaces.MultiBinary(3), r"multibinary(.|\n)*use ppo, a2c or trpo"),
+        ("impala", BOX, spaces.MultiBinary(3), r"MultiBinary(.|\n)*use ppo, a2c or trpo"),
         ("ppo", BOX, spaces.Dict({"a": spaces.Box(0, 5, (2,), np.int32)}), "Box of int32"),
         ("ppo", BOX, spaces.Dict({"a": spaces.Text(3)}), "Text"),
         ("ppo", BOX, spaces.Tuple(()), "without entries"),
         ("ppo", BOX, spaces.Box(0, 5, (2,), np.int32), "Box of int32"),
         ("td3", BOX, spaces.Box(0, 5, (2,), np.int64), "Box of int64"),
         ("ppo", spaces.Sequence(MANY), MANY, "Sequence"),
-        ("sac", BOX, spaces.Dict({"a": MANY}), r"sac cannot act in a dict(.|\n)*use ppo, a2c"),
+        (
+            "sac",
+            BOX,
+            spaces.Dict({"a": MANY}),
+            r"sac cannot act in a Dict or Tuple action space(.|\n)*use ppo, a2c",
+        ),
         ("ppo", spaces.Dict({"a": spaces.Text(3)}), MANY, "Text"),
     ],
 )
