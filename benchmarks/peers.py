@@ -14,8 +14,9 @@ from tandem.envs.atari import is_atari, quiet
 # one value to be comparable.
 ELSEWHERE = {"steps", "envs", "vectorization", "hidden", "activation", "memmap", "adam_epsilon"}
 EACH = {"learning_rate_warmup": 0, "weight_decay": 0.0}
+EACH |= {"body": "mlp", "layer_norm": False, "weight_norm": False, "recurrent": 0, "memory": "gru"}
 REPLAYED = EACH | {"updates_per_step": "auto", "reset_every": 0, "hindsight": "no"}
-REPLAYED |= {"body": "mlp", "layer_norm": False}
+REPLAYED |= {"sequence": 16, "burn_in": 0, "start_state": "stored", "priority_eta": 0.9}
 REPLAYED |= {"normalize_observations": False, "normalize_rewards": False}
 CRITICS = REPLAYED | {"critic_hidden": (), "prioritized": False}
 FIXED: dict[str, dict[str, Any]] = {
@@ -31,8 +32,6 @@ FIXED: dict[str, dict[str, Any]] = {
         "standardize_rewards": False,
         "policy": "gaussian",
         "log_std": 0.0,
-        "recurrent": 0,
-        "memory": "gru",
         "optimizer": "adam",
         "noisy": "no",
         "action_noise": "gaussian",
@@ -45,8 +44,6 @@ FIXED: dict[str, dict[str, Any]] = {
         "standardize_rewards": False,
         "policy": "gaussian",
         "log_std": 0.0,
-        "recurrent": 0,
-        "memory": "gru",
         "optimizer": "rmsprop",
         "rms_decay": 0.99,
         "noisy": "no",
@@ -73,6 +70,10 @@ FIXED: dict[str, dict[str, Any]] = {
     },
     "sac": {
         **CRITICS,
+        "values": "scalar",
+        "atoms": 51,
+        "v_min": -10.0,
+        "v_max": 10.0,
         "n_step": 1,
         "temperature": "auto",
         "target_entropy": "auto",

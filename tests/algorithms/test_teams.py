@@ -409,7 +409,7 @@ def test_one_agent_is_refused(name: str) -> None:
 
 
 def test_what_does_not_go_together_is_refused() -> None:
-    with pytest.raises(SpaceError, match="qmix cannot act in a box"):
+    with pytest.raises(SpaceError, match="qmix cannot act in a Box"):
         QMIX.check(fakes.TEAM, fakes.TEAM_BOX, QMIX.Settings())
     for odd in ({"shared": True}, {"normalize_observations": True}, {"normalize_rewards": True}):
         with pytest.raises(SettingError, match=next(iter(odd))):
