@@ -56,7 +56,7 @@ def test_the_reference_learns_stops_and_moves_what_it_should(expected) -> None:
         if "_sigma" in n and "first" not in n
     ]
     assert len(sigmas) == 12 and min(sigmas) > 1e-4
-    assert len(moved) > 30 and min(moved) > 5e-4  # far more than engines may differ by
+    assert len(moved) > 30 and min(moved) > 3e-4  # far more than engines may differ by
 
 
 # they compile
