@@ -30,6 +30,7 @@ FEW: dict[str, Any] = {
     "final_episodes": 2,
     "plots": False,
     "tensorboard": False,
+    "worker_patience": 300.0,
 }
 CUT = {"rollout": 8, "sequence": 4}  # rollouts within which episodes end, and sequences too
 SEQUENCES = {"rollout": 8, "replay": "uniform", "replay_starts": 3, "replay_size": 20}
