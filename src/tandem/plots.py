@@ -11,7 +11,7 @@ import numpy as np
 
 from tandem.errors import RunFolderError, SettingError, one_of
 from tandem.math.statistics import bootstrap_band, iqm
-from tandem.runs.folder import Run, describe, read_run
+from tandem.runs.folder import Run, describe, read_run, writing
 
 # The colour-blind safe palette of Okabe and Ito, 2008
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -66,15 +66,8 @@ def as_picture(out: Path) -> Path:
 
 def _saved(figure: Any, out: Path) -> Path:
     """Writes a picture. RunFolderError where that cannot be."""
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
+    with writing(out):
         figure.savefig(out, dpi=200)
-    except OSError as error:
-        raise RunFolderError(
-            f"cannot write {out}: {error}.",
-            "a folder with write permission and free space",
-            "choose another with --out.",
-        ) from error
     return out
 
 

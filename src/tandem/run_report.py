@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from tandem import algorithms, plots
-from tandem.errors import RunFolderError, TandemError
+from tandem.errors import TandemError
 from tandem.learning.config import Options, plain
-from tandem.runs.folder import Run, describe, read_run
+from tandem.runs.folder import Run, describe, read_run, writing
 from tandem.runs.progress import duration
 from tandem.settings import as_path, declared
 from tandem.types import JSONDict
@@ -53,15 +53,8 @@ def report(folder: str | Path, out: str | Path | None = None) -> Path:
     run = read_run(as_path("folder", folder))
     out = run.folder / "report.html" if out is None else as_path("out", out)
     page = _page(run)
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
+    with writing(out):
         out.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise RunFolderError(
-            f"cannot write {out}: {error}.",
-            "a folder with write permission and free space",
-            "choose another with --out.",
-        ) from error
     return out
 
 

@@ -58,7 +58,7 @@ class Other(Blinking):
             {"out": "curve.png"},
         ),
         case(
-            "plots.py:_saved",
+            "runs/folder.py:writing",
             curve,
             {"out": "plain/config.json/a.png"},
             "choose another",

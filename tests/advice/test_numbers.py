@@ -167,6 +167,13 @@ def number(n: Any) -> None:
             {"lambda_": FLAT.reshape(4, 3)},
         ),
         case(
+            "math/returns.py:n_step",
+            returns.n_step,
+            {"reward": X, "discount": FLAT, "last": X > 0, "n": 2},
+            "give discount.reshape(4, 3)",
+            {"discount": FLAT.reshape(4, 3)},
+        ),
+        case(
             "math/special.py:log_beta",
             special.log_beta,
             {"a": X, "b": FLAT},

@@ -76,6 +76,13 @@ def scored(agent: Any) -> None:
             {"callbacks": [lambda event: print(event), EarlyStop(475)]},
         ),
         case(
+            "runs/callbacks.py:listed 2",
+            start,
+            {"callbacks": [lambda: None]},
+            "callbacks=[lambda event: print(event)], or an instance of Callback",
+            {"callbacks": [lambda event: print(event)]},
+        ),
+        case(
             "trainer.py:session 2",
             begin,
             {},

@@ -749,6 +749,18 @@ def check_noise_enters_with_each_update() -> None:
     same(after, backend.state())
 
 
+def check_statistics_are_placed() -> None:
+    _, backend = build("sac", fakes.BOX, normalize_observations=True)
+    for role, network in backend.networks.items():
+        if not hasattr(network, "place"):  # the temperature
+            continue
+        places = [n for n in network.read() if n.endswith(("/mean", "/variance"))]
+        assert len(places) >= 2, (role, list(network.read()))
+        wanted = {n: np.full_like(network.read()[n], 3) for n in places}
+        network.place(wanted)
+        same(wanted, {n: network.read()[n] for n in places})
+
+
 def check_noise_travels_beside_indices() -> None:
     algorithm, backend = build("ppo", fakes.DISCRETE, noisy="independent")
     run, first = backend.compile(algorithm.update), backend.state()

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import bodies, gsde, memories
+from tandem.algorithms import bodies, gsde, memories, recurrent_batches
 from tandem.algorithms.normalized import NormalizedSettings
 from tandem.algorithms.priorities import PrioritySettings
 from tandem.errors import SettingError
@@ -21,6 +21,7 @@ from tandem.math.masks import masked
 from tandem.math.products import for_actions
 from tandem.networks.defaults import Role, Source, sources
 from tandem.networks.noisy import noisy
+from tandem.networks.simbav2 import unit_headed
 from tandem.settings import Schedule, Search, default, setting
 from tandem.spaces import ActionMode, Leaf, Spec
 from tandem.types import Array, Batch, Trajectory, Tree, Update
@@ -314,12 +315,9 @@ class Algorithm(ABC):
                     "heads of ours, which the noise is put on",
                     "give network= as a function that returns a body, or leave noisy out.",
                 )
-            roles = {
-                name: role if role.ours else replace(role, head=noisy(role.head))
-                for name, role in roles.items()
-            }
+            roles = bodies.headed(roles, noisy)
         if settings.body == "simbav2" and network is None:
-            roles = bodies.headed(roles)
+            roles = bodies.headed(roles, unit_headed)
         return sources(roles, network, space, generator)
 
     @abstractmethod
@@ -363,7 +361,12 @@ class Algorithm(ABC):
     @staticmethod
     def initial_state(settings: Any, action: Leaf, n: int) -> Tree:
         """The recurrent state of `act` at the beginning of n episodes; () for none."""
-        return ()
+        return memories.begin(settings, n)
+
+    @classmethod
+    def kept(cls, settings: Any, state: Tree) -> dict[str, Array]:
+        """What of the recurrent state before a step is kept with it."""
+        return {}
 
     @classmethod
     def exploration_noise(
@@ -391,8 +394,9 @@ class Algorithm(ABC):
         """Returns (actions for obs [N, ...], what else to keep of each step, next recurrent
         state). With noise=None the action is the deterministic one."""
         policy = cls.distribution(settings, action)
-        out = policy.part(networks[cls.acting[0]](obs))
-        return policy.act(masked(out, obs, action), noise), {}, state
+        out, after = recurrent_batches.advance(networks[cls.acting[0]], obs, state)
+        chosen = policy.act(masked(policy.part(out), obs, action), noise)
+        return chosen, cls.kept(settings, state), after
 
     def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
         """What to learn from, made once a rollout on the host: for "rollouts", rows [T * N, ...]

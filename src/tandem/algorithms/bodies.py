@@ -3,6 +3,7 @@ settings have them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -11,7 +12,7 @@ from tandem.networks.defaults import Inputs, Role, WithAction, mlp, normed
 from tandem.networks.plan import Dense, Plan
 from tandem.networks.recurrent import entering
 from tandem.networks.simba import simba
-from tandem.networks.simbav2 import simbav2, unit_headed
+from tandem.networks.simbav2 import simbav2
 from tandem.networks.weight_norm import weight_normed
 from tandem.settings import setting
 from tandem.spaces import Leaf, Spec
@@ -72,11 +73,12 @@ def role(
     settings: Any,
     part: str = "actor",
     action: Leaf | None = None,
+    **more: Any,
 ) -> Role:
     """A network of these observations, with a memory between body and head if the settings say so;
-    `action` is what one with a memory judges."""
+    `action` is what one with a memory judges, `more` what else the role has."""
     inputs, units = entering(observation, settings, action), settings.recurrent
-    return Role(inputs, body, head, part, units=units, memory=settings.memory)
+    return Role(inputs, body, head, part, units=units, memory=settings.memory, **more)
 
 
 def body(
@@ -113,10 +115,10 @@ def body(
     return kind(inputs, hidden, settings.activation, normalize=normalize)
 
 
-def headed(roles: dict[str, Role]) -> dict[str, Role]:
-    """The roles with the heads that stand on SimbaV2's body."""
+def headed(roles: dict[str, Role], change: Callable[[Plan], Plan]) -> dict[str, Role]:
+    """The roles with changed heads, but for those that are ours alone."""
     return {
-        name: role if role.ours else replace(role, head=unit_headed(role.head))
+        name: role if role.ours else replace(role, head=change(role.head))
         for name, role in roles.items()
     }
 

@@ -107,7 +107,7 @@ class DDPG(Deterministic):
                 "actor_loss": actor_loss,
                 "q": ops.of(b.reward).mean(critic["q"]),
             },
-            self.priority(b, critic["error"]) if "error" in critic else (),
+            self.priority(b, critic),
         )
 
     def schedule(self, call: Call) -> dict[str, Array]:

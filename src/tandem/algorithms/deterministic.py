@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tandem.algorithms import action_spaces, bodies, gsde, priorities, remembering
+from tandem.algorithms import action_spaces, base, bodies, gsde, priorities, remembering
 from tandem.algorithms.base import Forward
 from tandem.errors import SettingError
 from tandem.math import distributions
@@ -80,7 +80,7 @@ class Deterministic(remembering.Remembering):
         """Where each Ornstein-Uhlenbeck process is, or the states of a memory."""
         if settings.action_noise == "ou":
             return np.zeros((n, action.width), np.float32)
-        return remembering.Remembering.initial_state(settings, action, n)
+        return base.Algorithm.initial_state(settings, action, n)
 
     @classmethod
     def act(

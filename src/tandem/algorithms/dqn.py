@@ -16,7 +16,16 @@ from typing import Any, Literal
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import action_spaces, base, bodies, critics, priorities, remembering, unused
+from tandem.algorithms import (
+    action_spaces,
+    base,
+    bodies,
+    critics,
+    priorities,
+    recurrent_batches,
+    remembering,
+    unused,
+)
 from tandem.algorithms.base import Call, Forward
 from tandem.algorithms.remembering import View
 from tandem.errors import SettingError
@@ -275,8 +284,7 @@ class DQN(remembering.Remembering):
             self.optimizer, self.loss, b, s["learning_rate"], s["max_grad_norm"]
         )
         self.backend.soft_update(self.q, self.target, s["tau"], seldom=True)
-        drawn_by_error = self.settings.prioritized
-        return Update({"loss": loss}, self.priority(b, aux["error"]) if drawn_by_error else ())
+        return Update({"loss": loss}, self.priority(b, aux))
 
     def schedule(self, call: Call) -> dict[str, Array]:
         return {
@@ -313,14 +321,14 @@ class DQN(remembering.Remembering):
         values = cls.distribution(settings, action)
         network, after = networks["q"], state
         if not isinstance(state, tuple):  # at random it remembers, too
-            out, after = remembering.stepped(network, obs, state)
+            out, after = recurrent_batches.advance(network, obs, state)
             network = lambda _: out  # noqa: E731
 
         def q() -> Array:
             return masked(values.of(network, obs), obs, action)
 
         chosen = epsilon_greedy(q, obs, action, noise)
-        return chosen, remembering.kept("q", settings, state), after
+        return chosen, cls.kept(settings, state), after
 
 
 def epsilon_greedy(q: Callable[[], Array], obs: Tree, action: Leaf, noise: Tree) -> Array:

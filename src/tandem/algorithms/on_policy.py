@@ -33,7 +33,6 @@ from tandem.math.state_dependent import StateDependentGaussian
 from tandem.networks.defaults import Role
 from tandem.networks.plan import Dense, Scale, Streams
 from tandem.networks.policy_layers import StateDependent, WithLogStd
-from tandem.networks.recurrent import entering
 from tandem.settings import Search, setting
 from tandem.spaces import Leaf, Spec, seen
 from tandem.types import Array, Batch, Trajectory, Tree, tree_map
@@ -232,10 +231,9 @@ class OnPolicy(base.Algorithm):
                     observation, body, (Streams({"policy": actor, "value": critic}),), "both"
                 )
             }
-        inputs, s = entering(observation, settings), settings
         return {
-            "actor": Role(inputs, body, actor, units=s.recurrent, memory=s.memory),
-            "critic": Role(inputs, body, critic, "critic", units=s.recurrent, memory=s.memory),
+            "actor": bodies.role(observation, body, actor, settings),
+            "critic": bodies.role(observation, body, critic, settings, "critic"),
             **(curiosity.roles(observation, action, settings) if curious else {}),
         }
 
@@ -294,10 +292,6 @@ class OnPolicy(base.Algorithm):
     def advantage_weight(b: Batch) -> Array:
         """[rows], 0 for those whose advantages are no one's."""
         return b.weight
-
-    @staticmethod
-    def initial_state(settings: Any, action: Leaf, n: int) -> Tree:
-        return memories.begin(settings, n)
 
     @classmethod
     def act(

@@ -24,14 +24,12 @@ from tandem.math.masks import masked
 from tandem.math.products import for_actions
 from tandem.networks.defaults import Role, streams
 from tandem.networks.plan import Dense, Plan, Streams
-from tandem.networks.recurrent import entering
 from tandem.settings import Schedule, default, setting
 from tandem.spaces import Leaf, Spec, seen
 from tandem.types import Array, Batch, Trajectory, Tree, Update, tree_map
 
 ACER = "Wang et al. 2017, section 3 and appendix A"
 IMPALA = "Espeholt et al. 2018, figure 3"
-PER = "Schaul et al. 2016, table 3 (proportional)"
 
 
 @dataclass(frozen=True)
@@ -76,10 +74,8 @@ class SequenceSettings(base.Settings):
         "of a sequence: mean |temporal difference|, or the L1 norm of the loss's gradient in the "
         "outputs",
     )
-    priority_alpha: float = setting(0.6, "exponent of priorities", PER, minimum=0, maximum=1)
-    priority_beta: Schedule = setting(
-        Schedule(0.4, 1.0), "exponent of importance weights; a schedule", PER, minimum=0, maximum=1
-    )
+    priority_alpha: float = priorities.alpha()
+    priority_beta: Schedule = priorities.beta()
     evict: Literal["oldest", "sample"] = setting(
         "oldest", "which sequence gives way: the oldest, or one of low priority"
     )
@@ -151,9 +147,8 @@ class OnSequences(base.Algorithm):
                 "one of them: policy and values see the states of one memory, on one body",
                 "give shared=True or recurrent=0.",
             )
-        inputs, part = entering(observation, settings), "both" if forked else "actor"
-        memory = {"units": settings.recurrent, "memory": settings.memory}
-        return {"net": Role(inputs, body, head, part, split, **memory)}
+        part = "both" if forked else "actor"
+        return {"net": bodies.role(observation, body, head, settings, part, split=split)}
 
     @staticmethod
     def behaviour(action: Leaf) -> dict[str, tuple[int, ...]]:
@@ -290,10 +285,6 @@ class OnSequences(base.Algorithm):
     def schedule(self, call: Call) -> dict[str, Array]:
         return self.scheduled(call, "learning_rate", "max_grad_norm")
 
-    @staticmethod
-    def initial_state(settings: Any, action: Leaf, n: int) -> Tree:
-        return memories.begin(settings, n)
-
 
 class ActorCritic(OnSequences):
     """A policy, and values of states beside it in the network's output."""
@@ -325,17 +316,3 @@ class ActorCritic(OnSequences):
 
     def schedule(self, call: Call) -> dict[str, Array]:
         return self.scheduled(call, "learning_rate", "max_grad_norm", "entropy")
-
-    @classmethod
-    def act(
-        cls,
-        settings: Any,
-        action: Leaf,
-        networks: dict[str, Forward],
-        obs: Tree,
-        state: Tree,
-        noise: Tree,
-    ) -> tuple[Array, dict[str, Array], Tree]:
-        out, after = recurrent_batches.advance(networks["net"], obs, state)
-        acted, extra, _ = super().act(settings, action, {"net": lambda _: out}, obs, state, noise)
-        return acted, extra, after

@@ -170,10 +170,6 @@ class PQN(base.Algorithm):
     def schedule(self, call: Call) -> dict[str, Array]:
         return self.scheduled(call, "learning_rate", "max_grad_norm")
 
-    @staticmethod
-    def initial_state(settings: Any, action: Leaf, n: int) -> Tree:
-        return memories.begin(settings, n)
-
     @classmethod
     def exploration_noise(
         cls,

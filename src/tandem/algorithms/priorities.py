@@ -11,7 +11,24 @@ from tandem.algorithms import unused
 from tandem.settings import Schedule, setting
 
 PAPER = "Schaul et al. 2016"
+TABLE = PAPER + ", table 3 (proportional)"
 EXPONENTS = ("priority_alpha", "priority_beta")
+
+
+def alpha() -> Any:
+    """The setting for how much priorities matter."""
+    return setting(0.6, "exponent of priorities", TABLE, minimum=0, maximum=1)
+
+
+def beta() -> Any:
+    """The setting for how much of the bias of drawing by them is taken back."""
+    return setting(
+        Schedule(0.4, 1.0),
+        "exponent of importance weights; a schedule",
+        TABLE,
+        minimum=0,
+        maximum=1,
+    )
 
 
 @dataclass(frozen=True)
@@ -19,16 +36,8 @@ class PrioritySettings:
     """Which transitions are drawn."""
 
     prioritized: bool = setting(False, "draw transitions by their error instead of evenly", PAPER)
-    priority_alpha: float = setting(
-        0.6, "exponent of priorities", PAPER + ", table 3 (proportional)", minimum=0, maximum=1
-    )
-    priority_beta: Schedule = setting(
-        Schedule(0.4, 1.0),
-        "exponent of importance weights; a schedule",
-        PAPER,
-        minimum=0,
-        maximum=1,
-    )
+    priority_alpha: float = alpha()
+    priority_beta: Schedule = beta()
 
     def settled(self, given: Iterable[str]) -> Any:
         """Itself; where it draws evenly, without the exponents that an entry of the zoo's has and

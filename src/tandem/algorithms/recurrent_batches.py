@@ -4,13 +4,15 @@ sequences the steps of a batch."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms.base import Forward
 from tandem.types import Array, Batch, Trajectory, Tree, tree_map
+
+if TYPE_CHECKING:
+    from tandem.algorithms.base import Forward
 
 
 def starts(t: Trajectory) -> Array:

@@ -19,10 +19,9 @@ from typing import Any, Literal
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import base, memories, recurrent_batches
+from tandem.algorithms import base, memories, recurrent_batches, unused
 from tandem.algorithms.base import Forward
 from tandem.errors import SettingError
-from tandem.math.masks import masked
 from tandem.math.returns import n_step
 from tandem.networks.recurrent import state_leaf
 from tandem.settings import setting
@@ -80,26 +79,20 @@ def check_sequence(settings: Any) -> None:
         )
     if units:
         return
-    for name in ("sequence", "burn_in", "start_state"):
-        own = getattr(settings, name)
-        if own != getattr(type(settings)(), name):
-            raise SettingError(
-                f"{name}={own!r} without recurrent.",
-                "it together with a memory, whose sequences it is about",
-                f"give recurrent=64 too, or leave {name} out.",
-            )
+    names = ("sequence", "burn_in", "start_state")
+    needed = "a memory, whose sequences it is about"
+    unused.refuse(settings, names, "without recurrent", needed, "recurrent=64")
 
 
 def check(settings: Any) -> None:
     """Refuses what does not go with a memory, and settings of a memory without one."""
     check_sequence(settings)
-    units, eta = settings.recurrent, settings.priority_eta
-    if not (units and settings.prioritized) and eta != type(settings)().priority_eta:
-        raise SettingError(
-            f"priority_eta={eta:g} with recurrent={units} and prioritized={settings.prioritized}.",
-            "it together with both: it says how a sequence's errors become its priority",
-            "give recurrent=64 and prioritized=True too, or leave priority_eta out.",
-        )
+    units = settings.recurrent
+    if not (units and settings.prioritized):
+        beside = f"with recurrent={units} and prioritized={settings.prioritized}"
+        needed = "both: it says how a sequence's errors become its priority"
+        give = "recurrent=64 and prioritized=True"
+        unused.refuse(settings, ("priority_eta",), beside, needed, give)
     if not units:
         return
     if settings.hindsight != "no":
@@ -114,22 +107,6 @@ def check(settings: Any) -> None:
             "one of them: the state of who acts is a memory's, or where the noise is",
             "give action_noise='gaussian' or recurrent=0.",
         )
-
-
-def stepped(network: Forward, obs: Tree, state: Tree) -> tuple[Array, Tree]:
-    """What a network says of observations [N, ...], and its state after them; () stays ()."""
-    if isinstance(state, tuple):
-        return network(obs), state
-    begun = np.zeros((1, len(state)), np.float32)
-    out, after = recurrent_batches.follow(network, obs, state, begun)
-    return out, after[0]
-
-
-def kept(role: str, settings: Any, state: Tree) -> dict[str, Array]:
-    """What of the state before a step is kept with it."""
-    if isinstance(state, tuple) or settings.start_state == "zero":
-        return {}
-    return {f"{role}_state": state}
 
 
 class Alone:
@@ -228,9 +205,12 @@ class Remembering(base.Algorithm):
         spanned = n_step(rows[0], rows[1], last, self.settings.n_step, *rows[2])
         return tuple(xp.reshape(x, (-1, *x.shape[2:])) for x in spanned)
 
-    def priority(self, b: Batch, error: Array) -> Array:
-        """What a sequence is drawn by [S], of the errors of its steps (R2D2, section 2.3); a
-        transition's error [B] is its own."""
+    def priority(self, b: Batch, aux: dict[str, Array]) -> Array:
+        """What a sequence is drawn by [S], of the "error" of its steps (R2D2, section 2.3); a
+        transition's [B] is its own. () where nothing is drawn by errors."""
+        if not self.settings.prioritized:
+            return ()
+        error = aux["error"]
         if not self.sequence:
             return error
         xp, eta = ops.of(error), self.settings.priority_eta
@@ -256,21 +236,8 @@ class Remembering(base.Algorithm):
             self.memory[role] = recurrent_batches.ending(t, after)
         return states
 
-    @staticmethod
-    def initial_state(settings: Any, action: Leaf, n: int) -> Tree:
-        return memories.begin(settings, n)
-
     @classmethod
-    def act(
-        cls,
-        settings: Any,
-        action: Leaf,
-        networks: dict[str, Forward],
-        obs: Tree,
-        state: Tree,
-        noise: Tree,
-    ) -> tuple[Array, dict[str, Array], Tree]:
-        policy, role = cls.distribution(settings, action), cls.acting[0]
-        out, after = stepped(networks[role], obs, state)
-        chosen = policy.act(masked(policy.part(out), obs, action), noise)
-        return chosen, kept(role, settings, state), after
+    def kept(cls, settings: Any, state: Tree) -> dict[str, Array]:
+        if isinstance(state, tuple) or settings.start_state == "zero":
+            return {}
+        return {f"{cls.acting[0]}_state": state}

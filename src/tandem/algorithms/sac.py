@@ -295,7 +295,7 @@ class SAC(remembering.Remembering):
             self.critic_optimizer, self.critic_loss, b, b.settings["learning_rate"]
         )
         metrics = {"critic_loss": loss, "q": ops.of(b.reward).mean(aux["q"])}
-        return metrics, self.priority(b, aux["error"]) if "error" in aux else ()
+        return metrics, self.priority(b, aux)
 
     def update_policy(self, b: Batch) -> dict[str, Array]:
         """A step of the policy, and of the temperature where it is learned; gives its metrics."""

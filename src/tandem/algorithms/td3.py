@@ -136,7 +136,7 @@ class TD3(Deterministic):
 
         actor = self.backend.cond(s["policy"], policy, ("actor_loss",))
         metrics = {"critic_loss": critic_loss, "q": xp.mean(critic["q"]), **actor}
-        return Update(metrics, self.priority(b, critic["error"]) if "error" in critic else ())
+        return Update(metrics, self.priority(b, critic))
 
     def schedule(self, call: Call) -> dict[str, Array]:
         due = base.each_nth(call, self.settings.policy_delay)

@@ -4,7 +4,7 @@ Hasselt et al. 2016), and a memory where the settings say so."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from tandem.algorithms.priorities import PrioritySettings
 from tandem.math.masks import evenly
 from tandem.networks.defaults import Role
 from tandem.networks.plan import Dense
-from tandem.networks.recurrent import entering, state_leaf
+from tandem.networks.recurrent import state_leaf
 from tandem.settings import Schedule, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Tree, Update
@@ -106,11 +106,10 @@ class VDN(base.Algorithm):
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
-        seen, units = teams.seen(observation), settings.recurrent
+        seen = teams.seen(observation)
         body, head = bodies.body(seen, settings.hidden, settings), (Dense(0, action.sizes[0]),)
-        role = Role(entering(seen, settings), body, head, units=units, memory=settings.memory)
-        apart = 0 if settings.share else teams.count(action)
-        return {"q": replace(role, space=teams.space(seen), agents=apart)}
+        apart = {"space": teams.space(seen), "agents": 0 if settings.share else teams.count(action)}
+        return {"q": bodies.role(seen, body, head, settings, **apart)}
 
     def joint(self, mixer: Any, q: Array, obs: Tree, here: Array) -> Array:  # eq. 3
         """The team's value [B] of its agents' [B, A], those that count being `here` [B, A]."""

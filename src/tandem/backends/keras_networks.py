@@ -79,7 +79,7 @@ class KerasNetwork(backend.Network):
 
     def place(self, noise: dict[str, Array]) -> None:
         for n, x in noise.items():
-            (self.noise[n] if n in self.noise else self._named[n]).assign(x)
+            self._named[n].assign(x)
 
     def read_noise(self) -> Weights:
         return models.read(self.noise)

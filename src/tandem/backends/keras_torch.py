@@ -12,9 +12,7 @@ from tandem.backends.torch_networks import TorchNetwork
 from tandem.networks import keras_bodies
 from tandem.networks import keras_layers as models
 from tandem.networks.defaults import Given, Source
-from tandem.networks.noisy import is_noise
 from tandem.networks.plan import Plan, Weights
-from tandem.networks.unit import is_unit
 from tandem.types import AnyArray, Array, Tree
 
 
@@ -24,11 +22,8 @@ class KerasTorchNetwork(TorchNetwork):
     def __init__(
         self, name: str, model: Any, plan: Plan | None, variables: dict[str, Any], device: Any
     ) -> None:
-        super().__init__(
-            name, model, plan, device, {n: v.value for n, v in variables.items() if is_noise(n)}
-        )
+        super().__init__(name, model, plan, device, {n: v.value for n, v in variables.items()})
         self._named = variables
-        self.unit = [v.value for n, v in variables.items() if is_unit(n)]
         # torch's own lists sort by names that are counted up
         self.weights = [v.value for v in model.trainable_variables]
         # of dropout and the like: int32, [2]

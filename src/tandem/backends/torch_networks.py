@@ -30,7 +30,7 @@ class TorchNetwork(backend.Network):
         module: nn.Module,
         plan: Plan | None,
         device: torch.device,
-        noise: dict[str, Array] | None = None,
+        named: dict[str, Any] | None = None,
     ) -> None:
         self.name = name
         self.plan = plan
@@ -43,9 +43,12 @@ class TorchNetwork(backend.Network):
         self.learning = False
         # with a gradient, or a target's
         self.weights: list[nn.Parameter] = list(module.parameters())
-        self.noise = modules.noise(module, plan) if noise is None else noise
-        named = {} if plan is None or noise is not None else modules.tensors(plan, module)
-        self.unit = [t for n, (t, _) in named.items() if is_unit(n)]  # see `networks.unit`
+        if named is None:  # the module's own, once: their names are many
+            of_plan = {} if plan is None else modules.tensors(plan, module)
+            named = {n: t for n, (t, _) in of_plan.items()}
+        self.named = named  # by the plan's names
+        self.noise = modules.noise(module, named)
+        self.unit = [t for n, t in named.items() if is_unit(n)]  # see `networks.unit`
         self.statistics = [
             t for t in module.buffers() if all(t is not x for x in self.noise.values())
         ]
@@ -76,11 +79,8 @@ class TorchNetwork(backend.Network):
 
     @torch.no_grad()
     def place(self, noise: dict[str, Array]) -> None:
-        there = self.noise
-        if self.plan is not None and not noise.keys() <= there.keys():
-            there = {n: t for n, (t, _) in modules.tensors(self.plan, self.module).items()}
         for n, x in noise.items():
-            there[n].copy_(torch.as_tensor(x))
+            (self.noise[n] if n in self.noise else self.named[n]).copy_(torch.as_tensor(x))
 
     def read_noise(self) -> Weights:
         return {n: np.array(t.detach().cpu().numpy()) for n, t in self.noise.items()}

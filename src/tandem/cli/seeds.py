@@ -22,7 +22,7 @@ from tandem.errors import ResumeError, RunFolderError, SettingError, TandemError
 from tandem.parallel.choice import cores, has_gpu
 from tandem.runs.config_file import write_json
 from tandem.runs.folder import new_folder
-from tandem.runs.signals import Signals
+from tandem.runs.signals import Signals, exit_code
 
 FILE = "seeds.json"  # in the folder of all: the command, and the seeds
 LOOK = 0.1  # seconds between two looks at the runs
@@ -339,7 +339,7 @@ def _told(parent: Path, runs: list[Any], came: list[str], draws: bool) -> int:
             f"Stopped by {came[0]} and saved. To go on:\n  tandem train --resume "
             f"{quote(str(parent))}"
         )
-        return 128 + signal.Signals[came[0]].value
+        return exit_code(came[0])
     failed = [run for run in runs if run.code]
     for run in failed:
         told = run.failure.splitlines()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
@@ -17,6 +16,7 @@ from tandem.cli.parser import Parser, flags, hidden
 from tandem.errors import SettingError, UnknownNameError
 from tandem.learning.config import Options
 from tandem.runs.progress import duration
+from tandem.runs.signals import exit_code
 from tandem.tuning import sweep as sweeps
 from tandem.tuning.search import Candidate
 from tandem.tuning.sweep_report import Swept
@@ -73,7 +73,7 @@ def run(words: list[str]) -> int:
     if came is not None:
         again = f"tandem sweep --resume {quote(str(made.folder))}"
         print(f"Stopped by {came}; trials under way are saved. To go on:\n  {again}")
-        return 128 + signal.Signals[came].value
+        return exit_code(came)
     _conclude(made, made.result())
     return 0
 

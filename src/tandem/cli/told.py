@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from shlex import quote
 from typing import Any
 
@@ -12,6 +11,7 @@ from tandem.learning.vectors import resume_note
 from tandem.runs.json_log import JsonLog
 from tandem.runs.progress import duration
 from tandem.runs.result import Result
+from tandem.runs.signals import exit_code
 
 
 def begun(session: Any, quiet: bool) -> None:
@@ -107,5 +107,5 @@ def _stopped(result: Result, conf: Any) -> None:
 
 
 def _code(reason: str) -> int:
-    """128 + its number where a signal ended the run, else 0."""
-    return 128 + signal.Signals[reason].value if reason.startswith("SIG") else 0
+    """That of the signal which ended the run, else 0."""
+    return exit_code(reason) if reason.startswith("SIG") else 0

@@ -3,6 +3,7 @@ statistics, then residual blocks with layer norm, so that wider and deeper netwo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -87,20 +88,38 @@ class ResidualBlock(Block):
 def simba(
     inputs: Inputs, widths: tuple[int, ...], activation: str, *, normalize: bool = False
 ) -> Plan:
-    """The body: a block for each of the widths, which are one; layer norm behind the last. Features
-    of a picture alone go on as they are. With `normalize` the statistics are those that are set
-    from outside (`plan.Normalize`). SettingError where the widths differ."""
+    """The body: a block for each of the widths, which are one; layer norm behind the last. See
+    `on_standardized`."""
+
+    def blocks(entering: int, units: int) -> Plan:
+        first = Dense(entering, units, "linear", "orthogonal")
+        return (first, *(ResidualBlock(units, activation) for _ in widths), LayerNorm(units))
+
+    return on_standardized(blocks, "simba", 256, inputs, widths, normalize)
+
+
+def on_standardized(
+    blocks: Callable[[int, int], Plan],
+    body: str,
+    usual: int,
+    inputs: Inputs,
+    widths: tuple[int, ...],
+    normalize: bool,
+) -> Plan:
+    """What `blocks` makes, of how many numbers enter and their one width, on observations that are
+    standardised by running statistics: with `normalize` by those that are set from outside
+    (`plan.Normalize`), else by their own. Features of a picture alone go on as they are.
+    SettingError where the widths differ; it names the body, and a usual width of it."""
     if not widths or len(set(widths)) > 1:
         raise SettingError(
-            f"body='simba' with layers of {', '.join(map(str, widths)) or 'no'} units.",
+            f"body={body!r} with layers of {', '.join(map(str, widths)) or 'no'} units.",
             "one width for all blocks, named once for each of them",
-            "give hidden=(128,) for one block of 128, or hidden=(256, 256) for two of 256.",
+            f"give hidden=(128,) for one block of 128, or hidden=({usual}, {usual}) for two of "
+            f"{usual}.",
         )
-    plan, units = encoder(inputs, normalize=normalize), widths[0]
+    plan = encoder(inputs, normalize=normalize)
     if not isinstance(inputs, dict) and inputs.image:
         return plan
     entering = width(plan)
-    blocks = tuple(ResidualBlock(units, activation) for _ in widths)
-    first = Dense(entering, units, "linear", "orthogonal")
     own = () if normalize else (RunningNorm(entering),)
-    return (*plan, *own, first, *blocks, LayerNorm(units))
+    return (*plan, *own, *blocks(entering, widths[0]))

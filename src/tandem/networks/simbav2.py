@@ -11,11 +11,10 @@ from math import sqrt
 import numpy as np
 
 from tandem import ops
-from tandem.errors import SettingError
 from tandem.math.optimization import on_sphere
-from tandem.networks.defaults import Inputs, encoder
-from tandem.networks.plan import Dense, Dueling, Layer, Plan, Streams, Weights, activate, width
-from tandem.networks.simba import EXPANSION, RunningNorm
+from tandem.networks.defaults import Inputs
+from tandem.networks.plan import Dense, Dueling, Layer, Plan, Streams, Weights, activate
+from tandem.networks.simba import EXPANSION, on_standardized
 from tandem.networks.unit import KERNEL, unit_kernel
 from tandem.types import Array, Tree
 
@@ -107,22 +106,13 @@ class UnitHead(Dense):
 def simbav2(
     inputs: Inputs, widths: tuple[int, ...], activation: str, *, normalize: bool = False
 ) -> Plan:
-    """The body: a block for each of the widths, which are one, on observations standardised by
-    running statistics, with `normalize` by those that are set from outside. Features of a picture
-    alone go on as they are. SettingError where the widths differ."""
-    if not widths or len(set(widths)) > 1:
-        raise SettingError(
-            f"body='simbav2' with layers of {', '.join(map(str, widths)) or 'no'} units.",
-            "one width for all blocks, named once for each of them",
-            "give hidden=(128,) for one block of 128, or hidden=(512, 512) for two of 512.",
-        )
-    plan, units = encoder(inputs, normalize=normalize), widths[0]
-    if not isinstance(inputs, dict) and inputs.image:
-        return plan
-    entering = width(plan)
-    own = () if normalize else (RunningNorm(entering),)
-    blocks = tuple(LerpBlock(units, len(widths), activation) for _ in widths)
-    return (*plan, *own, SphericalEmbedding(entering, units), *blocks)
+    """The body: a block for each of the widths, which are one. See `simba.on_standardized`."""
+
+    def blocks(entering: int, units: int) -> Plan:
+        several = (LerpBlock(units, len(widths), activation) for _ in widths)
+        return (SphericalEmbedding(entering, units), *several)
+
+    return on_standardized(blocks, "simbav2", 512, inputs, widths, normalize)
 
 
 def unit_headed(head: Plan) -> Plan:

@@ -289,10 +289,10 @@ def tensors(plan: Plan, module: Any) -> dict[str, tuple[Any, str]]:
     return by_name
 
 
-def noise(module: Any, plan: Plan | None) -> dict[str, torch.Tensor]:
-    """The noise of a module's noisy layers, by the plan's names if there is one."""
-    if plan is not None:
-        return {n: t for n, (t, _) in tensors(plan, module).items() if is_noise(n)}
+def noise(module: Any, named: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """The noise of a module's noisy layers; of those that are `named` by their names."""
+    if named:
+        return {n: t for n, t in named.items() if is_noise(n)}
     layers = {
         n: m
         for n, m in module.named_modules()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -56,6 +57,20 @@ class Run:
         except (OSError, ValueError, KeyError, TypeError):
             return {}
         return dict(result) if complete else {}
+
+
+@contextmanager
+def writing(out: Path) -> Iterator[None]:
+    """While a file is written, whose folder is made. RunFolderError where that cannot be."""
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        raise RunFolderError(
+            f"cannot write {out}: {error}.",
+            "a folder with write permission and free space",
+            "choose another with --out.",
+        ) from error
 
 
 def runs_in(folder: Path) -> list[Path]:

@@ -32,6 +32,11 @@ class Signals:
             signal.signal(number, old)
 
 
+def exit_code(name: str) -> int:
+    """What a command ends with that the signal of this name ended."""
+    return 128 + signal.Signals[name].value
+
+
 def raise_again(name: str, result: object = None) -> None:
     """Hands a signal on that ended a run, when the run is over: KeyboardInterrupt for SIGINT, with
     `result` as its attribute of that name; any other goes to the handler that it had before. Comes
