@@ -537,6 +537,18 @@ BETA = {"policy": "beta"}
         case(
             "algorithms/crossq.py:CrossQ.check",
             ran,
+            {
+                "algorithm": "crossq",
+                "env": toy(box()),
+                "weight_projection": True,
+                "weight_norm": True,
+            },
+            "leave weight_norm out",
+            {"weight_norm": False},
+        ),
+        case(
+            "algorithms/crossq.py:CrossQ.check 2",
+            ran,
             {"algorithm": "crossq", "env": toy(box()), "recurrent": 8},
             "give recurrent=0",
             {"recurrent": 0},

@@ -236,6 +236,20 @@ CASES = {
             "learning_rate": Schedule(0.1),
         },
     ),
+    "crossq xqc": Case(
+        "crossq",
+        fakes.BOX,
+        {
+            **ATOMS,
+            "weight_projection": True,
+            "hidden": (16, 16),
+            "critic_hidden": (24, 24),
+            "policy_delay": 2,
+            "renorm_warmup": 8,
+            "prioritized": True,
+            "learning_rate": Schedule(0.1),
+        },
+    ),
     "sac weight norm": Case("sac", fakes.BOX, {"hidden": (32, 32), "weight_norm": True}),
     "sac categorical": Case(
         "sac",

@@ -70,14 +70,16 @@ class HypersphericalSAC(CategoricalSAC):
 
     def minimize_joint(self, loss: Any, weights: Any, rate: Any, clip: Any = None) -> None:
         super().minimize_joint(loss, weights, rate, clip)
-        moved = {id(w) for w in weights}
-        with torch.no_grad():
-            for w in self.nets.values():
-                for kernel in (x for n, x in w.items() if n.endswith("unit_kernel")):
-                    if id(kernel) in moved:
-                        kernel.copy_(
-                            torch.stack([v / torch.sqrt((v**2).sum()) for v in kernel.T], 1)
-                        )
+        project(self.nets, weights)
+
+
+def project(nets: dict[str, dict[str, torch.Tensor]], moved: list[torch.Tensor]) -> None:
+    """Each unit's weights to length 1, where a step has moved them."""
+    with torch.no_grad():
+        for w in nets.values():
+            for kernel in (x for n, x in w.items() if n.endswith("unit_kernel")):
+                if any(kernel is x for x in moved):
+                    kernel.copy_(torch.stack([v / torch.sqrt((v**2).sum()) for v in kernel.T], 1))
 
 
 class CategoricalDiscreteSAC(DiscreteSAC):

@@ -275,6 +275,7 @@ KINDS = reference_teams.KINDS | {
     "nstep_q": NStepQ,
     "ppo": reference.PPO,
     "crossq": reference_crossq.CrossQ,
+    "crossq xqc": reference_crossq.XQC,
     "pqn": reference.PQN,
     "sac": reference.SAC,
     "sac discrete": reference.DiscreteSAC,

@@ -78,6 +78,7 @@ CASES: dict[str, tuple[Any, Plan]] = {
         (Cast(4), Dense(4, 8), LayerNorm(8), Activation("elu"), Dense(8, 3)),
     ),
     "batch renorm": role("crossq", "q1", DICT, fakes.BOX),
+    "projected": role("crossq", "q1", DICT, fakes.BOX, weight_projection=True),
     "simba": role("sac", "q1", DICT, fakes.BOX, body="simba", hidden=(8, 8)),
     "simbav2": built("dqn", "q", DICT, fakes.DISCRETE, body="simbav2", hidden=(8, 8), dueling=True),
     "weight norm": role(

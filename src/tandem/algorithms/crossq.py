@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tandem import ops
-from tandem.algorithms import base, bodies
+from tandem.algorithms import base, bodies, critics
 from tandem.algorithms.base import Call
 from tandem.algorithms.sac import SAC, SoftSettings
 from tandem.errors import SettingError
+from tandem.math.action_values import CategoricalValues
 from tandem.networks.defaults import Role
 from tandem.networks.renorm import renormalized
+from tandem.networks.unit import projected
 from tandem.settings import Schedule, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Update, tree_map
@@ -47,6 +49,16 @@ class CrossQSettings(SoftSettings):
     renorm_warmup: int = setting(
         100_000, "updates in which it is plain batch normalisation", PAPER, minimum=0
     )
+    weight_projection: bool = setting(
+        False,
+        "the weights of each unit of the critics' hidden layers are projected to length 1 after "
+        "every step; batch renormalisation behind them makes up for the length",
+        "Palenicek et al. 2025 (XQC)",
+    )
+    values: critics.Values = critics.choice()
+    atoms: int = critics.atoms()
+    v_min: float = critics.v_min()
+    v_max: float = critics.v_max()
 
 
 class CrossQ(SAC):
@@ -61,6 +73,12 @@ class CrossQ(SAC):
         super().check(observation, action, settings)
         expected = "dense layers, which batch renormalisation stands behind"
         bodies.refuse("crossq", settings, expected, "body", "layer_norm")
+        if settings.weight_projection and settings.weight_norm:
+            raise SettingError(
+                "crossq with weight_projection=True and weight_norm=True.",
+                "one of them: lengths that are learned, or that are always 1",
+                "leave weight_norm out.",
+            )
         if settings.recurrent:
             raise SettingError(
                 f"crossq with recurrent={settings.recurrent}.",
@@ -71,10 +89,13 @@ class CrossQ(SAC):
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
-        s = settings
+        s, roles = settings, super().roles(observation, action, settings)
+        if s.weight_projection:
+            for name in cls.critic_names(s):
+                roles[name] = replace(roles[name], body=projected(roles[name].body))
         return {
             name: replace(role, body=renormalized(role.body, s.renorm_momentum, s.renorm_warmup))
-            for name, role in super().roles(observation, action, settings).items()
+            for name, role in roles.items()
         }
 
     def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # section 3, figure 2
@@ -83,8 +104,12 @@ class CrossQ(SAC):
         action, log_prob = self.sample(now, b.next_obs, b.noise[0])
         # one pass over both halves, so that one mean and variance normalise both
         obs = tree_map(lambda *halves: xp.concat(halves, 0), b.obs, b.next_obs)
-        both = self.value(self.qs, now, obs, xp.concat([b.action, action], 0))
-        rows = b.reward.shape[0]
+        action, rows = xp.concat([b.action, action], 0), b.reward.shape[0]
+        if isinstance(self.values, CategoricalValues):
+            out = self.outputs(self.qs, now, obs, action)
+            own, later = [x[:rows] for x in out], [x[rows:] for x in out]
+            return self.categorical_loss(b, own, later, log_prob[..., None])
+        both = self.value(self.qs, now, obs, action)
         soft = xp.minimum(*(q[rows:] for q in both)) - xp.exp(self.log_alpha()) * log_prob
         y = xp.stop_gradient(self.soft_reward(b) + b.discount * soft)
         q1, q2 = (q[:rows] for q in both)

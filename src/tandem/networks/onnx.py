@@ -12,8 +12,7 @@ from tandem.errors import EngineError, NetworkError
 from tandem.math.action_values import CategoricalValues, ImplicitValues, QuantileValues
 from tandem.math.distributions import Beta, Distribution, TanhGaussian
 from tandem.math.masks import FORBIDDEN
-from tandem.math.optimization import SHORTEST
-from tandem.networks import onnx_common, onnx_recurrent
+from tandem.networks import onnx_common, onnx_recurrent, onnx_unit
 from tandem.networks.implicit import Cosines, Product
 from tandem.networks.noisy import NoisyDense
 from tandem.networks.plan import (
@@ -40,8 +39,6 @@ from tandem.networks.plan import (
 from tandem.networks.policy_layers import DenseWithInputs, StateDependent, WithLogStd
 from tandem.networks.renorm import BatchRenorm
 from tandem.networks.simba import ResidualBlock, RunningNorm
-from tandem.networks.simbav2 import SHIFT, LerpBlock, SphericalEmbedding, UnitHead
-from tandem.networks.unit import KERNEL
 from tandem.networks.weight_norm import WeightNormConv, WeightNormDense, normalized
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Tree
@@ -259,32 +256,6 @@ def _running_norm(g: Graph, layer: RunningNorm, w: Weights, x: str) -> str:
     return g("Div", g("Sub", x, g.constant(w["moving_mean"])), g.constant(deviation))
 
 
-def _on_sphere(g: Graph, x: str) -> str:
-    square = g("ReduceSum", g("Mul", x, x), g.constant([-1], np.int64), keepdims=1)
-    return g("Div", x, g("Sqrt", g("Add", square, g.constant(SHORTEST**2))))
-
-
-def _embedding(g: Graph, layer: SphericalEmbedding, w: Weights, x: str) -> str:
-    none = g("Mul", g.columns(x, 0, 1), g.constant(0.0))
-    shifted = g("Concat", x, g("Add", none, g.constant(SHIFT)), axis=-1)
-    product = g("MatMul", _on_sphere(g, shifted), g.constant(w[KERNEL]))
-    return _on_sphere(g, g("Mul", product, g.constant(w["scaler"])))
-
-
-def _lerp_block(g: Graph, layer: LerpBlock, w: Weights, x: str) -> str:
-    wide = g("Mul", g("MatMul", x, g.constant(w[f"wide_{KERNEL}"])), g.constant(w["scaler"]))
-    wide = g.activate(layer.activation, wide)
-    far = _on_sphere(g, g("MatMul", wide, g.constant(w[f"narrow_{KERNEL}"])))
-    step = g("Mul", g("Sub", far, x), g.constant(layer.steps(w)))
-    return _on_sphere(g, g("Add", x, step))
-
-
-def _unit_head(g: Graph, layer: UnitHead, w: Weights, x: str) -> str:
-    hidden = g("MatMul", x, g.constant(w[f"hidden_{KERNEL}"]))
-    hidden = g("Mul", hidden, g.constant(w["scaler"]))
-    return _dense(g, layer, {"kernel": w[KERNEL], "bias": w["bias"]}, hidden)
-
-
 def _residual(g: Graph, layer: ResidualBlock, w: Weights, x: str) -> str:
     inner = x
     for name, part in layer.parts.items():
@@ -354,9 +325,6 @@ LAYERS: dict[type[Layer], Callable[..., str]] = {
     BatchRenorm: _batch_renorm,
     RunningNorm: _running_norm,
     ResidualBlock: _residual,
-    SphericalEmbedding: _embedding,
-    LerpBlock: _lerp_block,
-    UnitHead: _unit_head,
     Scale: _scale,
     WithLogStd: _with_log_std,
     Branches: _streams,
@@ -367,6 +335,7 @@ LAYERS: dict[type[Layer], Callable[..., str]] = {
     Dueling: _dueling,
     **onnx_common.LAYERS,
     **onnx_recurrent.LAYERS,
+    **onnx_unit.LAYERS,
 }
 
 

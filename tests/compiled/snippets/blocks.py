@@ -371,7 +371,11 @@ def they_go_on_within_carries() -> None:
         ("td3", Pendulum, replay | {"action_noise": "ou"}),
         ("ddpg", Pendulum, replay),
         ("tqc", Pendulum, replay | {"quantiles": 7}),
-        ("crossq", Pendulum, replay | {"renorm_warmup": 20}),
+        (
+            "crossq",
+            Pendulum,
+            replay | {"renorm_warmup": 20, "values": "categorical", "weight_projection": True},
+        ),
         ("sac", Pendulum, replay),
         ("sac", CartPole, replay),
         ("ppo", Masked, rollout),
