@@ -431,7 +431,7 @@ KERAS = """
     "engine, package",
     [
         pytest.param("keras-torch", "onnxruntime", marks=pytest.mark.slow),
-        pytest.param("tensorflow", "tf2onnx", marks=pytest.mark.slow),
+        pytest.param("tensorflow", "tf2onnx", marks=pytest.mark.thorough),
         pytest.param("jax", "jax2onnx", marks=pytest.mark.thorough),
     ],
 )

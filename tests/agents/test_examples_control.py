@@ -170,7 +170,7 @@ def test_agents_that_learn_alone_do_not_see_each_other() -> None:
     assert torch.equal(q, model.values(model.critics, 0, s))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_agents_with_critics_of_all_beat_those_that_learn_alone() -> None:
     """With critics of both agents the best return, 24, is reached; alone the return stays near what
     chance gives, 6."""

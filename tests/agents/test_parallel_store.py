@@ -96,9 +96,10 @@ def test_an_agent_that_learns_nothing_plays_as_in_turn() -> None:
     "kind",
     [
         hindsight,
+        pytest.param(several, marks=pytest.mark.slow),
         *(
-            pytest.param(kind, marks=pytest.mark.slow)
-            for kind in (probe, several, lambda: probe(PR=True, num_updates=3))
+            pytest.param(kind, marks=pytest.mark.thorough)
+            for kind in (probe, lambda: probe(PR=True, num_updates=3))
         ),
     ],
 )

@@ -3,11 +3,14 @@ stands where a slow, independent reference in float64 stands."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
 import numpy as np
 import pytest
+from filelock import FileLock
 
 from tests.algorithms import cases
 from tests.helpers import COMPILED_LIGHTLY, run_python
@@ -15,8 +18,21 @@ from tests.helpers import COMPILED_LIGHTLY, run_python
 SCRIPT = Path(cases.__file__)
 
 
-@pytest.fixture(scope="module")
-def expected() -> dict[str, Any]:
+@pytest.fixture(scope="session")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """By the reference, which takes a while: one of the processes that test has it for all."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    path = folder / "expected.npz"
+    with FileLock(path.with_suffix(".lock")):
+        if not path.is_file():
+            np.savez(path, **{quote(n, safe=""): x for n, x in by_reference().items()})
+        with np.load(path) as found:
+            return {unquote(n): found[n] for n in found.files}
+
+
+def by_reference() -> dict[str, Any]:
     from tests.algorithms.reference_memories import KINDS as REMEMBERING
     from tests.algorithms.reference_sequences import KINDS
 

@@ -103,7 +103,8 @@ UNROLLED = """
     "engine",
     [
         "torch",
-        *(pytest.param(e, marks=pytest.mark.slow) for e in ("jax", "tensorflow", "keras-torch")),
+        pytest.param("jax", marks=pytest.mark.slow),
+        *(pytest.param(e, marks=pytest.mark.thorough) for e in ("tensorflow", "keras-torch")),
     ],
 )
 def test_sequences_put_out_what_was_acted_on(algorithm: str, memory: str, engine: Any) -> None:

@@ -116,7 +116,7 @@ def test_importance_weighs_all_steps_of_a_sequence() -> None:
     error = np.arange(8, dtype=np.float32).reshape(4, 2)  # [steps, sequences]
     valid = np.array([[1, 1], [1, 1], [1, 1], [1, 0]], np.float32)
     rows = Batch((), (), weight=0.5 * valid.reshape(-1))
-    found = loop.algorithm.priority(rows, -error.reshape(-1))
+    found = loop.algorithm.priority(rows, {"error": -error.reshape(-1)})
     np.testing.assert_allclose(found, [0.9 * 6 + 0.1 * 3, 0.9 * 5 + 0.1 * 3], rtol=1e-6)
 
 

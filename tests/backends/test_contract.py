@@ -11,10 +11,11 @@ from tests.helpers import COMPILED_LIGHTLY, run_python
 
 SCRIPT = Path(__file__).parent / "contract.py"
 ENGINES = ["torch"] + [
-    pytest.param(e, marks=pytest.mark.slow) for e in ("jax", "tensorflow", "keras-torch")
+    pytest.param(e, marks=pytest.mark.slow) for e in ("jax", "tensorflow few", "keras-torch")
 ]
 ENGINES += [
-    pytest.param(e, marks=pytest.mark.thorough) for e in ("torch compile", "jax as for users")
+    pytest.param(e, marks=pytest.mark.thorough)
+    for e in ("torch compile", "jax as for users", "tensorflow")
 ]
 
 

@@ -188,7 +188,14 @@ def test_acting_here_takes_newer_parameters(cluster) -> None:
     assert until(lambda: agent.choose_action(0) == agent.at)
 
 
-@pytest.mark.parametrize("sync, act", [(True, "remote"), (False, "remote"), (False, "local")])
+@pytest.mark.parametrize(
+    "sync, act",
+    [
+        pytest.param(True, "remote", marks=pytest.mark.thorough),
+        (False, "remote"),
+        (False, "local"),
+    ],
+)
 def test_whoever_is_killed_comes_back(cluster, tmp_path, sync, act) -> None:
     """A runner, the agent, its copy and the store; all that was kept is there afterwards."""
     args = {"cluster": cluster, "folder": tmp_path, "sync": sync, "act": act}
@@ -367,7 +374,8 @@ class Learns:
 
 
 @pytest.mark.parametrize("algorithm, act, num, steps", [
-    ("dqn", "local", 2, 1500), ("ppo", "local", 2, 2500),
+    ("ppo", "local", 2, 2500),
+    pytest.param("dqn", "local", 2, 1500, marks=pytest.mark.thorough),
     pytest.param("ppo", "local", 1, 4000, marks=pytest.mark.thorough),
     pytest.param("ppo", "remote", 2, 1500, marks=pytest.mark.thorough),
 ])  # fmt: skip

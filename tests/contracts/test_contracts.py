@@ -120,6 +120,7 @@ ON_JAX = (
 # of which a relative is in every run of the tests
 THOROUGH = ("a2c", "crossq", "dqn", "maddpg", "mappo", "mat", "td3", "tqc", "vdn")
 THOROUGH += ("ppo, slowly", "sac, categorical", "dqn, distributions")
+THOROUGH += ("acer", "a3c", "ddpg", "nstep_q", "pqn", "qmix", "trpo")
 
 
 def mark(engine: str, algorithm: str = "") -> Any:

@@ -76,7 +76,11 @@ RUNS = """
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "engine",
-    ["jax", "tensorflow", "torch", pytest.param("keras-torch", marks=pytest.mark.thorough)],
+    [
+        "jax",
+        "torch",
+        *(pytest.param(e, marks=pytest.mark.thorough) for e in ("tensorflow", "keras-torch")),
+    ],
 )
 def test_runs_on_two_devices(engine, tmp_path) -> None:
     (found,) = run_python(

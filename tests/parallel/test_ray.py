@@ -164,7 +164,7 @@ def test_above_the_budget_it_ends_with_an_error_and_a_checkpoint(tmp_path: Path)
     assert again.summary["env_steps"] == 1600
 
 
-@pytest.mark.parametrize("algorithm", layered(("acer", "nstep_q"), ("acer",)))
+@pytest.mark.parametrize("algorithm", layered(("acer", "nstep_q"), ()))
 def test_actor_learners_are_those_of_this_machine(algorithm: str, tmp_path: Path) -> None:
     given = {**SMALL, **TURNS, **REPLAY}
     here = finished(tandem.session(algorithm, "CartPole-v1", **given))
@@ -343,6 +343,7 @@ print(
 
 
 @pytest.mark.slow
+@pytest.mark.thorough  # as companions here: tests/parallel/test_pool.py
 def test_layers_of_ones_own_act_by_keras_on_the_engine_of_the_run() -> None:
     ended, (apart, updates) = run_python(KERAS, engine="jax", timeout=200)
     assert ended == ["steps", "steps"] and apart < 1e-4 and updates > 0
