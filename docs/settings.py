@@ -105,7 +105,8 @@ OPTIONS: dict[str, dict[str, object]] = {
 }
 REPLAYS = ("prioritized", "n_step", "hindsight", "updates_per_step", "reset_every")
 ONCE, SEQUENCES, CHOICES, VALUES = "once", "sequences", "choices", "values"
-TEAM, OWN, PROJECTED, LATER = "team", "own", "projected", "not yet"
+TEAM, OWN, PROJECTED = "team", "own", "projected"
+RETURNS, BONUS, JOINT, SPHERE = "returns", "bonus", "joint", "sphere"
 BEGIN_OPTIONS = "<!-- options: written by docs/settings.py -->\n"
 END_OPTIONS = "<!-- end of options -->"
 
@@ -166,8 +167,30 @@ def why_absent(name: str, option: str) -> str:
         return ONCE
     if option in REPLAYS and kind.needs == "sequences":
         return SEQUENCES
-    if kind.team and option in ("hindsight", "intrinsic", "action_noise", "critic_hidden"):
+    if kind.team and option in (
+        "hindsight",
+        "intrinsic",
+        "action_noise",
+        "critic_hidden",
+        "normalize_observations",
+    ):
         return TEAM
+    if kind.team and option == "normalize_rewards":
+        return RETURNS
+    if (
+        kind.team
+        and option == "recurrent"
+        and option not in {s.name for s in declared(kind.Settings)}
+    ):
+        return JOINT
+    if option == "intrinsic":
+        return BONUS
+    if (
+        option == "action_noise"
+        and kind.needs == "sequences"
+        and takes(name, fakes.VECTOR, fakes.BOX)
+    ):
+        return SPHERE
     if name == "trpo" and option == "body":
         return PROJECTED
     if option in ("layer_norm", "weight_norm", "body", "recurrent") and option in {
@@ -178,7 +201,7 @@ def why_absent(name: str, option: str) -> str:
         return CHOICES
     if option == "critic_hidden" and (kind.valued or kind.needs != "transitions"):
         return VALUES
-    return LATER
+    raise AssertionError(f"{name} has no {option}, and no word says why")
 
 
 def renewed_options(page: str) -> str:

@@ -89,6 +89,20 @@ REPLAY = {"online": False, "replay": "none"}
             {"devices": 1},
         ),
         case(
+            "learning/asynchronous.py:refuse_statistics",
+            ran,
+            {"algorithm": "a3c", "learners": 2, "normalize_rewards": True},
+            "give learners=1",
+            {"learners": 1},
+        ),
+        case(
+            "learning/asynchronous.py:refuse_statistics",
+            ran,
+            {"algorithm": "a3c", "learners": 2, "normalize_observations": True},
+            "leave normalize_observations out",
+            {"normalize_observations": False},
+        ),
+        case(
             "learning/config.py:check_kept",
             made,
             {"algorithm": "dqn", "memmap": True},
@@ -109,14 +123,14 @@ REPLAY = {"online": False, "replay": "none"}
             {"normalize_rewards": False},
         ),
         case(
-            "learning/normalization.py:NetworkStatistics._place",
+            "learning/normalization.py:NetworkStatistics._places",
             ran,
             OWN,
             "leave network= out",
             {"network": None},
         ),
         case(
-            "learning/normalization.py:NetworkStatistics._place",
+            "learning/normalization.py:NetworkStatistics._places",
             ran,
             OWN,
             "NormalizeObservation",

@@ -397,6 +397,18 @@ CASES = {
             "normalize_observations": True,
         },
     ),
+    "ddpg gsde": Case("ddpg", fakes.BOX, {"hidden": (32, 32), "action_noise": "gsde"}),
+    "trpo gsde": Case(
+        "trpo",
+        fakes.BOX,
+        {
+            "hidden": (8, 8),
+            "conjugate_steps": 5,
+            "orthogonal": False,
+            "action_noise": "gsde",
+            "log_std": -1.0,
+        },
+    ),
     "td3 gsde": Case(
         "td3", fakes.BOX, {"hidden": (32, 32), "policy_delay": 3, "action_noise": "gsde"}
     ),

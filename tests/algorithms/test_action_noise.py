@@ -101,6 +101,8 @@ def test_the_process_follows_its_recursion_and_begins_anew_with_each_episode(tmp
     [
         ("ddpg", {"action_noise": "ou", "workers": 1}),
         ("td3", {"action_noise": "ou"}),
+        ("ddpg", {"action_noise": "gsde", "workers": 1}),
+        ("trpo", {"action_noise": "gsde", "recurrent": 4, "rollout": 32, "sde_sample_freq": 3}),
         ("td3", {"action_noise": "gsde", "sde_sample_freq": 3, "train_every": 10}),
         ("sac", {"action_noise": "gsde", "train_every": 10, "workers": 1}),
         ("a2c", {"action_noise": "gsde", "workers": 1}),

@@ -1,5 +1,5 @@
-"""Observations and rewards that are standardised when they are replayed, by the statistics of that
-moment; in the buffer they lie as they came."""
+"""Observations and rewards that are standardised when they are replayed, single ones or in
+sequences, by the statistics of that moment; in the buffer they lie as they came."""
 
 from __future__ import annotations
 
@@ -85,6 +85,33 @@ def test_updates_see_the_statistics_of_now_and_the_buffer_what_came(name: str, n
     np.testing.assert_array_equal(actor.weights["1/mean"], weights["actor/1/mean"])
 
 
+def test_sequences_are_kept_as_they_came_too() -> None:
+    """Each update sees observations as who acted saw them, rewards by the statistics of now; both
+    bodies of a network have them."""
+    more = {"rollout": 5, "envs": 2, "steps": 80, "shared": False, "gamma": 0.5, "hidden": (8,)}
+    more |= {"replay": "uniform", "replay_starts": 2, "replay_ratio": 3.0}
+    loop = contracts.begin(algorithms.get("a3c"), far, "torch", **BOTH | more)
+    came, given = watch(loop)
+    assert len(came) == 8 and len(given) > 16
+    for count, batch, weights in given:
+        found = {k: x for k, x in weights.items() if k.endswith(("1/mean", "1/variance"))}
+        assert len(found) == 4
+        if count > 1:
+            rows = np.concatenate([t.obs.reshape(-1, 1) for t in came[: count - 1]])
+            for k, x in found.items():
+                wanted = rows.mean(0) if k.endswith("mean") else rows.var(0)
+                np.testing.assert_allclose(x, wanted, rtol=1e-4)
+        returns = discounted(came[:count]).std()
+        reward = np.concatenate([t.reward.ravel() for t in came[:count]])
+        scaled = np.append(np.clip(reward / returns, -10, 10), 0)  # the row that follows has none
+        within = ~batch.extra["last"].ravel()  # where a limit ends an episode, a value is added
+        found = np.isclose(batch.reward.reshape(-1, 1), scaled, rtol=1e-4).any(1)
+        assert found[within].all() and within.sum() > 8
+        assert batch.obs.min() > 20
+    kept = loop.learner.buffer.draw(np.random.default_rng(0), 2, 1.0)  # type: ignore[attr-defined]
+    assert kept.batch.reward.min() < -500
+
+
 def discounted(trajectories: list[Any]) -> Any:
     """The running returns of each environment, by a loop over steps."""
     running, found = np.zeros(2), []
@@ -114,6 +141,12 @@ def test_networks_that_begin_anew_keep_the_statistics() -> None:
         weights = loop.backend.networks[role].read()
         (mean,) = (x for k, x in weights.items() if k.endswith("1/mean"))
         assert mean[0] > 20
+
+
+def test_runs_of_sequences_go_on_exactly() -> None:
+    more = {"rollout": 5, "replay": "prioritized", "replay_starts": 2, "recurrent": 4}
+    given = {"envs": 2, "steps": 400, "hidden": (8,), **more}
+    contracts.resumes(algorithms.get("impala"), "CartPole-v1", "torch", updates=9, **BOTH | given)
 
 
 @pytest.mark.parametrize("name", ["dqn", "crossq"])

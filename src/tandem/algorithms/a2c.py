@@ -40,12 +40,7 @@ class A2CSettings(JointSettings):
     )
     normalize_advantage: bool = default(False, SB3)
     optimizer: Literal["adam", "rmsprop", "sgd"] = default("rmsprop", A3C)
-    action_noise: Literal["gaussian", "gsde"] = setting(
-        "gaussian",
-        "noise of continuous actions: drawn anew at each step, or gsde: a function of the state "
-        "that stays for sde_sample_freq steps",
-        gsde.PAPER,
-    )
+    action_noise: gsde.Noise = gsde.choice()
     sde_sample_freq: int = gsde.sample_freq()
 
 

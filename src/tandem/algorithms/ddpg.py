@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from tandem import ops
-from tandem.algorithms import base, remembering
+from tandem.algorithms import base, gsde, remembering
 from tandem.algorithms.base import Call
-from tandem.algorithms.deterministic import OU, Deterministic
+from tandem.algorithms.deterministic import Deterministic, Noise, action_noise
 from tandem.settings import Schedule, Search, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Update
@@ -42,11 +42,8 @@ class DDPGSettings(remembering.MemorySettings, base.TransitionSettings):
         minimum=0,
         search=Search(0.0, 1.0),
     )
-    action_noise: Literal["gaussian", "ou"] = setting(
-        "gaussian",
-        "noise on actions: drawn anew at each step; ou: that of an Ornstein-Uhlenbeck process",
-        OU,
-    )
+    action_noise: Noise = action_noise()
+    sde_sample_freq: int = gsde.sample_freq()
     tau: float = setting(
         0.001,
         "how much of the networks their targets take over at each update",
@@ -69,7 +66,7 @@ class DDPG(Deterministic):
         action: Leaf,
         settings: DDPGSettings,
     ) -> None:
-        self.backend, self.settings = backend, settings
+        self.backend, self.settings, self.size = backend, settings, action.width
         self.actor, self.actor_target = backend.pair("actor", networks["actor"])
         self.q, self.q_target = backend.pair("q", networks["q"])
         options = base.optimizer_options(settings)
@@ -81,7 +78,8 @@ class DDPG(Deterministic):
 
     def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eqs. 4 and 5
         now, then = self.views(b)
-        later = then(self.q_target, b.next_obs, then(self.actor_target, b.next_obs))[..., 0]
+        action = self.choice(self.actor_target, then, b.next_obs)
+        later = then(self.q_target, b.next_obs, action)[..., 0]
         reward, discount, later = self.ahead(b, b.reward, later)
         y = ops.of(b.reward).stop_gradient(reward + discount * later)
         q = now(self.q, b.obs, b.action)[..., 0]
@@ -89,7 +87,7 @@ class DDPG(Deterministic):
 
     def actor_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 6
         now, _ = self.views(b)
-        return -now(self.q, b.obs, now(self.actor, b.obs))[..., 0], {}
+        return -now(self.q, b.obs, self.choice(self.actor, now, b.obs))[..., 0], {}
 
     def update(self, b: Batch) -> Update:
         s, b = b.settings, self.steps(b)

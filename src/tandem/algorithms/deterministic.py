@@ -3,23 +3,36 @@ action, with noise on top."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from tandem.algorithms import action_spaces, base, bodies, gsde, priorities, remembering
 from tandem.algorithms.base import Forward
+from tandem.algorithms.remembering import View
 from tandem.errors import SettingError
 from tandem.math import distributions
 from tandem.math.state_dependent import StateDependentDeterministic
 from tandem.networks.defaults import Role
 from tandem.networks.plan import Dense
 from tandem.networks.policy_layers import DenseWithInputs
+from tandem.settings import setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Tree
 
 OU = "Lillicrap et al. 2016, section 7"
+Noise = Literal["gaussian", "ou", "gsde"]  # on actions
 THETA, DT = 0.15, 0.01  # of it; the length of a step as Stable-Baselines3 has it
+
+
+def action_noise() -> Any:
+    """The setting for the noise on actions."""
+    return setting(
+        "gaussian",
+        "noise on actions: drawn anew at each step; ou: that of an Ornstein-Uhlenbeck process; "
+        "gsde: a function of the state that stays for sde_sample_freq steps",
+        OU + "; " + gsde.PAPER,
+    )
 
 
 class Deterministic(remembering.Remembering):
@@ -30,6 +43,12 @@ class Deterministic(remembering.Remembering):
     needs = "transitions"
     acting = ("actor",)
     critics: tuple[str, ...]
+    size: int  # of an action
+
+    def choice(self, actor: Any, view: View, obs: Tree) -> Array:
+        """What an actor chooses; with gSDE its features stand behind it."""
+        out = view(actor, obs)
+        return out[..., : self.size] if self.settings.action_noise == "gsde" else out
 
     @classmethod
     def distribution(cls, settings: Any, action: Leaf) -> distributions.Distribution:

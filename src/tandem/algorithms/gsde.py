@@ -3,7 +3,7 @@ what it cannot go with."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from tandem.algorithms.action_spaces import named
 from tandem.errors import SettingError, SpaceError
@@ -11,6 +11,17 @@ from tandem.settings import setting
 from tandem.spaces import Leaf
 
 PAPER = "Raffin et al. 2021"
+Noise = Literal["gaussian", "gsde"]  # of continuous actions
+
+
+def choice() -> Any:
+    """The setting for the noise of policies that are distributions."""
+    return setting(
+        "gaussian",
+        "noise of continuous actions: drawn anew at each step, or gsde: a function of the state "
+        "that stays for sde_sample_freq steps",
+        PAPER,
+    )
 
 
 def sample_freq() -> Any:

@@ -18,6 +18,7 @@ from tandem import ops
 from tandem.algorithms import action_spaces, base, bodies, memories, priorities, recurrent_batches
 from tandem.algorithms.base import Call, Forward
 from tandem.algorithms.bootstraps import after_cuts
+from tandem.algorithms.normalized import NormalizedSettings
 from tandem.errors import SettingError
 from tandem.math.distributions import Density, Spherical
 from tandem.math.masks import masked
@@ -33,7 +34,7 @@ IMPALA = "Espeholt et al. 2018, figure 3"
 
 
 @dataclass(frozen=True)
-class SequenceSettings(base.Settings):
+class SequenceSettings(NormalizedSettings, base.Settings):
     """What each of them can be told."""
 
     envs: int = default(

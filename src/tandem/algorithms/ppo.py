@@ -95,12 +95,7 @@ class PPOSettings(JointSettings):
         minimum=0,
     )
 
-    action_noise: Literal["gaussian", "gsde"] = setting(
-        "gaussian",
-        "noise of continuous actions: drawn anew at each step, or gsde: a function of the state "
-        "that stays for sde_sample_freq steps",
-        gsde.PAPER,
-    )
+    action_noise: gsde.Noise = gsde.choice()
     sde_sample_freq: int = gsde.sample_freq()
 
 

@@ -56,12 +56,7 @@ class SoftSettings(remembering.MemorySettings, base.TransitionSettings):
     initial_temperature: float = setting(
         1.0, "the temperature at the start, where it is learned", SB3, above=0, fix="try 1.0."
     )
-    action_noise: Literal["gaussian", "gsde"] = setting(
-        "gaussian",
-        "noise of continuous actions: drawn anew at each step, or gsde: a function of the state "
-        "that stays for sde_sample_freq steps",
-        gsde.PAPER,
-    )
+    action_noise: gsde.Noise = gsde.choice()
     sde_sample_freq: int = gsde.sample_freq()
     log_std: float = setting(
         LOG_STD, "with gsde: first log standard deviation of the random matrix", SB3, minimum=-inf

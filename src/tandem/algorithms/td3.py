@@ -5,15 +5,14 @@ critics."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from tandem import ops
 from tandem.algorithms import base, gsde, remembering
 from tandem.algorithms.base import Call
-from tandem.algorithms.deterministic import OU, Deterministic
-from tandem.algorithms.remembering import View
+from tandem.algorithms.deterministic import Deterministic, Noise, action_noise
 from tandem.settings import Schedule, Search, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Tree, Update
@@ -44,12 +43,7 @@ class TD3Settings(remembering.MemorySettings, base.TransitionSettings):
         minimum=0,
         search=Search(0.0, 1.0),
     )
-    action_noise: Literal["gaussian", "ou", "gsde"] = setting(
-        "gaussian",
-        "noise on actions: drawn anew at each step; ou: that of an Ornstein-Uhlenbeck process; "
-        "gsde: a function of the state that stays for sde_sample_freq steps",
-        OU + "; " + gsde.PAPER,
-    )
+    action_noise: Noise = action_noise()
     sde_sample_freq: int = gsde.sample_freq()
     n_step: int = base.n_step()
     policy_delay: int = setting(
@@ -94,11 +88,6 @@ class TD3(Deterministic):
             "actor", [self.actor], settings.optimizer, **options
         )
         self.begin_memories(action, self.critics)
-
-    def choice(self, actor: Any, view: View, obs: Tree) -> Array:
-        """What an actor chooses; with gSDE its features stand behind it."""
-        out = view(actor, obs)
-        return out[..., : self.size] if self.settings.action_noise == "gsde" else out
 
     def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # algorithm 1
         xp, s, (now, then) = ops.of(b.reward), self.settings, self.views(b)

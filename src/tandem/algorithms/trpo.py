@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import base, memories
+from tandem.algorithms import base, gsde, memories
 from tandem.algorithms.base import Call
 from tandem.algorithms.on_policy import OnPolicy, OnPolicySettings
 from tandem.backends.backend import Region
@@ -53,6 +53,8 @@ class TRPOSettings(OnPolicySettings):
         "steps that gradients go back through a memory, a divisor of the rollout's; 0: all of them",
         minimum=0,
     )
+    action_noise: gsde.Noise = gsde.choice()
+    sde_sample_freq: int = gsde.sample_freq()
 
 
 class TRPO(OnPolicy):

@@ -62,6 +62,17 @@ def refuse(algorithm: str, needs: str, env: Any, o: Any) -> None:
     check_can_travel(env, f"learners={o.learners}")
 
 
+def refuse_statistics(learners: int, settings: Any) -> None:
+    """SettingError where several would have to share running statistics."""
+    for what in ("normalize_observations", "normalize_rewards"):
+        if learners > 1 and getattr(settings, what):
+            raise SettingError(
+                f"learners={learners} and {what}=True.",
+                "one learner: statistics of what several see would differ from one to the other",
+                f"give learners=1, or leave {what} out.",
+            )
+
+
 class LearnerResult(NamedTuple):
     """What an actor-learner hands over: what it collected, if anything, and the gradient that it
     took, if any."""

@@ -51,20 +51,20 @@ class NetworkStatistics:
 
     def __init__(self, spec: Spec, networks: Mapping[str, Network]) -> None:
         self.observations = ObservationMoments(spec)
-        self._networks = [(n, self._place(role, n)) for role, n in networks.items()]
+        self._networks = [(n, self._places(role, n)) for role, n in networks.items()]
 
-    def _place(self, role: str, network: Network) -> str:
-        """Where the plan that observations enter lies in that of the network."""
+    def _places(self, role: str, network: Network) -> list[str]:
+        """Where plans that observations enter lie in that of the network: one, or one for each
+        body."""
         names = set(network.read())
         wanted = set(self.observations.weights())
-        first = min(wanted, default="")
-        ending = (n for n in names if f"/{n}".endswith(f"/{first}"))
-        for name in sorted(ending, key=lambda n: (len(n), n)):
-            before = name.removesuffix(first)
-            if {before + n for n in wanted} <= names:
-                return before
         if not wanted:  # pictures and symbols alone
-            return ""
+            return []
+        first = min(wanted)
+        ending = (n for n in names if f"/{n}".endswith(f"/{first}"))
+        before = [n.removesuffix(first) for n in ending]
+        if found := sorted(b for b in before if {b + n for n in wanted} <= names):
+            return found
         raise SettingError(
             f"normalize_observations=True with a network of your own ({role}), which has no layer "
             "for the statistics.",
@@ -79,8 +79,9 @@ class NetworkStatistics:
 
     def publish(self) -> None:
         """Puts the statistics into the networks."""
-        for network, place in self._networks:
-            network.place(self.observations.weights(place))
+        for network, places in self._networks:
+            for place in places:
+                network.place(self.observations.weights(place))
 
 
 class RewardScale:

@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 
 from tandem.algorithms.base import Call, Forward
+from tandem.backends.backend import Network
 from tandem.errors import SettingError
+from tandem.learning import normalization
 from tandem.learning.devices import check_even, multiples
 from tandem.learning.learners import Span, averaged, checked
+from tandem.learning.normalization import NetworkStatistics, RewardScale
 from tandem.learning.seeds import Generators
 from tandem.networks.recurrent import state_size
 from tandem.replay.sequences import SequenceBuffer
@@ -77,13 +80,19 @@ class SequenceLearner:
             )
         check_even(s.envs, backend.devices, "envs", multiples(backend.devices, s.envs), s.envs)
         self.buffer = buffer_for(algorithm, observation, action)
+        own = {n: x for n, x in backend.networks.items() if isinstance(x, Network)}
+        self._observations = (
+            NetworkStatistics(observation, own) if s.normalize_observations else None
+        )
+        self._rewards = RewardScale(s.envs, s.gamma) if s.normalize_rewards else None
         self._run = backend.compile(algorithm.update)
 
     def is_warmup(self, env_steps: int) -> bool:
         return False
 
     def break_off(self, envs: Sequence[int]) -> None:
-        """Sequences stand for themselves."""
+        if self._rewards:
+            self._rewards.break_off(envs)
 
     def learn(self, trajectory: Trajectory, span: Span) -> dict[str, float]:
         """The metrics of the updates, averaged; none where there was none."""
@@ -91,8 +100,12 @@ class SequenceLearner:
         return averaged(metrics) if metrics else {}
 
     def rounds(self, trajectory: Trajectory, span: Span) -> Iterator[dict[str, float]]:
-        """`learn`, one update after the other: the metrics of each."""
+        """`learn`, one update after the other: the metrics of each. What is kept is raw: each
+        update sees rewards in the unit of its own moment, and observations in the one that the
+        actors of the newest sequences saw them in."""
         s, data = self.settings, self.algorithm.prepare(trajectory, self.networks)
+        if self._rewards:
+            self._rewards.add(trajectory)
         cut, after = data.extra["cut"], data.extra.pop("after")
         if self.buffer is not None:
             rng = self.generators("replay")
@@ -102,10 +115,17 @@ class SequenceLearner:
             )
         if s.online:
             fresh = data._replace(
-                reward=data.reward + after, extra={**data.extra, "cut": np.zeros_like(cut)}
+                reward=self._scaled(data.reward) + after,
+                extra={**data.extra, "cut": np.zeros_like(cut)},
             )
             yield self._update(fresh, np.ones(s.envs, np.float32), span)[0]
         yield from self.replays(span)
+        if self._observations:
+            self._observations.add(trajectory)
+            self._observations.publish()
+
+    def _scaled(self, reward: Array) -> Array:
+        return self._rewards.scaled(reward) if self._rewards else reward
 
     def replays(self, span: Span) -> Iterator[dict[str, float]]:
         """The updates that are `owed`."""
@@ -116,9 +136,8 @@ class SequenceLearner:
             drawn = self.buffer.draw(
                 rng, s.envs, float(s.priority_beta(np.array([span.progress]))[0])
             )
-            metrics, priority = self._update(
-                drawn.batch, drawn.importance, span, redrawn=s.noisy != "no"
-            )
+            batch = drawn.batch._replace(reward=self._scaled(drawn.batch.reward))
+            metrics, priority = self._update(batch, drawn.importance, span, redrawn=s.noisy != "no")
             if not isinstance(priority, tuple):
                 self.buffer.update(drawn.slots, priority[0])
             yield metrics
@@ -147,12 +166,14 @@ class SequenceLearner:
 
     def state(self, replay: bool) -> tuple[JSONDict, dict[str, Array]]:
         data: JSONDict = {"updates": self.updates, "owed": self.owed}
+        statistics = normalization.state(self._observations, self._rewards)
         if not replay or self.buffer is None:
-            return data, {}
+            return data, statistics
         data["buffer"], arrays = self.buffer.state()
-        return data, arrays
+        return data, arrays | statistics
 
     def load_state(self, data: JSONDict, arrays: dict[str, Array]) -> None:
         self.updates, self.owed = data["updates"], data.get("owed", 0)
+        normalization.load_state(self._observations, self._rewards, arrays)
         if self.buffer is not None:
             self.buffer.load_state(data["buffer"], arrays)

@@ -43,6 +43,7 @@ def make_loop(
     kwargs = atari.training(env, conf.env_kwargs, o)
     assert isinstance(o.workers, int) and isinstance(o.learners, int), "chosen by now"
     asynchronous.refuse(conf.algorithm, needs, env, o)
+    asynchronous.refuse_statistics(o.learners, s)
     selfplay.refuse(conf.algorithm, needs, env, o)
     trained, kwargs = (env, kwargs) if league is None else (Game(env, league, kwargs), None)
     seed, is_compiled = derived(conf.seed, "environments"), s.vectorization == COMPILED

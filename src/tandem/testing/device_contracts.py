@@ -143,8 +143,8 @@ def reordered(algorithm: Any, batch: Batch, seed: int) -> Batch:
     steps = algorithm.settings.rollout + 1 if algorithm.needs == "sequences" else 1
     order = np.random.default_rng(seed).permutation(_rows(batch) // steps)
 
-    def other(x: Array) -> Array:
-        apart = x.reshape(len(x), steps, -1, *x.shape[2:])
+    def other(x: Array) -> Array:  # of states of memories there is one for each sequence
+        apart = x.reshape(len(x), -1, len(order), *x.shape[2:])
         return np.ascontiguousarray(apart[:, :, order]).reshape(x.shape)
 
     reordered: Batch = tree_map(other, batch._replace(settings={}))

@@ -952,7 +952,11 @@ SHORT = {
         games.IdentityBox,
         {**C51, "v_min": -4.0, "weight_projection": True, "adam_epsilon": 1e-2},
     ),
-    "a3c": (A3C, games.IdentityBox, {"shared": False}),
+    "a3c": (
+        A3C,
+        games.IdentityBox,
+        {"shared": False, "normalize_observations": True, "normalize_rewards": True},
+    ),
     "impala": (IMPALA, games.Chain, {}),
     "impala_lstm": (IMPALA, games.Chain, {"recurrent": 6, "memory": "lstm"}),
     "acer": (ACER, games.Chain, {"replay": "prioritized", "evict": "sample"}),
