@@ -172,6 +172,15 @@ def check_nan_is_named_and_never_reaches_the_weights() -> None:
         same(after, backend.state())
 
 
+def check_nan_that_a_bound_may_hide_is_named() -> None:
+    algorithm, backend = build("dqn", fakes.DISCRETE, values="categorical", atoms=5)
+    data = batches(algorithm, fakes.DISCRETE, 3)
+    reward = data.reward.copy()
+    reward[1, 2] = np.nan
+    out = backend.compile(algorithm.update)(data._replace(reward=reward))
+    assert (out.applied, out.fault) == (1, "q"), out
+
+
 def check_nan_leaves_statistics_and_generators_alone() -> None:
     algorithm, backend = build("dqn", fakes.DISCRETE, stateful_forward)
     run, first = backend.compile(algorithm.update), backend.state()
@@ -867,6 +876,7 @@ FEW = {
     check_dropout_drops_while_learning,
     check_each_verb_moves_its_own_weights_only,
     check_nan_leaves_statistics_and_generators_alone,
+    check_nan_that_a_bound_may_hide_is_named,
     check_noise_enters_with_each_update,
     check_radam_is_the_paper_s,
     check_rmsprop_is_the_paper_s,

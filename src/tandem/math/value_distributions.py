@@ -25,7 +25,8 @@ def categorical_projection(place: Array, probability: Array, support: Array) -> 
     probability: [..., M].
     support: NumPy's [K], the atoms, evenly apart and rising, K at least 2.
 
-    Returns probabilities [..., K]. Raises SpaceError where the shapes do not fit.
+    Returns probabilities [..., K]; NaN where a place is not finite. Raises SpaceError where the
+    shapes do not fit.
     """
     same_shapes(place.shape, probability=probability)
     xp = ops.of(place)
@@ -34,7 +35,9 @@ def categorical_projection(place: Array, probability: Array, support: Array) -> 
     steps = xp.clip((place - float(support[0])) / float(step), 0.0, len(support) - 1.0)
     index = xp.constant(np.arange(len(support), dtype=np.float32), place)
     share = xp.relu(1.0 - xp.abs(steps[..., None] - index))  # [..., M, K]
-    return xp.sum(share * probability[..., None], -2)
+    # XLA's quick minima and maxima may take NaN for a bound
+    unknown = xp.sum(0.0 * place, -1)
+    return xp.sum(share * probability[..., None], -2) + unknown[..., None]
 
 
 def two_hot(x: Array, support: Array) -> Array:
