@@ -50,11 +50,11 @@ def told(space: dict[str, Any], given: tuple[str, ...] = ()) -> spaces.Space:
             {"eval_episodes": 5},
         ),
         case(
-            "tuning/sweep.py:_refuse_cluster",
+            "tuning/sweep.py:_refuse_runners",
             planned,
-            {"cluster": "auto", "runners": 2},
-            "leave cluster out",
-            {"cluster": "", "runners": 0},
+            {"runners": 2},
+            "leave runners out",
+            {"runners": 0},
         ),
     ],
 )

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import tandem
-from tandem.cli.train import _with_address
+from tandem.cli.train import with_address
 from tandem.errors import EngineError, ResumeError, SettingError, WorkerError
 from tandem.parallel.ray import _running_cluster, connect
 from tandem.parallel.ray_probe import check_cluster
@@ -236,21 +236,21 @@ def test_a_run_without_a_part_on_a_cluster_is_not_resumed_on_one(tmp_path: Path)
 
 
 def test_the_address_may_be_left_out() -> None:
-    assert _with_address(["ppo", "E", "--cluster", "--runners", "2"]) == [
+    assert with_address(["ppo", "E", "--cluster", "--runners", "2"]) == [
         "ppo",
         "E",
         "--cluster=auto",
         "--runners",
         "2",
     ]
-    assert _with_address(["--cluster", "ppo", "E"]) == ["--cluster=auto", "ppo", "E"]
-    assert _with_address(["ppo", "E", "--cluster"]) == ["ppo", "E", "--cluster=auto"]
-    assert _with_address(["--cluster", "10.0.0.1:6379", "ppo"]) == [
+    assert with_address(["--cluster", "ppo", "E"]) == ["--cluster=auto", "ppo", "E"]
+    assert with_address(["ppo", "E", "--cluster"]) == ["ppo", "E", "--cluster=auto"]
+    assert with_address(["--cluster", "10.0.0.1:6379", "ppo"]) == [
         "--cluster",
         "10.0.0.1:6379",
         "ppo",
     ]
-    assert _with_address(["--cluster=10.0.0.1:6379"]) == ["--cluster=10.0.0.1:6379"]
+    assert with_address(["--cluster=10.0.0.1:6379"]) == ["--cluster=10.0.0.1:6379"]
 
 
 def test_an_address_where_nobody_listens_is_told_soon() -> None:

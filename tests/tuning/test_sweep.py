@@ -27,6 +27,7 @@ from tandem.runs import observers
 from tandem.settings import apply, check_ranges
 from tandem.tuning import sweep as sweeps
 from tandem.tuning import sweep_run as at
+from tandem.tuning import sweep_workers
 from tandem.tuning.sweep_report import written
 from tandem.tuning.sweep_run import Answer, TrialRun
 from tandem.tuning.sweep_study import Plan, Study, SweepTrial, _mend, seed_of
@@ -344,7 +345,7 @@ def test_the_command_tells_and_says_what_to_pass_on(
         ("ppo CartPole-v1 --sampler tep", "give sampler='tpe'"),
         ("ppo CartPole-v1 --munchausen", "it is a setting of dqn"),
         ("ppo CartPole-v1 --eval-episodes 0", "leave eval_episodes out"),
-        ("ppo CartPole-v1 --cluster auto", "leave cluster out"),
+        ("ppo CartPole-v1 --runners 2", "leave runners out"),
         ("ppo CartPole-v1 --space none.toml", "cannot read the space none.toml"),
         ("ppo CartPole-v1 --env-kwargs x", "a JSON object"),
         ("ppo CartPole-v1 --framework pytorch", "did you mean 'torch'"),
@@ -363,7 +364,7 @@ def test_what_cannot_be_is_answered_before_anything_runs(
         raise AssertionError("a process was started")
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sweeps, "Process", started)
+    monkeypatch.setattr(sweep_workers, "Process", started)
     assert main(["sweep", *words.split()]) == 2
     assert answer in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

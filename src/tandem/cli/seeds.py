@@ -19,7 +19,7 @@ from typing import Any, TextIO
 
 from tandem.cli.seed_worker import Worker
 from tandem.errors import ResumeError, RunFolderError, SettingError, TandemError
-from tandem.parallel.choice import cores, has_gpu
+from tandem.parallel.choice import cores, cpus_of, has_gpu
 from tandem.runs.config_file import write_json
 from tandem.runs.folder import new_folder
 from tandem.runs.signals import Signals, exit_code
@@ -254,12 +254,7 @@ def at_once(args: argparse.Namespace) -> int:
     of each; one, where each takes a GPU."""
     if args.device == "cuda" or (args.device in (None, "auto") and has_gpu()):
         return 1
-    each = 1
-    for name, beside in (("workers", 1), ("learners", 0), ("devices", 0), ("threads", 0)):
-        value = str(getattr(args, name, None) or "")
-        if value.isdigit():
-            each = max(each, int(value) + beside)
-    return max(1, cores() // each)
+    return max(1, cores() // cpus_of(vars(args)))
 
 
 def _shares(number: int) -> list[list[int]]:

@@ -39,6 +39,7 @@ EXAMPLES = (
     "tandem sweep ppo Pendulum-v1 --trials 40",
     "tandem sweep dqn CartPole-v1 --pruner asha --parallel 4 --space space.toml",
     "tandem sweep sac Pendulum-v1 --gamma 0.98 --steps 20000    gamma is not looked for",
+    "tandem sweep ppo Hopper-v5 --cluster --parallel 40    trials on a Ray cluster",
     "tandem sweep --resume runs/sweep-ppo-Pendulum-v1-20250131-120000 --trials 80",
 )
 ROWS = 10  # of the table that is printed
@@ -47,7 +48,7 @@ OWN = ("trials", "parallel", "pruner", "sampler", "space", "steps", "seed", "fra
 
 def run(words: list[str]) -> int:
     """Makes trials, prints a line for each, and what came of them all."""
-    args = _arguments(words)
+    args = _arguments(train.with_address(words))
     show = _Show(args.quiet)
     asked: dict[str, Any] = {n: getattr(args, n) for n in OWN if getattr(args, n) is not None}
     for name in ("trials", "parallel", "steps", "seed"):

@@ -194,7 +194,7 @@ def _env_name(args: argparse.Namespace) -> str:
 def arguments(words: list[str]) -> argparse.Namespace:
     """What was asked for. Which flags there are depends on the algorithm, so a first reading looks
     for that."""
-    words = _with_address(words)
+    words = with_address(words)
     loose, own_kind = _loose(), None
     if (path := own_name(words)) is not None:
         own_kind = own.checked(own.named(path), trainer.TAKEN)
@@ -252,7 +252,7 @@ def own_name(words: list[str]) -> str | None:
     return None
 
 
-def _with_address(words: list[str]) -> list[str]:
+def with_address(words: list[str]) -> list[str]:
     """`--cluster` may stand alone: the next word is its address only where it looks like one."""
     changed = list(words)
     for i, word in enumerate(words):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from math import ceil
 from shutil import which
 from time import perf_counter
@@ -21,6 +22,16 @@ BUDGET = 0.2  # seconds of a trial
 def cores() -> int:
     """How many this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def cpus_of(given: Mapping[str, object]) -> int:
+    """CPUs that a run with these settings keeps busy."""
+    each = 1
+    for name, beside in (("workers", 1), ("learners", 0), ("devices", 0), ("threads", 0)):
+        value = str(given.get(name) or "")
+        if value.isdigit():
+            each = max(each, int(value) + beside)
+    return each
 
 
 def has_gpu() -> bool:

@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
-import signal
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -22,7 +20,8 @@ from tandem.cli.seeds import at_once
 from tandem.envs.factory import EnvLike, environment_name, versioned
 from tandem.errors import ResumeError, SettingError, one_of
 from tandem.learning.config import plain
-from tandem.parallel.process import SLICE, Process, WorkerLost, end
+from tandem.parallel.choice import cpus_of
+from tandem.parallel.process import SLICE, WorkerHandle, WorkerLost, end
 from tandem.parallel.worker_group import START
 from tandem.runs.folder import new_folder
 from tandem.runs.signals import Signals, raise_again
@@ -44,6 +43,7 @@ from tandem.tuning.sweep_study import (
     check_sampler,
     seed_of,
 )
+from tandem.tuning.sweep_workers import Here, Workers, workers
 
 TRIALS_UNTOLD = 40
 REFUSALS = 20  # one after the other, after which there is nothing to hope for
@@ -67,8 +67,10 @@ def sweep(
     fails, or whose losses are not finite, is one result among others.
 
     more: trials, how many (40); parallel, how many at a time (as many as cores; one, where there is
-    a GPU); pruner ("median"); sampler ("tpe"; or "gp", "random"); space, ranges by setting over
-    those that the settings have, as a dict or a TOML file (docs/sweeps.md); seed (0), which the
+    a GPU); cluster, the address of a Ray cluster that makes them ("auto": one that runs here, else
+    a new one), whose machines share the folder; pruner ("median"); sampler ("tpe"; or "gp",
+    "random"); space, ranges by setting over those that the settings have, as a dict or a TOML file
+    (docs/sweeps.md); seed (0), which the
     seeds of trials follow from: none of them is one that you would report by; steps; framework,
     env_kwargs, device, network and any setting, as for `tandem.train`; out, a new folder
     (runs/sweep-…); begun, a function that is given the `Sweep` before its first trial, heard, one
@@ -76,8 +78,8 @@ def sweep(
     is given each SweepTrial when it is over.
 
     resume: the folder of a sweep to go on with, in place of an algorithm's name, an environment's
-    and of all but `trials`, which may be more, and parallel. No trial that was finished is made
-    again, and those under way go on from their checkpoints, whatever ended the sweep.
+    and of all but `trials`, which may be more, parallel and cluster. No trial that was finished is
+    made again, and those under way go on from their checkpoints, whatever ended the sweep.
 
     Raises what `tandem.train` raises for settings that do not fit, before anything runs;
     EngineError where Optuna is not installed; WorkerError where no trial came to an end. SIGINT and
@@ -100,6 +102,7 @@ class Sweep:
         *,
         trials: int | None = None,
         parallel: int | None = None,
+        cluster: str | None = None,
         out: str | Path | None = None,
         resume: str | Path | None = None,
         begun: Callable[[Sweep], object] = lambda sweep: None,
@@ -109,6 +112,7 @@ class Sweep:
     ) -> None:
         trials = None if trials is None else whole_number("trials", trials, 1)
         self._parallel = None if parallel is None else whole_number("parallel", parallel, 1)
+        self.cluster = cluster
         self.begun, self.heard, self.told = begun, heard, told
         spaces.optuna()  # before anything is made without it
         if resume is None:
@@ -129,6 +133,7 @@ class Sweep:
         self.space = spaces.Space.from_json(self.plan.space, self.base)
         self.resumes = resume is not None
         self.done: list[SweepTrial] = []  # before it was begun, or gone on with
+        self.workers: Workers = Here()
         self.outside: list[str] = []  # settings that no trial can have as they are
 
     @property
@@ -137,10 +142,12 @@ class Sweep:
         if self._parallel is not None:
             return self._parallel
         given = argparse.Namespace(device=self.plan.device, **self.plan.given)
-        return min(at_once(given), self.plan.trials)
+        room = self.workers.room(cpus_of(self.plan.given))
+        return min(at_once(given) if room is None else room, self.plan.trials)
 
     def train(self) -> str | None:
         """Makes the trials that are left. The name of the signal that ended it, or None."""
+        self.workers = workers(self.cluster, cpus_of(self.plan.given))
         self.folder.mkdir(parents=True, exist_ok=True)
         study = Study(self.folder, self.plan, self.space)
         try:
@@ -191,7 +198,7 @@ def _planned(algorithm: Any, env: EnvLike, trials: int, asked: dict[str, Any]) -
     kind, name = own.checked(algorithm, trainer.TAKEN), own.name_of(algorithm)
     env = versioned(env)
     given = {n: x for n, x in asked.items() if n not in PLACES}
-    _refuse_cluster(given)
+    _refuse_runners(given)
     chosen = trainer.settle(kind, environment_name(env), given)[0]
     steps = chosen.steps if steps is None else whole_number("steps", steps, 1)
     candidate = Candidate(name, {}, name, kind=kind)
@@ -227,16 +234,14 @@ def _planned(algorithm: Any, env: EnvLike, trials: int, asked: dict[str, Any]) -
     )
 
 
-def _refuse_cluster(given: dict[str, Any]) -> None:
-    """Trials are processes of this machine's; so are those that they begin themselves."""
-    for name in ("cluster", "runners"):
-        if given.get(name):
-            raise SettingError(
-                f"a sweep with {name}={given[name]!r}.",
-                "trials that are processes on this machine, side by side (parallel)",
-                f"leave {name} out; to use several machines, begin a sweep on each, with another "
-                "seed.",
-            )
+def _refuse_runners(given: dict[str, Any]) -> None:
+    """What a cluster makes is whole trials."""
+    if given.get("runners"):
+        raise SettingError(
+            f"a sweep with runners={given['runners']!r}.",
+            "trials that collect by themselves, side by side (parallel), here or on a cluster",
+            "leave runners out; cluster= makes the trials there.",
+        )
 
 
 def _continued(
@@ -254,7 +259,7 @@ def _continued(
     if odd := [name for name in given if name not in plan.own]:
         raise ResumeError(
             f"resume= was given with {', '.join(odd)}.",
-            "at most trials and parallel: the sweep goes on with what its sweep.json says",
+            "at most trials, parallel and cluster: the sweep goes on with what its sweep.json says",
             "leave these out.",
         )
     if left := [name for name in plan.own if name not in given]:
@@ -293,8 +298,8 @@ class _Crew:
     def __init__(self, sweep: Sweep, study: Study) -> None:
         self.sweep, self.study = sweep, study
         self.came: str | None = None  # the name of the signal that is to end it
-        self._running: dict[Process, _Line] = {}
-        self._idle: list[Process] = []
+        self._running: dict[WorkerHandle, _Line] = {}
+        self._idle: list[WorkerHandle] = []
         self._interrupted = study.interrupted()
         self._engine = engine_of(sweep.plan.framework)
         self._made, self._refused = len(sweep.done) - len(self._interrupted), 0
@@ -318,9 +323,8 @@ class _Crew:
 
     def _stop(self, name: str) -> None:
         self.came = name
-        for process in self._running:
-            with suppress(ProcessLookupError):
-                os.kill(process.pid, signal.SIGTERM)
+        for worker in self._running:
+            self.sweep.workers.stop(worker)
 
     def _begin(self) -> bool:
         """Begins a trial, or goes on with one; whether there was any to make."""
@@ -334,12 +338,13 @@ class _Crew:
             resume = self.sweep.again()
         else:
             shutil.rmtree(folder, ignore_errors=True)
-        process = self._idle.pop() if self._idle else Process((), at.TrialRun)
-        self._running[process] = _Line(trial)
-        process.ask("begin_trial", self._engine, self.sweep.arguments(trial), folder, resume)
+        worker = self._idle.pop() if self._idle else self.sweep.workers.start()
+        self._running[worker] = _Line(trial)
+        place = folder.absolute()
+        worker.ask("begin_trial", self._engine, self.sweep.arguments(trial), place, resume)
         return True
 
-    def _hear(self, process: Process) -> None:
+    def _hear(self, process: WorkerHandle) -> None:
         """Takes an answer of a process."""
         line = self._running[process]
         try:
@@ -352,6 +357,8 @@ class _Crew:
         if answer is None:  # it has begun, or has left a trial
             return
         line.answered = answer.seconds
+        if answer.what != at.REFUSED:
+            self.sweep.workers.check(self.study.folder_of(line.trial))
         if answer.what == at.EVALUATED:
             ends = self.study.report(line.trial, answer.env_steps, answer.mean)
             count = answer.env_steps // self.sweep.plan.every

@@ -1,0 +1,61 @@
+"""Trials that actors on a Ray cluster make: the same as those that processes make."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tandem
+from tandem.errors import SettingError
+from tandem.tuning import sweep as sweeps
+from tandem.tuning.sweep_workers import OnCluster
+from tests.tuning.test_sweep import SMALL, _plain
+
+ray = pytest.importorskip("ray")
+pytest.importorskip("optuna")
+pytest.importorskip("torch")
+pytestmark = pytest.mark.slow
+GIVEN: dict[str, Any] = {**SMALL, "steps": 600, "trials": 2, "sampler": "random", "checkpoint_seconds": 0}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster() -> Iterator[None]:
+    ray.init(
+        "local", num_cpus=2, include_dashboard=False, logging_level="error", log_to_driver=False
+    )
+    yield
+    ray.shutdown()
+
+
+def test_trials_are_those_of_processes_and_go_on_anywhere(tmp_path: Path) -> None:
+    """Stopped on the cluster in its second trial, gone on with there, and once more here."""
+    env = "tandem/Identity-v0"
+    here = tandem.sweep("a2c", env, **GIVEN, parallel=1, out=tmp_path / "here")
+    there = tandem.sweep("a2c", env, **GIVEN, cluster="auto", parallel=1, out=tmp_path / "there")
+    assert list(map(_plain, here.trials)) == list(map(_plain, there.trials))
+
+    def stop(number: int, evaluations: int, mean: float) -> None:
+        if (number, evaluations) == (1, 3):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    cut = tmp_path / "cut"
+    made = sweeps.Sweep("a2c", env, **GIVEN, cluster="auto", parallel=1, out=cut, heard=stop)
+    assert made.train() == "SIGTERM"
+    assert (cut / "trials" / "0001" / "checkpoints" / "last.zip").is_file()
+    left = sweeps.Sweep(resume=cut, cluster="auto", trials=2)
+    assert left.train() is None and left.parallel == 2
+    again = left.result()
+    assert [_plain(t) for t in again.trials] == [_plain(t) for t in there.trials]
+
+
+def test_a_folder_that_is_not_here_is_named(tmp_path: Path) -> None:
+    workers = OnCluster("auto", 1)
+    assert workers.room(1) == 2 and workers.room(2) == 1 and workers.room(3) == 1
+    workers.check(tmp_path)
+    with pytest.raises(SettingError, match="leave cluster out"):
+        workers.check(tmp_path / "elsewhere")
