@@ -20,7 +20,13 @@ ray = pytest.importorskip("ray")
 pytest.importorskip("optuna")
 pytest.importorskip("torch")
 pytestmark = pytest.mark.slow
-GIVEN: dict[str, Any] = {**SMALL, "steps": 600, "trials": 2, "sampler": "random", "checkpoint_seconds": 0}
+GIVEN: dict[str, Any] = {
+    **SMALL,
+    "steps": 600,
+    "trials": 2,
+    "sampler": "random",
+    "checkpoint_seconds": 0,
+}
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -142,7 +142,8 @@ def work(devices, kind, env, given):
 
         return call
 
-    batch = fakes.first(device_contracts.made_up(loop, 64), 1)
+    # rows enough for the step on weights, which each device makes, to be little beside them
+    batch = fakes.first(device_contracts.made_up(loop, 256), 1)
     with patch.object(jax, "jit", counting):
         run = loop.backend.compile(loop.algorithm.update)
     try:
