@@ -23,6 +23,15 @@ SHORT = (
     "--envs 2 --batch-size 64 --eval-episodes 0 --final-episodes 1 --eval-max-steps 20"
 )
 VECTOR = "tests.envs.vectors:Resumable"
+FILES = {  # of settings
+    "file.toml": 'algorithm = "ppo"\nenv = "CartPole-v1"\n[settings]\ngamma = 0.97\n',
+    "list.json": "[]",
+    "named.json": '{"algorithmm": "ppo"}',
+    "seed.json": '{"seed": "1"}',
+    "code.json": '{"algorithm": "ppo", "env": "CartPole-v1", "own_network": true}',
+    "class.json": '{"algorithm": "tests.algorithms.own_classes:Penalised"}',
+    "gama.json": '{"algorithm": "ppo", "env": "CartPole-v1", "settings": {"gama": 0.9}}',
+}
 PPO = f"train ppo CartPole-v1 {SHORT}"
 
 
@@ -123,12 +132,59 @@ def told(fix: str) -> str:
             "{told} " + SHORT,
         ),
         (
-            "cli/train.py:_own",
+            "cli/train.py:refuse_others",
             f"{PPO} --tau 0.1",
             "leave it out",
             PPO,
         ),
-        ("cli/train.py:_own", f"{PPO} --tau 0.1", "shows those there are", "{told}"),
+        (
+            "cli/train.py:_settings_file",
+            "train --config file.toml --resume plain",
+            "or --resume, to begin anew",
+            f"train --config file.toml {SHORT}",
+        ),
+        ("cli/config.py:_arguments", "config ppo", "CartPole-v1", "config ppo CartPole-v1"),
+        (
+            "cli/config.py:run",
+            "config ppo CartPole-v1 --out file.toml",
+            "name another",
+            "config ppo CartPole-v1 --out another.toml",
+        ),
+        (
+            "cli/settings_file.py:read",
+            "train --config nowhere.toml",
+            "`tandem config",
+            "config ppo CartPole-v1 --out nowhere.toml",
+        ),
+        ("cli/settings_file.py:read 2", "train --config list.json", "shows one", "{told}"),
+        (
+            "cli/settings_file.py:read 3",
+            "train --config named.json",
+            "did you mean",
+            "config --help",
+        ),
+        ("cli/settings_file.py:read 4", "train --config seed.json", "shows one", "{told}"),
+        (
+            "cli/settings_file.py:read 5",
+            "train --config code.json",
+            "name the environment by its id",
+            f"train --config file.toml {SHORT}",
+        ),
+        (
+            "cli/settings_file.py:fill",
+            "train --config class.json",
+            "--config class.json",
+            "train tests.algorithms.own_classes:Penalised CartPole-v1 --config class.json "
+            f"--penalty 1.0 {SHORT}",
+        ),
+        (
+            "cli/settings_file.py:fill 2",
+            "train dqn --config file.toml",
+            "leave dqn out",
+            f"train --config file.toml {SHORT}",
+        ),
+        ("cli/settings_file.py:fill 3", "train --config gama.json", "did you mean", PPO),
+        ("cli/train.py:refuse_others", f"{PPO} --tau 0.1", "shows those there are", "{told}"),
         ("cli/train.py:_complete", "train", "tandem train ppo", "{told} " + SHORT),
         ("cli/train.py:_complete", "train", "`tandem list` shows more", "list"),
         (
@@ -170,6 +226,9 @@ def told(fix: str) -> str:
 )
 def test_what_a_command_is_told_can_be_typed(key, wrong, says, right, runs, monkeypatch) -> None:
     monkeypatch.chdir(runs)
+    for name, said in FILES.items():
+        (runs / name).write_text(said)
+    (runs / "another.toml").unlink(missing_ok=True)
     whole = '{"command": [], "seeds": [0]}'
     begun = whole.replace("0", "0, 1")
     for name, said in (("several", whole), ("begun", begun), ("torn", "{")):

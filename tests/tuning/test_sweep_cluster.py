@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import tandem
-from tandem.errors import SettingError
 from tandem.tuning import sweep as sweeps
 from tandem.tuning.sweep_workers import OnCluster
+from tests.advice.net import follows
 from tests.tuning.test_sweep import SMALL, _plain
 
 ray = pytest.importorskip("ray")
@@ -63,5 +63,6 @@ def test_a_folder_that_is_not_here_is_named(tmp_path: Path) -> None:
     workers = OnCluster("auto", 1)
     assert workers.room(1) == 2 and workers.room(2) == 1 and workers.room(3) == 1
     workers.check(tmp_path)
-    with pytest.raises(SettingError, match="leave cluster out"):
+    with follows("tuning/sweep_workers.py:OnCluster.check") as advice:
         workers.check(tmp_path / "elsewhere")
+    assert "give out=" in advice.fix and "leave cluster out" in advice.fix

@@ -44,6 +44,7 @@ COMMANDS = {  # name -> (module, what it does); a module `list` would hide the b
     "plot": ("plot", "draw the learning curve of one run, or of several"),
     "compare": ("compare", "algorithms over seeds and environments, with intervals"),
     "report": ("report", "a run as one HTML file that needs no network"),
+    "config": ("config", "every setting of a run as a file, for train --config"),
     "list": ("catalogue", "algorithms, tuned settings, engines"),
     "check": ("check", "whether an environment can be trained in"),
     "export": ("export", "an agent as a file that needs no tandem: numpy or onnx"),

@@ -100,7 +100,7 @@ def _conclude(
 def _overrides(args: argparse.Namespace) -> dict[str, Any]:
     """The settings that were given, for all trials."""
     names = {f.name for f in fields(Options)} | {
-        f.name for kind in train._kinds() for f in fields(kind.Settings)
+        f.name for kind in train.kinds() for f in fields(kind.Settings)
     }
     return {n: v for n, v in vars(args).items() if n in names and n != "steps"}
 
@@ -126,7 +126,7 @@ def _arguments(kind: str, words: list[str]) -> argparse.Namespace:
     for that."""
     loose = _parser(kind, add_help=False)
     loose.add_argument("-h", "--help", action="store_true")
-    for algorithm in train._kinds():
+    for algorithm in train.kinds():
         hidden(loose, algorithm.Settings())
     hidden(loose, Options())
     first = loose.read(words)
@@ -138,7 +138,7 @@ def _arguments(kind: str, words: list[str]) -> argparse.Namespace:
     parser = _parser(kind)
     for name in names:
         settings = algorithms.get(name).Settings()
-        train._own(first, name, f"find {kind}")
+        train.refuse_others(first, name, f"find {kind}")
         entry = zoo.entry(name, env or "", getattr(first, "entry", ""))
         group = parser.add_argument_group(f"settings of {name}, for all trials [default]")
         if name == names[0]:

@@ -56,7 +56,7 @@ def run(words: list[str]) -> int:
             asked[name] = train._whole(name, asked[name], int(name != "seed"))
     if args.env_kwargs is not None:
         asked["env_kwargs"] = train.json_object("env-kwargs", args.env_kwargs)
-    names = {f.name for kind in train._kinds() for f in fields(kind.Settings)}
+    names = {f.name for kind in train.kinds() for f in fields(kind.Settings)}
     names |= {f.name for f in fields(Options)}
     settings = {n: v for n, v in vars(args).items() if n in names and n != "steps"}
     told: dict[str, Any] = {"begun": show.begun, "heard": show.heard, "told": show.told}
@@ -220,7 +220,7 @@ def _arguments(words: list[str]) -> argparse.Namespace:
     for that."""
     loose = _parser(add_help=False)
     loose.add_argument("-h", "--help", action="store_true")
-    for kind in train._kinds():
+    for kind in train.kinds():
         hidden(loose, kind.Settings())
     hidden(loose, Options())
     first = loose.read(words)
@@ -231,7 +231,7 @@ def _arguments(words: list[str]) -> argparse.Namespace:
     parser = _parser()
     if first.algorithm in algorithms.NAMES:
         name = first.algorithm
-        train._own(first, name, "sweep")
+        train.refuse_others(first, name, "sweep")
         entry = zoo.entry(name, first.env or "", getattr(first, "entry", ""))
         group = parser.add_argument_group(f"settings of {name}, for all trials [default]")
         settings = algorithms.get(name).Settings()

@@ -12,7 +12,7 @@ from typing import Any
 from tandem import algorithms, trainer, zoo
 from tandem.algorithms import own
 from tandem.algorithms.own import name_of
-from tandem.cli import seeds, told
+from tandem.cli import seeds, settings_file, told
 from tandem.cli.parser import Parser, flags, hidden, vector_arguments
 from tandem.envs.vector_source import named
 from tandem.errors import ResumeError, SettingError, UnknownNameError, one_of
@@ -31,6 +31,7 @@ EXAMPLES = (
     "tandem train sac Pendulum-v1 --seeds 3",
     "tandem train ppo --vector my_module:make_vector",
     "tandem train my_module:MyAlgorithm CartPole-v1",
+    "tandem train --config cartpole.toml --seed 1",
     "tandem train --resume runs/ppo-CartPole-v1-s0-20250131-120000",
     "tandem train ppo --help             every setting of PPO",
 )
@@ -143,7 +144,7 @@ def _session(
 
 def _made(args: argparse.Namespace, seed: int | None, out: str | Path | None, callback: Any) -> Any:
     names = {f.name for f in fields(Options)} | {
-        f.name for kind in _kinds(args.algorithm) for f in fields(kind.Settings)
+        f.name for kind in kinds(args.algorithm) for f in fields(kind.Settings)
     }
     overrides = {name: value for name, value in vars(args).items() if name in names}
     callbacks = [callback]
@@ -201,7 +202,11 @@ def arguments(words: list[str]) -> argparse.Namespace:
         hidden(loose, own_kind.Settings())
     first = loose.read(words)
     first.stop_at = None if first.stop_at is None else _whole("stop-at", first.stop_at)
-    name, first.algorithm = first.algorithm, own_kind or first.algorithm
+    file = _settings_file(first)
+    first.algorithm = own_kind or first.algorithm
+    if file is not None:
+        settings_file.fill(first, file)
+    name = None if first.algorithm is None else name_of(first.algorithm)
     if (name is None or first.resume is not None) and not first.help:
         return first
     parser = _parser()
@@ -211,20 +216,35 @@ def arguments(words: list[str]) -> argparse.Namespace:
             raise UnknownNameError("algorithm", name, algorithms.NAMES, fix)
         entry = zoo.entry(name, first.env or "", getattr(first, "entry", ""))
         settings = algorithms.get(first.algorithm).Settings()
-        _own(first, first.algorithm, "train")
+        refuse_others(first, first.algorithm, "train")
         group = parser.add_argument_group(f"settings of {name} [default and its source]")
         flags(group, settings, entry.settings if entry else None, entry.source if entry else "")
         flags(parser.add_argument_group("options of the run"), Options())
     args = parser.read(words)
     args.stop_at, args.algorithm = first.stop_at, first.algorithm
+    if file is not None:
+        settings_file.fill(args, file)
     return args
+
+
+def _settings_file(args: argparse.Namespace) -> Path | None:
+    """That of --config, if there is one."""
+    if args.config is None:
+        return None
+    if args.resume is not None:
+        raise SettingError(
+            "--config was given with --resume.",
+            "one of them: a run goes on with the settings that it began with",
+            "leave --config out, or --resume, to begin anew by the file.",
+        )
+    return Path(args.config)
 
 
 def _loose() -> Parser:
     """What reads every flag that any algorithm has."""
     loose = _parser(add_help=False)
     loose.add_argument("-h", "--help", action="store_true")
-    for kind in _kinds():
+    for kind in kinds():
         hidden(loose, kind.Settings())
     hidden(loose, Options())
     return loose
@@ -263,11 +283,11 @@ def with_address(words: list[str]) -> list[str]:
     return changed
 
 
-def _own(first: argparse.Namespace, algorithm: str | type, command: str) -> None:
+def refuse_others(first: argparse.Namespace, algorithm: str | type, command: str) -> None:
     """Refuses flags of other algorithms."""
     own_settings = {f.name for f in fields(algorithms.get(algorithm).Settings)}
     algorithm = name_of(algorithm)
-    all_of_them = {k.Settings: {f.name for f in fields(k.Settings)} for k in _kinds()}
+    all_of_them = {k.Settings: {f.name for f in fields(k.Settings)} for k in kinds()}
     for name in vars(first):
         if name not in own_settings and any(name in others for others in all_of_them.values()):
             owners = ", ".join(
@@ -304,6 +324,11 @@ def _parser(**more: Any) -> Parser:
         help="torch, tensorflow, jax or keras-torch [the quickest installed]",
     )
     parser.add_argument("--device", metavar="NAME", help="auto, cpu or cuda [auto]")
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        help="take what is not given from this file: of `tandem config`, or config.json of a run",
+    )
     parser.add_argument("--seed", type=int, metavar="N", help="of everything that is drawn [0]")
     parser.add_argument(
         "--seeds",
@@ -388,6 +413,6 @@ def json_object(flag: str, value: str) -> dict[str, Any]:
     return parsed
 
 
-def _kinds(own: Any = None) -> list[Any]:
+def kinds(own: Any = None) -> list[Any]:
     kinds = [algorithms.get(name) for name in algorithms.NAMES]
     return [*kinds, own] if isinstance(own, type) else kinds

@@ -1,0 +1,128 @@
+"""`tandem config`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import textwrap
+from collections.abc import Iterator
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from tandem import algorithms, zoo
+from tandem.cli import train
+from tandem.cli.parser import Parser, flags, hidden
+from tandem.errors import RunFolderError, SettingError
+from tandem.learning.config import Options, plain
+from tandem.runs.folder import writing
+from tandem.settings import declared
+
+ABOUT = """Writes every setting of a run, with what it means, as a file for `tandem train --config`:
+those of the zoo's entry for the algorithm and environment if there is one, else the algorithm's
+defaults, and over them what is given."""
+EXAMPLES = (
+    "tandem config ppo CartPole-v1 --out cartpole.toml",
+    "tandem config sac Pendulum-v1 --gamma 0.98",
+    "tandem train --config cartpole.toml --seed 1",
+)
+
+
+def run(words: list[str]) -> int:
+    """Prints the file, or writes it."""
+    args = _arguments(train.with_address(words))
+    names = {f.name for f in fields(algorithms.get(args.algorithm).Settings)}
+    names |= {f.name for f in fields(Options)}
+    given = {n: x for n, x in vars(args).items() if n in names}
+    settings, options, source = zoo.settle(args.algorithm, args.env, given)
+    kwargs = {} if args.env_kwargs is None else train.json_object("env-kwargs", args.env_kwargs)
+    places = {
+        "algorithm": args.algorithm,
+        "env": args.env,
+        "framework": args.framework,
+        "device": args.device,
+        "seed": args.seed,
+        "env_kwargs": kwargs or None,
+    }
+    text = "\n".join(_lines(places, settings, options, source)) + "\n"
+    if args.out is None:
+        print(text, end="")
+        return 0
+    out = Path(args.out)
+    if out.exists():
+        raise RunFolderError(
+            f"{out} is there already.", "a new file", "name another, or remove it first."
+        )
+    with writing(out):
+        out.write_text(text, encoding="utf-8")
+    print(f"wrote {out}. To train by it: tandem train --config {out}")
+    return 0
+
+
+def _lines(places: dict[str, Any], settings: Any, options: Options, source: str) -> Iterator[str]:
+    yield f"# A run of {places['algorithm']} on {places['env']}, for `tandem train --config`."
+    yield f"# Settings: {source}. What is left out is as it is without this file."
+    for name, value in places.items():
+        yield f"# {name} = …" if value is None else f"{name} = {_literal(value)}"
+    for part, of, values in (
+        ("settings", settings, plain(settings)),
+        ("options", options, asdict(options)),
+    ):
+        yield f"\n[{part}]"
+        for s in declared(type(of)):
+            said = f"{s.help} [{s.source}]" if s.source else s.help
+            yield from textwrap.wrap(said, 98, initial_indent="# ", subsequent_indent="# ")
+            yield f"{s.name} = {_literal(values[s.name])}"
+
+
+def _literal(value: Any) -> str:
+    """A value as TOML has it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{json.dumps(k)} = {_literal(v)}' for k, v in value.items())}}}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_literal, value))}]"
+    return json.dumps(value) if isinstance(value, str) else repr(value)
+
+
+def _arguments(words: list[str]) -> argparse.Namespace:
+    """What was asked for; which flags there are depends on the algorithm."""
+    loose = _parser(add_help=False)
+    loose.add_argument("-h", "--help", action="store_true")
+    for kind in train.kinds():
+        hidden(loose, kind.Settings())
+    hidden(loose, Options())
+    first = loose.read(words)
+    parser = _parser()
+    if not first.help and (first.algorithm is None or first.env is None):
+        missing = "algorithm" if first.algorithm is None else "environment"
+        raise SettingError(
+            f"`tandem config` was given no {missing}.",
+            "tandem config ALGORITHM ENV",
+            f"tandem config {first.algorithm or 'ppo'} CartPole-v1",
+        )
+    if first.algorithm is not None:
+        kind = algorithms.get(first.algorithm)
+        train.refuse_others(first, first.algorithm, "config")
+        entry = zoo.entry(first.algorithm, first.env or "", getattr(first, "entry", ""))
+        group = parser.add_argument_group(f"settings of {first.algorithm} [default and its source]")
+        flags(
+            group, kind.Settings(), entry.settings if entry else None, entry.source if entry else ""
+        )
+        flags(parser.add_argument_group("options of the run"), Options())
+    return parser.read(words)
+
+
+def _parser(**more: Any) -> Parser:
+    parser = Parser("config", ABOUT, EXAMPLES, **more)
+    known = ", ".join(algorithms.NAMES)
+    parser.add_argument("algorithm", nargs="?", metavar="ALGORITHM", help=f"one of {known}")
+    parser.add_argument("env", nargs="?", metavar="ENV", help="an id, as in CartPole-v1")
+    parser.add_argument("--env-kwargs", metavar="JSON", help="arguments for the environment")
+    names = "torch, tensorflow, jax or keras-torch"
+    parser.add_argument("--framework", metavar="NAME", help=f"{names} [the quickest installed]")
+    parser.add_argument("--device", metavar="NAME", default="auto", help="auto, cpu or cuda [auto]")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of everything drawn [0]")
+    parser.add_argument("--out", metavar="FILE", help="the file to make [it is printed]")
+    return parser

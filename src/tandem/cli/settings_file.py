@@ -1,0 +1,106 @@
+"""What a file of settings says for a command: `tandem train --config`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from tandem import algorithms
+from tandem.algorithms import own
+from tandem.errors import SettingError, UnknownNameError
+from tandem.learning.config import Options
+
+PLACES = {
+    "algorithm": str,
+    "env": str,
+    "framework": str,
+    "device": str,
+    "seed": int,
+    "env_kwargs": dict,
+}
+PARTS = ("settings", "options")
+# of a run's config.json: what it was, which makes no other run
+NOTES = ("source", "versions", "commit", "extended_from", "devices_before")
+# of a program's: code, which is in no file
+CODE = ("own_network", "own_env", "own_eval_env", "own_optimizer", "vector")
+
+
+def read(path: Path) -> dict[str, Any]:
+    """What a file asks for: TOML, or JSON as config.json of a run's folder has it. SettingError for
+    one that cannot be read, or that a program's code belongs to."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        data: dict[str, Any] = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except (OSError, ValueError) as error:
+        raise SettingError(
+            f"cannot read the settings in {path}: {error}.",
+            "a TOML file, or config.json of a run's folder",
+            "`tandem config ppo CartPole-v1 --out FILE` writes one.",
+        ) from error
+    parts = (data.get(part, {}) for part in PARTS) if isinstance(data, dict) else [None]
+    if not all(isinstance(part, dict) for part in parts):
+        raise SettingError(
+            f"{path} has no tables of settings and options.",
+            "names and values, under [settings] and [options]",
+            "`tandem config ppo CartPole-v1` shows one.",
+        )
+    known = (*PLACES, *PARTS, *NOTES, *CODE)
+    for name in data:
+        if name not in known:
+            raise UnknownNameError(f"entry of {path}", name, known)
+    for name, kind in PLACES.items():
+        if not isinstance(data.get(name, kind()), kind):
+            raise SettingError(
+                f"{path} says {name} = {data[name]!r}.",
+                {str: "text in quotes", int: "a whole number", dict: "names and values"}[kind],
+                "`tandem config ppo CartPole-v1` shows one.",
+            )
+    if code := [name for name in CODE if data.get(name)]:
+        raise SettingError(
+            f"{path} is of a run with {', '.join(code)}.",
+            "what a program or --vector gave, whose code is in no file",
+            f"take {', '.join(code)} out of a copy; name the environment by its id, or --vector.",
+        )
+    return data
+
+
+def fill(args: argparse.Namespace, path: Path) -> None:
+    """Puts what a file asks for where a command says nothing. SettingError where the two are of
+    different algorithms; UnknownNameError for settings that there are not."""
+    data = read(path)
+    named = data.get("algorithm")
+    if args.algorithm is None and isinstance(named, str):
+        if ":" in named:
+            raise SettingError(
+                f"{path} is for {named}, a class of a program.",
+                "its name in the command: no file is trusted with an import",
+                f"tandem train {named} --config {path}",
+            )
+        args.algorithm = named
+    algorithm = args.algorithm
+    if named not in (None, algorithm, own.name_of(algorithm) if algorithm else None):
+        raise SettingError(
+            f"{path} is for {named}, and {own.name_of(algorithm)} was asked for.",
+            "one algorithm",
+            f"leave {own.name_of(algorithm)} out, or write settings of it: tandem config "
+            f"{own.name_of(algorithm)} ENV.",
+        )
+    for name in list(PLACES)[1:]:
+        here = name != "env" or args.vector is None
+        if here and name in data and getattr(args, name) is None:
+            value = data[name]
+            setattr(args, name, json.dumps(value) if name == "env_kwargs" else value)
+    if algorithm is None:
+        return
+    kinds = {"settings": algorithms.get(algorithm).Settings, "options": Options}
+    for part, kind in kinds.items():
+        names = [f.name for f in fields(kind)]
+        for name, value in data.get(part, {}).items():
+            if name not in names:
+                raise UnknownNameError(f"entry of [{part}] of {path}", name, names)
+            if not hasattr(args, name):
+                setattr(args, name, tuple(value) if isinstance(value, list) else value)
