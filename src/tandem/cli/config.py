@@ -12,7 +12,7 @@ from typing import Any
 
 from tandem import algorithms, zoo
 from tandem.cli import train
-from tandem.cli.parser import Parser, flags, hidden
+from tandem.cli.parser import Parser
 from tandem.errors import RunFolderError, SettingError
 from tandem.learning.config import Options, plain
 from tandem.runs.folder import writing
@@ -88,12 +88,7 @@ def _literal(value: Any) -> str:
 
 def _arguments(words: list[str]) -> argparse.Namespace:
     """What was asked for; which flags there are depends on the algorithm."""
-    loose = _parser(add_help=False)
-    loose.add_argument("-h", "--help", action="store_true")
-    for kind in train.kinds():
-        hidden(loose, kind.Settings())
-    hidden(loose, Options())
-    first = loose.read(words)
+    first = train.loosened(_parser(add_help=False)).read(words)
     parser = _parser()
     if not first.help and (first.algorithm is None or first.env is None):
         missing = "algorithm" if first.algorithm is None else "environment"
@@ -103,14 +98,8 @@ def _arguments(words: list[str]) -> argparse.Namespace:
             f"tandem config {first.algorithm or 'ppo'} CartPole-v1",
         )
     if first.algorithm is not None:
-        kind = algorithms.get(first.algorithm)
-        train.refuse_others(first, first.algorithm, "config")
-        entry = zoo.entry(first.algorithm, first.env or "", getattr(first, "entry", ""))
-        group = parser.add_argument_group(f"settings of {first.algorithm} [default and its source]")
-        flags(
-            group, kind.Settings(), entry.settings if entry else None, entry.source if entry else ""
-        )
-        flags(parser.add_argument_group("options of the run"), Options())
+        title = f"settings of {first.algorithm} [default and its source]"
+        train.settings_flags(parser, first, "config", title, "options of the run")
     return parser.read(words)
 
 

@@ -124,12 +124,7 @@ def _varied(vary: list[str]) -> dict[str, list[str]]:
 def _arguments(kind: str, words: list[str]) -> argparse.Namespace:
     """What was asked for. Which flags there are depends on the algorithm, so a first reading looks
     for that."""
-    loose = _parser(kind, add_help=False)
-    loose.add_argument("-h", "--help", action="store_true")
-    for algorithm in train.kinds():
-        hidden(loose, algorithm.Settings())
-    hidden(loose, Options())
-    first = loose.read(words)
+    first = train.loosened(_parser(kind, add_help=False)).read(words)
     names, env = first.names[:-1], first.names[-1] if first.names else None
     if not names and env in algorithms.NAMES:
         names, env = [env], None

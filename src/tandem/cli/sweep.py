@@ -10,9 +10,9 @@ from dataclasses import fields
 from shlex import quote
 from typing import Any
 
-from tandem import algorithms, zoo
+from tandem import algorithms
 from tandem.cli import train
-from tandem.cli.parser import Parser, flags, hidden
+from tandem.cli.parser import Parser
 from tandem.errors import SettingError, UnknownNameError
 from tandem.learning.config import Options
 from tandem.runs.progress import duration
@@ -218,25 +218,15 @@ def _table(trials: Sequence[SweepTrial]) -> Iterator[str]:
 def _arguments(words: list[str]) -> argparse.Namespace:
     """What was asked for. Which flags there are depends on the algorithm, so a first reading looks
     for that."""
-    loose = _parser(add_help=False)
-    loose.add_argument("-h", "--help", action="store_true")
-    for kind in train.kinds():
-        hidden(loose, kind.Settings())
-    hidden(loose, Options())
-    first = loose.read(words)
+    first = train.loosened(_parser(add_help=False)).read(words)
     if first.resume is not None and not first.help:
         return first
     if not first.help:
         _complete(first.algorithm, first.env)
     parser = _parser()
     if first.algorithm in algorithms.NAMES:
-        name = first.algorithm
-        train.refuse_others(first, name, "sweep")
-        entry = zoo.entry(name, first.env or "", getattr(first, "entry", ""))
-        group = parser.add_argument_group(f"settings of {name}, for all trials [default]")
-        settings = algorithms.get(name).Settings()
-        flags(group, settings, entry.settings if entry else None, entry.source if entry else "")
-        flags(parser.add_argument_group("options of the runs"), Options())
+        title = f"settings of {first.algorithm}, for all trials [default]"
+        train.settings_flags(parser, first, "sweep", title, "options of the runs")
     return parser.read(words)
 
 

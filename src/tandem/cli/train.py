@@ -196,7 +196,7 @@ def arguments(words: list[str]) -> argparse.Namespace:
     """What was asked for. Which flags there are depends on the algorithm, so a first reading looks
     for that."""
     words = with_address(words)
-    loose, own_kind = _loose(), None
+    loose, own_kind = loosened(_parser(add_help=False)), None
     if (path := own_name(words)) is not None:
         own_kind = own.checked(own.named(path), trainer.TAKEN)
         hidden(loose, own_kind.Settings())
@@ -214,12 +214,8 @@ def arguments(words: list[str]) -> argparse.Namespace:
         if own_kind is None and name not in algorithms.NAMES and first.env in algorithms.NAMES:
             fix = f"write the algorithm first: tandem train {first.env} {name}"
             raise UnknownNameError("algorithm", name, algorithms.NAMES, fix)
-        entry = zoo.entry(name, first.env or "", getattr(first, "entry", ""))
-        settings = algorithms.get(first.algorithm).Settings()
-        refuse_others(first, first.algorithm, "train")
-        group = parser.add_argument_group(f"settings of {name} [default and its source]")
-        flags(group, settings, entry.settings if entry else None, entry.source if entry else "")
-        flags(parser.add_argument_group("options of the run"), Options())
+        title = f"settings of {name} [default and its source]"
+        settings_flags(parser, first, "train", title, "options of the run")
     args = parser.read(words)
     args.stop_at, args.algorithm = first.stop_at, first.algorithm
     if file is not None:
@@ -240,14 +236,27 @@ def _settings_file(args: argparse.Namespace) -> Path | None:
     return Path(args.config)
 
 
-def _loose() -> Parser:
-    """What reads every flag that any algorithm has."""
-    loose = _parser(add_help=False)
-    loose.add_argument("-h", "--help", action="store_true")
+def loosened(parser: Parser) -> Parser:
+    """A parser without help of its own that reads every flag which any algorithm has."""
+    parser.add_argument("-h", "--help", action="store_true")
     for kind in kinds():
-        hidden(loose, kind.Settings())
-    hidden(loose, Options())
-    return loose
+        hidden(parser, kind.Settings())
+    hidden(parser, Options())
+    return parser
+
+
+def settings_flags(
+    parser: Parser, first: argparse.Namespace, command: str, title: str, options: str
+) -> None:
+    """Flags for the settings of the algorithm, and the options, that a first reading found, in
+    groups of these titles. Refuses flags of other algorithms."""
+    name, env = name_of(first.algorithm), first.env or ""
+    entry = zoo.entry(name, env, getattr(first, "entry", ""))
+    settings = algorithms.get(first.algorithm).Settings()
+    refuse_others(first, first.algorithm, command)
+    group = parser.add_argument_group(title)
+    flags(group, settings, entry.settings if entry else None, entry.source if entry else "")
+    flags(parser.add_argument_group(options), Options())
 
 
 def own_name(words: list[str]) -> str | None:
@@ -255,7 +264,7 @@ def own_name(words: list[str]) -> str | None:
     does. Flags of its own, which nobody knows yet, may stand before it."""
     if not any(CLASS.match(word) for word in words):
         return None
-    parser, skipped = _loose(), False
+    parser, skipped = loosened(_parser(add_help=False)), False
     for i, word in enumerate(words):
         if word.startswith("-"):
             flag = parser._option_string_actions.get(word)
