@@ -23,7 +23,10 @@ REST = (
     ("dqn", "dqn_noisy", "dqn_moving", "dqn_categorical", "dqn_quantile", "dqn_implicit"),
     ("dqn_convolving", "ppo_convolving"),
     ("ppo", "ppo_gsde", "ppo_rnd", "a2c", "trpo", "trpo_normalizing"),
-    ("ppo_recurrent", "ppo_recurrent_moving", "mappo_recurrent", "trpo_recurrent"),
+    # TensorFlow compiles for minutes what follows sequences
+    ("ppo_recurrent", "ppo_recurrent_moving"),
+    ("mappo_recurrent",),
+    ("trpo_recurrent",),
     ("dqn_recurrent", "sac_recurrent"),
     ("acer_recurrent",),
     ("sac", "sac_discrete", "td3", "tqc", "ddpg"),
