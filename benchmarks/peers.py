@@ -97,7 +97,7 @@ UNUSED = {
     "a2c": {*CURIOSITY, "sequence", "sde_sample_freq"},
     "sac": {*PRIORITIES, "sde_sample_freq", "log_std"},
     "td3": {*PRIORITIES, "sde_sample_freq"},
-    "ddpg": PRIORITIES,
+    "ddpg": {*PRIORITIES, "sde_sample_freq"},
 }
 SAME = ("gamma", "learning_rate", "batch_size")
 NAMES: dict[str, dict[str, str]] = {  # ours -> theirs

@@ -397,7 +397,11 @@ CASES = {
             "normalize_observations": True,
         },
     ),
-    "ddpg gsde": Case("ddpg", fakes.BOX, {"hidden": (32, 32), "action_noise": "gsde"}),
+    "ddpg gsde": Case(
+        "ddpg",
+        fakes.BOX,
+        {"hidden": (32, 32), "actor_learning_rate": Schedule(0.3), "action_noise": "gsde"},
+    ),
     "trpo gsde": Case(
         "trpo",
         fakes.BOX,
