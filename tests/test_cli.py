@@ -323,6 +323,7 @@ def test_quiet_prints_only_the_result(finished, tmp_path, capsys) -> None:
     assert not (tmp_path / "r" / "curve.png").exists()
 
 
+@pytest.mark.slow
 def test_commands_that_are_printed_can_be_given_as_they_stand(tmp_path, capsys) -> None:
     run = tmp_path / "two words"
     given = [
@@ -441,6 +442,7 @@ def test_a_run_with_callbacks_goes_on_from_the_command_line_and_back(tmp_path) -
     assert tandem.train(resume=run, callbacks=[EarlyStop(1e9)]).reason == "steps"
 
 
+@pytest.mark.slow
 def test_several_seeds_make_several_runs_and_one_curve(tmp_path, capsys) -> None:
     parent = tmp_path / "all"
     given = [
@@ -616,6 +618,7 @@ def test_how_a_seed_ended_is_told(tmp_path, capsys, code, words, comes_to) -> No
     assert f"tandem train --resume {tmp_path}" in shown.out
 
 
+@pytest.mark.slow
 def test_a_command_that_is_refused_is_told_once(tmp_path, capfd) -> None:
     wrong = ["--rollout", "7", "--batch-size", "64", "--seeds", "3"]
     given = ["train", "ppo", "CartPole-v1", *wrong]
@@ -885,6 +888,7 @@ def test_export_writes_a_file_whose_directions_work(to, name, finished, capsys) 
         assert np.array_equal(scope["action"], agent.act(observations))
 
 
+@pytest.mark.slow
 def test_help_and_list_are_quick_and_bring_no_framework() -> None:
     """Within a few times what NumPy alone takes to import: seconds would say more of the machine
     than of the code."""

@@ -113,6 +113,7 @@ def test_shortened(language, text, shorter) -> None:
 # --- what is named --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
 def test_every_name_is_in_the_repository(page) -> None:
     assert not list(faults(PAGES[page]))

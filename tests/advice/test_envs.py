@@ -117,6 +117,7 @@ SAME = Toy()
 TEAM = (np.zeros(2), [1.0, 2.0], [False, False], {})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
     [

@@ -98,6 +98,7 @@ ENTRIES = spaces.Dict({"a": PAIR, "b": PAIR})
 A, B = {"a": jnp.zeros(2)}, {"a": jnp.zeros(2), "b": jnp.zeros(2)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "row",
     [
@@ -301,6 +302,7 @@ def test_names_that_nobody_knows(monkeypatch) -> None:
         by_id(advice.quoted())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, package, needed",
     [

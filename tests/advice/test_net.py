@@ -11,6 +11,7 @@ from tests.advice.net import Case, follows, named, sites
 ROOMS = sorted({key.partition(":")[0].partition("/")[0] for key in sites()})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", ROOMS)
 def test_every_advice_of_a_room_is_followed(room) -> None:
     mine = {key for key in sites() if key.startswith((f"{room}/", f"{room}:"))}

@@ -90,6 +90,7 @@ SQUEEZED = loss(lambda q, r: ((q[:, :1].squeeze(1) - r) ** 2).mean())
 BOTH_OUT = probe(action=lambda self, s: (s, self.net(s)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "each",
     [

@@ -53,6 +53,7 @@ MAPPO = {"algorithm": "mappo", "env": toy(box(), team=True)}
 BETA = {"policy": "beta"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "each",
     [

@@ -59,6 +59,7 @@ QMIX = {"algorithm": "qmix", "env": toy(team=True), "recurrent": 8, "sequence": 
 REPLAY = {"online": False, "replay": "none"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "each",
     [

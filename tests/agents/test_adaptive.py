@@ -237,6 +237,7 @@ class Reporting(Adaptive):
         return (TD**2).mean()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("course", COURSES)
 @pytest.mark.parametrize("every", [5, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 11))])
 def test_the_size_when_the_phase_began_is_that_whenever_it_is_asked_for(
@@ -380,6 +381,7 @@ class Stop:
             self.agent.stop_training = True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [40, 55, 61])
 def test_stopped_within_a_phase_it_goes_on_to_the_bit(at: int, tmp_path: Path) -> None:
     whole, optimizer = fresh()

@@ -689,6 +689,7 @@ ONGOING: list[tuple[Any, Any]] = [  # arguments of set, and of train
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("choices", "windows"), ONGOING)
 def test_saved_and_restored_it_goes_on_to_the_bit(
     choices: Any, windows: Any, tmp_path: Path

@@ -27,6 +27,7 @@ def test_every_import_line_has_its_row() -> None:
                 assert importlib.util.find_spec(module) is not None, line
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:processes_her")
 @pytest.mark.parametrize(
     "name",

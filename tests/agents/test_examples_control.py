@@ -111,6 +111,7 @@ def test_what_an_agent_gets_and_sees_next_does_not_depend_on_its_action() -> Non
 # Agents
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHOICES)
 def test_examples_train_on_torch(name: str) -> None:
     model = example(name).DDPG(16, 0.1, 0.98, 0.005)

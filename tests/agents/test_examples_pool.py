@@ -39,6 +39,7 @@ def test_value_methods_as_documented(name: str) -> None:
     )
 
 
+@pytest.mark.slow
 def test_hindsight_as_documented() -> None:
     train_call._said.clear()
     model = example("DDPG_HER").DDPG(128, 0.1, 0.98, 0.005, 7)

@@ -84,6 +84,7 @@ def test_a_mini_batch_begins_before_its_update_and_ends_after_it() -> None:
     assert all(same(before[2], now[2]) for before, now in zip(ends, begins[1:], strict=False))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
     [

@@ -41,6 +41,7 @@ def environments(n: int) -> list[Any]:
     return [gymnasium.make("CartPole-v1", max_episode_steps=20) for _ in range(n)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2, 3])
 def test_steps_are_those_of_a_collector_that_waits(processes: int) -> None:
     apart = Remote("Some", environments(3), 3, processes, beside=True)
@@ -92,6 +93,7 @@ def test_an_agent_that_learns_nothing_plays_as_in_turn() -> None:
     assert all(map(np.array_equal, leaves(seen[0]), leaves(seen[1])))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
     [

@@ -541,6 +541,7 @@ def test_assign_param() -> None:
         assign_param(a.parameters(), torch.nn.Linear(3, 2).parameters())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "policy",
     [

@@ -81,6 +81,7 @@ def weights(agent: Any) -> list[Any]:
     return [p.detach().clone() for group in nested for p in group]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
     [
@@ -185,6 +186,7 @@ def test_a_lost_worker_costs_its_unfinished_episode(fault: str, tmp_path: Path) 
     assert len(agent.reward_list) == 8 - (len(agent.reward_list) < 8)
 
 
+@pytest.mark.slow
 def test_above_the_budget_training_ends_and_what_was_saved_is_whole(tmp_path: Path) -> None:
     agent = Probe([Faulty(str(tmp_path), "raises", os.getpid(), at=30, times=9) for _ in range(2)])
     agent.set(policy=EpsGreedyQPolicy(0.3), pool_size=200, batch=6)

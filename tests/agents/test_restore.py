@@ -47,6 +47,7 @@ def unset(kind: str) -> Any:
     return fresh, optimizer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("order", ["never", pytest.param("after", marks=pytest.mark.slow)])
 def test_it_goes_on_to_the_bit_with_the_same_arguments(
@@ -115,6 +116,7 @@ FIRST = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [{}, {"PPO": True, "update_steps": 12}], ids=["", "ppo"])
 @pytest.mark.parametrize("order", ["set, restore", "restore, set", "restore, set, save, restore"])
 @pytest.mark.parametrize("before", [True, False])
@@ -211,6 +213,7 @@ def test_other_modes_take_what_fits(tmp_path: Path) -> None:
             assert np.isfinite(again.loss) and again.total_episode >= 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_pool_of_other_environments_is_refused_with_what_to_do(
     processes: int, tmp_path: Path
@@ -231,6 +234,7 @@ def test_a_pool_of_other_environments_is_refused_with_what_to_do(
     anew.train(torch.optim.Adam(anew.param), 1, p=0)
 
 
+@pytest.mark.slow
 def test_a_single_environment_is_asked_for_as_many_processes_as_before(tmp_path: Path) -> None:
     """That of the agent is as it was, so `processes` is what has to be said."""
 

@@ -18,6 +18,7 @@ from tests.agents import rule_cases  # noqa: E402
 SNIPPETS = Path(__file__).parent / "snippets"
 
 
+@pytest.mark.slow
 def test_rules_on_torch() -> None:
     found = rule_cases.rules(
         RL_pytorch,

@@ -96,6 +96,7 @@ def test_the_process_follows_its_recursion_and_begins_anew_with_each_episode(tmp
     assert abs(x[200]) < 0.15 and abs(np.corrcoef(x[:-1], x[1:])[0, 1]) > 0.95
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "algorithm, given",
     [

@@ -55,6 +55,7 @@ def by_reference() -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_the_reference_learns_stops_and_moves_what_it_should(expected) -> None:
     stopped = "ppo multi-categorical"
     assert 3 < expected[f"{stopped}: applied"] < cases.UPDATES - 3

@@ -464,6 +464,7 @@ def test_a_body_of_the_users_own_is_shared_by_all_agents() -> None:
     assert {s.shape for s in spaces} == {(5,)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "continuous"),
     [

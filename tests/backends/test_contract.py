@@ -19,6 +19,7 @@ ENGINES += [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_backend_keeps_its_contract(engine) -> None:
     framework, *flags = engine.split()

@@ -80,6 +80,7 @@ def test_libraries_objects_are_left_alone(nn) -> None:
     assert reach(Helper(pool=deque([hidden]), rng=np.random.default_rng(0))) == ({}, {}, {})
 
 
+@pytest.mark.slow
 def test_keras_layers_models_and_variables() -> None:
     found = run_python(
         """

@@ -170,6 +170,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm, env, settings", CASES)
 def test_every_algorithm_learns(algorithm, env, settings) -> None:
     agent = agent_of(algorithm, gymnasium.make(env), steps=1000, **settings)
@@ -196,6 +197,7 @@ TEAMS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm, given, settings", TEAMS)
 def test_every_team_learns(algorithm, given, settings) -> None:
     pytest.importorskip("mpe2")

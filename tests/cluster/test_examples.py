@@ -44,6 +44,7 @@ def test_every_algorithm_that_is_promised_has_its_example() -> None:
     assert sorted(promised.split()) == NAMES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in NAMES]
 )

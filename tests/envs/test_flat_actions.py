@@ -82,6 +82,7 @@ def tree(x: Any) -> list[Any]:
     return [leaf for part in x for leaf in tree(part)] if isinstance(x, tuple) else [x]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind, workers",
     [

@@ -33,6 +33,7 @@ IDS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", IDS)
 def test_ids_are_stepped_and_resumed_exactly(name: str) -> None:
     envs = vectorize(name, 2)
@@ -100,6 +101,7 @@ def test_in_games_of_two_the_other_one_moves_at_random_and_in_turn() -> None:
     assert 0.2 < (rewards[over] > 0).mean() < 0.8
 
 
+@pytest.mark.slow
 def test_a_game_that_ends_before_the_learners_turn_is_none() -> None:
     rows = random_games(libraries.Nim(first_out=True))
     begun = [i for t, row in enumerate(rows) for i, _ in row.final]

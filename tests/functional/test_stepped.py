@@ -84,6 +84,7 @@ def test_episodes_are_cut_at_their_limit() -> None:
     assert not any(row[2].any() for row in rows[1:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("env", ["tandem/CartPole-v1", Walk, Doors], ids=str)
 def test_many_are_one_by_one_to_the_bit_however_they_are_divided(env: Any) -> None:
     many = vectorize(env, 4, seed=7)
@@ -205,6 +206,7 @@ class Pushing:
         return (obs[:, 2] > 0).astype(np.int64), {}, state
 
 
+@pytest.mark.slow
 def test_evaluations_play_the_same_episodes_whatever_their_number_is() -> None:
     scores = [
         evaluate(Pushing(), "tandem/CartPole-v1", 6, seed=3, environments=n).returns for n in (2, 5)

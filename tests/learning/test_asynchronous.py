@@ -90,6 +90,7 @@ class Here:
         return [i for i, one in enumerate(others) if one.read in found]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["acer", pytest.param("nstep_q", marks=pytest.mark.slow)])
 def test_in_turns_a_run_is_that_of_one_process(algorithm: str, monkeypatch: Any) -> None:
     given = {**SMALL, **TURNS, **REPLAY, "recurrent": 4}

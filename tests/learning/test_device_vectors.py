@@ -32,6 +32,7 @@ class Kept(Tensors, Resumable):
     """With a state, too."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("dict_obs", [False, True])
 def test_observations_stay_tensors_from_the_step_to_the_update(mode, dict_obs, monkeypatch) -> None:

@@ -114,6 +114,7 @@ def test_processes_beside_the_run_have_one_device(device) -> None:
     assert beside(conf).options.devices == 1
 
 
+@pytest.mark.slow
 def test_jax_has_as_many_devices_where_its_own_environments_started_it() -> None:
     code = """
         from tandem import trainer

@@ -73,6 +73,7 @@ def test_transitions_are_given_goals_that_were_reached(k) -> None:
     tree_map(lambda x, y: np.testing.assert_array_equal(x[~other], y[~other]), batch.obs, plain.obs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [{}, {"prioritized": True}, {"workers": 2, "envs": 2}])
 def test_a_run_goes_on_exactly(tmp_path, more) -> None:
     whole = weights(ran(out=tmp_path / "whole", **more))

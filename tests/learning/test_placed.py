@@ -270,6 +270,7 @@ LOCK = threading.Lock()  # which cannot be pickled
 locked = partial(lambda lock, space: dropping(space), LOCK)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "error", "what"),
     [
@@ -308,6 +309,7 @@ def test_a_run_of_one_device_is_not_resumed_there(tmp_path: Path) -> None:
         tandem.train(resume=tmp_path / "run", cluster="auto")
 
 
+@pytest.mark.slow
 def test_room_that_others_have_is_waited_for() -> None:
     first = Places("auto", 3, 1.0, False, 10.0)
     timer = threading.Timer(2.0, first.give_back)

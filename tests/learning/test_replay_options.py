@@ -71,6 +71,7 @@ def test_networks_begin_anew_and_the_buffer_stays() -> None:
         assert first[f"q1/{n}"].std() == pytest.approx(std, rel=0.6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dqn", "sac", "crossq"])
 def test_runs_with_all_of_them_go_on_exactly(name) -> None:
     given = {"reset_every": 26, "updates_per_step": 0.5, "weight_decay": 0.01}

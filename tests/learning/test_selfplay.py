@@ -61,6 +61,7 @@ def rest(run: Any) -> tuple[dict[str, Any], dict[str, bytes]]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "more", [{}, {"recurrent": 5, "sequence": 5, "normalize_observations": True}, {"shared": True}]
 )

@@ -135,6 +135,7 @@ def test_priorities_of_replayed_sequences_follow_their_errors() -> None:
 REST = [pytest.param(name, marks=pytest.mark.slow) for name in ("a3c", "impala", "nstep_q")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["acer", *REST])
 def test_a_run_is_resumed_to_the_bit(name: str, tmp_path) -> None:
     given = {

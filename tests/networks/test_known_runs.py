@@ -38,6 +38,7 @@ def good(name: str, facts: dict[str, Any]) -> None:
     assert sorted(facts["still"]) == sorted(STILL.get(name, [])), facts["still"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_run_in_torch_is_what_it_was(name, tmp_path) -> None:
     pytest.importorskip("onnxruntime")

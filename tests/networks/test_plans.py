@@ -173,6 +173,7 @@ def test_a_head_is_fitted_to_its_body() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "framework",
     [

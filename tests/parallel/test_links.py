@@ -136,6 +136,7 @@ def test_one_that_is_lost_is_named(verb: str, what: str) -> None:
         assert others[0].wait(10) == 5, "the other one does not end"
 
 
+@pytest.mark.slow
 def test_one_that_stands_still_is_named() -> None:
     with linked(2, 2.0) as (lead, (other,)):
         time.sleep(2.5)  # for as long as nobody listens, nobody is missed

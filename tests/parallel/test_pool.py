@@ -123,6 +123,7 @@ def sampled(names: Any, fast: tuple[Any, ...]) -> list[Any]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sampled(ALIKE, ("ppo", "dqn")))
 def test_a_run_with_workers_is_the_run_of_one_process(name: str, tmp_path: Path) -> None:
     algorithm, env, settings = ALIKE[name]
@@ -278,6 +279,7 @@ def test_layers_of_ones_own_and_pictures_are_acted_on_by_the_framework() -> None
         assert runs[1].loop.learner.updates == runs[0].loop.learner.updates > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "ahead"),
     sampled(
@@ -327,6 +329,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", sampled(FAULTS, ("killed", "raises")))
 def test_a_lost_worker_is_named_and_costs_its_unfinished_episodes(
     fault: str, tmp_path: Path

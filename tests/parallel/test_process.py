@@ -145,6 +145,7 @@ def runs(pid: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
 @pytest.mark.parametrize("how", ["SIGKILL", "SIGTERM", "exit"])
 def test_none_outlives_its_parent_even_one_that_never_returns(how: str, tmp_path: Path) -> None:

@@ -203,6 +203,7 @@ class Own:
         return gymnasium.make("CartPole-v1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "error", "what"),
     [

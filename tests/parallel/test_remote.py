@@ -38,6 +38,7 @@ def same(one: Any, other: Any) -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [2, 3])
 @pytest.mark.parametrize("kind", KINDS)
 def test_they_give_what_one_process_gives(kind: str, processes: int) -> None:

@@ -207,6 +207,7 @@ def check_against(ring: Ring, world: World, n: int) -> None:
     assert all(x.shape[:2] == (len(ids), n - 1) for x in leaves(obs))
 
 
+@pytest.mark.slow
 @settings(max_examples=300, derandomize=True, deadline=None)
 @given(
     seed=st.integers(0, 10_000),

@@ -145,6 +145,7 @@ def test_sigint_is_a_keyboard_interrupt_with_what_there_is(tmp_path: Path) -> No
     assert tandem.train(resume=tmp_path / "run", env=endless).reason == "steps"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["evaluation", "final scores"])
 def test_a_signal_is_heard_where_no_block_ends(where) -> None:
     """Within an evaluation of a million steps, and while the best agent is scored at the end."""

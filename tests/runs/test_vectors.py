@@ -44,6 +44,7 @@ def finished(session: Any, stop_at: int | None = None) -> Any:
     return session
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("algorithm", KINDS)
 def test_a_stop_changes_nothing_where_the_vector_has_a_state(algorithm, mode, tmp_path) -> None:

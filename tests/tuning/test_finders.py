@@ -273,6 +273,7 @@ def search(agent: Any) -> None:
     OptFinder(agent, [adam(agent), agent.optimizer]).find(episodes=2, processes=1, p=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", AGENTS)
 def test_an_agent_is_as_before_and_trains_as_if_nothing_had_been(kind: str, tmp_path: Path) -> None:
     searched, other = AGENTS[kind](), AGENTS[kind]()

@@ -76,6 +76,7 @@ class Scripted:
         pass
 
 
+@pytest.mark.slow
 def test_a_trial_that_ends_in_any_way_is_one_result_among_others(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -126,6 +127,7 @@ def _plain(trial: SweepTrial) -> tuple[Any, ...]:
     return trial.number, trial.state, trial.settings, trial.returns, score
 
 
+@pytest.mark.slow
 def test_side_by_side_as_many_trials_are_made_as_were_asked_for(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -188,6 +190,7 @@ def test_half_a_line_of_the_journal_is_taken_away(tmp_path: Path) -> None:
     assert journal.read_bytes() == b'{"a": 1}\n'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pruner", "sampler", "ended"),
     [
@@ -306,6 +309,7 @@ class Broken(gymnasium.Env):
 # The command
 
 
+@pytest.mark.slow
 def test_the_command_tells_and_says_what_to_pass_on(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
