@@ -78,6 +78,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "algorithm, env, given", WRONG, ids=lambda x: x if isinstance(x, str) else "-".join(x)
 )

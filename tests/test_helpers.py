@@ -53,6 +53,7 @@ def test_output_that_is_not_json_is_a_failure() -> None:
         run_python("print('hello')")
 
 
+@pytest.mark.slow
 def test_a_child_that_hangs_is_killed_with_its_own_processes(tmp_path) -> None:
     note = tmp_path / "pid"
     code = f"""

@@ -991,6 +991,7 @@ def test_a_checkpoint_is_written_before_anything_is_learned(tmp_path: Path) -> N
     ).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", ["on_train_begin", "on_episode_end", "on_batch_end", "on_evaluation", "on_checkpoint"]
 )

@@ -178,6 +178,7 @@ def test_a_thing_that_is_not_found() -> None:
     assert advice.quoted() in find.KINDS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fix", ["mend what raised", "run fewer at a time"])
 def test_calls_in_processes(fix, tmp_path: Path) -> None:
     raised = fix.startswith("mend")

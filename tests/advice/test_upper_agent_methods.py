@@ -81,6 +81,7 @@ METRICS = {"metrics": "los"}
 WHOLE = {"metrics": "loss"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "each",
     [

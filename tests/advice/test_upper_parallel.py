@@ -135,6 +135,7 @@ def test_workers_elsewhere_than_on_posix(monkeypatch: Any) -> None:
     ran(**A2C | advice.assigned()[0])
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_lost(tmp_path: Path) -> None:
     def run(name: str, **given: Any) -> None:
         folder = tmp_path / name

@@ -101,6 +101,7 @@ def test_value_methods_as_documented(kind: Any, more: dict[str, Any]) -> None:
     assert model.total_episode == 10 and model.loss > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("module", "more"), [(PPO, {}), (PPO_pr, {"PR": True})])
 def test_ppo_as_documented(module: Any, more: dict[str, Any]) -> None:
     model = module.PPO(4, 128, 2, 0.7, 0.7)

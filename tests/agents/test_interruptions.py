@@ -164,6 +164,7 @@ def test_a_phase_that_was_stopped_goes_on_to_the_bit(kind: str, processes: int) 
     assert parts.reward_list == whole.reward_list
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "processes"), IN_PROCESSES)
 def test_what_is_saved_within_a_phase_goes_on_to_the_bit(
     kind: str, processes: int, tmp_path: Path

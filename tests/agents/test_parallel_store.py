@@ -125,6 +125,7 @@ class Counted(Clock):
         return super().step(action)
 
 
+@pytest.mark.slow
 def test_environments_step_while_the_agent_learns(tmp_path: Path) -> None:
     file, waited = tmp_path / "steps", []
 

@@ -235,6 +235,7 @@ def test_a_trial_measures_a_step() -> None:
     assert 0.004 < collection.step_seconds(Slow()) < 0.4
 
 
+@pytest.mark.slow
 def test_left_open_it_is_chosen_by_a_trial_and_said(
     monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:

@@ -76,6 +76,7 @@ def rows(agent: Any) -> Any:
     return ids, ring.transitions(ids)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("size", [30, 60, 300])
 @pytest.mark.parametrize("PR", [False, True])

@@ -152,6 +152,7 @@ OWN = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "engine",
     [

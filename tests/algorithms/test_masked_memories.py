@@ -55,6 +55,7 @@ FAST = ("ppo", "impala", "qmix")
 thorough = pytest.mark.thorough
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=thorough)])
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=() if n in FAST else thorough) for n in CASES]

@@ -96,6 +96,7 @@ UNROLLED = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "algorithm, memory", [("ppo", "lstm"), pytest.param("a2c", "gru", marks=pytest.mark.slow)]
 )
@@ -431,6 +432,7 @@ OWN = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "engine",
     [

@@ -120,6 +120,7 @@ def test_importance_weighs_all_steps_of_a_sequence() -> None:
     np.testing.assert_allclose(found, [0.9 * 6 + 0.1 * 3, 0.9 * 5 + 0.1 * 3], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_run_is_broken_off_and_resumed_with_workers(tmp_path: Path) -> None:
     """States of critics go on where they were."""
     given = {**SMALL, "learning_starts": 20, "steps": 200, "prioritized": True, "burn_in": 2}

@@ -95,6 +95,7 @@ DEVICES_AND_ENGINES = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "framework, other",
     [

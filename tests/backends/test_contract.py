@@ -30,6 +30,7 @@ def test_a_backend_keeps_its_contract(engine) -> None:
     assert not broken, "\n".join(broken)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "engine", ["torch", *(pytest.param(e, marks=pytest.mark.slow) for e in ("jax", "tensorflow"))]
 )

@@ -34,6 +34,7 @@ def test_steps_are_those_of_torch_to_the_bit(kind) -> None:
             assert torch.equal(mine.state[own][name], x), name
 
 
+@pytest.mark.slow
 def test_a_run_that_compiles_nothing_does_not_import_the_compiler() -> None:
     (found,) = run_python(
         "import json, sys\n"

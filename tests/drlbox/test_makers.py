@@ -383,6 +383,7 @@ def test_an_evaluator_gives_back_what_it_measured(tmp_path, capsys) -> None:
         tandem.make_evaluator("dqn", **given).run()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "given",
     [

@@ -61,6 +61,7 @@ def test_gymnaxs_cut_episodes_themselves_and_end_otherwise() -> None:
     assert steps("gymnax/Corridor-v0", [1] * 2, **given)[1].truncated[0]
 
 
+@pytest.mark.slow
 def test_braxs_are_cut_where_their_training_cuts_them() -> None:
     envs = vectorize("brax/slide", 2)
     assert envs.observation.shape == (2,) and make("brax/slide").spec.max_episode_steps == 1000
@@ -138,6 +139,7 @@ def test_objects_of_other_libraries_are_taken_as_they_are() -> None:
         make("pgx/crowd")
 
 
+@pytest.mark.slow
 def test_runs_in_them_are_the_same_each_time() -> None:
     one, other = (run("playground/Slide", envs=2, seed=seed) for seed in (0, 1))
     assert run("playground/Slide", envs=2) == one != other

@@ -114,6 +114,7 @@ def test_what_a_step_gives_is_the_callers() -> None:
     assert not np.array_equal(one.obs, kept) and envs.step(np.zeros(2, np.int64)).obs.max() < 9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("env", [*OURS, Walk, Weak, Doors, partial(Walk, pool=3)], ids=str)
 def test_they_resume_to_the_bit(env: Any) -> None:
     assert resume_fault(env) is None
@@ -137,6 +138,7 @@ def test_the_state_of_others_is_refused() -> None:
         vectorize(Walk, 3).load_state(*envs.state())
 
 
+@pytest.mark.slow
 def test_numbers_that_are_none_are_told_with_their_environment_and_step() -> None:
     for what, told in (("obs", "the observation"), ("reward", "the reward")):
         envs = vectorize(lambda what=what: Broken(what), 3)
@@ -144,6 +146,7 @@ def test_numbers_that_are_none_are_told_with_their_environment_and_step() -> Non
             played(envs)
 
 
+@pytest.mark.slow
 def test_masks_forbid_and_must_leave_a_choice() -> None:
     envs = vectorize(Doors, 3)
     rows = played(envs)

@@ -80,6 +80,7 @@ def test_observations_stay_tensors_from_the_step_to_the_update(mode, dict_obs, m
             obs = leaves(one.obs)[0]
 
 
+@pytest.mark.slow
 def test_such_a_run_is_resumed_to_the_bit(monkeypatch, tmp_path) -> None:
     pytest.importorskip("torch")
     monkeypatch.setattr(vector_env, "off_host", lambda x: bool(tensors.library_of(x)))

@@ -57,6 +57,7 @@ def slowly(*case: Any) -> Any:
     return pytest.param(*case, marks=pytest.mark.slow)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, given",
     [

@@ -80,6 +80,7 @@ def test_sittings_make_the_same_run(tmp_path: Path, more: Any) -> None:
     assert rest(part) == rest(whole)
 
 
+@pytest.mark.slow
 def test_an_episode_goes_on_against_a_copy_that_left(tmp_path: Path) -> None:
     """With a pool of one and a copy after every block, whoever is at play has left it."""
     given = (

@@ -74,6 +74,7 @@ def test_their_state_is_taken_and_put_back() -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["killed", "raises", "exits"])
 def test_a_lost_worker_s_environments_begin_anew_and_say_so(fault: str, tmp_path: Path) -> None:
     envs = [Faulty(str(tmp_path), fault, os.getpid(), at=6) for _ in range(4)]
