@@ -177,28 +177,17 @@ def why_absent(name: str, option: str) -> str:
         return TEAM
     if kind.team and option == "normalize_rewards":
         return RETURNS
-    if (
-        kind.team
-        and option == "recurrent"
-        and option not in {s.name for s in declared(kind.Settings)}
-    ):
-        return JOINT
     if option == "intrinsic":
         return BONUS
-    if (
-        option == "action_noise"
-        and kind.needs == "sequences"
-        and takes(name, fakes.VECTOR, fakes.BOX)
-    ):
-        return SPHERE
     if name == "trpo" and option == "body":
         return PROJECTED
-    if option in ("layer_norm", "weight_norm", "body", "recurrent") and option in {
-        s.name for s in declared(kind.Settings)
-    }:
+    own = {s.name for s in declared(kind.Settings)}
+    if option in ("layer_norm", "weight_norm", "body", "recurrent") and option in own:
         return OWN
-    if option == "action_noise" and not takes(name, fakes.VECTOR, fakes.BOX):
-        return CHOICES
+    if option == "recurrent":
+        return JOINT
+    if option == "action_noise":
+        return SPHERE if takes(name, fakes.VECTOR, fakes.BOX) else CHOICES
     if option == "critic_hidden" and (kind.valued or kind.needs != "transitions"):
         return VALUES
     raise AssertionError(f"{name} has no {option}, and no word says why")

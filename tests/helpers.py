@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,6 +35,17 @@ COMPILED_LIGHTLY = {
     "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 }
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYGAME_HIDE_SUPPORT_PROMPT": "1"}
+
+
+def own_cluster(cpus: int) -> Iterator[None]:
+    """What a fixture yields from: a Ray cluster of its own, with so many CPUs, until it is over."""
+    import ray
+
+    ray.init(
+        "local", num_cpus=cpus, include_dashboard=False, logging_level="error", log_to_driver=False
+    )
+    yield
+    ray.shutdown()
 
 
 def compiled_in(folder: str | Path) -> dict[str, str]:

@@ -21,7 +21,7 @@ from tandem.cli.train import with_address
 from tandem.errors import EngineError, ResumeError, SettingError, WorkerError
 from tandem.parallel.ray import _running_cluster, connect
 from tandem.parallel.ray_probe import check_cluster
-from tests.helpers import ROOT, run_python
+from tests.helpers import ROOT, own_cluster, run_python
 from tests.learning.test_asynchronous import REPLAY, SMALL, TURNS, finished
 from tests.parallel.test_pool import ALIKE, FAST, SETTINGS, faulty, rows
 
@@ -31,11 +31,7 @@ pytest.importorskip("torch")
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster() -> Iterator[None]:
-    ray.init(
-        "local", num_cpus=3, include_dashboard=False, logging_level="error", log_to_driver=False
-    )
-    yield
-    ray.shutdown()
+    yield from own_cluster(3)
 
 
 def layered(names: Any, slow: tuple[Any, ...]) -> list[Any]:

@@ -14,9 +14,10 @@ import tandem
 from tandem.tuning import sweep as sweeps
 from tandem.tuning.sweep_workers import OnCluster
 from tests.advice.net import follows
+from tests.helpers import own_cluster
 from tests.tuning.test_sweep import SMALL, _plain
 
-ray = pytest.importorskip("ray")
+pytest.importorskip("ray")
 pytest.importorskip("optuna")
 pytest.importorskip("torch")
 pytestmark = pytest.mark.slow
@@ -31,11 +32,7 @@ GIVEN: dict[str, Any] = {
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster() -> Iterator[None]:
-    ray.init(
-        "local", num_cpus=2, include_dashboard=False, logging_level="error", log_to_driver=False
-    )
-    yield
-    ray.shutdown()
+    yield from own_cluster(2)
 
 
 def test_trials_are_those_of_processes_and_go_on_anywhere(tmp_path: Path) -> None:
@@ -61,7 +58,7 @@ def test_trials_are_those_of_processes_and_go_on_anywhere(tmp_path: Path) -> Non
 
 def test_a_folder_that_is_not_here_is_named(tmp_path: Path) -> None:
     workers = OnCluster("auto", 1)
-    assert workers.room(1) == 2 and workers.room(2) == 1 and workers.room(3) == 1
+    assert [OnCluster("auto", n).room() for n in (1, 2, 3)] == [2, 1, 1]
     workers.check(tmp_path)
     with follows("tuning/sweep_workers.py:OnCluster.check") as advice:
         workers.check(tmp_path / "elsewhere")

@@ -3,6 +3,7 @@ mean."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import inf
 from typing import Any, Literal
 
@@ -37,6 +38,16 @@ def v_min() -> Any:
 def v_max() -> Any:
     """The setting for where the atoms end."""
     return setting(10.0, "with categorical values: the highest atom, a return", C51, minimum=-inf)
+
+
+@dataclass(frozen=True)
+class CriticSettings:
+    """What critics of an actor-critic learn."""
+
+    values: Values = choice()
+    atoms: int = atoms()
+    v_min: float = v_min()
+    v_max: float = v_max()
 
 
 def meaning(settings: Any, choices: int = 1) -> ActionValues:

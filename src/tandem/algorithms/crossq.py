@@ -24,7 +24,7 @@ SBX = "SBX 0.28 (CrossQ)"
 
 
 @dataclass(frozen=True)
-class CrossQSettings(SoftSettings):
+class CrossQSettings(critics.CriticSettings, SoftSettings):
     """What CrossQ can be told."""
 
     learning_rate: Schedule = default(Schedule(1e-3), PAPER)
@@ -55,10 +55,6 @@ class CrossQSettings(SoftSettings):
         "every step; batch renormalisation behind them makes up for the length",
         "Palenicek et al. 2025 (XQC)",
     )
-    values: critics.Values = critics.choice()
-    atoms: int = critics.atoms()
-    v_min: float = critics.v_min()
-    v_max: float = critics.v_max()
 
 
 class CrossQ(SAC):

@@ -80,13 +80,8 @@ class TargetSettings(SoftSettings):
 
 
 @dataclass(frozen=True)
-class SACSettings(TargetSettings):
+class SACSettings(critics.CriticSettings, TargetSettings):
     """What SAC can be told."""
-
-    values: critics.Values = critics.choice()
-    atoms: int = critics.atoms()
-    v_min: float = critics.v_min()
-    v_max: float = critics.v_max()
 
 
 class SAC(remembering.Remembering):

@@ -46,8 +46,8 @@ class TorchNetwork(backend.Network):
         if named is None:  # the module's own, once: their names are many
             of_plan = {} if plan is None else modules.tensors(plan, module)
             named = {n: t for n, (t, _) in of_plan.items()}
-        self.named = named  # by the plan's names
         self.noise = modules.noise(module, named)
+        self.named = {**named, **self.noise}  # by the plan's names, where there is one
         self.unit = [t for n, t in named.items() if is_unit(n)]  # see `networks.unit`
         self.statistics = [
             t for t in module.buffers() if all(t is not x for x in self.noise.values())
@@ -80,7 +80,7 @@ class TorchNetwork(backend.Network):
     @torch.no_grad()
     def place(self, noise: dict[str, Array]) -> None:
         for n, x in noise.items():
-            (self.noise[n] if n in self.noise else self.named[n]).copy_(torch.as_tensor(x))
+            self.named[n].copy_(torch.as_tensor(x))
 
     def read_noise(self) -> Weights:
         return {n: np.array(t.detach().cpu().numpy()) for n, t in self.noise.items()}

@@ -6,7 +6,7 @@ import argparse
 import json
 import textwrap
 from collections.abc import Iterator
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +31,7 @@ EXAMPLES = (
 def run(words: list[str]) -> int:
     """Prints the file, or writes it."""
     args = _arguments(train.with_address(words))
-    names = {f.name for f in fields(algorithms.get(args.algorithm).Settings)}
-    names |= {f.name for f in fields(Options)}
-    given = {n: x for n, x in vars(args).items() if n in names}
-    settings, options, source = zoo.settle(args.algorithm, args.env, given)
+    settings, options, source = zoo.settle(args.algorithm, args.env, train.given(args))
     kwargs = {} if args.env_kwargs is None else train.json_object("env-kwargs", args.env_kwargs)
     places = {
         "algorithm": args.algorithm,

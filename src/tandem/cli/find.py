@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import fields
 from shlex import quote
 from typing import Any
 
@@ -99,10 +98,7 @@ def _conclude(
 
 def _overrides(args: argparse.Namespace) -> dict[str, Any]:
     """The settings that were given, for all trials."""
-    names = {f.name for f in fields(Options)} | {
-        f.name for kind in train.kinds() for f in fields(kind.Settings)
-    }
-    return {n: v for n, v in vars(args).items() if n in names and n != "steps"}
+    return {n: v for n, v in train.given(args).items() if n != "steps"}
 
 
 def _varied(vary: list[str]) -> dict[str, list[str]]:

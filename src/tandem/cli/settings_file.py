@@ -68,10 +68,9 @@ def read(path: Path) -> dict[str, Any]:
     return data
 
 
-def fill(args: argparse.Namespace, path: Path) -> None:
-    """Puts what a file asks for where a command says nothing. SettingError where the two are of
-    different algorithms; UnknownNameError for settings that there are not."""
-    data = read(path)
+def fill(args: argparse.Namespace, path: Path, data: dict[str, Any]) -> None:
+    """Puts what a file asks for, its `data`, where a command says nothing. SettingError where the
+    two are of different algorithms; UnknownNameError for settings that there are not."""
     named = data.get("algorithm")
     if args.algorithm is None and isinstance(named, str):
         if ":" in named:

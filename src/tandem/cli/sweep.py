@@ -14,7 +14,6 @@ from tandem import algorithms
 from tandem.cli import train
 from tandem.cli.parser import Parser
 from tandem.errors import SettingError, UnknownNameError
-from tandem.learning.config import Options
 from tandem.runs.progress import duration
 from tandem.runs.signals import exit_code
 from tandem.tuning import sweep as sweeps
@@ -56,9 +55,7 @@ def run(words: list[str]) -> int:
             asked[name] = train._whole(name, asked[name], int(name != "seed"))
     if args.env_kwargs is not None:
         asked["env_kwargs"] = train.json_object("env-kwargs", args.env_kwargs)
-    names = {f.name for kind in train.kinds() for f in fields(kind.Settings)}
-    names |= {f.name for f in fields(Options)}
-    settings = {n: v for n, v in vars(args).items() if n in names and n != "steps"}
+    settings = {n: v for n, v in train.given(args).items() if n != "steps"}
     told: dict[str, Any] = {"begun": show.begun, "heard": show.heard, "told": show.told}
     made = sweeps.Sweep(
         args.algorithm,

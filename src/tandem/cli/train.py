@@ -143,10 +143,7 @@ def _session(
 
 
 def _made(args: argparse.Namespace, seed: int | None, out: str | Path | None, callback: Any) -> Any:
-    names = {f.name for f in fields(Options)} | {
-        f.name for kind in kinds(args.algorithm) for f in fields(kind.Settings)
-    }
-    overrides = {name: value for name, value in vars(args).items() if name in names}
+    overrides = given(args, args.algorithm)
     callbacks = [callback]
     if args.resume is not None:
         fixed = ("framework", "seed", "device", "env_kwargs", "vector", "out")
@@ -202,10 +199,10 @@ def arguments(words: list[str]) -> argparse.Namespace:
         hidden(loose, own_kind.Settings())
     first = loose.read(words)
     first.stop_at = None if first.stop_at is None else _whole("stop-at", first.stop_at)
-    file = _settings_file(first)
+    asked = _settings_file(first)
     first.algorithm = own_kind or first.algorithm
-    if file is not None:
-        settings_file.fill(first, file)
+    if asked is not None:
+        settings_file.fill(first, *asked)
     name = None if first.algorithm is None else name_of(first.algorithm)
     if (name is None or first.resume is not None) and not first.help:
         return first
@@ -218,13 +215,13 @@ def arguments(words: list[str]) -> argparse.Namespace:
         settings_flags(parser, first, "train", title, "options of the run")
     args = parser.read(words)
     args.stop_at, args.algorithm = first.stop_at, first.algorithm
-    if file is not None:
-        settings_file.fill(args, file)
+    if asked is not None:
+        settings_file.fill(args, *asked)
     return args
 
 
-def _settings_file(args: argparse.Namespace) -> Path | None:
-    """That of --config, if there is one."""
+def _settings_file(args: argparse.Namespace) -> tuple[Path, dict[str, Any]] | None:
+    """The file of --config and what it says, if there is one."""
     if args.config is None:
         return None
     if args.resume is not None:
@@ -233,7 +230,8 @@ def _settings_file(args: argparse.Namespace) -> Path | None:
             "one of them: a run goes on with the settings that it began with",
             "leave --config out, or --resume, to begin anew by the file.",
         )
-    return Path(args.config)
+    path = Path(args.config)
+    return path, settings_file.read(path)
 
 
 def loosened(parser: Parser) -> Parser:
@@ -420,6 +418,13 @@ def json_object(flag: str, value: str) -> dict[str, Any]:
             f"""write it in quotes: --{flag} '{{"continuous_actions": true}}'""",
         )
     return parsed
+
+
+def given(args: argparse.Namespace, own: Any = None) -> dict[str, Any]:
+    """The settings of any algorithm, and the options, that a command was given."""
+    names = {f.name for kind in kinds(own) for f in fields(kind.Settings)}
+    names |= {f.name for f in fields(Options)}
+    return {name: value for name, value in vars(args).items() if name in names}
 
 
 def kinds(own: Any = None) -> list[Any]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from tandem.algorithms import teams
 from tandem.algorithms.base import RELABEL, Call, Forward
-from tandem.backends.backend import Network, Outcome
+from tandem.backends.backend import Outcome
 from tandem.errors import NonFiniteError, SettingError
 from tandem.learning import normalization
 from tandem.learning.devices import check_even, multiples
@@ -234,11 +234,8 @@ class ReplayLearner:
                 "room for a whole sequence of each environment",
                 f"give buffer_size={steps * s.envs} or more.",
             )
-        own = {n: x for n, x in backend.networks.items() if isinstance(x, Network)}
-        self._observations = (
-            NetworkStatistics(observation, own) if s.normalize_observations else None
-        )
-        self._rewards = RewardScale(s.envs, s.gamma) if s.normalize_rewards else None
+        statistics = normalization.statistics(s, observation, backend.networks)
+        self._observations, self._rewards = statistics
         if self._rewards:
             self.ring.scaled = self._rewards.scaled
         self._hindsight = self._relabelling(goals)

@@ -84,6 +84,17 @@ class NetworkStatistics:
                 network.place(self.observations.weights(place))
 
 
+def statistics(
+    settings: Any, observation: Spec, networks: Mapping[str, Any]
+) -> tuple[NetworkStatistics | None, RewardScale | None]:
+    """Those of observations, in all of a backend's networks, and of rewards, as far as the settings
+    ask for them."""
+    own = {n: x for n, x in networks.items() if isinstance(x, Network)}
+    seen = NetworkStatistics(observation, own) if settings.normalize_observations else None
+    paid = RewardScale(settings.envs, settings.gamma) if settings.normalize_rewards else None
+    return seen, paid
+
+
 class RewardScale:
     """Divides rewards by the running standard deviation of the discounted return of each
     environment, clipped at 10 (Engstrom et al. 2020, arXiv:2005.12729, section 3; the mean is not

@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 
 from tandem.algorithms.base import Call, Forward
-from tandem.backends.backend import Network
 from tandem.errors import SettingError
 from tandem.learning import normalization
 from tandem.learning.devices import check_even, multiples
 from tandem.learning.learners import Span, averaged, checked
-from tandem.learning.normalization import NetworkStatistics, RewardScale
 from tandem.learning.seeds import Generators
 from tandem.networks.recurrent import state_size
 from tandem.replay.sequences import SequenceBuffer
@@ -80,11 +78,8 @@ class SequenceLearner:
             )
         check_even(s.envs, backend.devices, "envs", multiples(backend.devices, s.envs), s.envs)
         self.buffer = buffer_for(algorithm, observation, action)
-        own = {n: x for n, x in backend.networks.items() if isinstance(x, Network)}
-        self._observations = (
-            NetworkStatistics(observation, own) if s.normalize_observations else None
-        )
-        self._rewards = RewardScale(s.envs, s.gamma) if s.normalize_rewards else None
+        statistics = normalization.statistics(s, observation, backend.networks)
+        self._observations, self._rewards = statistics
         self._run = backend.compile(algorithm.update)
 
     def is_warmup(self, env_steps: int) -> bool:

@@ -4,7 +4,7 @@ arXiv:1706.10295)."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
@@ -55,7 +55,7 @@ def noisy(head: Plan) -> Plan:
             plan[i] = replace(layer, plans={k: noisy(p) for k, p in layer.plans.items()})
             break
         if isinstance(layer, Dense):
-            plan[i] = NoisyDense(**{f.name: getattr(layer, f.name) for f in fields(layer)})
+            plan[i] = NoisyDense(**vars(layer))
             break
     return tuple(plan)
 

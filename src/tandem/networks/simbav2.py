@@ -4,7 +4,7 @@ unit have length 1, and learned scalers say how much of what there is."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from math import sqrt
 
@@ -127,7 +127,7 @@ def unit_headed(head: Plan) -> Plan:
         elif isinstance(layer, Streams):
             plan[i] = replace(layer, plans={k: unit_headed(p) for k, p in layer.plans.items()})
         elif type(layer) is Dense:
-            plan[i] = UnitHead(**{f.name: getattr(layer, f.name) for f in fields(layer)})
+            plan[i] = UnitHead(**vars(layer))
         else:
             continue
         break

@@ -4,7 +4,7 @@ which knows them by their name."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -43,9 +43,4 @@ class UnitDense(Dense):
 
 def projected(body: Plan) -> Plan:
     """A body whose dense layers have unit kernels, and no bias."""
-    return tuple(
-        UnitDense(**{f.name: getattr(layer, f.name) for f in fields(layer)})
-        if type(layer) is Dense
-        else layer
-        for layer in body
-    )
+    return tuple(UnitDense(**vars(layer)) if type(layer) is Dense else layer for layer in body)

@@ -4,7 +4,7 @@ weights is learned beside their direction."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -66,7 +66,7 @@ def weight_normed(body: Plan) -> Plan:
     for layer in body:
         kind = {Dense: WeightNormDense, Conv: WeightNormConv}.get(type(layer))
         if kind is not None:
-            layer = kind(**{f.name: getattr(layer, f.name) for f in fields(layer)})
+            layer = kind(**vars(layer))
         elif isinstance(layer, Streams):
             layer = replace(layer, plans={k: weight_normed(p) for k, p in layer.plans.items()})
         plan.append(layer)

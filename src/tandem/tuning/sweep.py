@@ -142,7 +142,7 @@ class Sweep:
         if self._parallel is not None:
             return self._parallel
         given = argparse.Namespace(device=self.plan.device, **self.plan.given)
-        room = self.workers.room(cpus_of(self.plan.given))
+        room = self.workers.room()
         return min(at_once(given) if room is None else room, self.plan.trials)
 
     def train(self) -> str | None:

@@ -17,9 +17,9 @@ from tandem.tuning import sweep_run as at
 class Workers(Protocol):
     """They are started one by one."""
 
-    def room(self, each: int) -> int | None:
-        """For how many trials of so many CPUs each there is room; None where only the settings of
-        a trial say it."""
+    def room(self) -> int | None:
+        """For how many trials at a time there is room; None where the settings of a trial say
+        it."""
 
     def start(self) -> WorkerHandle:
         """One that has `sweep_run.TrialRun`; that it has begun is its first answer."""
@@ -34,7 +34,7 @@ class Workers(Protocol):
 class Here:
     """Processes of this machine. One that is stopped writes a checkpoint first."""
 
-    def room(self, each: int) -> int | None:
+    def room(self) -> int | None:
         return None
 
     def start(self) -> WorkerHandle:
@@ -56,8 +56,8 @@ class OnCluster:
     def __init__(self, address: str, cpus: int) -> None:
         self._ray, self._cpus = cluster.connect(address), cpus
 
-    def room(self, each: int) -> int | None:
-        return max(1, int(self._ray.cluster_resources().get("CPU", 1.0)) // each)
+    def room(self) -> int | None:
+        return max(1, int(self._ray.cluster_resources().get("CPU", 1.0)) // self._cpus)
 
     def start(self) -> WorkerHandle:
         actor = cluster.PlacedActor(self._ray, self._cpus, max_restarts=0)
