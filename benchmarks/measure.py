@@ -93,8 +93,9 @@ def job(row: Row | Reach, contestant: str, steps: int, seed: int) -> dict[str, A
         "seed": seed,
     }
     if contestant in PEERS:
-        from benchmarks.peers import translate
+        from benchmarks.peers import theirs, translate
 
+        description["algorithm"] = theirs(row.algorithm, settings)
         description["keywords"] = translate(contestant, row.algorithm, settings)
     else:
         # A run that is long enough to be measured is long enough to be compiled; one to 475 decides

@@ -1,4 +1,5 @@
-"""Our settings in the words of Stable-Baselines3 and SBX, and their agents made from them."""
+"""Our settings in the words of Stable-Baselines3 (its contrib package included) and SBX, and their
+agents made from them."""
 
 from __future__ import annotations
 
@@ -19,6 +20,16 @@ REPLAYED = EACH | {"updates_per_step": "auto", "reset_every": 0, "hindsight": "n
 REPLAYED |= {"sequence": 16, "burn_in": 0, "start_state": "stored", "priority_eta": 0.9}
 REPLAYED |= {"normalize_observations": False, "normalize_rewards": False}
 CRITICS = REPLAYED | {"critic_hidden": (), "prioritized": False}
+SOFT = CRITICS | {
+    "n_step": 1,
+    "temperature": "auto",
+    "target_entropy": "auto",
+    "initial_temperature": 1.0,
+    "optimizer": "adam",
+    "noisy": "no",
+    "action_noise": "gaussian",
+}
+SCALAR = {"values": "scalar", "atoms": 51, "v_min": -10.0, "v_max": 10.0}
 FIXED: dict[str, dict[str, Any]] = {
     "ppo": {
         **EACH,
@@ -68,21 +79,18 @@ FIXED: dict[str, dict[str, Any]] = {
         "optimizer": "adam",
         "noisy": "no",
     },
-    "sac": {
-        **CRITICS,
-        "values": "scalar",
-        "atoms": 51,
-        "v_min": -10.0,
-        "v_max": 10.0,
-        "n_step": 1,
-        "temperature": "auto",
-        "target_entropy": "auto",
-        "initial_temperature": 1.0,
-        "optimizer": "adam",
-        "noisy": "no",
-        "action_noise": "gaussian",
+    "sac": {**SOFT, **SCALAR},
+    "tqc": {**SOFT, "critics": 2},
+    "crossq": {
+        **SOFT,
+        **SCALAR,
+        "adam_beta1": 0.5,
+        "renorm_momentum": 0.99,
+        "renorm_warmup": 100_000,
+        "weight_projection": False,
     },
 }
+FIXED["qrdqn"] = {**FIXED["dqn"], "values": "quantile", "kappa": 1.0}
 # no effect with the fixed values
 PRIORITIES = {"priority_alpha", "priority_beta", "relabel"}
 CURIOSITY = {"intrinsic_weight", "extrinsic_weight", "intrinsic_gamma", "rnd_features", "rnd_share"}
@@ -96,9 +104,12 @@ UNUSED = {
     "ppo": {*CURIOSITY, "rms_decay", "rms_epsilon", "sequence", "sde_sample_freq"},
     "a2c": {*CURIOSITY, "sequence", "sde_sample_freq"},
     "sac": {*PRIORITIES, "sde_sample_freq", "log_std"},
+    "tqc": {*PRIORITIES, "sde_sample_freq", "log_std"},
+    "crossq": {*PRIORITIES, "sde_sample_freq", "log_std"},
     "td3": {*PRIORITIES, "sde_sample_freq"},
     "ddpg": {*PRIORITIES, "sde_sample_freq"},
 }
+UNUSED["qrdqn"] = UNUSED["dqn"] - {"quantiles", "kappa"}
 SAME = ("gamma", "learning_rate", "batch_size")
 NAMES: dict[str, dict[str, str]] = {  # ours -> theirs
     "ppo": {
@@ -150,14 +161,23 @@ NAMES: dict[str, dict[str, str]] = {  # ours -> theirs
         "tau": "tau",
     },
 }
+NAMES["qrdqn"] = NAMES["dqn"]
+NAMES["tqc"] = NAMES["sac"] | {"dropped": "top_quantiles_to_drop_per_net"}
+NAMES["crossq"] = {n: x for n, x in NAMES["sac"].items() if n != "tau"}
+NAMES["crossq"] |= {"policy_delay": "policy_delay"}
 SPECIAL = {
     "ppo": {"orthogonal", "shared"},
     "a2c": {"orthogonal", "shared"},
     "dqn": {"epsilon", "learning_starts"},
+    "qrdqn": {"epsilon", "learning_starts", "quantiles"},
     "sac": {"learning_starts"},
+    "tqc": {"learning_starts", "quantiles"},
+    "crossq": {"learning_starts"},
     "ddpg": {"learning_starts", "exploration", "actor_learning_rate"},
     "td3": {"learning_starts", "exploration"},
 }
+CLASSES = {"crossq": "CrossQ"}  # where a class is not its algorithm's name in capitals
+CONTRIB = ("tqc", "crossq", "qrdqn")  # Stable-Baselines3 has them in its contrib package
 # what a peer does not have
 ABSENT = {
     ("sbx", "dqn"): {"max_grad_norm"},
@@ -165,10 +185,16 @@ ABSENT = {
 }
 
 
+def theirs(algorithm: str, settings: Any) -> str:
+    """The peers' name of our algorithm with such settings."""
+    quantile = algorithm == "dqn" and settings.values == "quantile"
+    return "qrdqn" if quantile else algorithm
+
+
 def translate(peer: str, algorithm: str, settings: Any) -> dict[str, Any]:
     """Keywords for the peer's agent as JSON data; a schedule is {"start", "end"}. ValueError for
     what it cannot do."""
-    s = settings
+    s, algorithm = settings, theirs(algorithm, settings)
     for name, value in FIXED[algorithm].items():
         if getattr(s, name) != value:
             raise ValueError(
@@ -192,14 +218,21 @@ def translate(peer: str, algorithm: str, settings: Any) -> dict[str, Any]:
         # We learn from n >= learning_starts steps on, they from n > learning_starts; we never draw
         # from less than a batch.
         keywords["learning_starts"] = max(s.learning_starts, s.batch_size) - 1
-    if algorithm == "dqn":
+    if algorithm in ("tqc", "qrdqn"):
+        policy["n_quantiles"] = s.quantiles
+    if algorithm == "tqc":
+        policy["n_critics"] = s.critics
+    if algorithm == "crossq":
+        first = {"b1": s.adam_beta1} if peer == "sbx" else {"betas": [s.adam_beta1, 0.999]}
+        policy["optimizer_kwargs"] |= first
+    if algorithm in ("dqn", "qrdqn"):
         e = s.epsilon
         keywords |= {
             "exploration_initial_eps": e.start,
             "exploration_final_eps": e.end,
             "exploration_fraction": e.fraction,
         }
-    if algorithm == "sac":
+    if algorithm in ("sac", "tqc", "crossq"):
         keywords["ent_coef"] = "auto"
     if algorithm in ("ddpg", "td3"):
         keywords["exploration"] = s.exploration.start
@@ -245,6 +278,13 @@ def environments(env: str, envs: int, seed: int) -> Any:
     return make_vec_env(env, n_envs=envs, seed=seed, vec_env_cls=DummyVecEnv)
 
 
+def library_of(peer: str, algorithm: str) -> str:
+    """The package of the peer that has the algorithm."""
+    if peer == "sb3" and algorithm in CONTRIB:
+        return "sb3_contrib"
+    return {"sb3": "stable_baselines3", "sbx": "sbx"}[peer]
+
+
 def agent(peer: str, algorithm: str, keywords: dict[str, Any], envs: Any, seed: int) -> Any:
     """The peer's agent, made from what `translate` gave."""
     keywords = {
@@ -256,7 +296,7 @@ def agent(peer: str, algorithm: str, keywords: dict[str, Any], envs: Any, seed: 
 
         zeros = np.zeros(envs.action_space.shape)
         keywords["action_noise"] = NormalActionNoise(zeros, zeros + keywords.pop("exploration"))
-    library = import_module({"sb3": "stable_baselines3", "sbx": "sbx"}[peer])
+    library = import_module(library_of(peer, algorithm))
     if peer == "sb3":
         import torch
 
@@ -275,7 +315,7 @@ def agent(peer: str, algorithm: str, keywords: dict[str, Any], envs: Any, seed: 
         raise ValueError(
             f"{peer} shares a body between actor and critic for pictures, and only for them."
         )
-    return getattr(library, algorithm.upper())(
+    return getattr(library, CLASSES.get(algorithm, algorithm.upper()))(
         policy, envs, seed=seed, device="cpu", verbose=0, **keywords
     )
 

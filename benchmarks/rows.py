@@ -58,6 +58,8 @@ class Reach:
 
 PPO = "PPO CartPole-v1, 8 environments × 32, 20 epochs of 256, 64-64 tanh"
 
+CONTRIB = "Stable-Baselines3 has it in its contrib package, which is what was measured."
+
 ROWS: tuple[Row | Reach, ...] = (
     Row(
         "ppo-native",
@@ -145,6 +147,50 @@ ROWS: tuple[Row | Reach, ...] = (
         start=1_024,
         quick=384,
         targets={("jax", "sb3"): 2.5, ("jax", "sbx"): 1.2},
+    ),
+    Row(
+        "tqc",
+        "TQC Pendulum-v1, 256-256 relu, 2 critics of 25 quantiles, batch 256, one update after "
+        "each step",
+        "tqc",
+        "Pendulum-v1",
+        {"learning_starts": 256, "vectorization": "plain"},
+        start=1_024,
+        quick=384,
+        targets={("jax", "sbx"): 1.1, ("torch", "sb3"): 1.3},
+        notes=CONTRIB,
+    ),
+    Row(
+        "crossq",
+        "CrossQ Pendulum-v1, 256-256 relu, batch 256, one update after each step, the policy's "
+        "every third time",
+        "crossq",
+        "Pendulum-v1",
+        {"learning_starts": 256, "vectorization": "plain"},
+        start=1_024,
+        quick=384,
+        targets={("jax", "sbx"): 1.1, ("torch", "sb3"): 1.3},
+        notes=CONTRIB,
+    ),
+    Row(
+        "qrdqn",
+        "QR-DQN CartPole-v1, 10 quantiles, 128 updates of 64 after every 256 steps, 256-256 relu, "
+        "target every 10 steps, no double, no dueling, uniform",
+        "dqn",
+        "CartPole-v1",
+        {
+            "values": "quantile",
+            "quantiles": 10,
+            "double": False,
+            "dueling": False,
+            "prioritized": False,
+            "vectorization": "plain",
+        },
+        start=16_384,
+        quick=2_048,
+        targets={("jax", "sb3"): 3.0},
+        notes=CONTRIB + " SBX has no QR-DQN.",
+        without=("sbx",),
     ),
     Row(
         "a2c",
@@ -294,7 +340,8 @@ def products(
                 passes(net, block(s), 1 / block(s))
         passes(actor, s.envs, 1 / s.envs)
     elif algorithm == "dqn":
-        q = layers([observation, *hidden, actions])
+        atoms = s.quantiles if s.values == "quantile" else 1
+        q = layers([observation, *hidden, actions * atoms])
         passes(q, s.batch_size, rate, weights=1, inputs=1)
         passes(q, s.batch_size, rate)  # of the target
         passes(q, s.envs, 1 / s.envs)
@@ -308,9 +355,20 @@ def products(
         passes(actor, s.batch_size, policy, weights=1, inputs=1)
         passes(q, s.batch_size, policy, inputs=2)  # what the actor climbs
         passes(actor, s.envs, 1 / s.envs)
+    elif algorithm == "crossq":
+        actor = layers([observation, *hidden, 2 * actions])
+        q = layers([observation + actions, *(s.critic_hidden or hidden), 1])
+        policy = rate / s.policy_delay
+        passes(actor, s.batch_size, rate)  # the next actions
+        # one batch of what was done and what is done next, which share their statistics
+        passes(q, 2 * s.batch_size, 2 * rate, weights=1, inputs=1)
+        passes(actor, s.batch_size, policy, weights=1, inputs=1)
+        passes(q, s.batch_size, 2 * policy, inputs=2)  # what the actor climbs
+        passes(actor, s.envs, 1 / s.envs)
     else:
         actor = layers([observation, *hidden, 2 * actions])
-        q = layers([observation + actions, *hidden, 1])
+        atoms = s.quantiles if algorithm == "tqc" else 1
+        q = layers([observation + actions, *hidden, atoms])
         passes(actor, s.batch_size, rate)  # the next actions
         passes(q, s.batch_size, 2 * rate)  # the targets of both critics
         passes(q, s.batch_size, 2 * rate, weights=1, inputs=1)

@@ -99,7 +99,7 @@ def versions() -> dict[str, str]:
     from tandem.runs.config_file import versions as own
 
     installed = own()
-    for name in ("jaxlib", "stable-baselines3", "sbx-rl", "flax"):
+    for name in ("jaxlib", "stable-baselines3", "sb3-contrib", "sbx-rl", "flax"):
         try:
             installed[name] = version(name)
         except PackageNotFoundError:

@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from benchmarks import peers, rows
+from benchmarks import measure, peers, rows
 from benchmarks.rows import ENGINES, PEERS, ROWS, Row
 from tandem.algorithms import get
 from tandem.settings import Schedule
@@ -75,6 +75,34 @@ def test_work_of_sac_worked_by_hand() -> None:
     assert total == pytest.approx(16 * (critics + policy) + actor)
 
 
+def test_work_of_tqc_and_crossq_worked_by_hand() -> None:
+    for name, outputs, share in (("tqc", 5, 1.0), ("crossq", 1, 0.5)):
+        changes = {"quantiles": outputs} if name == "tqc" else {"policy_delay": 2}
+        settings = replace(rows.resolved(rows.find(name)), hidden=(8,), batch_size=16, **changes)
+        total = sum(m * k * n * often for m, k, n, often in rows.products(name, settings, 3, 1))
+        actor, critic = 3 * 8 + 8 * 2, 4 * 8 + 8 * outputs
+        learned = 2 * (2 * critic + 8 * outputs)  # forward, weights, inputs of both critics
+        # targets are of the same critics in one batch, or of copies of them
+        learned = 2 * learned if name == "crossq" else learned + 2 * critic
+        # forward, weights, inputs; through the critics
+        policy = actor + share * (2 * actor + 8 * 2 + 2 * 2 * critic)
+        assert total == pytest.approx(16 * (learned + policy) + actor)
+
+
+def test_what_is_in_the_contrib_package() -> None:
+    """QR-DQN is our DQN with quantiles; its head has ten of them for each action."""
+    row = rows.find("qrdqn")
+    told = peers.translate("sb3", row.algorithm, rows.resolved(row))
+    assert told["policy_kwargs"]["n_quantiles"] == 10
+    assert measure.job(row, "sb3", 0, 0)["algorithm"] == "qrdqn"
+    assert measure.job(row, "jax", 0, 0)["algorithm"] == "dqn"
+    assert [peers.library_of(p, "qrdqn") for p in PEERS] == ["sb3_contrib", "sbx"]
+    heads = [n for _, m, n, _ in rows.products("dqn", rows.resolved(row), 4, 2) if m == 256]
+    assert 20 in heads
+    crossq = peers.translate("sbx", "crossq", rows.resolved(rows.find("crossq")))
+    assert crossq["policy_kwargs"]["optimizer_kwargs"]["b1"] == 0.5 and "tau" not in crossq
+
+
 def test_work_of_td3_and_ddpg_worked_by_hand() -> None:
     for name, critics, share in (("td3", 2, 0.5), ("ddpg", 1, 1.0)):
         settings = replace(rows.resolved(rows.find(name)), hidden=(8,), batch_size=16)
@@ -124,7 +152,7 @@ TAKING_PART = [
 @pytest.mark.parametrize("row, peer", TAKING_PART, ids=lambda x: getattr(x, "name", x))
 def test_every_setting_is_translated_or_has_to_have_one_value(row: Row, peer: str) -> None:
     """A setting of ours that the peers were not told would make it another piece of work."""
-    name = row.algorithm
+    name = peers.theirs(row.algorithm, rows.resolved(row))
     known = {
         *peers.SAME,
         *peers.NAMES[name],
@@ -133,8 +161,8 @@ def test_every_setting_is_translated_or_has_to_have_one_value(row: Row, peer: st
         *peers.UNUSED.get(name, ()),
         *peers.ELSEWHERE,
     }
-    assert {f.name for f in fields(get(name).Settings)} <= known
-    peers.translate(peer, name, rows.resolved(row))
+    assert {f.name for f in fields(get(row.algorithm).Settings)} <= known
+    peers.translate(peer, row.algorithm, rows.resolved(row))
 
 
 def test_ppo_in_their_words() -> None:
