@@ -62,7 +62,9 @@ def _line(row: Learned, lines: list[Line]) -> str:
     curve = f"../benchmarks/results/curves/{row.name}.png"
     best, last = ([float(x[name]) for x in lines] for name in ("best_mean", "last_mean"))
     reached = verdict(row, mean(best), len(lines))
-    owed = f"{row.threshold:,g}" + ("" if reached == "yes" else f" ({reached.strip('*')})")
+    owed = "" if row.threshold is None else f"{row.threshold:,g}"
+    if reached not in ("", "yes"):
+        owed = f"{owed} ({reached.strip('*')})".strip()
     cells = [
         f"[`{row.name}`]({curve})" if (PAGE.parent / curve).is_file() else f"`{row.name}`",
         ", ".join([row.algorithm, *(f"{n}={x}" for n, x in row.settings.items() if n in SAID)]),

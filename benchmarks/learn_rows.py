@@ -28,13 +28,18 @@ class Learned:
     env: str
     framework: str
     steps: int
-    threshold: float
+    threshold: float | None  # None: it is shown as it comes out
     settings: dict[str, Any] = field(default_factory=dict)
     seeds: tuple[int, ...] = (0, 1, 2)
     mark: float | None = None
     mark_within: int | None = None
     published: str = ""
     minutes: float | None = None
+
+    @property
+    def owed(self) -> str:
+        """The threshold in words."""
+        return "no score owed" if self.threshold is None else f"at least {self.threshold:g}"
 
     @property
     def title(self) -> str:
@@ -54,14 +59,14 @@ def _rows() -> tuple[Learned, ...]:
 def _on_engines(
     name: str,
     train: str,
-    owed: float,
+    owed: float | None = None,
     engines: tuple[str, ...] = ("jax",),
     seeds: tuple[int, ...] = Learned.seeds,
     **rest: Any,
 ) -> list[Learned]:
     """The rows of a line of the file: one for each engine."""
     algorithm, env = train.split()
-    shared = {"threshold": float(owed), "seeds": tuple(seeds), **rest}
+    shared = {"threshold": None if owed is None else float(owed), "seeds": tuple(seeds), **rest}
     return [Learned(f"{name}-{engine}", algorithm, env, engine, **shared) for engine in engines]
 
 

@@ -189,7 +189,7 @@ def _line(row: Learned, lines: list[Line]) -> str:
         f"{best:.1f}",
         ", ".join(f"{float(line['best_mean']):.1f}" for line in lines),
         f"{last:.1f}",
-        f"{row.threshold:g}",
+        "" if row.threshold is None else f"{row.threshold:g}",
         verdict(row, best, len(lines)),
         "" if row.mark is None else f"{row.mark:g}",
         ""
@@ -202,9 +202,12 @@ def _line(row: Learned, lines: list[Line]) -> str:
 
 
 def verdict(row: Learned, best: float, seeds: int) -> str:
-    """Whether the score is reached; nothing is while seeds are missing."""
+    """Whether the score is reached; nothing is while seeds are missing, nor where none is
+    owed."""
     if seeds < len(row.seeds):
         return f"{seeds} of {len(row.seeds)} seeds"
+    if row.threshold is None:
+        return ""
     return "yes" if best >= row.threshold else "**no**"
 
 

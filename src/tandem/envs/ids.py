@@ -47,7 +47,12 @@ def register(name: str) -> None:
     if slash and namespace in NAMESPACES:
         importlib.import_module(NAMESPACES[namespace])
     if name.startswith(_ROBOTICS):
-        importlib.import_module("gymnasium_robotics").register_robotics_envs()
+        robotics = importlib.import_module("gymnasium_robotics")
+        from gymnasium import registry
+
+        # once: a second time Gymnasium warns of every id that it has
+        if not any(known.startswith(_ROBOTICS) for known in registry):
+            robotics.register_robotics_envs()
 
 
 def guarded(name: str, build: Callable[[], Any]) -> Any:
