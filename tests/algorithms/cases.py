@@ -284,6 +284,11 @@ CASES = {
     "trpo": Case(
         "trpo", fakes.DISCRETE, {"hidden": (8, 8), "conjugate_steps": 5, "orthogonal": False}
     ),
+    "trpo whole": Case(
+        "trpo",
+        fakes.DISCRETE,
+        {"hidden": (8, 8), "conjugate_steps": 5, "orthogonal": False, "batch_size": 0},
+    ),
     "trpo gaussian": Case(
         "trpo", fakes.BOX, {"hidden": (8, 8), "conjugate_steps": 5, "orthogonal": False}
     ),
@@ -298,6 +303,7 @@ CASES = {
             "recurrent": 4,
             "memory": "lstm",
             "sequence": 8,
+            "batch_size": 0,
         },
     ),
     "a3c": Case(
@@ -569,6 +575,10 @@ def main(framework: str, file: str, *flags: str) -> None:
             for n, net in trained(algorithm).items()
             for w, x in net.read().items()
         }
+        if whole := algorithm.whole_update():
+            done = backend.compile(whole)(fakes.first(batches, 1))
+            assert not done.fault, (name, done.fault)
+            found |= {f"{name}: whole {metric}": x for metric, x in done.metrics.items()}
         outcome = backend.compile(algorithm.update)(batches)
         assert not outcome.fault, (name, outcome.fault)
         found |= {f"{name}: {metric}": values for metric, values in outcome.metrics.items()}

@@ -507,14 +507,20 @@ class TRPO(PPO):
                 return {"improvement": better, "divergence": far}
         raise AssertionError("no step was accepted: the case shows nothing")
 
+    def run(self, b: Any) -> dict[str, list[Any]]:
+        """Where the critic has batches of its own, the policy's step comes before them."""
+        if not self.settings.batch_size:
+            return super().run(b)
+        whole = self.row(b, 0)
+        step = self.natural(whole, whole.weight / whole.weight.sum())
+        return {f"whole {n}": [x.detach().numpy()] for n, x in step.items()} | super().run(b)
+
     def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
         s, weight = b.settings, b.weight / b.weight.sum()
-        nothing = torch.tensor(float("nan"), **DOUBLE)
-        found = (
-            self.natural(b, weight)
-            if s["policy"]
-            else {"improvement": nothing, "divergence": nothing}
-        )
+        nothing, found = torch.tensor(float("nan"), **DOUBLE), dict[str, torch.Tensor]()
+        if not self.settings.batch_size:
+            found = {"improvement": nothing, "divergence": nothing}
+            found = self.natural(b, weight) if s["policy"] else found
         loss = (weight * (self.output("critic", b.obs)[:, 0] - b.extra["return"]) ** 2).sum()
         self.minimize_joint(loss, self.weights("critic"), s["learning_rate"], s["max_grad_norm"])
         return {"value_loss": loss, **found}, False

@@ -161,7 +161,7 @@ CASES = [
     ("ppo", "Pendulum-v1", {**ROLLOUT, "batch_size": 8, "policy": "beta"}),
     ("ppo", "CartPole-v1", {**ROLLOUT, "batch_size": 16, "recurrent": 8, "sequence": 8}),
     ("a2c", "CartPole-v1", ROLLOUT),
-    ("trpo", "CartPole-v1", {**ROLLOUT, "rollout": 32, "recurrent": 4}),
+    ("trpo", "CartPole-v1", {**ROLLOUT, "rollout": 32, "batch_size": 32, "recurrent": 4}),
     ("ddpg", "Pendulum-v1", REPLAY),
     ("td3", "Pendulum-v1", REPLAY),
     ("sac", "Pendulum-v1", REPLAY),

@@ -179,7 +179,7 @@ def test_a_run_takes_no_forbidden_action_though_it_would_pay_most(name, tmp_path
     given = {
         "ppo": {"batch_size": 32, "rollout": 32, "envs": 2},
         "a2c": {"envs": 2},
-        "trpo": {"rollout": 64},
+        "trpo": {"rollout": 64, "batch_size": 32},
     }.get(name, {})
     given |= {"learning_starts": 50} if name in ("dqn", "sac") else {}
     run = trainer.session(

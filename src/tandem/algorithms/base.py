@@ -325,6 +325,11 @@ class Algorithm(ABC):
         """One update of everything it trains; traced and compiled, so it reads nothing but the
         batch."""
 
+    def whole_update(self) -> Callable[[Batch], Update] | None:
+        """For rollouts: an update by all rows at once, before those by batches; None where there is
+        none. It sees the settings of the first of a call."""
+        return None
+
     @abstractmethod
     def schedule(self, call: Call) -> dict[str, Array]:
         """The settings of a call's updates: name -> [K]."""

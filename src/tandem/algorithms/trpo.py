@@ -4,6 +4,7 @@ Fisher-vector products, and a line search."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -40,11 +41,13 @@ class TRPOSettings(OnPolicySettings):
     conjugate_steps: int = setting(15, "iterations of conjugate gradients", SB3, minimum=1)
     backtracks: int = setting(10, "step lengths tried", SB3, minimum=1)
     shrink: float = setting(0.8, "each is as many times the one before", SB3, minimum=0, maximum=1)
-    epochs: int = setting(
-        10,
-        "steps of the critic on each rollout, each on all of it",
-        SB3 + ", there in batches of 128",
-        minimum=1,
+    epochs: int = setting(10, "passes of the critic over each rollout", SB3, minimum=1)
+    batch_size: int = setting(
+        128,
+        "rows of the critic's batches; the policy's step is by the whole rollout. 0: the critic's "
+        "too",
+        SB3,
+        minimum=0,
     )
     recurrent: int = memories.units("between the body and the head of both networks")
     memory: Literal["gru", "lstm"] = memories.kind()
@@ -104,23 +107,31 @@ class TRPO(OnPolicy):
     def value_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
         return (self.output(self.critic, b)[..., 0] - b.extra["return"]) ** 2, {}
 
+    def whole_update(self) -> Callable[[Batch], Update] | None:
+        return self.update_policy if self.settings.batch_size else None
+
+    def update_policy(self, b: Batch) -> Update:
+        return Update(self.policy_step(self.over_batch(self.steps(b))))
+
+    def policy_step(self, b: Batch) -> dict[str, Array]:  # appendix C
+        metrics: dict[str, Array] = self.backend.trust_region_step(
+            self.actor_optimizer,
+            self.objective,
+            self.divergence,
+            b,
+            b.settings["radius"],
+            self.region,
+            ops.of(b.weight).sum(b.weight),
+        )
+        return metrics
+
     def update(self, b: Batch) -> Update:
-        b = self.over_batch(self.steps(b))
+        b = self.steps(b)
         s, rows = b.settings, ops.of(b.weight).sum(b.weight)
-
-        def policy() -> dict[str, Array]:  # appendix C
-            metrics: dict[str, Array] = self.backend.trust_region_step(
-                self.actor_optimizer,
-                self.objective,
-                self.divergence,
-                b,
-                s["radius"],
-                self.region,
-                rows,
-            )
-            return metrics
-
-        metrics = self.backend.cond(s["policy"], policy, ("improvement", "divergence"))
+        metrics = dict[str, Array]()
+        if not self.settings.batch_size:  # the first by the whole rollout is the policy's too
+            names, whole = ("improvement", "divergence"), self.over_batch(b)
+            metrics = self.backend.cond(s["policy"], lambda: self.policy_step(whole), names)
         rate, clip = s["learning_rate"], s["max_grad_norm"]
         value_loss, _ = self.backend.minimize(
             self.critic_optimizer, self.value_loss, b, rate, clip, rows

@@ -70,6 +70,15 @@ class Blocks(ABC):
 
     per_block: int  # updates in each
 
+    @property
+    def names(self) -> list[str]:
+        """Of the metrics, once a block has been traced."""
+        return list(self.updates.names)
+
+    def told(self, other: Blocks) -> None:
+        """Takes over the names of metrics from blocks that were traced in place of these."""
+        self.updates.names[:] = other.updates.names
+
     @abstractmethod
     def keeping(self, acting: Acting) -> Tree:
         """What is kept, at first."""
@@ -164,7 +173,10 @@ class Rollouts(Blocks):
         s = self.settings
         self.rows = s.rollout * s.envs
         self.epochs, self.batch = s.epochs, s.batch_size or self.rows
-        self.per_block = self.epochs * (self.rows // self.batch)
+        whole = algorithm.whole_update()
+        self.first = self.backend.traced(whole) if whole else None
+        self.batches = self.epochs * (self.rows // self.batch)
+        self.per_block = self.batches + (1 if whole else 0)
         self._rewards: Any = moments.RewardStandard() if s.standardize_rewards else None
         if s.normalize_rewards:
             self._rewards = moments.RewardScale(s.envs, s.gamma)
@@ -178,7 +190,33 @@ class Rollouts(Blocks):
             return ()
         shuffles = jax.random.split(key, self.epochs)
         rows = jax.vmap(lambda k: jax.random.permutation(k, self.rows))(shuffles)
-        return rows.reshape(self.per_block, self.batch)
+        return rows.reshape(self.batches, self.batch)
+
+    @property
+    def names(self) -> list[str]:
+        return [*(self.first.names if self.first else ()), *self.updates.names]
+
+    def told(self, other: Blocks) -> None:
+        super().told(other)
+        if isinstance(other, Rollouts) and self.first and other.first:
+            self.first.names[:] = other.first.names
+
+    def _updates(
+        self, values: list[Array], data: Batch, settings: dict[str, Array], key: Array, sound: Any
+    ) -> tuple[list[Array], Array, Array]:
+        """Those of a block: what `Updates` gives. What an update does not measure is NaN."""
+        if self.first is None:
+            made: tuple[list[Array], Array, Array] = self.updates(
+                values, data, settings, self._rows(key), sound
+            )
+            return made
+        first, rest = ({n: x[at] for n, x in settings.items()} for at in (slice(1), slice(1, None)))
+        values, above, begun = self.first(values, data, first, (), sound)
+        live = sound & (begun < 2).all()
+        values, below, codes = self.updates(values, data, rest, self._rows(key), live)
+        (m, k), (n, j) = above.shape, below.shape
+        metrics = jnp.full((m + n, k + j), jnp.nan).at[:m, :k].set(above).at[m:, k:].set(below)
+        return values, metrics, jnp.concatenate([begun, codes])
 
     def keeping(self, acting: Acting) -> Tree:
         """Statistics of (rewards, observations), () for none."""
@@ -199,9 +237,7 @@ class Rollouts(Blocks):
                 rewards, trajectory = self._rewards(rewards, trajectory)
             data = self.algorithm.prepare(trajectory, self.networks)
             values = now()
-        values, metrics, codes = self.updates(
-            values, data, said.settings, self._rows(order), carry.sound
-        )
+        values, metrics, codes = self._updates(values, data, said.settings, order, carry.sound)
         sound = carry.sound & (codes < 2).all()
         if self._observations:
             seen = self._observations.add(seen, trajectory.obs)

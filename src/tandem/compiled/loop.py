@@ -173,7 +173,7 @@ class CompiledLoop:
     def _metrics(self, report: Any) -> list[dict[str, float]]:
         """The metrics of each block that learned. NonFiniteError where an update was not finite:
         it was not made, nor any after it."""
-        names, faults = self.blocks.updates.names, self.backend.optimizer_names
+        names, faults = self.blocks.names, self.backend.optimizer_names
         calls, updates = list[dict[str, float]](), self.updates
         for metrics, codes in zip(report.metrics, report.codes, strict=True):
             if (codes < 0).all() and not calls:

@@ -112,7 +112,7 @@ class Group:
         answers = []
         for i, (own, carried) in enumerate(self._apart((values, carry))):
             blocks[i].updates.assign(own)
-            blocks[i].updates.names[:] = one.updates.names  # which only the traced ones know
+            blocks[i].told(one)
             answers.append((carried, jax.tree.map(lambda x, i=i: x[i], report)))
         return answers
 

@@ -66,7 +66,9 @@ def made(
     algorithm = build(
         conf, known, generators, network, optimizer, rank=rank, layout=layout, place=place
     )
-    algorithm.backend.compile(algorithm.update)
+    for update in (algorithm.update, algorithm.whole_update()):
+        if update:
+            algorithm.backend.compile(update)
     return algorithm.backend
 
 

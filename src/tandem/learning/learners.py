@@ -106,6 +106,8 @@ class RolloutLearner:
             check_even(self.batch // each, backend.devices, "envs", near, s.envs)
         self.rows, self.batch = self.rows // each, self.batch // each
         self._run = backend.compile(algorithm.update)
+        whole = algorithm.whole_update()
+        self._first = backend.compile(whole) if whole else None
         self._networks = networks
         self._observations = None
         if s.normalize_observations:
@@ -133,20 +135,30 @@ class RolloutLearner:
         scaled = self._rewards(trajectory) if self._rewards else trajectory
         data = self.algorithm.prepare(scaled, self._networks)
         calls = self.epochs * (self.rows // self.batch)
+        first = 1 if self._first else 0
         order = self.generators("batches")
         indices = np.concatenate([order.permutation(self.rows) for _ in range(self.epochs)])
         schedule = self.algorithm.schedule(
-            Call(np.full(calls, span.progress), span.begin, span.end, self.updates)
+            Call(np.full(first + calls, span.progress), span.begin, span.end, self.updates)
         )
+        metrics = dict[str, float]()
+        if self._first:
+            settings = {n: x[:1] for n, x in schedule.items()}
+            every = np.arange(self.rows, dtype=np.int32)[None]
+            metrics = self._made(self._first(data._replace(settings=settings), every))
+            schedule = {n: x[1:] for n, x in schedule.items()}
         outcome = self._run(
             data._replace(settings=schedule), indices.reshape(calls, -1).astype(np.int32)
         )
-        self.updates += outcome.applied
-        metrics = checked(outcome, self.updates)
+        metrics |= self._made(outcome)
         if self._observations:
             self._observations.add(trajectory)
             self._observations.publish()
         return metrics
+
+    def _made(self, outcome: Outcome) -> dict[str, float]:
+        self.updates += outcome.applied
+        return checked(outcome, self.updates)
 
     def state(self, replay: bool) -> tuple[JSONDict, dict[str, Array]]:
         arrays = carried(self.algorithm)

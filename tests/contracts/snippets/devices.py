@@ -88,9 +88,9 @@ CASES = {
     "ppo_convolving": (games.IdentityImage, PPO | {"network": convolving, "shared": True}),
     "ppo_gsde": (BOX, PPO | {"action_noise": "gsde", "sde_sample_freq": 4}),
     "a2c": (games.Chain, ROLLOUT | {"noisy": "independent", "entropy": 0.0}),
-    "trpo": (BOX, ROLLOUT | {"epochs": 2}),
-    "trpo_recurrent": (BOX, ROLLOUT | MEMORY | {"epochs": 2}),
-    "trpo_normalizing": (BOX, ROLLOUT | {"epochs": 2, "normalize_observations": True}),
+    "trpo": (BOX, ROLLOUT | {"epochs": 2, "batch_size": 0}),
+    "trpo_recurrent": (BOX, ROLLOUT | MEMORY | {"epochs": 2, "batch_size": 0}),
+    "trpo_normalizing": (BOX, PPO | {"normalize_observations": True}),
     "sac": (BOX, REPLAY),
     # (The usual entropy is nearly that of the first policy: their difference would be rounding.)
     "sac_discrete": (games.Chain, REPLAY | {"target_entropy": 0.2, "n_step": 3}),

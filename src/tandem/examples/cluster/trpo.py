@@ -25,6 +25,7 @@ class GymRunner(VectorRunner):
             # rl-baselines3-zoo 2.9, hyperparams/trpo.yml, CartPole-v1; the radius shrinks
             envs=self.total_envs,
             rollout=512,
+            batch_size=0,
             epochs=20,
             radius="0.01:0.001",
         )
