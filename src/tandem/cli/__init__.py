@@ -18,6 +18,7 @@ from tandem.errors import (
     EngineError,
     EnvironmentFault,
     NetworkError,
+    PluginError,
     ResumeError,
     RunFolderError,
     SettingError,
@@ -34,6 +35,7 @@ REFUSED = (
     RunFolderError,
     ResumeError,
     EngineError,
+    PluginError,
 )
 COMMANDS = {  # name -> (module, what it does); a module `list` would hide the built-in here
     "train": ("train", "train an agent, or go on with a run"),
