@@ -41,7 +41,7 @@ def entry(algorithm: str, env: str, name: str = "") -> Entry | None:
     packages whose files cannot be read: it might be there."""
     tables, suffix = entries(algorithm), f":{name}" if name else ""
     key = next((of + suffix for of in _reached(env) if of + suffix in tables), None)
-    if key is None:
+    if key is None and algorithm in algorithms.names():
         for fault in faults(algorithm):
             warn(str(fault))
     if name and key is None:
