@@ -26,7 +26,7 @@ KINDS = {  # group, without "tandem." -> what one of its entry points is, in wor
     "zoo": "collection of settings",
 }
 TANDEM = "tandem-rl"
-NAME = re.compile(r"[A-Za-z][\w.-]*\Z")
+NAME = re.compile(r"[A-Za-z][\w-]*\Z", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Plugin:
         if not NAME.match(self.name):
             raise self.fault(
                 "has no name that a command or a folder could have.",
-                "letters, digits, _, - and ., a letter first",
+                "letters, digits, _ and -, a letter first",
                 "give its entry point another name",
             )
 
@@ -112,7 +112,7 @@ class Plugin:
 def found(group: str) -> Mapping[str, Plugin]:
     """The plug-ins of a group by name, in alphabetical order. Imports nothing."""
     by_name: dict[str, list[Plugin]] = {}
-    for point in entry_points(group=f"tandem.{group}"):
+    for point in _all_points().select(group=f"tandem.{group}"):
         plugin = Plugin(group, point.name, point.value, *_package(point))
         known = by_name.setdefault(point.name, [])
         if plugin not in known:
@@ -125,6 +125,11 @@ def found(group: str) -> Mapping[str, Plugin]:
             group, name, first.value, first.package, first.version, others_of
         )
     return one_of_each
+
+
+@cache
+def _all_points() -> Any:
+    return entry_points()
 
 
 def _package(point: EntryPoint) -> tuple[str, str]:
@@ -152,8 +157,3 @@ def attempt(use: Callable[[], Any]) -> PluginError | None:
     except PluginError as error:
         return error
     return None
-
-
-def forget() -> None:
-    """Has metadata read again: packages were installed, or removed, meanwhile."""
-    found.cache_clear()

@@ -31,7 +31,9 @@ EXAMPLES = (
 def run(words: list[str]) -> int:
     """Prints the file, or writes it."""
     args = _arguments(train.with_address(words))
-    settings, options, source = zoo.settle(args.algorithm, args.env, train.given(args, args.algorithm))
+    settings, options, source = zoo.settle(
+        args.algorithm, args.env, train.given(args, args.algorithm)
+    )
     kwargs = {} if args.env_kwargs is None else train.json_object("env-kwargs", args.env_kwargs)
     places = {
         "algorithm": args.algorithm,

@@ -67,7 +67,7 @@ def flags(group: Any, settings: Any, tuned: dict[str, Any] | None = None, source
         if tuned and s.name in tuned:
             tail = f"here {_shown(tuned[s.name])}: {source}; {tail}"
         text = f"{s.help} [{tail}]".replace("%", "%%")
-        look = {"dest": s.name, "default": argparse.SUPPRESS, "help": text}
+        look: dict[str, Any] = {"dest": s.name, "default": argparse.SUPPRESS, "help": text}
         if hints[s.name] == tuple[str, ...]:  # may stand several times
             look |= {"action": "extend", "nargs": 1}
         if hints[s.name] is bool:

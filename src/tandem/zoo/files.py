@@ -42,7 +42,7 @@ def read(file: str) -> Tables:
     """All tables of `file`, an algorithm or FAMILIES, by name: tandem's first, then each package's
     in alphabetical order. Every one stands for itself: what is wrong with a package's file leaves
     the others as they are."""
-    own = OWN / f"{file}.toml"
+    own = (OWN / file).with_suffix(".toml")
     tables = dict(_tables(tomllib.loads(own.read_text("utf-8")), None)) if own.is_file() else {}
     clashes: dict[str, PluginError] = {}
     faults: list[PluginError] = []
@@ -85,7 +85,7 @@ def folder(plugin: Plugin) -> Path:
 
 
 def _of_plugin(plugin: Plugin, file: str, known: dict[str, Table]) -> dict[str, Table]:
-    path = folder(plugin) / f"{file}.toml"
+    path = (folder(plugin) / file).with_suffix(".toml")
     if not path.is_file():
         return {}
     try:
@@ -100,7 +100,7 @@ def _of_plugin(plugin: Plugin, file: str, known: dict[str, Table]) -> dict[str, 
                 raise plugin.fault(
                     f"has {name} = {ids!r} in {path.name}.",
                     "a list of ids, or of patterns of them",
-                    f"write {name} = [\"maze/*\"], say",
+                    f'write {name} = ["maze/*"], say',
                 )
         return dict(_tables(data, plugin))
     for name, table in data.items():

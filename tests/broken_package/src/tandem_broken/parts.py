@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium
+
 from tandem.algorithms.base import Algorithm
 
 VALUE = 3

@@ -11,9 +11,7 @@ from typing import Any
 class Lines:
     """Rows in lines.jsonl of the run's folder, or in a file of another name (TEXT)."""
 
-    def __init__(
-        self, folder: Path, config: Mapping[str, Any], text: str = "lines.jsonl"
-    ) -> None:
+    def __init__(self, folder: Path, config: Mapping[str, Any], text: str = "lines.jsonl") -> None:
         self.path = folder / text
         if not self.path.exists():
             self.path.write_text(json.dumps({"algorithm": config["algorithm"]}) + "\n")
