@@ -29,7 +29,7 @@ PARTS = {
 
 def run(words: list[str]) -> int:
     """Prints what there is."""
-    Parser("list", ABOUT).read(words)
+    make_parser().read(words)
     print("algorithms")
     for name, kind in algorithms.built_in().items():
         about = " ".join((sys.modules[kind.__module__].__doc__ or "").split())
@@ -50,8 +50,8 @@ def run(words: list[str]) -> int:
         if other := zoo.named(name):
             print(f"  {'':<12}with --entry: {', '.join(sorted(other))}")
     print("\nfamilies of environments, which settings above are for")
-    for family, ids in zoo.families().items():
-        print(f"  {family}: {'  '.join(ids)}")
+    for family, held in zoo.families().items():
+        print(f"  {family}: {'  '.join(held)}")
     print("\nengines")
     for name, parts in PARTS.items():
         if name in backends.installed():
@@ -60,6 +60,11 @@ def run(words: list[str]) -> int:
             extra = "torch,jax" if name == "keras-torch" else name
             print(f"  {name:<12}not installed: pip install 'tandem-rl[{extra}]'")
     return 0
+
+
+def make_parser() -> Parser:
+    """The arguments of the command."""
+    return Parser("list", ABOUT)
 
 
 def _added() -> tuple[list[str], list[PluginError]]:

@@ -87,8 +87,8 @@ def _literal(value: Any) -> str:
 
 def _arguments(words: list[str]) -> argparse.Namespace:
     """What was asked for; which flags there are depends on the algorithm."""
-    first = train.loosened(_parser(add_help=False), words).read(words)
-    parser = _parser()
+    first = train.loosened(make_parser(add_help=False), words).read(words)
+    parser = make_parser()
     if not first.help and (first.algorithm is None or first.env is None):
         missing = "algorithm" if first.algorithm is None else "environment"
         raise SettingError(
@@ -102,7 +102,8 @@ def _arguments(words: list[str]) -> argparse.Namespace:
     return parser.read(words)
 
 
-def _parser(**more: Any) -> Parser:
+def make_parser(**more: Any) -> Parser:
+    """The arguments of the command, without those that go by the algorithm."""
     parser = Parser("config", ABOUT, EXAMPLES, **more)
     known = ", ".join(algorithms.names())
     parser.add_argument("algorithm", nargs="?", metavar="ALGORITHM", help=f"one of {known}")

@@ -122,13 +122,13 @@ def _varied(vary: list[str]) -> dict[str, list[str]]:
 def _arguments(kind: str, words: list[str]) -> argparse.Namespace:
     """What was asked for. Which flags there are depends on the algorithm, so a first reading looks
     for that."""
-    first = train.loosened(_parser(kind, add_help=False), words).read(words)
+    first = train.loosened(make_parser(kind, add_help=False), words).read(words)
     names, env = first.names[:-1], first.names[-1] if first.names else None
     if not names and env in algorithms.names():
         names, env = [env], None
     if not first.help:
         _complete(kind, names, env)
-    parser = _parser(kind)
+    parser = make_parser(kind)
     for name in names:
         settings = algorithms.get(name).Settings()
         train.refuse_others(first, name, f"find {kind}")
@@ -165,7 +165,8 @@ def _complete(kind: str, names: list[str], env: str | None) -> None:
         )
 
 
-def _parser(kind: str, **more: Any) -> Parser:
+def make_parser(kind: str, **more: Any) -> Parser:
+    """The arguments of the command, without those that go by the algorithm."""
     parser = Parser(f"find {kind}", ABOUT.format(KINDS[kind]), EXAMPLES[kind], **more)
     several = "ALGORITHM" if kind != "best" else "ALGORITHM…"
     parser.add_argument(

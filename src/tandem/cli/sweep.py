@@ -215,12 +215,12 @@ def _table(trials: Sequence[SweepTrial]) -> Iterator[str]:
 def _arguments(words: list[str]) -> argparse.Namespace:
     """What was asked for. Which flags there are depends on the algorithm, so a first reading looks
     for that."""
-    first = train.loosened(_parser(add_help=False), words).read(words)
+    first = train.loosened(make_parser(add_help=False), words).read(words)
     if first.resume is not None and not first.help:
         return first
     if not first.help:
         _complete(first.algorithm, first.env)
-    parser = _parser()
+    parser = make_parser()
     if first.algorithm in algorithms.names():
         title = f"settings of {first.algorithm}, for all trials [default]"
         train.settings_flags(parser, first, "sweep", title, "options of the runs")
@@ -242,7 +242,8 @@ def _complete(algorithm: str | None, env: str | None) -> None:
     algorithms.get(algorithm)
 
 
-def _parser(**more: Any) -> Parser:
+def make_parser(**more: Any) -> Parser:
+    """The arguments of the command, without those that go by the algorithm."""
     parser = Parser("sweep", ABOUT, EXAMPLES, **more)
     known = ", ".join(algorithms.names())
     parser.add_argument("algorithm", nargs="?", metavar="ALGORITHM", help=f"one of {known}")

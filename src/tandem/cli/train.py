@@ -195,7 +195,7 @@ def arguments(words: list[str]) -> argparse.Namespace:
     """What was asked for. Which flags there are depends on the algorithm, so a first reading looks
     for that."""
     words = with_address(words)
-    loose, own_kind = loosened(_parser(add_help=False), words), None
+    loose, own_kind = loosened(make_parser(add_help=False), words), None
     if (path := own_name(words)) is not None:
         own_kind = own.checked(own.named(path), trainer.TAKEN)
         hidden(loose, own_kind.Settings())
@@ -208,7 +208,7 @@ def arguments(words: list[str]) -> argparse.Namespace:
     name = None if first.algorithm is None else name_of(first.algorithm)
     if (name is None or first.resume is not None) and not first.help:
         return first
-    parser = _parser()
+    parser = make_parser()
     if name is not None:
         known = algorithms.names()
         if own_kind is None and name not in known and first.env in known:
@@ -266,7 +266,7 @@ def own_name(words: list[str]) -> str | None:
     does. Flags of its own, which nobody knows yet, may stand before it."""
     if not any(CLASS.match(word) for word in words):
         return None
-    parser, skipped = loosened(_parser(add_help=False)), False
+    parser, skipped = loosened(make_parser(add_help=False)), False
     for i, word in enumerate(words):
         if word.startswith("-"):
             flag = parser._option_string_actions.get(word)
@@ -312,7 +312,8 @@ def refuse_others(first: argparse.Namespace, algorithm: str | type, command: str
             )
 
 
-def _parser(**more: Any) -> Parser:
+def make_parser(**more: Any) -> Parser:
+    """The arguments of the command, without those that go by the algorithm."""
     parser = Parser("train", ABOUT, EXAMPLES, **more)
     parser.add_argument(
         "algorithm",
