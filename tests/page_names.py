@@ -60,7 +60,7 @@ def faults(page: str) -> list[str]:
 def span_faults(span: str, page: str = "") -> Iterator[str]:
     """The same of one span; `page`: where it stands, whose blocks may make the files it names."""
     program = span.split()[0] if span.split() else ""
-    for path in re.findall(r"\btandem(?:\.\w+)+", span):
+    for path in re.findall(r"(?<!/)\btandem(?:\.\w+)+", span):
         if not importable(path):
             yield f"`{span}`: {path} is not in the code"
     for module, names in re.findall(r"from (tandem[\w.]*) import ([\w, ]+)", span):

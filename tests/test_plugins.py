@@ -193,10 +193,19 @@ def test_errors_have_it_among_what_is_known(maze: Path, capsys: Any) -> None:
 @pytest.mark.slow
 def test_a_run_from_its_command_to_its_report(maze: Path, tmp_path: Path, capsys: Any) -> None:
     """Algorithm, environment, settings and writer of a package; workers; stopped and resumed."""
-    asked = ["train", "maze_pg", "maze/Corridor-v0", *SMALL, "--penalty", "0.5", "--workers", "2"]
+    asked = [
+        "train",
+        "maze_pg",
+        "maze/Corridor-v0",
+        *SMALL,
+        "--penalty",
+        "0.5",
+        "--writer",
+        "lines",
+    ]
     whole, halves = tmp_path / "whole", tmp_path / "halves"
-    shown(capsys, *asked, "--writer", "lines", "--out", str(whole))
-    shown(capsys, *asked, "--writer", "lines", "--stop-at", "256", "--out", str(halves))
+    shown(capsys, *asked, "--out", str(whole))
+    shown(capsys, *asked, "--workers", "2", "--stop-at", "256", "--out", str(halves))
     printed = shown(capsys, "train", "--resume", str(halves), "--quiet")
     assert f"tandem evaluate {halves} --episodes 100\n" in printed, "no --algorithm is needed"
     assert fingerprints(whole) == fingerprints(halves)
@@ -211,7 +220,7 @@ def test_a_run_from_its_command_to_its_report(maze: Path, tmp_path: Path, capsys
     assert rows[-1] == {"env_steps": -1}, "it was closed"
 
     assert "return " in shown(capsys, "evaluate", str(halves), "--episodes", "2")
-    assert "equal: " in shown(capsys, "verify", str(halves), "--steps", "128", "--quiet")
+    assert "equal: " in shown(capsys, "verify", str(whole), "--steps", "128", "--quiet")
     shown(capsys, "report", str(halves))
     report = (halves / "report.html").read_text()
     assert "tandem train maze_pg maze/Corridor-v0 --framework torch --penalty 0.5" in report
@@ -252,6 +261,21 @@ def test_an_environment_is_registered_when_it_is_looked_up(maze: Path, capsys: A
     assert "maze/Corridor-v0" not in gymnasium.registry, "nobody asked"
     assert trainer.session("a2c", "maze/Long", steps=8, **FAST).config.env == "maze/Long-v0"
     assert "maze_pg" in shown(capsys, "check", "maze/Corridor-v0", "--steps", "20")
+
+
+def test_a_module_may_register_its_ids_itself(
+    maze: Path, tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    (tmp_path / "registers_itself.py").write_text(
+        "import gymnasium\n"
+        "from tandem_maze.environments import Corridor\n"
+        "gymnasium.register('Alone-v0', Corridor, max_episode_steps=9)\n"
+    )
+    added(tmp_path, "tandem-alone", {"environments": {"alone": "registers_itself"}})
+    see(tmp_path, monkeypatch)
+    assert trainer.session("a2c", "Alone", steps=8, **FAST).config.env == "Alone-v0"
+    assert "environments Alone-v0 (tandem-alone 1.0)" in shown(capsys, "list")
+    del sys.modules["registers_itself"]
 
 
 def test_what_the_algorithm_cannot_do_is_its_own_to_say(maze: Path, capsys: Any) -> None:
@@ -310,6 +334,7 @@ def test_find(maze: Path, tmp_path: Path, capsys: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_sweep(maze: Path, tmp_path: Path, capsys: Any) -> None:
     pytest.importorskip("optuna")
     few = ["--steps", "64", "--framework", "torch", "--penalty", "0.1", "--parallel", "1"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -15,9 +16,9 @@ from tandem.cli.parser import Parser, flags
 from tandem.errors import SettingError, UnknownNameError
 from tandem.learning.config import Options
 
-ABOUT = """Prints a script with which a shell completes tandem's commands, flags, values, algorithms,
-environments that have tuned settings, and folders. It is fixed: it runs no Python while you type. Make
-it anew where a package was installed that adds something."""
+ABOUT = """Prints a script with which a shell completes tandem's commands, flags, values,
+algorithms, environments that have tuned settings, and folders. It is fixed: no Python runs while
+you type. Make it anew where a package was installed that adds something."""
 EXAMPLES = (
     "tandem completion bash > ~/.local/share/bash-completion/completions/tandem",
     'tandem completion zsh > "${fpath[1]}/_tandem"',
@@ -136,7 +137,7 @@ def grammar() -> Grammar:
 def _usable() -> Iterator[tuple[str, Any]]:
     """The algorithms by name, less those of packages that are broken."""
     for name in algorithms.names():
-        if plugins.attempt(lambda name=name: own.checked(name)) is None:
+        if plugins.attempt(partial(own.checked, name)) is None:
             yield name, algorithms.get(name)
 
 

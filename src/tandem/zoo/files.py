@@ -62,7 +62,7 @@ def read(file: str) -> Tables:
 
 def names(plugin: Plugin) -> list[str]:
     """What files a package has: algorithms, and FAMILIES. PluginError where there is no folder."""
-    return sorted(path.stem for path in folder(plugin).glob("*.toml"))
+    return sorted(path.stem for path in folder(plugin).iterdir() if path.suffix == ".toml")
 
 
 def folder(plugin: Plugin) -> Path:
