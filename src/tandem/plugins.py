@@ -113,7 +113,8 @@ def found(group: str) -> Mapping[str, Plugin]:
     """The plug-ins of a group by name, in alphabetical order. Imports nothing."""
     by_name: dict[str, list[Plugin]] = {}
     for point in _all_points().select(group=f"tandem.{group}"):
-        plugin = Plugin(group, point.name, point.value, *_package(point))
+        value = point.value.partition("[")[0].strip()  # extras mean nothing here
+        plugin = Plugin(group, point.name, value, *_package(point))
         known = by_name.setdefault(point.name, [])
         if plugin not in known:
             known.append(plugin)
@@ -135,7 +136,9 @@ def _all_points() -> Any:
 def _package(point: EntryPoint) -> tuple[str, str]:
     """The name and the version of the distribution that an entry point is of."""
     dist = point.dist
-    return ("a package", "") if dist is None else (dist.name, dist.version)
+    if dist is None:
+        return "a package", "without metadata"
+    return str(dist.name), str(dist.version)
 
 
 def refuse_clash(group: str, name: str) -> None:

@@ -76,17 +76,22 @@ def plugged(name: str) -> None:
     """Sees to it that installed packages have registered an id, if one of them does: the one whose
     entry point is called as the id's namespace; of an id that nobody has registered, any.
     PluginError where that first one cannot be used."""
-    from gymnasium import registry
-
     namespace, slash, _ = name.partition("/")
     brought = plugins.found("environments")
-    if name in registry or ":" in name or not brought or (slash and is_taken(namespace)):
+    if not brought or ":" in name or (slash and is_taken(namespace)) or _is_there(name):
         return
     if slash and namespace in brought:
         registered(brought[namespace])
-    if name not in registry:
+    if not _is_there(name):
         for plugin in brought.values():
             plugins.attempt(partial(registered, plugin))
+
+
+def _is_there(name: str) -> bool:
+    """Whether Gymnasium knows an id, which may have no version."""
+    from gymnasium import registry
+
+    return name in registry or any(other.startswith(f"{name}-v") for other in registry)
 
 
 def registered(plugin: plugins.Plugin) -> list[str]:
