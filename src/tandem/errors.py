@@ -88,6 +88,11 @@ class EngineError(TandemError, RuntimeError):
     one."""
 
 
+class PluginError(TandemError, ImportError):
+    """Something that an installed package adds to tandem and that cannot be used: it cannot be
+    imported, is not what its entry point says, or has a name that another package has."""
+
+
 class MemoryBudgetError(TandemError, MemoryError):
     """Something that would not fit into the memory or disk of this machine."""
 

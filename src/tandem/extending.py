@@ -1,4 +1,5 @@
-"""What an algorithm of one's own is written with (docs/extending.md), in one import:
+"""What an algorithm of one's own is written with (docs/extending.md), and a package that adds to
+tandem, in one import:
 
     from tandem.extending import Algorithm, Batch, Dense, ReplaySettings, Role, Update, mlp, ops
 
@@ -26,6 +27,7 @@ from tandem.algorithms.on_sequences import SequenceSettings
 from tandem.math.masks import masked
 from tandem.networks.defaults import Role, WithAction, mlp
 from tandem.networks.plan import Dense
+from tandem.runs.writers import Row, Writer
 from tandem.settings import Schedule, default, setting
 from tandem.spaces import Leaf, Spec, seen
 from tandem.types import Array, Batch, Trajectory, Tree, Update, tree_map
@@ -40,6 +42,7 @@ __all__ = [
     "ReplaySettings",
     "Role",
     "RolloutSettings",
+    "Row",
     "Schedule",
     "SequenceSettings",
     "Settings",
@@ -48,6 +51,7 @@ __all__ = [
     "Tree",
     "Update",
     "WithAction",
+    "Writer",
     "after_cuts",
     "bounded_vector",
     "copies",

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tandem import algorithms, plots
-from tandem.errors import TandemError
+from tandem.errors import PluginError, TandemError, UnknownNameError
 from tandem.learning.config import Options, plain
 from tandem.runs.folder import Run, describe, read_run, writing
 from tandem.runs.progress import duration
@@ -90,10 +90,19 @@ def _function(config: JSONDict) -> str:
     return vector if ":" in vector else ""
 
 
+def _kind(config: JSONDict) -> Any:
+    """The class of the run's algorithm; None where it is a program's own, or of a package that is
+    not, or no longer, to be used here."""
+    try:
+        return algorithms.get(config["algorithm"])
+    except (PluginError, UnknownNameError):
+        return None
+
+
 def _before(config: JSONDict) -> dict[str, Any]:
     """What settings and options are where nothing is given: those of the zoo's entry, or the
-    defaults. {} where the algorithm is a program's own."""
-    if config["algorithm"] not in algorithms.NAMES:
+    defaults. {} where the algorithm is not known here."""
+    if _kind(config) is None:
         return {}
     entry = config["options"].get("entry", "")
     chosen, options, _ = settle(config["algorithm"], config["env"], {"entry": entry})
@@ -105,6 +114,8 @@ def _flag(name: str, value: Any) -> str:
     flag = name.replace("_", "-")
     if isinstance(value, bool):
         return f"--{flag}" if value else f"--no-{flag}"
+    if isinstance(value, list) and any(isinstance(x, str) for x in value):
+        return " ".join(_flag(name, x) for x in value)
     shown = ",".join(map(str, value)) if isinstance(value, list) else str(value)
     return f"--{flag}={quote(shown)}" if shown.startswith("-") else f"--{flag} {quote(shown)}"
 
@@ -220,9 +231,9 @@ def _time(result: JSONDict) -> str:
 def _settings(config: JSONDict) -> Iterable[str]:
     """A table of the algorithm's settings, and one of the run's options."""
     yield f"<p>From {escape(str(config.get('source') or 'the defaults'))}, and what was given.</p>"
-    known = config["algorithm"] in algorithms.NAMES
+    trained = _kind(config)
     parts = {
-        "settings": algorithms.get(config["algorithm"]).Settings if known else None,
+        "settings": None if trained is None else trained.Settings,
         "options": Options,
     }
     for part, kind in parts.items():

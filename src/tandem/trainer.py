@@ -34,7 +34,7 @@ from tandem.learning.vectors import resume_note
 from tandem.parallel import choice
 from tandem.parallel.env_factory import EnvFactory
 from tandem.parallel.pool import blocks_ahead
-from tandem.runs import config_file
+from tandem.runs import config_file, plugin_writers
 from tandem.runs.callbacks import CallbackLike
 from tandem.runs.callbacks import listed as callbacks_of
 from tandem.runs.folder import new_folder
@@ -298,6 +298,7 @@ def _config(
     own.check_roles(kind, observation, action, chosen)
     selfplay.refuse(called, kind.needs, env, options)
     config.check_kept(chosen, options, out)
+    plugin_writers.check(options.writer)
     if options.learners == "auto":
         options = replace(options, learners=choice.cores())
     if options.cluster and options.runners == 0 and options.learners == options.devices == 1:

@@ -7,13 +7,14 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from tandem import plugins
 from tandem.errors import UnknownNameError
 from tandem.settings import Schedule
 from tandem.spaces import Leaf
 
-__all__ = ["NAMES", "Schedule", "for_actions", "get"]
+__all__ = ["NAMES", "Schedule", "built_in", "for_actions", "get", "names"]
 
-# module -> class
+# tandem's own: module -> class. What users may name is `names()`.
 NAMES = {
     "a2c": "A2C",
     "a3c": "A3C",
@@ -44,17 +45,46 @@ FOR_CHOICES = {
 }
 
 
+def names() -> tuple[str, ...]:
+    """All that there are by name: tandem's own, and those of installed packages."""
+    return tuple(dict.fromkeys((*NAMES, *plugins.found("algorithms"))))
+
+
+def built_in() -> dict[str, Any]:
+    """tandem's own, class by name."""
+    return {name: _load(name, NAMES[name]) for name in NAMES}
+
+
 def get(name: str | type, action: Leaf | None = None) -> Any:
     """The Algorithm class of that name, or the class itself; with `action`, the one for such
-    actions."""
+    actions. UnknownNameError for a name that there is not, PluginError for one that an installed
+    package brings and that cannot be used."""
     if isinstance(name, type):
         return name if action is None else for_actions(name, action)
-    if not isinstance(name, str) or name not in NAMES:
+    if not isinstance(name, str) or name not in names():
         own = isinstance(name, str) and ":" in name
         fix = "import the class, and give it instead of its name." if own else ""
-        raise UnknownNameError("algorithm", name, NAMES, fix)
-    kind = _load(name, NAMES[name])
+        raise UnknownNameError("algorithm", name, names(), fix)
+    if name in NAMES:
+        plugins.refuse_clash("algorithms", name)
+        kind = _load(name, NAMES[name])
+    else:
+        kind = _plugged(plugins.found("algorithms")[name])
     return kind if action is None else for_actions(kind, action)
+
+
+def _plugged(plugin: plugins.Plugin) -> Any:
+    from tandem.algorithms.base import Algorithm
+
+    plugin.refuse_clash(ours=False)
+    kind = plugin.load()
+    if not (isinstance(kind, type) and issubclass(kind, Algorithm)):
+        raise plugin.fault(
+            f"is {kind!r}.",
+            "a class that derives from tandem.Algorithm, as MODULE:CLASS",
+            "name such a class there (docs/extending.md)",
+        )
+    return kind
 
 
 def for_actions(kind: Any, action: Leaf) -> Any:

@@ -9,7 +9,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
-from tandem import algorithms
+from tandem import algorithms, plugins
 from tandem.algorithms.base import Algorithm, ReplaySettings, RolloutSettings, Settings
 from tandem.algorithms.on_sequences import SequenceSettings
 from tandem.errors import SettingError, TandemError, UnknownNameError, misfit
@@ -37,10 +37,19 @@ def name_of(algorithm: str | type) -> str:
         name = module if algorithms.NAMES.get(module) == place[1] else variants.get(place)
         if name is not None:
             return name
+    for plugin in plugins.found("algorithms").values():
+        if plugin.loaded() is algorithm and not plugin.others and not is_ours(plugin.name):
+            return plugin.name
     return f"{algorithm.__module__}:{algorithm.__qualname__}"
 
 
 def is_known(name: str) -> bool:
+    """Whether it is the name of an algorithm: tandem's own, or an installed package's. What is
+    called otherwise is a program's class."""
+    return name in algorithms.names()
+
+
+def is_ours(name: str) -> bool:
     """Whether it is one of tandem's own algorithms."""
     return name in algorithms.NAMES
 
@@ -55,14 +64,19 @@ def checked(algorithm: Any, taken: frozenset[str] = frozenset()) -> Any:
                 "the class, of which a run makes an object with its networks",
                 f"give {type(algorithm).__name__} itself.",
             )
-        return algorithms.get(algorithm)
+        kind = algorithms.get(algorithm)
+        if not is_ours(algorithm):
+            plugin = plugins.found("algorithms")[algorithm]
+            for happened, expected, fix in _faults(kind, taken):
+                raise plugin.fault(f"{happened}.", expected, fix.rstrip("."))
+        return kind
     if not issubclass(algorithm, Algorithm):
         raise SettingError(
             f"{algorithm.__name__} was given as the algorithm, and is none.",
             "a name such as 'ppo', or a class that derives from tandem.Algorithm",
             f"write class {algorithm.__name__}(tandem.Algorithm); {PAGE}",
         )
-    if is_known(name_of(algorithm)):
+    if is_ours(name_of(algorithm)):
         return algorithm
     for happened, expected, fix in _faults(algorithm, taken):
         raise SettingError(f"{algorithm.__name__} {happened}.", expected, f"{fix} {PAGE}")
@@ -171,8 +185,9 @@ def _is_readable(hint: Any) -> bool:
 
 
 def check_roles(kind: type[Algorithm], observation: Spec, action: Leaf, settings: Any) -> None:
-    """SettingError where a program's own acts by roles that it has no networks for."""
-    if is_known(name_of(kind)):
+    """SettingError where a program's own, or a package's, acts by roles that it has no networks
+    for."""
+    if is_ours(name_of(kind)):
         return
     roles = kind.roles(observation, action, settings)
     if strangers := [r for r in kind.acting if r not in roles]:
@@ -210,11 +225,18 @@ def of_file(
     name: Any, given: Any, place: Any, again: str, error: type[TandemError]
 ) -> tuple[Any, str]:
     """The class of the algorithm that a file at `place` names, and its name now. given: the
-    program's class, which alone can be that of a name that is none of tandem's: no file is trusted
-    with an import. Raises `error`, with `again`, the call that gives the class, where it is
-    missing, or another one."""
+    program's class, which alone can be that of a name that is neither tandem's nor an installed
+    package's: no file is trusted with an import. Raises `error`, with `again`, the call that gives
+    the class, where it is missing, or another one."""
     called = str(name).rpartition(".")[2].rpartition(":")[2]
     is_own = isinstance(name, str) and ":" in name and not is_known(name)
+    if isinstance(name, str) and ":" not in name and not is_known(name):
+        raise error(
+            f"{place} was trained by {name!r}, an algorithm that no package which is installed "
+            "here brings.",
+            f"one of {', '.join(algorithms.names())}, or the package that brings {name!r}",
+            "install the package that it was trained with; `tandem list` then has it.",
+        )
     if given is None:
         if not is_own:
             return algorithms.get(name), name
@@ -225,7 +247,7 @@ def of_file(
         )
     kind = checked(given)
     now = name_of(kind)
-    if now != name and not (is_own and kind.__name__ == called and not is_known(now)):
+    if now != name and not (is_own and kind.__name__ == called and not is_ours(now)):
         raise error(
             f"{place} was trained by {name}, not by {now}.",
             "the algorithm that it was trained by",

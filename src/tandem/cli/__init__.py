@@ -18,6 +18,7 @@ from tandem.errors import (
     EngineError,
     EnvironmentFault,
     NetworkError,
+    PluginError,
     ResumeError,
     RunFolderError,
     SettingError,
@@ -34,6 +35,7 @@ REFUSED = (
     RunFolderError,
     ResumeError,
     EngineError,
+    PluginError,
 )
 COMMANDS = {  # name -> (module, what it does); a module `list` would hide the built-in here
     "train": ("train", "train an agent, or go on with a run"),
@@ -48,6 +50,7 @@ COMMANDS = {  # name -> (module, what it does); a module `list` would hide the b
     "list": ("catalogue", "algorithms, tuned settings, engines"),
     "check": ("check", "whether an environment can be trained in"),
     "export": ("export", "an agent as a file that needs no tandem: numpy or onnx"),
+    "completion": ("completion", "a script with which bash, zsh or fish completes all this"),
     "verify": ("verify", "train a run again and compare its weights, row by row"),
 }
 
@@ -91,7 +94,7 @@ def _command(words: list[str]) -> int:
 
 
 def _overview() -> str:
-    lines = [f"  tandem {name:<10}{what}" for name, (_, what) in COMMANDS.items()]
+    lines = [f"  tandem {name:<12}{what}" for name, (_, what) in COMMANDS.items()]
     return "\n".join(
         [
             "Reinforcement learning on Keras 3 and PyTorch.",

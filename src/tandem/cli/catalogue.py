@@ -5,12 +5,19 @@ from __future__ import annotations
 import sys
 from importlib.metadata import PackageNotFoundError, version
 
-from tandem import algorithms, backends, zoo
+from tandem import algorithms, backends, plugins, zoo
+from tandem.algorithms import own
 from tandem.cli.parser import Parser
+from tandem.envs import ids
+from tandem.errors import PluginError
+from tandem.plugins import Plugin
+from tandem.runs import plugin_writers
+from tandem.trainer import TAKEN
+from tandem.zoo import files
 
 ABOUT = (
-    "Lists the algorithms, the environments that have tuned settings, and the engines that "
-    "are installed."
+    "Lists the algorithms, the environments that have tuned settings, what installed packages add, "
+    "and the engines that are installed."
 )
 PARTS = {
     "jax": "keras jax",
@@ -22,19 +29,29 @@ PARTS = {
 
 def run(words: list[str]) -> int:
     """Prints what there is."""
-    Parser("list", ABOUT).read(words)
+    make_parser().read(words)
     print("algorithms")
-    for name in algorithms.NAMES:
-        about = " ".join((sys.modules[algorithms.get(name).__module__].__doc__ or "").split())
+    for name, kind in algorithms.built_in().items():
+        about = " ".join((sys.modules[kind.__module__].__doc__ or "").split())
         print(f"  {name:<12}{about[: about.find(')') + 1]}")
+    added, broken = _added()
+    if added:
+        print("\nof installed packages")
+        for line in added:
+            print(f"  {line}")
+    if broken:
+        print("\nof installed packages, and not to be used")
+        for fault in broken:
+            print(f"  {fault.happened}\n    Fix: {fault.fix}")
     print("\ntuned settings (`tandem train ALGORITHM ENV --help` shows them, with their source)")
-    for name in algorithms.NAMES:
-        print(f"  {name:<12}{'  '.join(sorted(zoo.environments(name)))}")
+    for name in algorithms.names():
+        if tuned := sorted(zoo.environments(name)):
+            print(f"  {name:<12}{'  '.join(tuned)}")
         if other := zoo.named(name):
             print(f"  {'':<12}with --entry: {', '.join(sorted(other))}")
     print("\nfamilies of environments, which settings above are for")
-    for family, ids in zoo.families().items():
-        print(f"  {family}: {'  '.join(ids)}")
+    for family, held in zoo.families().items():
+        print(f"  {family}: {'  '.join(held)}")
     print("\nengines")
     for name, parts in PARTS.items():
         if name in backends.installed():
@@ -43,6 +60,63 @@ def run(words: list[str]) -> int:
             extra = "torch,jax" if name == "keras-torch" else name
             print(f"  {name:<12}not installed: pip install 'tandem-rl[{extra}]'")
     return 0
+
+
+def make_parser() -> Parser:
+    """The arguments of the command."""
+    return Parser("list", ABOUT)
+
+
+def _added() -> tuple[list[str], list[PluginError]]:
+    """What installed packages bring, in lines, and what is wrong with the rest."""
+    lines: list[str] = []
+    broken: dict[str, PluginError] = {}
+    for group, described in DESCRIBED.items():
+        for plugin in plugins.found(group).values():
+            try:
+                lines.append(f"{described(plugin)} ({plugin.source})")
+            except PluginError as error:
+                broken[str(error)] = error
+    for name in algorithms.names():
+        faults = [*zoo.faults(name), *files.read(name).clashes.values()]
+        broken |= {str(fault): fault for fault in faults}
+    return lines, list(broken.values())
+
+
+def _algorithm(plugin: Plugin) -> str:
+    plugin.refuse_clash(plugin.name in algorithms.NAMES)
+    kind = own.checked(plugin.name, TAKEN)
+    about = " ".join((kind.__doc__ or "").split()).partition(". ")[0].rstrip(".")
+    return f"algorithm {plugin.name}{': ' * bool(about)}{about}"
+
+
+def _environments(plugin: Plugin) -> str:
+    return f"environments {', '.join(ids.registered(plugin)) or 'none'}"
+
+
+def _writer(plugin: Plugin) -> str:
+    plugin_writers.check([plugin.name])
+    return f"writer {plugin.name}: --writer {plugin.name}"
+
+
+def _settings(plugin: Plugin) -> str:
+    known = files.names(plugin)
+    strange = [n for n in known if n != files.FAMILIES and n not in algorithms.names()]
+    if strange:
+        raise plugin.fault(
+            f"has settings of {', '.join(strange)}, which are no algorithms here.",
+            "a file for each algorithm, called ALGORITHM.toml",
+            "rename the file, or install what brings the algorithm",
+        )
+    return f"settings of {', '.join(n for n in known if n != files.FAMILIES)}"
+
+
+DESCRIBED = {
+    "algorithms": _algorithm,
+    "environments": _environments,
+    "writers": _writer,
+    "zoo": _settings,
+}
 
 
 def _version(name: str) -> str:

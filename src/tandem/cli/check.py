@@ -21,21 +21,7 @@ SIGNS = {"ok": "ok   ", "note": "note ", "fault": "FAULT"}
 
 def run(words: list[str]) -> int:
     """Prints what was found, one line a check."""
-    examples = (
-        "tandem check CartPole-v1",
-        "tandem check my_module:MyEnv-v0 --steps 10000",
-        "tandem check --vector my_module:make_vector",
-    )
-    parser = Parser("check", ABOUT, examples)
-    parser.add_argument("env", nargs="?", metavar="ENV", help="a Gymnasium id")
-    vector_arguments(parser)
-    parser.add_argument(
-        "--steps", type=int, default=1000, metavar="N", help="random steps to take [1000]"
-    )
-    parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="of environment and actions [0]"
-    )
-    args = parser.read(words)
+    args = make_parser().read(words)
     if (args.env is None) == (args.vector is None):
         raise SettingError(
             f"`tandem check` was given {'nothing' if args.env is None else 'two'} to check.",
@@ -53,3 +39,22 @@ def run(words: list[str]) -> int:
         faults += finding.verdict == "fault"
         print(f"{SIGNS[finding.verdict]}  {finding.what:<14}{finding.text}", flush=True)
     return int(faults > 0)
+
+
+def make_parser() -> Parser:
+    """The arguments of the command."""
+    examples = (
+        "tandem check CartPole-v1",
+        "tandem check my_module:MyEnv-v0 --steps 10000",
+        "tandem check --vector my_module:make_vector",
+    )
+    parser = Parser("check", ABOUT, examples)
+    parser.add_argument("env", nargs="?", metavar="ENV", help="a Gymnasium id")
+    vector_arguments(parser)
+    parser.add_argument(
+        "--steps", type=int, default=1000, metavar="N", help="random steps to take [1000]"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="of environment and actions [0]"
+    )
+    return parser

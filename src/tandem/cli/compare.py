@@ -19,6 +19,29 @@ its runs. Prints a table and writes one picture."""
 
 def run(words: list[str]) -> int:
     """Prints the tables, and where the picture is."""
+    args = make_parser().read(words)
+    every = [Path(f).resolve() for f in (*args.folders, *([args.against] if args.against else []))]
+    above = every[0] if len(every) == 1 else Path(os.path.commonpath(every))
+    out = as_picture(Path(args.out) if args.out else above / "comparison.png")
+    found = compare(
+        args.folders,
+        args.against,
+        scores=args.scores,
+        which=args.which,
+        by=args.by,
+        samples=args.samples,
+        seed=args.seed,
+    )
+    picture = found.draw(out)
+    if args.json:
+        print(json.dumps({**found.to_json(), "picture": str(picture)}))
+    else:
+        print(f"{found}\nwrote {picture}")
+    return 0
+
+
+def make_parser() -> Parser:
+    """The arguments of the command."""
     parser = Parser(
         "compare",
         ABOUT,
@@ -61,22 +84,4 @@ def run(words: list[str]) -> int:
         help="the picture: .png, .svg or .pdf [comparison.png in the folder, or above all]",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object instead of tables")
-    args = parser.read(words)
-    every = [Path(f).resolve() for f in (*args.folders, *([args.against] if args.against else []))]
-    above = every[0] if len(every) == 1 else Path(os.path.commonpath(every))
-    out = as_picture(Path(args.out) if args.out else above / "comparison.png")
-    found = compare(
-        args.folders,
-        args.against,
-        scores=args.scores,
-        which=args.which,
-        by=args.by,
-        samples=args.samples,
-        seed=args.seed,
-    )
-    picture = found.draw(out)
-    if args.json:
-        print(json.dumps({**found.to_json(), "picture": str(picture)}))
-    else:
-        print(f"{found}\nwrote {picture}")
-    return 0
+    return parser

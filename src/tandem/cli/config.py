@@ -31,7 +31,9 @@ EXAMPLES = (
 def run(words: list[str]) -> int:
     """Prints the file, or writes it."""
     args = _arguments(train.with_address(words))
-    settings, options, source = zoo.settle(args.algorithm, args.env, train.given(args))
+    settings, options, source = zoo.settle(
+        args.algorithm, args.env, train.given(args, args.algorithm)
+    )
     kwargs = {} if args.env_kwargs is None else train.json_object("env-kwargs", args.env_kwargs)
     places = {
         "algorithm": args.algorithm,
@@ -85,8 +87,8 @@ def _literal(value: Any) -> str:
 
 def _arguments(words: list[str]) -> argparse.Namespace:
     """What was asked for; which flags there are depends on the algorithm."""
-    first = train.loosened(_parser(add_help=False)).read(words)
-    parser = _parser()
+    first = train.loosened(make_parser(add_help=False), words).read(words)
+    parser = make_parser()
     if not first.help and (first.algorithm is None or first.env is None):
         missing = "algorithm" if first.algorithm is None else "environment"
         raise SettingError(
@@ -100,9 +102,10 @@ def _arguments(words: list[str]) -> argparse.Namespace:
     return parser.read(words)
 
 
-def _parser(**more: Any) -> Parser:
+def make_parser(**more: Any) -> Parser:
+    """The arguments of the command, without those that go by the algorithm."""
     parser = Parser("config", ABOUT, EXAMPLES, **more)
-    known = ", ".join(algorithms.NAMES)
+    known = ", ".join(algorithms.names())
     parser.add_argument("algorithm", nargs="?", metavar="ALGORITHM", help=f"one of {known}")
     parser.add_argument("env", nargs="?", metavar="ENV", help="an id, as in CartPole-v1")
     parser.add_argument("--env-kwargs", metavar="JSON", help="arguments for the environment")

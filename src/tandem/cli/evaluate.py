@@ -17,24 +17,7 @@ ABOUT = (
 
 def run(words: list[str]) -> int:
     """Prints mean and standard deviation, or everything as JSON."""
-    parser = Parser("evaluate", ABOUT, ("tandem evaluate runs/… --episodes 100",))
-    agents.arguments(parser)
-    parser.add_argument("--episodes", type=int, default=20, metavar="N", help="how many [20]")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the episodes [0]")
-    parser.add_argument(
-        "--max-steps",
-        type=int,
-        default=0,
-        metavar="N",
-        help="cut an episode that has not ended by then; 0: at twice the environment's limit or "
-        "the longest episode of training, 5,000 at least [0]",
-    )
-    parser.add_argument(
-        "--json",
-        action="store_true",
-        help="one JSON object, with the return and length of each episode",
-    )
-    args = parser.read(words)
+    args = make_parser().read(words)
     loaded = agents.load(args.folder, args.which, algorithm=args.algorithm)
     max_steps = whole_number("--max-steps", args.max_steps)
     result = trainer.evaluate(
@@ -55,3 +38,25 @@ def run(words: list[str]) -> int:
         if result.agents:
             print("of each agent: " + ", ".join(f"{mean:.1f}" for mean in result.agents))
     return 0
+
+
+def make_parser() -> Parser:
+    """The arguments of the command."""
+    parser = Parser("evaluate", ABOUT, ("tandem evaluate runs/… --episodes 100",))
+    agents.arguments(parser)
+    parser.add_argument("--episodes", type=int, default=20, metavar="N", help="how many [20]")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the episodes [0]")
+    parser.add_argument(
+        "--max-steps",
+        type=int,
+        default=0,
+        metavar="N",
+        help="cut an episode that has not ended by then; 0: at twice the environment's limit or "
+        "the longest episode of training, 5,000 at least [0]",
+    )
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="one JSON object, with the return and length of each episode",
+    )
+    return parser

@@ -43,22 +43,7 @@ def named(place: str | None) -> Any:
 
 def run(words: list[str]) -> int:
     """Writes the file, says where, and how it is used."""
-    parser = Parser(
-        "export",
-        ABOUT,
-        ("tandem export runs/… --to onnx", "tandem export runs/… --to numpy --out agent.npz"),
-    )
-    agents.arguments(parser)
-    parser.add_argument("--to", required=True, metavar="FORMAT", help="numpy or onnx")
-    parser.add_argument(
-        "--network",
-        metavar="MODULE:FUNCTION",
-        help="what the run was trained with, where its layers are its user's own",
-    )
-    parser.add_argument(
-        "--out", metavar="FILE", help="the file [agent.npz or agent.onnx in the run's folder]"
-    )
-    args = parser.read(words)
+    args = make_parser().read(words)
     if args.to not in FORMATS:
         raise UnknownNameError("format", args.to, FORMATS)
     write, suffix = FORMATS[args.to]
@@ -78,3 +63,23 @@ def run(words: list[str]) -> int:
     same = ", which gives what the agent gives (run with onnxruntime)" if done.verified else ""
     print(f"wrote {done.file}{same}. In Python:\n\n{done.how}", end="")
     return 0
+
+
+def make_parser() -> Parser:
+    """The arguments of the command."""
+    parser = Parser(
+        "export",
+        ABOUT,
+        ("tandem export runs/… --to onnx", "tandem export runs/… --to numpy --out agent.npz"),
+    )
+    agents.arguments(parser)
+    parser.add_argument("--to", required=True, metavar="FORMAT", help="numpy or onnx")
+    parser.add_argument(
+        "--network",
+        metavar="MODULE:FUNCTION",
+        help="what the run was trained with, where its layers are its user's own",
+    )
+    parser.add_argument(
+        "--out", metavar="FILE", help="the file [agent.npz or agent.onnx in the run's folder]"
+    )
+    return parser

@@ -90,7 +90,8 @@ def _conclude(
         flag = {"lowest": "--start-lr", "highest": "--end-lr"}[found.edge]
         print(f"That is the {found.edge} learning rate that was tried: see further with {flag}.")
     print(f"picture: {found.picture}")
-    words = [f"--{n.replace('_', '-')} {quote(str(v))}" for n, v in shared.items()]
+    flags = ((n, x) for n, v in shared.items() for x in (v if isinstance(v, list) else [v]))
+    words = [f"--{n.replace('_', '-')} {quote(str(x))}" for n, x in flags]
     words += [] if env_kwargs is None else [f"--env-kwargs {quote(env_kwargs)}"]
     command = ["tandem train", best.algorithm, quote(env), best.flags(), *words]
     print("Next:\n  " + " ".join(word for word in command if word))
@@ -98,7 +99,8 @@ def _conclude(
 
 def _overrides(args: argparse.Namespace) -> dict[str, Any]:
     """The settings that were given, for all trials."""
-    return {n: v for n, v in train.given(args).items() if n != "steps"}
+    given = train.given(args, *args.names[:-1])
+    return {n: v for n, v in given.items() if n != "steps"}
 
 
 def _varied(vary: list[str]) -> dict[str, list[str]]:
@@ -120,13 +122,13 @@ def _varied(vary: list[str]) -> dict[str, list[str]]:
 def _arguments(kind: str, words: list[str]) -> argparse.Namespace:
     """What was asked for. Which flags there are depends on the algorithm, so a first reading looks
     for that."""
-    first = train.loosened(_parser(kind, add_help=False)).read(words)
+    first = train.loosened(make_parser(kind, add_help=False), words).read(words)
     names, env = first.names[:-1], first.names[-1] if first.names else None
-    if not names and env in algorithms.NAMES:
+    if not names and env in algorithms.names():
         names, env = [env], None
     if not first.help:
         _complete(kind, names, env)
-    parser = _parser(kind)
+    parser = make_parser(kind)
     for name in names:
         settings = algorithms.get(name).Settings()
         train.refuse_others(first, name, f"find {kind}")
@@ -145,9 +147,9 @@ def _complete(kind: str, names: list[str], env: str | None) -> None:
     """Refuses a command without an algorithm and an environment, or with unknown ones."""
     example = EXAMPLES[kind][0]
     for name in names:
-        if name not in algorithms.NAMES and env in algorithms.NAMES:
+        if name not in algorithms.names() and env in algorithms.names():
             fix = f"write the environment last: tandem find {kind} {env} {name}"
-            raise UnknownNameError("algorithm", name, algorithms.NAMES, fix)
+            raise UnknownNameError("algorithm", name, algorithms.names(), fix)
         algorithms.get(name)
     if not names or env is None:
         raise SettingError(
@@ -163,14 +165,15 @@ def _complete(kind: str, names: list[str], env: str | None) -> None:
         )
 
 
-def _parser(kind: str, **more: Any) -> Parser:
+def make_parser(kind: str, **more: Any) -> Parser:
+    """The arguments of the command, without those that go by the algorithm."""
     parser = Parser(f"find {kind}", ABOUT.format(KINDS[kind]), EXAMPLES[kind], **more)
     several = "ALGORITHM" if kind != "best" else "ALGORITHM…"
     parser.add_argument(
         "names",
         nargs="*",
         metavar=f"{several} ENV",
-        help=f"of {', '.join(algorithms.NAMES)}; and a Gymnasium id",
+        help=f"of {', '.join(algorithms.names())}; and a Gymnasium id",
     )
     if kind in RATES:
         start, end, points = RATES[kind]

@@ -67,7 +67,9 @@ def flags(group: Any, settings: Any, tuned: dict[str, Any] | None = None, source
         if tuned and s.name in tuned:
             tail = f"here {_shown(tuned[s.name])}: {source}; {tail}"
         text = f"{s.help} [{tail}]".replace("%", "%%")
-        look = {"dest": s.name, "default": argparse.SUPPRESS, "help": text}
+        look: dict[str, Any] = {"dest": s.name, "default": argparse.SUPPRESS, "help": text}
+        if hints[s.name] == tuple[str, ...]:  # may stand several times
+            look |= {"action": "extend", "nargs": 1}
         if hints[s.name] is bool:
             group.add_argument(flag, action=argparse.BooleanOptionalAction, **look)
         else:
@@ -80,6 +82,8 @@ def hidden(parser: Parser, settings: Any) -> None:
     for f in fields(settings):
         flag, kind = f"--{f.name.replace('_', '-')}", hints_of(type(settings))[f.name]
         action: dict[str, Any] = {"action": argparse.BooleanOptionalAction} if kind is bool else {}
+        if kind == tuple[str, ...]:
+            action = {"action": "extend", "nargs": 1}
         if flag not in known:
             parser.add_argument(
                 flag, dest=f.name, default=argparse.SUPPRESS, help=argparse.SUPPRESS, **action
@@ -103,7 +107,7 @@ def vector_arguments(parser: Any) -> None:
 
 def _shown(value: object) -> str:
     if isinstance(value, tuple):
-        return ",".join(map(str, value))
+        return ",".join(map(str, value)) or "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
     return repr(value) if value == "" else str(value)
@@ -113,7 +117,7 @@ def _metavar(hint: Any) -> str:
     if get_origin(hint) is Literal:
         return "|".join(map(str, get_args(hint)))
     if get_origin(hint) is tuple:
-        return "N,N"
+        return "N,N" if get_args(hint)[0] is int else "NAME"
     inner = [_metavar(t) for t in get_args(hint)]
     names = {int: "N", float: "X", str: "NAME"}
     return "|".join(inner) if inner else names.get(hint, "X[:END[:PART]]")

@@ -16,6 +16,20 @@ band. A folder of runs stands for all of them."""
 
 def run(words: list[str]) -> int:
     """Writes a picture and says where."""
+    args = make_parser().read(words)
+    folders = [run for folder in args.folders for run in runs_in(Path(folder))]
+    above = (
+        Path(args.folders[0])
+        if len(args.folders) == 1
+        else Path(os.path.commonpath([f.resolve() for f in folders]))
+    )
+    out = Path(args.out) if args.out else above / "curve.png"
+    print(f"wrote {curve(folders, out, individual=args.individual)}")
+    return 0
+
+
+def make_parser() -> Parser:
+    """The arguments of the command."""
     parser = Parser(
         "plot",
         ABOUT,
@@ -30,13 +44,4 @@ def run(words: list[str]) -> int:
     parser.add_argument(
         "--individual", action="store_true", help="a line for each run, instead of means"
     )
-    args = parser.read(words)
-    folders = [run for folder in args.folders for run in runs_in(Path(folder))]
-    above = (
-        Path(args.folders[0])
-        if len(args.folders) == 1
-        else Path(os.path.commonpath([f.resolve() for f in folders]))
-    )
-    out = Path(args.out) if args.out else above / "curve.png"
-    print(f"wrote {curve(folders, out, individual=args.individual)}")
-    return 0
+    return parser

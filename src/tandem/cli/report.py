@@ -12,11 +12,16 @@ it again."""
 
 def run(words: list[str]) -> int:
     """Writes the file and says where."""
+    args = make_parser().read(words)
+    print(f"wrote {report(args.folder, args.out)}")
+    return 0
+
+
+def make_parser() -> Parser:
+    """The arguments of the command."""
     parser = Parser(
         "report", ABOUT, ("tandem report runs/ppo", "tandem report runs/ppo --out a.html")
     )
     parser.add_argument("folder", metavar="DIR", help="a run's folder")
     parser.add_argument("--out", metavar="FILE", help="the file [report.html in the folder]")
-    args = parser.read(words)
-    print(f"wrote {report(args.folder, args.out)}")
-    return 0
+    return parser

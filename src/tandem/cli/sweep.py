@@ -55,7 +55,7 @@ def run(words: list[str]) -> int:
             asked[name] = train._whole(name, asked[name], int(name != "seed"))
     if args.env_kwargs is not None:
         asked["env_kwargs"] = train.json_object("env-kwargs", args.env_kwargs)
-    settings = {n: v for n, v in train.given(args).items() if n != "steps"}
+    settings = {n: v for n, v in train.given(args, args.algorithm).items() if n != "steps"}
     told: dict[str, Any] = {"begun": show.begun, "heard": show.heard, "told": show.told}
     made = sweeps.Sweep(
         args.algorithm,
@@ -215,13 +215,13 @@ def _table(trials: Sequence[SweepTrial]) -> Iterator[str]:
 def _arguments(words: list[str]) -> argparse.Namespace:
     """What was asked for. Which flags there are depends on the algorithm, so a first reading looks
     for that."""
-    first = train.loosened(_parser(add_help=False)).read(words)
+    first = train.loosened(make_parser(add_help=False), words).read(words)
     if first.resume is not None and not first.help:
         return first
     if not first.help:
         _complete(first.algorithm, first.env)
-    parser = _parser()
-    if first.algorithm in algorithms.NAMES:
+    parser = make_parser()
+    if first.algorithm in algorithms.names():
         title = f"settings of {first.algorithm}, for all trials [default]"
         train.settings_flags(parser, first, "sweep", title, "options of the runs")
     return parser.read(words)
@@ -229,9 +229,10 @@ def _arguments(words: list[str]) -> argparse.Namespace:
 
 def _complete(algorithm: str | None, env: str | None) -> None:
     """Refuses a command without an algorithm and an environment, or with unknown ones."""
-    if algorithm is not None and algorithm not in algorithms.NAMES and env in algorithms.NAMES:
+    known = algorithms.names()
+    if algorithm is not None and algorithm not in known and env in known:
         fix = f"write the algorithm first: tandem sweep {env} {algorithm}"
-        raise UnknownNameError("algorithm", algorithm, algorithms.NAMES, fix)
+        raise UnknownNameError("algorithm", algorithm, known, fix)
     if algorithm is None or env is None:
         raise SettingError(
             f"`tandem sweep` was given no {'algorithm' if algorithm is None else 'environment'}.",
@@ -241,9 +242,10 @@ def _complete(algorithm: str | None, env: str | None) -> None:
     algorithms.get(algorithm)
 
 
-def _parser(**more: Any) -> Parser:
+def make_parser(**more: Any) -> Parser:
+    """The arguments of the command, without those that go by the algorithm."""
     parser = Parser("sweep", ABOUT, EXAMPLES, **more)
-    known = ", ".join(algorithms.NAMES)
+    known = ", ".join(algorithms.names())
     parser.add_argument("algorithm", nargs="?", metavar="ALGORITHM", help=f"one of {known}")
     parser.add_argument(
         "env", nargs="?", metavar="ENV", help="an id, as in CartPole-v1, or module:Id-v0"

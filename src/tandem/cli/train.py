@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from tandem import algorithms, trainer, zoo
 from tandem.algorithms import own
 from tandem.algorithms.own import name_of
 from tandem.cli import seeds, settings_file, told
+from tandem.cli.kinds import kinds, plugged
 from tandem.cli.parser import Parser, flags, hidden, vector_arguments
 from tandem.envs.vector_source import named
 from tandem.errors import ResumeError, SettingError, UnknownNameError, one_of
@@ -193,7 +195,7 @@ def arguments(words: list[str]) -> argparse.Namespace:
     """What was asked for. Which flags there are depends on the algorithm, so a first reading looks
     for that."""
     words = with_address(words)
-    loose, own_kind = loosened(_parser(add_help=False)), None
+    loose, own_kind = loosened(make_parser(add_help=False), words), None
     if (path := own_name(words)) is not None:
         own_kind = own.checked(own.named(path), trainer.TAKEN)
         hidden(loose, own_kind.Settings())
@@ -206,11 +208,12 @@ def arguments(words: list[str]) -> argparse.Namespace:
     name = None if first.algorithm is None else name_of(first.algorithm)
     if (name is None or first.resume is not None) and not first.help:
         return first
-    parser = _parser()
+    parser = make_parser()
     if name is not None:
-        if own_kind is None and name not in algorithms.NAMES and first.env in algorithms.NAMES:
+        known = algorithms.names()
+        if own_kind is None and name not in known and first.env in known:
             fix = f"write the algorithm first: tandem train {first.env} {name}"
-            raise UnknownNameError("algorithm", name, algorithms.NAMES, fix)
+            raise UnknownNameError("algorithm", name, known, fix)
         title = f"settings of {name} [default and its source]"
         settings_flags(parser, first, "train", title, "options of the run")
     args = parser.read(words)
@@ -234,10 +237,11 @@ def _settings_file(args: argparse.Namespace) -> tuple[Path, dict[str, Any]] | No
     return path, settings_file.read(path)
 
 
-def loosened(parser: Parser) -> Parser:
-    """A parser without help of its own that reads every flag which any algorithm has."""
+def loosened(parser: Parser, words: Sequence[str] = ()) -> Parser:
+    """A parser without help of its own that reads every flag which any algorithm has: tandem's, and
+    of installed packages' those that `words`, or a file of settings among them, name."""
     parser.add_argument("-h", "--help", action="store_true")
-    for kind in kinds():
+    for kind in kinds(*plugged(words)).values():
         hidden(parser, kind.Settings())
     hidden(parser, Options())
     return parser
@@ -262,12 +266,12 @@ def own_name(words: list[str]) -> str | None:
     does. Flags of its own, which nobody knows yet, may stand before it."""
     if not any(CLASS.match(word) for word in words):
         return None
-    parser, skipped = loosened(_parser(add_help=False)), False
+    parser, skipped = loosened(make_parser(add_help=False)), False
     for i, word in enumerate(words):
         if word.startswith("-"):
             flag = parser._option_string_actions.get(word)
             valued = (
-                flag.nargs is None
+                flag.nargs in (None, 1)
                 if flag is not None
                 else not CLASS.match("".join(words[i + 1 : i + 2]))
             )
@@ -294,12 +298,10 @@ def refuse_others(first: argparse.Namespace, algorithm: str | type, command: str
     """Refuses flags of other algorithms."""
     own_settings = {f.name for f in fields(algorithms.get(algorithm).Settings)}
     algorithm = name_of(algorithm)
-    all_of_them = {k.Settings: {f.name for f in fields(k.Settings)} for k in kinds()}
+    all_of_them = {n: {f.name for f in fields(k.Settings)} for n, k in kinds().items()}
     for name in vars(first):
         if name not in own_settings and any(name in others for others in all_of_them.values()):
-            owners = ", ".join(
-                n for n, k in zip(algorithms.NAMES, all_of_them.values(), strict=True) if name in k
-            )
+            owners = ", ".join(n for n, others in all_of_them.items() if name in others)
             known = ["--" + n.replace("_", "-") for n in own_settings]
             fix = (
                 f"leave it out: it is a setting of {owners}. `tandem {command} {algorithm} "
@@ -310,13 +312,14 @@ def refuse_others(first: argparse.Namespace, algorithm: str | type, command: str
             )
 
 
-def _parser(**more: Any) -> Parser:
+def make_parser(**more: Any) -> Parser:
+    """The arguments of the command, without those that go by the algorithm."""
     parser = Parser("train", ABOUT, EXAMPLES, **more)
     parser.add_argument(
         "algorithm",
         nargs="?",
         metavar="ALGORITHM",
-        help=f"one of {', '.join(algorithms.NAMES)}; or module:Class, of your own",
+        help=f"one of {', '.join(algorithms.names())}; or module:Class, of your own",
     )
     parser.add_argument(
         "env",
@@ -372,7 +375,7 @@ def _complete(args: argparse.Namespace) -> None:
     if args.algorithm is None:
         raise SettingError(
             "`tandem train` was given no algorithm and no environment.",
-            f"tandem train ALGORITHM ENV, with ALGORITHM one of {', '.join(algorithms.NAMES)}",
+            f"tandem train ALGORITHM ENV, with ALGORITHM one of {', '.join(algorithms.names())}",
             "tandem train ppo CartPole-v1; `tandem list` shows more.",
         )
     algorithms.get(args.algorithm)
@@ -420,13 +423,9 @@ def json_object(flag: str, value: str) -> dict[str, Any]:
     return parsed
 
 
-def given(args: argparse.Namespace, own: Any = None) -> dict[str, Any]:
-    """The settings of any algorithm, and the options, that a command was given."""
-    names = {f.name for kind in kinds(own) for f in fields(kind.Settings)}
+def given(args: argparse.Namespace, *asked: Any) -> dict[str, Any]:
+    """The settings of any algorithm, those `asked` for among them, and the options, that a command
+    was given."""
+    names = {f.name for kind in kinds(*asked).values() for f in fields(kind.Settings)}
     names |= {f.name for f in fields(Options)}
     return {name: value for name, value in vars(args).items() if name in names}
-
-
-def kinds(own: Any = None) -> list[Any]:
-    kinds = [algorithms.get(name) for name in algorithms.NAMES]
-    return [*kinds, own] if isinstance(own, type) else kinds

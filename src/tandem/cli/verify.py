@@ -18,14 +18,7 @@ the same machine with the same versions can be expected to give the same bits.""
 
 def run(words: list[str]) -> int:
     """Names the first row that differs."""
-    parser = Parser("verify", ABOUT, ("tandem verify runs/… --steps 10000",))
-    parser.add_argument("folder", metavar="DIR", help="a run's folder")
-    agents.own_argument(parser)
-    parser.add_argument(
-        "--steps", type=int, metavar="N", help="only the first N environment steps [all]"
-    )
-    parser.add_argument("--quiet", action="store_true", help="no progress, only the result")
-    args = parser.read(words)
+    args = make_parser().read(words)
     if args.steps is not None and args.steps < 1:
         raise SettingError(
             f"--steps {args.steps}.", "at least 1", "give --steps 10000, say, or leave it out."
@@ -46,3 +39,15 @@ def run(words: list[str]) -> int:
         f"training again gave {d.found}."
     )
     return 1
+
+
+def make_parser() -> Parser:
+    """The arguments of the command."""
+    parser = Parser("verify", ABOUT, ("tandem verify runs/… --steps 10000",))
+    parser.add_argument("folder", metavar="DIR", help="a run's folder")
+    agents.own_argument(parser)
+    parser.add_argument(
+        "--steps", type=int, metavar="N", help="only the first N environment steps [all]"
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress, only the result")
+    return parser

@@ -17,6 +17,26 @@ ABOUT = (
 
 def run(words: list[str]) -> int:
     """Opens a window, or writes a file and says where."""
+    args = make_parser().read(words)
+    max_steps = whole_number("--max-steps", args.max_steps, 1)
+    loaded = agents.load(args.folder, args.which, algorithm=args.algorithm)
+    env, kwargs = loaded.env, loaded.config.get("env_kwargs")  # refuses what only programs make
+    if not loaded.config.get("vector"):
+        env = loaded.config["env"]
+    if args.out is None and has_display():
+        with screen(env, "human", kwargs) as window:
+            for last in show(loaded.agent, window, args.episodes, args.seed, max_steps):
+                cut = f", cut at {last.step:,} steps (--max-steps)" if last.cut else ""
+                print(f"episode {last.episode + 1}: return {last.score:.1f}{cut}")
+        return 0
+    out = Path(args.out) if args.out else loaded.folder / "animation.gif"
+    how = {"episodes": args.episodes, "seed": args.seed, "max_steps": max_steps}
+    print(f"wrote {film(loaded.agent, env, out, kwargs, **how)}")
+    return 0
+
+
+def make_parser() -> Parser:
+    """The arguments of the command."""
     parser = Parser(
         "watch", ABOUT, ("tandem watch runs/…", "tandem watch runs/… --out play.mp4 --episodes 3")
     )
@@ -41,19 +61,4 @@ def run(words: list[str]) -> int:
         metavar="N",
         help="cut an episode that has not ended by then [1000]",
     )
-    args = parser.read(words)
-    max_steps = whole_number("--max-steps", args.max_steps, 1)
-    loaded = agents.load(args.folder, args.which, algorithm=args.algorithm)
-    env, kwargs = loaded.env, loaded.config.get("env_kwargs")  # refuses what only programs make
-    if not loaded.config.get("vector"):
-        env = loaded.config["env"]
-    if args.out is None and has_display():
-        with screen(env, "human", kwargs) as window:
-            for last in show(loaded.agent, window, args.episodes, args.seed, max_steps):
-                cut = f", cut at {last.step:,} steps (--max-steps)" if last.cut else ""
-                print(f"episode {last.episode + 1}: return {last.score:.1f}{cut}")
-        return 0
-    out = Path(args.out) if args.out else loaded.folder / "animation.gif"
-    how = {"episodes": args.episodes, "seed": args.seed, "max_steps": max_steps}
-    print(f"wrote {film(loaded.agent, env, out, kwargs, **how)}")
-    return 0
+    return parser

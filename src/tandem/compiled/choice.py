@@ -102,8 +102,8 @@ def pays(kind: Any, settings: Any, options: Options, observation: Spec, device: 
     """Whether a run in a functional environment, on JAX, is to be compiled where nobody says. On
     processors not with convolutions, which XLA makes slow inside of loops, nor with long calls of
     updates, where the hand-over to the device costs little."""
-    # a program's own algorithm may act or prepare by NumPy: it is compiled where it is asked for
-    if any(obstacles(kind, settings, options)) or not own.is_known(own.name_of(kind)):
+    # others' algorithms may act or prepare by NumPy: they are compiled where it is asked for
+    if any(obstacles(kind, settings, options)) or not own.is_ours(own.name_of(kind)):
         return False
     if device == "cuda" or (device == "auto" and has_gpu()):
         return True

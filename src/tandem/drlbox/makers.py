@@ -23,6 +23,7 @@ import gymnasium
 import numpy as np
 
 from tandem import algorithms, spaces, trainer
+from tandem.algorithms.own import name_of
 from tandem.collect.trained_agent import Agent
 from tandem.drlbox import own_networks
 from tandem.drlbox.arguments import (
@@ -73,10 +74,10 @@ class Trainer:
     """What make_trainer returns."""
 
     def __init__(self, algorithm: str, arguments: Arguments) -> None:
-        self.name = str(algorithm).lower()
+        self.name = _as_known(algorithm)
         self.documented = self.name in TRAINERS
-        if not self.documented and self.name not in algorithms.NAMES:
-            raise UnknownNameError("algorithm", algorithm, [*TRAINERS, *algorithms.NAMES])
+        if not self.documented and self.name not in algorithms.names():
+            raise UnknownNameError("algorithm", algorithm, [*TRAINERS, *algorithms.names()])
         self.algorithm = DOCUMENTED.get(self.name, self.name)
         self.names = {f.name for f in fields(algorithms.get(self.algorithm).Settings)}
         more = OPTIONS | OURS | (set() if self.documented else self.names)
@@ -165,9 +166,9 @@ class Evaluator:
     """What make_evaluator returns."""
 
     def __init__(self, algorithm: str, arguments: Arguments) -> None:
-        self.name = str(algorithm).lower()
+        self.name = _as_known(algorithm)
         self.algorithm = {"ac": "a3c", **DOCUMENTED}.get(self.name, self.name)
-        known = ["ac", *DOCUMENTED, *algorithms.NAMES]
+        known = ["ac", *DOCUMENTED, *algorithms.names()]
         if self.name not in known:
             raise UnknownNameError("algorithm", algorithm, known)
         self.arguments = a = checked(
@@ -225,9 +226,7 @@ class Evaluator:
             agent = trainer.load(path, network=_network(a, self.algorithm), env=lambda: env)
             asked, trained = algorithms.get(self.algorithm, agent.action), agent.algorithm
             if (asked.acting, asked.valued) != (trained.acting, trained.valued):
-                (name,) = (
-                    n for n in algorithms.NAMES if algorithms.get(n, agent.action) is trained
-                )
+                name = name_of(trained)
                 raise SettingError(
                     f"make_evaluator({self.name!r}) with load_model={path!r}, which {name} "
                     "trained.",
@@ -281,6 +280,12 @@ class Evaluator:
             out = masked(values.of(network, rows), rows, action)
             return action.start + values.sample(out, values.noise(rng, (1,)))[0]
         return agent.act(obs, deterministic=greedy)
+
+
+def _as_known(algorithm: Any) -> str:
+    """The name of an algorithm, in lower case unless an installed package's has capitals."""
+    name = str(algorithm)
+    return name if name in algorithms.names() else name.lower()
 
 
 def numbered(folder: Path, env: str) -> Path:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from tandem.envs.ids import plugged
 from tandem.errors import SettingError
 from tandem.settings import check_ranges, setting
 from tandem.types import EnvKwargs
@@ -71,6 +72,7 @@ def is_atari(env: Any) -> bool:
         return True
     import gymnasium
 
+    plugged(env)  # which may be a game of an installed package's
     spec = gymnasium.registry.get(env)
     return spec is not None and str(spec.entry_point).startswith("ale_py.")
 

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
-from tandem.envs.functions import WORLDS
-from tandem.errors import EngineError, SettingError, TandemError, UnknownNameError, nearest
+from tandem import plugins
+from tandem.envs.functions import FAMILIES, WORLDS
+from tandem.errors import (
+    EngineError,
+    PluginError,
+    SettingError,
+    TandemError,
+    UnknownNameError,
+    nearest,
+)
 
 # modules that register ids when imported
 NAMESPACES = {
     "ALE": "ale_py",
     "tandem": "tandem.testing.environments",
 }
+# whose ids are made without Gymnasium's registry, beside families of JAX's functions
+_UNREGISTERED = (*FAMILIES, "butterfly", "classic", "envpool", "mpe", "sisl")
 # beginnings of ids that Gymnasium-Robotics registers
 _ROBOTICS = (
     "Fetch",
@@ -41,6 +53,10 @@ _EXTRAS = {
 }
 
 
+# what came of having a plug-in register its ids
+_came: dict[plugins.Plugin, list[str] | PluginError] = {}
+
+
 def register(name: str) -> None:
     """Sees to it that the module that registers an id of this namespace is imported."""
     namespace, slash, _ = name.partition("/")
@@ -53,6 +69,85 @@ def register(name: str) -> None:
         # once: a second time Gymnasium warns of every id that it has
         if not any(known.startswith(_ROBOTICS) for known in registry):
             robotics.register_robotics_envs()
+    plugged(name)
+
+
+def is_taken(namespace: str) -> bool:
+    """Whether ids of this namespace are tandem's to make."""
+    return namespace in NAMESPACES or namespace in _UNREGISTERED
+
+
+def plugged(name: str) -> None:
+    """Sees to it that installed packages have registered an id, if one of them does: the one whose
+    entry point is called as the id's namespace; of an id that nobody has registered, any.
+    PluginError where that first one cannot be used."""
+    namespace, slash, _ = name.partition("/")
+    brought = plugins.found("environments")
+    if not brought or ":" in name or (slash and is_taken(namespace)) or _is_there(name):
+        return
+    if slash and namespace in brought:
+        registered(brought[namespace])
+    if not _is_there(name):
+        for plugin in brought.values():
+            plugins.attempt(partial(registered, plugin))
+
+
+def _is_there(name: str) -> bool:
+    """Whether Gymnasium knows an id, which may have no version."""
+    from gymnasium import registry
+
+    return name in registry or any(other.startswith(f"{name}-v") for other in registry)
+
+
+def registered(plugin: plugins.Plugin) -> list[str]:
+    """The ids that a plug-in has registered, which it is imported, and called, for. PluginError
+    where it cannot be, or registers again what is there."""
+    came = _came.get(plugin)
+    if came is None:
+        try:
+            came = _asked(plugin)
+        except PluginError as error:
+            came = error
+        _came[plugin] = came
+    if isinstance(came, PluginError):
+        raise came
+    return came
+
+
+def _asked(plugin: plugins.Plugin) -> list[str]:
+    from gymnasium import registry
+
+    plugin.refuse_clash(is_taken(plugin.name))
+    before = dict(registry)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "(?s).*Overriding environment")  # an error, below
+        module = plugin.load()
+        if plugin.value.partition(":")[2]:
+            try:
+                module()
+            except (Exception, SystemExit) as error:
+                raise plugin.broken(error) from error
+    if lost := [name for name, spec in before.items() if _is_other(registry.get(name), spec)]:
+        registry.update({name: before[name] for name in lost})
+        raise plugin.fault(
+            f"registers what is there already: {', '.join(lost)}.",
+            "ids of its own",
+            f"give them a namespace, as in {plugin.name}/{lost[0].rpartition('/')[2]}",
+        )
+    package = plugin.value.partition(":")[0].partition(".")[0]  # imported before, perhaps
+    owners = {name: str(spec.entry_point).partition(".")[0] for name, spec in registry.items()}
+    return [name for name, owner in owners.items() if name not in before or owner == package]
+
+
+def _is_other(now: Any, before: Any) -> bool:
+    """Whether two specs of an id make different environments."""
+    if now is before:
+        return False
+    return (
+        now is None
+        or now.entry_point != before.entry_point
+        or repr(now.kwargs) != repr(before.kwargs)
+    )
 
 
 def guarded(name: str, build: Callable[[], Any]) -> Any:
@@ -97,6 +192,8 @@ def _unknown(name: str, registered: Iterable[str]) -> UnknownNameError:
     fix = f"put the module that registers it before it: {by_module}"
     if prefix:
         fix = f"give an id that importing {prefix} registers."
+    if broken := [p.title for p, came in _came.items() if isinstance(came, PluginError)]:
+        fix += f" (not to be had here: {', '.join(broken)}; `tandem list` says why)"
     if close and not module:
         fix = f"did you mean {' or '.join(map(repr, close))}? Else {fix}"
     return UnknownNameError(

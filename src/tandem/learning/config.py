@@ -122,6 +122,10 @@ class Options(Preprocessing):
     tensorboard: bool = setting(True, "write TensorBoard events")
     wandb: str = setting("", "name of a Weights & Biases project to log to")
     mlflow: str = setting("", "name of an MLflow experiment to log to")
+    writer: tuple[str, ...] = setting(
+        (),
+        "writers of installed packages to log to, each NAME or NAME=TEXT (`tandem list` has them)",
+    )
     plots: bool = setting(True, "draw curve.png and an animation at the end")
 
 
@@ -191,6 +195,7 @@ def check_kept(settings: Any, options: Options, folder: Any) -> None:
     if folder is not None:
         return
     uses = {"memmap": settings.memmap, "wandb": options.wandb, "mlflow": options.mlflow}
+    uses["writer"] = options.writer
     writes = [name for name, used in uses.items() if used]
     if writes:
         raise SettingError(

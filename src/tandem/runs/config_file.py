@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from tandem import plugins
 from tandem.algorithms import own
 from tandem.errors import CheckpointError, RunFolderError, TandemError
 from tandem.learning.config import Config, from_json
@@ -64,7 +65,7 @@ def write_json(path: Path, data: JSONDict) -> None:
 
 
 def versions() -> dict[str, str]:
-    """Of Python, tandem and what it may have run on."""
+    """Of Python, tandem, what it may have run on, and the packages that add something to it."""
     versions = {"python": platform.python_version(), "platform": platform.platform()}
     for name in (
         "tandem-rl",
@@ -80,7 +81,7 @@ def versions() -> dict[str, str]:
             versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return versions
+    return versions | plugins.packages()
 
 
 def commit() -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from tandem.learning.config import Config
 from tandem.learning.events import BatchEnd, EpisodeEnd, Evaluation, EvaluationEnd, Event, TrainEnd
 from tandem.runs.observers import Every
+from tandem.runs.plugin_writers import PluginWriter
 from tandem.runs.writers import (
     Cell,
     CsvWriter,
@@ -117,6 +118,8 @@ class Table:
             self._writers.append(
                 MlflowWriter(options.mlflow, folder.name, folder, self.conf.to_json())
             )
+        for named in options.writer:
+            self._writers.append(PluginWriter(named, folder, self.conf.to_json()))
         self._writers += self.more
         for writer in self._writers:
             writer.rewind(env_steps)

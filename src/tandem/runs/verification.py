@@ -113,6 +113,7 @@ def _again(
         tensorboard=False,
         wandb="",
         mlflow="",
+        writer=(),
         plots=False,
         keep=0,
         eval_episodes=min(1, conf.options.eval_episodes),

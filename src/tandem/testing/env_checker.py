@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from tandem import algorithms
+from tandem.algorithms import own
 from tandem.envs.factory import (
     EnvLike,
     Mode,
@@ -24,7 +25,7 @@ from tandem.envs.factory import (
 )
 from tandem.envs.vector import Environments
 from tandem.envs.vector_source import brought
-from tandem.errors import SpaceError, TandemError
+from tandem.errors import PluginError, SpaceError, TandemError
 from tandem.replay.allocation import human
 from tandem.replay.buffer import Ring
 from tandem.settings import whole_number
@@ -82,12 +83,12 @@ def check(
 def algorithms_of(observation: Spec, action: Leaf) -> Finding:
     """Which algorithms can act in these spaces."""
     able, refused = [], []
-    for name in algorithms.NAMES:
+    for name in algorithms.names():
         try:
-            kind = algorithms.get(name, action)
+            kind = algorithms.for_actions(own.checked(name), action)
             kind.check(observation, action, kind.Settings())
             able.append(name)
-        except SpaceError as error:
+        except (SpaceError, PluginError) as error:
             refused.append(line(error))
     if not able:
         return Finding("algorithms", "fault", "none can train in it: " + " ".join(refused))

@@ -4,44 +4,56 @@ table wins over. "Env-v1:name" are other settings for it, which `--entry name` a
 "Family:name" those for its family, and ":name" those for an environment that has none of this name.
 `like` names the table of the same file whose settings hold where a table says nothing else, or
 several, of which the later ones win. `settle` puts them between an algorithm's defaults and what a
-run is given."""
+run is given.
+
+An installed package adds files of the same form: its entry points of the group `tandem.zoo` name
+folders of them, as MODULE or MODULE.FOLDER. Reading these runs no code of the package."""
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from tandem import algorithms
-from tandem.algorithms import NAMES
 from tandem.algorithms.own import name_of
-from tandem.errors import UnknownNameError
+from tandem.errors import PluginError, SettingError, UnknownNameError, warn
 from tandem.learning.config import Options
+from tandem.plugins import Plugin
 from tandem.settings import apply, check_ranges
+from tandem.zoo import files
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Tuned settings, where they come from, and what differs from there."""
+    """Tuned settings, where they come from, and what differs from there. plugin: whose they are,
+    where that is another package."""
 
     settings: dict[str, Any]
     source: str
+    plugin: Plugin | None = None
 
 
 def entry(algorithm: str, env: str, name: str = "") -> Entry | None:
     """The entry for this pair, if there is one; that of a `name`, which UnknownNameError says where
-    it is none."""
+    it is none. PluginError for one that two packages have. Where there is none, it warns of the
+    packages whose files cannot be read: it might be there."""
     tables, suffix = entries(algorithm), f":{name}" if name else ""
-    found = next((tables[of + suffix] for of in _reached(env) if of + suffix in tables), None)
-    if name and found is None:
+    key = next((of + suffix for of in _reached(env) if of + suffix in tables), None)
+    if key is None and algorithm in algorithms.names():
+        for fault in faults(algorithm):
+            warn(str(fault))
+    if name and key is None:
         kind, known = f"entry of {algorithm} for {env or 'any environment'}", named(algorithm, env)
         if not known:
             raise UnknownNameError(kind, name, (), "leave entry out.", "no name: there are none")
         raise UnknownNameError(kind, name, known)
-    return found
+    if key is None:
+        return None
+    if (clash := files.read(algorithm).clashes.get(key)) is not None:
+        raise clash
+    return tables[key]
 
 
 def environments(algorithm: str) -> list[str]:
@@ -58,9 +70,9 @@ def named(algorithm: str, env: str | None = None) -> list[str]:
 
 @cache
 def families() -> dict[str, tuple[str, ...]]:
-    """The environments of each family, as ids or patterns of them."""
-    file = Path(__file__).with_name("families.toml")
-    return {name: tuple(ids) for name, ids in tomllib.loads(file.read_text("utf-8")).items()}
+    """The environments of each family, as ids or patterns of them; tandem's families first."""
+    found = files.read(files.FAMILIES).tables
+    return {name: tuple(one.ids) for name, one in found.items()}
 
 
 def _reached(env: str) -> list[str]:
@@ -72,20 +84,31 @@ def _reached(env: str) -> list[str]:
 
 @cache
 def entries(algorithm: str) -> dict[str, Entry]:
-    """All entries of an algorithm by environment, none for a name that is no algorithm."""
-    if algorithm not in NAMES:
+    """All entries of an algorithm by environment, tandem's first; none for a name that is no
+    algorithm."""
+    if algorithm not in algorithms.names():
         return {}
-    file = Path(__file__).with_name(algorithm).with_suffix(".toml")
-    tables = tomllib.loads(file.read_text("utf-8"))
+    tables = files.read(algorithm).tables
 
     def settings(env: str) -> dict[str, Any]:
-        own = {name: _value(x) for name, x in tables[env].items() if name not in ("source", "like")}
-        like = tables[env].get("like", ())
-        for table in reversed((like,) if isinstance(like, str) else like):
-            own = settings(table) | own
+        table = tables[env].settings
+        own = {name: _value(x) for name, x in table.items() if name not in ("source", "like")}
+        like = table.get("like", ())
+        for other in reversed((like,) if isinstance(like, str) else like):
+            own = settings(other) | own
         return own
 
-    return {env: Entry(settings(env), tables[env]["source"]) for env in tables}
+    return {
+        env: Entry(settings(env), one.settings["source"], one.plugin) for env, one in tables.items()
+    }
+
+
+def faults(algorithm: str) -> list[PluginError]:
+    """What keeps installed packages' entries of an algorithm, or their families, from being
+    read."""
+    shared = files.read(files.FAMILIES)
+    mine = files.read(algorithm).faults
+    return list({str(f): f for f in (*shared.faults, *shared.clashes.values(), *mine)}.values())
 
 
 def _value(value: object) -> Any:
@@ -103,8 +126,22 @@ def settle(algorithm: str | type, env: str, values: dict[str, Any]) -> tuple[Any
             raise UnknownNameError(f"setting of {algorithm}", name, own | others)
     options = apply(Options(), {n: v for n, v in values.items() if n in others})
     tuned = entry(algorithm, env, options.entry)
-    base = apply(kind.Settings(), tuned.settings if tuned else {})
+    base = _applied(kind.Settings(), tuned)
     chosen = apply(base, {n: v for n, v in values.items() if n in own}).settled(values)
     for part in (chosen, options):
         check_ranges(part)
     return chosen, options, tuned.source if tuned else f"defaults of {algorithm}"
+
+
+def _applied(settings: Any, tuned: Entry | None) -> Any:
+    """The settings with those of an entry. PluginError where a package's do not fit."""
+    try:
+        return settings if tuned is None else apply(settings, tuned.settings)
+    except (SettingError, UnknownNameError) as error:
+        if tuned is None or tuned.plugin is None:
+            raise
+        raise tuned.plugin.fault(
+            f"has an entry ({tuned.source}) that does not fit: {error.happened}",
+            error.expected,
+            f"{error.fix.rstrip('.?')} in it",
+        ) from error

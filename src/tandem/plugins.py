@@ -1,0 +1,162 @@
+"""What installed packages add to tandem: entry points of the groups `tandem.algorithms`,
+`tandem.environments`, `tandem.writers` and `tandem.zoo` (docs/extending.md, "As a package").
+
+Their metadata is read once, when a name is looked up; a package is imported when what it brings is
+used. An entry point is a name that whoever installed the package vouches for: it is the one way in
+which a name of a file, or of a command, leads to an import.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache, reduce
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from tandem.errors import PluginError
+
+KINDS = {  # group, without "tandem." -> what one of its entry points is, in words
+    "algorithms": "algorithm",
+    "environments": "family of environments",
+    "writers": "writer",
+    "zoo": "collection of settings",
+}
+TANDEM = "tandem-rl"
+NAME = re.compile(r"[A-Za-z][\w-]*\Z", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """One entry point.
+
+    value: MODULE, or MODULE:ATTRIBUTE. package: the distribution that brings it, version: that
+    one's. others: further packages with the same name in this group, with their versions.
+    """
+
+    group: str
+    name: str
+    value: str
+    package: str
+    version: str
+    others: tuple[str, ...] = ()
+
+    @property
+    def source(self) -> str:
+        """The package and its version."""
+        return f"{self.package} {self.version}"
+
+    @property
+    def title(self) -> str:
+        """What it is, in words."""
+        return f"the {KINDS[self.group]} {self.name!r} of {self.source}"
+
+    def fault(self, happened: str, expected: str, fix: str = "") -> PluginError:
+        """The error of a plug-in that cannot be used: `happened` goes on from its title."""
+        fix = fix or "mend it there"
+        return PluginError(
+            f"{self.title} {happened}", expected, f"{fix}; or pip uninstall {self.package}."
+        )
+
+    def refuse_clash(self, ours: bool) -> None:
+        """PluginError where another package, or tandem (`ours`), has the same name in the group."""
+        rivals = [*([TANDEM] if ours else []), *self.others]
+        if rivals:
+            raise PluginError(
+                f"{' and '.join([*rivals, self.source])} both bring the {KINDS[self.group]} "
+                f"{self.name!r}."
+                if len(rivals) == 1
+                else f"{', '.join([*rivals, self.source])} all bring the {KINDS[self.group]} "
+                f"{self.name!r}.",
+                "names of one package each: none takes the place of another's",
+                f"pip uninstall {self.package}, or give its entry point of the group "
+                f"tandem.{self.group} another name.",
+            )
+        if not NAME.match(self.name):
+            raise self.fault(
+                "has no name that a command or a folder could have.",
+                "letters, digits, _ and -, a letter first",
+                "give its entry point another name",
+            )
+
+    def load(self) -> Any:
+        """The module or object that it names. PluginError where that cannot be imported."""
+        module, _, attribute = self.value.partition(":")
+        try:
+            return reduce(getattr, filter(None, attribute.split(".")), import_module(module))
+        except (Exception, SystemExit) as error:  # whatever the code of a package comes to
+            raise self.broken(error) from error
+
+    def broken(self, error: BaseException) -> PluginError:
+        """What an `error` of its code, or of looking for it, is told as."""
+        why = " ".join(str(error).split()) or "no message"
+        return self.fault(
+            f"({self.value}) cannot be loaded: {type(error).__name__}: {why}",
+            "an entry point whose code can be imported",
+            f"install what it needs, or another version: pip install --upgrade {self.package}",
+        )
+
+    def loaded(self) -> Any:
+        """What it names, if its module has been imported by now; else None."""
+        module, _, attribute = self.value.partition(":")
+        at = sys.modules.get(module)
+        for name in filter(None, attribute.split(".")):
+            at = getattr(at, name, None)
+        return at
+
+
+@cache
+def found(group: str) -> Mapping[str, Plugin]:
+    """The plug-ins of a group by name, in alphabetical order. Imports nothing."""
+    by_name: dict[str, list[Plugin]] = {}
+    for point in _all_points().select(group=f"tandem.{group}"):
+        value = point.value.partition("[")[0].strip()  # extras mean nothing here
+        plugin = Plugin(group, point.name, value, *_package(point))
+        known = by_name.setdefault(point.name, [])
+        if plugin not in known:
+            known.append(plugin)
+    one_of_each = {}
+    for name in sorted(by_name):
+        first, *others = sorted(by_name[name], key=lambda p: (p.package, p.value))
+        others_of = tuple(p.source for p in others)
+        one_of_each[name] = Plugin(
+            group, name, first.value, first.package, first.version, others_of
+        )
+    return one_of_each
+
+
+@cache
+def _all_points() -> Any:
+    return entry_points()
+
+
+def _package(point: EntryPoint) -> tuple[str, str]:
+    """The name and the version of the distribution that an entry point is of."""
+    dist = point.dist
+    if dist is None:
+        return "a package", "without metadata"
+    return str(dist.name), str(dist.version)
+
+
+def refuse_clash(group: str, name: str) -> None:
+    """PluginError where a package brings a `name` that tandem has in this group."""
+    if name in found(group):
+        found(group)[name].refuse_clash(ours=True)
+
+
+def packages() -> dict[str, str]:
+    """The version of each package that brings something, by its name."""
+    plugins = [plugin for group in KINDS for plugin in found(group).values()]
+    return {plugin.package: plugin.version for plugin in plugins}
+
+
+def attempt(use: Callable[[], Any]) -> PluginError | None:
+    """Calls `use`; what is wrong with the plug-in that it uses, or None."""
+    try:
+        use()
+    except PluginError as error:
+        return error
+    return None

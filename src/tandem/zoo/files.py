@@ -1,0 +1,156 @@
+"""Files of tuned settings: tandem's own, and those of installed packages."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from tandem import plugins
+from tandem.errors import PluginError
+from tandem.plugins import Plugin
+
+FAMILIES = "families"  # the file beside those of algorithms
+OWN = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table of a file, or the patterns of a family. plugin: whose it is, unless tandem's."""
+
+    settings: dict[str, Any] = field(default_factory=dict)
+    ids: tuple[str, ...] = ()
+    plugin: Plugin | None = None
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What all files of one name have. clashes: tables that are in two of them; faults: files that
+    cannot be read, or that say what they cannot."""
+
+    tables: dict[str, Table]
+    clashes: dict[str, PluginError]
+    faults: tuple[PluginError, ...]
+
+
+@cache
+def read(file: str) -> Tables:
+    """All tables of `file`, an algorithm or FAMILIES, by name: tandem's first, then each package's
+    in alphabetical order. Every one stands for itself: what is wrong with a package's file leaves
+    the others as they are."""
+    own = (OWN / file).with_suffix(".toml")
+    tables = dict(_tables(tomllib.loads(own.read_text("utf-8")), None)) if own.is_file() else {}
+    clashes: dict[str, PluginError] = {}
+    faults: list[PluginError] = []
+    for plugin in plugins.found("zoo").values():
+        try:
+            mine = _of_plugin(plugin, file, tables)
+        except PluginError as error:
+            faults.append(error)
+            continue
+        for name, table in mine.items():
+            if name in tables:
+                clashes[name] = _clash(file, name, tables[name].plugin, plugin)
+            else:
+                tables[name] = table
+    return Tables(tables, clashes, tuple(faults))
+
+
+def names(plugin: Plugin) -> list[str]:
+    """What files a package has: algorithms, and FAMILIES. PluginError where there is no folder."""
+    return sorted(path.stem for path in folder(plugin).iterdir() if path.suffix == ".toml")
+
+
+def folder(plugin: Plugin) -> Path:
+    """The folder that an entry point names, MODULE or MODULE.FOLDER, found without an import of
+    it. PluginError where there is none."""
+    plugin.refuse_clash(ours=False)
+    top, *rest = plugin.value.split(".")
+    try:
+        spec = find_spec(top)
+    except (ImportError, ValueError) as error:
+        raise plugin.broken(error) from error
+    for place in spec.submodule_search_locations or () if spec else ():
+        if (at := Path(place, *rest)).is_dir():
+            return at
+    raise plugin.fault(
+        f"({plugin.value}) is no folder.",
+        "the dotted path of a folder in the package, which holds ALGORITHM.toml",
+        "name such a folder there, and see that its files are installed (docs/extending.md)",
+    )
+
+
+def _of_plugin(plugin: Plugin, file: str, known: dict[str, Table]) -> dict[str, Table]:
+    path = (folder(plugin) / file).with_suffix(".toml")
+    if not path.is_file():
+        return {}
+    try:
+        data = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise plugin.fault(
+            f"has a file {path.name} that cannot be read: {error}.", "a TOML file", "mend the file"
+        ) from error
+    if file == FAMILIES:
+        for name, ids in data.items():
+            if not (isinstance(ids, list) and all(isinstance(i, str) for i in ids)):
+                raise plugin.fault(
+                    f"has {name} = {ids!r} in {path.name}.",
+                    "a list of ids, or of patterns of them",
+                    f'write {name} = ["maze/*"], say',
+                )
+        return dict(_tables(data, plugin))
+    for name, table in data.items():
+        if not (isinstance(table, dict) and isinstance(table.get("source"), str)):
+            raise plugin.fault(
+                f"has no source in the table {name!r} of {path.name}.",
+                "tables of settings, each with where they are from",
+                'write source = "…" into it',
+            )
+        likes = table.get("like", [])
+        for like in [likes] if isinstance(likes, str) else likes:
+            if like not in {*data, *known}:
+                raise plugin.fault(
+                    f"has like = {like!r} in the table {name!r} of {path.name}, which is no table.",
+                    f"a table of this file, or of tandem's {path.name}",
+                    "name one of these",
+                )
+    _refuse_circles(plugin, data)
+    return dict(_tables(data, plugin))
+
+
+def _refuse_circles(plugin: Plugin, data: dict[str, Any]) -> None:
+    def follow(name: str, came: tuple[str, ...]) -> None:
+        if name in came:
+            raise plugin.fault(
+                f"has tables that are like one another: {', '.join(came)}.",
+                "tables of which one says all",
+                "leave like out of one of them",
+            )
+        likes = data.get(name, {}).get("like", [])
+        for like in [likes] if isinstance(likes, str) else likes:
+            follow(like, (*came, name))
+
+    for name in data:
+        follow(name, ())
+
+
+def _tables(data: dict[str, Any], plugin: Plugin | None) -> Iterator[tuple[str, Table]]:
+    for name, value in data.items():
+        is_table = isinstance(value, dict)
+        yield name, Table(value if is_table else {}, () if is_table else tuple(value), plugin)
+
+
+def _clash(file: str, name: str, first: Plugin | None, second: Plugin) -> PluginError:
+    """The error for a table, or family, that two packages have."""
+    what = f"the family {name!r}" if file == FAMILIES else f"settings of {file} for {name!r}"
+    other = plugins.TANDEM if first is None else first.source
+    return PluginError(
+        f"{other} and {second.source} both bring {what}.",
+        "tables of one package each: none takes the place of another's",
+        f'call it ["{name}:mine"] in {second.package}, which --entry mine asks for; or pip '
+        f"uninstall {second.package}.",
+    )

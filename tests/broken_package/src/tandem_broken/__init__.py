@@ -1,0 +1,1 @@
+"""A package whose plug-ins are broken, for tests."""

@@ -1,0 +1,3 @@
+"""Imports what is not installed."""
+
+import no_such_library_anywhere  # noqa: F401

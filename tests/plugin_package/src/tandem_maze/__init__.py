@@ -1,0 +1,1 @@
+"""A package that adds one of each to tandem, for tests."""

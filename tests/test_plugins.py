@@ -1,0 +1,620 @@
+"""What installed packages add: found by their entry points, used as if it were tandem's, refused
+where it is broken, and in nobody's way."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import EntryPoints
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+
+import tandem
+from tandem import algorithms, errors, plugins, trainer, zoo
+from tandem.algorithms import own
+from tandem.cli import main
+from tandem.envs import ids
+from tandem.errors import (
+    CheckpointError,
+    PluginError,
+    ResumeError,
+    SettingError,
+    UnknownNameError,
+)
+from tandem.runs.folder import read_run
+from tandem.zoo import files
+from tests.helpers import ROOT, run_python
+from tests.installing import install, path_with
+from tests.pages import blocks
+
+GOOD, BROKEN = ROOT / "tests" / "plugin_package", ROOT / "tests" / "broken_package"
+SMALL = [
+    *("--framework", "torch", "--quiet", "--eval-episodes", "1", "--final-episodes", "1"),
+    *("--no-plots", "--no-tensorboard"),
+]
+FAST: dict[str, Any] = {
+    "framework": "torch",
+    "eval_episodes": 0,
+    "final_episodes": 1,
+    "plots": False,
+    "tensorboard": False,
+}
+
+
+def forget() -> None:
+    """Has everything looked up again."""
+    for cached in (plugins._all_points, plugins.found, files.read, zoo.entries, zoo.families):
+        cached.cache_clear()
+    ids._came.clear()
+
+
+@pytest.fixture(scope="session")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Folders with the packages installed, by "good" and "broken"."""
+    folders = {name: tmp_path_factory.mktemp(name) for name in ("good", "broken")}
+    install(GOOD, folders["good"])
+    install(BROKEN, folders["broken"])
+    return folders
+
+
+@pytest.fixture
+def forgotten() -> Iterator[None]:
+    before = dict(gymnasium.registry)
+    forget()
+    yield
+    forget()
+    for name in [n for n in sys.modules if n.partition(".")[0] in ("tandem_maze", "tandem_broken")]:
+        del sys.modules[name]
+    gymnasium.registry.clear()
+    gymnasium.registry.update(before)
+
+
+def see(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has this process, and those that it starts, find what is installed in `folder`."""
+    monkeypatch.syspath_prepend(folder)
+    there = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", str(ROOT / "src"))])
+    monkeypatch.setenv("PYTHONPATH", there)
+    forget()
+
+
+@pytest.fixture
+def maze(forgotten: None, packages: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """tandem-maze is installed."""
+    see(packages["good"], monkeypatch)
+    return packages["good"]
+
+
+@pytest.fixture
+def broken(maze: Path, packages: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """So is tandem-broken."""
+    see(packages["broken"], monkeypatch)
+    return packages["broken"]
+
+
+def shown(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
+    """What a command prints, on stdout or, where it fails, on stderr."""
+    capsys.readouterr()
+    assert main(list(words)) == code
+    printed = capsys.readouterr()
+    return printed.err if code else printed.out
+
+
+def fingerprints(folder: Path) -> list[str]:
+    return read_run(folder).table["fingerprint"]
+
+
+# --- what it costs --------------------------------------------------------------------------------
+
+
+def test_help_reads_no_metadata(packages: dict[str, Path]) -> None:
+    code = """
+        import json, sys, time
+        began = time.perf_counter()
+        import tandem
+        from tandem.cli import main
+        sys.stdout, out = open("/dev/null", "w"), sys.stdout
+        main(["--help"])
+        took = time.perf_counter() - began
+        names = ("importlib.metadata", "tandem.plugins", "tandem_maze")
+        read = [name for name in names if name in sys.modules]
+        print(json.dumps([read, took]), file=out)
+    """
+    ran = [run_python(code, env=path_with(packages["good"]))[0] for _ in range(3)]
+    assert ran[0][0] == [] and min(took for _, took in ran) < 0.3
+
+
+def test_metadata_is_read_once_and_imports_nothing(maze: Path, monkeypatch: Any) -> None:
+    assert algorithms.names() == (*algorithms.NAMES, "maze_pg")
+    monkeypatch.setattr(plugins, "entry_points", lambda: pytest.fail("read again"))
+    assert "maze_pg" in algorithms.names() and own.is_known("maze_pg")
+    assert trainer.session("a2c", "CartPole-v1", steps=8, **FAST).config.algorithm == "a2c"
+    assert not [name for name in sys.modules if name.startswith("tandem_maze")]
+
+
+def test_the_library_asks_for_all_names() -> None:
+    """`NAMES` are tandem's own: what users may name is `names()`."""
+    readers = {
+        path.relative_to(ROOT / "src" / "tandem").as_posix()
+        for path in (ROOT / "src").rglob("*.py")
+        if re.search(r"algorithms(\.| import .*\b)NAMES\b", path.read_text(encoding="utf-8"))
+    }
+    # to tell tandem's own from others
+    assert readers == {"algorithms/own.py", "cli/catalogue.py", "cli/kinds.py"}
+
+
+# --- one of each ----------------------------------------------------------------------------------
+
+
+def test_list_has_what_it_brings(maze: Path, capsys: Any) -> None:
+    printed = shown(capsys, "list")
+    assert "algorithm maze_pg: A2C with a penalty on large values (tandem-maze 1.2.0)" in printed
+    assert "environments maze/Corridor-v0, maze/Long-v0 (tandem-maze 1.2.0)" in printed
+    assert "writer lines: --writer lines (tandem-maze 1.2.0)" in printed
+    assert "settings of maze_pg, ppo (tandem-maze 1.2.0)" in printed
+    assert re.search(r"maze_pg +maze/Corridor-v0\n +with --entry: wide", printed)
+    assert "Mazes: maze/*" in printed and "not to be used" not in printed
+
+
+def test_help_has_it(maze: Path, capsys: Any) -> None:
+    for command in (["train"], ["config"], ["sweep"], ["find", "lr"]):
+        assert "maze_pg" in " ".join(shown(capsys, *command, "--help").split())
+    printed = " ".join(shown(capsys, "train", "maze_pg", "maze/Corridor-v0", "--help").split())
+    printed = printed.replace("- ", "-")  # where a line was broken
+    assert "settings of maze_pg" in printed and "--penalty X" in printed
+    assert "weight of the square of values [here 0.002: tandem-maze's own trials;" in printed
+
+
+def test_errors_have_it_among_what_is_known(maze: Path, capsys: Any) -> None:
+    for words in (
+        ["train", "maze_pq", "CartPole-v1"],
+        ["config", "maze_pq", "CartPole-v1"],
+        ["sweep", "maze_pq", "CartPole-v1"],
+        ["find", "lr", "maze_pq", "CartPole-v1"],
+    ):
+        assert "did you mean 'maze_pg'" in shown(capsys, *words, code=2)
+    assert "'maze/Corridor-v0'" in shown(capsys, "train", "ppo", "maze/Coridor-v0", code=2)
+    assert "'lines'" in shown(capsys, "train", "ppo", "CartPole-v1", "--writer", "line", code=2)
+    swapped = shown(capsys, "train", "CartPole-v1", "maze_pg", code=2)
+    assert "tandem train maze_pg CartPole-v1" in swapped
+    for door in (tandem.make_trainer, tandem.make_evaluator):
+        with pytest.raises(UnknownNameError, match="maze_pg"):
+            door("maze_pq")
+
+
+@pytest.mark.slow
+def test_a_run_from_its_command_to_its_report(maze: Path, tmp_path: Path, capsys: Any) -> None:
+    """Algorithm, environment, settings and writer of a package; workers; stopped and resumed."""
+    asked = [
+        "train",
+        "maze_pg",
+        "maze/Corridor-v0",
+        *SMALL,
+        "--penalty",
+        "0.5",
+        "--writer",
+        "lines",
+    ]
+    whole, halves = tmp_path / "whole", tmp_path / "halves"
+    shown(capsys, *asked, "--out", str(whole))
+    shown(capsys, *asked, "--workers", "2", "--stop-at", "256", "--out", str(halves))
+    printed = shown(capsys, "train", "--resume", str(halves), "--quiet")
+    assert f"tandem evaluate {halves} --episodes 100\n" in printed, "no --algorithm is needed"
+    assert fingerprints(whole) == fingerprints(halves)
+
+    conf = read_run(halves).config
+    assert (conf["algorithm"], conf["source"]) == ("maze_pg", "tandem-maze's own trials")
+    assert conf["settings"]["penalty"] == 0.5 and conf["settings"]["hidden"] == [16]
+    assert conf["options"]["writer"] == ["lines"] and conf["versions"]["tandem-maze"] == "1.2.0"
+    first, *rows = map(json.loads, (halves / "lines.jsonl").read_text().splitlines())
+    written = [r["fingerprint"] for r in rows if r["env_steps"] >= 0]
+    assert first == {"algorithm": "maze_pg"} and written == fingerprints(whole)
+    assert rows[-1] == {"env_steps": -1}, "it was closed"
+
+    assert "return " in shown(capsys, "evaluate", str(halves), "--episodes", "2")
+    assert "equal: " in shown(capsys, "verify", str(whole), "--steps", "128", "--quiet")
+    shown(capsys, "report", str(halves))
+    report = (halves / "report.html").read_text()
+    assert "tandem train maze_pg maze/Corridor-v0 --framework torch --penalty 0.5" in report
+    assert "--writer lines" in report and "weight of the square of values" in report
+    assert "wrote" in shown(capsys, "export", str(halves), "--to", "numpy")
+    assert "a.gif" in shown(capsys, "watch", str(halves), "--out", str(tmp_path / "a.gif"))
+
+
+def test_it_is_trained_by_a_program(maze: Path, tmp_path: Path) -> None:
+    from_name = tandem.train("maze_pg", "maze/Corridor-v0", steps=64, out=tmp_path / "a", **FAST)
+    kind = algorithms.get("maze_pg")
+    assert own.name_of(kind) == from_name.summary["algorithm"] == "maze_pg"
+    tandem.train(kind, "maze/Corridor-v0", steps=64, out=tmp_path / "b", **FAST)
+    assert fingerprints(tmp_path / "a") == fingerprints(tmp_path / "b")
+    for agent in (tandem.load(tmp_path / "a"), tandem.load(tmp_path / "b", algorithm=kind)):
+        assert tandem.evaluate(agent, "maze/Corridor-v0", episodes=1).mean <= 1
+    assert "writer" not in vars(tandem) and errors.PluginError is PluginError
+    tandem.train(resume=tmp_path / "a", steps=96, extend=True)
+    assert tandem.make_trainer("maze_pg", penalty=0.1).settings()["penalty"] == 0.1
+    with pytest.raises(SettingError, match="at least 0"):
+        tandem.train("maze_pg", "maze/Corridor-v0", penalty=-1, **FAST)
+    with pytest.raises(UnknownNameError, match="penalty"):
+        tandem.train("maze_pg", "maze/Corridor-v0", penalti=1, **FAST)
+
+
+@pytest.mark.slow
+@pytest.mark.thorough
+def test_it_learns_on_several_devices(maze: Path, tmp_path: Path) -> None:
+    given = {**FAST, "devices": 2, "workers": 2}
+    tandem.train("maze_pg", "maze/Corridor-v0", out=tmp_path / "r", stop_at=256, **given)
+    result = tandem.train(resume=tmp_path / "r")
+    assert result.summary["env_steps"] == 512 and result.summary["algorithm"] == "maze_pg"
+
+
+def test_an_environment_is_registered_when_it_is_looked_up(maze: Path, capsys: Any) -> None:
+    assert "maze/Corridor-v0" not in gymnasium.registry
+    trainer.session("a2c", "CartPole-v1", steps=8, **FAST)
+    assert "maze/Corridor-v0" not in gymnasium.registry, "nobody asked"
+    assert trainer.session("a2c", "maze/Long", steps=8, **FAST).config.env == "maze/Long-v0"
+    assert "maze_pg" in shown(capsys, "check", "maze/Corridor-v0", "--steps", "20")
+
+
+def test_a_module_may_register_its_ids_itself(
+    maze: Path, tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    (tmp_path / "registers_itself.py").write_text(
+        "import gymnasium\n"
+        "from tandem_maze.environments import Corridor\n"
+        "gymnasium.register('Alone-v0', Corridor, max_episode_steps=9)\n"
+    )
+    added(tmp_path, "tandem-alone", {"environments": {"alone": "registers_itself"}})
+    see(tmp_path, monkeypatch)
+    assert trainer.session("a2c", "Alone", steps=8, **FAST).config.env == "Alone-v0"
+    assert "environments Alone-v0 (tandem-alone 1.0)" in shown(capsys, "list")
+    del sys.modules["registers_itself"]
+
+
+def test_what_the_algorithm_cannot_do_is_its_own_to_say(maze: Path, capsys: Any) -> None:
+    assert "maze_pg" in shown(capsys, "check", "Pendulum-v1", "--steps", "20", code=0)
+    assert "at least 0" in shown(
+        capsys, "train", "maze_pg", "CartPole-v1", "--penalty", "-1", *SMALL, code=2
+    )
+
+
+# --- settings -------------------------------------------------------------------------------------
+
+
+def test_settings_of_a_package(maze: Path) -> None:
+    assert zoo.settle("maze_pg", "maze/Corridor-v0", {})[0].penalty == 0.002
+    wide = zoo.settle("maze_pg", "maze/Corridor-v0", {"entry": "wide"})[0]
+    assert (wide.hidden, wide.penalty) == ((32,), 0.002), "the rest is like the other"
+    # of a built-in algorithm, for a family, like a table of tandem's
+    chosen, _, source = zoo.settle("ppo", "maze/Corridor-v0", {})
+    assert (chosen.gamma, source) == (0.91, "tandem-maze's own trials of PPO")
+    assert chosen.rollout == zoo.settle("ppo", "CartPole-v1", {})[0].rollout
+    assert zoo.settle("ppo", "CartPole-v1", {"entry": "maze"})[0].gamma == 0.92
+    assert zoo.settle("ppo", "CartPole-v1", {})[2] != source
+    assert zoo.environments("maze_pg") == ["maze/Corridor-v0"]
+    with pytest.raises(UnknownNameError, match="'wide'"):
+        zoo.settle("maze_pg", "maze/Corridor-v0", {"entry": "wid"})
+
+
+def test_settings_are_read_without_an_import(maze: Path) -> None:
+    assert zoo.entries("maze_pg") and zoo.families()["Mazes"] == ("maze/*",)
+    assert not [name for name in sys.modules if name.startswith("tandem_maze")]
+
+
+def test_config_writes_them_and_train_reads_them(maze: Path, tmp_path: Path, capsys: Any) -> None:
+    file, out = tmp_path / "a.toml", tmp_path / "run"
+    shown(capsys, "config", "maze_pg", "maze/Corridor-v0", "--writer", "lines", "--out", str(file))
+    assert 'writer = ["lines"]' in file.read_text() and "penalty = 0.002" in file.read_text()
+    asked = ["train", "--config", str(file), "--penalty", "0.3", "--steps", "64", *SMALL]
+    shown(capsys, *asked, "--out", str(out))
+    conf = read_run(out).config
+    assert conf["algorithm"] == "maze_pg" and conf["settings"]["penalty"] == 0.3
+    assert (out / "lines.jsonl").is_file()
+    again = ["train", f"--config={out / 'config.json'}", "--penalty", "0.4", "--quiet"]
+    shown(capsys, *again, "--out", str(tmp_path / "again"))
+    assert read_run(tmp_path / "again").config["settings"]["penalty"] == 0.4
+
+
+@pytest.mark.slow
+def test_find(maze: Path, tmp_path: Path, capsys: Any) -> None:
+    few = ["--steps", "64", "--framework", "torch", "--penalty", "0.1"]
+    found = shown(
+        capsys,
+        *("find", "lr", "maze_pg", "maze/Corridor-v0", "--points", "2", "--processes", "1", *few),
+        *("--out", str(tmp_path / "find")),
+    )
+    assert "tandem train maze_pg maze/Corridor-v0" in found and "--penalty 0.1" in found
+
+
+@pytest.mark.slow
+@pytest.mark.thorough
+def test_sweep(maze: Path, tmp_path: Path, capsys: Any) -> None:
+    pytest.importorskip("optuna")
+    few = ["--steps", "64", "--framework", "torch", "--penalty", "0.1", "--parallel", "1"]
+    asked = ["sweep", "maze_pg", "maze/Corridor-v0", "--trials", "1", *few]
+    swept = shown(capsys, *asked, "--out", str(tmp_path / "sweep"))
+    assert "tandem train maze_pg maze/Corridor-v0" in swept and "--penalty 0.1" in swept
+    more = shown(capsys, "sweep", "--resume", str(tmp_path / "sweep"), "--trials", "2")
+    assert "maze_pg on maze/Corridor-v0" in more
+
+
+# --- writers --------------------------------------------------------------------------------------
+
+
+def test_a_writer_takes_text_and_is_asked_for_once(maze: Path, tmp_path: Path, capsys: Any) -> None:
+    given = {**FAST, "steps": 40}
+    tandem.train("a2c", "CartPole-v1", writer="lines=mine.jsonl", out=tmp_path / "a", **given)
+    assert (tmp_path / "a" / "mine.jsonl").is_file()
+    with pytest.raises(SettingError, match="2 times"):
+        tandem.train("a2c", "CartPole-v1", writer=("lines", "lines"), out=tmp_path / "b", **given)
+    with pytest.raises(SettingError, match="keeps nothing"):
+        tandem.train("a2c", "CartPole-v1", writer="lines", **given)
+    for ours, fix in (("wandb", "--wandb PROJECT"), ("tensorboard", "leave it out")):
+        with pytest.raises(UnknownNameError, match=fix):
+            tandem.train("a2c", "CartPole-v1", writer=ours, out=tmp_path / "c", **given)
+    assert not (tmp_path / "b").exists() and not (tmp_path / "c").exists()
+
+
+def test_without_a_package_there_is_no_writer(forgotten: None, tmp_path: Path) -> None:
+    with pytest.raises(UnknownNameError, match="there is none\nFix: install a package"):
+        tandem.train("a2c", "CartPole-v1", writer="lines", out=tmp_path / "a", **FAST)
+
+
+# --- without the package --------------------------------------------------------------------------
+
+
+def test_a_run_needs_the_package_that_it_was_trained_with(
+    maze: Path, tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    folder = tmp_path / "run"
+    tandem.train("maze_pg", "maze/Corridor-v0", steps=32, out=folder, **FAST)
+    kind = algorithms.get("maze_pg")
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if p != str(maze)])
+    forget()
+    refused = "'maze_pg', an algorithm that no package which is installed here brings"
+    for error, use in (
+        (CheckpointError, lambda: tandem.load(folder)),
+        (CheckpointError, lambda: tandem.load(folder, algorithm=kind)),
+        (ResumeError, lambda: tandem.train(resume=folder)),
+    ):
+        with pytest.raises(error, match=refused):
+            use()
+    for command in ("evaluate", "verify"):
+        assert refused in shown(
+            capsys, command, str(folder), code=1 if command == "evaluate" else 2
+        )
+    assert "wrote" in shown(capsys, "report", str(folder)), "it needs none"
+    assert "maze_pg" not in shown(capsys, "list")
+
+
+def test_an_older_run_of_the_class_goes_on_by_its_name(
+    maze: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
+    """A class of a program becomes one of a package."""
+    kind = algorithms.get("maze_pg")
+    monkeypatch.setattr(plugins, "entry_points", lambda: EntryPoints(()))
+    forget()
+    gymnasium.register("maze/Corridor-v0", entry_point="tandem_maze.environments:Corridor")
+    assert own.name_of(kind) == "tandem_maze.algorithm:MazePG"
+    folder = tmp_path / "run"
+    tandem.train(kind, "CartPole-v1", steps=64, stop_at=32, out=folder, **FAST)
+    monkeypatch.undo()
+    see(maze, monkeypatch)
+    with pytest.raises(ResumeError, match="code is in no file"):
+        tandem.train(resume=folder)
+    tandem.train(kind, resume=folder)
+    assert read_run(folder).config["algorithm"] == "maze_pg"
+    assert tandem.load(folder).name == "maze_pg CartPole-v1"
+
+
+# --- what is broken -------------------------------------------------------------------------------
+
+
+def test_list_has_what_is_broken_and_why(broken: Path, capsys: Any) -> None:
+    printed = shown(capsys, "list")
+    good, _, bad = printed.partition("of installed packages, and not to be used")
+    assert "algorithm maze_pg" in good and "writer lines" in good and "maze/Corridor-v0" in good
+    bad = bad.partition("tuned settings")[0]
+    for name, why in (
+        ("algorithm 'missing'", "No module named 'tandem_broken.no_such_module'"),
+        ("algorithm 'needy'", "No module named 'no_such_library_anywhere'"),
+        ("algorithm 'leaves'", "SystemExit: gone"),
+        ("algorithm 'no_class'", "is 3"),
+        ("algorithm 'no_algorithm'", "is <class"),
+        ("algorithm 'faulty'", "has no check, roles, schedule, update"),
+        ("environments 'broken'", "no_such_library_anywhere"),
+        ("environments 'shadow'", "registers what is there already: CartPole-v1"),
+        ("writer 'bare'", "has no rewind, close"),
+        ("writer 'unfit'", "has no write, rewind, close"),
+        ("settings 'nowhere'", "is no folder"),
+        ("settings 'torn'", "a2c.toml that cannot be read"),
+    ):
+        (line,) = [x for x in bad.splitlines() if f"{name} of tandem-broken 0.1" in x]
+        assert why in line, line
+    for what in ("algorithm 'dqn'", "environments 'mpe'", "writer 'wandb'"):
+        assert re.search(f"tandem-rl and tandem-broken 0.1 both bring the .*{what}", bad), what
+    assert "tandem-rl and tandem-broken 0.1 both bring settings of ppo for 'CartPole-v1'" in bad
+    assert bad.count("Fix: ") == bad.count("pip uninstall tandem-broken")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["train", "needy", "CartPole-v1", "--unheard-of", "1"],
+        ["train", "leaves", "CartPole-v1"],
+        ["train", "no_class", "CartPole-v1"],
+        ["train", "no_algorithm", "CartPole-v1"],
+        ["train", "faulty", "CartPole-v1"],
+        ["train", "dqn", "CartPole-v1"],
+        ["train", "ppo", "CartPole-v1"],
+        ["train", "ppo", "broken/Maze-v0"],
+        ["train", "ppo", "shadow/Maze-v0"],
+        ["train", "trpo", "CartPole-v1", "--writer", "bare"],
+        ["train", "trpo", "CartPole-v1", "--writer", "wandb"],
+        ["config", "needy", "CartPole-v1"],
+        ["sweep", "faulty", "CartPole-v1"],
+        ["find", "best", "needy", "maze_pg", "CartPole-v1"],
+    ],
+    ids=lambda words: " ".join(words[1:3] + words[4:]),
+)
+@pytest.mark.filterwarnings("ignore:the collection of settings")
+def test_what_is_broken_is_named_where_it_is_used(broken: Path, capsys: Any, words: Any) -> None:
+    told = shown(capsys, *words, code=2)
+    assert "tandem-broken 0.1" in told and "\nExpected: " in told and "\nFix: " in told
+    assert "pip uninstall tandem-broken" in told
+
+
+def test_a_writer_that_fails_ends_the_run_by_its_name(broken: Path, tmp_path: Path) -> None:
+    with pytest.raises(PluginError, match="writer 'failing' of tandem-broken .* KeyError: 'acc"):
+        given = {**FAST, "writer": "failing", "out": tmp_path / "run", "steps": 40}
+        tandem.train("trpo", "CartPole-v1", **given)
+
+
+def test_others_do_not_notice(broken: Path, tmp_path: Path, capsys: Any) -> None:
+    """Nothing of the broken package is imported."""
+    asked = ["train", "trpo", "CartPole-v1", "--steps", "64", "--rollout", "16", *SMALL]
+    shown(capsys, *asked, "--out", str(tmp_path / "needy"))
+    asked = ["train", "maze_pg", "maze/Corridor-v0", "--steps", "64", *SMALL]
+    shown(capsys, *asked, "--out", str(tmp_path / "maze"))
+    assert not [name for name in sys.modules if name.startswith("tandem_broken")]
+    assert "trpo" in shown(capsys, "check", "CartPole-v1", "--steps", "20")
+
+
+@pytest.mark.filterwarnings("ignore:the collection of settings 'nowhere'")
+def test_settings_that_cannot_be_read_are_told_of_where_they_might_be_meant(broken: Path) -> None:
+    with pytest.warns(UserWarning, match="'torn' of tandem-broken 0.1 has a file a2c.toml"):
+        assert zoo.entry("a2c", "Unknown-v0") is None
+    assert zoo.entry("a2c", "CartPole-v1") is not None, "there is one, so nobody is told"
+
+
+@pytest.mark.filterwarnings("ignore:the collection of settings")
+def test_an_environment_that_takes_anothers_place_does_not_get_it(broken: Path) -> None:
+    before = gymnasium.registry["CartPole-v1"]
+    with pytest.raises(UnknownNameError, match="'shadow' of tandem-broken"):
+        tandem.train("a2c", "Nothing-v0", **FAST)
+    assert gymnasium.registry["CartPole-v1"] is before
+
+
+def added(folder: Path, name: str, groups: dict[str, dict[str, str]]) -> None:
+    """Metadata of a package with these entry points, and no more."""
+    info = folder / f"{name.replace('-', '_')}-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    lines = [
+        f"{line}\n"
+        for group, points in groups.items()
+        for line in (f"[tandem.{group}]", *(f"{n} = {v}" for n, v in points.items()))
+    ]
+    (info / "entry_points.txt").write_text("".join(lines))
+
+
+def test_two_packages_with_one_name(maze: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    added(tmp_path, "tandem-other", {"algorithms": {"maze_pg": "tandem_maze.algorithm:MazePG"}})
+    see(tmp_path, monkeypatch)
+    with pytest.raises(PluginError, match=r"tandem-other 1.0 and tandem-maze 1.2.0 both bring"):
+        tandem.train("maze_pg", "CartPole-v1", **FAST)
+    from tandem_maze.algorithm import MazePG
+
+    assert own.name_of(MazePG) == "tandem_maze.algorithm:MazePG", "by its class it is to be had"
+
+
+@pytest.mark.parametrize("name", ["a b", "../up", "-x", "os:system"])
+def test_a_name_that_no_command_could_have(maze: Path, tmp_path: Path, monkeypatch: Any, name: Any):
+    added(tmp_path, "tandem-odd", {"algorithms": {name: "tandem_maze.algorithm:MazePG"}})
+    see(tmp_path, monkeypatch)
+    with pytest.raises(PluginError, match="has no name that a command"):
+        algorithms.get(name)
+
+
+@pytest.mark.parametrize(
+    "text, why",
+    [
+        ('["X-v0"]\ngamma = 0.9\n', "has no source"),
+        ('["X-v0"]\nsource = "s"\nlike = "Y-v0"\n', "like = 'Y-v0'"),
+        (
+            '["X-v0"]\nsource = "s"\nlike = "Y"\n[Y]\nsource = "s"\nlike = ["X-v0"]\n',
+            "like one another",
+        ),
+    ],
+)
+def test_a_file_of_settings_that_says_what_it_cannot(
+    maze: Path, tmp_path: Path, monkeypatch: Any, text: str, why: str
+) -> None:
+    (tmp_path / "tuned" / "odd").mkdir(parents=True)
+    (tmp_path / "tuned" / "odd" / "a2c.toml").write_text(text)
+    added(tmp_path, "tandem-odd", {"zoo": {"odd": "tuned.odd"}})
+    see(tmp_path, monkeypatch)
+    (fault,) = zoo.faults("a2c")
+    assert why in fault.happened and "tandem-odd 1.0" in fault.happened
+    assert zoo.faults("ppo") == []
+
+
+def test_settings_that_there_are_not(maze: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "tuned").mkdir()
+    (tmp_path / "tuned" / "a2c.toml").write_text('["X-v0"]\nsource = "a paper"\ngama = 1\n')
+    added(tmp_path, "tandem-odd", {"zoo": {"odd": "tuned"}})
+    see(tmp_path, monkeypatch)
+    with pytest.raises(PluginError, match=r"tandem-odd 1.0 has an entry \(a paper\).*'gama'"):
+        zoo.settle("a2c", "X-v0", {})
+
+
+# --- as users install it --------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("setuptools") is None, reason="setuptools is not installed")
+@pytest.mark.skipif(find_spec("pip") is None, reason="pip is not installed")
+def test_pip_installs_the_package(tmp_path: Path) -> None:
+    shutil.copytree(GOOD, tmp_path / "source")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
+    where = ["--no-build-isolation", "--target", str(tmp_path / "there"), str(tmp_path / "source")]
+    subprocess.run([*pip, *where], check=True, capture_output=True)
+    code = """
+        import json
+        from tandem import algorithms, zoo
+        print(json.dumps([algorithms.names()[-1], list(zoo.entries("maze_pg"))]))
+    """
+    said = run_python(code, env=path_with(tmp_path / "there"))
+    assert said == [["maze_pg", ["maze/Corridor-v0", "maze/Corridor-v0:wide"]]]
+
+
+def test_the_page_has_a_package_that_works(
+    forgotten: None, tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    """docs/extending.md, "As a package": its files, written where it says."""
+    page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+    named = {}
+    for block in blocks(page):
+        if title := re.match(r"# ([\w/.]+\.(?:py|toml))\n", block.text):
+            named[title[1]] = block.text
+    part = page[page.index("## As a package") :]
+    source = tmp_path / "source"
+    for name, text in named.items():
+        if f"# {name}\n" in part:
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            (source / name).write_text(text)
+    algorithm = source / "src" / "tandem_corridor" / "reinforce.py"
+    algorithm.write_text(named["reinforce.py"])
+    install(source, tmp_path / "there")
+    see(tmp_path / "there", monkeypatch)
+    printed = shown(capsys, "list")
+    assert "not to be used" not in printed
+    for what in ("algorithm reinforce", "corridor/Corridor-v0", "writer rows", "settings of rein"):
+        assert what in printed
+    (lines,) = [b for b in blocks(part) if "tandem train reinforce" in b.text]
+    for line in lines.text.splitlines():
+        program, *words = line.split()
+        if program == "tandem" and words[0] == "train":
+            out = ["--steps", "64", "--out", str(tmp_path / "run")]
+            shown(capsys, *words, *SMALL, *out)
+    assert (tmp_path / "run" / "rows.txt").is_file()
+    assert read_run(tmp_path / "run").config["source"] == "trials here"
+    for name in [n for n in sys.modules if n.startswith("tandem_corridor")]:
+        del sys.modules[name]
