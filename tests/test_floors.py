@@ -46,6 +46,7 @@ FLOORS: list[set[str]] = [
         "cli",
         "extending",
         "onnx_export",
+        "hub",
     },
     {"__init__"},
     {"examples", "__main__"},
@@ -74,6 +75,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "keras": (*FRAMEWORK_ROOMS, "ops.py", "drlbox/own_networks.py"),
     "ray": ("parallel/ray.py", "cluster/"),
     "optuna": ("tuning/",),
+    "huggingface_hub": ("hub/",),
 }
 
 # What a file asks of a room above its own, by `import_module` and this name, once somebody wants
@@ -86,7 +88,16 @@ LATE: dict[str, str] = {
 # Loading a file must never run code that is in it.
 UNPICKLERS = {"pickle", "_pickle", "dill", "joblib", "shelve", "marshal"}
 
-NOT_ON_IMPORT = ("torch", "tensorflow", "jax", "keras", "ray", "optuna", "matplotlib")
+NOT_ON_IMPORT = (
+    "torch",
+    "tensorflow",
+    "jax",
+    "keras",
+    "ray",
+    "optuna",
+    "matplotlib",
+    "huggingface_hub",
+)
 IMPORT_SECONDS = 0.3
 FUNCTION_LINES = 80  # without its signature and docstring
 FILE_LINES = 450

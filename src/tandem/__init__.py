@@ -21,6 +21,8 @@ if TYPE_CHECKING:  # what a type checker sees; below, each is imported when it i
     from tandem.cluster import Cluster, WiseRL
     from tandem.comparison import compare
     from tandem.drlbox.makers import make_evaluator, make_trainer
+    from tandem.hub.pulling import pull
+    from tandem.hub.pushing import push
     from tandem.learning.events import Evaluation
     from tandem.onnx_export import export
     from tandem.run_report import report
@@ -56,6 +58,8 @@ _HOMES = {  # public name -> (module, attribute of it); an empty attribute is th
     "make_evaluator": ("tandem.drlbox.makers", "make_evaluator"),
     "make_trainer": ("tandem.drlbox.makers", "make_trainer"),
     "parameter_server_strategy": ("tandem.agents.distributed", "parameter_server_strategy"),
+    "pull": ("tandem.hub.pulling", "pull"),
+    "push": ("tandem.hub.pushing", "push"),
     "report": ("tandem.run_report", "report"),
     "restore_param": ("tandem.agents.agent_checkpoint", "restore_param"),
     "load": ("tandem.trainer", "load"),
@@ -91,6 +95,8 @@ __all__ = [
     "make_evaluator",
     "make_trainer",
     "parameter_server_strategy",
+    "pull",
+    "push",
     "report",
     "restore_param",
     "session",
