@@ -47,6 +47,7 @@ FLOORS: list[set[str]] = [
         "extending",
         "onnx_export",
         "hub",
+        "datasets",
     },
     {"__init__"},
     {"examples", "__main__"},
@@ -76,6 +77,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "ray": ("parallel/ray.py", "cluster/"),
     "optuna": ("tuning/",),
     "huggingface_hub": ("hub/",),
+    "minari": ("datasets/",),
 }
 
 # What a file asks of a room above its own, by `import_module` and this name, once somebody wants
@@ -97,6 +99,7 @@ NOT_ON_IMPORT = (
     "optuna",
     "matplotlib",
     "huggingface_hub",
+    "minari",
 )
 IMPORT_SECONDS = 0.3
 FUNCTION_LINES = 80  # without its signature and docstring
