@@ -105,6 +105,14 @@ def test_what_is_written_comes_back(run, tmp_path, capsys) -> None:
         data[4]
 
 
+def test_a_path_from_where_one_is(run, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert tandem.record(run, "./new/mine", episodes=2).path == tmp_path / "new" / "mine"
+    data = tandem.datasets.load("new/mine")
+    assert len(data) == 2 and data.name == "mine-v0" and data.metadata["dataset_size"] >= 0
+    assert [f.name for f in Path("new").iterdir()] == ["mine"]
+
+
 def test_minari_reads_it_too(run) -> None:
     mine = tandem.record(run, "a/b/ppo-v3", episodes=2)
     theirs = minari.load_dataset("a/b/ppo-v3")
@@ -265,6 +273,7 @@ def test_how_an_episode_ended(tmp_path) -> None:
     assert {episode.ended for episode in data} == {"terminated", "truncated"}
 
 
+@pytest.mark.slow
 def test_masks_are_a_part_of_what_is_seen(tmp_path) -> None:
     agent = tandem.train("ppo", Forbidden, **SHORT, plots=False).agent
     data = tandem.record(agent, tmp_path / "a", env=Forbidden, episodes=2, deterministic=False)

@@ -47,6 +47,7 @@ SENT = {"README.md", "config.json", "progress.csv", "result.json", "curve.png", 
 SENT |= {"replay.mp4", "checkpoints/best.zip"}
 
 
+@pytest.mark.slow
 def test_there_and_back(hub, run, tmp_path, capsys) -> None:
     assert main(["push", str(run), "me/ppo", "--message", "the first"]) == 0
     assert f"{hub.url}/me/ppo: README.md, animation.gif" in capsys.readouterr().out
@@ -72,6 +73,7 @@ def test_there_and_back(hub, run, tmp_path, capsys) -> None:
     assert (again / "config.json").read_bytes() == files["config.json"]
 
 
+@pytest.mark.slow
 def test_others_go_on_with_a_run_that_is_resumable(hub, run, tmp_path, capsys) -> None:
     pushed = tandem.push(run, "ppo", private=True, resumable=True)  # of whoever is logged in
     assert pushed.repo == "me/ppo" and "checkpoints/last.zip" in pushed.files

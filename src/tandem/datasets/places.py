@@ -45,13 +45,14 @@ def as_name(what: str, value: Any) -> str:
 
 
 def place_of(name: str) -> Path:
-    """The folder of a data set of this id or path."""
+    """The folder of a data set of this id or path; absolute, since Minari counts the bytes of no
+    other."""
     if not is_id(name):
-        return Path(name).expanduser()
+        return Path(name).expanduser().absolute()
     library()
     from minari.storage.datasets_root_dir import get_dataset_path
 
-    return Path(get_dataset_path(name))
+    return Path(get_dataset_path(name)).absolute()
 
 
 def id_of(name: str) -> str:

@@ -150,9 +150,9 @@ def load(name: str | Path, *, download: bool = True) -> Dataset:
     minari, name = library(), as_name("name", name)
     folder = Path(name).expanduser()
     if (folder / DATA / METADATA).is_file():
-        return _opened(folder)
+        return _opened(folder.absolute())
     if folder.name == DATA and (folder / METADATA).is_file():
-        return _opened(folder.parent)
+        return _opened(folder.absolute().parent)
     if not is_id(name):
         raise UnknownNameError("data set", name, minari.list_local_datasets(), *_ADVICE)
     folder = place_of(name)
