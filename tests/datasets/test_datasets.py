@@ -362,6 +362,8 @@ def test_without_minari(run, tmp_path, monkeypatch) -> None:
         ("cartpole/ppo-v0", True, "cartpole/ppo-v0"),
         ("ppo-v12", True, "ppo-v12"),
         ("./ppo-v0", False, "ppo-v0"),
+        ("ab/ppo-v0", True, "ab/ppo-v0"),
+        ("a/ppo-v0", False, "ppo-v0"),
         ("/data/my set", False, "my-set-v0"),
         ("data/mine", False, "mine-v0"),
     ],

@@ -27,6 +27,7 @@ class Hub(ThreadingHTTPServer):
         self.repos: dict[str, list[tuple[str, str, Files]]] = {}
         self.private: set[str] = set()
         self.sent: list[tuple[str, str]] = []
+        self.fails = False
 
     @property
     def url(self) -> str:
@@ -110,6 +111,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path = unquote(urlsplit(self.path).path)
         self.server.sent.append((self.command, path))
+        if self.server.fails:
+            return self.fail(500, "", "something went wrong here")
         if path.startswith("/api/models/"):
             repo, _, revision = path.removeprefix("/api/models/").partition("/revision/")
             name = None

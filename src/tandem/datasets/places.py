@@ -30,7 +30,8 @@ def library() -> Any:
 def is_id(name: str) -> bool:
     """Whether this is the name of a data set in Minari's place, and no path: it ends in -v0, or
     another number, and does not begin with a dot, a slash or a tilde."""
-    return ID.fullmatch(name) is not None
+    of_one_letter = len(name.rpartition("/")[0]) == 1  # a namespace, which Minari does not take
+    return ID.fullmatch(name) is not None and not of_one_letter
 
 
 def as_name(what: str, value: Any) -> str:
