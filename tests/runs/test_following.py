@@ -187,6 +187,25 @@ def test_several_runs(tmp_path) -> None:
     assert following.all_over(tmp_path, following.look_at_all(tmp_path))
 
 
+def test_seeds_that_begin_only_now(tmp_path) -> None:
+    (tmp_path / "seeds.json").write_text(json.dumps({"command": [], "seeds": [0]}))
+    out = io.StringIO()
+
+    looks: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) == 3:
+            make(tmp_path / "s0", 5.0)
+
+    assert live(tmp_path, stream=out, sleep=sleep) == 0
+    assert out.getvalue().count("no run has begun yet\n") == 1
+    assert "complete: 1,000 / 1,000 steps" in out.getvalue()
+    old = time.time() - 2 * following.PATIENCE
+    os.utime(tmp_path / "seeds.json", (old, old))
+    assert following.all_over(tmp_path, [])
+
+
 def test_a_curve_in_characters() -> None:
     x = np.array([0.0, 50, 100])
     rows = text_curve([Line("o", x, np.array([0.0, np.nan, 10]))], width=24, height=3)

@@ -78,13 +78,13 @@ def _in_terminal(folder: Path, looks: Iterator[tuple[list[Look], bool]], out: Te
 
 def _as_lines(folder: Path, looks: Iterator[tuple[list[Look], bool]], out: TextIO) -> None:
     """The picture at first and at the end, and between them a line for each row that is new."""
-    seen: dict[Path, int] = {}
+    seen: dict[Path, int] | None = None  # how many rows of each have been told
     for each, over in looks:
-        if not seen and not over:
+        if seen is None and not over:
             print(*picture(folder, each, out), sep="\n", file=out, flush=True)
-        for run in each if seen else ():
+        for run in each if seen is not None else ():
             name = f"{run.run.folder.name}: " if len(each) > 1 else ""
-            for i in range(seen.get(run.run.folder, 0), len(run.run.table["env_steps"])):
+            for i in range((seen or {}).get(run.run.folder, 0), len(run.run.table["env_steps"])):
                 print(name + _row(run, i), file=out, flush=True)
         seen = {run.run.folder: len(run.run.table["env_steps"]) for run in each}
         if over:
@@ -111,7 +111,7 @@ def picture(
     """One run: a title, how far it is, its curve, its latest evaluations. Several: a curve with a
     digit for each, and a line for each."""
     dot = "·" if "utf" in (getattr(out, "encoding", None) or "utf-8").lower() else "."
-    if len(looks) > 1:
+    if len(looks) != 1:
         return _of_several(folder, looks, width)
     (look,) = looks
     lines = [describe(look.run, ("algorithm", "env", "framework", "seed")), _status(look)]
@@ -183,6 +183,8 @@ def _of_several(folder: Path, looks: Sequence[Look], width: int) -> list[str]:
         newest = sorted(range(len(looks)), key=lambda i: looks[i].silent)[:MOST]
         rows = [rows[i] for i in sorted(newest)] + [f"   and {len(looks) - MOST} more"]
     shown = ["", *curve, "evaluations of each run"] if curve else []
+    if not rows:
+        return [f"{folder}: no run has begun yet"]
     return [f"{folder}: {len(looks)} runs, {told}", *shown, "", head, *rows]
 
 

@@ -93,10 +93,12 @@ def look(folder: Path) -> Look:
 
 
 def look_at_all(folder: Path) -> list[Look]:
-    """The run in a folder, or all runs that it has: seeds, trials. RunFolderError where there is
-    none."""
-    looks = []
-    for each in runs_in(folder):
+    """The run in a folder, or all runs that it has: seeds, trials; of those that begin only now,
+    none. RunFolderError where there is none, and none is to come."""
+    looks, found = list[Look](), runs_in(folder)
+    if found == [Path(folder)] and _announced(folder):
+        return looks
+    for each in found:
         try:
             looks.append(look(each))
         except RunFolderError:
@@ -108,11 +110,19 @@ def look_at_all(folder: Path) -> list[Look]:
 def all_over(folder: Path, looks: Sequence[Look]) -> bool:
     """Whether nothing more is to be expected in a folder: of several runs, one may begin when
     another ends."""
+    if not looks:
+        return time.time() - max(file.stat().st_mtime for file in _announced(folder)) > PATIENCE
     if not all(each.is_over for each in looks):
         return False
     alone = looks[0].run.folder == Path(folder)
     done = sum(each.state == COMPLETE for each in looks)
     return alone or done == _listed(folder) or min(each.silent for each in looks) > SETTLE
+
+
+def _announced(folder: Path) -> list[Path]:
+    """What says that there are to be runs in a folder."""
+    files = [Path(folder) / name for name in ("seeds.json", "sweep.json")]
+    return [file for file in files if file.is_file()]
 
 
 def _listed(folder: Path) -> int:
