@@ -98,8 +98,8 @@ $(STAMPS)/engines: $(STAMPS)/torch
 	@touch $@
 
 $(STAMPS)/test: $(STAMPS)/engines
-	@echo "Installing the tools that test, Ray and Optuna"
-	@$(INSTALL) -e '.[dev,onnx,ray,sweep]'
+	@echo "Installing the tools that test, Ray, Optuna, and what shares runs and data"
+	@$(INSTALL) -e '.[dev,onnx,ray,sweep,hub,data]'
 	@touch $@
 
 # Debian's browser, for the test that looks at a report. Nothing fails without it: that test is skipped then.

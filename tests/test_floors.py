@@ -46,6 +46,8 @@ FLOORS: list[set[str]] = [
         "cli",
         "extending",
         "onnx_export",
+        "hub",
+        "datasets",
     },
     {"__init__"},
     {"examples", "__main__"},
@@ -74,16 +76,31 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "keras": (*FRAMEWORK_ROOMS, "ops.py", "drlbox/own_networks.py"),
     "ray": ("parallel/ray.py", "cluster/"),
     "optuna": ("tuning/",),
+    "huggingface_hub": ("hub/",),
+    "minari": ("datasets/",),
 }
 
 # What a file asks of a room above its own, by `import_module` and this name, once somebody wants
 # what only that room can make: an environment of functions is told apart below, and made above.
-LATE: dict[str, str] = {"envs/functions.py": "tandem.functional.names"}
+LATE: dict[str, str] = {
+    "envs/functions.py": "tandem.functional.names",
+    "collect/trained_agent.py": "tandem.animation",  # what `Agent.play` shows
+}
 
 # Loading a file must never run code that is in it.
 UNPICKLERS = {"pickle", "_pickle", "dill", "joblib", "shelve", "marshal"}
 
-NOT_ON_IMPORT = ("torch", "tensorflow", "jax", "keras", "ray", "optuna", "matplotlib")
+NOT_ON_IMPORT = (
+    "torch",
+    "tensorflow",
+    "jax",
+    "keras",
+    "ray",
+    "optuna",
+    "matplotlib",
+    "huggingface_hub",
+    "minari",
+)
 IMPORT_SECONDS = 0.3
 FUNCTION_LINES = 80  # without its signature and docstring
 FILE_LINES = 450

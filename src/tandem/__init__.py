@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tandem.version import __version__
 
 if TYPE_CHECKING:  # what a type checker sees; below, each is imported when it is first used
-    from tandem import errors
+    from tandem import datasets, errors
     from tandem.agents.agent_checkpoint import restore_param
     from tandem.agents.distributed import parameter_server_strategy
     from tandem.agents.rl import RL, RL_pytorch, assign_param
@@ -20,7 +20,10 @@ if TYPE_CHECKING:  # what a type checker sees; below, each is imported when it i
     from tandem.algorithms.base import Algorithm
     from tandem.cluster import Cluster, WiseRL
     from tandem.comparison import compare
+    from tandem.datasets.recording import record
     from tandem.drlbox.makers import make_evaluator, make_trainer
+    from tandem.hub.pulling import pull
+    from tandem.hub.pushing import push
     from tandem.learning.events import Evaluation
     from tandem.onnx_export import export
     from tandem.run_report import report
@@ -47,6 +50,7 @@ _HOMES = {  # public name -> (module, attribute of it); an empty attribute is th
     "WiseRL": ("tandem.cluster", "WiseRL"),
     "assign_param": ("tandem.agents.rl", "assign_param"),
     "compare": ("tandem.comparison", "compare"),
+    "datasets": ("tandem.datasets", ""),
     "errors": ("tandem.errors", ""),
     "evaluate": ("tandem.trainer", "evaluate"),
     "export": ("tandem.onnx_export", "export"),
@@ -56,6 +60,9 @@ _HOMES = {  # public name -> (module, attribute of it); an empty attribute is th
     "make_evaluator": ("tandem.drlbox.makers", "make_evaluator"),
     "make_trainer": ("tandem.drlbox.makers", "make_trainer"),
     "parameter_server_strategy": ("tandem.agents.distributed", "parameter_server_strategy"),
+    "pull": ("tandem.hub.pulling", "pull"),
+    "push": ("tandem.hub.pushing", "push"),
+    "record": ("tandem.datasets.recording", "record"),
     "report": ("tandem.run_report", "report"),
     "restore_param": ("tandem.agents.agent_checkpoint", "restore_param"),
     "load": ("tandem.trainer", "load"),
@@ -81,6 +88,7 @@ __all__ = [
     "__version__",
     "assign_param",
     "compare",
+    "datasets",
     "errors",
     "evaluate",
     "export",
@@ -91,6 +99,9 @@ __all__ = [
     "make_evaluator",
     "make_trainer",
     "parameter_server_strategy",
+    "pull",
+    "push",
+    "record",
     "report",
     "restore_param",
     "session",

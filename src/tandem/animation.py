@@ -7,8 +7,13 @@ import os
 import sys
 import warnings
 import zlib
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from html import escape
+from io import BytesIO
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +23,7 @@ import numpy as np
 from tandem.collect.evaluation import EvaluationStopped
 from tandem.envs.factory import make
 from tandem.errors import EngineError, EnvironmentFault, RunFolderError, SettingError
-from tandem.settings import whole_number
+from tandem.settings import as_path, whole_number
 from tandem.types import Tree
 
 WIDTH = 400  # pixels; larger pictures are made smaller
@@ -58,23 +63,29 @@ def animate(
     says, or 30. GIFs leave out pictures to stay at 25 a second. Raises SettingError (suffix, mode,
     numbers), EngineError (ffmpeg or OpenGL missing), EnvironmentFault (rendering fails).
     """
-    if getattr(env, "render_mode", None) != "rgb_array":
-        raise SettingError(
-            f"the environment was made with render_mode={getattr(env, 'render_mode', None)!r}.",
-            "render_mode='rgb_array'",
-            "gymnasium.make(id, render_mode='rgb_array').",
-        )
+    _expect_pictures(env)
     episodes, seed = whole_number("episodes", episodes, 1), whole_number("seed", seed)
-    name = getattr(getattr(env, "spec", None), "id", None) or type(env.unwrapped).__name__
-    out = Path(out) if out is not None else Path(name.replace("/", "-") + ".gif")
+    name = _name_of(env)
+    out = _as_film(Path(out) if out is not None else Path(name.replace("/", "-") + ".gif"))
+    fps = float(fps or env.metadata.get("render_fps") or 30)
+    pictures = _pictures(_play(act, env, episodes, seed, max_steps, stopped), env, name, episodes)
+    (_write_gif if out.suffix.lower() == ".gif" else _write_mp4)(out, pictures, fps)
+    return out
+
+
+def _name_of(env: Any) -> str:
+    return str(getattr(getattr(env, "spec", None), "id", None) or type(env.unwrapped).__name__)
+
+
+def _as_film(out: Path) -> Path:
+    """The file, if an animation can be written there: asked before a long play, not after it."""
     if out.suffix.lower() not in (".gif", ".mp4"):
         raise SettingError(
             f"cannot write {out.name!r}.",
             "a name that ends in .gif or .mp4",
             f"for example {out.stem}.gif.",
         )
-    fps = float(fps or env.metadata.get("render_fps") or 30)
-    try:  # before a long play, not after it
+    try:
         out.parent.mkdir(parents=True, exist_ok=True)
         out.touch()
     except OSError as error:
@@ -83,9 +94,95 @@ def animate(
             "a folder with write permission",
             "choose another with --out.",
         ) from error
-    pictures = _pictures(_play(act, env, episodes, seed, max_steps, stopped), env, name, episodes)
-    (_write_gif if out.suffix.lower() == ".gif" else _write_mp4)(out, pictures, fps)
     return out
+
+
+@dataclass(frozen=True)
+class Animation:
+    """Episodes that were played, as pictures. A notebook shows them; elsewhere `save` writes them.
+
+    name: of the environment. episodes: the last moment of each. fps: pictures a second."""
+
+    name: str
+    episodes: tuple[Moment, ...]
+    fps: float
+    size: tuple[int, int]  # width and height
+    _packed: tuple[tuple[Moment, bytes], ...] = field(repr=False)
+
+    @cached_property
+    def gif(self) -> bytes:
+        """The bytes of a GIF that goes on for ever."""
+        file = BytesIO()
+        _write_gif(file, self._pictures(), self.fps)
+        return file.getvalue()
+
+    def save(self, out: str | Path) -> Path:
+        """Writes a .gif or .mp4, by the suffix; gives back its path. Errors as of `animate`."""
+        path = _as_film(as_path("out", out))
+        if path.suffix.lower() == ".gif":
+            path.write_bytes(self.gif)
+        else:
+            _write_mp4(path, self._pictures(), self.fps)
+        return path
+
+    def __repr__(self) -> str:
+        scores = ", ".join(f"{last.score:.4g} in {last.step} steps" for last in self.episodes)
+        return f"Animation({self.name}: return {scores}; .save('play.gif') writes it)"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the GIF itself, so that nothing has to be loaded from elsewhere."""
+        data, text = b64encode(self.gif).decode(), escape(repr(self))
+        return f"<img src='data:image/gif;base64,{data}' alt='{text}' width='{self.size[0]}'>"
+
+    def _pictures(self) -> Iterator[tuple[Moment, Any]]:
+        from PIL import Image
+
+        for moment, data in self._packed:
+            yield moment, Image.frombytes("RGB", self.size, zlib.decompress(data))
+
+
+def filmed(
+    agent: Any,
+    env: Any = None,
+    episodes: int = 1,
+    seed: int = 0,
+    max_steps: int = 1000,
+    fps: float | None = None,
+) -> Animation:
+    """What `Agent.play` gives back."""
+    own = agent.name.partition(" ")[2]
+    if env is None and not own:
+        raise SettingError(
+            f"{agent!r} was not trained in an environment with a name.",
+            "an environment to play in",
+            "give it: agent.play('CartPole-v1'), say.",
+        )
+    env = own if env is None else env
+    episodes, seed = whole_number("episodes", episodes, 1), whole_number("seed", seed)
+    max_steps = whole_number("max_steps", max_steps, 1)
+    with screen(env, "rgb_array", agent.env_kwargs if env == own else None) as instance:
+        _expect_pictures(instance)
+        name = _name_of(instance)
+        pictures = _pictures(
+            _play(agent, instance, episodes, seed, max_steps), instance, name, episodes
+        )
+        packed, size = [], (0, 0)
+        for moment, picture in pictures:
+            size = picture.size
+            packed.append((moment, zlib.compress(picture.tobytes(), 1)))
+        rate = float(fps or instance.metadata.get("render_fps") or 30)
+    ends = tuple(moment for moment, _ in packed if moment.ended)
+    return Animation(name, ends, rate, size, tuple(packed))
+
+
+def _expect_pictures(env: Any) -> None:
+    """SettingError for an environment that does not draw pictures."""
+    if (mode := getattr(env, "render_mode", None)) != "rgb_array":
+        raise SettingError(
+            f"the environment was made with render_mode={mode!r}.",
+            "render_mode='rgb_array'",
+            "gymnasium.make(id, render_mode='rgb_array').",
+        )
 
 
 def show(
@@ -280,7 +377,7 @@ def _render(env: Any) -> Any:
     return frame
 
 
-def _write_gif(out: Path, pictures: Iterator[tuple[Moment, Any]], fps: float) -> None:
+def _write_gif(out: Path | BytesIO, pictures: Iterator[tuple[Moment, Any]], fps: float) -> None:
     """One palette serves all pictures, else colours flicker; so all are kept, packed, until it can
     be chosen."""
     from PIL import Image
@@ -307,6 +404,7 @@ def _write_gif(out: Path, pictures: Iterator[tuple[Moment, Any]], fps: float) ->
     first = next(frames)
     first.save(
         out,
+        "GIF",
         save_all=True,
         append_images=chain(frames),
         duration=round(1000 * stride / fps),

@@ -97,6 +97,11 @@ class MemoryBudgetError(TandemError, MemoryError):
     """Something that would not fit into the memory or disk of this machine."""
 
 
+class HubError(TandemError, RuntimeError):
+    """The hub of models or of data sets cannot be reached, or refuses; or what it has is no run,
+    too large or not safe."""
+
+
 class RunFolderError(TandemError, OSError):
     """A run's folder that does not exist, is not a run, or cannot be written."""
 

@@ -39,7 +39,7 @@ from tandem.runs.callbacks import CallbackLike
 from tandem.runs.callbacks import listed as callbacks_of
 from tandem.runs.folder import new_folder
 from tandem.runs.loading import load
-from tandem.runs.progress import Progress
+from tandem.runs.notebook import progress as live_progress
 from tandem.runs.result import Result
 from tandem.runs.resume import resumed
 from tandem.runs.session import Session
@@ -165,7 +165,8 @@ def complete(run: Session, stop_at: int | None = None, draws: bool = True) -> Re
                 evaluation = run.evaluation
                 if draws and run.folder is not None and run.config.options.plots:
                     notes += draw(run)
-    return Result(best, run.folder, evaluation, summary, run.signal or reason, notes)
+    history = tuple(run.evaluations.history)
+    return Result(best, run.folder, evaluation, summary, run.signal or reason, notes, history)
 
 
 def session(
@@ -191,7 +192,7 @@ def session(
     """The run that `train` would make, for those who own their loop: iterate over it for its
     events. A signal that ended it is raised again after the last one, as by `train`."""
     shows = convert("progress", progress, bool, False)
-    told = [*callbacks_of(callbacks), *([Progress(0)] if shows else [])]
+    told = [*callbacks_of(callbacks), *([live_progress()] if shows else [])]
     optimizer = (
         settings.pop("optimizer") if not isinstance(settings.get("optimizer", ""), str) else None
     )

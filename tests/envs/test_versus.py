@@ -35,7 +35,7 @@ class Scripted:
     def __init__(self, *moves: Any) -> None:
         self.moves, self.saw = moves, []
 
-    def play(self, obs: Any, state: Any, rng: Any) -> tuple[Any, Any]:
+    def move(self, obs: Any, state: Any, rng: Any) -> tuple[Any, Any]:
         self.saw.append(obs)
         move = state or 0
         return np.array([self.moves[move]]), move + 1
@@ -233,7 +233,7 @@ class Habit:
     def __init__(self, weights: Any) -> None:
         self.number = int(weights["actor"]["0/bias"][0])
 
-    def play(self, obs: Any, state: Any, rng: np.random.Generator) -> tuple[Any, Any]:
+    def move(self, obs: Any, state: Any, rng: np.random.Generator) -> tuple[Any, Any]:
         allowed = np.flatnonzero(obs[MASK][0])
         later = [*allowed[allowed >= self.number % 9], *allowed, *allowed]
         return np.array([later[int(rng.integers(2))]]), None

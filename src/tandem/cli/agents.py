@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -81,6 +82,16 @@ def own_argument(parser: Any) -> None:
         "--algorithm",
         metavar="MODULE:CLASS",
         help="what the run was trained by, where that is a class of your own",
+    )
+
+
+def deterministic_argument(parser: Any) -> None:
+    """How its actions are chosen."""
+    parser.add_argument(
+        "--deterministic",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="the agent's best actions; --no-deterministic: drawn, as it explores [yes]",
     )
 
 

@@ -21,7 +21,7 @@ def run(words: list[str]) -> int:
     loaded = agents.load(args.folder, args.which, algorithm=args.algorithm)
     max_steps = whole_number("--max-steps", args.max_steps)
     result = trainer.evaluate(
-        loaded.agent, loaded.env, args.episodes, args.seed, max_steps=max_steps
+        loaded.agent, loaded.env, args.episodes, args.seed, args.deterministic, max_steps
     )
     if args.json:
         report = {
@@ -29,6 +29,7 @@ def run(words: list[str]) -> int:
             "env": loaded.config["env"],
             "episodes": args.episodes,
             "seed": args.seed,
+            "deterministic": args.deterministic,
         }
         print(json.dumps(report | result._asdict()))
     else:
@@ -54,6 +55,7 @@ def make_parser() -> Parser:
         help="cut an episode that has not ended by then; 0: at twice the environment's limit or "
         "the longest episode of training, 5,000 at least [0]",
     )
+    agents.deterministic_argument(parser)
     parser.add_argument(
         "--json",
         action="store_true",

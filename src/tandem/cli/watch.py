@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 from tandem.animation import film, has_display, screen, show
 from tandem.cli import agents
+from tandem.cli.live import live
 from tandem.cli.parser import Parser
+from tandem.errors import SettingError
 from tandem.settings import whole_number
 
 ABOUT = (
     "Shows the agent of a run play: in a window, or as a GIF or MP4 where there is no screen "
-    "or --out is given."
+    "or --out is given. With --live: how a run that is under way learns, by what it writes."
 )
+OF_PLAY = {"out": None, "episodes": 1, "seed": 0, "max_steps": 1000, "which": "best"}
 
 
 def run(words: list[str]) -> int:
-    """Opens a window, or writes a file and says where."""
+    """Opens a window, or writes a file and says where; or follows a run."""
     args = make_parser().read(words)
+    if args.live:
+        return _follow(args)
+    if args.every is not None:
+        raise SettingError(
+            "--every was given without --live.", "--live, which it belongs to", "add --live."
+        )
+    for name, value in OF_PLAY.items():
+        if getattr(args, name) is None:
+            setattr(args, name, value)
     max_steps = whole_number("--max-steps", args.max_steps, 1)
     loaded = agents.load(args.folder, args.which, algorithm=args.algorithm)
     env, kwargs = loaded.env, loaded.config.get("env_kwargs")  # refuses what only programs make
@@ -38,7 +51,13 @@ def run(words: list[str]) -> int:
 def make_parser() -> Parser:
     """The arguments of the command."""
     parser = Parser(
-        "watch", ABOUT, ("tandem watch runs/…", "tandem watch runs/… --out play.mp4 --episodes 3")
+        "watch",
+        ABOUT,
+        (
+            "tandem watch runs/…",
+            "tandem watch runs/… --out play.mp4 --episodes 3",
+            "tandem watch --live runs/…",
+        ),
     )
     agents.arguments(parser)
     parser.add_argument(
@@ -46,19 +65,35 @@ def make_parser() -> Parser:
         metavar="FILE",
         help="write .gif or .mp4 [where there is no screen: animation.gif in the run]",
     )
-    parser.add_argument("--episodes", type=int, default=1, metavar="N", help="how many [1]")
+    parser.add_argument("--episodes", type=int, metavar="N", help="how many [1]")
     parser.add_argument(
-        "--seed",
-        type=int,
-        default=0,
-        metavar="N",
-        help="of the first; the next one's is one more [0]",
+        "--seed", type=int, metavar="N", help="of the first; the next one's is one more [0]"
     )
     parser.add_argument(
         "--max-steps",
         type=int,
-        default=1000,
         metavar="N",
         help="cut an episode that has not ended by then [1000]",
     )
+    parser.add_argument(
+        "--live",
+        action="store_true",
+        help="follow a run, the seeds of one or the trials of a sweep until it ends, or Ctrl-C",
+    )
+    parser.add_argument(
+        "--every", type=float, metavar="SECONDS", help="between two looks, with --live [2]"
+    )
+    parser.set_defaults(which=None)
     return parser
+
+
+def _follow(args: argparse.Namespace) -> int:
+    names = (*OF_PLAY, "algorithm")
+    given = [f"--{n.replace('_', '-')}" for n in names if getattr(args, n) is not None]
+    if given:
+        raise SettingError(
+            f"--live was given with {', '.join(given)}.",
+            "at most --every: it shows how a run learns, not how its agent plays",
+            "leave them out; or leave out --live.",
+        )
+    return live(Path(args.folder), 2.0 if args.every is None else args.every)

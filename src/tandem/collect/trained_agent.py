@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +14,9 @@ from tandem.errors import NetworkError, SettingError, SpaceError
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Tree, leaves, tree_map
 from tandem.vector_actions import restored
+
+if TYPE_CHECKING:
+    import tandem.animation
 
 
 class Agent:
@@ -67,6 +71,13 @@ class Agent:
         vars(self).update(state)
         self._bind()
 
+    def __repr__(self) -> str:
+        """As in "Agent(ppo CartPole-v1: observation (4,) float32, 2 actions)"."""
+        seen = self.observation
+        parts = seen.items() if isinstance(seen, dict) else [("observation", seen)]
+        shown = ", ".join(f"{name} {spec.shape} {spec.dtype}" for name, spec in parts)
+        return f"Agent({self.name or self.algorithm.__name__}: {shown}; action {self.action.kind})"
+
     def seed(self, seed: int) -> None:
         """Fixes what `act(..., deterministic=False)` draws from now on."""
         self._rng = np.random.default_rng(seed)
@@ -101,9 +112,28 @@ class Agent:
         true."""
         return self._acted(observation, state, episode_start, None if deterministic else self._rng)
 
-    def play(self, obs: Tree, state: Tree, rng: np.random.Generator) -> tuple[Array, Any]:
+    def move(self, obs: Tree, state: Tree, rng: np.random.Generator) -> tuple[Array, Any]:
         """As `predict`, with what the algorithm explores by drawn from `rng`."""
         return self._acted(obs, state, None, rng)
+
+    def play(
+        self,
+        env: Any = None,
+        episodes: int = 1,
+        seed: int = 0,
+        max_steps: int = 1000,
+        fps: float | None = None,
+    ) -> tandem.animation.Animation:
+        """Plays episodes and gives back their pictures: a notebook shows them where the cell ends,
+        `save("play.gif")` or `save("play.mp4")` writes them.
+
+        env: a Gymnasium id, an environment made with render_mode="rgb_array", or a callable that
+        makes one; None is the id that the agent was trained in. episodes, seed, max_steps and fps
+        are as `tandem.animation.animate` has them, and so are the errors.
+        """
+        film = import_module("tandem.animation").filmed
+        shown: tandem.animation.Animation = film(self, env, episodes, seed, max_steps, fps)
+        return shown
 
     def _acted(
         self, obs: Tree, state: Tree, start: Any, rng: np.random.Generator | None

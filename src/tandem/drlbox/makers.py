@@ -47,7 +47,7 @@ from tandem.math.masks import evenly, masked
 from tandem.networks import plan as plans
 from tandem.parallel import choice
 from tandem.runs import checkpoint
-from tandem.runs.progress import Progress
+from tandem.runs.notebook import progress as live_progress
 from tandem.types import Array, Tree, tree_map
 
 OPTIONS = {f.name for f in fields(Options)}
@@ -102,7 +102,7 @@ class Trainer:
                 self.algorithm,
                 env_maker,
                 network=network,
-                callbacks=[Progress(0)] if a.verbose else [],
+                callbacks=[live_progress()] if a.verbose else [],
                 **(options | settings),
             )
         except SettingError as error:

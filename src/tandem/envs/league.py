@@ -20,7 +20,7 @@ from tandem.types import Array, EnvKwargs, JSONDict, Tree
 class Player(Protocol):
     """Whoever may sit on the other side; every `Agent` may."""
 
-    def play(self, obs: Tree, state: Tree, rng: np.random.Generator) -> tuple[Array, Any]:
+    def move(self, obs: Tree, state: Tree, rng: np.random.Generator) -> tuple[Array, Any]:
         """A move for one observation [1, ...], drawn: (actions [1, ...] as the environment takes
         them, what to be given as `state` at the next move); state is None at a game's first."""
 
@@ -31,7 +31,7 @@ class RandomPlayer:
     def __init__(self, action: Leaf) -> None:
         self.action = action
 
-    def play(self, obs: Tree, state: Tree, rng: np.random.Generator) -> tuple[Array, Any]:
+    def move(self, obs: Tree, state: Tree, rng: np.random.Generator) -> tuple[Array, Any]:
         return random_actions(self.action, 1, rng, obs), None
 
 

@@ -56,10 +56,10 @@ class Versus(gymnasium.Env):  # type: ignore[misc]
 
     def __init__(self, env: Any, opponent: Player | None = None, side: int | None = None) -> None:
         _check(env, side)
-        if opponent is not None and not callable(getattr(opponent, "play", None)):
+        if opponent is not None and not callable(getattr(opponent, "move", None)):
             raise SettingError(
                 f"opponent={opponent!r}.",
-                "an Agent, or whoever has its method play(obs, state, rng)",
+                "an Agent, or whoever has its method move(obs, state, rng)",
                 "give result.agent of a run, tandem.load(folder), or None for a random player.",
             )
         self.inner, self.names, self._side = env, list(env.possible_agents), side
@@ -158,7 +158,7 @@ class Versus(gymnasium.Env):  # type: ignore[misc]
                 self._take(None)  # it leaves, as AEC has it
                 continue
             obs = tree_map(lambda x: np.asarray(x)[None], self._observed(player))
-            moves, self._state = self._playing.play(obs, self._state, self.np_random)
+            moves, self._state = self._playing.move(obs, self._state, self.np_random)
             self._take(moves[0])
         return True
 

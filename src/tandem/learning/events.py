@@ -10,6 +10,7 @@ from typing import NamedTuple, TypedDict
 
 import numpy as np
 
+from tandem.learning import notebook
 from tandem.types import Episode
 
 
@@ -37,6 +38,26 @@ class Evaluation(NamedTuple):
         each = tuple(float(x) for x in np.mean(agents, 0)) if len(agents) else ()
         mean, std = (np.mean(returns), np.std(returns)) if returns else (np.nan, np.nan)
         return cls(float(mean), float(std), list(returns), list(lengths), each, cut)
+
+    def __repr__(self) -> str:
+        return f"Evaluation({self})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the figures as a table."""
+        if not self.returns:
+            return notebook.table({"return": "of no episodes"})
+        rows = {
+            "return": f"{self.mean:.1f} ± {self.std:.1f}",
+            "lowest, median, highest": ", ".join(
+                f"{x:.1f}" for x in (min(self.returns), np.median(self.returns), max(self.returns))
+            ),
+            "episodes": f"{len(self.returns):,}"
+            + (f", {self.cut} of them cut" if self.cut else ""),
+            "length": f"{np.mean(self.lengths):,.1f} steps",
+        }
+        if self.agents:
+            rows["of each agent"] = ", ".join(f"{mean:.1f}" for mean in self.agents)
+        return notebook.table(rows)
 
     def __str__(self) -> str:
         """As in "9.3 ± 0.5 over 10 episodes, 2 of them cut at 5,000 steps"."""

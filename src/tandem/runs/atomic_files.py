@@ -5,10 +5,16 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    HOLDS = False
+else:
+    HOLDS = True  # whether `hold` does anything here
 PART = ".part"  # how the names of unfinished files end
 
 
@@ -43,3 +49,25 @@ def flush_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def hold(file: IO[bytes]) -> None:
+    """Lets others know by `is_held` that a process has this file open, until it closes it or dies.
+    Nobody else may have it open yet. Nothing where the system or the disk cannot do that."""
+    if HOLDS:
+        with suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def is_held(path: Path) -> bool:
+    """Whether a process holds this file."""
+    if not HOLDS:
+        return False
+    try:
+        with open(path, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # there is no such file, or no locks on this disk
+        return False
+    return False

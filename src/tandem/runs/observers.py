@@ -77,6 +77,7 @@ class Evaluations:
         self.every, self.steps, self.evaluate, self.weights = every, steps, evaluate, weights
         self.best = -np.inf
         self.last: Evaluation | None = None
+        self.history: list[tuple[int, float, float]] = []  # of this sitting: steps, mean, deviation
         self.evaluated_at = -1  # env_steps of the latest evaluation
         self.best_weights: RoleWeights = {} if weights is None else weights()
 
@@ -95,6 +96,7 @@ class Evaluations:
 
     def _evaluated(self, event: Event) -> EvaluationEnd:
         self.last, self.evaluated_at = self.evaluate(), event.env_steps
+        self.history.append((event.env_steps, self.last.mean, self.last.std))
         is_best = self.last.mean >= self.best
         self.best = max(self.best, self.last.mean)
         if is_best and self.weights is not None:

@@ -181,11 +181,7 @@ class Progress(Callback):
         """Steps and updates each second, and the seconds that remain, if that can be said."""
         left = f"{duration(remain)} left" if remain is not None else "? left"
         counts = f"{event.env_steps:,} / {self.stop_at:,} steps"
-        details = [f"{speed:,.0f} steps/s", f"{learning:,.0f} updates/s"]
-        if self._scores:
-            details.append(f"return {sum(self._scores) / len(self._scores):.1f}")
-        if self._loss is not None:
-            details.append(f"loss {self._loss:.4g}")
+        details = self._details(speed, learning)
         if self._live is not None:
             self._live.update(
                 _picture(event.env_steps, self.stop_at, counts, left, details), refresh=True
@@ -201,6 +197,15 @@ class Progress(Callback):
                 ),
                 "",
             )
+
+    def _details(self, speed: float, learning: float) -> list[str]:
+        """How a run is going, in figures."""
+        details = [f"{speed:,.0f} steps/s", f"{learning:,.0f} updates/s"]
+        if self._scores:
+            details.append(f"return {sum(self._scores) / len(self._scores):.1f}")
+        if self._loss is not None:
+            details.append(f"loss {self._loss:.4g}")
+        return details
 
     def _tenths(self, event: Event) -> int:
         return 10 * event.env_steps // max(self.stop_at, 1)

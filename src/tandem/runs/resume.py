@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem.backends import BY_PROCESSES
-from tandem.errors import ResumeError
+from tandem.errors import CheckpointError, ResumeError
 from tandem.learning import config
 from tandem.learning.config import Config
 from tandem.learning.vectors import env_of
@@ -38,7 +38,7 @@ def resumed(
     processes that it has on a cluster; how many there are stays. devices: another number of
     them. ResumeError where the run cannot go on so.
     """
-    saved = checkpoint.read(checkpoint.find(run_folder(folder), "last"))
+    saved = checkpoint.read(_last(run_folder(folder)))
     program, command = f"{{0}}, resume={str(folder)!r}", f"MODULE:{{0}} --resume {folder}"
     again = f"tandem.train({program}) (tandem train {command})."
     conf = config_file.of(saved, algorithm, again, ResumeError)
@@ -115,3 +115,15 @@ def extended(conf: Config, steps: int) -> Config:
         ),
         extended_from=conf.extended_from or before,
     )
+
+
+def _last(folder: Path) -> Path:
+    """The checkpoint that has the whole run."""
+    held = folder / "checkpoints"
+    if not (held / "last.zip").is_file() and any(held.glob("*.zip")):
+        raise CheckpointError(
+            f"{held} has no last.zip, which alone holds a whole run.",
+            "the folder of a run, or one that was pushed as resumable (--resumable)",
+            "put last.zip back, or push and pull it again so; its agent can be used as it is.",
+        )
+    return checkpoint.find(folder, "last")

@@ -135,8 +135,12 @@ class CsvWriter:
                 file.write(b"".join(map(_line, lines)))
                 file.flush()
                 os.fsync(file.fileno())
+            if atomic_files.HOLDS:  # before anybody else can open it
+                self._file = open(beside, "ab", buffering=0)
+                atomic_files.hold(self._file)
             os.replace(beside, self.path)
-            self._file = open(self.path, "ab", buffering=0)
+            if self._file is None:  # Windows, which renames no open file
+                self._file = open(self.path, "ab", buffering=0)
         except OSError as error:
             raise _unwritable(self.path, error) from error
 

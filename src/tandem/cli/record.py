@@ -1,0 +1,61 @@
+"""`tandem record`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tandem.cli import agents
+from tandem.cli.parser import Parser
+from tandem.datasets.recording import Source, recorded
+
+ABOUT = """Plays episodes with the agent of a run and writes them as a data set of Minari's:
+observations, actions, rewards and how each episode ended, with the commands that make it again."""
+
+
+def run(words: list[str]) -> int:
+    """Writes it and says where."""
+    args = make_parser().read(words)
+    loaded = agents.load(args.folder, args.which, algorithm=args.algorithm)
+    env, kwargs = loaded.env, loaded.config.get("env_kwargs") or {}  # refuses what programs make
+    if not loaded.config.get("vector"):
+        env = loaded.config["env"]
+    source = Source(loaded.agent, env, kwargs, loaded.config)
+    data = recorded(source, args.out, args.episodes, args.seed, args.deterministic, args.max_steps)
+    scores = [episode.score for episode in data]
+    truncated = sum(episode.ended == "truncated" for episode in data)
+    print(f"wrote {data.path}: {len(data):,} episodes, {data.steps:,} steps")
+    print(f"return {np.mean(scores):.1f} ± {np.std(scores):.1f}, {truncated:,} truncated")
+    print(f"Next:\n  tandem.datasets.load({args.out!r})")
+    return 0
+
+
+def make_parser() -> Parser:
+    """The arguments of the command."""
+    parser = Parser(
+        "record",
+        ABOUT,
+        (
+            "tandem record runs/… --episodes 100 --out cartpole/ppo-v0",
+            "tandem record runs/… --episodes 10 --out ./data/mine --no-deterministic",
+        ),
+    )
+    agents.arguments(parser)
+    parser.add_argument(
+        "--out",
+        required=True,
+        metavar="DATASET",
+        help="a new folder, or an id as in cartpole/ppo-v0, which Minari keeps at its own place",
+    )
+    parser.add_argument("--episodes", type=int, default=100, metavar="N", help="how many [100]")
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="of the episodes, as tandem evaluate's [0]"
+    )
+    parser.add_argument(
+        "--max-steps",
+        type=int,
+        default=0,
+        metavar="N",
+        help="truncate an episode that has not ended by then; 0: as tandem evaluate does [0]",
+    )
+    agents.deterministic_argument(parser)
+    return parser

@@ -1,0 +1,201 @@
+"""Reading data sets: episodes as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tandem.datasets.places import DATA, METADATA, as_name, is_id, library, place_of
+from tandem.errors import HubError, RunFolderError, SettingError, UnknownNameError, nearest
+from tandem.learning import notebook
+from tandem.types import Array, JSONDict, Tree, leaves
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One episode of T steps. What has the structure of a Dict or Tuple of its space has it here
+    too, with arrays as its leaves.
+
+    observations: [T + 1, ...], the last one after the last step. actions: [T, ...]. rewards: [T]
+    float64. terminations, truncations: [T] bool, of which at most the last ones are true: the
+    environment ended the episode, or a limit of steps did. seed: what the environment was reset
+    by, None where it is not known. infos: what else the data set has, by name.
+    """
+
+    number: int
+    observations: Tree
+    actions: Tree
+    rewards: Array
+    terminations: Array
+    truncations: Array
+    seed: int | None = None
+    infos: dict[str, Any] | None = None
+
+    def __len__(self) -> int:
+        return len(self.rewards)
+
+    @property
+    def score(self) -> float:
+        """The sum of the rewards, undiscounted."""
+        return float(np.sum(self.rewards))
+
+    @property
+    def ended(self) -> str:
+        """How: "terminated", "truncated", or "" where the data set stops before it does."""
+        if len(self) and self.terminations[-1]:
+            return "terminated"
+        return "truncated" if len(self) and self.truncations[-1] else ""
+
+    def __repr__(self) -> str:
+        return f"Episode({self.number}: {len(self):,} steps, return {self.score:.4g}, {self.ended})"
+
+
+class Dataset:
+    """Episodes on the disk, each read when it is asked for: `data[0]`, `for episode in data`.
+
+    name: its id. path: its folder. metadata: what it says of itself; of one that tandem recorded,
+    `metadata["tandem"]` has the algorithm, the seeds, the commands and the versions.
+    observation_space, action_space: Gymnasium's. minari: Minari's own object of it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.minari = library().MinariDataset(str(path / DATA))
+        self.metadata: JSONDict = {
+            name: sorted(value) if isinstance(value, set) else value
+            for name, value in self.minari.storage.metadata.items()
+            if name not in ("observation_space", "action_space")
+        }
+        self.name = str(self.minari.id)
+        self.observation_space = self.minari.observation_space
+        self.action_space = self.minari.action_space
+
+    def __len__(self) -> int:
+        """How many episodes it has."""
+        return int(self.minari.total_episodes)
+
+    @property
+    def steps(self) -> int:
+        """How many steps all episodes have together."""
+        return int(self.minari.total_steps)
+
+    def __getitem__(self, number: int) -> Episode:
+        """An episode; -1 is the last one. IndexError where there is no such one."""
+        at = range(len(self))[number]
+        return next(self._read([at]))
+
+    def __iter__(self) -> Iterator[Episode]:
+        return self._read(range(len(self)))
+
+    def _read(self, numbers: Any) -> Iterator[Episode]:
+        storage = self.minari.storage
+        for number in numbers:
+            (data,) = storage.get_episodes([number])
+            (said,) = storage.get_episode_metadata([number])
+            episode = Episode(
+                number,
+                data["observations"],
+                data["actions"],
+                np.asarray(data["rewards"], np.float64),
+                np.asarray(data["terminations"], bool),
+                np.asarray(data["truncations"], bool),
+                said.get("seed"),
+                data["infos"],
+            )
+            self._expect_whole(episode)
+            yield episode
+
+    def _expect_whole(self, episode: Episode) -> None:
+        """RunFolderError for arrays that are not of one length."""
+        steps = len(episode)
+        found = {len(x) for x in (episode.terminations, episode.truncations)}
+        found |= {len(x) for x in leaves(episode.actions)}
+        after = {len(x) for x in leaves(episode.observations)}
+        if found != {steps} or after != {steps + 1}:
+            raise RunFolderError(
+                f"episode {episode.number} of {self.name} has {steps} rewards, and arrays of the "
+                f"lengths {sorted(found | after)}.",
+                "one observation more than rewards, and as many of all else",
+                "leave that episode out, or fetch the data set again.",
+            )
+
+    def __repr__(self) -> str:
+        return f"Dataset({self.name}: {len(self):,} episodes, {self.steps:,} steps; {self.path})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: what it is."""
+        rows = {
+            "data set": self.name,
+            "episodes": f"{len(self):,}",
+            "steps": f"{self.steps:,}",
+            "observations": str(self.observation_space),
+            "actions": str(self.action_space),
+            "folder": str(self.path),
+        }
+        return notebook.table(rows)
+
+
+def load(name: str | Path, *, download: bool = True) -> Dataset:
+    """A data set of episodes, by the folder it is in, or by its id in Minari's place
+    ("cartpole/ppo-v0", or "D4RL/pointmaze/umaze-v2" of those that others share).
+
+    download: fetches an id that is not here, where there is a network. Reading runs no code from
+    it. Raises UnknownNameError where there is none, HubError where it cannot be fetched,
+    RunFolderError for a damaged one, EngineError without Minari.
+    """
+    minari, name = library(), as_name("name", name)
+    folder = Path(name).expanduser()
+    if (folder / DATA / METADATA).is_file():
+        return _opened(folder.absolute())
+    if folder.name == DATA and (folder / METADATA).is_file():
+        return _opened(folder.absolute().parent)
+    if not is_id(name):
+        raise UnknownNameError("data set", name, minari.list_local_datasets(), *_ADVICE)
+    folder = place_of(name)
+    if not (folder / DATA / METADATA).is_file():
+        if not download:
+            raise UnknownNameError("data set", name, minari.list_local_datasets(), *_ADVICE)
+        _fetch(minari, name)
+    return _opened(folder)
+
+
+_ADVICE = (
+    "check the path; an id ends in a version, as in cartpole/ppo-v0.",
+    "a folder that tandem record made, or the id of a data set",
+)
+
+
+def _opened(folder: Path) -> Dataset:
+    try:
+        return Dataset(folder)
+    except (OSError, ValueError, KeyError, AssertionError, TypeError) as error:
+        raise RunFolderError(
+            f"cannot read the data set {folder}: {type(error).__name__}: {str(error)[:300]}",
+            "a data set that Minari can read",
+            "fetch or record it again; one of a newer Minari: pip install --upgrade minari.",
+        ) from error
+
+
+def _fetch(minari: Any, name: str) -> None:
+    try:
+        minari.download_dataset(name)
+    except ImportError as error:
+        raise SettingError(
+            f"there is no data set {name} here, and {error}",
+            "what fetches data sets",
+            "pip install 'tandem-rl[data]'.",
+        ) from error
+    except Exception as error:  # of Minari's remotes, each of which has its own
+        close = nearest(name, minari.list_local_datasets())
+        lines = [line for line in str(error).splitlines() if line.strip()]
+        raise HubError(
+            f"there is no data set {name} here, and it cannot be fetched: {type(error).__name__}: "
+            f"{lines[0][:300] if lines else ''}",
+            "the id of a data set that others share, and a network",
+            (f"did you mean {' or '.join(close)}, which is here? Else " if close else "")
+            + "check the id (`minari list remote`) and the network.",
+        ) from error

@@ -1,0 +1,314 @@
+"""Writing data sets: an agent plays, and each episode goes to the disk when it has ended."""
+
+from __future__ import annotations
+
+import shutil
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tandem.collect.evaluation import EVALUATION
+from tandem.collect.trained_agent import Agent
+from tandem.datasets.places import DATA, as_name, id_of, is_id, library, place_of
+from tandem.datasets.reading import Dataset
+from tandem.envs.action_masks import with_masks
+from tandem.envs.episode_budget import EpisodeBudget, default_budget
+from tandem.envs.factory import EnvLike, environment_name, episode_seed, is_instance, make
+from tandem.errors import RunFolderError, SettingError, SpaceError
+from tandem.hub.public import Cleaner
+from tandem.learning.seeds import Generators
+from tandem.run_report import command_of
+from tandem.runs import checkpoint
+from tandem.runs.config_file import versions
+from tandem.runs.loading import load as load_agent
+from tandem.settings import convert, whole_number
+from tandem.types import JSONDict
+from tandem.version import __version__
+
+
+class Source(NamedTuple):
+    """Who plays, in what, and what is known of the training."""
+
+    agent: Any
+    env: EnvLike
+    kwargs: JSONDict
+    config: JSONDict
+
+
+def record(
+    agent: Any,
+    out: str | Path,
+    *,
+    env: EnvLike = None,
+    episodes: int = 100,
+    seed: int = 0,
+    deterministic: bool = True,
+    max_steps: int = 0,
+) -> Dataset:
+    """Plays episodes and writes them as a data set of Minari's.
+
+    agent: an `Agent`; the folder of a run or one of its checkpoints; or whatever has
+    `predict(observation, state, episode_start, deterministic)`, as models of Stable-Baselines3
+    have.
+    out: a new folder, or an id in Minari's place, as in "cartpole/ppo-v0".
+    env: as `tandem.evaluate` takes it; None is what the agent was trained in.
+    episodes, seed, max_steps: as in `tandem.evaluate`: the same seed gives the same episodes. One
+    that is cut by `max_steps` counts as truncated.
+    deterministic: False draws actions as the algorithm explores; each episode has its own
+    generator, so that how many there are changes none of them.
+
+    The environments are stepped one at a time: a product of several rows is rounded otherwise than
+    that of one, and data should not depend on how many there were. Pictures are stored without
+    loss. The metadata has algorithm, seeds, versions, and the commands that train the agent and
+    record it again.
+
+    Raises RunFolderError where there is something at `out`, SpaceError for spaces that Minari
+    cannot store and for teams, SettingError for an agent without an environment, EngineError
+    without Minari; then nothing is left behind.
+    """
+    library()
+    return recorded(_source(agent, env), out, episodes, seed, deterministic, max_steps)
+
+
+def recorded(
+    source: Source,
+    out: str | Path,
+    episodes: int,
+    seed: int,
+    deterministic: bool,
+    max_steps: int,
+) -> Dataset:
+    """As `record`, of a `Source`."""
+    name = as_name("out", out)
+    episodes, seed = whole_number("episodes", episodes, 1), whole_number("seed", seed)
+    max_steps = whole_number("max_steps", max_steps)
+    deterministic = bool(convert("deterministic", deterministic, bool, True))
+    library()
+    instance = make(source.env, source.kwargs or None)
+    try:
+        expect_storable(instance)
+        (masked,) = with_masks([instance])
+        longest = int(getattr(source.agent, "longest", 0))
+        limited = EpisodeBudget(masked, max_steps or default_budget(instance, longest))
+        given = {"episodes": episodes, "seed": seed, "deterministic": deterministic}
+        with _written(name, limited, source, given | {"max_steps": max_steps}) as storage:
+            for number in range(episodes):
+                drawn = None if deterministic else Generators(seed)(f"record {number}")
+                at = episode_seed(seed, EVALUATION, number)
+                storage.update_episodes([_played(source.agent, limited, at, number, drawn)])
+    finally:
+        if not is_instance(source.env):
+            instance.close()
+    return Dataset(place_of(name))
+
+
+def _source(agent: Any, env: EnvLike) -> Source:
+    config: JSONDict = {}
+    if isinstance(agent, str | Path):
+        saved = checkpoint.read(checkpoint.find(Path(agent)))
+        config, agent = saved.data["config"], load_agent(agent)
+    if not callable(getattr(agent, "predict", None)):
+        raise SettingError(
+            f"agent={agent!r}.",
+            "an agent, or the folder of a run",
+            "give tandem.load(path), result.agent of a run, or the path itself.",
+        )
+    own = agent.name.partition(" ")[2] if isinstance(agent, Agent) else ""
+    if config.get("own_env") and env is None:
+        raise SettingError(
+            f"the agent was trained in an environment that a program made ({own}).",
+            "that environment",
+            "give it: env=, what the run was trained in.",
+        )
+    if env is None and not own:
+        raise SettingError(
+            f"{agent!r} does not say what it was trained in.",
+            "an environment to play in",
+            "give it: env='CartPole-v1', say.",
+        )
+    env = own if env is None else env
+    kwargs = agent.env_kwargs if isinstance(agent, Agent) and env == own else {}
+    return Source(agent, env, dict(kwargs), config)
+
+
+def expect_storable(env: Any) -> None:
+    """SpaceError for what Minari cannot store: teams, and spaces that it has no place for."""
+    from minari.serialization import deserialize_space, serialize_space
+
+    if hasattr(env.unwrapped, "rewards_space"):
+        raise SpaceError(
+            f"{environment_name(env)} has several agents.",
+            "an environment of one agent: Minari stores one action and one reward a step",
+            "record an environment of one agent.",
+        )
+    for kind in ("observation_space", "action_space"):
+        space = getattr(env, kind)
+        for key in _keys(space):
+            if not isinstance(key, str) or "/" in key or not key.strip("."):
+                raise SpaceError(
+                    f"the {kind.replace('_', ' ')} of {environment_name(env)} has the entry "
+                    f"{key!r}.",
+                    "entries that HDF5 can name: text without a slash",
+                    "rename it, by a gymnasium.ObservationWrapper for example.",
+                )
+        try:
+            same = deserialize_space(serialize_space(space)) == space
+        except (NotImplementedError, TypeError, ValueError, AttributeError):
+            same = False
+        if not same:
+            raise SpaceError(
+                f"the {kind.replace('_', ' ')} of {environment_name(env)} is {space}.",
+                "Box, Discrete, MultiDiscrete, MultiBinary, or Dicts and Tuples of these, which "
+                "Minari stores",
+                "put it into one of these, by a wrapper of gymnasium.wrappers for example.",
+            )
+
+
+def _keys(space: Any) -> Iterator[Any]:
+    """The names of all entries of a space, within one another."""
+    inner = getattr(space, "spaces", None)
+    if isinstance(inner, dict):
+        yield from inner
+    for each in inner.values() if isinstance(inner, dict) else inner or ():
+        yield from _keys(each)
+
+
+def _played(agent: Any, env: Any, seed: int, number: int, rng: Any) -> Any:
+    """An episode, as Minari takes it. rng: draws the actions; None for the agent's best ones."""
+    from minari.data_collector import EpisodeBuffer
+
+    obs, _ = env.reset(seed=seed)
+    seen, actions, state, over = [obs], list[Any](), None, False
+    rewards, ends, cuts = list[float](), list[bool](), list[bool]()
+    while not over:
+        if isinstance(agent, Agent):
+            acted = agent.predict(obs, state, deterministic=True) if rng is None else None
+            action, state = acted or agent.move(obs, state, rng)
+        else:
+            start = np.array([not actions])
+            action, state = agent.predict(obs, state, start, deterministic=rng is None)
+        obs, reward, terminated, truncated, _ = env.step(action)
+        seen.append(obs)
+        actions.append(action)
+        rewards.append(float(np.asarray(reward).item()))
+        ends.append(bool(terminated))
+        cuts.append(bool(truncated) and not terminated)
+        over = ends[-1] or bool(truncated)
+    return EpisodeBuffer(
+        id=number,
+        seed=seed,
+        observations=stacked(env.observation_space, seen),
+        actions=stacked(env.action_space, actions),
+        rewards=np.array(rewards, np.float64),
+        terminations=np.array(ends, bool),
+        truncations=np.array(cuts, bool),
+    )
+
+
+def stacked(space: Any, values: list[Any]) -> Any:
+    """Observations or actions [K] of a space as arrays [K, ...], with its Dicts and Tuples as
+    these."""
+    inner = getattr(space, "spaces", None)
+    if isinstance(inner, dict):
+        return {key: stacked(each, [v[key] for v in values]) for key, each in inner.items()}
+    if inner is not None:
+        return tuple(stacked(each, [v[i] for v in values]) for i, each in enumerate(inner))
+    return np.stack([np.asarray(value, space.dtype).reshape(space.shape) for value in values])
+
+
+# --- on the disk ----------------------------------------------------------------------------------
+
+
+@contextmanager
+def _written(name: str, env: Any, source: Source, given: JSONDict) -> Iterator[Any]:
+    """Minari's storage at a place of its own; put where it belongs at the end, or removed."""
+    minari, folder = library(), place_of(name)
+    from minari.dataset.minari_storage import MinariStorage
+
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise RunFolderError(
+            f"{folder} exists and is not empty.", "a new place", "choose another, or remove it."
+        )
+    part = folder.with_name(f".{folder.name}.part")
+    try:
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what is left out of its metadata
+            storage = MinariStorage.new(
+                part / DATA,
+                observation_space=env.observation_space,
+                action_space=env.action_space,
+                env_spec=_spec(env),
+                jpeg_encoding=False,
+            )
+            yield storage
+            about = _metadata(minari, name, source, given)
+            storage.update_metadata(about | {"dataset_size": float(storage.get_size())})
+        if folder.is_dir():
+            folder.rmdir()
+        part.rename(folder)
+        _register(minari, name)
+    except OSError as error:
+        raise RunFolderError(
+            f"cannot write {folder}: {error}.",
+            "a folder with write permission and free space",
+            "choose another with --out.",
+        ) from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _spec(env: Any) -> Any:
+    """How Gymnasium makes the environment again; None where it does not know."""
+    for each in (env.env, env.unwrapped):
+        try:
+            spec = each.spec
+            if spec is not None:
+                type(spec).from_json(spec.to_json())
+                return spec
+        except Exception:  # of a wrapper or an argument that cannot be written down
+            continue
+    return None
+
+
+def _metadata(minari: Any, name: str, source: Source, given: JSONDict) -> JSONDict:
+    agent, config = source.agent, Cleaner().config(source.config) if source.config else {}
+    env = environment_name(source.env)
+    algorithm = agent.name.partition(" ")[0] if isinstance(agent, Agent) else type(agent).__name__
+    words = [f"--episodes {given['episodes']}", f"--seed {given['seed']}"]
+    words += [] if given["deterministic"] else ["--no-deterministic"]
+    words += [f"--max-steps {given['max_steps']}"] if given["max_steps"] else []
+    about = {
+        "version": __version__,
+        "algorithm": algorithm,
+        "env": env,
+        "env_kwargs": Cleaner().any(source.kwargs),
+        **given,
+        "record": f"tandem record DIR {' '.join(words)} --out {id_of(name)}",
+        "train": command_of(config) if config else "",
+        "train_seed": config.get("seed"),
+        "framework": config.get("framework", ""),
+        "versions": config.get("versions")
+        or Cleaner().config({"versions": versions()})["versions"],
+    }
+    return {
+        "dataset_id": id_of(name),
+        "minari_version": minari.__version__,
+        "algorithm_name": algorithm,
+        "description": f"{given['episodes']} episodes of {algorithm} in {env}, by tandem "
+        f"{__version__}, seed {given['seed']}, "
+        f"{'its best' if given['deterministic'] else 'drawn'} actions.",
+        "tandem": about,
+    }
+
+
+def _register(minari: Any, name: str) -> None:
+    """Minari knows the folders above an id as namespaces."""
+    space = name.rpartition("/")[0]
+    if is_id(name) and space and space not in minari.namespace.list_local_namespaces():
+        minari.namespace.create_namespace(space)

@@ -1,0 +1,8 @@
+"""Sharing runs by the Hugging Face hub: `tandem.push` and `tandem.pull`."""
+
+from __future__ import annotations
+
+from tandem.hub.pulling import pull
+from tandem.hub.pushing import push
+
+__all__ = ["pull", "push"]

@@ -1,0 +1,107 @@
+"""The model card of a run: README.md of its repository, for people, and its metadata, for the
+hub."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tandem.hub.api import library
+from tandem.run_report import command_of
+from tandem.runs.folder import Run, describe
+from tandem.types import JSONDict
+
+TAGS = ("deep-reinforcement-learning", "reinforcement-learning", "tandem-rl")
+OWN = {  # what whoever loads the agent has to bring, by the entry of config.json that says so
+    "own_network": "`network=`, the network that it was trained with",
+    "own_env": "the environment, which a program made",
+}
+
+
+def metadata(config: JSONDict, result: JSONDict) -> str:
+    """The YAML of a card: what the hub sorts and lists by, the score as its model-index wants it
+    for reinforcement learning."""
+    hub, env, algorithm = library(), str(config["env"]), str(config["algorithm"])
+    results: list[Any] = []
+    if (mean := result.get("eval_mean")) is not None:
+        results.append(
+            hub.EvalResult(
+                task_type="reinforcement-learning",
+                task_name="reinforcement-learning",
+                dataset_name=env,
+                dataset_type=env,
+                metric_type="mean_reward",
+                metric_name="mean_reward",
+                metric_value=f"{mean:.2f} +/- {result['eval_std']:.2f}",
+            )
+        )
+    data = hub.ModelCardData(
+        library_name="tandem-rl",
+        pipeline_tag="reinforcement-learning",
+        tags=[env, algorithm, *TAGS],
+        model_name=algorithm.rpartition(":")[2].upper() if results else None,
+        eval_results=results or None,
+    )
+    return str(data.to_yaml())
+
+
+def card(run: Run, repo: str, files: Sequence[str]) -> str:
+    """README.md of a run. files: the names of those beside it."""
+    config, result = run.config, run.result
+    title = describe(run, ("algorithm", "env", "framework"))
+    parts = [f"---\n{metadata(config, result)}\n---\n", f"# {title}\n", _outcome(run)]
+    for name, text in (("animation.gif", "The agent at play"), ("curve.png", "Learning curve")):
+        if name in files:
+            parts.append(f"![{text}]({name})\n")
+    parts += ["## Use it\n", _usage(config, repo)]
+    parts += ["## Train it again\n", f"```sh\n{command_of(config)}\n```\n"]
+    if "checkpoints/last.zip" in files:
+        parts.append(
+            "The repository has what going on needs: `tandem pull "
+            f"{repo} --out run`, then `tandem train --resume run --steps N --extend`.\n"
+        )
+    parts += ["## Settings\n", _table({"setting": "value"} | _settings(config))]
+    parts += ["## Versions\n", _table({"of": "version"} | config.get("versions", {}))]
+    return "\n".join(parts)
+
+
+def _outcome(run: Run) -> str:
+    config, result = run.config, run.result
+    text = (
+        f"An agent for `{config['env']}`, trained with `{config['algorithm']}` by tandem "
+        f"(`pip install tandem-rl`), seed {config.get('seed', 0)}"
+    )
+    if not result:
+        steps = int(run.column("env_steps")[-1])
+        return f"{text}. The run is not complete: {steps:,} environment steps.\n"
+    text += f", for {result['env_steps']:,} environment steps."
+    if result.get("eval_mean") is not None:
+        text += (
+            f"\n\nReturn of its best checkpoint: **{result['eval_mean']:.2f} ± "
+            f"{result['eval_std']:.2f}** over {result['eval_episodes']} episodes, on seeds that "
+            "did not choose it."
+        )
+    return f"{text}\n"
+
+
+def _usage(config: JSONDict, repo: str) -> str:
+    brought = [text for key, text in OWN.items() if config.get(key)]
+    if ":" in str(config["algorithm"]):
+        brought.append("`algorithm=`, the class of the algorithm")
+    text = (
+        f'```python\nimport tandem\n\nfolder = tandem.pull("{repo}")\nagent = tandem.load(folder)\n'
+        f'print(tandem.evaluate(agent, "{config["env"]}", episodes=20))\n```\n\n'
+        f"```sh\ntandem pull {repo} --out run\ntandem evaluate run\ntandem watch run\n```\n\n"
+        "A checkpoint is a zip of JSON and safetensors: loading it runs no code from it.\n"
+    )
+    return text + (f"\nLoading it needs {', '.join(brought)}.\n" if brought else "")
+
+
+def _settings(config: JSONDict) -> dict[str, str]:
+    values = config.get("settings", {}) | {"env_kwargs": config.get("env_kwargs") or {}}
+    return {name: str(value) for name, value in values.items() if value not in ("", {}, None)}
+
+
+def _table(rows: dict[str, Any]) -> str:
+    lines = [f"| {name} | {str(value).replace('|', ' ')} |" for name, value in rows.items()]
+    return "\n".join([lines[0], "|---|---|", *lines[1:]]) + "\n"

@@ -1,0 +1,154 @@
+"""`tandem.pull`: a run out of a repository of the hub. Nothing in it is trusted: a few names are
+fetched, their sizes are bounded, and no file is one that runs code when it is loaded."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+import zipfile
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from tandem.errors import HubError, SettingError
+from tandem.hub import api
+from tandem.runs import checkpoint
+from tandem.runs.folder import new_folder
+from tandem.settings import as_path
+
+# what is fetched, where it is there: all that `push` sends
+NAMES = (
+    "README.md",
+    "config.json",
+    "progress.csv",
+    "result.json",
+    "curve.png",
+    "animation.gif",
+    "replay.mp4",
+    "checkpoints/best.zip",
+    "checkpoints/last.zip",
+)
+MAX_GB = 2.0  # of all files together
+# files that run code when somebody loads them, or may
+RUNS_CODE = {".pkl", ".pickle", ".pt", ".pth", ".bin", ".ckpt", ".joblib", ".dill", ".npy", ".npz"}
+RUNS_CODE |= {".h5", ".keras", ".py", ".pyc", ".so", ".dll", ".dylib", ".sh", ".exe", ".bat"}
+ODD = re.compile(r"(^|/)(\.\.?|)(/|$)|[\\:\x00-\x1f]")
+MEMBER = re.compile(r"[a-z]+\.(json|safetensors)")
+
+
+def pull(
+    repo: str,
+    out: str | Path | None = None,
+    *,
+    revision: str | None = None,
+    max_gb: float = MAX_GB,
+) -> Path:
+    """Fetches a run that `push` has put on the hub; gives back its folder, which `tandem.load`,
+    `tandem evaluate`, `watch`, `report` and `plot` take, and, where it was pushed as resumable,
+    `tandem train --resume`.
+
+    out: a new folder; None is runs/NAME. revision: a branch, a tag or a commit. max_gb: the most
+    that all files together may have, in gigabytes.
+
+    Raises RunFolderError where `out` is not new, SettingError for a name that no repository can
+    have, EngineError without huggingface_hub, and HubError: where the hub cannot be reached, there
+    is no such repository or revision, or what is in it is no run, too large, or not safe. Then
+    nothing is left behind.
+    """
+    if not max_gb > 0:
+        raise SettingError(f"max_gb={max_gb!r}.", "a number above 0", f"try max_gb={MAX_GB}.")
+    api.library()
+    with api.told(repo, revision):
+        api.library().utils.validate_repo_id(repo)
+        folder = new_folder(
+            Path("runs") / repo.rpartition("/")[2] if out is None else as_path("out", out)
+        )
+        client = api.client()
+        info = client.model_info(repo, revision=revision, files_metadata=True)
+        sizes = {each.rfilename: each.size for each in info.siblings or ()}
+        chosen = checked(repo, sizes, max_gb)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".pull-") as place:
+            for name in chosen:
+                client.hf_hub_download(repo, name, revision=info.sha, local_dir=place)
+            shutil.rmtree(Path(place) / ".cache", ignore_errors=True)
+            _check_files(repo, Path(place), chosen, max_gb)
+            if folder.is_dir():
+                folder.rmdir()
+            (made := Path(place) / "run").mkdir()
+            for each in sorted(Path(place).iterdir()):
+                if each != made:
+                    each.rename(made / each.name)
+            made.rename(folder)
+    return folder
+
+
+def checked(repo: str, sizes: dict[str, int | None], max_gb: float) -> list[str]:
+    """The names to fetch, of those that a repository has. HubError where it is not safe, too large
+    or no run."""
+    if odd := [name for name in sizes if ODD.search(name)]:
+        raise _unsafe(repo, f"a file with an odd name: {odd[0]!r}")
+    if bad := [n for n in sizes if PurePosixPath(n).suffix.lower() in RUNS_CODE]:
+        raise _unsafe(repo, f"{bad[0]!r}, a file that may run code when it is loaded")
+    chosen = [name for name in NAMES if name in sizes]
+    total = sum(sizes[name] or 0 for name in chosen) / 1e9
+    if total > max_gb:
+        raise HubError(
+            f"the files of {repo} have {total:.2f} GB.",
+            f"at most {max_gb} GB",
+            f"allow more: max_gb={int(total) + 1} (--max-gb).",
+        )
+    needed = ("config.json", "progress.csv")
+    missing = [name for name in needed if name not in chosen]
+    if missing or not any(name.startswith("checkpoints/") for name in chosen):
+        what = missing[0] if missing else "checkpoints/best.zip"
+        raise HubError(
+            f"{repo} is no run of tandem: it has no {what}.",
+            "a repository that tandem push made",
+            "check the name; a model of another library is loaded by that.",
+        )
+    return chosen
+
+
+def _check_files(repo: str, place: Path, names: list[str], max_gb: float) -> None:
+    """HubError where what came is not what was listed, or a checkpoint has more in it than JSON and
+    safetensors."""
+    total = 0
+    for name in names:
+        file = place / name
+        if file.is_symlink() or not file.is_file():
+            raise _unsafe(repo, f"{name!r}, which is no file")
+        total += file.stat().st_size
+        if name.endswith(".zip"):
+            _check_zip(repo, name, file)
+    if total / 1e9 > max_gb:
+        raise HubError(
+            f"the files of {repo} have {total / 1e9:.2f} GB, more than the hub had listed.",
+            f"at most {max_gb} GB",
+            "do not use it, unless you know why.",
+        )
+
+
+def _check_zip(repo: str, name: str, file: Path) -> None:
+    """HubError for a checkpoint that has more in it than JSON and safetensors, as they are."""
+    try:
+        with zipfile.ZipFile(file) as opened:
+            members: list[Any] = opened.infolist()
+    except (OSError, zipfile.BadZipFile) as error:
+        raise _unsafe(repo, f"{name!r}, which is no checkpoint ({error})") from error
+    for member in members:
+        if not MEMBER.fullmatch(member.filename):
+            raise _unsafe(repo, f"{name!r} with {member.filename!r} in it")
+    size = sum(int(member.file_size) for member in members)
+    packed = any(member.compress_type != zipfile.ZIP_STORED for member in members)
+    if packed or size > file.stat().st_size:
+        raise _unsafe(repo, f"{name!r} with packed files in it, as checkpoints have not")
+    checkpoint.read(file)
+
+
+def _unsafe(repo: str, what: str) -> HubError:
+    return HubError(
+        f"{repo} has {what}.",
+        "the files of a run, as tandem push sends them",
+        "do not use it; or ask whoever made it to push the run again.",
+    )
