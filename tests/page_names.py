@@ -41,8 +41,9 @@ NOT_OURS = {"distributed_training", "ClipAction"} | {
 
 
 def spans(page: str) -> list[str]:
-    """What stands in backticks outside the fenced blocks, each on one line."""
+    """What stands in backticks outside the fenced blocks, each on one line; formulas are none."""
     text = re.sub(r"^```.*?^```$", "", page, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"\$`[^`]*`\$", "", text)
     return [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", text)]
 
 

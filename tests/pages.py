@@ -118,7 +118,7 @@ def is_left_out(block: Block, whole: bool) -> bool:
     and, unless pages are run whole, where the block starts Ray, which takes as long as a page."""
     if "stable_baselines3" in block.text and find_spec("stable_baselines3") is None:
         return True
-    return "import AlgorithmAgent, Cluster" in block.text and not whole
+    return "start_all_runners(" in block.text and not whole
 
 
 def run_page(page: Path, folder: Path, whole: bool) -> Iterator[dict[str, Any]]:
