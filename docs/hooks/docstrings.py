@@ -18,6 +18,14 @@ import griffe
 ITEM = re.compile(r"^((?:[*]*\w+)(?:, [*]*\w+)*): (.*)$")
 
 
+PAGE = re.compile(r"\bdocs/([\w/-]+)\.md\b")  # a page that a docstring names
+
+
+def linked(text: str) -> str:
+    """A docstring in which the pages that it names are links."""
+    return PAGE.sub(lambda found: f"[{found[1]}](../{found[1]}.md)", text)
+
+
 def arranged(text: str, names: set[str], heading: str) -> str:
     """A docstring with what describes `names` as a section of Google's style."""
     kept: list[str] = []
@@ -54,7 +62,7 @@ class Arguments(griffe.Extension):
     def on_function(self, *, func: griffe.Function, **_: Any) -> None:
         if func.docstring:
             names = {p.name.strip("*") for p in func.parameters} - {"self", "cls"}
-            func.docstring.value = arranged(func.docstring.value, names, "Args:")
+            func.docstring.value = linked(arranged(func.docstring.value, names, "Args:"))
 
     def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
         if cls.docstring:
@@ -62,4 +70,6 @@ class Arguments(griffe.Extension):
             made = cls.members.get("__init__")
             names = own | ({p.name for p in made.parameters} if made and made.is_function else set())
             heading = "Attributes:" if own else "Args:"
-            cls.docstring.value = arranged(cls.docstring.value, names - {"self"}, heading)
+            cls.docstring.value = linked(
+                arranged(cls.docstring.value, names - {"self"}, heading)
+            )

@@ -28,7 +28,8 @@ PLACES = {
     "LICENSE": "license.txt",
     EXAMPLES: "examples/index.md",
 }
-LINK = re.compile(r"(\]\()([^)#\s]+)(#[^)]*)?(\))")
+LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)#\s]+)(#[^)]*)?\)")
+NAMED = re.compile(r"(docs|benchmarks/results)/[\w/.-]+\.md")  # links that are called by their file
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -62,19 +63,28 @@ def outside() -> dict[str, Path]:
     return {str(site_path(file.relative_to(ROOT).as_posix())): file for file in found}
 
 
+def title(file: Path) -> str:
+    """The title of a page."""
+    found = re.search(r"^# (.*)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+    return found[1] if found else file.stem
+
+
 def relinked(page: str, text: str) -> str:
     """A page's text with its relative links as they are on the site. `page`: its path there."""
     here = posixpath.dirname(repository_path(page))
 
     def moved(found: re.Match[str]) -> str:
-        target = found[2]
+        text, target, anchor = found[1], found[2], found[3] or ""
         if re.match(r"[a-z]+:", target):
             return found[0]
-        place = site_path(posixpath.normpath(posixpath.join(here, target)))
+        path = posixpath.normpath(posixpath.join(here, target))
+        place = site_path(path)
         if place is None:
             return found[0]  # the build says that it is not there
+        if NAMED.fullmatch(text):
+            text = title(ROOT / path)
         to = posixpath.relpath(place, posixpath.dirname(page) or ".")
-        return f"{found[1]}{to}{found[3] or ''}{found[4]}"
+        return f"[{text}]({to}{anchor})"
 
     parts, last = [], 0
     for block in FENCED.finditer(text):
