@@ -28,6 +28,9 @@ def linked(text: str) -> str:
 
 def arranged(text: str, names: set[str], heading: str) -> str:
     """A docstring with what describes `names` as a section of Google's style."""
+    called = "|".join(sorted(map(re.escape, names), reverse=True))
+    if called:  # several on a line: "out: the folder. resume: another"
+        text = re.sub(rf"(?<=[.;]) (?=(?:{called})(?:, (?:{called}))*: )", "\n", text)
     kept: list[str] = []
     items: list[list[str]] = []
     item: list[str] | None = None
@@ -66,10 +69,14 @@ class Arguments(griffe.Extension):
 
     def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
         if cls.docstring:
+            if cls.path.startswith("tandem.agents."):  # docs/agent.md describes its attributes
+                for name, member in list(cls.members.items()):
+                    if member.is_attribute and not member.docstring:
+                        del cls.members[name]
             own = {name for name, member in cls.members.items() if member.is_attribute}
             made = cls.members.get("__init__")
-            names = own | ({p.name for p in made.parameters} if made and made.is_function else set())
-            heading = "Attributes:" if own else "Args:"
-            cls.docstring.value = linked(
-                arranged(cls.docstring.value, names - {"self"}, heading)
+            names = own | (
+                {p.name for p in made.parameters} if made and made.is_function else set()
             )
+            heading = "Attributes:" if own else "Args:"
+            cls.docstring.value = linked(arranged(cls.docstring.value, names - {"self"}, heading))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import html
 import io
 import re
-import xml.etree.ElementTree as etree
+import xml.etree.ElementTree as ET
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,77 @@ FONT_FILE = "fonts/STIXTwoMath-Regular.ttf"  # of the package ziamath; SIL Open 
 
 def mathml(latex: str) -> str:
     """A formula as MathML. Raises ValueError for one with a command that is not known."""
-    made = convert(" ".join(latex.split()))
+    made = convert(" ".join(latex.split())).replace(
+        ' xmlns="http://www.w3.org/1998/Math/MathML"', ""
+    )
     if unknown := re.findall(r">\\\w+<", made):
         raise ValueError(f"{latex!r}: {unknown} is no known command.")
+    for written, meant in MEANT.items():
+        made = made.replace(written, meant)
+    made = re.sub(r'<mover>(<mi>[^<]*</mi>)<mo stretchy="true">&#x000AF;', BAR, made)
+    made = re.sub(r"<mo>([A-Za-z]{2,})</mo>", r"<mi>\1</mi>", made)  # max is a name, as log is
+    letter = '<mi mathvariant="normal">([A-Za-z])</mi>'
+    made = re.sub(f"(?:{letter}){{2,}}", lambda m: f"<mi>{re.sub('<[^>]*>', '', m[0])}</mi>", made)
+    formula = ET.fromstring(made)
+    for row in list(formula.iter()):
+        if row.tag in ("math", "mrow", "mstyle", "msqrt"):
+            _space(row)
+    return "<wbr>".join(ET.tostring(part, encoding="unicode") for part in _parts(formula))
+
+
+LONG = 16  # operands and operators, from which on a formula may be broken
+BREAK_AFTER = set("=\u2190\u2248\u221d\u223c\u2264\u2265+\u2212\u00b7")
+
+
+def _parts(formula: ET.Element) -> list[ET.Element]:
+    """A formula, in parts that may stand on lines of their own where it is a long one: browsers
+    break none by themselves. Each part but the last ends with its operator, as TeX breaks."""
+    (row,) = formula
+    if row.tag != "mrow" or len(row) < LONG:
+        return [formula]
+    parts: list[list[ET.Element]] = [[]]
+    for cell in row:
+        parts[-1].append(cell)
+        before = parts[-1][-2] if len(parts[-1]) > 1 else None
+        binary = before is not None and (before.tag != "mo" or before.text in (")", "]"))
+        if cell.tag == "mo" and cell.text in BREAK_AFTER and binary:
+            cell.set("form", "infix")
+            parts.append([])
+    made = []
+    for cells in filter(None, parts):
+        part = ET.Element("math", formula.attrib)
+        ET.SubElement(part, "mrow").extend(cells)
+        made.append(part)
     return made
+
+
+BAR = r'<mover accent="true">\1<mo stretchy="false">&#x000AF;'
+MEANT = {  # what the converter writes -> what is meant
+    "<mi>&#x0007E;</mi>": "<mo>&#x0223C;</mo>",  # distributed as: a relation, with space around it
+    "<mo>&#x0005E;</mo>": '<mo stretchy="false">&#x002C6;</mo>',
+    "<mi>&#x02032;</mi>": "<mo>&#x02032;</mo>",
+}
+
+
+def _space(row: ET.Element) -> None:
+    """Puts thin spaces around the names of functions in a row, as TeX has them: after an operand,
+    and before one that is in no brackets."""
+    cells, spaced = list(row), []
+    for i, cell in enumerate(cells):
+        if _is_name(cell) and i and (cells[i - 1].tag not in ("mo", "mspace")):
+            spaced.append(ET.Element("mspace", width="0.167em"))
+        spaced.append(cell)
+        if _is_name(cell) and i + 1 < len(cells) and cells[i + 1].tag not in ("mo", "mspace"):
+            spaced.append(ET.Element("mspace", width="0.167em"))
+    for cell in cells:
+        row.remove(cell)
+    row.extend(spaced)
+
+
+def _is_name(cell: ET.Element) -> bool:
+    if cell.tag in ("msub", "msup", "msubsup", "munder"):
+        return _is_name(cell[0])
+    return cell.tag == "mi" and cell.text is not None and bool(re.match("[A-Za-z]{2}", cell.text))
 
 
 def letters(text: str) -> set[int]:
@@ -36,7 +103,8 @@ def letters(text: str) -> set[int]:
     made = "".join(mathml(found) for found in re.findall(MATHEMATICS, text))
     shown = html.unescape(re.sub(r"<[^>]*>", "", made))
     italics = "".join(italic(c) for c in shown)  # as browsers show a variable of one letter
-    return set(map(ord, shown + italics))
+    roots = "\N{SQUARE ROOT}" * ("<msqrt" in made)
+    return set(map(ord, shown + italics + roots))
 
 
 def italic(letter: str) -> str:
@@ -73,7 +141,7 @@ class Formula(InlineProcessor):
 
     def handleMatch(  # type: ignore[override]
         self, m: re.Match[str], data: str
-    ) -> tuple[etree.Element | str, int, int]:
+    ) -> tuple[ET.Element | str, int, int]:
         return self.md.htmlStash.store(mathml(m[1])), m.start(0), m.end(0)
 
 

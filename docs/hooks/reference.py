@@ -12,7 +12,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
-WITH_INHERITED = {"tandem.RL", "tandem.RL_pytorch", "tandem.Cluster", "tandem.WiseRL"}
+WITH_INHERITED = {"tandem.agents.rl.RL", "tandem.agents.rl.RL_pytorch", "tandem.WiseRL"}
 
 
 @dataclass(frozen=True)
@@ -59,15 +59,22 @@ def modules(package: str) -> list[str]:
     return [f"{package}.{file.stem}" for file in files if file.stem != "__init__"]
 
 
+def algorithms() -> list[str]:
+    """The modules of the algorithms: those with names, and those for other kinds of actions."""
+    tree = ast.parse(file_of("tandem.algorithms").read_text(encoding="utf-8"))
+    tables = {
+        ast.unparse(node.targets[0]): ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict)
+    }
+    other = (module for module, _ in tables["FOR_CHOICES"].values())
+    return sorted({*tables["NAMES"], *other})
+
+
 TRAINER = ("train", "session", "load", "evaluate", "Agent", "Result", "Evaluation")
 AFTER = ("compare", "report", "export", "sweep", "find_lr", "find_optimizer", "find_best")
 OWN = ("RL", "RL_pytorch", "LambdaCallback", "assign_param", "restore_param")
 FINDERS = ("LRFinder", "OptFinder", "ParallelFinder", "AgentFinder", "parameter_server_strategy")
-ALGORITHMS = (
-    "a2c a3c acer crossq ddpg dqn impala maddpg mappo mat nstep_q ppo pqn qmix sac sac_discrete "
-    "td3 tqc trpo vdn"
-).split()
-
 PAGES = (
     Page(
         "trainer",
@@ -93,13 +100,19 @@ PAGES = (
         "agents",
         "Agents of your own",
         "Write the network, the action and the loss; [the agent door](../agent.md) says how.",
-        (Part("tandem", OWN), Part("tandem", FINDERS, "Finders and strategies")),
+        (
+            Part("tandem.agents.rl", OWN, "Agents"),
+            Part("tandem", FINDERS, "Finders and strategies"),
+        ),
     ),
     Page(
         "cluster",
         "Cluster",
         "Agents and runners by name, on Ray or in one process ([how](../cluster.md)).",
-        (Part("tandem", ("Cluster", "WiseRL")), Part("tandem.cluster", ("Agent", "AlgorithmAgent", "Runner"))),
+        (
+            Part("tandem", ("Cluster", "WiseRL")),
+            Part("tandem.cluster", ("Agent", "AlgorithmAgent", "Runner")),
+        ),
     ),
     Page(
         "makers",
@@ -120,7 +133,7 @@ PAGES = (
         "equations and settings.",
         (
             Part("tandem.algorithms"),
-            *(Part(f"tandem.algorithms.{name}", title=name) for name in ALGORITHMS),
+            *(Part(f"tandem.algorithms.{name}", title=name) for name in algorithms()),
         ),
     ),
     Page(
@@ -157,7 +170,7 @@ PAGES = (
         "errors",
         "Errors",
         "What is raised on purpose, each with what happened, what was expected, and how to fix it.",
-        (Part("tandem.errors"),),
+        (Part("tandem", ("errors",)),),
     ),
 )
 
@@ -181,7 +194,7 @@ def text(page: Page) -> str:
 
 def about(module: str) -> str:
     """A module's docstring, where the names of a page are of it alone."""
-    if module in ("tandem", "tandem.trainer"):
+    if module in ("tandem", "tandem.trainer", "tandem.functional"):
         return ""
     return ast.get_docstring(ast.parse(file_of(module).read_text(encoding="utf-8"))) or ""
 

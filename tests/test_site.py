@@ -1,0 +1,234 @@
+"""The site of the documentation: it is built without a warning, has every public name, loads
+nothing from another host, and its notebooks hold what the tutorials do."""
+
+from __future__ import annotations
+
+import ast
+import html
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+import zlib
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+
+from tests.helpers import ROOT
+from tests.pages import blocks, pages
+
+DOCS = ROOT / "docs"
+PUBLIC = sorted(
+    path
+    for path in (ROOT / "src" / "tandem").rglob("*.py")
+    if "examples" not in path.parts and "\n__all__ = [" in path.read_text(encoding="utf-8")
+)
+
+
+def module_of(path: Path) -> Any:
+    """A program of docs/, imported."""
+    spec = importlib.util.spec_from_file_location(f"docs_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+notebooks = module_of(DOCS / "notebooks.py")
+
+
+# --- notebooks ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", notebooks.pages(), ids=lambda page: page.stem)
+def test_a_tutorials_notebook_is_made_from_its_page(page) -> None:
+    text = page.read_text(encoding="utf-8")
+    made = page.with_suffix(".ipynb").read_text(encoding="utf-8")
+    assert made == notebooks.notebook(text), "run: python docs/notebooks.py"
+    cells = json.loads(made)["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    ran = [block for block in blocks(text) if block.language in ("sh", "python")]
+    assert code == [
+        re.sub("^", "!", b.text.strip(), flags=re.M) if b.language == "sh" else b.text.strip()
+        for b in ran
+    ]
+    assert len(code) >= 3
+    assert len({cell["id"] for cell in cells}) == len(cells)
+
+
+def test_a_notebook_has_commands_and_text() -> None:
+    made = json.loads(
+        notebooks.notebook("# A\n\n```sh\ntandem list\n```\n\n```console\npip\n```\n\nB\n")
+    )
+    kinds = [(cell["cell_type"], "".join(cell["source"])) for cell in made["cells"]]
+    assert kinds == [
+        ("markdown", "# A"),
+        ("code", "!tandem list"),
+        ("markdown", "```console\npip\n```\n\nB"),
+    ]
+
+
+# --- the site -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    """The site, built as `make docs` builds it: a warning is an error."""
+    if find_spec("material") is None or find_spec("mkdocstrings") is None:
+        pytest.skip("mkdocs-material is not installed (make test does so)")
+    folder = tmp_path_factory.mktemp("site") / "site"
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def texts(site: Path, *endings: str) -> dict[str, str]:
+    """The site's files of some kinds: path -> text."""
+    return {
+        path.relative_to(site).as_posix(): path.read_text(encoding="utf-8")
+        for path in sorted(site.rglob("*"))
+        if path.suffix in endings
+    }
+
+
+@pytest.mark.slow
+def test_every_page_is_on_the_site(site) -> None:
+    there = texts(site, ".html")
+    assert {p.relative_to(DOCS).with_suffix(".html").as_posix() for p in DOCS.rglob("*.md")} <= set(
+        there
+    )
+    assert {"tour.html", "changelog.html", "contributing.html", "benchmarks/speed.html"} <= set(
+        there
+    )
+    nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    for page in there:
+        assert page == "404.html" or page.replace(".html", ".md") in nav, "a page outside of nav"
+
+
+def public_names() -> list[str]:
+    """module.name of whatever an `__all__` names."""
+    names = []
+    for path in PUBLIC:
+        parts = path.relative_to(ROOT / "src").with_suffix("").parts
+        module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+                names += [f"{module}.{name}" for name in ast.literal_eval(node.value)]
+    return names
+
+
+@pytest.mark.slow
+def test_every_public_name_is_in_the_reference(site) -> None:
+    names = public_names()
+    assert {"tandem.train", "tandem.extending.setting", "tandem.cluster.Runner"} <= set(names)
+    import griffe
+
+    package = griffe.load("tandem", search_paths=[ROOT / "src"], allow_inspection=False)
+    listed = zlib.decompress((site / "objects.inv").read_bytes().split(b"zlib.\n", 1)[1]).decode()
+    there = {line.split()[0] for line in listed.splitlines()}
+    shown = (site / "reference" / "index.html").read_text(encoding="utf-8").replace("<wbr>", "")
+    for name in names:
+        member = package[name.removeprefix("tandem.")]
+        home = member.final_target.path if member.is_alias else name
+        assert home in there or name in there, name
+        assert f"<code>{name.rpartition('.')[2]}</code>" in shown, name
+
+
+@pytest.mark.slow
+def test_arguments_and_errors_are_in_the_reference(site) -> None:
+    page = (site / "reference" / "trainer.html").read_text(encoding="utf-8")
+    train = page[page.index('id="tandem.train"') : page.index('id="tandem.session"')]
+    text = html.unescape(re.sub(r"<[^>]*>", "", train))
+    for argument in ("algorithm", "env_kwargs", "steps", "catch_signals"):
+        assert re.search(rf"{argument}\s*\(", text), argument
+    errors = (site / "reference" / "errors.html").read_text(encoding="utf-8")
+    assert 'id="tandem.errors.ResumeError"' in errors
+
+
+@pytest.mark.slow
+def test_nothing_comes_from_another_host(site) -> None:
+    """What a page would load by itself: scripts, styles, pictures, fonts."""
+    loading = [
+        r"<(?:script|img|iframe|source|video|embed)\b[^>]*\bsrc=[\"']?(?:https?:)?//[^\"' >]*",
+        r"<link\b(?![^>]*rel=[\"']?canonical)[^>]*\bhref=[\"']?(?:https?:)?//[^\"' >]*",
+        r"@import\s+[\"'(]?(?:url\()?[\"']?(?:https?:)?//[^\"')]*",
+        r"url\([\"']?(?:https?:)?//[^\"')]*",
+    ]
+    for path, text in texts(site, ".html", ".css", ".js").items():
+        kinds = loading if not path.endswith(".js") else loading[2:]
+        for pattern in kinds:
+            assert not (found := re.search(pattern, text)), f"{path}: {found and found[0]}"
+        if path.endswith(".html"):
+            assert "unpkg.com" not in text and "cdn" not in text.lower().split("<body")[0]
+
+
+@pytest.mark.slow
+def test_mathematics_is_in_the_pages(site) -> None:
+    """As MathML, with its font beside it."""
+    page = (site / "algorithms" / "ppo.html").read_text(encoding="utf-8")
+    assert page.count("<math") >= 15 and "$`" not in page and "<mi>min</mi>" in page
+    assert (site / "assets" / "math.woff").read_bytes()[:4] == b"wOFF"
+
+
+@pytest.mark.slow
+def test_each_algorithms_page_has_its_curves(site) -> None:
+    for path in sorted((DOCS / "algorithms").glob("*.md")):
+        shown = re.findall(
+            r"!\[[^\]]*\]\([./]*benchmarks/results/(curves/[\w-]+\.png)\)", path.read_text("utf-8")
+        )
+        page = (site / "algorithms" / f"{path.stem}.html").read_text(encoding="utf-8")
+        for curve in shown:
+            assert f'src="../benchmarks/{curve}"' in page, curve
+            assert (site / "benchmarks" / curve).is_file()
+
+
+@pytest.mark.slow
+def test_links_lead_to_files_and_headings(site) -> None:
+    """In the built pages, those that hooks wrote too."""
+    there = texts(site, ".html")
+    ids = {page: set(re.findall(r'\bid="([^"]+)"', text)) for page, text in there.items()}
+    for page, text in there.items():
+        if page == "404.html":
+            continue
+        for target in re.findall(r'<(?:a|img)\b[^>]*(?:href|src)="([^"]+)"', text):
+            address, _, anchor = html.unescape(target).partition("#")
+            if re.match(r"(https?|mailto|data|javascript):", address):
+                continue
+            file = (site / page).parent / unquote(address) if address else site / page
+            assert file.exists(), f"{page}: {target}"
+            name = os.path.relpath(file, site)
+            if anchor and name in ids and not anchor.startswith("__"):
+                assert unquote(anchor) in ids[name], f"{page}: {target}"
+
+
+@pytest.mark.slow
+def test_lists_and_tables_are_what_a_code_host_makes_of_them(site) -> None:
+    """The site's Markdown is another one than that of code hosts; both see the same pages."""
+    from markdown_it import MarkdownIt  # comes with rich
+
+    host = MarkdownIt("commonmark").enable("table")
+    for path in pages():
+        text = path.read_text(encoding="utf-8")
+        place = {"README": "tour", "CHANGELOG": "changelog", "CONTRIBUTING": "contributing"}.get(
+            path.stem, ""
+        )
+        name = place or path.relative_to(DOCS).with_suffix("").as_posix()
+        whole = (site / f"{name}.html").read_text(encoding="utf-8")
+        article = whole[whole.index("<article") : whole.index("</article>")]
+        article = re.sub(r'<nav class="md-(?:tags|source-file).*?</nav>', "", article, flags=re.S)
+        made = host.render(re.sub(r"</?div[^>]*>", "", text))
+        for tag in ("li", "table", "tr", "h2", "h3", "blockquote", "ol"):
+            here, there = (len(re.findall(rf"<{tag}[ >]", t)) for t in (article, made))
+            assert here == there, f"{name}: <{tag}> {here} on the site, {there} on a code host"
