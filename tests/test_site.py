@@ -9,6 +9,7 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import zlib
@@ -18,11 +19,17 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
+from filelock import FileLock
 
+from tandem import algorithms
 from tests.helpers import ROOT
 from tests.pages import blocks, pages
 
+pytestmark = pytest.mark.timeout(600)  # the first one that needs the site waits until it is built
 DOCS = ROOT / "docs"
+BROWSER = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 PUBLIC = sorted(
     path
     for path in (ROOT / "src" / "tandem").rglob("*.py")
@@ -76,22 +83,30 @@ def test_a_notebook_has_commands_and_text() -> None:
 # --- the site -------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def site(tmp_path_factory) -> Path:
-    """The site, built as `make docs` builds it: a warning is an error."""
+    """The site, built as `make docs` builds it: a warning is an error. One of the processes that
+    test builds it for all."""
     if find_spec("material") is None or find_spec("mkdocstrings") is None:
         pytest.skip("mkdocs-material is not installed (make test does so)")
-    folder = tmp_path_factory.mktemp("site") / "site"
-    done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
-        cwd=ROOT,
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return folder
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    built = folder / "site"
+    with FileLock(folder / "site.lock"):
+        if not (built / "index.html").is_file():
+            made = folder / "site-made"
+            done = subprocess.run(
+                [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(made)],
+                cwd=ROOT,
+                env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+                capture_output=True,
+                text=True,
+                timeout=500,
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+            made.rename(built)
+    return built
 
 
 def texts(site: Path, *endings: str) -> dict[str, str]:
@@ -183,11 +198,35 @@ def test_mathematics_is_in_the_pages(site) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("algorithm", algorithms.NAMES)
+def test_an_algorithms_page_has_equations_that_lead_to_their_functions(site, algorithm) -> None:
+    page = (site / "algorithms" / f"{algorithm}.html").read_text(encoding="utf-8")
+    table = page[page.index('id="equations"') : page.index('id="settings"')]
+    assert table.count("<math") >= 3
+    assert re.search(r'href="\.\./reference/(algorithms|math)\.html#tandem\.', table)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    BROWSER is None, reason="no chromium is installed (make test does so, as root on Debian)"
+)
+def test_the_search_finds_without_server_and_network(site, tmp_path) -> None:
+    command = [BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--dump-dom"]
+    command += [f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=10000"]
+    command += ["--host-resolver-rules=MAP * ~NOTFOUND", f"{site.as_uri()}/index.html?q=hindsight"]
+    env = {**os.environ, "HOME": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=env)
+    assert re.search(r"\b[1-9]\d* matching documents", done.stdout), done.stderr[-2000:]
+
+
+@pytest.mark.slow
 def test_each_algorithms_page_has_its_curves(site) -> None:
     for path in sorted((DOCS / "algorithms").glob("*.md")):
         shown = re.findall(
             r"!\[[^\]]*\]\([./]*benchmarks/results/(curves/[\w-]+\.png)\)", path.read_text("utf-8")
         )
+        there = list((ROOT / "benchmarks" / "results" / "curves").glob(f"{path.stem}-*.png"))
+        assert bool(shown) >= bool(there), f"{path.name} shows no curve"
         page = (site / "algorithms" / f"{path.stem}.html").read_text(encoding="utf-8")
         for curve in shown:
             assert f'src="../benchmarks/{curve}"' in page, curve

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -218,16 +219,35 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
-NAME = re.compile(r"(?<![\[`])`(math\.\w+\.\w+)`(?!\])")
+NAME = re.compile(r"(?<![\[`$])`((?:\w+\.)+\w+)`(?![\]$])")
+
+
+@cache
+def documented() -> dict[str, str]:
+    """What the pages of algorithms call a function or a method -> its place in the reference:
+    `math.values.huber`, `algorithms.sac.SAC.alpha_loss`, `SAC.alpha_loss`."""
+    places = {}
+    for module in [*modules("tandem.math"), *(f"tandem.algorithms.{a}" for a in algorithms())]:
+        names = set(public(module))
+        for node in ast.parse(file_of(module).read_text(encoding="utf-8")).body:
+            if getattr(node, "name", None) not in names:
+                continue
+            path = f"{module}.{node.name}"
+            places[path.removeprefix("tandem.")] = path
+            for member in node.body if isinstance(node, ast.ClassDef) else ():
+                if isinstance(member, ast.FunctionDef) and member.name[0] != "_":
+                    for called in (path.removeprefix("tandem."), node.name):
+                        places[f"{called}.{member.name}"] = f"{path}.{member.name}"
+    return places
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """On the pages of algorithms, names of equations lead to the reference."""
+    """On the pages of algorithms, the names beside equations lead to the reference."""
     if not page.file.src_uri.startswith("algorithms/"):
         return markdown
 
     def linked(found: re.Match[str]) -> str:
-        module, _, name = f"tandem.{found[1]}".rpartition(".")
-        return f"[`{found[1]}`][{module}.{name}]" if name in public(module) else found[0]
+        place = documented().get(found[1])
+        return f"[{found[0]}][{place}]" if place else found[0]
 
     return NAME.sub(linked, markdown)
