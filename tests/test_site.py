@@ -189,6 +189,20 @@ def test_nothing_comes_from_another_host(site) -> None:
             assert "unpkg.com" not in text and "cdn" not in text.lower().split("<body")[0]
 
 
+def test_formulas_have_the_spaces_of_tex_and_may_be_broken() -> None:
+    for library in ("latex2mathml", "fontTools", "mkdocs"):
+        pytest.importorskip(library, reason="comes with make test")
+    mathml = module_of(DOCS / "hooks" / "mathematics.py").mathml
+    space = '<mspace width="0.167em" />'
+    assert f"<mi>α</mi>{space}<mi>log</mi>{space}<mi>π</mi>" in mathml(r"\alpha \log \pi")
+    assert "<mi>min</mi><mo" in mathml(r"\min(a, b)") and space not in mathml(r"\min(a, b)")
+    assert "<mo>∼</mo>" in mathml(r"a \sim \pi") and "<mi>KL</mi>" in mathml(r"\mathrm{KL}(p)")
+    long = mathml(r"y = r + \gamma (\min Q(s', a') - \alpha \log \pi(a' \mid s'))")
+    assert long.count("<wbr><math") == 3 and long.count("<math") == long.count("</math>") == 4
+    with pytest.raises(ValueError, match="known command"):
+        mathml(r"\nonsense x")
+
+
 @pytest.mark.slow
 def test_mathematics_is_in_the_pages(site) -> None:
     """As MathML, with its font beside it."""

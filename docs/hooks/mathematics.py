@@ -74,6 +74,8 @@ MEANT = {  # what the converter writes -> what is meant
     "<mi>&#x0007E;</mi>": "<mo>&#x0223C;</mo>",  # distributed as: a relation, with space around it
     "<mo>&#x0005E;</mo>": '<mo stretchy="false">&#x002C6;</mo>',
     "<mi>&#x02032;</mi>": "<mo>&#x02032;</mo>",
+    "<mo>&#x0007C;</mo>": '<mo stretchy="false" lspace="0" rspace="0">&#x0007C;</mo>',  # of |x|
+    "<mo>&#x0002F;</mo>": '<mo lspace="0" rspace="0">&#x0002F;</mo>',
 }
 
 
