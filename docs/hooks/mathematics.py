@@ -129,6 +129,7 @@ def font(characters: set[int]) -> bytes:
     package = find_spec("ziamath")
     assert package is not None and package.origin, "pip install -e '.[docs]' brings ziamath"
     options = subset.Options(flavor="woff", layout_features=["*"], notdef_outline=True)
+    options.name_IDs = ["*"]  # whose it is, and its licence
     whole = subset.load_font(str(Path(package.origin).parent / FONT_FILE), options)
     part = subset.Subsetter(options)
     part.populate(unicodes=sorted(characters | set(range(0x20, 0x7F))))
