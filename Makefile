@@ -22,9 +22,10 @@ export MKL_NUM_THREADS := 1
 export NUMBA_NUM_THREADS := 1
 export TF_CPP_MIN_LOG_LEVEL := 3
 export PYGAME_HIDE_SUPPORT_PROMPT := 1
+export NO_MKDOCS_2_WARNING := 1
 
 .NOTPARALLEL: # two pips in one environment would break it
-.PHONY: help train test test-fast test-all examples bench learn lint format clean
+.PHONY: help train test test-fast test-all examples bench learn docs docs-serve notebooks lint format clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -32,13 +33,13 @@ help: ## this list
 train: $(STAMPS)/jax ## the main job: PPO learns CartPole-v1, on Keras with JAX
 	@$(BIN)/tandem train ppo CartPole-v1 --framework jax $(ARGS)
 
-test: $(STAMPS)/test $(STAMPS)/browser lint ## lint and the test-suite, on every engine
+test: $(STAMPS)/test $(STAMPS)/docs $(STAMPS)/browser lint ## lint and the test-suite, on every engine
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not learns and not thorough" $(ARGS)
 
 test-fast: $(STAMPS)/test ## the tests that take seconds
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not learns and not thorough" $(ARGS)
 
-test-all: $(STAMPS)/test $(STAMPS)/browser lint ## the same on every engine and variant (some forty minutes)
+test-all: $(STAMPS)/test $(STAMPS)/docs $(STAMPS)/browser lint ## the same on every engine and variant (some forty minutes)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not learns" $(ARGS)
 
 examples: $(STAMPS)/test ## every example to its full score (some five minutes)
@@ -50,6 +51,15 @@ bench: $(STAMPS)/peers ## speed beside other libraries, into benchmarks/results
 learn: $(STAMPS)/engines ## scores over several seeds, into benchmarks/results (ROW=…; without one: what is missing)
 	@$(BIN)/python -m benchmarks.learn $(if $(ROW),--row '$(ROW)') $(ARGS)
 
+docs: $(STAMPS)/docs ## the documentation as a site that needs no network, into site/
+	@$(BIN)/python -m mkdocs build --strict $(ARGS)
+
+docs-serve: $(STAMPS)/docs ## serve the documentation, and build what changes anew
+	@$(BIN)/python -m mkdocs serve $(ARGS)
+
+notebooks: $(STAMPS)/venv ## the tutorials as notebooks, from their pages
+	@$(BIN)/python docs/notebooks.py
+
 lint: $(STAMPS)/lint ## format and rules (ruff), types (mypy --strict)
 	@$(BIN)/ruff format --check --quiet . || { echo "Fix: make format"; exit 1; }
 	@$(BIN)/ruff check --quiet .
@@ -59,8 +69,8 @@ format: $(STAMPS)/lint ## let ruff mend what it can
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-clean: ## remove .venv and the tools' caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+clean: ## remove .venv, the site and the tools' caches
+	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # --- what is installed -------------------------------------------------------------------------------------------------
 
@@ -100,6 +110,12 @@ $(STAMPS)/engines: $(STAMPS)/torch
 $(STAMPS)/test: $(STAMPS)/engines
 	@echo "Installing the tools that test, Ray, Optuna, and what shares runs and data"
 	@$(INSTALL) -e '.[dev,onnx,ray,sweep,hub,data]'
+	@touch $@
+
+# No framework is among it: the reference is read from the sources.
+$(STAMPS)/docs: $(STAMPS)/venv $(PINS)
+	@echo "Installing the tools that build the documentation"
+	@$(INSTALL) -e '.[docs]'
 	@touch $@
 
 # Debian's browser, for the test that looks at a report. Nothing fails without it: that test is skipped then.

@@ -38,11 +38,15 @@ NOT_OURS = {"distributed_training", "ClipAction"} | {
     "sparsemax",
     "AvgPool",
 }
+# a table of two libraries: what is in its first column is of the other one
+ELSEWHERE = re.compile(r"^\| there \| here \|\n(?:\|.*\n)+", re.MULTILINE)
 
 
 def spans(page: str) -> list[str]:
-    """What stands in backticks outside the fenced blocks, each on one line."""
+    """What stands in backticks outside the fenced blocks, each on one line; formulas are none."""
     text = re.sub(r"^```.*?^```$", "", page, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"\$`[^`]*`\$", "", text)
+    text = ELSEWHERE.sub(lambda table: re.sub(r"^\|[^|]*\|", "|", table[0], flags=re.M), text)
     return [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", text)]
 
 

@@ -7,6 +7,7 @@ The word after a block's fence says what it is:
 |---------|--------------------------------------------------|-----------|
 | sh      | commands of tandem, one a line                   | run it    |
 | python  | a whole program                                  | run it    |
+| py      | a program, or part of one, of another library's  | do not    |
 | console | what sets a machine up: pip, make, git, ray      | do not    |
 | text    | output, a formula, a drawing                     | do not    |
 
@@ -35,12 +36,13 @@ from typing import Any
 from tests.helpers import ROOT
 
 RUN = {"sh", "python"}
-LANGUAGES = RUN | {"console", "text"}
+LANGUAGES = RUN | {"console", "text", "py"}
 
 # What is left of a block that is not run whole.
 MOST = {
     "steps": 300,
     "stop_at": 150,
+    "train_steps": 300,
     "episodes": 2,
     "eval_episodes": 0,
     "final_episodes": 1,
@@ -118,7 +120,7 @@ def is_left_out(block: Block, whole: bool) -> bool:
     and, unless pages are run whole, where the block starts Ray, which takes as long as a page."""
     if "stable_baselines3" in block.text and find_spec("stable_baselines3") is None:
         return True
-    return "import AlgorithmAgent, Cluster" in block.text and not whole
+    return "start_all_runners(" in block.text and not whole
 
 
 def run_page(page: Path, folder: Path, whole: bool) -> Iterator[dict[str, Any]]:

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from tests.helpers import ROOT, run_python
+from tests.pages import blocks
 
 (PROGRAM,) = re.findall(
     r"^```python\n(.*?)^```$",
@@ -30,3 +31,14 @@ def test_the_program_runs_here() -> None:
     here = "\nprint(len(GymRunner(argparse.Namespace(runners=1, steps=300)).run()))\n"
     ((scores),) = run_python(PROGRAM.partition("\nif __name__")[0] + here)
     assert scores > 3
+
+
+@pytest.mark.slow
+@pytest.mark.thorough
+def test_the_tutorials_program_runs_on_a_cluster() -> None:
+    pytest.importorskip("ray")
+    page = (ROOT / "docs" / "tutorials" / "cluster.md").read_text("utf-8")
+    *_, program = (block.text for block in blocks(page) if block.language == "python")
+    program = program.replace("range(2_000)", "range(200)")
+    (steps,) = run_python(program, timeout=280)
+    assert len(steps) == 2 and max(steps) > 200

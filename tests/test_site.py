@@ -1,0 +1,290 @@
+"""The site of the documentation: it is built without a warning, has every public name, loads
+nothing from another host, and its notebooks hold what the tutorials do."""
+
+from __future__ import annotations
+
+import ast
+import html
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zlib
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+from filelock import FileLock
+
+from tandem import algorithms
+from tests.helpers import ROOT
+from tests.pages import blocks, pages
+
+pytestmark = pytest.mark.timeout(600)  # the first one that needs the site waits until it is built
+DOCS = ROOT / "docs"
+BROWSER = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+PUBLIC = sorted(
+    path
+    for path in (ROOT / "src" / "tandem").rglob("*.py")
+    if "examples" not in path.parts and "\n__all__ = [" in path.read_text(encoding="utf-8")
+)
+
+
+def module_of(path: Path) -> Any:
+    """A program of docs/, imported."""
+    spec = importlib.util.spec_from_file_location(f"docs_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+notebooks = module_of(DOCS / "notebooks.py")
+
+
+# --- notebooks ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", notebooks.pages(), ids=lambda page: page.stem)
+def test_a_tutorials_notebook_is_made_from_its_page(page) -> None:
+    text = page.read_text(encoding="utf-8")
+    made = page.with_suffix(".ipynb").read_text(encoding="utf-8")
+    assert made == notebooks.notebook(text), "run: python docs/notebooks.py"
+    cells = json.loads(made)["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    ran = [block for block in blocks(text) if block.language in ("sh", "python")]
+    assert code == [
+        re.sub("^", "!", b.text.strip(), flags=re.M) if b.language == "sh" else b.text.strip()
+        for b in ran
+    ]
+    assert len(code) >= 3
+    assert len({cell["id"] for cell in cells}) == len(cells)
+
+
+def test_a_notebook_has_commands_and_text() -> None:
+    made = json.loads(
+        notebooks.notebook("# A\n\n```sh\ntandem list\n```\n\n```console\npip\n```\n\nB\n")
+    )
+    kinds = [(cell["cell_type"], "".join(cell["source"])) for cell in made["cells"]]
+    assert kinds == [
+        ("markdown", "# A"),
+        ("code", "!tandem list"),
+        ("markdown", "```console\npip\n```\n\nB"),
+    ]
+
+
+# --- the site -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory) -> Path:
+    """The site, built as `make docs` builds it: a warning is an error. One of the processes that
+    test builds it for all."""
+    if find_spec("material") is None or find_spec("mkdocstrings") is None:
+        pytest.skip("mkdocs-material is not installed (make test does so)")
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    built = folder / "site"
+    with FileLock(folder / "site.lock"):
+        if not (built / "index.html").is_file():
+            made = folder / "site-made"
+            done = subprocess.run(
+                [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(made)],
+                cwd=ROOT,
+                env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+                capture_output=True,
+                text=True,
+                timeout=500,
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+            made.rename(built)
+    return built
+
+
+def texts(site: Path, *endings: str) -> dict[str, str]:
+    """The site's files of some kinds: path -> text."""
+    return {
+        path.relative_to(site).as_posix(): path.read_text(encoding="utf-8")
+        for path in sorted(site.rglob("*"))
+        if path.suffix in endings
+    }
+
+
+@pytest.mark.slow
+def test_every_page_is_on_the_site(site) -> None:
+    there = texts(site, ".html")
+    assert {p.relative_to(DOCS).with_suffix(".html").as_posix() for p in DOCS.rglob("*.md")} <= set(
+        there
+    )
+    assert {"tour.html", "changelog.html", "contributing.html", "benchmarks/speed.html"} <= set(
+        there
+    )
+    nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    for page in there:
+        assert page == "404.html" or page.replace(".html", ".md") in nav, "a page outside of nav"
+
+
+def public_names() -> list[str]:
+    """module.name of whatever an `__all__` names."""
+    names = []
+    for path in PUBLIC:
+        parts = path.relative_to(ROOT / "src").with_suffix("").parts
+        module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+                names += [f"{module}.{name}" for name in ast.literal_eval(node.value)]
+    return names
+
+
+@pytest.mark.slow
+def test_every_public_name_is_in_the_reference(site) -> None:
+    names = public_names()
+    assert {"tandem.train", "tandem.extending.setting", "tandem.cluster.Runner"} <= set(names)
+    import griffe
+
+    package = griffe.load("tandem", search_paths=[ROOT / "src"], allow_inspection=False)
+    listed = zlib.decompress((site / "objects.inv").read_bytes().split(b"zlib.\n", 1)[1]).decode()
+    there = {line.split()[0] for line in listed.splitlines()}
+    shown = (site / "reference" / "index.html").read_text(encoding="utf-8").replace("<wbr>", "")
+    for name in names:
+        member = package[name.removeprefix("tandem.")]
+        home = member.final_target.path if member.is_alias else name
+        assert home in there or name in there, name
+        assert f"<code>{name.rpartition('.')[2]}</code>" in shown, name
+
+
+@pytest.mark.slow
+def test_arguments_and_errors_are_in_the_reference(site) -> None:
+    page = (site / "reference" / "trainer.html").read_text(encoding="utf-8")
+    train = page[page.index('id="tandem.train"') : page.index('id="tandem.session"')]
+    text = html.unescape(re.sub(r"<[^>]*>", "", train))
+    for argument in ("algorithm", "env_kwargs", "steps", "catch_signals"):
+        assert re.search(rf"{argument}\s*\(", text), argument
+    errors = (site / "reference" / "errors.html").read_text(encoding="utf-8")
+    assert 'id="tandem.errors.ResumeError"' in errors
+
+
+@pytest.mark.slow
+def test_nothing_comes_from_another_host(site) -> None:
+    """What a page would load by itself: scripts, styles, pictures, fonts."""
+    loading = [
+        r"<(?:script|img|iframe|source|video|embed)\b[^>]*\bsrc=[\"']?(?:https?:)?//[^\"' >]*",
+        r"<link\b(?![^>]*rel=[\"']?canonical)[^>]*\bhref=[\"']?(?:https?:)?//[^\"' >]*",
+        r"@import\s+[\"'(]?(?:url\()?[\"']?(?:https?:)?//[^\"')]*",
+        r"url\([\"']?(?:https?:)?//[^\"')]*",
+    ]
+    for path, text in texts(site, ".html", ".css", ".js").items():
+        kinds = loading if not path.endswith(".js") else loading[2:]
+        for pattern in kinds:
+            assert not (found := re.search(pattern, text)), f"{path}: {found and found[0]}"
+        if path.endswith(".html"):
+            assert "unpkg.com" not in text and "cdn" not in text.lower().split("<body")[0]
+
+
+def test_formulas_have_the_spaces_of_tex_and_may_be_broken() -> None:
+    for library in ("latex2mathml", "fontTools", "mkdocs"):
+        pytest.importorskip(library, reason="comes with make test")
+    mathml = module_of(DOCS / "hooks" / "mathematics.py").mathml
+    space = '<mspace width="0.167em" />'
+    assert f"<mi>α</mi>{space}<mi>log</mi>{space}<mi>π</mi>" in mathml(r"\alpha \log \pi")
+    assert "<mi>min</mi><mo" in mathml(r"\min(a, b)") and space not in mathml(r"\min(a, b)")
+    assert "<mo>∼</mo>" in mathml(r"a \sim \pi") and "<mi>KL</mi>" in mathml(r"\mathrm{KL}(p)")
+    long = mathml(r"y = r + \gamma (\min Q(s', a') - \alpha \log \pi(a' \mid s'))")
+    assert long.count("<wbr><math") == 3 and long.count("<math") == long.count("</math>") == 4
+    with pytest.raises(ValueError, match="known command"):
+        mathml(r"\nonsense x")
+
+
+@pytest.mark.slow
+def test_mathematics_is_in_the_pages(site) -> None:
+    """As MathML, with its font beside it."""
+    page = (site / "algorithms" / "ppo.html").read_text(encoding="utf-8")
+    assert page.count("<math") >= 15 and "$`" not in page and "<mi>min</mi>" in page
+    from fontTools.ttLib import TTFont
+
+    font = TTFont(site / "assets" / "math.woff")
+    assert "MATH" in font and "Open Font License" in font["name"].getDebugName(13)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", algorithms.NAMES)
+def test_an_algorithms_page_has_equations_that_lead_to_their_functions(site, algorithm) -> None:
+    page = (site / "algorithms" / f"{algorithm}.html").read_text(encoding="utf-8")
+    table = page[page.index('id="equations"') : page.index('id="settings"')]
+    assert table.count("<math") >= 3
+    assert re.search(r'href="\.\./reference/(algorithms|math)\.html#tandem\.', table)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    BROWSER is None, reason="no chromium is installed (make test does so, as root on Debian)"
+)
+def test_the_search_finds_without_server_and_network(site, tmp_path) -> None:
+    command = [BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--dump-dom"]
+    command += [f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=10000"]
+    command += ["--host-resolver-rules=MAP * ~NOTFOUND", f"{site.as_uri()}/index.html?q=hindsight"]
+    env = {**os.environ, "HOME": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=env)
+    assert re.search(r"\b[1-9]\d* matching documents", done.stdout), done.stderr[-2000:]
+
+
+@pytest.mark.slow
+def test_each_algorithms_page_has_its_curves(site) -> None:
+    for path in sorted((DOCS / "algorithms").glob("*.md")):
+        shown = re.findall(
+            r"!\[[^\]]*\]\([./]*benchmarks/results/(curves/[\w-]+\.png)\)", path.read_text("utf-8")
+        )
+        there = list((ROOT / "benchmarks" / "results" / "curves").glob(f"{path.stem}-*.png"))
+        assert bool(shown) >= bool(there), f"{path.name} shows no curve"
+        page = (site / "algorithms" / f"{path.stem}.html").read_text(encoding="utf-8")
+        for curve in shown:
+            assert f'src="../benchmarks/{curve}"' in page, curve
+            assert (site / "benchmarks" / curve).is_file()
+
+
+@pytest.mark.slow
+def test_links_lead_to_files_and_headings(site) -> None:
+    """In the built pages, those that hooks wrote too."""
+    there = texts(site, ".html")
+    ids = {page: set(re.findall(r'\bid="([^"]+)"', text)) for page, text in there.items()}
+    for page, text in there.items():
+        if page == "404.html":
+            continue
+        for target in re.findall(r'<(?:a|img)\b[^>]*(?:href|src)="([^"]+)"', text):
+            address, _, anchor = html.unescape(target).partition("#")
+            if re.match(r"(https?|mailto|data|javascript):", address):
+                continue
+            file = (site / page).parent / unquote(address) if address else site / page
+            assert file.exists(), f"{page}: {target}"
+            name = os.path.relpath(file, site)
+            if anchor and name in ids and not anchor.startswith("__"):
+                assert unquote(anchor) in ids[name], f"{page}: {target}"
+
+
+@pytest.mark.slow
+def test_lists_and_tables_are_what_a_code_host_makes_of_them(site) -> None:
+    """The site's Markdown is another one than that of code hosts; both see the same pages."""
+    from markdown_it import MarkdownIt  # comes with rich
+
+    host = MarkdownIt("commonmark").enable("table")
+    for path in pages():
+        text = path.read_text(encoding="utf-8")
+        place = {"README": "tour", "CHANGELOG": "changelog", "CONTRIBUTING": "contributing"}.get(
+            path.stem, ""
+        )
+        name = place or path.relative_to(DOCS).with_suffix("").as_posix()
+        whole = (site / f"{name}.html").read_text(encoding="utf-8")
+        article = whole[whole.index("<article") : whole.index("</article>")]
+        article = re.sub(r'<nav class="md-(?:tags|source-file).*?</nav>', "", article, flags=re.S)
+        made = host.render(re.sub(r"</?div[^>]*>", "", text))
+        for tag in ("li", "table", "tr", "h2", "h3", "blockquote", "ol"):
+            here, there = (len(re.findall(rf"<{tag}[ >]", t)) for t in (article, made))
+            assert here == there, f"{name}: <{tag}> {here} on the site, {there} on a code host"
