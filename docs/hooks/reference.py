@@ -126,7 +126,7 @@ PAGES = (
         "Sharing and data",
         "Runs on the Hugging Face hub, and data sets of episodes ([how](../sharing.md)).",
         (
-            Part("tandem", ("push", "pull", "record")),
+            Part("tandem", ("push", "pull", "record", "datasets")),
             Part("tandem.datasets", ("Dataset", "Episode", "load"), "Data sets"),
         ),
     ),
@@ -196,6 +196,8 @@ def text(page: Page) -> str:
                 lines += [docstring, ""]
         for path in part.paths():
             lines += [f"::: {path}", "    options:", f"      heading_level: {level}"]
+            if path in {part.module for part in page.parts}:
+                lines.append("      members: false")  # they have a part of their own
             if path in WITH_INHERITED:
                 lines.append("      inherited_members: true")
             lines.append("")
