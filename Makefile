@@ -24,7 +24,7 @@ export TF_CPP_MIN_LOG_LEVEL := 3
 export PYGAME_HIDE_SUPPORT_PROMPT := 1
 
 .NOTPARALLEL: # two pips in one environment would break it
-.PHONY: help train test test-fast test-all examples bench learn lint format clean
+.PHONY: help train test test-fast test-all examples bench learn dist lint format clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -50,6 +50,13 @@ bench: $(STAMPS)/peers ## speed beside other libraries, into benchmarks/results
 learn: $(STAMPS)/engines ## scores over several seeds, into benchmarks/results (ROW=…; without one: what is missing)
 	@$(BIN)/python -m benchmarks.learn $(if $(ROW),--row '$(ROW)') $(ARGS)
 
+dist: $(STAMPS)/dist ## wheel and sdist into dist/, and what is in them is checked
+	@rm -rf dist
+	@$(BIN)/python -m build --no-isolation --outdir dist . >.dist.log 2>&1 || { cat .dist.log; rm .dist.log; exit 1; }
+	@rm .dist.log
+	@$(BIN)/python -m twine check --strict dist/*
+	@$(BIN)/python -m tests.distribution dist
+
 lint: $(STAMPS)/lint ## format and rules (ruff), types (mypy --strict)
 	@$(BIN)/ruff format --check --quiet . || { echo "Fix: make format"; exit 1; }
 	@$(BIN)/ruff check --quiet .
@@ -59,8 +66,8 @@ format: $(STAMPS)/lint ## let ruff mend what it can
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-clean: ## remove .venv and the tools' caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+clean: ## remove .venv, what was built, and the tools' caches
+	rm -rf $(VENV) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # --- what is installed -------------------------------------------------------------------------------------------------
 
@@ -84,6 +91,11 @@ $(STAMPS)/lint: $(STAMPS)/venv $(PINS)
 $(STAMPS)/jax: $(STAMPS)/venv $(PINS)
 	@echo "Installing tandem with Keras on JAX (under a minute)"
 	@$(INSTALL) -e '.[jax]'
+	@touch $@
+
+$(STAMPS)/dist: $(STAMPS)/venv $(PINS)
+	@echo "Installing what builds and checks a wheel"
+	@$(INSTALL) build hatchling twine
 	@touch $@
 
 # torch by itself and first, so that nothing that comes later can choose another build of it.
