@@ -18,7 +18,7 @@ HOUSE = ROOT / "src" / "tandem"
 # Ground first. A room is a file or folder of src/tandem and imports only from floors below its own,
 # and from itself.
 FLOORS: list[set[str]] = [
-    {"types", "ops", "spaces", "vector_actions", "errors", "settings", "version"},
+    {"types", "ops", "spaces", "vector_actions", "errors", "settings", "version", "platforms"},
     {"math"},
     {"networks"},
     {"replay", "exploration", "planning"},

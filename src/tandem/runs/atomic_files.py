@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from tandem.platforms import flush_folder, replace
+
 PART = ".part"  # how the names of unfinished files end
 
 
@@ -22,7 +24,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(beside, path)
+        replace(beside, path)
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
@@ -33,13 +35,3 @@ def sweep(folder: Path) -> None:
     """Removes unfinished files, which only a killed process leaves."""
     for left in folder.glob(f".*{PART}"):
         left.unlink(missing_ok=True)
-
-
-def flush_folder(folder: Path) -> None:
-    """So that the rename itself survives a power cut, where the system lets a folder be opened."""
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tandem.errors import EngineError, RunFolderError
+from tandem.platforms import replace
 from tandem.runs import atomic_files
 
 Cell = float | str | None
@@ -135,7 +136,7 @@ class CsvWriter:
                 file.write(b"".join(map(_line, lines)))
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(beside, self.path)
+            replace(beside, self.path)
             self._file = open(self.path, "ab", buffering=0)
         except OSError as error:
             raise _unwritable(self.path, error) from error
