@@ -10,8 +10,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/stamps
 INSTALL = $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
+LOWEST_INSTALL = $(LOWEST)/bin/python -m pip install -qq --disable-pip-version-check -c constraints-lowest.txt
 PINS := pyproject.toml constraints.txt
 WORKERS ?= 2
+LOWEST := .venv-lowest
+LOWEST_PYTHON ?= python3.11
+LOWEST_TESTS := $(addprefix tests/,test_ops.py test_spaces.py test_onnx_export.py backends envs functional networks replay tuning)
 CANDIDATES := $(or $(PYTHON),python3 python3.13 python3.12 python3.11 python)
 
 # One thread a process: on networks this small a second one gains little, and on a busy machine it makes every operation
@@ -24,7 +28,7 @@ export TF_CPP_MIN_LOG_LEVEL := 3
 export PYGAME_HIDE_SUPPORT_PROMPT := 1
 
 .NOTPARALLEL: # two pips in one environment would break it
-.PHONY: help train test test-fast test-all examples bench learn dist lint format clean
+.PHONY: help train test test-fast test-all test-lowest examples bench learn dist lint format clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -40,6 +44,10 @@ test-fast: $(STAMPS)/test ## the tests that take seconds
 
 test-all: $(STAMPS)/test $(STAMPS)/browser lint ## the same on every engine and variant (some forty minutes)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not learns" $(ARGS)
+
+test-lowest: $(LOWEST)/stamp ## the self-test and some tests with the lowest versions allowed, in .venv-lowest
+	@$(LOWEST)/bin/python -m tandem.testing
+	@$(LOWEST)/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not learns and not thorough" $(LOWEST_TESTS) $(ARGS)
 
 examples: $(STAMPS)/test ## every example to its full score (some five minutes)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m learns $(ARGS)
@@ -67,7 +75,7 @@ format: $(STAMPS)/lint ## let ruff mend what it can
 	@$(BIN)/ruff check --fix .
 
 clean: ## remove .venv, what was built, and the tools' caches
-	rm -rf $(VENV) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(LOWEST) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # --- what is installed -------------------------------------------------------------------------------------------------
 
@@ -124,6 +132,19 @@ $(STAMPS)/browser: $(STAMPS)/venv
 	    { timeout 120 apt-get update && timeout 600 apt-get install -y --no-install-recommends chromium; } \
 	        >/dev/null 2>&1 </dev/null || echo "It could not be installed: the test that needs it is skipped."; \
 	else echo "There is no chromium: the test that needs it is skipped."; fi
+	@touch $@
+
+# An environment of its own, since nothing in it may be newer than it has to be. torch first, as above.
+$(LOWEST)/stamp: pyproject.toml constraints-lowest.txt
+	@echo "Installing the lowest versions into $(LOWEST) (some minutes)"
+	@rm -rf $(LOWEST)
+	@$(LOWEST_PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { \
+	    echo "$(LOWEST_PYTHON) is no Python 3.11, which the lowest versions are for."; \
+	    echo "Fix: name one: make test-lowest LOWEST_PYTHON=/path/to/python3.11"; exit 1; }
+	@$(LOWEST_PYTHON) -m venv $(LOWEST)
+	@$(LOWEST_INSTALL) torch
+	@$(LOWEST_INSTALL) -e '.[torch,tensorflow-cpu,jax,functional,atari,box2d,robotics,marl,ray,onnx,sweep]'
+	@$(LOWEST_INSTALL) pytest pytest-xdist pytest-timeout filelock hypothesis
 	@touch $@
 
 $(STAMPS)/peers: $(STAMPS)/engines benchmarks/peers.txt

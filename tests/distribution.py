@@ -24,6 +24,7 @@ TOP = {  # of an sdist
     "README.md",
     ".gitignore",  # hatchling puts it in: what is built from an sdist leaves out the same
     "benchmarks",
+    "constraints-lowest.txt",
     "constraints.txt",
     "docs",
     "pyproject.toml",
