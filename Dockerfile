@@ -2,7 +2,7 @@
 #
 #   docker build --tag tandem .
 #   docker build --tag tandem --build-arg EXTRAS=torch,jax,atari .
-#   docker run --rm --volume "$PWD/runs:/work/runs" tandem train ppo CartPole-v1
+#   docker run --rm --volume "$PWD/runs:/home/tandem/runs" tandem train ppo CartPole-v1
 
 FROM python:3.12-slim AS build
 ARG EXTRAS=jax
@@ -18,8 +18,8 @@ COPY --from=build /opt/tandem /opt/tandem
 ENV PATH=/opt/tandem/bin:$PATH \
     SDL_VIDEODRIVER=dummy \
     TF_CPP_MIN_LOG_LEVEL=3
-RUN useradd --create-home --uid 1000 tandem && mkdir -p /work/runs && chown -R tandem /work
+RUN useradd --create-home --uid 1000 tandem
 USER 1000
-WORKDIR /work
+WORKDIR /home/tandem
 ENTRYPOINT ["tandem"]
 CMD ["--help"]
