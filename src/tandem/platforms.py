@@ -23,11 +23,8 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
-
-from tandem.errors import one_of
 
 VARIABLE = "TANDEM_SYSTEM"
 LINUX, POSIX, ANY = "linux", "posix", "any"
@@ -42,6 +39,8 @@ def system() -> str:
     asked = os.environ.get(VARIABLE, "")
     if not asked:
         return here
+    from tandem.errors import one_of  # here: a worker that starts has no need of it
+
     one_of(VARIABLE, asked, (LINUX, POSIX, ANY))
     order = (ANY, POSIX, LINUX)
     return min(asked, here, key=order.index)
@@ -128,7 +127,7 @@ def free_memory(root: Path = Path("/")) -> int | None:
             for line in (root / "proc/meminfo").read_text().splitlines():
                 if line.startswith("MemAvailable:"):
                     return int(line.split()[1]) * 1024
-    if find_spec("psutil") is not None:
+    with suppress(ImportError):  # it is no dependency: many have it
         import psutil
 
         return int(psutil.virtual_memory().available)
@@ -172,7 +171,7 @@ def file_name(name: str) -> str:
 def lock(file: IO[Any]) -> bool:
     """Locks an open file until it is closed, or its process has ended; whether nobody else has."""
     try:
-        if find_spec("fcntl") is not None:
+        if os.name == "posix":
             import fcntl
 
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -45,10 +45,9 @@ class SharedArrays(Mapping[str, Array]):
         """memory: what has the buffer of `handle.size` bytes."""
         self.handle = handle
         self._views: dict[str, Array] = {}
-        own = isinstance(memory, _Owner)
-        whole, at = np.asarray(memory) if own else np.frombuffer(memory, np.uint8), 0
+        at = 0
         for name, (shape, dtype) in handle.shapes.items():
-            flat: Array = whole[at : at + prod(shape) * np.dtype(dtype).itemsize].view(dtype)
+            flat: Array = np.frombuffer(memory, dtype, prod(shape), at)
             self._views[name] = flat.reshape(shape)
             at += _padded_size(shape, dtype)
 
@@ -60,7 +59,9 @@ class SharedArrays(Mapping[str, Array]):
             from multiprocessing.shared_memory import SharedMemory
 
             named = SharedMemory(create=True, size=size)
-            shared = cls(Handle(-1, size, dict(shapes), named.name), _Owner(named, size))
+            shared = cls(
+                Handle(-1, size, dict(shapes), named.name), np.asarray(_Owner(named, size))
+            )
             weakref.finalize(shared, named.unlink)
             return shared
         fd = _descriptor()
@@ -73,7 +74,7 @@ class SharedArrays(Mapping[str, Array]):
     def attach(cls, handle: Handle) -> SharedArrays:
         """Those of another process."""
         if handle.name:
-            return cls(handle, _Owner(_attached(handle.name), handle.size))
+            return cls(handle, np.asarray(_Owner(_attached(handle.name), handle.size)))
         try:
             return cls(handle, mmap.mmap(handle.fd, handle.size))
         finally:
