@@ -10,8 +10,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/stamps
 INSTALL = $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
+LOWEST_INSTALL = $(LOWEST)/bin/python -m pip install -qq --disable-pip-version-check -c constraints-lowest.txt
 PINS := pyproject.toml constraints.txt
 WORKERS ?= 2
+LOWEST := .venv-lowest
+LOWEST_PYTHON ?= python3.11
+LOWEST_TESTS := $(addprefix tests/,test_ops.py test_spaces.py test_onnx_export.py backends envs functional networks replay tuning)
 CANDIDATES := $(or $(PYTHON),python3 python3.13 python3.12 python3.11 python)
 
 # One thread a process: on networks this small a second one gains little, and on a busy machine it makes every operation
@@ -25,7 +29,7 @@ export PYGAME_HIDE_SUPPORT_PROMPT := 1
 export NO_MKDOCS_2_WARNING := 1
 
 .NOTPARALLEL: # two pips in one environment would break it
-.PHONY: help train test test-fast test-all examples bench learn docs docs-serve notebooks lint format clean
+.PHONY: help train test test-fast test-all test-lowest examples bench learn dist docs docs-serve notebooks lint format clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -41,6 +45,10 @@ test-fast: $(STAMPS)/test ## the tests that take seconds
 
 test-all: $(STAMPS)/test $(STAMPS)/docs $(STAMPS)/browser lint ## the same on every engine and variant (some forty minutes)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not learns" $(ARGS)
+
+test-lowest: $(LOWEST)/stamp ## the self-test and some tests with the lowest versions allowed, in .venv-lowest
+	@$(LOWEST)/bin/python -m tandem.testing
+	@$(LOWEST)/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not learns and not thorough" $(LOWEST_TESTS) $(ARGS)
 
 examples: $(STAMPS)/test ## every example to its full score (some five minutes)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m learns $(ARGS)
@@ -60,6 +68,13 @@ docs-serve: $(STAMPS)/docs ## serve the documentation, and build what changes an
 notebooks: $(STAMPS)/venv ## the tutorials as notebooks, from their pages
 	@$(BIN)/python docs/notebooks.py
 
+dist: $(STAMPS)/dist ## wheel and sdist into dist/, and what is in them is checked
+	@rm -rf dist
+	@$(BIN)/python -m build --no-isolation --outdir dist . >.dist.log 2>&1 || { cat .dist.log; rm .dist.log; exit 1; }
+	@rm .dist.log
+	@$(BIN)/python -m twine check --strict dist/*
+	@$(BIN)/python -m tests.distribution dist
+
 lint: $(STAMPS)/lint ## format and rules (ruff), types (mypy --strict)
 	@$(BIN)/ruff format --check --quiet . || { echo "Fix: make format"; exit 1; }
 	@$(BIN)/ruff check --quiet .
@@ -69,8 +84,8 @@ format: $(STAMPS)/lint ## let ruff mend what it can
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-clean: ## remove .venv, the site and the tools' caches
-	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+clean: ## remove .venv, what was built, and the tools' caches
+	rm -rf $(VENV) $(LOWEST) dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # --- what is installed -------------------------------------------------------------------------------------------------
 
@@ -94,6 +109,11 @@ $(STAMPS)/lint: $(STAMPS)/venv $(PINS)
 $(STAMPS)/jax: $(STAMPS)/venv $(PINS)
 	@echo "Installing tandem with Keras on JAX (under a minute)"
 	@$(INSTALL) -e '.[jax]'
+	@touch $@
+
+$(STAMPS)/dist: $(STAMPS)/venv $(PINS)
+	@echo "Installing what builds and checks a wheel"
+	@$(INSTALL) build hatchling twine
 	@touch $@
 
 # torch by itself and first, so that nothing that comes later can choose another build of it.
@@ -128,6 +148,19 @@ $(STAMPS)/browser: $(STAMPS)/venv
 	    { timeout 120 apt-get update && timeout 600 apt-get install -y --no-install-recommends chromium; } \
 	        >/dev/null 2>&1 </dev/null || echo "It could not be installed: the test that needs it is skipped."; \
 	else echo "There is no chromium: the test that needs it is skipped."; fi
+	@touch $@
+
+# An environment of its own, since nothing in it may be newer than it has to be. torch first, as above.
+$(LOWEST)/stamp: pyproject.toml constraints-lowest.txt
+	@echo "Installing the lowest versions into $(LOWEST) (some minutes)"
+	@rm -rf $(LOWEST)
+	@$(LOWEST_PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { \
+	    echo "$(LOWEST_PYTHON) is no Python 3.11, which the lowest versions are for."; \
+	    echo "Fix: name one: make test-lowest LOWEST_PYTHON=/path/to/python3.11"; exit 1; }
+	@$(LOWEST_PYTHON) -m venv $(LOWEST)
+	@$(LOWEST_INSTALL) torch
+	@$(LOWEST_INSTALL) -e '.[torch,tensorflow-cpu,jax,functional,atari,box2d,robotics,marl,ray,onnx,sweep]'
+	@$(LOWEST_INSTALL) pytest pytest-xdist pytest-timeout filelock hypothesis
 	@touch $@
 
 $(STAMPS)/peers: $(STAMPS)/engines benchmarks/peers.txt

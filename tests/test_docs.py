@@ -24,6 +24,7 @@ SPEC = importlib.util.spec_from_file_location("docs_settings", ROOT / "docs" / "
 settings = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(settings)
 
+CURVES = ROOT / "benchmarks" / "results" / "curves"
 PAGES = {page.relative_to(ROOT).as_posix(): page.read_text(encoding="utf-8") for page in pages()}
 
 
@@ -169,8 +170,12 @@ def test_the_map_has_every_room_floor_by_floor() -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_every_link_leads_somewhere(page) -> None:
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", PAGES[page]):
-        if not target.startswith("http"):
-            assert ((ROOT / page).parent / target).exists(), target
+        if target.startswith("http"):
+            continue
+        path = Path(os.path.normpath((ROOT / page).parent / target))
+        if CURVES in path.parents and not CURVES.exists():
+            continue  # an sdist, which is without them
+        assert path.exists(), target
 
 
 # --- the pages on algorithms ----------------------------------------------------------------------

@@ -65,3 +65,5 @@ def test_the_version_stands_in_one_place() -> None:
     assert project["project"]["dynamic"] == ["version"] and "version" not in project["project"]
     assert project["tool"]["hatch"]["version"]["path"] == "src/tandem/version.py"
     assert len(tandem.__version__.split(".")) == 3
+    if (cite := ROOT / "CITATION.cff").exists():  # not in an sdist
+        assert f"\nversion: {tandem.__version__}\n" in cite.read_text(encoding="utf-8")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +22,7 @@ from tandem.math.action_values import CategoricalValues, ImplicitValues, Quantil
 from tandem.math.distributions import Beta, TanhGaussian
 from tandem.networks import onnx, plan, serial
 from tandem.networks.recurrent import Recurrent, state_leaf, state_size
+from tandem.platforms import replace
 from tandem.spaces import MASK, Leaf, Spec
 from tandem.types import Array, Tree
 
@@ -94,7 +94,7 @@ def to_numpy(agent: Agent, out: Path) -> Exported:
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         np.savez(beside, **arrays)
-        os.replace(beside, out)
+        replace(beside, out)
     except OSError as error:
         raise _unwritable(out, error) from error
     return Exported(out, _how(agent, twin, out))

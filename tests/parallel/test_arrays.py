@@ -41,7 +41,7 @@ def test_they_are_zeros_of_their_shapes_and_apart() -> None:
 def test_two_processes_see_the_same() -> None:
     arrays = SharedArrays.create(FORMS)
     arrays["a/x"][:] = 2.0
-    process = Process((arrays.handle.fd,), Writer, arrays.handle)
+    process = Process(arrays.handle.inherits, Writer, arrays.handle)
     assert process.answer(60) is None
     process.ask("write", 7.0)
     assert process.answer(60) == [2.0] * 15

@@ -15,17 +15,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tandem import platforms
 from tandem.cli import main
 from tandem.cli.live import live, picture
 from tandem.cli.text_curve import Line, text_curve
 from tandem.errors import RunFolderError
-from tandem.runs import atomic_files, following
+from tandem.runs import following
 from tandem.runs.writers import CsvWriter
 from tests.helpers import ONE_THREAD, ROOT
 from tests.test_comparison import make
 
 ROW = {"return_mean": 5.0, "eval_mean": None, "eval_std": None, "seconds": 1.0}
-needs_locks = pytest.mark.skipif(not atomic_files.HOLDS, reason="this system has no flock")
+needs_locks = pytest.mark.skipif(not platforms.HOLDS, reason="this system has no flock")
 
 
 def begun(folder: Path, steps: int = 1000) -> CsvWriter:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import os
-import sys
 from functools import cache
+
+from tandem.platforms import LINUX, system
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
 LARGEST = 32 * 2**20  # bytes of a block that malloc keeps at all; it allows no more
@@ -17,7 +18,7 @@ def keep_freed() -> bool:
     large as that, and fetching their pages from the system anew for every update takes a twentieth
     to a sixth of its time. What the user has set by MALLOC_... or GLIBC_TUNABLES stands; other
     systems are left alone."""
-    if sys.platform != "linux" or any(
+    if system() != LINUX or any(
         name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ
     ):
         return False

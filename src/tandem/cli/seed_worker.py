@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import json
 import os
-import select
-import signal
+import queue
 import subprocess
 import sys
 import threading
@@ -14,6 +13,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from tandem.platforms import keep_to, parent_watch, terminate_this
 from tandem.runs import progress
 
 CORES = "TANDEM_CORES"  # those that a process may use, as numbers
@@ -39,6 +39,9 @@ class Worker:
             # a terminal's Ctrl-C comes from this process, once
             start_new_session=True,
         )
+        self._lines = queue.SimpleQueue[bytes]()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     def give(self, words: list[str], log: Path) -> None:
         """A run to make: the command, and where it writes what it has to say."""
@@ -49,12 +52,19 @@ class Worker:
 
     def code(self) -> int | None:
         """The exit code of the run that it makes, None while that is under way."""
-        assert self.process.stdout is not None
-        ready, _, _ = select.select([self.process.stdout], [], [], 0)
-        if not ready:
+        try:
+            line = self._lines.get_nowait()
+        except queue.Empty:
             return None
-        line = self.process.stdout.readline()
         return int(line) if line.strip() else self.process.wait() or 1
+
+    def _read(self) -> None:
+        """Takes what it says, line by line, and an empty one at its end: some systems cannot ask
+        a pipe whether there is something."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._lines.put(line)
+        self._lines.put(b"")
 
     def end(self, at_once: bool = False) -> None:
         """It has nothing more to do; or it is killed, whatever it does."""
@@ -68,6 +78,7 @@ class Worker:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        self._reader.join(PATIENCE)
         self.process.stdout.close()
 
 
@@ -77,7 +88,7 @@ def work(how: str) -> int:
     if how == "live":
         progress.LINE = LINE
     if mine := os.environ.get(CORES, ""):
-        os.sched_setaffinity(0, map(int, mine.split(",")))
+        keep_to([int(core) for core in mine.split(",")])
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     from tandem.cli import main
 
@@ -96,9 +107,10 @@ def work(how: str) -> int:
 
 
 def _end_with(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(1.0)
-    os.kill(os.getpid(), signal.SIGTERM)
+    is_there = parent_watch(parent)
+    while is_there(1.0):
+        pass
+    terminate_this()
     time.sleep(60.0)  # for a checkpoint
     os._exit(1)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import signal
 import sys
@@ -20,6 +19,7 @@ from typing import Any, TextIO
 from tandem.cli.seed_worker import Worker
 from tandem.errors import ResumeError, RunFolderError, SettingError, TandemError
 from tandem.parallel.choice import cores, cpus_of, has_gpu
+from tandem.platforms import own_cores
 from tandem.runs.config_file import write_json
 from tandem.runs.folder import new_folder
 from tandem.runs.signals import Signals, exit_code
@@ -259,9 +259,7 @@ def at_once(args: argparse.Namespace) -> int:
 
 def _shares(number: int) -> list[list[int]]:
     """The cores of each of so many runs at a time; none where the system does not say."""
-    if not hasattr(os, "sched_getaffinity"):
-        return [[] for _ in range(number)]
-    mine = sorted(os.sched_getaffinity(0))
+    mine = own_cores()
     return [mine[i::number] for i in range(number)]
 
 

@@ -8,20 +8,26 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import threading
-import time
 import traceback
 from multiprocessing.connection import Connection
 from typing import Any
 
+from tandem.platforms import die_with_parent, parent_watch
+
 BYTES = b"\0"  # begins a message of bytes, and the answer to one; a pickle begins otherwise
 LOOK = 0.5  # seconds between looks whether the parent is still there
+SECRET = 32  # bytes by which a parent knows the worker that calls it
 
 
-def main(pipe: int, parent: int, tied: bool) -> None:
-    """Serves what the first request makes, until nobody is left to ask."""
+def main(pipe: int | None, parent: int, tied: bool, port: int = 0) -> None:
+    """Serves what the first request makes, until nobody is left to ask. pipe: inherited; None where
+    the parent is to be called, on a port of this machine, with the secret that is on stdin."""
     _die_with(parent, tied)
+    if pipe is None:
+        pipe = _called(port)
     # the parent's affair: it ends the run in good order
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -73,17 +79,24 @@ def serve(connection: Connection) -> None:
         connection.send_bytes(answer)
 
 
+def _called(port: int) -> int:
+    """A connection to the parent."""
+    link = socket.create_connection(("127.0.0.1", port))
+    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    link.sendall(sys.stdin.buffer.read(SECRET))
+    return link.detach()
+
+
 def _die_with(parent: int, tied: bool) -> None:
     """This process ends when its parent does: at once on Linux, even where an environment's C code
     never comes back; elsewhere as soon as Python runs again."""
-    if tied and sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if tied:
+        die_with_parent()
     threading.Thread(target=_watch, args=(parent,), daemon=True).start()
 
 
 def _watch(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(LOOK)
+    is_there = parent_watch(parent)
+    while is_there(LOOK):
+        pass
     os._exit(1)

@@ -12,16 +12,12 @@ import numpy as np
 
 from tandem.envs.factory import is_instance, random_actions
 from tandem.parallel.env_factory import EnvFactory
+from tandem.platforms import cores as cores
 
 HANDOVER = 400e-6  # seconds that a block costs more with workers
 GAIN = 0.75  # of the time without workers: above it they are not worth it
 WORTH = 1e-3  # seconds of a block that they have to save at least
 BUDGET = 0.2  # seconds of a trial
-
-
-def cores() -> int:
-    """How many this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def cpus_of(given: Mapping[str, object]) -> int:

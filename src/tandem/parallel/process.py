@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import hmac
 import json
 import os
-import signal
+import secrets
 import socket
 import subprocess
 import sys
@@ -16,11 +17,13 @@ from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
-from tandem.errors import EngineError, SettingError
-from tandem.parallel.child import BYTES
+from tandem.errors import SettingError
+from tandem.parallel.child import BYTES, SECRET
+from tandem.platforms import ANY, ending, system
 
 SLICE = 0.25  # seconds of waiting at a time
 END = 1.0  # seconds that a process has to end by itself
+CALL = 60.0  # seconds in which it has to call, where it inherits no link
 # chatter of libraries, once is enough
 QUIET = {
     "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -75,26 +78,40 @@ class Process:
     its methods there, one at a time. inherits: file descriptors to pass on."""
 
     def __init__(self, inherits: tuple[int, ...], make: Any, *arguments: Any) -> None:
-        if os.name != "posix":
-            raise EngineError(
-                "workers were asked for.", "a POSIX system, for now", "train with workers=0."
-            )
-        ours, theirs = socket.socketpair()
         # Linux ends a process with the thread that started it; only of the main one it is sure that
         # it lasts.
         tied = threading.current_thread() is threading.main_thread()
-        begin = f"{BEGIN}main({theirs.fileno()}, {os.getpid()}, {tied})"
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", begin, json.dumps(sys.path)],
-            stdin=subprocess.DEVNULL,
-            stdout=2,  # what environments print is not the run's output
-            pass_fds=(theirs.fileno(), *inherits),
-            env={**QUIET, **dict.fromkeys(THREADS, "1"), **os.environ},
-        )
-        theirs.close()
-        self._connection = Connection(ours.detach())
+        start = self._calling if system() == ANY else self._inheriting
+        self._process, link = start(f"{os.getpid()}, {tied}", inherits)
+        self._connection = Connection(link.detach())
         self._finalize = weakref.finalize(self, _end, self._process, self._connection)
         self.ask("begin", make, *arguments)
+
+    def _inheriting(
+        self, how: str, inherits: tuple[int, ...]
+    ) -> tuple[subprocess.Popen[bytes], socket.socket]:
+        """A process that inherits its end of the link, which is the other thing returned."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = _started(
+                f"main({theirs.fileno()}, {how})",
+                stdin=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(), *inherits),
+            )
+        return process, ours
+
+    def _calling(
+        self, how: str, inherits: tuple[int, ...]
+    ) -> tuple[subprocess.Popen[bytes], socket.socket]:
+        """One that calls this process, on this machine, and shows a secret."""
+        secret = secrets.token_bytes(SECRET)
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            begin = f"main(None, {how}, {server.getsockname()[1]})"
+            process = _started(begin, stdin=subprocess.PIPE)
+            assert process.stdin is not None
+            with contextlib.suppress(OSError), process.stdin:  # OSError: it has ended already
+                process.stdin.write(secret)
+            return process, _caller(server, secret, process)
 
     @property
     def pid(self) -> int:
@@ -139,7 +156,7 @@ class Process:
             reply = self._connection.recv_bytes()
         except (EOFError, OSError):
             self._process.wait()
-            raise WorkerLost(_how(self._process.returncode)) from None
+            raise WorkerLost(ending(self._process.returncode)) from None
         if reply[:1] == BYTES:
             return reply[1:]
         return result(self, cloudpickle.loads(reply))
@@ -161,6 +178,38 @@ class Process:
     def end(self) -> None:
         """Waits for that, and kills it where it takes too long."""
         self._finalize()
+
+
+def _started(begin: str, **how: Any) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-c", f"{BEGIN}{begin}", json.dumps(sys.path)],
+        stdout=2,  # what environments print is not the run's output
+        env={**QUIET, **dict.fromkeys(THREADS, "1"), **os.environ},
+        **how,
+    )
+
+
+def _caller(
+    server: socket.socket, secret: bytes, process: subprocess.Popen[bytes]
+) -> socket.socket:
+    """The link to a process that calls; one that is closed where it ended instead, or took too
+    long."""
+    limit = time.monotonic() + CALL
+    server.settimeout(SLICE)
+    while process.poll() is None and time.monotonic() < limit:
+        with contextlib.suppress(OSError):  # nobody yet, or a stranger
+            link, _ = server.accept()
+            link.settimeout(END)
+            shown = link.recv(SECRET, socket.MSG_WAITALL)
+            if hmac.compare_digest(shown, secret):
+                link.settimeout(None)
+                link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                return link
+            link.close()
+    process.kill()
+    ours, theirs = socket.socketpair()
+    theirs.close()
+    return ours
 
 
 def result(line: WorkerHandle, reply: tuple[Any, ...]) -> Any:
@@ -202,11 +251,3 @@ def _end(process: subprocess.Popen[bytes], connection: Connection) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-
-
-def _how(code: int) -> str:
-    if code >= 0:
-        return f"ended by itself, with exit code {code}"
-    if -code == signal.SIGKILL:
-        return "was killed (SIGKILL), by somebody or for want of memory"
-    return f"died of {signal.Signals(-code).name}"

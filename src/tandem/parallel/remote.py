@@ -233,7 +233,7 @@ class Remote(Environments):
     def _process(self, worker: Worker) -> Process:
         handle, own = self._shared[worker.first].handle, self._all[worker.columns]
         seed = generation_seed(self._seed, worker.generation)
-        return Process((handle.fd,), Steps, self.name, own, seed, worker.first, handle)
+        return Process(handle.inherits, Steps, self.name, own, seed, worker.first, handle)
 
     def _tree(self, arrays: list[Array]) -> Tree:
         return (

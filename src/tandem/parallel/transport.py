@@ -74,7 +74,7 @@ class SharedMemoryTransport:
             for slot, arrays in self._arrays[worker.first].items()
         }
         handles = [*(x for x in more if isinstance(x, Handle)), *sum(slots.values(), ())]
-        inherits = tuple(handle.fd for handle in handles)
+        inherits = tuple(fd for handle in handles for fd in handle.inherits)
         arguments = (self._make, (self._spec, worker.part, *more), self._roles, slots)
         return Process(inherits, SharedMemoryWorker, *arguments)
 

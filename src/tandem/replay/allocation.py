@@ -3,8 +3,6 @@ itself."""
 
 from __future__ import annotations
 
-import contextlib
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tandem.errors import MemoryBudgetError
+from tandem.platforms import free_memory
 from tandem.types import AnyArray
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
@@ -40,19 +39,8 @@ def available_memory(root: Path = Path("/")) -> int | None:
     """Returns the bytes of memory that a new allocation may use: what the machine has free, or the
     limits of containers (cgroups) leave, whichever is less. None where the system does not tell.
     root: the folder that holds proc and sys."""
-    limits = [n for n in (_machine_memory(root), *_cgroup_memory(root)) if n is not None]
+    limits = [n for n in (free_memory(root), *_cgroup_memory(root)) if n is not None]
     return min(limits, default=None)
-
-
-def _machine_memory(root: Path) -> int | None:
-    with contextlib.suppress(OSError):  # not Linux
-        for line in (root / "proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    try:  # the whole memory: the best bound that POSIX knows
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):
-        return None
 
 
 def _cgroup_memory(root: Path) -> Iterator[int]:

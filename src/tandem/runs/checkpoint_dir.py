@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from tandem.platforms import flush_folder
 from tandem.runs import atomic_files
 from tandem.types import Array, JSONDict
 
@@ -39,7 +40,7 @@ def write(path: Path, data: JSONDict, groups: Groups) -> None:
         ]
         sums = iter(_each(_put, jobs))
         arrays = {group: {name: next(sums) for name in xs} for group, xs in groups.items()}
-        atomic_files.flush_folder(part)
+        flush_folder(part)
         with atomic_files.replacing(path / INDEX) as file:
             file.write(json.dumps(data | {"part": int(part.name), "arrays": arrays}).encode())
     except BaseException:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tandem.errors import RunFolderError, nearest
+from tandem.platforms import file_name
 from tandem.runs.writers import read_table
 from tandem.types import JSONDict
 
@@ -168,7 +169,7 @@ def run_folder(folder: Path) -> Path:
 
 def default_folder(algorithm: str, env_name: str, seed: int | str) -> Path:
     """runs/ppo-CartPole-v1-s0-20250131-120000, or the next free name like it."""
-    name, algorithm = env_name.replace("/", "-").replace(":", "-"), algorithm.rpartition(":")[2]
+    name, algorithm = file_name(env_name), algorithm.rpartition(":")[2]
     base = Path("runs") / f"{algorithm}-{name}-s{seed}-{datetime.now():%Y%m%d-%H%M%S}"
     folder, n = base, 2
     while folder.exists():

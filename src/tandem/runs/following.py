@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tandem import platforms
 from tandem.errors import RunFolderError, TandemError
-from tandem.runs import atomic_files, checkpoint, config_file
+from tandem.runs import checkpoint, config_file
 from tandem.runs.folder import Run, run_folder, runs_in
 from tandem.runs.writers import read_table
 from tandem.types import JSONDict
@@ -82,7 +83,7 @@ def look(folder: Path) -> Look:
         table |= {c: [row[i] for row in rows] for i, c in enumerate(columns)}
     silent = max(0.0, time.time() - _newest(folder))
     now = Look(Run(folder, config_file.read(folder), table), BEGINS, {}, silent)
-    if atomic_files.is_held(file) or (not atomic_files.HOLDS and silent < PATIENCE):
+    if platforms.is_held(file) or (not platforms.HOLDS and silent < PATIENCE):
         return now._replace(state=TRAINS if table["env_steps"] else BEGINS)
     if result := _result(folder, now.env_steps):
         whole = result["env_steps"] >= now.steps

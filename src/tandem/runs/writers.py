@@ -26,7 +26,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from tandem import platforms
 from tandem.errors import EngineError, RunFolderError
+from tandem.platforms import replace
 from tandem.runs import atomic_files
 
 Cell = float | str | None
@@ -135,10 +137,10 @@ class CsvWriter:
                 file.write(b"".join(map(_line, lines)))
                 file.flush()
                 os.fsync(file.fileno())
-            if atomic_files.HOLDS:  # before anybody else can open it
+            if platforms.HOLDS:  # before anybody else can open it
                 self._file = open(beside, "ab", buffering=0)
-                atomic_files.hold(self._file)
-            os.replace(beside, self.path)
+                platforms.hold(self._file)
+            replace(beside, self.path)
             if self._file is None:  # Windows, which renames no open file
                 self._file = open(self.path, "ab", buffering=0)
         except OSError as error:

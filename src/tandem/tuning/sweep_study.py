@@ -13,6 +13,7 @@ from typing import Any
 
 from tandem.errors import EngineError, RunFolderError, one_of
 from tandem.learning.seeds import derived
+from tandem.platforms import lock
 from tandem.runs import atomic_files
 from tandem.runs.config_file import write_json
 from tandem.tuning.search import second_half
@@ -265,18 +266,14 @@ class Study:
 
 def _locked(folder: Path) -> Any:
     """An open file of the folder that no other process has. RunFolderError where one has it."""
-    import fcntl  # not on Windows, which has no workers either
-
     file = (folder / ".lock").open("w")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
+    if not lock(file):
         file.close()
         raise RunFolderError(
             f"the sweep in {folder} is under way in another process.",
             "one process at a time",
             "wait for it, or end it (Ctrl-C there): what it has done is kept.",
-        ) from error
+        )
     return file
 
 

@@ -1,0 +1,211 @@
+"""What systems do differently. Everything else asks here, so that a system that lacks the first way
+has a second one, and a test can do without the first.
+
+| what | Linux | any POSIX system | any system |
+|---|---|---|---|
+| a worker ends with its parent | the kernel kills it | it looks who its parent is | the same |
+| memory that processes share | nameless (memfd) | a file without a name | a name, and a guard |
+| a worker's link | a socket that it inherits | the same | it calls, with a secret |
+| free memory | /proc and cgroups | psutil's, or all memory | psutil's, or unknown |
+
+Besides, whatever the system: files are locked by fcntl, else by msvcrt; a rename over a file that
+somebody reads, which Windows refuses, is tried again; where nobody says which cores a process may
+use, it is all of them.
+
+TANDEM_SYSTEM=posix or TANDEM_SYSTEM=any makes a process, and those that it starts, do with what
+such a system has: for tests, and where a first way fails. The variable is read here alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+VARIABLE = "TANDEM_SYSTEM"
+LINUX, POSIX, ANY = "linux", "posix", "any"
+TRIES, PAUSE = 20, 0.05  # how often a rename is tried where somebody reads the file, and seconds
+WINDOWS_NAMES = '<>:"/\\|?*'  # what names of files cannot have there, and anywhere a "/"
+
+
+def system() -> str:
+    """What this process may count on: LINUX, POSIX or ANY. SettingError for another value of the
+    variable."""
+    here = LINUX if sys.platform == "linux" else POSIX if os.name == "posix" else ANY
+    asked = os.environ.get(VARIABLE, "")
+    if not asked:
+        return here
+    from tandem.errors import one_of  # here: a worker that starts has no need of it
+
+    one_of(VARIABLE, asked, (LINUX, POSIX, ANY))
+    order = (ANY, POSIX, LINUX)
+    return min(asked, here, key=order.index)
+
+
+# --- processes ------------------------------------------------------------------------------------
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def own_cores() -> list[int]:
+    """The numbers of those cores; none where the system does not say."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+
+
+def keep_to(numbers: list[int]) -> None:
+    """From now on this process uses these cores only, where the system can be told."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, numbers)
+
+
+def die_with_parent() -> None:
+    """The kernel kills this process when the thread that started it ends, whatever it does then;
+    nothing on other systems."""
+    if system() == LINUX:
+        import ctypes
+
+        with suppress(OSError, AttributeError):  # another C library
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def parent_watch(parent: int) -> Callable[[float], bool]:
+    """How a process waits for the end of its parent: called with seconds, it returns whether the
+    parent is still there after them, or at its end whether it is no more."""
+    if sys.platform == "win32":  # a process keeps the number of its parent there, dead or not
+        import _winapi
+
+        synchronize, timeout = 0x00100000, 0x102
+        try:
+            handle = _winapi.OpenProcess(synchronize, False, parent)
+        except OSError:  # it has ended already
+            return lambda seconds: False
+        return lambda s: _winapi.WaitForSingleObject(handle, int(s * 1000)) == timeout
+
+    def wait(seconds: float) -> bool:
+        if os.getppid() != parent:
+            return False
+        time.sleep(seconds)
+        return os.getppid() == parent
+
+    return wait
+
+
+def terminate_this() -> None:
+    """SIGTERM for this process, handled by its main thread."""
+    if os.name == "posix":
+        os.kill(os.getpid(), signal.SIGTERM)
+    else:  # os.kill would end it without a word
+        signal.raise_signal(signal.SIGTERM)
+
+
+def ending(code: int) -> str:
+    """How a process ended, by its exit code as `subprocess` gives it."""
+    if code >= 0:
+        return f"ended by itself, with exit code {code}"
+    if -code == getattr(signal, "SIGKILL", None):
+        return "was killed (SIGKILL), by somebody or for want of memory"
+    return f"died of {signal.Signals(-code).name}"
+
+
+# --- memory ---------------------------------------------------------------------------------------
+
+
+def free_memory(root: Path = Path("/")) -> int | None:
+    """The bytes of memory that the machine has free; where it tells less, all that it has; None
+    where it tells nothing. root: the folder that holds proc."""
+    if system() == LINUX:
+        with suppress(OSError):
+            for line in (root / "proc/meminfo").read_text().splitlines():
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    with suppress(ImportError):  # it is no dependency: many have it
+        import psutil
+
+        return int(psutil.virtual_memory().available)
+    try:  # the whole memory: the best bound that POSIX knows
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def replace(source: Path, target: Path) -> None:
+    """os.replace; where another process has `target` open, which Windows refuses, tried again for
+    a second."""
+    for left in reversed(range(TRIES)):
+        try:
+            os.replace(source, target)
+            return
+        except PermissionError:
+            if os.name == "posix" or not left:
+                raise
+            time.sleep(PAUSE)
+
+
+def flush_folder(folder: Path) -> None:
+    """So that a rename survives a power cut, where the system lets a folder be opened."""
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def file_name(name: str) -> str:
+    """The name without what names of files cannot have on some system."""
+    return "".join("-" if c in WINDOWS_NAMES else c for c in name)
+
+
+def lock(file: IO[Any]) -> bool:
+    """Locks an open file until it is closed, or its process has ended; whether nobody else has."""
+    try:
+        if os.name == "posix":
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        else:
+            import msvcrt
+
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+    except OSError:
+        return False
+    return True
+
+
+# whether `hold` does anything here
+HOLDS = os.name == "posix"
+
+
+def hold(file: IO[bytes]) -> None:
+    """Lets others know by `is_held` that a process has this file open, until it closes it or dies.
+    Nobody else may have it open yet. Nothing where the system or the disk cannot do that."""
+    if HOLDS:
+        lock(file)
+
+
+def is_held(path: Path) -> bool:
+    """Whether a process holds this file."""
+    if not HOLDS:
+        return False
+    import fcntl
+
+    try:
+        with open(path, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # there is no such file, or no locks on this disk
+        return False
+    return False

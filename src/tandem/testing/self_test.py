@@ -1,0 +1,173 @@
+"""`python -m tandem.testing`: whether tandem does what it promises here, in about a minute.
+
+Each engine that is installed trains a short run of PPO and one of DQN, on the processor; loads
+them, resumes them and makes them again, to the bit; and trains them with worker processes. One line
+is printed for each check, with its seconds. The exit code is 0 where all were passed, 1 where one
+was not, 2 for arguments that cannot be."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from tandem.backends import ENGINES, installed
+from tandem.errors import SettingError, TandemError, UnknownNameError
+from tandem.version import __version__
+
+PATIENCE = 600.0  # seconds for an engine: then it stands still, or the machine is very slow
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYGAME_HIDE_SUPPORT_PROMPT": "1"}
+ABOUT = """Trains short runs on each engine that is installed, and checks that they learn, and are
+saved, resumed, made again and shared among processes as promised."""
+CHILD = ("-m", "tandem.testing.engine_checks")  # what an engine's process runs
+LAST = 25  # lines of what an engine printed, where it ended without a word
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Reads the arguments, checks, and gives the exit code."""
+    parser = argparse.ArgumentParser("python -m tandem.testing", description=ABOUT)
+    parser.add_argument(
+        "engines", nargs="*", metavar="ENGINE", help=f"of {', '.join(ENGINES)} [those installed]"
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=PATIENCE,
+        metavar="SECONDS",
+        help=f"that an engine may take [{PATIENCE:g}]",
+    )
+    parser.add_argument(
+        "--keep", metavar="DIR", help="leave the runs in a new folder [thrown away]"
+    )
+    args = parser.parse_args(argv)
+    try:
+        return self_test(args.engines, args.timeout, args.keep)
+    except TandemError as error:
+        print(error, file=sys.stderr)
+        return 2
+
+
+def self_test(
+    engines: Sequence[str] = (),
+    patience: float = PATIENCE,
+    keep: str | None = None,
+    tell: Callable[[str], None] = print,
+) -> int:
+    """Checks these engines, or all that are installed; returns the exit code.
+
+    patience: seconds for each. keep: a folder to be made for the runs. tell: gets each line.
+    UnknownNameError for an engine that there is not, SettingError for no time or a folder that
+    exists."""
+    for name in engines:
+        if name not in ENGINES:
+            raise UnknownNameError("engine", name, ENGINES)
+    if not patience > 0:
+        raise SettingError(f"--timeout {patience:g}.", "seconds above 0", "leave --timeout out.")
+    began, passed, failed = time.perf_counter(), 0, 0
+    tell(f"tandem {__version__}, Python {platform.python_version()}, {platform.platform()}")
+    with _folder(keep) as folder:
+        for name in dict.fromkeys(engines or ENGINES):
+            if name not in installed():
+                failed += name in engines
+                tell(_line(name, "", "FAULT" if name in engines else "skip", _missing(name)))
+                continue
+            for answer in _answers(name, folder / name, patience):
+                fault = answer.get("fault")
+                passed, failed = passed + (fault is None), failed + (fault is not None)
+                mark, said = ("ok", answer.get("said", "")) if fault is None else ("FAULT", fault)
+                tell(_line(name, answer["check"], mark, said, answer["seconds"]))
+                for line in answer.get("trace", "").splitlines():
+                    tell(f"    {line}")
+    seconds = time.perf_counter() - began
+    if not passed and not failed:
+        tell("no engine is installed. Fix: pip install 'tandem-rl[jax]'")
+        failed = 1
+    tell(f"{passed} passed, {failed} failed, in {seconds:.0f} s")
+    return int(failed > 0)
+
+
+def _missing(name: str) -> str:
+    extra = "torch,jax" if name == "keras-torch" else name
+    return f"not installed: pip install 'tandem-rl[{extra}]'"
+
+
+def _line(engine: str, check: str, mark: str, said: str, seconds: float | None = None) -> str:
+    took = "" if seconds is None else f"{seconds:.1f} s"
+    return f"{engine:<12}{check:<16}{mark:<6}{took:>8}  {said}".rstrip()
+
+
+@contextmanager
+def _folder(keep: str | None) -> Iterator[Path]:
+    if keep is None:
+        with tempfile.TemporaryDirectory(prefix="tandem-testing-", ignore_cleanup_errors=True) as f:
+            yield Path(f)
+        return
+    folder = Path(keep)
+    try:
+        folder.mkdir(parents=True)
+    except OSError as error:
+        raise SettingError(
+            f"--keep {keep}: {error.strerror or error}.",
+            "a folder that can be made",
+            "name another.",
+        ) from error
+    yield folder
+
+
+def _answers(name: str, folder: Path, patience: float) -> Iterator[dict[str, Any]]:
+    """What a process says of each check on this engine; and, as a fault, that it ended otherwise
+    than it should."""
+    folder.mkdir()
+    keras = {} if ENGINES[name] is None else {"KERAS_BACKEND": str(ENGINES[name])}
+    command = [sys.executable, *CHILD, name, str(folder)]
+    began, late = time.perf_counter(), threading.Event()
+    with (folder / "log.txt").open("w+", encoding="utf-8", errors="replace") as log:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            encoding="utf-8",
+            env={**QUIET, **os.environ, **keras},
+        )
+
+        def give_up() -> None:
+            late.set()
+            process.kill()
+
+        watch = threading.Timer(patience, give_up)
+        watch.start()
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                yield json.loads(line)
+            code = process.wait()
+        finally:
+            watch.cancel()
+            process.kill()
+            process.wait()
+            process.stdout.close()
+        if late.is_set() or code:
+            how = f"still ran after {patience:g} s" if late.is_set() else f"ended with code {code}"
+            yield {
+                "check": "",
+                "fault": f"its process {how}",
+                "seconds": time.perf_counter() - began,
+                "trace": _end_of(log),
+            }
+
+
+def _end_of(log: IO[str]) -> str:
+    log.seek(0)
+    return "\n".join(log.read().splitlines()[-LAST:])

@@ -1,0 +1,135 @@
+"""What systems do differently: the ways that are chosen, and the small ones that have no room of
+their own. Workers on their second ways are in tests/parallel/test_second_ways.py."""
+
+from __future__ import annotations
+
+import ast
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tandem import platforms
+from tandem.backends import malloc
+from tandem.errors import SettingError
+from tests.helpers import ROOT
+
+
+@pytest.mark.parametrize(
+    ("there", "asked", "expected"),
+    [
+        (("linux", "posix"), "", "linux"),
+        (("darwin", "posix"), "", "posix"),
+        (("win32", "nt"), "", "any"),
+        (("linux", "posix"), "posix", "posix"),
+        (("linux", "posix"), "any", "any"),
+        (("darwin", "posix"), "linux", "posix"),  # it cannot have more than there is
+        (("win32", "nt"), "posix", "any"),
+    ],
+)
+def test_a_system_has_what_it_has_or_less(there, asked, expected, monkeypatch) -> None:
+    monkeypatch.setattr(platforms, "sys", SimpleNamespace(platform=there[0]))
+    monkeypatch.setattr(
+        platforms, "os", SimpleNamespace(name=there[1], environ={"TANDEM_SYSTEM": asked})
+    )
+    assert platforms.system() == expected
+
+
+def test_another_system_is_refused(monkeypatch) -> None:
+    monkeypatch.setenv("TANDEM_SYSTEM", "windows")
+    with pytest.raises(SettingError, match="TANDEM_SYSTEM='windows'"):
+        platforms.system()
+
+
+def test_the_variable_is_read_in_one_place() -> None:
+    readers = [
+        file.relative_to(ROOT).as_posix()
+        for file in (ROOT / "src").rglob("*.py")
+        if any(
+            isinstance(node, ast.Constant) and node.value == platforms.VARIABLE
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        )
+    ]
+    assert readers == ["src/tandem/platforms.py"]
+
+
+def test_free_memory_has_a_second_and_a_third_way(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "psutil", None)  # not installed
+    assert platforms.free_memory(tmp_path) == (
+        os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    )
+    monkeypatch.setattr(platforms, "os", SimpleNamespace(environ={}, name="nt"))
+    assert platforms.free_memory(tmp_path) is None
+    told = SimpleNamespace(virtual_memory=lambda: SimpleNamespace(available=12345))
+    monkeypatch.setitem(sys.modules, "psutil", told)
+    assert platforms.free_memory(tmp_path) == 12345
+
+
+def test_only_glibc_s_memory_is_kept(monkeypatch) -> None:
+    monkeypatch.setenv("TANDEM_SYSTEM", "posix")
+    malloc.keep_freed.cache_clear()
+    assert malloc.keep_freed() is False
+    malloc.keep_freed.cache_clear()
+
+
+def test_a_file_that_somebody_reads_is_replaced_once_it_is_closed(monkeypatch, tmp_path) -> None:
+    tried, real = [], os.replace
+
+    def refuses(source: Path, target: Path) -> None:
+        tried.append(target)
+        if len(tried) < 3:
+            raise PermissionError(13, "the process cannot access the file")
+        real(source, target)
+
+    (tmp_path / "new").write_text("new")
+    monkeypatch.setattr(platforms.os, "replace", refuses)
+    with pytest.raises(PermissionError):  # here it is a folder that may not be written
+        platforms.replace(tmp_path / "new", tmp_path / "file")
+    monkeypatch.setattr(platforms.os, "name", "nt")
+    platforms.replace(tmp_path / "new", tmp_path / "file")
+    monkeypatch.undo()
+    assert (tmp_path / "file").read_text() == "new" and len(tried) == 3
+
+
+def test_names_of_files_are_those_of_all_systems() -> None:
+    assert platforms.file_name("ALE/Pong-v5") == "ALE-Pong-v5"
+    assert platforms.file_name('my.module:Env<"a|b">?*\\') == "my.module-Env--a-b-----"
+
+
+def test_a_lock_is_one_process_s(tmp_path: Path) -> None:
+    other = (
+        "import sys; from tandem.platforms import lock; "
+        "file = open(sys.argv[1], 'w'); print(lock(file))"
+    )
+
+    def of_another() -> str:
+        command = [sys.executable, "-c", other, str(tmp_path / "lock")]
+        env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+        return subprocess.run(command, env=env, capture_output=True, text=True).stdout.strip()
+
+    with (tmp_path / "lock").open("w") as file:
+        assert platforms.lock(file)
+        assert of_another() == "False"
+    assert of_another() == "True"
+
+
+def test_how_a_process_ended_is_told() -> None:
+    assert platforms.ending(3) == "ended by itself, with exit code 3"
+    assert platforms.ending(-signal.SIGKILL).startswith("was killed (SIGKILL)")
+    assert platforms.ending(-signal.SIGSEGV) == "died of SIGSEGV"
+
+
+def test_a_parent_is_watched() -> None:
+    assert platforms.parent_watch(os.getppid())(0.0)
+    assert not platforms.parent_watch(os.getpid())(60.0)  # at once
+
+
+def test_cores_are_those_of_this_process(monkeypatch) -> None:
+    assert platforms.cores() == len(platforms.own_cores()) >= 1
+    monkeypatch.setattr(platforms, "os", SimpleNamespace(cpu_count=lambda: 7))
+    assert platforms.cores() == 7 and platforms.own_cores() == []
+    platforms.keep_to([0])  # nothing happens, and nothing is raised
