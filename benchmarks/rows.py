@@ -58,6 +58,8 @@ class Reach:
 
 PPO = "PPO CartPole-v1, 8 environments × 32, 20 epochs of 256, 64-64 tanh"
 
+# the source's entry for CartPole-v1, which ours leaves for what ends steadier
+UNSTEADY = {"learning_rate": 0.0023, "batch_size": 64, "double": False, "dueling": False}
 CONTRIB = "Stable-Baselines3 has it in its contrib package, which is what was measured."
 
 ROWS: tuple[Row | Reach, ...] = (
@@ -97,7 +99,7 @@ ROWS: tuple[Row | Reach, ...] = (
         "uniform",
         "dqn",
         "CartPole-v1",
-        {"double": False, "dueling": False, "prioritized": False, "vectorization": "plain"},
+        {**UNSTEADY, "prioritized": False, "vectorization": "plain"},
         start=16_384,
         quick=2_048,
         targets={
@@ -181,8 +183,7 @@ ROWS: tuple[Row | Reach, ...] = (
         {
             "values": "quantile",
             "quantiles": 10,
-            "double": False,
-            "dueling": False,
+            **UNSTEADY,
             "prioritized": False,
             "vectorization": "plain",
         },
