@@ -100,7 +100,7 @@ def _ours(algorithm: str, given: dict[str, Any], compiled: bool, steps: int) -> 
 
     env = PENDULUM.get(algorithm, "CartPole-v1")
     if algorithm == "dqn":
-        entry = trainer.settle("dqn", "CartPole-v1", {})[0]
+        entry = trainer.settle("dqn", "tandem/CartPole-v1", {})[0]
         given = {n: getattr(entry, n) for n in entry.__dataclass_fields__} | given
     given |= {"vectorization": "compiled" if compiled else "auto", "steps": steps}
     if algorithm == "ppo" and not compiled:

@@ -91,9 +91,7 @@ class Odd(gymnasium.Env[Any, Any]):
 
 def test_given_settings_win_over_the_zoo_and_the_zoo_over_defaults() -> None:
     zoo, _, source = trainer.settle("dqn", "CartPole-v1", {})
-    assert (
-        zoo.learning_rate.start == 2.3e-3 and zoo.steps == 50_000 and "rl-baselines3-zoo" in source
-    )
+    assert zoo.learning_rate.start == 1e-3 and zoo.steps == 50_000 and "rl-baselines3-zoo" in source
     assert zoo.double, "a default that the zoo does not mention"
     assert trainer.settle("dqn", "Nowhere-v0", {})[0].learning_rate.start == 1e-4
     given = trainer.settle("dqn", "CartPole-v1", {"learning_rate": "1e-3:0", "log_every": 7})
