@@ -89,9 +89,18 @@ class Odd(gymnasium.Env[Any, Any]):
 # What is chosen
 
 
+def test_updates_per_step_take_the_place_of_an_entry_s_updates_per_call() -> None:
+    settings = trainer.settle("dqn", "CartPole-v1", {"updates_per_step": 0.5})[0]
+    assert settings.updates_per_call == 1 and settings.update_rate == 0.5
+    both = {"updates_per_step": 0.5, "updates_per_call": 7}
+    assert trainer.settle("dqn", "CartPole-v1", both)[0].updates_per_call == 7  # refused later
+
+
 def test_given_settings_win_over_the_zoo_and_the_zoo_over_defaults() -> None:
     zoo, _, source = trainer.settle("dqn", "CartPole-v1", {})
-    assert zoo.learning_rate.start == 1e-3 and zoo.steps == 50_000 and "rl-baselines3-zoo" in source
+    assert (
+        zoo.learning_rate.start == 2.3e-3 and zoo.steps == 50_000 and "rl-baselines3-zoo" in source
+    )
     assert zoo.double, "a default that the zoo does not mention"
     assert trainer.settle("dqn", "Nowhere-v0", {})[0].learning_rate.start == 1e-4
     given = trainer.settle("dqn", "CartPole-v1", {"learning_rate": "1e-3:0", "log_every": 7})

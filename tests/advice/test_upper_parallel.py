@@ -15,7 +15,6 @@ import pytest
 
 from tandem import trainer
 from tandem.learning.config import Options
-from tandem.parallel import process
 from tandem.parallel import ray as bridge
 from tandem.parallel.env_factory import EnvFactory
 from tandem.parallel.pool import WorkerOptions
@@ -118,21 +117,6 @@ OBJECT = {**A2C, "env": gymnasium.make("CartPole-v1")}
 )
 def test_followed(each: Any) -> None:
     each.follow()
-
-
-def test_workers_elsewhere_than_on_posix(monkeypatch: Any) -> None:
-    class Windows:
-        name = "nt"
-
-    with (
-        monkeypatch.context() as patched,
-        follows("parallel/process.py:Process.__init__") as advice,
-    ):
-        patched.setattr(process, "os", Windows)
-        made(**A2C)
-    assert advice.assigned() == [{"workers": 0}]
-    monkeypatch.setattr(process, "os", Windows)
-    ran(**A2C | advice.assigned()[0])
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from tandem.errors import (
     UnknownNameError,
     nearest,
 )
+from tandem.settings import module_here
 
 # modules that register ids when imported
 NAMESPACES = {
@@ -62,6 +63,8 @@ def register(name: str) -> None:
     namespace, slash, _ = name.partition("/")
     if slash and namespace in NAMESPACES:
         importlib.import_module(NAMESPACES[namespace])
+    if module := name.rpartition(":")[0]:
+        module_here(module)  # Gymnasium itself does not look into the working directory
     if name.startswith(_ROBOTICS):
         robotics = importlib.import_module("gymnasium_robotics")
         from gymnasium import registry
@@ -167,7 +170,8 @@ def guarded(name: str, build: Callable[[], Any]) -> Any:
             "the packages of the environment beside tandem",
             f'pip install "tandem-rl[{extra}]"'
             if extra
-            else "install the package that the message above names.",
+            else "install the package that the message above names; a module of your own is looked "
+            "for in the folder that you are in, and on PYTHONPATH.",
         ) from fault
     except TandemError:
         raise

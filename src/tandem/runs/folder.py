@@ -106,7 +106,9 @@ def read_run(folder: Path) -> Run:
         raise RunFolderError(
             f"the run {folder} has no progress yet.",
             "at least one row in its progress.csv",
-            "train it for a while (resume=, --resume).",
+            "train it for a while (resume=, --resume)."
+            if (folder / "checkpoints" / "last.zip").is_file()
+            else "remove it, and train anew: it ended before it began.",
         )
     return Run(
         folder,
@@ -181,7 +183,7 @@ def new_folder(folder: Path) -> Path:
     """The folder, if a run may begin in it: it is empty, or not there yet. RunFolderError
     otherwise."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        of_run = (folder / "config.json").is_file()
+        of_run = (folder / "checkpoints" / "last.zip").is_file()
         raise RunFolderError(
             f"{folder} exists and is not empty.",
             "a new folder",
