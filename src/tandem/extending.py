@@ -21,6 +21,7 @@ from tandem.algorithms.base import (
     optimizer_options,
     step_size,
 )
+from tandem.algorithms.bodies import body
 from tandem.algorithms.bootstraps import after_cuts
 from tandem.algorithms.dqn import epsilon_greedy
 from tandem.algorithms.on_sequences import SequenceSettings
@@ -53,6 +54,7 @@ __all__ = [
     "WithAction",
     "Writer",
     "after_cuts",
+    "body",
     "bounded_vector",
     "copies",
     "default",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import types
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -512,3 +513,54 @@ def test_every_public_name_is_there() -> None:
         (n for n in extending.__all__ if hasattr(extending, n)), key=str.lower
     )
     assert setting and (ROOT / "docs" / "extending.md").is_file()
+
+
+# Settings that its base class has
+
+
+def page_s(tmp_path: Path) -> Any:
+    """The class that docs/extending.md writes."""
+    reinforce(tmp_path)
+    module = types.ModuleType("reinforce")
+    sys.modules["reinforce"] = module  # where its dataclass looks for its annotations
+    exec((tmp_path / "reinforce.py").read_text("utf-8"), module.__dict__)
+    return module.Reinforce
+
+
+def short(kind: Any, **given: Any) -> Any:
+    """A run of 64 steps."""
+    sizes = {"steps": 64, "rollout": 16, "envs": 2, "hidden": (8,), "final_episodes": 1}
+    quiet = {"eval_episodes": 0, "plots": False, "tensorboard": False, "framework": "torch"}
+    return tandem.train(kind, "CartPole-v1", **sizes, **quiet, **given)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"body": "simba"}, {"layer_norm": True}, {"weight_norm": True}, {"weight_decay": 0.1}],
+    ids=str,
+)
+def test_settings_of_networks_are_those_of_the_page_s_algorithm_too(given, tmp_path) -> None:
+    kind = page_s(tmp_path)
+    for name, more in (("a", {}), ("b", given)):
+        short(kind, out=tmp_path / name, **more)
+    assert fingerprints(tmp_path / "a")[-1] != fingerprints(tmp_path / "b")[-1]
+
+
+@pytest.mark.parametrize("given", [{"body": "simba"}, {"layer_norm": True}], ids=str)
+def test_settings_that_its_networks_have_nothing_of_are_refused(given, tmp_path) -> None:
+    kind = page_s(tmp_path)
+
+    class Plain(kind):  # type: ignore[misc, valid-type]
+        @classmethod
+        def roles(cls, observation: Any, action: Any, settings: Any) -> Any:
+            layers = extending.mlp(observation, settings.hidden, settings.activation)
+            heads = {"policy": action.width, "value": 1}
+            return {
+                n: extending.Role(observation, layers, (extending.Dense(0, width),))
+                for n, width in heads.items()
+            }
+
+    (name,) = given
+    with pytest.raises(SettingError, match=rf"{name}=.*own networks(.|\n)*leave {name} out"):
+        short(Plain, **given)
+    short(Plain)

@@ -305,6 +305,8 @@ class Algorithm(ABC):
         head if the settings say so. SettingError for noise on whole networks of the user's."""
         memories.check(settings)
         roles = cls.roles(observation, action, settings)
+        if network is None and not cls.__module__.startswith("tandem."):
+            bodies.refuse_ignored(roles, settings, lambda s: cls.roles(observation, action, s))
         if settings.action_noise == "gsde":
             gsde.refuse(settings, network)
         if settings.noisy != "no":
@@ -411,18 +413,21 @@ class Algorithm(ABC):
 
 
 def optimizer_options(settings: Any) -> dict[str, float]:
-    """What goes with the name `settings.optimizer` to the backend: Adam's epsilon, beta1 and weight
-    decay, RMSProp's decay and epsilon. SettingError for weight decay of another one than Adam."""
-    if settings.weight_decay and settings.optimizer != "adam":
+    """What goes with the name `settings.optimizer` (without one: Adam) to the backend: Adam's
+    epsilon, beta1 and weight decay, as far as they are settings, RMSProp's decay and epsilon.
+    SettingError for weight decay of another one than Adam."""
+    optimizer = getattr(settings, "optimizer", "adam")
+    if settings.weight_decay and optimizer != "adam":
         raise SettingError(
-            f"weight_decay={settings.weight_decay:g} with optimizer={settings.optimizer!r}.",
+            f"weight_decay={settings.weight_decay:g} with optimizer={optimizer!r}.",
             "optimizer='adam', which weight decay is of",
             "give optimizer='adam', or leave weight_decay out.",
         )
-    if settings.optimizer == "rmsprop":
+    if optimizer == "rmsprop":
         return {"decay": settings.rms_decay, "epsilon": settings.rms_epsilon}
-    if "adam" in settings.optimizer:
-        adam = {"epsilon": settings.adam_epsilon, "beta1": settings.adam_beta1}
+    if "adam" in optimizer:
+        names = {"epsilon": "adam_epsilon", "beta1": "adam_beta1"}
+        adam = {n: getattr(settings, own) for n, own in names.items() if hasattr(settings, own)}
         return adam | ({"weight_decay": settings.weight_decay} if settings.weight_decay else {})
     return {}
 

@@ -115,6 +115,21 @@ def body(
     return kind(inputs, hidden, settings.activation, normalize=normalize)
 
 
+def refuse_ignored(
+    roles: dict[str, Role], settings: Any, made: Callable[[Any], dict[str, Role]]
+) -> None:
+    """SettingError where an algorithm of somebody's own has these `roles` whatever a setting of
+    bodies says, as `made` shows, which gives its roles for settings."""
+    for name, plain in PLAIN.items():
+        asked = getattr(settings, name, plain)
+        if asked != plain and made(replace(settings, **{name: plain})) == roles:
+            raise SettingError(
+                f"{name}={asked!r}, which the algorithm's own networks have nothing of.",
+                "default networks by tandem.extending.body, which has these settings; mlp has not",
+                f"leave {name} out, or let roles use body(inputs, settings.hidden, settings).",
+            )
+
+
 def headed(roles: dict[str, Role], change: Callable[[Plan], Plan]) -> dict[str, Role]:
     """The roles with changed heads, but for those that are ours alone."""
     return {
