@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from gymnasium import wrappers
 
@@ -25,6 +26,13 @@ from tests.advice.upper import SHORT, made, ran, toy
 from tests.learning.test_asynchronous import batch_norm
 
 torch = pytest.importorskip("torch")
+
+
+class OneReward(BitFlip):
+    """One that judges a goal at a time."""
+
+    def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
+        return -float(np.any(achieved != desired))
 
 
 def door(algorithm: str = "a3c", env: Any = "CartPole-v1", **options: Any) -> None:
@@ -184,6 +192,13 @@ REPLAY = {"online": False, "replay": "none"}
             ran,
             {"algorithm": "dqn", "hindsight": "final"},
             "give hindsight='no'",
+            {"hindsight": "no"},
+        ),
+        case(
+            "learning/goals.py:_no_batches",
+            ran,
+            {"algorithm": "dqn", "env": OneReward, "hindsight": "final"},
+            "or give hindsight='no'",
             {"hindsight": "no"},
         ),
         case(

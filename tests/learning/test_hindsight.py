@@ -93,3 +93,23 @@ def test_a_run_goes_on_exactly(tmp_path, more) -> None:
 def test_only_single_steps_are_given_other_goals() -> None:
     with pytest.raises(SettingError, match=r"hindsight='future' and n_step=3"):
         ran(n_step=3, out=None)
+
+
+class NeedsInfo(BitFlip):
+    def compute_reward(self, achieved, desired, info):
+        return info["scale"] * super().compute_reward(achieved, desired, info)
+
+
+class OneAtATime(BitFlip):
+    def compute_reward(self, achieved, desired, info):
+        return -float(np.any(achieved != desired))
+
+
+@pytest.mark.parametrize(
+    "kind, told",
+    [(NeedsInfo, "raises KeyError: 'scale'"), (OneAtATime, r"gives \(\) rewards")],
+)
+def test_rewards_that_are_not_of_batches_are_refused_before_a_step(kind, told: str) -> None:
+    with pytest.raises(SettingError, match=rf"compute_reward .*{told}.* for two goals"):
+        tandem.session("dqn", lambda: kind(4), steps=400, **SHORT, hindsight="future")
+    tandem.session("dqn", lambda: kind(4), steps=400, **SHORT)
