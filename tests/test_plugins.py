@@ -30,8 +30,10 @@ from tandem.errors import (
     SettingError,
     UnknownNameError,
 )
+from tandem.runs import plugin_writers
 from tandem.runs.folder import read_run
 from tandem.zoo import files
+from tests.advice.net import follows
 from tests.helpers import ROOT, run_python
 from tests.installing import install, path_with
 from tests.pages import blocks
@@ -360,6 +362,20 @@ def test_a_writer_takes_text_and_is_asked_for_once(maze: Path, tmp_path: Path, c
         with pytest.raises(UnknownNameError, match=fix):
             tandem.train("a2c", "CartPole-v1", writer=ours, out=tmp_path / "c", **given)
     assert not (tmp_path / "b").exists() and not (tmp_path / "c").exists()
+
+
+def test_the_advice_about_writers_is_followed(broken: Path) -> None:
+    with follows("runs/plugin_writers.py:_maker") as advice:
+        plugin_writers.check(["line"])
+    plugin_writers.check([advice.quoted()])
+    with follows("runs/plugin_writers.py:_maker 2") as advice:
+        plugin_writers.check(["failing=text"])
+    assert "give --writer failing," in advice.fix
+    plugin_writers.check(["failing"])
+    with follows("runs/plugin_writers.py:check") as advice:
+        plugin_writers.check(["lines", "failing", "lines"])
+    assert "leave one --writer lines out" in advice.fix
+    plugin_writers.check(["failing", "lines"])
 
 
 def test_without_a_package_there_is_no_writer(forgotten: None, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from tandem.algorithms import own
 from tandem.envs.factory import make
 from tandem.envs.vector_source import brought, named
 from tandem.errors import SettingError, UnknownNameError
-from tandem.runs import checkpoint
+from tandem.runs import checkpoint, config_file
 from tandem.runs.folder import run_folder
 from tandem.types import JSONDict
 
@@ -68,7 +68,9 @@ def load(path: str, which: str, network: Any = None, algorithm: str | None = Non
         if location.parent.name == "checkpoints"
         else location.parent
     )
-    return Loaded(agent, file, folder, checkpoint.read(file).data["config"])
+    config = checkpoint.read(file).data["config"]
+    config_file.refuse_other_env(folder, config)
+    return Loaded(agent, file, folder, config)
 
 
 def own_class(path: str | None) -> Any:

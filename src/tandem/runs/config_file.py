@@ -93,3 +93,18 @@ def commit() -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def refuse_other_env(folder: Path, saved: JSONDict) -> None:
+    """CheckpointError where a checkpoint's config `saved` names another environment than the
+    config.json of its run's folder, which is what people look at: making one may run code."""
+    written = read(folder) if (folder / "config.json").is_file() else saved
+    for name in ("env", "vector", "env_kwargs"):
+        if written.get(name) != saved.get(name):
+            raise CheckpointError(
+                f"the checkpoint of {folder} has {name}={saved.get(name)!r}, its config.json "
+                f"{written.get(name)!r}.",
+                "the same environment in both, as a run leaves them",
+                "trust neither file of a stranger's; where you changed config.json, change it "
+                "back.",
+            )
