@@ -162,10 +162,13 @@ def run_folder(folder: Path) -> Path:
     if (folder / "config.json").is_file() and (folder / "checkpoints").is_dir():
         return folder
     exists = folder.is_dir()
+    fix = suggest(folder, "") if exists else suggest(folder.parent, folder.name)
+    if (folder / "sweep.json").is_file():
+        fix = f"it is a sweep: tandem sweep --resume {quote(str(folder))} goes on with it."
     raise RunFolderError(
         f"the folder {folder} {'is not a run' if exists else 'does not exist'}.",
         "a folder that `tandem train` made",
-        suggest(folder, "") if exists else suggest(folder.parent, folder.name),
+        fix,
     )
 
 
