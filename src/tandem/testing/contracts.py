@@ -103,8 +103,10 @@ def _made(
 
 def _compiled(made: Callable[[int], Any], rank: int) -> Any:
     algorithm = made(rank)
-    for _ in range(2):  # its learner's, and that of whoever holds it to a contract
-        algorithm.backend.compile(algorithm.update)
+    # its learner's, and that of whoever holds it to a contract
+    for update in (algorithm.update, algorithm.whole_update(), algorithm.update):
+        if update:
+            algorithm.backend.compile(update)
     return algorithm.backend
 
 
@@ -300,8 +302,9 @@ def touches_only_its_own(
         if "policy" in batch.settings:  # what is not due in every update
             batch.settings["policy"] = np.ones(1, np.float32)
         before = weights(loop)
-        outcome = backend.compile(algorithm.update)(batch)
-        assert outcome.applied == 1 and not outcome.fault, outcome
+        for update in filter(None, (algorithm.whole_update(), algorithm.update)):
+            outcome = backend.compile(update)(batch)
+            assert outcome.applied == 1 and not outcome.fault, outcome
         after = weights(loop)
         changed = {
             n.split("/")[0]
