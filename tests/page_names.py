@@ -29,7 +29,7 @@ FILE = re.compile(
 NAMESPACES = "|".join([*FAMILIES, *ids.NAMESPACES, *functions.FAMILIES, "classic", "FAMILY"])
 UNVERSIONED = "brax|gymnax|pgx|playground"  # whose ids end as they like
 ENV_ID = re.compile(rf"({NAMESPACES})/(\*|NAME|\w+[-_]v\d+|\*-v\d+)|({UNVERSIONED})/[\w-]+")
-OTHER_PROGRAMS = {"pip", "ray", "pytest", "mypy", "git"}  # their flags are not ours
+OTHER_PROGRAMS = {"docker", "pip", "ray", "pytest", "mypy", "git"}  # their flags are not ours
 # of other libraries
 NOT_OURS = {"distributed_training", "ClipAction"} | {
     "GLU",
@@ -40,6 +40,10 @@ NOT_OURS = {"distributed_training", "ClipAction"} | {
 }
 # a table of two libraries: what is in its first column is of the other one
 ELSEWHERE = re.compile(r"^\| there \| here \|\n(?:\|.*\n)+", re.MULTILINE)
+
+
+# files of the repository that are neither code nor pages
+BESIDE = (".github", "CITATION.cff", "Dockerfile")
 
 
 def spans(page: str) -> list[str]:
@@ -64,6 +68,8 @@ def faults(page: str) -> list[str]:
 def span_faults(span: str, page: str = "") -> Iterator[str]:
     """The same of one span; `page`: where it stands, whose blocks may make the files it names."""
     program = span.split()[0] if span.split() else ""
+    if span.partition("/")[0] in BESIDE and (ROOT / span).exists():
+        return
     for path in re.findall(r"(?<!/)\btandem(?:\.\w+)+", span):
         if not importable(path):
             yield f"`{span}`: {path} is not in the code"
