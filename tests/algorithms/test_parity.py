@@ -77,13 +77,10 @@ def test_the_reference_learns_stops_and_moves_what_it_should(expected) -> None:
 
 
 # they compile
-LONG = [
-    pytest.param(engine, marks=pytest.mark.slow)
-    for engine in ("keras-torch", "jax most", "tensorflow few")
-]
+LONG = [pytest.param(engine, marks=pytest.mark.slow) for engine in ("jax most", "tensorflow few")]
 WHOLE = [
     pytest.param(engine, marks=pytest.mark.thorough)
-    for engine in ("jax", "tensorflow", "torch compile some", "torch compile")
+    for engine in ("keras-torch", "jax", "tensorflow", "torch compile some", "torch compile")
 ]
 ENGINES = ["torch", *LONG, *WHOLE]
 
