@@ -9,7 +9,7 @@ from itertools import zip_longest
 from tests.helpers import ROOT
 
 # of these extras nothing is tried: they are large, and little of tandem needs them
-UNTRIED = {"mlflow", "onnx-jax", "dev"}
+UNTRIED = {"mlflow", "onnx-jax", "dev", "hub", "data", "docs"}
 # the other extra for the same engine, which may not be installed beside the one that is tried
 OTHERS = {"tensorflow", "all"}
 

@@ -115,7 +115,7 @@ def test_a_copy_plays_as_the_learner_did() -> None:
     rows = {k: np.repeat(x[None], 50, 0) for k, x in obs.items()}
     for number, agent in copies.items():
         same, other = (
-            a.play(rows, None, np.random.default_rng(5))[0]
+            a.move(rows, None, np.random.default_rng(5))[0]
             for a in (agent, run.league.player(number))
         )
         assert same.tolist() == other.tolist() and len(set(same.tolist())) > 4, "it draws its moves"

@@ -47,7 +47,7 @@ def test_the_best_is_found_and_an_edge_is_said(best: int, edge: str, tmp_path: P
 
 
 def test_learning_rates_have_equal_ratios_and_schedules_keep_their_form() -> None:
-    rates = search.rates("dqn", "CartPole-v1", 1e-4, 1e-2, 5, "learning_rate")
+    rates = search.rates("dqn", "own", 1e-4, 1e-2, 5, "learning_rate")
     assert [c.x for c in rates] == [1e-4, 3.2e-4, 1e-3, 3.2e-3, 1e-2]
     assert [float(c.settings["learning_rate"]) for c in rates] == [c.x for c in rates]
     falling = search.rates("impala", "own", 1e-4, 1e-2, 2, "learning_rate")  # 0.0006:0

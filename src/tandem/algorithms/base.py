@@ -266,9 +266,8 @@ class Algorithm(ABC):
     memory: Tree = ()
     valued: ClassVar[bool] = False  # its network gives action values, not a policy
     team: ClassVar[bool] = False  # of several agents, whose networks see rows: see `teams`
-    # its losses see what lies between the first and the last observation of n-step transitions:
-    # `extra` has "between" [B, n - 1, ...], and "between_discount" [B, n - 1], gamma ** k at the
-    # k-th step after the first, 0 where the transition ended before
+    # its losses see what lies between the ends of n-step transitions: `extra` has "between"
+    # [B, n - 1, ...], "between_discount" [B, n - 1]: gamma ** k at step k, 0 after an end
     sees_between: ClassVar[bool] = False
 
     @classmethod
@@ -305,8 +304,8 @@ class Algorithm(ABC):
         head if the settings say so. SettingError for noise on whole networks of the user's."""
         memories.check(settings)
         roles = cls.roles(observation, action, settings)
-        if network is None and not cls.__module__.startswith("tandem."):
-            bodies.refuse_ignored(roles, settings, lambda s: cls.roles(observation, action, s))
+        if network is None:
+            bodies.refuse_ignored(cls, roles, (observation, action, settings))
         if settings.action_noise == "gsde":
             gsde.refuse(settings, network)
         if settings.noisy != "no":
@@ -328,8 +327,7 @@ class Algorithm(ABC):
         batch."""
 
     def whole_update(self) -> Callable[[Batch], Update] | None:
-        """For rollouts: an update by all rows at once, before those by batches; None where there is
-        none. It sees the settings of the first of a call."""
+        """For rollouts: an update by all rows, before those by batches, if there is one."""
         return None
 
     @abstractmethod
@@ -413,22 +411,19 @@ class Algorithm(ABC):
 
 
 def optimizer_options(settings: Any) -> dict[str, float]:
-    """What goes with the name `settings.optimizer` (without one: Adam) to the backend: Adam's
-    epsilon, beta1 and weight decay, as far as they are settings, RMSProp's decay and epsilon.
-    SettingError for weight decay of another one than Adam."""
+    """What goes with the name `settings.optimizer` (or Adam) to the backend: Adam's epsilon, beta1
+    and weight decay, RMSProp's decay and epsilon. SettingError for another's weight decay."""
     optimizer = getattr(settings, "optimizer", "adam")
     if settings.weight_decay and optimizer != "adam":
-        raise SettingError(
-            f"weight_decay={settings.weight_decay:g} with optimizer={optimizer!r}.",
-            "optimizer='adam', which weight decay is of",
-            "give optimizer='adam', or leave weight_decay out.",
-        )
+        happened = f"weight_decay={settings.weight_decay:g} with optimizer={optimizer!r}."
+        expected, fix = "optimizer='adam', which weight decay is of", "give optimizer='adam', or "
+        raise SettingError(happened, expected, f"{fix}leave weight_decay out.")
     if optimizer == "rmsprop":
         return {"decay": settings.rms_decay, "epsilon": settings.rms_epsilon}
     if "adam" in optimizer:
-        names = {"epsilon": "adam_epsilon", "beta1": "adam_beta1"}
-        adam = {n: getattr(settings, own) for n, own in names.items() if hasattr(settings, own)}
-        return adam | ({"weight_decay": settings.weight_decay} if settings.weight_decay else {})
+        names = ("epsilon", "beta1")  # as far as they are settings
+        adam = {n: getattr(settings, f"adam_{n}") for n in names if hasattr(settings, f"adam_{n}")}
+        return adam | ({"weight_decay": decay} if (decay := settings.weight_decay) else {})
     return {}
 
 

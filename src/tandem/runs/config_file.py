@@ -98,7 +98,9 @@ def commit() -> str:
 def refuse_other_env(folder: Path, saved: JSONDict) -> None:
     """CheckpointError where a checkpoint's config `saved` names another environment than the
     config.json of its run's folder, which is what people look at: making one may run code."""
-    written = read(folder) if (folder / "config.json").is_file() else saved
+    written = read(folder) if (folder / "config.json").is_file() else {}
+    if "env" not in written:  # damaged, or gone, which others tell of
+        return
     for name in ("env", "vector", "env_kwargs"):
         if written.get(name) != saved.get(name):
             raise CheckpointError(

@@ -39,10 +39,10 @@ def resumed(
     them. ResumeError where the run cannot go on so.
     """
     saved = checkpoint.read(_last(run_folder(folder)))
-    config_file.refuse_other_env(folder, saved.data["config"])
     program, command = f"{{0}}, resume={str(folder)!r}", f"MODULE:{{0}} --resume {folder}"
     again = f"tandem.train({program}) (tandem train {command})."
     conf = config_file.of(saved, algorithm, again, ResumeError)
+    config_file.refuse_other_env(folder, saved.data["config"])
     if devices not in (None, conf.options.devices):
         before, options = conf.options.devices, replace(conf.options, devices=devices)
         conf = replace(conf, options=options, devices_before=before)
