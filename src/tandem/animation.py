@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from html import escape
 from io import BytesIO
 from itertools import chain
 from pathlib import Path
@@ -23,6 +22,7 @@ import numpy as np
 from tandem.collect.evaluation import EvaluationStopped
 from tandem.envs.factory import make
 from tandem.errors import EngineError, EnvironmentFault, RunFolderError, SettingError
+from tandem.learning import notebook
 from tandem.settings import as_path, whole_number
 from tandem.types import Tree
 
@@ -131,8 +131,7 @@ class Animation:
 
     def _repr_html_(self) -> str:
         """For notebooks: the GIF itself, so that nothing has to be loaded from elsewhere."""
-        data, text = b64encode(self.gif).decode(), escape(repr(self))
-        return f"<img src='data:image/gif;base64,{data}' alt='{text}' width='{self.size[0]}'>"
+        return notebook.picture("gif", b64encode(self.gif).decode(), repr(self), self.size[0])
 
     def _pictures(self) -> Iterator[tuple[Moment, Any]]:
         from PIL import Image

@@ -6,12 +6,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from tandem import ops
 from tandem.algorithms import bodies, gsde, memories, recurrent_batches
 from tandem.algorithms.normalized import NormalizedSettings
 from tandem.algorithms.priorities import PrioritySettings
@@ -188,6 +187,12 @@ class ReplaySettings(Settings):
     memmap: bool = setting(
         False, "keep the replay buffer in files of the run's folder instead of memory"
     )
+
+    def settled(self, given: Iterable[str]) -> Any:
+        """Itself; updates_per_step take the place of an entry's updates_per_call."""
+        if self.updates_per_step == "auto" or "updates_per_call" in given:
+            return self
+        return replace(self, updates_per_call=type(self)().updates_per_call)
 
     @property
     def block(self) -> int:
@@ -415,9 +420,11 @@ def optimizer_options(settings: Any) -> dict[str, float]:
     and weight decay, RMSProp's decay and epsilon. SettingError for another's weight decay."""
     optimizer = getattr(settings, "optimizer", "adam")
     if settings.weight_decay and optimizer != "adam":
-        happened = f"weight_decay={settings.weight_decay:g} with optimizer={optimizer!r}."
-        expected, fix = "optimizer='adam', which weight decay is of", "give optimizer='adam', or "
-        raise SettingError(happened, expected, f"{fix}leave weight_decay out.")
+        raise SettingError(
+            f"weight_decay={settings.weight_decay:g} with optimizer={optimizer!r}.",
+            "optimizer='adam', which weight decay is of",
+            "give optimizer='adam', or leave weight_decay out.",
+        )
     if optimizer == "rmsprop":
         return {"decay": settings.rms_decay, "epsilon": settings.rms_epsilon}
     if "adam" in optimizer:
@@ -425,14 +432,6 @@ def optimizer_options(settings: Any) -> dict[str, float]:
         adam = {n: getattr(settings, f"adam_{n}") for n in names if hasattr(settings, f"adam_{n}")}
         return adam | ({"weight_decay": decay} if (decay := settings.weight_decay) else {})
     return {}
-
-
-def erring(settings: Any, *errors: Array) -> dict[str, Array]:
-    """What a loss of critics gives beside its number for prioritized replay: the mean size of their
-    errors [B] each, as "error"; nothing where replay is even."""
-    if not settings.prioritized:
-        return {}
-    return {"error": sum(ops.of(e).abs(e) for e in errors) / len(errors)}
 
 
 def copies(settings: Any, call: Call) -> Array:

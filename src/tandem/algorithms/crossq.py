@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tandem import ops
-from tandem.algorithms import base, bodies, critics
+from tandem.algorithms import base, bodies, critics, priorities
 from tandem.algorithms.base import Call
 from tandem.algorithms.sac import SAC, SoftSettings
 from tandem.errors import SettingError
@@ -109,7 +109,7 @@ class CrossQ(SAC):
         soft = xp.minimum(*(q[rows:] for q in both)) - xp.exp(self.log_alpha()) * log_prob
         y = xp.stop_gradient(self.soft_reward(b) + b.discount * soft)
         q1, q2 = (q[:rows] for q in both)
-        aux = {"q": q1, **base.erring(self.settings, q1 - y, q2 - y)}
+        aux = {"q": q1, **priorities.erring(self.settings, q1 - y, q2 - y)}
         return 0.5 * ((q1 - y) ** 2 + (q2 - y) ** 2), aux
 
     def update(self, b: Batch) -> Update:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tandem import ops
-from tandem.algorithms import base, gsde, remembering
+from tandem.algorithms import base, gsde, priorities, remembering
 from tandem.algorithms.base import Call
 from tandem.algorithms.deterministic import Deterministic, Noise, action_noise
 from tandem.settings import Schedule, Search, default, setting
@@ -83,7 +83,7 @@ class DDPG(Deterministic):
         reward, discount, later = self.ahead(b, b.reward, later)
         y = ops.of(b.reward).stop_gradient(reward + discount * later)
         q = now(self.q, b.obs, b.action)[..., 0]
-        return (q - y) ** 2, {"q": q, **base.erring(self.settings, q - y)}
+        return (q - y) ** 2, {"q": q, **priorities.erring(self.settings, q - y)}
 
     def actor_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 6
         now, _ = self.views(b)

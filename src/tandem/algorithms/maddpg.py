@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import action_spaces, base, bodies, normalized, teams
+from tandem.algorithms import action_spaces, base, bodies, normalized, priorities, teams
 from tandem.algorithms.base import Call, Forward
 from tandem.algorithms.priorities import PrioritySettings
 from tandem.math.distributions import Categorical, Deterministic, Distribution
@@ -188,7 +188,7 @@ class MADDPG(base.Algorithm):
         values = self.values(self.qs, b.obs, self.alike(self.taken(b)), teams.active(b.obs))
         loss = sum((q - y) ** 2 for q in values)
         errors = (teams.mean(xp.abs(q - y), b.obs) for q in values)
-        aux = {"q": xp.mean(values[0], -1), **base.erring(self.settings, *errors)}
+        aux = {"q": xp.mean(values[0], -1), **priorities.erring(self.settings, *errors)}
         return xp.mean(teams.active(b.obs) * loss, -1), aux
 
     def actor_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 5

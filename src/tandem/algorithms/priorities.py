@@ -7,8 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tandem import ops
 from tandem.algorithms import unused
 from tandem.settings import Schedule, setting
+from tandem.types import Array
 
 PAPER = "Schaul et al. 2016"
 TABLE = PAPER + ", table 3 (proportional)"
@@ -42,10 +44,11 @@ class PrioritySettings:
     def settled(self, given: Iterable[str]) -> Any:
         """Itself; where it draws evenly, without the exponents that an entry of the zoo's has and
         nobody has `given`."""
+        settled = super().settled(given)  # type: ignore[misc]  # of the settings it stands before
         if self.prioritized:
-            return self
+            return settled
         usual = type(self)()
-        return replace(self, **{n: getattr(usual, n) for n in EXPONENTS if n not in given})
+        return replace(settled, **{n: getattr(usual, n) for n in EXPONENTS if n not in given})
 
 
 def check(settings: Any) -> None:
@@ -59,3 +62,11 @@ def check_sequences(settings: Any) -> None:
     if settings.replay != "prioritized":
         beside = f"with replay={settings.replay!r}"
         unused.refuse(settings, EXPONENTS, beside, "replay='prioritized'")
+
+
+def erring(settings: Any, *errors: Array) -> dict[str, Array]:
+    """What a loss of critics gives beside its number for prioritized replay: the mean size of their
+    errors [B] each, as "error"; nothing where replay is even."""
+    if not settings.prioritized:
+        return {}
+    return {"error": sum(ops.of(e).abs(e) for e in errors) / len(errors)}

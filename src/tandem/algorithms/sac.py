@@ -239,7 +239,7 @@ class SAC(remembering.Remembering):
         )
         y = xp.stop_gradient(self.soft_reward(b) + b.discount * soft)
         q1, q2 = self.value(self.qs, now, b.obs, b.action)
-        aux = {"q": q1, **base.erring(self.settings, q1 - y, q2 - y)}
+        aux = {"q": q1, **priorities.erring(self.settings, q1 - y, q2 - y)}
         return 0.5 * ((q1 - y) ** 2 + (q2 - y) ** 2), aux
 
     def categorical_loss(
@@ -256,7 +256,7 @@ class SAC(remembering.Remembering):
         cost = ops.of(b.reward).exp(self.log_alpha()) * log_prob
         target = self.values.soft_target(later, self.soft_reward(b), b.discount, cost, policy)
         losses = [cross_entropy(logits, target) for logits in own]
-        errors = base.erring(self.settings, *losses)
+        errors = priorities.erring(self.settings, *losses)
         return sum(losses), {"q": self.values.mean(own[0]), **errors}
 
     def actor_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 7

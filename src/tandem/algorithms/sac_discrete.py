@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import base, bodies, critics
+from tandem.algorithms import bodies, critics, priorities
 from tandem.algorithms.remembering import View
 from tandem.algorithms.sac import SAC, SACSettings
 from tandem.math.action_values import CategoricalValues
@@ -73,7 +73,7 @@ class DiscreteSAC(SAC):
         soft = xp.sum(p * (least - xp.exp(self.log_alpha()) * log_p), -1)  # eq. 10
         y = xp.stop_gradient(self.soft_reward(b) + b.discount * soft)
         q1, q2 = (xp.take(now(q, b.obs), b.action) for q in self.qs)
-        aux = {"q": q1, **base.erring(self.settings, q1 - y, q2 - y)}
+        aux = {"q": q1, **priorities.erring(self.settings, q1 - y, q2 - y)}
         return 0.5 * ((q1 - y) ** 2 + (q2 - y) ** 2), aux
 
     def actor_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 12

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import base, gsde, remembering
+from tandem.algorithms import base, gsde, priorities, remembering
 from tandem.algorithms.base import Call
 from tandem.algorithms.deterministic import Deterministic, Noise, action_noise
 from tandem.settings import Schedule, Search, default, setting
@@ -98,7 +98,7 @@ class TD3(Deterministic):
         reward, discount, later = self.ahead(b, b.reward, xp.minimum(q1, q2))
         y = xp.stop_gradient(reward + discount * later)  # eq. 10
         q1, q2 = (now(q, b.obs, b.action)[..., 0] for q in self.qs)
-        aux = {"q": q1, **base.erring(s, q1 - y, q2 - y)}
+        aux = {"q": q1, **priorities.erring(s, q1 - y, q2 - y)}
         return (q1 - y) ** 2 + (q2 - y) ** 2, aux
 
     def actor_loss(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tandem import ops
-from tandem.algorithms import base, bodies
+from tandem.algorithms import bodies, priorities
 from tandem.algorithms.sac import SAC, TargetSettings
 from tandem.errors import SettingError
 from tandem.math.value_distributions import fractions, quantile_huber
@@ -74,7 +74,7 @@ class TQC(SAC):
         own = self.outputs(self.qs, now, b.obs, b.action)
         losses = [quantile_huber(q, fractions(q), y) for q in own]
         means = [xp.mean(q, -1) for q in own]
-        errors = base.erring(s, *(mean - xp.mean(y, -1) for mean in means))
+        errors = priorities.erring(s, *(mean - xp.mean(y, -1) for mean in means))
         return sum(losses) / (s.critics * s.quantiles), {"q": means[0], **errors}
 
     def actor_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eq. 12

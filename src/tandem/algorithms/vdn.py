@@ -15,6 +15,7 @@ from tandem.algorithms import (
     bodies,
     memories,
     normalized,
+    priorities,
     recurrent_batches,
     remembering,
     teams,
@@ -138,7 +139,7 @@ class VDN(base.Algorithm):
         best = xp.take(after, xp.argmax(xp.stop_gradient(selector), -1))
         chosen = xp.take(q, b.action)
         loss, error = self.loss_of(b, self.errors(b, best, chosen))
-        return loss, {"q": xp.mean(chosen, -1), **base.erring(self.settings, error)}
+        return loss, {"q": xp.mean(chosen, -1), **priorities.erring(self.settings, error)}
 
     def memory_before(self, network: Any, b: Batch) -> Tree:
         """A network's memory before the steps that are learned from, as `values` takes it."""

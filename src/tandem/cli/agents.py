@@ -69,7 +69,7 @@ def load(path: str, which: str, network: Any = None, algorithm: str | None = Non
         else location.parent
     )
     config = checkpoint.read(file).data["config"]
-    config_file.refuse_other_env(folder, config)
+    config_file.refuse_other_env(folder, config_file.read(folder), config)
     return Loaded(agent, file, folder, config)
 
 

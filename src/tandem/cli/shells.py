@@ -9,35 +9,8 @@ from typing import Any
 
 LINE = 60  # most characters of what is said of a flag
 
-BASH = r"""# Completes tandem in bash; made by `tandem completion bash`. Source it, or put it where
-# bash-completion looks: ~/.local/share/bash-completion/completions/tandem
-
-_tandem_words() { # of these words, those that go on with what is typed
-    COMPREPLY+=($(compgen -W "$1" -- "$cur"))
-}
-
-_tandem_paths() { # paths by an option of compgen
-    local line
-    compopt -o filenames 2>/dev/null
-    while IFS= read -r line; do COMPREPLY+=("$line"); done < <(compgen "$@" -- "$cur")
-}
-
-_tandem_offer() { # what stands for something, or words
-    local one
-    for one in $1; do
-        case $one in
-            @dir) _tandem_paths -d ;;
-            @file) _tandem_paths -f ;;
-            @run) _tandem_paths -d; _tandem_paths -f -X '!*.zip' ;;
-            @algorithm) _tandem_words '@ALGORITHMS@' ;;
-            @env) _tandem_words "$(_tandem_envs "$algorithm")" ;;
-            @anyenv) _tandem_words "$(_tandem_envs '*')" ;;
-            *) _tandem_words "$one" ;;
-        esac
-    done
-}
-
-_tandem_envs() {
+# what bash and zsh look up alike
+TABLES = r"""_tandem_envs() {
     case $1 in
 @ENVS@
     esac
@@ -68,7 +41,40 @@ _tandem_place() { # what stands in a place of a command
     esac
 }
 
-_tandem() {
+"""
+
+BASH = (
+    r"""# Completes tandem in bash; made by `tandem completion bash`. Source it, or put it where
+# bash-completion looks: ~/.local/share/bash-completion/completions/tandem
+
+_tandem_words() { # of these words, those that go on with what is typed
+    COMPREPLY+=($(compgen -W "$1" -- "$cur"))
+}
+
+_tandem_paths() { # paths by an option of compgen
+    local line
+    compopt -o filenames 2>/dev/null
+    while IFS= read -r line; do COMPREPLY+=("$line"); done < <(compgen "$@" -- "$cur")
+}
+
+_tandem_offer() { # what stands for something, or words
+    local one
+    for one in $1; do
+        case $one in
+            @dir) _tandem_paths -d ;;
+            @file) _tandem_paths -f ;;
+            @run) _tandem_paths -d; _tandem_paths -f -X '!*.zip' ;;
+            @algorithm) _tandem_words '@ALGORITHMS@' ;;
+            @env) _tandem_words "$(_tandem_envs "$algorithm")" ;;
+            @anyenv) _tandem_words "$(_tandem_envs '*')" ;;
+            *) _tandem_words "$one" ;;
+        esac
+    done
+}
+
+"""
+    + TABLES
+    + r"""_tandem() {
     local cur=${COMP_WORDS[COMP_CWORD]} word i wants= command= algorithm= joins=
     local -a places
     places=()
@@ -113,43 +119,16 @@ _tandem() {
 
 complete -F _tandem tandem
 """
+)
 
-ZSH = r"""#compdef tandem
+ZSH = (
+    r"""#compdef tandem
 # Completes tandem in zsh; made by `tandem completion zsh`. Put it into a folder of $fpath, as
 # _tandem, or source it after compinit.
 
-_tandem_envs() {
-    case $1 in
-@ENVS@
-    esac
-}
-
-_tandem_values() { # of command/algorithm/flag
-    case $1 in
-@VALUES@
-    esac
-}
-
-_tandem_flags() { # of a command, and an algorithm
-    case $1 in
-@BASE@
-    esac
-    case $1 in
-        @WITH_SETTINGS@)
-            echo '@SHARED@'
-            case $2 in
-@SETTINGS@
-            esac ;;
-    esac
-}
-
-_tandem_place() { # what stands in a place of a command
-    case $1/$2 in
-@PLACES@
-    esac
-}
-
-_tandem_about() { # adds "name:what it is" of names to `described`
+"""
+    + TABLES
+    + r"""_tandem_about() { # adds "name:what it is" of names to `described`
     local -A about=(
 @ABOUT@
     )
@@ -220,6 +199,7 @@ else
     compdef _tandem tandem
 fi
 """
+)
 
 FISH = r"""# Completes tandem in fish; made by `tandem completion fish`. Put it into
 # ~/.config/fish/completions/tandem.fish

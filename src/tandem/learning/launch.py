@@ -21,6 +21,7 @@ from tandem.learning import config
 from tandem.learning.build import Spaces, build
 from tandem.learning.companions import GRACE, Companions
 from tandem.learning.config import Config
+from tandem.learning.learners import compiled
 from tandem.learning.placed import PlacedCompanions
 from tandem.learning.seeds import Generators
 from tandem.parallel.process import SLICE
@@ -66,9 +67,7 @@ def made(
     algorithm = build(
         conf, known, generators, network, optimizer, rank=rank, layout=layout, place=place
     )
-    for update in (algorithm.update, algorithm.whole_update()):
-        if update:
-            algorithm.backend.compile(update)
+    compiled(algorithm)
     return algorithm.backend
 
 

@@ -4,7 +4,7 @@ transitions replayed."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -60,6 +60,12 @@ class Learner(Protocol):
     def load_state(self, data: JSONDict, arrays: dict[str, Array]) -> None: ...
 
 
+def compiled(algorithm: Any) -> tuple[Callable[..., Outcome], Callable[..., Outcome] | None]:
+    """Its update, and that by a whole rollout, compiled: in this order in every process."""
+    run, whole = algorithm.backend.compile(algorithm.update), algorithm.whole_update()
+    return run, algorithm.backend.compile(whole) if whole else None
+
+
 class RolloutLearner:
     """Several epochs over each rollout, then it is gone. Noise on weights stays as it was when they
     acted: on-policy gradients are unbiased only then (Fortunato et al. 2018, section 3.1)."""
@@ -105,9 +111,7 @@ class RolloutLearner:
             near = multiples(backend.devices, s.envs)
             check_even(self.batch // each, backend.devices, "envs", near, s.envs)
         self.rows, self.batch = self.rows // each, self.batch // each
-        self._run = backend.compile(algorithm.update)
-        whole = algorithm.whole_update()
-        self._first = backend.compile(whole) if whole else None
+        self._run, self._first = compiled(algorithm)
         self._networks = networks
         self._observations = None
         if s.normalize_observations:

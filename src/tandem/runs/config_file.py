@@ -95,10 +95,9 @@ def commit() -> str:
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
-def refuse_other_env(folder: Path, saved: JSONDict) -> None:
-    """CheckpointError where a checkpoint's config `saved` names another environment than the
-    config.json of its run's folder, which is what people look at: making one may run code."""
-    written = read(folder) if (folder / "config.json").is_file() else {}
+def refuse_other_env(folder: Path, written: JSONDict, saved: JSONDict) -> None:
+    """CheckpointError where a checkpoint's config `saved` names another environment than what is
+    `written` in the config.json beside it, which people look at: making one may run code."""
     if "env" not in written:  # damaged, or gone, which others tell of
         return
     for name in ("env", "vector", "env_kwargs"):

@@ -42,7 +42,8 @@ def resumed(
     program, command = f"{{0}}, resume={str(folder)!r}", f"MODULE:{{0}} --resume {folder}"
     again = f"tandem.train({program}) (tandem train {command})."
     conf = config_file.of(saved, algorithm, again, ResumeError)
-    config_file.refuse_other_env(folder, saved.data["config"])
+    written = config_file.read(folder)
+    config_file.refuse_other_env(folder, written, saved.data["config"])
     if devices not in (None, conf.options.devices):
         before, options = conf.options.devices, replace(conf.options, devices=devices)
         conf = replace(conf, options=options, devices_before=before)
@@ -56,7 +57,7 @@ def resumed(
                 "leave cluster out.",
             )
         conf = replace(conf, options=replace(conf.options, cluster=cluster or "auto"))
-    if changed := config.differing(config_file.read(folder), saved.data["config"]):
+    if changed := config.differing(written, saved.data["config"]):
         warnings.warn(
             f"{folder / 'config.json'} says {', '.join(changed)}; the run goes on as it began, "
             "and the file is written anew.",

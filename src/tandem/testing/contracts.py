@@ -27,6 +27,7 @@ from tandem.errors import NonFiniteError
 from tandem.learning.build import Spaces
 from tandem.learning.companions import Companions
 from tandem.learning.events import BatchEnd
+from tandem.learning.learners import compiled
 from tandem.learning.loop import Loop
 from tandem.learning.seeds import Generators, derived
 from tandem.math.action_values import ActionValues, ScalarValues
@@ -103,10 +104,8 @@ def _made(
 
 def _compiled(made: Callable[[int], Any], rank: int) -> Any:
     algorithm = made(rank)
-    # its learner's, and that of whoever holds it to a contract
-    for update in (algorithm.update, algorithm.whole_update(), algorithm.update):
-        if update:
-            algorithm.backend.compile(update)
+    compiled(algorithm)  # its learner's
+    algorithm.backend.compile(algorithm.update)  # that of whoever holds it to a contract
     return algorithm.backend
 
 

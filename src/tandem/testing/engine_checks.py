@@ -14,6 +14,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -79,11 +80,11 @@ class Checks:
     def each(self) -> Iterator[tuple[str, Callable[[], str]]]:
         """Names and checks, in the order in which they build on one another."""
         for name in RUNS:
-            yield f"{name} trains", lambda name=name: self.trains(name)  # type: ignore[misc]
-            yield f"{name} checkpoint", lambda name=name: self.loads(name)  # type: ignore[misc]
-            yield f"{name} resumes", lambda name=name: self.resumes(name)  # type: ignore[misc]
-            yield f"{name} verify", lambda name=name: self.verifies(name)  # type: ignore[misc]
-            yield f"{name} workers", lambda name=name: self.works(name)  # type: ignore[misc]
+            yield f"{name} trains", partial(self.trains, name)
+            yield f"{name} checkpoint", partial(self.loads, name)
+            yield f"{name} resumes", partial(self.resumes, name)
+            yield f"{name} verify", partial(self.verifies, name)
+            yield f"{name} workers", partial(self.works, name)
 
     def trains(self, name: str) -> str:
         """It comes to its end, and scores."""

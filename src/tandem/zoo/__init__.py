@@ -11,7 +11,7 @@ folders of them, as MODULE or MODULE.FOLDER. Reading these runs no code of the p
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any
@@ -127,9 +127,6 @@ def settle(algorithm: str | type, env: str, values: dict[str, Any]) -> tuple[Any
     options = apply(Options(), {n: v for n, v in values.items() if n in others})
     tuned = entry(algorithm, env, options.entry)
     base = _applied(kind.Settings(), tuned)
-    if values.get("updates_per_step", "auto") != "auto" and "updates_per_call" in own:
-        # both say how many updates there are: what is given stands in the entry's place
-        base = replace(base, updates_per_call=kind.Settings().updates_per_call)
     chosen = apply(base, {n: v for n, v in values.items() if n in own}).settled(values)
     for part in (chosen, options):
         check_ranges(part)
