@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -212,3 +213,12 @@ def test_every_function_beside_an_equation_exists(algorithm) -> None:
     for name in cells:
         first, _, rest = name.partition(".")
         assert hasattr(kind, rest) if first == kind.__name__ else importable(f"tandem.{name}"), name
+
+
+def test_the_page_of_the_installation_has_every_extra() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    of_users = set(project["optional-dependencies"]) - {"docs", "dev"}
+    page = (ROOT / "docs" / "start" / "install.md").read_text(encoding="utf-8")
+    table = set(re.findall(r"`([\w-]+)`", "".join(re.findall(r"^\|([^|]*)\|", page, re.M))))
+    engines = set(re.findall(r"[\w-]+", " ".join(re.findall(r"\[([\w,-]+)\]", page))))
+    assert of_users <= table | engines
