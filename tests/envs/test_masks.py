@@ -168,8 +168,8 @@ def test_evaluation_check_and_resume_take_no_forbidden_action() -> None:
     for env in (games.Forbidden, games.ForbiddenMultiDiscrete):
         assert resume_fault(env) is None
         found = {f.what: f for f in check(env, steps=100)}
-        # its checker takes forbidden actions, and says what came of it
-        assert found["gymnasium"].verdict == "note"
+        # its checker may take forbidden actions (1.4 does, 1.3 did not): a note, and no fault
+        assert found["gymnasium"].verdict in ("note", "ok"), found
         assert found["random steps"].verdict == found["resume"].verdict == "ok", found
         assert "sac" in found["algorithms"].text or env is games.ForbiddenMultiDiscrete
 
