@@ -19,6 +19,7 @@ import pytest
 import tandem
 from tandem.cli import main
 from tandem.cli.train import session_of
+from tandem.learning.figures import figures, mean_and_std
 from tandem.run_report import command_of, report
 from tandem.runs.callbacks import Callback
 from tests.test_comparison import make
@@ -83,7 +84,8 @@ def test_everything_is_in_one_file(run, capsys) -> None:
     config = json.loads((run / "config.json").read_text())
     result = json.loads((run / "result.json").read_text())
     assert "PPO, CartPole-v1, PyTorch, seed 3" in page.text
-    assert f"The best checkpoint: {result['eval_mean']:.1f} ± {result['eval_std']:.1f}" in page.text
+    scored_best = mean_and_std(result["eval_mean"], result["eval_std"])
+    assert f"The best checkpoint: {scored_best}" in page.text
     named = {row[0]: row for row in page.rows if row}
     for name in (*config["settings"], *config["options"], *config["versions"]):
         assert name in named, name
@@ -93,7 +95,9 @@ def test_everything_is_in_one_file(run, capsys) -> None:
         scored = [row for row in csv.DictReader(file) if row["eval_mean"]]
     shown = [row for row in page.rows if len(row) == 8][1:]  # below the head of the evaluations
     assert [row[0] for row in shown] == [f"{int(row['env_steps']):,}" for row in scored]
-    assert [row[4] for row in shown] == [f"{float(row['eval_mean']):,.1f}" for row in scored]
+    assert [row[4] for row in shown] == [
+        figures(float(row["eval_mean"]), grouped=True) for row in scored
+    ]
     assert len(scored) >= 3 and [row[7] for row in shown].count("best") == 1
     assert sum(result["shares"].values()) <= result["seconds"] * 1.01
     assert {"environment", "acting", "learning", "other"} <= set(named)

@@ -17,6 +17,7 @@ import numpy as np
 from tandem import algorithms, plots
 from tandem.errors import PluginError, TandemError, UnknownNameError
 from tandem.learning.config import Options, plain
+from tandem.learning.figures import figures, mean_and_std
 from tandem.runs.folder import Run, describe, read_run, writing
 from tandem.runs.progress import duration
 from tandem.settings import as_path, declared
@@ -167,7 +168,8 @@ def _outcome(run: Run) -> str:
         if (mean := result.get(f"{key}_mean")) is not None:
             cut = f" ({n} of them cut)" if (n := result.get(f"{key}_cut")) else ""
             episodes = f"{result['eval_episodes']} episodes{cut}"
-            text += f" The {which} checkpoint: {mean:.1f} ± {result[f'{key}_std']:.1f}, {episodes}."
+            scored = mean_and_std(mean, result[f"{key}_std"])
+            text += f" The {which} checkpoint: {scored}, {episodes}."
     return text
 
 
@@ -202,8 +204,8 @@ def _evaluations(run: Run) -> str:
     best = np.flatnonzero(table[:, 4] == table[:, 4].max())[-1]  # of equal ones the later is kept
     head = ("steps", "updates", "episodes", "seconds", "mean return", "deviation", "cut", "")
     rows = [
-        [*(_number(x, 0) for x in row[:3]), *(_number(x, 1) for x in row[3:6]), _number(row[6], 0)]
-        + ["best" if i == best else ""]
+        [*(_number(x, 0) for x in row[:3]), _number(row[3], 1)]
+        + [*(_score(x) for x in row[4:6]), _number(row[6], 0), "best" if i == best else ""]
         for i, row in enumerate(table)
     ]
     return _table(head, rows, {int(best)}, numbers=7)
@@ -211,6 +213,10 @@ def _evaluations(run: Run) -> str:
 
 def _number(value: float, digits: int) -> str:
     return f"{value:,.{digits}f}" if np.isfinite(value) else ""
+
+
+def _score(value: float) -> str:
+    return figures(value, grouped=True) if np.isfinite(value) else ""
 
 
 def _time(result: JSONDict) -> str:

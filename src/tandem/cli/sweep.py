@@ -14,6 +14,7 @@ from tandem import algorithms
 from tandem.cli import train
 from tandem.cli.parser import Parser
 from tandem.errors import SettingError, UnknownNameError
+from tandem.learning.figures import figures
 from tandem.runs.progress import duration
 from tandem.runs.signals import exit_code
 from tandem.tuning import sweep as sweeps
@@ -129,7 +130,9 @@ class _Show:
 
     def heard(self, number: int, evaluations: int, mean: float) -> None:
         """A trial was evaluated."""
-        self.latest[number] = f"{evaluations} of {self.evaluations} evaluations, return {mean:.1f}"
+        self.latest[number] = (
+            f"{evaluations} of {self.evaluations} evaluations, return {figures(mean)}"
+        )
         self._refresh()
 
     def told(self, trial: SweepTrial) -> None:
@@ -157,9 +160,9 @@ class _Show:
 def _outcome(trial: SweepTrial) -> str:
     """What a trial came to, in words."""
     if trial.state == COMPLETE:
-        return f"return {trial.score:.1f}"
+        return f"return {figures(trial.score)}"
     if trial.state == PRUNED:
-        return f"pruned at return {trial.score:.1f}"
+        return f"pruned at return {figures(trial.score)}"
     return f"{trial.state}: {trial.why.splitlines()[0] if trial.why else ''}  "
 
 
@@ -204,7 +207,7 @@ def _table(trials: Sequence[SweepTrial]) -> Iterator[str]:
     names = list(dict.fromkeys(name for t in trials for name in t.settings))
     rows = [["trial", "return", *names]]
     rows += [
-        [str(t.number), f"{t.score:.1f}", *(str(t.settings.get(n, "")) for n in names)]
+        [str(t.number), figures(t.score), *(str(t.settings.get(n, "")) for n in names)]
         for t in trials
     ]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]

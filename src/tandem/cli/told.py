@@ -7,6 +7,7 @@ from typing import Any
 
 from tandem.algorithms import own
 from tandem.learning.devices import purpose
+from tandem.learning.figures import mean_and_std
 from tandem.learning.vectors import resume_note
 from tandem.runs.json_log import JsonLog
 from tandem.runs.progress import duration
@@ -66,7 +67,7 @@ def ended(session: Any, result: Result) -> int:
     if s["eval_episodes"]:
         print(f"  best checkpoint  {result.evaluation}, on fresh seeds")
         cut = f", {s['last_eval_cut']} of them cut" if s["last_eval_cut"] else ""
-        scored = f"{s['last_eval_mean']:.1f} ± {s['last_eval_std']:.1f}"
+        scored = mean_and_std(s["last_eval_mean"], s["last_eval_std"])
         print(f"  last checkpoint  {scored}, on the same{cut}")
     there = (
         "curve.png",
