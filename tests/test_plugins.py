@@ -24,6 +24,7 @@ from tandem import algorithms, errors, plugins, trainer, zoo
 from tandem.algorithms import own
 from tandem.cli import main
 from tandem.envs import ids
+from tandem.envs.factory import make as make_env
 from tandem.errors import (
     CheckpointError,
     PluginError,
@@ -344,8 +345,34 @@ def test_sweep(maze: Path, tmp_path: Path, capsys: Any) -> None:
     asked = ["sweep", "maze_pg", "maze/Corridor-v0", "--trials", "1", *few]
     swept = shown(capsys, *asked, "--out", str(tmp_path / "sweep"))
     assert "tandem train maze_pg maze/Corridor-v0" in swept and "--penalty 0.1" in swept
+    assert "For tandem_maze/zoo/maze_pg.toml of tandem-maze, its folder of the group" in swept
     more = shown(capsys, "sweep", "--resume", str(tmp_path / "sweep"), "--trials", "2")
     assert "maze_pg on maze/Corridor-v0" in more
+
+
+def test_where_an_entry_of_a_sweep_belongs(maze: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    """There it is found."""
+    assert files.home("ppo", "") == "src/tandem/zoo/ppo.toml"
+    assert files.home("maze_pg", plugins.source_of("algorithms", "maze_pg")) == (
+        "tandem_maze/zoo/maze_pg.toml of tandem-maze, its folder of the group tandem.zoo"
+    )
+    assert make_env("maze/Long-v0") and ids.origin("maze/Long-v0") == {"env": "tandem-maze 1.2.0"}
+    assert ids.origin("CartPole-v1") == {}
+    # a package without such a folder makes one
+    added(
+        tmp_path / "bare", "tandem-bare", {"algorithms": {"bare": "tandem_maze.algorithm:MazePG"}}
+    )
+    see(tmp_path / "bare", monkeypatch)
+    told = files.home("bare", plugins.source_of("algorithms", "bare"))
+    assert told.startswith("bare.toml in a folder of tandem-bare that an entry point of the group")
+    group, name = re.findall(r"group tandem\.(\w+)|^([\w.]+)", told)[1][0], told.partition(" ")[0]
+    (tmp_path / "zooed" / "tuned").mkdir(parents=True)
+    (tmp_path / "zooed" / "tuned" / name).write_text(
+        '["maze/Long-v0"]\nsource = "a sweep"\npenalty = 0.25\n'
+    )
+    added(tmp_path / "zooed", "tandem-bare-zoo", {group: {"bare": "tuned"}})
+    see(tmp_path / "zooed", monkeypatch)
+    assert zoo.settle("bare", "maze/Long-v0", {})[0].penalty == 0.25
 
 
 # --- writers --------------------------------------------------------------------------------------

@@ -10,9 +10,10 @@ from dataclasses import fields
 from shlex import quote
 from typing import Any
 
-from tandem import algorithms
+from tandem import algorithms, plugins
 from tandem.cli import train
 from tandem.cli.parser import Parser
+from tandem.envs import ids
 from tandem.errors import SettingError, UnknownNameError
 from tandem.learning.figures import figures
 from tandem.runs.progress import duration
@@ -30,6 +31,7 @@ from tandem.tuning.sweep_study import (
     STATES,
     SweepTrial,
 )
+from tandem.zoo import files
 
 ABOUT = """Looks for the best settings of an algorithm in an environment, by trials of what Optuna
 proposes. Each is a run of --steps environment steps, evaluated ten times; what counts is the mean
@@ -180,7 +182,8 @@ def _conclude(made: sweeps.Sweep, swept: Swept) -> None:
     if swept.picture is not None:
         print(f"what mattered: {swept.picture}")
     algorithm, env = made.plan.algorithm, made.plan.env
-    print(f"\nFor src/tandem/zoo/{algorithm}.toml ({swept.folder / 'entry.toml'}):\n")
+    source = plugins.source_of("algorithms", algorithm) or ids.origin(env).get("env", "")
+    print(f"\nFor {files.home(algorithm, source)} ({swept.folder / 'entry.toml'}):\n")
     print(swept.entry)
     if swept.best.number == 0 and not made.outside:
         print("No trial was better than the one with the settings as they are.")
