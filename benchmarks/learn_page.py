@@ -11,6 +11,7 @@ from benchmarks import tables
 from benchmarks.learn_rows import ROWS, Learned
 from benchmarks.learn_tables import Line, read, verdict
 from benchmarks.measure import ROOT
+from tandem.learning.figures import figures
 
 PAGE = ROOT / "docs" / "benchmark.md"
 RESULTS = ROOT / "benchmarks" / "results"
@@ -70,8 +71,8 @@ def _line(row: Learned, lines: list[Line]) -> str:
         ", ".join([row.algorithm, *(f"{n}={x}" for n, x in row.settings.items() if n in SAID)]),
         row.framework,
         f"{row.steps:,}",
-        _minus(f"{mean(best):,.1f}{_half(best)}"),
-        _minus(f"{mean(last):,.1f}"),
+        _minus(_scored(best)),
+        _minus(figures(mean(last), grouped=True)),
         _minus(owed),
         f"{mean(float(x['seconds']) for x in lines) / 60:.1f}",
     ]
@@ -82,11 +83,14 @@ def _minus(number: str) -> str:
     return number.replace("-", "\N{MINUS SIGN}")
 
 
-def _half(scores: list[float]) -> str:
-    """Half of the 95 % interval of their mean, said after it; nothing of one seed."""
+def _scored(scores: list[float]) -> str:
+    """Their mean and half of its 95 % interval, which one seed has none of."""
+    middle = mean(scores)
     if len(scores) < 2:
-        return ""
-    return f" ± {STUDENT[len(scores) - 1] * stdev(scores) / sqrt(len(scores)):,.1f}"
+        return figures(middle, grouped=True)
+    half = STUDENT[len(scores) - 1] * stdev(scores) / sqrt(len(scores))
+    each = (figures(x, middle, half, grouped=True) for x in (middle, half))
+    return " ± ".join(each)
 
 
 if __name__ == "__main__":

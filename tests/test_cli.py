@@ -23,6 +23,7 @@ import tandem
 from tandem import algorithms, trainer
 from tandem.cli import COMMANDS, main, seeds
 from tandem.learning.config import Options
+from tandem.learning.figures import mean_and_std
 from tandem.settings import declared
 from tests.helpers import ON_CPU, ONE_THREAD, QUIET, ROOT, run_python
 
@@ -289,10 +290,11 @@ def test_a_run_leaves_all_that_was_promised_and_says_so(tmp_path, capsys, monkey
     )
     assert set(keys.split()) <= set(result)
     assert (
-        f"best checkpoint  {result['eval_mean']:.1f} ± {result['eval_std']:.1f} over 3 episodes"
+        f"best checkpoint  {mean_and_std(result['eval_mean'], result['eval_std'])} over 3 episodes"
         in shown.out
     )
-    assert f"last checkpoint  {result['last_eval_mean']:.1f}" in shown.out
+    last = mean_and_std(result["last_eval_mean"], result["last_eval_std"])
+    assert f"last checkpoint  {last}" in shown.out
     assert f"tandem watch runs/{folder.name}" in shown.out and "animation.gif" in shown.out
     # progress, apart from the results
     assert "ended by steps" in shown.err and "evaluation at" in shown.err
@@ -715,7 +717,7 @@ def test_evaluate_says_what_the_library_says(finished, capsys) -> None:
         == 0
     )
     assert (
-        f"return {expected.mean:.1f} ± {expected.std:.1f} over 4 episodes"
+        f"return {mean_and_std(expected.mean, expected.std)} over 4 episodes"
         in capsys.readouterr().out
     )
 

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from importlib.metadata import EntryPoints
 from importlib.util import find_spec
@@ -23,6 +24,7 @@ from tandem import algorithms, errors, plugins, trainer, zoo
 from tandem.algorithms import own
 from tandem.cli import main
 from tandem.envs import ids
+from tandem.envs.factory import make as make_env
 from tandem.errors import (
     CheckpointError,
     PluginError,
@@ -30,7 +32,7 @@ from tandem.errors import (
     SettingError,
     UnknownNameError,
 )
-from tandem.runs import plugin_writers
+from tandem.runs import config_file, plugin_writers
 from tandem.runs.folder import read_run
 from tandem.zoo import files
 from tests.advice.net import follows
@@ -343,8 +345,34 @@ def test_sweep(maze: Path, tmp_path: Path, capsys: Any) -> None:
     asked = ["sweep", "maze_pg", "maze/Corridor-v0", "--trials", "1", *few]
     swept = shown(capsys, *asked, "--out", str(tmp_path / "sweep"))
     assert "tandem train maze_pg maze/Corridor-v0" in swept and "--penalty 0.1" in swept
+    assert "For tandem_maze/zoo/maze_pg.toml of tandem-maze, its folder of the group" in swept
     more = shown(capsys, "sweep", "--resume", str(tmp_path / "sweep"), "--trials", "2")
     assert "maze_pg on maze/Corridor-v0" in more
+
+
+def test_where_an_entry_of_a_sweep_belongs(maze: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    """There it is found."""
+    assert files.home("ppo", "") == "src/tandem/zoo/ppo.toml"
+    assert files.home("maze_pg", plugins.source_of("algorithms", "maze_pg")) == (
+        "tandem_maze/zoo/maze_pg.toml of tandem-maze, its folder of the group tandem.zoo"
+    )
+    assert make_env("maze/Long-v0") and ids.origin("maze/Long-v0") == {"env": "tandem-maze 1.2.0"}
+    assert ids.origin("CartPole-v1") == {}
+    # a package without such a folder makes one
+    added(
+        tmp_path / "bare", "tandem-bare", {"algorithms": {"bare": "tandem_maze.algorithm:MazePG"}}
+    )
+    see(tmp_path / "bare", monkeypatch)
+    told = files.home("bare", plugins.source_of("algorithms", "bare"))
+    assert told.startswith("bare.toml in a folder of tandem-bare that an entry point of the group")
+    group, name = re.findall(r"group tandem\.(\w+)|^([\w.]+)", told)[1][0], told.partition(" ")[0]
+    (tmp_path / "zooed" / "tuned").mkdir(parents=True)
+    (tmp_path / "zooed" / "tuned" / name).write_text(
+        '["maze/Long-v0"]\nsource = "a sweep"\npenalty = 0.25\n'
+    )
+    added(tmp_path / "zooed", "tandem-bare-zoo", {group: {"bare": "tuned"}})
+    see(tmp_path / "zooed", monkeypatch)
+    assert zoo.settle("bare", "maze/Long-v0", {})[0].penalty == 0.25
 
 
 # --- writers --------------------------------------------------------------------------------------
@@ -402,12 +430,76 @@ def test_a_run_needs_the_package_that_it_was_trained_with(
     ):
         with pytest.raises(error, match=refused):
             use()
-    for command in ("evaluate", "verify"):
-        assert refused in shown(
-            capsys, command, str(folder), code=1 if command == "evaluate" else 2
-        )
+    for command in ("evaluate", "verify", "watch"):
+        printed = shown(capsys, command, str(folder), code=2 if command == "verify" else 1)
+        assert refused in printed and "pip install tandem-maze==1.2.0; `tandem list`" in printed
     assert "wrote" in shown(capsys, "report", str(folder)), "it needs none"
     assert "maze_pg" not in shown(capsys, "list")
+
+
+@pytest.mark.parametrize("old", [False, True], ids=["new", "old"])
+def test_a_runs_environment_and_writer_name_their_package(
+    maze: Path, tmp_path: Path, monkeypatch: Any, capsys: Any, old: bool
+) -> None:
+    """Without it, each use of the run says what to install; with it, all go on. An old config.json
+    has the versions of packages alone."""
+    folder = tmp_path / "run"
+    given = {**FAST, "steps": 64, "writer": "lines", "envs": 2}
+    few = trainer.session("a2c", "maze/Corridor-v0", out=folder, **given)
+    trainer.complete(few, stop_at=32)
+    conf = read_run(folder).config
+    assert conf["origin"] == {"env": "tandem-maze 1.2.0", "writer lines": "tandem-maze 1.2.0"}
+    if old:
+        older(folder)
+    spec, path = gymnasium.registry.pop("maze/Corridor-v0"), list(sys.path)
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if p != str(maze)])
+    forget()
+    install_it = "install that package, if you know it: pip install tandem-maze==1.2.0"
+    for words in (["evaluate"], ["watch"], ["record", "--out", "a/b-v0"], ["verify"]):
+        code = 2 if words == ["verify"] else 1
+        printed = shown(capsys, words[0], str(folder), *words[1:], code=code)
+        assert "of the package tandem-maze 1.2.0" in printed and install_it in printed
+    with pytest.raises(ResumeError, match=r"of the package tandem-maze 1\.2\.0"):
+        tandem.train(resume=folder)
+    gymnasium.registry["maze/Corridor-v0"] = spec  # as by a program's own hand
+    with follows("runs/config_file.py:expect_writers") as advice:
+        tandem.train(resume=folder)
+    assert advice.fix.startswith(install_it)
+    monkeypatch.setattr(sys, "path", path)  # it is installed
+    forget()
+    assert "return " in shown(capsys, "evaluate", str(folder), "--episodes", "1")
+    assert tandem.train(resume=folder).summary["env_steps"] >= 64
+
+
+def older(folder: Path) -> None:
+    """Takes out of a run's files what earlier versions did not write."""
+    for file in (folder / "checkpoints").glob("*.zip"):
+        with zipfile.ZipFile(file) as read:
+            parts = {name: read.read(name) for name in read.namelist()}
+        data = json.loads(parts["checkpoint.json"])
+        del data["config"]["origin"]
+        parts["checkpoint.json"] = json.dumps(data).encode()
+        with zipfile.ZipFile(file, "w") as written:
+            for name, part in parts.items():
+                written.writestr(name, part)
+    conf = json.loads((folder / "config.json").read_text())
+    del conf["origin"]
+    (folder / "config.json").write_text(json.dumps(conf))
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        {"algorithm": "--index-url=http://x y"},
+        {"algorithm": "x 1; rm -rf /"},
+        {"algorithm": 3},
+        "tandem-maze 1.2.0",
+        {},
+    ],
+)
+def test_only_what_is_a_package_gets_into_a_command(origin: Any) -> None:
+    assert config_file.package_of({"origin": origin}, "algorithm") == ""
+    assert plugins.to_install("") == "install the package that it was trained with"
 
 
 def test_an_older_run_of_the_class_goes_on_by_its_name(

@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
+from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ import pytest
 import tandem
 from tandem.cli import main
 from tandem.cli.train import session_of
+from tandem.learning.figures import figures, mean_and_std
 from tandem.run_report import command_of, report
 from tandem.runs.callbacks import Callback
 from tests.test_comparison import make
@@ -83,7 +86,8 @@ def test_everything_is_in_one_file(run, capsys) -> None:
     config = json.loads((run / "config.json").read_text())
     result = json.loads((run / "result.json").read_text())
     assert "PPO, CartPole-v1, PyTorch, seed 3" in page.text
-    assert f"The best checkpoint: {result['eval_mean']:.1f} ± {result['eval_std']:.1f}" in page.text
+    scored_best = mean_and_std(result["eval_mean"], result["eval_std"])
+    assert f"The best checkpoint: {scored_best}" in page.text
     named = {row[0]: row for row in page.rows if row}
     for name in (*config["settings"], *config["options"], *config["versions"]):
         assert name in named, name
@@ -93,7 +97,9 @@ def test_everything_is_in_one_file(run, capsys) -> None:
         scored = [row for row in csv.DictReader(file) if row["eval_mean"]]
     shown = [row for row in page.rows if len(row) == 8][1:]  # below the head of the evaluations
     assert [row[0] for row in shown] == [f"{int(row['env_steps']):,}" for row in scored]
-    assert [row[4] for row in shown] == [f"{float(row['eval_mean']):,.1f}" for row in scored]
+    assert [row[4] for row in shown] == [
+        figures(float(row["eval_mean"]), grouped=True) for row in scored
+    ]
     assert len(scored) >= 3 and [row[7] for row in shown].count("best") == 1
     assert sum(result["shares"].values()) <= result["seconds"] * 1.01
     assert {"environment", "acting", "learning", "other"} <= set(named)
@@ -212,3 +218,48 @@ def test_a_browser_shows_it(run, tmp_path) -> None:
     )[0]
     assert count(brown) > 100  # the pole
     assert count((0x22, 0x22, 0x22)) > 500  # text
+
+
+TELEPHONE = 390  # CSS pixels
+FRAME = """<!DOCTYPE html>
+<iframe width={width} height=800 style="border: 0" srcdoc="{page}"></iframe>
+<script>
+onload = () => {{
+  const seen = document.querySelector("iframe").contentDocument;
+  const widths = (what) => [...seen.querySelectorAll(what)].map((x) => x.scrollWidth);
+  const root = seen.documentElement;
+  document.title = JSON.stringify({{
+    page: root.scrollWidth, screen: root.clientWidth, boxes: widths("div.wide"),
+    pictures: widths("img")}});
+}};
+</script>
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    BROWSER is None, reason="no chromium is installed (make test does so, as root on Debian)"
+)
+@pytest.mark.parametrize("kind", ["complete", "long words"])
+def test_it_reads_well_on_a_telephone(run, tmp_path, kind) -> None:
+    """In a frame of that width, since a browser's own window has a least one."""
+    folder = run
+    if kind == "long words":  # names and paths that nothing breaks
+        folder = make(tmp_path / ("long" * 30), 5.0, env="E" * 100, source="s" * 200)
+    shown = report(folder, tmp_path / "a.html").read_text(encoding="utf-8")
+    assert "<meta name='viewport' content='width=device-width, initial-scale=1'>" in shown
+    frame = tmp_path / "frame.html"
+    frame.write_text(FRAME.format(width=TELEPHONE, page=escape(shown)), encoding="utf-8")
+    command = [BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--dump-dom"]
+    command += [f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=5000"]
+    command += ["--host-resolver-rules=MAP * ~NOTFOUND", frame.as_uri()]
+    env = {**os.environ, "HOME": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=env)
+    title = re.search(r"<title>(.*?)</title>", done.stdout)
+    assert title is not None, done.stderr[-2000:]
+    seen = json.loads(title[1])
+    assert 0 < seen["page"] <= seen["screen"] <= TELEPHONE, seen
+    assert all(width <= TELEPHONE for width in seen["pictures"])
+    if kind == "complete":
+        assert max(seen["boxes"]) > TELEPHONE  # the settings' table, which scrolls in its box
+        assert len(seen["pictures"]) == 2

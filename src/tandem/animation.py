@@ -23,6 +23,7 @@ from tandem.collect.evaluation import EvaluationStopped
 from tandem.envs.factory import make
 from tandem.errors import EngineError, EnvironmentFault, RunFolderError, SettingError
 from tandem.learning import notebook
+from tandem.learning.figures import figures
 from tandem.settings import as_path, whole_number
 from tandem.types import Tree
 
@@ -126,7 +127,7 @@ class Animation:
         return path
 
     def __repr__(self) -> str:
-        scores = ", ".join(f"{last.score:.4g} in {last.step} steps" for last in self.episodes)
+        scores = ", ".join(f"{figures(last.score)} in {last.step} steps" for last in self.episodes)
         return f"Animation({self.name}: return {scores}; .save('play.gif') writes it)"
 
     def _repr_html_(self) -> str:
@@ -331,7 +332,7 @@ def _pictures(
         draw.text((8, middle), title, "#aab2bf", font, anchor="lm")
         draw.text(
             (width - 8, middle),
-            f"step {moment.step}   return {moment.score:.4g}{'   cut here' * moment.cut}",
+            f"step {moment.step}   return {figures(moment.score)}{'   cut here' * moment.cut}",
             "white",
             font,
             anchor="rm",

@@ -15,6 +15,7 @@ import numpy as np
 
 from tandem import plots
 from tandem.errors import SettingError, one_of
+from tandem.learning.figures import figures, listed
 from tandem.math import statistics
 from tandem.runs import groups
 from tandem.runs.groups import WAYS, WHICH, Groups
@@ -45,8 +46,9 @@ class Estimate(NamedTuple):
 
     def __str__(self) -> str:
         if not isfinite(self.low):
-            return f"{self.value:.4g}"
-        return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
+            return figures(self.value)
+        value, low, high = listed(*self)
+        return f"{value} [{low}, {high}]"
 
 
 @dataclass(frozen=True)

@@ -147,6 +147,21 @@ def refuse_clash(group: str, name: str) -> None:
         found(group)[name].refuse_clash(ours=True)
 
 
+def source_of(group: str, name: str) -> str:
+    """The package that brings a name of a group, and its version; "" where none does."""
+    plugin = found(group).get(name)
+    return "" if plugin is None else plugin.source
+
+
+def to_install(source: str) -> str:
+    """What to do where a package is missing that a file names: `source` is its name and version, ""
+    where the file does not say. A stranger may have written it: it is to be known before."""
+    name, _, version = source.partition(" ")
+    if not name:
+        return "install the package that it was trained with"
+    return f"install that package, if you know it: pip install {name}=={version}"
+
+
 def packages() -> dict[str, str]:
     """The version of each package that brings something, by its name."""
     plugins = [plugin for group in KINDS for plugin in found(group).values()]

@@ -17,19 +17,25 @@ import numpy as np
 from tandem import algorithms, plots
 from tandem.errors import PluginError, TandemError, UnknownNameError
 from tandem.learning.config import Options, plain
+from tandem.learning.figures import figures, mean_and_std
 from tandem.runs.folder import Run, describe, read_run, writing
 from tandem.runs.progress import duration
 from tandem.settings import as_path, declared
 from tandem.types import JSONDict
 from tandem.zoo import settle
 
+# On narrow screens a long path breaks, pictures shrink, and a wide table scrolls in its own box:
+# the page itself must not.
 STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 62em; margin: 2em auto; }
-h1 { font-size: 1.5em; margin-bottom: 0; } h2 { font-size: 1.15em; margin: 2em 0 .5em; }
-p.lead { color: #555; margin-top: .2em; } img { max-width: 100%; vertical-align: top; }
+body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 62em; margin: 2em auto;
+padding: 0 1em; } h1 { font-size: 1.5em; margin-bottom: 0; }
+h2 { font-size: 1.15em; margin: 2em 0 .5em; } p.lead { color: #555; margin-top: .2em; }
+h1, p, summary { overflow-wrap: anywhere; }
+img { max-width: 100%; height: auto; vertical-align: top; } div.wide { overflow-x: auto; }
 table { border-collapse: collapse; } td, th { text-align: left; padding: .15em 1.2em .15em 0;
 vertical-align: top; } th { color: #555; font-weight: 600; } tr.mark { font-weight: 600; }
-td.number { text-align: right; font-variant-numeric: tabular-nums; }
+td.number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
+td.text { min-width: 16em; }
 pre { background: #f4f4f4; padding: .8em; white-space: pre-wrap; overflow-wrap: anywhere; }
 div.bar { background: #0072B2; height: .9em; } summary { cursor: pointer; }
 """
@@ -145,6 +151,7 @@ def _page(run: Run) -> str:
         [
             "<!DOCTYPE html>",
             "<html lang='en'><head><meta charset='utf-8'>",
+            "<meta name='viewport' content='width=device-width, initial-scale=1'>",
             f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
             f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>",
             *body,
@@ -167,7 +174,8 @@ def _outcome(run: Run) -> str:
         if (mean := result.get(f"{key}_mean")) is not None:
             cut = f" ({n} of them cut)" if (n := result.get(f"{key}_cut")) else ""
             episodes = f"{result['eval_episodes']} episodes{cut}"
-            text += f" The {which} checkpoint: {mean:.1f} ± {result[f'{key}_std']:.1f}, {episodes}."
+            scored = mean_and_std(mean, result[f"{key}_std"])
+            text += f" The {which} checkpoint: {scored}, {episodes}."
     return text
 
 
@@ -202,8 +210,8 @@ def _evaluations(run: Run) -> str:
     best = np.flatnonzero(table[:, 4] == table[:, 4].max())[-1]  # of equal ones the later is kept
     head = ("steps", "updates", "episodes", "seconds", "mean return", "deviation", "cut", "")
     rows = [
-        [*(_number(x, 0) for x in row[:3]), *(_number(x, 1) for x in row[3:6]), _number(row[6], 0)]
-        + ["best" if i == best else ""]
+        [*(_number(x, 0) for x in row[:3]), _number(row[3], 1)]
+        + [*(_score(x) for x in row[4:6]), _number(row[6], 0), "best" if i == best else ""]
         for i, row in enumerate(table)
     ]
     return _table(head, rows, {int(best)}, numbers=7)
@@ -211,6 +219,10 @@ def _evaluations(run: Run) -> str:
 
 def _number(value: float, digits: int) -> str:
     return f"{value:,.{digits}f}" if np.isfinite(value) else ""
+
+
+def _score(value: float) -> str:
+    return figures(value, grouped=True) if np.isfinite(value) else ""
 
 
 def _time(result: JSONDict) -> str:
@@ -225,7 +237,7 @@ def _time(result: JSONDict) -> str:
         f"<td><div class='bar' style='width: {20 * seconds / total:.2f}em'></div></td></tr>"
         for name, seconds in parts.items()
     ]
-    return f"<table>{''.join(rows)}</table>"
+    return _boxed(rows)
 
 
 def _settings(config: JSONDict) -> Iterable[str]:
@@ -274,8 +286,17 @@ def _table(
     lines = [f"<tr>{cells}</tr>"] if head else []
     for i, row in enumerate(rows):
         cells = "".join(
-            f"<td{' class=number' if at < numbers else ''}>{escape(text)}</td>"
-            for at, text in enumerate(row)
+            f"<td{_class(at < numbers, text)}>{escape(text)}</td>" for at, text in enumerate(row)
         )
         lines.append(f"<tr{' class=mark' if i in marked else ''}>{cells}</tr>")
-    return f"<table>{''.join(lines)}</table>"
+    return _boxed(lines)
+
+
+def _class(is_number: bool, text: str) -> str:
+    """Of a cell: a sentence keeps room to be read where the screen is narrow."""
+    return " class=number" if is_number else " class=text" if len(text) > 40 else ""
+
+
+def _boxed(lines: Sequence[str]) -> str:
+    """A table in a box: where it is too wide, the box scrolls and not the page."""
+    return f"<div class='wide'><table>{''.join(lines)}</table></div>"

@@ -19,6 +19,7 @@ import tandem
 from tandem.cli import main
 from tandem.errors import EngineError, HubError, RunFolderError, SettingError
 from tandem.hub.public import Cleaner
+from tandem.learning.figures import mean_and_std
 from tests.hub.server import TOKEN, Hub, running
 from tests.test_comparison import make
 
@@ -99,7 +100,7 @@ def test_the_card(hub, run) -> None:
     (metric,) = entry["metrics"]
     assert (metric["type"], metric["value"]) == (
         "mean_reward",
-        f"{result['eval_mean']:.2f} +/- {result['eval_std']:.2f}",
+        mean_and_std(result["eval_mean"], result["eval_std"], "+/-"),
     )
     for part in (
         'tandem.pull("me/ppo")',

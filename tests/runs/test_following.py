@@ -211,10 +211,10 @@ def test_a_curve_in_characters() -> None:
     x = np.array([0.0, 50, 100])
     rows = text_curve([Line("o", x, np.array([0.0, np.nan, 10]))], width=24, height=3)
     assert rows == [
-        "10 |" + " " * 19 + "o",
-        " 5 |",
-        " 0 |o",
-        "   0" + f"{'100 steps':>20}",
+        "10.0 |" + " " * 17 + "o",
+        " 5.0 |",
+        " 0.0 |o",
+        "     0" + f"{'100 steps':>18}",
     ]
     joined = text_curve([Line(".", x, np.array([0.0, 5, 10]), True)], width=24, height=5)
     assert sum(row.count(".") for row in joined[:5]) >= 20 and joined[0].endswith(".")

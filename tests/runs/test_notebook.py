@@ -59,7 +59,7 @@ def test_the_curve_of_evaluations() -> None:
     (points,) = re.findall(r"polyline points='([^']+)'", text)
     (x0, y0), (x1, y1) = (map(float, p.split(",")) for p in points.split())
     assert x0 == html.EDGE and x1 == html.WIDTH - 8 and y0 > y1
-    assert ">-1<" in text and ">11<" in text
+    assert ">-1.0<" in text and ">11.0<" in text
     assert html.curve([(0, 0.0, 1.0)]) == "" and html.curve([]) == ""
     assert "nan" not in html.curve([(0, 5.0, 0.0), (1, 5.0, 0.0)])
 
@@ -69,7 +69,7 @@ def test_an_evaluation() -> None:
     assert repr(seen) == f"Evaluation({seen})"
     rows = Page(seen._repr_html_()).rows
     assert rows == [
-        ["return", "3.0 ± 2.2"],
+        ["return", "3.00 ± 2.16"],
         ["lowest, median, highest", "1.0, 2.0, 6.0"],
         ["episodes", "3, 1 of them cut"],
         ["length", "20.0 steps"],
@@ -85,7 +85,7 @@ def test_an_agent_at_play(result, tmp_path) -> None:
     shown = agent.play(episodes=2, seed=3, max_steps=5)
     assert isinstance(shown, Animation)
     assert [(last.step, last.cut) for last in shown.episodes] == [(5, True)] * 2
-    assert repr(shown).startswith("Animation(CartPole-v1: return 5 in 5 steps, 5 in 5 steps;")
+    assert repr(shown).startswith("Animation(CartPole-v1: return 5.0 in 5 steps, 5.0 in 5 steps;")
     page = Page(shown._repr_html_())
     (source,) = page.sources
     assert source.startswith("data:image/gif;base64,") and page.tags == {"img"}

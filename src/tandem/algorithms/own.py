@@ -222,11 +222,12 @@ def named(path: str) -> Any:
 
 
 def of_file(
-    name: Any, given: Any, place: Any, again: str, error: type[TandemError]
+    name: Any, given: Any, place: Any, again: str, error: type[TandemError], package: str = ""
 ) -> tuple[Any, str]:
     """The class of the algorithm that a file at `place` names, and its name now. given: the
     program's class, which alone can be that of a name that is neither tandem's nor an installed
-    package's: no file is trusted with an import. Raises `error`, with `again`, the call that gives
+    package's: no file is trusted with an import. package: what the file says of where its
+    algorithm came from (`plugins.to_install`). Raises `error`, with `again`, the call that gives
     the class, where it is missing, or another one."""
     called = str(name).rpartition(".")[2].rpartition(":")[2]
     is_own = isinstance(name, str) and ":" in name and not is_known(name)
@@ -234,8 +235,9 @@ def of_file(
         raise error(
             f"{place} was trained by {name!r}, an algorithm that no package which is installed "
             "here brings.",
-            f"one of {', '.join(algorithms.names())}, or the package that brings {name!r}",
-            "install the package that it was trained with; `tandem list` then has it.",
+            f"one of {', '.join(algorithms.names())}, or the package that brings {name!r}"
+            f"{package and f': {package}'}",
+            f"{plugins.to_install(package)}; `tandem list` then has it.",
         )
     if given is None:
         if not is_own:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from tandem import trainer
 from tandem.algorithms import own
+from tandem.cli.parser import import_argument
 from tandem.envs.factory import make
 from tandem.envs.vector_source import brought, named
 from tandem.errors import SettingError, UnknownNameError
@@ -34,8 +35,9 @@ class Loaded(NamedTuple):
                 f"{self.folder} was trained in an environment that a program made "
                 f"({self.config['env']}).",
                 "an environment with a Gymnasium id",
-                "do it in Python: tandem.evaluate(tandem.load(folder), env).",
+                f"do it in Python: tandem.evaluate(tandem.load({str(self.folder)!r}), env).",
             )
+        config_file.expect_env(self.config, self.folder)
         kwargs = self.config.get("env_kwargs")
         if (vector := self.config.get("vector")) == "id":
             return brought(self.config["env"])[0]
@@ -100,6 +102,7 @@ def deterministic_argument(parser: Any) -> None:
 def arguments(parser: Any) -> None:
     """The arguments that say which agent."""
     own_argument(parser)
+    import_argument(parser)
     parser.add_argument("folder", metavar="DIR", help="a run's folder, or one of its checkpoints")
     parser.add_argument(
         "--which",

@@ -7,6 +7,7 @@ import json
 from tandem import trainer
 from tandem.cli import agents
 from tandem.cli.parser import Parser
+from tandem.learning.figures import listed
 from tandem.settings import whole_number
 
 ABOUT = (
@@ -33,11 +34,11 @@ def run(words: list[str]) -> int:
         }
         print(json.dumps(report | result._asdict()))
     else:
-        span = f"lowest {min(result.returns):.1f}, highest {max(result.returns):.1f}"
+        low, high = listed(min(result.returns), max(result.returns))
         print(f"{loaded.agent.name}, {loaded.file}")
-        print(f"return {result} ({span})")
+        print(f"return {result} (lowest {low}, highest {high})")
         if result.agents:
-            print("of each agent: " + ", ".join(f"{mean:.1f}" for mean in result.agents))
+            print("of each agent: " + ", ".join(listed(*result.agents)))
     return 0
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from tandem.cli.text_curve import Line, text_curve
 from tandem.errors import SettingError
+from tandem.learning.figures import figures, mean_and_std
 from tandem.runs import following
 from tandem.runs.folder import describe
 from tandem.runs.following import Look
@@ -96,9 +97,10 @@ def _row(look: Look, i: int) -> str:
     cells = {name: float(look.run.column(name)[i]) for name in ("return_mean", "eval_mean")}
     text = f"{int(float(look.run.table['env_steps'][i])):,} / {look.steps:,} steps"
     if isfinite(cells["return_mean"]):
-        text += f" | return {cells['return_mean']:.1f}"
+        text += f" | return {figures(cells['return_mean'])}"
     if isfinite(cells["eval_mean"]):
-        text += f" | evaluation {cells['eval_mean']:.1f} ± {look.run.column('eval_std')[i]:.1f}"
+        std = float(look.run.column("eval_std")[i])
+        text += f" | evaluation {mean_and_std(cells['eval_mean'], std)}"
     return text
 
 
@@ -138,7 +140,7 @@ def _status(look: Look) -> str:
         if look.silent > following.SETTLE:
             text += f", no row for {duration(look.silent)}"
     if (mean := look.result.get("eval_mean")) is not None:
-        text += f"; the best checkpoint: {mean:.1f} ± {look.result['eval_std']:.1f}"
+        text += f"; the best checkpoint: {mean_and_std(mean, look.result['eval_std'])}"
     return text
 
 
@@ -151,8 +153,8 @@ def _evaluations(look: Look, most: int = 6) -> list[str]:
         return []
     best = table[:, 3].max()
     rows = [
-        f"{steps:>12,.0f} {duration(seconds):>10} {_cell(score):>10} {mean:>12.1f} {std:>9.1f}"
-        + ("  best" if mean == best else "")
+        f"{steps:>12,.0f} {duration(seconds):>10} {_cell(score):>10} "
+        f"{figures(mean):>12} {figures(std):>9}" + ("  best" if mean == best else "")
         for steps, seconds, score, mean, std in table[-most:]
     ]
     head = f"{'steps':>12} {'time':>10} {'return':>10} {'evaluation':>12} {'deviation':>9}"
@@ -189,4 +191,4 @@ def _of_several(folder: Path, looks: Sequence[Look], width: int) -> list[str]:
 
 
 def _cell(value: Any) -> str:
-    return f"{value:.1f}" if isfinite(value) else ""
+    return figures(value) if isfinite(value) else ""

@@ -10,7 +10,7 @@ from dataclasses import fields
 from typing import Any, Literal, NoReturn, get_args, get_origin
 
 from tandem.errors import SettingError, UnknownNameError
-from tandem.settings import declared, hints_of
+from tandem.settings import declared, hints_of, module_here
 
 NUMBER = re.compile(r"-\.?\d")
 
@@ -102,6 +102,32 @@ def vector_arguments(parser: Any) -> None:
         "--vector",
         metavar="MODULE:FUNCTION",
         help="what makes a vector of environments (gymnasium.vector.VectorEnv), instead of ENV",
+    )
+
+
+class _Import(argparse.Action):
+    """Imports a module when its name is read."""
+
+    def __call__(
+        self, parser: Any, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        if module_here(values) is None:
+            raise SettingError(
+                f"--import {values}: there is no such module.",
+                "a module that Python can import here, which registers ids of environments",
+                f"be in the folder of {values.partition('.')[0]}.py, or have it on PYTHONPATH.",
+            )
+        setattr(namespace, self.dest, values)
+
+
+def import_argument(parser: Any) -> None:
+    """How to have ids registered: what a program does by importing its module."""
+    parser.add_argument(
+        "--import",
+        dest="imported",
+        action=_Import,
+        metavar="MODULE",
+        help="import this first, which registers the environment's id",
     )
 
 

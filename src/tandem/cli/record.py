@@ -7,6 +7,7 @@ import numpy as np
 from tandem.cli import agents
 from tandem.cli.parser import Parser
 from tandem.datasets.recording import Source, recorded
+from tandem.learning.figures import mean_and_std
 
 ABOUT = """Plays episodes with the agent of a run and writes them as a data set of Minari's:
 observations, actions, rewards and how each episode ended, with the commands that make it again."""
@@ -24,7 +25,8 @@ def run(words: list[str]) -> int:
     scores = [episode.score for episode in data]
     truncated = sum(episode.ended == "truncated" for episode in data)
     print(f"wrote {data.path}: {len(data):,} episodes, {data.steps:,} steps")
-    print(f"return {np.mean(scores):.1f} ± {np.std(scores):.1f}, {truncated:,} truncated")
+    scored = mean_and_std(float(np.mean(scores)), float(np.std(scores)))
+    print(f"return {scored}, {truncated:,} truncated")
     print(f"Next:\n  tandem.datasets.load({args.out!r})")
     return 0
 

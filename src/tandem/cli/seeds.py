@@ -18,6 +18,7 @@ from typing import Any, TextIO
 
 from tandem.cli.seed_worker import Worker
 from tandem.errors import ResumeError, RunFolderError, SettingError, TandemError
+from tandem.learning.figures import listed, mean_and_std
 from tandem.parallel.choice import cores, cpus_of, has_gpu
 from tandem.platforms import own_cores
 from tandem.runs.config_file import write_json
@@ -339,9 +340,10 @@ def _told(parent: Path, runs: list[Any], came: list[str], draws: bool) -> int:
         print(f"seed {run.seed} {_ending(run.code)}:", *told, sep="\n  ", file=sys.stderr)
     scores = [run.result["eval_mean"] for run in runs if run.result.get("eval_mean") is not None]
     if scores:
+        mean, low, high = listed(fmean(scores), min(scores), max(scores))
         print(
-            f"mean over {len(scores)} seed{'s' * (len(scores) > 1)}: {fmean(scores):.1f} "
-            f"(lowest {min(scores):.1f}, highest {max(scores):.1f})"
+            f"mean over {len(scores)} seed{'s' * (len(scores) > 1)}: {mean} "
+            f"(lowest {low}, highest {high})"
         )
     if draws:
         _draw(parent, runs)
@@ -420,6 +422,6 @@ def scored(result: dict[str, Any]) -> str:
     """What the best agent of a run came to, in words."""
     if result.get("eval_mean") is None:
         return "done"
-    text = f"{result['eval_mean']:.1f} ± {result['eval_std']:.1f}"
+    text = mean_and_std(result["eval_mean"], result["eval_std"])
     cut = f", {result['eval_cut']} of them cut" if result.get("eval_cut") else ""
     return f"{text} over {result['eval_episodes']} episodes{cut}"

@@ -10,10 +10,12 @@ from dataclasses import fields
 from shlex import quote
 from typing import Any
 
-from tandem import algorithms
+from tandem import algorithms, plugins
 from tandem.cli import train
 from tandem.cli.parser import Parser
+from tandem.envs import ids
 from tandem.errors import SettingError, UnknownNameError
+from tandem.learning.figures import figures
 from tandem.runs.progress import duration
 from tandem.runs.signals import exit_code
 from tandem.tuning import sweep as sweeps
@@ -29,6 +31,7 @@ from tandem.tuning.sweep_study import (
     STATES,
     SweepTrial,
 )
+from tandem.zoo import files
 
 ABOUT = """Looks for the best settings of an algorithm in an environment, by trials of what Optuna
 proposes. Each is a run of --steps environment steps, evaluated ten times; what counts is the mean
@@ -129,7 +132,9 @@ class _Show:
 
     def heard(self, number: int, evaluations: int, mean: float) -> None:
         """A trial was evaluated."""
-        self.latest[number] = f"{evaluations} of {self.evaluations} evaluations, return {mean:.1f}"
+        self.latest[number] = (
+            f"{evaluations} of {self.evaluations} evaluations, return {figures(mean)}"
+        )
         self._refresh()
 
     def told(self, trial: SweepTrial) -> None:
@@ -157,9 +162,9 @@ class _Show:
 def _outcome(trial: SweepTrial) -> str:
     """What a trial came to, in words."""
     if trial.state == COMPLETE:
-        return f"return {trial.score:.1f}"
+        return f"return {figures(trial.score)}"
     if trial.state == PRUNED:
-        return f"pruned at return {trial.score:.1f}"
+        return f"pruned at return {figures(trial.score)}"
     return f"{trial.state}: {trial.why.splitlines()[0] if trial.why else ''}  "
 
 
@@ -177,7 +182,8 @@ def _conclude(made: sweeps.Sweep, swept: Swept) -> None:
     if swept.picture is not None:
         print(f"what mattered: {swept.picture}")
     algorithm, env = made.plan.algorithm, made.plan.env
-    print(f"\nFor src/tandem/zoo/{algorithm}.toml ({swept.folder / 'entry.toml'}):\n")
+    source = plugins.source_of("algorithms", algorithm) or ids.origin(env).get("env", "")
+    print(f"\nFor {files.home(algorithm, source)} ({swept.folder / 'entry.toml'}):\n")
     print(swept.entry)
     if swept.best.number == 0 and not made.outside:
         print("No trial was better than the one with the settings as they are.")
@@ -204,7 +210,7 @@ def _table(trials: Sequence[SweepTrial]) -> Iterator[str]:
     names = list(dict.fromkeys(name for t in trials for name in t.settings))
     rows = [["trial", "return", *names]]
     rows += [
-        [str(t.number), f"{t.score:.1f}", *(str(t.settings.get(n, "")) for n in names)]
+        [str(t.number), figures(t.score), *(str(t.settings.get(n, "")) for n in names)]
         for t in trials
     ]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]

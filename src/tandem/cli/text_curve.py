@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tandem.learning.figures import figures
 from tandem.types import AnyArray
 
 
@@ -61,4 +62,4 @@ def _at(low: float, high: float, height: int) -> float:
 
 
 def _number(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return f"{value:,.0f}" if abs(value) >= 100 else figures(value)

@@ -7,6 +7,7 @@ from typing import Any
 
 from tandem.algorithms import own
 from tandem.learning.devices import purpose
+from tandem.learning.figures import mean_and_std
 from tandem.learning.vectors import resume_note
 from tandem.runs.json_log import JsonLog
 from tandem.runs.progress import duration
@@ -45,8 +46,9 @@ def _outline(session: Any) -> dict[str, Any]:
     }
 
 
-def ended(session: Any, result: Result) -> int:
-    """Says what came of a sitting, and how to go on; the exit code."""
+def ended(session: Any, result: Result, imported: str | None = None) -> int:
+    """Says what came of a sitting, and how to go on; the exit code. imported: the module of
+    --import, which other commands need too."""
     if isinstance(log := session.callbacks[0], JsonLog):
         said = {**result.summary, "folder": str(result.folder), "notes": list(result.notes)}
         if result.summary:
@@ -55,7 +57,7 @@ def ended(session: Any, result: Result) -> int:
     for note in result.notes:
         print(note)
     if code := _code(result.reason):
-        _stopped(result, session.config)
+        _stopped(result, session.config, imported)
         return code
     s, conf = result.summary, session.config
     speed = f"{s['steps_per_second']:,.0f} steps/s"
@@ -66,7 +68,7 @@ def ended(session: Any, result: Result) -> int:
     if s["eval_episodes"]:
         print(f"  best checkpoint  {result.evaluation}, on fresh seeds")
         cut = f", {s['last_eval_cut']} of them cut" if s["last_eval_cut"] else ""
-        scored = f"{s['last_eval_mean']:.1f} ± {s['last_eval_std']:.1f}"
+        scored = mean_and_std(s["last_eval_mean"], s["last_eval_std"])
         print(f"  last checkpoint  {scored}, on the same{cut}")
     there = (
         "curve.png",
@@ -86,23 +88,25 @@ def ended(session: Any, result: Result) -> int:
         else f" --steps {2 * conf.settings.steps} --extend"
     )
     print("Next:")
-    resume, with_class = _again(conf)
-    lines = (f"watch {{}}{with_class}", f"evaluate {{}} --episodes 100{with_class}", resume + rest)
+    resume, with_it = _again(conf, imported)
+    lines = (f"watch {{}}{with_it}", f"evaluate {{}} --episodes 100{with_it}", resume + rest)
     for line in lines[bool(conf.vector) :]:  # only single environments can be watched
         print("  tandem " + line.format(quote(str(result.folder))))
     return 0
 
 
-def _again(conf: Any) -> tuple[str, str]:
+def _again(conf: Any, imported: str | None) -> tuple[str, str]:
     """(the command that goes on with a run in {}, what others need beside it)."""
+    more = f" --import {imported}" if imported else ""
     if own.is_known(conf.algorithm):
-        return "train --resume {}", ""
-    return f"train {conf.algorithm} --resume {{}}", f" --algorithm {conf.algorithm}"
+        return f"train --resume {{}}{more}", more
+    resume = f"train {conf.algorithm} --resume {{}}{more}"
+    return resume, f" --algorithm {conf.algorithm}{more}"
 
 
-def _stopped(result: Result, conf: Any) -> None:
+def _stopped(result: Result, conf: Any, imported: str | None) -> None:
     """Says how to go on with a run that a signal ended."""
-    command = f"tandem {_again(conf)[0].format(quote(str(result.folder)))}"
+    command = f"tandem {_again(conf, imported)[0].format(quote(str(result.folder)))}"
     print(f"Stopped by {result.reason} and saved. To go on:\n  {command}")
 
 

@@ -15,7 +15,7 @@ from tandem.algorithms import own
 from tandem.algorithms.own import name_of
 from tandem.cli import seeds, settings_file, told
 from tandem.cli.kinds import kinds, plugged
-from tandem.cli.parser import Parser, flags, hidden, vector_arguments
+from tandem.cli.parser import Parser, flags, hidden, import_argument, vector_arguments
 from tandem.envs.vector_source import named
 from tandem.errors import ResumeError, SettingError, UnknownNameError, one_of
 from tandem.learning.config import Options
@@ -85,7 +85,7 @@ def _run(words: list[str], launch: Any = None) -> int:
         )
         return 0
     told.begun(session, args.quiet)
-    return told.ended(session, trainer.complete(session, args.stop_at))
+    return told.ended(session, trainer.complete(session, args.stop_at), args.imported)
 
 
 def _is_complete(session: Any) -> bool:
@@ -328,6 +328,7 @@ def make_parser(**more: Any) -> Parser:
         help="an id, as in CartPole-v1, module:Id-v0, or pgx/2048 (docs/environments.md)",
     )
     vector_arguments(parser)
+    import_argument(parser)
     parser.add_argument(
         "--framework",
         metavar="NAME",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tandem.cli import agents
-from tandem.cli.parser import Parser
+from tandem.cli.parser import Parser, import_argument
 from tandem.errors import SettingError
 from tandem.runs.folder import run_folder
 from tandem.runs.progress import Progress
@@ -46,6 +46,7 @@ def make_parser() -> Parser:
     parser = Parser("verify", ABOUT, ("tandem verify runs/… --steps 10000",))
     parser.add_argument("folder", metavar="DIR", help="a run's folder")
     agents.own_argument(parser)
+    import_argument(parser)
     parser.add_argument(
         "--steps", type=int, metavar="N", help="only the first N environment steps [all]"
     )

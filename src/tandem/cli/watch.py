@@ -10,6 +10,7 @@ from tandem.cli import agents
 from tandem.cli.live import live
 from tandem.cli.parser import Parser
 from tandem.errors import SettingError
+from tandem.learning.figures import figures
 from tandem.settings import whole_number
 
 ABOUT = (
@@ -40,7 +41,7 @@ def run(words: list[str]) -> int:
         with screen(env, "human", kwargs) as window:
             for last in show(loaded.agent, window, args.episodes, args.seed, max_steps):
                 cut = f", cut at {last.step:,} steps (--max-steps)" if last.cut else ""
-                print(f"episode {last.episode + 1}: return {last.score:.1f}{cut}")
+                print(f"episode {last.episode + 1}: return {figures(last.score)}{cut}")
         return 0
     out = Path(args.out) if args.out else loaded.folder / "animation.gif"
     how = {"episodes": args.episodes, "seed": args.seed, "max_steps": max_steps}

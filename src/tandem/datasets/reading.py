@@ -12,6 +12,7 @@ import numpy as np
 from tandem.datasets.places import DATA, METADATA, as_name, is_id, library, place_of
 from tandem.errors import HubError, RunFolderError, SettingError, UnknownNameError, nearest
 from tandem.learning import notebook
+from tandem.learning.figures import figures
 from tandem.types import Array, JSONDict, Tree, leaves
 
 
@@ -51,7 +52,8 @@ class Episode:
         return "truncated" if len(self) and self.truncations[-1] else ""
 
     def __repr__(self) -> str:
-        return f"Episode({self.number}: {len(self):,} steps, return {self.score:.4g}, {self.ended})"
+        score = figures(self.score)
+        return f"Episode({self.number}: {len(self):,} steps, return {score}, {self.ended})"
 
 
 class Dataset:

@@ -43,6 +43,7 @@ from tandem.envs.factory import environment_name, make, spaces_of
 from tandem.errors import SettingError, UnknownNameError, at_least, one_of
 from tandem.learning.config import Options
 from tandem.learning.events import Evaluation
+from tandem.learning.figures import figures
 from tandem.math.masks import evenly, masked
 from tandem.networks import plan as plans
 from tandem.parallel import choice
@@ -211,12 +212,12 @@ class Evaluator:
                 cut += env.cut
                 if a.verbose:
                     ended = f", cut at {length:,} steps (max_steps)" if env.cut else ""
-                    print(f"episode {episode + 1}: {score:g}{ended}", flush=True)
+                    print(f"episode {episode + 1}: {figures(score)}{ended}", flush=True)
         finally:
             env.close()
         evaluation = Evaluation.of(returns, lengths, cut=cut)
         if a.verbose:
-            print(f"mean of {a.num_episodes} episodes: {evaluation.mean:g}", flush=True)
+            print(f"mean of {a.num_episodes} episodes: {figures(evaluation.mean)}", flush=True)
         return evaluation
 
     def agent(self, env: gymnasium.Env) -> Agent:

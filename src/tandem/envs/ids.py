@@ -95,6 +95,36 @@ def plugged(name: str) -> None:
             plugins.attempt(partial(registered, plugin))
 
 
+def is_missing(name: str) -> bool:
+    """Whether nobody has registered an id with Gymnasium, installed packages among them, whom this
+    asks. Not of module:Id, whose module is asked when it is made, nor of ids that Gymnasium does
+    not make. PluginError where the package that has its namespace cannot be used."""
+    namespace = name.partition("/")[0]
+    if ":" in name or is_taken(namespace) or name.startswith(_ROBOTICS):
+        return False
+    plugged(name)
+    return not _is_there(name)
+
+
+def origin(name: str) -> dict[str, str]:
+    """What an id that is registered here comes from, for the one who misses it elsewhere: "env",
+    the package and its version, of a plug-in; else "env_module", the module that has its class."""
+    from gymnasium import registry
+
+    spec = registry.get(name)
+    if spec is None or ":" in name:
+        return {}
+    entry = spec.entry_point
+    module = entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", "")
+    package = module.partition(".")[0]
+    for plugin in plugins.found("environments").values():
+        came = _came.get(plugin)
+        of_it = plugin.value.partition(":")[0].partition(".")[0] == package
+        if of_it or (isinstance(came, list) and name in came):
+            return {"env": plugin.source}
+    return {} if package in ("", "__main__", "gymnasium", "tandem") else {"env_module": module}
+
+
 def _is_there(name: str) -> bool:
     """Whether Gymnasium knows an id, which may have no version."""
     from gymnasium import registry

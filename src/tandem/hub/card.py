@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tandem.hub.api import library
+from tandem.learning.figures import mean_and_std
 from tandem.run_report import command_of
 from tandem.runs.folder import Run, describe
 from tandem.types import JSONDict
@@ -32,7 +33,7 @@ def metadata(config: JSONDict, result: JSONDict) -> str:
                 dataset_type=env,
                 metric_type="mean_reward",
                 metric_name="mean_reward",
-                metric_value=f"{mean:.2f} +/- {result['eval_std']:.2f}",
+                metric_value=mean_and_std(mean, result["eval_std"], "+/-"),
             )
         )
     data = hub.ModelCardData(
@@ -77,9 +78,9 @@ def _outcome(run: Run) -> str:
     text += f", for {result['env_steps']:,} environment steps."
     if result.get("eval_mean") is not None:
         text += (
-            f"\n\nReturn of its best checkpoint: **{result['eval_mean']:.2f} ± "
-            f"{result['eval_std']:.2f}** over {result['eval_episodes']} episodes, on seeds that "
-            "did not choose it."
+            "\n\nReturn of its best checkpoint: "
+            f"**{mean_and_std(result['eval_mean'], result['eval_std'])}** over "
+            f"{result['eval_episodes']} episodes, on seeds that did not choose it."
         )
     return f"{text}\n"
 

@@ -143,6 +143,9 @@ class Config:
     source: str = ""  # where the settings come from
     versions: dict[str, str] = field(default_factory=dict)
     commit: str = ""
+    # What it needs beside tandem: the package, as "name version", of "algorithm", "env" and
+    # "writer NAME", where a plug-in brings them; "env_module", the module of another id's class.
+    origin: dict[str, str] = field(default_factory=dict)
     env_kwargs: dict[str, Any] = field(default_factory=dict)
     own_network: bool = False  # made by the user's code, which resuming and loading need again
     own_env: bool = False

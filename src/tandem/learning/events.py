@@ -11,6 +11,7 @@ from typing import NamedTuple, TypedDict
 import numpy as np
 
 from tandem.learning import notebook
+from tandem.learning.figures import listed, mean_and_std
 from tandem.types import Episode
 
 
@@ -47,22 +48,22 @@ class Evaluation(NamedTuple):
         if not self.returns:
             return notebook.table({"return": "of no episodes"})
         rows = {
-            "return": f"{self.mean:.1f} ± {self.std:.1f}",
+            "return": mean_and_std(self.mean, self.std),
             "lowest, median, highest": ", ".join(
-                f"{x:.1f}" for x in (min(self.returns), np.median(self.returns), max(self.returns))
+                listed(min(self.returns), float(np.median(self.returns)), max(self.returns))
             ),
             "episodes": f"{len(self.returns):,}"
             + (f", {self.cut} of them cut" if self.cut else ""),
             "length": f"{np.mean(self.lengths):,.1f} steps",
         }
         if self.agents:
-            rows["of each agent"] = ", ".join(f"{mean:.1f}" for mean in self.agents)
+            rows["of each agent"] = ", ".join(listed(*self.agents))
         return notebook.table(rows)
 
     def __str__(self) -> str:
         """As in "9.3 ± 0.5 over 10 episodes, 2 of them cut at 5,000 steps"."""
         count = len(self.returns)
-        text = f"{self.mean:.1f} ± {self.std:.1f} over {count} episode{'s' * (count != 1)}"
+        text = f"{mean_and_std(self.mean, self.std)} over {count} episode{'s' * (count != 1)}"
         if not self.cut:
             return text
         which = (

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tandem.learning.figures import figures
 from tandem.types import AnyArray
 
 WIDTH, HEIGHT = 480, 200  # pixels of a curve
@@ -51,7 +52,7 @@ def curve(points: Sequence[tuple[float, float, float]]) -> str:
         np.concatenate([right, right[::-1]]),
         np.concatenate([down(mean + std), down(mean - std)[::-1]]),
     )
-    words = [(EDGE - 4, float(down(v)) + 4, "end", f"{v:.4g}") for v in (low, high)]
+    words = [(EDGE - 4, float(down(v)) + 4, "end", figures(v, low, high)) for v in (low, high)]
     words += [(WIDTH - 8, HEIGHT - 6, "end", f"{x.max():,.0f} steps")]
     texts = "".join(
         f"<text x='{a}' y='{b:.1f}' text-anchor='{anchor}' font-size='11' fill='#777'>{word}</text>"

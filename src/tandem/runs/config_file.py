@@ -4,18 +4,37 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 import subprocess
+import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from tandem import plugins
 from tandem.algorithms import own
-from tandem.errors import CheckpointError, RunFolderError, TandemError
-from tandem.learning.config import Config, from_json
+from tandem.envs import ids
+from tandem.errors import CheckpointError, ResumeError, RunFolderError, TandemError
+from tandem.learning.config import Config, Options, from_json
 from tandem.runs import atomic_files
 from tandem.runs.checkpoint import Checkpoint, damaged
 from tandem.types import JSONDict
+
+CORE = (  # whose versions every run has, where they are installed
+    "python",
+    "platform",
+    "tandem-rl",
+    "numpy",
+    "gymnasium",
+    "torch",
+    "keras",
+    "tensorflow",
+    "tensorflow-cpu",
+    "jax",
+)
+# What a file may have put into advice: it stands in a command, and a stranger may have written it.
+PACKAGE = re.compile(r"[A-Za-z0-9][\w.-]* [\w.+!-]+\Z", re.ASCII)
+MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*\Z", re.ASCII)
 
 
 def of(
@@ -28,7 +47,8 @@ def of(
     CheckpointError where it holds none."""
     try:
         data = saved.data["config"]
-        kind, name = own.of_file(data["algorithm"], algorithm, saved.path, again, error)
+        package = package_of(data, "algorithm")
+        kind, name = own.of_file(data["algorithm"], algorithm, saved.path, again, error, package)
         return from_json(data | {"algorithm": name}, kind)
     except TandemError:
         raise
@@ -64,19 +84,82 @@ def write_json(path: Path, data: JSONDict) -> None:
         file.write((json.dumps(data, indent=2) + "\n").encode())
 
 
+def made_with(algorithm: str, env: Any, options: Options) -> dict[str, Any]:
+    """The fields of a Config that say what a run was made with: versions, commit, and where what
+    is not tandem's came from."""
+    origin = {"algorithm": plugins.source_of("algorithms", algorithm)}
+    for named in options.writer:
+        name = named.partition("=")[0]
+        origin[f"writer {name}"] = plugins.source_of("writers", name)
+    if isinstance(env, str):
+        origin |= ids.origin(env)
+    known = {what: source for what, source in origin.items() if source}
+    return {"versions": versions(), "commit": commit(), "origin": known}
+
+
+def package_of(data: JSONDict, what: str) -> str:
+    """The package, and its version, that "algorithm", "env" or "writer NAME" of a run came from, as
+    its config says. Of an older file, those that it had beside tandem and that are not here;
+    "" where there is none, or more than one."""
+    origin, told = _part(data, "origin"), ""
+    if origin:
+        told = str(origin.get(what, ""))
+    else:
+        had = _part(data, "versions")
+        gone = [f"{n} {v}" for n, v in had.items() if n not in (*CORE, *plugins.packages())]
+        told = gone[0] if len(gone) == 1 else ""
+    return told if PACKAGE.match(told) else ""
+
+
+def _part(data: JSONDict, name: str) -> dict[str, Any]:
+    part = data.get(name)
+    return part if isinstance(part, dict) else {}
+
+
+def expect_env(data: JSONDict, place: Any, error: type[TandemError] = CheckpointError) -> None:
+    """Raises `error` where nobody here has registered the id of a run's environment: with the
+    package that brings it, or the module to import. data: of its config.json."""
+    name = data["env"]
+    if data.get("own_env") or data.get("vector") or not isinstance(name, str):
+        return
+    if not ids.is_missing(name):
+        return
+    if package := package_of(data, "env"):
+        raise error(
+            f"{place} was trained in {name}, of the package {package}; nothing that is installed "
+            "here brings that environment.",
+            f"{package} beside tandem",
+            f"{plugins.to_install(package)}; `tandem list` then has it.",
+        )
+    module = str(_part(data, "origin").get("env_module", ""))
+    module = module if MODULE.match(module) and module not in sys.modules else ""
+    raise error(
+        f"{place} was trained in {name}, an id that nothing has registered here"
+        f"{f': it was that of a class in {module}' if module else ''}.",
+        "the module that registers it, imported beforehand, as the program did that trained it",
+        f"import {module or 'MODULE'} first, if you know it; of a command, add --import "
+        f"{module or 'MODULE'}.",
+    )
+
+
+def expect_writers(data: JSONDict, place: Any) -> None:
+    """ResumeError where no package here brings a writer of a run."""
+    for named in data["options"].get("writer", ()):
+        name = named.partition("=")[0]
+        if name not in plugins.found("writers"):
+            package = package_of(data, f"writer {name}")
+            raise ResumeError(
+                f"{place} logs to the writer {name!r}, which nothing that is installed here "
+                "brings.",
+                f"{package or 'the package of that writer'} beside tandem",
+                f"{plugins.to_install(package)}; `tandem list` then has it.",
+            )
+
+
 def versions() -> dict[str, str]:
     """Of Python, tandem, what it may have run on, and the packages that add something to it."""
     versions = {"python": platform.python_version(), "platform": platform.platform()}
-    for name in (
-        "tandem-rl",
-        "numpy",
-        "gymnasium",
-        "torch",
-        "keras",
-        "tensorflow",
-        "tensorflow-cpu",
-        "jax",
-    ):
+    for name in CORE[2:]:
         try:
             versions[name] = version(name)
         except PackageNotFoundError:

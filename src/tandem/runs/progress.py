@@ -18,6 +18,7 @@ from tandem.learning.events import (
     TrainBegin,
     TrainEnd,
 )
+from tandem.learning.figures import figures
 from tandem.runs.callbacks import Callback
 
 REDRAW = 0.125  # seconds between two drawings in a terminal
@@ -202,7 +203,7 @@ class Progress(Callback):
         """How a run is going, in figures."""
         details = [f"{speed:,.0f} steps/s", f"{learning:,.0f} updates/s"]
         if self._scores:
-            details.append(f"return {sum(self._scores) / len(self._scores):.1f}")
+            details.append(f"return {figures(sum(self._scores) / len(self._scores))}")
         if self._loss is not None:
             details.append(f"loss {self._loss:.4g}")
         return details

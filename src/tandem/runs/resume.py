@@ -44,6 +44,9 @@ def resumed(
     conf = config_file.of(saved, algorithm, again, ResumeError)
     written = config_file.read(folder)
     config_file.refuse_other_env(folder, written, saved.data["config"])
+    if own["env"] is None:
+        config_file.expect_env(saved.data["config"], folder, ResumeError)
+    config_file.expect_writers(saved.data["config"], folder)
     if devices not in (None, conf.options.devices):
         before, options = conf.options.devices, replace(conf.options, devices=devices)
         conf = replace(conf, options=options, devices_before=before)

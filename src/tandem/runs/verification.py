@@ -53,7 +53,10 @@ def verify(
     """
     run = read_run(folder)
     again = "tandem.runs.verification.verify(folder, algorithm={0}) (tandem verify --algorithm)."
-    kind, _ = own.of_file(run.config["algorithm"], algorithm, folder, again, ResumeError)
+    package = config_file.package_of(run.config, "algorithm")
+    kind, _ = own.of_file(run.config["algorithm"], algorithm, folder, again, ResumeError, package)
+    if env is None:
+        config_file.expect_env(run.config, folder, ResumeError)
     conf = config.from_json(run.config, kind)
     for is_own, value, name in ((conf.own_env, env, "env"), (conf.own_network, network, "network")):
         if is_own and value is None:

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tandem.learning.figures import figures
 from tandem.runs.folder import read_run
 from tandem.runs.verification import verify
 
@@ -93,9 +94,10 @@ class Checks:
         if result.reason != "steps" or not mean >= RUNS[name].least:
             raise Wrong(
                 f"it ended by {result.reason} after {steps} steps with a mean return of "
-                f"{mean:.1f}; at least {RUNS[name].least:g} was expected (by chance {BY_CHANCE:g})"
+                f"{figures(mean)}; at least {RUNS[name].least:g} was expected "
+                f"(by chance {BY_CHANCE:g})"
             )
-        return f"{steps:,} steps of {ENV}, mean return {mean:.0f}"
+        return f"{steps:,} steps of {ENV}, mean return {figures(mean)}"
 
     def loads(self, name: str) -> str:
         """The best agent acts from its file as it does here."""

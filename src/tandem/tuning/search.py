@@ -22,6 +22,7 @@ from tandem.envs.factory import EnvLike, environment_name, versioned
 from tandem.envs.vector_source import brought
 from tandem.errors import NonFiniteError, SettingError, UnknownNameError
 from tandem.learning.events import EvaluationEnd
+from tandem.learning.figures import figures, mean_and_std
 from tandem.parallel.choice import cores
 from tandem.parallel.tasks import Task, Tasks
 from tandem.runs.folder import new_folder
@@ -84,8 +85,9 @@ class Trial:
         """As in "431.5 ± 20.1"."""
         if self.fault:
             return self.fault
-        spread = f" ± {np.std(self.scores):.1f}" if len(self.scores) > 1 else ""
-        return f"{self.score:.1f}{spread}"
+        if len(self.scores) > 1:
+            return mean_and_std(self.score, float(np.std(self.scores)))
+        return figures(self.score)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import Any
 from tandem import plots
 from tandem.errors import WorkerError
 from tandem.learning.config import plain
+from tandem.learning.figures import figures
 from tandem.settings import apply
 from tandem.tuning.search import Candidate
 from tandem.tuning.sweep_study import COMPLETE, Plan, Study, SweepTrial
@@ -92,7 +93,7 @@ def written(plan: Plan, settings: Any, best: SweepTrial, trials: int) -> str:
     differ = {f.name: own[f.name] for f in fields(settings) if own[f.name] != defaults[f.name]}
     source = (
         f"tandem sweep of {date.today():%Y-%m-%d}: trial {best.number} of {trials}, "
-        f"return {best.score:.1f} on the sweep's own seed"
+        f"return {figures(best.score)} on the sweep's own seed"
     )
     lines = [f"[{_key(plan.env)}]", f'source = "{source}"', f"steps = {own['steps']:_}"]
     lines += [f"{name} = {_toml(x)}" for name, x in differ.items() if name != "steps"]

@@ -14,6 +14,7 @@ import numpy as np
 
 from tandem.cluster import AlgorithmAgent, Cluster, Runner
 from tandem.envs.team import team
+from tandem.learning.figures import figures
 from tandem.types import Array, Tree, tree_map
 
 WINDOW = 20  # episodes that a score is the mean return of
@@ -78,7 +79,7 @@ def main(cluster: Cluster, runner_class: type[Runner], args: argparse.Namespace)
     for rank, score in enumerate(scores):
         print(
             f"runner {rank}: mean return of the last {WINDOW} of {len(returns[rank])} episodes: "
-            f"{score:.1f}"
+            f"{figures(score)}"
         )
     return scores
 
@@ -88,7 +89,8 @@ def report(rank: int, returns: list[float]) -> None:
     if len(returns) % (5 * WINDOW) == 0:
         score = float(np.mean(returns[-WINDOW:]))
         print(
-            f"runner {rank}, episode {len(returns)}: mean return of the last {WINDOW}: {score:.1f}",
+            f"runner {rank}, episode {len(returns)}: mean return of the last {WINDOW}: "
+            f"{figures(score)}",
             flush=True,
         )
 
