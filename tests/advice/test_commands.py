@@ -132,7 +132,7 @@ def told(fix: str) -> str:
             "{told} " + SHORT,
         ),
         (
-            "cli/train.py:refuse_others",
+            "zoo/owners.py:refuse",
             f"{PPO} --tau 0.1",
             "leave it out",
             PPO,
@@ -184,7 +184,7 @@ def told(fix: str) -> str:
             f"train --config file.toml {SHORT}",
         ),
         ("cli/settings_file.py:fill 3", "train --config gama.json", "did you mean", PPO),
-        ("cli/train.py:refuse_others", f"{PPO} --tau 0.1", "shows those there are", "{told}"),
+        ("zoo/owners.py:refuse", f"{PPO} --tau 0.1", "shows those of ppo", "{told}"),
         ("cli/train.py:_complete", "train", "tandem train ppo", "{told} " + SHORT),
         ("cli/train.py:_complete", "train", "`tandem list` shows more", "list"),
         (
