@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any
 
 from tandem import algorithms
-from tandem.algorithms.own import name_of
+from tandem.algorithms import name_of, unused
 from tandem.errors import PluginError, SettingError, UnknownNameError, warn
 from tandem.learning.config import Options
 from tandem.plugins import Plugin
@@ -128,6 +128,8 @@ def settle(algorithm: str | type, env: str, values: dict[str, Any]) -> tuple[Any
     chosen = apply(base, {n: v for n, v in values.items() if n in own}).settled(values)
     for part in (chosen, options):
         check_ranges(part)
+    unused.refuse_given(unused.SETTINGS, chosen, base, values)
+    unused.refuse_given(unused.OPTIONS, options, Options(), values)
     return chosen, options, tuned.source if tuned else f"defaults of {algorithm}"
 
 
