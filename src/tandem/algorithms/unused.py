@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from tandem.errors import SettingError
@@ -53,23 +53,27 @@ OPTIONS = (  # of a run
 )
 
 
+def idle(needs: Iterable[Need], settings: Any) -> Iterator[tuple[str, Need, dict[str, Any]]]:
+    """The settings that do nothing beside the others: name, what it needs, and what is there."""
+    for need in needs:
+        beside = {n: getattr(settings, n) for n in need.beside if hasattr(settings, n)}
+        if beside and not any(need.beside[n](x) for n, x in beside.items()):
+            yield from ((name, need, beside) for name in need.names if hasattr(settings, name))
+
+
 def refuse_given(needs: Iterable[Need], settings: Any, before: Any, given: Iterable[str]) -> None:
     """SettingError where one of the settings that a user has `given`, by name, does nothing beside
     the others. before: what they are without the user; one that says the same is nothing that is
     ignored, as in a file of all settings."""
     usual, given = type(settings)(), set(given)
-    for need in needs:
-        beside = {n: getattr(settings, n) for n in need.beside if hasattr(settings, n)}
-        if not beside or any(need.beside[n](x) for n, x in beside.items()):
-            continue
-        for name in need.names:
-            own = getattr(settings, name, None)
-            if name in given and own not in (getattr(before, name), getattr(usual, name)):
-                raise SettingError(
-                    f"{name}={own} with {' and '.join(f'{n}={x!r}' for n, x in beside.items())}.",
-                    f"it together with {need.give}, say: else it does nothing",
-                    f"give {need.give} too, or leave {name} out.",
-                )
+    for name, need, beside in idle(needs, settings):
+        own = getattr(settings, name)
+        if name in given and own not in (getattr(before, name), getattr(usual, name)):
+            raise SettingError(
+                f"{name}={own} with {' and '.join(f'{n}={x!r}' for n, x in beside.items())}.",
+                f"it together with {need.give}, say: else it does nothing",
+                f"give {need.give} too, or leave {name} out.",
+            )
 
 
 def changed(settings: Any, name: str) -> Any:
