@@ -27,7 +27,12 @@ OFF: dict[str, Any] = {  # what turns off what others need, where the default do
 def another(kind: Any, name: str) -> Any:
     """A value of a setting that is not its default."""
     (usual,) = (s.default for s in declared(kind) if s.name == name)
-    words = {"evict": "sample", "priority": "error", "target_entropy": -1.0}
+    words: dict[str, Any] = {
+        "ahead": 1,
+        "evict": "sample",
+        "priority": "error",
+        "target_entropy": -1.0,
+    }
     if name in words:
         return words[name]
     if isinstance(usual, Schedule):
@@ -68,4 +73,5 @@ def test_only_what_the_user_gave_and_what_is_not_so_anyway_counts() -> None:
     usual = algorithms.get("a2c").Settings()
     settled("a2c", optimizer="adam", rms_decay=usual.rms_decay)
     settled("td3", **{s.name: s.default for s in declared(algorithms.get("td3").Settings)})
+    settled("run", ahead=0)
     settled("run", **{s.name: s.default for s in declared(Options)})

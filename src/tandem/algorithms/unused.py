@@ -10,11 +10,12 @@ from tandem.errors import SettingError
 
 class Need(NamedTuple):
     """Settings that do nothing unless one of others is as it says: `beside`, each with what tells
-    whether it is. give: what makes them count."""
+    whether it is. give: what makes them count. none: values that ask for nothing."""
 
     names: tuple[str, ...]
     beside: dict[str, Callable[[Any], bool]]
     give: str
+    none: tuple[Any, ...] = ()
 
 
 # of algorithms; those that a class does not have count for nothing there
@@ -41,7 +42,7 @@ SETTINGS = (
     Need(("log_std",), {"policy": lambda x: x == "gaussian"}, "policy='gaussian'"),
 )
 OPTIONS = (  # of a run
-    Need(("ahead",), {"workers": bool, "runners": bool}, "workers=2"),
+    Need(("ahead",), {"workers": bool, "runners": bool}, "workers=2", (0,)),
     Need(("staleness",), {"learners": lambda x: x != 1}, "learners=2"),
     Need(("device_timeout",), {"devices": lambda x: x > 1}, "devices=2"),
     Need(("snapshot_every",), {"opponents": bool}, "opponents=1"),
@@ -68,7 +69,7 @@ def refuse_given(needs: Iterable[Need], settings: Any, before: Any, given: Itera
     usual, given = type(settings)(), set(given)
     for name, need, beside in idle(needs, settings):
         own = getattr(settings, name)
-        if name in given and own not in (getattr(before, name), getattr(usual, name)):
+        if name in given and own not in (*need.none, getattr(before, name), getattr(usual, name)):
             raise SettingError(
                 f"{name}={own} with {' and '.join(f'{n}={x!r}' for n, x in beside.items())}.",
                 f"it together with {need.give}, say: else it does nothing",
