@@ -838,7 +838,7 @@ def test_a_run_of_sac_from_the_outside(tmp_path, capsys) -> None:
         "200",
         "--target-entropy",
         "-1",
-        "--temperature",
+        "--initial-temperature",
         "0.2",
         "--buffer-size",
         "1e3",
@@ -859,7 +859,11 @@ def test_a_run_of_sac_from_the_outside(tmp_path, capsys) -> None:
         == 0
     )
     settings = json.loads((tmp_path / "run" / "config.json").read_text())["settings"]
-    assert (settings["temperature"], settings["target_entropy"], settings["buffer_size"]) == (
+    assert (
+        settings["initial_temperature"],
+        settings["target_entropy"],
+        settings["buffer_size"],
+    ) == (
         0.2,
         -1,
         1000,

@@ -11,9 +11,12 @@ from typing import Any
 
 import pytest
 
-from tandem import algorithms, zoo
+from tandem import algorithms, plugins, zoo
 from tandem.cli import COMMANDS, completion, main, shells
-from tests.test_plugins import forgotten, maze, packages  # noqa: F401
+from tandem.errors import PluginError
+from tandem.networks.plan import ACTIVATIONS
+from tandem.runs import plugin_writers
+from tests.test_plugins import broken, forgotten, maze, packages  # noqa: F401
 
 BASH = """
 source {script}
@@ -114,6 +117,8 @@ ASKED: list[tuple[str, set[str]]] = [
     ("tandem train ppo --vectorization n", {"native"}),
     ("tandem train dqn --entry r", {"rainbow"}),
     ("tandem train ppo --workers ", {"auto"}),
+    ("tandem train ppo CartPole-v1 --activation ", set(ACTIVATIONS)),
+    ("tandem sweep sac Pendulum-v1 --activation=si", {"sigmoid", "silu"}),
     ("tandem train ppo --steps ", set()),
     ("tandem config a2c Acro", {"Acrobot-v1"}),
     ("tandem config ppo CartPole-v1 --vf", set()),
@@ -233,3 +238,14 @@ def test_a_package_is_completed_too(maze: Path, tmp_path: Path, capsys: Any) -> 
         ("tandem train ppo CartPole-v1 --writer ", {"lines"}),
     ):
         assert completed(tmp_path, "bash", line) == expected, line
+
+
+def test_only_writers_that_work_are_offered(broken: Path) -> None:  # noqa: F811
+    offered = completion.grammar().values["*/*/--writer"].split()
+    assert "lines" in offered
+    left = [name for name in plugins.found("writers") if name not in offered]
+    assert left
+    plugin_writers.check(offered)
+    for name in left:
+        with pytest.raises(PluginError):
+            plugin_writers.check([name])

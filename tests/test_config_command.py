@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tandem import algorithms, zoo
-from tandem.cli import main
+from tandem import algorithms, trainer, zoo
+from tandem.cli import main, train
 from tandem.learning.config import Options, plain
 from tandem.settings import apply
 
@@ -88,3 +88,65 @@ def test_arguments_of_an_environment_are_kept(
     assert main(["train", "--config", str(file), *QUIET, "--out", str(out)]) == 0
     kept = json.loads((out / "config.json").read_text())
     assert kept["env_kwargs"] == {"is_slippery": False} and kept["settings"]["steps"] == 200
+
+
+@pytest.mark.parametrize("algorithm", algorithms.NAMES)
+def test_a_file_that_was_written_is_taken_as_it_stands(
+    algorithm: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    env = next(iter(zoo.environments(algorithm)))
+    assert main(["config", algorithm, env]) == 0
+    file = tmp_path / "written.toml"
+    file.write_text(capsys.readouterr().out)
+    args = train.arguments(["--config", str(file)])
+    assert zoo.settle(algorithm, env, train.given(args)) == zoo.settle(algorithm, env, {})
+
+
+TOP = 'algorithm = "ppo"\nenv = "CartPole-v1"\n'
+WRITTEN = {  # what stands in a file, and what its error says
+    'algorithm = "ppo"\nenvironment = "CartPole-v1"\n': "write env = … at the top of the file",
+    f'{TOP}[settings]\nenv_id = "CartPole-v1"\n': "write env = … at the top of the file",
+    f"{TOP}[settings]\nseed = 3\n": "write seed = … at the top of the file",
+    f"{TOP}gamma = 0.9\n": "write gamma = … under [settings]",
+    f"{TOP}plots = false\n": "write plots = … under [options]",
+    f"{TOP}[settings]\nplots = false\n": "write plots = … under [options]",
+    f"{TOP}[options]\ngamma = 0.9\n": "write gamma = … under [settings]",
+    f"{TOP}[setings]\ngamma = 0.9\n": "did you mean 'settings'",
+    f'{TOP}[settings]\nrollout = "128"\n': "Expected: a whole number, without quotes",
+    f"{TOP}[settings]\nrollout = 1.5\n": "Expected: a whole number\n",
+    f"{TOP}[settings]\nrollout = true\n": "write rollout = 256, say",
+    f'{TOP}[settings]\ngamma = "0.9"\n': "Expected: a number, without quotes",
+    f'{TOP}[options]\nplots = "true"\n': "Expected: true or false, without quotes",
+    f"{TOP}[options]\nplots = 1\n": "write plots = true, say",
+    f'{TOP}[options]\nworkers = "2"\n': "a whole number or 'auto', without quotes",
+    f'{TOP}[settings]\nhidden = ["64"]\n': "write hidden = [64, 64], say",
+    f"{TOP}[settings]\nactivation = 3\n": 'write activation = "tanh", say',
+    f"{TOP}[settings]\nlearning_rate = false\n": 'write learning_rate = "0.0003", say',
+    f'{TOP}[settings]\nbody = "mlpp"\n': "'mlp' or 'simba' or 'simbav2'",
+    f"seed = true\n{TOP}": "a whole number",
+}
+
+
+@pytest.mark.parametrize(("text", "says"), WRITTEN.items())
+def test_what_stands_wrongly_in_a_file_is_told_with_its_place_and_type(
+    text: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(text)
+    assert main(["train", "--config", str(file), "--out", str(tmp_path / "run")]) == 2
+    told = capsys.readouterr().err
+    assert says in told and not (tmp_path / "run").exists()
+    if " say" in says:  # the advice, as it stands
+        name, _, value = says.removeprefix("write ").removesuffix(", say").partition(" = ")
+        lines = [f"{name} = {value}" if x.startswith(f"{name} =") else x for x in text.split("\n")]
+        file.write_text("\n".join(lines))
+        args = train.arguments(["--config", str(file)])
+        trainer.settle("ppo", "CartPole-v1", train.given(args))
+
+
+def test_whole_numbers_do_for_others_and_so_do_round_ones_for_them(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(f"{TOP}[settings]\ngamma = 1\nsteps = 1e6\nhidden = 32\nlearning_rate = 1\n")
+    args = train.arguments(["--config", str(file)])
+    s = trainer.settle("ppo", "CartPole-v1", train.given(args))[0]
+    assert (s.gamma, s.steps, s.hidden, s.learning_rate.start) == (1.0, 1_000_000, (32,), 1.0)

@@ -472,7 +472,7 @@ def test_actions_are_as_the_environment_takes_them() -> None:
     bounded = spaces.Box(np.array([-2, 5], np.float32), np.array([-1, 9], np.float32))
     ppo = agent_for(BOX, bounded, log_std=2.0)
     sac = trainer.session(
-        "sac", lambda: Odd(BOX, bounded), framework="torch", hidden=(8,), buffer_size=10
+        "sac", lambda: Odd(BOX, bounded), framework="torch", hidden=(8,), buffer_size=256
     ).agent()
     for agent in (ppo, sac):
         drawn = agent.act(np.random.default_rng(0).uniform(-1, 1, (200, 2)), deterministic=False)
@@ -582,7 +582,7 @@ def test_a_body_a_pair_or_whole_networks() -> None:
     [
         ("ppo", True, {}),
         ("ppo", False, {"normalize_observations": True}),
-        ("sac", True, {"buffer_size": 10}),
+        ("sac", True, {"buffer_size": 256}),
     ],
 )
 def test_an_entry_of_the_observation_may_be_called_action(

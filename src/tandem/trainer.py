@@ -46,7 +46,7 @@ from tandem.runs.session import Session
 from tandem.runs.signals import raise_again
 from tandem.settings import as_path, convert, whole_number
 from tandem.types import JSONDict, tree_map
-from tandem.zoo import settle
+from tandem.zoo import owners, settle
 
 __all__ = [
     "Agent",
@@ -282,6 +282,7 @@ def _config(
     """Everything that a new run is made of. Refuses settings, spaces and options that do not fit
     together; then makes the choices that "auto" leaves open, and chooses the framework. instance:
     an environment that a callable `env` has made already."""
+    owners.refuse(algorithm, env, values, env_kwargs, TAKEN - {"settings"})
     chosen, options, source = settle(algorithm, environment_name(env), values)
     host.expect(options.threads, options.devices)
     kwargs = _as_json(env_kwargs) | atari.arguments(env, options)
@@ -316,14 +317,7 @@ def _config(
     check_cluster(options, framework)
     functional, name = functions.is_functional(env), environment_name(env)
     chosen, options = compiled.settled(
-        name,
-        functional,
-        kind,
-        chosen,
-        options,
-        observation,
-        framework,
-        device,
+        name, functional, kind, chosen, options, observation, framework, device
     )
     if options.workers == "auto":  # by a trial, whose outcome is told with the settings' source
         train_kwargs = atari.training(env, kwargs, options)

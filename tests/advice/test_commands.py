@@ -32,6 +32,7 @@ FILES = {  # of settings
     "class.json": '{"algorithm": "tests.algorithms.own_classes:Penalised"}',
     "gama.json": '{"algorithm": "ppo", "env": "CartPole-v1", "settings": {"gama": 0.9}}',
 }
+FILES["text.toml"] = FILES["file.toml"].replace("0.97", '"0.97"')
 PPO = f"train ppo CartPole-v1 {SHORT}"
 
 
@@ -132,7 +133,7 @@ def told(fix: str) -> str:
             "{told} " + SHORT,
         ),
         (
-            "cli/train.py:refuse_others",
+            "zoo/owners.py:refuse",
             f"{PPO} --tau 0.1",
             "leave it out",
             PPO,
@@ -184,7 +185,13 @@ def told(fix: str) -> str:
             f"train --config file.toml {SHORT}",
         ),
         ("cli/settings_file.py:fill 3", "train --config gama.json", "did you mean", PPO),
-        ("cli/train.py:refuse_others", f"{PPO} --tau 0.1", "shows those there are", "{told}"),
+        (
+            "cli/settings_file.py:fill 4",
+            "train --config text.toml",
+            "write gamma = 0.99, say.",
+            f"train --config file.toml {SHORT}",
+        ),
+        ("zoo/owners.py:refuse", f"{PPO} --tau 0.1", "shows those of ppo", "{told}"),
         ("cli/train.py:_complete", "train", "tandem train ppo", "{told} " + SHORT),
         ("cli/train.py:_complete", "train", "`tandem list` shows more", "list"),
         (

@@ -115,7 +115,7 @@ def test_advice_on_what_a_run_is_given(case) -> None:
 
 
 def test_mistyped_settings_and_methods() -> None:
-    with follows("zoo/__init__.py:settle") as advice:
+    with follows("zoo/owners.py:refuse") as advice:
         start(gama=0.9)
     start(**{advice.quoted(): 0.9})
     with follows("zoo/__init__.py:entry") as advice:

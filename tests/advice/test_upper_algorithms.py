@@ -270,6 +270,18 @@ BETA = {"policy": "beta"}
             {"n_step": 1},
         ),
         # settings that contradict each other
+        case(
+            "algorithms/unused.py:refuse_given",
+            ran,
+            {"algorithm": "a2c", "rms_decay": 0.9, "optimizer": "adam"},
+        ),
+        case(
+            "algorithms/unused.py:refuse_given",
+            ran,
+            {"algorithm": "a3c", "replay_size": 99},
+            "leave replay_size out",
+            {"replay_size": 1_000},
+        ),
         case("algorithms/unused.py:refuse", ran, {"algorithm": "dqn", "atoms": 9}),
         case("algorithms/unused.py:refuse", ran, {"algorithm": "dqn", "priority_alpha": 0.5}),
         case(

@@ -30,7 +30,6 @@ FEW: dict[str, Any] = {
     "final_episodes": 2,
     "plots": False,
     "tensorboard": False,
-    "worker_patience": 300.0,
 }
 CUT = {"rollout": 8, "sequence": 4}  # rollouts within which episodes end, and sequences too
 SEQUENCES = {"rollout": 8, "replay": "uniform", "replay_starts": 3, "replay_size": 20}
@@ -65,6 +64,7 @@ def test_what_is_forbidden_is_never_taken(name: str, workers: int, tmp_path: Pat
     with workers."""
     algorithm, env, settings = CASES[name]
     given = {**FEW, **settings, "envs": 3, "workers": workers, "out": tmp_path / "run"}
+    given |= {"worker_patience": 300.0} if workers else {}
     tandem.train(algorithm, env, stop_at=120, **given)
     done = tandem.train(env=env, resume=tmp_path / "run")
     assert done.summary["env_steps"] >= 288

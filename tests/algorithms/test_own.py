@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import types
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,12 @@ from tandem.algorithms import FOR_CHOICES, NAMES, get, own
 from tandem.algorithms.base import Algorithm
 from tandem.algorithms.on_policy import OnPolicy, OnPolicySettings
 from tandem.cli import seeds
-from tandem.errors import CheckpointError, ResumeError, SettingError, UnknownNameError
+from tandem.errors import CheckpointError, ResumeError, SettingError, SpaceError, UnknownNameError
 from tandem.extending import ReplaySettings, RolloutSettings, SequenceSettings, Settings, setting
 from tandem.runs.folder import read_run
 from tandem.runs.verification import verify
+from tandem.spaces import Leaf
+from tandem.testing import fakes
 from tests.advice.net import follows
 from tests.algorithms.own_classes import (
     Asynchronous,
@@ -70,6 +72,21 @@ def test_variants_are_called_as_what_they_stand_for() -> None:
 
     assert {own.name_of(kind) for kind in (DiscreteMADDPG, DiscreteSAC)} == {"maddpg", "sac"}
     assert len(FOR_CHOICES) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "action", "given"),
+    [
+        ("sac", fakes.DISCRETE, {"action_noise": "gsde"}),
+        ("nstep_q", Leaf("multibinary", (2,), "int8"), {}),
+        ("maddpg", fakes.TEAM_DISCRETE, {}),
+    ],
+)
+def test_errors_call_algorithms_as_users_do(name: str, action: Any, given: Any) -> None:
+    kind = get(name, action)
+    with pytest.raises(SpaceError) as caught:
+        kind.check(fakes.VECTOR, action, replace(kind.Settings(), **given))
+    assert caught.value.happened.startswith(f"{name} "), caught.value
 
 
 def test_a_class_of_the_same_name_as_ours_is_another_one() -> None:

@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 import tandem
-from tandem import algorithms
+from tandem import algorithms, trainer
+from tandem.algorithms import unused
 from tandem.drlbox.makers import numbered
 from tandem.errors import CheckpointError, NetworkError, SettingError, UnknownNameError
 from tandem.parallel import choice
@@ -192,6 +193,36 @@ def test_other_algorithms_keep_their_own_defaults_and_take_their_own_settings() 
 def test_an_unknown_argument_is_an_error_with_the_nearest(name: str, given: Any, said: str) -> None:
     with pytest.raises(UnknownNameError, match=said):
         tandem.make_trainer(name, env_maker=cartpole, **given).settings()
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("impala", {"replay_type": None}),  # whose replay_ratio of 4 is documented
+        ("a3c", {"optimizer": "sgd"}),  # and Adam's epsilon of 1e-4
+        ("acer", {"replay_type": None, "acer_kl_weight": 0.0}),
+        ("ppo", {"optimizer": "sgd"}),
+    ],
+)
+def test_documented_defaults_that_do_nothing_are_no_contradiction(name: str, given: Any) -> None:
+    made = tandem.make_trainer(name, env_maker=cartpole, **given)
+    left = made._without_idle(made.settings())
+    trainer.settle(name, "CartPole-v1", left)
+    s = apply(algorithms.get(name).Settings(), left)
+    assert [name for name, *_ in unused.idle(unused.SETTINGS, s) if name in left] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "said"),
+    [
+        ("a3c", {"replay_kwargs": {"maxlen": 50, "minlen": 5}}, "with replay"),
+        ("acer", {"acer_soft_update_ratio": 0.5, "acer_kl_weight": 0.0}, "with "),
+    ],
+)
+def test_what_is_given_and_does_nothing_is_refused(name: str, given: Any, said: str) -> None:
+    made = tandem.make_trainer(name, **SHORT, **given)
+    with pytest.raises(SettingError, match=said):
+        made.run()
 
 
 @pytest.mark.parametrize(

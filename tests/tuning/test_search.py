@@ -4,14 +4,18 @@ runs."""
 from __future__ import annotations
 
 import csv
+import shlex
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tandem
-from tandem.cli import main
+from tandem import trainer
+from tandem.cli import find, main
+from tandem.cli.train import arguments, given
 from tandem.learning.events import EvaluationEnd
 from tandem.tuning import search
 from tandem.tuning.search import Candidate, Trial
@@ -94,6 +98,33 @@ def test_a_learning_rate_that_learns_wins_and_runs_are_those_of_train(tmp_path: 
 
 
 # The command
+
+
+@pytest.mark.parametrize(
+    ("settings", "flags"),
+    [
+        ({"double": "true", "dueling": "no"}, "--double --no-dueling"),
+        ({"double": False, "hidden": (64, 64)}, "--no-double --hidden 64,64"),
+        ({"epsilon": "1:0.05:0.1", "munchausen_clip": -2.0}, None),
+        ({"plots": "false", "mlflow": "my runs"}, "--no-plots --mlflow 'my runs'"),
+    ],
+)
+def test_what_is_to_be_passed_on_is_what_train_takes(
+    settings: dict[str, Any], flags: str | None
+) -> None:
+    told = Candidate("dqn", settings, "").flags()
+    assert flags is None or told == flags
+    args = arguments(["dqn", "CartPole-v1", *shlex.split(told)])
+    asked = trainer.settle("dqn", "CartPole-v1", settings)
+    assert trainer.settle("dqn", "CartPole-v1", given(args)) == asked
+
+
+def test_settings_that_trials_share_are_passed_on_so_too(capsys: Any) -> None:
+    best = Candidate("dqn", {"double": "true"}, "dqn double=true")
+    found = SimpleNamespace(best=Trial(best), edge="", picture="a.png")
+    find._conclude(found, "CartPole-v1", None, {"plots": False, "writer": ["a", "b"]})  # type: ignore[arg-type]
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert line == "  tandem train dqn CartPole-v1 --double --no-plots --writer a --writer b"
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from tandem.errors import UnknownNameError
 from tandem.settings import Schedule
 from tandem.spaces import Leaf
 
-__all__ = ["NAMES", "Schedule", "built_in", "for_actions", "get", "names"]
+__all__ = ["NAMES", "Schedule", "built_in", "for_actions", "get", "name_of", "names"]
 
 # tandem's own: module -> class. What users may name is `names()`.
 NAMES = {
@@ -92,6 +92,24 @@ def for_actions(kind: Any, action: Leaf) -> Any:
     package, _, module = kind.__module__.rpartition(".")
     variant = FOR_CHOICES.get((module, action.kind)) if package == __name__ else None
     return _load(*variant) if variant else kind
+
+
+def name_of(algorithm: str | type) -> str:
+    """What an algorithm is called in files and messages: as `tandem list` has it, or
+    module:Class."""
+    if isinstance(algorithm, str):
+        return algorithm
+    package, _, module = algorithm.__module__.rpartition(".")
+    place = (module, algorithm.__name__)
+    if package == __name__:
+        variants = {of: name for (name, _), of in FOR_CHOICES.items()}
+        name = module if NAMES.get(module) == place[1] else variants.get(place)
+        if name is not None:
+            return name
+    for plugin in plugins.found("algorithms").values():
+        if plugin.loaded() is algorithm and not plugin.others and plugin.name not in NAMES:
+            return plugin.name
+    return f"{algorithm.__module__}:{algorithm.__qualname__}"
 
 
 def _load(module: str, name: str) -> Any:

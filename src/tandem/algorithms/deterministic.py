@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tandem.algorithms import action_spaces, base, bodies, gsde, priorities, remembering
+from tandem.algorithms import action_spaces, base, bodies, gsde, name_of, priorities, remembering
 from tandem.algorithms.base import Forward
 from tandem.algorithms.remembering import View
 from tandem.errors import SettingError
@@ -69,7 +69,7 @@ class Deterministic(remembering.Remembering):
                 "one number: the deviation of its matrices",
                 f"give exploration={settings.exploration.start:g}.",
             )
-        action_spaces.bounded_vector(cls.__name__.lower(), action)
+        action_spaces.bounded_vector(name_of(cls), action)
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:

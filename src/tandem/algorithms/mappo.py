@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import memories, teams
+from tandem.algorithms import memories, name_of, teams
 from tandem.algorithms.base import Forward
 from tandem.algorithms.ppo import PPO, PPOSettings
 from tandem.errors import SettingError
@@ -74,10 +74,10 @@ class MAPPO(PPO):
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
-        teams.check(cls.__name__.lower(), observation, action, "multidiscrete", "box")
+        teams.check(name_of(cls), observation, action, "multidiscrete", "box")
         if settings.intrinsic != "no":
             raise SettingError(
-                f"{cls.__name__.lower()} with intrinsic={settings.intrinsic!r}.",
+                f"{name_of(cls)} with intrinsic={settings.intrinsic!r}.",
                 "the environment's rewards: what is new to one agent is not new to the team",
                 "give intrinsic='no'.",
             )

@@ -18,6 +18,7 @@ from tandem.algorithms import (
     curiosity,
     gsde,
     memories,
+    name_of,
     recurrent_batches,
 )
 from tandem.algorithms.base import Call, Forward
@@ -185,14 +186,14 @@ class OnPolicy(base.Algorithm):
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         gsde.check_unused(settings)
-        curiosity.check(cls.__name__.lower(), observation, settings)
+        curiosity.check(name_of(cls), observation, settings)
         if settings.action_noise == "gsde":
-            gsde.check(cls.__name__.lower(), action, settings.policy)
+            gsde.check(name_of(cls), action, settings.policy)
         if settings.policy == "beta":
-            name = f"{cls.__name__.lower()} with policy='beta'"
+            name = f"{name_of(cls)} with policy='beta'"
             action_spaces.bounded_vector(name, action, "give policy='gaussian'.")
         else:
-            action_spaces.drawable(cls.__name__.lower(), action)
+            action_spaces.drawable(name_of(cls), action)
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:

@@ -15,7 +15,15 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import action_spaces, base, bodies, memories, priorities, recurrent_batches
+from tandem.algorithms import (
+    action_spaces,
+    base,
+    bodies,
+    memories,
+    name_of,
+    priorities,
+    recurrent_batches,
+)
 from tandem.algorithms.base import Call, Forward
 from tandem.algorithms.bootstraps import after_cuts
 from tandem.algorithms.normalized import NormalizedSettings
@@ -307,7 +315,7 @@ class ActorCritic(OnSequences):
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
-        action_spaces.simple(cls.__name__.lower(), action)
+        action_spaces.simple(name_of(cls), action)
         priorities.check_sequences(settings)
 
     @classmethod

@@ -10,6 +10,7 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 from tandem import algorithms, plugins
+from tandem.algorithms import name_of as name_of
 from tandem.algorithms.base import Algorithm, ReplaySettings, RolloutSettings, Settings
 from tandem.algorithms.on_sequences import SequenceSettings
 from tandem.errors import SettingError, TandemError, UnknownNameError, misfit
@@ -23,24 +24,6 @@ NEEDS: dict[str, type[Settings]] = {
     "sequences": SequenceSettings,
 }
 PLAIN = (int, float, bool, str, Schedule)  # what text, or a program's value, can become
-
-
-def name_of(algorithm: str | type) -> str:
-    """What an algorithm is called in files and messages: as `tandem list` has it, or
-    module:Class."""
-    if isinstance(algorithm, str):
-        return algorithm
-    package, _, module = algorithm.__module__.rpartition(".")
-    place = (module, algorithm.__name__)
-    if package == algorithms.__name__:
-        variants = {of: name for (name, _), of in algorithms.FOR_CHOICES.items()}
-        name = module if algorithms.NAMES.get(module) == place[1] else variants.get(place)
-        if name is not None:
-            return name
-    for plugin in plugins.found("algorithms").values():
-        if plugin.loaded() is algorithm and not plugin.others and not is_ours(plugin.name):
-            return plugin.name
-    return f"{algorithm.__module__}:{algorithm.__qualname__}"
 
 
 def is_known(name: str) -> bool:

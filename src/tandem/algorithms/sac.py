@@ -10,7 +10,16 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import action_spaces, base, bodies, critics, gsde, priorities, remembering
+from tandem.algorithms import (
+    action_spaces,
+    base,
+    bodies,
+    critics,
+    gsde,
+    name_of,
+    priorities,
+    remembering,
+)
 from tandem.algorithms.base import Call
 from tandem.algorithms.remembering import View
 from tandem.errors import SettingError
@@ -150,7 +159,7 @@ class SAC(remembering.Remembering):
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         cls.check_settings(action, settings)
-        action_spaces.bounded_vector(cls.__name__.lower(), action)
+        action_spaces.bounded_vector(name_of(cls), action)
 
     @classmethod
     def check_settings(cls, action: Leaf, settings: Any) -> None:
@@ -168,7 +177,7 @@ class SAC(remembering.Remembering):
             )
         gsde.check_unused(settings)
         if settings.action_noise == "gsde":
-            gsde.check(cls.__name__.lower(), action)
+            gsde.check(name_of(cls), action)
         elif settings.log_std != LOG_STD:
             raise SettingError(
                 f"log_std={settings.log_std:g} with action_noise={settings.action_noise!r}.",

@@ -14,6 +14,7 @@ from tandem.algorithms import (
     base,
     bodies,
     memories,
+    name_of,
     normalized,
     priorities,
     recurrent_batches,
@@ -102,7 +103,7 @@ class VDN(base.Algorithm):
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         teams.check_replay(settings)
-        teams.check(cls.__name__.lower(), observation, action, "multidiscrete")
+        teams.check(name_of(cls), observation, action, "multidiscrete")
         remembering.check_sequence(settings)
 
     @classmethod

@@ -15,6 +15,8 @@ from tandem.cli import find, shells
 from tandem.cli.parser import Parser, flags
 from tandem.errors import SettingError, UnknownNameError
 from tandem.learning.config import Options
+from tandem.networks.plan import ACTIVATIONS
+from tandem.runs import plugin_writers
 
 ABOUT = """Prints a script with which a shell completes tandem's commands, flags, values,
 algorithms, environments that have tuned settings, and folders. It is fixed: no Python runs while
@@ -127,7 +129,7 @@ def grammar() -> Grammar:
         name: [n for n in names if n not in everywhere] for name, names in by_algorithm.items()
     }
     known.envs["*"] = sorted({env for envs in known.envs.values() for env in envs})
-    known.values["*/*/--writer"] = " ".join(plugins.found("writers"))
+    known.values["*/*/--writer"] = " ".join(_writers())
     for name in by_algorithm:
         known.values[f"*/{name}/--entry"] = " ".join(zoo.named(name))
     known.values = _merged({place: words for place, words in known.values.items() if words})
@@ -139,6 +141,14 @@ def _usable() -> Iterator[tuple[str, Any]]:
     for name in algorithms.names():
         if plugins.attempt(partial(own.checked, name)) is None:
             yield name, algorithms.get(name)
+
+
+def _writers() -> list[str]:
+    """Those of packages, less the broken ones."""
+    names = plugins.found("writers")
+    return [
+        name for name in names if plugins.attempt(partial(plugin_writers.check, [name])) is None
+    ]
 
 
 def _in_all(name: str, lists: Iterable[list[str]]) -> bool:
@@ -166,6 +176,8 @@ def _words(flag: str, metavar: Any) -> str:
         return DIR if metavar == "DIR" else FILE
     if flag in VALUES:
         return VALUES[flag]
+    if flag == "--activation":
+        return " ".join(ACTIVATIONS)
     if flag in ("--pruner", "--sampler"):
         from tandem.tuning import sweep_study
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -13,6 +12,7 @@ from typing import Any
 from tandem import algorithms, zoo
 from tandem.cli import train
 from tandem.cli.parser import Parser
+from tandem.cli.settings_file import literal
 from tandem.errors import RunFolderError, SettingError
 from tandem.learning.config import Options, plain
 from tandem.runs.folder import writing
@@ -62,7 +62,7 @@ def _lines(places: dict[str, Any], settings: Any, options: Options, source: str)
     yield f"# A run of {places['algorithm']} on {places['env']}, for `tandem train --config`."
     yield f"# Settings: {source}. What is left out is as it is without this file."
     for name, value in places.items():
-        yield f"# {name} = …" if value is None else f"{name} = {_literal(value)}"
+        yield f"# {name} = …" if value is None else f"{name} = {literal(value)}"
     for part, of, values in (
         ("settings", settings, plain(settings)),
         ("options", options, asdict(options)),
@@ -71,18 +71,7 @@ def _lines(places: dict[str, Any], settings: Any, options: Options, source: str)
         for s in declared(type(of)):
             said = f"{s.help} [{s.source}]" if s.source else s.help
             yield from textwrap.wrap(said, 98, initial_indent="# ", subsequent_indent="# ")
-            yield f"{s.name} = {_literal(values[s.name])}"
-
-
-def _literal(value: Any) -> str:
-    """A value as TOML has it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{json.dumps(k)} = {_literal(v)}' for k, v in value.items())}}}"
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_literal, value))}]"
-    return json.dumps(value) if isinstance(value, str) else repr(value)
+            yield f"{s.name} = {literal(values[s.name])}"
 
 
 def _arguments(words: list[str]) -> argparse.Namespace:

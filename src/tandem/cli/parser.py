@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any, Literal, NoReturn, get_args, get_origin
 
@@ -37,6 +37,9 @@ class Parser(argparse.ArgumentParser):
             f"{self.prog}: {message}.", usage[:300], f"`{self.prog} --help` explains them."
         )
 
+    # says more of an unknown flag, by an error of its own, where the command knows more
+    unknown: Callable[[str], None] | None = None
+
     def read(self, words: Sequence[str]) -> argparse.Namespace:
         """The arguments. UnknownNameError for a flag that there is not, SettingError for whatever
         else is wrong with them."""
@@ -49,6 +52,8 @@ class Parser(argparse.ArgumentParser):
                 and flag not in known
                 and not NUMBER.match(flag)
             ):
+                if self.unknown is not None:
+                    self.unknown(flag)
                 raise UnknownNameError("flag", flag, known)
         return self.parse_intermixed_args(words)
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import tomllib
-from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
 from tandem import algorithms
 from tandem.algorithms import own
 from tandem.errors import SettingError, UnknownNameError
 from tandem.learning.config import Options
+from tandem.settings import Schedule, declared, describe_type, hints_of
 
 PLACES = {
     "algorithm": str,
@@ -21,6 +22,11 @@ PLACES = {
     "device": str,
     "seed": int,
     "env_kwargs": dict,
+}
+OTHER_NAMES = {  # what people call these
+    **dict.fromkeys(("environment", "env_id", "env_name"), "env"),
+    "algo": "algorithm",
+    "env_args": "env_kwargs",
 }
 PARTS = ("settings", "options")
 # of a run's config.json: what it was, which makes no other run
@@ -51,9 +57,10 @@ def read(path: Path) -> dict[str, Any]:
     known = (*PLACES, *PARTS, *NOTES, *CODE)
     for name in data:
         if name not in known:
-            raise UnknownNameError(f"entry of {path}", name, known)
+            raise UnknownNameError(f"entry of {path}", name, known, _place_of(name, data))
     for name, kind in PLACES.items():
-        if not isinstance(data.get(name, kind()), kind):
+        said = data.get(name, kind())
+        if not isinstance(said, kind) or isinstance(said, bool):
             raise SettingError(
                 f"{path} says {name} = {data[name]!r}.",
                 {str: "text in quotes", int: "a whole number", dict: "names and values"}[kind],
@@ -97,9 +104,60 @@ def fill(args: argparse.Namespace, path: Path, data: dict[str, Any]) -> None:
         return
     kinds = {"settings": algorithms.get(algorithm).Settings, "options": Options}
     for part, kind in kinds.items():
-        names = [f.name for f in fields(kind)]
+        known = {s.name: s.default for s in declared(kind)}
         for name, value in data.get(part, {}).items():
-            if name not in names:
-                raise UnknownNameError(f"entry of [{part}] of {path}", name, names)
+            if name not in known:
+                place = _place_of(name, data, kinds["settings"])
+                raise UnknownNameError(f"entry of [{part}] of {path}", name, known, place)
+            if not _is_a(value, hint := hints_of(kind)[name]):
+                raise SettingError(
+                    f"{path} says {name} = {literal(value)} in [{part}].",
+                    describe_type(hint) + (", without quotes" if isinstance(value, str) else ""),
+                    f"write {name} = {literal(known[name])}, say.",
+                )
             if not hasattr(args, name):
                 setattr(args, name, tuple(value) if isinstance(value, list) else value)
+
+
+def _place_of(name: str, data: dict[str, Any], settings: Any = None) -> str:
+    """Where a file should say what it says in another place, as advice; "" where nobody knows.
+    settings: of the algorithm."""
+    name = OTHER_NAMES.get(name, name)
+    if name in PLACES:
+        return f"write {name} = … at the top of the file, above [settings]."
+    if settings is None and data.get("algorithm") in algorithms.names():
+        settings = algorithms.get(data["algorithm"]).Settings
+    for part, kind in (("settings", settings), ("options", Options)):
+        if kind is not None and name in hints_of(kind):
+            return f"write {name} = … under [{part}]."
+    return ""
+
+
+def _is_a(value: Any, hint: Any) -> bool:
+    """Whether a file's value is of a setting's type as it stands: a number in quotes is text."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is Literal:  # which of them, its own error says
+        return isinstance(value, type(inner[0]))
+    if origin in (Union, UnionType):
+        return any(
+            value in get_args(one) if get_origin(one) is Literal else _is_a(value, one)
+            for one in inner
+        )
+    if origin is tuple:
+        each = value if isinstance(value, list) else [value]
+        return all(_is_a(x, inner[0]) for x in each)
+    if hint is int and isinstance(value, float):
+        return value.is_integer()  # 1e6
+    taken: Any = {float: (int, float), Schedule: (int, float, str)}.get(hint, hint)
+    return isinstance(value, taken) and (hint is bool or not isinstance(value, bool))
+
+
+def literal(value: Any) -> str:
+    """A value as TOML has it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{json.dumps(k)} = {literal(v)}' for k, v in value.items())}}}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(literal, value))}]"
+    return json.dumps(str(value)) if isinstance(value, (str, Schedule)) else repr(value)

@@ -6,7 +6,9 @@ import argparse
 import json
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +19,13 @@ from tandem.cli import seeds, settings_file, told
 from tandem.cli.kinds import kinds, plugged
 from tandem.cli.parser import Parser, flags, hidden, import_argument, vector_arguments
 from tandem.envs.vector_source import named
-from tandem.errors import ResumeError, SettingError, UnknownNameError, one_of
+from tandem.errors import ResumeError, SettingError, UnknownNameError, nearest, one_of
 from tandem.learning.config import Options
 from tandem.learning.launch import find
 from tandem.runs.folder import default_folder
 from tandem.runs.json_log import JsonLog
 from tandem.runs.progress import Progress
+from tandem.zoo import owners
 
 ABOUT = """Trains an agent. Settings come from the zoo's entry for the algorithm and environment if
 there is one, else from the algorithm's defaults, then from what is given. Everything goes into a
@@ -240,11 +243,24 @@ def _settings_file(args: argparse.Namespace) -> tuple[Path, dict[str, Any]] | No
 def loosened(parser: Parser, words: Sequence[str] = ()) -> Parser:
     """A parser without help of its own that reads every flag which any algorithm has: tandem's, and
     of installed packages' those that `words`, or a file of settings among them, name."""
+    own_flags = {flag for flag in parser._option_string_actions if flag.startswith("--")}
+    parser.unknown = partial(_refuse_unknown, parser, words, own_flags)
     parser.add_argument("-h", "--help", action="store_true")
     for kind in kinds(*plugged(words)).values():
         hidden(parser, kind.Settings())
     hidden(parser, Options())
     return parser
+
+
+def _refuse_unknown(parser: Parser, words: Sequence[str], own_flags: set[str], flag: str) -> None:
+    """Refuses a flag of nobody's as `refuse_others` does, where an algorithm is named."""
+    name = next((word for word in words if word in algorithms.names()), None)
+    close = nearest(flag, parser._option_string_actions, 1)
+    if name is None or not flag.startswith("--") or (close and close[0].startswith("--no-")):
+        return
+    odd, *taken = (f.removeprefix("--").replace("-", "_") for f in (flag, *own_flags))
+    command = parser.prog.removeprefix("tandem ")
+    owners.refuse(name, None, {odd: ""}, taken=taken, command=command)
 
 
 def settings_flags(
@@ -296,20 +312,12 @@ def with_address(words: list[str]) -> list[str]:
 
 def refuse_others(first: argparse.Namespace, algorithm: str | type, command: str) -> None:
     """Refuses flags of other algorithms."""
-    own_settings = {f.name for f in fields(algorithms.get(algorithm).Settings)}
-    algorithm = name_of(algorithm)
-    all_of_them = {n: {f.name for f in fields(k.Settings)} for n, k in kinds().items()}
-    for name in vars(first):
-        if name not in own_settings and any(name in others for others in all_of_them.values()):
-            owners = ", ".join(n for n, others in all_of_them.items() if name in others)
-            known = ["--" + n.replace("_", "-") for n in own_settings]
-            fix = (
-                f"leave it out: it is a setting of {owners}. `tandem {command} {algorithm} "
-                "--help` shows those there are."
-            )
-            raise UnknownNameError(
-                f"flag of {algorithm}", "--" + name.replace("_", "-"), known, fix
-            )
+    env = first.names[-1] if hasattr(first, "names") else first.env
+    text, kwargs = getattr(first, "env_kwargs", None), None
+    with suppress(SettingError):  # told of when they are read for good
+        kwargs = None if text is None else json_object("env-kwargs", text)
+    told = {n: x for n, x in given(first, algorithm).items() if x is not None}
+    owners.refuse(algorithm, env, told, kwargs, command=command)
 
 
 def make_parser(**more: Any) -> Parser:

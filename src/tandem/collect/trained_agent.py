@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tandem.algorithms import name_of
 from tandem.algorithms.base import Algorithm, Forward
 from tandem.collect.actor import PolicyActor
 from tandem.envs.actions import to_environment
@@ -76,7 +77,7 @@ class Agent:
         seen = self.observation
         parts = seen.items() if isinstance(seen, dict) else [("observation", seen)]
         shown = ", ".join(f"{name} {spec.shape} {spec.dtype}" for name, spec in parts)
-        return f"Agent({self.name or self.algorithm.__name__}: {shown}; action {self.action.kind})"
+        return f"Agent({self.name or name_of(self.algorithm)}: {shown}; action {self.action.kind})"
 
     def seed(self, seed: int) -> None:
         """Fixes what `act(..., deterministic=False)` draws from now on."""

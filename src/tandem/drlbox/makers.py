@@ -23,6 +23,7 @@ import gymnasium
 import numpy as np
 
 from tandem import algorithms, spaces, trainer
+from tandem.algorithms import unused
 from tandem.algorithms.own import name_of
 from tandem.collect.trained_agent import Agent
 from tandem.drlbox import own_networks
@@ -49,6 +50,7 @@ from tandem.networks import plan as plans
 from tandem.parallel import choice
 from tandem.runs import checkpoint
 from tandem.runs.notebook import progress as live_progress
+from tandem.settings import apply, hints_of
 from tandem.types import Array, Tree, tree_map
 
 OPTIONS = {f.name for f in fields(Options)}
@@ -104,7 +106,7 @@ class Trainer:
                 env_maker,
                 network=network,
                 callbacks=[live_progress()] if a.verbose else [],
-                **(options | settings),
+                **(options | self._without_idle(settings)),
             )
         except SettingError as error:
             if not self.documented:
@@ -118,6 +120,21 @@ class Trainer:
                 {role: plans.select(weights, role) for role in run.kind.acting}, saved.path
             )
         return trainer.complete(run)
+
+    def _without_idle(self, settings: Arguments) -> Arguments:
+        """The settings, less documented defaults that nobody gave and that do nothing here."""
+        given = set[str]()
+        for f in fields(self.arguments):
+            if f.name in self.given and (setting := f.metadata.get("becomes", f.name)):
+                value = self.given[f.name]
+                given |= set(setting(value)) if callable(setting) else {setting}
+        kind = algorithms.get(self.algorithm).Settings
+        own = {n: x for n, x in settings.items() if n in hints_of(kind)}
+        if not isinstance(own.get("optimizer", ""), str):  # one of the framework's
+            del own["optimizer"]
+        left = {n for n, *_ in unused.idle(unused.SETTINGS, apply(kind(), own))}
+        left -= given | set(self.given)
+        return {n: x for n, x in settings.items() if n not in left}
 
     def processes(self) -> int:
         """Returns how many processes learn."""

@@ -11,11 +11,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from tandem.algorithms import teams
-from tandem.algorithms.base import RELABEL, Call, Forward
+from tandem.algorithms.base import Call, Forward
 from tandem.backends.backend import Outcome
 from tandem.errors import NonFiniteError, SettingError
-from tandem.learning import normalization
-from tandem.learning.devices import check_even, multiples
+from tandem.learning import fits, normalization
 from tandem.learning.learner_state import carried, load_carried, load_stored, stored
 from tandem.learning.normalization import NetworkStatistics, RewardScale, RewardStandard
 from tandem.learning.resets import Reset
@@ -86,30 +85,7 @@ class RolloutLearner:
         self.block, self.updates = s.block, 0
         self.rows, each = s.rollout * s.envs, algorithm.sequence or 1
         self.epochs, self.batch = s.epochs, s.batch_size or self.rows
-        if self.rows % self.batch:
-            fits = [d for d in range(1, self.rows + 1) if self.rows % d == 0]
-            raise SettingError(
-                f"a rollout of {s.rollout} steps x {s.envs} environments has {self.rows} rows, "
-                f"batches have {self.batch}.",
-                "rows that divide into batches evenly",
-                f"use batch_size={min(fits, key=lambda d: abs(d - self.batch))}, or another "
-                "rollout.",
-            )
-        if s.rollout % each or self.batch % each:
-            raise SettingError(
-                f"sequences of {each} steps, rollouts of {s.rollout} steps and batches of "
-                f"{self.batch} rows.",
-                "rollouts and batches that divide into sequences evenly",
-                f"use sequence={math.gcd(s.rollout, self.batch)}, or another rollout or "
-                "batch_size.",
-            )
-        if s.batch_size:
-            even = range(each * backend.devices, self.rows + 1, each * backend.devices)
-            whole = (d for d in even if self.rows % d == 0)
-            check_even(self.batch // each, backend.devices, "batch_size", whole, s.batch_size)
-        else:
-            near = multiples(backend.devices, s.envs)
-            check_even(self.batch // each, backend.devices, "envs", near, s.envs)
+        fits.rollouts(s, algorithm.sequence, backend.devices)
         self.rows, self.batch = self.rows // each, self.batch // each
         self._run, self._first = compiled(algorithm)
         self._networks = networks
@@ -117,13 +93,6 @@ class RolloutLearner:
         if s.normalize_observations:
             seeing = {r: backend.networks[r] for r in networks if r not in algorithm.apart}
             self._observations = NetworkStatistics(observation, seeing)
-        if s.normalize_rewards and s.standardize_rewards:
-            raise SettingError(
-                "settings normalize_rewards=True and standardize_rewards=True.",
-                "one of them: the first scales rewards by their returns, the second centres them "
-                "as well",
-                "leave one out.",
-            )
         scaled = RewardScale(s.envs, s.gamma) if s.normalize_rewards else None
         self._rewards = RewardStandard() if s.standardize_rewards else scaled
 
@@ -196,23 +165,12 @@ class ReplayLearner:
         self.backend = backend
         self.generators = generators
         self.settings = s
-        if s.train_every % s.envs:
-            raise SettingError(
-                f"train_every={s.train_every} with {s.envs} environments.",
-                "a multiple of the number of environments, since they step together",
-                f"use train_every={s.envs * max(1, round(s.train_every / s.envs))}.",
-            )
+        fits.transitions(s, algorithm.sequence, backend.devices)
         self._networks, kept = networks or {}, algorithm.buffer_extras(action)
         zero = s.start_state == "zero"
         self._zeros = {n: x.shape for n, x in kept.items() if zero and n.endswith("_state")}
         self._kept = extras = {n: x for n, x in kept.items() if n not in self._zeros}
         each = algorithm.sequence or 1
-        if s.batch_size % each:
-            raise SettingError(
-                f"sequences of {each} steps, and batches of {s.batch_size}.",
-                "batches that divide into sequences evenly",
-                f"use sequence={math.gcd(each, s.batch_size)}, or another batch_size.",
-            )
         self._between = algorithm.sees_between and s.n_step > 1
         # bytes of a transition, of what follows it, and of what lies between
         row = (1 + (s.n_step if self._between else 1)) * Ring.size(
@@ -227,8 +185,6 @@ class ReplayLearner:
             s.buffer_size, s.envs, observation, action, path=files, extra=extras, limited=limited
         )
         self.batch = s.batch_size // each
-        near = multiples(backend.devices * each, s.batch_size)
-        check_even(self.batch, backend.devices, "batch_size", near, s.batch_size)
         steps = each + s.burn_in  # of what is drawn
         if s.prioritized:
             self.sampler: Any = PrioritizedSampler(self.ring, alpha=s.priority_alpha, steps=steps)
@@ -236,20 +192,6 @@ class ReplayLearner:
             self.sampler = SequenceSampler(self.ring, steps)
         else:
             self.sampler = UniformSampler(self.ring)
-        if s.updates_per_step != "auto" and s.updates_per_call != type(s)().updates_per_call:
-            raise SettingError(
-                f"updates_per_step={s.updates_per_step:g} and "
-                f"updates_per_call={s.updates_per_call}.",
-                "one of them: both say how many updates there are",
-                "leave updates_per_call out.",
-            )
-        if s.buffer_size < steps * s.envs:
-            raise SettingError(
-                f"buffer_size={s.buffer_size} with {s.envs} environments and sequences of {steps} "
-                "steps.",
-                "room for a whole sequence of each environment",
-                f"give buffer_size={steps * s.envs} or more.",
-            )
         statistics = normalization.statistics(s, observation, backend.networks)
         self._observations, self._rewards = statistics
         if self._rewards:
@@ -262,24 +204,12 @@ class ReplayLearner:
         """What gives transitions other goals, if anything. SettingError where it cannot."""
         s = self.settings
         if s.hindsight == "no":
-            if getattr(s, "relabel", RELABEL) != RELABEL:
-                raise SettingError(
-                    f"relabel={s.relabel} with hindsight='no'.",
-                    "it together with hindsight, whose share of transitions it says",
-                    "give hindsight='future' too, or leave relabel out.",
-                )
             return None
         if goals is None:
             raise SettingError(
                 f"hindsight={s.hindsight!r} where there is no environment to ask for rewards.",
                 "a run that makes its environments itself, as tandem.train does",
                 "give hindsight='no'.",
-            )
-        if s.n_step > 1:
-            raise SettingError(
-                f"hindsight={s.hindsight!r} and n_step={s.n_step}.",
-                "one-step transitions: rewards of the steps between would be of the old goal",
-                "give n_step=1, or hindsight='no'.",
             )
         return Hindsight(self.ring, goals, s.gamma, k=s.relabel, strategy=s.hindsight)
 

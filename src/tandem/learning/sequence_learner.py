@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 
 from tandem.algorithms.base import Call, Forward
-from tandem.errors import SettingError
-from tandem.learning import normalization
-from tandem.learning.devices import check_even, multiples
+from tandem.learning import fits, normalization
 from tandem.learning.learners import Span, averaged, checked
 from tandem.learning.seeds import Generators
 from tandem.networks.recurrent import state_size
@@ -62,21 +60,7 @@ class SequenceLearner:
         self.settings = s
         self.block, self.updates, self.networks = s.block, 0, networks
         self.owed = 0  # updates on replayed sequences that the latest block still brings
-        replays = s.replay != "none" and s.replay_ratio > 0
-        if not (s.online or replays):
-            raise SettingError(
-                f"online={s.online}, replay={s.replay!r} and replay_ratio={s.replay_ratio}.",
-                "something to learn from: what comes in, or what is replayed",
-                "give online=True, or replay='uniform' and replay_ratio=1.",
-            )
-        if replays and s.replay_starts > s.replay_size:
-            raise SettingError(
-                f"replay_starts={s.replay_starts} and replay_size={s.replay_size}.",
-                "a replay buffer that can hold the sequences that replaying waits for",
-                f"give replay_starts={s.replay_size} or less, or replay_size={s.replay_starts} or "
-                "more.",
-            )
-        check_even(s.envs, backend.devices, "envs", multiples(backend.devices, s.envs), s.envs)
+        fits.sequences(s, backend.devices)
         self.buffer = buffer_for(algorithm, observation, action)
         statistics = normalization.statistics(s, observation, backend.networks)
         self._observations, self._rewards = statistics

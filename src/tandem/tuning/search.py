@@ -10,23 +10,25 @@ from datetime import datetime
 from itertools import product
 from math import isnan, nan
 from pathlib import Path
+from shlex import quote
 from time import perf_counter
 from typing import Any, get_args
 
 import numpy as np
 
-from tandem import backends, plots, trainer
+from tandem import algorithms, backends, plots, trainer
 from tandem.algorithms import own
 from tandem.algorithms.base import Algorithm
 from tandem.envs.factory import EnvLike, environment_name, versioned
 from tandem.envs.vector_source import brought
 from tandem.errors import NonFiniteError, SettingError, UnknownNameError
+from tandem.learning.config import Options
 from tandem.learning.events import EvaluationEnd
 from tandem.learning.figures import figures, mean_and_std
 from tandem.parallel.choice import cores
 from tandem.parallel.tasks import Task, Tasks
 from tandem.runs.folder import new_folder
-from tandem.settings import Schedule, as_path, hints_of, whole_number
+from tandem.settings import Schedule, as_path, convert, hints_of, whole_number
 
 SHARE = 10  # of a run's steps that a trial has, unless it is told
 LEAST = 5_000  # steps that it has at least, if the run has as many
@@ -52,13 +54,21 @@ class Candidate:
 
     def flags(self) -> str:
         """What `tandem train` is to be given."""
-        return " ".join(_flag(name.replace("_", "-"), x) for name, x in self.settings.items())
+        kind = self.kind or (algorithms.get(self.algorithm) if self.algorithm else None)
+        return " ".join(flag(name, x, kind) for name, x in self.settings.items())
 
 
-def _flag(name: str, value: Any) -> str:
+def flag(name: str, value: Any, kind: Any = None) -> str:
+    """A setting as `tandem train` takes it. kind: the algorithm's class, which says that text such
+    as "true" is of a flag without a value."""
+    hints = hints_of(Options) | (hints_of(kind.Settings) if kind else {})
+    written = f"--{name.replace('_', '-')}"
+    if hints.get(name) is bool:
+        value = convert(name, value, bool, False)
     if isinstance(value, bool):
-        return f"--{name}" if value else f"--no-{name}"
-    return f"--{name} {value}"
+        return written if value else f"--no-{written.removeprefix('--')}"
+    text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return f"{written} {quote(text)}"
 
 
 @dataclass

@@ -17,12 +17,12 @@ from functools import cache
 from typing import Any
 
 from tandem import algorithms
-from tandem.algorithms.own import name_of
+from tandem.algorithms import name_of, unused
 from tandem.errors import PluginError, SettingError, UnknownNameError, warn
 from tandem.learning.config import Options
 from tandem.plugins import Plugin
 from tandem.settings import apply, check_ranges
-from tandem.zoo import files
+from tandem.zoo import files, owners
 
 
 @dataclass(frozen=True)
@@ -120,16 +120,16 @@ def settle(algorithm: str | type, env: str, values: dict[str, Any]) -> tuple[Any
     """Settings and options for a run, and where they come from: the defaults, an entry for the
     algorithm and environment over them, and what is given over both."""
     kind, algorithm = algorithms.get(algorithm), name_of(algorithm)
+    owners.refuse(kind, env, values)
     own, others = {f.name for f in fields(kind.Settings)}, {f.name for f in fields(Options)}
-    for name in values:
-        if name not in own | others:
-            raise UnknownNameError(f"setting of {algorithm}", name, own | others)
     options = apply(Options(), {n: v for n, v in values.items() if n in others})
     tuned = entry(algorithm, env, options.entry)
     base = _applied(kind.Settings(), tuned)
     chosen = apply(base, {n: v for n, v in values.items() if n in own}).settled(values)
     for part in (chosen, options):
         check_ranges(part)
+    unused.refuse_given(unused.SETTINGS, chosen, base, values)
+    unused.refuse_given(unused.OPTIONS, options, Options(), values)
     return chosen, options, tuned.source if tuned else f"defaults of {algorithm}"
 
 

@@ -1,0 +1,130 @@
+"""What is said of a setting that an algorithm does not have, to a program and to a command alike:
+which algorithms have it, and would train with it as all else was given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import Any, NamedTuple
+
+from tandem import algorithms, spaces
+from tandem.algorithms import name_of
+from tandem.compiled import choice
+from tandem.envs import atari
+from tandem.envs.factory import environment_name, spaces_of
+from tandem.envs.vector_source import VectorSource
+from tandem.errors import SpaceError, TandemError, UnknownNameError, nearest
+from tandem.learning import asynchronous, fits, selfplay
+from tandem.learning.config import Options
+from tandem.learning.goals import goals_of
+from tandem.learning.seeds import Generators
+
+
+class Fault(NamedTuple):
+    """What keeps an algorithm from a run, and how far away it is: actions never fit, where settings
+    may."""
+
+    what: str
+    rank: int = 0
+
+
+def refuse(
+    algorithm: str | type,
+    env: Any,
+    values: Mapping[str, Any],
+    kwargs: Mapping[str, Any] | None = None,
+    taken: Iterable[str] = (),
+    command: str = "",
+) -> None:
+    """UnknownNameError for the first of `values` that is a setting neither of the algorithm nor of
+    a run. env, kwargs: what is to be trained in, as far as it is known. taken: arguments that may
+    have been meant. command: the one that has it as a flag, as in "find lr"; "": a program."""
+    own, options = _names(algorithms.get(algorithm).Settings), _names(Options)
+    odd = next((n for n in values if n not in own | options), None)
+    if odd is None:
+        return
+    name, known = name_of(algorithm), {*own, *options, *taken}
+    others = {n: _names(k.Settings) for n, k in algorithms.built_in().items()}
+    help = f"`tandem {command or 'train'} {name} --help` shows those of {name}."
+    close = nearest(odd, known.union(*others.values()), 1)
+    fix = ""
+    if having := [n for n, names in others.items() if odd in names]:
+        fix = f"leave it out: {_owned(having, env, values, kwargs)} {help}"
+    elif not close:
+        fix = f"leave it out. {help}"
+    elif close[0] not in known:
+        where = ", ".join(n for n, names in others.items() if close[0] in names)
+        fix = f"leave it out: {_spelled(close[0], command)!r} is a setting of {where}. {help}"
+    kind = f"{'flag' if command else 'setting'} of {name}"
+    shown = [_spelled(n, command) for n in known]
+    raise UnknownNameError(kind, _spelled(odd, command), shown, fix)
+
+
+def _names(kind: type) -> set[str]:
+    return {f.name for f in fields(kind)}
+
+
+def _spelled(name: str, command: str) -> str:
+    return "--" + name.replace("_", "-") if command else name
+
+
+def _owned(
+    having: list[str], env: Any, values: Mapping[str, Any], kwargs: Mapping[str, Any] | None
+) -> str:
+    """Which of those who have a setting take all that was given; or why one of them does not."""
+    seen = _seen(env, kwargs)
+    found = {n: _fault(algorithms.get(n), env, kwargs, seen, values) for n in having}
+    if takes := [name for name, fault in found.items() if fault is None]:
+        return f"it is a setting of {', '.join(takes)}."
+    name, fault = min(((n, f) for n, f in found.items() if f), key=lambda one: one[1].rank)
+    return f"no algorithm takes it with all else as given ({name}: {fault.what[:-1]})."
+
+
+def _seen(env: Any, kwargs: Mapping[str, Any] | None) -> tuple[Any, Any] | None:
+    """Gymnasium's spaces of an environment; None where they are not to be had."""
+    if env is None or isinstance(env, VectorSource):  # a simulator may not be made twice
+        return None
+    try:
+        made: tuple[Any, Any] = spaces_of(
+            env, {**(kwargs or {}), **atari.arguments(env, Options())}
+        )
+        return made
+    except Exception:  # whatever the environment's code comes to: the run will tell of it
+        return None
+
+
+def _fault(
+    kind: Any,
+    env: Any,
+    kwargs: Mapping[str, Any] | None,
+    seen: tuple[Any, Any] | None,
+    values: Mapping[str, Any],
+) -> Fault | None:
+    """Why an algorithm does not take all that was given, as its door would say; else None."""
+    from tandem.zoo import settle  # which asks here
+
+    name, known = name_of(kind), _names(kind.Settings) | _names(Options)
+    try:
+        if odd := [n for n in values if n not in known]:
+            return Fault(f"{name} has no {odd[0]}.")
+        settings, options, _ = settle(kind, environment_name(env) if env else "", dict(values))
+        fits.check(kind.needs, settings, options.devices)
+        if options.learners != "auto":
+            asynchronous.refuse(name, kind.needs, env, options)
+            asynchronous.refuse_statistics(options.learners, settings)
+        if options.opponents:
+            selfplay.refuse(name, kind.needs, env, options)
+        if settings.vectorization == choice.MODE:
+            for what, _ in choice.obstacles(kind, settings, options):
+                return Fault(f"vectorization='compiled' with {what}.")
+        if seen is not None:
+            observation = spaces.observation_spec(seen[0])
+            action = spaces.action_leaf(seen[1], observation)
+            chosen = algorithms.for_actions(kind, action)
+            chosen.check(observation, action, settings)
+            chosen.sources(observation, action, settings, None, seen[0], Generators(0))
+            if settings.hindsight != "no":
+                goals_of(env, kwargs, observation)
+    except TandemError as error:
+        return Fault(error.happened, isinstance(error, SpaceError))
+    return None
