@@ -89,7 +89,11 @@ def machine() -> Data:
     model = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.is_file():
-        lines = [line for line in info.read_text().splitlines() if line.startswith("model name")]
+        lines = [
+            line
+            for line in info.read_text(encoding="utf-8").splitlines()
+            if line.startswith("model name")
+        ]
         model = lines[0].split(":", 1)[1].strip() if lines else model
     return {"processor": model, "cores": os.cpu_count()}
 

@@ -203,7 +203,7 @@ def start() -> dict[str, float]:
     run.loop.collector.group.restart(0, 0)
     run.loop.collector.collect(run.loop.learner.block, *run.loop._noise(0))
     took = time.perf_counter() - began
-    pages = int(Path(f"/proc/{worker.process.pid}/statm").read_text().split()[1])
+    pages = int(Path(f"/proc/{worker.process.pid}/statm").read_text(encoding="utf-8").split()[1])
     run.loop.collector.close()
     return {"seconds": took, "MiB": pages * os.sysconf("SC_PAGE_SIZE") / 2**20}
 
@@ -271,7 +271,9 @@ def main() -> int:
     }
     before = ROOT / "benchmarks" / "results" / "workers.json"
     measured: dict[str, Any] = (
-        json.loads(before.read_text())["found"] if args.only and before.is_file() else {}
+        json.loads(before.read_text(encoding="utf-8"))["found"]
+        if args.only and before.is_file()
+        else {}
     )
     for name, contestants in work.items():
         if args.only and args.only not in name:

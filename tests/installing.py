@@ -14,7 +14,7 @@ from tests.helpers import ROOT
 def install(package: Path, folder: Path) -> None:
     """Puts the modules of `package`, which has a pyproject.toml and a folder src, into `folder`,
     and the metadata that the former says."""
-    project = tomllib.loads((package / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((package / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
     shutil.copytree(package / "src", folder, ignore=ignored, dirs_exist_ok=True)
     called = project["name"].replace("-", "_")

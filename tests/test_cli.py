@@ -247,7 +247,7 @@ def test_what_nobody_expected_shows_its_traceback(monkeypatch, finished) -> None
 
 
 def rows(folder: Path) -> list[dict[str, str]]:
-    with open(folder / "progress.csv", newline="") as file:
+    with open(folder / "progress.csv", encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
@@ -283,7 +283,7 @@ def test_a_run_leaves_all_that_was_promised_and_says_so(tmp_path, capsys, monkey
         "tensorboard",
     ):
         assert (folder / name).exists(), name
-    result = json.loads((folder / "result.json").read_text())
+    result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
     keys = (
         "algorithm env framework seed env_steps updates seconds steps_per_second eval_mean "
         "eval_std eval_episodes eval_cut last_eval_cut versions"
@@ -298,7 +298,7 @@ def test_a_run_leaves_all_that_was_promised_and_says_so(tmp_path, capsys, monkey
     assert f"tandem watch runs/{folder.name}" in shown.out and "animation.gif" in shown.out
     # progress, apart from the results
     assert "ended by steps" in shown.err and "evaluation at" in shown.err
-    settings = json.loads((folder / "config.json").read_text())["settings"]
+    settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))["settings"]
     assert (settings["gamma"], settings["orthogonal"], settings["hidden"]) == (0.9, False, [16])
     assert settings["rollout"] == 32  # of the zoo
 
@@ -413,7 +413,7 @@ def test_an_id_without_a_version_is_the_newest(tmp_path) -> None:
         )
         == 0
     )
-    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    config = json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8"))
     assert config["env"] == "CartPole-v1" and config["settings"]["rollout"] == 32
 
 
@@ -463,7 +463,10 @@ def test_several_seeds_make_several_runs_and_one_curve(tmp_path, capsys) -> None
     assert main([*given, "--out", str(parent)]) == 0
     there = ["s3", "s3.log", "s4", "s4.log", "seeds.json"]  # no curve.png: --no-plots
     assert sorted(p.name for p in parent.iterdir()) == there
-    assert [json.loads((parent / s / "config.json").read_text())["seed"] for s in ("s3", "s4")] == [
+    assert [
+        json.loads((parent / s / "config.json").read_text(encoding="utf-8"))["seed"]
+        for s in ("s3", "s4")
+    ] == [
         3,
         4,
     ]
@@ -472,7 +475,7 @@ def test_several_seeds_make_several_runs_and_one_curve(tmp_path, capsys) -> None
     assert "seed 3: " in shown and "seed 4: " in shown and "mean over 2 seeds: " in shown
     assert "--resume" not in shown
     assert main(["plot", str(parent), "--individual", "--out", str(tmp_path / "both.svg")]) == 0
-    picture = (tmp_path / "both.svg").read_text()
+    picture = (tmp_path / "both.svg").read_text(encoding="utf-8")
     assert "svg" in picture
 
 
@@ -817,7 +820,7 @@ def test_verify_finds_the_first_row_that_differs(finished, tmp_path, capsys) -> 
     shutil.copytree(finished, forged)
     table = rows(forged)
     step, old = table[1]["env_steps"], table[1]["fingerprint"]
-    text = (forged / "progress.csv").read_text()
+    text = (forged / "progress.csv").read_text(encoding="utf-8")
     (forged / "progress.csv").write_text(text.replace(old, "0123456789abcdef"))
     assert main(["verify", str(forged), "--quiet"]) == 1
     shown = capsys.readouterr().out
@@ -858,7 +861,9 @@ def test_a_run_of_sac_from_the_outside(tmp_path, capsys) -> None:
         )
         == 0
     )
-    settings = json.loads((tmp_path / "run" / "config.json").read_text())["settings"]
+    settings = json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8"))[
+        "settings"
+    ]
     assert (
         settings["initial_temperature"],
         settings["target_entropy"],

@@ -184,7 +184,7 @@ def test_frameworks_are_groups_of_their_own(tmp_path: Path) -> None:
     one = seeds(tmp_path / "torch", [1.0, 2.0])
     other = seeds(tmp_path / "jax", [1.0, 2.0])
     for run in runs_in(other):
-        config = json.loads((run / "config.json").read_text())
+        config = json.loads((run / "config.json").read_text(encoding="utf-8"))
         (run / "config.json").write_text(json.dumps({**config, "framework": "jax"}))
     assert list(compare([one, other], samples=20).scores) == ["PPO, PyTorch", "PPO, Keras on JAX"]
 
@@ -235,7 +235,7 @@ def test_the_command_prints_tables_and_draws_one_picture(two: Path, capsys) -> N
     data = json.loads(capsys.readouterr().out)
     found = compare([two / "ppo", two / "dqn"], scores=SCORES, samples=100)
     assert data == {**found.to_json(), "picture": str(two / "a.svg")}
-    assert (two / "a.svg").read_text().startswith("<?xml")
+    assert (two / "a.svg").read_text(encoding="utf-8").startswith("<?xml")
     assert main([*command, "--out", "a.docx"]) == 2  # before anything is computed
     assert main([*command, "--scores", str(two / "none.toml")]) == 2
     assert tandem.compare is compare

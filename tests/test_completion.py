@@ -211,7 +211,7 @@ def test_every_tuned_environment_is_offered_for_its_algorithm(scripts: Path) -> 
 
 def test_reading_it_takes_no_time(scripts: Path) -> None:
     """A shell reads the script when it begins, or when it first completes: no program is run."""
-    script = (scripts / "bash").read_text()
+    script = (scripts / "bash").read_text(encoding="utf-8")
     assert "python" not in script.lower() and len(script) < 60_000
     commands = re.findall(r"\$\((\w+)", script)
     assert {c for c in commands if not c.startswith("_tandem")} == {"compgen"}

@@ -56,7 +56,7 @@ def test_flags_win_over_a_file_and_a_file_over_the_zoo(tmp_path: Path) -> None:
     one, two, three = (str(tmp_path / n) for n in ("one", "two", "three"))
     words = ["train", "--config", str(file), "--gamma", "0.8", *QUIET]
     assert main([*words, "--out", one]) == 0
-    kept = json.loads(Path(one, "config.json").read_text())
+    kept = json.loads(Path(one, "config.json").read_text(encoding="utf-8"))
     settings = kept["settings"]
     assert (settings["gamma"], settings["hidden"], settings["envs"]) == (0.8, [8], 2)
     assert settings["learning_rate"] == "0.001:0" and settings["gae_lambda"] == 0.8  # the zoo's
@@ -67,12 +67,16 @@ def test_flags_win_over_a_file_and_a_file_over_the_zoo(tmp_path: Path) -> None:
     given = ["--config", f"{one}/config.json", "--seeds", "2", "--quiet", "--out", three]
     assert main(["train", "ppo", *given]) == 0
     assert fingerprints(f"{three}/s5") != fingerprints(one)
-    both = [json.loads(Path(three, f"s{n}", "config.json").read_text()) for n in (4, 5)]
+    both = [
+        json.loads(Path(three, f"s{n}", "config.json").read_text(encoding="utf-8")) for n in (4, 5)
+    ]
     assert [x["seed"] for x in both] == [4, 5] and both[0]["settings"] == settings
 
 
 def fingerprints(run: str) -> list[str]:
-    rows = [row.split(",") for row in Path(run, "progress.csv").read_text().splitlines()]
+    rows = [
+        row.split(",") for row in Path(run, "progress.csv").read_text(encoding="utf-8").splitlines()
+    ]
     place = rows[0].index("fingerprint")
     assert len(rows) > 1
     return [row[place] for row in rows[1:]]
@@ -86,7 +90,7 @@ def test_arguments_of_an_environment_are_kept(
     assert main([*words, "--steps", "200", "--out", str(file)]) == 0
     assert f"tandem train --config {file}" in capsys.readouterr().out
     assert main(["train", "--config", str(file), *QUIET, "--out", str(out)]) == 0
-    kept = json.loads((out / "config.json").read_text())
+    kept = json.loads((out / "config.json").read_text(encoding="utf-8"))
     assert kept["env_kwargs"] == {"is_slippery": False} and kept["settings"]["steps"] == 200
 
 

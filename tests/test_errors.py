@@ -34,7 +34,7 @@ def test_whatever_the_library_raises_has_all_three() -> None:
     short = [
         f"{path.name}:{call.lineno}"
         for path in Path(errors.__file__).parent.rglob("*.py")
-        for call in ast.walk(ast.parse(path.read_text()))
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(call, ast.Call)
         and isinstance(call.func, ast.Name)
         and call.func.id in kinds - {"UnknownNameError"}

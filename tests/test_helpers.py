@@ -66,14 +66,17 @@ def test_a_child_that_hangs_is_killed_with_its_own_processes(tmp_path) -> None:
     with pytest.raises(AssertionError, match="still running after 2"):
         run_python(code, timeout=2.0)
     assert time.monotonic() - began < 20
-    assert not _alive(int(note.read_text()))
+    assert not _alive(int(note.read_text(encoding="utf-8")))
 
 
 def _alive(pid: int) -> bool:
     for _ in range(100):  # the kernel needs a moment to reap it
         try:
             os.kill(pid, 0)
-            if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
+            if (
+                Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0]
+                == "Z"
+            ):
                 return False
         except (ProcessLookupError, FileNotFoundError):
             return False

@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch")
 from tests.data.old_agent import OldAgent  # noqa: E402
 
 OLD = Path(__file__).parent / "data" / "checkpoints"
-EXPECTED = json.loads((OLD / "expected.json").read_text())
+EXPECTED = json.loads((OLD / "expected.json").read_text(encoding="utf-8"))
 OBSERVATIONS = np.array(EXPECTED["obs"], np.float32)
 
 
@@ -50,7 +50,7 @@ def test_an_old_run_resumes_twice_the_same(algorithm: str, tmp_path: Path) -> No
 
 
 def rows(table: Path) -> list[dict[str, str]]:
-    with table.open() as file:
+    with table.open(encoding="utf-8") as file:
         return [{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(file)]
 
 

@@ -23,7 +23,7 @@ def test_names_are_found_in_their_homes_on_first_use(monkeypatch) -> None:
 
 def test_type_checkers_see_each_name_where_it_is() -> None:
     """`__getattr__` returns Any, which would be all that a type checker knew."""
-    tree = ast.parse((ROOT / "src" / "tandem" / "__init__.py").read_text())
+    tree = ast.parse((ROOT / "src" / "tandem" / "__init__.py").read_text(encoding="utf-8"))
     (block,) = [node for node in tree.body if isinstance(node, ast.If)]
     seen = {
         name.name: statement.module

@@ -92,7 +92,7 @@ def test_a_file_that_somebody_reads_is_replaced_once_it_is_closed(monkeypatch, t
     monkeypatch.setattr(platforms.os, "name", "nt")
     platforms.replace(tmp_path / "new", tmp_path / "file")
     monkeypatch.undo()
-    assert (tmp_path / "file").read_text() == "new" and len(tried) == 3
+    assert (tmp_path / "file").read_text(encoding="utf-8") == "new" and len(tried) == 3
 
 
 def test_names_of_files_are_those_of_all_systems() -> None:

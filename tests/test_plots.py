@@ -193,7 +193,7 @@ def test_errors_name_what_is_wrong(tmp_path: Path) -> None:
         with pytest.raises(SettingError, match=r"\.png, \.svg or \.pdf"):
             plots.curve([run], tmp_path / name)
     odd = make(tmp_path / "odd") / "progress.csv"
-    odd.write_text(odd.read_text().replace("1000,", "1x,"))
+    odd.write_text(odd.read_text(encoding="utf-8").replace("1000,", "1x,"))
     with pytest.raises(RunFolderError, match="column env_steps of .*progress.csv .*'1x'"):
         plots.curve([odd.parent], tmp_path / "a.png")
     with pytest.raises(SettingError, match="no folder"):

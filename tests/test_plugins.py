@@ -218,7 +218,9 @@ def test_a_run_from_its_command_to_its_report(maze: Path, tmp_path: Path, capsys
     assert (conf["algorithm"], conf["source"]) == ("maze_pg", "tandem-maze's own trials")
     assert conf["settings"]["penalty"] == 0.5 and conf["settings"]["hidden"] == [16]
     assert conf["options"]["writer"] == ["lines"] and conf["versions"]["tandem-maze"] == "1.2.0"
-    first, *rows = map(json.loads, (halves / "lines.jsonl").read_text().splitlines())
+    first, *rows = map(
+        json.loads, (halves / "lines.jsonl").read_text(encoding="utf-8").splitlines()
+    )
     written = [r["fingerprint"] for r in rows if r["env_steps"] >= 0]
     assert first == {"algorithm": "maze_pg"} and written == fingerprints(whole)
     assert rows[-1] == {"env_steps": -1}, "it was closed"
@@ -226,7 +228,7 @@ def test_a_run_from_its_command_to_its_report(maze: Path, tmp_path: Path, capsys
     assert "return " in shown(capsys, "evaluate", str(halves), "--episodes", "2")
     assert "equal: " in shown(capsys, "verify", str(whole), "--steps", "128", "--quiet")
     shown(capsys, "report", str(halves))
-    report = (halves / "report.html").read_text()
+    report = (halves / "report.html").read_text(encoding="utf-8")
     assert "tandem train maze_pg maze/Corridor-v0 --framework torch --penalty 0.5" in report
     assert "--writer lines" in report and "weight of the square of values" in report
     assert "wrote" in shown(capsys, "export", str(halves), "--to", "numpy")
@@ -315,7 +317,9 @@ def test_settings_are_read_without_an_import(maze: Path) -> None:
 def test_config_writes_them_and_train_reads_them(maze: Path, tmp_path: Path, capsys: Any) -> None:
     file, out = tmp_path / "a.toml", tmp_path / "run"
     shown(capsys, "config", "maze_pg", "maze/Corridor-v0", "--writer", "lines", "--out", str(file))
-    assert 'writer = ["lines"]' in file.read_text() and "penalty = 0.002" in file.read_text()
+    assert 'writer = ["lines"]' in file.read_text(
+        encoding="utf-8"
+    ) and "penalty = 0.002" in file.read_text(encoding="utf-8")
     asked = ["train", "--config", str(file), "--penalty", "0.3", "--steps", "64", *SMALL]
     shown(capsys, *asked, "--out", str(out))
     conf = read_run(out).config
@@ -482,7 +486,7 @@ def older(folder: Path) -> None:
         with zipfile.ZipFile(file, "w") as written:
             for name, part in parts.items():
                 written.writestr(name, part)
-    conf = json.loads((folder / "config.json").read_text())
+    conf = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     del conf["origin"]
     (folder / "config.json").write_text(json.dumps(conf))
 

@@ -83,8 +83,8 @@ def test_everything_is_in_one_file(run, capsys) -> None:
     assert page.open == [] and not {"script", "link", "iframe"} & page.tags
     kinds = [source.partition(";")[0] for source in page.sources]
     assert kinds == ["data:image/svg+xml", "data:image/gif"]
-    config = json.loads((run / "config.json").read_text())
-    result = json.loads((run / "result.json").read_text())
+    config = json.loads((run / "config.json").read_text(encoding="utf-8"))
+    result = json.loads((run / "result.json").read_text(encoding="utf-8"))
     assert "PPO, CartPole-v1, PyTorch, seed 3" in page.text
     scored_best = mean_and_std(result["eval_mean"], result["eval_std"])
     assert f"The best checkpoint: {scored_best}" in page.text
@@ -93,7 +93,7 @@ def test_everything_is_in_one_file(run, capsys) -> None:
         assert name in named, name
     assert named["gamma"][1:3] == ["0.9", "0.99"] and named["hidden"][1] == "16, 8"
     assert named["orthogonal"][1] == "no"
-    with open(run / "progress.csv", newline="") as file:
+    with open(run / "progress.csv", encoding="utf-8", newline="") as file:
         scored = [row for row in csv.DictReader(file) if row["eval_mean"]]
     shown = [row for row in page.rows if len(row) == 8][1:]  # below the head of the evaluations
     assert [row[0] for row in shown] == [f"{int(row['env_steps']):,}" for row in scored]
@@ -107,7 +107,7 @@ def test_everything_is_in_one_file(run, capsys) -> None:
 
 
 def test_its_command_makes_the_same_run(run, tmp_path) -> None:
-    config = json.loads((run / "config.json").read_text())
+    config = json.loads((run / "config.json").read_text(encoding="utf-8"))
     program, train, *words = shlex.split(command_of(config))
     assert (program, train) == ("tandem", "train")
     session = session_of([*words, "--out", str(tmp_path / "again")], Callback())

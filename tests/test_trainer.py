@@ -851,7 +851,7 @@ def test_without_a_folder_the_best_agent_is_given_back_too() -> None:
 
 def test_result_json_says_what_the_issue_lists(tmp_path: Path) -> None:
     ended = small(out=tmp_path / "run")
-    found = json.loads((tmp_path / "run" / "result.json").read_text())
+    found = json.loads((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))
     wanted = (
         "algorithm env framework seed env_steps updates seconds steps_per_second eval_mean "
         "eval_std eval_episodes eval_cut last_eval_cut versions"
@@ -868,7 +868,7 @@ def test_result_json_says_what_the_issue_lists(tmp_path: Path) -> None:
         found["eval_mean"] == ended.evaluation.mean == np.mean(ended.evaluation.returns)
         and "torch" in found["versions"]
     )
-    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    config = json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8"))
     assert (
         config["settings"]["steps"] == 64 and config["seed"] == 0 and "python" in config["versions"]
     )
@@ -1083,7 +1083,12 @@ def test_the_length_of_a_run_is_fixed_unless_extended(tmp_path: Path) -> None:
     assert run.loop.env_steps == 128
     again = trainer.session(resume=tmp_path / "run")
     assert again.config == run.config, "the extended length is what the run has now"
-    assert json.loads((tmp_path / "run" / "config.json").read_text())["settings"]["steps"] == 128
+    assert (
+        json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8"))["settings"][
+            "steps"
+        ]
+        == 128
+    )
 
 
 def test_a_finished_run_resumed_stays_as_it_is(tmp_path: Path) -> None:
@@ -1117,14 +1122,14 @@ def test_another_environment_or_network_does_not_fit(tmp_path: Path) -> None:
 def test_an_edited_config_is_told_and_put_right(tmp_path: Path) -> None:
     small(out=tmp_path / "run", steps=64, stop_at=32)
     file = tmp_path / "run" / "config.json"
-    whole = file.read_text()
+    whole = file.read_text(encoding="utf-8")
     file.write_text(whole.replace('"gamma": 0.98', '"gamma": 0.5'))
     with pytest.warns(RuntimeWarning, match=r"gamma=0.5 \(not 0.98\)"):
         ended = tandem.train(resume=tmp_path / "run")
-    assert ended.summary["env_steps"] == 64 and file.read_text() == whole
+    assert ended.summary["env_steps"] == 64 and file.read_text(encoding="utf-8") == whole
     file.write_text("torn {")
     tandem.train(resume=tmp_path / "run")
-    assert file.read_text() == whole
+    assert file.read_text(encoding="utf-8") == whole
 
 
 # Checkpoints

@@ -124,7 +124,7 @@ def free_memory(root: Path = Path("/")) -> int | None:
     where it tells nothing. root: the folder that holds proc."""
     if system() == LINUX:
         with suppress(OSError):
-            for line in (root / "proc/meminfo").read_text().splitlines():
+            for line in (root / "proc/meminfo").read_text(encoding="utf-8").splitlines():
                 if line.startswith("MemAvailable:"):
                     return int(line.split()[1]) * 1024
     with suppress(ImportError):  # it is no dependency: many have it

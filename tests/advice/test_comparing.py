@@ -21,8 +21,8 @@ def place(tmp_path, monkeypatch) -> Path:
     seeds(Path("slow"), [1.0, 2.0], settings={"gamma": 0.9})
     seeds(Path("far"), [-90.0, -80.0, -70.0], env="Acrobot-v1")
     make(Path("again"), 3.0, seed=1)
-    Path("scores.toml").write_text(TOML)
-    Path("half.toml").write_text(TOML.split('["Acrobot')[0])
+    Path("scores.toml").write_text(TOML, encoding="utf-8")
+    Path("half.toml").write_text(TOML.split('["Acrobot')[0], encoding="utf-8")
     return tmp_path
 
 
@@ -85,7 +85,7 @@ def test_an_environment_without_scores(place) -> None:
     with follows("comparison.py:_spans 2") as advice:
         compared(BOTH, scores="half.toml")
     lines = advice.fix.partition(": ")[2].removesuffix(", each on a line.").split(", ")
-    with open("half.toml", "a") as file:
+    with open("half.toml", "a", encoding="utf-8") as file:
         file.write("\n".join(lines))
     compared(BOTH, scores="half.toml")
 

@@ -143,7 +143,7 @@ def test_advice_on_files(case, runs, monkeypatch) -> None:
 
 def test_a_run_without_a_return(runs) -> None:
     table = runs / "plain" / "progress.csv"
-    head, *_ = table.read_text().splitlines()
+    head, *_ = table.read_text(encoding="utf-8").splitlines()
     table.write_text(f"{head}\n32{',' * head.count(',')}\n")
     with follows("plots.py:_nothing") as advice:
         curve([runs / "plain"], runs / "a.png")

@@ -297,7 +297,7 @@ def test_pettingzoo_that_is_missing(monkeypatch) -> None:
 
     with without(monkeypatch, "mpe2"), follows("envs/pettingzoo.py:by_id") as advice:
         make("mpe/simple_spread_v3")
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert "pip install 'tandem-rl[marl]'" in advice.fix and project["name"] == "tandem-rl"
     installs = project["optional-dependencies"]["marl"]
     assert {"mpe2", "pettingzoo"} == {one.partition(">")[0] for one in installs}

@@ -69,7 +69,7 @@ def test_an_id_whose_class_is_in_a_module(here: Path, capsys: Any, by_module: bo
         gymnasium.register("Zzyzx-v0", entry_point=mine)
     run = tandem.session("ppo", "Zzyzx-v0", out="run", **FAST)
     list(run.events(32))
-    config = json.loads(Path("run/config.json").read_text())
+    config = json.loads(Path("run/config.json").read_text(encoding="utf-8"))
     assert config["origin"] == {"env_module": "own_games"}
     for command in COMMANDS:
         forget()
@@ -102,7 +102,7 @@ def test_a_class_of_a_program(here: Path, capsys: Any) -> None:
     (here / "own_games.py").write_text(MODULE)
     mine = importlib.import_module("own_games").Mine
     list(tandem.session("ppo", mine, out="run", **FAST).events(32))
-    assert json.loads(Path("run/config.json").read_text())["origin"] == {}
+    assert json.loads(Path("run/config.json").read_text(encoding="utf-8"))["origin"] == {}
     with follows("cli/agents.py:Loaded.env") as advice:
         _command(["evaluate", "run"])
     code = advice.fix.removeprefix("do it in Python: ").rstrip(".")

@@ -168,7 +168,7 @@ def test_a_folder_of_runs_is_none(runs) -> None:
 
 def test_a_run_without_rows(runs) -> None:
     table = runs / "plain" / "progress.csv"
-    table.write_text(table.read_text().splitlines(keepends=True)[0])
+    table.write_text(table.read_text(encoding="utf-8").splitlines(keepends=True)[0])
     with follows("runs/folder.py:read_run 3") as advice:
         folder.read_run(runs / "plain")
     assert "train it for a while (resume=" in advice.fix
@@ -181,7 +181,7 @@ def test_a_run_without_rows(runs) -> None:
 )
 def test_a_config_that_is_damaged(runs, text, key) -> None:
     file = runs / "plain" / "config.json"
-    whole = json.loads(file.read_text())
+    whole = json.loads(file.read_text(encoding="utf-8"))
     file.write_text(text)
     with follows(key) as advice:
         folder.read_run(runs / "plain")
@@ -204,7 +204,7 @@ def test_a_folder_that_is_taken(runs) -> None:
 
 def test_a_table_that_somebody_wrote_into(runs) -> None:
     table = runs / "plain" / "progress.csv"
-    whole = table.read_text()
+    whole = table.read_text(encoding="utf-8")
 
     def opened() -> None:
         folder.read_run(runs / "plain").column("env_steps")

@@ -148,7 +148,7 @@ def test_what_is_pushed(hub, place) -> None:
         tandem.push("runs/plain", "user/ppo")
     assert "train it for a while" in advice.fix
     shutil.copytree("runs/extended", "again")
-    Path("again/result.json").write_text("{")
+    Path("again/result.json").write_text("{", encoding="utf-8")
     with follows("hub/public.py:read_json") as advice:
         tandem.push("again", "user/ppo")
     assert "resume the run" in advice.fix

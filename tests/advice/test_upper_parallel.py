@@ -180,7 +180,7 @@ def test_where_ray_is_not_installed(monkeypatch: Any) -> None:
         patched.delitem(bridge.sys.modules, "ray", raising=False)
         patched.setattr(bridge.importlib.util, "find_spec", lambda name: None)
         bridge.library()
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     name, extra = advice.quoted().rstrip("]").split("[")
     assert name == project["name"] and advice.fix.startswith("pip install")
     assert any(each.startswith("ray") for each in project["optional-dependencies"][extra])

@@ -76,7 +76,7 @@ def together(
     finally:
         for process in each:
             process.kill()
-    told = [(folder / f"{i}.err").read_text()[-2000:] for i in range(2)]
+    told = [(folder / f"{i}.err").read_text(encoding="utf-8")[-2000:] for i in range(2)]
     assert tuple(p.returncode for p in each) == codes, told
     return [json.loads(x) if x.strip() else None for x in said]
 

@@ -236,7 +236,10 @@ def test_a_run_is_saved_resumed_and_loaded(tmp_path: Path) -> None:
         )
         for stop in rest:
             tandem.train(resume=tmp_path / name, stop_at=stop)
-    prints = [(tmp_path / n / "progress.csv").read_text().splitlines() for n in ("whole", "broken")]
+    prints = [
+        (tmp_path / n / "progress.csv").read_text(encoding="utf-8").splitlines()
+        for n in ("whole", "broken")
+    ]
     place = prints[0][0].split(",").index("fingerprint")
     assert [row.split(",")[place] for row in prints[0]] == [
         row.split(",")[place] for row in prints[1]
@@ -338,7 +341,12 @@ def test_the_command_line_trains_watches_and_exports(tmp_path: Path, capsys: Any
         )
         == 0
     )
-    assert json.loads((tmp_path / "run" / "config.json").read_text())["settings"]["recurrent"] == 6
+    assert (
+        json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8"))["settings"][
+            "recurrent"
+        ]
+        == 6
+    )
     assert main(["watch", run, "--out", str(tmp_path / "a.gif")]) == 0
     assert main(["evaluate", run, "--episodes", "2"]) == 0
     assert main(["export", run, "--to", "numpy"]) == 0

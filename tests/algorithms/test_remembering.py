@@ -132,7 +132,9 @@ def test_a_run_is_broken_off_and_resumed_with_workers(tmp_path: Path) -> None:
         )
         for stop in stops[1:]:
             tandem.train(resume=out, stop_at=stop)
-    tables = [(tmp_path / n / "progress.csv").read_text().splitlines() for n in NAMES]
+    tables = [
+        (tmp_path / n / "progress.csv").read_text(encoding="utf-8").splitlines() for n in NAMES
+    ]
     place = tables[0][0].split(",").index("fingerprint")
     whole, broken = ([row.split(",")[place] for row in rows[1:]] for rows in tables)
     assert whole == broken and len(whole) > 1

@@ -28,10 +28,10 @@ def test_runs_are_made_once(tmp_path: Path) -> None:
     arguments = ["--episodes", "12", "--seeds", "1", "--out", str(tmp_path)]
     only = ["--variant", "DQN, adabatch"]
     assert adaptive.main([*arguments, *only]) == 0
-    (first,) = json.loads((tmp_path / "adaptive.json").read_text())
+    (first,) = json.loads((tmp_path / "adaptive.json").read_text(encoding="utf-8"))
     assert first["episodes"] == 12 and len(first["curve"]) == 12 and first["curve"][-1][2] > 0
     assert adaptive.main([*arguments, *only, "--variant", "PPO_pr, adjust_window_size"]) == 0
-    runs = json.loads((tmp_path / "adaptive.json").read_text())
+    runs = json.loads((tmp_path / "adaptive.json").read_text(encoding="utf-8"))
     assert runs[0] == first and runs[1]["name"].startswith("PPO_pr")
     assert (tmp_path / "curves" / "adaptive.png").stat().st_size > 1_000
-    assert "DQN, adabatch" in (tmp_path / "adaptive.md").read_text()
+    assert "DQN, adabatch" in (tmp_path / "adaptive.md").read_text(encoding="utf-8")

@@ -27,6 +27,6 @@ def test_the_table_and_the_bars() -> None:
 def test_a_row_is_measured(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     collect.main(["--quick", "--row", "cartpole", "--out", str(tmp_path)])
-    found = json.loads((tmp_path / "collect.json").read_text())["cartpole"]
+    found = json.loads((tmp_path / "collect.json").read_text(encoding="utf-8"))["cartpole"]
     assert found["envs"] == 64 and len(found["blocks"]) >= 2
-    assert "CartPole-v1 × 64" in (tmp_path / "collect.md").read_text()
+    assert "CartPole-v1 × 64" in (tmp_path / "collect.md").read_text(encoding="utf-8")

@@ -19,11 +19,11 @@ def test_us_beside_a_peer(tmp_path, row: str) -> None:
         bench.main(["--quick", "--row", row, "--contestants", "jax,sb3", "--out", str(tmp_path)])
         == 0
     )
-    found = json.loads((tmp_path / "speed.json").read_text())["rows"][row]
+    found = json.loads((tmp_path / "speed.json").read_text(encoding="utf-8"))["rows"][row]
     jax, sb3 = (found["contestants"][name]["pairs"][0]["long"] for name in ("jax", "sb3"))
     assert jax["steps"] == sb3["steps"] and jax["updates"] == sb3["updates"] > 0
     assert found["limit"]["environment"] > 0 and found["limit"]["products"] > 0
-    assert "| tandem, jax |" in (tmp_path / "speed.md").read_text()
+    assert "| tandem, jax |" in (tmp_path / "speed.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow

@@ -121,7 +121,7 @@ def test_a_file_is_written_as_a_whole_or_not_at_all(tmp_path, monkeypatch) -> No
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(OSError, match="no space"):
         tables.write(path, "second")
-    assert path.read_text() == "first"
+    assert path.read_text(encoding="utf-8") == "first"
     assert [p.name for p in path.parent.iterdir()] == ["speed.md"]
 
 

@@ -83,7 +83,9 @@ def test_others_go_on_with_a_run_that_is_resumable(hub, run, tmp_path, capsys) -
     assert f"tandem train --resume {tmp_path / 'a'}" in capsys.readouterr().out
     words = ["--steps", "900", "--extend", "--quiet"]
     assert main(["train", "--resume", str(tmp_path / "a"), *words]) == 0
-    assert json.loads((tmp_path / "a" / "result.json").read_text())["env_steps"] >= 900
+    assert (
+        json.loads((tmp_path / "a" / "result.json").read_text(encoding="utf-8"))["env_steps"] >= 900
+    )
 
 
 def test_the_card(hub, run) -> None:
@@ -127,7 +129,7 @@ def test_nothing_of_the_machine_is_sent(hub, run, tmp_path) -> None:
 
     (folder / "checkpoints").mkdir(parents=True)
     for name in ("config.json", "progress.csv", "result.json"):
-        data = (run / name).read_text()
+        data = (run / name).read_text(encoding="utf-8")
         data = json.dumps(edited(json.loads(data))) if name == "config.json" else data
         (folder / name).write_text(data)
     for name in ("best", "last"):

@@ -44,7 +44,10 @@ GIVEN: dict[str, Any] = {
 
 def children() -> list[int]:
     """The processes that this one has started, and that are there."""
-    return [int(pid) for pid in Path(f"/proc/self/task/{MAIN}/children").read_text().split()]
+    return [
+        int(pid)
+        for pid in Path(f"/proc/self/task/{MAIN}/children").read_text(encoding="utf-8").split()
+    ]
 
 
 def dropping(space: Any) -> nn.Module:

@@ -322,7 +322,8 @@ def test_another_number_of_them_is_refused() -> None:
 def test_the_table_says_how_stale_gradients_were(tmp_path: Path) -> None:
     tandem.train("a3c", "CartPole-v1", out=tmp_path / "run", **SMALL, **TURNS)
     header, *rows = [
-        line.split(",") for line in (tmp_path / "run" / "progress.csv").read_text().splitlines()
+        line.split(",")
+        for line in (tmp_path / "run" / "progress.csv").read_text(encoding="utf-8").splitlines()
     ]
     lags = [float(row[header.index("lag")]) for row in rows]
     assert lags[0] == 0.0 and lags[1:] == [1.0] * (len(lags) - 1) and len(lags) == 40
@@ -330,4 +331,9 @@ def test_the_table_says_how_stale_gradients_were(tmp_path: Path) -> None:
     tandem.train("a3c", "CartPole-v1", out=tmp_path / "free", **{**SMALL, "learners": 2})
     with pytest.raises(ResumeError, match="in the order in which they came"):
         verify(tmp_path / "free")
-    assert json.loads((tmp_path / "run" / "config.json").read_text())["options"]["learners"] == 2
+    assert (
+        json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8"))["options"][
+            "learners"
+        ]
+        == 2
+    )

@@ -81,7 +81,7 @@ def ended(processes: list[subprocess.Popen[str]]) -> list[tuple[int, str, str]]:
 def under_way(processes: list[subprocess.Popen[str]], run: Path) -> None:
     """Waits until updates have been made."""
     limit, table = time.monotonic() + 100, run / "progress.csv"
-    while not table.exists() or len(table.read_text().splitlines()) < 4:
+    while not table.exists() or len(table.read_text(encoding="utf-8").splitlines()) < 4:
         if time.monotonic() > limit or processes[0].poll() is not None:
             for process in processes:
                 process.kill()

@@ -125,7 +125,10 @@ def test_a_copy_plays_as_the_learner_did() -> None:
 
 def test_it_is_measured_against_a_random_player_from_either_side(tmp_path: Path) -> None:
     run = finished(trainer.session("ppo", TicTacToe, out=tmp_path / "a", **SMALL | SHORT | QUIET))
-    table = [line.split(",") for line in (tmp_path / "a" / "progress.csv").read_text().splitlines()]
+    table = [
+        line.split(",")
+        for line in (tmp_path / "a" / "progress.csv").read_text(encoding="utf-8").splitlines()
+    ]
     assert len(table) > 10 and run.last_evaluation is not None
     agent = tandem.load(tmp_path / "a", which="last")
     found = [
@@ -136,7 +139,12 @@ def test_it_is_measured_against_a_random_player_from_either_side(tmp_path: Path)
     other = tandem.evaluate(agent, lambda: Versus(TicTacToe(), agent), 100)
     assert Counter(other.returns).keys() <= {-1.0, 0.0, 1.0}
     assert verify(tmp_path / "a", 800, env=TicTacToe).difference is None
-    assert json.loads((tmp_path / "a" / "config.json").read_text())["options"]["opponents"] == 3
+    assert (
+        json.loads((tmp_path / "a" / "config.json").read_text(encoding="utf-8"))["options"][
+            "opponents"
+        ]
+        == 3
+    )
 
 
 def test_its_defaults() -> None:

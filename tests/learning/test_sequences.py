@@ -161,8 +161,9 @@ def test_a_run_is_resumed_to_the_bit(name: str, tmp_path) -> None:
     )
     halves = tandem.train(resume=tmp_path / "halves")
     rows = [
-        (r.folder / "progress.csv").read_text().splitlines()[-1].split(",") for r in (whole, halves)
+        (r.folder / "progress.csv").read_text(encoding="utf-8").splitlines()[-1].split(",")
+        for r in (whole, halves)
     ]
-    head = (whole.folder / "progress.csv").read_text().splitlines()[0].split(",")
+    head = (whole.folder / "progress.csv").read_text(encoding="utf-8").splitlines()[0].split(",")
     at = head.index("fingerprint")
     assert rows[0][at] == rows[1][at] and whole.summary["updates"] == halves.summary["updates"] > 60

@@ -106,7 +106,10 @@ FAST = {
 
 def rows(folder: Path, *without: str) -> list[list[str]]:
     """progress.csv without its times, and without the columns named."""
-    lines = [line.split(",") for line in (folder / "progress.csv").read_text().splitlines()]
+    lines = [
+        line.split(",")
+        for line in (folder / "progress.csv").read_text(encoding="utf-8").splitlines()
+    ]
     return [
         [x for x, name in zip(line, lines[0], strict=True) if name not in ("seconds", *without)]
         for line in lines[1:]

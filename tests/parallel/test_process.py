@@ -140,7 +140,10 @@ time.sleep(60)
 
 def runs(pid: int) -> bool:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+        return (
+            Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0]
+            not in "ZX"
+        )
     except FileNotFoundError:
         return False
 

@@ -452,7 +452,9 @@ def test_a_learner_that_is_killed_goes_on_from_its_checkpoint(tmp_path: Path) ->
         ) as learner:
             if name == "parts":
                 table, limit = tmp_path / name / "progress.csv", time.monotonic() + 120
-                while not table.is_file() or len(table.read_text().splitlines()) < 20:
+                while (
+                    not table.is_file() or len(table.read_text(encoding="utf-8").splitlines()) < 20
+                ):
                     assert time.monotonic() < limit and learner.poll() is None
                     time.sleep(0.01)
                 learner.kill()

@@ -50,7 +50,7 @@ def test_a_run_is_lines_of_json_and_nothing_else(tmp_path: Path, capsys) -> None
     assert first[-2]["reason"] == "stop_at" and second[-2]["reason"] == "steps"
     assert set(second[-2]["shares"]) == {"environment", "acting", "learning"}
     said = [line for line in first + second if line["event"] == "row"]
-    with open(folder / "progress.csv", newline="") as file:
+    with open(folder / "progress.csv", encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(said) == len(rows) == 4
     for line, row in zip(said, rows, strict=True):
@@ -61,7 +61,7 @@ def test_a_run_is_lines_of_json_and_nothing_else(tmp_path: Path, capsys) -> None
     assert evaluations[0]["best"] is True
     saved = [line["path"] for line in first + second if line["event"] == "checkpoint"]
     assert str(folder / "checkpoints" / "best.zip") in saved
-    result = json.loads((folder / "result.json").read_text())
+    result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
     assert second[-1] == {"event": "result", **result, "folder": str(folder), "notes": []}
     assert main(["train", "--resume", str(folder), "--log", "json", "--quiet"]) == 0  # all is done
     assert lines(capsys.readouterr().out) == [{"event": "result", **result}]

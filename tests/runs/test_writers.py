@@ -16,7 +16,7 @@ from tandem.runs.writers import CsvWriter, MlflowWriter, TensorBoardWriter, Wand
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
+    with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 

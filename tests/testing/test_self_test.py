@@ -89,7 +89,7 @@ def test_it_notices_what_goes_wrong(short, tmp_path: Path, monkeypatch) -> None:
     assert checks.loads("ppo") and "equal" in checks.resumes("ppo") and checks.verifies("ppo")
     assert "2 processes" in checks.works("ppo")
     table = tmp_path / "ppo" / "progress.csv"
-    heading, *rows = table.read_text().splitlines()
+    heading, *rows = table.read_text(encoding="utf-8").splitlines()
     at = heading.split(",").index("fingerprint")
     cells = rows[0].split(",")
     cells[at] = "0" * 16

@@ -136,7 +136,7 @@ def test_side_by_side_as_many_trials_are_made_as_were_asked_for(
     found = tandem.sweep("a2c", "tandem/Identity-v0", trials=7, **more)
     assert len(found.trials) == 8 and [t.number for t in found.trials] == list(range(8))
     seeds = {
-        (f / "checkpoints" / "last.zip").read_text()
+        (f / "checkpoints" / "last.zip").read_text(encoding="utf-8")
         for f in (tmp_path / "new" / "trials").iterdir()
         if (f / "checkpoints" / "last.zip").is_file()
     }
@@ -397,7 +397,7 @@ def test_a_sweep_that_was_stopped_and_killed_is_the_sweep_that_was_not(tmp_path:
     _until(lambda: _rows(cut, 0) > 20, process)
     process.terminate()
     assert process.wait() == 143
-    assert f"tandem sweep --resume {cut}" in (tmp_path / "cut.out").read_text()
+    assert f"tandem sweep --resume {cut}" in (tmp_path / "cut.out").read_text(encoding="utf-8")
     assert {t.state for t in _trials(cut)} == {"running"}
 
     process = _command(["--resume", str(cut), "--parallel", "1"], cut)
@@ -414,7 +414,9 @@ def test_a_sweep_that_was_stopped_and_killed_is_the_sweep_that_was_not(tmp_path:
     assert all(f.stat().st_mtime_ns == when for f, when in finished.items())
     one, other = _trials(whole), _trials(cut)
     assert list(map(_plain, one)) == list(map(_plain, other)) and len(one) == 3
-    assert (whole / "entry.toml").read_text() == (cut / "entry.toml").read_text()
+    assert (whole / "entry.toml").read_text(encoding="utf-8") == (cut / "entry.toml").read_text(
+        encoding="utf-8"
+    )
     weights = [
         [row["fingerprint"] for row in csv.DictReader((f / "progress.csv").open())]
         for folder in (whole, cut)
@@ -439,7 +441,7 @@ def _rows(folder: Path, number: int) -> int:
     """How many rows the table of a trial's run has, once there is a checkpoint."""
     run = folder / "trials" / f"{number:04d}"
     there = (run / "checkpoints" / "last.zip").is_file() and (run / "progress.csv").is_file()
-    return (run / "progress.csv").read_text().count("\n") if there else 0
+    return (run / "progress.csv").read_text(encoding="utf-8").count("\n") if there else 0
 
 
 def _until(happened: Any, process: subprocess.Popen[bytes]) -> None:

@@ -90,7 +90,9 @@ class SeedRun:
     def result(self) -> dict[str, Any]:
         """What its result.json says; {} where there is none."""
         try:
-            read: dict[str, Any] = json.loads((self.folder / "result.json").read_text())
+            read: dict[str, Any] = json.loads(
+                (self.folder / "result.json").read_text(encoding="utf-8")
+            )
             return read
         except (OSError, ValueError):
             return {}
@@ -124,7 +126,7 @@ def resumed(args: argparse.Namespace, words: list[str], parent: Path) -> int:
     from tandem.cli.train import arguments, own_name
 
     try:
-        said = json.loads((parent / FILE).read_text())
+        said = json.loads((parent / FILE).read_text(encoding="utf-8"))
         own, seeds = list(map(str, said["command"])), list(map(int, said["seeds"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunFolderError(
@@ -213,7 +215,9 @@ def _one_call(
 def _is_complete(run: Any) -> bool:
     """Whether all of its steps were made, and what came of them was scored."""
     try:
-        steps = json.loads((run.folder / "config.json").read_text())["settings"]["steps"]
+        steps = json.loads((run.folder / "config.json").read_text(encoding="utf-8"))["settings"][
+            "steps"
+        ]
         return bool(run.result["env_steps"] >= steps)
     except (OSError, ValueError, KeyError, TypeError):
         return False

@@ -81,7 +81,9 @@ def _run(words: list[str], launch: Any = None) -> int:
         session.backend.close()
         steps = session.config.settings.steps
         if isinstance(log := session.callbacks[0], JsonLog):
-            log.line("result", json.loads((session.folder / "result.json").read_text()))
+            log.line(
+                "result", json.loads((session.folder / "result.json").read_text(encoding="utf-8"))
+            )
             return 0
         print(
             f"{args.resume} has all of its {steps:,} steps. To go on: --steps {2 * steps} --extend"
@@ -97,7 +99,7 @@ def _is_complete(session: Any) -> bool:
     if session.loop.env_steps < steps or not file.is_file():
         return False
     try:
-        return bool(json.loads(file.read_text())["env_steps"] >= steps)
+        return bool(json.loads(file.read_text(encoding="utf-8"))["env_steps"] >= steps)
     except (ValueError, KeyError, TypeError):  # made anew
         return False
 

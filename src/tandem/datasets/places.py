@@ -17,7 +17,7 @@ def library() -> Any:
     try:
         import h5py  # noqa: F401
         import minari
-        import minari.namespace
+        import minari.namespace  # noqa: F401
     except ImportError as error:
         raise EngineError(
             "Minari is not installed.",

@@ -14,8 +14,8 @@ def library() -> Any:
     """huggingface_hub. EngineError where it is not installed."""
     try:
         import huggingface_hub
-        import huggingface_hub.errors
-        import huggingface_hub.utils
+        import huggingface_hub.errors  # noqa: F401
+        import huggingface_hub.utils  # noqa: F401
     except ImportError as error:
         raise EngineError(
             "huggingface_hub is not installed.",

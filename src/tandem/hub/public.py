@@ -65,7 +65,7 @@ def _versions(versions: JSONDict) -> JSONDict:
 def read_json(path: Path) -> JSONDict:
     """A file of the run's folder. RunFolderError where it cannot be read."""
     try:
-        data = json.loads(path.read_text())
+        data = json.loads(path.read_text(encoding="utf-8"))
         return dict(data)
     except (OSError, ValueError, TypeError) as error:
         raise RunFolderError(

@@ -103,7 +103,7 @@ def _running_cluster() -> str:
         return named
     note = Path(os.environ.get("RAY_TMPDIR", "/tmp")) / "ray" / "ray_current_cluster"
     try:
-        address = note.read_text().strip()
+        address = note.read_text(encoding="utf-8").strip()
         check_cluster(address)
     except OSError:
         return "local"

@@ -48,9 +48,9 @@ def _cgroup_memory(root: Path) -> Iterator[int]:
     for mount, limit_file, use_file, cache_key in _CGROUP_FILES:
         for group in _own_groups(root, root / mount):
             try:
-                limit = (group / limit_file).read_text().strip()
-                use = int((group / use_file).read_text())
-                lines = (group / "memory.stat").read_text().splitlines()
+                limit = (group / limit_file).read_text(encoding="utf-8").strip()
+                use = int((group / use_file).read_text(encoding="utf-8"))
+                lines = (group / "memory.stat").read_text(encoding="utf-8").splitlines()
                 stat = dict(line.split() for line in lines)
             except (OSError, ValueError):
                 continue
@@ -62,7 +62,7 @@ def _own_groups(root: Path, mount: Path) -> list[Path]:
     """The group of this process under `mount`, and those around it, whose limits hold too."""
     groups = {mount}
     try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
+        lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:
         lines = []
     for _, controllers, path in (line.split(":", 2) for line in lines):

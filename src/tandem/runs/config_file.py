@@ -59,7 +59,7 @@ def of(
 def read(folder: Path) -> dict[str, Any]:
     """What config.json says, or nothing where it cannot be read: the checkpoint says the same."""
     try:
-        data = json.loads((folder / "config.json").read_text())
+        data = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return data if isinstance(data, dict) else {}

@@ -53,7 +53,7 @@ class Run:
         """What its result.json says; {} where it has not come to its end, or has been extended
         since."""
         try:
-            result = json.loads((self.folder / "result.json").read_text())
+            result = json.loads((self.folder / "result.json").read_text(encoding="utf-8"))
             complete = result["env_steps"] >= self.config.get("settings", {}).get("steps", 0)
         except (OSError, ValueError, KeyError, TypeError):
             return {}
@@ -119,7 +119,7 @@ def read_run(folder: Path) -> Run:
 
 def _config(path: Path) -> dict[str, Any]:
     try:
-        config = json.loads(path.read_text())
+        config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise RunFolderError(
             f"cannot read {path}: {error}.",

@@ -129,7 +129,7 @@ def _announced(folder: Path) -> list[Path]:
 def _listed(folder: Path) -> int:
     """How many runs the command that makes them is to make; 0 where nobody says."""
     try:
-        return len(json.loads((Path(folder) / "seeds.json").read_text())["seeds"])
+        return len(json.loads((Path(folder) / "seeds.json").read_text(encoding="utf-8"))["seeds"])
     except (OSError, ValueError, KeyError, TypeError):
         return 0
 
@@ -149,7 +149,7 @@ def _newest(folder: Path) -> float:
 def _result(folder: Path, env_steps: int) -> JSONDict:
     """What result.json says, if it is not of an earlier sitting, which had fewer steps."""
     try:
-        result = json.loads((folder / "result.json").read_text())
+        result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
         return dict(result) if result["env_steps"] >= env_steps else {}
     except (OSError, ValueError, KeyError, TypeError):
         return {}

@@ -292,7 +292,7 @@ class MlflowWriter:
 def _known_run(file: Path) -> str:
     """The id of the run that an earlier sitting has begun; "" where there is none."""
     try:
-        return str(json.loads(file.read_text())["run_id"])
+        return str(json.loads(file.read_text(encoding="utf-8"))["run_id"])
     except (OSError, ValueError, KeyError, TypeError):
         return ""
 

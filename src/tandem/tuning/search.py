@@ -391,7 +391,7 @@ def draw(trials: Iterable[Trial], best: Trial, out: Path, title: str) -> Path:
 
 def _table(trials: list[Trial], path: Path) -> None:
     """A row for each evaluation."""
-    with path.open("w", newline="") as file:
+    with path.open("w", encoding="utf-8", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(["algorithm", "trial", "run", "env_steps", "return_mean"])
         for t in trials:

@@ -78,7 +78,7 @@ def concluded(folder: Path, plan: Plan, study: Study, base: Any) -> Swept:
 def write_table(trials: Sequence[SweepTrial], path: Path) -> None:
     """A row for each trial."""
     names = list(dict.fromkeys(name for t in trials for name in t.settings))
-    with path.open("w", newline="") as file:
+    with path.open("w", encoding="utf-8", newline="") as file:
         rows = csv.writer(file)
         rows.writerow(["trial", "state", "return", "evaluations", "seconds", *names, "why"])
         for t in trials:

@@ -73,7 +73,7 @@ class Plan:
     def read(cls, folder: Path) -> Plan:
         """What `save` wrote. RunFolderError where there is none."""
         try:
-            return cls(**json.loads((folder / FILE).read_text()))
+            return cls(**json.loads((folder / FILE).read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError) as error:
             raise RunFolderError(
                 f"{folder} is not a sweep: cannot read {folder / FILE}: {error}.",

@@ -78,7 +78,7 @@ def whole_and_in_parts() -> None:
     tandem.train(resume=OUT / "part", callbacks=[Listens()])
     again = verification.verify(OUT / "whole")
     stepped = tandem.train("ppo", ENV, framework="jax", vectorization="plain", **SMALL)
-    config = json.loads((OUT / "whole" / "config.json").read_text())
+    config = json.loads((OUT / "whole" / "config.json").read_text(encoding="utf-8"))
     loaded = tandem.load(OUT / "whole")
     found["doors"] = {
         "compiled": config["settings"]["vectorization"] == "compiled",
@@ -179,7 +179,7 @@ def seeds_in_one_call() -> None:
             words += [flag, str(value[0] if isinstance(value, tuple) else value)]
     whole = command(*words, "--seeds", 3, "--out", OUT / "one")
     part = command(*words, "--seeds", 3, "--out", OUT / "two", "--stop-at", 250)
-    torn = json.loads((OUT / "two" / "s1" / "result.json").read_text())["env_steps"]
+    torn = json.loads((OUT / "two" / "s1" / "result.json").read_text(encoding="utf-8"))["env_steps"]
     resumed = command("train", "--resume", OUT / "two", "--quiet")
     again = command("train", "--resume", OUT / "two", "--quiet")
     apart = [0.0]

@@ -58,7 +58,9 @@ found = {
     "observation": whole.observation.shape,
     "ring": list(whole.loop.learner.ring._columns["obs"].shape),
     "reads": [whole.environments.clips, type(whole.environments).__name__],
-    "env_kwargs": json.loads((folder / "whole" / "config.json").read_text())["env_kwargs"],
+    "env_kwargs": json.loads((folder / "whole" / "config.json").read_text(encoding="utf-8"))[
+        "env_kwargs"
+    ],
     "lives": lives,
     "game": list(whole.last_evaluation.lengths),
     "again": play(agent.actor, "ALE/Breakout-v5", 1, 3, kwargs=agent.env_kwargs)[0]

@@ -81,7 +81,7 @@ def whole(name):
         for group in ("networks", "engine"):
             saved.group(group)
         trainer.load(file)
-    config = json.loads((out / "config.json").read_text())
+    config = json.loads((out / "config.json").read_text(encoding="utf-8"))
     wrong += [] if config["settings"]["steps"] == 500 else ["config.json"]
     columns, rows = read_table(out / "progress.csv")
     wrong += [f"row {row}" for row in rows if len(row) != len(columns)]

@@ -216,7 +216,10 @@ for name in sys.argv[3:]:
         if whole_data[k] != parts_data[k]
     ]
     files = [folder / f / "progress.csv" for f in (f"{name}-whole", name)]
-    rows = [[line.split(",") for line in file.read_text().splitlines()] for file in files]
+    rows = [
+        [line.split(",") for line in file.read_text(encoding="utf-8").splitlines()]
+        for file in files
+    ]
     drop = rows[0][0].index("seconds")
     tables = [[[c for i, c in enumerate(row) if i != drop] for row in table] for table in rows]
     print(

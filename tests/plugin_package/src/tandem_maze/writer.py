@@ -21,7 +21,7 @@ class Lines:
             file.write(json.dumps(row) + "\n")
 
     def rewind(self, env_steps: int) -> None:
-        first, *rows = self.path.read_text().splitlines(keepends=True)
+        first, *rows = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
         kept = [row for row in rows if json.loads(row)["env_steps"] <= env_steps]
         self.path.write_text("".join([first, *kept]))
 
