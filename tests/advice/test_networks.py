@@ -207,7 +207,7 @@ def assign(target: Any, source: Any) -> None:
         case(
             "networks/defaults.py:sources 3",
             session,
-            {"network": whole(), "recurrent": 8, "sequence": 8},
+            {"network": whole(), "recurrent": 8, "rollout": 16},
             "or leave recurrent out",
             {"recurrent": 0},
         ),

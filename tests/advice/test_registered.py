@@ -55,6 +55,7 @@ def forget() -> None:
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
+    forget()  # other tests have modules of these names
     yield tmp_path
     forget()
 

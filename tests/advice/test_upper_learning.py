@@ -258,7 +258,7 @@ def test_a_folder_for_what_is_kept(tmp_path: Path) -> None:
     with follows("learning/config.py:check_kept") as advice:
         made("dqn", memmap=True)
     assert "give out=" in advice.fix
-    ran("dqn", memmap=True, buffer_size=100, out=tmp_path / "run")
+    ran("dqn", memmap=True, buffer_size=300, out=tmp_path / "run")
 
 
 class Diverges(games.Chain):
