@@ -8,7 +8,7 @@ from math import sqrt
 from statistics import mean, stdev
 
 from benchmarks import tables
-from benchmarks.learn_rows import ROWS, Learned
+from benchmarks.learn_rows import ROWS, SOURCES, Learned
 from benchmarks.learn_tables import Line, read, verdict
 from benchmarks.measure import ROOT
 from tandem.learning.figures import figures
@@ -26,10 +26,11 @@ HEAD = """\
 What the algorithms reach, by environment. *Best* is the mean return of {episodes} evaluation
 episodes of each run's best checkpoint, on seeds that did not choose it, averaged over the seeds;
 ± is half of its 95 % interval over seeds (Student's t: with three seeds 2.5 standard deviations,
-so intervals are wide). *Last* is the same of the last checkpoint. Minutes are those of a seed, on
-one core; a row's name leads to its curves. `make learn ROW=…` trains a row again, `make learn` says
-what has not been run yet; [learn.csv](../benchmarks/results/learn.csv) has each seed with its
-commit and versions.
+so intervals are wide). *Last* is the same of the last checkpoint. *Owed* is what we ask of the best.
+*Published* is what others reached, with its conditions where they differ ({sources}). Minutes are
+those of a seed, on one core; a row's name leads to its curves. `make learn ROW=…` trains a row
+again, `make learn` says what has not been run yet;
+[learn.csv](../benchmarks/results/learn.csv) has each seed with its commit and versions.
 
 This page is made by `python -m benchmarks.learn_page`.
 """
@@ -49,13 +50,16 @@ def page(lines: Iterable[Line]) -> str:
         by_row.setdefault(line["row"], []).append(line)
     known = [row for row in ROWS if row.name in by_row]
     episodes = sorted({line["episodes"] for each in by_row.values() for line in each}) or ["200"]
-    text = HEAD.format(episodes="/".join(episodes))
+    sources = "; ".join(f"{name}: {what}" for name, what in SOURCES.items())
+    text = HEAD.format(episodes="/".join(episodes), sources=sources)
     for env in dict.fromkeys(row.env for row in known):
         rows = [row for row in known if row.env == env]
         text += f"\n## {env}\n\n"
-        text += "| row | algorithm | engine | steps | best | last | owed | minutes |\n"
-        text += "|---|---|---|--:|--:|--:|--:|--:|\n"
+        text += "| row | algorithm | engine | steps | best | last | owed | published | minutes |\n"
+        text += "|---|---|---|--:|--:|--:|--:|--:|--:|\n"
         text += "".join(f"{_line(row, by_row[row.name])}\n" for row in rows)
+        noted = {row.note: row.name.removesuffix(f"-{row.framework}") for row in rows if row.note}
+        text += "".join(f"\n{name}: {note}\n" for note, name in noted.items())
     return text
 
 
@@ -74,6 +78,7 @@ def _line(row: Learned, lines: list[Line]) -> str:
         _minus(_scored(best)),
         _minus(figures(mean(last), grouped=True)),
         _minus(owed),
+        _minus(row.published),
         f"{mean(float(x['seconds']) for x in lines) / 60:.1f}",
     ]
     return f"| {' | '.join(cells)} |"

@@ -20,8 +20,9 @@ class Learned:
     """`settings` go on top of the zoo's entry; `threshold` is owed by the best checkpoints' mean
     over the seeds. `mark` is an evaluation mean whose first passing is written down; every seed
     owes it within `mark_within` steps, where that is given. `published` is another's figure, with
-    its conditions where they differ, and its source, which SOURCES may know; `minutes` is about
-    how long a seed should take on one core, where no run of it says so."""
+    its conditions where they differ, and its source, which SOURCES may know; `note` is what has to
+    be said beside the score: what was tried where it is missed. `minutes` is about how long a seed
+    should take on one core, where no run of it says so."""
 
     name: str
     algorithm: str
@@ -34,6 +35,7 @@ class Learned:
     mark: float | None = None
     mark_within: int | None = None
     published: str = ""
+    note: str = ""
     minutes: float | None = None
 
     @property

@@ -279,3 +279,11 @@ def test_intervals_are_students() -> None:
     assert "495.0 ± 12.4 |" in row  # 4.303 * 5 / sqrt(3)
     (alone,) = [text for text in learn_page.page(lines[:1]).splitlines() if PPO.name in text]
     assert "| 490.0 |" in alone and "1 of 3 seeds" in alone
+
+
+def test_the_page_has_published_figures_and_what_is_to_be_said_of_a_row() -> None:
+    row = learn_rows.find("trpo-swimmer-jax")
+    page = learn_page.page([{**line(seed=0, best=100.0), "row": row.name, "episodes": "200"}])
+    assert row.published and f"| {row.published} |" in page
+    assert f"\n\ntrpo-swimmer: {row.note}\n" in page
+    assert all(f"{name}: {what}" in page for name, what in learn_rows.SOURCES.items())
