@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable
 from math import sqrt
@@ -26,8 +27,8 @@ HEAD = """\
 What the algorithms reach, by environment. *Best* is the mean return of {episodes} evaluation
 episodes of each run's best checkpoint, on seeds that did not choose it, averaged over the seeds;
 ± is half of its 95 % interval over seeds (Student's t: with three seeds 2.5 standard deviations,
-so intervals are wide). *Last* is the same of the last checkpoint. *Owed* is what we ask of the best.
-*Published* is what others reached, with its conditions where they differ ({sources}). Minutes are
+so intervals are wide). *Last* is the same of the last checkpoint. *Owed* is what we ask of the
+best. *Published* is what others reached, with its conditions where they differ ({sources}). Minutes are
 those of a seed, on one core; a row's name leads to its curves. `make learn ROW=…` trains a row
 again, `make learn` says what has not been run yet;
 [learn.csv](../benchmarks/results/learn.csv) has each seed with its commit and versions.
@@ -85,7 +86,7 @@ def _line(row: Learned, lines: list[Line]) -> str:
 
 
 def _minus(number: str) -> str:
-    return number.replace("-", "\N{MINUS SIGN}")
+    return re.sub(r"(?<!\w)-(?=\d)", "\N{MINUS SIGN}", number)  # not those of names
 
 
 def _scored(scores: list[float]) -> str:

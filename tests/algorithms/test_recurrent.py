@@ -357,7 +357,8 @@ def test_settings_that_do_not_fit_are_refused() -> None:
     for given, match in (
         (
             {"sequence": 5},
-            r"sequences of 5 steps, rollouts of 12 steps and batches of 12 rows(.|\n)*sequence=4 or sequence=6",
+            r"sequences of 5 steps, rollouts of 12 steps and batches of 12 rows(.|\n)*"
+            r"sequence=4 or sequence=6",
         ),
         ({"batch_size": 6}, r"sequence=6"),
         ({"recurrent": -1}, "recurrent=-1"),
