@@ -28,9 +28,9 @@ What the algorithms reach, by environment. *Best* is the mean return of {episode
 episodes of each run's best checkpoint, on seeds that did not choose it, averaged over the seeds;
 ± is half of its 95 % interval over seeds (Student's t: with three seeds 2.5 standard deviations,
 so intervals are wide). *Last* is the same of the last checkpoint. *Owed* is what we ask of the
-best. *Published* is what others reached, with its conditions where they differ ({sources}). Minutes are
-those of a seed, on one core; a row's name leads to its curves. `make learn ROW=…` trains a row
-again, `make learn` says what has not been run yet;
+best. *Published* is what others reached, with its conditions where they differ ({sources}).
+Minutes are those of a seed, on one core; a row's name leads to its curves. `make learn ROW=…`
+trains a row again, `make learn` says what has not been run yet;
 [learn.csv](../benchmarks/results/learn.csv) has each seed with its commit and versions.
 
 This page is made by `python -m benchmarks.learn_page`.
