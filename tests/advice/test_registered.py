@@ -118,6 +118,35 @@ def test_a_module_to_import(here: Path) -> None:
     with follows("cli/parser.py:_Import.__call__") as advice:
         _command(words)
     assert "be in the folder of own_games.py" in advice.fix
+    for path, says in (("own_games.py", "own_games."), ("./own_games.py", "own_games.")):
+        with follows("cli/parser.py:_Import.__call__") as advice:
+            _command([*words[:-1], path])
+        assert advice.fix == f"give its name, as in --import {says}"
+    with follows("cli/parser.py:_Import.__call__") as advice:
+        _command([*words[:-1], "games/own_games.py"])
+    assert advice.fix == "give its name, as in --import own_games, from the folder games."
     (here / "own_games.py").touch()
     with pytest.raises(RunFolderError):  # there is no run; the module was found
         _command(words)
+
+
+@pytest.mark.slow
+def test_what_looks_for_settings_imports_it_in_its_processes(here: Path, capsys: Any) -> None:
+    (here / "own_games.py").write_text(MODULE + REGISTERS.format("Mine"))
+    flag = "--import own_games"
+    small = "--framework torch --steps 64 --envs 2 --rollout 16 --batch-size 32 --quiet"
+    find = f"find lr ppo Zzyzx-v0 --points 2 --processes 1 --out found {small} {flag}"
+    assert main(find.split()) == 0, capsys.readouterr().err
+    assert capsys.readouterr().out.splitlines()[-1].endswith(flag)
+    sweep = f"sweep ppo Zzyzx-v0 --trials 1 --parallel 1 --out swept {small} {flag}"
+    assert main(sweep.split()) == 0, capsys.readouterr().err
+    assert f"--seeds 5 {flag}\n" in capsys.readouterr().out
+    forget()
+    resume = "sweep --resume swept --trials 2 --quiet"
+    assert advised(resume, capsys) == flag
+    assert main(f"{resume} {flag}".split()) == 0, capsys.readouterr().err
+    forget()
+    assert main(f"check Zzyzx-v0 --steps 10 {flag}".split()) == 0
+    forget()
+    assert main(f"config ppo Zzyzx-v0 --out mine.toml {flag}".split()) == 0
+    assert capsys.readouterr().out.endswith(f"train --config mine.toml {flag}\n")

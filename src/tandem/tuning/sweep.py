@@ -17,12 +17,14 @@ from tandem import backends, trainer
 from tandem.algorithms import own
 from tandem.algorithms.base import Algorithm
 from tandem.cli.seeds import at_once
+from tandem.envs import ids
 from tandem.envs.factory import EnvLike, environment_name, versioned
 from tandem.errors import ResumeError, SettingError, one_of
 from tandem.learning.config import plain
 from tandem.parallel.choice import cpus_of
 from tandem.parallel.process import SLICE, WorkerHandle, WorkerLost, end
 from tandem.parallel.worker_group import START
+from tandem.runs import config_file
 from tandem.runs.folder import new_folder
 from tandem.runs.signals import Signals, raise_again
 from tandem.settings import as_path, whole_number
@@ -231,6 +233,7 @@ def _planned(algorithm: Any, env: EnvLike, trials: int, asked: dict[str, Any]) -
         device=asked.get("device", "auto"),
         env_kwargs=asked.get("env_kwargs"),
         own=[n for n, is_own in by_program.items() if is_own],
+        origin=ids.origin(env) if isinstance(env, str) else {},
     )
 
 
@@ -254,6 +257,8 @@ def _continued(
 ) -> Plan:
     """What the sweep in a folder was asked for."""
     plan = Plan.read(folder)
+    if "env" not in plan.own:
+        config_file.expect_env(asdict(plan), folder, ResumeError)
     again = {"algorithm": algorithm, "env": env, "out": out, **asked}
     given = [name for name, value in again.items() if value is not None]
     if odd := [name for name in given if name not in plan.own]:
