@@ -22,6 +22,7 @@ from tandem.envs.vector_source import named
 from tandem.errors import ResumeError, SettingError, UnknownNameError, nearest, one_of
 from tandem.learning.config import Options
 from tandem.learning.launch import find
+from tandem.runs import config_file
 from tandem.runs.folder import default_folder
 from tandem.runs.json_log import JsonLog
 from tandem.runs.progress import Progress
@@ -225,6 +226,8 @@ def arguments(words: list[str]) -> argparse.Namespace:
     args.stop_at, args.algorithm = first.stop_at, first.algorithm
     if asked is not None:
         settings_file.fill(args, *asked)
+        if args.env == asked[1].get("env") and "versions" in asked[1]:  # config.json of a run
+            config_file.expect_env(asked[1], asked[0], SettingError)
     return args
 
 
