@@ -261,9 +261,10 @@ def _refuse_unknown(parser: Parser, words: Sequence[str], own_flags: set[str], f
     """Refuses a flag of nobody's as `refuse_others` does, where an algorithm is named."""
     name = next((word for word in words if word in algorithms.names()), None)
     close = nearest(flag, parser._option_string_actions, 1)
-    if name is None or not flag.startswith("--") or (close and close[0].startswith("--no-")):
-        return
     odd, *taken = (f.removeprefix("--").replace("-", "_") for f in (flag, *own_flags))
+    switch = bool(close) and close[0].startswith("--no-") and odd not in owners.ELSEWHERE
+    if name is None or not flag.startswith("--") or switch:
+        return
     command = parser.prog.removeprefix("tandem ")
     owners.refuse(name, None, {odd: ""}, taken=taken, command=command)
 

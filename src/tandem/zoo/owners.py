@@ -19,6 +19,34 @@ from tandem.learning.config import Options
 from tandem.learning.goals import goals_of
 from tandem.learning.seeds import Generators
 
+# Names of Stable-Baselines3's and of other libraries, and what may be the same here: the first that
+# an algorithm has. docs/coming-from/stable-baselines3.md has them, too.
+ELSEWHERE: dict[str, tuple[str, ...]] = {
+    "total_timesteps": ("steps",),
+    "n_envs": ("envs",),
+    "n_steps": ("rollout", "n_step"),
+    "n_epochs": ("epochs",),
+    "lr": ("learning_rate",),
+    "ent_coef": ("entropy", "temperature"),
+    "alpha": ("temperature",),
+    "vf_coef": ("value_weight",),
+    "clip_range": ("clip",),
+    "clip_range_vf": ("value_clip",),
+    "target_kl": ("max_kl", "radius"),
+    "train_freq": ("train_every",),
+    "gradient_steps": ("updates_per_call",),
+    "target_update_interval": ("target_every",),
+    "exploration_initial_eps": ("epsilon",),
+    "exploration_final_eps": ("epsilon",),
+    "exploration_fraction": ("epsilon",),
+    "use_sde": ("action_noise",),
+    "net_arch": ("hidden",),
+    "policy_kwargs": ("hidden",),
+    "verbose": ("progress",),
+}
+VALUES = {"epsilon": "1:0.05:0.1", "action_noise": "gsde", "hidden": "64,64"}  # of other forms
+CLOSE = 0.8  # how alike another algorithm's setting is that may have been meant
+
 
 class Fault(NamedTuple):
     """What keeps an algorithm from a run, and how far away it is: actions never fit, where settings
@@ -47,9 +75,13 @@ def refuse(
     others = {n: _names(k.Settings) for n, k in algorithms.built_in().items()}
     help = f"`tandem {command or 'train'} {name} --help` shows those of {name}."
     close = nearest(odd, known.union(*others.values()), 1)
+    if close and close[0] not in known:
+        close = nearest(odd, close, 1, CLOSE) or nearest(odd, known, 1)
     fix = ""
     if having := [n for n, names in others.items() if odd in names]:
         fix = f"leave it out: {_owned(having, env, values, kwargs)} {help}"
+    elif odd in ELSEWHERE:
+        fix = f"{_renamed(odd, known, others, command)} {help}"
     elif not close:
         fix = f"leave it out. {help}"
     elif close[0] not in known:
@@ -66,6 +98,22 @@ def _names(kind: type) -> set[str]:
 
 def _spelled(name: str, command: str) -> str:
     return "--" + name.replace("_", "-") if command else name
+
+
+def _renamed(odd: str, known: set[str], others: Mapping[str, set[str]], command: str) -> str:
+    """What a name of other libraries is here, as advice."""
+    if odd == "verbose" and command:
+        return "leave it out: progress is shown, unless --quiet is given."
+    names = ELSEWHERE[odd]
+    here = next((name for name in names if name in known), None)
+    if here is None:
+        owners = ", ".join(n for n, own in others.items() if names[0] in own)
+        return f"leave it out: it is {_spelled(names[0], command)!r} here, a setting of {owners}."
+    said = f"{_spelled(odd, command)!r} is {_spelled(here, command)!r} here"
+    if value := VALUES.get(here):
+        shown = f"{_spelled(here, command)} {value}" if command else f"{here}={value!r}"
+        return f"{said}, as in {shown}."
+    return f"{said}."
 
 
 def _owned(
