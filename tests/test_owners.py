@@ -13,6 +13,7 @@ from tandem import algorithms, trainer
 from tandem.cli import main
 from tandem.errors import TandemError, UnknownNameError
 from tandem.zoo.owners import ELSEWHERE
+from tests.advice.net import follows
 from tests.helpers import ROOT
 
 QUIET: dict[str, Any] = {"framework": "torch", "plots": False, "tensorboard": False}
@@ -162,3 +163,13 @@ def test_the_page_and_the_errors_have_the_same_names() -> None:
         assert name not in every
         assert any(name in there and {*names} & here for there, here in words), name
         assert {*names} <= every | {"progress"}
+
+
+@pytest.mark.parametrize("algorithm", ["sac", "crossq"])
+def test_critics_of_quantiles_are_those_of_tqc(algorithm: str, capsys: Any) -> None:
+    with follows("zoo/owners.py:_refuse_quantiles") as advice:
+        trainer.session(algorithm, "Pendulum-v1", values="quantile", **QUIET)
+    (name,) = re.findall(r"train (\w+) instead", advice.fix)
+    trainer.session(name, "Pendulum-v1", **QUIET).backend.close()
+    assert main(["train", algorithm, "Pendulum-v1", "--values", "quantile"]) == 2
+    assert "train tqc instead" in capsys.readouterr().err

@@ -174,3 +174,16 @@ def test_what_looks_for_settings_imports_it_in_its_processes(here: Path, capsys:
     forget()
     assert main(f"config ppo Zzyzx-v0 --out mine.toml {flag}".split()) == 0
     assert capsys.readouterr().out.endswith(f"train --config mine.toml {flag}\n")
+
+
+def test_an_id_that_its_module_does_not_register(here: Path) -> None:
+    """Only ids of that module are proposed."""
+    (here / "own_games.py").write_text(MODULE + REGISTERS.format("Mine"))
+    with follows("envs/ids.py:_unknown") as advice:
+        tandem.session("ppo", "own_games:Zzyx-v0", **FAST)
+    right = advice.quoted()
+    assert right == "own_games:Zzyzx-v0"
+    tandem.session("ppo", right, **FAST).backend.close()
+    with follows("envs/ids.py:_unknown") as advice:
+        tandem.session("ppo", "own_games:Hoper-v5", **FAST)
+    assert advice.fix == "give an id that importing own_games registers."

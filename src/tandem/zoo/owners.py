@@ -5,15 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from tandem import algorithms, spaces
 from tandem.algorithms import name_of
+from tandem.algorithms.critics import CriticSettings, Values
 from tandem.compiled import choice
 from tandem.envs import atari
 from tandem.envs.factory import environment_name, spaces_of
 from tandem.envs.vector_source import VectorSource
-from tandem.errors import SpaceError, TandemError, UnknownNameError, nearest
+from tandem.errors import SettingError, SpaceError, TandemError, UnknownNameError, nearest
 from tandem.learning import asynchronous, fits, selfplay
 from tandem.learning.config import Options
 from tandem.learning.goals import goals_of
@@ -67,7 +68,9 @@ def refuse(
     """UnknownNameError for the first of `values` that is a setting neither of the algorithm nor of
     a run. env, kwargs: what is to be trained in, as far as it is known. taken: arguments that may
     have been meant. command: the one that has it as a flag, as in "find lr"; "": a program."""
-    own, options = _names(algorithms.get(algorithm).Settings), _names(Options)
+    kind = algorithms.get(algorithm).Settings
+    own, options = _names(kind), _names(Options)
+    _refuse_quantiles(name_of(algorithm), kind, values)
     odd = next((n for n in values if n not in own | options), None)
     if odd is None:
         return
@@ -87,9 +90,21 @@ def refuse(
     elif close[0] not in known:
         where = ", ".join(n for n, names in others.items() if close[0] in names)
         fix = f"leave it out: {_spelled(close[0], command)!r} is a setting of {where}. {help}"
-    kind = f"{'flag' if command else 'setting'} of {name}"
+    what = f"{'flag' if command else 'setting'} of {name}"
     shown = [_spelled(n, command) for n in known]
-    raise UnknownNameError(kind, _spelled(odd, command), shown, fix)
+    raise UnknownNameError(what, _spelled(odd, command), shown, fix)
+
+
+def _refuse_quantiles(name: str, kind: type, values: Mapping[str, Any]) -> None:
+    """Critics of actor-critics that learn quantiles are another algorithm's."""
+    asked = values.get("values")
+    if asked == "quantile" and issubclass(kind, CriticSettings):
+        raise SettingError(
+            f"values={asked!r} with {name}.",
+            f"one of {', '.join(map(repr, get_args(Values)))}: critics that learn quantiles are "
+            "those of tqc",
+            "train tqc instead, and leave values out.",
+        )
 
 
 def _names(kind: type) -> set[str]:
