@@ -130,6 +130,13 @@ def test_workers_of_what_replays(given: dict[str, Any]) -> None:
     trainer.session("sac", "Pendulum-v1", **{**given, **fix}, **more).backend.close()
 
 
+def test_workers_of_one_environment() -> None:
+    more: Any = {"framework": "torch", "plots": False, "tensorboard": False, "workers": 2}
+    with follows("parallel/env_factory.py:check_can_travel"):
+        trainer.session("ppo", gymnasium.make("CartPole-v1"), **more)
+    trainer.session("ppo", "CartPole-v1", **more).backend.close()
+
+
 @pytest.mark.slow
 def test_a_worker_that_is_lost(tmp_path: Path) -> None:
     def run(name: str, **given: Any) -> None:

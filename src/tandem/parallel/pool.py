@@ -71,6 +71,8 @@ class WorkerOptions:
         cluster = (o.cluster or "auto") if o.runners else ""
         cpus, beside = o.runner_cpus, (o.devices - 1) * o.runner_cpus if o.cluster else 0.0
         options = cls(workers, ahead, o.worker_patience, o.worker_restarts, cluster, cpus, beside)
+        if workers:  # before their number: more of one object is no advice
+            check_can_travel(env_factory.env, f"{what}={workers}")
         most = env_factory.n if ahead or cluster else env_factory.n - 1
         if not 0 <= workers <= most:
             also = "" if most == env_factory.n else ", and one for this process"
@@ -83,8 +85,6 @@ class WorkerOptions:
                 f"one environment at least for each {what[:-1]}{also}",
                 f"give more environments ({give}), or at most {most} {what}.",
             )
-        if workers:
-            check_can_travel(env_factory.env, f"{what}={workers}")
         return options
 
     @property
