@@ -12,6 +12,9 @@ import tandem
 from tandem import algorithms, trainer
 from tandem.cli import main
 from tandem.errors import TandemError, UnknownNameError
+from tandem.zoo.owners import ELSEWHERE
+from tests.advice.net import follows
+from tests.helpers import ROOT
 
 QUIET: dict[str, Any] = {"framework": "torch", "plots": False, "tensorboard": False}
 
@@ -97,3 +100,76 @@ def test_programs_and_commands_are_told_the_same(
 
 def test_an_environment_that_cannot_be_made_leaves_what_settings_say() -> None:
     assert "it is a setting of dqn." in refused("ppo", "Nowhere-v0", munchausen=True).fix
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "name", "value", "here"),
+    [
+        ("ppo", "lr", 1e-3, {"learning_rate": 1e-3}),
+        ("ppo", "n_steps", 256, {"rollout": 256}),
+        ("dqn", "n_steps", 2, {"n_step": 2}),
+        ("dqn", "gradient_steps", 1, {"updates_per_call": 1}),
+        ("ppo", "ent_coef", 0.1, {"entropy": 0.1}),
+        ("sac", "ent_coef", 0.1, {"temperature": 0.1}),
+        ("sac", "alpha", 0.1, {"temperature": 0.1}),
+        ("dqn", "target_update_interval", 100, {"target_every": 100}),
+        ("sac", "use_sde", True, {"action_noise": "gsde"}),
+        ("ppo", "total_timesteps", 1000, {"steps": 1000}),
+        ("ppo", "clip_range", 0.1, {"clip": 0.1}),
+        ("ppo", "policy_kwargs", 1, {"hidden": "64,64"}),
+        ("ppo", "net_arch", 1, {"hidden": "64,64"}),
+        ("ppo", "vf_coef", 0.4, {"value_weight": 0.4}),
+        ("ppo", "verbose", 1, {"progress": True}),
+        ("ppo", "n_envs", 16, {"envs": 16}),
+        ("dqn", "train_freq", 4, {"train_every": 4}),
+        ("dqn", "exploration_fraction", 0.2, {"epsilon": "1:0.05:0.1"}),
+        ("dqn", "exploration_final_eps", 0.2, {"epsilon": "1:0.05:0.1"}),
+        ("ppo", "n_epochs", 4, {"epochs": 4}),
+    ],
+)
+def test_names_of_other_libraries_are_known(
+    algorithm: str, name: str, value: Any, here: dict[str, Any], capsys: Any
+) -> None:
+    env = "Pendulum-v1" if algorithm == "sac" else "CartPole-v1"
+    ((own, right),) = here.items()
+    fix = refused(algorithm, env, **{name: value}).fix
+    assert fix.startswith(f"{name!r} is {own!r} here"), fix
+    if isinstance(right, str):
+        assert f"as in {own}={right!r}." in fix
+    trainer.session(algorithm, env, **QUIET, **here).backend.close()  # which it takes
+    flag = f"--{name.replace('_', '-')}"
+    words = [flag] if value is True else [flag, str(value)]
+    assert main(["train", algorithm, env, *words]) == 2
+    told = capsys.readouterr().err
+    if name == "verbose":
+        assert "unless --quiet is given" in told
+    else:
+        assert f"{flag!r} is '--{own.replace('_', '-')}' here" in told
+
+
+def test_a_name_of_other_libraries_that_an_algorithm_has_not() -> None:
+    fix = refused("sac", "Pendulum-v1", target_update_interval=1).fix
+    assert fix.startswith("leave it out: it is 'target_every' here, a setting of dqn,")
+    # like nothing: no other algorithm's setting is proposed that is only somewhat alike
+    assert "is a setting of" not in refused("ppo", "CartPole-v1", target_kernel=1).fix
+
+
+def test_the_page_and_the_errors_have_the_same_names() -> None:
+    page = (ROOT / "docs/coming-from/stable-baselines3.md").read_text(encoding="utf-8")
+    rows = [row.split("|")[1:3] for row in page.splitlines() if row.startswith("| ")]
+    words = [[set(re.findall(r"\w+", cell)) for cell in row] for row in rows]
+    every = {f.name for n in algorithms.NAMES for f in fields(algorithms.get(n).Settings)}
+    for name, names in ELSEWHERE.items():
+        assert name not in every
+        assert any(name in there and {*names} & here for there, here in words), name
+        assert {*names} <= every | {"progress"}
+
+
+@pytest.mark.parametrize("algorithm", ["sac", "crossq"])
+def test_critics_of_quantiles_are_those_of_tqc(algorithm: str, capsys: Any) -> None:
+    with follows("zoo/owners.py:_refuse_quantiles") as advice:
+        trainer.session(algorithm, "Pendulum-v1", values="quantile", **QUIET)
+    (name,) = re.findall(r"train (\w+) instead", advice.fix)
+    trainer.session(name, "Pendulum-v1", **QUIET).backend.close()
+    assert main(["train", algorithm, "Pendulum-v1", "--values", "quantile"]) == 2
+    assert "train tqc instead" in capsys.readouterr().err

@@ -329,6 +329,49 @@ def test_environments_by_id_object_and_function() -> None:
     assert len(small(Identity, steps=32).evaluation.returns) == 3
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "rows"),
+    [("ppo", 256), ("a2c", 40), ("trpo", 1024), ("dqn", 0), ("impala", 40), ("pqn", 2048)],
+)
+def test_one_environment_is_one_of_a_rollout_with_as_many_rows(algorithm: str, rows: int) -> None:
+    def session(env: Any, **more: Any) -> Any:
+        quiet = {"plots": False, "tensorboard": False, "eval_episodes": 0}
+        return trainer.session(algorithm, env, framework="torch", **quiet, **more)
+
+    usual = session("CartPole-v1").config.settings
+    run = session(gymnasium.make("CartPole-v1"))
+    s = run.config.settings
+    assert s.envs == 1 and ("envs: 1, since" in run.config.source) == (usual.envs > 1)
+    if rows:
+        assert s.rollout == usual.rollout * usual.envs == rows
+        told = session(gymnasium.make("CartPole-v1"), rollout=512)
+        assert told.config.settings.rollout == 512, "what is given stays"
+    next(iter(run))
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "impala"])
+def test_the_memory_of_one_environment_goes_back_as_far(algorithm: str) -> None:
+    of = {"ppo": {"sequence": 0, "batch_size": 256}, "impala": {"replay": "uniform"}}
+    more: dict[str, Any] = {"recurrent": 8} | of[algorithm]
+    run = trainer.session(algorithm, Identity(), framework="torch", **more)
+    usual = trainer.session(algorithm, Identity, framework="torch", **more).config.settings
+    s = run.config.settings
+    if algorithm == "ppo":
+        assert s.sequence == usual.rollout
+    else:
+        assert s.replay_size * s.rollout == usual.replay_size * usual.rollout
+
+
+def test_a_run_in_one_environment_is_gone_on_with(tmp_path: Path) -> None:
+    given = {n: x for n, x in SMALL.items() if n not in ("envs", "rollout")}
+    given |= {"framework": "torch", "steps": 4096}
+    tandem.train("ppo", Identity(), stop_at=2048, out=tmp_path / "run", **given)
+    again = tandem.train(resume=tmp_path / "run", env=Identity())
+    whole = tandem.train("ppo", Identity(), out=tmp_path / "whole", **given)
+    assert again.summary["eval_mean"] == whole.summary["eval_mean"]
+    assert again.notes == whole.notes and again.notes[0].startswith("envs: 1")
+
+
 def test_an_environment_that_is_not_ours_is_left_open() -> None:
     class Closable(Identity):
         closed = 0

@@ -24,6 +24,7 @@ from tandem.envs.factory import make
 from tandem.errors import EngineError, EnvironmentFault, RunFolderError, SettingError
 from tandem.learning import notebook
 from tandem.learning.figures import figures
+from tandem.runs import config_file
 from tandem.settings import as_path, whole_number
 from tandem.types import Tree
 
@@ -157,6 +158,8 @@ def filmed(
             "an environment to play in",
             "give it: agent.play('CartPole-v1'), say.",
         )
+    if env is None and agent.origin:
+        config_file.expect_env({"env": own, "origin": agent.origin}, repr(agent))
     env = own if env is None else env
     episodes, seed = whole_number("episodes", episodes, 1), whole_number("seed", seed)
     max_steps = whole_number("max_steps", max_steps, 1)

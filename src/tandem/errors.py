@@ -167,10 +167,11 @@ def _rebuild(kind: type[TandemError], message: str, parts: dict[str, Any]) -> Ta
     return error
 
 
-def nearest(name: str, known: Iterable[str], n: int = 3) -> list[str]:
+def nearest(name: str, known: Iterable[str], n: int = 3, cutoff: float = 0.5) -> list[str]:
     """The names most like `name`, best first, upper and lower case alike."""
     by_lower = {k.lower(): k for k in known}
-    return [by_lower[m] for m in difflib.get_close_matches(name.lower(), by_lower, n=n, cutoff=0.5)]
+    found = difflib.get_close_matches(name.lower(), by_lower, n=n, cutoff=cutoff)
+    return [by_lower[m] for m in found]
 
 
 def misfit(function: Callable[..., Any], *arguments: Any) -> str:

@@ -18,6 +18,7 @@ from tandem import algorithms, plots
 from tandem.errors import PluginError, TandemError, UnknownNameError
 from tandem.learning.config import Options, plain
 from tandem.learning.figures import figures, mean_and_std
+from tandem.runs import config_file
 from tandem.runs.folder import Run, describe, read_run, writing
 from tandem.runs.progress import duration
 from tandem.settings import as_path, declared
@@ -77,6 +78,7 @@ def command_of(config: JSONDict) -> str:
         given["steps"] = extended
     words = ["tandem", "train", quote(config["algorithm"])]
     words += [f"--vector {quote(v)}"] if (v := _function(config)) else [quote(config["env"])]
+    words += [imported.strip()] if (imported := import_of(config)) else []
     if kwargs := config.get("env_kwargs"):
         words.append(f"--env-kwargs {quote(json.dumps(kwargs))}")
     words.append(f"--framework {config['framework']}")
@@ -86,8 +88,14 @@ def command_of(config: JSONDict) -> str:
     words += [_flag(n, x) for n, x in given.items() if x is not None and before.get(n, ...) != x]
     command = " ".join(words)
     if extended:
-        command += f"\ntandem train --resume DIR --steps {steps} --extend"
+        command += f"\ntandem train --resume DIR --steps {steps} --extend{imported}"
     return command
+
+
+def import_of(config: JSONDict) -> str:
+    """What every command on a run needs beside it, for the id of its environment."""
+    module = config_file.module_of(config)
+    return f" --import {module}" if module else ""
 
 
 def _function(config: JSONDict) -> str:
@@ -192,7 +200,11 @@ def _animation(run: Run) -> str:
     file = run.folder / "animation.gif"
     if not file.is_file():
         command = f"tandem watch {quote(str(run.folder))} --out {quote(str(file))}"
-        return f"<p>No animation; to make one: <code>{escape(command)}</code></p>"
+        command, how = command + import_of(run.config), ""
+        if run.config.get("own_env") or run.config.get("vector"):  # which no command can make
+            command = f"tandem.load({str(run.folder)!r}).play(env).save({str(file)!r})"
+            how = ", in Python, with an env that was made with render_mode='rgb_array'"
+        return f"<p>No animation; to make one{how}: <code>{escape(command)}</code></p>"
     return _image("gif", file.read_bytes(), "the best agent at play", 400)
 
 
@@ -222,7 +234,7 @@ def _number(value: float, digits: int) -> str:
 
 
 def _score(value: float) -> str:
-    return figures(value, grouped=True) if np.isfinite(value) else ""
+    return figures(value) if np.isfinite(value) else ""
 
 
 def _time(result: JSONDict) -> str:

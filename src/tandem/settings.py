@@ -261,9 +261,14 @@ def as_path(name: str, value: Any) -> Path:
     return Path(value)
 
 
+IMPORTED: list[str] = []  # the modules of --import, which processes of this one's import too
+
+
 def module_here(name: str) -> Any:
-    """The module of this name, looked for in the working directory too; None where there is none.
-    Raises what importing something raises that the module needs."""
+    """The module of this name, looked for in the working directory too; None where there is none,
+    as of a path. Raises what importing something raises that the module needs."""
+    if name.startswith("."):  # which would be relative to a package
+        return None
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:

@@ -25,7 +25,7 @@ from tandem.envs.factory import EnvLike, environment_name, spaces_of, versioned
 from tandem.envs.vector_source import VectorSource, brought
 from tandem.errors import ResumeError, SettingError, TandemError
 from tandem.functional import host
-from tandem.learning import config, selfplay, vectors
+from tandem.learning import config, one_env, selfplay, vectors
 from tandem.learning.config import Config, Options
 from tandem.learning.devices import check_cluster
 from tandem.learning.events import Evaluation, TrainEnd
@@ -148,6 +148,7 @@ def complete(run: Session, stop_at: int | None = None, draws: bool = True) -> Re
     draws, unless another does so later."""
     reason = "steps"
     notes: tuple[str, ...] = (_resumed_elsewhere(run.config),) if run.config.devices_before else ()
+    notes += one_env.notes(run.config.source)
     summary: dict[str, Any] = {}
     with ExitStack() as stack:
         for callback in run.callbacks:
@@ -283,7 +284,8 @@ def _config(
     together; then makes the choices that "auto" leaves open, and chooses the framework. instance:
     an environment that a callable `env` has made already."""
     owners.refuse(algorithm, env, values, env_kwargs, TAKEN - {"settings"})
-    chosen, options, source = settle(algorithm, environment_name(env), values)
+    settled = settle(algorithm, environment_name(env), values)
+    chosen, options, source = one_env.settled(env, values, *settled)
     host.expect(options.threads, options.devices)
     kwargs = _as_json(env_kwargs) | atari.arguments(env, options)
     if isinstance(env, VectorSource):

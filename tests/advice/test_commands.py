@@ -272,7 +272,7 @@ def test_the_environment_that_is_proposed_is_one_for_the_algorithm(algorithm) ->
 
 def test_an_environment_from_a_program(runs, monkeypatch) -> None:
     monkeypatch.chdir(runs)
-    with follows("cli/agents.py:Loaded.env") as advice:
+    with follows("cli/agents.py:Loaded.expect_id") as advice:
         tandem_("evaluate cart")
     code = advice.fix.removeprefix("do it in Python: ").rstrip(".")
     eval(code, {"tandem": tandem, "folder": runs / "cart", "env": cart})

@@ -3,6 +3,7 @@ go on with them by it."""
 
 from __future__ import annotations
 
+import html
 import importlib
 import json
 import re
@@ -12,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import numpy as np
 import pytest
 
 import tandem
 from tandem.cli import _command, main
-from tandem.errors import ResumeError, RunFolderError
+from tandem.errors import CheckpointError, ResumeError, RunFolderError
 from tests.advice.net import follows
 
 FAST: dict[str, Any] = {
@@ -41,7 +43,12 @@ class Mine(Toy):
 
 """
 REGISTERS = "gymnasium.register('Zzyzx-v0', entry_point={})\n"
-COMMANDS = "evaluate run", "train --resume run --quiet", "verify run --quiet"
+COMMANDS = (
+    "train --config run/config.json --out again --quiet",
+    "evaluate run",
+    "train --resume run --quiet",
+    "verify run --quiet",
+)
 
 
 def forget() -> None:
@@ -82,11 +89,13 @@ def test_an_id_whose_class_is_in_a_module(here: Path, capsys: Any, by_module: bo
             (here / "registering.py").write_text(register)
             flag = "--import registering"
         assert main(f"{command} {flag}".split()) == 0, capsys.readouterr().err
-        if command.startswith("train"):
+        if "--resume" in command:
             assert f"tandem evaluate run --episodes 100 {flag}\n" in capsys.readouterr().out
     forget()
     with pytest.raises(ResumeError, match="Fix: import own_games first"):
         tandem.train(resume="run")
+    with pytest.raises(CheckpointError, match="Fix: import own_games first"):
+        tandem.load("run").play()
     tandem.session(resume="run", env=mine).backend.close()  # what is given needs no id
     importlib.import_module("own_games" if by_module else "registering")
     assert tandem.train(resume="run", steps=96, extend=True).summary["env_steps"] == 96
@@ -104,7 +113,22 @@ def test_a_class_of_a_program(here: Path, capsys: Any) -> None:
     mine = importlib.import_module("own_games").Mine
     list(tandem.session("ppo", mine, out="run", **FAST).events(32))
     assert json.loads(Path("run/config.json").read_text(encoding="utf-8"))["origin"] == {}
-    with follows("cli/agents.py:Loaded.env") as advice:
+    with follows("cli/agents.py:Loaded.expect_id") as advice:
+        _command(["watch", "run"])
+    play = advice.fix.removeprefix("do it in Python: ").rstrip(".")
+    page = html.unescape(tandem.report("run").read_text(encoding="utf-8"))
+    shown = re.findall(r"render_mode='rgb_array': <code>(.*)</code>", page)[0]
+
+    class Drawn(mine):  # type: ignore[misc, valid-type]
+        render_mode = "rgb_array"
+
+        def render(self) -> Any:
+            return np.zeros((8, 8, 3), np.uint8)
+
+    for code, file in ((play, "play.gif"), (shown, "run/animation.gif")):
+        eval(code, {"tandem": tandem, "env": Drawn()})
+        assert Path(file).is_file()
+    with follows("cli/agents.py:Loaded.expect_id") as advice:
         _command(["evaluate", "run"])
     code = advice.fix.removeprefix("do it in Python: ").rstrip(".")
     assert eval(code, {"tandem": tandem, "env": mine}).mean == 5
@@ -118,6 +142,48 @@ def test_a_module_to_import(here: Path) -> None:
     with follows("cli/parser.py:_Import.__call__") as advice:
         _command(words)
     assert "be in the folder of own_games.py" in advice.fix
+    for path, says in (("own_games.py", "own_games."), ("./own_games.py", "own_games.")):
+        with follows("cli/parser.py:_Import.__call__") as advice:
+            _command([*words[:-1], path])
+        assert advice.fix == f"give its name, as in --import {says}"
+    with follows("cli/parser.py:_Import.__call__") as advice:
+        _command([*words[:-1], "games/own_games.py"])
+    assert advice.fix == "give its name, as in --import own_games, from the folder games."
     (here / "own_games.py").touch()
     with pytest.raises(RunFolderError):  # there is no run; the module was found
         _command(words)
+
+
+@pytest.mark.slow
+def test_what_looks_for_settings_imports_it_in_its_processes(here: Path, capsys: Any) -> None:
+    (here / "own_games.py").write_text(MODULE + REGISTERS.format("Mine"))
+    flag = "--import own_games"
+    small = "--framework torch --steps 64 --envs 2 --rollout 16 --batch-size 32 --quiet"
+    find = f"find lr ppo Zzyzx-v0 --points 2 --processes 1 --out found {small} {flag}"
+    assert main(find.split()) == 0, capsys.readouterr().err
+    assert capsys.readouterr().out.splitlines()[-1].endswith(flag)
+    sweep = f"sweep ppo Zzyzx-v0 --trials 1 --parallel 1 --out swept {small} {flag}"
+    assert main(sweep.split()) == 0, capsys.readouterr().err
+    assert f"--seeds 5 {flag}\n" in capsys.readouterr().out
+    forget()
+    resume = "sweep --resume swept --trials 2 --quiet"
+    assert advised(resume, capsys) == flag
+    assert main(f"{resume} {flag}".split()) == 0, capsys.readouterr().err
+    forget()
+    assert main(f"check Zzyzx-v0 --steps 10 {flag}".split()) == 0
+    forget()
+    assert main(f"config ppo Zzyzx-v0 --out mine.toml {flag}".split()) == 0
+    assert capsys.readouterr().out.endswith(f"train --config mine.toml {flag}\n")
+
+
+def test_an_id_that_its_module_does_not_register(here: Path) -> None:
+    """Only ids of that module are proposed."""
+    (here / "own_games.py").write_text(MODULE + REGISTERS.format("Mine"))
+    with follows("envs/ids.py:_unknown") as advice:
+        tandem.session("ppo", "own_games:Zzyx-v0", **FAST)
+    right = advice.quoted()
+    assert right == "own_games:Zzyzx-v0"
+    tandem.session("ppo", right, **FAST).backend.close()
+    with follows("envs/ids.py:_unknown") as advice:
+        tandem.session("ppo", "own_games:Hoper-v5", **FAST)
+    assert advice.fix == "give an id that importing own_games registers."

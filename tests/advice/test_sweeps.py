@@ -193,9 +193,28 @@ def test_a_sweep_without_a_result_and_one_of_refusals(tmp_path: Path) -> None:
     crew = sweeps._Crew(made, study)
     crew._refused = sweeps.REFUSALS
     with follows("tuning/sweep.py:_Crew._over") as advice:
-        crew._over(sweeps._Line(study.ask()), studies.REFUSED, "batches of 7.")
-    assert "as the last one asks for" in advice.fix and "batches of 7." in str(advice.error)
+        crew._over(
+            sweeps._Line(study.ask()), studies.REFUSED, "Batches of 7.\nExpected: 8\nFix: 8."
+        )
+    assert advice.fix.endswith("as the last one asks for: 8.")
+    assert str(advice.error).count("Expected") == str(advice.error).count("Fix") == 1
     study.close()
+
+
+def test_a_sweep_of_refusals_leaves_no_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refused(crew: Any) -> None:
+        for _ in range(sweeps.REFUSALS + 1):
+            crew._over(sweeps._Line(crew.study.ask()), studies.REFUSED, "Batches of 7.")
+
+    monkeypatch.setattr(sweeps._Crew, "run", refused)
+    for made in (0, 1):
+        sweep = sweeps.Sweep("ppo", "CartPole-v1", framework="torch", out=tmp_path / str(made))
+        sweep.begun = lambda sweep, made=made: sweep.done.extend([None] * made)
+        with follows("tuning/sweep.py:_Crew._over"):
+            sweep.train()
+        assert (tmp_path / str(made)).exists() == bool(made)
 
 
 @pytest.mark.parametrize(

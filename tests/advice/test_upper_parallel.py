@@ -119,6 +119,24 @@ def test_followed(each: Any) -> None:
     each.follow()
 
 
+@pytest.mark.parametrize("given", [{"workers": 2}, {"workers": 3, "train_every": 4, "envs": 2}])
+def test_workers_of_what_replays(given: dict[str, Any]) -> None:
+    """All that it takes is said at once."""
+    more: Any = {"framework": "torch", "plots": False, "tensorboard": False}
+    with follows("parallel/pool.py:WorkerOptions.of 3") as advice:
+        trainer.session("sac", "Pendulum-v1", **given, **more)
+    fix = advice.assigned()[0]
+    assert set(fix) == {"envs", "train_every"}
+    trainer.session("sac", "Pendulum-v1", **{**given, **fix}, **more).backend.close()
+
+
+def test_workers_of_one_environment() -> None:
+    more: Any = {"framework": "torch", "plots": False, "tensorboard": False, "workers": 2}
+    with follows("parallel/env_factory.py:check_can_travel"):
+        trainer.session("ppo", gymnasium.make("CartPole-v1"), **more)
+    trainer.session("ppo", "CartPole-v1", **more).backend.close()
+
+
 @pytest.mark.slow
 def test_a_worker_that_is_lost(tmp_path: Path) -> None:
     def run(name: str, **given: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import sys
 from pathlib import Path
@@ -329,12 +330,19 @@ def test_what_cannot_be_loaded(run, tmp_path, monkeypatch) -> None:
     with pytest.raises(UnknownNameError, match="did you mean|an id ends in a version"):
         tandem.datasets.load("cartpole/ppo-v1", download=False)
 
+    log, said = logging.getLogger("huggingface_hub.utils._http"), list[str]()
+    monkeypatch.setattr(log, "handle", lambda record: said.append(record.getMessage()))
+
     def fail(name: str) -> None:
+        log.warning("retrying in 1 s")
         raise ConnectionError(f"no network for {name}")
 
     monkeypatch.setattr(minari, "download_dataset", fail)
     with pytest.raises(HubError, match="(?s)no network.*did you mean cartpole/ppo-v0"):
         tandem.datasets.load("cartpole/ppo-v1")
+    assert said == [], "one message is enough"
+    log.warning("as before")
+    assert said == ["as before"]
 
     def fetch(name: str) -> None:
         shutil.copytree(data.path, data.path.with_name("ppo-v1"))

@@ -18,6 +18,7 @@ import yaml
 import tandem
 from tandem.cli import main
 from tandem.errors import EngineError, HubError, RunFolderError, SettingError
+from tandem.hub.card import _usage
 from tandem.hub.public import Cleaner
 from tandem.learning.figures import mean_and_std
 from tests.hub.server import TOKEN, Hub, running
@@ -116,6 +117,14 @@ def test_the_card(hub, run) -> None:
         assert part in text, part
     loaded = huggingface_hub.ModelCard(files["README.md"].decode())
     assert loaded.data.eval_results[0].metric_type == "mean_reward"
+
+
+def test_the_card_of_an_id_that_a_module_registers() -> None:
+    config = {"algorithm": "ppo", "env": "Mine-v0", "origin": {"env_module": "mine"}}
+    text = _usage(config, "me/ppo")
+    assert "import mine  # registers Mine-v0\nimport tandem\n" in text
+    for name in ("evaluate", "watch"):
+        assert f"tandem {name} run --import mine\n" in text
 
 
 def test_nothing_of_the_machine_is_sent(hub, run, tmp_path) -> None:

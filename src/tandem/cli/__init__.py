@@ -90,6 +90,7 @@ def _command(words: list[str]) -> int:
     name, *rest = words
     if name not in COMMANDS:
         raise UnknownNameError("command", name, COMMANDS)
+    import_module("tandem.settings").IMPORTED.clear()  # of a command before
     try:
         return int(import_module(f"tandem.cli.{COMMANDS[name][0]}").run(rest))
     except SystemExit as end:  # argparse has printed a --help

@@ -30,13 +30,7 @@ class Loaded(NamedTuple):
     def env(self) -> Any:
         """The environment it was trained in, as `make` takes it, or a vector. SettingError where
         only a program can make that."""
-        if self.config["own_env"]:
-            raise SettingError(
-                f"{self.folder} was trained in an environment that a program made "
-                f"({self.config['env']}).",
-                "an environment with a Gymnasium id",
-                f"do it in Python: tandem.evaluate(tandem.load({str(self.folder)!r}), env).",
-            )
+        self.expect_id("tandem.evaluate({}, env)")
         config_file.expect_env(self.config, self.folder)
         kwargs = self.config.get("env_kwargs")
         if (vector := self.config.get("vector")) == "id":
@@ -44,6 +38,17 @@ class Loaded(NamedTuple):
         if vector:
             return named(vector, kwargs)
         return partial(make, self.config["env"], kwargs) if kwargs else self.config["env"]
+
+    def expect_id(self, code: str) -> None:
+        """SettingError where only a program can make the environment: it is told the `code` that
+        does the same, with the agent in its {}."""
+        if self.config["own_env"]:
+            raise SettingError(
+                f"{self.folder} was trained in an environment that a program made "
+                f"({self.config['env']}).",
+                "an environment with a Gymnasium id",
+                f"do it in Python: {code.format(f'tandem.load({str(self.folder)!r})')}.",
+            )
 
 
 def find(path: str, which: str) -> Path:

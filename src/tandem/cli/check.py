@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from tandem.cli import train
-from tandem.cli.parser import Parser, vector_arguments
+from tandem.cli.parser import Parser, import_argument, vector_arguments
 from tandem.envs.envpool import is_id
 from tandem.envs.factory import make
 from tandem.envs.vector_source import named
@@ -51,6 +51,7 @@ def make_parser() -> Parser:
     parser = Parser("check", ABOUT, examples)
     parser.add_argument("env", nargs="?", metavar="ENV", help="a Gymnasium id")
     vector_arguments(parser)
+    import_argument(parser)
     parser.add_argument(
         "--steps", type=int, default=1000, metavar="N", help="random steps to take [1000]"
     )

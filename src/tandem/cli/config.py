@@ -11,7 +11,7 @@ from typing import Any
 
 from tandem import algorithms, zoo
 from tandem.cli import train
-from tandem.cli.parser import Parser
+from tandem.cli.parser import Parser, import_argument, with_import
 from tandem.cli.settings_file import literal
 from tandem.errors import RunFolderError, SettingError
 from tandem.learning.config import Options, plain
@@ -54,7 +54,8 @@ def run(words: list[str]) -> int:
         )
     with writing(out):
         out.write_text(text, encoding="utf-8")
-    print(f"wrote {out}. To train by it: tandem train --config {out}")
+    more = with_import(args.imported)
+    print(f"wrote {out}. To train by it: tandem train --config {out}{more}")
     return 0
 
 
@@ -98,6 +99,7 @@ def make_parser(**more: Any) -> Parser:
     parser.add_argument("algorithm", nargs="?", metavar="ALGORITHM", help=f"one of {known}")
     parser.add_argument("env", nargs="?", metavar="ENV", help="an id, as in CartPole-v1")
     parser.add_argument("--env-kwargs", metavar="JSON", help="arguments for the environment")
+    import_argument(parser)
     names = "torch, tensorflow, jax or keras-torch"
     parser.add_argument("--framework", metavar="NAME", help=f"{names} [the quickest installed]")
     parser.add_argument("--device", metavar="NAME", default="auto", help="auto, cpu or cuda [auto]")

@@ -8,7 +8,7 @@ from typing import Any
 
 from tandem import algorithms, zoo
 from tandem.cli import train
-from tandem.cli.parser import Parser, flags, hidden
+from tandem.cli.parser import Parser, flags, hidden, import_argument, with_import
 from tandem.errors import SettingError, UnknownNameError
 from tandem.learning.config import Options
 from tandem.runs.progress import duration
@@ -72,7 +72,7 @@ def run(words: list[str]) -> int:
             found = search.find_lr(names[0], env, setting=args.setting, **span, **more)
         else:
             found = search.find_optimizer(names[0], env, **span, **more)
-    _conclude(found, env, args.env_kwargs, _overrides(args))
+    _conclude(found, env, args.env_kwargs, _overrides(args), args.imported)
     return 0
 
 
@@ -82,7 +82,11 @@ def _told(trial: search.Trial) -> None:
 
 
 def _conclude(
-    found: search.Found, env: str, env_kwargs: str | None, shared: dict[str, Any]
+    found: search.Found,
+    env: str,
+    env_kwargs: str | None,
+    shared: dict[str, Any],
+    imported: str | None,
 ) -> None:
     best = found.best.candidate
     print(f"best: {best.label}, return {found.best}")
@@ -95,7 +99,7 @@ def _conclude(
     words = [search.flag(n, x, kind) for n, x in flags]
     words += [] if env_kwargs is None else [f"--env-kwargs {quote(env_kwargs)}"]
     command = ["tandem train", best.algorithm, quote(env), best.flags(), *words]
-    print("Next:\n  " + " ".join(word for word in command if word))
+    print("Next:\n  " + " ".join(word for word in command if word) + with_import(imported))
 
 
 def _overrides(args: argparse.Namespace) -> dict[str, Any]:
@@ -211,6 +215,7 @@ def make_parser(kind: str, **more: Any) -> Parser:
         "--processes", metavar="N", help="how many runs at a time [as many as cores]"
     )
     parser.add_argument("--env-kwargs", metavar="JSON", help="arguments for the environment")
+    import_argument(parser)
     parser.add_argument(
         "--framework",
         metavar="NAME",

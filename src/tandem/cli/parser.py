@@ -7,10 +7,11 @@ import argparse
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import fields
+from pathlib import PurePath
 from typing import Any, Literal, NoReturn, get_args, get_origin
 
 from tandem.errors import SettingError, UnknownNameError
-from tandem.settings import declared, hints_of, module_here
+from tandem.settings import IMPORTED, declared, hints_of, module_here
 
 NUMBER = re.compile(r"-\.?\d")
 
@@ -116,13 +117,26 @@ class _Import(argparse.Action):
     def __call__(
         self, parser: Any, namespace: argparse.Namespace, values: Any, option: str | None = None
     ) -> None:
-        if module_here(values) is None:
+        path = PurePath(values)
+        is_path = path.suffix == ".py" or len(path.parts) > 1
+        if is_path or module_here(values) is None:
+            there = f"be in the folder of {values.partition('.')[0]}.py, or have it on PYTHONPATH."
+            if is_path:  # no part of it is imported by way of trying
+                folder = "" if path.parent.name == "" else f", from the folder {path.parent}"
+                there = f"give its name, as in --import {path.stem}{folder}."
             raise SettingError(
                 f"--import {values}: there is no such module.",
                 "a module that Python can import here, which registers ids of environments",
-                f"be in the folder of {values.partition('.')[0]}.py, or have it on PYTHONPATH.",
+                there,
             )
+        if values not in IMPORTED:
+            IMPORTED.append(values)
         setattr(namespace, self.dest, values)
+
+
+def with_import(imported: str | None) -> str:
+    """The same for another command, to stand after its other words."""
+    return f" --import {imported}" if imported else ""
 
 
 def import_argument(parser: Any) -> None:

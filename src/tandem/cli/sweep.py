@@ -12,7 +12,7 @@ from typing import Any
 
 from tandem import algorithms, plugins
 from tandem.cli import train
-from tandem.cli.parser import Parser
+from tandem.cli.parser import Parser, import_argument, with_import
 from tandem.envs import ids
 from tandem.errors import SettingError, UnknownNameError
 from tandem.learning.figures import figures
@@ -72,10 +72,10 @@ def run(words: list[str]) -> int:
     with show:
         came = made.train()
     if came is not None:
-        again = f"tandem sweep --resume {quote(str(made.folder))}"
+        again = f"tandem sweep --resume {quote(str(made.folder))}{with_import(args.imported)}"
         print(f"Stopped by {came}; trials under way are saved. To go on:\n  {again}")
         return exit_code(came)
-    _conclude(made, made.result())
+    _conclude(made, made.result(), args.imported)
     return 0
 
 
@@ -168,7 +168,7 @@ def _outcome(trial: SweepTrial) -> str:
     return f"{trial.state}: {trial.why.splitlines()[0] if trial.why else ''}  "
 
 
-def _conclude(made: sweeps.Sweep, swept: Swept) -> None:
+def _conclude(made: sweeps.Sweep, swept: Swept, imported: str | None) -> None:
     """Prints the table, where the files are, the entry for the zoo, and what to do with it."""
     shown = [t for t in swept.ranked if t.state == COMPLETE][:ROWS]
     print("\n" + "\n".join(_table(shown)))
@@ -193,7 +193,7 @@ def _conclude(made: sweeps.Sweep, swept: Swept) -> None:
     words = ["tandem train", algorithm, quote(env), swept.flags(), given, more, "--seeds 5"]
     command = " ".join(word for word in words if word)
     print("Next, on seeds that no trial has seen:")
-    print(f"  {command}")
+    print(f"  {command}{with_import(imported)}")
     print("All trials in a browser (pip install optuna-dashboard):")
     print(f"  optuna-dashboard {quote(str(swept.folder / JOURNAL))}")
 
@@ -274,6 +274,7 @@ def make_parser(**more: Any) -> Parser:
     )
     parser.add_argument("--seed", metavar="N", help="which the seeds of trials follow from [0]")
     parser.add_argument("--env-kwargs", metavar="JSON", help="arguments for the environment")
+    import_argument(parser)
     names = "torch, tensorflow, jax or keras-torch"
     parser.add_argument("--framework", metavar="NAME", help=f"{names} [the quickest installed]")
     parser.add_argument("--device", metavar="NAME", help="auto, cpu or cuda [auto]")

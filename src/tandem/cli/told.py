@@ -6,6 +6,7 @@ from shlex import quote
 from typing import Any
 
 from tandem.algorithms import own
+from tandem.cli.parser import with_import
 from tandem.learning.devices import purpose
 from tandem.learning.figures import mean_and_std
 from tandem.learning.vectors import resume_note
@@ -97,7 +98,7 @@ def ended(session: Any, result: Result, imported: str | None = None) -> int:
 
 def _again(conf: Any, imported: str | None) -> tuple[str, str]:
     """(the command that goes on with a run in {}, what others need beside it)."""
-    more = f" --import {imported}" if imported else ""
+    more = with_import(imported)
     if own.is_known(conf.algorithm):
         return f"train --resume {{}}{more}", more
     resume = f"train {conf.algorithm} --resume {{}}{more}"

@@ -22,6 +22,7 @@ from tandem.envs.vector_source import named
 from tandem.errors import ResumeError, SettingError, UnknownNameError, nearest, one_of
 from tandem.learning.config import Options
 from tandem.learning.launch import find
+from tandem.runs import config_file
 from tandem.runs.folder import default_folder
 from tandem.runs.json_log import JsonLog
 from tandem.runs.progress import Progress
@@ -225,6 +226,8 @@ def arguments(words: list[str]) -> argparse.Namespace:
     args.stop_at, args.algorithm = first.stop_at, first.algorithm
     if asked is not None:
         settings_file.fill(args, *asked)
+        if args.env == asked[1].get("env") and "versions" in asked[1]:  # config.json of a run
+            config_file.expect_env(asked[1], asked[0], SettingError)
     return args
 
 
@@ -258,9 +261,10 @@ def _refuse_unknown(parser: Parser, words: Sequence[str], own_flags: set[str], f
     """Refuses a flag of nobody's as `refuse_others` does, where an algorithm is named."""
     name = next((word for word in words if word in algorithms.names()), None)
     close = nearest(flag, parser._option_string_actions, 1)
-    if name is None or not flag.startswith("--") or (close and close[0].startswith("--no-")):
-        return
     odd, *taken = (f.removeprefix("--").replace("-", "_") for f in (flag, *own_flags))
+    switch = bool(close) and close[0].startswith("--no-") and odd not in owners.ELSEWHERE
+    if name is None or not flag.startswith("--") or switch:
+        return
     command = parser.prog.removeprefix("tandem ")
     owners.refuse(name, None, {odd: ""}, taken=taken, command=command)
 

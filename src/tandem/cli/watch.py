@@ -34,6 +34,7 @@ def run(words: list[str]) -> int:
             setattr(args, name, value)
     max_steps = whole_number("--max-steps", args.max_steps, 1)
     loaded = agents.load(args.folder, args.which, algorithm=args.algorithm)
+    loaded.expect_id("{}.play(env).save('play.gif')")
     env, kwargs = loaded.env, loaded.config.get("env_kwargs")  # refuses what only programs make
     if not loaded.config.get("vector"):
         env = loaded.config["env"]

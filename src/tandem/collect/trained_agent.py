@@ -44,6 +44,7 @@ class Agent:
         self.action = action
         self.name = name
         self.networks, self.env_kwargs, self.longest = networks, env_kwargs or {}, longest
+        self.origin: dict[str, str] = {}  # of its environment's id, of one that was loaded
         self._rng = np.random.default_rng()
         self._bind()
 

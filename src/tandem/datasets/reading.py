@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -183,6 +184,9 @@ def _opened(folder: Path) -> Dataset:
 
 
 def _fetch(minari: Any, name: str) -> None:
+    log = logging.getLogger("huggingface_hub")
+    before = log.level
+    log.setLevel(logging.ERROR)  # what it tries again without a network is said once, below
     try:
         minari.download_dataset(name)
     except ImportError as error:
@@ -201,3 +205,5 @@ def _fetch(minari: Any, name: str) -> None:
             (f"did you mean {' or '.join(close)}, which is here? Else " if close else "")
             + "check the id (`minari list remote`) and the network.",
         ) from error
+    finally:
+        log.setLevel(before)

@@ -356,8 +356,8 @@ def _plain(
             f"{n} environments were asked for, and {environment_name(env)} is one and the same "
             "environment each time.",
             "a separate environment for each",
-            "pass an id, or a callable that makes a new environment on every call; or use one "
-            "environment.",
+            f"give envs=1, or what makes a new one each time: the class, as in tandem.train(…, "
+            f"{type(one.unwrapped).__name__}), a function, or an id.",
         )
     from tandem.envs.flat_actions import adapted
 

@@ -215,11 +215,22 @@ def guarded(name: str, build: Callable[[], Any]) -> Any:
         ) from fault
 
 
+def _is_of(name: str, module: str) -> bool:
+    """Whether an id's class is in a module, or in the package of it."""
+    from gymnasium import registry
+
+    entry = registry[name].entry_point
+    own = entry if isinstance(entry, str) else getattr(entry, "__module__", "")
+    return own.partition(":")[0].partition(".")[0] == module.partition(".")[0]
+
+
 def _unknown(name: str, registered: Iterable[str]) -> UnknownNameError:
     """The error for an id that nobody has registered: a slip, or another package's, which is to be
     imported first."""
     known = [other for other in (*registered, *WORLDS) if ":" not in other]
     prefix, colon, own = name.rpartition(":")  # of module:Id, whose module has been imported
+    if prefix:
+        known = [other for other in known if other in registered and _is_of(other, prefix)]
     close = [prefix + colon + other for other in nearest(own, known)]
     module = next((m for start, m in _MODULES.items() if name.startswith(start)), "")
     by_module = f"{module or 'module'}:{name}"

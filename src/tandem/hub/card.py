@@ -8,7 +8,8 @@ from typing import Any
 
 from tandem.hub.api import library
 from tandem.learning.figures import mean_and_std
-from tandem.run_report import command_of
+from tandem.run_report import command_of, import_of
+from tandem.runs import config_file
 from tandem.runs.folder import Run, describe
 from tandem.types import JSONDict
 
@@ -89,10 +90,14 @@ def _usage(config: JSONDict, repo: str) -> str:
     brought = [text for key, text in OWN.items() if config.get(key)]
     if ":" in str(config["algorithm"]):
         brought.append("`algorithm=`, the class of the algorithm")
+    more, module = import_of(config), config_file.module_of(config)
+    first = f"import {module}  # registers {config['env']}\n" if module else ""
+    commands = "".join(f"tandem {name} run{more}\n" for name in ("evaluate", "watch"))
     text = (
-        f'```python\nimport tandem\n\nfolder = tandem.pull("{repo}")\nagent = tandem.load(folder)\n'
+        f'```python\n{first}import tandem\n\nfolder = tandem.pull("{repo}")\n'
+        f"agent = tandem.load(folder)\n"
         f'print(tandem.evaluate(agent, "{config["env"]}", episodes=20))\n```\n\n'
-        f"```sh\ntandem pull {repo} --out run\ntandem evaluate run\ntandem watch run\n```\n\n"
+        f"```sh\ntandem pull {repo} --out run\n{commands}```\n\n"
         "A checkpoint is a zip of JSON and safetensors: loading it runs no code from it.\n"
     )
     return text + (f"\nLoading it needs {', '.join(brought)}.\n" if brought else "")

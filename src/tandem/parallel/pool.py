@@ -46,9 +46,12 @@ class WorkerOptions:
     beside: float = 0.0  # CPUs of the cluster that other parts of the run have
 
     @classmethod
-    def of(cls, env_factory: EnvFactory, o: Any, on_policy: bool) -> WorkerOptions:
+    def of(
+        cls, env_factory: EnvFactory, o: Any, on_policy: bool, train_every: int = 0
+    ) -> WorkerOptions:
         """As the options of a run say; ahead=-1 is 1 where the algorithm may learn from older
-        policies. SettingError where the environments cannot be shared out among the workers, and
+        policies. train_every: of those who have it, which goes by the number of environments.
+        SettingError where the environments cannot be shared out among the workers, and
         this process in lock-step, or among the runners."""
         what, workers = ("runners", o.runners) if o.runners else ("workers", o.workers)
         if o.runners and o.workers:
@@ -68,17 +71,20 @@ class WorkerOptions:
         cluster = (o.cluster or "auto") if o.runners else ""
         cpus, beside = o.runner_cpus, (o.devices - 1) * o.runner_cpus if o.cluster else 0.0
         options = cls(workers, ahead, o.worker_patience, o.worker_restarts, cluster, cpus, beside)
+        if workers:  # before their number: more of one object is no advice
+            check_can_travel(env_factory.env, f"{what}={workers}")
         most = env_factory.n if ahead or cluster else env_factory.n - 1
         if not 0 <= workers <= most:
             also = "" if most == env_factory.n else ", and one for this process"
+            n = workers + env_factory.n - most
+            give = f"envs={n}"
+            if train_every % n:  # which would be the next error
+                give += f" and train_every={n * max(1, round(train_every / n))}"
             raise SettingError(
                 f"{what}={workers} for {env_factory.n} environments.",
                 f"one environment at least for each {what[:-1]}{also}",
-                f"give more environments (envs={workers + env_factory.n - most}), or at most "
-                f"{most} {what}.",
+                f"give more environments ({give}), or at most {most} {what}.",
             )
-        if workers:
-            check_can_travel(env_factory.env, f"{what}={workers}")
         return options
 
     @property

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from tandem.errors import SettingError
 from tandem.parallel.child import BYTES, SECRET
 from tandem.platforms import ANY, ending, system
+from tandem.settings import IMPORTED, module_here
 
 SLICE = 0.25  # seconds of waiting at a time
 END = 1.0  # seconds that a process has to end by itself
@@ -85,7 +86,7 @@ class Process:
         self._process, link = start(f"{os.getpid()}, {tied}", inherits)
         self._connection = Connection(link.detach())
         self._finalize = weakref.finalize(self, _end, self._process, self._connection)
-        self.ask("begin", make, *arguments)
+        self.ask("begin", *begun(make), *arguments)
 
     def _inheriting(
         self, how: str, inherits: tuple[int, ...]
@@ -178,6 +179,18 @@ class Process:
     def end(self) -> None:
         """Waits for that, and kills it where it takes too long."""
         self._finalize()
+
+
+def begun(make: Any) -> tuple[Any, ...]:
+    """What makes something elsewhere as `make` does, in a process that has imported what this one
+    was told to: ids are registered there too. Its first arguments follow it."""
+    return (_importing, tuple(IMPORTED), make) if IMPORTED else (make,)
+
+
+def _importing(modules: tuple[str, ...], make: Any, *arguments: Any) -> Any:
+    for name in modules:
+        module_here(name)
+    return make(*arguments)
 
 
 def _started(begin: str, **how: Any) -> subprocess.Popen[bytes]:

@@ -111,6 +111,13 @@ def package_of(data: JSONDict, what: str) -> str:
     return told if PACKAGE.match(told) else ""
 
 
+def module_of(data: JSONDict) -> str:
+    """The module to import for the id of a run's environment; "" where there is none, or none that
+    may stand in a command. data: of its config.json."""
+    module = str(_part(data, "origin").get("env_module", ""))
+    return module if MODULE.match(module) else ""
+
+
 def _part(data: JSONDict, name: str) -> dict[str, Any]:
     part = data.get(name)
     return part if isinstance(part, dict) else {}
@@ -131,8 +138,8 @@ def expect_env(data: JSONDict, place: Any, error: type[TandemError] = Checkpoint
             f"{package} beside tandem",
             f"{plugins.to_install(package)}; `tandem list` then has it.",
         )
-    module = str(_part(data, "origin").get("env_module", ""))
-    module = module if MODULE.match(module) and module not in sys.modules else ""
+    module = module_of(data)
+    module = "" if module in sys.modules else module
     raise error(
         f"{place} was trained in {name}, an id that nothing has registered here"
         f"{f': it was that of a class in {module}' if module else ''}.",

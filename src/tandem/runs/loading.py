@@ -73,7 +73,7 @@ def load(
     if unknown:
         sources = _rebuilt(kind, conf, observation, action, network, space)
         networks |= {r: _filled(sources[r], plans.select(weights, r), saved.path) for r in unknown}
-    return Agent(
+    agent = Agent(
         kind,
         conf.settings,
         observation,
@@ -83,6 +83,8 @@ def load(
         conf.env_kwargs,
         longest,
     )
+    agent.origin = conf.origin
+    return agent
 
 
 def _twin(written: Any, weights: plans.Weights, inputs: Any, network: Any) -> Any:

@@ -49,7 +49,8 @@ def make_loop(
     seed, is_compiled = derived(conf.seed, "environments"), s.vectorization == COMPILED
     mode = "auto" if is_compiled else s.vectorization
     factory = EnvFactory.of(trained, s.envs * o.learners, seed, mode, kwargs)
-    workers = WorkerOptions.of(factory, o, needs == "rollouts")
+    every = getattr(s, "train_every", 0)
+    workers = WorkerOptions.of(factory, o, needs == "rollouts", every)
     if workers.cluster or (o.cluster and (o.learners > 1 or o.devices > 1)):
         connect(o.cluster)  # before a framework starts threads: Ray forks
     first, count = workers.parts(s.envs)[0]

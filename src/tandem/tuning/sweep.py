@@ -17,12 +17,14 @@ from tandem import backends, trainer
 from tandem.algorithms import own
 from tandem.algorithms.base import Algorithm
 from tandem.cli.seeds import at_once
+from tandem.envs import ids
 from tandem.envs.factory import EnvLike, environment_name, versioned
 from tandem.errors import ResumeError, SettingError, one_of
 from tandem.learning.config import plain
 from tandem.parallel.choice import cpus_of
 from tandem.parallel.process import SLICE, WorkerHandle, WorkerLost, end
 from tandem.parallel.worker_group import START
+from tandem.runs import config_file
 from tandem.runs.folder import new_folder
 from tandem.runs.signals import Signals, raise_again
 from tandem.settings import as_path, whole_number
@@ -150,14 +152,21 @@ class Sweep:
         self.workers = workers(self.cluster, cpus_of(self.plan.given))
         self.folder.mkdir(parents=True, exist_ok=True)
         study = Study(self.folder, self.plan, self.space)
+        crew, empty = None, False
         try:
             self.plan.save(self.folder)  # once the folder is this process's
             self.outside = study.outside
             self.done = [t for t in study.trials() if t.state != REFUSED]
             self.begun(self)
-            return _Crew(self, study).run()
+            crew = _Crew(self, study)
+            return crew.run()
+        except SettingError:
+            empty = not (self.resumes or crew is None or crew.made)
+            raise
         finally:
             study.close()
+            if empty:  # nothing is in it that anyone could go on from
+                shutil.rmtree(self.folder, ignore_errors=True)
 
     def result(self) -> Swept:
         """What the trials came to; writes a table, an entry for the zoo and a picture into the
@@ -231,6 +240,7 @@ def _planned(algorithm: Any, env: EnvLike, trials: int, asked: dict[str, Any]) -
         device=asked.get("device", "auto"),
         env_kwargs=asked.get("env_kwargs"),
         own=[n for n, is_own in by_program.items() if is_own],
+        origin=ids.origin(env) if isinstance(env, str) else {},
     )
 
 
@@ -254,6 +264,8 @@ def _continued(
 ) -> Plan:
     """What the sweep in a folder was asked for."""
     plan = Plan.read(folder)
+    if "env" not in plan.own:
+        config_file.expect_env(asdict(plan), folder, ResumeError)
     again = {"algorithm": algorithm, "env": env, "out": out, **asked}
     given = [name for name, value in again.items() if value is not None]
     if odd := [name for name in given if name not in plan.own]:
@@ -302,7 +314,7 @@ class _Crew:
         self._idle: list[WorkerHandle] = []
         self._interrupted = study.interrupted()
         self._engine = engine_of(sweep.plan.framework)
-        self._made, self._refused = len(sweep.done) - len(self._interrupted), 0
+        self.made, self._refused = len(sweep.done) - len(self._interrupted), 0
 
     def run(self) -> str | None:
         """Makes what is left. The name of the signal that ended it, or None."""
@@ -328,7 +340,7 @@ class _Crew:
 
     def _begin(self) -> bool:
         """Begins a trial, or goes on with one; whether there was any to make."""
-        left = self._made + len(self._running) < self.sweep.plan.trials
+        left = self.made + len(self._running) < self.sweep.plan.trials
         if self.came is not None or not (self._interrupted or left):
             return False
         trial = self._interrupted.pop(0) if self._interrupted else self.study.ask()
@@ -387,15 +399,17 @@ class _Crew:
             shutil.rmtree(folder, ignore_errors=True)
             self._refused += 1
             if self._refused > REFUSALS:
+                first, asks = why.partition("\n")[0], why.partition("Fix: ")[2]  # two of its parts
                 raise SettingError(
                     f"{REFUSALS} combinations of settings one after the other were refused, the "
-                    f"last one: {why}",
+                    f"last one: {first}",
                     "a space in which most combinations can be trained with",
-                    "narrow it, as the last one asks for (--space, space=).",
+                    "narrow it (--space, space=), as the last one asks for"
+                    f"{f': {asks}' if asks else '.'}",
                 )
             return
         self._refused = 0
-        self._made += 1
+        self.made += 1
         if state != COMPLETE:
             (folder / "checkpoints" / "last.zip").unlink(missing_ok=True)
         self.sweep.told(found)

@@ -54,6 +54,7 @@ class Plan:
     device: str = "auto"
     env_kwargs: JSONDict | None = None
     own: list[str] = field(default_factory=list)  # what a program gave, and has to give again
+    origin: JSONDict = field(default_factory=dict)  # of the environment's id, as in config.json
 
     @property
     def every(self) -> int:

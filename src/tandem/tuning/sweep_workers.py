@@ -10,7 +10,7 @@ from typing import Protocol
 
 from tandem.errors import SettingError
 from tandem.parallel import ray as cluster
-from tandem.parallel.process import Process, WorkerHandle
+from tandem.parallel.process import Process, WorkerHandle, begun
 from tandem.tuning import sweep_run as at
 
 
@@ -61,7 +61,7 @@ class OnCluster:
 
     def start(self) -> WorkerHandle:
         actor = cluster.PlacedActor(self._ray, self._cpus, max_restarts=0)
-        actor.begin(at.TrialRun)
+        actor.begin(*begun(at.TrialRun))
         return actor
 
     def stop(self, worker: WorkerHandle) -> None:

@@ -5,19 +5,48 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from tandem import algorithms, spaces
 from tandem.algorithms import name_of
+from tandem.algorithms.critics import CriticSettings, Values
 from tandem.compiled import choice
 from tandem.envs import atari
 from tandem.envs.factory import environment_name, spaces_of
 from tandem.envs.vector_source import VectorSource
-from tandem.errors import SpaceError, TandemError, UnknownNameError, nearest
+from tandem.errors import SettingError, SpaceError, TandemError, UnknownNameError, nearest
 from tandem.learning import asynchronous, fits, selfplay
 from tandem.learning.config import Options
 from tandem.learning.goals import goals_of
 from tandem.learning.seeds import Generators
+
+# Names of Stable-Baselines3's and of other libraries, and what may be the same here: the first that
+# an algorithm has. docs/coming-from/stable-baselines3.md has them, too.
+ELSEWHERE: dict[str, tuple[str, ...]] = {
+    "total_timesteps": ("steps",),
+    "n_envs": ("envs",),
+    "n_steps": ("rollout", "n_step"),
+    "n_epochs": ("epochs",),
+    "lr": ("learning_rate",),
+    "ent_coef": ("entropy", "temperature"),
+    "alpha": ("temperature",),
+    "vf_coef": ("value_weight",),
+    "clip_range": ("clip",),
+    "clip_range_vf": ("value_clip",),
+    "target_kl": ("max_kl", "radius"),
+    "train_freq": ("train_every",),
+    "gradient_steps": ("updates_per_call",),
+    "target_update_interval": ("target_every",),
+    "exploration_initial_eps": ("epsilon",),
+    "exploration_final_eps": ("epsilon",),
+    "exploration_fraction": ("epsilon",),
+    "use_sde": ("action_noise",),
+    "net_arch": ("hidden",),
+    "policy_kwargs": ("hidden",),
+    "verbose": ("progress",),
+}
+VALUES = {"epsilon": "1:0.05:0.1", "action_noise": "gsde", "hidden": "64,64"}  # of other forms
+CLOSE = 0.8  # how alike another algorithm's setting is that may have been meant
 
 
 class Fault(NamedTuple):
@@ -39,7 +68,9 @@ def refuse(
     """UnknownNameError for the first of `values` that is a setting neither of the algorithm nor of
     a run. env, kwargs: what is to be trained in, as far as it is known. taken: arguments that may
     have been meant. command: the one that has it as a flag, as in "find lr"; "": a program."""
-    own, options = _names(algorithms.get(algorithm).Settings), _names(Options)
+    kind = algorithms.get(algorithm).Settings
+    own, options = _names(kind), _names(Options)
+    _refuse_quantiles(name_of(algorithm), kind, values)
     odd = next((n for n in values if n not in own | options), None)
     if odd is None:
         return
@@ -47,17 +78,33 @@ def refuse(
     others = {n: _names(k.Settings) for n, k in algorithms.built_in().items()}
     help = f"`tandem {command or 'train'} {name} --help` shows those of {name}."
     close = nearest(odd, known.union(*others.values()), 1)
+    if close and close[0] not in known:
+        close = nearest(odd, close, 1, CLOSE) or nearest(odd, known, 1)
     fix = ""
     if having := [n for n, names in others.items() if odd in names]:
         fix = f"leave it out: {_owned(having, env, values, kwargs)} {help}"
+    elif odd in ELSEWHERE:
+        fix = f"{_renamed(odd, known, others, command)} {help}"
     elif not close:
         fix = f"leave it out. {help}"
     elif close[0] not in known:
         where = ", ".join(n for n, names in others.items() if close[0] in names)
         fix = f"leave it out: {_spelled(close[0], command)!r} is a setting of {where}. {help}"
-    kind = f"{'flag' if command else 'setting'} of {name}"
+    what = f"{'flag' if command else 'setting'} of {name}"
     shown = [_spelled(n, command) for n in known]
-    raise UnknownNameError(kind, _spelled(odd, command), shown, fix)
+    raise UnknownNameError(what, _spelled(odd, command), shown, fix)
+
+
+def _refuse_quantiles(name: str, kind: type, values: Mapping[str, Any]) -> None:
+    """Critics of actor-critics that learn quantiles are another algorithm's."""
+    asked = values.get("values")
+    if asked == "quantile" and issubclass(kind, CriticSettings):
+        raise SettingError(
+            f"values={asked!r} with {name}.",
+            f"one of {', '.join(map(repr, get_args(Values)))}: critics that learn quantiles are "
+            "those of tqc",
+            "train tqc instead, and leave values out.",
+        )
 
 
 def _names(kind: type) -> set[str]:
@@ -66,6 +113,22 @@ def _names(kind: type) -> set[str]:
 
 def _spelled(name: str, command: str) -> str:
     return "--" + name.replace("_", "-") if command else name
+
+
+def _renamed(odd: str, known: set[str], others: Mapping[str, set[str]], command: str) -> str:
+    """What a name of other libraries is here, as advice."""
+    if odd == "verbose" and command:
+        return "leave it out: progress is shown, unless --quiet is given."
+    names = ELSEWHERE[odd]
+    here = next((name for name in names if name in known), None)
+    if here is None:
+        owners = ", ".join(n for n, own in others.items() if names[0] in own)
+        return f"leave it out: it is {_spelled(names[0], command)!r} here, a setting of {owners}."
+    said = f"{_spelled(odd, command)!r} is {_spelled(here, command)!r} here"
+    if value := VALUES.get(here):
+        shown = f"{_spelled(here, command)} {value}" if command else f"{here}={value!r}"
+        return f"{said}, as in {shown}."
+    return f"{said}."
 
 
 def _owned(

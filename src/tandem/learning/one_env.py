@@ -1,0 +1,38 @@
+"""What a run has whose environment is one object: there are no others to step beside it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tandem.envs.factory import EnvLike, is_instance
+from tandem.learning.config import Options
+
+NOTE = "envs: 1, since the environment is one object"
+
+
+def settled(
+    env: EnvLike, values: dict[str, Any], chosen: Any, options: Options, source: str
+) -> tuple[Any, Options, str]:
+    """Settings, options and their source: of an object, and where no `envs` is in `values`, for one
+    environment. A rollout then has as many rows as it had, so that batches go on dividing it, and
+    what is replayed in sequences is as many steps."""
+    n = chosen.envs
+    if not is_instance(env) or n == 1 or values.get("envs") is not None:
+        return chosen, options, source
+    changed: dict[str, Any] = {"envs": 1}
+    said = NOTE
+    if hasattr(chosen, "rollout") and values.get("rollout") is None:
+        changed["rollout"] = chosen.rollout * n
+        said += f" (rollout: {chosen.rollout * n}, as many rows as with {n})"
+        if chosen.recurrent and getattr(chosen, "sequence", None) == 0:
+            changed["sequence"] = chosen.rollout  # 0 is a whole rollout, which was shorter
+        for name in ("replay_size", "replay_starts"):  # in sequences, which are longer now
+            if hasattr(chosen, name) and values.get(name) is None:
+                changed[name] = -(-getattr(chosen, name) // n)
+    return replace(chosen, **changed), options, f"{source}; {said}"
+
+
+def notes(source: str) -> tuple[str, ...]:
+    """What a source of settings says of that, for a run's result."""
+    return tuple(part for part in source.split("; ") if part.startswith(NOTE))
