@@ -25,7 +25,7 @@ from tandem.settings import Schedule, Search, default, setting
 from tandem.spaces import ActionMode, Leaf, Spec
 from tandem.types import Array, Batch, Trajectory, Tree, Update
 
-HINDSIGHT, RELABEL = "Andrychowicz et al. 2017", 4
+HINDSIGHT = "Andrychowicz et al. 2017"
 NOISY = "Fortunato et al. 2018, section 3"
 Forward = Callable[[Tree], Array]  # a network for acting: NumPy in, NumPy out
 
@@ -217,7 +217,7 @@ class TransitionSettings(PrioritySettings, NormalizedSettings, ReplaySettings):
         HINDSIGHT,
     )
     relabel: int = setting(
-        RELABEL,
+        4,
         "with hindsight: transitions with another goal for each that keeps its own",
         HINDSIGHT + ", section 4.5",
         minimum=1,
@@ -307,7 +307,6 @@ class Algorithm(ABC):
     ) -> dict[str, Source]:
         """Where each role's network comes from (see `networks.defaults.sources`), with noise on its
         head if the settings say so. SettingError for noise on whole networks of the user's."""
-        memories.check(settings)
         roles = cls.roles(observation, action, settings)
         if network is None:
             bodies.refuse_ignored(cls, roles, (observation, action, settings))
@@ -417,14 +416,8 @@ class Algorithm(ABC):
 
 def optimizer_options(settings: Any) -> dict[str, float]:
     """What goes with the name `settings.optimizer` (or Adam) to the backend: Adam's epsilon, beta1
-    and weight decay, RMSProp's decay and epsilon. SettingError for another's weight decay."""
+    and weight decay, RMSProp's decay and epsilon."""
     optimizer = getattr(settings, "optimizer", "adam")
-    if settings.weight_decay and optimizer != "adam":
-        raise SettingError(
-            f"weight_decay={settings.weight_decay:g} with optimizer={optimizer!r}.",
-            "optimizer='adam', which weight decay is of",
-            "give optimizer='adam', or leave weight_decay out.",
-        )
     if optimizer == "rmsprop":
         return {"decay": settings.rms_decay, "epsilon": settings.rms_epsilon}
     if "adam" in optimizer:
