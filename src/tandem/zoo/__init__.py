@@ -145,6 +145,27 @@ def lacking(algorithm: str | type, env: str, values: dict[str, Any]) -> dict[str
     return {n: x for _, need, _ in refused for n, x in need.give.items() if n not in values}
 
 
+def overtaken(
+    algorithm: str | type, env: str | None, file: dict[str, Any], flags: dict[str, Any]
+) -> set[str]:
+    """Which of the values that a file of settings says nobody asks for, where a command's flags
+    stand over it: what does something in the file alone, and nothing beside the flags; and what is
+    there as it would be without the file, since the flags may imply something else for it. env:
+    None for one whose entry is not known."""
+    place, kept = env or "", file.keys() - flags.keys()
+    if not flags:
+        return set()
+    left = (idle(algorithm, place, file | flags) - idle(algorithm, place, file)) & kept
+    if env is None:
+        return left
+    names = {f.name for f in fields(algorithms.get(algorithm).Settings)}
+    usual = _chosen(algorithm, env, {n: x for n, x in file.items() if n == "entry"})[1]
+    told = _chosen(algorithm, env, file)[1]
+    same = {n for n in kept & names if getattr(told, n) == getattr(usual, n)}
+    rest = {n: x for n, x in file.items() if n not in same}
+    return left | same if _chosen(algorithm, env, rest)[1] == told else left
+
+
 def _chosen(
     algorithm: str | type, env: str, values: dict[str, Any]
 ) -> tuple[Any, Any, Options, Entry | None]:
