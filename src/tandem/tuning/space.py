@@ -257,6 +257,7 @@ def space_of(base: Any, given: Mapping[str, Any], told: Mapping[str, Any] | None
             dimension = Dimension(name, search, hints[name] is int)
             _check(dimension, base)
             dimensions.append(dimension)
+    _refuse_idle(dimensions, base, told)
     if not dimensions:
         raise SettingError(
             "there is nothing to look for.",
@@ -264,6 +265,19 @@ def space_of(base: Any, given: Mapping[str, Any], told: Mapping[str, Any] | None
             f"leave one out that is given, or put one into the space: {EXAMPLE}",
         )
     return Space(dimensions, base)
+
+
+def _refuse_idle(dimensions: list[Dimension], base: Any, told: Mapping[str, Any]) -> None:
+    """SettingError for what a space is told to look for and does nothing in any trial."""
+    varied = {d.setting for d in dimensions}
+    for name, need, beside in unused.idle(unused.SETTINGS, base):
+        if name in varied and name in told and not varied & beside.keys():
+            there = " and ".join(f"{n}={x!r}" for n, x in beside.items())
+            raise SettingError(
+                f"the space has a range for {name}, with {there}.",
+                f"it together with {need}, say, or values for {' or '.join(beside)} in the space",
+                f"give {need} too, or leave {name} out of the space.",
+            )
 
 
 def read(path: str | Path) -> dict[str, Any]:
