@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -10,6 +10,7 @@ import torch
 
 from tandem import algorithms, trainer, zoo
 from tandem.algorithms import unused
+from tandem.algorithms.base import optimizer_options
 from tandem.errors import SettingError
 from tandem.learning.config import Options
 from tandem.settings import Schedule, declared
@@ -172,7 +173,7 @@ def test_an_optimizer_of_ones_own_has_its_own_options() -> None:
         optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.1)
         trainer.session("a2c", "CartPole-v1", framework="torch", optimizer=optimizer, **given)
 
-    for given in ({"rms_decay": 0.9}, {"adam_epsilon": 1e-3}, {"weight_decay": 0.1}):
+    for given in ({"rms_decay": 0.9}, {"adam_epsilon": 1e-3}):
         with follows("algorithms/unused.py:refuse_beside_own_optimizer") as advice:
             begun(**given)
         assert f"leave {next(iter(given))} out" in advice.fix
@@ -187,3 +188,12 @@ def test_settings_of_a_class_of_ones_own_mean_what_it_says() -> None:
 
     assert "kappa" not in {n for n, *_ in unused.idle(unused.SETTINGS, Own(kappa=0.1))}
     assert "rnd_share" in {n for n, *_ in unused.idle(unused.SETTINGS, Own())}
+
+
+def test_weight_decay_is_refused_of_settings_that_nobody_settled_too() -> None:
+    settings = algorithms.get("dqn").Settings(weight_decay=0.1, optimizer="sgd")
+    with follows("algorithms/base.py:optimizer_options") as advice:
+        optimizer_options(settings)
+    (given,) = advice.assigned()
+    optimizer_options(replace(settings, **given))
+    optimizer_options(replace(settings, weight_decay=0.0))

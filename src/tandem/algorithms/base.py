@@ -416,8 +416,14 @@ class Algorithm(ABC):
 
 def optimizer_options(settings: Any) -> dict[str, float]:
     """What goes with the name `settings.optimizer` (or Adam) to the backend: Adam's epsilon, beta1
-    and weight decay, RMSProp's decay and epsilon."""
+    and weight decay, RMSProp's decay and epsilon. SettingError for another's weight decay."""
     optimizer = getattr(settings, "optimizer", "adam")
+    if settings.weight_decay and optimizer != "adam":
+        raise SettingError(
+            f"weight_decay={settings.weight_decay:g} with optimizer={optimizer!r}.",
+            "optimizer='adam', which weight decay is of",
+            "give optimizer='adam', or leave weight_decay out.",
+        )
     if optimizer == "rmsprop":
         return {"decay": settings.rms_decay, "epsilon": settings.rms_epsilon}
     if "adam" in optimizer:

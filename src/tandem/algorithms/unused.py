@@ -77,7 +77,7 @@ SETTINGS = (
     Need(("sequence", "burn_in", "start_state", "memory"), {"recurrent": bool}, {"recurrent": 64}),
     Need(("log_std",), {"policy": lambda x: x == "gaussian"}, {"policy": "gaussian"}),
     Need(("log_std",), GSDE, {"action_noise": "gsde"}, apart="policy"),
-    Need(("sde_sample_freq",), GSDE, {"action_noise": "gsde"}, (-1,)),
+    Need(("sde_sample_freq",), GSDE, {"action_noise": "gsde"}),
     _of_values(("atoms", "v_min", "v_max"), "categorical"),
     _of_values(("quantiles",), "quantile"),
     _of_values(("fractions", "target_fractions", "acting_fractions", "cosines"), "implicit"),
@@ -156,7 +156,8 @@ def refuse_given(needs: Iterable[Need], settings: Any, before: Any, given: Itera
         )
 
 
-OF_OPTIMIZERS = ("rms_decay", "rms_epsilon", "adam_epsilon", "adam_beta1", "weight_decay")
+# weight decay has its own refusal, which knows what an entry says (backends/backend.py)
+OF_OPTIMIZERS = ("rms_decay", "rms_epsilon", "adam_epsilon", "adam_beta1")
 
 
 def refuse_beside_own_optimizer(kind: type, given: dict[str, Any]) -> None:
