@@ -13,6 +13,7 @@ import pytest
 
 from tandem import algorithms, trainer, zoo
 from tandem.cli import main, train
+from tandem.errors import SettingError
 from tandem.learning.config import Options, plain
 from tandem.settings import apply
 
@@ -104,6 +105,46 @@ def test_a_file_that_was_written_is_taken_as_it_stands(
     file.write_text(capsys.readouterr().out)
     args = train.arguments(["--config", str(file)])
     assert zoo.settle(algorithm, env, train.given(args)) == zoo.settle(algorithm, env, {})
+
+
+@pytest.mark.parametrize(
+    ("words", "flags", "falls_back"),
+    [
+        ("ppo CartPole-v1 --workers 2 --worker-patience 20 --ahead 1", "--workers 0", "ahead"),
+        ("a3c CartPole-v1 --learners 2 --staleness 3", "--learners 1", "staleness"),
+        ("ppo CartPole-v1 --opponents 2 --snapshot-every 99", "--opponents 0", "snapshot_every"),
+        ("sac MountainCarContinuous-v0", "--action-noise gaussian", "log_std"),
+        ("dqn tandem/CartPolePositions-v0", "--recurrent 0", "sequence"),
+        ("dqn CartPole-v1 --entry rainbow", "--no-prioritized", "priority_alpha"),
+        ("dqn CartPole-v1 --entry rainbow", "--values quantile", "v_min"),
+        ("dqn CartPole-v1", "--munchausen", "double"),
+        ("sac CartPole-v1 --temperature 0.2", "", "target_entropy"),
+    ],
+)
+def test_a_flag_that_changes_the_mode_of_a_file_leaves_its_idle_settings_out(
+    words: str, flags: str, falls_back: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.toml"
+    assert main(["config", *words.split(), "--out", str(file)]) == 0
+    args = train.arguments(["--config", str(file), *flags.split()])
+    values = train.given(args)
+    chosen, options, _ = zoo.settle(args.algorithm, args.env, values)
+    here = chosen if hasattr(chosen, falls_back) else options
+    usual = False if falls_back == "double" else getattr(type(here)(), falls_back)
+    assert getattr(here, falls_back) == usual
+    trainer.session(args.algorithm, args.env, framework="torch", **{**values, "workers": 0})
+
+
+def test_what_is_idle_in_a_file_alone_or_as_a_flag_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(f"{TOP}[options]\nahead = 1\n")
+    args = train.arguments(["--config", str(file), "--gamma", "0.9"])
+    with pytest.raises(SettingError, match="ahead=1 with workers=0"):
+        zoo.settle("ppo", "CartPole-v1", train.given(args))
+    file.write_text(f"{TOP}[options]\nworkers = 2\n")
+    args = train.arguments(["--config", str(file), "--workers", "0", "--ahead", "1"])
+    with pytest.raises(SettingError, match="ahead=1 with workers=0"):
+        zoo.settle("ppo", "CartPole-v1", train.given(args))
 
 
 TOP = 'algorithm = "ppo"\nenv = "CartPole-v1"\n'

@@ -32,6 +32,8 @@ def refused(algorithm: str, env: str, **given: Any) -> UnknownNameError:
         ("a3c", "CartPole-v1", {"burn_in": 4}),
         ("a3c", "CartPole-v1", {"hindsight": "final"}),
         ("a3c", "CartPole-v1", {"values": "quantile"}),
+        ("ppo", "CartPole-v1", {"quantiles": 4}),
+        ("ppo", "CartPole-v1", {"quantiles": 4, "prioritized": True}),
         ("ppo", "CartPole-v1", {"values": "categorical"}),
         ("ppo", "Pendulum-v1", {"prioritized": True, "devices": 3}),
         ("dqn", "CartPole-v1", {"normalize_advantage": False, "devices": 2}),
@@ -46,8 +48,9 @@ def test_algorithms_that_are_named_take_it_and_no_others_do(
     algorithm: str, env: str, given: dict[str, Any]
 ) -> None:
     fix = refused(algorithm, env, **given).fix
-    listed = re.findall(r"it is a setting of ([\w, ]+)\.", fix)
-    named = listed[0].split(", ") if listed else []
+    listed = re.search(r"it is a setting of ([\w, ]+?)(?:, with ([\w=',]+))?\. ", fix)
+    named = listed[1].split(", ") if listed else []
+    beside = {n: _value(x) for n, x in re.findall(r"(\w+)=(\S+)", (listed and listed[2]) or "")}
     assert named or "no algorithm takes it with all else as given (" in fix
     for name in algorithms.NAMES:
         if next(iter(given)) not in {f.name for f in fields(algorithms.get(name).Settings)}:
@@ -56,11 +59,15 @@ def test_algorithms_that_are_named_take_it_and_no_others_do(
         small = {"buffer_size": 2000} if algorithms.get(name).needs == "transitions" else {}
         devices = given.get("devices", 1)  # two parts of a processor are another test's matter
         try:
-            trainer.session(name, env, **QUIET, **given | small | {"devices": 1})
+            trainer.session(name, env, **QUIET, **given | beside | small | {"devices": 1})
             fits = devices == 1 or _divides(name, env, given)
         except TandemError:
             fits = False
         assert (name in named) == fits, (name, fix)
+
+
+def _value(text: str) -> Any:
+    return text.strip("'") if text.startswith("'") else int(text)
 
 
 def _divides(name: str, env: str, given: dict[str, Any]) -> bool:
@@ -72,6 +79,7 @@ def _divides(name: str, env: str, given: dict[str, Any]) -> bool:
     ("env", "given", "says"),
     [
         ("CartPole-v1", {"munchausen": True}, "it is a setting of dqn."),
+        ("CartPole-v1", {"quantiles": 4}, "it is a setting of dqn, with values='quantile'. "),
         ("CartPole-v1", {"munchausn": True}, "MUNCHAUSEN is a setting of dqn."),
         ("CartPole-v1", {"learning_rat": 1e-3}, "did you mean LEARNING_RATE "),
         ("CartPole-v1", {"framewrk": "torch"}, "did you mean FRAMEWORK"),

@@ -137,9 +137,8 @@ def test_an_entry_s_exponents_go_with_the_priorities_that_a_user_turns_off() -> 
     chosen, *_ = trainer.settle("dqn", "Nowhere-v0", off)
     assert (chosen.priority_alpha, chosen.values) == (usual.priority_alpha, "categorical")
     kind.check(fakes.VECTOR, fakes.DISCRETE, chosen)
-    chosen, *_ = trainer.settle("dqn", "Nowhere-v0", off | {"priority_alpha": 0.3})
-    with pytest.raises(SettingError, match=r"priority_alpha=0.3 without prioritized"):
-        kind.check(fakes.VECTOR, fakes.DISCRETE, chosen)
+    with pytest.raises(SettingError, match=r"priority_alpha=0.3 with prioritized=False"):
+        trainer.settle("dqn", "Nowhere-v0", off | {"priority_alpha": 0.3})
 
 
 # --- families -------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tandem import algorithms, backends, spaces
-from tandem.algorithms import own
+from tandem.algorithms import own, unused
 from tandem.algorithms.base import Algorithm
 from tandem.collect.evaluation import EvaluationStopped
 from tandem.collect.evaluation import evaluate as play
@@ -237,6 +237,8 @@ def session(
     if (seed := whole_number("seed", seed)) >= 2**63:
         raise SettingError(f"seed={seed!r}.", "a whole number below 2 ** 63", "try seed=0.")
     algorithm = own.checked(algorithm, TAKEN)  # refuses it before anything is made
+    if optimizer is not None:
+        unused.refuse_beside_own_optimizer(algorithms.get(algorithm).Settings, settings)
     env = versioned(env)
     settings |= {n: v for n, v in (("steps", steps), ("envs", envs)) if v is not None}
     source, instance = brought(env, env_kwargs)

@@ -168,7 +168,7 @@ REPLAY = {"online": False, "replay": "none"}
         ),
         case("learning/fits.py:transitions 5", ran, {"algorithm": "dqn", "buffer_size": 20}),
         case(
-            "learning/fits.py:_relabelling",
+            "algorithms/unused.py:refuse_given",
             ran,
             {"algorithm": "dqn", "env": BitFlip, "relabel": 2},
             "give hindsight='future' too",
@@ -182,7 +182,7 @@ REPLAY = {"online": False, "replay": "none"}
             {"hindsight": "no"},
         ),
         case(
-            "learning/fits.py:_relabelling 2",
+            "learning/fits.py:_relabelling",
             ran,
             {"algorithm": "dqn", "env": BitFlip, "hindsight": "final", "n_step": 2},
             "give n_step=1",

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+import torch
 
-from tandem import algorithms, trainer
+from tandem import algorithms, trainer, zoo
 from tandem.algorithms import unused
+from tandem.algorithms.base import optimizer_options
 from tandem.errors import SettingError
 from tandem.learning.config import Options
 from tandem.settings import Schedule, declared
-from tests.advice.net import assigned
+from tests.advice.net import assigned, follows
 
 OFF: dict[str, Any] = {  # what turns off what others need, where the default does not
     "optimizer": "sgd",
@@ -31,6 +34,9 @@ def another(kind: Any, name: str) -> Any:
         "ahead": 1,
         "evict": "sample",
         "priority": "error",
+        "start_state": "zero",
+        "memory": "lstm",
+        "sde_sample_freq": 4,
         "target_entropy": -1.0,
     }
     if name in words:
@@ -46,6 +52,8 @@ def rows() -> Any:
         fields = kind.__dataclass_fields__
         for need in unused.OPTIONS if kind is Options else unused.SETTINGS:
             for one in need.names:
+                if need.apart in fields:
+                    continue
                 if one in fields and any(n in fields for n in need.beside):
                     yield pytest.param(name, kind, need, one, id=f"{name}-{one}")
 
@@ -75,3 +83,117 @@ def test_only_what_the_user_gave_and_what_is_not_so_anyway_counts() -> None:
     settled("td3", **{s.name: s.default for s in declared(algorithms.get("td3").Settings)})
     settled("run", ahead=0)
     settled("run", **{s.name: s.default for s in declared(Options)})
+
+
+MODES: dict[str, tuple[Any, ...]] = {  # what others stand beside, each with what it may become
+    "optimizer": ("adam", "rmsprop", "sgd"),
+    "temperature": (0.2,),
+    "smoothing": (0.0,),
+    "kl": (0.0,),
+    "mixer": (False,),
+    "replay": ("none", "uniform", "prioritized"),
+    "prioritized": (False, True),
+    "recurrent": (0,),
+    "policy": ("beta",),
+    "action_noise": ("gaussian", "gsde"),
+    "values": ("scalar", "categorical", "quantile", "implicit"),
+    "munchausen": (False, True),
+    "intrinsic": ("no",),
+    "hindsight": ("no",),
+}
+
+
+def test_every_mode_is_tried() -> None:
+    assert {n for need in unused.SETTINGS for n in need.beside} == set(MODES)
+
+
+@pytest.mark.parametrize("name", list(algorithms.built_in()))
+def test_settings_of_an_entry_fall_back_where_a_user_changes_its_mode(name: str) -> None:
+    kind = algorithms.get(name).Settings
+    usual, known = kind(), kind.__dataclass_fields__
+    for table in zoo.entries(name):
+        env, _, entry = table.partition(":")
+        env = zoo.families().get(env, (env or "Nowhere-v0",))[0].replace("*", "A")
+        for mode, values in MODES.items():
+            for value in values if mode in known else ():
+                try:
+                    given = {"entry": entry, mode: value}
+                    s, _, _ = trainer.settle(name, env, given)
+                except SettingError as error:
+                    if f"setting {mode}={value!r}" not in error.happened:  # as quantile of sac
+                        raise
+                    continue
+                for one, *_ in unused.idle(unused.SETTINGS, s):
+                    assert getattr(s, one) == getattr(usual, one), (table, mode, value, one)
+
+
+@pytest.mark.parametrize(
+    ("name", "env", "given"),
+    [
+        ("sac", "MountainCarContinuous-v0", {"action_noise": "gaussian"}),
+        ("tqc", "MountainCarContinuous-v0", {"action_noise": "gaussian"}),
+        ("crossq", "MountainCarContinuous-v0", {"action_noise": "gaussian"}),
+        ("a2c", "MountainCarContinuous-v0", {"action_noise": "gaussian"}),
+        ("dqn", "tandem/CartPolePositions-v0", {"recurrent": 0}),
+        ("sac", "tandem/PendulumPositions-v0", {"recurrent": 0}),
+        ("dqn", "CartPole-v1", {"entry": "rainbow", "values": "quantile"}),
+        ("dqn", "CartPole-v1", {"entry": "rainbow", "prioritized": False}),
+    ],
+)
+def test_a_run_begins_where_a_user_changes_the_mode_of_an_entry(
+    name: str, env: str, given: Any
+) -> None:
+    trainer.session(name, env, framework="torch", steps=1000, **given)
+
+
+def test_advice_on_munchausen_beside_an_entry_of_another_kind_comes_to_an_end() -> None:
+    given: dict[str, Any] = {"entry": "rainbow", "munchausen": True, "steps": 1000}
+    for key, then in (
+        ("_check_munchausen", {"values": "quantile"}),
+        ("_check_munchausen 2", {"n_step": 1}),
+    ):
+        with follows(f"algorithms/dqn.py:{key}"):
+            trainer.session("dqn", "CartPole-v1", framework="torch", **given)
+        given |= then
+    trainer.session("dqn", "CartPole-v1", framework="torch", **given)
+
+
+def test_zero_asks_for_nothing() -> None:
+    settled("acer", replay="none", replay_ratio=0)
+    settled("a3c", replay_ratio=0)
+
+
+def test_no_text_is_not_told_as_what_stands_beside() -> None:
+    with pytest.raises(SettingError, match="with workers=0 and runners=0 and learners=1\\."):
+        settled("run", worker_patience=20)
+
+
+def test_an_optimizer_of_ones_own_has_its_own_options() -> None:
+    def begun(**given: Any) -> None:
+        optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.1)
+        trainer.session("a2c", "CartPole-v1", framework="torch", optimizer=optimizer, **given)
+
+    for given in ({"rms_decay": 0.9}, {"adam_epsilon": 1e-3}):
+        with follows("algorithms/unused.py:refuse_beside_own_optimizer") as advice:
+            begun(**given)
+        assert f"leave {next(iter(given))} out" in advice.fix
+    begun(adam_epsilon=algorithms.get("a2c").Settings().adam_epsilon)
+
+
+def test_settings_of_a_class_of_ones_own_mean_what_it_says() -> None:
+    @dataclass(frozen=True)
+    class Own(algorithms.get("ppo").Settings):  # type: ignore[misc]
+        values: str = "all"
+        kappa: float = 0.5
+
+    assert "kappa" not in {n for n, *_ in unused.idle(unused.SETTINGS, Own(kappa=0.1))}
+    assert "rnd_share" in {n for n, *_ in unused.idle(unused.SETTINGS, Own())}
+
+
+def test_weight_decay_is_refused_of_settings_that_nobody_settled_too() -> None:
+    settings = algorithms.get("dqn").Settings(weight_decay=0.1, optimizer="sgd")
+    with follows("algorithms/base.py:optimizer_options") as advice:
+        optimizer_options(settings)
+    (given,) = advice.assigned()
+    optimizer_options(replace(settings, **given))
+    optimizer_options(replace(settings, weight_decay=0.0))

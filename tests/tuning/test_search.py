@@ -97,6 +97,79 @@ def test_a_learning_rate_that_learns_wins_and_runs_are_those_of_train(tmp_path: 
     assert [e.env_steps for e in evaluations] in high.steps and len(evaluations) == 10
 
 
+def begun(monkeypatch: Any, words: str) -> list[tuple[str, dict[str, Any]]]:
+    """The candidates that a command begins with: what each is called, and given."""
+    made = []
+
+    class Begun(Exception):
+        pass
+
+    def fitting(*given: Any) -> list[Candidate]:
+        made.extend(fit(*given))
+        return made
+
+    def stop(*_: Any) -> Any:
+        raise Begun
+
+    fit, told = search._fitting, search.arguments_of
+    asked: list[dict[str, Any]] = []
+
+    def arguments_of(*given: Any) -> dict[str, Any]:
+        asked.append(told(*given))
+        return asked[-1]
+
+    monkeypatch.setattr(search, "_fitting", fitting)
+    monkeypatch.setattr(search, "arguments_of", arguments_of)
+    monkeypatch.setattr(search, "Tasks", stop)
+    with pytest.raises(Begun):
+        main(["find", *words.split(), "--framework", "torch", "--quiet"])
+    return [(c.label, a) for c, a in zip(made, asked, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("words", "setting", "labels"),
+    [
+        (
+            "best dqn CartPole-v1 --vary prioritized=false,true --priority-alpha 0.8",
+            "priority_alpha",
+            {"prioritized=false": None, "prioritized=true": "0.8"},
+        ),
+        (
+            "best dqn CartPole-v1 --vary values=scalar,quantile --vary quantiles=10,20",
+            "quantiles",
+            {
+                "values=scalar": None,
+                "values=quantile quantiles=10": "10",
+                "values=quantile quantiles=20": "20",
+            },
+        ),
+        (
+            "best dqn CartPole-v1 --entry rainbow --vary values=scalar,categorical",
+            "v_min",
+            {"values=scalar": None, "values=categorical": None},
+        ),
+    ],
+)
+def test_settings_that_do_nothing_in_some_trials_are_left_out_there(
+    words: str, setting: str, labels: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert {n: a.get(setting) for n, a in begun(monkeypatch, words)} == labels
+
+
+def test_each_optimizer_is_tried_with_the_settings_that_are_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = begun(monkeypatch, "optimizer ppo CartPole-v1 --adam-epsilon 1e-4 --points 2")
+    given = {a["optimizer"]: a.get("adam_epsilon") for _, a in made}
+    assert given == {"adam": "1e-4", "rmsprop": None, "sgd": None}
+    best = Candidate("ppo", {"optimizer": "sgd"}, "sgd", without=frozenset({"adam_epsilon"}))
+    found = SimpleNamespace(best=Trial(best), edge="", picture="a.png")
+    find._conclude(found, "CartPole-v1", None, {"adam_epsilon": "1e-4"})  # type: ignore[arg-type]
+    assert capsys.readouterr().out.endswith("tandem train ppo CartPole-v1 --optimizer sgd\n")
+
+
 # The command
 
 
@@ -105,7 +178,7 @@ def test_a_learning_rate_that_learns_wins_and_runs_are_those_of_train(tmp_path: 
     [
         ({"double": "true", "dueling": "no"}, "--double --no-dueling"),
         ({"double": False, "hidden": (64, 64)}, "--no-double --hidden 64,64"),
-        ({"epsilon": "1:0.05:0.1", "munchausen_clip": -2.0}, None),
+        ({"epsilon": "1:0.05:0.1", "munchausen": True, "munchausen_clip": -2.0}, None),
         ({"plots": "false", "mlflow": "my runs"}, "--no-plots --mlflow 'my runs'"),
     ],
 )
@@ -177,6 +250,8 @@ def test_the_command_tells_draws_and_says_what_to_pass_on(
         ("find best ppo CartPole-v1 --vary gama=0.9,1", "did you mean 'gamma'"),
         ("find best ppo CartPole-v1 --vary gamma", "--vary gamma=0.9,0.99"),
         ("find best ppo CartPole-v1 --vary gamma=0.9,2", "try gamma=0.99"),
+        ("find best dqn CartPole-v1 --vary gamma=0.9,0.99 --quantiles 9", "or leave quantiles out"),
+        ("find best dqn CartPole-v1 --vary quantiles=8,9", "or leave quantiles out"),
         ("find optimizer dqn CartPole-v1 --optimizer sgd", "leave optimizer out"),
     ],
 )

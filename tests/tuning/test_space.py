@@ -12,9 +12,11 @@ import pytest
 
 from tandem import algorithms, trainer
 from tandem.errors import SettingError, TandemError, UnknownNameError
+from tandem.learning import fits
 from tandem.settings import Schedule, Search, apply, check_ranges, declared, setting
 from tandem.tuning import space as spaces
 from tandem.tuning.space import Dimension, Space, space_of
+from tests.advice.net import follows
 
 TUNED = ("ppo", "a2c", "dqn", "sac", "td3", "tqc", "ddpg")
 
@@ -147,6 +149,61 @@ def test_defaults_lie_within_their_ranges(algorithm) -> None:
 def test_tuned_settings_lie_within_the_ranges_too(algorithm, env) -> None:
     base = trainer.settle(algorithm, env, {})[0]
     assert space_of(base, {}).as_they_are()[1] == []
+
+
+# Settings beside others
+
+
+def test_what_does_nothing_beside_what_was_drawn_is_left_out_of_a_trial() -> None:
+    base = trainer.settle("dqn", "CartPole-v1", {})[0]
+    told = {
+        "only": True,
+        "values": ["scalar", "quantile"],
+        "quantiles": {"low": 10, "high": 100},
+        "prioritized": [False, True],
+        "priority_alpha": {"low": 0.3, "high": 0.9},
+    }
+    space = space_of(base, {}, told)
+    drawn, outside = space.as_they_are()
+    assert not outside, "200 quantiles are not in the range, and nothing has them"
+    assert space.trial(drawn) == {"values": "scalar", "prioritized": False}
+    both = {**drawn, "values": "quantile", "prioritized": True}
+    assert space.trial(both) == {
+        "values": "quantile",
+        "quantiles": 10,
+        "prioritized": True,
+        "priority_alpha": 0.6,
+    }
+    for one in (drawn, both):
+        trainer.settle("dqn", "CartPole-v1", space.trial(one))
+
+
+def test_a_range_of_what_does_nothing_in_any_trial_is_refused() -> None:
+    told: dict[str, Any] = {"only": True, "quantiles": {"low": 10, "high": 100}}
+    with follows("tuning/space.py:_refuse_idle") as advice:
+        space_of(trainer.settle("dqn", "CartPole-v1", {})[0], {}, told)
+    (given,) = advice.assigned()
+    assert given == {"values": "quantile"}
+    space_of(trainer.settle("dqn", "CartPole-v1", given)[0], given, told)
+    assert "leave quantiles out of the space" in advice.fix
+    space_of(trainer.settle("dqn", "CartPole-v1", {})[0], {}, {})
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "env"),
+    [("dqn", "tandem/CartPolePositions-v0"), ("sac", "tandem/PendulumPositions-v0")],
+)
+def test_batches_that_are_drawn_are_of_whole_sequences(algorithm: str, env: str) -> None:
+    base = trainer.settle(algorithm, env, {})[0]
+    space = space_of(base, {}, {"only": True, "batch_size": True})
+    (dimension,) = space.dimensions
+    distribution, found = dimension.distribution(), set()
+    for power in range(distribution.low, distribution.high + 1):
+        chosen = trainer.settle(algorithm, env, space.trial({dimension.name: power}))[0]
+        fits.check("transitions", chosen)
+        found.add(chosen.batch_size)
+    assert len(found) > 2
+    assert f"sequence={base.sequence}" in space.lines()["batch_size"]
 
 
 # Files

@@ -9,7 +9,7 @@ from math import inf
 from typing import Any, Literal
 
 from tandem import ops
-from tandem.algorithms import action_spaces, priorities
+from tandem.algorithms import action_spaces
 from tandem.algorithms.base import Call
 from tandem.algorithms.on_sequences import ActorCritic, SequenceSettings
 from tandem.math.returns import retrace
@@ -69,7 +69,6 @@ class ACER(ActorCritic):
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         action_spaces.discrete("acer", action)
-        priorities.check_sequences(settings)
 
     @classmethod
     def head(cls, action: Leaf, settings: Any) -> Plan:

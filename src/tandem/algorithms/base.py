@@ -25,7 +25,7 @@ from tandem.settings import Schedule, Search, default, setting
 from tandem.spaces import ActionMode, Leaf, Spec
 from tandem.types import Array, Batch, Trajectory, Tree, Update
 
-HINDSIGHT, RELABEL = "Andrychowicz et al. 2017", 4
+HINDSIGHT = "Andrychowicz et al. 2017"
 NOISY = "Fortunato et al. 2018, section 3"
 Forward = Callable[[Tree], Array]  # a network for acting: NumPy in, NumPy out
 
@@ -217,7 +217,7 @@ class TransitionSettings(PrioritySettings, NormalizedSettings, ReplaySettings):
         HINDSIGHT,
     )
     relabel: int = setting(
-        RELABEL,
+        4,
         "with hindsight: transitions with another goal for each that keeps its own",
         HINDSIGHT + ", section 4.5",
         minimum=1,
@@ -307,7 +307,6 @@ class Algorithm(ABC):
     ) -> dict[str, Source]:
         """Where each role's network comes from (see `networks.defaults.sources`), with noise on its
         head if the settings say so. SettingError for noise on whole networks of the user's."""
-        memories.check(settings)
         roles = cls.roles(observation, action, settings)
         if network is None:
             bodies.refuse_ignored(cls, roles, (observation, action, settings))

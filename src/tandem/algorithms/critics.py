@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, Literal
 
-from tandem.algorithms import unused
 from tandem.errors import SettingError
 from tandem.math.action_values import ActionValues, CategoricalValues, ScalarValues
 from tandem.settings import setting
@@ -57,26 +56,8 @@ def meaning(settings: Any, choices: int = 1) -> ActionValues:
     return ScalarValues(choices)
 
 
-# settings of some kinds of values only
-DISTRIBUTED = {
-    **dict.fromkeys(("atoms", "v_min", "v_max"), ("categorical",)),
-    "quantiles": ("quantile",),
-    **dict.fromkeys(
-        ("fractions", "target_fractions", "acting_fractions", "cosines"), ("implicit",)
-    ),
-    "kappa": ("quantile", "implicit"),
-}
-
-
 def check_values(settings: Any) -> None:
-    """Refuses the settings of other `values` than those that are learned, and atoms without
-    room."""
-    for name in (n for n in DISTRIBUTED if hasattr(settings, n)):
-        kinds = DISTRIBUTED[name]
-        if settings.values not in kinds:
-            needed = f"values={' or '.join(map(repr, kinds))}"
-            beside, give = f"with values={settings.values!r}", f"values={kinds[-1]!r}"
-            unused.refuse(settings, (name,), beside, needed, give)
+    """Refuses atoms without room."""
     if settings.values == "categorical" and not settings.v_min < settings.v_max:
         raise SettingError(
             f"v_min={settings.v_min:g} and v_max={settings.v_max:g}.",

@@ -18,14 +18,13 @@ from tandem.math.moments import Moments
 from tandem.math.returns import generalized_advantage
 from tandem.networks.defaults import Role, cnn, encoder, has_images
 from tandem.networks.plan import Dense, Twin, width
-from tandem.settings import declared, setting
+from tandem.settings import setting
 from tandem.spaces import Leaf, Spec, seen
 from tandem.types import Array, Batch, Trajectory, Tree, tree_map
 
 PAPER = "Burda et al. 2019"
 CLIP = 5.0  # of standardised observations; section 2.4
 ROLES = ("rnd", "rnd_target")  # the predictor, and the random network
-SETTINGS = ("intrinsic_weight", "extrinsic_weight", "intrinsic_gamma", "rnd_features", "rnd_share")
 
 
 def choice() -> Any:
@@ -73,17 +72,8 @@ def share() -> Any:
 
 
 def check(name: str, observation: Spec, settings: Any) -> None:
-    """SettingError or SpaceError for what intrinsic rewards cannot go with, and for their settings
-    without them."""
+    """SettingError or SpaceError for what intrinsic rewards cannot go with."""
     if settings.intrinsic == "no":
-        usual = {s.name: s.default for s in declared(type(settings))}
-        for given in SETTINGS:
-            if getattr(settings, given, None) != usual.get(given):
-                raise SettingError(
-                    f"{given}={getattr(settings, given)} with intrinsic='no'.",
-                    "it together with intrinsic='rnd'",
-                    f"give intrinsic='rnd' too, or {given}={usual[given]}.",
-                )
         return
     odd = {"shared": False, "recurrent": 0, "value_norm": "no"}
     why = {

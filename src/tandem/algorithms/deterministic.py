@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tandem.algorithms import action_spaces, base, bodies, gsde, name_of, priorities, remembering
+from tandem.algorithms import action_spaces, base, bodies, gsde, name_of, remembering
 from tandem.algorithms.base import Forward
 from tandem.algorithms.remembering import View
 from tandem.errors import SettingError
@@ -60,8 +60,6 @@ class Deterministic(remembering.Remembering):
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
-        priorities.check(settings)
-        gsde.check_unused(settings)
         remembering.check(settings)
         if settings.action_noise == "gsde" and settings.exploration.end is not None:
             raise SettingError(

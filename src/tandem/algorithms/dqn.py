@@ -21,10 +21,8 @@ from tandem.algorithms import (
     base,
     bodies,
     critics,
-    priorities,
     recurrent_batches,
     remembering,
-    unused,
 )
 from tandem.algorithms.base import Call, Forward
 from tandem.algorithms.remembering import View
@@ -344,17 +342,11 @@ def epsilon_greedy(q: Callable[[], Array], obs: Tree, action: Leaf, noise: Tree)
     return ops.of(greedy).where(explore, random, greedy)
 
 
-MUNCHAUSEN_ONLY = ("munchausen_alpha", "munchausen_temperature", "munchausen_clip")
-
-
 def check_values(settings: Any) -> None:
     """Refuses what `critics.check_values` does, and what does not go with munchausen."""
-    priorities.check(settings)
     critics.check_values(settings)
     if settings.munchausen:
         _check_munchausen(settings)
-        return
-    unused.refuse(settings, MUNCHAUSEN_ONLY, "without munchausen", "munchausen=True")
 
 
 def _check_munchausen(settings: Any) -> None:

@@ -68,14 +68,3 @@ def check(name: str, action: Leaf, policy: str = "gaussian") -> None:
             "policy='gaussian', whose noise it is",
             "give policy='gaussian' or action_noise='gaussian'.",
         )
-
-
-def check_unused(settings: Any) -> None:
-    """SettingError where sde_sample_freq is given and nothing draws by it."""
-    if settings.action_noise != "gsde" and settings.sde_sample_freq != -1:
-        raise SettingError(
-            f"sde_sample_freq={settings.sde_sample_freq} with "
-            f"action_noise={settings.action_noise!r}.",
-            "it together with action_noise='gsde'",
-            "give action_noise='gsde' too, or sde_sample_freq=-1.",
-        )

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from tandem.errors import SettingError
 from tandem.networks.recurrent import state_size
 from tandem.settings import setting
 from tandem.types import Tree
@@ -24,16 +23,6 @@ def units(where: str = "between the body and the head of the network", source: s
 def kind() -> Any:
     """The setting for which memory it is, a key of `networks.recurrent.MEMORIES`."""
     return setting("gru", "with recurrent: a GRU, or an LSTM", LSTM)
-
-
-def check(settings: Any) -> None:
-    """SettingError for a kind of memory where there is none."""
-    if settings.memory != "gru" and not settings.recurrent:
-        raise SettingError(
-            f"memory={settings.memory!r} with recurrent=0.",
-            "units, which the memory is made of",
-            "give recurrent=64 too, or memory='gru'.",
-        )
 
 
 def begin(settings: Any, *rows: int) -> Tree:

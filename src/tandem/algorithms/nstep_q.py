@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import action_spaces, priorities, recurrent_batches, sarsa
+from tandem.algorithms import action_spaces, recurrent_batches, sarsa
 from tandem.algorithms.base import Call, Forward
 from tandem.algorithms.dqn import SB3
 from tandem.algorithms.on_sequences import OnSequences, SequenceSettings
@@ -65,7 +65,6 @@ class NStepQ(OnSequences):
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         action_spaces.discrete("nstep_q", action)
-        priorities.check_sequences(settings)
         if settings.bootstrap != "sarsa":
             return
         if settings.replay != "none":

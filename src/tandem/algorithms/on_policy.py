@@ -185,7 +185,6 @@ class OnPolicy(base.Algorithm):
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
-        gsde.check_unused(settings)
         curiosity.check(name_of(cls), observation, settings)
         if settings.action_noise == "gsde":
             gsde.check(name_of(cls), action, settings.policy)

@@ -316,7 +316,6 @@ class ActorCritic(OnSequences):
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         action_spaces.simple(name_of(cls), action)
-        priorities.check_sequences(settings)
 
     @classmethod
     def head(cls, action: Leaf, settings: Any) -> Plan:

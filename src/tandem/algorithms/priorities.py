@@ -3,18 +3,15 @@ losses say for it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from tandem import ops
-from tandem.algorithms import unused
 from tandem.settings import Schedule, setting
 from tandem.types import Array
 
 PAPER = "Schaul et al. 2016"
 TABLE = PAPER + ", table 3 (proportional)"
-EXPONENTS = ("priority_alpha", "priority_beta")
 
 
 def alpha() -> Any:
@@ -40,28 +37,6 @@ class PrioritySettings:
     prioritized: bool = setting(False, "draw transitions by their error instead of evenly", PAPER)
     priority_alpha: float = alpha()
     priority_beta: Schedule = beta()
-
-    def settled(self, given: Iterable[str]) -> Any:
-        """Itself; where it draws evenly, without the exponents that an entry of the zoo's has and
-        nobody has `given`."""
-        settled = super().settled(given)  # type: ignore[misc]  # of the settings it stands before
-        if self.prioritized:
-            return settled
-        usual = type(self)()
-        return replace(settled, **{n: getattr(usual, n) for n in EXPONENTS if n not in given})
-
-
-def check(settings: Any) -> None:
-    """SettingError for exponents where nothing is drawn by priorities."""
-    if not settings.prioritized:
-        unused.refuse(settings, EXPONENTS, "without prioritized", "prioritized=True")
-
-
-def check_sequences(settings: Any) -> None:
-    """The same, of algorithms that replay whole sequences."""
-    if settings.replay != "prioritized":
-        beside = f"with replay={settings.replay!r}"
-        unused.refuse(settings, EXPONENTS, beside, "replay='prioritized'")
 
 
 def erring(settings: Any, *errors: Array) -> dict[str, Array]:

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import base, memories, recurrent_batches, unused
+from tandem.algorithms import base, memories, recurrent_batches
 from tandem.algorithms.base import Forward
 from tandem.errors import SettingError
 from tandem.math.returns import n_step
@@ -69,7 +69,7 @@ class MemorySettings(SequenceSettings):
 
 
 def check_sequence(settings: Any) -> None:
-    """Refuses sequences of no steps, and settings of a memory where there is none."""
+    """Refuses sequences of no steps."""
     units = settings.recurrent
     if units and settings.sequence < 1:
         raise SettingError(
@@ -77,22 +77,12 @@ def check_sequence(settings: Any) -> None:
             "sequences of at least one step",
             "try sequence=16.",
         )
-    if units:
-        return
-    names = ("sequence", "burn_in", "start_state")
-    needed = "a memory, whose sequences it is about"
-    unused.refuse(settings, names, "without recurrent", needed, "recurrent=64")
 
 
 def check(settings: Any) -> None:
-    """Refuses what does not go with a memory, and settings of a memory without one."""
+    """Refuses what does not go with a memory."""
     check_sequence(settings)
     units = settings.recurrent
-    if not (units and settings.prioritized):
-        beside = f"with recurrent={units} and prioritized={settings.prioritized}"
-        needed = "both: it says how a sequence's errors become its priority"
-        give = "recurrent=64 and prioritized=True"
-        unused.refuse(settings, ("priority_eta",), beside, needed, give)
     if not units:
         return
     if settings.hindsight != "no":

@@ -165,7 +165,6 @@ class SAC(remembering.Remembering):
     def check_settings(cls, action: Leaf, settings: Any) -> None:
         """Refuses state-dependent exploration of choices, soft returns of several steps with a
         memory, and settings of what there is not."""
-        priorities.check(settings)
         critics.check_values(settings)
         remembering.check(settings)
         if settings.recurrent and settings.n_step > 1:
@@ -175,15 +174,8 @@ class SAC(remembering.Remembering):
                 "returns carry, and a memory would have to be followed to each of them",
                 "give n_step=1 or recurrent=0.",
             )
-        gsde.check_unused(settings)
         if settings.action_noise == "gsde":
             gsde.check(name_of(cls), action)
-        elif settings.log_std != LOG_STD:
-            raise SettingError(
-                f"log_std={settings.log_std:g} with action_noise={settings.action_noise!r}.",
-                "it together with action_noise='gsde': else the network gives deviations",
-                f"give action_noise='gsde' too, or log_std={LOG_STD}.",
-            )
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: SACSettings) -> dict[str, Role]:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import priorities
 from tandem.algorithms.action_spaces import OF_TEAMS, named, other
 from tandem.errors import SettingError, SpaceError
 from tandem.math.masks import masked
@@ -124,9 +123,7 @@ def mean(x: Array, obs: Tree) -> Array:
 
 
 def check_replay(settings: Any) -> None:
-    """Refuses exponents of priorities that nothing is drawn by, and of sequences what only single
-    steps have."""
-    priorities.check(settings)
+    """Refuses of sequences what only single steps have."""
     if units := getattr(settings, "recurrent", 0):
         for name, plain in (("prioritized", False), ("n_step", 1)):
             if (own := getattr(settings, name)) != plain:

@@ -94,6 +94,7 @@ def _conclude(
         flag = {"lowest": "--start-lr", "highest": "--end-lr"}[found.edge]
         print(f"That is the {found.edge} learning rate that was tried: see further with {flag}.")
     print(f"picture: {found.picture}")
+    shared = {n: v for n, v in shared.items() if n not in best.without}
     flags = ((n, x) for n, v in shared.items() for x in (v if isinstance(v, list) else [v]))
     kind = best.kind or algorithms.get(best.algorithm)
     words = [search.flag(n, x, kind) for n, x in flags]

@@ -75,9 +75,10 @@ def read(path: Path) -> dict[str, Any]:
     return data
 
 
-def fill(args: argparse.Namespace, path: Path, data: dict[str, Any]) -> None:
-    """Puts what a file asks for, its `data`, where a command says nothing. SettingError where the
-    two are of different algorithms; UnknownNameError for settings that there are not."""
+def fill(args: argparse.Namespace, path: Path, data: dict[str, Any]) -> dict[str, Any]:
+    """Puts what a file asks for, its `data`, where a command says nothing; returns what it says
+    of settings and options. SettingError where the two are of different algorithms;
+    UnknownNameError for settings that there are not."""
     named = data.get("algorithm")
     if args.algorithm is None and isinstance(named, str):
         if ":" in named:
@@ -100,8 +101,9 @@ def fill(args: argparse.Namespace, path: Path, data: dict[str, Any]) -> None:
         if here and name in data and getattr(args, name) is None:
             value = data[name]
             setattr(args, name, json.dumps(value) if name == "env_kwargs" else value)
+    said: dict[str, Any] = {}
     if algorithm is None:
-        return
+        return said
     kinds = {"settings": algorithms.get(algorithm).Settings, "options": Options}
     for part, kind in kinds.items():
         known = {s.name: s.default for s in declared(kind)}
@@ -115,8 +117,10 @@ def fill(args: argparse.Namespace, path: Path, data: dict[str, Any]) -> None:
                     describe_type(hint) + (", without quotes" if isinstance(value, str) else ""),
                     f"write {name} = {literal(known[name])}, say.",
                 )
+            said[name] = tuple(value) if isinstance(value, list) else value
             if not hasattr(args, name):
-                setattr(args, name, tuple(value) if isinstance(value, list) else value)
+                setattr(args, name, said[name])
+    return said
 
 
 def _place_of(name: str, data: dict[str, Any], settings: Any = None) -> str:

@@ -18,6 +18,7 @@ from tandem.algorithms.own import name_of
 from tandem.cli import seeds, settings_file, told
 from tandem.cli.kinds import kinds, plugged
 from tandem.cli.parser import Parser, flags, hidden, import_argument, vector_arguments
+from tandem.envs.factory import versioned
 from tandem.envs.vector_source import named
 from tandem.errors import ResumeError, SettingError, UnknownNameError, nearest, one_of
 from tandem.learning.config import Options
@@ -225,9 +226,13 @@ def arguments(words: list[str]) -> argparse.Namespace:
     args = parser.read(words)
     args.stop_at, args.algorithm = first.stop_at, first.algorithm
     if asked is not None:
-        settings_file.fill(args, *asked)
+        told_by_flags = given(args, args.algorithm)
+        said = settings_file.fill(args, *asked)
         if args.env == asked[1].get("env") and "versions" in asked[1]:  # config.json of a run
             config_file.expect_env(asked[1], asked[0], SettingError)
+        env = None if args.env is None else versioned(args.env)
+        for name in zoo.overtaken(args.algorithm, env, said, told_by_flags):
+            delattr(args, name)
     return args
 
 

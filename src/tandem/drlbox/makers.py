@@ -129,10 +129,11 @@ class Trainer:
                 value = self.given[f.name]
                 given |= set(setting(value)) if callable(setting) else {setting}
         kind = algorithms.get(self.algorithm).Settings
-        own = {n: x for n, x in settings.items() if n in hints_of(kind)}
+        own, left = {n: x for n, x in settings.items() if n in hints_of(kind)}, set[str]()
         if not isinstance(own.get("optimizer", ""), str):  # one of the framework's
             del own["optimizer"]
-        left = {n for n, *_ in unused.idle(unused.SETTINGS, apply(kind(), own))}
+            left |= set(unused.OF_OPTIMIZERS)
+        left |= {n for n, *_ in unused.idle(unused.SETTINGS, apply(kind(), own))}
         left -= given | set(self.given)
         return {n: x for n, x in settings.items() if n not in left}
 

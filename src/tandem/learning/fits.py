@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tandem.algorithms.base import RELABEL
 from tandem.errors import SettingError
 from tandem.learning.devices import check_even, multiples
 
@@ -102,14 +101,7 @@ def transitions(s: Any, sequence: int, devices: int = 1) -> None:
 
 
 def _relabelling(s: Any) -> None:
-    if s.hindsight == "no":
-        if getattr(s, "relabel", RELABEL) != RELABEL:
-            raise SettingError(
-                f"relabel={s.relabel} with hindsight='no'.",
-                "it together with hindsight, whose share of transitions it says",
-                "give hindsight='future' too, or leave relabel out.",
-            )
-    elif s.n_step > 1:
+    if s.hindsight != "no" and s.n_step > 1:
         raise SettingError(
             f"hindsight={s.hindsight!r} and n_step={s.n_step}.",
             "one-step transitions: rewards of the steps between would be of the old goal",

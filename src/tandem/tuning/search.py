@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import product
 from math import isnan, nan
@@ -16,7 +16,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from tandem import algorithms, backends, plots, trainer
+from tandem import algorithms, backends, plots, trainer, zoo
 from tandem.algorithms import own
 from tandem.algorithms.base import Algorithm
 from tandem.envs.factory import EnvLike, environment_name, versioned
@@ -43,7 +43,8 @@ def second_half(returns: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class Candidate:
-    """An algorithm with settings; label: what tells it from the others."""
+    """An algorithm with settings; label: what tells it from the others. without: settings that the
+    others share, and that do nothing here."""
 
     algorithm: str
     settings: dict[str, Any]
@@ -51,6 +52,7 @@ class Candidate:
     line: str = ""  # the line of a picture that it is on
     x: float = nan  # and where on that
     kind: Any = None  # the algorithm's class, where a program gave it
+    without: frozenset[str] = frozenset()
 
     def flags(self) -> str:
         """What `tandem train` is to be given."""
@@ -187,10 +189,32 @@ def find_best(
         kind, name = own.checked(algorithm, trainer.TAKEN), own.name_of(algorithm)
         for values in product(*vary.values()):
             settings = dict(zip(vary, values, strict=True))
-            words = [name] if len(names) > 1 or not settings else []
-            words += [f"{n}={v}" for n, v in settings.items()]
-            candidates.append(Candidate(name, settings, " ".join(words), kind=kind))
+            label = _label(name if len(names) > 1 or not settings else "", settings)
+            candidates.append(Candidate(name, settings, label, kind=kind))
     return _searched(candidates, env, **more)
+
+
+def _label(name: str, settings: dict[str, Any]) -> str:
+    return " ".join([*([name] if name else []), *(f"{n}={v}" for n, v in settings.items())])
+
+
+def _fitting(
+    candidates: Sequence[Candidate], env: EnvLike, shared: Mapping[str, Any]
+) -> list[Candidate]:
+    """The candidates, each without those of its settings and of the shared ones that do nothing in
+    it and something in another; once each, where some are the same then."""
+    place, several = environment_name(versioned(env)), len({c.algorithm for c in candidates}) > 1
+    idle = [zoo.idle(c.kind or c.algorithm, place, {**shared, **c.settings}) for c in candidates]
+    nowhere, found = set.intersection(*idle), dict[Any, Candidate]()
+    for c, names in zip(candidates, idle, strict=True):
+        left = names - nowhere
+        settings, label = {n: x for n, x in c.settings.items() if n not in left}, c.label
+        if settings != c.settings:
+            label = _label(c.algorithm if several or not settings else "", settings)
+        without = frozenset(left & shared.keys())
+        one = replace(c, settings=settings, label=label, without=without)
+        found.setdefault((c.algorithm, label, c.line, c.x), one)
+    return list(found.values())
 
 
 def rates(
@@ -258,6 +282,7 @@ def _searched(
                 f"leave {name} out.",
             )
     framework = backends.choose(framework)
+    candidates = _fitting(candidates, env, settings)
     arguments = [arguments_of(c, env, steps, framework, settings) for c in candidates]
     folder = None if out is None else new_folder(as_path("out", out))
     names = [f"the trial of {c.algorithm} with {c.label}" for c in candidates]
@@ -298,6 +323,7 @@ def arguments_of(
     settings: dict[str, Any],
 ) -> dict[str, Any]:
     """What `train` is given for a candidate. Raises what it would raise."""
+    settings = {n: x for n, x in settings.items() if n not in candidate.without}
     kwargs = settings.get("env_kwargs")
     values = {n: v for n, v in settings.items() if n not in ("env_kwargs", "device", "network")}
     values |= candidate.settings

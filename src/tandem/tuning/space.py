@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
+from tandem.algorithms import unused
 from tandem.errors import EngineError, SettingError, UnknownNameError
 from tandem.settings import (
     PARTS,
@@ -82,6 +83,10 @@ class Dimension:
         suggest = trial.suggest_int if whole else trial.suggest_float
         return suggest(self.name, d.low, d.high, log=d.log)
 
+    def lowest(self) -> Any:
+        """The first of what Optuna may draw."""
+        return self.search.choices[0] if self.search.choices else self.distribution().low
+
     def value(self, drawn: Any) -> Any:
         """What Optuna drew, as the setting has it: numbers of three digits."""
         if self.search.choices:
@@ -126,6 +131,13 @@ class Dimension:
         return f"{ends[0]:.9g} to {ends[1]:.9g}{SHOWN.get(s.scale, '')}"
 
 
+def sequence_of(settings: Any) -> int:
+    """Rows that batches of a replay buffer have in one piece: the steps of a sequence, where
+    networks have a memory."""
+    replays = hasattr(settings, "buffer_size") and hasattr(settings, "sequence")
+    return settings.sequence if replays and settings.recurrent else 1
+
+
 def _exponent(power: float) -> int:
     return round(math.log2(power))
 
@@ -164,10 +176,22 @@ class Space:
             found[d.setting] = value
         return found
 
+    def trial(self, drawn: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings that a trial is given for what Optuna drew: without those that do nothing
+        beside the others, and batches of whole sequences, the nearest to what was drawn."""
+        found = self.settings(drawn)
+        chosen = apply(self.base, found)
+        idle = {name for name, *_ in unused.idle(unused.SETTINGS, chosen)}
+        found = {name: value for name, value in found.items() if name not in idle}
+        if (of := sequence_of(chosen)) > 1 and "batch_size" in found:
+            found["batch_size"] = max(1, round(chosen.batch_size / of)) * of
+        return found
+
     def as_they_are(self) -> tuple[dict[str, Any], list[str]]:
         """What Optuna would have to draw for the settings to stay as they are; and which of them
         are outside of the space, in words."""
         drawn, outside = {}, []
+        idle = {name for name, *_ in unused.idle(unused.SETTINGS, self.base)}
         for d in self.dimensions:
             value = whole = getattr(self.base, d.setting)
             if isinstance(value, Schedule):
@@ -175,13 +199,18 @@ class Space:
                 parts = {"start": value.start, "end": constant, "fraction": value.fraction}
                 value = str(value) if d.search.choices else parts[d.search.part]
             drawn[d.name] = d.drawn(value)
-            if drawn[d.name] is None:
+            if drawn[d.name] is None and d.setting in idle:  # any does
+                drawn[d.name] = d.lowest()
+            elif drawn[d.name] is None:
                 outside.append(f"{d.setting}={whole}")
         return drawn, outside
 
     def lines(self) -> dict[str, str]:
         """Each setting's range in words."""
-        return {d.label: str(d) for d in self.dimensions}
+        lines, of = {d.label: str(d) for d in self.dimensions}, sequence_of(self.base)
+        if of > 1 and "batch_size" in lines:
+            lines["batch_size"] += f"; each as the nearest multiple of sequence={of}"
+        return lines
 
     def to_json(self) -> list[JSONDict]:
         """As JSON data, which `from_json` reads."""
@@ -228,6 +257,7 @@ def space_of(base: Any, given: Mapping[str, Any], told: Mapping[str, Any] | None
             dimension = Dimension(name, search, hints[name] is int)
             _check(dimension, base)
             dimensions.append(dimension)
+    _refuse_idle(dimensions, base, told)
     if not dimensions:
         raise SettingError(
             "there is nothing to look for.",
@@ -235,6 +265,19 @@ def space_of(base: Any, given: Mapping[str, Any], told: Mapping[str, Any] | None
             f"leave one out that is given, or put one into the space: {EXAMPLE}",
         )
     return Space(dimensions, base)
+
+
+def _refuse_idle(dimensions: list[Dimension], base: Any, told: Mapping[str, Any]) -> None:
+    """SettingError for what a space is told to look for and does nothing in any trial."""
+    varied = {d.setting for d in dimensions}
+    for name, need, beside in unused.idle(unused.SETTINGS, base):
+        if name in varied and name in told and not varied & beside.keys():
+            there = " and ".join(f"{n}={x!r}" for n, x in beside.items())
+            raise SettingError(
+                f"the space has a range for {name}, with {there}.",
+                f"it together with {need}, say, or values for {' or '.join(beside)} in the space",
+                f"give {need} too, or leave {name} out of the space.",
+            )
 
 
 def read(path: str | Path) -> dict[str, Any]:

@@ -203,7 +203,7 @@ class Study:
         return found
 
     def _drawn(self, trial: Any) -> None:
-        settings = self.space.settings(self.space.suggest(trial))
+        settings = self.space.trial(self.space.suggest(trial))
         trial.set_user_attr("settings", settings)
         trial.set_user_attr("seed", seed_of(self.plan.seed, trial.number))
 

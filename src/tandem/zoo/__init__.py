@@ -119,18 +119,64 @@ def _value(value: object) -> Any:
 def settle(algorithm: str | type, env: str, values: dict[str, Any]) -> tuple[Any, Options, str]:
     """Settings and options for a run, and where they come from: the defaults, an entry for the
     algorithm and environment over them, and what is given over both."""
-    kind, algorithm = algorithms.get(algorithm), name_of(algorithm)
+    kind = algorithms.get(algorithm)
     owners.refuse(kind, env, values)
-    own, others = {f.name for f in fields(kind.Settings)}, {f.name for f in fields(Options)}
-    options = apply(Options(), {n: v for n, v in values.items() if n in others})
-    tuned = entry(algorithm, env, options.entry)
-    base = _applied(kind.Settings(), tuned)
-    chosen = apply(base, {n: v for n, v in values.items() if n in own}).settled(values)
+    base, chosen, options, tuned = _chosen(algorithm, env, values)
+    chosen = unused.without_idle(unused.SETTINGS, chosen, values)
     for part in (chosen, options):
         check_ranges(part)
     unused.refuse_given(unused.SETTINGS, chosen, base, values)
     unused.refuse_given(unused.OPTIONS, options, Options(), values)
-    return chosen, options, tuned.source if tuned else f"defaults of {algorithm}"
+    return chosen, options, tuned.source if tuned else f"defaults of {name_of(algorithm)}"
+
+
+def idle(algorithm: str | type, env: str, values: dict[str, Any]) -> set[str]:
+    """The settings and options that do nothing in a run of these `values`."""
+    _, chosen, options, _ = _chosen(algorithm, env, values)
+    parts = unused.idle(unused.SETTINGS, chosen), unused.idle(unused.OPTIONS, options)
+    return {name for part in parts for name, *_ in part}
+
+
+def lacking(algorithm: str | type, env: str, values: dict[str, Any]) -> dict[str, Any]:
+    """What makes those of the `values` count that do nothing otherwise, where the values do not say
+    something else."""
+    base, chosen, _, _ = _chosen(algorithm, env, values)
+    refused = unused.refused(unused.SETTINGS, chosen, base, values)
+    return {n: x for _, need, _ in refused for n, x in need.give.items() if n not in values}
+
+
+def overtaken(
+    algorithm: str | type, env: str | None, file: dict[str, Any], flags: dict[str, Any]
+) -> set[str]:
+    """Which of the values that a file of settings says nobody asks for, where a command's flags
+    stand over it: what does something in the file alone, and nothing beside the flags; and what is
+    there as it would be without the file, since the flags may imply something else for it. env:
+    None for one whose entry is not known."""
+    place, kept = env or "", file.keys() - flags.keys()
+    if not flags:
+        return set()
+    left = (idle(algorithm, place, file | flags) - idle(algorithm, place, file)) & kept
+    if env is None:
+        return left
+    names = {f.name for f in fields(algorithms.get(algorithm).Settings)}
+    usual = _chosen(algorithm, env, {n: x for n, x in file.items() if n == "entry"})[1]
+    told = _chosen(algorithm, env, file)[1]
+    same = {n for n in kept & names if getattr(told, n) == getattr(usual, n)}
+    rest = {n: x for n, x in file.items() if n not in same}
+    return left | same if _chosen(algorithm, env, rest)[1] == told else left
+
+
+def _chosen(
+    algorithm: str | type, env: str, values: dict[str, Any]
+) -> tuple[Any, Any, Options, Entry | None]:
+    """Settings before and with those that are given, options, and the entry that holds."""
+    kind = algorithms.get(algorithm)
+    own, others = {f.name for f in fields(kind.Settings)}, {f.name for f in fields(Options)}
+    options = apply(Options(), {n: v for n, v in values.items() if n in others})
+    tuned = entry(name_of(algorithm), env, options.entry)
+    base = _applied(kind.Settings(), tuned)
+    chosen = apply(base, {n: v for n, v in values.items() if n in own}).settled(values)
+    return base, chosen, options, tuned
 
 
 def _applied(settings: Any, tuned: Entry | None) -> Any:

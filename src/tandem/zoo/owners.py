@@ -134,12 +134,20 @@ def _renamed(odd: str, known: set[str], others: Mapping[str, set[str]], command:
 def _owned(
     having: list[str], env: Any, values: Mapping[str, Any], kwargs: Mapping[str, Any] | None
 ) -> str:
-    """Which of those who have a setting take all that was given; or why one of them does not."""
-    seen = _seen(env, kwargs)
-    found = {n: _fault(algorithms.get(n), env, kwargs, seen, values) for n in having}
-    if takes := [name for name, fault in found.items() if fault is None]:
-        return f"it is a setting of {', '.join(takes)}."
-    name, fault = min(((n, f) for n, f in found.items() if f), key=lambda one: one[1].rank)
+    """Which of those who have a setting take all that was given, some of them with another setting
+    beside it; or why one of them does not."""
+    seen, found, takes = _seen(env, kwargs), dict[str, Fault](), dict[str, list[str]]()
+    for name in having:
+        given = _fault(algorithms.get(name), env, kwargs, seen, values)
+        if isinstance(given, Fault):
+            found[name] = given
+        else:
+            beside = " and ".join(f"{n}={x!r}" for n, x in given.items())
+            takes.setdefault(beside, []).append(name)
+    if takes:  # as they are, if there are such; else what most of them need
+        beside = max(takes, key=lambda n: (n == "", len(takes[n])))
+        return f"it is a setting of {', '.join(takes[beside])}{beside and ', with '}{beside}."
+    name, fault = min(found.items(), key=lambda one: one[1].rank)
     return f"no algorithm takes it with all else as given ({name}: {fault.what[:-1]})."
 
 
@@ -162,15 +170,18 @@ def _fault(
     kwargs: Mapping[str, Any] | None,
     seen: tuple[Any, Any] | None,
     values: Mapping[str, Any],
-) -> Fault | None:
-    """Why an algorithm does not take all that was given, as its door would say; else None."""
-    from tandem.zoo import settle  # which asks here
+) -> Fault | dict[str, Any]:
+    """Why an algorithm does not take all that was given, as its door would say; else what else has
+    to be given."""
+    from tandem.zoo import lacking, settle  # which asks here
 
     name, known = name_of(kind), _names(kind.Settings) | _names(Options)
     try:
         if odd := [n for n in values if n not in known]:
             return Fault(f"{name} has no {odd[0]}.")
-        settings, options, _ = settle(kind, environment_name(env) if env else "", dict(values))
+        place = environment_name(env) if env else ""
+        beside = lacking(kind, place, dict(values))
+        settings, options, _ = settle(kind, place, {**values, **beside})
         fits.check(kind.needs, settings, options.devices)
         if options.learners != "auto":
             asynchronous.refuse(name, kind.needs, env, options)
@@ -190,4 +201,4 @@ def _fault(
                 goals_of(env, kwargs, observation)
     except TandemError as error:
         return Fault(error.happened, isinstance(error, SpaceError))
-    return None
+    return beside
