@@ -151,7 +151,7 @@ for name, steps in json.loads(sys.argv[1]).items():
 @pytest.mark.parametrize(
     "names, variants",
     [
-        pytest.param(("ppo_discrete", "qmix"), 0, marks=pytest.mark.slow, id="two"),
+        pytest.param(("qmix",), 0, marks=pytest.mark.slow, id="one"),
         pytest.param(NAMES, 3, marks=[pytest.mark.slow, pytest.mark.thorough], id="all"),
     ],
 )

@@ -91,7 +91,7 @@ def test_ahead_they_are_the_workers_of_a_pool(name: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     "name, ahead",
-    layered([("ppo", 0), ("dqn", 2), ("a2c with a memory", 0)], (("dqn", 2), ("ppo", 0))),
+    layered([("ppo", 0), ("dqn", 2), ("a2c with a memory", 0)], (("dqn", 2),)),
 )
 def test_it_is_resumed_exactly(name: str, ahead: int, tmp_path: Path) -> None:
     algorithm, env, settings = ALIKE[name]

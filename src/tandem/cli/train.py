@@ -83,9 +83,8 @@ def _run(words: list[str], launch: Any = None) -> int:
         session.backend.close()
         steps = session.config.settings.steps
         if isinstance(log := session.callbacks[0], JsonLog):
-            log.line(
-                "result", json.loads((session.folder / "result.json").read_text(encoding="utf-8"))
-            )
+            text = (session.folder / "result.json").read_text(encoding="utf-8")
+            log.line("result", json.loads(text))
             return 0
         print(
             f"{args.resume} has all of its {steps:,} steps. To go on: --steps {2 * steps} --extend"
@@ -226,12 +225,12 @@ def arguments(words: list[str]) -> argparse.Namespace:
     args = parser.read(words)
     args.stop_at, args.algorithm = first.stop_at, first.algorithm
     if asked is not None:
-        told_by_flags = given(args, args.algorithm)
+        flags_say = given(args, args.algorithm)
         said = settings_file.fill(args, *asked)
-        if args.env == asked[1].get("env") and "versions" in asked[1]:  # config.json of a run
+        if args.env == asked[1].get("env") and "versions" in asked[1]:  # a run's config.json
             config_file.expect_env(asked[1], asked[0], SettingError)
-        env = None if args.env is None else versioned(args.env)
-        for name in zoo.overtaken(args.algorithm, env, said, told_by_flags):
+        env = args.env and versioned(args.env)
+        for name in zoo.overtaken(args.algorithm, env, said, flags_say):
             delattr(args, name)
     return args
 
