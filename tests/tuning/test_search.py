@@ -166,7 +166,7 @@ def test_each_optimizer_is_tried_with_the_settings_that_are_its_own(
     assert given == {"adam": "1e-4", "rmsprop": None, "sgd": None}
     best = Candidate("ppo", {"optimizer": "sgd"}, "sgd", without=frozenset({"adam_epsilon"}))
     found = SimpleNamespace(best=Trial(best), edge="", picture="a.png")
-    find._conclude(found, "CartPole-v1", None, {"adam_epsilon": "1e-4"})  # type: ignore[arg-type]
+    find._conclude(found, "CartPole-v1", None, {"adam_epsilon": "1e-4"}, None)  # type: ignore[arg-type]
     assert capsys.readouterr().out.endswith("tandem train ppo CartPole-v1 --optimizer sgd\n")
 
 
@@ -195,7 +195,7 @@ def test_what_is_to_be_passed_on_is_what_train_takes(
 def test_settings_that_trials_share_are_passed_on_so_too(capsys: Any) -> None:
     best = Candidate("dqn", {"double": "true"}, "dqn double=true")
     found = SimpleNamespace(best=Trial(best), edge="", picture="a.png")
-    find._conclude(found, "CartPole-v1", None, {"plots": False, "writer": ["a", "b"]})  # type: ignore[arg-type]
+    find._conclude(found, "CartPole-v1", None, {"plots": False, "writer": ["a", "b"]}, None)  # type: ignore[arg-type]
     line = capsys.readouterr().out.splitlines()[-1]
     assert line == "  tandem train dqn CartPole-v1 --double --no-plots --writer a --writer b"
 
