@@ -140,12 +140,10 @@ time.sleep(60)
 
 def runs(pid: int) -> bool:
     try:
-        return (
-            Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0]
-            not in "ZX"
-        )
-    except FileNotFoundError:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except (FileNotFoundError, ProcessLookupError):  # the second where it ends while it is read
         return False
+    return stat.rsplit(")", 1)[1].split()[0] not in "ZX"
 
 
 @pytest.mark.slow
