@@ -70,7 +70,6 @@ WRONG = [
     ("ppo", "Pendulum-v1", {"action_noise": "gsde", "policy": "beta"}),
     ("sac", "Pendulum-v1", {"noisy": "factorised", "action_noise": "gsde"}),
     ("sac", "Pendulum-v1", {"log_std": -1.0}),
-    ("sac", "MountainCarContinuous-v0", {"action_noise": "gaussian"}),  # the zoo gives log_std
     ("td3", "Pendulum-v1", {"action_noise": "ou", "sde_sample_freq": 4}),
     ("sac", "CartPole-v1", {"action_noise": "gsde"}),
     ("qmix", "mpe/simple_spread_v3", {"recurrent": 8, "sequence": 0}),
