@@ -156,6 +156,8 @@ WRITTEN = {  # what stands in a file, and what its error says
     f"{TOP}plots = false\n": "write plots = … under [options]",
     f"{TOP}[settings]\nplots = false\n": "write plots = … under [options]",
     f"{TOP}[options]\ngamma = 0.9\n": "write gamma = … under [settings]",
+    f"{TOP}[settings]\nn_steps = 64\n": "write rollout = … under [settings]",
+    f"total_timesteps = 64\n{TOP}": "write steps = … under [settings]",
     f"{TOP}[setings]\ngamma = 0.9\n": "did you mean 'settings'",
     f'{TOP}[settings]\nrollout = "128"\n': "Expected: a whole number, without quotes",
     f"{TOP}[settings]\nrollout = 1.5\n": "Expected: a whole number\n",

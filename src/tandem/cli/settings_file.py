@@ -14,6 +14,7 @@ from tandem.algorithms import own
 from tandem.errors import SettingError, UnknownNameError
 from tandem.learning.config import Options
 from tandem.settings import Schedule, declared, describe_type, hints_of
+from tandem.zoo import owners
 
 PLACES = {
     "algorithm": str,
@@ -126,14 +127,14 @@ def fill(args: argparse.Namespace, path: Path, data: dict[str, Any]) -> dict[str
 def _place_of(name: str, data: dict[str, Any], settings: Any = None) -> str:
     """Where a file should say what it says in another place, as advice; "" where nobody knows.
     settings: of the algorithm."""
-    name = OTHER_NAMES.get(name, name)
-    if name in PLACES:
-        return f"write {name} = … at the top of the file, above [settings]."
     if settings is None and data.get("algorithm") in algorithms.names():
         settings = algorithms.get(data["algorithm"]).Settings
-    for part, kind in (("settings", settings), ("options", Options)):
-        if kind is not None and name in hints_of(kind):
-            return f"write {name} = … under [{part}]."
+    for one in (OTHER_NAMES.get(name, name), *owners.ELSEWHERE.get(name, ())):
+        if one in PLACES:
+            return f"write {one} = … at the top of the file, above [settings]."
+        for part, kind in (("settings", settings), ("options", Options)):
+            if kind is not None and one in hints_of(kind):
+                return f"write {one} = … under [{part}]."
     return ""
 
 
