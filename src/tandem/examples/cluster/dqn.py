@@ -23,10 +23,10 @@ class GymRunner(EpisodeRunner):
             cluster,
             "dqn_agent",
             algorithm="dqn",
-            # rl-baselines3-zoo 2.9, hyperparams/dqn.yml, CartPole-v1; smaller steps, and
-            # updates more often
-            learning_rate="1e-3:1e-4",
-            batch_size=64,
+            # rl-baselines3-zoo 2.9, hyperparams/dqn.yml, CartPole-v1; larger batches, smaller
+            # steps that fall to 0, and updates more often
+            learning_rate="1e-3:0",
+            batch_size=256,
             buffer_size=100_000,
             learning_starts=1_000,
             gamma=0.99,
