@@ -115,3 +115,12 @@ def _run(command: list[str], env: dict[str, str], timeout: float) -> tuple[str, 
         out, err = child.communicate()
         return out, err, f"was still running after {timeout} s"
     return out, err, child.returncode
+
+
+def runs(pid: int) -> bool:
+    """Whether a process is there and not a zombie, as /proc says."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except (FileNotFoundError, ProcessLookupError):  # the second where it ends while it is read
+        return False
+    return stat.rsplit(")", 1)[1].split()[0] not in "ZX"

@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-import os
 import time
-from pathlib import Path
 
 import pytest
 
-from tests.helpers import run_python
+from tests.helpers import run_python, runs
 
 
 def test_each_line_of_the_child_is_parsed() -> None:
@@ -71,14 +69,7 @@ def test_a_child_that_hangs_is_killed_with_its_own_processes(tmp_path) -> None:
 
 def _alive(pid: int) -> bool:
     for _ in range(100):  # the kernel needs a moment to reap it
-        try:
-            os.kill(pid, 0)
-            if (
-                Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0]
-                == "Z"
-            ):
-                return False
-        except (ProcessLookupError, FileNotFoundError):
+        if not runs(pid):
             return False
         time.sleep(0.05)
     return True

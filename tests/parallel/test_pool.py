@@ -25,9 +25,8 @@ from tandem.parallel.env_factory import EnvFactory, divide
 from tandem.testing import environments as games
 from tandem.testing import team_games
 from tandem.testing.memory_games import Recall
-from tests.helpers import ROOT
+from tests.helpers import ROOT, runs
 from tests.parallel.faulty import Faulty
-from tests.parallel.test_process import runs
 
 pytest.importorskip("torch")
 ALIKE: dict[str, tuple[str, Any, dict[str, Any]]] = {

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tandem.parallel.process import END, Process, WorkerLost, end
-from tests.helpers import ROOT, run_python
+from tests.helpers import ROOT, run_python, runs
 
 
 class Served:
@@ -136,14 +136,6 @@ if sys.argv[1] == "exit":
 os.kill(os.getpid(), getattr(signal, sys.argv[1]))
 time.sleep(60)
 """
-
-
-def runs(pid: int) -> bool:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-    except (FileNotFoundError, ProcessLookupError):  # the second where it ends while it is read
-        return False
-    return stat.rsplit(")", 1)[1].split()[0] not in "ZX"
 
 
 @pytest.mark.slow

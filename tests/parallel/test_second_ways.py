@@ -21,9 +21,9 @@ from tandem.parallel.shared_memory import SharedArrays
 from tandem.platforms import ANY, POSIX, VARIABLE
 from tandem.runs.folder import read_run
 from tandem.testing import environments as games
-from tests.helpers import ROOT
+from tests.helpers import ROOT, runs
 from tests.parallel.test_arrays import FORMS, Writer
-from tests.parallel.test_process import Served, runs
+from tests.parallel.test_process import Served
 
 pytestmark = pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="looks into /dev/shm")
 SMALL: dict[str, Any] = {

@@ -117,6 +117,16 @@ def idle(needs: Iterable[Need], settings: Any) -> Iterator[Found]:
             yield from ((name, need, beside) for name in need.names if name in known)
 
 
+def idle_names(needs: Iterable[Need], settings: Any) -> set[str]:
+    """The names of those that `idle` finds."""
+    return {name for name, *_ in idle(needs, settings)}
+
+
+def told(beside: dict[str, Any]) -> str:
+    """What is there, in words; no text is what nobody has asked for."""
+    return " and ".join(f"{n}={x!r}" for n, x in beside.items() if x != "")
+
+
 def _known(kind: type) -> set[str]:
     """The settings of a class that tandem has: a program's own may mean another thing."""
     own = (b for b in kind.__mro__ if b.__module__.partition(".")[0] == "tandem")
@@ -127,7 +137,7 @@ def without_idle(needs: Iterable[Need], settings: Any, given: Iterable[str]) -> 
     """The settings, with their defaults for those that do nothing and that nobody has `given`, such
     as those of an entry of the zoo's whose mode a user has changed."""
     usual, given = type(settings)(), set(given)
-    names = [name for name, *_ in idle(needs, settings) if name not in given]
+    names = idle_names(needs, settings) - given
     return replace(settings, **{name: getattr(usual, name) for name in names})
 
 
@@ -147,10 +157,8 @@ def refused(
 def refuse_given(needs: Iterable[Need], settings: Any, before: Any, given: Iterable[str]) -> None:
     """SettingError for the first of those that `refused` finds."""
     for name, need, beside in refused(needs, settings, before, given):
-        # no text is what nobody has asked for
-        there = " and ".join(f"{n}={x!r}" for n, x in beside.items() if x != "")
         raise SettingError(
-            f"{name}={getattr(settings, name)} with {there}.",
+            f"{name}={getattr(settings, name)} with {told(beside)}.",
             f"it together with {need}, say: else it does nothing",
             f"give {need} too, or leave {name} out.",
         )

@@ -133,7 +133,7 @@ class Trainer:
         if not isinstance(own.get("optimizer", ""), str):  # one of the framework's
             del own["optimizer"]
             left |= set(unused.OF_OPTIMIZERS)
-        left |= {n for n, *_ in unused.idle(unused.SETTINGS, apply(kind(), own))}
+        left |= unused.idle_names(unused.SETTINGS, apply(kind(), own))
         left -= given | set(self.given)
         return {n: x for n, x in settings.items() if n not in left}
 

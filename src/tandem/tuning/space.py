@@ -181,7 +181,7 @@ class Space:
         beside the others, and batches of whole sequences, the nearest to what was drawn."""
         found = self.settings(drawn)
         chosen = apply(self.base, found)
-        idle = {name for name, *_ in unused.idle(unused.SETTINGS, chosen)}
+        idle = unused.idle_names(unused.SETTINGS, chosen)
         found = {name: value for name, value in found.items() if name not in idle}
         if (of := sequence_of(chosen)) > 1 and "batch_size" in found:
             found["batch_size"] = max(1, round(chosen.batch_size / of)) * of
@@ -191,7 +191,7 @@ class Space:
         """What Optuna would have to draw for the settings to stay as they are; and which of them
         are outside of the space, in words."""
         drawn, outside = {}, []
-        idle = {name for name, *_ in unused.idle(unused.SETTINGS, self.base)}
+        idle = unused.idle_names(unused.SETTINGS, self.base)
         for d in self.dimensions:
             value = whole = getattr(self.base, d.setting)
             if isinstance(value, Schedule):
@@ -272,9 +272,8 @@ def _refuse_idle(dimensions: list[Dimension], base: Any, told: Mapping[str, Any]
     varied = {d.setting for d in dimensions}
     for name, need, beside in unused.idle(unused.SETTINGS, base):
         if name in varied and name in told and not varied & beside.keys():
-            there = " and ".join(f"{n}={x!r}" for n, x in beside.items())
             raise SettingError(
-                f"the space has a range for {name}, with {there}.",
+                f"the space has a range for {name}, with {unused.told(beside)}.",
                 f"it together with {need}, say, or values for {' or '.join(beside)} in the space",
                 f"give {need} too, or leave {name} out of the space.",
             )

@@ -133,8 +133,7 @@ def settle(algorithm: str | type, env: str, values: dict[str, Any]) -> tuple[Any
 def idle(algorithm: str | type, env: str, values: dict[str, Any]) -> set[str]:
     """The settings and options that do nothing in a run of these `values`."""
     _, chosen, options, _ = _chosen(algorithm, env, values)
-    parts = unused.idle(unused.SETTINGS, chosen), unused.idle(unused.OPTIONS, options)
-    return {name for part in parts for name, *_ in part}
+    return unused.idle_names(unused.SETTINGS, chosen) | unused.idle_names(unused.OPTIONS, options)
 
 
 def lacking(algorithm: str | type, env: str, values: dict[str, Any]) -> dict[str, Any]:

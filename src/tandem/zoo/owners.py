@@ -10,15 +10,8 @@ from typing import Any, NamedTuple, get_args
 from tandem import algorithms, spaces
 from tandem.algorithms import name_of
 from tandem.algorithms.critics import CriticSettings, Values
-from tandem.compiled import choice
-from tandem.envs import atari
-from tandem.envs.factory import environment_name, spaces_of
-from tandem.envs.vector_source import VectorSource
 from tandem.errors import SettingError, SpaceError, TandemError, UnknownNameError, nearest
-from tandem.learning import asynchronous, fits, selfplay
 from tandem.learning.config import Options
-from tandem.learning.goals import goals_of
-from tandem.learning.seeds import Generators
 
 # Names of Stable-Baselines3's and of other libraries, and what may be the same here: the first that
 # an algorithm has. docs/coming-from/stable-baselines3.md has them, too.
@@ -153,6 +146,10 @@ def _owned(
 
 def _seen(env: Any, kwargs: Mapping[str, Any] | None) -> tuple[Any, Any] | None:
     """Gymnasium's spaces of an environment; None where they are not to be had."""
+    from tandem.envs import atari
+    from tandem.envs.factory import spaces_of
+    from tandem.envs.vector_source import VectorSource
+
     if env is None or isinstance(env, VectorSource):  # a simulator may not be made twice
         return None
     try:
@@ -173,6 +170,12 @@ def _fault(
 ) -> Fault | dict[str, Any]:
     """Why an algorithm does not take all that was given, as its door would say; else what else has
     to be given."""
+    # what no command needs before somebody errs takes a while to be imported
+    from tandem.compiled import choice
+    from tandem.envs.factory import environment_name
+    from tandem.learning import asynchronous, fits, selfplay
+    from tandem.learning.goals import goals_of
+    from tandem.learning.seeds import Generators
     from tandem.zoo import lacking, settle  # which asks here
 
     name, known = name_of(kind), _names(kind.Settings) | _names(Options)
