@@ -301,6 +301,7 @@ def _config(
     action = spaces.action_leaf(action_space, observation)
     kind = algorithms.get(algorithm, action)
     kind.check(observation, action, chosen)
+    unused.refuse_for_actions(action, chosen, values)
     own.check_roles(kind, observation, action, chosen)
     selfplay.refuse(called, kind.needs, env, options)
     config.check_kept(chosen, options, out)
@@ -319,6 +320,7 @@ def _config(
         wanted = "jax"
     framework = backends.choose(wanted)
     check_cluster(options, framework)
+    config.check_compile(options, framework)
     functional, name = functions.is_functional(env), environment_name(env)
     chosen, options = compiled.settled(
         name, functional, kind, chosen, options, observation, framework, device

@@ -87,6 +87,13 @@ CASES = [
         {"network": body},
     ),
     Case(
+        "learning/config.py:check_compile",
+        session,
+        {"compile": "no"},
+        "leave compile out",
+        {"compile": "auto"},
+    ),
+    Case(
         "backends/backend.py:keep_apart",
         partial(trainer.session, "dqn", "CartPole-v1", framework=ENGINE, buffer_size=1000),
         {"network": lambda space: SAME},

@@ -68,10 +68,13 @@ def test_what_does_nothing_is_refused_and_the_advice_works(name, kind, need, set
     value = another(kind, setting)
     with pytest.raises(SettingError, match=f"{setting}=.* with ") as caught:
         settled(name, **{setting: value}, **off)
-    assert f"or leave {setting} out" in caught.value.fix
+    assert f"leave {setting} out" in caught.value.fix
     settled(name, **off)
-    (fix,) = assigned(caught.value)
-    assert fix
+    (fix,) = assigned(caught.value) or ({},)
+    lacks = bool(need.give.keys() & set(getattr(kind, "lacks", ())))
+    assert lacks == (not fix)
+    if lacks:  # leaving it out is all that there is
+        return
     settled(name, **{**off, setting: value, **fix})
 
 
@@ -157,6 +160,30 @@ def test_advice_on_munchausen_beside_an_entry_of_another_kind_comes_to_an_end() 
             trainer.session("dqn", "CartPole-v1", framework="torch", **given)
         given |= then
     trainer.session("dqn", "CartPole-v1", framework="torch", **given)
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("mappo", {"intrinsic": "rnd"}),
+        ("mat", {"intrinsic": "rnd"}),
+        ("mat", {"recurrent": 8}),
+    ],
+)
+def test_what_is_lacking_is_refused(name: str, given: dict[str, Any]) -> None:
+    (mode,) = given
+    assert mode in algorithms.get(name).Settings.lacks
+    with pytest.raises(SettingError, match=mode):
+        trainer.session(name, "mpe/simple_spread_v3", framework="torch", **given)
+
+
+def test_a_deviation_needs_a_part_that_has_one() -> None:
+    with follows("algorithms/unused.py:refuse_for_actions") as advice:
+        trainer.session("ppo", "CartPole-v1", framework="torch", log_std=-1.0)
+    assert "leave log_std out" in advice.fix
+    trainer.session("ppo", "CartPole-v1", framework="torch")
+    trainer.session("ppo", "CartPole-v1", framework="torch", log_std=0.0)
+    trainer.session("ppo", "Pendulum-v1", framework="torch", log_std=-1.0)
 
 
 def test_zero_asks_for_nothing() -> None:

@@ -27,6 +27,8 @@ PAPER = "Yu et al. 2022, appendix C"
 class MAPPOSettings(PPOSettings):
     """What MAPPO can be told."""
 
+    lacks: ClassVar[tuple[str, ...]] = ("intrinsic",)  # inherited, and refused
+
     steps: int = default(1_000_000)
     envs: int = default(16)
     learning_rate: Schedule = default(

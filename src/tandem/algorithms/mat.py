@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -28,9 +28,22 @@ CODE = "released code"
 SCRIPT = CODE + ", train_mpe.sh"
 
 
+REFUSED = {  # what PPO has, and what holds here
+    "shared": False,
+    "recurrent": 0,
+    "memory": "gru",
+    "action_noise": "gaussian",
+    "normalize_observations": False,
+    "normalize_rewards": False,
+    "standardize_rewards": False,
+}
+
+
 @dataclass(frozen=True)
 class MATSettings(PPOSettings):
     """What MAT can be told."""
+
+    lacks: ClassVar[tuple[str, ...]] = ("intrinsic", *REFUSED)  # inherited, and refused
 
     steps: int = default(1_000_000)
     envs: int = default(16)
@@ -191,17 +204,6 @@ class MAT(MAPPO):
             own, drawn = tree_map(lambda x, i=i: x[:, i], (allowed, noise))
             taken[:, i] = policy.act(masked(out, own, one), drawn)
         return taken, {}, state
-
-
-REFUSED = {  # what PPO has, and what holds here
-    "shared": False,
-    "recurrent": 0,
-    "memory": "gru",
-    "action_noise": "gaussian",
-    "normalize_observations": False,
-    "normalize_rewards": False,
-    "standardize_rewards": False,
-}
 
 
 def before_width(one: Leaf) -> int:

@@ -5,9 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tandem.errors import SettingError
+
+if TYPE_CHECKING:
+    from tandem.spaces import Leaf
 
 
 class Need(NamedTuple):
@@ -100,6 +103,11 @@ OPTIONS = (  # of a run
     Need(("device_timeout",), {"devices": lambda x: x > 1}, {"devices": 2}),
     Need(("snapshot_every",), {"opponents": bool}, {"opponents": 1}),
     Need(
+        ("runner_cpus",),
+        {"runners": bool, "cluster": bool},
+        {"runners": 2},
+    ),
+    Need(
         ("worker_patience", "worker_restarts"),
         {"workers": bool, "runners": bool, "cluster": bool, "learners": lambda x: x != 1},
         {"workers": 2},
@@ -157,10 +165,24 @@ def refused(
 def refuse_given(needs: Iterable[Need], settings: Any, before: Any, given: Iterable[str]) -> None:
     """SettingError for the first of those that `refused` finds."""
     for name, need, beside in refused(needs, settings, before, given):
+        fix = f"give {need} too, or leave {name} out."
+        if need.give.keys() & getattr(settings, "lacks", ()):  # which would be the next error
+            fix = f"leave {name} out."
         raise SettingError(
             f"{name}={getattr(settings, name)} with {told(beside)}.",
             f"it together with {need}, say: else it does nothing",
-            f"give {need} too, or leave {name} out.",
+            fix,
+        )
+
+
+def refuse_for_actions(action: Leaf, settings: Any, given: Iterable[str]) -> None:
+    """SettingError for a deviation that a user has `given`, where no part of an action has one."""
+    boxes = any(part.kind == "box" for _, part in action.parts or (("", action),))
+    if not boxes and "log_std" in given and settings.log_std != type(settings)().log_std:
+        raise SettingError(
+            f"log_std={settings.log_std} with actions that are not a Box.",
+            "it with a Box of actions, of which it is the deviation: else it does nothing",
+            "leave log_std out.",
         )
 
 

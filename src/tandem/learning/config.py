@@ -232,6 +232,17 @@ def differing(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
 WORTH_COMPILING = 20_000
 
 
+def check_compile(options: Options, framework: str) -> None:
+    """SettingError where the engine leaves no choice."""
+    if framework != "torch" and options.compile != "auto":
+        how = "does not compile" if framework == "keras-torch" else "always compiles"
+        raise SettingError(
+            f"compile={options.compile!r} on {framework}, which {how} updates.",
+            "it on torch only",
+            "leave compile out.",
+        )
+
+
 def compiles(config: Config, optimizers_known: bool) -> bool:
     """Whether torch should compile its gradients: asked for, or worth its time: a long run of
     known networks, and a C++ compiler. Not for recurrent ones, whose graph grows with the sequence.
