@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tandem.algorithms import NAMES
+
 # where published figures are from that are marked so
 SOURCES = {
     "zoo": "rl-baselines3-zoo, benchmark.md: one run, its last policy, acting deterministically, "
@@ -48,7 +50,7 @@ class Learned:
         asynchronous = (
             f", {n} actor-learners" if (n := self.settings.get("learners", 1)) > 1 else ""
         )
-        return f"{self.algorithm.upper()} {self.env}, {self.steps:,} steps{asynchronous}"
+        return f"{NAMES[self.algorithm]} {self.env}, {self.steps:,} steps{asynchronous}"
 
 
 def _rows() -> tuple[Learned, ...]:
