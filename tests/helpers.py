@@ -119,8 +119,25 @@ def _run(command: list[str], env: dict[str, str], timeout: float) -> tuple[str, 
 
 def runs(pid: int) -> bool:
     """Whether a process is there and not a zombie, as /proc says."""
+    return bool(stat := _stat(pid)) and stat[0] not in "ZX"
+
+
+def own_processes() -> set[int]:
+    """This process, and those that it has begun, and theirs."""
+    pids = [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit()]
+    parents = {pid: int(stat[1]) for pid in pids if (stat := _stat(pid))}
+    own: set[int] = set()
+    found = {os.getpid()}
+    while found:
+        own |= found
+        found = {pid for pid, parent in parents.items() if parent in found} - own
+    return own
+
+
+def _stat(pid: int) -> list[str]:
+    """State, parent, ... of a process; nothing where there is none."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
     except (FileNotFoundError, ProcessLookupError):  # the second where it ends while it is read
-        return False
-    return stat.rsplit(")", 1)[1].split()[0] not in "ZX"
+        return []
+    return stat.rsplit(")", 1)[1].split()

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from tandem.parallel.shared_memory import SharedArrays
 from tandem.platforms import ANY, POSIX, VARIABLE
 from tandem.runs.folder import read_run
 from tandem.testing import environments as games
-from tests.helpers import ROOT, runs
+from tests.helpers import ROOT, own_processes, runs
 from tests.parallel.test_arrays import FORMS, Writer
 from tests.parallel.test_process import Served
 
@@ -55,8 +56,15 @@ RUNS: dict[str, tuple[str, Any, dict[str, Any]]] = {
 
 
 def named() -> set[str]:
-    """The segments of memory that have a name."""
-    return {p.name for p in Path("/dev/shm").glob("psm_*")}
+    """The segments of memory that have a name, but for those that other processes have open: the
+    tests beside these have some too."""
+    found, own = {p.name for p in Path("/dev/shm").glob("psm_*")}, own_processes()
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+            if int(maps.parent.name) not in own:
+                open_there = maps.read_text("utf-8", "replace")
+                found = {name for name in found if name not in open_there}
+    return found
 
 
 @pytest.fixture
