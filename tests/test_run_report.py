@@ -26,7 +26,10 @@ from tandem.run_report import command_of, report
 from tandem.runs.callbacks import Callback
 from tests.test_comparison import make
 
-GIVEN = "--framework torch --steps 600 --hidden 16,8 --gamma 0.9 --no-orthogonal --seed 3 --entropy=-0.01"
+GIVEN = (
+    "--framework torch --steps 600 --hidden 16,8 --gamma 0.9 --no-orthogonal --seed 3"
+    " --entropy=-0.01"
+)
 BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
