@@ -102,11 +102,7 @@ OPTIONS = (  # of a run
     Need(("staleness",), {"learners": lambda x: x != 1}, {"learners": 2}),
     Need(("device_timeout",), {"devices": lambda x: x > 1}, {"devices": 2}),
     Need(("snapshot_every",), {"opponents": bool}, {"opponents": 1}),
-    Need(
-        ("runner_cpus",),
-        {"runners": bool, "cluster": bool},
-        {"runners": 2},
-    ),
+    Need(("runner_cpus",), {"runners": bool, "cluster": bool}, {"runners": 2}),
     Need(
         ("worker_patience", "worker_restarts"),
         {"workers": bool, "runners": bool, "cluster": bool, "learners": lambda x: x != 1},
@@ -165,14 +161,12 @@ def refused(
 def refuse_given(needs: Iterable[Need], settings: Any, before: Any, given: Iterable[str]) -> None:
     """SettingError for the first of those that `refused` finds."""
     for name, need, beside in refused(needs, settings, before, given):
+        wanted = f"it together with {need}, say: else it does nothing"
         fix = f"give {need} too, or leave {name} out."
         if need.give.keys() & getattr(settings, "lacks", ()):  # which would be the next error
+            wanted = f"it left out: it counts with {need} only, which this algorithm refuses"
             fix = f"leave {name} out."
-        raise SettingError(
-            f"{name}={getattr(settings, name)} with {told(beside)}.",
-            f"it together with {need}, say: else it does nothing",
-            fix,
-        )
+        raise SettingError(f"{name}={getattr(settings, name)} with {told(beside)}.", wanted, fix)
 
 
 def refuse_for_actions(action: Leaf, settings: Any, given: Iterable[str]) -> None:
