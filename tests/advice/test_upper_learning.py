@@ -112,6 +112,13 @@ REPLAY = {"online": False, "replay": "none"}
             {"normalize_observations": False},
         ),
         case(
+            "learning/asynchronous.py:refuse_statistics",
+            made,
+            {"algorithm": "acer", "env": "LunarLander-v3", "learners": 2},
+            "normalize_rewards=False where the zoo's entry has it",
+            {"normalize_rewards": False},
+        ),
+        case(
             "learning/config.py:check_kept",
             made,
             {"algorithm": "dqn", "memmap": True},

@@ -68,13 +68,13 @@ def test_what_does_nothing_is_refused_and_the_advice_works(name, kind, need, set
     value = another(kind, setting)
     with pytest.raises(SettingError, match=f"{setting}=.* with ") as caught:
         settled(name, **{setting: value}, **off)
-    assert f"leave {setting} out" in caught.value.fix
     settled(name, **off)
-    (fix,) = assigned(caught.value) or ({},)
-    lacks = bool(need.give.keys() & set(getattr(kind, "lacks", ())))
-    assert lacks == (not fix)
-    if lacks:  # leaving it out is all that there is
+    if need.give.keys() & set(getattr(kind, "lacks", ())):  # leaving it out is all that there is
+        assert caught.value.fix == f"leave {setting} out."
         return
+    assert f"or leave {setting} out" in caught.value.fix
+    (fix,) = assigned(caught.value)
+    assert fix
     settled(name, **{**off, setting: value, **fix})
 
 

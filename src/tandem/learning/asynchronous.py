@@ -69,7 +69,7 @@ def refuse_statistics(learners: int, settings: Any) -> None:
             raise SettingError(
                 f"learners={learners} and {what}=True.",
                 "one learner: statistics of what several see would differ from one to the other",
-                f"give learners=1, or leave {what} out.",
+                f"give learners=1, or leave {what} out; {what}=False where the zoo's entry has it.",
             )
 
 
