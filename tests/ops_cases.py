@@ -107,6 +107,8 @@ OPS: dict[str, Call] = {
     "isfinite": lambda f, i: f.isfinite(i["odd"]),
     "all": lambda f, i: f.all(f.isfinite(i["odd"])),
     "sort": lambda f, i: f.sort(i["y"]),
+    "smallest": lambda f, i: f.smallest(i["y"], 4),
+    "smallest all": lambda f, i: f.smallest(i["x"], 6),
     "constant": lambda f, i: i["x"] + f.constant(np.arange(6, dtype=np.float32), i["x"]),
 }
 

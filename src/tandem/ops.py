@@ -5,7 +5,7 @@ listed here is all there is.
 
     exp log cos tanh sqrt abs where minimum maximum clip softplus sigmoid relu elu gelu silu
     concat stack reshape swapaxes sum mean argmax log_softmax take one_hot cast stop_gradient
-    isfinite all sort scan constant
+    isfinite all sort smallest scan constant
 
 Gradients are the same on every engine, at kinks too: that of `clip` is 1 at its bounds, equal
 arguments of `minimum` and `maximum` share it in halves, those of `abs` and `relu` are 0 at 0.
@@ -108,6 +108,10 @@ class _Numpy(_Library):
         """Along the last axis, rising."""
         return np.sort(x, -1)
 
+    def smallest(self, x: Array, k: int) -> Array:
+        """The k smallest along the last axis, rising; quicker than `sort`, which XLA is slow at."""
+        return np.sort(x, -1)[..., :k]
+
     def integer(self, x: Array) -> Array:
         """Whole numbers, as indices."""
         return x.astype(np.int64)
@@ -158,6 +162,9 @@ class _Torch(_Library):
     def sort(self, x: Array) -> Array:
         return x.sort(-1).values
 
+    def smallest(self, x: Array, k: int) -> Array:
+        return x.topk(k, -1, largest=False).values
+
     def integer(self, x: Array) -> Array:
         return x.long()
 
@@ -192,6 +199,9 @@ class _Keras(_Library):
 
     def sort(self, x: Array) -> Array:
         return self._ops.sort(x, axis=-1)
+
+    def smallest(self, x: Array, k: int) -> Array:
+        return -self._ops.top_k(-x, k)[0]
 
     def integer(self, x: Array) -> Array:
         return self._ops.cast(x, "int32")

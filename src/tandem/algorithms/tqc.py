@@ -68,7 +68,7 @@ class TQC(SAC):
         xp, s, (now, then) = ops.of(b.reward), self.settings, self.views(b)
         action, log_prob = self.sample(then, b.next_obs, b.noise[0])
         pooled = xp.concat(self.outputs(self.targets, then, b.next_obs, action), -1)
-        kept = xp.sort(pooled)[..., : s.critics * (s.quantiles - s.dropped)]
+        kept = xp.smallest(pooled, s.critics * (s.quantiles - s.dropped))
         soft = kept - (xp.exp(self.log_alpha()) * log_prob)[..., None]
         y = xp.stop_gradient(self.soft_reward(b)[..., None] + b.discount[..., None] * soft)
         own = self.outputs(self.qs, now, b.obs, b.action)

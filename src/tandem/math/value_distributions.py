@@ -7,7 +7,6 @@ import numpy as np
 
 from tandem import ops
 from tandem.errors import same_shapes
-from tandem.math.values import huber
 from tandem.types import Array
 
 
@@ -84,10 +83,12 @@ def quantile_huber(quantile: Array, fraction: Array, target: Array, delta: float
     same_shapes((*quantile.shape[:-1], -1), target=target)
     xp = ops.of(quantile)
     error = target[..., None, :] - quantile[..., :, None]  # [..., N, M]
-    fraction = fraction[..., :, None]
-    weight = xp.where(error < 0.0, 1.0 - fraction, fraction)
-    loss = xp.stop_gradient(weight) * huber(error, delta) / delta
-    return xp.sum(xp.mean(loss, -1), -1)
+    fraction, fixed = fraction[..., :, None], xp.stop_gradient(error)
+    # H(u) is c (u - c / 2), and its slope c, of clipped errors c: where only u is differentiated,
+    # N x M errors cost one product each
+    clipped = xp.clip(fixed, -delta, delta)
+    slope = xp.stop_gradient(xp.where(fixed < 0.0, 1.0 - fraction, fraction) * clipped)
+    return xp.sum(xp.mean(slope * (error - 0.5 * clipped), -1), -1) / delta
 
 
 def expectile_loss(x: Array, fraction: float) -> Array:
