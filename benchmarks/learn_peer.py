@@ -24,6 +24,7 @@ import numpy as np
 
 from benchmarks import peers
 from benchmarks.measure import KERAS, ONE_THREAD, ROOT
+from tandem import algorithms
 
 RESULTS = ROOT / "benchmarks" / "results"
 RUNS = ROOT / "runs" / "learn_peer"  # while they are made
@@ -197,7 +198,9 @@ def _draw(row: Compared) -> None:
     for colour, (library, title) in zip(("tab:blue", "tab:orange"), LIBRARIES.items(), strict=True):
         for number, run in enumerate(known.get(library, {}).values()):
             axes.plot(*np.transpose(run["curve"]), color=colour, label=None if number else title)
-    axes.set_title(f"{row.algorithm.upper()} {row.env}, the same settings, a line for each seed")
+    axes.set_title(
+        f"{algorithms.title(row.algorithm)} {row.env}, the same settings, a line for each seed"
+    )
     axes.set_xlabel("environment steps")
     axes.set_ylabel(f"mean return of {EPISODES} greedy episodes")
     axes.legend()
@@ -228,8 +231,8 @@ def _write(rows: dict[str, Any]) -> None:
         ]
         picture = f"[picture](curves/peer-{row.name}.png)"
         lines.append(
-            f"| {row.algorithm.upper()} {row.env} | {row.steps:,} | {cells[0]} | {cells[1]} "
-            f"| {picture} |"
+            f"| {algorithms.title(row.algorithm)} {row.env} | {row.steps:,} | {cells[0]} "
+            f"| {cells[1]} | {picture} |"
         )
     (RESULTS / "learn_peer.md").write_text("\n".join([*lines, ""]), encoding="utf-8")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tandem.algorithms import NAMES
+from tandem import algorithms
 
 # where published figures are from that are marked so
 SOURCES = {
@@ -50,7 +50,7 @@ class Learned:
         asynchronous = (
             f", {n} actor-learners" if (n := self.settings.get("learners", 1)) > 1 else ""
         )
-        return f"{NAMES[self.algorithm]} {self.env}, {self.steps:,} steps{asynchronous}"
+        return f"{algorithms.title(self.algorithm)} {self.env}, {self.steps:,} steps{asynchronous}"
 
 
 def _rows() -> tuple[Learned, ...]:

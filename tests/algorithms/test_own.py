@@ -19,7 +19,7 @@ from tandem.algorithms.on_policy import OnPolicy, OnPolicySettings
 from tandem.cli import seeds
 from tandem.errors import CheckpointError, ResumeError, SettingError, SpaceError, UnknownNameError
 from tandem.extending import ReplaySettings, RolloutSettings, SequenceSettings, Settings, setting
-from tandem.runs.folder import read_run
+from tandem.runs.folder import describe, read_run
 from tandem.runs.verification import verify
 from tandem.spaces import Leaf
 from tandem.testing import fakes
@@ -64,6 +64,17 @@ def run(tmp_path: Path) -> Path:
 def test_a_class_of_ours_is_its_name(name: str) -> None:
     assert own.name_of(get(name)) == own.name_of(name) == name
     assert own.checked(get(name)) is own.checked(name) is get(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [("crossq", "CrossQ"), ("ppo", "PPO"), ("maze_pg", "MAZE_PG"), ("my.module:MyDQN", "MyDQN")],
+)
+def test_titles_have_the_names_that_people_use(name: str, title: str, run: Path) -> None:
+    config = {"algorithm": name, "env": "CartPole-v1"}
+    assert describe(replace(read_run(run), config=config), ("algorithm", "env")) == (
+        f"{title}, CartPole-v1"
+    )
 
 
 def test_variants_are_called_as_what_they_stand_for() -> None:

@@ -12,7 +12,7 @@ from tandem.errors import UnknownNameError
 from tandem.settings import Schedule
 from tandem.spaces import Leaf
 
-__all__ = ["NAMES", "Schedule", "built_in", "for_actions", "get", "name_of", "names"]
+__all__ = ["NAMES", "Schedule", "built_in", "for_actions", "get", "name_of", "names", "title"]
 
 # tandem's own: module -> class. What users may name is `names()`.
 NAMES = {
@@ -110,6 +110,13 @@ def name_of(algorithm: str | type) -> str:
         if plugin.loaded() is algorithm and not plugin.others and plugin.name not in NAMES:
             return plugin.name
     return f"{algorithm.__module__}:{algorithm.__qualname__}"
+
+
+def title(name: str) -> str:
+    """What people call the algorithm that files call `name`: CrossQ for crossq, and MyDQN for
+    my_module:MyDQN."""
+    _, own, kind = name.rpartition(":")
+    return kind if own else NAMES.get(name, name.upper())
 
 
 def _load(module: str, name: str) -> Any:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tandem import algorithms
 from tandem.hub.api import library
 from tandem.learning.figures import mean_and_std
 from tandem.run_report import command_of, import_of
@@ -41,7 +42,7 @@ def metadata(config: JSONDict, result: JSONDict) -> str:
         library_name="tandem-rl",
         pipeline_tag="reinforcement-learning",
         tags=[env, algorithm, *TAGS],
-        model_name=algorithm.rpartition(":")[2].upper() if results else None,
+        model_name=algorithms.title(algorithm) if results else None,
         eval_results=results or None,
     )
     return str(data.to_yaml())

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tandem import algorithms
 from tandem.errors import RunFolderError, nearest
 from tandem.platforms import file_name
 from tandem.runs.writers import read_table
@@ -149,7 +150,7 @@ def suggest(where: Path, name: str) -> str:
 def describe(run: Run, keys: Sequence[str]) -> str:
     """Those of a run's settings for people: "PPO, CartPole-v1, Keras on JAX, seed 0"."""
     words: dict[str, Callable[[str], str]] = {
-        "algorithm": lambda value: value.upper(),
+        "algorithm": algorithms.title,
         "framework": lambda value: FRAMEWORKS.get(value, value),
         "seed": lambda value: f"seed {value}",
     }
