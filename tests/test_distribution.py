@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -28,10 +29,11 @@ def build(source: Path, out: Path, kind: str) -> Path:
 
 @pytest.fixture(scope="module")
 def sdist(tmp_path_factory) -> Path:
-    """Built while the folder has what work leaves behind."""
+    """Built while the folder has what work leaves behind; another process of tests may do so too,
+    so that names are this one's, and a folder is left to whoever is last."""
     left = [
-        ROOT / "runs" / "left-by-a-test" / "progress.csv",
-        ROOT / "docs" / "__pycache__" / "x.pyc",
+        ROOT / "runs" / f"left-by-test-{os.getpid()}" / "progress.csv",
+        ROOT / "docs" / "__pycache__" / f"left-by-test-{os.getpid()}.pyc",
     ]
     made = [
         parent
@@ -48,7 +50,8 @@ def sdist(tmp_path_factory) -> Path:
         for file in left:
             file.unlink()
         for folder in made:
-            folder.rmdir()
+            with suppress(OSError):
+                folder.rmdir()
 
 
 @pytest.fixture(scope="module")
