@@ -47,20 +47,25 @@ class BatchRenorm(Layer):
         """(the output in training for x [B, width], what the moving statistics become)."""
         xp = ops.of(x)
         mean = xp.mean(x, 0)
-        centred = x - mean
-        variance = xp.mean(centred * centred, 0)
+        held = xp.stop_gradient(mean)
+        centred = x - held
+        variance = xp.mean(centred * centred, 0)  # the mean's gradient would sum to 0 here
         deviation = xp.sqrt(variance + self.epsilon)
         moving = xp.sqrt(w["moving_variance"] + self.epsilon)
         r = xp.clip(xp.stop_gradient(deviation) / moving, 1 / R_MAX, R_MAX)
-        d = xp.clip((xp.stop_gradient(mean) - w["moving_mean"]) / moving, -D_MAX, D_MAX)
+        d = xp.clip((held - w["moving_mean"]) / moving, -D_MAX, D_MAX)
         corrected = xp.cast(w["moving_count"] >= self.warmup)  # 0 or 1
         r, d = 1.0 + corrected * (r - 1.0), corrected * d
         moved = {
-            "moving_mean": self._mixed(w["moving_mean"], xp.stop_gradient(mean)),
+            "moving_mean": self._mixed(w["moving_mean"], held),
             "moving_variance": self._mixed(w["moving_variance"], xp.stop_gradient(variance)),
             "moving_count": xp.clip(w["moving_count"] + 1.0, 0.0, float(self.warmup)),
         }
-        return (centred / deviation * r + d) * w["scale"] + w["bias"], moved
+        # (x - mean) / deviation * r + d, scaled and shifted, as one slope and one offset for each
+        # unit: the gradients of the mean and of the bias are one sum over the batch, not two
+        slope = w["scale"] * r / deviation
+        offset = w["scale"] * d + w["bias"] - slope * (mean - held)
+        return centred * slope + offset, moved
 
     def _mixed(self, moving: Array, batch: Array) -> Array:
         return self.momentum * moving + (1.0 - self.momentum) * batch
