@@ -62,7 +62,8 @@ class BatchRenorm(Layer):
             "moving_count": xp.clip(w["moving_count"] + 1.0, 0.0, float(self.warmup)),
         }
         # (x - mean) / deviation * r + d, scaled and shifted, as one slope and one offset for each
-        # unit: the gradients of the mean and of the bias are one sum over the batch, not two
+        # unit: the gradients of the mean and of the bias are one sum over the batch, not two.
+        # mean - held is 0, and has the gradient of the mean
         slope = w["scale"] * r / deviation
         offset = w["scale"] * d + w["bias"] - slope * (mean - held)
         return centred * slope + offset, moved
