@@ -7,10 +7,11 @@ import shutil
 import sys
 import tempfile
 
-from tests.helpers import ONE_THREAD, QUIET, compiled_in
+from tests.helpers import ON_CPU, ONE_THREAD, QUIET, compiled_in
 
 for name, value in {
     **ONE_THREAD,
+    **ON_CPU,
     **QUIET,
 }.items():  # before NumPy or a framework is imported, which read them once
     os.environ.setdefault(name, value)

@@ -147,6 +147,14 @@ class _Torch(_Library):
         self.softplus, self.elu, self.gelu, self.silu = f.softplus, f.elu, f.gelu, f.silu
         self._torch, self._one_hot = torch, f.one_hot
 
+    def clip(self, x: Array, low: Array, high: Array) -> Array:
+        # a setting is a number in the host's memory, which only torch's arithmetic takes beside a
+        # GPU's arrays
+        low, high = (
+            b.to(x.device) if isinstance(b, self._torch.Tensor) else b for b in (low, high)
+        )
+        return self._torch.clip(x, low, high)
+
     def log_softmax(self, x: Array) -> Array:
         return self._torch.log_softmax(x, -1)
 

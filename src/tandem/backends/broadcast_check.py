@@ -98,8 +98,10 @@ def _torch(loss: Callable[[Batch], Any], batch: Batch, rows: int) -> list[Frames
                 frames.append(traceback.extract_stack())
             return out
 
+    # where they are: `as_tensor` takes tensors to the default device, if the user has chosen one
+    batch = tree_map(lambda x: x if isinstance(x, torch.Tensor) else torch.as_tensor(x), batch)
     with torch.enable_grad(), Watch():  # it may take gradients of its own
-        loss(tree_map(torch.as_tensor, batch))
+        loss(batch)
     return frames
 
 

@@ -75,7 +75,9 @@ class TorchBackend(backend.Backend):
     def _made(self, name: str, source: Source) -> TorchNetwork:
         if isinstance(source, Given):
             return TorchNetwork(name, *torch_bodies.given(name, source), self._device)
-        net = TorchNetwork(name, modules.build(source.plan), source.plan, self._device)
+        with self._device:
+            module = modules.build(source.plan)
+        net = TorchNetwork(name, module, source.plan, self._device)
         net.write(source.weights)
         return net
 
@@ -348,7 +350,7 @@ class TorchBackend(backend.Backend):
             return update(batch)
 
         def several(batches: Batch, indices: Array | None) -> backend.Outcome:
-            settings = tree_map(torch.as_tensor, batches.settings)
+            settings = tree_map(partial(torch.as_tensor, device="cpu"), batches.settings)
             # then each update changes something at once
             noisy = any(n.startswith(backend.NOISE) for n in settings)
             batches, rows = self.to_device(
@@ -376,7 +378,7 @@ class TorchBackend(backend.Backend):
                 for k in range(good):
                     one(batches, each[k], rows[k])
             host = self.to_host(
-                tree_map(lambda *xs: torch.stack([torch.as_tensor(x) for x in xs]), *outs)
+                tree_map(lambda *xs: torch.stack([self._held(x) for x in xs]), *outs)
             )
             return backend.outcome(
                 host.metrics, host.priority, [0] * good + [code] * (len(each) - good), faults
@@ -391,6 +393,10 @@ class TorchBackend(backend.Backend):
         return run if self.layout is None else self.layout.repeated(run, live)
 
     # Moving
+
+    def _held(self, x: Any) -> torch.Tensor:
+        """A tensor as it is, a number as one."""
+        return x if isinstance(x, torch.Tensor) else torch.as_tensor(x, device=self._device)
 
     def to_device(self, tree: Tree) -> Tree:
         return tree_map(lambda x: torch.as_tensor(x, device=self._device), tree)
@@ -431,7 +437,7 @@ class TorchBackend(backend.Backend):
         for n, t in self._tensors().items():
             if state[n].shape != tuple(t.shape):  # copy_ would repeat a number to fill a vector
                 raise ValueError(f"{n} has shape {state[n].shape}, here {tuple(t.shape)}")
-            t.copy_(torch.as_tensor(state[n]))
+            t.copy_(torch.as_tensor(state[n], device=t.device))
         torch_generators.restore(state, self._device)
         if self.layout is not None:
             self.layout.set_generators(state)

@@ -219,7 +219,7 @@ class Layout:
         live = changing()
         with torch.no_grad():
             for i, x in zip(which, values, strict=True):
-                live[i].copy_(torch.as_tensor(x))
+                live[i].copy_(torch.as_tensor(x, device=live[i].device))
 
     def pause(self, result: Any) -> None:
         """Rank 0: the others leave `serve`, with its tensors as they are, and a result, JSON data.

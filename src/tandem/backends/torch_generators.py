@@ -21,6 +21,6 @@ def states(device: torch.device) -> dict[str, torch.Tensor]:
 def restore(given: Mapping[str, Any], device: torch.device) -> None:
     """Puts them back, as tensors or arrays; those that are not given stay."""
     if (cpu := given.get(f"{GENERATOR}cpu")) is not None:
-        torch.set_rng_state(torch.as_tensor(cpu))
+        torch.set_rng_state(torch.as_tensor(cpu, device="cpu"))
     if device.type == "cuda" and (cuda := given.get(f"{GENERATOR}cuda")) is not None:
-        torch.cuda.set_rng_state(torch.as_tensor(cuda), device)
+        torch.cuda.set_rng_state(torch.as_tensor(cuda, device="cpu"), device)

@@ -111,24 +111,25 @@ class Group:
         """Rank 0: gives the others a message, JSON data with a tree of NumPy arrays."""
         message = Message(verb, data, arrays)
         again, self._header = message.header == self._header, message.header
-        self._broadcast(torch.tensor([0 if again else len(message.header), message.size]))
+        lengths = [0 if again else len(message.header), message.size]
+        self._broadcast(torch.tensor(lengths, device="cpu"))
         if not again:
             self._broadcast(torch.frombuffer(bytearray(message.header), dtype=torch.uint8))
         if message.size:
-            payload = torch.empty(message.size, dtype=torch.uint8)
+            payload = torch.empty(message.size, dtype=torch.uint8, device="cpu")
             message.fill(payload.numpy())
             self._broadcast(payload)
 
     def receive(self) -> tuple[str, Any, Tree]:
         """The others: what comes next."""
-        lengths = torch.zeros(2, dtype=torch.int64)
+        lengths = torch.zeros(2, dtype=torch.int64, device="cpu")
         self._broadcast(lengths)
         header, size = lengths.tolist()
         if header:
-            bytes_ = torch.empty(header, dtype=torch.uint8)
+            bytes_ = torch.empty(header, dtype=torch.uint8, device="cpu")
             self._broadcast(bytes_)
             self._header = bytes_.numpy().tobytes()
-        payload = torch.empty(size, dtype=torch.uint8)
+        payload = torch.empty(size, dtype=torch.uint8, device="cpu")
         if size:
             self._broadcast(payload)
         return read(self._header, payload.numpy())

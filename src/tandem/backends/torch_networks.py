@@ -75,12 +75,12 @@ class TorchNetwork(backend.Network):
         else:
             with torch.no_grad():
                 for i, t in enumerate(self.tensors()):
-                    t.copy_(torch.as_tensor(weights[str(i)]))
+                    t.copy_(torch.as_tensor(weights[str(i)], device=t.device))
 
     @torch.no_grad()
     def place(self, noise: dict[str, Array]) -> None:
         for n, x in noise.items():
-            self.named[n].copy_(torch.as_tensor(x))
+            self.named[n].copy_(torch.as_tensor(x, device=self.device))
 
     def read_noise(self) -> Weights:
         return {n: np.array(t.detach().cpu().numpy()) for n, t in self.noise.items()}

@@ -82,7 +82,7 @@ def write(variables: Iterable[Any], values: Iterable[Array]) -> None:
     for v, x in zip(variables, values, strict=True):
         if torch is not None and isinstance(v, torch.Tensor):
             with torch.no_grad():
-                v.copy_(torch.as_tensor(x))
+                v.copy_(torch.as_tensor(x, device=v.device))
         else:
             v.assign(x)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -70,7 +71,8 @@ def _looked_at(name: str, source: Given, body: Any) -> tuple[int, Plan | None]:
             "a torch.nn.Module, since the framework is torch",
             "return a module, or choose the framework your network is made with.",
         )
-    zeros = tree_map(torch.as_tensor, example(source.inputs))
+    there = next((t.device for t in (*body.parameters(), *body.buffers())), None)
+    zeros = tree_map(partial(torch.as_tensor, device=there), example(source.inputs))
     with torch.no_grad():
         out = source.features(
             name,

@@ -330,7 +330,7 @@ def write(plan: Plan, module: Any, weights: Weights) -> None:
     """Puts weights into a plan's module."""
     with torch.no_grad():
         for n, (t, turned) in tensors(plan, module).items():
-            value = torch.as_tensor(np.asarray(weights[n]))
+            value = torch.as_tensor(np.asarray(weights[n]), device="cpu")
             if turned == "sum":
                 # as they are where they fit: only their sum is known
                 if not torch.equal((t[0] + t[1]).cpu(), value):

@@ -1,0 +1,108 @@
+"""Tensors stay where their networks are, whatever else is on another device. PyTorch's device
+"meta", which computes shapes alone, stands for a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import gymnasium
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
+from tandem import trainer  # noqa: E402
+from tandem.examples.pytorch.DQN import DQN  # noqa: E402
+from tandem.exploration import AdaptiveEpsGreedyPolicy  # noqa: E402
+from tandem.math.policy_losses import clipped_surrogate  # noqa: E402
+from tandem.math.values import clipped_value_loss  # noqa: E402
+
+
+class Watch(TorchDispatchMode):
+    """Notes the devices that the operands of each `clamp` are on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[set[str]] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None):
+        if "clamp" in str(function):
+            tensors = [x for x in args if isinstance(x, torch.Tensor)]
+            self.seen.append({x.device.type for x in tensors})
+        return function(*args, **(kwargs or {}))
+
+
+def test_a_setting_clips_where_the_batch_is() -> None:
+    """CUDA's clamp takes no number in the host's memory, as other arithmetic does."""
+    batch, clip = torch.ones(8, device="meta"), torch.tensor(0.2)
+    with Watch() as watch:
+        clipped_surrogate(batch, batch, clip)
+        clipped_value_loss(batch, batch, batch, clip)
+    assert watch.seen == [{"meta"}] * 2
+
+
+@pytest.mark.parametrize("network", ["whole", "body"])
+def test_a_network_is_looked_at_where_it_is(network) -> None:
+    from tandem.networks.defaults import Given
+    from tandem.networks.plan import Dense
+    from tandem.networks.torch_bodies import given
+    from tandem.spaces import Leaf, observation_spec
+
+    space = gymnasium.spaces.Box(-1, 1, (4,))
+    entering = observation_spec(space)
+    assert isinstance(entering, Leaf)
+    body = nn.Sequential(nn.Linear(4, 3), nn.Tanh()).to("meta")
+    head = () if network == "whole" else (Dense(3, 2),)
+    module, plan = given("q", Given(lambda: body, entering, 3 if not head else 2, 0, head))
+    assert module[0].weight.device.type == "meta"
+    assert plan is not None and len(plan) == 2 + len(head)
+
+
+@contextmanager
+def elsewhere() -> Iterator[None]:
+    """A program whose default device is another one than that of its run."""
+    torch.set_default_device("meta")
+    try:
+        yield
+    finally:
+        torch.set_default_device(None)
+
+
+@pytest.mark.parametrize(
+    "algorithm, env, settings",
+    [
+        ("dqn", "CartPole-v1", {"steps": 200, "learning_starts": 100, "batch_size": 16}),
+        ("ppo", "CartPole-v1", {"steps": 256, "recurrent": 8, "memory": "lstm"}),
+        ("sac", "Pendulum-v1", {"steps": 220, "learning_starts": 200, "hidden": (8, 8)}),
+        ("trpo", "CartPole-v1", {"steps": 256}),
+    ],
+)
+def test_a_run_is_where_it_was_asked_to_be(algorithm, env, settings, tmp_path) -> None:
+    def trained(name: str) -> str:
+        common = {"framework": "torch", "device": "cpu", "final_episodes": 1, "plots": False}
+        run = trainer.session(
+            algorithm, env, out=tmp_path / name, eval_episodes=1, **common, **settings
+        )
+        for _ in run:
+            continue
+        assert run.result()["env_steps"] >= settings["steps"]
+        return str(run.fingerprint())
+
+    with elsewhere():
+        there = trained("there")
+    assert there == trained("here")
+
+
+def test_an_agent_is_trained_where_its_networks_are() -> None:
+    agent = DQN(4, 16, 2)
+    agent.set(policy=AdaptiveEpsGreedyPolicy(1.0, 0.1, 1e-3), pool_size=500, batch=16, PR=True)
+    before = agent.q_net[0].weight.detach().clone()
+    optimizer = torch.optim.SGD(agent.param, 1e-2, momentum=0.9)
+    with elsewhere():
+        agent.train(optimizer, 6)
+    assert agent.q_net[0].weight.device.type == "cpu"
+    assert torch.isfinite(agent.q_net[0].weight).all()
+    assert not torch.equal(agent.q_net[0].weight, before)
