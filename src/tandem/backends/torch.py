@@ -378,7 +378,7 @@ class TorchBackend(backend.Backend):
                 for k in range(good):
                     one(batches, each[k], rows[k])
             host = self.to_host(
-                tree_map(lambda *xs: torch.stack([self._held(x) for x in xs]), *outs)
+                tree_map(lambda *xs: torch.stack([self.to_device(x) for x in xs]), *outs)
             )
             return backend.outcome(
                 host.metrics, host.priority, [0] * good + [code] * (len(each) - good), faults
@@ -393,10 +393,6 @@ class TorchBackend(backend.Backend):
         return run if self.layout is None else self.layout.repeated(run, live)
 
     # Moving
-
-    def _held(self, x: Any) -> torch.Tensor:
-        """A tensor as it is, a number as one."""
-        return x if isinstance(x, torch.Tensor) else torch.as_tensor(x, device=self._device)
 
     def to_device(self, tree: Tree) -> Tree:
         return tree_map(lambda x: torch.as_tensor(x, device=self._device), tree)
