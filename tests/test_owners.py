@@ -12,7 +12,8 @@ import tandem
 from tandem import algorithms, trainer
 from tandem.cli import main
 from tandem.errors import TandemError, UnknownNameError
-from tandem.zoo.owners import ELSEWHERE
+from tandem.learning.config import Options
+from tandem.zoo.other_names import COUNTS, FORMS, OTHER_NAMES
 from tests.advice.net import follows
 from tests.helpers import ROOT
 
@@ -133,6 +134,14 @@ def test_an_environment_that_cannot_be_made_leaves_what_settings_say() -> None:
         ("dqn", "exploration_fraction", 0.2, {"epsilon": "1:0.05:0.1"}),
         ("dqn", "exploration_final_eps", 0.2, {"epsilon": "1:0.05:0.1"}),
         ("ppo", "n_epochs", 4, {"epochs": 4}),
+        ("ppo", "num_minibatches", 4, {"batch_size": 64}),
+        ("ppo", "anneal_lr", True, {"learning_rate": "3e-4:0"}),
+        ("ppo", "lam", 0.9, {"gae_lambda": 0.9}),
+        ("dqn", "alpha", 0.6, {"priority_alpha": 0.6}),
+        ("sac", "start_steps", 100, {"learning_starts": 100}),
+        ("sac", "polyak", 0.995, {"tau": 0.005}),
+        ("sac", "autotune", True, {"temperature": "auto"}),
+        ("sac", "qf_arch", 1, {"critic_hidden": "256,256"}),
     ],
 )
 def test_names_of_other_libraries_are_known(
@@ -155,6 +164,11 @@ def test_names_of_other_libraries_are_known(
         assert f"{flag!r} is '--{own.replace('_', '-')}' here" in told
 
 
+def test_a_switch_for_the_gpu_is_the_name_of_a_device() -> None:
+    fix = refused("ppo", "CartPole-v1", use_cuda=True).fix
+    assert fix.startswith("'use_cuda' is 'device' here, as in device='cuda'.")
+
+
 def test_a_name_of_other_libraries_that_an_algorithm_has_not() -> None:
     fix = refused("sac", "Pendulum-v1", target_update_interval=1).fix
     assert fix.startswith("leave it out: it is 'target_every' here, a setting of dqn,")
@@ -162,15 +176,19 @@ def test_a_name_of_other_libraries_that_an_algorithm_has_not() -> None:
     assert "is a setting of" not in refused("ppo", "CartPole-v1", target_kernel=1).fix
 
 
-def test_the_page_and_the_errors_have_the_same_names() -> None:
-    page = (ROOT / "docs/coming-from/stable-baselines3.md").read_text(encoding="utf-8")
-    rows = [row.split("|")[1:3] for row in page.splitlines() if row.startswith("| ")]
-    words = [[set(re.findall(r"\w+", cell)) for cell in row] for row in rows]
+def test_the_pages_and_the_errors_have_the_same_names() -> None:
+    pages = [p.read_text(encoding="utf-8") for p in (ROOT / "docs/coming-from").glob("*.md")]
+    rows = [row.split("|")[1:3] for p in pages for row in p.splitlines() if row.startswith("| ")]
+    words = [[set(re.findall(r"\w+", cell.replace("-", "_"))) for cell in row] for row in rows]
+    words = [[{w.removeprefix("__") for w in cell} for cell in row] for row in words]
     every = {f.name for n in algorithms.NAMES for f in fields(algorithms.get(n).Settings)}
-    for name, names in ELSEWHERE.items():
+    every |= {f.name for f in fields(Options)}
+    for name, names in OTHER_NAMES.items():
         assert name not in every
         assert any(name in there and {*names} & here for there, here in words), name
-        assert {*names} <= every | {"progress"}
+        assert {*names} <= every | {"progress", "device"}, name
+    assert {*FORMS} <= {*OTHER_NAMES, *every, "device"}
+    assert {*COUNTS} <= {*OTHER_NAMES}
 
 
 @pytest.mark.parametrize("algorithm", ["sac", "crossq"])

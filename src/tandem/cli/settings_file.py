@@ -14,7 +14,7 @@ from tandem.algorithms import own
 from tandem.errors import SettingError, UnknownNameError
 from tandem.learning.config import Options
 from tandem.settings import Schedule, declared, describe_type, hints_of
-from tandem.zoo import owners
+from tandem.zoo.other_names import OTHER_NAMES
 
 PLACES = {
     "algorithm": str,
@@ -24,7 +24,7 @@ PLACES = {
     "seed": int,
     "env_kwargs": dict,
 }
-OTHER_NAMES = {  # what people call these
+AT_THE_TOP = {  # what people call these
     **dict.fromkeys(("environment", "env_id", "env_name"), "env"),
     "algo": "algorithm",
     "env_args": "env_kwargs",
@@ -129,7 +129,7 @@ def _place_of(name: str, data: dict[str, Any], settings: Any = None) -> str:
     settings: of the algorithm."""
     if settings is None and data.get("algorithm") in algorithms.names():
         settings = algorithms.get(data["algorithm"]).Settings
-    for one in (OTHER_NAMES.get(name, name), *owners.ELSEWHERE.get(name, ())):
+    for one in (AT_THE_TOP.get(name, name), *OTHER_NAMES.get(name, ())):
         if one in PLACES:
             return f"write {one} = … at the top of the file, above [settings]."
         for part, kind in (("settings", settings), ("options", Options)):

@@ -27,7 +27,7 @@ from tandem.runs import config_file
 from tandem.runs.folder import default_folder
 from tandem.runs.json_log import JsonLog
 from tandem.runs.progress import Progress
-from tandem.zoo import owners
+from tandem.zoo import other_names, owners
 
 ABOUT = """Trains an agent. Settings come from the zoo's entry for the algorithm and environment if
 there is one, else from the algorithm's defaults, then from what is given. Everything goes into a
@@ -266,7 +266,7 @@ def _refuse_unknown(parser: Parser, words: Sequence[str], own_flags: set[str], f
     name = next((word for word in words if word in algorithms.names()), None)
     close = nearest(flag, parser._option_string_actions, 1)
     odd, *taken = (f.removeprefix("--").replace("-", "_") for f in (flag, *own_flags))
-    switch = bool(close) and close[0].startswith("--no-") and odd not in owners.ELSEWHERE
+    switch = bool(close) and close[0].startswith("--no-") and odd not in other_names.OTHER_NAMES
     if name is None or not flag.startswith("--") or switch:
         return
     command = parser.prog.removeprefix("tandem ")

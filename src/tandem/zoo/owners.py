@@ -12,33 +12,8 @@ from tandem.algorithms import name_of
 from tandem.algorithms.critics import CriticSettings, Values
 from tandem.errors import SettingError, SpaceError, TandemError, UnknownNameError, nearest
 from tandem.learning.config import Options
+from tandem.zoo.other_names import COUNTS, FORMS, OTHER_NAMES
 
-# Names of Stable-Baselines3's and of other libraries, and what may be the same here: the first that
-# an algorithm has. docs/coming-from/stable-baselines3.md has them, too.
-ELSEWHERE: dict[str, tuple[str, ...]] = {
-    "total_timesteps": ("steps",),
-    "n_envs": ("envs",),
-    "n_steps": ("rollout", "n_step"),
-    "n_epochs": ("epochs",),
-    "lr": ("learning_rate",),
-    "ent_coef": ("entropy", "temperature"),
-    "alpha": ("temperature",),
-    "vf_coef": ("value_weight",),
-    "clip_range": ("clip",),
-    "clip_range_vf": ("value_clip",),
-    "target_kl": ("max_kl", "radius"),
-    "train_freq": ("train_every",),
-    "gradient_steps": ("updates_per_call",),
-    "target_update_interval": ("target_every",),
-    "exploration_initial_eps": ("epsilon",),
-    "exploration_final_eps": ("epsilon",),
-    "exploration_fraction": ("epsilon",),
-    "use_sde": ("action_noise",),
-    "net_arch": ("hidden",),
-    "policy_kwargs": ("hidden",),
-    "verbose": ("progress",),
-}
-VALUES = {"epsilon": "1:0.05:0.1", "action_noise": "gsde", "hidden": "64,64"}  # of other forms
 CLOSE = 0.8  # how alike another algorithm's setting is that may have been meant
 
 
@@ -76,7 +51,7 @@ def refuse(
     fix = ""
     if having := [n for n, names in others.items() if odd in names]:
         fix = f"leave it out: {_owned(having, env, values, kwargs)} {help}"
-    elif odd in ELSEWHERE:
+    elif odd in OTHER_NAMES:
         fix = f"{_renamed(odd, known, others, command)} {help}"
     elif not close:
         fix = f"leave it out. {help}"
@@ -112,13 +87,15 @@ def _renamed(odd: str, known: set[str], others: Mapping[str, set[str]], command:
     """What a name of other libraries is here, as advice."""
     if odd == "verbose" and command:
         return "leave it out: progress is shown, unless --quiet is given."
-    names = ELSEWHERE[odd]
+    names = OTHER_NAMES[odd]
     here = next((name for name in names if name in known), None)
     if here is None:
         owners = ", ".join(n for n, own in others.items() if names[0] in own)
         return f"leave it out: it is {_spelled(names[0], command)!r} here, a setting of {owners}."
     said = f"{_spelled(odd, command)!r} is {_spelled(here, command)!r} here"
-    if value := VALUES.get(here):
+    if counts := COUNTS.get(odd):
+        return f"{said}: {counts}."
+    if value := FORMS.get(odd, FORMS.get(here)):
         shown = f"{_spelled(here, command)} {value}" if command else f"{here}={value!r}"
         return f"{said}, as in {shown}."
     return f"{said}."

@@ -1,0 +1,93 @@
+"""What a setting of another library, or of a paper, is called here. docs/coming-from has the same
+names, library by library."""
+
+from __future__ import annotations
+
+_SAME: dict[tuple[str, ...], str] = {
+    # the first of these settings that an algorithm has: what it is called elsewhere
+    ("steps",): "total_timesteps num_timesteps max_timesteps timesteps total_steps total_frames",
+    ("envs",): "n_envs num_envs",
+    ("rollout", "n_step"): "n_steps num_steps",
+    ("rollout",): "horizon unroll_length train_batch_size train_batch_size_per_learner "
+    "frames_per_batch",
+    ("epochs",): "n_epochs num_epochs update_epochs num_sgd_iter",
+    (
+        "batch_size",
+    ): "minibatch_size mini_batch_size sgd_minibatch_size num_minibatches n_minibatches",
+    ("gamma",): "discount discount_factor",
+    ("gae_lambda", "q_lambda"): "lam lambda_",
+    ("learning_rate",): "lr policy_lr q_lr critic_lr alpha_lr anneal_lr lr_schedule",
+    ("actor_learning_rate", "learning_rate"): "actor_lr",
+    ("max_grad_norm",): "grad_clip clip_grad_norm",
+    ("entropy", "temperature"): "ent_coef entropy_coef entropy_coeff",
+    ("temperature", "priority_alpha"): "alpha",
+    ("temperature",): "autotune",
+    ("initial_temperature",): "init_alpha init_temperature",
+    ("value_weight",): "vf_coef vf_coefficient vf_loss_coeff value_coef value_loss_coef",
+    ("clip",): "clip_range clip_coef clip_param",
+    ("value_clip",): "clip_range_vf clip_vloss",
+    ("max_kl", "radius"): "target_kl",
+    ("normalize_advantage",): "norm_adv",
+    ("normalize_observations",): "norm_obs normalize_obs",
+    ("normalize_rewards",): "norm_reward normalize_reward",
+    ("train_every",): "train_freq train_frequency update_every",
+    ("updates_per_call",): "gradient_steps",
+    ("updates_per_step",): "utd utd_ratio",
+    ("target_every",): "target_update_interval target_network_frequency target_update_freq",
+    ("tau",): "polyak",
+    ("policy_delay",): "policy_frequency policy_freq",
+    ("learning_starts",): "warmup warmup_steps start_steps start_timesteps random_steps "
+    "update_after",
+    ("buffer_size",): "memory_size replay_buffer_size replay_capacity",
+    ("prioritized",): "per prioritized_replay",
+    ("priority_beta",): "beta",
+    ("n_step",): "multi_step",
+    ("double",): "double_q double_dqn",
+    ("hindsight",): "her",
+    ("exploration",): "exploration_noise",
+    ("smoothing",): "target_policy_noise policy_noise",
+    ("smoothing_clip",): "target_noise_clip noise_clip",
+    ("critics",): "n_critics num_critics",
+    ("quantiles",): "n_quantiles num_quantiles",
+    ("dropped",): "top_quantiles_to_drop_per_net",
+    ("atoms",): "n_atoms num_atoms",
+    ("epsilon",): "exploration_initial_eps exploration_final_eps exploration_fraction start_e "
+    "end_e eps eps_start eps_end eps_decay epsilon_start epsilon_end epsilon_decay",
+    ("action_noise",): "use_sde sde gsde",
+    ("recurrent",): "use_lstm",
+    ("hidden",): "net_arch policy_kwargs hidden_size hidden_sizes hidden_dim fcnet_hiddens",
+    ("critic_hidden", "hidden"): "qf_arch",
+    ("activation",): "activation_fn",
+    ("optimizer",): "optimizer_class",
+    ("eval_every",): "eval_freq eval_interval",
+    ("eval_episodes",): "n_eval_episodes",
+    ("save_every",): "save_freq checkpoint_freq",
+    ("workers",): "num_workers n_workers num_env_runners",
+    ("device",): "gpu cuda use_gpu use_cuda",
+    ("wandb",): "wandb_project_name",
+    ("progress",): "verbose",
+}
+OTHER_NAMES = {name: here for here, names in _SAME.items() for name in names.split()}
+
+# What is written otherwise here, by the name that was given, else by that of the setting.
+FORMS = {
+    "epsilon": "1:0.05:0.1",
+    "action_noise": "gsde",
+    "hidden": "64,64",
+    "critic_hidden": "256,256",
+    "anneal_lr": "3e-4:0",
+    "lr_schedule": "3e-4:0",
+    "autotune": "auto",
+    "her": "future",
+    "use_lstm": "64",
+    "device": "cuda",
+}
+# What counts something else here.
+COUNTS = {
+    "polyak": "the part that is new, 1 - polyak",
+    "num_minibatches": "rows of each minibatch",
+    "n_minibatches": "rows of each minibatch",
+    "train_batch_size": "steps of each environment",
+    "train_batch_size_per_learner": "steps of each environment",
+    "frames_per_batch": "steps of each environment",
+}
