@@ -166,7 +166,6 @@ def _record(out: Path, row: Row | Reach, entry: dict[str, Any], args: Any) -> No
     }
     new = {
         "seconds": args.seconds,
-        "repeats": 1 if args.quick else args.repeats,
         "rows": {row.name: {**entry, **origin, "versions": tables.versions()}},
     }
     data = tables.merged(tables.load(out / "speed.json"), new)

@@ -119,12 +119,12 @@ HEAD = (
     "|---|--:|--:|--:|--:|--:|---|---|--:|--:|--:|"
 )
 METHOD = """Speed is the slope between a short run (at least {seconds:g} s) and one three times as
-long, so neither start-up nor compilation counts; the median of {repeats}, everyone in turn. Each
-run has a process of its own, kept to one core and one thread, without evaluations, checkpoints and
-logs. `spread` is (largest − smallest) / median. `start-up` is from the command to the begin of the
-run, imports included; `first updates` from there until the first updates are done, compilation
-included. `of the limit` is (time of the bare environment + time of the bare matrix products) /
-total: 100 % would be a program that does nothing else."""
+long, so neither start-up nor compilation counts; the median of the rounds, whose number each row
+says, everyone in turn. Each run has a process of its own, kept to one core and one thread, without
+evaluations, checkpoints and logs. `spread` is (largest − smallest) / median. `start-up` is from the
+command to the begin of the run, imports included; `first updates` from there until the first
+updates are done, compilation included. `of the limit` is (time of the bare environment + time of the bare
+matrix products) / total: 100 % would be a program that does nothing else."""
 
 
 def markdown(data: Data) -> str:
@@ -132,7 +132,7 @@ def markdown(data: Data) -> str:
     lines = [
         "# Speed",
         "",
-        METHOD.format(seconds=data.get("seconds", 5), repeats=data.get("repeats", 5)),
+        METHOD.format(seconds=data.get("seconds", 5)),
         "",
     ]
     for row in ROWS:
@@ -228,8 +228,10 @@ def median_reached(runs: list[Data]) -> float:
 def _origin(entry: Data) -> str:
     where, installed = entry.get("machine", {}), entry.get("versions", {})
     known = ", ".join(f"{n} {v}" for n, v in sorted(installed.items()) if n != "platform")
+    rounds = max(len(c.get("pairs") or c.get("runs") or ()) for c in entry["contestants"].values())
     return (
-        f"Measured {entry.get('date', '')} at commit {str(entry.get('commit', ''))[:10]}, seed "
+        f"{rounds} round{'s' * (rounds > 1)}, measured {entry.get('date', '')} "
+        f"at commit {str(entry.get('commit', ''))[:10]}, seed "
         f"{entry.get('seed', 0)}, on "
         f"{where.get('processor', '?')}, {where.get('cores', '?')} cores; {known}."
     )

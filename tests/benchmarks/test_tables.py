@@ -91,7 +91,7 @@ def test_nothing_is_asked_of_who_has_no_target() -> None:
 
 def test_a_row_measured_again_is_replaced_as_a_whole() -> None:
     old = {
-        "repeats": 5,
+        "seconds": 5,
         "rows": {
             "dqn": {
                 "date": "then",
@@ -101,9 +101,9 @@ def test_a_row_measured_again_is_replaced_as_a_whole() -> None:
             "sac": {"date": "then", "contestants": {"jax": {"x": 3}}},
         },
     }
-    new = {"repeats": 3, "rows": {"dqn": {"date": "now", "contestants": {"jax": {"x": 9}}}}}
+    new = {"seconds": 3, "rows": {"dqn": {"date": "now", "contestants": {"jax": {"x": 9}}}}}
     found = tables.merged(old, new)
-    assert found["repeats"] == 3
+    assert found["seconds"] == 3
     assert found["rows"]["dqn"] == new["rows"]["dqn"], (
         "what is measured on another day is not set beside it"
     )  # type: ignore[index]
