@@ -123,8 +123,8 @@ long, so neither start-up nor compilation counts; the median of the rounds, whos
 says, everyone in turn. Each run has a process of its own, kept to one core and one thread, without
 evaluations, checkpoints and logs. `spread` is (largest − smallest) / median. `start-up` is from the
 command to the begin of the run, imports included; `first updates` from there until the first
-updates are done, compilation included. `of the limit` is (time of the bare environment + time of the bare
-matrix products) / total: 100 % would be a program that does nothing else."""
+updates are done, compilation included. `of the limit` is (time of the bare environment + time of
+the bare matrix products) / total: 100 % would be a program that does nothing else."""
 
 
 def markdown(data: Data) -> str:
