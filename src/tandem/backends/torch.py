@@ -377,9 +377,7 @@ class TorchBackend(backend.Backend):
                 torch_generators.restore(generators, self._device)
                 for k in range(good):
                     one(batches, each[k], rows[k])
-            host = self.to_host(
-                tree_map(lambda *xs: torch.stack([self.to_device(x) for x in xs]), *outs)
-            )
+            host = self.to_host(tree_map(lambda *xs: torch.stack(xs), *self.to_device(tuple(outs))))
             return backend.outcome(
                 host.metrics, host.priority, [0] * good + [code] * (len(each) - good), faults
             )

@@ -11,9 +11,8 @@ _SAME: dict[tuple[str, ...], str] = {
     ("rollout",): "horizon unroll_length train_batch_size train_batch_size_per_learner "
     "frames_per_batch",
     ("epochs",): "n_epochs num_epochs update_epochs num_sgd_iter",
-    (
-        "batch_size",
-    ): "minibatch_size mini_batch_size sgd_minibatch_size num_minibatches n_minibatches",
+    ("batch_size",): "minibatch_size mini_batch_size sgd_minibatch_size num_minibatches "
+    "n_minibatches",
     ("gamma",): "discount discount_factor",
     ("gae_lambda", "q_lambda"): "lam lambda_",
     ("learning_rate",): "lr policy_lr q_lr critic_lr alpha_lr anneal_lr lr_schedule",
