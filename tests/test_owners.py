@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from dataclasses import fields
 from typing import Any
@@ -164,6 +165,37 @@ def test_names_of_other_libraries_are_known(
         assert f"{flag!r} is '--{own.replace('_', '-')}' here" in told
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (
+            "train --algo ppo --env CartPole-v1",
+            "algorithm without a flag, as in `{}train ppo CART`",
+        ),
+        ("train ppo --env-id=CartPole-v1", "environment without a flag, as in `{}train ppo CART`"),
+        ("find lr ppo --env CartPole-v1", "environment without a flag, as in `{}find lr ppo CART`"),
+        ("sweep --algorithm ppo CartPole-v1", "algorithm without a flag, as in `{}sweep ppo CART`"),
+        ("config ppo --environment=X", "environment without a flag, as in `{}config ppo CART`"),
+        ("check --env CartPole-v1", "environment without a flag, as in `{}check CART`"),
+        ("evaluate --algo ppo", "a run's folder says its algorithm, as in `{}evaluate runs/first`"),
+        ("record --env-id X", "a run's folder says its environment, as in `{}record runs/first`"),
+        ("train ppo CartPole-v1 --callback X", "it is 'callbacks' of tandem.train, in a program"),
+        ("train ppo CartPole-v1 --track", "'--track' is '--wandb' here, as in --wandb my-project."),
+    ],
+)
+def test_flags_that_commands_have_not(words: str, says: str, capsys: Any) -> None:
+    assert main(words.split()) == 2
+    assert says.format("tandem ").replace("CART", "CartPole-v1") in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "here"), [("env_id", "env"), ("algo", "algorithm"), ("callback", "callbacks")]
+)
+def test_arguments_by_other_names(name: str, here: str) -> None:
+    fix = refused("ppo", "CartPole-v1", **{name: "x"}).fix
+    assert fix.startswith(f"{name!r} is {here!r} here."), fix
+
+
 def test_a_switch_for_the_gpu_is_the_name_of_a_device() -> None:
     fix = refused("ppo", "CartPole-v1", use_cuda=True).fix
     assert fix.startswith("'use_cuda' is 'device' here, as in device='cuda'.")
@@ -183,11 +215,12 @@ def test_the_pages_and_the_errors_have_the_same_names() -> None:
     words = [[{w.removeprefix("__") for w in cell} for cell in row] for row in words]
     every = {f.name for n in algorithms.NAMES for f in fields(algorithms.get(n).Settings)}
     every |= {f.name for f in fields(Options)}
+    arguments = {*inspect.signature(tandem.train).parameters}
     for name, names in OTHER_NAMES.items():
         assert name not in every
         assert any(name in there and {*names} & here for there, here in words), name
-        assert {*names} <= every | {"progress", "device"}, name
-    assert {*FORMS} <= {*OTHER_NAMES, *every, "device"}
+        assert {*names} <= every | arguments, name
+    assert {*FORMS} <= {*OTHER_NAMES, *every, *arguments}
     assert {*COUNTS} <= {*OTHER_NAMES}
 
 

@@ -12,8 +12,16 @@ from typing import Any, Literal, NoReturn, get_args, get_origin
 
 from tandem.errors import SettingError, UnknownNameError
 from tandem.settings import IMPORTED, declared, hints_of, module_here
+from tandem.zoo.other_names import OTHER_NAMES
 
 NUMBER = re.compile(r"-\.?\d")
+NAMED = {"algorithm": "algorithm", "env": "environment"}  # what commands take without a flag
+SAMPLES = {
+    "algorithm": "ppo",
+    "env": "CartPole-v1",
+    "names": "ppo CartPole-v1",
+    "folder": "runs/first",
+}
 
 
 class Parser(argparse.ArgumentParser):
@@ -53,10 +61,23 @@ class Parser(argparse.ArgumentParser):
                 and flag not in known
                 and not NUMBER.match(flag)
             ):
-                if self.unknown is not None:
+                if not (place := self._place(flag)) and self.unknown is not None:
                     self.unknown(flag)
-                raise UnknownNameError("flag", flag, known)
+                raise UnknownNameError("flag", flag, known, place)
         return self.parse_intermixed_args(words)
+
+    def _place(self, flag: str) -> str:
+        """Where a command has what is a flag elsewhere (--env CartPole-v1), as advice; "" for other
+        flags."""
+        name = flag.removeprefix("--").replace("-", "_")
+        what = next((n for n in (name, *OTHER_NAMES.get(name, ())) if n in NAMED), None)
+        words = {a.dest: SAMPLES.get(a.dest) for a in self._actions if not a.option_strings}
+        if what is None or not words.keys() & {what, "names", "folder"}:
+            return ""
+        usage = " ".join([self.prog, *filter(None, words.values())])
+        if "folder" in words:
+            return f"leave it out: a run's folder says its {NAMED[what]}, as in `{usage}`."
+        return f"name the {NAMED[what]} without a flag, as in `{usage}`."
 
 
 def flags(group: Any, settings: Any, tuned: dict[str, Any] | None = None, source: str = "") -> None:

@@ -24,11 +24,6 @@ PLACES = {
     "seed": int,
     "env_kwargs": dict,
 }
-AT_THE_TOP = {  # what people call these
-    **dict.fromkeys(("environment", "env_id", "env_name"), "env"),
-    "algo": "algorithm",
-    "env_args": "env_kwargs",
-}
 PARTS = ("settings", "options")
 # of a run's config.json: what it was, which makes no other run
 NOTES = ("source", "versions", "commit", "origin", "extended_from", "devices_before")
@@ -129,7 +124,7 @@ def _place_of(name: str, data: dict[str, Any], settings: Any = None) -> str:
     settings: of the algorithm."""
     if settings is None and data.get("algorithm") in algorithms.names():
         settings = algorithms.get(data["algorithm"]).Settings
-    for one in (AT_THE_TOP.get(name, name), *OTHER_NAMES.get(name, ())):
+    for one in (name, *OTHER_NAMES.get(name, ())):
         if one in PLACES:
             return f"write {one} = … at the top of the file, above [settings]."
         for part, kind in (("settings", settings), ("options", Options)):

@@ -5,7 +5,13 @@ from __future__ import annotations
 
 _SAME: dict[tuple[str, ...], str] = {
     # the first of these settings that an algorithm has: what it is called elsewhere
-    ("steps",): "total_timesteps num_timesteps max_timesteps timesteps total_steps total_frames",
+    ("algorithm",): "algo",
+    ("env",): "environment env_id env_name gym_id",
+    ("env_kwargs",): "env_args env_config",
+    ("out",): "log_dir log_folder logdir save_path output_dir exp_name",
+    ("resume",): "trained_agent load_model load_path",
+    ("steps",): "total_timesteps num_timesteps max_timesteps n_timesteps timesteps total_steps "
+    "total_frames",
     ("envs",): "n_envs num_envs",
     ("rollout", "n_step"): "n_steps num_steps",
     ("rollout",): "horizon unroll_length train_batch_size train_batch_size_per_learner "
@@ -63,7 +69,12 @@ _SAME: dict[tuple[str, ...], str] = {
     ("save_every",): "save_freq checkpoint_freq",
     ("workers",): "num_workers n_workers num_env_runners",
     ("device",): "gpu cuda use_gpu use_cuda",
-    ("wandb",): "wandb_project_name",
+    ("log_every",): "log_interval log_freq",
+    ("threads",): "num_threads n_threads",
+    ("tensorboard",): "tensorboard_log",
+    ("wandb",): "wandb_project_name track",
+    ("plots",): "capture_video",
+    ("callbacks",): "callback",
     ("progress",): "verbose",
 }
 OTHER_NAMES = {name: here for here, names in _SAME.items() for name in names.split()}
@@ -80,6 +91,9 @@ FORMS = {
     "her": "future",
     "use_lstm": "64",
     "device": "cuda",
+    "out": "runs/first",
+    "resume": "runs/first",
+    "wandb": "my-project",
 }
 # What counts something else here.
 COUNTS = {

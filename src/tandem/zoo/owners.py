@@ -91,6 +91,8 @@ def _renamed(odd: str, known: set[str], others: Mapping[str, set[str]], command:
     here = next((name for name in names if name in known), None)
     if here is None:
         owners = ", ".join(n for n, own in others.items() if names[0] in own)
+        if not owners:  # nor of a run
+            return f"leave it out: it is {names[0]!r} of tandem.train, in a program."
         return f"leave it out: it is {_spelled(names[0], command)!r} here, a setting of {owners}."
     said = f"{_spelled(odd, command)!r} is {_spelled(here, command)!r} here"
     if counts := COUNTS.get(odd):
