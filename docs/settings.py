@@ -1,6 +1,6 @@
 """Writes the table of settings into docs/algorithms/*.md, from the settings' dataclasses, those of
-options into docs/algorithms/options.md, that of action spaces into README.md, from the algorithms'
-checks, and that of the zoo's entries into docs/zoo.md: `python docs/settings.py`."""
+options into docs/algorithms/options.md, those of action spaces and of options into README.md, from
+the checks, and that of the zoo's entries into docs/zoo.md: `python docs/settings.py`."""
 
 from __future__ import annotations
 
@@ -75,12 +75,6 @@ def takes(name: str, observation: object, action: object) -> bool:
     except SpaceError:
         return False
     return True
-
-
-def renewed_readme(page: str) -> str:
-    """The README with its table as it has to be."""
-    before, rest = page.split(BEGIN_SPACES)
-    return before + BEGIN_SPACES + action_spaces() + END_SPACES + rest.split(END_SPACES)[1]
 
 
 OPTIONS: dict[str, dict[str, object]] = {
@@ -197,6 +191,44 @@ def renewed_options(page: str) -> str:
     """The page of options with its tables as they have to be."""
     before, rest = page.split(BEGIN_OPTIONS)
     return before + BEGIN_OPTIONS + options() + END_OPTIONS + rest.split(END_OPTIONS)[1]
+
+
+SHORT = {  # the options that README.md has: what they are called there, and their column
+    "prioritized replay, n-step returns: `--prioritized`, `--n-step 3`": "`--prioritized`",
+    "hindsight replay in environments with goals: `--hindsight future`": "`--hindsight future`",
+    "a memory: `--recurrent 64`, a GRU; with `--memory lstm` an LSTM": (
+        "`--recurrent 64 --memory lstm`"
+    ),
+    "residual bodies that scale: `--body simba`": "`--body simba`",
+    "running statistics: `--normalize-observations`": "`--normalize-observations`",
+    "state-dependent exploration (gSDE): `--action-noise gsde`": "`--action-noise gsde`",
+    "learned noise in the output layers: `--noisy factorised`": "`--noisy factorised`",
+    "rewards for what is new (RND): `--intrinsic rnd`": "`--intrinsic rnd`",
+}
+
+
+def short_options() -> str:
+    """Which algorithms have the options of the README: those, or all but the few that have not."""
+    rows = ["| option | algorithms |", "|---|---|"]
+    for text, column in SHORT.items():
+        have = [n for n in algorithms.NAMES if cell(n, OPTIONS[column]) == "yes"]
+        lack = [n for n in algorithms.NAMES if n not in have]
+        few = lack if len(lack) < len(have) else have
+        listed = ", ".join(f"`{n}`" for n in few)
+        rows.append(f"| {text} | {' '.join(['all but', listed] if few is lack else [listed])} |")
+    return "\n".join(rows).replace("all but  |", "all |") + "\n"
+
+
+def renewed_readme(page: str) -> str:
+    """The README with its tables as they have to be."""
+    tables = (
+        (BEGIN_SPACES, action_spaces(), END_SPACES),
+        (BEGIN_OPTIONS, short_options(), END_OPTIONS),
+    )
+    for begin, table, end in tables:
+        before, rest = page.split(begin)
+        page = before + begin + table + end + rest.split(end)[1]
+    return page
 
 
 ZOO = Path(__file__).parent / "zoo.md"
