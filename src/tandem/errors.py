@@ -168,9 +168,10 @@ def _rebuild(kind: type[TandemError], message: str, parts: dict[str, Any]) -> Ta
 
 
 def nearest(name: str, known: Iterable[str], n: int = 3, cutoff: float = 0.5) -> list[str]:
-    """The names most like `name`, best first, upper and lower case alike."""
-    by_lower = {k.lower(): k for k in known}
-    found = difflib.get_close_matches(name.lower(), by_lower, n=n, cutoff=cutoff)
+    """The names most like `name`, best first, upper and lower case alike; without the dashes of
+    flags, which would make any two of them alike."""
+    by_lower = {k.lower().lstrip("-"): k for k in known}
+    found = difflib.get_close_matches(name.lower().lstrip("-"), by_lower, n=n, cutoff=cutoff)
     return [by_lower[m] for m in found]
 
 

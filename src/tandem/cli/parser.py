@@ -10,7 +10,7 @@ from dataclasses import fields
 from pathlib import PurePath
 from typing import Any, Literal, NoReturn, get_args, get_origin
 
-from tandem.errors import SettingError, UnknownNameError
+from tandem.errors import SettingError, UnknownNameError, nearest
 from tandem.settings import IMPORTED, declared, hints_of, module_here
 from tandem.zoo.other_names import OTHER_NAMES
 
@@ -63,7 +63,8 @@ class Parser(argparse.ArgumentParser):
             ):
                 if not (place := self._place(flag)) and self.unknown is not None:
                     self.unknown(flag)
-                raise UnknownNameError("flag", flag, known, place)
+                others = "" if nearest(flag, known) else f"`{self.prog} --help` shows those."
+                raise UnknownNameError("flag", flag, known, place or others)
         return self.parse_intermixed_args(words)
 
     def _place(self, flag: str) -> str:
