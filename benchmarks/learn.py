@@ -197,8 +197,8 @@ def _row(row: Learned, args: Any, places: Places) -> bool:
         )
 
     side_by_side(todo, args.jobs, start, done, time.monotonic() + 60 * args.minutes)
-    _record(row, places)
     _draw(row, places)
+    _record(row, places)  # after it, since pages name the curves that there are
     return all(over(seed) for seed in row.seeds)
 
 

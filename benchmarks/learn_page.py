@@ -1,4 +1,5 @@
-"""`python -m benchmarks.learn_page`: docs/benchmark.md, made of benchmarks/results/learn.csv."""
+"""`python -m benchmarks.learn_page`: docs/benchmark.md, and the curves on the algorithms' pages, from
+benchmarks/results/learn.csv."""
 
 from __future__ import annotations
 
@@ -12,9 +13,11 @@ from benchmarks import tables
 from benchmarks.learn_rows import ROWS, SOURCES, Learned
 from benchmarks.learn_tables import Line, read, verdict
 from benchmarks.measure import ROOT
+from tandem import algorithms
 from tandem.learning.figures import figures
 
 PAGE = ROOT / "docs" / "benchmark.md"
+ALGORITHMS = ROOT / "docs" / "algorithms"
 RESULTS = ROOT / "benchmarks" / "results"
 # the 97.5 % points of Student's t with as many degrees of freedom
 STUDENT = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306}
@@ -36,19 +39,80 @@ trains a row again, `make learn` says what has not been run yet;
 This page is made by `python -m benchmarks.learn_page`.
 """
 
+BEGIN, END = "<!-- curves: written by benchmarks/learn_page.py -->\n", "<!-- end of curves -->\n"
+OVER_CURVES = """\
+The interquartile mean of the seeds' evaluations, with its 95 % band; below it the mean score of
+their best checkpoints in 200 episodes, with half of its 95 % interval over seeds, that of their
+last ones, and the command that trains them again. [Scores](../benchmark.md) has all algorithms by
+environment.
+"""
+LOOKING_ON = ("eval_every", "eval_episodes")  # settings that change nothing that is learned
+
 
 def main() -> int:
-    """Writes the page."""
-    tables.write(PAGE, page(read(RESULTS / "learn.csv")))
+    """Writes the pages."""
+    lines = read(RESULTS / "learn.csv")
+    tables.write(PAGE, page(lines))
     print(f"Written: {PAGE}")
+    for algorithm in algorithms.NAMES:
+        path = ALGORITHMS / f"{algorithm}.md"
+        tables.write(path, renewed(path.read_text(encoding="utf-8"), algorithm, lines))
     return 0
+
+
+def renewed(text: str, algorithm: str, lines: Iterable[Line]) -> str:
+    """An algorithm's page with its curves as they have to be."""
+    before, rest = text.split(BEGIN)
+    return before + BEGIN + curves(algorithm, lines) + END + rest.split(END)[1]
+
+
+def curves(algorithm: str, lines: Iterable[Line]) -> str:
+    """Each row of an algorithm, on the first of its engines that has been run."""
+    by_row, text, seen = _by_row(lines), OVER_CURVES, set[str]()
+    for row in ROWS:
+        base = row.name.removesuffix(f"-{row.framework}")
+        if row.algorithm != algorithm or row.name not in by_row or base in seen:
+            continue
+        seen.add(base)
+        curve = RESULTS / "curves" / f"{row.name}.png"
+        if curve.is_file():
+            shown = curve.relative_to(ROOT).as_posix()
+            text += f"\n![{row.name}](../../{shown})\n"
+        text += f"\n{_told(row, by_row[row.name])}\n"
+    return text
+
+
+def _told(row: Learned, lines: list[Line]) -> str:
+    """What a row came to, in a sentence."""
+    best, last = ([float(x[name]) for x in lines] for name in ("best_mean", "last_mean"))
+    given = " ".join(_flag(n, x) for n, x in row.settings.items() if n not in LOOKING_ON)
+    seeds = ", ".join(sorted(x["seed"] for x in lines))
+    return (
+        f"{row.env}{given and f' with `{given}`'}: **{_minus(_scored(best))}** after "
+        f"{row.steps:,} steps, last {_minus(figures(mean(last), grouped=True))} "
+        f"({'seed' if len(lines) == 1 else 'seeds'} {seeds}): `make learn ROW={row.name}`"
+    )
+
+
+def _flag(name: str, value: object) -> str:
+    """A setting of a row as `tandem train` takes it."""
+    text = ",".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
+    flag = name.replace("_", "-")
+    if isinstance(value, bool):
+        return f"--{flag}" if value else f"--no-{flag}"
+    return f"--{flag} {text}"
+
+
+def _by_row(lines: Iterable[Line]) -> dict[str, list[Line]]:
+    by_row: dict[str, list[Line]] = {}
+    for line in lines:
+        by_row.setdefault(line["row"], []).append(line)
+    return by_row
 
 
 def page(lines: Iterable[Line]) -> str:
     """The page: a table for each environment, in the order of the rows."""
-    by_row: dict[str, list[Line]] = {}
-    for line in lines:
-        by_row.setdefault(line["row"], []).append(line)
+    by_row = _by_row(lines)
     known = [row for row in ROWS if row.name in by_row]
     episodes = sorted({line["episodes"] for each in by_row.values() for line in each}) or ["200"]
     sources = "; ".join(f"{name}: {what}" for name, what in SOURCES.items())

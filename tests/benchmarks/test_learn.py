@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks import learn, learn_page, learn_rows, learn_tables
 from benchmarks.learn_rows import ROWS
+from tandem import algorithms
 from tandem.trainer import settle
 
 PPO = learn_rows.find("ppo-cartpole-jax")
@@ -268,6 +269,33 @@ def test_the_page_of_scores_is_up_to_date() -> None:
     assert learn_page.PAGE.read_text(encoding="utf-8") == found, (
         "run: python -m benchmarks.learn_page"
     )
+
+
+@pytest.mark.parametrize("algorithm", algorithms.NAMES)
+def test_the_algorithms_pages_have_their_curves(algorithm: str) -> None:
+    text = (learn_page.ALGORITHMS / f"{algorithm}.md").read_text(encoding="utf-8")
+    found = learn_page.renewed(text, algorithm, learn_tables.read(learn_page.RESULTS / "learn.csv"))
+    assert text == found, "run: python -m benchmarks.learn_page"
+
+
+def test_an_algorithms_page_says_what_a_row_was_given_and_came_to() -> None:
+    row = learn_rows.find("simba-walker2d-jax")
+    lines = [
+        {**line(seed=seed, best=best), "row": row.name, "episodes": "200"}
+        for seed, best in enumerate((490.0, 500.0, 495.0))
+    ]
+    text = learn_page.curves("sac", lines)
+    assert (
+        "Walker2d-v5 with `--body simba --hidden 128 --critic-hidden 128`: **495.0 ± 12.4**" in text
+    )
+    assert "(seeds 0, 1, 2): `make learn ROW=simba-walker2d-jax`" in text
+    assert row.name not in learn_page.curves("tqc", lines)
+    row = learn_rows.find("dqn-cartpole-torch")  # its first engine is another one
+    of_two = [{**lines[0], "row": f"dqn-cartpole-{engine}"} for engine in ("torch", "jax")]
+    text = learn_page.curves("dqn", of_two)
+    assert "CartPole-v1: **490.0** after 50,000 steps" in text and "(seed 0)" in text
+    assert "torch" not in text and "eval" not in text.replace("evaluations", "")
+    assert "torch" in learn_page.curves("dqn", of_two[:1])
 
 
 def test_intervals_are_students() -> None:
