@@ -1,5 +1,5 @@
-"""`python -m benchmarks.learn_page`: docs/benchmark.md, and the curves on the algorithms' pages, from
-benchmarks/results/learn.csv."""
+"""`python -m benchmarks.learn_page`: docs/benchmark.md, and the curves on the algorithms' pages,
+from benchmarks/results/learn.csv."""
 
 from __future__ import annotations
 
