@@ -15,7 +15,7 @@ from tandem.errors import SettingError, TandemError, UnknownNameError
 from tandem.learning import fits
 from tandem.settings import Schedule, Search, apply, check_ranges, declared, setting
 from tandem.tuning import space as spaces
-from tandem.tuning.space import Dimension, Space, space_of
+from tandem.tuning.space import Dimension, Space, fixed_beside, space_of
 from tests.advice.net import follows
 
 TUNED = ("ppo", "a2c", "dqn", "sac", "td3", "tqc", "ddpg")
@@ -176,6 +176,30 @@ def test_what_does_nothing_beside_what_was_drawn_is_left_out_of_a_trial() -> Non
     }
     for one in (drawn, both):
         trainer.settle("dqn", "CartPole-v1", space.trial(one))
+
+
+def test_what_is_given_and_counts_in_some_trials_only_is_theirs() -> None:
+    kind = algorithms.get("dqn").Settings
+    told = {"only": True, "values": ["scalar", "quantile"], "prioritized": True}
+    given = {"quantiles": 50, "priority_alpha": 0.5, "gamma": 0.98, "atoms": 11}
+    gated = fixed_beside(kind, given, told)
+    assert gated == {"quantiles": [50], "priority_alpha": [0.5], "atoms": [11]}
+    # nothing in the space says whether these count: they are given to all, or refused
+    assert fixed_beside(kind, given, {"only": True, "gamma": True}) == {}
+    assert fixed_beside(kind, given, {**told, "prioritized": False, "values": False}) == {}
+    assert fixed_beside(kind, {**given, "values": "quantile", "prioritized": True}, told) == {}
+    assert fixed_beside(kind, {"quantiles": 50}, {**told, "quantiles": [50, 60]}) == {}
+    base = trainer.settle("dqn", "CartPole-v1", {"gamma": 0.98})[0]
+    space = space_of(base, {"gamma": 0.98}, {**told, **gated})
+    drawn, outside = space.as_they_are()
+    assert not outside and space.trial(drawn) == {"values": "scalar", "prioritized": False}
+    drawn |= {"values": "quantile", "prioritized": True}
+    assert space.trial(drawn) == {
+        "values": "quantile",
+        "quantiles": 50,
+        "prioritized": True,
+        "priority_alpha": 0.5,
+    }
 
 
 def test_a_range_of_what_does_nothing_in_any_trial_is_refused() -> None:

@@ -11,6 +11,7 @@ import sys
 import time
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -152,6 +153,22 @@ def test_where_no_trial_comes_to_its_end_it_is_said(
     made.folder.mkdir()
     with pytest.raises(WorkerError, match="none of the 0 trials"):
         made.result()
+
+
+@pytest.mark.parametrize("prioritized", [False, True])
+def test_what_is_given_is_given_to_the_trials_that_it_counts_in(
+    prioritized: bool, tmp_path: Path
+) -> None:
+    space = {"only": True, "prioritized": [True, False]}
+    more = {"framework": "torch", "space": space, "priority_alpha": "0.5"}
+    made = sweeps.Sweep("dqn", "CartPole-v1", out=tmp_path / "new", trials=2, **more)
+    drawn = made.space.trial({"prioritized": prioritized, "priority_alpha": "0.5"})
+    trial = SimpleNamespace(number=1, user_attrs={"settings": drawn})
+    given = {n: x for n, x in made.arguments(trial).items() if n in ("prioritized", *more)}
+    assert ("priority_alpha" in given) is prioritized
+    del given["framework"]
+    settings = trainer.settle("dqn", "CartPole-v1", given)[0]
+    assert settings.priority_alpha == (0.5 if prioritized else 0.6)
 
 
 # Known answers

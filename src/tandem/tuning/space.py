@@ -199,7 +199,8 @@ class Space:
                 parts = {"start": value.start, "end": constant, "fraction": value.fraction}
                 value = str(value) if d.search.choices else parts[d.search.part]
             drawn[d.name] = d.drawn(value)
-            if drawn[d.name] is None and d.setting in idle:  # any does
+            any_does = d.setting in idle or len(d.search.choices) == 1
+            if drawn[d.name] is None and any_does:
                 drawn[d.name] = d.lowest()
             elif drawn[d.name] is None:
                 outside.append(f"{d.setting}={whole}")
@@ -265,6 +266,25 @@ def space_of(base: Any, given: Mapping[str, Any], told: Mapping[str, Any] | None
             f"leave one out that is given, or put one into the space: {EXAMPLE}",
         )
     return Space(dimensions, base)
+
+
+def fixed_beside(
+    kind: type, given: Mapping[str, Any], told: Mapping[str, Any]
+) -> dict[str, list[Any]]:
+    """Those of the settings `given` that do something in some trials only, by what others of the
+    space are there: each as the one choice of a dimension, which such trials alone are given. kind:
+    the algorithm's settings; told: what a space says (`read`)."""
+    varied = {name for name, said in told.items() if said is not False}
+    if not told.get("only"):
+        varied |= {s.name for s in declared(kind) if s.search and s.name not in told}
+    varied -= given.keys()
+    gated = {n for need in unused.SETTINGS if need.beside.keys() & varied for n in need.names}
+    plain = (bool, int, float, str, list, tuple)
+    return {
+        name: [value if isinstance(value, plain) else str(value)]
+        for name, value in given.items()
+        if name in gated and name not in told
+    }
 
 
 def _refuse_idle(dimensions: list[Dimension], base: Any, told: Mapping[str, Any]) -> None:

@@ -206,6 +206,10 @@ def _planned(algorithm: Any, env: EnvLike, trials: int, asked: dict[str, Any]) -
     framework = backends.choose(asked.pop("framework", None))
     kind, name = own.checked(algorithm, trainer.TAKEN), own.name_of(algorithm)
     env = versioned(env)
+    if not isinstance(told, Mapping):
+        told = {} if told is None else spaces.read(as_path("space", told))
+    gated = spaces.fixed_beside(kind.Settings, asked, told)
+    asked, told = {n: x for n, x in asked.items() if n not in gated}, {**told, **gated}
     given = {n: x for n, x in asked.items() if n not in PLACES}
     _refuse_runners(given)
     chosen = trainer.settle(kind, environment_name(env), given)[0]
@@ -220,9 +224,6 @@ def _planned(algorithm: Any, env: EnvLike, trials: int, asked: dict[str, Any]) -
             "evaluations, which trials are compared by",
             "leave eval_episodes out.",
         )
-    told = (
-        told if told is None or isinstance(told, Mapping) else spaces.read(as_path("space", told))
-    )
     space = spaces.space_of(base, {n: x for n, x in asked.items() if n not in PLACES}, told)
     by_program = {"algorithm": not own.is_known(name), "env": not isinstance(env, str)}
     by_program["network"] = asked.get("network") is not None
