@@ -178,6 +178,7 @@ class DQN(remembering.Remembering):
     ) -> None:
         self.backend, self.settings, self.action = backend, settings, action
         self.values = self.distribution(settings, action)
+        backend.pairs = settings.batch_size * self.values.pairs
         self.q, self.target = backend.pair("q", networks["q"])
         self.optimizer = backend.optimizer(
             "q", [self.q], settings.optimizer, **base.optimizer_options(settings)

@@ -112,6 +112,7 @@ class SAC(remembering.Remembering):
         self.action = action
         self.size = action.width
         self.values: Any = critics.meaning(settings, self.choices(action))
+        backend.pairs = settings.batch_size * self.pairs()
         self.squashed: Any = self.distribution(settings, action)
         self.actor = backend.network("actor", networks["actor"])
         self.make_critics({name: networks[name] for name in self.critic_names(settings)})
@@ -149,6 +150,11 @@ class SAC(remembering.Remembering):
     def choices(action: Leaf) -> int:
         """Of how many choices a critic puts out the values: of the action that enters it."""
         return 1
+
+    def pairs(self) -> int:
+        """How many pairs of numbers the critics' loss of a row compares."""
+        pairs: int = self.values.n * self.values.pairs
+        return pairs
 
     @classmethod
     def distribution(cls, settings: Any, action: Leaf) -> Distribution:

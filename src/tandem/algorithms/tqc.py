@@ -48,6 +48,10 @@ class TQC(SAC):
     def critic_names(cls, settings: Any) -> tuple[str, ...]:
         return tuple(f"q{i + 1}" for i in range(settings.critics))
 
+    def pairs(self) -> int:
+        s: TQCSettings = self.settings
+        return s.quantiles * s.critics * (s.quantiles - s.dropped)
+
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         super().check(observation, action, settings)

@@ -130,6 +130,8 @@ class Backend(ABC):
     time_first = False
     # how many rows of an update are one step's and follow one another: one of each agent
     together = 1
+    # how many pairs of numbers the loss of an update compares, such as those of quantiles
+    pairs = 0
     networks: dict[str, Any]  # networks, targets and scalars by name
     given_optimizer: Any = (
         None  # the user's own, of which `optimizer` makes copies, whatever kind is asked for

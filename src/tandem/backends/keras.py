@@ -337,17 +337,19 @@ class KerasBackend(backend.Backend):
         names: list[str] = []
         faults = self.optimizer_names
         guarded = partial(self._guarded, self._placing(update), names)
-        layout, divided = self._layout, {}
+        layout, more = self._layout, dict[str, Any]()
         if layout is not None:
             layout.time_first, layout.together = self.time_first, self.together
-            divided = {"layout": layout}
+            more = {"layout": layout}
+        if self.framework == "jax":
+            more["pairs"] = self.pairs
         if layout is not None and layout.asynchronous:
             many = layout.many(guarded)
         else:
             variables, late = self.variables, self._track_late
             # in what is repeated elsewhere, a call that fails leaves what was there before
             shared = self._shared or self._calls is not None
-            many = ENGINE.many(guarded, late, variables, jit, shared, **divided)
+            many = ENGINE.many(guarded, late, variables, jit, shared, **more)
         lengths: set[int] = set()
 
         def run(batches: Batch, indices: Array | None = None) -> backend.Outcome:
@@ -408,7 +410,7 @@ class KerasBackend(backend.Backend):
         kind = importlib.import_module("tandem.backends.keras_jax_traced").Updates
         names: list[str] = []
         guarded = partial(self._guarded, self._placing(update), names)
-        return kind(guarded, self._track_late, self.variables, names)
+        return kind(guarded, self._track_late, self.variables, names, self.pairs)
 
     @property
     def optimizer_names(self) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import keras
 
-from tandem.backends.keras_jax import fewer_copies, once
+from tandem.backends.keras_jax import once, options
 from tandem.backends.keras_networks import KerasNetwork
 from tandem.types import Array, Batch, Tree, Variable, tree_map
 
@@ -27,10 +27,11 @@ class Updates:
         late: Callable[[Any], None],
         variables: list[Variable],
         names: list[str],
+        pairs: int,
     ) -> None:
         self._guarded, self._late = guarded, late
         self.variables, self.names = variables, names
-        self.options = fewer_copies()  # of the compiler, for the function around it
+        self.options = options(pairs)  # of the compiler, for the function around it
 
     @contextmanager
     def scope(self, values: list[Array]) -> Iterator[Callable[[], list[Array]]]:

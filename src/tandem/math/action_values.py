@@ -33,6 +33,11 @@ class ActionValues(Categorical):
     def outputs(self) -> int:
         return self.n * self.each
 
+    @property
+    def pairs(self) -> int:
+        """How many pairs of numbers the loss of a row compares."""
+        return 0
+
     @abstractmethod
     def part(self, out: Array) -> Array:
         """The values [..., n] that a network's output [..., outputs] means."""
@@ -116,6 +121,10 @@ class DistributedValues(ActionValues):
     @property
     def each(self) -> int:
         return self.count
+
+    @property
+    def pairs(self) -> int:
+        return self.count**2
 
     def loss(
         self,
@@ -243,6 +252,10 @@ class ImplicitValues(RegressedValues):
     @property
     def each(self) -> int:
         return 1
+
+    @property
+    def pairs(self) -> int:
+        return 0  # as many as fractions are drawn: few
 
     def part(self, out: Array) -> Array:
         return ops.of(out).mean(out, -2)
