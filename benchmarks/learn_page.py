@@ -15,6 +15,7 @@ from benchmarks.learn_tables import Line, read, verdict
 from benchmarks.measure import ROOT
 from tandem import algorithms
 from tandem.learning.figures import figures
+from tandem.tuning.search import flag
 
 PAGE = ROOT / "docs" / "benchmark.md"
 ALGORITHMS = ROOT / "docs" / "algorithms"
@@ -70,10 +71,9 @@ def curves(algorithm: str, lines: Iterable[Line]) -> str:
     """Each row of an algorithm, on the first of its engines that has been run."""
     by_row, text, seen = _by_row(lines), OVER_CURVES, set[str]()
     for row in ROWS:
-        base = row.name.removesuffix(f"-{row.framework}")
-        if row.algorithm != algorithm or row.name not in by_row or base in seen:
+        if row.algorithm != algorithm or row.name not in by_row or row.line in seen:
             continue
-        seen.add(base)
+        seen.add(row.line)
         curve = RESULTS / "curves" / f"{row.name}.png"
         if curve.is_file():
             shown = curve.relative_to(ROOT).as_posix()
@@ -85,22 +85,14 @@ def curves(algorithm: str, lines: Iterable[Line]) -> str:
 def _told(row: Learned, lines: list[Line]) -> str:
     """What a row came to, in a sentence."""
     best, last = ([float(x[name]) for x in lines] for name in ("best_mean", "last_mean"))
-    given = " ".join(_flag(n, x) for n, x in row.settings.items() if n not in LOOKING_ON)
+    told = {n: x for n, x in row.settings.items() if n not in LOOKING_ON}
+    given = " ".join(flag(n, tuple(x) if isinstance(x, list) else x) for n, x in told.items())
     seeds = ", ".join(sorted(x["seed"] for x in lines))
     return (
         f"{row.env}{given and f' with `{given}`'}: **{_minus(_scored(best))}** after "
         f"{row.steps:,} steps, last {_minus(figures(mean(last), grouped=True))} "
         f"({'seed' if len(lines) == 1 else 'seeds'} {seeds}): `make learn ROW={row.name}`"
     )
-
-
-def _flag(name: str, value: object) -> str:
-    """A setting of a row as `tandem train` takes it."""
-    text = ",".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
-    flag = name.replace("_", "-")
-    if isinstance(value, bool):
-        return f"--{flag}" if value else f"--no-{flag}"
-    return f"--{flag} {text}"
 
 
 def _by_row(lines: Iterable[Line]) -> dict[str, list[Line]]:
@@ -123,7 +115,7 @@ def page(lines: Iterable[Line]) -> str:
         text += "| row | algorithm | engine | steps | best | last | owed | published | minutes |\n"
         text += "|---|---|---|--:|--:|--:|--:|--:|--:|\n"
         text += "".join(f"{_line(row, by_row[row.name])}\n" for row in rows)
-        noted = {row.note: row.name.removesuffix(f"-{row.framework}") for row in rows if row.note}
+        noted = {row.note: row.line for row in rows if row.note}
         text += "".join(f"\n{name}: {note}\n" for note, name in noted.items())
     return text
 

@@ -46,6 +46,11 @@ class Learned:
         return "no score owed" if self.threshold is None else f"at least {self.threshold:g}"
 
     @property
+    def line(self) -> str:
+        """Its name in the file, without the engine."""
+        return self.name.removesuffix(f"-{self.framework}")
+
+    @property
     def title(self) -> str:
         asynchronous = (
             f", {n} actor-learners" if (n := self.settings.get("learners", 1)) > 1 else ""

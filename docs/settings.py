@@ -211,12 +211,11 @@ def short_options() -> str:
     """Which algorithms have the options of the README: those, or all but the few that have not."""
     rows = ["| option | algorithms |", "|---|---|"]
     for text, column in SHORT.items():
-        have = [n for n in algorithms.NAMES if cell(n, OPTIONS[column]) == "yes"]
-        lack = [n for n in algorithms.NAMES if n not in have]
-        few = lack if len(lack) < len(have) else have
-        listed = ", ".join(f"`{n}`" for n in few)
-        rows.append(f"| {text} | {' '.join(['all but', listed] if few is lack else [listed])} |")
-    return "\n".join(rows).replace("all but  |", "all |") + "\n"
+        have = [f"`{n}`" for n in algorithms.NAMES if cell(n, OPTIONS[column]) == "yes"]
+        lack = [f"`{n}`" for n in algorithms.NAMES if f"`{n}`" not in have]
+        few = ", ".join(have) if len(have) <= len(lack) else f"all but {', '.join(lack)}"
+        rows.append(f"| {text} | {few if lack else 'all'} |")
+    return "\n".join(rows) + "\n"
 
 
 def renewed_readme(page: str) -> str:

@@ -12,7 +12,6 @@ from typing import Any, Literal, NoReturn, get_args, get_origin
 
 from tandem.errors import SettingError, UnknownNameError, nearest
 from tandem.settings import IMPORTED, declared, hints_of, module_here
-from tandem.zoo.other_names import OTHER_NAMES
 
 NUMBER = re.compile(r"-\.?\d")
 NAMED = {"algorithm": "algorithm", "env": "environment"}  # what commands take without a flag
@@ -70,6 +69,10 @@ class Parser(argparse.ArgumentParser):
     def _place(self, flag: str) -> str:
         """Where a command has what is a flag elsewhere (--env CartPole-v1), as advice; "" for other
         flags."""
+        from tandem.zoo.other_names import (
+            OTHER_NAMES,
+        )  # not before somebody errs: a while to import
+
         name = flag.removeprefix("--").replace("-", "_")
         what = next((n for n in (name, *OTHER_NAMES.get(name, ())) if n in NAMED), None)
         words = {a.dest: SAMPLES.get(a.dest) for a in self._actions if not a.option_strings}
