@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks import learn_page, learn_rows
+from benchmarks import learn_curves, learn_page, learn_rows
 from benchmarks.learn_rows import ROWS, Learned
 from benchmarks.learn_tables import entry, markdown, measured, merged, missing, read, write
 from benchmarks.measure import KERAS, ONE_THREAD, ROOT
@@ -197,8 +197,7 @@ def _row(row: Learned, args: Any, places: Places) -> bool:
         )
 
     side_by_side(todo, args.jobs, start, done, time.monotonic() + 60 * args.minutes)
-    _draw(row, places)
-    _record(row, places)  # after it, since pages name the curves that there are
+    _record(row, places)
     return all(over(seed) for seed in row.seeds)
 
 
@@ -249,27 +248,23 @@ def side_by_side(
 
 
 def _record(row: Learned, places: Places) -> None:
-    """learn.csv and learn.md with all that is finished of the row."""
-    new = [
-        entry(row, seed, places.run(row, seed))
+    """learn.csv, learn.md, evaluations.csv and the curves with all that is finished of the row."""
+    done = {
+        seed: places.run(row, seed)
         for seed in row.seeds
         if finished(places.run(row, seed), row.steps)
-    ]
+    }
+    kept = places.results / "evaluations.csv"
+    seen = [line for seed in done for line in learn_curves.evaluations(row, seed, done[seed])]
+    told = learn_curves.merged(learn_curves.read(kept), seen)
+    learn_curves.write(kept, told)
+    if done:
+        learn_curves.draw(row, told, places.results / "curves" / f"{row.name}.png")
+    new = [entry(row, seed, folder) for seed, folder in done.items()]
     table = merged(read(places.results / "learn.csv"), new)
     write(places.results / "learn.csv", places.results / "learn.md", table, markdown(table))
     if places.results == learn_page.RESULTS:
-        learn_page.main()
-
-
-def _draw(row: Learned, places: Places) -> None:
-    from tandem.plots import curve
-
-    folders = [
-        places.run(row, seed) for seed in row.seeds if finished(places.run(row, seed), row.steps)
-    ]
-    if folders:
-        (places.results / "curves").mkdir(parents=True, exist_ok=True)
-        curve(folders, places.results / "curves" / f"{row.name}.png")
+        learn_page.main()  # the pages name the curves that there are
 
 
 if __name__ == "__main__":

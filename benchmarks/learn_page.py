@@ -35,7 +35,9 @@ so intervals are wide). *Last* is the same of the last checkpoint. *Owed* is wha
 best. *Published* is what others reached, with its conditions where they differ ({sources}).
 Minutes are those of a seed, on one core; a row's name leads to its curves. `make learn ROW=…`
 trains a row again, `make learn` says what has not been run yet;
-[learn.csv](../benchmarks/results/learn.csv) has each seed with its commit and versions.
+[learn.csv](../benchmarks/results/learn.csv) has each seed with its commit and versions,
+[evaluations.csv](../benchmarks/results/evaluations.csv) the evaluations of seeds trained since
+27 November 2026.
 
 This page is made by `python -m benchmarks.learn_page`.
 """

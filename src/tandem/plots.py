@@ -38,10 +38,18 @@ def curve(
         raise SettingError(
             "no folder was given.", "the folder of at least one run", "name one, as in runs/ppo."
         )
+    return curve_of([read_run(x) for x in folders], out, individual=individual, title=title)
+
+
+def curve_of(
+    runs: Sequence[Run], out: Path, *, individual: bool = False, title: str | None = None
+) -> Path:
+    """`curve` of runs that are read already."""
     out = as_picture(out)
-    runs = [read_run(folder) for folder in folders]
     figure, axes = _axes()
-    heading = _draw_one(axes, runs[0]) if len(runs) == 1 else _draw_several(axes, runs, individual)
+    heading = (
+        _draw_one(axes, runs[0]) if len(runs) == 1 else _draw_several(axes, list(runs), individual)
+    )
     axes.set_title(
         heading if title is None else title, loc="left", fontsize=13, fontweight="bold", pad=10
     )

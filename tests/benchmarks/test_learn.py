@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from benchmarks import learn, learn_page, learn_rows, learn_tables
+from benchmarks import learn, learn_curves, learn_page, learn_rows, learn_tables
 from benchmarks.learn_rows import ROWS
 from tandem import algorithms
 from tandem.trainer import settle
@@ -101,6 +101,30 @@ def test_a_finished_run_becomes_a_line(folder) -> None:
     )
     assert (found["mark"], found["mark_step"], found["commit"]) == ("475", "7500", "0123456789")
     assert found["versions"] == "jax=0.10 python=3.11"
+
+
+def test_curves_are_drawn_from_every_seed_that_was_ever_finished(folder, tmp_path) -> None:
+    of_one = learn_curves.evaluations(PPO, 1, folder)
+    assert [tuple(x.values()) for x in of_one] == [
+        (PPO.name, "1", "2500", "100.000", "1.000"),
+        (PPO.name, "1", "7500", "480.000", "1.000"),
+        (PPO.name, "1", "10000", "300.000", "1.000"),
+    ]
+    earlier = [{**x, "seed": seed, "eval_mean": "7.0"} for seed in ("0", "1", "10") for x in of_one]
+    other = [{**of_one[0], "row": ROWS[-1].name, "seed": "0"}]
+    kept = tmp_path / "evaluations.csv"
+    learn_curves.write(kept, learn_curves.merged([*other, *earlier], of_one))
+    told = learn_curves.read(kept)
+    assert told == [*earlier[:3], *of_one, *earlier[6:], *other]  # seed 1 anew
+    assert learn_curves.read(tmp_path / "none.csv") == []
+
+    def draw(row: learn_rows.Learned) -> str:
+        out = tmp_path / "curves" / f"{row.name}.svg"
+        learn_curves.draw(row, told, out)
+        return out.read_text(encoding="utf-8") if out.is_file() else ""
+
+    assert "3 runs" in draw(PPO) and "evaluation, mean" in draw(ROWS[-1])
+    assert not draw(ROWS[1])
 
 
 def test_the_first_step_at_the_mark() -> None:

@@ -1,0 +1,76 @@
+"""evaluations.csv: every evaluation of each finished seed, from which a row's curves are drawn.
+So seeds that were trained on other days or other machines come into one picture."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import tables
+from benchmarks.learn_rows import ROWS, Learned
+from tandem.plots import curve_of
+from tandem.runs.folder import Run, read_run
+
+COLUMNS = ("row", "seed", "env_steps", "eval_mean", "eval_std")
+Line = dict[str, str]
+
+
+def evaluations(row: Learned, seed: int, folder: Path) -> list[Line]:
+    """Those of a finished run, in the order of their steps."""
+    run = read_run(folder)
+    steps, means, stds = (run.column(name) for name in COLUMNS[2:])
+    return [
+        dict(
+            zip(COLUMNS, (row.name, str(seed), f"{step:.0f}", f"{m:.3f}", f"{s:.3f}"), strict=True)
+        )
+        for step, m, s in zip(steps, means, stds, strict=True)
+        if np.isfinite(m)
+    ]
+
+
+def read(path: Path) -> list[Line]:
+    """The lines of evaluations.csv; none where there is no such file."""
+    if not path.is_file():
+        return []
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def merged(old: Iterable[Line], new: Iterable[Line]) -> list[Line]:
+    """New seeds in the place of old ones of the same row, in the order of the rows."""
+    found = {key: list(lines) for each in (old, new) for key, lines in groupby(each, _seed)}
+    order = {row.name: i for i, row in enumerate(ROWS)}
+    keys = sorted(found, key=lambda key: (order.get(key[0], len(order)), *key))
+    return [line for key in keys for line in found[key]]
+
+
+def write(path: Path, lines: Iterable[Line]) -> None:
+    buffer = io.StringIO(newline="")
+    writer = csv.DictWriter(buffer, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    tables.write(path, buffer.getvalue())
+
+
+def draw(row: Learned, lines: Iterable[Line], out: Path) -> None:
+    """The curves of a row's seeds: interquartile mean with its 95 % band. Nothing where none of
+    its seeds has a line."""
+    runs = []
+    for (name, seed), mine in groupby(lines, _seed):
+        if name == row.name:
+            told = list(mine)
+            config = {"algorithm": row.algorithm, "env": row.env, "framework": row.framework}
+            table = {column: [line[column] for line in told] for column in COLUMNS[2:]}
+            runs.append(Run(Path(name) / f"seed-{seed}", {**config, "seed": seed}, table))
+    if runs:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        curve_of(runs, out)
+
+
+def _seed(line: Line) -> tuple[str, int]:
+    return line["row"], int(line["seed"])
