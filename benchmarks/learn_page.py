@@ -15,7 +15,7 @@ from benchmarks.learn_tables import Line, read, verdict
 from benchmarks.measure import ROOT
 from tandem import algorithms
 from tandem.learning.figures import figures
-from tandem.tuning.search import flag
+from tandem.settings import flag
 
 PAGE = ROOT / "docs" / "benchmark.md"
 ALGORITHMS = ROOT / "docs" / "algorithms"
@@ -88,7 +88,7 @@ def _told(row: Learned, lines: list[Line]) -> str:
     """What a row came to, in a sentence."""
     best, last = ([float(x[name]) for x in lines] for name in ("best_mean", "last_mean"))
     told = {n: x for n, x in row.settings.items() if n not in LOOKING_ON}
-    given = " ".join(flag(n, tuple(x) if isinstance(x, list) else x) for n, x in told.items())
+    given = " ".join(flag(n, x) for n, x in told.items())
     seeds = ", ".join(sorted(x["seed"] for x in lines))
     return (
         f"{row.env}{given and f' with `{given}`'}: **{_minus(_scored(best))}** after "

@@ -93,6 +93,8 @@ def test_help_has_every_setting_with_meaning_default_and_source(algorithm, capsy
             assert "".join(part.split()) in shown
         if isinstance(default, int | float) and not isinstance(default, bool):
             assert f"default{default}" in shown
+        elif default == ():  # what is shown can be given
+            assert f"default{'none' if name == 'writer' else shlex.quote('')}" in shown
     assert "--no-" in shown
 
 

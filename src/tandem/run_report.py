@@ -21,7 +21,7 @@ from tandem.learning.figures import figures, mean_and_std
 from tandem.runs import config_file
 from tandem.runs.folder import Run, describe, read_run, writing
 from tandem.runs.progress import duration
-from tandem.settings import as_path, declared
+from tandem.settings import as_path, declared, flag
 from tandem.types import JSONDict
 from tandem.zoo import settle
 
@@ -85,7 +85,7 @@ def command_of(config: JSONDict) -> str:
     words += [f"--device {d}"] if (d := config.get("device", "auto")) != "auto" else []
     words += [f"--seed {config['seed']}"] if config.get("seed") else []
     before = _before(config)
-    words += [_flag(n, x) for n, x in given.items() if x is not None and before.get(n, ...) != x]
+    words += [flag(n, x) for n, x in given.items() if x is not None and before.get(n, ...) != x]
     command = " ".join(words)
     if extended:
         command += f"\ntandem train --resume DIR --steps {steps} --extend{imported}"
@@ -122,16 +122,6 @@ def _before(config: JSONDict) -> dict[str, Any]:
     chosen, options, _ = settle(config["algorithm"], config["env"], {"entry": entry})
     values: dict[str, Any] = json.loads(json.dumps({**plain(chosen), **asdict(options)}))
     return values | {"entry": ""}
-
-
-def _flag(name: str, value: Any) -> str:
-    flag = name.replace("_", "-")
-    if isinstance(value, bool):
-        return f"--{flag}" if value else f"--no-{flag}"
-    if isinstance(value, list) and any(isinstance(x, str) for x in value):
-        return " ".join(_flag(name, x) for x in value)
-    shown = ",".join(map(str, value)) if isinstance(value, list) else str(value)
-    return f"--{flag}={quote(shown)}" if shown.startswith("-") else f"--{flag} {quote(shown)}"
 
 
 # --- the page -------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import sys
 from dataclasses import dataclass, field, fields, replace
 from numbers import Integral
 from pathlib import Path
+from shlex import quote
 from types import UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
@@ -242,6 +243,19 @@ def convert(name: str, value: Any, hint: Any, default: Any) -> Any:
         ) from error
 
 
+def flag(name: str, value: Any) -> str:
+    """A setting as `tandem train` takes it on a command line."""
+    written = f"--{name.replace('_', '-')}"
+    if isinstance(value, bool):
+        return written if value else f"--no-{written.removeprefix('--')}"
+    if isinstance(value, (list, tuple)):
+        if any(isinstance(x, str) for x in value):  # a flag that stands several times
+            return " ".join(flag(name, x) for x in value)
+        value = ",".join(map(str, value))
+    text = quote(str(value))
+    return f"{written}={text}" if text.startswith("-") else f"{written} {text}"
+
+
 def whole_number(name: str, value: Any, least: int = 0) -> int:
     """A whole number that is not below `least`. SettingError for anything else."""
     number: int = convert(name, value, int, max(least, 1))
@@ -333,7 +347,7 @@ def describe_type(hint: Any) -> str:
     if hint is Schedule:
         return "a number, or a schedule 'start:end' or 'start:end:fraction'"
     if origin is tuple:
-        return "whole numbers, as in 64,64"
+        return "names, as in wandb,mlflow" if inner[0] is str else "whole numbers, as in 64,64"
     return {int: "a whole number", float: "a number", bool: "true or false", str: "text"}.get(
         hint, str(hint)
     )

@@ -180,6 +180,11 @@ def test_each_optimizer_is_tried_with_the_settings_that_are_its_own(
         ({"double": False, "hidden": (64, 64)}, "--no-double --hidden 64,64"),
         ({"epsilon": "1:0.05:0.1", "munchausen": True, "munchausen_clip": -2.0}, None),
         ({"plots": "false", "mlflow": "my runs"}, "--no-plots --mlflow 'my runs'"),
+        (
+            {"writer": ["csv", "own=a b"], "hidden": []},
+            "--writer csv --writer 'own=a b' --hidden ''",
+        ),
+        ({"mlflow": "-mine"}, "--mlflow=-mine"),
     ],
 )
 def test_what_is_to_be_passed_on_is_what_train_takes(

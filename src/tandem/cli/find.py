@@ -95,9 +95,8 @@ def _conclude(
         print(f"That is the {found.edge} learning rate that was tried: see further with {flag}.")
     print(f"picture: {found.picture}")
     shared = {n: v for n, v in shared.items() if n not in best.without}
-    flags = ((n, x) for n, v in shared.items() for x in (v if isinstance(v, list) else [v]))
     kind = best.kind or algorithms.get(best.algorithm)
-    words = [search.flag(n, x, kind) for n, x in flags]
+    words = [search.as_flag(n, x, kind) for n, x in shared.items()]
     words += [] if env_kwargs is None else [f"--env-kwargs {quote(env_kwargs)}"]
     command = ["tandem train", best.algorithm, quote(env), best.flags(), *words]
     print("Next:\n  " + " ".join(word for word in command if word) + with_import(imported))

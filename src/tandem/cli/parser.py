@@ -90,7 +90,9 @@ def flags(group: Any, settings: Any, tuned: dict[str, Any] | None = None, source
     `tuned` are values of the zoo, with their `source`."""
     hints = hints_of(type(settings))
     for s in declared(type(settings)):
-        flag, tail = f"--{s.name.replace('_', '-')}", f"default {_shown(s.default)}"
+        several = hints[s.name] == tuple[str, ...]  # the flag may stand several times
+        flag = f"--{s.name.replace('_', '-')}"
+        tail = f"default {'none' if several and not s.default else _shown(s.default)}"
         if flag in group._option_string_actions:
             continue
         if s.source:
@@ -99,7 +101,7 @@ def flags(group: Any, settings: Any, tuned: dict[str, Any] | None = None, source
             tail = f"here {_shown(tuned[s.name])}: {source}; {tail}"
         text = f"{s.help} [{tail}]".replace("%", "%%")
         look: dict[str, Any] = {"dest": s.name, "default": argparse.SUPPRESS, "help": text}
-        if hints[s.name] == tuple[str, ...]:  # may stand several times
+        if several:
             look |= {"action": "extend", "nargs": 1}
         if hints[s.name] is bool:
             group.add_argument(flag, action=argparse.BooleanOptionalAction, **look)
@@ -177,7 +179,7 @@ def import_argument(parser: Any) -> None:
 
 def _shown(value: object) -> str:
     if isinstance(value, tuple):
-        return ",".join(map(str, value)) or "none"
+        return ",".join(map(str, value)) or "''"
     if isinstance(value, bool):
         return "yes" if value else "no"
     return repr(value) if value == "" else str(value)

@@ -10,7 +10,6 @@ from datetime import datetime
 from itertools import product
 from math import isnan, nan
 from pathlib import Path
-from shlex import quote
 from time import perf_counter
 from typing import Any, get_args
 
@@ -28,7 +27,7 @@ from tandem.learning.figures import figures, mean_and_std
 from tandem.parallel.choice import cores
 from tandem.parallel.tasks import Task, Tasks
 from tandem.runs.folder import new_folder
-from tandem.settings import Schedule, as_path, convert, hints_of, whole_number
+from tandem.settings import Schedule, as_path, convert, flag, hints_of, whole_number
 
 SHARE = 10  # of a run's steps that a trial has, unless it is told
 LEAST = 5_000  # steps that it has at least, if the run has as many
@@ -57,20 +56,15 @@ class Candidate:
     def flags(self) -> str:
         """What `tandem train` is to be given."""
         kind = self.kind or (algorithms.get(self.algorithm) if self.algorithm else None)
-        return " ".join(flag(name, x, kind) for name, x in self.settings.items())
+        return " ".join(as_flag(name, x, kind) for name, x in self.settings.items())
 
 
-def flag(name: str, value: Any, kind: Any = None) -> str:
+def as_flag(name: str, value: Any, kind: Any = None) -> str:
     """A setting as `tandem train` takes it. kind: the algorithm's class, which says that text such
     as "true" is of a flag without a value."""
     hints = hints_of(Options) | (hints_of(kind.Settings) if kind else {})
-    written = f"--{name.replace('_', '-')}"
-    if hints.get(name) is bool:
-        value = convert(name, value, bool, False)
-    if isinstance(value, bool):
-        return written if value else f"--no-{written.removeprefix('--')}"
-    text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-    return f"{written} {quote(text)}"
+    is_flag = hints.get(name) is bool
+    return flag(name, convert(name, value, bool, False) if is_flag else value)
 
 
 @dataclass
