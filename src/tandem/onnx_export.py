@@ -170,10 +170,26 @@ def to_onnx(agent: Agent, out: Path) -> Exported:
         out.write_bytes(model.SerializeToString())
     except OSError as error:
         raise _unwritable(out, error) from error
-    first = next(iter(obs)) if isinstance(obs, dict) else "obs"
     how = HOW_ONNX_RECURRENT if size else HOW_ONNX
-    told = how.format(file=out, first=first, meaning=_meaning(agent), size=size)
-    return Exported(out, told, verified)
+    shapes, entries = _asked(agent.observation)
+    about = {"shapes": shapes, "entries": entries, "meaning": _meaning(agent)}
+    return Exported(out, how.format(file=out, size=size, **about), verified)
+
+
+def _asked(observation: Any) -> tuple[str, str]:
+    """A graph's inputs, as a program has to give them: their shapes, and the entries of a dict."""
+
+    def shape(leaf: Any) -> str:
+        return f"[{', '.join(map(str, ('batch', *leaf.shape)))}]"
+
+    def entry(name: str, leaf: Any, value: str) -> str:
+        return f'"{name}": np.asarray({value}, "{np.dtype(leaf.dtype)}")'
+
+    if not isinstance(observation, dict):
+        return shape(observation), entry("obs", observation, "observations")
+    shapes = ", ".join(f"{name} {shape(leaf)}" for name, leaf in observation.items())
+    values = (entry(n, leaf, f'observations["{n}"]') for n, leaf in observation.items())
+    return shapes, ", ".join(values)
 
 
 FORMATS: dict[str, Callable[[Agent, Path], Exported]] = {"numpy": to_numpy, "onnx": to_onnx}
@@ -390,17 +406,23 @@ session = onnxruntime.InferenceSession("{file}")
 state = np.zeros((1, {size}), np.float32)  # [batch, {size}], zero where an episode begins
 
 
-# observations [batch, ...] and the state before -> (actions, as the environment takes them;
-# {meaning}; the state after)
+# observations {shapes}
+# and the state before -> (actions, as the environment takes them; {meaning}; the state after)
 def step(observations, state):
-    given = {{"{first}": observations, "state": state}}
+    given = {{{entries}, "state": state}}
     return session.run(["action", "output", "next_state"], given)
 """
 
 HOW_ONNX = """\
+import numpy as np
 import onnxruntime
 
 session = onnxruntime.InferenceSession("{file}")
-action, output = session.run(["action", "output"], {{"{first}": observations}})  # batches
-# action: as the environment takes it; output: {meaning}
+
+
+# observations {shapes}
+# -> (actions, as the environment takes them; {meaning})
+def act(observations):
+    given = {{{entries}}}
+    return session.run(["action", "output"], given)
 """
