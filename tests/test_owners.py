@@ -166,6 +166,55 @@ def test_names_of_other_libraries_are_known(
 
 
 @pytest.mark.parametrize(
+    ("algorithm", "name", "fix", "here"),
+    [
+        (
+            "ppo",
+            "lstm",
+            "'lstm' is a choice of a setting here: memory='lstm'. ",
+            {"memory": "lstm", "recurrent": 8},
+        ),
+        (
+            "ppo",
+            "simbav2",
+            "'simbav2' is a choice of a setting here: body='simbav2'. ",
+            {"body": "simbav2"},
+        ),
+        (
+            "dqn",
+            "sarsa",
+            "leave it out: bootstrap='sarsa' is a setting of nstep_q, pqn. ",
+            {"algorithm": "pqn", "bootstrap": "sarsa"},
+        ),
+        (
+            "dqn",
+            "rainbow",
+            "'rainbow' is a choice of a setting here: entry='rainbow'. ",
+            {"entry": "rainbow"},
+        ),
+        ("ppo", "tf", "'tf' is a choice of a setting here: framework='tensorflow'. ", {}),
+        ("ppo", "auto", "did you mean 'out'?", {}),
+    ],
+)
+def test_choices_that_were_given_as_settings(
+    algorithm: str, name: str, fix: str, here: dict[str, Any]
+) -> None:
+    assert refused(algorithm, "CartPole-v1", **{name: True}).fix.startswith(fix)
+    given = {"algorithm": algorithm, **QUIET, **here}
+    trainer.session(given.pop("algorithm"), "CartPole-v1", **given).backend.close()  # it takes that
+
+
+def test_an_entry_of_another_algorithm() -> None:
+    with pytest.raises(UnknownNameError) as caught:
+        trainer.settle("ppo", "CartPole-v1", {"entry": "rainbow"})
+    assert caught.value.fix == "leave entry out, or train dqn, which has it."
+    trainer.settle("dqn", "CartPole-v1", {"entry": "rainbow"})
+    with pytest.raises(UnknownNameError, match="one of .*xqc") as caught:
+        trainer.settle("crossq", "Walker2d-v5", {"entry": "rainbow"})
+    assert "dqn" in caught.value.fix
+
+
+@pytest.mark.parametrize(
     ("words", "says"),
     [
         (

@@ -122,7 +122,11 @@ def test_mistyped_settings_and_methods() -> None:
         start(entry="fast")
     assert advice.fix == "leave entry out."
     start()
-    with follows("zoo/__init__.py:entry 2") as advice:
+    with follows("zoo/__init__.py:entry") as advice:
+        start(entry="rainbow")
+    assert advice.fix == "leave entry out, or train dqn, which has it."
+    zoo.entry("dqn", "CartPole-v1", "rainbow")
+    with follows("zoo/__init__.py:entry") as advice:
         zoo.entry("dqn", "PongNoFrameskip-v4", "rainbw")
     assert zoo.entry("dqn", "PongNoFrameskip-v4", advice.quoted())
     with follows("runs/callbacks.py:Callback.__init_subclass__") as advice:

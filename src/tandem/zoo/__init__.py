@@ -46,9 +46,12 @@ def entry(algorithm: str, env: str, name: str = "") -> Entry | None:
             warn(str(fault))
     if name and key is None:
         kind, known = f"entry of {algorithm} for {env or 'any environment'}", named(algorithm, env)
-        if not known:
-            raise UnknownNameError(kind, name, (), "leave entry out.", "no name: there are none")
-        raise UnknownNameError(kind, name, known)
+        having = [n for n in algorithms.names() if name in named(n, env)]
+        fix = "" if known else "leave entry out."
+        if having:
+            fix = f"leave entry out, or train {' or '.join(having)}, which has it."
+        expected = "" if known else "no name: there are none"
+        raise UnknownNameError(kind, name, known, fix, expected)
     if key is None:
         return None
     if (clash := files.read(algorithm).clashes.get(key)) is not None:

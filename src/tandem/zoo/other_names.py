@@ -104,3 +104,14 @@ COUNTS = {
     "train_batch_size_per_learner": "steps of each environment",
     "frames_per_batch": "steps of each environment",
 }
+# Choices of settings whose type does not say them: (setting, how it is written).
+CHOICES = {
+    "rainbow": ("entry", "rainbow"),
+    "xqc": ("entry", "xqc"),
+    "torch": ("framework", "torch"),
+    "pytorch": ("framework", "torch"),
+    "tensorflow": ("framework", "tensorflow"),
+    "tf": ("framework", "tensorflow"),
+    "jax": ("framework", "jax"),
+    "rnn": ("memory", "lstm"),
+}

@@ -5,14 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from typing import Any, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 from tandem import algorithms, spaces
 from tandem.algorithms import name_of
 from tandem.algorithms.critics import CriticSettings, Values
 from tandem.errors import SettingError, SpaceError, TandemError, UnknownNameError, nearest
 from tandem.learning.config import Options
-from tandem.zoo.other_names import COUNTS, FORMS, OTHER_NAMES
+from tandem.settings import hints_of
+from tandem.zoo.other_names import CHOICES, COUNTS, FORMS, OTHER_NAMES
 
 CLOSE = 0.8  # how alike another algorithm's setting is that may have been meant
 
@@ -53,6 +54,8 @@ def refuse(
         fix = f"leave it out: {_owned(having, env, values, kwargs)} {help}"
     elif odd in OTHER_NAMES:
         fix = f"{_renamed(odd, known, others, command)} {help}"
+    elif chosen := _choice(odd, kind, command):
+        fix = f"{chosen} {help}"
     elif not close:
         fix = f"leave it out. {help}"
     elif close[0] not in known:
@@ -101,6 +104,32 @@ def _renamed(odd: str, known: set[str], others: Mapping[str, set[str]], command:
         shown = f"{_spelled(here, command)} {value}" if command else f"{here}={value!r}"
         return f"{said}, as in {shown}."
     return f"{said}."
+
+
+def _choice(odd: str, kind: type, command: str) -> str:
+    """What is a choice of a setting, as advice: of the algorithm or a run, else of others."""
+    others = {n: k.Settings for n, k in algorithms.built_in().items()}
+    places = [("", kind), ("", Options), *others.items()]
+    name, choice = CHOICES.get(odd, ("", odd))
+    found = [(n, name if name in _names(k) else _choosing(odd, k)) for n, k in places]
+    name = name or next((setting for _, setting in found if setting), "")
+    if not name:
+        return ""
+    owners = [n for n, setting in found if setting == name]
+    shown = f"{_spelled(name, command)} {choice}" if command else f"{name}={choice!r}"
+    if "" in owners or not owners:  # those of none are of every run
+        return f"{_spelled(odd, command)!r} is a choice of a setting here: {shown}."
+    return f"leave it out: {shown} is a setting of {', '.join(owners)}."
+
+
+def _choosing(odd: str, kind: type) -> str:
+    """The one setting that this may be a choice of; "" where there is none, or several."""
+    found = [
+        name
+        for name, hint in hints_of(kind).items()
+        if any(odd in get_args(t) for t in (hint, *get_args(hint)) if get_origin(t) is Literal)
+    ]
+    return found[0] if len(found) == 1 and odd not in ("auto", "no") else ""
 
 
 def _owned(
