@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from tandem import algorithms, zoo
+from tandem.algorithms import unused
 from tandem.errors import SettingError, SpaceError
 from tandem.settings import Declared, Schedule, apply, declared
 from tandem.spaces import action_leaf
@@ -22,9 +23,13 @@ BEGIN, END = "<!-- settings: written by docs/settings.py -->\n", "<!-- end of se
 
 
 def table(algorithm: str) -> str:
-    """Every setting of an algorithm: its flag, default, meaning and source."""
+    """Every setting of an algorithm that it does not always refuse: its flag, default, meaning and
+    source."""
     rows = ["| flag | default | meaning | source of the default |", "|---|---|---|---|"]
-    for name, default, meaning, source, *_ in declared(algorithms.get(algorithm).Settings):
+    kind = algorithms.get(algorithm).Settings
+    for name, default, meaning, source, *_ in declared(kind):
+        if name in unused.never(kind):
+            continue
         shown = ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
         rows.append(f"| `--{name.replace('_', '-')}` | {shown} | {meaning} | {source} |")
     return "\n".join(rows) + "\n"

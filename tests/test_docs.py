@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 from tandem import algorithms
+from tandem.algorithms import unused
+from tandem.settings import declared
 from tests.helpers import ALONE, ON_CPU, ONE_THREAD, QUIET, ROOT
 from tests.page_names import faults, importable
 from tests.pages import LANGUAGES, Block, blocks, pages, shortened
@@ -191,6 +193,16 @@ def test_the_table_of_settings_is_up_to_date(algorithm) -> None:
 def test_the_table_of_action_spaces_is_what_the_algorithms_say() -> None:
     page = settings.README.read_text(encoding="utf-8")
     assert page == settings.renewed_readme(page), "run: python docs/settings.py"
+
+
+@pytest.mark.parametrize("algorithm", algorithms.NAMES)
+def test_tables_and_help_leave_out_options_that_are_always_refused(algorithm: str) -> None:
+    kind = algorithms.get(algorithm).Settings
+    own = {s.name for s in declared(kind)}
+    cells = [(next(iter(x)), settings.cell(algorithm, x)) for x in settings.OPTIONS.values()]
+    has = {option for option, cell in cells if cell == "yes"}
+    assert {option for option, _ in cells if option in own} - has <= unused.never(kind)
+    assert not has & unused.never(kind)
 
 
 def test_the_page_of_options_says_what_the_code_does() -> None:

@@ -162,19 +162,29 @@ def test_advice_on_munchausen_beside_an_entry_of_another_kind_comes_to_an_end() 
     trainer.session("dqn", "CartPole-v1", framework="torch", **given)
 
 
-@pytest.mark.parametrize(
-    ("name", "given"),
-    [
-        ("mappo", {"intrinsic": "rnd"}),
-        ("mat", {"intrinsic": "rnd"}),
-        ("mat", {"recurrent": 8}),
-    ],
-)
-def test_what_is_lacking_is_refused(name: str, given: dict[str, Any]) -> None:
-    (mode,) = given
-    assert mode in algorithms.get(name).Settings.lacks
-    with pytest.raises(SettingError, match=mode):
-        trainer.session(name, "mpe/simple_spread_v3", framework="torch", **given)
+LACKING = [
+    (name, setting)
+    for name, kind in algorithms.built_in().items()
+    for setting in sorted(unused.never(kind.Settings))
+]
+WORDS = {"intrinsic": "rnd", "action_noise": "gsde", "body": "simba"}
+
+
+@pytest.mark.parametrize(("name", "setting"), LACKING)
+def test_what_help_leaves_out_is_refused(name: str, setting: str) -> None:
+    value = WORDS.get(setting) or another(algorithms.get(name).Settings, setting)
+    env, kwargs = "Pendulum-v1", {}
+    if algorithms.get(name).team:
+        env, kwargs = "mpe/simple_spread_v3", {"continuous_actions": True}
+    with pytest.raises(SettingError, match=setting):
+        trainer.session(name, env, env_kwargs=kwargs, framework="torch", **{setting: value})
+
+
+def test_what_counts_with_a_refused_setting_alone_is_left_out_too() -> None:
+    crossq, mat = (unused.never(algorithms.get(name).Settings) for name in ("crossq", "mat"))
+    assert {"recurrent", "memory", "priority_eta", "body"} < crossq and "log_std" not in crossq
+    assert "sde_sample_freq" in mat and "log_std" not in mat  # that of a Gaussian
+    assert not unused.never(algorithms.get("sac").Settings)
 
 
 def test_a_deviation_needs_a_part_that_has_one() -> None:

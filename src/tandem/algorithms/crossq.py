@@ -4,7 +4,7 @@ critics see transitions and what follows them in one batch, normalised together.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from tandem import ops
 from tandem.algorithms import base, bodies, critics, priorities
@@ -26,6 +26,8 @@ SBX = "SBX 0.28 (CrossQ)"
 @dataclass(frozen=True)
 class CrossQSettings(critics.CriticSettings, SoftSettings):
     """What CrossQ can be told."""
+
+    lacks: ClassVar[tuple[str, ...]] = ("body", "layer_norm", "recurrent")
 
     learning_rate: Schedule = default(Schedule(1e-3), PAPER)
     critic_hidden: tuple[int, ...] = default(

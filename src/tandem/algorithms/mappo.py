@@ -23,11 +23,14 @@ from tandem.types import Array, Batch, Cuts, Trajectory, Tree, Update, tree_map
 PAPER = "Yu et al. 2022, appendix C"
 
 
+REFUSED = ("shared", "normalize_observations", "normalize_rewards", "standardize_rewards")
+
+
 @dataclass(frozen=True)
 class MAPPOSettings(PPOSettings):
     """What MAPPO can be told."""
 
-    lacks: ClassVar[tuple[str, ...]] = ("intrinsic",)  # inherited, and refused
+    lacks: ClassVar[tuple[str, ...]] = ("intrinsic", *REFUSED)
 
     steps: int = default(1_000_000)
     envs: int = default(16)
@@ -87,16 +90,7 @@ class MAPPO(PPO):
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
-        if odd := [
-            n
-            for n in (
-                "shared",
-                "normalize_observations",
-                "normalize_rewards",
-                "standardize_rewards",
-            )
-            if getattr(settings, n)
-        ]:
+        if odd := [n for n in REFUSED if getattr(settings, n)]:
             raise SettingError(
                 f"mappo with {odd[0]}=True.",
                 "an actor and a critic of their own, and what agents see and are paid as it is",

@@ -43,7 +43,7 @@ REFUSED = {  # what PPO has, and what holds here
 class MATSettings(PPOSettings):
     """What MAT can be told."""
 
-    lacks: ClassVar[tuple[str, ...]] = ("intrinsic", *REFUSED)  # inherited, and refused
+    lacks: ClassVar[tuple[str, ...]] = ("intrinsic", *bodies.PLAIN, *REFUSED)
 
     steps: int = default(1_000_000)
     envs: int = default(16)

@@ -121,6 +121,19 @@ def idle(needs: Iterable[Need], settings: Any) -> Iterator[Found]:
             yield from ((name, need, beside) for name in need.names if name in known)
 
 
+def never(kind: type) -> set[str]:
+    """The settings of a class that can only be what they are: those that it `lacks`, which it has
+    inherited and refuses, and those that count with these alone."""
+    lacks, known = set(getattr(kind, "lacks", ())), _known(kind)
+    found = set(lacks)
+    for need in SETTINGS:
+        beside = need.beside.keys() & known
+        held = (any if need.every else all)(n in lacks for n in beside)
+        if beside and held and need.apart not in known:
+            found.update(n for n in need.names if n in known)
+    return found
+
+
 def idle_names(needs: Iterable[Need], settings: Any) -> set[str]:
     """The names of those that `idle` finds."""
     return {name for name, *_ in idle(needs, settings)}

@@ -159,7 +159,7 @@ def _added(known: Grammar, scope: str, parser: argparse.ArgumentParser) -> Itera
     """The flags of a parser, of which the rest is put into `known`."""
     for action in parser._actions:
         for flag in action.option_strings:
-            if not flag.startswith("--"):
+            if not flag.startswith("--") or action.help == argparse.SUPPRESS:
                 continue
             yield flag
             text = "" if flag.startswith("--no-") else (action.help or "")

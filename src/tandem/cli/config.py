@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem import algorithms, zoo
+from tandem.algorithms import unused
 from tandem.cli import train
 from tandem.cli.parser import Parser, import_argument, with_import
 from tandem.cli.settings_file import literal
@@ -70,6 +71,8 @@ def _lines(places: dict[str, Any], settings: Any, options: Options, source: str)
     ):
         yield f"\n[{part}]"
         for s in declared(type(of)):
+            if s.name in unused.never(type(of)):
+                continue
             said = f"{s.help} [{s.source}]" if s.source else s.help
             yield from textwrap.wrap(said, 98, initial_indent="# ", subsequent_indent="# ")
             yield f"{s.name} = {literal(values[s.name])}"

@@ -10,6 +10,7 @@ from dataclasses import fields
 from pathlib import PurePath
 from typing import Any, Literal, NoReturn, get_args, get_origin
 
+from tandem.algorithms import unused
 from tandem.errors import SettingError, UnknownNameError, nearest
 from tandem.settings import IMPORTED, declared, hints_of, module_here
 
@@ -87,8 +88,9 @@ class Parser(argparse.ArgumentParser):
 def flags(group: Any, settings: Any, tuned: dict[str, Any] | None = None, source: str = "") -> None:
     """A flag for each field of a settings dataclass, but for those that the command has already.
     They are left as text, which `config.convert` reads; what is not given is not in the namespace.
-    `tuned` are values of the zoo, with their `source`."""
-    hints = hints_of(type(settings))
+    `tuned` are values of the zoo, with their `source`. Help has none of those that an algorithm
+    always refuses, with its reason."""
+    hints, never = hints_of(type(settings)), unused.never(type(settings))
     for s in declared(type(settings)):
         several = hints[s.name] == tuple[str, ...]  # the flag may stand several times
         flag = f"--{s.name.replace('_', '-')}"
@@ -100,6 +102,7 @@ def flags(group: Any, settings: Any, tuned: dict[str, Any] | None = None, source
         if tuned and s.name in tuned:
             tail = f"here {_shown(tuned[s.name])}: {source}; {tail}"
         text = f"{s.help} [{tail}]".replace("%", "%%")
+        text = argparse.SUPPRESS if s.name in never else text
         look: dict[str, Any] = {"dest": s.name, "default": argparse.SUPPRESS, "help": text}
         if several:
             look |= {"action": "extend", "nargs": 1}
