@@ -21,9 +21,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks import learn_curves, learn_page, learn_rows
+from benchmarks import learn_curves, learn_page, learn_rows, tables
 from benchmarks.learn_rows import ROWS, Learned
-from benchmarks.learn_tables import entry, markdown, measured, merged, missing, read, write
+from benchmarks.learn_tables import entry, markdown, measured, merged, missing, read, text_of, write
 from benchmarks.measure import KERAS, ONE_THREAD, ROOT
 
 FINAL_EPISODES = 200
@@ -256,8 +256,8 @@ def _record(row: Learned, places: Places) -> None:
     }
     kept = places.results / "evaluations.csv"
     seen = [line for seed in done for line in learn_curves.evaluations(row, seed, done[seed])]
-    told = learn_curves.merged(learn_curves.read(kept), seen)
-    learn_curves.write(kept, told)
+    told = learn_curves.merged(read(kept), seen)
+    tables.write(kept, text_of(learn_curves.COLUMNS, told))
     if done:
         learn_curves.draw(row, told, places.results / "curves" / f"{row.name}.png")
     new = [entry(row, seed, folder) for seed, folder in done.items()]

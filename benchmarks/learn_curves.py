@@ -3,21 +3,18 @@ So seeds that were trained on other days or other machines come into one picture
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks import tables
 from benchmarks.learn_rows import ROWS, Learned
+from benchmarks.learn_tables import Line
 from tandem.plots import curve_of
 from tandem.runs.folder import Run, read_run
 
 COLUMNS = ("row", "seed", "env_steps", "eval_mean", "eval_std")
-Line = dict[str, str]
 
 
 def evaluations(row: Learned, seed: int, folder: Path) -> list[Line]:
@@ -33,28 +30,12 @@ def evaluations(row: Learned, seed: int, folder: Path) -> list[Line]:
     ]
 
 
-def read(path: Path) -> list[Line]:
-    """The lines of evaluations.csv; none where there is no such file."""
-    if not path.is_file():
-        return []
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
 def merged(old: Iterable[Line], new: Iterable[Line]) -> list[Line]:
     """New seeds in the place of old ones of the same row, in the order of the rows."""
     found = {key: list(lines) for each in (old, new) for key, lines in groupby(each, _seed)}
     order = {row.name: i for i, row in enumerate(ROWS)}
     keys = sorted(found, key=lambda key: (order.get(key[0], len(order)), *key))
     return [line for key in keys for line in found[key]]
-
-
-def write(path: Path, lines: Iterable[Line]) -> None:
-    buffer = io.StringIO(newline="")
-    writer = csv.DictWriter(buffer, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    tables.write(path, buffer.getvalue())
 
 
 def draw(row: Learned, lines: Iterable[Line], out: Path) -> None:

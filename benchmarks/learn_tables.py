@@ -6,7 +6,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import mean, median
@@ -82,7 +82,7 @@ def first_passing(steps: Any, means: Any, mark: float | None) -> int | None:
 
 
 def read(path: Path) -> list[Line]:
-    """The lines of learn.csv; none where there is no such file."""
+    """The lines of a table such as learn.csv; none where there is no such file."""
     if not path.is_file():
         return []
     with path.open(newline="", encoding="utf-8") as file:
@@ -141,12 +141,17 @@ def expected(row: Learned, lines: list[Line]) -> float:
 
 def write(path: Path, report: Path, lines: list[Line], text: str) -> None:
     """Both files, each as a whole or not at all."""
+    tables.write(path, text_of(COLUMNS, lines))
+    tables.write(report, text)
+
+
+def text_of(columns: Sequence[str], lines: Iterable[Line]) -> str:
+    """Lines as a file of comma-separated values has them."""
     buffer = io.StringIO(newline="")
-    writer = csv.DictWriter(buffer, COLUMNS, lineterminator="\n")
+    writer = csv.DictWriter(buffer, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(lines)
-    tables.write(path, buffer.getvalue())
-    tables.write(report, text)
+    return buffer.getvalue()
 
 
 HEAD = """\
