@@ -256,7 +256,7 @@ def _record(row: Learned, places: Places) -> None:
     }
     kept = places.results / "evaluations.csv"
     seen = [line for seed in done for line in learn_curves.evaluations(row, seed, done[seed])]
-    told = learn_curves.merged(read(kept), seen)
+    told = merged(read(kept), seen)
     tables.write(kept, text_of(learn_curves.COLUMNS, told))
     if done:
         learn_curves.draw(row, told, places.results / "curves" / f"{row.name}.png")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.learn_rows import ROWS, Learned
-from benchmarks.learn_tables import Line
+from benchmarks.learn_rows import Learned
+from benchmarks.learn_tables import Line, seed_of
 from tandem.plots import curve_of
 from tandem.runs.folder import Run, read_run
 
@@ -30,19 +30,11 @@ def evaluations(row: Learned, seed: int, folder: Path) -> list[Line]:
     ]
 
 
-def merged(old: Iterable[Line], new: Iterable[Line]) -> list[Line]:
-    """New seeds in the place of old ones of the same row, in the order of the rows."""
-    found = {key: list(lines) for each in (old, new) for key, lines in groupby(each, _seed)}
-    order = {row.name: i for i, row in enumerate(ROWS)}
-    keys = sorted(found, key=lambda key: (order.get(key[0], len(order)), *key))
-    return [line for key in keys for line in found[key]]
-
-
 def draw(row: Learned, lines: Iterable[Line], out: Path) -> None:
     """The curves of a row's seeds: interquartile mean with its 95 % band. Nothing where none of
     its seeds has a line."""
     runs = []
-    for (name, seed), mine in groupby(lines, _seed):
+    for (name, seed), mine in groupby(lines, seed_of):
         if name == row.name:
             told = list(mine)
             config = {"algorithm": row.algorithm, "env": row.env, "framework": row.framework}
@@ -51,7 +43,3 @@ def draw(row: Learned, lines: Iterable[Line], out: Path) -> None:
     if runs:
         out.parent.mkdir(parents=True, exist_ok=True)
         curve_of(runs, out)
-
-
-def _seed(line: Line) -> tuple[str, int]:
-    return line["row"], int(line["seed"])

@@ -8,6 +8,7 @@ import io
 import json
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -90,12 +91,17 @@ def read(path: Path) -> list[Line]:
 
 
 def merged(old: Iterable[Line], new: Iterable[Line]) -> list[Line]:
-    """New lines in the place of old ones of the same row and seed, in the order of the rows."""
-    found = {(line["row"], int(line["seed"])): line for line in (*old, *new)}
+    """New lines in the place of all old ones of the same row and seed, in the order of the rows.
+    Those of a seed stand together."""
+    found = {key: list(lines) for each in (old, new) for key, lines in groupby(each, seed_of)}
     order = {row.name: i for i, row in enumerate(ROWS)}
-    return [
-        found[key] for key in sorted(found, key=lambda key: (order.get(key[0], len(order)), *key))
-    ]
+    keys = sorted(found, key=lambda key: (order.get(key[0], len(order)), *key))
+    return [line for key in keys for line in found[key]]
+
+
+def seed_of(line: Line) -> tuple[str, int]:
+    """The row and the seed that a line is of."""
+    return line["row"], int(line["seed"])
 
 
 def measured(row: Learned, lines: Iterable[Line]) -> set[int]:

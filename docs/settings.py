@@ -26,10 +26,7 @@ def table(algorithm: str) -> str:
     """Every setting of an algorithm that it does not always refuse: its flag, default, meaning and
     source."""
     rows = ["| flag | default | meaning | source of the default |", "|---|---|---|---|"]
-    kind = algorithms.get(algorithm).Settings
-    for name, default, meaning, source, *_ in declared(kind):
-        if name in unused.never(kind):
-            continue
+    for name, default, meaning, source, *_ in unused.offered(algorithms.get(algorithm).Settings):
         shown = ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
         rows.append(f"| `--{name.replace('_', '-')}` | {shown} | {meaning} | {source} |")
     return "\n".join(rows) + "\n"

@@ -113,7 +113,7 @@ def test_curves_are_drawn_from_every_seed_that_was_ever_finished(folder, tmp_pat
     earlier = [{**x, "seed": seed, "eval_mean": "7.0"} for seed in ("0", "1", "10") for x in of_one]
     other = [{**of_one[0], "row": ROWS[-1].name, "seed": "0"}]
     kept = tmp_path / "evaluations.csv"
-    merged = learn_curves.merged([*other, *earlier], of_one)
+    merged = learn_tables.merged([*other, *earlier], of_one)
     kept.write_text(learn_tables.text_of(learn_curves.COLUMNS, merged))
     told = learn_tables.read(kept)
     assert told == [*earlier[:3], *of_one, *earlier[6:], *other]  # seed 1 anew

@@ -21,8 +21,6 @@ from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Cuts, Trajectory, Tree, Update, tree_map
 
 PAPER = "Yu et al. 2022, appendix C"
-
-
 REFUSED = ("shared", "normalize_observations", "normalize_rewards", "standardize_rewards")
 
 

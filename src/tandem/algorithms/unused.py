@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tandem.errors import SettingError
+from tandem.settings import Declared, declared
 
 if TYPE_CHECKING:
     from tandem.spaces import Leaf
@@ -132,6 +133,12 @@ def never(kind: type) -> set[str]:
         if beside and held and need.apart not in known:
             found.update(n for n in need.names if n in known)
     return found
+
+
+def offered(kind: type) -> list[Declared]:
+    """The settings of a class, less those of `never`: what its pages and config files have."""
+    held = never(kind)
+    return [s for s in declared(kind) if s.name not in held]
 
 
 def idle_names(needs: Iterable[Need], settings: Any) -> set[str]:

@@ -17,7 +17,6 @@ from tandem.cli.settings_file import literal
 from tandem.errors import RunFolderError, SettingError
 from tandem.learning.config import Options, plain
 from tandem.runs.folder import writing
-from tandem.settings import declared
 
 ABOUT = """Writes every setting of a run, with what it means, as a file for `tandem train --config`:
 those of the zoo's entry for the algorithm and environment if there is one, else the algorithm's
@@ -70,9 +69,7 @@ def _lines(places: dict[str, Any], settings: Any, options: Options, source: str)
         ("options", options, asdict(options)),
     ):
         yield f"\n[{part}]"
-        for s in declared(type(of)):
-            if s.name in unused.never(type(of)):
-                continue
+        for s in unused.offered(type(of)):
             said = f"{s.help} [{s.source}]" if s.source else s.help
             yield from textwrap.wrap(said, 98, initial_indent="# ", subsequent_indent="# ")
             yield f"{s.name} = {literal(values[s.name])}"
