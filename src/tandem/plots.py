@@ -38,14 +38,14 @@ def curve(
         raise SettingError(
             "no folder was given.", "the folder of at least one run", "name one, as in runs/ppo."
         )
+    out = as_picture(out)  # before anything is read
     return curve_of([read_run(x) for x in folders], out, individual=individual, title=title)
 
 
 def curve_of(
     runs: Sequence[Run], out: Path, *, individual: bool = False, title: str | None = None
 ) -> Path:
-    """`curve` of runs that are read already."""
-    out = as_picture(out)
+    """`curve` of runs that are read already, with a path that is a picture's."""
     figure, axes = _axes()
     heading = (
         _draw_one(axes, runs[0]) if len(runs) == 1 else _draw_several(axes, list(runs), individual)
