@@ -256,6 +256,11 @@ def flag(name: str, value: Any) -> str:
     return f"{written}={text}" if text.startswith("-") else f"{written} {text}"
 
 
+def nearest_multiple(of: int, near: int) -> int:
+    """The multiple of a number next to another, above 0."""
+    return of * max(1, round(near / of))
+
+
 def whole_number(name: str, value: Any, least: int = 0) -> int:
     """A whole number that is not below `least`. SettingError for anything else."""
     number: int = convert(name, value, int, max(least, 1))

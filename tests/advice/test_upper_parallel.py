@@ -127,6 +127,8 @@ def test_workers_of_what_replays(given: dict[str, Any]) -> None:
         trainer.session("sac", "Pendulum-v1", **given, **more)
     fix = advice.assigned()[0]
     assert set(fix) == {"envs", "train_every"}
+    if "train_every" not in given:  # which follows by itself
+        trainer.session("sac", "Pendulum-v1", **{**given, "envs": fix["envs"]}, **more)
     trainer.session("sac", "Pendulum-v1", **{**given, **fix}, **more).backend.close()
 
 

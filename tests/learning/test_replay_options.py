@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from tandem import algorithms
+from tandem import algorithms, zoo
 from tandem.algorithms.base import Call
 from tandem.errors import SettingError
 from tandem.networks.plan import init
@@ -28,6 +28,39 @@ def test_updates_for_each_step(rate, train_every, updates) -> None:
     loop = loop_of("dqn", updates_per_step=rate, train_every=train_every, steps=100)
     contracts.train(loop)
     assert loop.learner.updates == updates  # from the call after 20 steps to 100 steps
+
+
+@pytest.mark.parametrize(
+    "name, given, expected",
+    [
+        ("sac", {"envs": 4}, (4, 4)),
+        ("sac", {"envs": 4, "updates_per_call": 1}, (4, 1)),
+        ("sac", {"envs": 4, "updates_per_call": -1}, (4, -1)),
+        ("sac", {"envs": 4, "updates_per_step": 0.5}, (4, 1)),
+        ("dqn", {"envs": 2}, (4, 1)),
+        ("dqn", {"envs": 3}, (3, 1)),
+        ("dqn", {"envs": 8}, (8, 2)),
+        ("qmix", {"envs": 5}, (10, 1)),
+        ("maddpg", {"envs": 7}, (98, 1)),
+    ],
+)
+def test_environments_step_together(name, given, expected) -> None:
+    """As many updates for each step as without their number, where nobody says."""
+    settings = zoo.settle(name, "Nowhere-v0", given)[0]
+    assert (settings.train_every, settings.updates_per_call) == expected
+    assert settings.settled(given) == settings
+
+
+def test_an_entry_keeps_its_updates_for_each_step() -> None:
+    """DQN's in CartPole has 128 for 256 steps."""
+    settings = zoo.settle("dqn", "CartPole-v1", {"envs": 24})[0]
+    assert (settings.train_every, settings.updates_per_call) == (264, 132)
+
+
+def test_several_environments_learn_as_often() -> None:
+    loop = loop_of("sac", envs=4, steps=100)
+    contracts.train(loop)
+    assert loop.learner.updates == 84  # in calls of 4, from the one after 20 steps on
 
 
 def test_how_many_updates_is_said_once() -> None:

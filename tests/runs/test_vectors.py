@@ -44,6 +44,13 @@ def finished(session: Any, stop_at: int | None = None) -> Any:
     return session
 
 
+def test_updates_go_by_the_number_of_a_vector() -> None:
+    given = {n: x for n, x in (QUICK | KINDS["dqn"]).items() if n != "train_every"}
+    session = tandem.session("dqn", partial(Resumable, 6, MODES[0]), **given)
+    assert session.config.settings.train_every == 6
+    finished(session)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("algorithm", KINDS)

@@ -21,7 +21,7 @@ from tandem.math.products import for_actions
 from tandem.networks.defaults import Role, Source, sources
 from tandem.networks.noisy import noisy
 from tandem.networks.simbav2 import unit_headed
-from tandem.settings import Schedule, Search, default, setting
+from tandem.settings import Schedule, Search, default, nearest_multiple, setting
 from tandem.spaces import ActionMode, Leaf, Spec
 from tandem.types import Array, Batch, Trajectory, Tree, Update
 
@@ -133,17 +133,6 @@ class Settings:
         raise NotImplementedError
 
 
-def critic_hidden() -> Any:
-    """A setting for the widths of critics' hidden layers."""
-    return setting(
-        (),
-        "widths of the critics' hidden layers, where they are not those of hidden",
-        minimum=1,
-        expected="layers of at least 1 unit",
-        fix="try 512,512.",
-    )
-
-
 @dataclass(frozen=True)
 class ReplaySettings(Settings):
     """What every algorithm has that learns from a replay buffer."""
@@ -189,10 +178,17 @@ class ReplaySettings(Settings):
     )
 
     def settled(self, given: Iterable[str]) -> Any:
-        """Itself; updates_per_step take the place of an entry's updates_per_call."""
-        if self.updates_per_step == "auto" or "updates_per_call" in given:
-            return self
-        return replace(self, updates_per_call=type(self)().updates_per_call)
+        """Itself; updates_per_step take the place of an entry's updates_per_call. Environments step
+        together: train_every is the multiple of their number next to it, with as many updates for
+        each step as it had, to a whole number in each call."""
+        implied: dict[str, Any] = {}
+        if self.updates_per_step != "auto":
+            implied["updates_per_call"] = type(self)().updates_per_call
+        if self.train_every % max(self.envs, 1) and "train_every" not in given:
+            every = implied["train_every"] = nearest_multiple(self.envs, self.train_every)
+            if self.updates_per_step == "auto" and self.updates_per_call > 0:
+                implied["updates_per_call"] = max(1, round(every * self.update_rate))
+        return replace(self, **{n: x for n, x in implied.items() if n not in given})
 
     @property
     def block(self) -> int:

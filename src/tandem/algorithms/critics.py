@@ -15,6 +15,17 @@ C51 = "Bellemare et al. 2017"
 Values = Literal["scalar", "categorical"]  # what critics of actor-critics learn
 
 
+def hidden() -> Any:
+    """The setting for the widths of their hidden layers."""
+    return setting(
+        (),
+        "widths of the critics' hidden layers, where they are not those of hidden",
+        minimum=1,
+        expected="layers of at least 1 unit",
+        fix="try 512,512.",
+    )
+
+
 def choice() -> Any:
     """The setting for what critics learn of returns."""
     return setting(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tandem import ops
-from tandem.algorithms import base, gsde, priorities, remembering
+from tandem.algorithms import base, critics, gsde, priorities, remembering
 from tandem.algorithms.base import Call
 from tandem.algorithms.deterministic import Deterministic, Noise, action_noise
 from tandem.settings import Schedule, Search, default, setting
@@ -29,7 +29,7 @@ class DDPGSettings(remembering.MemorySettings, base.TransitionSettings):
         Schedule(1e-4), "step size of the actor's optimizer; a schedule", PAPER
     )
     hidden: tuple[int, ...] = default((400, 300), PAPER)
-    critic_hidden: tuple[int, ...] = base.critic_hidden()
+    critic_hidden: tuple[int, ...] = critics.hidden()
     activation: str = default("relu", PAPER)
     batch_size: int = default(64, PAPER, search=Search(16, 1024, "powers of two"))
     buffer_size: int = default(1_000_000, PAPER, search=Search(10_000, 1_000_000, "log"))

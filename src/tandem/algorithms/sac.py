@@ -45,7 +45,7 @@ class SoftSettings(remembering.MemorySettings, base.TransitionSettings):
 
     steps: int = default(1_000_000, PAPER)
     hidden: tuple[int, ...] = default((256, 256), PAPER)
-    critic_hidden: tuple[int, ...] = base.critic_hidden()
+    critic_hidden: tuple[int, ...] = critics.hidden()
     activation: str = default("relu", PAPER)
     batch_size: int = default(256, PAPER, search=Search(16, 1024, "powers of two"))
     buffer_size: int = default(1_000_000, PAPER, search=Search(10_000, 1_000_000, "log"))

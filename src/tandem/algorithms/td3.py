@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import base, gsde, priorities, remembering
+from tandem.algorithms import base, critics, gsde, priorities, remembering
 from tandem.algorithms.base import Call
 from tandem.algorithms.deterministic import Deterministic, Noise, action_noise
 from tandem.settings import Schedule, Search, default, setting
@@ -31,7 +31,7 @@ class TD3Settings(remembering.MemorySettings, base.TransitionSettings):
         Schedule(3e-4), CODE, help="step size of both optimizers; a schedule"
     )
     hidden: tuple[int, ...] = default((256, 256), CODE)
-    critic_hidden: tuple[int, ...] = base.critic_hidden()
+    critic_hidden: tuple[int, ...] = critics.hidden()
     activation: str = default("relu", TABLE)
     batch_size: int = default(256, CODE, search=Search(16, 1024, "powers of two"))
     buffer_size: int = default(1_000_000, TABLE, search=Search(10_000, 1_000_000, "log"))

@@ -8,6 +8,7 @@ from typing import Any
 
 from tandem.errors import SettingError
 from tandem.learning.devices import check_even, multiples
+from tandem.settings import nearest_multiple
 
 
 def check(needs: str, s: Any, devices: int = 1) -> None:
@@ -65,7 +66,7 @@ def transitions(s: Any, sequence: int, devices: int = 1) -> None:
         raise SettingError(
             f"train_every={s.train_every} with {s.envs} environments.",
             "a multiple of the number of environments, since they step together",
-            f"use train_every={s.envs * max(1, round(s.train_every / s.envs))}.",
+            f"use train_every={nearest_multiple(s.envs, s.train_every)}.",
         )
     each = sequence or 1
     if s.batch_size % each:

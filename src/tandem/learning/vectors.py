@@ -69,7 +69,7 @@ def settled(
         options = replace(options, workers=0)
     if options.learners == "auto":
         options = replace(options, learners=1)
-    return replace(chosen, envs=envs.n), options, envs
+    return replace(chosen, envs=envs.n).settled(values), options, envs
 
 
 def env_of(conf: Config, env: Any) -> Any:

@@ -22,6 +22,7 @@ from tandem.parallel.shared_memory import ShapeDtype, shape_dtype
 from tandem.parallel.transport import Arrays, SharedMemoryTransport, Transport, Weights
 from tandem.parallel.worker_collector import CollectorSpec, WorkerCollector, block_shapes
 from tandem.parallel.worker_group import Worker, WorkerGroup, merge_arrays
+from tandem.settings import nearest_multiple
 from tandem.spaces import MASK, ActionMode, Spec
 from tandem.types import Array, JSONDict, Trajectory, Tree, leaves, tree_map
 
@@ -79,7 +80,7 @@ class WorkerOptions:
             n = workers + env_factory.n - most
             give = f"envs={n}"
             if train_every % n:  # which would be the next error
-                give += f" and train_every={n * max(1, round(train_every / n))}"
+                give += f", and train_every={nearest_multiple(n, train_every)} if you give it"
             raise SettingError(
                 f"{what}={workers} for {env_factory.n} environments.",
                 f"one environment at least for each {what[:-1]}{also}",
