@@ -18,7 +18,7 @@ from tandem.envs import factory
 from tandem.errors import NetworkError, SettingError, SpaceError
 from tandem.networks.recurrent import Recurrent
 from tandem.onnx_export import to_numpy, to_onnx
-from tandem.testing import contracts, fakes
+from tandem.testing import contracts, fakes, team_games
 from tandem.testing import environments as games
 from tandem.types import Cuts, Trajectory
 from tests.helpers import run_python
@@ -168,6 +168,22 @@ def trajectory(obs: list[float], cut: int, reset: int | None) -> Trajectory:
         bootstrap=rows[-1],
         state=np.full((1, 6), 0.3, np.float32),
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "env"), [("ppo", games.Identity), ("mappo", team_games.Landmarks)]
+)
+def test_an_episode_that_is_broken_off_leaves_its_critic_nothing(name: str, env: Any) -> None:
+    """As where a worker is lost: the next one begins from nothing, in its environment alone."""
+    small = {n: SMALL[n] for n in ("recurrent", "hidden", "envs", "epochs")}
+    small |= {"rollout": 14, "batch_size": 21, "sequence": 7}
+    loop = contracts.begin(algorithms.get(name), env, "torch", **small)
+    contracts.train(loop, updates=1)
+    before = loop.algorithm.memory.reshape(3, -1).copy()
+    loop.learner.break_off([1])
+    after = loop.algorithm.memory.reshape(3, -1)
+    assert before.any(1).all() and not after[1].any()
+    np.testing.assert_array_equal(after[[0, 2]], before[[0, 2]])
 
 
 def test_what_a_cut_episode_was_worth_is_judged_with_its_own_memory() -> None:

@@ -228,6 +228,12 @@ def test_settings_of_a_class_of_ones_own_mean_what_it_says() -> None:
     assert "rnd_share" in {n for n, *_ in unused.idle(unused.SETTINGS, Own())}
 
 
+def test_radam_has_an_epsilon_too() -> None:
+    assert settled("pqn", adam_epsilon=1e-5)[0].adam_epsilon == 1e-5
+    with pytest.raises(SettingError, match="weight_decay=0.1 with optimizer='radam'"):
+        settled("pqn", weight_decay=0.1)
+
+
 def test_weight_decay_is_refused_of_settings_that_nobody_settled_too() -> None:
     settings = algorithms.get("dqn").Settings(weight_decay=0.1, optimizer="sgd")
     with follows("algorithms/base.py:optimizer_options") as advice:

@@ -26,8 +26,8 @@ def game() -> BitFlip:
     return BitFlip(8)
 
 
-def ran(steps: int = 400, **more):
-    run = tandem.session("dqn", game, steps=steps, **SHORT | {"hindsight": "future"} | more)
+def ran(steps: int = 400, env=game, **more):
+    run = tandem.session("dqn", env, steps=steps, **SHORT | {"hindsight": "future"} | more)
     for _ in run:
         pass
     return run
@@ -71,6 +71,21 @@ def test_transitions_are_given_goals_that_were_reached(k) -> None:
     assert (batch.reward[other] == -(~arrived[other]).astype(np.float32)).all()
     assert (alive[other] != arrived[other]).all() and arrived[other].mean() > 0.2
     tree_map(lambda x, y: np.testing.assert_array_equal(x[~other], y[~other]), batch.obs, plain.obs)
+
+
+@pytest.mark.parametrize("strategy", ["future", "final", "episode"])
+def test_what_terminated_keeps_its_goal_and_its_end(strategy) -> None:
+    """Nothing is kept of what was seen after it: what stands there is of the next episode."""
+    run = ran(1500, hindsight=strategy, out=None, epsilon=1.0, env=lambda: BitFlip(3))
+    learner = run.loop.learner
+    ids = learner.sampler.draw(np.random.default_rng(0), 1, 4000).ids
+    plain, batch = learner.ring.transitions(ids), learner._batch(ids, ())
+    ended = plain.discount == 0
+    assert ended.sum() > 100 and (batch.discount[ended] == 0).all()
+    np.testing.assert_array_equal(batch.reward[ended], plain.reward[ended])
+    flipped = (batch.obs["observation"] != batch.next_obs["observation"]).sum(-1)
+    relabelled = (batch.obs["desired_goal"] != plain.obs["desired_goal"]).any(-1)
+    assert relabelled.sum() > 500 and (flipped[relabelled] == 1).all()
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from torch import nn
 from tandem import algorithms, zoo
 from tandem.algorithms.base import Call
 from tandem.errors import SettingError
+from tandem.learning.events import BatchEnd
 from tandem.networks.plan import init
 from tandem.testing import contracts
 from tandem.testing import environments as games
@@ -61,6 +62,41 @@ def test_several_environments_learn_as_often() -> None:
     loop = loop_of("sac", envs=4, steps=100)
     contracts.train(loop)
     assert loop.learner.updates == 84  # in calls of 4, from the one after 20 steps on
+
+
+def test_targets_are_copied_late_where_a_call_makes_no_update() -> None:
+    """The step at which they are due may lie in a call that owes none: the next one copies, also
+    after a restore in between."""
+
+    def begun():
+        return loop_of("dqn", updates_per_step=0.25, train_every=1, target_every=50, steps=400)
+
+    def watched(loop) -> list[int]:
+        schedule, found = loop.algorithm.schedule, []
+
+        def each(call):
+            out = schedule(call)
+            found.extend([call.end] * int(np.count_nonzero(out["tau"])))
+            return out
+
+        loop.algorithm.schedule = each
+        return found
+
+    loop = begun()
+    found = watched(loop)
+    for event in loop.events():
+        if (
+            isinstance(event, BatchEnd) and event.env_steps == 250
+        ):  # due now, and two steps later an update comes
+            break
+    data, groups = loop.state(True)
+    contracts.train(loop)
+    assert found == [52, 100, 152, 200, 252, 300, 352, 400]
+    again = begun()
+    again.load_state(data, groups)
+    rest = watched(again)
+    contracts.train(again)
+    assert rest == [252, 300, 352, 400]
 
 
 def test_how_many_updates_is_said_once() -> None:

@@ -69,6 +69,61 @@ def test_what_is_remembered_is_of_the_policy_that_acted() -> None:
         assert contracts.train(loop, updates=1)[0]["ratio"] == pytest.approx(1.0, abs=1e-5)
 
 
+@pytest.mark.parametrize("name", ["impala", "acer"])
+@pytest.mark.parametrize("more", [{}, {"recurrent": 4}, {"noisy": "factorised"}])
+def test_it_stays_so_where_newer_networks_prepare_it(name: str, more: Any) -> None:
+    """As where workers collect ahead of the updates."""
+    loop = begun(name, replay="none", **more)
+    prepare, (remembered,) = loop.algorithm.prepare, loop.algorithm.behaviour(loop.algorithm.leaf)
+    differ = []
+
+    def twice(t: Any, networks: Any) -> Any:
+        now, older = prepare(t, networks), t._replace(extra={})
+        np.testing.assert_allclose(
+            prepare(older, networks).extra[remembered], now.extra[remembered], atol=1e-5
+        )
+        newer = {n: lambda x, f=f: 2.0 * f(x) for n, f in networks.items()}
+        np.testing.assert_array_equal(prepare(t, newer).extra[remembered], now.extra[remembered])
+        differ.append(np.abs(prepare(older, newer).extra[remembered] - now.extra[remembered]).max())
+        return now
+
+    loop.algorithm.prepare = twice
+    contracts.train(loop, updates=3)
+    assert max(differ) > 1e-3
+
+
+@pytest.mark.slow
+def test_workers_ahead_are_corrected_by_the_policy_that_acted() -> None:
+    session = tandem.session(
+        "impala", "CartPole-v1", framework="torch", workers=1, envs=2, rollout=8, hidden=(8,),
+        steps=640, learning_rate=0.01, replay="none", eval_every=0,
+    )  # fmt: skip
+    loop, ratios = session.loop, []
+    weights: list[Any] = []
+    prepare = loop.algorithm.prepare
+
+    def watched(t: Any, networks: Any) -> Any:
+        weights.append({n: x.copy() for n, x in networks["net"].weights.items()})
+        batch = prepare(t, networks)
+        if len(weights) > loop.collector.lag:
+            acted = type(networks["net"])(
+                loop.backend.networks["net"].plan, weights[-1 - loop.collector.lag]
+            )
+            obs = t.obs.reshape(-1, *t.obs.shape[2:])
+            out = acted(obs)
+            expected = loop.algorithm.policy.log_prob(out[:, :-1], t.action.reshape(-1))
+            np.testing.assert_allclose(
+                batch.extra["log_prob"][:-1].reshape(-1), expected, atol=1e-5
+            )
+            ratios.append(loop.collector.lag)
+        return batch
+
+    loop.algorithm.prepare = watched
+    for _ in session:
+        pass
+    assert max(ratios) >= 1
+
+
 def test_a_cut_step_gets_the_value_after_it_when_fresh_and_weighs_nothing_when_replayed() -> None:
     loop = begun(
         "a3c",

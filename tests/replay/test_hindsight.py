@@ -123,6 +123,30 @@ def test_bounds_are_those_of_the_episodes_that_were_played(envs: int, lazy: bool
             assert (a, b) == (steps_held[0], steps_held[-1])
 
 
+@pytest.mark.parametrize("strategy", ["future", "final", "episode"])
+def test_an_episode_that_is_broken_off_has_no_part_in_the_next(strategy: Any) -> None:
+    world, ring = World(2, 0), Ring(60, 2, OBS, ACTION)
+    world.rng = type("Never", (), {"random": lambda self: 1.0})()  # no episode ends
+    hindsight = Hindsight(
+        ring, DictGoals(lambda a, g, i: np.zeros(len(g))), GAMMA, k=None, strategy=strategy
+    )
+    ring.add(world.play(3))
+    hindsight.episodes.bounds(rows(ring))  # it has looked by then
+    ring.break_off([1])
+    world.begin(1)
+    ring.add(world.play(4))
+    ids = rows(ring)
+    first, last = hindsight.episodes.bounds(ids)
+    assert (first % 2 == ids % 2).all() and (last % 2 == ids % 2).all()
+    spans = {
+        (int(i) % 2, int(a) // 2, int(b) // 2) for i, a, b in zip(ids, first, last, strict=True)
+    }
+    assert spans == {(0, 0, 6), (1, 0, 2), (1, 3, 6)}
+    source, found = hindsight.sources(np.random.default_rng(0), np.tile(ids, 50))
+    again = Episodes(ring).bounds(source[found])[0]
+    assert (again == np.tile(first, 50)[found]).all()
+
+
 @pytest.mark.parametrize("lazy", [False, True])
 @pytest.mark.parametrize("strategy", ["future", "final", "episode"])
 def test_goals_are_what_the_episode_reached(strategy: Any, lazy: bool) -> None:
@@ -138,14 +162,16 @@ def test_goals_are_what_the_episode_reached(strategy: Any, lazy: bool) -> None:
     assert (given == batch.next_obs["desired_goal"]).all()
 
     of, held = {s: e for e in world.all for s in e}, set(states.tolist())
-    unknown = {of[s][-1] for s in terminating(ring)}  # what was seen last before a termination
+    ended = terminating(ring)
+    unknown = {of[s][-1] for s in ended}  # what was seen last before a termination
     found: dict[int, set[int]] = {}
     for s, goal in zip(states.tolist(), given[:, 0].tolist(), strict=True):
         found.setdefault(s, set()).add(round(goal / 10) if goal != OWN else 0)
     for s, its in found.items():
         reached = [after for x, after in pairwise(of[s]) if x in held and after not in unknown]
         later, end = {x for x in reached if x > s}, set(reached[-1:])
-        assert its == ({"future": later, "final": end, "episode": set(reached)}[strategy] or {0}), (
+        expected = {"future": later, "final": end, "episode": set(reached)}[strategy]
+        assert its == (expected if expected and s not in ended else {0}), (
             s,
             strategy,
         )

@@ -209,16 +209,20 @@ class OnSequences(base.Algorithm):
         if self.settings.recurrent:
             extra |= {"start": longer(recurrent_batches.starts(t)), "net_state": t.state[None]}
         after = np.zeros(shape, np.float32)
-        if names or cut.any():
-            obs, action = tree_map(lambda x: x.reshape(-1, *x.shape[2:]), (t.obs, t.action))
+        obs, action = tree_map(lambda x: x.reshape(-1, *x.shape[2:]), (t.obs, t.action))
+        rows = {n: x.reshape(-1, *x.shape[2:]) for n, x in t.extra.items()}
+        out: dict[str, Array] = {}
+        if cut.any() or (names and "output" not in rows):
             both = {n: recurrent_batches.said(networks[n], t, obs) for n in self.preparing}
-            out = {n: self.allowed(rows, obs) for n, (rows, _) in both.items()}
-            behaviour_outputs = self.behaviour_outputs(out["net"], action)
+            out = {n: self.allowed(x, obs) for n, (x, _) in both.items()}
+        if names:  # of the policy that acted, which may be older than the networks
+            acted = self.allowed(rows["output"], obs) if "output" in rows else out["net"]
+            behaviour_outputs = self.behaviour_outputs(acted, action)
             extra |= {
                 k: longer(behaviour_outputs[k].reshape(*shape, *names[k]).astype(np.float32))
                 for k in names
             }
-            rows = {n: x.reshape(-1, *x.shape[2:]) for n, x in t.extra.items()}
+        if cut.any():
             value = self.bootstrap_value(out, obs, rows).reshape(shape)
 
             def later(at: Any, seen: Tree) -> Array:
@@ -312,6 +316,21 @@ class ActorCritic(OnSequences):
 
     def value(self, out: Array) -> Array:
         return out[..., -1]
+
+    @classmethod
+    def act(
+        cls,
+        settings: Any,
+        action: Leaf,
+        networks: dict[str, Forward],
+        obs: Tree,
+        state: Tree,
+        noise: Tree,
+    ) -> tuple[Array, dict[str, Array], Tree]:
+        policy = cls.distribution(settings, action)
+        out, after = recurrent_batches.advance(networks["net"], obs, state)
+        extra = {"output": out} if cls.behaviour(action) else {}
+        return policy.act(masked(policy.part(out), obs, action), noise), extra, after
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:

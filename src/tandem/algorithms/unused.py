@@ -48,10 +48,11 @@ SETTINGS = (
         {"optimizer": "rmsprop"},
     ),
     Need(
-        ("adam_epsilon", "adam_beta1", "weight_decay"),
-        {"optimizer": lambda x: x == "adam"},
+        ("adam_epsilon", "adam_beta1"),
+        {"optimizer": lambda x: "adam" in x},  # RAdam too
         {"optimizer": "adam"},
     ),
+    Need(("weight_decay",), {"optimizer": lambda x: x == "adam"}, {"optimizer": "adam"}),
     Need(
         ("target_entropy", "initial_temperature"),
         {"temperature": lambda x: x == "auto"},

@@ -102,6 +102,9 @@ class RolloutLearner:
     def break_off(self, envs: Sequence[int]) -> None:
         if isinstance(self._rewards, RewardScale):
             self._rewards.break_off(envs)
+        if isinstance(self.algorithm.memory, np.ndarray):
+            self.algorithm.memory = memory = self.algorithm.memory.copy()
+            memory.reshape(self.settings.envs, -1)[list(envs)] = 0  # with those of its agents
 
     def learn(self, trajectory: Trajectory, span: Span) -> dict[str, float]:
         """The metrics of the updates, averaged."""
@@ -179,6 +182,8 @@ class ReplayLearner:
         rows = s.batch_size // each * (each + s.burn_in)
         self.most = max(1, CALL_BYTES // max(1, row * rows))  # updates in one call
         self.block, self.updates, self.n = s.block, 0, s.n_step
+        # environment steps before the first call since then, where calls made no update
+        self._waiting: int | None = None
         files = str(folder / "replay") if s.memmap and folder is not None else None
         limited = teams.ACTIVE if algorithm.team else ""
         self.ring = Ring(
@@ -240,6 +245,8 @@ class ReplayLearner:
         if span.end < self.settings.learning_starts or not self.sampler.ready(1):
             return {}
         owed = self._owed(trajectory, span)
+        begin = span.begin if self._waiting is None else self._waiting
+        self._waiting = None if owed else begin
         if not owed:
             return {}
         beta = (
@@ -249,7 +256,7 @@ class ReplayLearner:
         )
         draw = self.sampler.draw(self.generators("replay"), owed, self.batch, beta)
         schedule = self.algorithm.schedule(
-            Call(np.full(owed, span.progress), span.begin, span.end, self.updates)
+            Call(np.full(owed, span.progress), begin, span.end, self.updates)
         )
         if self.settings.noisy != "no":
             schedule |= self.backend.noise(
@@ -323,10 +330,10 @@ class ReplayLearner:
         data, arrays = stored(self.ring, self.sampler) if replay else ({}, {})
         statistics = normalization.state(self._observations, self._rewards)
         arrays |= carried(self.algorithm) | statistics
-        return data | {"updates": self.updates}, arrays
+        return data | {"updates": self.updates, "waiting": self._waiting}, arrays
 
     def load_state(self, data: JSONDict, arrays: dict[str, Array]) -> None:
-        self.updates = data["updates"]
+        self.updates, self._waiting = data["updates"], data.get("waiting")
         load_carried(self.algorithm, arrays)
         normalization.load_state(self._observations, self._rewards, arrays)
         load_stored(self.ring, self.sampler, data, arrays)

@@ -58,10 +58,12 @@ class Episodes:
         self._seen = max(self._seen, oldest)
         if self._seen == ring.time:
             return
-        ids = np.arange(self._seen * ring.envs, ring.time * ring.envs)
+        # the newest that were looked at may have been broken off since
+        begin = max(self._seen - 1, oldest)
+        ids = np.arange(begin * ring.envs, ring.time * ring.envs)
         at = ring.position(ids)
         # what only reset is no part of any
         time, env = np.divmod(ids[ring.last[at] | ~ring.valid[at]], ring.envs)
         ends = self._ends[self._ends % SPAN >= oldest]
-        self._ends = np.sort(np.concatenate([ends, env * SPAN + time]))
+        self._ends = np.unique(np.concatenate([ends, env * SPAN + time]))
         self._seen = ring.time

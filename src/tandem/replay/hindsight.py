@@ -65,7 +65,7 @@ class Hindsight:
     relabels all. strategy: a goal was reached later in the episode ("future"), at its end
     ("final"), or at any time ("episode"); section 4.5. gamma: discount after a step that does not
     terminate. Goals are what was seen after a row; after a termination nothing is known, so the
-    last row of such an episode is no goal, and keeps its own where nothing else is left.
+    last row of such an episode is no goal, and keeps its own: no other can be judged there.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Hindsight:
         first, last = self.episodes.bounds(ids)
         high = self.episodes.known(last)
         low = ids if self.strategy == "future" else first
-        usable: BoolArray = high >= low
+        usable: BoolArray = (high >= low) & (ring.discount.take(ring.position(ids)) > 0)
         if self.strategy == "final":
             return np.where(usable, high, ids), usable
         steps = np.maximum((high - low) // ring.envs + 1, 1)
