@@ -194,6 +194,7 @@ def session(
     events. A signal that ended it is raised again after the last one, as by `train`."""
     shows = convert("progress", progress, bool, False)
     told = [*callbacks_of(callbacks), *([live_progress()] if shows else [])]
+    eval_env = one_env.evaluated_in(env, eval_env)
     optimizer = (
         settings.pop("optimizer") if not isinstance(settings.get("optimizer", ""), str) else None
     )

@@ -13,6 +13,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+import torch
 
 import tandem
 from tandem import trainer, zoo
@@ -421,6 +422,12 @@ def test_what_cannot_be_verified(runs) -> None:
     verify = lambda **own: verification.verify(runs / "own", env=cart, **own)  # noqa: E731
     assert "verify it from a program" in again.fix and "network=..." in again.fix
     assert verify(network=body()).rows > 0
+    place, optimizer = runs / "optimizer", torch.optim.SGD([torch.zeros(1)], lr=0.01)
+    small(out=place, steps=32, optimizer=optimizer)
+    with follows("runs/verification.py:verify") as advice:
+        verification.verify(place)
+    assert "optimizer=..." in advice.fix
+    assert verification.verify(place, optimizer=optimizer).difference is None
     with follows("runs/verification.py:verify 2") as advice:
         verification.verify(runs / "extended")
     assert "verify one that was not extended" in advice.fix

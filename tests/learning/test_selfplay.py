@@ -235,3 +235,10 @@ def test_tictactoe_is_never_lost_to_a_random_player(seed: int) -> None:
             agent, lambda side=side: Versus(TicTacToe(), side=side), 500, seed=1
         )
         assert min(found.returns) >= 0 and found.mean > least, (side, Counter(found.returns))
+
+
+@pytest.mark.parametrize("more", [{"workers": 2}, {"runners": 2}, {"workers": 1, "runners": 1}])
+def test_opponents_are_in_one_process(more: Any) -> None:
+    with pytest.raises(SettingError, match="opponents=3 with ") as caught:
+        trainer.session("ppo", TicTacToe, **QUIET | SMALL | more)
+    assert caught.value.fix == f"leave {' and '.join(more)} out."

@@ -18,9 +18,9 @@ import pytest
 
 import tandem
 from tandem.envs.factory import vectorize
-from tandem.errors import ResumeError, SettingError, WorkerError
+from tandem.errors import EnvironmentFault, ResumeError, SettingError, WorkerError
 from tandem.learning.events import BatchEnd
-from tandem.parallel import choice
+from tandem.parallel import choice, worker_group
 from tandem.parallel.env_factory import EnvFactory, divide
 from tandem.testing import environments as games
 from tandem.testing import team_games
@@ -549,3 +549,99 @@ def test_no_worker_is_left_when_a_run_ends() -> None:
 def test_vectors_of_their_own_are_seeded_apart() -> None:
     parts = [vectorize("CartPole-v1", 4, 5, "native", first=first) for first in (0, 4)]
     assert not np.array_equal(*(p.reset() for p in parts))
+
+
+class Here(Faulty):
+    """It goes wrong in the test's own process, as the signal comes that its simulator heard too."""
+
+    seeds: list[Any] = []  # of that process
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        if os.getpid() == self.parent:
+            self.seeds.append(seed)
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> Any:
+        elsewhere = os.getpid() != self.parent or self.fault == "raises"
+        if not elsewhere and self.generation == 100 and self._first():
+            if self.fault == "a signal":
+                os.kill(os.getpid(), signal.SIGINT)
+            raise ZeroDivisionError("the simulator diverged")
+        return super().step(action)
+
+
+def here(folder: Path, fault: str, at: int) -> Any:
+    folder, parent = str(folder), os.getpid()
+    return lambda: Here(folder, fault, parent, at)
+
+
+def others(before: set[Any]) -> bool:
+    """Whether other episodes began than there were; 0 is of a look at the spaces."""
+    begun = [seed for seed in Here.seeds if seed != 0][:4]
+    return len(begun) == 4 and not before & set(begun)
+
+
+@pytest.mark.slow
+def test_a_signal_that_an_environment_hears_too_leaves_a_run_to_go_on_with(tmp_path: Path) -> None:
+    env = here(tmp_path, "a signal", 10**9)
+    Here.seeds.clear()
+    with pytest.raises(KeyboardInterrupt):
+        tandem.train("a2c", env, workers=1, out=tmp_path / "run", **SETTINGS)
+    before = set(Here.seeds)
+    Here.seeds.clear()
+    resumed = tandem.train(env=env, resume=tmp_path / "run")
+    assert resumed.summary["env_steps"] == 1600
+    assert others(before)
+
+
+@pytest.mark.slow
+def test_whoever_goes_on_after_a_fault_has_new_workers(tmp_path: Path) -> None:
+    session = tandem.session("a2c", here(tmp_path, "raises here", 10**9), workers=1, **SETTINGS)
+    with pytest.raises(EnvironmentFault, match="the simulator diverged"):
+        for _ in session.events():
+            pass
+    pool = session.loop.collector
+    assert not pool.state()[0]["begun"]
+    told = list(session.loop.events())
+    assert session.loop.env_steps == 1600 and pool.group.workers[0].generation == 1
+    assert pool.state()[0]["begun"] and len(told) > 10
+    session.loop.collector.close()
+
+
+@pytest.mark.slow
+def test_a_lost_worker_leaves_this_process_other_episodes(tmp_path: Path) -> None:
+    env = here(tmp_path, "raises", 101)
+    Here.seeds.clear()
+    with pytest.raises(WorkerError):
+        tandem.train("a2c", env, workers=1, out=tmp_path / "run", worker_restarts=0, **SETTINGS)
+    before = set(Here.seeds)
+    Here.seeds.clear()
+    tandem.train(env=env, resume=tmp_path / "run")
+    assert others(before)
+
+
+class Clock:
+    """A worker whose answers take as long as they are told to."""
+
+    def __init__(self) -> None:
+        self.now, self.takes, self.limits = 0.0, 0.0, list[float]()
+
+    def answer(self, patience: Any, since: float | None = None) -> None:
+        self.limits.append(patience())
+        self.now += self.takes
+
+
+def test_a_stop_waits_as_long_as_blocks_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    def told(*blocks: float) -> float:
+        clock = Clock()
+        monkeypatch.setattr(worker_group.time, "monotonic", lambda: clock.now)
+        clock.takes = 30.0  # to begin, which says nothing of blocks
+        group = worker_group.WorkerGroup("walk", [(0, 2)], 60.0, 0, lambda worker: clock)
+        for clock.takes in blocks:
+            group.answer(0)
+        group.request_stop()
+        group.answer(0)
+        monkeypatch.undo()
+        return clock.limits[-1]
+
+    assert told() == 10.0 and told(0.1) == 1.0 and told(0.1, 4.0, 0.2) == 8.0 and told(45.0) == 60.0

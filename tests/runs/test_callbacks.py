@@ -123,3 +123,16 @@ def test_what_is_no_callback_is_named(given) -> None:
         listed(given)
     code = caught.value.fix.partition(", or ")[0].removeprefix("callbacks=")
     assert len(listed(eval(code))) == 1
+
+
+def test_one_early_stop_serves_several_runs() -> None:
+    stop = EarlyStop(2.0, episodes=2)
+    begin = events.TrainBegin(0, 0, 0, 0.0, 1000, 1000)
+    for _ in range(2):
+        assert dispatch(begin, [stop]) is None
+        assert dispatch(episode(3.0), [stop]) is None
+        assert dispatch(episode(3.0), [stop]) == "criterion"
+    stop.load_state([1.0])  # a run that goes on with it
+    assert list(stop.scores) == [1.0]
+    dispatch(events.TrainBegin(*NOW, 1000, 1000), [stop])
+    assert list(stop.scores) == [1.0]

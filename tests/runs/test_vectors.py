@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import signal
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -15,7 +16,8 @@ from gymnasium.vector import AsyncVectorEnv
 
 import tandem
 from tandem.cli import main
-from tandem.errors import EnvironmentFault
+from tandem.collect.evaluation import evaluate
+from tandem.errors import EnvironmentFault, SettingError
 from tandem.learning.events import EvaluationEnd, TrainEnd
 from tandem.runs.folder import read_run
 from tandem.runs.verification import verify
@@ -215,3 +217,35 @@ def test_ctrl_c_of_a_terminal(given_as, tmp_path) -> None:
     session = tandem.session(resume=tmp_path / "run", env=processes)
     assert 200 <= session.loop.env_steps < 480
     assert finished(session).loop.env_steps >= 480
+
+
+def test_evaluations_go_by_the_limit_of_a_vector() -> None:
+    class Long(Resumable):
+        def length(self) -> Any:
+            return np.full(self.num_envs, 5200)
+
+    def act(obs: Any, state: Any, noise: Any) -> Any:
+        return np.zeros(len(obs), np.int64), {}, state
+
+    def scored(limit: int | None) -> list[int]:
+        envs = Long(2, MODES[0])
+        envs.spec = SimpleNamespace(max_episode_steps=limit, kwargs={})
+        actor = SimpleNamespace(act=act, initial_state=lambda n: ())
+        return evaluate(actor, lambda: envs, 2, 0).lengths
+
+    assert scored(None) == [5000, 5000] and scored(2600) == [5200, 5200]
+
+
+def test_the_object_that_is_trained_in_is_no_place_to_evaluate() -> None:
+    """A vector cannot be copied; one environment can."""
+    given = QUICK | KINDS["ppo"]
+    vector = Resumable(4)
+    with pytest.raises(SettingError, match="evaluations need another"):
+        tandem.session("ppo", vector, eval_env=vector, **given)
+
+    def fingerprint(both: bool) -> str:
+        env, given["rollout"] = gymnasium.make("CartPole-v1"), 32
+        more = {"eval_env": env} if both else {}
+        return finished(tandem.session("ppo", env, **given, **more)).fingerprint()
+
+    assert fingerprint(True) == fingerprint(False)

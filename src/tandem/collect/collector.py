@@ -128,15 +128,19 @@ class Collector:
         envs = self.environments
         data["begun"] = self._obs is not None and not envs.gone and envs.resumable
         if not data["begun"]:
-            # whoever goes on begins other episodes than there were
-            again = self._again or (self._obs is not None and not envs.resumable)
-            return data | ({"after": envs.episodes()} if again and not envs.gone else {}), {}
+            return data | self.after(), {}
         data["environments"], inner = envs.state()
         recurrent = self._state_leaves if self._state_leaves is not None else leaves(self._state)
         arrays = {f"environments/{key}": x for key, x in inner.items()}
         arrays |= {f"obs/{j}": np.array(to_numpy(x)) for j, x in enumerate(leaves(self._obs))}
         arrays |= {f"state/{j}": np.array(x) for j, x in enumerate(recurrent)}
         return data, arrays | {"scores": self._scores.copy(), "lengths": self._lengths.copy()}
+
+    def after(self) -> JSONDict:
+        """Which episodes there were, for whoever goes on with others; nothing before the first."""
+        envs = self.environments
+        begun = (self._again or self._obs is not None) and not envs.gone
+        return {"after": envs.episodes()} if begun else {}
 
     def load_state(self, data: JSONDict, arrays: Arrays) -> None:
         """Go on from what `state` gave: the next `collect` is, bit for bit, what it would have been

@@ -81,6 +81,7 @@ class VectorEnvironments(Environments):
     ) -> None:
         _refuse_parts(name, envs)
         self.name, self.mode = name, autoreset_mode(name, envs)
+        self.spec = getattr(envs, "spec", None)  # evaluations go by its limit
         self._envs, self._seed, self._first, self._owned = envs, seed, first, owned
         self._remake, self._number = remake, 0  # how often all episodes were begun anew
         self._opened: tuple[Tree, Info] | None = None  # what the first reset gave

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from tandem.envs.factory import EnvLike, is_instance
+from tandem.envs.vector_env import is_vector
 from tandem.learning.config import Options
 
 NOTE = "envs: 1, since the environment is one object"
@@ -31,6 +32,12 @@ def settled(
             if hasattr(chosen, name) and values.get(name) is None:
                 changed[name] = -(-getattr(chosen, name) // n)
     return replace(chosen, **changed), options, f"{source}; {said}"
+
+
+def evaluated_in(env: EnvLike, eval_env: EnvLike) -> EnvLike:
+    """`eval_env`; None where it is the object that is trained in: then evaluations step a copy, or
+    are refused where there cannot be one."""
+    return None if eval_env is env and (is_instance(env) or is_vector(env)) else eval_env
 
 
 def notes(source: str) -> tuple[str, ...]:

@@ -20,10 +20,11 @@ def refuse(algorithm: str, needs: str, env: Any, o: Any) -> None:
             "an algorithm that learns from each game once: a2c, ppo or trpo",
             "choose one of those, or leave opponents out: then a random player is the opponent.",
         )
-    if o.workers or o.learners != 1:
+    others = {"workers": o.workers, "runners": o.runners, "learners": o.learners}
+    if more := {n: x for n, x in others.items() if x != (1 if n == "learners" else 0)}:
         raise SettingError(
-            f"{asked} with workers={o.workers} and learners={o.learners}.",
+            f"{asked} with {' and '.join(f'{n}={x}' for n, x in more.items())}.",
             "one process: its environments draw their opponents from one pool",
-            "leave workers and learners out.",
+            f"leave {' and '.join(more)} out.",
         )
     check_can_travel(env, asked)

@@ -145,6 +145,9 @@ class Pool:
         self.lag: int | None = None
         # environments that were restarted while no block of theirs was asked for
         self._broken_later: list[int] = []
+        self._torn = (
+            False  # a block was left in the middle: what the workers have of it is of no use
+        )
         self._pending: deque[PendingBlock] = deque()
         self._slot, self._slots = 0, options.ahead + 1
         self._obs, self._state = blank(own.environments.observation), actors[0].initial_state(1)
@@ -179,6 +182,8 @@ class Pool:
     def collect(self, steps: int, actor: Any, noise: Tree) -> Trajectory | None:
         """Asks for the next `steps` steps of every environment; see `Collector.collect`. None while
         no block is due."""
+        if self._torn:
+            self._begin_anew()
         block = PendingBlock(
             self._slot,
             steps,
@@ -198,7 +203,11 @@ class Pool:
         firsts: list[int] = []
         if not self.options.alone:
             own_noise = tree_map(lambda x: x[:, : self.own.n], noise)
-            parts, firsts = [self.own.collect(steps, actor, own_noise)], [0]
+            try:
+                parts, firsts = [self.own.collect(steps, actor, own_noise)], [0]
+            except BaseException:
+                self._torn = True
+                raise
             self.episodes = list(self.own.episodes)
         elif len(self._pending) <= self.options.ahead:
             return None
@@ -213,7 +222,7 @@ class Pool:
             self.episodes += worker.numbered(info.episodes)
         self.seconds["environment"] += perf_counter() - began
         self.episodes.sort(key=lambda e: (e.t, e.episode.env))
-        self.broken = block.broken
+        self.broken = block.broken if self.options.alone else [*self.own.broken, *block.broken]
         self.lag = self.version - block.version if self.options.ahead else None
         trajectory = join_environments(parts, firsts)
         self.env_steps += int(np.count_nonzero(trajectory.valid))
@@ -229,8 +238,9 @@ class Pool:
             "pending": [],
         }
         workers = self.group.workers
-        if self.group.given_up:
-            return data | {"begun": False, "lives": [w.generation + 1 for w in workers]}, {}
+        if self.group.given_up or self._torn:
+            lives = [w.generation + 1 for w in workers]
+            return data | {"begun": False, "lives": lives} | self.own.after(), {}
         for block in self._pending:
             self._settle(block)
         states = [self.own.state(), *self.group.gather("state", again=self._state_again)]
@@ -295,6 +305,14 @@ class Pool:
         noise = leaves(tree_map(lambda x: x[:, worker.columns], block.noise))
         arrays = dict(zip(leaves(self._noise_names[block.actor]), noise, strict=True))
         self.transport.request(worker, block.slot, [block.steps, block.actor], arrays)
+
+    def _begin_anew(self) -> None:
+        """New workers, which owe nothing."""
+        self._torn = False
+        self._pending.clear()
+        for i, worker in enumerate(self.group.workers):
+            self.group.restart(i, worker.generation + 1)
+            self._broken_later += [e for e in worker.environments if e not in self._broken_later]
 
     def _settle(self, block: PendingBlock) -> None:
         """Waits for all that is missing of a block."""

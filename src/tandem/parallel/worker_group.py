@@ -12,7 +12,8 @@ from tandem.errors import WorkerError
 from tandem.parallel.process import END, SLICE, WorkerHandle, WorkerLost, end
 from tandem.types import Episode
 
-STOP_PATIENCE = 1.0  # seconds
+# seconds that an answer has at least once a run is to end: after other answers, and before any
+STOP_PATIENCE, FIRST_STOP_PATIENCE = 1.0, 10.0
 START = 60.0  # seconds that a worker has at least to begin: importing a framework takes some
 
 
@@ -70,6 +71,7 @@ class WorkerGroup:
         self.name, self.patience, self.allowed, self._begin = name, patience, restarts, begin
         self.restarts = 0  # so far
         self.given_up = self.stopping = False
+        self._slowest: float | None = None  # seconds that the longest answer took
         self.workers = [Worker(first, count) for first, count in shares]
         for worker in self.workers:
             worker.process = begin(worker)
@@ -82,7 +84,7 @@ class WorkerGroup:
         began = time.monotonic()
         handles = [p for i in of if (p := self.workers[i].process) is not None]
         ready = handles[0].ready(handles, SLICE)
-        while not ready and time.monotonic() - began < self.patience:
+        while not ready and time.monotonic() - began < self._limit():
             ready = handles[0].ready(handles, SLICE)
         i = of[ready[0] if ready else 0]
         return i, self.answer(i, again, began)
@@ -105,10 +107,12 @@ class WorkerGroup:
         order. Without `again`, as while a worker starts, a lost one is a WorkerError."""
         worker = self.workers[i]
         assert worker.process is not None
+        began = time.monotonic() if since is None else since
         try:
-            return worker.process.answer(
-                lambda: self.patience if self.stopping else max(self.patience, least), since
-            )
+            found = worker.process.answer(lambda: self._limit(least), since)
+            if not least:
+                self._slowest = max(self._slowest or 0.0, time.monotonic() - began)
+            return found
         except WorkerLost as lost:
             name = f"worker {i + 1} ({_span(worker)} of {self.name})"
             if again is None or self.restarts >= self.allowed or self.stopping:
@@ -170,9 +174,17 @@ class WorkerGroup:
                 self.restart(i, generation)
 
     def request_stop(self) -> None:
-        """The run is to end: from now on answers have `STOP_PATIENCE` seconds, and no worker is
-        started again."""
-        self.patience, self.stopping = min(self.patience, STOP_PATIENCE), True
+        """The run is to end: from now on answers have twice as long as the longest so far took, and
+        no worker is started again."""
+        self.stopping = True
+
+    def _limit(self, least: float = 0.0) -> float:
+        """Seconds that an answer has by now, or `least` where that is longer."""
+        if not self.stopping:
+            return max(self.patience, least)
+        slowest = self._slowest
+        usual = FIRST_STOP_PATIENCE if slowest is None else max(STOP_PATIENCE, 2 * slowest)
+        return min(self.patience, usual)
 
     def end(self) -> None:
         """Ends all of them."""

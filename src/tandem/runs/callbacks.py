@@ -245,7 +245,12 @@ class EarlyStop(Callback):
         return list(self.scores)
 
     def load_state(self, state: list[float]) -> None:
+        self.scores.clear()  # of another run that it was in
         self.scores.extend(state)
+
+    def on_train_begin(self, event: TrainBegin) -> None:
+        if not event.env_steps:
+            self.scores.clear()
 
     def on_episode_end(self, event: EpisodeEnd) -> bool:
         self.scores.append(event.episode.score)

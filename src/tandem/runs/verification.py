@@ -44,12 +44,13 @@ def verify(
     network: Any = None,
     callbacks: Iterable[Callback] = (),
     algorithm: Any = None,
+    optimizer: Any = None,
 ) -> Verification:
     """Trains the run in `folder` again, for `steps` environment steps (None: as far as it came),
     and compares its rows.
 
-    env, network, algorithm: what a program gave to the run, where it did. ResumeError where they
-    are needed and missing, RunFolderError where there is nothing to compare.
+    env, network, algorithm, optimizer: what a program gave to the run, where it did. ResumeError
+    where they are needed and missing, RunFolderError where there is nothing to compare.
     """
     run = read_run(folder)
     again = "tandem.runs.verification.verify(folder, algorithm={0}) (tandem verify --algorithm)."
@@ -58,8 +59,9 @@ def verify(
     if env is None:
         config_file.expect_env(run.config, folder, ResumeError)
     conf = config.from_json(run.config, kind)
-    for is_own, value, name in ((conf.own_env, env, "env"), (conf.own_network, network, "network")):
-        if is_own and value is None:
+    given = {"env": env, "network": network, "optimizer": optimizer}
+    for name, value in given.items():
+        if getattr(conf, f"own_{name}") and value is None:
             raise ResumeError(
                 f"the run {folder} was trained with {name}= from a program.",
                 f"the same {name}=",
@@ -98,7 +100,7 @@ def verify(
             "a run on as many devices from its first update to its last",
             "verify one that was not resumed on others.",
         )
-    actual = _again(conf, env_of(conf, env), network, expected[-1][0], callbacks)
+    actual = _again(conf, given | {"env": env_of(conf, env)}, expected[-1][0], callbacks)
     now = config_file.versions()
     versions = {n: (v, now.get(n, "missing")) for n, v in conf.versions.items() if now.get(n) != v}
     return Verification(
@@ -107,7 +109,7 @@ def verify(
 
 
 def _again(
-    conf: config.Config, env: Any, network: Any, stop_at: int, callbacks: Iterable[Callback]
+    conf: config.Config, own: dict[str, Any], stop_at: int, callbacks: Iterable[Callback]
 ) -> list[tuple[int, str]]:
     """(step, fingerprint) of each row of the same run, trained anew. One episode an evaluation:
     only their times matter."""
@@ -124,9 +126,10 @@ def _again(
     with tempfile.TemporaryDirectory() as folder:
         session = Session(
             replace(conf, options=options),
-            env,
+            own["env"],
             folder=Path(folder) / "run",
-            network=network,
+            network=own["network"],
+            optimizer=own["optimizer"],
             callbacks=callbacks,
         )
         for _ in session.events(stop_at):
