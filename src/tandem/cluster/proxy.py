@@ -111,8 +111,12 @@ class LocalProxy(Proxy):
         self._call("update", *args, **kwargs)
 
     def flush(self) -> None:
+        """Nothing is held back. What is not a block yet stays: `finish` would drop it."""
+
+    def close(self) -> None:
         if self._of_blocks("finish"):
             self._call("finish")
+        super().close()
 
     def _look_up(self, name: str) -> tuple[str, Any]:
         return self._host.look_up(name)
