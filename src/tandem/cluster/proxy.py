@@ -122,7 +122,16 @@ class LocalProxy(Proxy):
         return self._host.look_up(name)
 
     def _call(self, name: str, /, *args: object, **kwargs: object) -> Any:
-        return self._host.perform(self._caller, [(name, args, kwargs)], 0).value
+        reply = self._host.perform(self._caller, [(name, args, kwargs)], 0)
+        if not reply.done:  # to wait here for steps that come from this very process has no end
+            raise SettingError(
+                f"{name} of the agent {self._name!r} by a proxy whose block of steps is full, "
+                "while another's, which is learned from together with it, is not.",
+                "proxies in one process whose blocks are full at the same step",
+                "step all of them in turn from the first step on, or give one proxy the "
+                "observations of all environments at once.",
+            )
+        return reply.value
 
 
 class _ActorProxy(Proxy):
