@@ -357,6 +357,23 @@ def test_a_kept_state_that_does_not_fit(tmp_path: Path) -> None:
     make_agents(Cluster(namespace="short", folder=tmp_path), "a" * 190, Counter)
 
 
+def test_another_folder_than_an_agents_own(tmp_path: Path) -> None:
+    for folder in (tmp_path / "one", None):
+        first = Cluster(namespace=f"folder-{folder}", folder=folder)
+        (one,) = make_agents(first, "agent", Counter)
+        other = Cluster(namespace=first.namespace, folder=tmp_path / "other")
+        with follows("cluster/agent_state.py:refuse_other_folder") as advice:
+            make_agents(other, "agent", Counter)
+        for word in ("give it to the first Cluster", "a namespace of its own"):
+            assert word in advice.fix
+        for joins in (first, Cluster(namespace=first.namespace)):
+            (again,) = make_agents(joins, "agent", Counter)
+            assert again._host is one._host
+        own = Cluster(namespace=f"{first.namespace}-own", folder=tmp_path / "other")
+        (own_agent,) = make_agents(own, "agent", Counter)
+        assert own_agent._host is not one._host
+
+
 def test_steps_in_their_order() -> None:
     env = gymnasium.make("CartPole-v1")
     own = {"observation_space": env.observation_space, "action_space": env.action_space}
