@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 import warnings
 from pathlib import Path
@@ -110,6 +111,13 @@ def test_it_is_the_same_run_each_time_in_any_number_of_processes(kind: Any) -> N
     for run in runs[1:]:
         assert run.reward_list == runs[0].reward_list and run.loss_list == runs[0].loss_list
         assert all(map(torch.equal, weights(run), weights(runs[0])))
+
+
+def test_a_team_that_cannot_travel_steps_in_one_process_beside_this_one() -> None:
+    agent, optimizer = several()
+    agent.lock = threading.RLock()
+    agent.train(optimizer, 3, processes=1, parallel_store_and_training=True, p=0)
+    assert agent._assembly.beside and len(agent.reward_list) >= 3
 
 
 class Counted(Clock):

@@ -295,7 +295,7 @@ def test_batches_are_built_here_and_it_is_said_once() -> None:
 def test_a_reward_function_travels_with_plain_data_alone() -> None:
     agent, _ = several()
     agent.bonus = {"gate": [1.0, np.ones(2)]}
-    light = user_functions.team_reduction(agent, 2).__self__
+    light = user_functions.team_reduction(agent, True).__self__
     assert type(light) is type(agent) and light.bonus is agent.bonus and light.gamma == agent.gamma
     assert "actors" not in vars(light) and "env" not in vars(light) and "param" not in vars(light)
 

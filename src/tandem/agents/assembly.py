@@ -248,7 +248,8 @@ class Assembly:
                 "one object for each",
                 "make them one by one.",
             )
-        reduction = team_reduction(agent, self.processes) if arguments.MARL else None
+        elsewhere = self.processes > 1 or self.beside
+        reduction = team_reduction(agent, elsewhere) if arguments.MARL else None
         adapted_envs = []
         for env in envs:
             space, env = None, make(env) if isinstance(env, str) else env
@@ -257,7 +258,7 @@ class Assembly:
             env = adapted(env, reduce=reduction, action_space=space)
             adapted_envs.append(with_goal(env) if arguments.HER else env)
         name, seed = type(agent).__name__, derived(self.seed, "environments")
-        if self.processes == 1 and not self.beside:
+        if not elsewhere:
             return Stepped(name, adapted_envs, seed)
         return Remote(name, adapted_envs, seed, self.processes, beside=self.beside)
 
