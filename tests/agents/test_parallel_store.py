@@ -203,6 +203,24 @@ def test_it_is_saved_and_goes_on_to_the_bit(num_store: int | None, tmp_path: Pat
     assert all(map(torch.equal, weights(second), weights(whole)))
 
 
+@pytest.mark.parametrize("saved", [False, True])
+def test_without_pool_network_environments_step_here_whatever_was_before(
+    saved: bool, tmp_path: Path
+) -> None:
+    agent, optimizer = probe()
+    agent.train(optimizer, 2, processes=2, parallel_store_and_training=True, p=0)
+    if saved:
+        agent.save(tmp_path / "agent.dat")
+        agent, optimizer = probe()
+        agent.restore(tmp_path / "agent.dat")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # new episodes begin
+        agent.train(optimizer, 2, pool_network=False, p=0)
+    assembly = agent._assembly
+    assert isinstance(assembly.environments, Stepped)
+    assert (assembly.processes, assembly.beside) == (1, False)
+
+
 @pytest.mark.slow
 def test_it_may_begin_and_end_between_two_trainings(tmp_path: Path) -> None:
     agent, optimizer = probe()

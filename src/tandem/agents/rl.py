@@ -211,10 +211,10 @@ class BaseAgent(SavedAgent, AdaptiveMethods, AttributeViews):
     def _processes(self, train: TrainArguments) -> int:
         """Returns how many processes step the environments: as many as before, where that is left
         open; else a choice, which is printed."""
-        before = self._assembly
-        if train.processes is None and self._restored is not None:
+        before, left_open = self._assembly, train.processes is None and train.pool_network
+        if left_open and self._restored is not None:
             return int(self._restored.data.get("processes", 1))
-        if train.processes is None and train.pool_network and before and before.is_for(self.env):
+        if left_open and before and before.is_for(self.env):
             return before.processes
         processes, why = collection.choose_processes(self.env, train.processes, train.pool_network)
         if why and train.p != 0:
@@ -223,9 +223,11 @@ class BaseAgent(SavedAgent, AdaptiveMethods, AttributeViews):
 
     def _beside(self, arguments: SetArguments, train: TrainArguments) -> bool:
         """Returns whether other processes step the environments while this one learns: as before,
-        where that is left open."""
+        where that is left open; never with pool_network=False."""
         beside = train.parallel_store_and_training
-        if beside is None and self._restored is not None:
+        if not train.pool_network:
+            beside = False
+        elif beside is None and self._restored is not None:
             beside = self._restored.data.get("beside", False)
         elif beside is None:
             beside = self._assembly is not None and self._assembly.beside
