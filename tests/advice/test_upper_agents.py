@@ -90,6 +90,28 @@ SQUEEZED = loss(lambda q, r: ((q[:, :1].squeeze(1) - r) ** 2).mean())
 BOTH_OUT = probe(action=lambda self, s: (s, self.net(s)))
 
 
+def test_another_number_of_copies_of_a_single_environment() -> None:
+    for first, then in ({"processes": 2}, {"processes": 3}), ({"processes": 2}, {}):
+        agent = probe(Clock)()
+        chosen = {"policy": GreedyQPolicy(), "pool_size": 60, "batch": 4}
+        agent.set(**chosen)
+        agent.train(torch.optim.SGD(agent.param, 0.1), 1, p=0, **first)
+        with follows("agents/assembly.py:Assembly.check_copies") as advice:
+            agent.train(None, 1, p=0, pool_network=bool(then), **then)
+        (told,) = (each for each in advice.assigned() if "processes" in each)
+        assert "leave pool_network out" in advice.fix and told == first
+        agent.train(None, 1, p=0, **told)
+        assert agent._assembly.processes == 2 and len(agent._assembly.learner.ring) > 10
+        assert "or call set again" in advice.fix and "A list of environments" in advice.fix
+        agent.set(**chosen)
+        agent.train(None, 1, p=0, **then)
+        assert agent._assembly.processes == then.get("processes", 1)
+        agent.set(**chosen)
+        agent.env = [Clock(), Clock()]
+        for processes in (1, 2):
+            agent.train(None, 1, p=0, processes=processes)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "each",

@@ -164,6 +164,20 @@ class Assembly:
         same = before == (arguments.minibatch, processes, beside, layout)
         return same and bool(self.backend.usable)
 
+    def check_copies(self, processes: int) -> None:
+        """SettingError where another number of processes would have another number of copies of a
+        single environment: the pool has columns for each of them."""
+        envs, n = as_list(self.agent.env), self.environments.n
+        if len(envs) == 1 and processes != n:
+            copies = f"{n} copies" if n > 1 else "it"
+            raise SettingError(
+                f"processes={processes} for a single environment, and the pool is of {copies}.",
+                "as many processes as before: a single environment is copied for each",
+                f"give processes={n}, and leave pool_network out, to go on; or call set again, "
+                "which begins with an empty pool. A list of environments takes any number of "
+                "processes.",
+            )
+
     def set_windows(self, train: TrainArguments) -> None:
         """Sets how many episodes are collected, how much of the pool is forgotten, and when."""
         schedule = self.learner.schedule

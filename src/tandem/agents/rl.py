@@ -181,6 +181,7 @@ class BaseAgent(SavedAgent, AdaptiveMethods, AttributeViews):
         elif before.stays(arguments, processes, beside, train.layout):
             assembly = before
         else:
+            before.check_copies(processes)
             with before:
                 data, groups = agent_checkpoint.whole(self, before, pools=True)
             try:
