@@ -223,6 +223,23 @@ def test_a_signal_ends_it_though_a_worker_is_stuck(tmp_path: Path) -> None:
     other.set(policy=EpsGreedyQPolicy(0.3), pool_size=200, batch=6)
     other.restore(tmp_path / "model.dat")
     assert other.reward_list == agent.reward_list and other.reward_list
+    assert agent._assembly.environments.gone
+    agent.train(None, 3, processes=2, p=0)  # with new workers
+    assert len(agent.reward_list) >= len(other.reward_list) + 3
+
+
+def test_after_ctrl_c_a_later_call_is_as_patient_with_its_workers() -> None:
+    agent, optimizer = probe()
+    agent.callbacks = [LambdaCallback(on_episode_end=lambda *_: signal.raise_signal(signal.SIGINT))]
+    with pytest.raises(KeyboardInterrupt):
+        agent.train(optimizer, 100, processes=2, p=0)
+    agent.callbacks = []
+    group, before = agent._assembly.environments.group, len(agent.reward_list)
+    assert group.patience == 60.0
+    os.kill(group.workers[0].process.pid, signal.SIGKILL)
+    with pytest.warns(UserWarning, match="started anew"):
+        agent.train(None, 4, p=0)
+    assert agent._assembly.environments.group is group and len(agent.reward_list) >= before + 4
 
 
 class Slow(Clock):

@@ -162,7 +162,7 @@ class Assembly:
         """Whether it does for training in this way."""
         before = self.arguments.minibatch, self.processes, self.beside, self.layout
         same = before == (arguments.minibatch, processes, beside, layout)
-        return same and bool(self.backend.usable)
+        return same and bool(self.backend.usable) and not self.environments.gone
 
     def check_copies(self, processes: int) -> None:
         """SettingError where another number of processes would have another number of copies of a

@@ -169,8 +169,8 @@ class BaseAgent(SavedAgent, AdaptiveMethods, AttributeViews):
     ) -> Assembly:
         """Returns the parts of the training for a call of `train`: those of the call before, or new
         ones where the agent has another environment or optimizer than they were made for, or steps
-        its environments in another number of processes. After `restore` they are where the file
-        says."""
+        its environments in another number of processes, or has lost those. After `restore` they are
+        where the file says."""
         processes, optimizers = self._processes(train), as_list(optimizer)
         before, beside = self._assembly, self._beside(arguments, train)
         loaded = agent_checkpoint.present(self, self._loaded) if self._restored else {}
@@ -189,8 +189,9 @@ class BaseAgent(SavedAgent, AdaptiveMethods, AttributeViews):
                 with assembly:
                     agent_checkpoint.move_training(assembly, data, groups)
             except BaseException:  # the agent's environments were begun anew meanwhile
-                with before:
-                    agent_checkpoint.move_training(before, data, groups)
+                if not before.environments.gone:
+                    with before:
+                        agent_checkpoint.move_training(before, data, groups)
                 raise
         ring = assembly.learner.ring
         if assembly is not before and ring.capacity != arguments.size and train.p != 0:
