@@ -3,6 +3,9 @@ its first steps."""
 
 from __future__ import annotations
 
+import os
+import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +18,7 @@ from tandem.exploration import GreedyQPolicy, OrnsteinUhlenbeckProcess  # noqa: 
 from tests.advice.net import case, follows  # noqa: E402
 from tests.agents.agents import Clock, Probe, trained  # noqa: E402
 from tests.agents.test_phases import Goal  # noqa: E402
+from tests.parallel.faulty import Faulty  # noqa: E402
 
 
 def probe(*envs: Any, **members: Any) -> Any:
@@ -88,6 +92,41 @@ DISCOUNTED = probe(gamma=0.99)
 SQUARE = loss(lambda q, r: ((q[:, :1] - r) ** 2).mean())
 SQUEEZED = loss(lambda q, r: ((q[:, :1].squeeze(1) - r) ** 2).mean())
 BOTH_OUT = probe(action=lambda self, s: (s, self.net(s)))
+
+
+def test_another_number_of_copies_of_a_single_environment() -> None:
+    for first, then in ({"processes": 2}, {"processes": 3}), ({"processes": 2}, {}):
+        agent = probe(Clock)()
+        chosen = {"policy": GreedyQPolicy(), "pool_size": 60, "batch": 4}
+        agent.set(**chosen)
+        agent.train(torch.optim.SGD(agent.param, 0.1), 1, p=0, **first)
+        with follows("agents/assembly.py:Assembly.check_copies") as advice:
+            agent.train(None, 1, p=0, pool_network=bool(then), **then)
+        (told,) = (each for each in advice.assigned() if "processes" in each)
+        assert "leave pool_network out" in advice.fix and told == first
+        agent.train(None, 1, p=0, **told)
+        assert agent._assembly.processes == 2 and len(agent._assembly.learner.ring) > 10
+        assert "or call set again" in advice.fix and "A list of environments" in advice.fix
+        agent.set(**chosen)
+        agent.train(None, 1, p=0, **then)
+        assert agent._assembly.processes == then.get("processes", 1)
+        agent.set(**chosen)
+        agent.env = [Clock(), Clock()]
+        for processes in (1, 2):
+            agent.train(None, 1, p=0, processes=processes)
+
+
+def test_an_agents_worker_that_is_lost_once_too_often(tmp_path: Path) -> None:
+    agent = Probe([Faulty(str(tmp_path), "raises", os.getpid(), at=5, times=4) for _ in range(2)])
+    agent.set(policy=GreedyQPolicy(), pool_size=200, batch=4)
+    with warnings.catch_warnings(), follows("parallel/worker_group.py:WorkerGroup.answer") as lost:
+        warnings.simplefilter("ignore")  # each that is started anew
+        agent.train(torch.optim.SGD(agent.param, 0.1), 100, processes=2, p=0)
+    assert "mend the environment" in lost.fix and "call train again" in lost.fix
+    assert not lost.assigned()  # `train` takes neither patience nor restarts
+    before, pool = len(agent.reward_list), len(agent._assembly.learner.ring)
+    agent.train(None, 3, processes=2, p=0)
+    assert len(agent.reward_list) >= before + 3 and len(agent._assembly.learner.ring) > pool > 0
 
 
 @pytest.mark.slow

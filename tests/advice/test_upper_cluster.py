@@ -290,6 +290,42 @@ def test_what_a_proxy_cannot_do() -> None:
     assert here(cluster, "agent").gain == 2
 
 
+def test_proxies_in_one_process_that_are_not_stepped_in_turn() -> None:
+    def learner() -> tuple[Any, Any]:
+        env, cluster = gymnasium.make("CartPole-v1"), fresh()
+        spaces = {"observation_space": env.observation_space, "action_space": env.action_space}
+        small = {"rollout": 8, "batch_size": 16, "epochs": 1, "hidden": (4,), "envs": 2}
+        given = {"algorithm": "ppo", "framework": "torch", **spaces, **small}
+        return cluster, make_agents(cluster, "agent", AlgorithmAgent, **given)[0]
+
+    def step(proxies: list[Any], n: int = 0) -> None:
+        s = np.zeros((n, 4) if n else 4, np.float32)
+        for each in proxies:
+            a, zeros = each.choose_action(s), np.zeros(n or ())
+            assert a is not None
+            each.update(s, a, zeros, s, zeros, zeros)
+
+    cluster, one = learner()
+    other = here(cluster, "agent")
+    step([one] * 3)
+    with follows("cluster/proxy.py:LocalProxy._call") as advice:
+        for _ in range(8):
+            step([one, other])
+    assert "in turn from the first step" in advice.fix and "one proxy the obs" in advice.fix
+    step([other] * 3)  # what was waited for comes
+    step([one])
+    assert one.env_steps == 16
+    cluster, one = learner()
+    other = here(cluster, "agent")
+    for _ in range(24):
+        step([one, other])
+    assert one.env_steps == 48
+    _, one = learner()
+    for _ in range(24):
+        step([one], n=2)
+    assert one.env_steps == 48
+
+
 def test_a_kept_state_that_does_not_fit(tmp_path: Path) -> None:
     data, arrays = agent_state.state_of(Net())
 
@@ -319,6 +355,23 @@ def test_a_kept_state_that_does_not_fit(tmp_path: Path) -> None:
         make_agents(Cluster(namespace="long", folder=tmp_path), "a" * 300, Counter)
     assert advice.fix == "shorten it."
     make_agents(Cluster(namespace="short", folder=tmp_path), "a" * 190, Counter)
+
+
+def test_another_folder_than_an_agents_own(tmp_path: Path) -> None:
+    for folder in (tmp_path / "one", None):
+        first = Cluster(namespace=f"folder-{folder}", folder=folder)
+        (one,) = make_agents(first, "agent", Counter)
+        other = Cluster(namespace=first.namespace, folder=tmp_path / "other")
+        with follows("cluster/agent_state.py:refuse_other_folder") as advice:
+            make_agents(other, "agent", Counter)
+        for word in ("give it to the first Cluster", "a namespace of its own"):
+            assert word in advice.fix
+        for joins in (first, Cluster(namespace=first.namespace)):
+            (again,) = make_agents(joins, "agent", Counter)
+            assert again._host is one._host
+        own = Cluster(namespace=f"{first.namespace}-own", folder=tmp_path / "other")
+        (own_agent,) = make_agents(own, "agent", Counter)
+        assert own_agent._host is not one._host
 
 
 def test_steps_in_their_order() -> None:

@@ -135,7 +135,7 @@ def test_what_goes_to_other_processes(tmp_path: Path) -> None:
     assert "leave out what cannot be" in advice.fix and "__init__ runs there" in advice.fix
     (agent,) = one.make_agent("agent", Plain, resource={"num_cpus": 0}, gain=2)
     assert agent.choose_action(2) == 4
-    with follows("cluster/ray_actors.py:Namespace.store 2") as advice:
+    with follows("cluster/agent_state.py:refuse_other_folder") as advice:
         cluster("travel", folder=tmp_path).make_agent("other", Plain)
     assert "give it to the first Cluster" in advice.fix and "a namespace of its own" in advice.fix
     (other,) = cluster("other", folder=tmp_path).make_agent("other", Plain)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 import warnings
 from pathlib import Path
@@ -112,6 +113,13 @@ def test_it_is_the_same_run_each_time_in_any_number_of_processes(kind: Any) -> N
         assert all(map(torch.equal, weights(run), weights(runs[0])))
 
 
+def test_a_team_that_cannot_travel_steps_in_one_process_beside_this_one() -> None:
+    agent, optimizer = several()
+    agent.lock = threading.RLock()
+    agent.train(optimizer, 3, processes=1, parallel_store_and_training=True, p=0)
+    assert agent._assembly.beside and len(agent.reward_list) >= 3
+
+
 class Counted(Clock):
     """Leaves a byte in a file for each step."""
 
@@ -193,6 +201,24 @@ def test_it_is_saved_and_goes_on_to_the_bit(num_store: int | None, tmp_path: Pat
     assert second._assembly.beside
     assert second.reward_list == whole.reward_list
     assert all(map(torch.equal, weights(second), weights(whole)))
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_without_pool_network_environments_step_here_whatever_was_before(
+    saved: bool, tmp_path: Path
+) -> None:
+    agent, optimizer = probe()
+    agent.train(optimizer, 2, processes=2, parallel_store_and_training=True, p=0)
+    if saved:
+        agent.save(tmp_path / "agent.dat")
+        agent, optimizer = probe()
+        agent.restore(tmp_path / "agent.dat")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # new episodes begin
+        agent.train(optimizer, 2, pool_network=False, p=0)
+    assembly = agent._assembly
+    assert isinstance(assembly.environments, Stepped)
+    assert (assembly.processes, assembly.beside) == (1, False)
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 
 from tandem import LambdaCallback  # noqa: E402
 from tandem.agents import collection, train_call, user_functions  # noqa: E402
-from tandem.errors import EnvironmentFault, ResumeError, SettingError, WorkerError  # noqa: E402
+from tandem.errors import EnvironmentFault, SettingError, WorkerError  # noqa: E402
 from tandem.examples.pytorch import DDPG_HER, MADDPG  # noqa: E402
 from tandem.examples.worlds import PointWorld, Relay  # noqa: E402
 from tandem.exploration import EpsGreedyQPolicy, GaussianWhiteNoiseProcess, SoftmaxPolicy  # noqa: E402
@@ -223,6 +223,23 @@ def test_a_signal_ends_it_though_a_worker_is_stuck(tmp_path: Path) -> None:
     other.set(policy=EpsGreedyQPolicy(0.3), pool_size=200, batch=6)
     other.restore(tmp_path / "model.dat")
     assert other.reward_list == agent.reward_list and other.reward_list
+    assert agent._assembly.environments.gone
+    agent.train(None, 3, processes=2, p=0)  # with new workers
+    assert len(agent.reward_list) >= len(other.reward_list) + 3
+
+
+def test_after_ctrl_c_a_later_call_is_as_patient_with_its_workers() -> None:
+    agent, optimizer = probe()
+    agent.callbacks = [LambdaCallback(on_episode_end=lambda *_: signal.raise_signal(signal.SIGINT))]
+    with pytest.raises(KeyboardInterrupt):
+        agent.train(optimizer, 100, processes=2, p=0)
+    agent.callbacks = []
+    group, before = agent._assembly.environments.group, len(agent.reward_list)
+    assert group.patience == 60.0
+    os.kill(group.workers[0].process.pid, signal.SIGKILL)
+    with pytest.warns(UserWarning, match="started anew"):
+        agent.train(None, 4, p=0)
+    assert agent._assembly.environments.group is group and len(agent.reward_list) >= before + 4
 
 
 class Slow(Clock):
@@ -295,7 +312,7 @@ def test_batches_are_built_here_and_it_is_said_once() -> None:
 def test_a_reward_function_travels_with_plain_data_alone() -> None:
     agent, _ = several()
     agent.bonus = {"gate": [1.0, np.ones(2)]}
-    light = user_functions.team_reduction(agent, 2).__self__
+    light = user_functions.team_reduction(agent, True).__self__
     assert type(light) is type(agent) and light.bonus is agent.bonus and light.gamma == agent.gamma
     assert "actors" not in vars(light) and "env" not in vars(light) and "param" not in vars(light)
 
@@ -372,8 +389,17 @@ def test_episodes_that_were_played_in_another_number_of_processes_are_not_played
 
 def test_a_call_that_is_refused_leaves_no_transition_between_two_episodes() -> None:
     """Its look at the environment begins an episode; the pool's next row is not half of each."""
-    agent = Probe(Clock(50))
-    agent.set(policy=EpsGreedyQPolicy(0.3), pool_size=60, batch=6)
+
+    class Torn(Probe):
+        torn = False
+
+        def __call__(self, *batch: Any) -> Any:
+            if self.torn:
+                raise RuntimeError("torn")
+            return super().__call__(*batch)
+
+    agent = Torn([Clock(50), Clock(50)])
+    agent.set(policy=EpsGreedyQPolicy(0.3), pool_size=160, batch=6)
     optimizer = torch.optim.Adam(agent.param)
 
     def stop(batch: int, logs: Any) -> None:
@@ -384,8 +410,10 @@ def test_a_call_that_is_refused_leaves_no_transition_between_two_episodes() -> N
     agent.callbacks = []
     under_way = float(agent.next_state_pool[-1][0])
     assert 0 < under_way < 50
-    with pytest.raises(ResumeError):  # it would be copied
+    agent.torn = True
+    with pytest.raises(RuntimeError, match="torn"):
         agent.train(optimizer, 1, p=0, processes=2)
+    agent.torn = False
     agent.train(optimizer, 1, p=0, processes=1)
     steps = np.array(agent.next_state_pool)[:, 0] - np.array(agent.state_pool)[:, 0]
     assert (steps[np.array(agent.done_pool) == 0] == 1).all(), steps

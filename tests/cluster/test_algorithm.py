@@ -98,6 +98,55 @@ def test_it_learns_as_the_trainer_does_to_the_bit(algorithm, settings) -> None:
         np.testing.assert_array_equal(mine[name], w, err_msg=name)
 
 
+class Reads:
+    """A proxy whose user reads an attribute, as for a log, and flushes, before each call."""
+
+    def __init__(self, agent) -> None:
+        self.agent, self.seen = agent, set()
+
+    def choose_action(self, *given):
+        self.seen.add(self.agent.updates)
+        self.agent.flush()
+        return self.agent.choose_action(*given)
+
+    def update(self, *given) -> None:
+        self.seen.add(self.agent.updates)
+        self.agent.flush()
+        self.agent.update(*given)
+
+
+@pytest.mark.parametrize(
+    "algorithm, settings",
+    [
+        ("dqn", {**REPLAY, "train_every": 4}),
+        ("ppo", {**ROLLOUT, "rollout": 64, "batch_size": 32, "epochs": 2}),
+    ],
+)
+def test_who_reads_its_attributes_in_one_process_changes_nothing(algorithm, settings) -> None:
+    own = agent_of(algorithm, CARTPOLE, steps=1000, **settings)
+    steps(own, gymnasium.make("CartPole-v1"), 150)
+    cluster, found = Cluster(namespace=f"reads-{algorithm}"), []
+    spaces = {
+        "observation_space": CARTPOLE.observation_space,
+        "action_space": CARTPOLE.action_space,
+    }
+    given = {"algorithm": algorithm, "steps": 1000, **spaces, **settings}
+
+    class Logs(Runner):
+        def __init__(self) -> None:
+            (self.agent,) = cluster.make_agent("agent", AlgorithmAgent, **given)
+
+        def run(self):
+            logged = Reads(self.agent)
+            steps(logged, gymnasium.make("CartPole-v1"), 150)
+            found.append(weights(self.agent._host.agent._backend))
+            return logged.seen
+
+    assert own.updates in Logs().run() and own.updates > 0
+    for name, w in weights(own._backend).items():
+        np.testing.assert_array_equal(found[0][name], w, err_msg=name)
+
+
 def blocks_of(told, env, config=None, count=64):
     agent = agent_of("dqn", env, **REPLAY)
     one = sampler.Sampler(

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import csv
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import time
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -22,6 +24,8 @@ from gymnasium.spaces import Discrete
 import tandem
 from tandem import algorithms, trainer
 from tandem.cli import main
+from tandem.cli import train as train_command
+from tandem.cli.sweep import _conclude as conclude
 from tandem.errors import WorkerError
 from tandem.learning.config import plain
 from tandem.runs import observers
@@ -29,7 +33,7 @@ from tandem.settings import apply, check_ranges
 from tandem.tuning import sweep as sweeps
 from tandem.tuning import sweep_run as at
 from tandem.tuning import sweep_workers
-from tandem.tuning.sweep_report import written
+from tandem.tuning.sweep_report import Swept, written
 from tandem.tuning.sweep_run import Answer, TrialRun
 from tandem.tuning.sweep_study import Plan, Study, SweepTrial, _mend, seed_of
 from tests.helpers import ON_CPU, ONE_THREAD, QUIET, ROOT
@@ -326,6 +330,31 @@ class Broken(gymnasium.Env):
 # The command
 
 
+@pytest.mark.parametrize("env", ["CartPole-v1", "ALE/Pong-v5"])
+def test_the_command_at_the_end_trains_what_the_trials_trained(
+    env: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given: dict[str, Any] = {"entry": "rainbow", "gamma": 0.9, "double": False, "threads": 2}
+    if env.startswith("ALE"):
+        pytest.importorskip("ale_py")
+        given |= {"frame_skip": 2, "noop_max": 0}
+    asked = {**given, "framework": "torch", "device": "cpu", "steps": 5000, "eval_episodes": 3}
+    made = sweeps.Sweep("dqn", env, **asked, out=tmp_path / "new")
+    drawn = {"learning_rate": 1e-3, "n_step": 2}
+    trial = SweepTrial(3, "complete", drawn, [1.0], 1.0, 1.0, "")
+    conclude(made, Swept(made.folder, [trial], trial, "", {}, None), None)
+    line = next(x for x in capsys.readouterr().out.splitlines() if "tandem train" in x)
+    args = train_command.arguments(shlex.split(line)[2:])
+    assert (args.framework, args.device) == ("torch", "cpu")
+    told = train_command.given(args, "dqn")
+    settings, options, _ = trainer.settle("dqn", env, told)
+    wanted, theirs, _ = trainer.settle("dqn", env, {**made.plan.given, **drawn})
+    assert settings == wanted
+    own = {"eval_every", "final_episodes", *sweeps.OWN}  # the sweep's, which were not asked for
+    assert not own & told.keys() and told["eval_episodes"] == "3"
+    assert options == replace(theirs, **{n: getattr(options, n) for n in own})
+
+
 @pytest.mark.slow
 def test_the_command_tells_and_says_what_to_pass_on(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -344,7 +373,8 @@ def test_the_command_tells_and_says_what_to_pass_on(
     assert "1 combinations that cannot be trained with were drawn anew." in said
     assert '["tandem/Identity-v0"]\nsource = "tandem sweep of ' in said
     train = next(line for line in said.splitlines() if "tandem train" in line)
-    assert "--envs 2 --hidden 16 --steps 1000 --env-kwargs '{\"n\": 6}' --seeds 5" in train
+    assert "--eval-episodes 2 --envs 2 --hidden 16 --steps 1000 --framework torch " in train
+    assert "torch --env-kwargs '{\"n\": 6}' --seeds 5" in train
     assert "--gamma 0.9" in train and "--epochs" in train
     assert main(["sweep", "--resume", "new", "--quiet"]) == 0
     assert "trials of" not in capsys.readouterr().out

@@ -277,7 +277,7 @@ def load_training(
             error.expected,
             "call set as it was called before, with the same environments; or make the agent anew, "
             "and restore_param. A single environment is as many as train's `processes`: give that "
-            "as before, too.",
+            "as before, too, and leave pool_network out.",
         ) from error
     except (KeyError, ValueError) as error:
         raise CheckpointError(

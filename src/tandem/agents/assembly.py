@@ -162,7 +162,21 @@ class Assembly:
         """Whether it does for training in this way."""
         before = self.arguments.minibatch, self.processes, self.beside, self.layout
         same = before == (arguments.minibatch, processes, beside, layout)
-        return same and bool(self.backend.usable)
+        return same and bool(self.backend.usable) and not self.environments.gone
+
+    def check_copies(self, processes: int) -> None:
+        """SettingError where another number of processes would have another number of copies of a
+        single environment: the pool has columns for each of them."""
+        envs, n = as_list(self.agent.env), self.environments.n
+        if len(envs) == 1 and processes != n:
+            copies = f"{n} copies" if n > 1 else "it"
+            raise SettingError(
+                f"processes={processes} for a single environment, and the pool is of {copies}.",
+                "as many processes as before: a single environment is copied for each",
+                f"give processes={n}, and leave pool_network out, to go on; or call set again, "
+                "which begins with an empty pool. A list of environments takes any number of "
+                "processes.",
+            )
 
     def set_windows(self, train: TrainArguments) -> None:
         """Sets how many episodes are collected, how much of the pool is forgotten, and when."""
@@ -248,7 +262,8 @@ class Assembly:
                 "one object for each",
                 "make them one by one.",
             )
-        reduction = team_reduction(agent, self.processes) if arguments.MARL else None
+        elsewhere = self.processes > 1 or self.beside
+        reduction = team_reduction(agent, elsewhere) if arguments.MARL else None
         adapted_envs = []
         for env in envs:
             space, env = None, make(env) if isinstance(env, str) else env
@@ -257,7 +272,7 @@ class Assembly:
             env = adapted(env, reduce=reduction, action_space=space)
             adapted_envs.append(with_goal(env) if arguments.HER else env)
         name, seed = type(agent).__name__, derived(self.seed, "environments")
-        if self.processes == 1 and not self.beside:
+        if not elsewhere:
             return Stepped(name, adapted_envs, seed)
         return Remote(name, adapted_envs, seed, self.processes, beside=self.beside)
 

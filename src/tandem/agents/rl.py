@@ -169,8 +169,8 @@ class BaseAgent(SavedAgent, AdaptiveMethods, AttributeViews):
     ) -> Assembly:
         """Returns the parts of the training for a call of `train`: those of the call before, or new
         ones where the agent has another environment or optimizer than they were made for, or steps
-        its environments in another number of processes. After `restore` they are where the file
-        says."""
+        its environments in another number of processes, or has lost those. After `restore` they are
+        where the file says."""
         processes, optimizers = self._processes(train), as_list(optimizer)
         before, beside = self._assembly, self._beside(arguments, train)
         loaded = agent_checkpoint.present(self, self._loaded) if self._restored else {}
@@ -181,6 +181,7 @@ class BaseAgent(SavedAgent, AdaptiveMethods, AttributeViews):
         elif before.stays(arguments, processes, beside, train.layout):
             assembly = before
         else:
+            before.check_copies(processes)
             with before:
                 data, groups = agent_checkpoint.whole(self, before, pools=True)
             try:
@@ -188,8 +189,9 @@ class BaseAgent(SavedAgent, AdaptiveMethods, AttributeViews):
                 with assembly:
                     agent_checkpoint.move_training(assembly, data, groups)
             except BaseException:  # the agent's environments were begun anew meanwhile
-                with before:
-                    agent_checkpoint.move_training(before, data, groups)
+                if not before.environments.gone:
+                    with before:
+                        agent_checkpoint.move_training(before, data, groups)
                 raise
         ring = assembly.learner.ring
         if assembly is not before and ring.capacity != arguments.size and train.p != 0:
@@ -211,10 +213,10 @@ class BaseAgent(SavedAgent, AdaptiveMethods, AttributeViews):
     def _processes(self, train: TrainArguments) -> int:
         """Returns how many processes step the environments: as many as before, where that is left
         open; else a choice, which is printed."""
-        before = self._assembly
-        if train.processes is None and self._restored is not None:
+        before, left_open = self._assembly, train.processes is None and train.pool_network
+        if left_open and self._restored is not None:
             return int(self._restored.data.get("processes", 1))
-        if train.processes is None and train.pool_network and before and before.is_for(self.env):
+        if left_open and before and before.is_for(self.env):
             return before.processes
         processes, why = collection.choose_processes(self.env, train.processes, train.pool_network)
         if why and train.p != 0:
@@ -223,9 +225,11 @@ class BaseAgent(SavedAgent, AdaptiveMethods, AttributeViews):
 
     def _beside(self, arguments: SetArguments, train: TrainArguments) -> bool:
         """Returns whether other processes step the environments while this one learns: as before,
-        where that is left open."""
+        where that is left open; never with pool_network=False."""
         beside = train.parallel_store_and_training
-        if beside is None and self._restored is not None:
+        if not train.pool_network:
+            beside = False
+        elif beside is None and self._restored is not None:
             beside = self._restored.data.get("beside", False)
         elif beside is None:
             beside = self._assembly is not None and self._assembly.beside

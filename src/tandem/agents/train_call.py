@@ -110,6 +110,7 @@ class TrainCall:
                         raise
                 autosave.finish()
         finally:
+            self.loop.collector.environments.forget_stop()
             self.learner.listener = None
             agent.time = perf_counter() - began
             agent.total_time += agent.time

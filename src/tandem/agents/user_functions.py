@@ -363,10 +363,10 @@ class FunctionGoals:
         return False
 
 
-def team_reduction(agent: Any, processes: int) -> Callable[[Any, Any], Any]:
-    """Returns the agent's `reward_done_func_ma`; for other processes that of a copy of the agent
-    which holds nothing but plain data."""
-    if processes > 1:
+def team_reduction(agent: Any, elsewhere: bool) -> Callable[[Any, Any], Any]:
+    """Returns the agent's `reward_done_func_ma`; where some environments step in other processes,
+    that of a copy of the agent which holds nothing but plain data."""
+    if elsewhere:
         agent = copy.copy(agent)
         for name in [name for name, value in vars(agent).items() if not _plain(value)]:
             vars(agent).pop(name)

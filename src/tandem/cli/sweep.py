@@ -199,10 +199,11 @@ def _conclude(made: sweeps.Sweep, swept: Swept, imported: str | None) -> None:
 
 
 def _given(made: sweeps.Sweep) -> dict[str, Any]:
-    """The settings that all trials were given."""
-    own = {f.name for f in fields(made.base)}
-    given = {n: v for n, v in made.plan.given.items() if n in own}
-    return {n: ",".join(map(str, v)) if isinstance(v, list) else v for n, v in given.items()}
+    """What all trials were given, less the sweep's own values."""
+    plan = made.plan
+    asked = [f.name for f in fields(made.base)] if plan.asked is None else [*plan.asked, "steps"]
+    given = {**plan.given, "framework": plan.framework, "device": plan.device}
+    return {n: v for n, v in given.items() if n in asked}
 
 
 def _table(trials: Sequence[SweepTrial]) -> Iterator[str]:

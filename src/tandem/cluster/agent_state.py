@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tandem.errors import CheckpointError, TandemError
+from tandem.errors import CheckpointError, SettingError, TandemError
 from tandem.runs import checkpoint
 from tandem.types import AnyArray, JSONDict, State
 
@@ -217,6 +217,18 @@ def _named(value: object) -> bool:
 
 class StoredState(dict[str, Any]):
     """What is stored of an agent: "version", "data", "arrays"."""
+
+
+def refuse_other_folder(wanted: str | None, kept: str | None) -> None:
+    """SettingError where the agents that a Cluster joins are kept in another folder than its own;
+    one without a folder joins them wherever they are kept."""
+    if wanted not in (None, kept):
+        there = f"in {kept!r}" if kept else "in none"
+        raise SettingError(
+            f"folder={wanted!r}, and the agents of this namespace are kept {there}.",
+            "one folder for all agents of a namespace",
+            "give it to the first Cluster of the program, or give this one a namespace of its own.",
+        )
 
 
 class StateStore:

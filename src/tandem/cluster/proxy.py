@@ -111,14 +111,27 @@ class LocalProxy(Proxy):
         self._call("update", *args, **kwargs)
 
     def flush(self) -> None:
+        """Nothing is held back. What is not a block yet stays: `finish` would drop it."""
+
+    def close(self) -> None:
         if self._of_blocks("finish"):
             self._call("finish")
+        super().close()
 
     def _look_up(self, name: str) -> tuple[str, Any]:
         return self._host.look_up(name)
 
     def _call(self, name: str, /, *args: object, **kwargs: object) -> Any:
-        return self._host.perform(self._caller, [(name, args, kwargs)], 0).value
+        reply = self._host.perform(self._caller, [(name, args, kwargs)], 0)
+        if not reply.done:  # to wait here for steps that come from this very process has no end
+            raise SettingError(
+                f"{name} of the agent {self._name!r} by a proxy whose block of steps is full, "
+                "while another's, which is learned from together with it, is not.",
+                "proxies in one process whose blocks are full at the same step",
+                "step all of them in turn from the first step on, or give one proxy the "
+                "observations of all environments at once.",
+            )
+        return reply.value
 
 
 class _ActorProxy(Proxy):

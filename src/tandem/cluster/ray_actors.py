@@ -18,7 +18,12 @@ from tandem.cluster.agent_host import (
     identity,
     learns_from_blocks,
 )
-from tandem.cluster.agent_state import StateStore, StoredState, writable
+from tandem.cluster.agent_state import (
+    StateStore,
+    StoredState,
+    refuse_other_folder,
+    writable,
+)
 from tandem.errors import SettingError, TandemError, WorkerError
 from tandem.parallel.ray import library
 
@@ -206,14 +211,8 @@ class Namespace:
             actor = ray.remote(StateStore).options(**options).remote(self.folder)
             _stores[key] = actor, self._store_handle(actor).call("folder_path")
         actor, folder = _stores[key]
-        if self.folder not in (None, folder) and not identity():
-            there = f"in {folder!r}" if folder else "in none"
-            raise SettingError(
-                f"folder={self.folder!r}, and the agents of this namespace are kept {there}.",
-                "one folder for all agents of a namespace",
-                "give it to the first Cluster of the program, or give this one a namespace of its "
-                "own.",
-            )
+        if not identity():
+            refuse_other_folder(self.folder, folder)
         return self._store_handle(actor)
 
     def _store_handle(self, actor: Any) -> ActorHandle:

@@ -14,7 +14,7 @@ from typing import Any
 
 from tandem.cluster import proxy
 from tandem.cluster.agent_host import AgentHost, AgentSpec, new_caller_id, set_identity
-from tandem.cluster.agent_state import StateStore, writable
+from tandem.cluster.agent_state import StateStore, refuse_other_folder, writable
 from tandem.cluster.proxy import LocalProxy
 from tandem.errors import SettingError, UnknownNameError, WorkerError
 
@@ -235,10 +235,12 @@ def run_here(runner: Any) -> Any:
 def make_agents_here(
     namespace: str, name: str, spec: AgentSpec, folder: str | None, seconds: float
 ) -> list[LocalProxy]:
-    """The agents of that name, made if they are not there."""
+    """The agents of that name, made if they are not there. SettingError where they are there, made
+    in another way or kept in another folder."""
     hosts = _hosts.get((namespace, name))
     if hosts is not None:
         refuse_other(name, hosts[0].spec(), spec)
+        refuse_other_folder(folder, hosts[0].store.folder_path())
     else:
         store = _stores.setdefault(folder, StateStore(folder))
         # memory that ends with this process needs no copies

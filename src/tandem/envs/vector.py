@@ -107,6 +107,10 @@ class Environments(ABC):
         be helped."""
         return
 
+    def forget_stop(self) -> None:
+        """Takes `request_stop` back: somebody may go on with them after all."""
+        return
+
     def own(self, obs: Tree) -> Tree:
         """Observations [N, ...] from a checkpoint as `step` gives them."""
         return obs

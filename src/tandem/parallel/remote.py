@@ -20,6 +20,9 @@ from tandem.parallel.worker_group import Worker, WorkerGroup, merge_arrays
 from tandem.spaces import Spec
 from tandem.types import Array, JSONDict, Tree, leaves, tree_map
 
+# An agent's `train` takes neither patience nor restarts.
+REMEDY = "then call train again, which makes new workers."
+
 
 class Steps:
     """Lives in a worker: its environments, and their arrays."""
@@ -106,7 +109,8 @@ class Remote(Environments):
         self._final = {
             first: list(shared.under("final").values()) for first, shared in self._shared.items()
         }
-        self.group = WorkerGroup(name, shares, patience, restarts, self._process)
+        self._patience = patience
+        self.group = WorkerGroup(name, shares, patience, restarts, self._process, REMEDY)
 
     @property
     def gone(self) -> bool:  # type: ignore[override]
@@ -224,6 +228,10 @@ class Remote(Environments):
     def request_stop(self) -> None:
         """See `WorkerGroup.request_stop`."""
         self.group.request_stop()
+
+    def forget_stop(self) -> None:
+        """An agent's next `train` asks the same workers, as patiently as before."""
+        self.group.stopping, self.group.patience = False, self._patience
 
     def close(self) -> None:
         self.group.end()

@@ -67,8 +67,14 @@ class WorkerGroup:
         patience: float,
         restarts: int,
         begin: Callable[[Worker], WorkerHandle],
+        remedy: str = "",
     ) -> None:
+        """remedy: what else helps where one is lost for good, and no run can be given more time."""
         self.name, self.patience, self.allowed, self._begin = name, patience, restarts, begin
+        self._remedy = remedy or (
+            "a run may give it more time (worker_patience) and more beginnings "
+            f"(worker_restarts={restarts + 1})."
+        )
         self.restarts = 0  # so far
         self.given_up = self.stopping = False
         self._slowest: float | None = None  # seconds that the longest answer took
@@ -124,8 +130,7 @@ class WorkerGroup:
                 raise WorkerError(
                     f"{name} {lost}.\n{lost.trace}".rstrip(),
                     f"workers that keep going; {self.restarts} had been started anew before",
-                    "mend the environment, or give it more memory; a run may give it more time "
-                    f"(worker_patience) and more beginnings (worker_restarts={self.allowed + 1}).",
+                    f"mend the environment, or give it more memory; {self._remedy}",
                 ) from None
             self.restarts += 1
             warnings.warn(

@@ -198,7 +198,7 @@ def _planned(algorithm: Any, env: EnvLike, trials: int, asked: dict[str, Any]) -
             "both, or resume=",
             "tandem.sweep('ppo', 'CartPole-v1')",
         )
-    asked = dict(asked)
+    names, asked = [n for n, x in asked.items() if x is not None], dict(asked)
     pruner, sampler = asked.pop("pruner", "median"), asked.pop("sampler", "tpe")
     one_of("pruner", pruner, PRUNERS)
     check_sampler(sampler)
@@ -242,6 +242,7 @@ def _planned(algorithm: Any, env: EnvLike, trials: int, asked: dict[str, Any]) -
         env_kwargs=asked.get("env_kwargs"),
         own=[n for n, is_own in by_program.items() if is_own],
         origin=ids.origin(env) if isinstance(env, str) else {},
+        asked=names,
     )
 
 

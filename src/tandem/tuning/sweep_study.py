@@ -55,6 +55,7 @@ class Plan:
     env_kwargs: JSONDict | None = None
     own: list[str] = field(default_factory=list)  # what a program gave, and has to give again
     origin: JSONDict = field(default_factory=dict)  # of the environment's id, as in config.json
+    asked: list[str] | None = None  # which of all these were asked for; older files do not say
 
     @property
     def every(self) -> int:
