@@ -109,7 +109,6 @@ class Remote(Environments):
         self._final = {
             first: list(shared.under("final").values()) for first, shared in self._shared.items()
         }
-        self._patience = patience
         self.group = WorkerGroup(name, shares, patience, restarts, self._process, REMEDY)
 
     @property
@@ -230,8 +229,8 @@ class Remote(Environments):
         self.group.request_stop()
 
     def forget_stop(self) -> None:
-        """An agent's next `train` asks the same workers, as patiently as before."""
-        self.group.stopping, self.group.patience = False, self._patience
+        """An agent's next `train` asks the same workers, as before."""
+        self.group.stopping = False
 
     def close(self) -> None:
         self.group.end()
