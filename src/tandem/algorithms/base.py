@@ -369,8 +369,9 @@ class Algorithm(ABC):
         return memories.begin(settings, n)
 
     @classmethod
-    def kept(cls, settings: Any, state: Tree) -> dict[str, Array]:
-        """What of the recurrent state before a step is kept with it."""
+    def kept(cls, settings: Any, action: Leaf, state: Tree, out: Array = ()) -> dict[str, Array]:
+        """What is kept with a step, of the recurrent state before it and of what its network put
+        out; () where that was not to be known for every row."""
         return {}
 
     @classmethod
@@ -401,7 +402,7 @@ class Algorithm(ABC):
         policy = cls.distribution(settings, action)
         out, after = recurrent_batches.advance(networks[cls.acting[0]], obs, state)
         chosen = policy.act(masked(policy.part(out), obs, action), noise)
-        return chosen, cls.kept(settings, state), after
+        return chosen, cls.kept(settings, action, state, out), after
 
     def prepare(self, trajectory: Trajectory, networks: dict[str, Forward]) -> Batch:
         """What to learn from, made once a rollout on the host: for "rollouts", rows [T * N, ...]

@@ -327,7 +327,7 @@ class DQN(remembering.Remembering):
             return masked(values.of(network, obs), obs, action)
 
         chosen = epsilon_greedy(q, obs, action, noise)
-        return chosen, cls.kept(settings, state), after
+        return chosen, cls.kept(settings, action, state), after
 
 
 def epsilon_greedy(q: Callable[[], Array], obs: Tree, action: Leaf, noise: Tree) -> Array:

@@ -318,19 +318,9 @@ class ActorCritic(OnSequences):
         return out[..., -1]
 
     @classmethod
-    def act(
-        cls,
-        settings: Any,
-        action: Leaf,
-        networks: dict[str, Forward],
-        obs: Tree,
-        state: Tree,
-        noise: Tree,
-    ) -> tuple[Array, dict[str, Array], Tree]:
-        policy = cls.distribution(settings, action)
-        out, after = recurrent_batches.advance(networks["net"], obs, state)
-        extra = {"output": out} if cls.behaviour(action) else {}
-        return policy.act(masked(policy.part(out), obs, action), noise), extra, after
+    def kept(cls, settings: Any, action: Leaf, state: Tree, out: Array = ()) -> dict[str, Array]:
+        """The output, where something is remembered of the policy that acted."""
+        return {"output": out} if cls.behaviour(action) else {}
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:

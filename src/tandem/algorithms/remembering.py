@@ -227,7 +227,7 @@ class Remembering(base.Algorithm):
         return states
 
     @classmethod
-    def kept(cls, settings: Any, state: Tree) -> dict[str, Array]:
+    def kept(cls, settings: Any, action: Leaf, state: Tree, out: Array = ()) -> dict[str, Array]:
         if isinstance(state, tuple) or settings.start_state == "zero":
             return {}
         return {f"{cls.acting[0]}_state": state}
