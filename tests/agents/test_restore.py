@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 from tandem import exploration  # noqa: E402
 from tandem.agents.agent_checkpoint import arguments_data, arguments_of  # noqa: E402
 from tandem.agents.contract import SetArguments  # noqa: E402
-from tandem.errors import CheckpointError, ResumeError, SettingError  # noqa: E402
+from tandem.errors import CheckpointError, SettingError  # noqa: E402
 from tandem.exploration import EpsGreedyQPolicy, GreedyQPolicy  # noqa: E402
 from tests.agents.agents import Probe  # noqa: E402
 from tests.agents.test_interruptions import PHASES, Ratio, made, same, weights  # noqa: E402
@@ -248,7 +248,7 @@ def test_a_single_environment_is_asked_for_as_many_processes_as_before(tmp_path:
     optimizer = torch.optim.Adam(first.param)
     first.train(optimizer, 4, p=0, processes=2)
     first.save(tmp_path / "agent")
-    with pytest.raises(ResumeError, match=r"of 2 environment.*\n.*\n.*processes=n"):
+    with pytest.raises(SettingError, match="pool is of 2 copies.*\n.*\n.*give processes=2"):
         first.train(optimizer, 2, p=0, processes=1)
     refused.restore(tmp_path / "agent")
     with pytest.raises(CheckpointError, match="of 2 environment.*\n.*\n.*`processes`"):
