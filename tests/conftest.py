@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import tempfile
+from itertools import groupby
 
 from tests.helpers import ON_CPU, ONE_THREAD, QUIET, compiled_in
 
@@ -52,8 +53,13 @@ def _denormals_as_they_were():
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Two processes begin with the two halves of the list: with half of the long tests each. So
-    they end together, over short ones."""
+    they end together, over short ones. The long tests of a file stay together: what a fixture of
+    the file made for a minute is made once."""
     long = [item for item in items if item.get_closest_marker("slow")]
     short = [item for item in items if not item.get_closest_marker("slow")]
-    room = len(items) // 2 - len(long[::2])
-    items[:] = [*long[::2], *short[:room], *long[1::2], *short[room:]] if room > 0 else items
+    halves: tuple[list[pytest.Item], list[pytest.Item]] = ([], [])
+    for _, of_a_file in groupby(long, key=lambda item: item.path):
+        min(halves, key=len).extend(of_a_file)
+    first, second = halves
+    room = len(items) // 2 - len(first)
+    items[:] = [*first, *short[:room], *second, *short[room:]] if room > 0 else items

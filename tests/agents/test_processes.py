@@ -85,7 +85,9 @@ def weights(agent: Any) -> list[Any]:
 @pytest.mark.parametrize(
     "kind",
     [
-        pytest.param(kind, marks=[] if kind in ("plain", "PPO") else [pytest.mark.slow])
+        pytest.param(kind, marks=pytest.mark.thorough)
+        if kind in ("n-step", "prioritized", "PPO")
+        else kind
         for kind in AGENTS
     ],
 )

@@ -48,8 +48,16 @@ def unset(kind: str) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("order", ["never", pytest.param("after", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kind, order",
+    [
+        *((kind, "never") for kind in KINDS),
+        *(
+            pytest.param(kind, "after", marks=[] if kind == "plain" else [pytest.mark.thorough])
+            for kind in KINDS
+        ),
+    ],
+)
 def test_it_goes_on_to_the_bit_with_the_same_arguments(
     kind: str, order: str, tmp_path: Path
 ) -> None:

@@ -100,15 +100,23 @@ def test_the_process_follows_its_recursion_and_begins_anew_with_each_episode(tmp
 @pytest.mark.parametrize(
     "algorithm, given",
     [
-        ("ddpg", {"action_noise": "ou", "workers": 1}),
         ("td3", {"action_noise": "ou"}),
-        ("ddpg", {"action_noise": "gsde", "workers": 1}),
         ("trpo", {"action_noise": "gsde", "recurrent": 4, "rollout": 32, "sde_sample_freq": 3}),
-        ("td3", {"action_noise": "gsde", "sde_sample_freq": 3, "train_every": 10}),
         ("sac", {"action_noise": "gsde", "train_every": 10, "workers": 1}),
-        ("a2c", {"action_noise": "gsde", "workers": 1}),
-        ("ppo", {"action_noise": "gsde", "recurrent": 4, "sde_sample_freq": 3, "rollout": 32}),
         ("ppo", {"action_noise": "gsde", "shared": True, "rollout": 32}),
+        *(
+            pytest.param(algorithm, given, marks=pytest.mark.thorough)
+            for algorithm, given in (
+                ("ddpg", {"action_noise": "ou", "workers": 1}),
+                ("ddpg", {"action_noise": "gsde", "workers": 1}),
+                ("td3", {"action_noise": "gsde", "sde_sample_freq": 3, "train_every": 10}),
+                ("a2c", {"action_noise": "gsde", "workers": 1}),
+                (
+                    "ppo",
+                    {"action_noise": "gsde", "recurrent": 4, "sde_sample_freq": 3, "rollout": 32},
+                ),
+            )
+        ),
     ],
     ids=lambda x: x if isinstance(x, str) else "-".join(map(str, x.values())),
 )

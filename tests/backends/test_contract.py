@@ -10,12 +10,10 @@ import pytest
 from tests.helpers import COMPILED_LIGHTLY, run_python
 
 SCRIPT = Path(__file__).parent / "contract.py"
-ENGINES = ["torch"] + [
-    pytest.param(e, marks=pytest.mark.slow) for e in ("jax", "tensorflow few", "keras-torch")
-]
+ENGINES = ["torch"] + [pytest.param(e, marks=pytest.mark.slow) for e in ("jax", "tensorflow few")]
 ENGINES += [
     pytest.param(e, marks=pytest.mark.thorough)
-    for e in ("torch compile", "jax as for users", "tensorflow")
+    for e in ("torch compile", "jax as for users", "tensorflow", "keras-torch")
 ]
 
 

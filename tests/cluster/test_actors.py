@@ -245,7 +245,13 @@ def learned(kept):
 
 @pytest.mark.parametrize(
     "algorithm, act",
-    [("dqn", "local"), ("ppo", "local"), pytest.param("dqn", "remote", marks=pytest.mark.thorough)],
+    [
+        ("dqn", "local"),
+        *(
+            pytest.param(*x, marks=pytest.mark.thorough)
+            for x in (("ppo", "local"), ("dqn", "remote"))
+        ),
+    ],
 )
 def test_an_algorithm_goes_on_from_its_state(cluster, tmp_path, algorithm, act) -> None:
     """The agent is killed while two runners bring it steps: what was kept is there, its replay too,

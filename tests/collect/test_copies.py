@@ -91,7 +91,7 @@ def test_a_class_that_cannot_be_imported_is_refused() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["jax", "tensorflow"])
+@pytest.mark.parametrize("engine", ["jax", pytest.param("tensorflow", marks=pytest.mark.thorough)])
 def test_a_keras_agent_acts_in_another_process(engine) -> None:
     (found,) = run_python(
         f"""

@@ -135,11 +135,7 @@ def mark(engine: str, algorithm: str = "") -> Any:
 
 @pytest.mark.parametrize(
     "engine, algorithm",
-    [
-        pytest.param(e, a, marks=pytest.mark.slow if (e, a) == ("torch", "impala") else mark(e, a))
-        for e in ("torch", "jax")
-        for a in LEARNING
-    ],
+    [pytest.param(e, a, marks=mark(e, a)) for e in ("torch", "jax") for a in LEARNING],
 )
 def test_known_environments_are_solved(engine: str, algorithm: str) -> None:
     run(engine, *LEARNING[algorithm])

@@ -15,7 +15,6 @@ ENGINES: tuple[Engine, ...] = ("jax", "tensorflow", "torch", "keras-torch")
 # backend, one case is enough.
 SHORT = {
     "jax": ("short", "uneven"),
-    "tensorflow": ("short", "uneven"),
     "torch": ("short", "uneven"),
 }
 REST = (
@@ -34,7 +33,7 @@ REST = (
     ("a3c", "impala", "acer", "nstep_q", "nstep_q_expected", "pqn"),
     ("vdn", "qmix", "mappo", "mat", "maddpg"),
 )
-MORE = {"torch": (("dqn_compiled", "ppo_compiled"),)}
+MORE = {"torch": (("dqn_compiled", "ppo_compiled"),), "tensorflow": (("short", "uneven"),)}
 thorough = pytest.mark.thorough
 
 

@@ -86,7 +86,9 @@ def tree(x: Any) -> list[Any]:
 @pytest.mark.parametrize(
     "kind, workers",
     [
-        pytest.param(kind, workers, marks=[pytest.mark.slow] if workers and kind != "dict" else [])
+        pytest.param(
+            kind, workers, marks=[pytest.mark.thorough] if workers and kind != "dict" else []
+        )
         for workers in (0, 1)
         for kind in KINDS
     ],

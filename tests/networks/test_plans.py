@@ -178,7 +178,9 @@ def test_a_head_is_fitted_to_its_body() -> None:
     "framework",
     [
         "torch",
-        *(pytest.param(e, marks=pytest.mark.slow) for e in ("jax", "tensorflow", "keras-torch")),
+        "jax",
+        "tensorflow",
+        pytest.param("keras-torch", marks=pytest.mark.thorough),
     ],
 )
 def test_every_framework_puts_out_what_the_twin_does(framework, tmp_path) -> None:

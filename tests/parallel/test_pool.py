@@ -115,18 +115,22 @@ def rows(folder: Path, *without: str) -> list[list[str]]:
     ]
 
 
-def sampled(names: Any, fast: tuple[Any, ...]) -> list[Any]:
-    """All but `fast` are slow."""
+def sampled(names: Any, each: tuple[Any, ...]) -> list[Any]:
+    """All but `each`, which goes a way of its own, are thorough."""
     return [
         pytest.param(
-            *(n if isinstance(n, tuple) else (n,)), marks=[] if n in fast else [pytest.mark.slow]
+            *(n if isinstance(n, tuple) else (n,)),
+            marks=[] if n in each else [pytest.mark.thorough],
         )
         for n in names
     ]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sampled(ALIKE, ("ppo", "dqn")))
+@pytest.mark.parametrize(
+    "name",
+    sampled(ALIKE, ("ppo", "ppo with statistics", "a2c with a memory", "acer", "dqn", "mappo")),
+)
 def test_a_run_with_workers_is_the_run_of_one_process(name: str, tmp_path: Path) -> None:
     algorithm, env, settings = ALIKE[name]
     for workers in (0, 2):
@@ -154,7 +158,10 @@ def test_a_run_with_workers_is_the_run_of_one_process(name: str, tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("name", "ahead"),
-    sampled([(n, a) for n in ("acer", "dqn", "sac") for a in (1, 3)], (("dqn", 3),)),
+    sampled(
+        [(n, a) for n in ("acer", "dqn", "sac") for a in (1, 3)],
+        (("dqn", 3), ("sac", 1), ("acer", 1)),
+    ),
 )
 def test_workers_ahead_make_the_same_run_however_many(
     name: str, ahead: int, tmp_path: Path
@@ -294,7 +301,7 @@ def test_layers_of_ones_own_and_pictures_are_acted_on_by_the_framework() -> None
             ("dqn", 3),
             ("sac", 1),
         ],
-        (("dqn", 1),),
+        (("ppo", 0), ("acer", 1), ("dqn", 1), ("sac", 1)),
     ),
 )
 def test_it_is_resumed_exactly(name: str, ahead: int, tmp_path: Path) -> None:
@@ -332,7 +339,7 @@ FAULTS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", sampled(FAULTS, ("killed", "raises")))
+@pytest.mark.parametrize("fault", sampled(FAULTS, ("killed", "raises", "stands still in C")))
 def test_a_lost_worker_is_named_and_costs_its_unfinished_episodes(
     fault: str, tmp_path: Path
 ) -> None:
@@ -371,7 +378,9 @@ def test_replay_knows_that_the_episodes_broke_off(tmp_path: Path) -> None:
     assert t[-1] == 399
 
 
-@pytest.mark.parametrize("fault", sampled(["killed", "raises", "stands still"], ("killed",)))
+@pytest.mark.parametrize(
+    "fault", sampled(["killed", "raises", "stands still"], ("killed", "stands still"))
+)
 def test_workers_ahead_may_be_lost_too(fault: str, tmp_path: Path) -> None:
     more = {
         "train_every": 8,
