@@ -630,27 +630,38 @@ def test_a_lost_worker_leaves_this_process_other_episodes(tmp_path: Path) -> Non
 
 
 class Clock:
-    """A worker whose answers take as long as they are told to."""
+    """A worker that is at each request for as long as it is told to be."""
 
     def __init__(self) -> None:
-        self.now, self.takes, self.limits = 0.0, 0.0, list[float]()
+        self.now, self.done, self.takes, self.limits = 0.0, 0.0, 0.0, list[float]()
+
+    def ask(self, name: str) -> None:
+        self.done = max(self.now, self.done) + self.takes
 
     def answer(self, patience: Any, since: float | None = None) -> None:
         self.limits.append(patience())
-        self.now += self.takes
+        self.now = max(self.now, self.done)
 
 
-def test_a_stop_waits_as_long_as_blocks_take(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("learning", [0.0, 2.0])  # seconds between a request and its answer
+def test_a_stop_waits_as_long_as_blocks_take(
+    learning: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def told(*blocks: float) -> float:
         clock = Clock()
         monkeypatch.setattr(worker_group.time, "monotonic", lambda: clock.now)
         clock.takes = 30.0  # to begin, which says nothing of blocks
         group = worker_group.WorkerGroup("walk", [(0, 2)], 60.0, 0, lambda worker: clock)
         for clock.takes in blocks:
+            group.workers[0].ask("respond")
+            clock.now += learning
             group.answer(0)
+        group.workers[0].ask("respond")
         group.request_stop()
         group.answer(0)
         monkeypatch.undo()
         return clock.limits[-1]
 
-    assert told() == 10.0 and told(0.1) == 1.0 and told(0.1, 4.0, 0.2) == 8.0 and told(45.0) == 60.0
+    least = max(1.0, 2 * learning)
+    assert told() == 10.0 and told(0.125) == least and told(45.0) == 60.0
+    assert told(0.125, 4.0, 0.25) == 8.0 and told(45.0, *[3.0] * 20) == 6.0

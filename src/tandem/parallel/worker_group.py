@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ class Worker:
     def __init__(self, first: int, count: int) -> None:
         self.first, self.count, self.generation = first, count, 0
         self.process: WorkerHandle | None = None
+        self.asked = deque[float]()  # when each open request was made (time.monotonic())
 
     @property
     def columns(self) -> slice:
@@ -45,11 +47,13 @@ class Worker:
     def ask(self, name: str, *arguments: Any) -> None:
         """See `Process.ask`."""
         assert self.process is not None
+        self.asked.append(time.monotonic())
         self.process.ask(name, *arguments)
 
     def send_bytes(self, data: bytes = b"") -> None:
         """See `Process.send_bytes`."""
         assert self.process is not None
+        self.asked.append(time.monotonic())
         self.process.send_bytes(data)
 
 
@@ -77,7 +81,8 @@ class WorkerGroup:
         )
         self.restarts = 0  # so far
         self.given_up = self.stopping = False
-        self._slowest: float | None = None  # seconds that the longest answer took
+        # seconds from request to answer, of the newest: earlier ones had to import and compile
+        self._took = deque[float](maxlen=20 * len(shares))
         self.workers = [Worker(first, count) for first, count in shares]
         for worker in self.workers:
             worker.process = begin(worker)
@@ -113,11 +118,10 @@ class WorkerGroup:
         order. Without `again`, as while a worker starts, a lost one is a WorkerError."""
         worker = self.workers[i]
         assert worker.process is not None
-        began = time.monotonic() if since is None else since
         try:
             found = worker.process.answer(lambda: self._limit(least), since)
             if not least:
-                self._slowest = max(self._slowest or 0.0, time.monotonic() - began)
+                self._took.append(time.monotonic() - worker.asked.popleft())
             return found
         except WorkerLost as lost:
             name = f"worker {i + 1} ({_span(worker)} of {self.name})"
@@ -148,6 +152,7 @@ class WorkerGroup:
         worker = self.workers[i]
         if worker.process is not None:
             worker.process.kill()
+        worker.asked.clear()
         worker.generation, worker.process = generation, self._begin(worker)
         self._begun(i)
 
@@ -179,16 +184,15 @@ class WorkerGroup:
                 self.restart(i, generation)
 
     def request_stop(self) -> None:
-        """The run is to end: from now on answers have twice as long as the longest so far took, and
-        no worker is started again."""
+        """The run is to end: from now on answers have twice as long as the slowest of late took,
+        and no worker is started again."""
         self.stopping = True
 
     def _limit(self, least: float = 0.0) -> float:
         """Seconds that an answer has by now, or `least` where that is longer."""
         if not self.stopping:
             return max(self.patience, least)
-        slowest = self._slowest
-        usual = FIRST_STOP_PATIENCE if slowest is None else max(STOP_PATIENCE, 2 * slowest)
+        usual = max(STOP_PATIENCE, 2 * max(self._took)) if self._took else FIRST_STOP_PATIENCE
         return min(self.patience, usual)
 
     def end(self) -> None:
