@@ -10,6 +10,7 @@ import sys
 import tempfile
 import textwrap
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -141,3 +142,20 @@ def _stat(pid: int) -> list[str]:
     except (FileNotFoundError, ProcessLookupError):  # the second where it ends while it is read
         return []
     return stat.rsplit(")", 1)[1].split()
+
+
+@contextmanager
+def held(file: Path) -> Iterator[None]:
+    """Another process holds the file meanwhile, as one that trains the run does."""
+    program = (
+        "import sys; from pathlib import Path; from tandem import platforms\n"
+        "file = Path(sys.argv[1]).open('rb'); platforms.hold(file); print(flush=True)\n"
+        "sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", program, str(file)]
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env
+    ) as process:
+        assert process.stdout is not None and process.stdout.readline()
+        yield

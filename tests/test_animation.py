@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from tandem import animation
+from tandem.collect.evaluation import EvaluationStopped
 from tandem.errors import EngineError, EnvironmentFault, RunFolderError, SettingError
 
 
@@ -65,6 +66,16 @@ def test_a_gif_shows_every_step_at_the_environments_rate(tmp_path: Path) -> None
     assert [ms for _, ms in found] == [100] * 6 + [600]  # the end stands half a second longer
     assert env.seeds == [7] and Image.open(out).info["loop"] == 0
     assert Image.open(out).size == (60, 40 + animation.STRIP)
+
+
+@pytest.mark.parametrize("suffix", ["gif", "mp4"])
+def test_a_film_that_is_broken_off_leaves_the_one_before(suffix: str, tmp_path: Path) -> None:
+    out = animation.animate(lambda obs: 2, Blinking(), tmp_path / f"a.{suffix}")
+    before = out.read_bytes()
+    asked = iter([False] * 4)
+    with pytest.raises(EvaluationStopped):
+        animation.animate(lambda obs: 2, Blinking(), out, stopped=lambda: next(asked, True))
+    assert out.read_bytes() == before and list(tmp_path.iterdir()) == [out]
 
 
 def test_a_fast_environments_gif_leaves_pictures_out_but_never_the_end(tmp_path: Path) -> None:

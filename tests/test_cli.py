@@ -23,7 +23,7 @@ import pytest
 import tandem
 from tandem import algorithms, trainer
 from tandem.algorithms import unused
-from tandem.cli import COMMANDS, main, seeds
+from tandem.cli import COMMANDS, main, seeds, seeds_command
 from tandem.learning.config import Options
 from tandem.learning.figures import mean_and_std
 from tandem.settings import declared
@@ -584,7 +584,9 @@ def test_a_signal_ends_the_run_with_a_checkpoint(number, code, tmp_path) -> None
 
 
 @pytest.mark.slow
-def test_a_signal_ends_several_seeds_and_says_how_to_go_on(tmp_path) -> None:
+@pytest.mark.parametrize("system", ["", pytest.param("any", marks=pytest.mark.thorough)])
+def test_a_signal_ends_several_seeds_and_says_how_to_go_on(system, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("TANDEM_SYSTEM", system)
     given = ("train", "ppo", "CartPole-v1", "--framework", "torch", "--steps", "10000000")
     process = child(*given, "--compile", "no", "--seeds", "2", "--out", "many", cwd=tmp_path)
     table, waited = tmp_path / "many" / "s0" / "progress.csv", time.monotonic()
@@ -623,7 +625,8 @@ def test_how_a_seed_ended_is_told(tmp_path, capsys, code, words, comes_to) -> No
     run = seeds.SeedRun(3, tmp_path, [])
     run.log.write_text("its last words\n")
     run.code = code
-    assert seeds._told(tmp_path, [run], [], draws=False) == comes_to
+    command = seeds_command.SeedsCommand(["ppo", "CartPole-v1"], [3], tmp_path)
+    assert seeds._told(command, [run], [], draws=False) == comes_to
     shown = capsys.readouterr()
     first, *rest = shown.err.splitlines()
     assert words in first and "seed 3" in first and rest == ["  its last words"]
@@ -653,7 +656,7 @@ def test_runs_of_several_seeds_share_the_cores(monkeypatch) -> None:
     monkeypatch.setattr(seeds, "has_gpu", lambda: True)
     assert number() == 1 and number(device="cpu") == 8
     words = ["train", "ppo", "X", "--seeds=3", "--seed", "4", "--out", "a", "--steps", "9"]
-    assert seeds.without(words, seeds.OWN) == ["train", "ppo", "X", "--steps", "9"]
+    assert seeds_command.without(words, seeds_command.OWN) == ["train", "ppo", "X", "--steps", "9"]
 
 
 def rows_of_checkpoint(path: Path) -> bytes:

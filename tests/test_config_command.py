@@ -86,10 +86,10 @@ def fingerprints(run: str) -> list[str]:
 def test_arguments_of_an_environment_are_kept(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file, out = tmp_path / "lake.toml", tmp_path / "run"
+    file, out = tmp_path / "frozen lake.toml", tmp_path / "run"
     words = ["config", "dqn", "FrozenLake-v1", "--env-kwargs", '{"is_slippery": false}']
     assert main([*words, "--steps", "200", "--out", str(file)]) == 0
-    assert f"tandem train --config {file}" in capsys.readouterr().out
+    assert f"tandem train --config '{file}'" in capsys.readouterr().out
     assert main(["train", "--config", str(file), *QUIET, "--out", str(out)]) == 0
     kept = json.loads((out / "config.json").read_text(encoding="utf-8"))
     assert kept["env_kwargs"] == {"is_slippery": False} and kept["settings"]["steps"] == 200

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tandem import plots
+from tandem.cli import main, plot
 from tandem.errors import RunFolderError, SettingError
 from tandem.math.statistics import bootstrap_band, iqm
 from tandem.runs.writers import CsvWriter
@@ -211,3 +212,12 @@ def test_plotting_touches_no_global_state(tmp_path: Path) -> None:
         "assert 'matplotlib.pyplot' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_run_that_is_named_twice_is_one_sample(tmp_path: Path, monkeypatch: Any) -> None:
+    drawn: list[Path] = []
+    monkeypatch.setattr(plot, "curve", lambda folders, out, individual: drawn.extend(folders))
+    runs = [make(tmp_path / "all" / name) for name in ("s0", "s1")]
+    given = [str(tmp_path / "all"), str(runs[0]), str(tmp_path / "all" / ".." / "all" / "s1")]
+    assert main(["plot", *given]) == 0
+    assert [folder.resolve() for folder in drawn] == [folder.resolve() for folder in runs]

@@ -155,6 +155,11 @@ def test_its_command_makes_the_same_run(run, tmp_path) -> None:
             {"own_env": True, "own_network": True},
             "# made by a program, which gave: environment, network",
         ),
+        # of a file that somebody else wrote
+        (
+            {"framework": "torch; id", "device": "a b", "settings": {"x; id #": 1}},
+            "tandem train ppo E-v0 --framework 'torch; id' --device 'a b' '--x; id #' 1",
+        ),
         ({"vector": "own"}, "# made by a program, which gave: a vector"),
     ],
 )

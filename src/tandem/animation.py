@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tandem import platforms
 from tandem.collect.evaluation import EvaluationStopped
 from tandem.envs.factory import make
 from tandem.errors import EngineError, EnvironmentFault, RunFolderError, SettingError
@@ -71,7 +72,13 @@ def animate(
     out = _as_film(Path(out) if out is not None else Path(name.replace("/", "-") + ".gif"))
     fps = float(fps or env.metadata.get("render_fps") or 30)
     pictures = _pictures(_play(act, env, episodes, seed, max_steps, stopped), env, name, episodes)
-    (_write_gif if out.suffix.lower() == ".gif" else _write_mp4)(out, pictures, fps)
+    # what was there stays until there is a whole one
+    beside = out.with_name(f".{out.stem}.{os.getpid()}{out.suffix}")
+    try:
+        (_write_gif if out.suffix.lower() == ".gif" else _write_mp4)(beside, pictures, fps)
+        platforms.replace(beside, out)
+    finally:
+        beside.unlink(missing_ok=True)
     return out
 
 

@@ -6,6 +6,7 @@ has a second one, and a test can do without the first.
 | a worker ends with its parent | the kernel kills it | it looks who its parent is | the same |
 | memory that processes share | nameless (memfd) | a file without a name | a name, and a guard |
 | a worker's link | a socket that it inherits | the same | it calls, with a secret |
+| a run of several seeds is to end | a signal | the same | a line on its stdin |
 | free memory | /proc and cgroups | psutil's, or all memory | psutil's, or unknown |
 
 Besides, whatever the system: files are locked by fcntl, else by msvcrt; a rename over a file that
@@ -99,6 +100,11 @@ def parent_watch(parent: int) -> Callable[[float], bool]:
     return wait
 
 
+def can_signal() -> bool:
+    """Whether a process can ask another one, by a signal, to end: on Windows that kills it."""
+    return system() != ANY
+
+
 def terminate_this() -> None:
     """SIGTERM for this process, handled by its main thread."""
     if os.name == "posix":
@@ -186,6 +192,7 @@ def lock(file: IO[Any]) -> bool:
 
 # whether `hold` does anything here
 HOLDS = os.name == "posix"
+_held: set[tuple[int, int]] = set()  # (device, inode) of what this process has held
 
 
 def hold(file: IO[bytes]) -> None:
@@ -193,19 +200,22 @@ def hold(file: IO[bytes]) -> None:
     Nobody else may have it open yet. Nothing where the system or the disk cannot do that."""
     if HOLDS:
         lock(file)
+        is_file = os.fstat(file.fileno())
+        _held.add((is_file.st_dev, is_file.st_ino))
 
 
-def is_held(path: Path) -> bool:
-    """Whether a process holds this file."""
+def is_held(path: Path, elsewhere: bool = False) -> bool:
+    """Whether a process holds this file; `elsewhere`: another one than this."""
     if not HOLDS:
         return False
     import fcntl
 
     try:
         with open(path, "rb") as file:
+            is_file = os.fstat(file.fileno())
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return True
+        return not (elsewhere and (is_file.st_dev, is_file.st_ino) in _held)
     except OSError:  # there is no such file, or no locks on this disk
         return False
     return False

@@ -81,14 +81,14 @@ def command_of(config: JSONDict) -> str:
     words += [imported.strip()] if (imported := import_of(config)) else []
     if kwargs := config.get("env_kwargs"):
         words.append(f"--env-kwargs {quote(json.dumps(kwargs))}")
-    words.append(f"--framework {config['framework']}")
-    words += [f"--device {d}"] if (d := config.get("device", "auto")) != "auto" else []
-    words += [f"--seed {config['seed']}"] if config.get("seed") else []
+    words.append(flag("framework", config["framework"]))
+    words += [flag("device", d)] if (d := config.get("device", "auto")) != "auto" else []
+    words += [flag("seed", config["seed"])] if config.get("seed") else []
     before = _before(config)
     words += [flag(n, x) for n, x in given.items() if x is not None and before.get(n, ...) != x]
     command = " ".join(words)
     if extended:
-        command += f"\ntandem train --resume DIR --steps {steps} --extend{imported}"
+        command += f"\ntandem train --resume DIR --steps {quote(str(steps))} --extend{imported}"
     return command
 
 

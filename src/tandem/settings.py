@@ -245,7 +245,7 @@ def convert(name: str, value: Any, hint: Any, default: Any) -> Any:
 
 def flag(name: str, value: Any) -> str:
     """A setting as `tandem train` takes it on a command line."""
-    written = f"--{name.replace('_', '-')}"
+    written = quote(f"--{name.replace('_', '-')}")
     if isinstance(value, bool):
         return written if value else f"--no-{written.removeprefix('--')}"
     if isinstance(value, (list, tuple)):

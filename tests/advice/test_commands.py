@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +18,7 @@ from tandem.cli import _command, main
 from tandem.cli.train import _run, json_object
 from tests.advice.conftest import cart
 from tests.advice.net import follows
+from tests.helpers import held
 
 SHORT = (
     "--quiet --framework torch --no-tensorboard --no-plots --hidden 8 --steps 64 --rollout 32 "
@@ -102,19 +104,26 @@ def told(fix: str) -> str:
             "train {told} --quiet",
         ),
         (
-            "cli/seeds.py:resumed 2",
+            "cli/seeds.py:resumed",
             "train --resume several --seed 3",
             "leave them out",
             "train --resume several --quiet",
         ),
         (
-            "cli/seeds.py:resumed",
+            "cli/seeds_command.py:read",
             "train --resume torn --quiet",
             "resume the runs one by one",
             "train {told} --quiet",
         ),
         pytest.param(
             "cli/seeds.py:resumed 3",
+            "train --resume several --steps 96",
+            "add --extend, or leave --steps out",
+            "train --resume several --quiet",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "cli/seeds.py:resumed 4",
             "train --resume begun --steps 96 --extend",
             "train them as long as they were to be first",
             "train {told} --quiet",
@@ -296,6 +305,17 @@ def test_names_of_settings_are_flags(runs: Any, monkeypatch) -> None:
         tandem_("watch plain --max-steps 0 --out a.gif")
     (right,) = re.findall(r"--[-a-z]+=\d+", advice.fix)
     tandem_(f"watch plain {right} --out a.gif")
+
+
+def test_seeds_that_another_process_trains_do_not_go_on(runs, monkeypatch) -> None:
+    monkeypatch.chdir(runs)
+    shutil.copytree("plain", Path("held", "s0"))
+    said = {"command": PPO.split()[1:], "seeds": [0]}
+    Path("held", "seeds.json").write_text(json.dumps(said), encoding="utf-8")
+    with held(Path("held", "s0", "progress.csv")), follows("cli/seeds.py:resumed 2") as advice:
+        tandem_("train --resume held")
+    assert "wait for it, or stop it (Ctrl-C)" in advice.fix
+    tandem_("train --resume held --quiet")
 
 
 def test_several_seeds_are_not_for_processes_launched_together(runs) -> None:

@@ -24,6 +24,7 @@ from tandem.runs.callbacks import Callback, EarlyStop, LambdaCallback, TimeLimit
 from tests.advice.conftest import body, cart
 from tests.advice.net import case, excepted, follows
 from tests.advice.worlds import without
+from tests.helpers import held
 from tests.runs.test_writers import FakeMlflow
 from tests.test_trainer import SMALL, small
 
@@ -366,12 +367,21 @@ def test_weights_of_another_network(runs) -> None:
 
 
 def test_a_run_of_a_program_goes_on_with_it(runs) -> None:
-    with follows("runs/resume.py:resumed 2") as advice:
+    with follows("runs/resume.py:resumed 3") as advice:
         tandem.train(resume=runs / "own")
-    with follows("runs/resume.py:resumed 2") as again:
+    with follows("runs/resume.py:resumed 3") as again:
         done(advice.fix.replace("...)", "..., progress=False)"), env=cart)
     code = again.fix.replace("network=...", "network=..., env='CartPole-v1'")
     assert done(code, network=body()).summary["env_steps"] == 64
+
+
+def test_a_run_that_another_process_trains_does_not_go_on(runs) -> None:
+    (table := runs / "own" / "progress.csv").replace(other := table.with_name("other"))
+    table.write_bytes(other.read_bytes())  # a new file, as whoever goes on with it writes one
+    with held(table), follows("runs/resume.py:resumed") as advice:
+        tandem.train(resume=runs / "own", env=cart, network=body())
+    assert "wait for it" in advice.fix
+    tandem.train(resume=runs / "own", env=cart, network=body())
 
 
 def test_another_network_does_not_go_on(runs) -> None:
@@ -392,16 +402,16 @@ def test_another_network_does_not_go_on(runs) -> None:
             {"framework": None},
         ),
         case(
-            "runs/resume.py:resumed",
+            "runs/resume.py:resumed 2",
             trainer.session,
             {"cluster": "auto"},
             "leave cluster out",
             {"cluster": None},
         ),
-        case("runs/resume.py:resumed 3", trainer.session, {"steps": 128}, "out", {"steps": None}),
-        case("runs/resume.py:resumed 3", trainer.session, {"steps": 128}),
+        case("runs/resume.py:resumed 4", trainer.session, {"steps": 128}, "out", {"steps": None}),
+        case("runs/resume.py:resumed 4", trainer.session, {"steps": 128}),
         case(
-            "runs/resume.py:resumed 3",
+            "runs/resume.py:resumed 4",
             tandem.train,
             {"steps": 48},
             "leave steps out; to end earlier, give stop_at=48",

@@ -16,7 +16,7 @@ from tandem import cli, extending, trainer
 from tandem.algorithms import FOR_CHOICES, NAMES, get, own
 from tandem.algorithms.base import Algorithm
 from tandem.algorithms.on_policy import OnPolicy, OnPolicySettings
-from tandem.cli import seeds
+from tandem.cli.seeds_command import SeedsCommand
 from tandem.errors import CheckpointError, ResumeError, SettingError, SpaceError, UnknownNameError
 from tandem.extending import ReplaySettings, RolloutSettings, SequenceSettings, Settings, setting
 from tandem.runs.folder import describe, read_run
@@ -353,9 +353,10 @@ def test_several_seeds_of_it_go_on_by_its_name(tmp_path: Path, capsys: Any) -> N
     (tmp_path / "seeds.json").write_text(json.dumps({"command": command, "seeds": [0]}))
     assert cli.main(["train", "--resume", str(tmp_path)]) == 2
     assert f"tandem train {MINE} --resume {tmp_path}" in capsys.readouterr().err
-    with follows("cli/seeds.py:_same_algorithm") as advice:
-        seeds._same_algorithm(command, ["--stop-at", "32"], tmp_path)
-    seeds._same_algorithm(command, advice.fix.split()[2:], tmp_path)
+    kept = SeedsCommand(command, [0], tmp_path)
+    with follows("cli/seeds_command.py:SeedsCommand.resumed") as advice:
+        kept.resumed(["--stop-at", "32"])
+    kept.resumed(advice.fix.split()[2:])
 
 
 # What is wrong with a class

@@ -6,7 +6,7 @@ import hashlib
 import json
 import threading
 from base64 import b64decode
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -33,10 +33,13 @@ class Hub(ThreadingHTTPServer):
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}"
 
-    def commit(self, repo: str, message: str, files: Files) -> str:
+    def commit(self, repo: str, message: str, files: Files, without: Iterable[str] = ()) -> str:
         before = self.repos.setdefault(repo, [])
         oid = hashlib.sha1(f"{repo}{len(before)}".encode()).hexdigest()
-        before.append((oid, message, {**(before[-1][2] if before else {}), **files}))
+        kept = dict(before[-1][2]) if before else {}
+        for name in without:
+            del kept[name]
+        before.append((oid, message, {**kept, **files}))
         return oid
 
     def at(self, repo: str, revision: str) -> tuple[str, Files] | None:
@@ -88,7 +91,7 @@ class Handler(BaseHTTPRequestHandler):
                 self.server.private.add(name)
             if name in self.server.repos:
                 return self.answer({"url": f"{self.server.url}/{name}"}, 409)
-            self.server.repos[name] = []
+            self.server.commit(name, "initial commit", {".gitattributes": b""})
             return self.answer({"url": f"{self.server.url}/{name}"})
         repo, _, action = path.removeprefix("/api/models/").partition("/preupload/")
         if action:
@@ -104,7 +107,8 @@ class Handler(BaseHTTPRequestHandler):
             for line in lines
             if line["key"] == "file"
         }
-        oid = self.server.commit(repo, lines[0]["value"]["summary"], files)
+        gone = [line["value"]["path"] for line in lines if line["key"] == "deletedFile"]
+        oid = self.server.commit(repo, lines[0]["value"]["summary"], files, gone)
         url = f"{self.server.url}/{repo}/commit/{oid}"
         return self.answer({"commitUrl": url, "commitOid": oid, "hookOutput": ""})
 

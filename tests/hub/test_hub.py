@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import shutil
 import sys
 import zipfile
 from collections.abc import Iterator
@@ -53,7 +54,8 @@ SENT |= {"replay.mp4", "checkpoints/best.zip"}
 def test_there_and_back(hub, run, tmp_path, capsys) -> None:
     assert main(["push", str(run), "me/ppo", "--message", "the first"]) == 0
     assert f"{hub.url}/me/ppo: README.md, animation.gif" in capsys.readouterr().out
-    ((oid, message, files),) = hub.repos["me/ppo"]
+    _, (oid, message, files) = hub.repos["me/ppo"]
+    files = {name: data for name, data in files.items() if name != ".gitattributes"}
     assert message == "the first" and set(files) == SENT and not hub.private
     folder = tmp_path / "theirs"
     assert main(["pull", "me/ppo", "--out", str(folder)]) == 0
@@ -87,6 +89,16 @@ def test_others_go_on_with_a_run_that_is_resumable(hub, run, tmp_path, capsys) -
     assert (
         json.loads((tmp_path / "a" / "result.json").read_text(encoding="utf-8"))["env_steps"] >= 900
     )
+
+
+def test_what_an_earlier_push_left_is_not_taken_for_this_runs(hub, run, tmp_path) -> None:
+    tandem.push(run, "me/ppo", resumable=True)
+    hub.commit("me/ppo", "a note of my own", {"notes.txt": b"mine"})
+    shutil.copytree(run, other := tmp_path / "other")
+    (other / "result.json").unlink()
+    sent = tandem.push(other, "me/ppo").files
+    assert "checkpoints/last.zip" not in sent and "result.json" not in sent
+    assert set(hub.repos["me/ppo"][-1][2]) == {*sent, "notes.txt", ".gitattributes"}
 
 
 def test_the_card(hub, run) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tandem.errors import RunFolderError
-from tandem.runs.folder import read_run
+import tandem
+from tandem.errors import ResumeError, RunFolderError
+from tandem.runs.folder import default_folder, drop_unused, read_run, runs_in
 from tandem.runs.writers import CsvWriter
+from tests.helpers import held
 
 
 def make(folder: Path, rows: int = 2) -> Path:
@@ -47,6 +50,54 @@ def test_the_folder_of_runs_is_answered_with_the_runs_in_it(tmp_path: Path) -> N
     with pytest.raises(RunFolderError, match=r"is not a run: it has no config\.json") as error:
         read_run(tmp_path)
     assert str(tmp_path / "a") in error.value.fix and str(tmp_path / "b") in error.value.fix
+
+
+def test_a_folder_stands_for_the_runs_in_it_and_in_its_folders_of_seeds(tmp_path: Path) -> None:
+    one, s0, s1 = tmp_path / "one", tmp_path / "seeds" / "s0", tmp_path / "seeds" / "s1"
+    for run in (s1, one, s0, one / "kept"):  # a copy within a run is none of its own
+        run.mkdir(parents=True, exist_ok=True)
+        make(run)
+    assert runs_in(tmp_path) == [one, s0, s1] and runs_in(one) == [one]
+
+
+def test_two_commands_of_one_second_have_folders_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = [default_folder("ppo", "a/b:c", 0) for _ in range(3)]
+    assert len(set(made)) == 3 and all(folder.is_dir() for folder in made)
+    make(made[1])
+    drop_unused()
+    assert [folder for folder in made if folder.exists()] == [made[1]]
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    default_folder("ppo", "a", 0)
+    drop_unused()
+    assert list(Path().iterdir()) == []
+
+
+def test_a_folder_in_which_another_run_has_begun_meanwhile_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    given = {"steps": 64, "envs": 2, "rollout": 8, "framework": "torch", "hidden": (8,)}
+    first, second = (
+        tandem.session("a2c", "CartPole-v1", out=tmp_path / "run", gamma=gamma, **given)
+        for gamma in (0.9, 0.5)
+    )
+    for _ in first:
+        pass
+    before = (tmp_path / "run" / "config.json").read_bytes()
+    with pytest.raises(RunFolderError, match="exists and is not empty"):
+        next(iter(second))
+    assert (tmp_path / "run" / "config.json").read_bytes() == before
+    table = tmp_path / "run" / "progress.csv"
+    shutil.copy(table, tmp_path / "new")
+    (tmp_path / "new").replace(table)  # as whoever goes on with it does
+    with (
+        held(table),
+        pytest.raises(ResumeError, match=r"another process[^\0]*tandem watch --live"),
+    ):
+        tandem.train(resume=tmp_path / "run")
+    tandem.train(resume=tmp_path / "run")
 
 
 def test_empty_and_foreign_folders_are_named(tmp_path: Path) -> None:

@@ -197,13 +197,28 @@ def test_wandb_gets_numbers_and_none_twice(tmp_path: Path, monkeypatch: pytest.M
     asked: dict[str, Any] = {}
     fake = types.SimpleNamespace(init=lambda **k: asked.update(k) or run)
     monkeypatch.setitem(sys.modules, "wandb", fake)  # type: ignore[arg-type]
-    writer = WandbWriter("tandem", "run-7", tmp_path, {"lr": 1e-3})
+    writer = WandbWriter("tandem", "s0", tmp_path, {"lr": 1e-3})
     writer.rewind(10)
     for step in (15, 20, 25):
         writer.write({"env_steps": step, "loss": step / 2, "fingerprint": "x", "eval_mean": None})
     writer.close()
     assert logged == [({"loss": 12.5}, 25)] and run.finished
-    assert asked["id"] == "run-7" and asked["resume"] == "allow" and asked["config"] == {"lr": 1e-3}
+    assert asked["name"] == "s0" and asked["resume"] == "allow" and asked["config"] == {"lr": 1e-3}
+
+
+def test_each_run_has_its_own_at_wandb_for_all_its_sittings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids: list[str] = []
+    fake = types.SimpleNamespace(init=lambda **k: ids.append(k["id"]))
+    monkeypatch.setitem(sys.modules, "wandb", fake)  # type: ignore[arg-type]
+    for experiment in ("one", "two", "one", "older"):
+        (folder := tmp_path / experiment / "s0").mkdir(parents=True, exist_ok=True)
+        if experiment == "older":  # begun by a tandem that took the folder's name
+            (folder / "wandb").mkdir()
+        WandbWriter("tandem", "s0", folder, {})
+    one, two, again, older = ids
+    assert one == again != two and older == "s0"
 
 
 class FakeMlflow:

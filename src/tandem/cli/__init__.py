@@ -76,6 +76,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader has gone, as in `tandem list | head -1`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    finally:
+        if (runs := sys.modules.get("tandem.runs.folder")) is not None:
+            runs.drop_unused()
 
 
 def _command(words: list[str]) -> int:

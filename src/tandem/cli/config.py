@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from tandem import algorithms, zoo
@@ -55,7 +56,7 @@ def run(words: list[str]) -> int:
     with writing(out):
         out.write_text(text, encoding="utf-8")
     more = with_import(args.imported)
-    print(f"wrote {out}. To train by it: tandem train --config {out}{more}")
+    print(f"wrote {out}. To train by it: tandem train --config {quote(str(out))}{more}")
     return 0
 
 

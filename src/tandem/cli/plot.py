@@ -17,7 +17,8 @@ band. A folder of runs stands for all of them."""
 def run(words: list[str]) -> int:
     """Writes a picture and says where."""
     args = make_parser().read(words)
-    folders = [run for folder in args.folders for run in runs_in(Path(folder))]
+    runs = [run for folder in args.folders for run in runs_in(Path(folder))]
+    folders = list({run.resolve(): run for run in runs}.values())  # each once
     above = (
         Path(args.folders[0])
         if len(args.folders) == 1

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -13,12 +14,13 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from tandem.platforms import keep_to, parent_watch, terminate_this
+from tandem.platforms import can_signal, keep_to, parent_watch, terminate_this
 from tandem.runs import progress
 
 CORES = "TANDEM_CORES"  # those that a process may use, as numbers
 PATIENCE = 10.0  # seconds for a process that is to end
 LINE = 0.5  # seconds between two lines of a run that is shown live
+STOP = b"stop\n"  # ends the run under way, where processes cannot signal each other
 
 
 class Worker:
@@ -49,6 +51,15 @@ class Worker:
         with suppress(BrokenPipeError):  # it has ended, as `code` says
             self.process.stdin.write(json.dumps([str(log.absolute()), *words]).encode() + b"\n")
             self.process.stdin.flush()
+
+    def stop(self, signal_name: str) -> None:
+        """The run under way is to end with a checkpoint, as by this signal."""
+        if can_signal():
+            self.process.send_signal(signal.Signals[signal_name])
+        elif self.process.stdin is not None:
+            with suppress(BrokenPipeError):
+                self.process.stdin.write(STOP)
+                self.process.stdin.flush()
 
     def code(self) -> int | None:
         """The exit code of the run that it makes, None while that is under way."""
@@ -95,7 +106,9 @@ def work(how: str) -> int:
     answers = os.fdopen(os.dup(1), "w")
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)  # a run's results are in its folder
-    for line in sys.stdin:
+    asked = queue.SimpleQueue[str]()
+    threading.Thread(target=_listen, args=(asked,), daemon=True).start()
+    while line := asked.get():
         log, *words = json.loads(line)
         file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         os.dup2(file, 2)
@@ -104,6 +117,18 @@ def work(how: str) -> int:
         sys.stderr.flush()
         print(code, file=answers, flush=True)
     return 0
+
+
+def _listen(asked: queue.SimpleQueue[str]) -> None:
+    """Passes on the runs to make, and an empty line at the end; ends the run under way where that
+    is asked for."""
+    # a file of its own: the interpreter, when it ends, waits for nobody who reads sys.stdin
+    for line in os.fdopen(os.dup(0)):
+        if line.encode() == STOP:
+            terminate_this()
+        else:
+            asked.put(line)
+    asked.put("")
 
 
 def _end_with(parent: int) -> None:

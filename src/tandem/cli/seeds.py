@@ -9,25 +9,24 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
 from statistics import fmean
 from typing import Any, TextIO
 
+from tandem.cli import seeds_command
 from tandem.cli.seed_worker import Worker
+from tandem.cli.seeds_command import FILE, OWN, SeedsCommand, value_of, without
 from tandem.errors import ResumeError, RunFolderError, SettingError, TandemError
 from tandem.learning.figures import listed, mean_and_std
 from tandem.parallel.choice import cores, cpus_of, has_gpu
-from tandem.platforms import own_cores
-from tandem.runs.config_file import write_json
+from tandem.platforms import is_held, own_cores
 from tandem.runs.folder import new_folder
 from tandem.runs.signals import Signals, exit_code
 
-FILE = "seeds.json"  # in the folder of all: the command, and the seeds
 LOOK = 0.1  # seconds between two looks at the runs
-OWN = {"--seed": 1, "--seeds": 1, "--out": 1}  # what the command of one seed has of its own
 
 
 class SeedRun:
@@ -49,8 +48,8 @@ class SeedRun:
 
     @property
     def has_begun(self) -> bool:
-        """Whether there is a checkpoint to go on from."""
-        return (self.folder / "checkpoints" / "last.zip").is_file()
+        """Whether there is a checkpoint, to go on from or to keep; or it is complete."""
+        return any((self.folder / "checkpoints").glob("*.zip")) or _is_complete(self)
 
     @property
     def runs(self) -> bool:
@@ -110,39 +109,41 @@ def several(args: argparse.Namespace, words: list[str], parent: Path, count: int
         )
     for seed in seeds:  # all, before one is trained
         new_folder(parent / f"s{seed}")
-    own = without(words, OWN)
-    said = {"command": own, "seeds": seeds}
-    commands = [_anew(own, seed, parent) for seed in seeds]
-    if (code := _one_call(args, parent, seeds, commands, said)) is not None:
+    command = SeedsCommand(without(words, OWN), seeds, parent)
+    commands = [command.of_seed(seed) for seed in seeds]
+    if (code := _one_call(args, command, seeds, commands)) is not None:
         return code
-    parent.mkdir(parents=True, exist_ok=True)
-    write_json(parent / FILE, said)
+    command.save()
     runs = [SeedRun(seed, parent, each) for seed, each in zip(seeds, commands, strict=True)]
-    return _trained(parent, runs, args, args.quiet)
+    return _trained(command, runs, args, args.quiet)
 
 
 def resumed(args: argparse.Namespace, words: list[str], parent: Path) -> int:
     """Goes on with those of several runs that are not complete; the exit code."""
     from tandem.cli.train import arguments, own_name
 
-    try:
-        said = json.loads((parent / FILE).read_text(encoding="utf-8"))
-        own, seeds = list(map(str, said["command"])), list(map(int, said["seeds"]))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunFolderError(
-            f"cannot read {parent / FILE}: {error}.",
-            "the command and the seeds of several runs, as tandem wrote them",
-            f"resume the runs one by one: --resume {quote(str(parent))}/s0",
-        ) from error
-    more = without(words, {"--resume": 1})
-    _same_algorithm(own, more, parent)
+    command, more = seeds_command.read(parent), without(words, {"--resume": 1})
+    new_seeds = command.resumed(more)
     if given := sorted({w.partition("=")[0] for w in more if w in OWN}):
         raise SettingError(
             f"--resume {parent} was given with {', '.join(given)}.",
             "at most --stop-at, --cluster, --devices, and --steps with --extend",
             "leave them out: runs go on as they began.",
         )
-    runs = [SeedRun(seed, parent, []) for seed in seeds]
+    runs = [SeedRun(seed, parent, []) for seed in command.seeds]
+    for run in runs:
+        if is_held(run.folder / "progress.csv"):
+            raise ResumeError(
+                f"seed {run.seed} in {parent} is being trained by another process.",
+                "runs that have come to their end, or were stopped",
+                "wait for it, or stop it (Ctrl-C).",
+            )
+    if value_of("--steps", more) is not None and "--extend" not in more:
+        raise SettingError(
+            f"--steps was given for the runs in {parent}, which have their length.",
+            "that length, or a larger one with --extend",
+            "add --extend, or leave --steps out; to end earlier, give --stop-at.",
+        )
     new = [run.seed for run in runs if not run.has_begun]
     if new and "--extend" in more:
         raise SettingError(
@@ -151,22 +152,22 @@ def resumed(args: argparse.Namespace, words: list[str], parent: Path) -> int:
             f"train them as long as they were to be first: --resume {quote(str(parent))}",
         )
     for run in runs:
-        if run.has_begun:
-            run.words = ["--resume", str(run.folder), *more]
-        else:  # it had not begun
-            shutil.rmtree(run.folder, ignore_errors=True)
-            again = [word for word in more if word != own_name(more)]
-            run.words = _anew([*own, *again], run.seed, parent)
         if _is_complete(run) and "--extend" not in more:
             run.code = 0
-    began = arguments(own)
+        elif run.has_begun:
+            run.words = ["--resume", str(run.folder), *more]
+        else:
+            shutil.rmtree(run.folder, ignore_errors=True)
+            again = [word for word in more if word != own_name(more)]
+            run.words = new_seeds.of_seed(run.seed, again)
+    began = arguments(new_seeds.words)
     left = [run for run in runs if run.code is None]
     if (
         left
         and (
             code := _one_call(
                 args,
-                parent,
+                command,
                 [run.seed for run in left],
                 [run.words for run in left],
                 done=[run for run in runs if run.code == 0],
@@ -175,15 +176,14 @@ def resumed(args: argparse.Namespace, words: list[str], parent: Path) -> int:
         is not None
     ):
         return code
-    return _trained(parent, runs, began, args.quiet)
+    return _trained(command, runs, began, args.quiet)
 
 
 def _one_call(
     args: argparse.Namespace,
-    parent: Path,
+    command: SeedsCommand,
     seeds: list[int],
     commands: list[list[str]],
-    said: dict[str, Any] | None = None,
     done: Sequence[SeedRun] = (),
 ) -> int | None:
     """Trains the runs that these commands make by one call for all of them, where they are compiled
@@ -200,16 +200,16 @@ def _one_call(
     if not seeds_together.is_one_call(session):
         session.backend.close()
         return None
-    parent.mkdir(parents=True, exist_ok=True)
-    if said is not None:
-        write_json(parent / FILE, said)
+    if not (command.parent / FILE).is_file():
+        command.save()
     conf, runs = session.config, list[Any]()
     if not args.quiet:
-        print(f"{conf.algorithm} on {conf.env}, {len(seeds)} seeds in one call\nruns: {parent}")
+        print(f"{conf.algorithm} on {conf.env}, {len(seeds)} seeds in one call")
+        print(f"runs: {command.parent}")
     with _lines(runs, args.quiet) as show:
         came = seeds_together.trained(seeds, made, session, first, args.stop_at, show, runs)
     runs = sorted([*done, *runs], key=lambda run: run.seed)
-    return _told(parent, runs, [came] if came else [], conf.options.plots)
+    return _told(command, runs, [came] if came else [], conf.options.plots)
 
 
 def _is_complete(run: Any) -> bool:
@@ -221,37 +221,6 @@ def _is_complete(run: Any) -> bool:
         return bool(run.result["env_steps"] >= steps)
     except (OSError, ValueError, KeyError, TypeError):
         return False
-
-
-def _anew(own: list[str], seed: int, parent: Path) -> list[str]:
-    return [*own, "--seed", str(seed), "--out", str(parent / f"s{seed}")]
-
-
-def _same_algorithm(command: list[str], words: list[str], parent: Path) -> None:
-    """ResumeError where runs of a program's own algorithm are to go on, and `words` do not name it:
-    no file is trusted with an import."""
-    from tandem.cli.train import own_name
-
-    theirs = own_name(command)
-    if theirs is not None and own_name(words) != theirs:
-        raise ResumeError(
-            f"the runs in {parent} were trained by {theirs}, whose code is in no file.",
-            "the name of that class",
-            f"tandem train {theirs} --resume {quote(str(parent))}",
-        )
-
-
-def without(words: Iterable[str], flags: dict[str, int]) -> list[str]:
-    """The words of a command without these flags, each of which has a value."""
-    rest, drop = [], False
-    for word in words:
-        if drop:
-            drop = False
-        elif word in flags:
-            drop = True
-        elif word.partition("=")[0] not in flags:
-            rest.append(word)
-    return rest
 
 
 def at_once(args: argparse.Namespace) -> int:
@@ -268,14 +237,16 @@ def _shares(number: int) -> list[list[int]]:
     return [mine[i::number] for i in range(number)]
 
 
-def _trained(parent: Path, runs: list[SeedRun], began: argparse.Namespace, quiet: bool) -> int:
+def _trained(
+    command: SeedsCommand, runs: list[SeedRun], began: argparse.Namespace, quiet: bool
+) -> int:
     """began: what the runs were made with."""
     number, name = at_once(began), f"{began.algorithm} on {began.env or began.vector}"
     draws = getattr(began, "plots", True)
     number = min(number, len(runs))
     if not quiet:
         seeds = f"seeds {runs[0].seed} to {runs[-1].seed}"
-        print(f"{name}, {seeds}, {number} at a time\nruns: {parent}", flush=True)
+        print(f"{name}, {seeds}, {number} at a time\nruns: {command.parent}", flush=True)
     came: list[str] = []
 
     workers = [Worker(share, sys.stderr.isatty()) for share in _shares(number)]
@@ -284,7 +255,7 @@ def _trained(parent: Path, runs: list[SeedRun], began: argparse.Namespace, quiet
         came.append(signal_name)
         for run in runs:
             if run.runs and run.worker is not None:
-                run.worker.process.send_signal(signal.Signals[signal_name])
+                run.worker.stop(signal_name)
 
     with Signals(stop), _lines(runs, quiet) as show:
         waiting, free = [run for run in runs if run.code is None], list(workers)
@@ -307,7 +278,7 @@ def _trained(parent: Path, runs: list[SeedRun], began: argparse.Namespace, quiet
             busy = [run.worker for run in runs if run.runs]
             for worker in workers:
                 worker.end(at_once=worker in busy)
-    return _told(parent, runs, came, draws)
+    return _told(command, runs, came, draws)
 
 
 def _next(worker: Worker | None, workers: list[Worker]) -> Worker:
@@ -321,22 +292,17 @@ def _next(worker: Worker | None, workers: list[Worker]) -> Worker:
     return workers[at]
 
 
-def _told(parent: Path, runs: list[Any], came: list[str], draws: bool) -> int:
+def _told(command: SeedsCommand, runs: list[Any], came: list[str], draws: bool) -> int:
     """Says what came of the runs, and draws their curve; the exit code."""
     if "refused" in came:
         first = next(run for run in runs if run.was_refused)
         print(first.log.read_text(errors="replace").rstrip(), file=sys.stderr)
         for run in runs:
             run.log.unlink(missing_ok=True)
-        (parent / FILE).unlink(missing_ok=True)
-        with suppress(OSError):
-            parent.rmdir()
+        command.remove()
         return first.code or 1
     if came:
-        print(
-            f"Stopped by {came[0]} and saved. To go on:\n  tandem train --resume "
-            f"{quote(str(parent))}"
-        )
+        print(f"Stopped by {came[0]} and saved. To go on:\n  {command.again}")
         return exit_code(came[0])
     failed = [run for run in runs if run.code]
     for run in failed:
@@ -350,11 +316,11 @@ def _told(parent: Path, runs: list[Any], came: list[str], draws: bool) -> int:
             f"(lowest {low}, highest {high})"
         )
     if draws:
-        _draw(parent, runs)
+        _draw(command.parent, runs)
     print("Next:")
     if failed or not all(map(_is_complete, runs)):
-        print(f"  tandem train --resume {quote(str(parent))}")
-    print(f"  tandem plot {quote(str(parent))} --individual")
+        print(f"  {command.again}")
+    print(f"  tandem plot {quote(str(command.parent))} --individual")
     code: int = failed[0].code or 1 if failed else 0
     return code if code >= 0 else 128 - code
 

@@ -6,6 +6,7 @@ import argparse
 import json
 import tomllib
 from pathlib import Path
+from shlex import quote
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -81,7 +82,7 @@ def fill(args: argparse.Namespace, path: Path, data: dict[str, Any]) -> dict[str
             raise SettingError(
                 f"{path} is for {named}, a class of a program.",
                 "its name in the command: no file is trusted with an import",
-                f"tandem train {named} --config {path}",
+                f"tandem train {quote(named)} --config {quote(str(path))}",
             )
         args.algorithm = named
     algorithm = args.algorithm

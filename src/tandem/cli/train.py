@@ -15,7 +15,7 @@ from typing import Any
 from tandem import algorithms, trainer, zoo
 from tandem.algorithms import own
 from tandem.algorithms.own import name_of
-from tandem.cli import seeds, settings_file, told
+from tandem.cli import seeds, seeds_command, settings_file, told
 from tandem.cli.kinds import kinds, plugged
 from tandem.cli.parser import Parser, flags, hidden, import_argument, vector_arguments
 from tandem.envs.factory import versioned
@@ -76,7 +76,7 @@ def _run(words: list[str], launch: Any = None) -> int:
         )
     if args.seeds is not None:
         return _several(args, words)
-    if args.resume is not None and (Path(args.resume) / seeds.FILE).is_file():
+    if args.resume is not None and (Path(args.resume) / seeds_command.FILE).is_file():
         return seeds.resumed(args, words, Path(args.resume))
     session = _session(args, args.seed, args.out)
     if _is_complete(session):
@@ -109,7 +109,8 @@ def _expect_log(args: argparse.Namespace) -> None:
     """Refuses a form of --log that there is not, and lines of several runs in one stream."""
     one_of("log", args.log, LOGS)
     if args.log == "json" and (
-        args.seeds is not None or (args.resume and (Path(args.resume) / seeds.FILE).is_file())
+        args.seeds is not None
+        or (args.resume and (Path(args.resume) / seeds_command.FILE).is_file())
     ):
         raise SettingError(
             "--log json was given for several runs.",

@@ -13,6 +13,7 @@ from tandem.errors import CheckpointError, RunFolderError
 from tandem.hub import api
 from tandem.hub.card import card
 from tandem.hub.public import Cleaner, copy_checkpoint, read_json
+from tandem.hub.pulling import NAMES
 from tandem.runs import checkpoint
 from tandem.runs.folder import Run, read_run, runs_in
 from tandem.settings import as_path
@@ -61,9 +62,15 @@ def push(
         names = sorted(
             f.relative_to(place).as_posix() for f in Path(place).rglob("*") if f.is_file()
         )
+        # what an earlier push left would be taken for this run's
+        there = {each.rfilename for each in client.model_info(made.repo_id).siblings or ()}
+        old = sorted(set(NAMES) & there - set(names))
         client.create_commit(
             made.repo_id,
-            [hub.CommitOperationAdd(name, str(Path(place) / name)) for name in names],
+            [
+                *(hub.CommitOperationAdd(name, str(Path(place) / name)) for name in names),
+                *(hub.CommitOperationDelete(name) for name in old),
+            ],
             commit_message=message or f"{run.config['algorithm']} on {run.config['env']}",
         )
     return Pushed(str(made), made.repo_id, tuple(names), changed)

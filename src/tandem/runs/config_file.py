@@ -18,6 +18,7 @@ from tandem.errors import CheckpointError, ResumeError, RunFolderError, TandemEr
 from tandem.learning.config import Config, Options, from_json
 from tandem.runs import atomic_files
 from tandem.runs.checkpoint import Checkpoint, damaged
+from tandem.runs.folder import new_folder
 from tandem.types import JSONDict
 
 CORE = (  # whose versions every run has, where they are installed
@@ -65,10 +66,16 @@ def read(folder: Path) -> dict[str, Any]:
     return data if isinstance(data, dict) else {}
 
 
-def save(config: Config, folder: Path) -> None:
-    """Writes config.json. RunFolderError where that cannot be."""
+def save(config: Config, folder: Path, is_new: bool = False) -> None:
+    """Writes config.json. RunFolderError where that cannot be, or where a run that `is_new` finds
+    that another has begun in the folder since it was chosen."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if is_new:
+            try:
+                (folder / "config.json").touch(exist_ok=False)
+            except FileExistsError:
+                new_folder(folder)
         write_json(folder / "config.json", config.to_json())
     except OSError as error:
         raise RunFolderError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -25,6 +25,7 @@ FRAMEWORKS = {
     "jax": "Keras on JAX",
     "keras-torch": "Keras on PyTorch",
 }
+_made: list[Path] = []  # by `free_folder`
 
 
 @dataclass(frozen=True)
@@ -76,13 +77,13 @@ def writing(out: Path) -> Iterator[None]:
 
 
 def runs_in(folder: Path) -> list[Path]:
-    """The runs that a folder stands for: itself; or those it holds; or, where it holds folders of
-    seeds alone, those of all of them."""
+    """The runs that a folder stands for: itself; or those that it and the folders of seeds in it
+    hold."""
     folder = Path(folder)
     if (folder / "config.json").is_file() or not folder.is_dir():
         return [folder]
-    held = (sorted(f.parent for f in folder.glob(f"{at}/config.json")) for at in ("*", "*/*"))
-    return next((runs for runs in held if runs), [folder])
+    held = [f.parent for at in ("*", "*/*") for f in folder.glob(f"{at}/config.json")]
+    return sorted(run for run in held if run.parent not in held) or [folder]
 
 
 def read_run(folder: Path) -> Run:
@@ -176,11 +177,33 @@ def run_folder(folder: Path) -> Path:
 def default_folder(algorithm: str, env_name: str, seed: int | str) -> Path:
     """runs/ppo-CartPole-v1-s0-20250131-120000, or the next free name like it."""
     name, algorithm = file_name(env_name), algorithm.rpartition(":")[2]
-    base = Path("runs") / f"{algorithm}-{name}-s{seed}-{datetime.now():%Y%m%d-%H%M%S}"
+    return free_folder(f"{algorithm}-{name}-s{seed}")
+
+
+def free_folder(what: str) -> Path:
+    """runs/WHAT-20250131-120000, or the next free name like it. The folder is made: another command
+    of the same second takes another name. See `drop_unused`."""
+    base = Path("runs") / f"{what}-{datetime.now():%Y%m%d-%H%M%S}"
+    made = [] if base.parent.exists() else [base.parent]
     folder, n = base, 2
-    while folder.exists():
-        folder, n = base.with_name(f"{base.name}-{n}"), n + 1
-    return folder
+    while True:
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            folder, n = base.with_name(f"{base.name}-{n}"), n + 1
+        except OSError:  # whoever writes there says why it cannot be
+            return folder
+        else:
+            _made.extend([folder, *made])
+            return folder
+
+
+def drop_unused() -> None:
+    """Removes the folders that `free_folder` made for commands which were refused, and wrote
+    nothing."""
+    while _made:
+        with suppress(OSError):  # something is in it
+            _made.pop(0).rmdir()
 
 
 def new_folder(folder: Path) -> Path:

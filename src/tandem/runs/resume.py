@@ -6,8 +6,10 @@ import warnings
 from collections.abc import Iterable
 from dataclasses import fields, replace
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
+from tandem import platforms
 from tandem.backends import BY_PROCESSES
 from tandem.errors import CheckpointError, ResumeError
 from tandem.learning import config
@@ -38,8 +40,15 @@ def resumed(
     processes that it has on a cluster; how many there are stays. devices: another number of
     them. ResumeError where the run cannot go on so.
     """
-    saved = checkpoint.read(_last(run_folder(folder)))
-    program, command = f"{{0}}, resume={str(folder)!r}", f"MODULE:{{0}} --resume {folder}"
+    if platforms.is_held(run_folder(folder) / "progress.csv", elsewhere=True):
+        raise ResumeError(
+            f"the run {folder} is being trained by another process.",
+            "a run that has come to its end, or was stopped",
+            f"wait for it, or stop it (Ctrl-C); tandem watch --live {quote(str(folder))} shows it.",
+        )
+    saved = checkpoint.read(_last(folder))
+    place = quote(str(folder))
+    program, command = f"{{0}}, resume={str(folder)!r}", f"MODULE:{{0}} --resume {place}"
     again = f"tandem.train({program}) (tandem train {command})."
     conf = config_file.of(saved, algorithm, again, ResumeError)
     written = config_file.read(folder)

@@ -77,6 +77,7 @@ class Session:
         self.signal: str | None = None  # the name of the one that came
         self._stops = 0  # how often somebody asked for the end
         self._catching = False
+        self._is_ours = resume is not None  # the folder
         self._pending = False  # what is done at the latest BatchEnd waits for the next sitting
 
         # What is done at the events of the loop, in this order.
@@ -230,7 +231,8 @@ class Session:
     def _open(self) -> None:
         if self.folder is None or self.table is None:
             return
-        config_file.save(self.config, self.folder)
+        config_file.save(self.config, self.folder, is_new=not self._is_ours)
+        self._is_ours = True
         for folder in (self.folder, self.folder / "checkpoints"):
             atomic_files.sweep(folder)
         self.table.open(self.loop.env_steps)

@@ -110,14 +110,10 @@ class Table:
         self._writers.append(CsvWriter(folder / "progress.csv", COLUMNS))
         if options.tensorboard:
             self._writers.append(TensorBoardWriter(folder / "tensorboard"))
-        if options.wandb:
-            self._writers.append(
-                WandbWriter(options.wandb, folder.name, folder, self.conf.to_json())
-            )
-        if options.mlflow:
-            self._writers.append(
-                MlflowWriter(options.mlflow, folder.name, folder, self.conf.to_json())
-            )
+        services = (WandbWriter, options.wandb), (MlflowWriter, options.mlflow)
+        for kind, project in services:
+            if project:
+                self._writers.append(kind(project, folder.name, folder, self.conf.to_json()))
         for named in options.writer:
             self._writers.append(PluginWriter(named, folder, self.conf.to_json()))
         self._writers += self.more

@@ -25,6 +25,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
+from uuid import uuid4
 
 from tandem import platforms
 from tandem.errors import EngineError, RunFolderError
@@ -206,10 +207,10 @@ class TensorBoardWriter:
 
 
 class WandbWriter:
-    """Weights & Biases, for those who ask for it. `run_id` names the run there, so that resuming
-    goes on with the same one."""
+    """Weights & Biases, for those who ask for it. The run's id there is kept in wandb.json, so that
+    resuming goes on with the same one, and no other run does."""
 
-    def __init__(self, project: str, run_id: str, folder: Path, config: Mapping[str, Any]) -> None:
+    def __init__(self, project: str, name: str, folder: Path, config: Mapping[str, Any]) -> None:
         try:
             import wandb
         except ImportError as error:
@@ -218,8 +219,18 @@ class WandbWriter:
                 "it, to log to Weights & Biases",
                 "pip install wandb, or leave wandb out.",
             ) from error
+        file = folder / "wandb.json"
+        run_id = _known_run(file) or (folder.name if (folder / "wandb").is_dir() else "")
+        if not run_id:
+            run_id = uuid4().hex
+            _keep_run(file, run_id)
         self._run: Any = wandb.init(
-            project=project, id=run_id, resume="allow", dir=str(folder), config=dict(config)
+            project=project,
+            id=run_id,
+            name=name,
+            resume="allow",
+            dir=str(folder),
+            config=dict(config),
         )
 
     def write(self, row: Row) -> None:
@@ -260,8 +271,7 @@ class MlflowWriter:
             there = self._client.get_experiment_by_name(experiment)
             at = there.experiment_id if there else self._client.create_experiment(experiment)
             self._id = self._client.create_run(at, run_name=name).info.run_id
-            with atomic_files.replacing(file) as kept:
-                kept.write(json.dumps({"run_id": self._id}).encode() + b"\n")
+            _keep_run(file, self._id)
             said = {**config, **config["settings"], **config["options"]}
             params = [
                 Param(key, str(value)[:500])  # MLflow 2's most
@@ -295,6 +305,11 @@ def _known_run(file: Path) -> str:
         return str(json.loads(file.read_text(encoding="utf-8"))["run_id"])
     except (OSError, ValueError, KeyError, TypeError):
         return ""
+
+
+def _keep_run(file: Path, run_id: str) -> None:
+    with atomic_files.replacing(file) as kept:
+        kept.write(json.dumps({"run_id": run_id}).encode() + b"\n")
 
 
 def _numbers(row: Row) -> dict[str, float]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from itertools import product
 from math import isnan, nan
 from pathlib import Path
@@ -26,7 +25,7 @@ from tandem.learning.events import EvaluationEnd
 from tandem.learning.figures import figures, mean_and_std
 from tandem.parallel.choice import cores
 from tandem.parallel.tasks import Task, Tasks
-from tandem.runs.folder import new_folder
+from tandem.runs.folder import free_folder, new_folder
 from tandem.settings import Schedule, as_path, convert, flag, hints_of, whole_number
 
 SHARE = 10  # of a run's steps that a trial has, unless it is told
@@ -422,5 +421,4 @@ def _table(trials: list[Trial], path: Path) -> None:
 
 def default_folder(command: str, names: Sequence[str], env: str) -> Path:
     """runs/find-lr-ppo-CartPole-v1-20250131-120000."""
-    place = env.replace("/", "-").replace(":", "-")
-    return Path("runs") / f"{command}-{'-'.join(names)}-{place}-{datetime.now():%Y%m%d-%H%M%S}"
+    return free_folder("-".join([command, *names, env.replace("/", "-").replace(":", "-")]))

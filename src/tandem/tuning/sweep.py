@@ -120,9 +120,8 @@ class Sweep:
         if resume is None:
             self._program = {n: x for n, x in asked.items() if n == "network" and x is not None}
             self.plan = _planned(algorithm, env, trials or TRIALS_UNTOLD, asked)
-            name = self.plan.algorithm.rpartition(":")[2]
-            place = default_folder("sweep", [name], self.plan.env)
-            self.folder = new_folder(place if out is None else as_path("out", out))
+            if out is not None:
+                self.folder = new_folder(as_path("out", out))
         else:
             self.folder = as_path("resume", resume)
             self.plan = _continued(self.folder, algorithm, env, trials, out, asked)
@@ -133,6 +132,9 @@ class Sweep:
             self._program["env"] = env
         self.base, self.source = _base(self.plan, self._program)
         self.space = spaces.Space.from_json(self.plan.space, self.base)
+        if resume is None and out is None:
+            name = self.plan.algorithm.rpartition(":")[2]
+            self.folder = default_folder("sweep", [name], self.plan.env)
         self.resumes = resume is not None
         self.done: list[SweepTrial] = []  # before it was begun, or gone on with
         self.workers: Workers = Here()

@@ -1,0 +1,115 @@
+"""The command that several runs were begun with, as it is kept in the folder of all of them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
+
+from tandem.cli.parser import with_import
+from tandem.errors import ResumeError, RunFolderError
+from tandem.runs.config_file import write_json
+
+FILE = "seeds.json"  # the command, and the seeds
+SETTINGS = "settings"  # beside it: a copy of the file of --config
+OWN = {"--seed": 1, "--seeds": 1, "--out": 1}  # what the command of one seed has of its own
+
+
+@dataclass(frozen=True)
+class SeedsCommand:
+    """The words of the command without those in `OWN`, and the seeds. `parent`: the folder of all
+    runs."""
+
+    words: list[str]
+    seeds: list[int]
+    parent: Path
+
+    @property
+    def again(self) -> str:
+        """The command that goes on with them, with what no file is trusted with."""
+        from tandem.cli.train import own_name
+
+        algorithm = f"{name} " if (name := own_name(self.words)) else ""
+        more = with_import(value_of("--import", self.words))
+        return f"tandem train {algorithm}--resume {quote(str(self.parent))}{more}"
+
+    def of_seed(self, seed: int, more: Iterable[str] = ()) -> list[str]:
+        """The words that begin the run of one seed."""
+        return [*self.words, *more, "--seed", str(seed), "--out", str(self.parent / f"s{seed}")]
+
+    def save(self) -> None:
+        """Writes it, and a copy of the file of settings, which may be another one later."""
+        self.parent.mkdir(parents=True, exist_ok=True)
+        if file := value_of("--config", self.words):
+            shutil.copyfile(file, self._settings(file))
+        write_json(self.parent / FILE, {"command": self.words, "seeds": self.seeds})
+
+    def remove(self) -> None:
+        """What `save` wrote, and the folder where nothing else is in it."""
+        if file := value_of("--config", self.words):
+            self._settings(file).unlink(missing_ok=True)
+        (self.parent / FILE).unlink(missing_ok=True)
+        with suppress(OSError):
+            self.parent.rmdir()
+
+    def resumed(self, words: list[str]) -> SeedsCommand:
+        """The command of seeds that have not begun, when these `words` go on with the others: by
+        the settings of then, and without --stop-at, which was of one sitting. ResumeError where a
+        program's own algorithm is to go on and is not named: no file is trusted with an import."""
+        from tandem.cli.train import own_name
+
+        theirs = own_name(self.words)
+        if theirs is not None and own_name(words) != theirs:
+            raise ResumeError(
+                f"the runs in {self.parent} were trained by {theirs}, whose code is in no file.",
+                "the name of that class",
+                self.again,
+            )
+        own = without(self.words, {"--stop-at": 1, "--import": 1})
+        file = value_of("--config", own)
+        if file is not None and self._settings(file).is_file():  # older folders have none
+            own = [*without(own, {"--config": 1}), "--config", str(self._settings(file))]
+        return SeedsCommand(own, self.seeds, self.parent)
+
+    def _settings(self, file: str) -> Path:
+        return self.parent / f"{SETTINGS}{Path(file).suffix}"
+
+
+def read(parent: Path) -> SeedsCommand:
+    """That of the runs in a folder. RunFolderError where its file is damaged."""
+    try:
+        said = json.loads((parent / FILE).read_text(encoding="utf-8"))
+        return SeedsCommand(list(map(str, said["command"])), list(map(int, said["seeds"])), parent)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunFolderError(
+            f"cannot read {parent / FILE}: {error}.",
+            "the command and the seeds of several runs, as tandem wrote them",
+            f"resume the runs one by one: --resume {quote(str(parent))}/s0",
+        ) from error
+
+
+def without(words: Iterable[str], flags: dict[str, int]) -> list[str]:
+    """The words of a command without these flags, each of which has a value."""
+    rest, drop = [], False
+    for word in words:
+        if drop:
+            drop = False
+        elif word in flags:
+            drop = True
+        elif word.partition("=")[0] not in flags:
+            rest.append(word)
+    return rest
+
+
+def value_of(flag: str, words: list[str]) -> str | None:
+    """The value of a flag in a command; None where it does not stand there."""
+    for word, after in zip(words, [*words[1:], ""], strict=True):
+        if word == flag:
+            return after
+        if word.startswith(f"{flag}="):
+            return word.removeprefix(f"{flag}=")
+    return None

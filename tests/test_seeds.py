@@ -1,0 +1,86 @@
+"""Folders of several seeds that are gone on with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from tandem.cli import main
+from tandem.cli.seeds_command import SeedsCommand, read
+from tests.helpers import held
+
+GIVEN = ["--framework", "torch", "--quiet", "--eval-episodes", "0", "--final-episodes", "1"]
+GIVEN += ["--no-tensorboard", "--no-plots", "--hidden", "8", "--rollout", "32", "--envs", "4"]
+
+
+def config(run: Path) -> Any:
+    return json.loads((run / "config.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def both(tmp_path: Path) -> Path:
+    """Two seeds, 256 steps each."""
+    parent = tmp_path / "both"
+    given = ["train", "a2c", "CartPole-v1", *GIVEN, "--steps", "256", "--seeds", "2"]
+    assert main([*given, "--out", str(parent)]) == 0
+    return parent
+
+
+@pytest.mark.slow
+def test_a_complete_seed_stays_whatever_became_of_its_last_checkpoint(both, capfd) -> None:
+    (both / "s0" / "checkpoints" / "last.zip").unlink()
+    (both / "s0" / "notes.txt").write_text("mine")
+    before = (both / "s0" / "result.json").read_bytes()
+    assert main(["train", "--resume", str(both), "--quiet"]) == 0
+    assert main(["train", "--resume", str(both), "--steps", "512"]) == 2
+    assert "add --extend" in capfd.readouterr().err
+    assert main(["train", "--resume", str(both), "--steps", "512", "--extend"]) != 0
+    assert "seed 0 failed" in capfd.readouterr().err
+    assert (both / "s0" / "result.json").read_bytes() == before
+    assert (both / "s0" / "notes.txt").is_file()
+    assert config(both / "s0")["settings"]["steps"] == 256
+
+
+@pytest.mark.slow
+def test_a_seed_that_is_being_trained_is_left_alone(both, capsys) -> None:
+    with held(both / "s1" / "progress.csv"):
+        assert main(["train", "--resume", str(both), "--steps", "512", "--extend"]) == 2
+    shown = capsys.readouterr().err
+    assert "seed 1" in shown and "being trained by another process" in shown
+
+
+@pytest.mark.slow
+def test_what_has_not_begun_begins_with_the_settings_of_then(tmp_path) -> None:
+    file, parent = tmp_path / "my settings.toml", tmp_path / "all"
+    file.write_text(
+        'algorithm = "a2c"\nenv = "CartPole-v1"\n[settings]\ngamma = 0.9\nsteps = 256\n'
+    )
+    words = ["train", "--config", str(file), *GIVEN, "--seeds", "2", "--stop-at", "128"]
+    assert main([*words, "--out", str(parent)]) == 0
+    for zipped in (parent / "s1" / "checkpoints").glob("*.zip"):  # as of one that was killed
+        zipped.unlink()
+    file.write_text(file.read_text().replace("0.9", "0.5"))
+    assert main(["train", "--resume", str(parent), "--quiet"]) == 0
+    for seed in ("s0", "s1"):
+        assert config(parent / seed)["settings"]["gamma"] == 0.9
+        result = json.loads((parent / seed / "result.json").read_text(encoding="utf-8"))
+        assert result["env_steps"] == 256
+    file.unlink()
+    assert main(["train", "--resume", str(parent), "--quiet"]) == 0
+
+
+def test_the_command_that_goes_on_has_what_no_file_is_trusted_with(tmp_path) -> None:
+    words = ["ppo", "Mine-v0", "--import", "myenvs", "--steps", "9"]
+    command = SeedsCommand(words, [0, 1], tmp_path / "my runs")
+    command.save()
+    assert read(command.parent) == command
+    shown = f"tandem train --resume '{tmp_path / 'my runs'}' --import myenvs"
+    assert command.again == shown
+    assert command.resumed([]).words == ["ppo", "Mine-v0", "--steps", "9"]
+    own = SeedsCommand(["mine:Mine", "CartPole-v1"], [0], tmp_path)
+    assert own.again == f"tandem train mine:Mine --resume {tmp_path}"
