@@ -207,6 +207,20 @@ TEAM = (np.zeros(2), [1.0, 2.0], [False, False], {})
         ),
         case("envs/factory.py:_native", vector, {"env": "MountainCar-v0"}),
         case(
+            "envs/factory.py:_native 2",
+            vector,
+            {"kwargs": {"max_episode_steps": -1}},
+            "use mode='plain'",
+            {"mode": "plain"},
+        ),
+        case(
+            "envs/factory.py:_native 2",
+            vector,
+            {"kwargs": {"max_episode_steps": -1}},
+            "leave max_episode_steps out",
+            {"kwargs": {}},
+        ),
+        case(
             "envs/ids.py:guarded 2",
             make,
             {"env": "CartPole-v1", "kwargs": {"gravity": 1}},
