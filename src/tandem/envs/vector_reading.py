@@ -51,7 +51,7 @@ class Reader:
         self._specs: dict[str, Leaf] = spec if isinstance(spec, dict) else {"": spec}
         self._wraps = masks and wraps
         self._shapes = {key: (self.n, *leaf.shape) for key, leaf in self._specs.items()}
-        self._shape = (self.n,)
+        self._shape, self._everywhere = (self.n,), np.ones(self.n, np.bool_)
         self._symbols = [(key, leaf) for key, leaf in self._specs.items() if leaf.sizes]
         self._fitting: set[tuple[str, Any]] = set()  # dtypes that may be cast to those of the space
         self.stays: set[str] = set()  # parts of observations that stay tensors on their device
@@ -174,12 +174,12 @@ class Reader:
             return np.ones(self._shapes[MASK], np.int8)
         if given is None:
             raise self._no_mask(int(np.flatnonzero(going)[0]))
-        there = info.get(f"_{MASK}")
-        everywhere = there is None or to_numpy(there).all()
+        there = info.get(f"_{MASK}", self._everywhere)
         # Gymnasium's vectors put masks in parts, which are tuples, into an array of objects
-        if everywhere and getattr(given, "dtype", None) != object:
+        in_parts = isinstance(given, np.ndarray) and given.dtype.hasobject
+        if to_numpy(there).all() and not in_parts:
             return (to_numpy(given) != 0).astype(np.int8)
-        rows = [given[i] if everywhere or there[i] else None for i in range(self.n)]
+        rows = [given[i] if there[i] else None for i in range(self.n)]
         return np.stack([self._row_of_mask(i, x, not going[i]) for i, x in enumerate(rows)])
 
     def _row_of_mask(self, i: int, row: Any, over: bool) -> Array:
