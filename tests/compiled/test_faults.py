@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 pytest.importorskip("jax")
+import jax
 import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
 
 from tandem import algorithms
 from tandem.compiled import make
+from tandem.compiled.collecting import Collecting
 from tandem.compiled.faults import Faults
 from tandem.errors import EnvironmentFault, NonFiniteError, SettingError
 from tandem.functional.vector import FunctionalVector
@@ -85,6 +87,47 @@ def test_a_mask_that_leaves_no_choice_is_named_where_one_is_to_be_made() -> None
     assert "forbids every choice" in told("action_mask", (1, 0, 0, 0, 0))
     assert not told("action_mask", shut, over=True)
     assert not told("action_mask", (0, 1, 0, 0, 1))
+
+
+class Drawn:
+    """Acts by what is drawn."""
+
+    settings = SimpleNamespace(block=3, gamma=0.9)
+
+    def action_mode(self, settings: Any, action: Any) -> Any:
+        return "as_is"
+
+    def initial_state(self, settings: Any, action: Any, n: int) -> Any:
+        return ()
+
+    def act(self, settings: Any, action: Any, networks: Any, obs: Any, state: Any, drawn: Any):
+        return drawn, {}, state
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Box(-2, 2, (2, 2), np.float32),
+        spaces.Box(-2, 2, (), np.float32),
+        spaces.MultiDiscrete([[3, 3], [3, 3]]),
+    ],
+    ids=str,
+)
+def test_actions_of_every_shape_reach_their_environment_as_it_takes_them(space: Any) -> None:
+    class Shaped(Walk):
+        action_space = space
+
+        def step(self, key: Any, state: Any, action: Any) -> Any:
+            assert action.shape == space.shape
+            one = super().step(key, state, jnp.int32(0))
+            return one._replace(reward=1.0 * action.ravel()[-1])
+
+    collecting = Collecting(Drawn(), Shaped(), 2)
+    size, key = max(1, int(np.prod(space.shape))), jax.random.key(0)
+    drawn = (np.arange(6 * size) % 3).reshape(3, 2, size).astype(collecting.action.dtype)
+    _, trajectory, _ = collecting.collect({}, collecting.begin(key), drawn, key, ())
+    np.testing.assert_array_equal(trajectory.reward, drawn[..., -1])
+    np.testing.assert_array_equal(trajectory.action, drawn)
 
 
 @pytest.mark.parametrize(
