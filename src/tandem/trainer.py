@@ -324,7 +324,7 @@ def _config(
     config.check_compile(options, framework)
     functional, name = functions.is_functional(env), environment_name(env)
     chosen, options = compiled.settled(
-        name, functional, kind, chosen, options, observation, framework, device
+        name, functional, kind, chosen, options, (observation, action), framework, device
     )
     if options.workers == "auto":  # by a trial, whose outcome is told with the settings' source
         train_kwargs = atari.training(env, kwargs, options)

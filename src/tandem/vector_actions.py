@@ -40,16 +40,20 @@ def vector_space(space: Any) -> Any:
     return flat
 
 
+def taken_space(space: Any) -> Any:
+    """The space of the actions that algorithms give for those of `space`: `vector_space`, or, where
+    they are numbers or vectors anyhow, `space` itself."""
+    flat = vector_space(space)
+    return space if flat is None else flat
+
+
 def _action_parts(space: Any) -> Iterator[tuple[Path, Leaf]]:
     """The entries of a Dict or Tuple of actions, and of those within it."""
     for key, inner in parts_of(space) or ():
         if parts_of(inner) is not None:
             yield from (((key, *path), part) for path, part in _action_parts(inner))
             continue
-        flat = vector_space(inner)
-        if flat is None:
-            flat = inner
-        yield (key,), action_leaf(flat, {})
+        yield (key,), action_leaf(taken_space(inner), {})
 
 
 def _limits(part: Leaf) -> tuple[Array, Array]:

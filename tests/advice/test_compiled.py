@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from gymnasium import spaces
 
 from tandem import algorithms
 from tandem.compiled import choice
 from tandem.errors import SettingError
 from tandem.learning.config import Options
 from tandem.settings import apply
-from tandem.spaces import Leaf
+from tandem.spaces import Leaf, action_leaf
+from tandem.vector_actions import taken_space
 from tests.advice.net import excepted, follows
 
 excepted(
@@ -24,16 +26,18 @@ excepted(
     because="tests/compiled/test_blocks.py::"
     "test_seeds_at_once_have_to_fit_into_the_devices_memory makes it, on JAX, and follows it",
 )
-SPEC = Leaf("box", (4,), "float32")
+SPEC, TWO = Leaf("box", (4,), "float32"), Leaf("discrete", (), "int64", (2,))
+PARTS = action_leaf(taken_space(spaces.Dict(go=spaces.Discrete(2))), SPEC)
 
 
 def settled(**given: Any) -> Any:
     kind = algorithms.get(given.pop("name", "ppo"))
     options = {n: given.pop(n) for n in ("workers",) if n in given}
+    action = given.pop("action", TWO)
     world, engine = given.pop("functional", True), given.pop("framework", "jax")
     s = apply(kind.Settings(), {"vectorization": "compiled", **given})
     o = apply(Options(), options)
-    return choice.settled("tandem/CartPole-v1", world, kind, s, o, SPEC, engine, "cpu")
+    return choice.settled("tandem/CartPole-v1", world, kind, s, o, (SPEC, action), engine, "cpu")
 
 
 @pytest.mark.parametrize(
@@ -65,6 +69,7 @@ def settled(**given: Any) -> Any:
             "give noisy='no'",
             {"noisy": "no"},
         ),
+        ("compiled/choice.py:check 2", {"action": PARTS}, "actions are of one kind", {}),
         ("compiled/choice.py:check 2", {"workers": 2}, "leave workers out", {}),
         ("compiled/choice.py:check 2", {"name": "impala"}, "choose ppo", {"name": "ppo"}),
         ("compiled/choice.py:check 2", {"name": "mappo"}, "choose ppo", {"name": "sac"}),
@@ -91,6 +96,7 @@ def test_auto_compiles_where_it_pays() -> None:
 
     assert chosen() == chosen(name="sac") == chosen(name="trpo") == "compiled"
     assert chosen(framework="torch") == chosen(functional=False) == "auto"
+    assert chosen(action=PARTS) == "auto"
     assert chosen(workers=2) == chosen(recurrent=8) == chosen(name="acer") == "auto"
     assert chosen(name="dqn", updates_per_call=128) == "auto"
     assert chosen(name="dqn") == chosen(workers="auto") == "compiled"

@@ -58,10 +58,10 @@ def resumes(env: Any) -> None:
 
 
 class Unseeded(Toy):
-    """Its rewards are drawn from a generator that no seed reaches."""
+    """The last rewards of its episodes are drawn from a generator that no seed reaches."""
 
     def step(self, action: Any) -> Any:
-        self.reward = np.random.default_rng().random()
+        self.reward = 0.0 if self.t < 7 else np.random.default_rng().random()
         return super().step(action)
 
 
@@ -206,6 +206,20 @@ TEAM = (np.zeros(2), [1.0, 2.0], [False, False], {})
             {"n": 1},
         ),
         case("envs/factory.py:_native", vector, {"env": "MountainCar-v0"}),
+        case(
+            "envs/factory.py:_native 2",
+            vector,
+            {"kwargs": {"max_episode_steps": -1}},
+            "use mode='plain'",
+            {"mode": "plain"},
+        ),
+        case(
+            "envs/factory.py:_native 2",
+            vector,
+            {"kwargs": {"max_episode_steps": -1}},
+            "leave max_episode_steps out",
+            {"kwargs": {}},
+        ),
         case(
             "envs/ids.py:guarded 2",
             make,

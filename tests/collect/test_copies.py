@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import pickle
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tandem
+from tandem.collect.trained_agent import Agent
 from tandem.errors import SettingError
 from tests.collect.own_networks import body
 from tests.helpers import run_python
@@ -120,3 +122,12 @@ def test_a_keras_agent_acts_in_another_process(engine) -> None:
         engine=engine,
     )
     assert "tandem.load(folder, network=...)" in found
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 3)], ids=["one", "team"])
+def test_memories_begin_anew_where_episodes_start(shape: tuple[int, ...]) -> None:
+    agent = Agent.__new__(Agent)
+    agent.actor = SimpleNamespace(initial_state=lambda n: np.zeros((n, *shape)))  # type: ignore[assignment]
+    for n in (2, 3):  # as many as a team has agents, and more
+        state = agent._state(n, np.ones((n, *shape)), np.arange(n) == 0)
+        assert not state[0].any() and state[1:].all()

@@ -10,13 +10,20 @@ from typing import Any
 import pytest
 
 pytest.importorskip("jax")
+import jax
 import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
 
+from tandem import algorithms
 from tandem.compiled import make
+from tandem.compiled.collecting import Collecting
 from tandem.compiled.faults import Faults
-from tandem.errors import EnvironmentFault, NonFiniteError
+from tandem.errors import EnvironmentFault, NonFiniteError, SettingError
+from tandem.functional.vector import FunctionalVector
+from tandem.learning.config import Options
+from tandem.settings import apply
+from tests.functional.worlds import Walk
 
 ROOM = SimpleNamespace(
     observation_space=spaces.Dict(
@@ -80,6 +87,66 @@ def test_a_mask_that_leaves_no_choice_is_named_where_one_is_to_be_made() -> None
     assert "forbids every choice" in told("action_mask", (1, 0, 0, 0, 0))
     assert not told("action_mask", shut, over=True)
     assert not told("action_mask", (0, 1, 0, 0, 1))
+
+
+class Drawn:
+    """Acts by what is drawn."""
+
+    settings = SimpleNamespace(block=3, gamma=0.9)
+
+    def action_mode(self, settings: Any, action: Any) -> Any:
+        return "as_is"
+
+    def initial_state(self, settings: Any, action: Any, n: int) -> Any:
+        return ()
+
+    def act(self, settings: Any, action: Any, networks: Any, obs: Any, state: Any, drawn: Any):
+        return drawn, {}, state
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Box(-2, 2, (2, 2), np.float32),
+        spaces.Box(-2, 2, (), np.float32),
+        spaces.MultiDiscrete([[3, 3], [3, 3]]),
+    ],
+    ids=str,
+)
+def test_actions_of_every_shape_reach_their_environment_as_it_takes_them(space: Any) -> None:
+    class Shaped(Walk):
+        action_space = space
+
+        def step(self, key: Any, state: Any, action: Any) -> Any:
+            assert action.shape == space.shape
+            one = super().step(key, state, jnp.int32(0))
+            return one._replace(reward=1.0 * action.ravel()[-1])
+
+    collecting = Collecting(Drawn(), Shaped(), 2)
+    size, key = max(1, int(np.prod(space.shape))), jax.random.key(0)
+    drawn = (np.arange(6 * size) % 3).reshape(3, 2, size).astype(collecting.action.dtype)
+    _, trajectory, _ = collecting.collect({}, collecting.begin(key), drawn, key, ())
+    np.testing.assert_array_equal(trajectory.reward, drawn[..., -1])
+    np.testing.assert_array_equal(trajectory.action, drawn)
+
+
+@pytest.mark.parametrize(
+    "name, given, says",
+    [
+        ("dqn", {"envs": 3, "train_every": 4}, "train_every=4 with 3 environments"),
+        ("ppo", {"envs": 3, "rollout": 10, "batch_size": 8}, "has 30 rows, batches have 8"),
+        ("ppo", {"normalize_rewards": True, "standardize_rewards": True}, "standardize_rewards="),
+    ],
+)
+def test_numbers_that_do_not_go_into_one_another_are_refused_as_on_the_host(
+    name: str, given: Any, says: str, monkeypatch: Any
+) -> None:
+    kind = algorithms.get(name)
+    built = SimpleNamespace(needs=kind.needs, settings=apply(kind.Settings(), given))
+    monkeypatch.setattr(make, "build", lambda *of: built)
+    conf: Any = SimpleNamespace(options=Options(compile_cache=False), seed=0)
+    with pytest.raises(SettingError, match=says):
+        make.make(conf, FunctionalVector("walk", Walk(), built.settings.envs), None, None)
 
 
 def test_a_user_without_a_home_has_no_cache(monkeypatch: Any) -> None:

@@ -152,6 +152,14 @@ def test_auto_is_native_where_that_can_be_resumed():
         vectorize("Pendulum-v1", 2, mode="quick")
 
 
+def test_without_a_limit_nothing_is_native():
+    """Vector entry points would cut every step by a limit of -1."""
+    envs = vectorize("CartPole-v1", 8, kwargs={"max_episode_steps": -1})
+    envs.reset()
+    assert isinstance(envs, Stepped) and not envs.step(np.zeros(8, np.int64)).truncated.any()
+    assert isinstance(vectorize("CartPole-v1", 8, kwargs={"max_episode_steps": 9}), Native)
+
+
 # stepping
 
 
@@ -296,6 +304,18 @@ OWN = {
 def _drawn(envs, count, seed):
     rng = np.random.default_rng(seed)
     return [random_actions(envs.action, envs.n, rng, None) for _ in range(count)]
+
+
+def test_random_actions_are_within_a_box_wherever_it_lies():
+    for low, high, first, last in (
+        (1500, 3000, 1500, 2500),
+        (-3000, -1500, -2500, -1500),
+        (-np.inf, np.inf, -1000, 1000),
+        (0, 1e6, 0, 1000),
+    ):
+        envs = vectorize(lambda low=low, high=high: Strict(spaces.Box(low, high, (2,))), 300)
+        drawn = random_actions(envs.action, 300, np.random.default_rng(0), None)
+        assert first <= drawn.min() < first + 20 and last - 20 < drawn.max() <= last
 
 
 @pytest.mark.parametrize("space", OWN.values(), ids=OWN)
@@ -588,6 +608,26 @@ def test_loading_a_state_into_fewer_environments_is_refused():
         envs.reset()
         with pytest.raises(ResumeError, match="of 3 environments; there are 2"):
             vectorize("CartPole-v1", 2, mode=mode).load_state(*envs.state())
+
+
+def test_rewards_that_hang_on_earlier_episodes_are_not_resumable():
+    def normalized():
+        return gymnasium.wrappers.NormalizeReward(gymnasium.make("CartPole-v1"))
+
+    envs, actions = vectorize(normalized, 2), np.zeros(2, np.int64)
+    envs.reset()
+    for _ in range(6):
+        envs.step(actions)
+    vectorize(normalized, 2).load_state(*envs.state())  # in their first episodes
+    while not envs.step(actions).final:
+        pass
+    envs.step(actions)
+    data, arrays = envs.state()
+    with pytest.raises(ResumeError, match="its rewards came out different"):
+        vectorize(normalized, 2).load_state(data, arrays)
+    del arrays["paid"]  # as older versions saved it
+    vectorize(normalized, 2).load_state(data, arrays)
+    assert "rewards came out different" in str(resume_fault(normalized))
 
 
 def test_what_cannot_be_resumed_is_named():

@@ -59,6 +59,34 @@ def test_a_mask_in_the_observation_is_left_where_it_is() -> None:
     assert (t.action != t.obs["symbols"]).all()
 
 
+class Several(gymnasium.Env[Any, Any]):
+    """Choices in two rows, of which the first is allowed alone, or the last in the second row."""
+
+    observation_space = spaces.Box(-1, 1, (2,), np.float32)
+    action_space = spaces.MultiDiscrete([[3, 3], [3, 2]])
+    MASK = np.int8([1, 0, 0, 1, 0, 0, 0, 0, 1, 0, 1])
+
+    def __init__(self, parts: bool = False) -> None:
+        a, b, c, d = np.split(self.MASK, [3, 6, 9])
+        self.info = {"action_mask": ((a, b), (c, d)) if parts else self.MASK}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), self.info
+
+    def step(self, action: Any) -> Any:
+        assert action.tolist() == [[0, 0], [2, 1]]
+        return np.zeros(2, np.float32), 1.0, False, False, self.info
+
+
+@pytest.mark.parametrize("parts", [False, True])
+def test_masks_of_actions_of_several_axes_are_seen(parts: bool) -> None:
+    shown, action = spaces_of(lambda: Several(parts))
+    assert action.inner == Several.action_space and set(shown.spaces) == {"obs", "action_mask"}
+    t = collected(lambda: Several(parts), steps=5)
+    assert (t.obs["action_mask"] == Several.MASK).all() and (t.action == [0, 0, 2, 1]).all()
+
+
 def test_without_masks_an_environment_is_not_wrapped() -> None:
     envs = vectorize(games.Identity, 2)
     assert not envs.action.masked and all(isinstance(e, games.Identity) for e in envs._envs)  # type: ignore[attr-defined]

@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from tandem.algorithms.bootstraps import after_cuts
 from tandem.collect.collector import Collector
 from tandem.collect.evaluation import evaluate
-from tandem.envs.factory import resume_fault_between
+from tandem.envs.factory import resume_fault_between, vectorize
 from tandem.envs.tensors import maker, to_numpy
 from tandem.envs.vector_env import VectorEnvironments
 from tandem.errors import EnvironmentFault, NonFiniteError
@@ -93,6 +93,55 @@ def test_modes_of_gymnasium_s_vectors_give_the_same_transitions() -> None:
         )
     for story in stories[1:]:
         assert all((a == b).all() for a, b in zip(stories[0], story, strict=True))
+
+
+BOX = spaces.Box(-1, 1, (2,), np.float32)
+CHOICES = spaces.MultiDiscrete([3, 2])
+SEEN = {
+    "box": BOX,
+    "obs": spaces.Dict(obs=BOX),
+    "dict": spaces.Dict(obs=BOX, more=BOX),
+    "tuple": spaces.Tuple((BOX, spaces.Discrete(3))),
+}
+
+
+class Rowed(gymnasium.Env[Any, Any]):
+    """Episodes of two steps; the first of its choices is forbidden."""
+
+    def __init__(self, seen: Any, parts: bool) -> None:
+        self.observation_space, self.action_space = seen, CHOICES if parts else spaces.Discrete(3)
+        rows = (np.int8([0, 1, 1]), np.int8([0, 1]))
+        self.info = {"action_mask": rows if parts else rows[0]}
+
+    def seen(self) -> Any:
+        self.observation_space.seed(self.t)
+        return self.observation_space.sample()
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.t = 0
+        return self.seen(), self.info
+
+    def step(self, action: Any) -> Any:
+        self.t += 1
+        return self.seen(), 1.0, self.t >= 2, False, self.info
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("seen, parts", [*((kind, False) for kind in SEEN), ("box", True)])
+def test_masks_are_beside_observations_of_every_kind(mode, seen, parts) -> None:
+    plain = vectorize(lambda: Rowed(SEEN[seen], parts), 3)
+    vector = SyncVectorEnv([lambda: Rowed(SEEN[seen], parts)] * 3, autoreset_mode=mode)
+    envs = VectorEnvironments("Rowed", vector)
+    assert envs.observation == plain.observation and envs.action == plain.action
+    first, action = envs.reset(), np.ones((3, *envs.action.shape), np.int64)
+    for x, y in zip(leaves(first), leaves(plain.reset()), strict=True):
+        np.testing.assert_array_equal(x, y)
+    steps = [envs.step(action) for _ in range(5)]
+    mask = [0, 1, 1, 0, 1] if parts else [0, 1, 1]
+    assert all((step.obs["action_mask"] == mask).all() for step in steps)
+    ends = [last["action_mask"].tolist() for step in steps for _, last in step.final]
+    assert ends == ([] if mode is AutoresetMode.NEXT_STEP else [mask] * 6)
 
 
 @pytest.mark.parametrize("mode", MODES)

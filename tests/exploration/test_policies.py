@@ -146,6 +146,18 @@ def test_seeds_shapes_and_saved_states(kind: type[e.Policy]) -> None:
     assert all(type(a) is int and 0 <= a < 4 for a in after[0])
 
 
+def test_an_eps_that_was_assigned_is_saved() -> None:
+    first, second = (e.AdaptiveEpsGreedyPolicy(seed=s) for s in (0, 1))
+    first.choose(Q, 5000)
+    decayed, first.eps = first.eps, 0.25
+    second.load_state(json.loads(json.dumps(first.state())))
+    assert second.eps == 0.25
+    second.eps = None
+    assert second.eps == decayed < 1
+    second.load_state({"rng": first.state()["rng"]})  # as older files have it
+    assert second.eps == decayed
+
+
 @pytest.mark.parametrize("kind", ALL)
 def test_what_cannot_be_chosen_from_is_refused(kind: type[e.Policy]) -> None:
     for bad in (np.nan, np.inf, -np.inf):

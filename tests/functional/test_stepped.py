@@ -223,6 +223,29 @@ def test_evaluations_play_the_same_episodes_whatever_their_number_is() -> None:
     assert evaluate(Pushing(), state, 2).returns[0] > 20
 
 
+class Noting:
+    """Keeps what it sees first."""
+
+    def initial_state(self, n: int) -> Any:
+        self.first: Any = None
+        return ()
+
+    def act(self, obs: Any, state: Any, noise: Any) -> Any:
+        self.first = obs.copy() if self.first is None else self.first
+        return np.zeros(len(obs), np.int64), {}, state
+
+
+def test_an_evaluation_s_seed_draws_its_pool_of_beginnings_too() -> None:
+    env, firsts = Walk(pool=3), list[Any]()
+    for seed in (0, 0, 1):
+        actor = Noting()
+        evaluate(actor, env, 4, seed)
+        firsts.append({row.tobytes() for row in actor.first})
+    assert firsts[0] == firsts[1] and firsts[0].isdisjoint(firsts[2])
+    trained = vectorize(env, 20, seed=0).reset()
+    assert firsts[0].isdisjoint(row.tobytes() for row in trained)
+
+
 QUICK: dict[str, Any] = {
     "plots": False,
     "tensorboard": False,

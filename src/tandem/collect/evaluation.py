@@ -106,7 +106,9 @@ def evaluate(
     budget = max_steps or default_budget(one, longest)
     envs: Environments
     if hasattr(one, "together"):  # functional
-        envs = one.together(n, next_seed=next_seed, budget=budget)
+        # by the seed: what beginnings are drawn from, where there is a pool of them
+        own = episode_seed(seed, EVALUATION, 0)
+        envs = one.together(n, own, next_seed=next_seed, budget=budget)
         was_cut = envs.was_cut  # type: ignore[attr-defined]
     else:
         instances = [one, *(make(env, kwargs) for _ in range(n - 1))]

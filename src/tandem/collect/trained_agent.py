@@ -164,7 +164,10 @@ class Agent:
                 f"shape {initial.shape}",
                 "give the state that the call before gave back, or None at first.",
             )
-        return state if start is None else np.where(np.reshape(start, (-1, 1)), initial, state)
+        if start is None:
+            return state
+        begun = np.reshape(start, (-1, *[1] * (initial.ndim - 1)))  # a team's state is [B, A, S]
+        return np.where(begun, initial, state)
 
 
 def rows_of(observation: Spec, obs: Tree) -> tuple[Tree, bool]:

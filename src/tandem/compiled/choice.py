@@ -18,9 +18,14 @@ CHOOSE = "choose ppo, a2c, trpo, pqn, dqn, sac, tqc, crossq, td3 or ddpg"
 ALONE = {"workers": 0, "runners": 0, "learners": 1, "opponents": 0, "devices": 1}
 
 
-def obstacles(kind: Any, settings: Any, options: Options) -> Iterator[tuple[str, str]]:
-    """(what stands against a compiled run, how to do without it), in words."""
+def obstacles(
+    kind: Any, settings: Any, options: Options, action: Leaf | None = None
+) -> Iterator[tuple[str, str]]:
+    """(what stands against a compiled run, how to do without it), in words. action: None where it
+    is not known yet."""
     name = own.name_of(kind)
+    if action is not None and action.kind == "dict":
+        yield "a Dict or Tuple of actions", "choose an environment whose actions are of one kind"
     if kind.team:
         yield f"{name}, whose agents are several", CHOOSE
     elif kind.needs == "sequences":
@@ -50,7 +55,9 @@ def obstacles(kind: Any, settings: Any, options: Options) -> Iterator[tuple[str,
             yield f"{what}={count}", f"leave {what} out"
 
 
-def check(name: str, functional: bool, kind: Any, settings: Any, options: Options) -> None:
+def check(
+    name: str, functional: bool, kind: Any, settings: Any, options: Options, action: Leaf
+) -> None:
     """SettingError where a run that is to be compiled cannot be. name: of the environment."""
     if not functional:
         raise SettingError(
@@ -58,7 +65,7 @@ def check(name: str, functional: bool, kind: Any, settings: Any, options: Option
             "an environment that is functions of JAX, such as tandem/CartPole-v1",
             "give such an environment, or leave vectorization out.",
         )
-    for what, instead in obstacles(kind, settings, options):
+    for what, instead in obstacles(kind, settings, options, action):
         raise SettingError(
             f"vectorization='compiled' with {what}.",
             "what compiled runs have by now: docs/compiled.md lists it",
@@ -72,15 +79,15 @@ def settled(
     kind: Any,
     settings: Any,
     options: Options,
-    observation: Spec,
+    spaces: tuple[Spec, Leaf],
     framework: str,
     device: str,
 ) -> tuple[Any, Options]:
-    """The settings and options of a run in the environment of this name, with the choice that
-    "auto" leaves open. Raises what `check` does, and EngineError for a compiled run on another
-    engine than JAX."""
+    """The settings and options of a run in the environment of this name and these spaces, with the
+    choice that "auto" leaves open. Raises what `check` does, and EngineError for a compiled run on
+    another engine than JAX."""
     if settings.vectorization == MODE:
-        check(name, functional, kind, settings, options)
+        check(name, functional, kind, settings, options, spaces[1])
         if framework != "jax":
             raise EngineError(
                 f"vectorization='compiled' on {framework}.",
@@ -91,19 +98,22 @@ def settled(
         settings.vectorization != "auto"
         or not functional
         or framework != "jax"
-        or not pays(kind, settings, options, observation, device)
+        or not pays(kind, settings, options, spaces, device)
     ):
         return settings, options
     # there is nobody to help it
     return replace(settings, vectorization=MODE), replace(options, workers=0)
 
 
-def pays(kind: Any, settings: Any, options: Options, observation: Spec, device: str) -> bool:
+def pays(
+    kind: Any, settings: Any, options: Options, spaces: tuple[Spec, Leaf], device: str
+) -> bool:
     """Whether a run in a functional environment, on JAX, is to be compiled where nobody says. On
     processors not with convolutions, which XLA makes slow inside of loops, nor with long calls of
     updates, where the hand-over to the device costs little."""
     # others' algorithms may act or prepare by NumPy: they are compiled where it is asked for
-    if any(obstacles(kind, settings, options)) or not own.is_ours(own.name_of(kind)):
+    observation, action = spaces
+    if any(obstacles(kind, settings, options, action)) or not own.is_ours(own.name_of(kind)):
         return False
     if device == "cuda" or (device == "auto" and has_gpu()):
         return True

@@ -19,6 +19,7 @@ from tandem.functional.episodes import Episodes, Outcome, where
 from tandem.functional.protocol import FunctionalEnv
 from tandem.spaces import action_leaf, observation_spec
 from tandem.types import Array, Cuts, Trajectory, Tree
+from tandem.vector_actions import restored, taken_space
 
 
 class Acting(NamedTuple):
@@ -48,12 +49,14 @@ class Collecting:
         self.faults = Faults(name, env)
         self.algorithm, self.env, self.n = algorithm, env, n
         self.settings = algorithm.settings
-        self.action = action_leaf(env.action_space, observation_spec(env.observation_space))
+        taken = taken_space(env.action_space)
+        self.action = action_leaf(taken, observation_spec(env.observation_space))
         self.flatten = self.faults.flatten
         self.steps = self.settings.block
         self._random = RandomActor(self.action)
         mode = algorithm.action_mode(self.settings, self.action)
-        self._to_environment = to_environment(self.action, mode)
+        converted, own = to_environment(self.action, mode), restored(self.action)
+        self._to_environment: Callable[[Array], Any] = lambda action: own(converted(action))
         self._act = partial(algorithm.act, self.settings, self.action)
 
     def begin(self, key: Array) -> Acting:

@@ -11,6 +11,7 @@ import numpy as np
 from tandem.envs.vector import no_choice, no_symbol, not_finite
 from tandem.spaces import MASK, Leaf, action_leaf, flattener, observation_spec
 from tandem.types import Array, Tree
+from tandem.vector_actions import taken_space
 
 # Codes: 0 for none. Of part k of the observation PARTS + 2k, and one more for symbols.
 REWARD, CHOICE, PARTS = 1, 2, 3
@@ -22,7 +23,7 @@ class Faults:
     def __init__(self, name: str, env: Any) -> None:
         self.name, spec = name, observation_spec(env.observation_space)
         self.parts: dict[str, Leaf] = spec if isinstance(spec, dict) else {"": spec}
-        action = action_leaf(env.action_space, spec)
+        action = action_leaf(taken_space(env.action_space), spec)
         self.flatten = flattener(env.observation_space)
         # where the choices of each position begin in a mask
         self._first = np.cumsum([0, *action.sizes[:-1]]) if action.masked else ()

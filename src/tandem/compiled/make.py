@@ -13,6 +13,7 @@ from tandem.compiled.blocks import Replay, Rollouts
 from tandem.compiled.evaluation import Evaluator
 from tandem.compiled.loop import CompiledLoop
 from tandem.functional.checks import same_dtypes
+from tandem.learning import fits
 from tandem.learning.build import build
 from tandem.learning.config import Config
 from tandem.learning.seeds import Generators, derived
@@ -52,6 +53,7 @@ def make(conf: Config, environments: Any, network: Any, optimizer: Any) -> Compi
         keep_compiled()
     same_dtypes(environments.name, environments.functional)
     algorithm = build(conf, environments, Generators(conf.seed), network, optimizer)
+    fits.check(algorithm.needs, algorithm.settings)
     kind = Rollouts if algorithm.needs == "rollouts" else Replay
     blocks = kind(algorithm, environments.functional, environments.name)
     evaluator = Evaluator(blocks, conf.options.eval_episodes or conf.options.final_episodes)

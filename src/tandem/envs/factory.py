@@ -327,7 +327,9 @@ def random_actions(action: Leaf, n: int, rng: np.random.Generator, obs: Tree) ->
         ]
         return np.concatenate(drawn, -1).astype(np.float32)
     if action.kind == "box":
-        low, high = (np.clip(b, -1e3, 1e3).reshape(action.shape) for b in (action.low, action.high))
+        low, high = (np.reshape(b, action.shape) for b in (action.low, action.high))
+        near = np.clip(0.0, low, high)
+        low, high = np.maximum(low, near - 1e3), np.minimum(high, near + 1e3)
         return rng.uniform(low, high, (n, *action.shape)).astype(action.dtype)
     sizes = np.array(action.sizes or 2).reshape(
         action.shape if action.kind == "multidiscrete" else ()
@@ -387,6 +389,14 @@ def _native(env: EnvLike, n: int, seed: int, kwargs: EnvKwargs | None, first: in
             f"{environment_name(env)} has no vector entry point.",
             "an id registered with one",
             "use mode='auto' or mode='plain'.",
+        )
+    # no limit to gymnasium.make; vector entry points count to it
+    if (kwargs or {}).get("max_episode_steps") == -1:
+        raise SettingError(
+            f"max_episode_steps=-1 of {environment_name(env)} in native mode, which cuts every "
+            "episode at once by it.",
+            "a number of steps; episodes without a limit are stepped one by one",
+            "use mode='plain', or leave max_episode_steps out.",
         )
     envs = guarded(
         env,

@@ -35,5 +35,5 @@ def adapted(envs: Sequence[Any]) -> list[Any]:
     first one is reset to look for them), and actions of one agent are numbers or vectors."""
     first = envs[0].unwrapped
     if not hasattr(first, "rewards_space") and vector_space(envs[0].action_space) is not None:
-        return [FlatActions(env) for env in envs]
+        return with_masks([FlatActions(env) for env in envs])  # masks are of the vectors' choices
     return with_masks(envs)

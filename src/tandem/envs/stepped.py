@@ -84,6 +84,7 @@ class Stepped(Environments):
         self._seeds = [0] * self.n  # of the running episodes
         self._episodes = [-1] * self.n
         self._log = ActionLog(self.n)
+        self._paid = [0.0] * self.n  # the sums of the running episodes' rewards
         self._obs: Tree = None
 
     @property
@@ -102,7 +103,7 @@ class Stepped(Environments):
         self._episodes = (episodes + [-1] * self.n)[: self.n]
 
     def restart(self) -> Tree:
-        self._log, obs = ActionLog(self.n), self._empty()
+        self._log, self._paid, obs = ActionLog(self.n), [0.0] * self.n, self._empty()
         for i in range(self.n):
             try:
                 self._put(obs, i, self._begin(i))
@@ -144,6 +145,11 @@ class Stepped(Environments):
             if rewards[i] is None:  # for NumPy as good as nan, but nothing was divided by zero
                 raise wrong_reward(self.name, rewards)
             raise not_finite(self.name, "the reward", i, self._when(i, ended.get(i)), reward[i])
+        paid = self._paid
+        for i, r in enumerate(reward.tolist()):  # quicker than arrays of a few
+            paid[i] += r
+        for i in ended:
+            paid[i] = 0.0
         self._check(obs)
         if self.action.masked:  # what terminated goes on from nowhere
             for i, last in final:
@@ -176,7 +182,7 @@ class Stepped(Environments):
         if any(options := [getattr(env.unwrapped, "resume_options", None) for env in self._envs]):
             data["options"] = options
         arrays = {f"obs/{j}": x.copy() for j, x in enumerate(leaves(self._obs))}
-        return data, arrays | {"actions": np.concatenate(runs)}
+        return data, arrays | {"actions": np.concatenate(runs), "paid": np.array(self._paid)}
 
     def load_state(self, data: JSONDict, arrays: Arrays) -> None:
         if (
@@ -196,18 +202,23 @@ class Stepped(Environments):
         if self._dtype is not None:
             self._dtype = data.get("dtype", self.action.dtype)
         runs = np.split(arrays["actions"], np.cumsum(data["lengths"])[:-1])
-        obs = self._empty()
+        obs, paid = self._empty(), list[float]()
         for i, (run, options) in enumerate(
             zip(runs, data.get("options", [None] * self.n), strict=True)
         ):
-            self._replay(obs, i, run, {} if options is None else {"options": options})
+            more = {} if options is None else {"options": options}
+            paid.append(self._replay(obs, i, run, more))
         for j, (x, saved) in enumerate(zip(leaves(obs), _saved_leaves(arrays), strict=True)):
             if x.tobytes() != saved.tobytes():
                 same = [a.tobytes() == b.tobytes() for a, b in zip(x, saved, strict=True)]
                 raise not_resumable(
                     self.name, same.index(False), f"its observation (array {j}) came out different"
                 )
-        self._log, self._obs = ActionLog.holding(runs), obs
+        # what an environment keeps beyond its episodes may show in its rewards alone, as of
+        # Gymnasium's NormalizeReward; older runs did not save them
+        if differing := np.flatnonzero(arrays.get("paid", paid) != np.array(paid)).tolist():
+            raise not_resumable(self.name, differing[0], "its rewards came out different")
+        self._log, self._paid, self._obs = ActionLog.holding(runs), paid, obs
 
     def close(self) -> None:
         for env in self._envs:
@@ -221,12 +232,15 @@ class Stepped(Environments):
         self._each(lambda spec, value, key: self._castable(i, spec, value, key), seen)
         return seen
 
-    def _replay(self, obs: Tree, i: int, actions: Array, more: JSONDict) -> None:
-        """Play the running episode of environment i again, up to its last observation."""
+    def _replay(self, obs: Tree, i: int, actions: Array, more: JSONDict) -> float:
+        """Play the running episode of environment i again, up to its last observation; the sum of
+        its rewards."""
+        paid = 0.0
         try:
             seen, _ = self._envs[i].reset(seed=self._seeds[i], **more)
             for t, action in enumerate(actions):
-                seen, _, terminated, truncated, _ = self._steps[i](np.array(action)[()])
+                seen, reward, terminated, truncated, _ = self._steps[i](np.array(action)[()])
+                paid += float(self._rewards([reward])[0])
                 if terminated or truncated:
                     raise not_resumable(
                         self.name,
@@ -241,6 +255,7 @@ class Stepped(Environments):
             raise not_resumable(
                 self.name, i, f"it raised {type(error).__name__}: {error}"
             ) from error
+        return paid
 
     def _empty(self) -> Tree:
         spec = self.observation
@@ -388,7 +403,7 @@ def not_resumable(name: str, env: int | None, why: str) -> ResumeError:
     return ResumeError(
         f"{source} could not be brought back to where it was: {why}. {name} is not exactly "
         "resumable.",
-        "the same observations after reset(seed) and the same actions",
+        "the same observations and rewards after reset(seed) and the same actions",
         "draw every random number from self.np_random, which reset(seed=...) seeds, and reset all "
         "that changes; or train to the"
         " end in one sitting.",

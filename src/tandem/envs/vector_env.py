@@ -90,9 +90,11 @@ class VectorEnvironments(Environments):
         taken = vector_space(envs.single_action_space)
         actions = envs.single_action_space if taken is None else taken
         masks = self._gives_masks()
-        shown = masked_space(envs, leaf(actions).width) if masks else envs.single_observation_space
+        shown, wraps = envs.single_observation_space, False
+        if masks:
+            shown, wraps = masked_space(shown, leaf(actions).width)
         super().__init__(name, int(envs.num_envs), shown, actions)
-        self._reader = Reader(self, masks)
+        self._reader = Reader(self, masks, wraps)
         self._restored = None if taken is None else restored(self.action)
         self._dtype = self.action.own or None  # of the actions that it gets; None: as they come
         self._all = np.ones(self.n, np.bool_)

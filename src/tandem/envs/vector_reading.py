@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tandem.envs.action_masks import bits_of
 from tandem.envs.tensors import dtype_of, is_finite, kept, to_numpy
 from tandem.envs.vector import (
     Environments,
@@ -25,13 +26,14 @@ FINAL = ("final_obs", "final_observation")  # of Gymnasium since 1.0, and before
 FINAL_INFO = "final_info"
 
 
-def masked_space(envs: Any, width: int) -> Any:
-    """The observation space of one environment with an entry for the mask that its info gives."""
+def masked_space(inner: Any, width: int) -> tuple[Any, bool]:
+    """The observation space of one environment with an entry for the mask that its info gives; and
+    whether the environment's own observation is the entry `obs` there, as it is no Dict."""
     from gymnasium import spaces
 
-    inner = envs.single_observation_space
-    entries = inner.spaces if isinstance(inner, spaces.Dict) else {"obs": inner}
-    return spaces.Dict({**entries, MASK: spaces.MultiBinary(width)})
+    wraps = not isinstance(inner, spaces.Dict)
+    entries = {"obs": inner} if wraps else inner.spaces
+    return spaces.Dict({**entries, MASK: spaces.MultiBinary(width)}), wraps
 
 
 class Reader:
@@ -39,17 +41,17 @@ class Reader:
     space, and in C order (a transposed one could change the last bit of a matrix product).
 
     of: the environments, for their name, their number, and their spaces. masks: whether masks of
-    actions are in the info.
+    actions are in the info. wraps: whether observations then become the entry `obs` beside them.
     """
 
-    def __init__(self, of: Environments, masks: bool) -> None:
+    def __init__(self, of: Environments, masks: bool, wraps: bool) -> None:
         self.of, self.name, self.n, self.masks = of, of.name, of.n, masks
         spec = of.observation
         self._plain = not isinstance(spec, dict)
         self._specs: dict[str, Leaf] = spec if isinstance(spec, dict) else {"": spec}
-        self._wraps = masks and set(self._specs) == {"obs", MASK}
+        self._wraps = masks and wraps
         self._shapes = {key: (self.n, *leaf.shape) for key, leaf in self._specs.items()}
-        self._shape = (self.n,)
+        self._shape, self._everywhere = (self.n,), np.ones(self.n, np.bool_)
         self._symbols = [(key, leaf) for key, leaf in self._specs.items() if leaf.sizes]
         self._fitting: set[tuple[str, Any]] = set()  # dtypes that may be cast to those of the space
         self.stays: set[str] = set()  # parts of observations that stay tensors on their device
@@ -172,8 +174,10 @@ class Reader:
             return np.ones(self._shapes[MASK], np.int8)
         if given is None:
             raise self._no_mask(int(np.flatnonzero(going)[0]))
-        there = info.get(f"_{MASK}")
-        if there is None or to_numpy(there).all():
+        there = info.get(f"_{MASK}", self._everywhere)
+        # Gymnasium's vectors put masks in parts, which are tuples, into an array of objects
+        in_parts = isinstance(given, np.ndarray) and given.dtype.hasobject
+        if to_numpy(there).all() and not in_parts:
             return (to_numpy(given) != 0).astype(np.int8)
         rows = [given[i] if there[i] else None for i in range(self.n)]
         return np.stack([self._row_of_mask(i, x, not going[i]) for i, x in enumerate(rows)])
@@ -183,7 +187,7 @@ class Reader:
             if not over:
                 raise self._no_mask(i)
             return np.ones(self._shapes[MASK][1:], np.int8)
-        return (to_numpy(row) != 0).astype(np.int8)
+        return bits_of(row)
 
     def _no_mask(self, i: int) -> EnvironmentFault:
         return EnvironmentFault(

@@ -130,6 +130,14 @@ class AdaptiveEpsGreedyPolicy(Policy):
         )
         return self._or_random(self.eps, values.argmax(-1), values)
 
+    def state(self) -> JSONDict:
+        return {**super().state(), "fixed": self.fixed, "decayed": self._decayed}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        super().load_state(state)
+        self.fixed = state.get("fixed", self.fixed)  # older files have neither
+        self._decayed = state.get("decayed", self._decayed)
+
 
 class BoltzmannQPolicy(Policy):
     """Draws by softmax(values / tau), the quotient clipped (Sutton & Barto 2018, section 2.8)."""

@@ -34,7 +34,7 @@ from tandem.functional.host import processor
 from tandem.functional.protocol import FunctionalEnv
 from tandem.spaces import Leaf
 from tandem.types import Array, JSONDict, Tree
-from tandem.vector_actions import restored, vector_space
+from tandem.vector_actions import restored, taken_space
 
 NEVER = 2**31 - 1  # steps, of an episode that nothing cuts
 POOL = 2**31  # the pool's seed: no environment of a run has this number
@@ -136,10 +136,7 @@ class FunctionalVector(Environments):
     ) -> None:
         self.functional = env
         self._programs = programs(name, env)
-        taken = vector_space(env.action_space)
-        super().__init__(
-            name, n, env.observation_space, env.action_space if taken is None else taken
-        )
+        super().__init__(name, n, env.observation_space, taken_space(env.action_space))
         self._restored = restored(self.action)
         self._dtype = self.action.own or None  # of actions; None: as they come
         parts: Any = (
