@@ -25,6 +25,24 @@ def test_slopes_are_drawn_in_training_alone() -> None:
     assert torch.allclose(one(x), 0.3 * x)
 
 
+SPECTRAL = nn.utils.parametrizations.spectral_norm, nn.utils.spectral_norm  # a module, and a hook
+
+
+@pytest.mark.parametrize("kind", SPECTRAL, ids=["module", "hook"])
+def test_spectral_norms_iterate_in_training_alone(kind) -> None:
+    weight = 3 * torch.randn(8, 8, generator=torch.Generator().manual_seed(0))
+    module = nn.Linear(8, 8, bias=False)
+    module.weight.data.copy_(weight)
+    one, x = network(kind(module, n_power_iterations=1)), torch.eye(8)
+    first = one(x)
+    assert torch.equal(one(x), first)
+    one.learning = True
+    for _ in range(200):
+        one(x)
+    one.learning = False
+    assert float(torch.linalg.matrix_norm(one(x), 2)) == pytest.approx(1.0, abs=1e-3)
+
+
 def test_statistics_of_instance_norms_move_in_training_alone() -> None:
     module = nn.InstanceNorm1d(3, track_running_stats=True)
     one, x = network(module), 2 + torch.arange(24.0).reshape(2, 3, 4)

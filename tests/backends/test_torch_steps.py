@@ -34,6 +34,37 @@ def test_steps_are_those_of_torch_to_the_bit(kind) -> None:
             assert torch.equal(mine.state[own][name], x), name
 
 
+class Own(torch.optim.AdamW):
+    def __init__(self, params, **options) -> None:
+        super().__init__(params, **options)
+
+
+def lowered() -> torch.optim.Optimizer:
+    optimizer = torch.optim.AdamW([torch.zeros(1)], lr=0.1, weight_decay=0.3)
+    optimizer.param_groups[0]["lr"] = 0.01
+    return optimizer
+
+
+GIVEN = {
+    "in its group": lambda: torch.optim.AdamW(
+        [{"params": [torch.zeros(1)], "lr": 0.01, "weight_decay": 0.3}]
+    ),
+    "afterwards": lowered,
+    "by a subclass": lambda: Own([torch.zeros(1)], lr=0.01, weight_decay=0.3),
+}
+
+
+@pytest.mark.parametrize("made", GIVEN)
+def test_a_copy_of_a_given_optimizer_steps_by_its_options(made) -> None:
+    from tandem.backends.torch_optimizers import _copied
+
+    weight = torch.nn.Parameter(torch.ones(3))
+    copy = _copied(GIVEN[made](), weight)
+    weight.grad = torch.zeros(3)
+    copy.step()  # the decay alone
+    assert torch.allclose(weight, torch.full((3,), 1 - 0.01 * 0.3), atol=1e-7)
+
+
 @pytest.mark.slow
 def test_a_run_that_compiles_nothing_does_not_import_the_compiler() -> None:
     (found,) = run_python(

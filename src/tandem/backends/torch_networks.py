@@ -17,6 +17,7 @@ from tandem.errors import NetworkError, SettingError
 from tandem.networks import torch_layers as modules
 from tandem.networks.onnx import entries
 from tandem.networks.plan import Plan, Weights
+from tandem.networks.torch_known import as_written
 from tandem.networks.unit import is_unit
 from tandem.types import AnyArray, Array, Tree, tree_map
 
@@ -212,13 +213,13 @@ _MOODY = (
     nn.MultiheadAttention,
     nn.RNNBase,
     nn.RReLU,
+    nn.utils.parametrizations._SpectralNorm,  # iterates
     modules.Moving,
 )
 
 
 def _known(module: nn.Module) -> bool:
     """Whether a module's behaviour does not depend on training mode: torch's own, and ours, apart
-    from the few that do."""
-    return type(module).__module__.startswith(("torch.nn.", "tandem.")) and not isinstance(
-        module, _MOODY
-    )
+    from the few that do, and from those with hooks, which may look at it."""
+    ours = type(module).__module__.startswith(("torch.nn.", "tandem."))
+    return ours and as_written(module) and not isinstance(module, _MOODY)

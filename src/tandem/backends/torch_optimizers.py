@@ -184,6 +184,8 @@ def _copied(original: Any, flat: nn.Parameter) -> torch.optim.Optimizer:
         )
     taken = inspect.signature(type(original)).parameters
     copy = type(original)([flat], **{n: v for n, v in original.defaults.items() if n in taken})
+    (group,) = original.param_groups  # its options count: they may be set there, or after
+    copy.param_groups[0].update({n: v for n, v in group.items() if n != "params"})
     if not copy.state[flat]:
         begin(copy, flat, copy.param_groups[0])
     return copy
