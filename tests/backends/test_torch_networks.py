@@ -8,7 +8,9 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
+from tandem.backends.torch import TorchBackend  # noqa: E402
 from tandem.backends.torch_networks import TorchNetwork  # noqa: E402
+from tandem.types import Batch, Update  # noqa: E402
 
 
 def network(module: nn.Module) -> TorchNetwork:
@@ -40,7 +42,10 @@ def test_spectral_norms_iterate_in_training_alone(kind) -> None:
     for _ in range(200):
         one(x)
     one.learning = False
-    assert float(torch.linalg.matrix_norm(one(x), 2)) == pytest.approx(1.0, abs=1e-3)
+    after = one(x)
+    assert float(torch.linalg.matrix_norm(after.detach(), 2)) == pytest.approx(1.0, abs=1e-3)
+    acting = one.frozen(one.read())  # the hook has left a tensor with a gradient in the module
+    assert torch.allclose(torch.as_tensor(acting(x)), after, atol=1e-6)
 
 
 def test_statistics_of_instance_norms_move_in_training_alone() -> None:
@@ -51,3 +56,43 @@ def test_statistics_of_instance_norms_move_in_training_alone() -> None:
     one.learning = True
     one(x)
     assert torch.allclose(module.running_mean, 0.1 * x.mean((0, 2)))
+
+
+class Mean(nn.Module):
+    """Subtracts a running mean, a new tensor each time; and a weight, to be trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(4))
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.mean = 0.5 * self.mean + 0.5 * x.detach().mean(0)
+        return x - self.mean + self.weight
+
+
+def test_a_target_gets_buffers_that_are_rebound() -> None:
+    backend, net, target = TorchBackend("cpu"), network(Mean()), network(Mean())
+    net.learning = True
+    with torch.no_grad():
+        net(torch.ones(2, 4))
+        backend.soft_update(net, target, torch.tensor(0.1))
+    assert torch.equal(target.module[0].mean, torch.full((4,), 0.5))
+
+
+def test_buffers_that_are_rebound_go_back_where_an_update_does_not_hold() -> None:
+    backend, net = TorchBackend("cpu"), network(Mean())
+    backend.networks["q"] = net
+    optimizer = backend.optimizer("q", [net], "sgd")
+
+    def update(b: Batch) -> Update:
+        loss, _ = backend.minimize(optimizer, lambda b: (net(b.obs).sum(-1), {}), b, 0.1)
+        return Update({"loss": loss})
+
+    obs = torch.ones(3, 2, 4).numpy()
+    obs[2] = float("nan")
+    settings = {"rate": torch.zeros(3).numpy()}
+    outcome = backend.compile(update)(Batch(obs, obs[..., 0], settings=settings))
+    assert outcome.applied == 2
+    assert torch.equal(net.module[0].mean, torch.full((4,), 0.75))

@@ -29,11 +29,12 @@ class KerasTorchNetwork(TorchNetwork):
         # of dropout and the like: int32, [2]
         self.seeds = [v.value for v in model.variables if v.name == "seed_generator_state"]
         noise_ids = {id(t) for t in self.noise.values()}
-        self.statistics = [
+        self._statistics = [
             v.value
             for v in model.non_trainable_variables
             if "float" in v.dtype and id(v.value) not in noise_ids
         ]
+        self.rebinds = False  # Keras writes into its variables
 
     def __call__(self, x: Tree, training: bool | None = None) -> Array:
         return self.module(x, training=self.learning if training is None else training)

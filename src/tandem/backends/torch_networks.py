@@ -50,9 +50,18 @@ class TorchNetwork(backend.Network):
         self.noise = modules.noise(module, named)
         self.named = {**named, **self.noise}  # by the plan's names, where there is one
         self.unit = [t for n, t in named.items() if is_unit(n)]  # see `networks.unit`
-        self.statistics = [
-            t for t in module.buffers() if all(t is not x for x in self.noise.values())
-        ]
+        self._statistics = self._buffers()
+        # a module of a kind that is not known may put other tensors in the place of its buffers
+        self.rebinds = plan is None and self.stateful_forward and bool(self._statistics)
+
+    @property
+    def statistics(self) -> list[torch.Tensor]:
+        """What a forward pass may move."""
+        return self._buffers() if self.rebinds else self._statistics
+
+    def _buffers(self) -> list[torch.Tensor]:
+        noise = self.noise.values()
+        return [t for t in self.module.buffers() if all(t is not x for x in noise)]
 
     def __call__(self, x: Tree, training: bool | None = None) -> Array:
         if self.stateful_forward:
@@ -95,7 +104,14 @@ class TorchNetwork(backend.Network):
         return tree_map(lambda a: torch.as_tensor(a, device=self.device), x)
 
     def frozen(self, weights: Weights) -> Callable[[Tree], AnyArray]:
-        other = TorchNetwork(self.name, copy.deepcopy(self.module), self.plan, self.device)
+        computed = {  # such as a hook leaves in a module; no deepcopy takes them
+            id(x): x.detach()
+            for m in self.module.modules()
+            for x in vars(m).values()
+            if isinstance(x, torch.Tensor) and not x.is_leaf
+        }
+        module = copy.deepcopy(self.module, computed)
+        other = TorchNetwork(self.name, module, self.plan, self.device)
         other.write(weights)
         return FrozenModule(other)
 
@@ -177,6 +193,8 @@ def _unfrozen(name: str, module: nn.Module, device: str) -> FrozenModule:
 
 class Scalar(nn.Module):
     """One trained number."""
+
+    rebinds = False
 
     def __init__(self, name: str, value: float, device: torch.device) -> None:
         super().__init__()
