@@ -63,6 +63,10 @@ class TorchNetwork(backend.Network):
         noise = self.noise.values()
         return [t for t in self.module.buffers() if all(t is not x for x in noise)]
 
+    def mode_dependent_layer(self) -> str:
+        found = (type(m).__name__ for m in self.module.modules() if _depends_on_mode(m))
+        return next(found, "")
+
     def __call__(self, x: Tree, training: bool | None = None) -> Array:
         if self.stateful_forward:
             wanted = self.learning if training is None else training
@@ -241,3 +245,14 @@ def _known(module: nn.Module) -> bool:
     from the few that do, and from those with hooks, which may look at it."""
     ours = type(module).__module__.startswith(("torch.nn.", "tandem."))
     return ours and as_written(module) and not isinstance(module, _MOODY)
+
+
+def _depends_on_mode(module: nn.Module) -> bool:
+    """Whether it is one of those few, as it is set; not one of ours."""
+    if isinstance(module, nn.modules.batchnorm._NormBase):
+        return bool(module.track_running_stats)
+    if isinstance(module, nn.modules.dropout._DropoutNd):
+        return bool(module.p > 0)
+    if isinstance(module, (nn.MultiheadAttention, nn.RNNBase)):
+        return bool(module.dropout > 0)
+    return isinstance(module, _MOODY) and not isinstance(module, modules.Moving)
