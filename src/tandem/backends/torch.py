@@ -166,8 +166,7 @@ class TorchBackend(backend.Backend):
     def step(self, optimizer: Optimizer, gradient: Array, learning_rate: Array) -> None:
         if not optimizer.given:
             optimizer.inner.param_groups[0]["lr"] = float(learning_rate)
-        optimizer.flat.grad = gradient
-        optimizer.inner.step()
+        optimizer.step(gradient)
         for weight in optimizer.unit:
             weight.copy_(unit_columns(weight))
         self._dirty = True
