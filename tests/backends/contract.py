@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import traceback
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -723,6 +724,42 @@ def check_whole_networks_are_taken() -> None:
         )
     made, _ = build("dqn", fakes.DISCRETE, {"q": lambda space: layers(8, "own", 2)})
     assert made.q.plan is None and made.q.predict(np.zeros((3, 4), np.float32)).shape == (3, 2)
+
+
+def check_constraints_of_keras_hold() -> None:
+    if FRAMEWORK == "torch":
+        return
+    import keras
+
+    def body(space: Any) -> Any:
+        chain = [keras.Input((4,)), keras.layers.Dense(8, kernel_constraint="non_neg")]
+        return keras.Sequential(chain)
+
+    algorithm, backend = build("dqn", fakes.DISCRETE, body)
+    first = algorithm.q.read()["0/kernel"]
+    assert first.min() < 0
+    backend.compile(algorithm.update)(batches(algorithm, fakes.DISCRETE, 1))
+    assert algorithm.q.read()["0/kernel"].min() >= 0
+    with pytest.raises(NetworkError, match="whose weights have a constraint"):
+        build("trpo", fakes.DISCRETE, body)
+
+
+def check_names_are_kept_from_the_decay_of_keras() -> None:
+    if FRAMEWORK in ("torch", "keras-torch"):
+        return
+    import keras
+
+    from tandem.backends.keras_optimizers import Given
+
+    own = keras.optimizers.AdamW(0.1, weight_decay=0.5)
+    own.exclude_from_weight_decay(var_names=["bias", "scale"])
+    chain = [keras.Input((2,)), keras.layers.Dense(2, "linear", True, "ones", "ones")]
+    model = keras.Sequential(chain)
+    copy = Given("q", [SimpleNamespace(module=model)], own)
+    copy.apply([keras.ops.zeros(v.shape) for v in model.trainable_variables], 0.0)
+    kernel, bias = (np.asarray(v) for v in model.trainable_variables)
+    np.testing.assert_allclose(kernel, 0.95, rtol=1e-5)
+    np.testing.assert_array_equal(bias, 1.0)
 
 
 # --- noise on weights -----------------------------------------------------------------------------

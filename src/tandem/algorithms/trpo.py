@@ -80,6 +80,13 @@ class TRPO(OnPolicy):
                 "leave that layer out of the actor's body, or put a layer norm in its place; the "
                 "critic's may have it.",
             )
+        weights = getattr(self.actor.module, "trainable_variables", ())  # Keras's
+        if any(v.constraint is not None for v in weights):
+            raise NetworkError(
+                "trpo with a policy whose weights have a constraint.",
+                "weights that its step alone moves: projected, they would leave the trust region",
+                "leave the constraint out of the actor's body; the critic's may have it.",
+            )
         self.region = Region(
             settings.damping, settings.conjugate_steps, settings.backtracks, settings.shrink
         )

@@ -29,6 +29,7 @@ class KerasTorchNetwork(TorchNetwork):
         self.weights = [v.value for v in model.trainable_variables]
         # of dropout and the like: int32, [2]
         self.seeds = [v.value for v in model.variables if v.name == "seed_generator_state"]
+        self.constrained = [v for v in model.trainable_variables if v.constraint is not None]
         noise_ids = {id(t) for t in self.noise.values()}
         self._statistics = [
             v.value
@@ -72,6 +73,12 @@ class KerasTorchBackend(TorchBackend):
         model, variables = models.build(source.plan, models.symbolic(source.inputs))
         models.write(variables, source.weights)
         return KerasTorchNetwork(name, model, source.plan, variables, self._device)
+
+    def step(self, optimizer: Any, gradient: Array, learning_rate: Array) -> None:
+        super().step(optimizer, gradient, learning_rate)
+        if not self.gradients_only:
+            for v in (v for n in optimizer.networks for v in getattr(n, "constrained", ())):
+                v.value.copy_(v.constraint(v.value))
 
 
 def make(device: str, *, compile: bool, **options: Any) -> KerasTorchBackend:
