@@ -726,6 +726,26 @@ def check_whole_networks_are_taken() -> None:
     assert made.q.plan is None and made.q.predict(np.zeros((3, 4), np.float32)).shape == (3, 2)
 
 
+def check_whole_networks_share_what_was_shared() -> None:
+    trunk = layers(8)
+    if FRAMEWORK == "torch":
+        from torch import nn
+
+        whole = {"actor": nn.Sequential(trunk, nn.Linear(8, 2))}
+        whole["critic"] = nn.Sequential(trunk, nn.Linear(8, 1))
+    else:
+        import keras
+
+        whole = {"actor": keras.Sequential([trunk, keras.layers.Dense(2)])}
+        whole["critic"] = keras.Sequential([trunk, keras.layers.Dense(1)])
+    algorithm, backend = build("ppo", fakes.DISCRETE, whole)
+    before = algorithm.actor.read()["0/kernel"]
+    backend.compile(algorithm.update)(batches(algorithm, fakes.DISCRETE, 2))
+    after = algorithm.actor.read()["0/kernel"]
+    assert not np.array_equal(before, after)
+    np.testing.assert_array_equal(after, algorithm.critic.read()["0/kernel"])
+
+
 def check_constraints_of_keras_hold() -> None:
     if FRAMEWORK == "torch":
         return
