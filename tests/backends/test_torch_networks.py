@@ -32,10 +32,10 @@ SPECTRAL = nn.utils.parametrizations.spectral_norm, nn.utils.spectral_norm  # a 
 
 @pytest.mark.parametrize("kind", SPECTRAL, ids=["module", "hook"])
 def test_spectral_norms_iterate_in_training_alone(kind) -> None:
-    weight = 3 * torch.randn(8, 8, generator=torch.Generator().manual_seed(0))
-    module = nn.Linear(8, 8, bias=False)
-    module.weight.data.copy_(weight)
-    one, x = network(kind(module, n_power_iterations=1)), torch.eye(8)
+    module = kind(nn.Linear(8, 8, bias=False), n_power_iterations=1)
+    (weight,) = module.parameters()  # learned since it was made
+    weight.data = torch.diag(torch.linspace(0.1, 3, 8))
+    one, x = network(module), torch.eye(8)
     first = one(x)
     assert torch.equal(one(x), first)
     one.learning = True
