@@ -30,8 +30,8 @@ train = partial(trainer.train, "ppo", "CartPole-v1", framework=ENGINE, steps=32,
 SAME = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8)])
 
 
-def body(space: Any) -> Any:
-    return keras.Sequential([keras.Input(space.shape), keras.layers.Dense(8)])
+def body(space: Any, **more: Any) -> Any:
+    return keras.Sequential([keras.Input(space.shape), keras.layers.Dense(8, **more)])
 
 
 class Whole(keras.Model):
@@ -84,6 +84,20 @@ CASES = [
         session,
         {"network": lambda space: [1]},
         "return a model",
+        {"network": body},
+    ),
+    Case(
+        "networks/keras_bodies.py:_looked_at 2",
+        session,
+        {"network": lambda space: body(space, kernel_regularizer="l2")},
+        "weight_decay is the setting",
+        {"network": body, "weight_decay": 0.01},
+    ),
+    Case(
+        "algorithms/trpo.py:TRPO.__init__ 2",
+        partial(trainer.session, "trpo", "CartPole-v1", framework=ENGINE, rollout=16, envs=1),
+        {"network": lambda space: body(space, kernel_constraint="non_neg")},
+        "leave the constraint out of the actor's body",
         {"network": body},
     ),
     Case(

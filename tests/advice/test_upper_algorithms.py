@@ -33,6 +33,10 @@ def body(space: Any) -> Any:
     return torch.nn.Sequential(torch.nn.Linear(space.shape[0], 8), torch.nn.Tanh())
 
 
+def normed(space: Any, kind: Any) -> Any:
+    return torch.nn.Sequential(kind(space.shape[0]), body(space))
+
+
 def whole(**outputs: int) -> dict[str, Any]:
     """Whole networks of a Toy's three numbers, by role."""
     return {role: lambda _, n=n: torch.nn.Linear(3, n) for role, n in outputs.items()}
@@ -391,6 +395,13 @@ BETA = {"policy": "beta"}
             {"algorithm": "dqn", "munchausen": True, "double": True},
             "give double=False",
             {"double": False},
+        ),
+        case(
+            "algorithms/trpo.py:TRPO.__init__",
+            ran,
+            {"algorithm": "trpo", "network": lambda space: normed(space, torch.nn.BatchNorm1d)},
+            "put a layer norm in its place",
+            {"network": lambda space: normed(space, torch.nn.LayerNorm)},
         ),
         case(
             "networks/simba.py:on_standardized",

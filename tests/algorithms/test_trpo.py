@@ -1,11 +1,17 @@
 from __future__ import annotations
 
+from contextlib import nullcontext as does_nothing
+
 import numpy as np
 import pytest
 
-from tandem.errors import SettingError
+from tandem.errors import NetworkError, SettingError
 from tandem.learning.events import BatchEnd
 from tandem.trainer import session
+from tests.helpers import run_python
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
 
 GIVEN = {
     "framework": "torch",
@@ -15,6 +21,11 @@ GIVEN = {
     "hidden": (8,),
     "eval_episodes": 0,
 }
+
+
+class Own(nn.Module):
+    def forward(self, x):
+        return x.sin()
 
 
 def learned(steps: int = 64, **given):
@@ -43,3 +54,55 @@ def test_batches_that_do_not_divide_a_rollout_are_refused_with_one_that_does() -
     with pytest.raises(SettingError, match=r"64 rows, batches have 48(.|\n)*batch_size=32"):
         learned(batch_size=48)
     learned(batch_size=32)
+
+
+@pytest.mark.parametrize(
+    "layer, kind",
+    [
+        (lambda: nn.BatchNorm1d(4), "BatchNorm1d"),
+        (lambda: nn.Dropout(0.1), "Dropout"),
+        (lambda: nn.Dropout(0.0), ""),
+        (lambda: nn.LayerNorm(4), ""),
+        (Own, ""),
+    ],
+)
+def test_a_policy_that_is_another_in_training_is_refused(layer, kind) -> None:
+    """Its step would move no statistics, and draw nothing; the critic's may."""
+
+    def bodies(space):
+        return nn.Sequential(layer(), nn.Linear(4, 8)), nn.Sequential(nn.Dropout(0.1), nn.Tanh())
+
+    with (
+        pytest.raises(NetworkError, match=f"a policy that has a {kind}.")
+        if kind
+        else does_nothing()
+    ):
+        session("trpo", "CartPole-v1", network=bodies, steps=64, **GIVEN)
+
+
+KERAS = """
+    import json
+    import keras
+    from keras import layers
+    from tandem.networks.keras_known import mode_dependent_layer
+    from tandem.networks.keras_layers import build
+    from tandem.networks.plan import Dense
+
+    for chain in (
+        [layers.Dense(2), layers.Dropout(0.1)],
+        [layers.BatchNormalization()],
+        [layers.SpectralNormalization(layers.Dense(2))],
+        [layers.BatchNormalization(trainable=False), layers.Dropout(0.0), layers.Dense(2)],
+        [layers.LSTM(3)],
+        [layers.LSTM(3, dropout=0.1)],
+    ):
+        shape = (5, 4) if isinstance(chain[0], layers.LSTM) else (4,)
+        print(json.dumps(mode_dependent_layer(keras.Sequential([keras.Input(shape), *chain]))))
+"""
+
+
+@pytest.mark.slow
+def test_layers_of_keras_that_are_others_in_training_are_found() -> None:
+    expected = ["Dropout", "BatchNormalization", "SpectralNormalization", "", ""]
+    *found, last = run_python(KERAS, engine="jax")
+    assert found == expected and last.startswith("LSTM")

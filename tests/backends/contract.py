@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import traceback
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -698,7 +699,11 @@ def called(network: Any, x: np.ndarray) -> np.ndarray:
 
 
 def check_whole_networks_are_taken() -> None:
-    networks = {"q": layers(8, "relu", 2)}
+    networks, x = (
+        {"q": layers(8, "relu", 2)},
+        np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4),
+    )
+    first = called(networks["q"], x)
     algorithm, backend = build("dqn", fakes.DISCRETE, networks)
     assert (
         backend.compile(algorithm.update)(batches(algorithm, fakes.DISCRETE, 3, tau=0.0)).applied
@@ -706,9 +711,9 @@ def check_whole_networks_are_taken() -> None:
     )
     q, target = algorithm.q.read(), algorithm.target.read()
     assert algorithm.q.plan is not None and not np.array_equal(q["0/kernel"], target["0/kernel"])
-    x = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
-    # the user's own network learns
-    np.testing.assert_allclose(called(networks["q"], x), algorithm.q.predict(x), rtol=1e-5)
+    # a copy of it learns, so that another run with it begins as this one did
+    np.testing.assert_array_equal(called(networks["q"], x), first)
+    assert not np.allclose(algorithm.q.predict(x), first)
     if FRAMEWORK == "torch":  # a module that is one layer, and no chain
         from torch import nn
 
@@ -719,6 +724,62 @@ def check_whole_networks_are_taken() -> None:
         )
     made, _ = build("dqn", fakes.DISCRETE, {"q": lambda space: layers(8, "own", 2)})
     assert made.q.plan is None and made.q.predict(np.zeros((3, 4), np.float32)).shape == (3, 2)
+
+
+def check_whole_networks_share_what_was_shared() -> None:
+    trunk = layers(8)
+    if FRAMEWORK == "torch":
+        from torch import nn
+
+        whole = {"actor": nn.Sequential(trunk, nn.Linear(8, 2))}
+        whole["critic"] = nn.Sequential(trunk, nn.Linear(8, 1))
+    else:
+        import keras
+
+        whole = {"actor": keras.Sequential([trunk, keras.layers.Dense(2)])}
+        whole["critic"] = keras.Sequential([trunk, keras.layers.Dense(1)])
+    algorithm, backend = build("ppo", fakes.DISCRETE, whole)
+    before = algorithm.actor.read()["0/kernel"]
+    backend.compile(algorithm.update)(batches(algorithm, fakes.DISCRETE, 2))
+    after = algorithm.actor.read()["0/kernel"]
+    assert not np.array_equal(before, after)
+    np.testing.assert_array_equal(after, algorithm.critic.read()["0/kernel"])
+
+
+def check_constraints_of_keras_hold() -> None:
+    if FRAMEWORK == "torch":
+        return
+    import keras
+
+    def body(space: Any) -> Any:
+        chain = [keras.Input((4,)), keras.layers.Dense(8, kernel_constraint="non_neg")]
+        return keras.Sequential(chain)
+
+    algorithm, backend = build("dqn", fakes.DISCRETE, body)
+    first = algorithm.q.read()["0/kernel"]
+    assert first.min() < 0
+    backend.compile(algorithm.update)(batches(algorithm, fakes.DISCRETE, 1))
+    assert algorithm.q.read()["0/kernel"].min() >= 0
+    with pytest.raises(NetworkError, match="whose weights have a constraint"):
+        build("trpo", fakes.DISCRETE, body)
+
+
+def check_names_are_kept_from_the_decay_of_keras() -> None:
+    if FRAMEWORK in ("torch", "keras-torch"):
+        return
+    import keras
+
+    from tandem.backends.keras_optimizers import Given
+
+    own = keras.optimizers.AdamW(0.1, weight_decay=0.5)
+    own.exclude_from_weight_decay(var_names=["bias", "scale"])
+    chain = [keras.Input((2,)), keras.layers.Dense(2, "linear", True, "ones", "ones")]
+    model = keras.Sequential(chain)
+    copy = Given("q", [SimpleNamespace(module=model)], own)
+    copy.apply([keras.ops.zeros(v.shape) for v in model.trainable_variables], 0.0)
+    kernel, bias = (np.asarray(v) for v in model.trainable_variables)
+    np.testing.assert_allclose(kernel, 0.95, rtol=1e-5)
+    np.testing.assert_array_equal(bias, 1.0)
 
 
 # --- noise on weights -----------------------------------------------------------------------------

@@ -8,7 +8,9 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
+from tandem.backends.torch import TorchBackend  # noqa: E402
 from tandem.backends.torch_networks import TorchNetwork  # noqa: E402
+from tandem.types import Batch, Update  # noqa: E402
 
 
 def network(module: nn.Module) -> TorchNetwork:
@@ -25,6 +27,27 @@ def test_slopes_are_drawn_in_training_alone() -> None:
     assert torch.allclose(one(x), 0.3 * x)
 
 
+SPECTRAL = nn.utils.parametrizations.spectral_norm, nn.utils.spectral_norm  # a module, and a hook
+
+
+@pytest.mark.parametrize("kind", SPECTRAL, ids=["module", "hook"])
+def test_spectral_norms_iterate_in_training_alone(kind) -> None:
+    module = kind(nn.Linear(8, 8, bias=False), n_power_iterations=1)
+    (weight,) = module.parameters()  # learned since it was made
+    weight.data = torch.diag(torch.linspace(0.1, 3, 8))
+    one, x = network(module), torch.eye(8)
+    first = one(x)
+    assert torch.equal(one(x), first)
+    one.learning = True
+    for _ in range(200):
+        one(x)
+    one.learning = False
+    after = one(x)
+    assert float(torch.linalg.matrix_norm(after.detach(), 2)) == pytest.approx(1.0, abs=1e-3)
+    acting = one.frozen(one.read())  # the hook has left a tensor with a gradient in the module
+    assert torch.allclose(torch.as_tensor(acting(x)), after, atol=1e-6)
+
+
 def test_statistics_of_instance_norms_move_in_training_alone() -> None:
     module = nn.InstanceNorm1d(3, track_running_stats=True)
     one, x = network(module), 2 + torch.arange(24.0).reshape(2, 3, 4)
@@ -33,3 +56,43 @@ def test_statistics_of_instance_norms_move_in_training_alone() -> None:
     one.learning = True
     one(x)
     assert torch.allclose(module.running_mean, 0.1 * x.mean((0, 2)))
+
+
+class Mean(nn.Module):
+    """Subtracts a running mean, a new tensor each time; and a weight, to be trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(4))
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.mean = 0.5 * self.mean + 0.5 * x.detach().mean(0)
+        return x - self.mean + self.weight
+
+
+def test_a_target_gets_buffers_that_are_rebound() -> None:
+    backend, net, target = TorchBackend("cpu"), network(Mean()), network(Mean())
+    net.learning = True
+    with torch.no_grad():
+        net(torch.ones(2, 4))
+        backend.soft_update(net, target, torch.tensor(0.1))
+    assert torch.equal(target.module[0].mean, torch.full((4,), 0.5))
+
+
+def test_buffers_that_are_rebound_go_back_where_an_update_does_not_hold() -> None:
+    backend, net = TorchBackend("cpu"), network(Mean())
+    backend.networks["q"] = net
+    optimizer = backend.optimizer("q", [net], "sgd")
+
+    def update(b: Batch) -> Update:
+        loss, _ = backend.minimize(optimizer, lambda b: (net(b.obs).sum(-1), {}), b, 0.1)
+        return Update({"loss": loss})
+
+    obs = torch.ones(3, 2, 4).numpy()
+    obs[2] = float("nan")
+    settings = {"rate": torch.zeros(3).numpy()}
+    outcome = backend.compile(update)(Batch(obs, obs[..., 0], settings=settings))
+    assert outcome.applied == 2
+    assert torch.equal(net.module[0].mean, torch.full((4,), 0.75))

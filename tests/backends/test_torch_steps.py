@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -32,6 +34,63 @@ def test_steps_are_those_of_torch_to_the_bit(kind) -> None:
     if kind == "adam":
         for name, x in other.state[theirs].items():
             assert torch.equal(mine.state[own][name], x), name
+
+
+class Own(torch.optim.AdamW):
+    def __init__(self, params, **options) -> None:
+        super().__init__(params, **options)
+
+
+def lowered() -> torch.optim.Optimizer:
+    optimizer = torch.optim.AdamW([torch.zeros(1)], lr=0.1, weight_decay=0.3)
+    optimizer.param_groups[0]["lr"] = 0.01
+    return optimizer
+
+
+GIVEN = {
+    "in its group": lambda: torch.optim.AdamW(
+        [{"params": [torch.zeros(1)], "lr": 0.01, "weight_decay": 0.3}]
+    ),
+    "afterwards": lowered,
+    "by a subclass": lambda: Own([torch.zeros(1)], lr=0.01, weight_decay=0.3),
+}
+
+
+@pytest.mark.parametrize("made", GIVEN)
+def test_a_copy_of_a_given_optimizer_steps_by_its_options(made) -> None:
+    from tandem.backends.torch_optimizers import _copied
+
+    weight = torch.nn.Parameter(torch.ones(3))
+    copy = _copied(GIVEN[made](), [weight])
+    weight.grad = torch.zeros(3)
+    copy.step()  # the decay alone
+    assert torch.allclose(weight, torch.full((3,), 1 - 0.01 * 0.3), atol=1e-7)
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adafactor, torch.optim.Adam])
+def test_a_given_optimizer_steps_as_it_does_on_weights_of_their_shapes(kind) -> None:
+    """Adafactor's step goes by the size of each weight."""
+    from tandem.backends.torch_optimizers import Optimizer
+
+    mine, theirs = (
+        [torch.nn.Parameter(torch.full((4, 4), x)) for x in (1.0, 0.01)] for _ in range(2)
+    )
+    optimizer = Optimizer("q", [SimpleNamespace(weights=mine)], kind([torch.zeros(1)], lr=0.1), {})
+    reference = kind(theirs, lr=0.1)
+    for i in range(3):
+        gradients = torch.randn(2, 4, 4, generator=torch.Generator().manual_seed(i))
+        with torch.no_grad():
+            optimizer.step(gradients.reshape(-1))
+        for p, gradient in zip(theirs, gradients, strict=True):
+            p.grad = gradient.clone()
+        reference.step()
+    for p, other in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(p, other)
+    state = optimizer.tensors()
+    assert {n.split("/")[0] for n in state} == (
+        {"0", "1"} if kind is torch.optim.Adafactor else {"step", "exp_avg", "exp_avg_sq"}
+    )
+    assert optimizer.flat.data_ptr() == mine[0].data_ptr()
 
 
 @pytest.mark.slow

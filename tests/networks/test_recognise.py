@@ -109,6 +109,7 @@ UNKNOWN = {
     "a hook on a chain": (VECTOR, lambda: nn.Sequential(hooked(of_layers(nn.Linear(4, 2))()))),
     "another forward": (VECTOR, replaced),
     "nothing learned": (VECTOR, of_layers(nn.Tanh())),
+    "a softplus that is linear early": (VECTOR, of_layers(LINEAR, nn.Softplus(threshold=0.5))),
     "spectral norm": (
         VECTOR,
         lambda: nn.Sequential(nn.utils.parametrizations.spectral_norm(nn.Linear(4, 2))),

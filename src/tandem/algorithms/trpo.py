@@ -15,7 +15,7 @@ from tandem.algorithms import base, gsde, memories
 from tandem.algorithms.base import Call
 from tandem.algorithms.on_policy import OnPolicy, OnPolicySettings
 from tandem.backends.backend import Region
-from tandem.errors import SettingError
+from tandem.errors import NetworkError, SettingError
 from tandem.settings import Schedule, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Update
@@ -72,6 +72,21 @@ class TRPO(OnPolicy):
         settings: TRPOSettings,
     ) -> None:
         super().__init__(backend, networks, observation, action, settings)
+        if kind := self.actor.mode_dependent_layer():
+            raise NetworkError(
+                f"trpo with a policy that has a {kind}.",
+                "a policy that puts out the same in training and where it acts: its step is within "
+                "a trust region, and moves no statistics",
+                "leave that layer out of the actor's body, or put a layer norm in its place; the "
+                "critic's may have it.",
+            )
+        weights = getattr(self.actor.module, "trainable_variables", ())  # Keras's
+        if any(v.constraint is not None for v in weights):
+            raise NetworkError(
+                "trpo with a policy whose weights have a constraint.",
+                "weights that its step alone moves: projected, they would leave the trust region",
+                "leave the constraint out of the actor's body; the critic's may have it.",
+            )
         self.region = Region(
             settings.damping, settings.conjugate_steps, settings.backtracks, settings.shrink
         )

@@ -74,6 +74,11 @@ class Network(ABC):
         """Whether there is a convolution in it: no other weights than its kernel have four axes."""
         return any(x.ndim == 4 for x in self.read().values())
 
+    def mode_dependent_layer(self) -> str:
+        """The kind of a layer that users bring whose output in training is another than where an
+        agent acts, as of dropout, or whose statistics move; empty where there is none."""
+        return ""
+
     def copy_to(self, weights: Weights) -> None:
         """Writes the weights over those that `read` gave before."""
         for name, x in self.read().items():

@@ -78,6 +78,8 @@ class Optimizer:
                 if self.weight_decay:
                     left = left * (1.0 - learning_rate * self.weight_decay)
                 weight.assign(left - ops.reshape(change[at : at + size], weight.shape))
+                if weight.constraint is not None:
+                    weight.assign(weight.constraint(weight.value))
                 at += size
 
     def begin(self) -> None:
@@ -188,6 +190,10 @@ class Given(Optimizer):
                 "give keras.optimizers.Adam(learning_rate=…), say.",
             )
         self.inner = keras.optimizers.deserialize(keras.optimizers.serialize(given))
+        # no part of its configuration
+        undecayed = getattr(given, "_exclude_from_weight_decay_pattern", None)
+        if undecayed is not None:
+            self.inner.exclude_from_weight_decay(var_names=[undecayed.pattern])
         self.inner.build(self.trained)
         self.variables = list(self.inner.variables)
 

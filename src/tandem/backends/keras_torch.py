@@ -12,6 +12,7 @@ from tandem.backends.torch_networks import TorchNetwork
 from tandem.networks import keras_bodies
 from tandem.networks import keras_layers as models
 from tandem.networks.defaults import Given, Source
+from tandem.networks.keras_known import mode_dependent_layer
 from tandem.networks.plan import Plan, Weights
 from tandem.types import AnyArray, Array, Tree
 
@@ -28,15 +29,20 @@ class KerasTorchNetwork(TorchNetwork):
         self.weights = [v.value for v in model.trainable_variables]
         # of dropout and the like: int32, [2]
         self.seeds = [v.value for v in model.variables if v.name == "seed_generator_state"]
+        self.constrained = [v for v in model.trainable_variables if v.constraint is not None]
         noise_ids = {id(t) for t in self.noise.values()}
-        self.statistics = [
+        self._statistics = [
             v.value
             for v in model.non_trainable_variables
             if "float" in v.dtype and id(v.value) not in noise_ids
         ]
+        self.rebinds = False  # Keras writes into its variables
 
     def __call__(self, x: Tree, training: bool | None = None) -> Array:
         return self.module(x, training=self.learning if training is None else training)
+
+    def mode_dependent_layer(self) -> str:
+        return mode_dependent_layer(self.module)
 
     def tensors(self) -> list[Any]:
         return [v.value.detach() for v in self.module.variables]
@@ -67,6 +73,12 @@ class KerasTorchBackend(TorchBackend):
         model, variables = models.build(source.plan, models.symbolic(source.inputs))
         models.write(variables, source.weights)
         return KerasTorchNetwork(name, model, source.plan, variables, self._device)
+
+    def step(self, optimizer: Any, gradient: Array, learning_rate: Array) -> None:
+        super().step(optimizer, gradient, learning_rate)
+        if not self.gradients_only:
+            for v in (v for n in optimizer.networks for v in getattr(n, "constrained", ())):
+                v.value.copy_(v.constraint(v.value))
 
 
 def make(device: str, *, compile: bool, **options: Any) -> KerasTorchBackend:

@@ -166,8 +166,7 @@ class TorchBackend(backend.Backend):
     def step(self, optimizer: Optimizer, gradient: Array, learning_rate: Array) -> None:
         if not optimizer.given:
             optimizer.inner.param_groups[0]["lr"] = float(learning_rate)
-        optimizer.flat.grad = gradient
-        optimizer.inner.step()
+        optimizer.step(gradient)
         for weight in optimizer.unit:
             weight.copy_(unit_columns(weight))
         self._dirty = True
@@ -322,13 +321,14 @@ class TorchBackend(backend.Backend):
         fixed = (
             None
             if any(isinstance(o, Own) for o in self._optimizers)
+            or any(n.rebinds for n in self.networks.values())
             else list(self._tensors().values())
         )
 
         def changing() -> list[torch.Tensor]:
             """What is put back where an update does not hold. A user's weights move into vectors
-            when training begins, so they are looked up each time; `minimize_joint` changes nothing
-            half."""
+            when training begins, and modules may rebind buffers, so they are looked up each time;
+            `minimize_joint` changes nothing half."""
             return (
                 fixed
                 if fixed is not None
@@ -361,8 +361,7 @@ class TorchBackend(backend.Backend):
                 for k in range(len(next(iter(settings.values()))))
             ]
             rows = range(len(each)) if indices is None else rows
-            live = changing()
-            before = [x.clone() for x in live]
+            before = [x.clone() for x in changing()]
             generators = torch_generators.states(self._device) if stateful_forward else {}
             outs: list[Update] = []
             for k, s in enumerate(each):
@@ -373,7 +372,7 @@ class TorchBackend(backend.Backend):
             good = len(outs) - bool(code)
             # half an update was made: back to the start, the good ones once more
             if code and (self._dirty or stateful_forward or noisy):
-                torch._foreach_copy_(live, before)
+                torch._foreach_copy_(changing(), before)
                 torch_generators.restore(generators, self._device)
                 for k in range(good):
                     one(batches, each[k], rows[k])

@@ -107,12 +107,15 @@ class Layout:
         if even and count is None:
             rows = backend.rows(batch)
             count = torch.tensor(float(rows), device=self._device)
-        statistics = [
-            x for n in networks if n.stateful_forward for x in n.statistics if x.is_floating_point()
-        ]
-        before = [x.clone() for x in statistics]
+        stateful = [n for n in networks if n.stateful_forward]
+
+        def moving() -> list[torch.Tensor]:  # a module may rebind them
+            return [x for n in stateful for x in n.statistics if x.is_floating_point()]
+
+        before = [x.clone() for x in moving()]
         with self._own_seeds(networks):
             value, aux, grad = take(mine, count)
+        statistics = moving()
         if even:
             aux = {n: sharding.spread(x, self._here, self.together) for n, x in aux.items()}
         share = 1.0 / self.count if even else 1.0
@@ -170,7 +173,7 @@ class Layout:
             except BaseException:  # the others are at another place now
                 self.group.cut()
                 raise
-            left[:] = [x.clone() for x in live]
+            left[:] = [x.clone() for x in changing()]
             return outcome
 
         return led

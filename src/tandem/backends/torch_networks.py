@@ -17,6 +17,7 @@ from tandem.errors import NetworkError, SettingError
 from tandem.networks import torch_layers as modules
 from tandem.networks.onnx import entries
 from tandem.networks.plan import Plan, Weights
+from tandem.networks.torch_known import as_written
 from tandem.networks.unit import is_unit
 from tandem.types import AnyArray, Array, Tree, tree_map
 
@@ -49,9 +50,22 @@ class TorchNetwork(backend.Network):
         self.noise = modules.noise(module, named)
         self.named = {**named, **self.noise}  # by the plan's names, where there is one
         self.unit = [t for n, t in named.items() if is_unit(n)]  # see `networks.unit`
-        self.statistics = [
-            t for t in module.buffers() if all(t is not x for x in self.noise.values())
-        ]
+        self._statistics = self._buffers()
+        # a module of a kind that is not known may put other tensors in the place of its buffers
+        self.rebinds = plan is None and self.stateful_forward and bool(self._statistics)
+
+    @property
+    def statistics(self) -> list[torch.Tensor]:
+        """What a forward pass may move."""
+        return self._buffers() if self.rebinds else self._statistics
+
+    def _buffers(self) -> list[torch.Tensor]:
+        noise = self.noise.values()
+        return [t for t in self.module.buffers() if all(t is not x for x in noise)]
+
+    def mode_dependent_layer(self) -> str:
+        found = (type(m).__name__ for m in self.module.modules() if _depends_on_mode(m))
+        return next(found, "")
 
     def __call__(self, x: Tree, training: bool | None = None) -> Array:
         if self.stateful_forward:
@@ -94,7 +108,14 @@ class TorchNetwork(backend.Network):
         return tree_map(lambda a: torch.as_tensor(a, device=self.device), x)
 
     def frozen(self, weights: Weights) -> Callable[[Tree], AnyArray]:
-        other = TorchNetwork(self.name, copy.deepcopy(self.module), self.plan, self.device)
+        computed = {  # such as a hook leaves in a module; no deepcopy takes them
+            id(x): x.detach()
+            for m in self.module.modules()
+            for x in vars(m).values()
+            if isinstance(x, torch.Tensor) and not x.is_leaf
+        }
+        module = copy.deepcopy(self.module, computed)
+        other = TorchNetwork(self.name, module, self.plan, self.device)
         other.write(weights)
         return FrozenModule(other)
 
@@ -177,6 +198,8 @@ def _unfrozen(name: str, module: nn.Module, device: str) -> FrozenModule:
 class Scalar(nn.Module):
     """One trained number."""
 
+    rebinds = False
+
     def __init__(self, name: str, value: float, device: torch.device) -> None:
         super().__init__()
         self.name, self.plan, self.learning, self.stateful_forward = name, None, False, False
@@ -212,13 +235,24 @@ _MOODY = (
     nn.MultiheadAttention,
     nn.RNNBase,
     nn.RReLU,
+    nn.utils.parametrizations._SpectralNorm,  # iterates
     modules.Moving,
 )
 
 
 def _known(module: nn.Module) -> bool:
     """Whether a module's behaviour does not depend on training mode: torch's own, and ours, apart
-    from the few that do."""
-    return type(module).__module__.startswith(("torch.nn.", "tandem.")) and not isinstance(
-        module, _MOODY
-    )
+    from the few that do, and from those with hooks, which may look at it."""
+    ours = type(module).__module__.startswith(("torch.nn.", "tandem."))
+    return ours and as_written(module) and not isinstance(module, _MOODY)
+
+
+def _depends_on_mode(module: nn.Module) -> bool:
+    """Whether it is one of those few, as it is set; not one of ours."""
+    if isinstance(module, nn.modules.batchnorm._NormBase):
+        return bool(module.track_running_stats)
+    if isinstance(module, nn.modules.dropout._DropoutNd):
+        return bool(module.p > 0)
+    if isinstance(module, (nn.MultiheadAttention, nn.RNNBase)):
+        return bool(module.dropout > 0)
+    return isinstance(module, _MOODY) and not isinstance(module, modules.Moving)

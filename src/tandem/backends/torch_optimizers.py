@@ -13,7 +13,7 @@ from torch import nn
 from torch.func import functional_call, grad_and_value
 
 from tandem.backends import backend
-from tandem.backends.torch_own import begin
+from tandem.backends.torch_own import ELEMENTWISE, begin
 from tandem.errors import SettingError
 from tandem.math.optimization import rectification
 from tandem.types import Array, Batch
@@ -137,9 +137,12 @@ class Optimizer:
         # a step that is only kept moves nothing
         self.unit = [] if kind == "kept" else [x for n in networks for x in getattr(n, "unit", ())]
         self.flat = nn.Parameter(flat)
+        self.moved = [self.flat]  # what the inner one optimizes
         self.inner: Any
         if self.given:
-            self.inner = _copied(kind, self.flat)
+            if not isinstance(kind, tuple(ELEMENTWISE)):  # its step may depend on a weight's shape
+                self.moved = self.parameters
+            self.inner = _copied(kind, self.moved)
         elif kind in ("adam", "radam"):
             betas = options.get("beta1", 0.9), options.get("beta2", 0.999)
             epsilon, decay = options.get("epsilon", 1e-8), options.get("weight_decay", 0.0)
@@ -160,15 +163,29 @@ class Optimizer:
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Its state by name."""
-        return {n: t for n, t in self.inner.state[self.flat].items() if isinstance(t, torch.Tensor)}
+        return {
+            n if x is self.flat else f"{i}/{n}": t
+            for i, x in enumerate(self.moved)
+            for n, t in self.inner.state[x].items()
+            if isinstance(t, torch.Tensor)
+        }
+
+    def step(self, gradient: torch.Tensor) -> None:
+        """A step of the inner one, by a gradient of the flat parameter."""
+        if self.moved is self.parameters:
+            for p, part in zip(self.parameters, gradient.split(self.sizes), strict=True):
+                p.grad = part.view(p.shape)
+        else:
+            self.flat.grad = gradient
+        self.inner.step()
 
     def unflatten(self, flat: torch.Tensor, names: list[str]) -> dict[str, torch.Tensor]:
         parts = flat.split(self.sizes)
         return {n: x.view(p.shape) for n, x, p in zip(names, parts, self.parameters, strict=True)}
 
 
-def _copied(original: Any, flat: nn.Parameter) -> torch.optim.Optimizer:
-    """An optimizer of the given one's kind and options over `flat`, with a state as before its
+def _copied(original: Any, weights: list[nn.Parameter]) -> torch.optim.Optimizer:
+    """An optimizer of the given one's kind and options over `weights`, with a state as before its
     first step."""
     if (
         not isinstance(original, torch.optim.Optimizer)
@@ -183,9 +200,12 @@ def _copied(original: Any, flat: nn.Parameter) -> torch.optim.Optimizer:
             "options count.",
         )
     taken = inspect.signature(type(original)).parameters
-    copy = type(original)([flat], **{n: v for n, v in original.defaults.items() if n in taken})
-    if not copy.state[flat]:
-        begin(copy, flat, copy.param_groups[0])
+    copy = type(original)(weights, **{n: v for n, v in original.defaults.items() if n in taken})
+    (group,) = original.param_groups  # its options count: they may be set there, or after
+    copy.param_groups[0].update({n: v for n, v in group.items() if n != "params"})
+    for weight in weights:
+        if not copy.state[weight]:
+            begin(copy, weight, copy.param_groups[0])
     return copy
 
 

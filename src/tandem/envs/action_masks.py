@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 
-from tandem.envs.tensors import to_numpy
+from tandem.envs.tensors import bits_of
 from tandem.spaces import MASK, leaf
 from tandem.types import Array, Info, Tree
 
@@ -46,18 +46,6 @@ class Masked(gymnasium.Wrapper, RecordConstructorArgs):  # type: ignore[misc]
             raise ValueError(f"info has no {MASK!r} here, and had one after the first reset")
         bits = np.ones(self._bits.shape, np.int8) if mask is None else bits_of(mask)
         return {**({"obs": obs} if self._plain else obs), MASK: bits}
-
-
-def bits_of(mask: Any) -> Array:
-    """A mask of zeros and ones, int8; of one in parts, as MultiDiscrete.sample takes it, tuples of
-    them too, one after the other."""
-    if isinstance(mask, (tuple, list)) and _is_row(mask[0]):
-        return np.concatenate([bits_of(part) for part in mask])
-    return (to_numpy(mask) != 0).astype(np.int8)
-
-
-def _is_row(part: Any) -> bool:
-    return bool(getattr(part, "ndim", isinstance(part, (tuple, list))))
 
 
 def with_masks(envs: Sequence[Any]) -> list[Any]:

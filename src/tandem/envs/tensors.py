@@ -90,3 +90,15 @@ def is_finite(x: Any) -> bool:
 def _functions(x: Any) -> Any:
     library = sys.modules[library_of(x)]
     return library if library_of(x) == "torch" else library.numpy
+
+
+def bits_of(mask: Any) -> Array:
+    """A mask of zeros and ones, int8; of one in parts, as MultiDiscrete.sample takes it, tuples of
+    them too, one after the other."""
+    if isinstance(mask, (tuple, list)) and _is_row(mask[0]):
+        return np.concatenate([bits_of(part) for part in mask])
+    return (to_numpy(mask) != 0).astype(np.int8)
+
+
+def _is_row(part: Any) -> bool:
+    return bool(getattr(part, "ndim", isinstance(part, (tuple, list))))

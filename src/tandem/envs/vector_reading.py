@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tandem.envs.action_masks import bits_of
-from tandem.envs.tensors import dtype_of, is_finite, kept, to_numpy
+from tandem.envs.tensors import bits_of, dtype_of, is_finite, kept, to_numpy
 from tandem.envs.vector import (
     Environments,
     all_finite,

@@ -35,7 +35,7 @@ from tandem.networks.plan import (
 )
 from tandem.networks.recurrent import Recurrent, seeing
 from tandem.networks.several import each
-from tandem.networks.users import body_of, is_function, whole_of
+from tandem.networks.users import body_of, is_function, wholes_of
 from tandem.spaces import Leaf, Spec
 
 Inputs = Any  # a Spec, a WithAction of {"obs": Spec, "action": Leaf}, or WithFractions
@@ -341,6 +341,7 @@ def sources(
             f"give network={{{', '.join(f'{r!r}: ...' for r in roles)}}}, or a function that "
             "returns the body for all.",
         )
+    wholes = wholes_of(network, space) if isinstance(network, dict) else {}
     for name, role in roles.items():
         rng = generator(f"network/{name}")
         if role.agents and not role.ours and is_function(network):
@@ -361,7 +362,7 @@ def sources(
                     "a function of the observation space that returns a body",
                     f"give the body alone, or leave {name_of} out.",
                 )
-            whole, seed = whole_of(network[name], space), int(rng.integers(2**31))
+            whole, seed = wholes[name], int(rng.integers(2**31))
             by_role[name] = Given(whole, role.inputs, role.outputs, seed)
         elif is_function(network):
             body = body_of(network, role.space or space, role.part, role.units)

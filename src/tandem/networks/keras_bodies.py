@@ -103,6 +103,13 @@ def _looked_at(
     out = source.features(
         name, lambda: body(zeros["obs"] if source.head and source.beside else zeros)
     )
+    if body.losses:
+        raise NetworkError(
+            f"network= gave a model for {name!r} that has regularizers, or losses of its own.",
+            "a model without: the algorithm's loss alone is what it learns by",
+            "leave kernel_regularizer, activity_regularizer and add_loss out; weight_decay is the "
+            "setting that makes weights smaller.",
+        )
     seen = source.inputs["obs"] if source.units or source.cosines else source.inputs
     return int(out.shape[1]), recognise(body, seen) if isinstance(seen, Leaf) else None
 

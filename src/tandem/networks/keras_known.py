@@ -348,3 +348,17 @@ KINDS: dict[type, Callable[[Any, Shape], Known]] = {
         _dropout,
     ),
 }
+
+
+def mode_dependent_layer(model: Any) -> str:
+    """See `backends.backend.Network`."""
+    moving = _LAYERS.BatchNormalization, _LAYERS.SpectralNormalization
+
+    def depends(layer: Any) -> bool:
+        if isinstance(layer, moving):
+            return bool(layer.trainable)
+        if hasattr(layer, "recurrent_dropout"):  # has a generator in any case
+            return bool(layer.dropout > 0 or layer.recurrent_dropout > 0)
+        return bool(layer._seed_generators)
+
+    return next((type(x).__name__ for x in model._flatten_layers() if depends(x)), "")

@@ -68,12 +68,12 @@ def chain(module: Any) -> list[Any]:
     """The modules that `module` calls one after the other: those of a Sequential, and of those in
     it, else itself alone."""
     # a subclass may call them otherwise
-    if type(module) is not nn.Sequential or not _as_written(module):
+    if type(module) is not nn.Sequential or not as_written(module):
         return [module]
     return [inner for part in module for inner in chain(part)]
 
 
-def _as_written(part: nn.Module) -> bool:
+def as_written(part: nn.Module) -> bool:
     """Whether calling a module is its class's forward, and nothing besides."""
     return not (part._forward_hooks or part._forward_pre_hooks or "forward" in vars(part))
 
@@ -82,9 +82,11 @@ def known(part: Any, shape: Shape) -> Layer | None:
     """The layer that a module is, for rows of this shape; None for a type or an option that no
     layer expresses."""
     floats = [t for t in (*part.parameters(), *part.buffers()) if t.is_floating_point()]
-    if not _as_written(part) or any(t.dtype != torch.float32 for t in floats):
+    if not as_written(part) or any(t.dtype != torch.float32 for t in floats):
         return None
     kind = type(part)
+    if kind is nn.Softplus and part.threshold != 20:  # far below, it shows
+        return None
     if kind in BY_TYPE:
         name, wanted = PLAIN.get(kind, ("training", part.training))
         if getattr(part, name) == wanted:

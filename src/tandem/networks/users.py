@@ -36,19 +36,35 @@ def body_of(
     return make
 
 
-def whole_of(network: Any, space: Any) -> Callable[[], Any]:
-    """A maker of fresh copies: calls a plain function, copies a module (so that a target is not the
-    network itself)."""
-    first = [] if is_function(network) else [network]
+def wholes_of(networks: dict[Any, Any], space: Any) -> dict[Any, Callable[[], Any]]:
+    """`whole_of` each role's. Where they share layers, so do the first copies."""
+    copied: dict[int, Any] = {}
+    return {
+        name: whole_of(
+            one, space, copied, _apart(one, [o for n, o in networks.items() if n != name])
+        )
+        for name, one in networks.items()
+    }
+
+
+def whole_of(network: Any, space: Any, copied: dict[int, Any], apart: bool) -> Callable[[], Any]:
+    """A maker of fresh copies: calls a plain function, copies a module, so that a target is not the
+    network itself, and the next training with it begins as this one did. The first is the module
+    itself where it cannot be copied, or, unless it stands `apart`, not without the others."""
+    first = True
 
     def make() -> Any:
+        nonlocal first
         if is_function(network):
             return called(network, space)
-        if first:
-            return first.pop()
+        before, first = first, False
+        if before and not apart:
+            return network
         try:
-            return copy.deepcopy(network)
+            return copy.deepcopy(network, copied if before else {})
         except Exception as error:  # Keras's of a class that it does not know, or the module's own
+            if before:
+                return network
             kind = type(network).__name__
             raise NetworkError(
                 f"network= has a {kind}, of which no copy can be made: {str(error)[:160]}",
@@ -57,6 +73,18 @@ def whole_of(network: Any, space: Any) -> Callable[[], Any]:
             ) from error
 
     return make
+
+
+def _apart(network: Any, others: list[Any]) -> bool:
+    """Whether a copy of it shares with theirs what it shares with them: copies of Keras's models
+    share nothing."""
+
+    def parts(model: Any) -> set[int]:
+        if is_function(model) or not hasattr(model, "trainable_variables"):
+            return set()
+        return {id(x) for x in (*getattr(model, "layers", ()), *model.variables)}
+
+    return not any(parts(network) & parts(other) for other in others)
 
 
 def called(function: Callable[[Any], Any], space: Any) -> Any:
