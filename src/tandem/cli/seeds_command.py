@@ -79,6 +79,11 @@ class SeedsCommand:
         return self.parent / f"{SETTINGS}{Path(file).suffix}"
 
 
+def is_in(folder: str | Path) -> bool:
+    """Whether it is the folder of several seeds."""
+    return (Path(folder) / FILE).is_file()
+
+
 def read(parent: Path) -> SeedsCommand:
     """That of the runs in a folder. RunFolderError where its file is damaged."""
     try:

@@ -76,7 +76,7 @@ def _run(words: list[str], launch: Any = None) -> int:
         )
     if args.seeds is not None:
         return _several(args, words)
-    if args.resume is not None and (Path(args.resume) / seeds_command.FILE).is_file():
+    if args.resume is not None and seeds_command.is_in(args.resume):
         return seeds.resumed(args, words, Path(args.resume))
     session = _session(args, args.seed, args.out)
     if _is_complete(session):
@@ -109,8 +109,7 @@ def _expect_log(args: argparse.Namespace) -> None:
     """Refuses a form of --log that there is not, and lines of several runs in one stream."""
     one_of("log", args.log, LOGS)
     if args.log == "json" and (
-        args.seeds is not None
-        or (args.resume and (Path(args.resume) / seeds_command.FILE).is_file())
+        args.seeds is not None or (args.resume and seeds_command.is_in(args.resume))
     ):
         raise SettingError(
             "--log json was given for several runs.",
