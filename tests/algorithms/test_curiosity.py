@@ -20,7 +20,7 @@ from tandem.learning.config import Options
 from tandem.learning.events import EpisodeEnd
 from tandem.math.curiosity import forward_returns, kept, prediction_error
 from tandem.runs.folder import read_run
-from tandem.spaces import Leaf
+from tandem.spaces import Leaf, leaf
 from tandem.testing import contracts, fakes
 from tandem.testing.environments import Chain, IdentityDict, IdentityImage
 from tandem.testing.locks import Lock
@@ -316,10 +316,11 @@ def test_teams_and_compiled_runs_refuse_it() -> None:
     assert advice.fix == "give intrinsic='no'."
     trainer.session("mappo", lambda: Team(TwoStep()), **small)
     settings, options = PPO.Settings(**RND, vectorization="compiled"), Options()
+    action = leaf(spaces.Discrete(2))
     with follows("compiled/choice.py:check 2") as advice:
-        choice.check("tandem/CartPole-v1", True, PPO, settings, options)
+        choice.check("tandem/CartPole-v1", True, PPO, settings, options, action)
     assert "intrinsic='no'" in advice.fix
-    choice.check("tandem/CartPole-v1", True, PPO, PPO.Settings(), options)
+    choice.check("tandem/CartPole-v1", True, PPO, PPO.Settings(), options, action)
 
 
 def test_the_lock_is_what_it_says() -> None:
