@@ -177,13 +177,13 @@ def run_folder(folder: Path) -> Path:
 def default_folder(algorithm: str, env_name: str, seed: int | str) -> Path:
     """runs/ppo-CartPole-v1-s0-20250131-120000, or the next free name like it."""
     name, algorithm = file_name(env_name), algorithm.rpartition(":")[2]
-    return free_folder(f"{algorithm}-{name}-s{seed}")
+    return free_folder(Path("runs") / f"{algorithm}-{name}-s{seed}")
 
 
-def free_folder(what: str) -> Path:
-    """runs/WHAT-20250131-120000, or the next free name like it. The folder is made: another command
-    of the same second takes another name. See `drop_unused`."""
-    base = Path("runs") / f"{what}-{datetime.now():%Y%m%d-%H%M%S}"
+def free_folder(what: Path) -> Path:
+    """The path with the time after it, or the next free name like it. The folder is made: another
+    command of the same second takes another name. See `drop_unused`."""
+    base = what.with_name(f"{what.name}-{datetime.now():%Y%m%d-%H%M%S}")
     made = [] if base.parent.exists() else [base.parent]
     folder, n = base, 2
     while True:

@@ -421,4 +421,5 @@ def _table(trials: list[Trial], path: Path) -> None:
 
 def default_folder(command: str, names: Sequence[str], env: str) -> Path:
     """runs/find-lr-ppo-CartPole-v1-20250131-120000."""
-    return free_folder("-".join([command, *names, env.replace("/", "-").replace(":", "-")]))
+    place = env.replace("/", "-").replace(":", "-")
+    return free_folder(Path("runs") / f"{command}-{'-'.join(names)}-{place}")
