@@ -80,8 +80,7 @@ class TRPO(OnPolicy):
                 "leave that layer out of the actor's body, or put a layer norm in its place; the "
                 "critic's may have it.",
             )
-        weights = getattr(self.actor.module, "trainable_variables", ())  # Keras's
-        if any(v.constraint is not None for v in weights):
+        if self.actor.constrained:
             raise NetworkError(
                 "trpo with a policy whose weights have a constraint.",
                 "weights that its step alone moves: projected, they would leave the trust region",

@@ -4,7 +4,7 @@ and know no framework."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,6 +58,7 @@ class Network(ABC):
     plan: Plan | None
     module: Any
     noise: dict[str, Any]  # of noisy layers, by "place/name": what the engine keeps it in
+    constrained: Sequence[Any] = ()  # weights that are projected after each step: Keras's
 
     @abstractmethod
     def __call__(self, x: Tree, training: bool | None = None) -> Array:

@@ -33,6 +33,7 @@ class KerasNetwork(backend.Network):
         self.name, self.module, self.plan, self._named = name, model, plan, variables
         self.noise = {n: v for n, v in variables.items() if is_noise(n)}
         self.unit = [v for n, v in variables.items() if is_unit(n)]  # see `networks.unit`
+        self.constrained = [v for v in model.trainable_variables if v.constraint is not None]
         self.learning = False
         self.layout: Any = None  # of the backend's devices, where they are several
         self._predict: Any = None
