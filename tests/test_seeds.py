@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch")
 
 from tandem.cli import main
-from tandem.cli.seeds_command import SeedsCommand, read
+from tandem.cli.seeds_command import SeedsCommand, read, value_of
 from tests.helpers import held
 
 GIVEN = ["--framework", "torch", "--quiet", "--eval-episodes", "0", "--final-episodes", "1"]
@@ -36,7 +36,7 @@ def test_a_complete_seed_stays_whatever_became_of_its_last_checkpoint(both, capf
     (both / "s0" / "checkpoints" / "last.zip").unlink()
     (both / "s0" / "notes.txt").write_text("mine")
     before = (both / "s0" / "result.json").read_bytes()
-    assert main(["train", "--resume", str(both), "--quiet"]) == 0
+    assert main(["train", "--resume", str(both)]) == 0  # with nothing else
     assert main(["train", "--resume", str(both), "--steps", "512"]) == 2
     assert "add --extend" in capfd.readouterr().err
     assert main(["train", "--resume", str(both), "--steps", "512", "--extend"]) != 0
@@ -72,6 +72,20 @@ def test_what_has_not_begun_begins_with_the_settings_of_then(tmp_path) -> None:
         assert result["env_steps"] == 256
     file.unlink()
     assert main(["train", "--resume", str(parent), "--quiet"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "value"),
+    [
+        ([], None),
+        (["--quiet"], None),
+        (["--steps", "9"], "9"),
+        (["--quiet", "--steps=9"], "9"),
+        (["--steps"], ""),
+    ],
+)
+def test_the_value_of_a_flag(words, value) -> None:
+    assert value_of("--steps", words) == value
 
 
 def test_the_command_that_goes_on_has_what_no_file_is_trusted_with(tmp_path) -> None:

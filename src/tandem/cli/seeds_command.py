@@ -112,7 +112,7 @@ def without(words: Iterable[str], flags: dict[str, int]) -> list[str]:
 
 def value_of(flag: str, words: list[str]) -> str | None:
     """The value of a flag in a command; None where it does not stand there."""
-    for word, after in zip(words, [*words[1:], ""], strict=True):
+    for word, after in zip(words, [*words, ""][1:], strict=True):
         if word == flag:
             return after
         if word.startswith(f"{flag}="):
