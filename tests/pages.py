@@ -46,7 +46,7 @@ MOST = {
     "episodes": 2,
     "eval_episodes": 0,
     "final_episodes": 1,
-    "N": 48,
+    "N": 32,
 }
 NUMBER = re.compile(rf"(--|\b)({'|'.join(MOST).replace('_', '[_-]')})([ =])(\d[\d_]*)\b")
 NO_MORE = {"steps": "300", "eval-episodes": "0", "final-episodes": "1", "framework": "torch"}

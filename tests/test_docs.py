@@ -18,7 +18,7 @@ import pytest
 from tandem import algorithms
 from tandem.algorithms import unused
 from tandem.settings import declared
-from tests.helpers import ALONE, ON_CPU, ONE_THREAD, QUIET, ROOT
+from tests.helpers import ALONE, COMPILED_LIGHTLY, ON_CPU, ONE_THREAD, QUIET, ROOT
 from tests.page_names import faults, importable
 from tests.pages import LANGUAGES, Block, blocks, pages, shortened
 from tests.test_floors import FLOORS, KEPT_APART
@@ -36,6 +36,8 @@ def run(folder: Path, *names: str, whole: bool = False) -> list[dict[str, Any]]:
     command = [sys.executable, "-m", "tests.pages", str(folder), *(str(ROOT / n) for n in names)]
     env = {**os.environ, **ONE_THREAD, **ON_CPU, **ALONE, **QUIET, "KERAS_BACKEND": "jax"}
     env["JAX_NUM_CPU_DEVICES"] = "2"  # one process runs all pages: they are there for devices.md
+    if not whole:
+        env |= COMPILED_LIGHTLY
     env["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     done = subprocess.run(
         [*command, *(["--whole"] if whole else [])], env=env, capture_output=True, text=True
