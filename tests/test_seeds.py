@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ def test_a_complete_seed_stays_whatever_became_of_its_last_checkpoint(both, capf
     (both / "s0" / "notes.txt").write_text("mine")
     before = (both / "s0" / "result.json").read_bytes()
     assert main(["train", "--resume", str(both)]) == 0  # with nothing else
+    assert main(["train", "--resume", str(both), "--steps", "256"]) == 0  # which they have
     assert main(["train", "--resume", str(both), "--steps", "512"]) == 2
     assert "add --extend" in capfd.readouterr().err
     assert main(["train", "--resume", str(both), "--steps", "512", "--extend"]) != 0
@@ -72,6 +74,29 @@ def test_what_has_not_begun_begins_with_the_settings_of_then(tmp_path) -> None:
         assert result["env_steps"] == 256
     file.unlink()
     assert main(["train", "--resume", str(parent), "--quiet"]) == 0
+
+
+@pytest.mark.slow
+def test_a_command_that_is_refused_leaves_what_the_right_one_needs(both, capfd) -> None:
+    shutil.rmtree(both / "s1")  # as of one that had not begun
+    file = both / "seeds.json"
+    said, log = json.loads(file.read_text(encoding="utf-8")), (both / "s0.log").read_bytes()
+    file.write_text(json.dumps(said | {"command": ["a2c", "Nobodys-v0", *GIVEN]}))
+    before = file.read_bytes()
+    assert main(["train", "--resume", str(both)]) == 2  # as without the --import it needs
+    assert "Nobodys-v0" in capfd.readouterr().err
+    assert file.read_bytes() == before and (both / "s0.log").read_bytes() == log
+
+
+def test_the_copy_of_the_settings_leaves_a_file_beside_it_alone(tmp_path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text("seed = 1\n")
+    command = SeedsCommand(["--config", str(file)], [0], tmp_path)
+    command.save()
+    (copy,) = tmp_path.glob("*-settings.toml")
+    assert command.resumed([]).words == ["--config", str(copy)]
+    command.remove()
+    assert file.read_text() == "seed = 1\n" and list(tmp_path.iterdir()) == [file]
 
 
 @pytest.mark.parametrize(

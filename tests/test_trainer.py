@@ -1126,6 +1126,7 @@ def test_the_length_of_a_run_is_fixed_unless_extended(tmp_path: Path) -> None:
     assert run.loop.env_steps == 128
     again = trainer.session(resume=tmp_path / "run")
     assert again.config == run.config, "the extended length is what the run has now"
+    assert run.config.options.snapshot_every == 0, "without opponents a new run refuses it"
     assert (
         json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8"))["settings"][
             "steps"

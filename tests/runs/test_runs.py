@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -74,6 +75,28 @@ def test_two_commands_of_one_second_have_folders_of_their_own(
     default_folder("ppo", "a", 0)
     drop_unused()
     assert list(Path().iterdir()) == []
+
+
+@pytest.mark.parametrize("what", ["file", "link"])
+def test_what_is_no_folder_of_runs_is_left_to_whoever_writes_there(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if what == "file":
+        Path("runs").touch()
+    else:
+        try:
+            Path("runs").symlink_to(tmp_path / "a disk that is not there")
+        except OSError:
+            pytest.skip("no links here")
+    tries, mkdir = iter(range(9)), Path.mkdir
+
+    def counted(self: Path, *args: Any, **more: Any) -> None:
+        next(tries)
+        mkdir(self, *args, **more)
+
+    monkeypatch.setattr(Path, "mkdir", counted)
+    assert default_folder("ppo", "a", 0).parent == Path("runs")
 
 
 def test_a_folder_in_which_another_run_has_begun_meanwhile_is_refused(tmp_path: Path) -> None:

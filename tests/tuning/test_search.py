@@ -281,6 +281,27 @@ def test_what_cannot_be_is_answered_before_anything_runs(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("command", ["find lr", "sweep", "train --seeds 2"])
+def test_a_folder_that_cannot_be_is_told_of_before_anything_runs(
+    command: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    if command == "sweep":
+        pytest.importorskip("optuna")
+
+    def started(*_: object, **more: object) -> None:
+        raise AssertionError("a process was started")
+
+    for place in ("parallel.tasks.Process", "tuning.sweep._Crew", "cli.seeds.Worker"):
+        monkeypatch.setattr(f"tandem.{place}", started)
+    (tmp_path / "file").touch()
+    words = ["a2c", "CartPole-v1", "--framework", "torch", "--out", str(tmp_path / "file" / "new")]
+    assert main([*command.split(), *words]) == 2
+    assert "choose another with --out" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("kind", ["lr", "optimizer", "best"])
 def test_help_names_flags_and_settings(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["find", kind, "dqn", "CartPole-v1", "--help"]) == 0

@@ -25,6 +25,7 @@ from tandem.parallel.choice import cores, cpus_of, has_gpu
 from tandem.platforms import is_held, own_cores
 from tandem.runs.folder import new_folder
 from tandem.runs.signals import Signals, exit_code
+from tandem.settings import whole_number
 
 LOOK = 0.1  # seconds between two looks at the runs
 
@@ -115,7 +116,7 @@ def several(args: argparse.Namespace, words: list[str], parent: Path, count: int
         return code
     command.save()
     runs = [SeedRun(seed, parent, each) for seed, each in zip(seeds, commands, strict=True)]
-    return _trained(command, runs, args, args.quiet)
+    return _trained(command, runs, args, args.quiet, is_new=True)
 
 
 def resumed(args: argparse.Namespace, words: list[str], parent: Path) -> int:
@@ -138,7 +139,9 @@ def resumed(args: argparse.Namespace, words: list[str], parent: Path) -> int:
                 "runs that have come to their end, or were stopped",
                 "wait for it, or stop it (Ctrl-C).",
             )
-    if value_of("--steps", more) is not None and "--extend" not in more:
+    lengths = {_length(run.folder) for run in runs if run.has_begun}
+    steps = value_of("--steps", more)
+    if steps is not None and "--extend" not in more and lengths != {whole_number("--steps", steps)}:
         raise SettingError(
             f"--steps was given for the runs in {parent}, which have their length.",
             "that length, or a larger one with --extend",
@@ -176,7 +179,7 @@ def resumed(args: argparse.Namespace, words: list[str], parent: Path) -> int:
         is not None
     ):
         return code
-    return _trained(command, runs, began, args.quiet)
+    return _trained(command, runs, began, args.quiet, is_new=False)
 
 
 def _one_call(
@@ -214,13 +217,20 @@ def _one_call(
 
 def _is_complete(run: Any) -> bool:
     """Whether all of its steps were made, and what came of them was scored."""
+    length = _length(run.folder)
     try:
-        steps = json.loads((run.folder / "config.json").read_text(encoding="utf-8"))["settings"][
-            "steps"
-        ]
-        return bool(run.result["env_steps"] >= steps)
-    except (OSError, ValueError, KeyError, TypeError):
+        return length is not None and bool(run.result["env_steps"] >= length)
+    except (KeyError, TypeError):
         return False
+
+
+def _length(folder: Path) -> int | None:
+    """The steps of the run in a folder; None where its config.json does not say."""
+    try:
+        text = (folder / "config.json").read_text(encoding="utf-8")
+        return int(json.loads(text)["settings"]["steps"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def at_once(args: argparse.Namespace) -> int:
@@ -238,9 +248,13 @@ def _shares(number: int) -> list[list[int]]:
 
 
 def _trained(
-    command: SeedsCommand, runs: list[SeedRun], began: argparse.Namespace, quiet: bool
+    command: SeedsCommand,
+    runs: list[SeedRun],
+    began: argparse.Namespace,
+    quiet: bool,
+    is_new: bool,
 ) -> int:
-    """began: what the runs were made with."""
+    """began: what the runs were made with. is_new: they are not gone on with."""
     number, name = at_once(began), f"{began.algorithm} on {began.env or began.vector}"
     draws = getattr(began, "plots", True)
     number = min(number, len(runs))
@@ -278,7 +292,7 @@ def _trained(
             busy = [run.worker for run in runs if run.runs]
             for worker in workers:
                 worker.end(at_once=worker in busy)
-    return _told(command, runs, came, draws)
+    return _told(command, runs, came, draws, is_new)
 
 
 def _next(worker: Worker | None, workers: list[Worker]) -> Worker:
@@ -292,14 +306,18 @@ def _next(worker: Worker | None, workers: list[Worker]) -> Worker:
     return workers[at]
 
 
-def _told(command: SeedsCommand, runs: list[Any], came: list[str], draws: bool) -> int:
-    """Says what came of the runs, and draws their curve; the exit code."""
+def _told(
+    command: SeedsCommand, runs: list[Any], came: list[str], draws: bool, is_new: bool = False
+) -> int:
+    """Says what came of the runs, and draws their curve; the exit code. is_new: see `_trained`."""
     if "refused" in came:
         first = next(run for run in runs if run.was_refused)
         print(first.log.read_text(errors="replace").rstrip(), file=sys.stderr)
         for run in runs:
-            run.log.unlink(missing_ok=True)
-        command.remove()
+            if not run.folder.exists():
+                run.log.unlink(missing_ok=True)
+        if is_new:  # else it is needed to go on by another command
+            command.remove()
         return first.code or 1
     if came:
         print(f"Stopped by {came[0]} and saved. To go on:\n  {command.again}")

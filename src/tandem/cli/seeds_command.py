@@ -13,9 +13,10 @@ from shlex import quote
 from tandem.cli.parser import with_import
 from tandem.errors import ResumeError, RunFolderError
 from tandem.runs.config_file import write_json
+from tandem.runs.folder import writing
 
 FILE = "seeds.json"  # the command, and the seeds
-SETTINGS = "settings"  # beside it: a copy of the file of --config
+SETTINGS = "seeds-settings"  # beside it: a copy of the file of --config, which may be there too
 OWN = {"--seed": 1, "--seeds": 1, "--out": 1}  # what the command of one seed has of its own
 
 
@@ -43,10 +44,10 @@ class SeedsCommand:
 
     def save(self) -> None:
         """Writes it, and a copy of the file of settings, which may be another one later."""
-        self.parent.mkdir(parents=True, exist_ok=True)
-        if file := value_of("--config", self.words):
-            shutil.copyfile(file, self._settings(file))
-        write_json(self.parent / FILE, {"command": self.words, "seeds": self.seeds})
+        with writing(self.parent / FILE):
+            if file := value_of("--config", self.words):
+                shutil.copyfile(file, self._settings(file))
+            write_json(self.parent / FILE, {"command": self.words, "seeds": self.seeds})
 
     def remove(self) -> None:
         """What `save` wrote, and the folder where nothing else is in it."""

@@ -189,10 +189,11 @@ def free_folder(what: Path) -> Path:
     while True:
         try:
             folder.mkdir(parents=True)
-        except FileExistsError:
+        except OSError as error:
+            # a link that leads nowhere is in the way too, of any name
+            if not isinstance(error, FileExistsError) or not folder.parent.is_dir():
+                return folder  # whoever writes there says why it cannot be
             folder, n = base.with_name(f"{base.name}-{n}"), n + 1
-        except OSError:  # whoever writes there says why it cannot be
-            return folder
         else:
             _made.extend([folder, *made])
             return folder

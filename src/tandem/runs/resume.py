@@ -125,7 +125,8 @@ def extended(conf: Config, steps: int) -> Config:
             options,
             eval_every=options.eval_every or max(1, before // 20),
             log_every=options.log_every or hundredth,
-            snapshot_every=options.snapshot_every or hundredth,
+            # without opponents it would be refused in a new run with these options
+            snapshot_every=options.snapshot_every or (hundredth if options.opponents else 0),
         ),
         extended_from=conf.extended_from or before,
     )

@@ -25,7 +25,7 @@ from tandem.learning.events import EvaluationEnd
 from tandem.learning.figures import figures, mean_and_std
 from tandem.parallel.choice import cores
 from tandem.parallel.tasks import Task, Tasks
-from tandem.runs.folder import free_folder, new_folder
+from tandem.runs.folder import free_folder, new_folder, writing
 from tandem.settings import Schedule, as_path, convert, flag, hints_of, whole_number
 
 SHARE = 10  # of a run's steps that a trial has, unless it is told
@@ -278,6 +278,9 @@ def _searched(
     candidates = _fitting(candidates, env, settings)
     arguments = [arguments_of(c, env, steps, framework, settings) for c in candidates]
     folder = None if out is None else new_folder(as_path("out", out))
+    if folder is not None:
+        with writing(folder / "trials.csv"):  # or it is refused, before hours of trials
+            pass
     names = [f"the trial of {c.algorithm} with {c.label}" for c in candidates]
     jobs = [(i, s) for s in range(seed, seed + seeds) for i in range(len(candidates))]
     tasks = [

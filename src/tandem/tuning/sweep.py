@@ -25,7 +25,7 @@ from tandem.parallel.choice import cpus_of
 from tandem.parallel.process import SLICE, WorkerHandle, WorkerLost, end
 from tandem.parallel.worker_group import START
 from tandem.runs import config_file
-from tandem.runs.folder import new_folder
+from tandem.runs.folder import new_folder, writing
 from tandem.runs.signals import Signals, raise_again
 from tandem.settings import as_path, whole_number
 from tandem.tuning import space as spaces
@@ -152,8 +152,8 @@ class Sweep:
     def train(self) -> str | None:
         """Makes the trials that are left. The name of the signal that ended it, or None."""
         self.workers = workers(self.cluster, cpus_of(self.plan.given))
-        self.folder.mkdir(parents=True, exist_ok=True)
-        study = Study(self.folder, self.plan, self.space)
+        with writing(self.folder / "sweep.json"):
+            study = Study(self.folder, self.plan, self.space)
         crew, empty = None, False
         try:
             self.plan.save(self.folder)  # once the folder is this process's
