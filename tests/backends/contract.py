@@ -746,6 +746,29 @@ def check_whole_networks_share_what_was_shared() -> None:
     np.testing.assert_array_equal(after, algorithm.critic.read()["0/kernel"])
 
 
+def check_what_is_frozen_in_whole_networks_stays() -> None:
+    body, network = layers(8, "relu", 8), layers(8, "relu", 2)
+    if FRAMEWORK == "torch":
+        from torch import nn
+
+        body.requires_grad_(False)
+        network[0].weight.requires_grad_(False)
+        whole = nn.Sequential(body, nn.Linear(8, 2))
+    else:
+        import keras
+
+        body.trainable = False
+        network.build((None, 4))
+        network.layers[0].kernel.trainable = False
+        whole = keras.Sequential([keras.Input((4,)), body, keras.layers.Dense(2)])
+    for given, frozen in (whole, 4), (network, 1):
+        algorithm, backend = build("dqn", fakes.DISCRETE, {"q": given})
+        before = algorithm.q.read()
+        backend.compile(algorithm.update)(batches(algorithm, fakes.DISCRETE, 2))
+        after = algorithm.q.read()
+        assert sum(np.array_equal(after[n], x) for n, x in before.items()) == frozen
+
+
 def check_constraints_of_keras_hold() -> None:
     if FRAMEWORK == "torch":
         return

@@ -96,3 +96,39 @@ def test_buffers_that_are_rebound_go_back_where_an_update_does_not_hold() -> Non
     outcome = backend.compile(update)(Batch(obs, obs[..., 0], settings=settings))
     assert outcome.applied == 2
     assert torch.equal(net.module[0].mean, torch.full((4,), 0.75))
+
+
+class Note(nn.Module):
+    """Keeps what it last saw in training, and its mean, in buffers that no target needs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(4))
+        self.register_buffer("seen", torch.zeros(1, 4), persistent=False)
+        self.register_buffer("mean", None)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.seen = x.detach()
+            self.mean = self.seen.mean(0)
+        return x + self.weight
+
+
+def test_buffers_may_get_another_shape_and_be_made_late() -> None:
+    backend, net, target = TorchBackend("cpu"), network(Note()), network(Note())
+    backend.networks["q"] = net
+    optimizer = backend.optimizer("q", [net], "sgd")
+
+    def update(b: Batch) -> Update:
+        loss, _ = backend.minimize(optimizer, lambda b: (net(b.obs).sum(-1), {}), b, 0.1)
+        backend.soft_update(net, target, torch.tensor(1.0))
+        return Update({"loss": loss})
+
+    obs = torch.ones(3, 2, 4).numpy()
+    obs[2] = float("nan")
+    settings = {"rate": torch.zeros(3).numpy()}
+    outcome = backend.compile(update)(Batch(obs, obs[..., 0], settings=settings))
+    assert outcome.applied == 2
+    note = net.module[0]
+    assert torch.equal(note.seen, torch.ones(2, 4)) and torch.equal(note.mean, torch.ones(4))
+    assert torch.equal(target.module[0].weight, torch.full((4,), -0.2))

@@ -94,6 +94,24 @@ def test_a_given_optimizer_steps_as_it_does_on_weights_of_their_shapes(kind) -> 
 
 
 @pytest.mark.slow
+class Counting(torch.optim.Optimizer):
+    """Counts its steps in its group, as some do."""
+
+    def __init__(self, params, lr=0.1) -> None:
+        super().__init__(params, {"lr": lr, "step": 0})
+
+    def step(self, closure=None) -> None:
+        self.param_groups[0]["step"] += 1
+
+
+def test_the_steps_that_give_a_copy_its_state_are_not_counted() -> None:
+    from tandem.backends.torch_optimizers import _copied
+
+    weights = [torch.nn.Parameter(torch.zeros(2)) for _ in range(3)]
+    copy = _copied(Counting([torch.zeros(1, requires_grad=True)]), weights)
+    assert copy.param_groups[0]["step"] == 0
+
+
 def test_a_run_that_compiles_nothing_does_not_import_the_compiler() -> None:
     (found,) = run_python(
         "import json, sys\n"

@@ -15,6 +15,7 @@ from tandem.collect.actor import RandomActor
 from tandem.collect.collector import Collector
 from tandem.collect.evaluation import evaluate
 from tandem.envs.factory import resume_fault, spaces_of, vectorize
+from tandem.envs.vector_env import VectorEnvironments
 from tandem.errors import EnvironmentFault, SpaceError
 from tandem.math.masks import evenly, masked
 from tandem.spaces import Leaf, action_leaf, from_json, observation_spec, seen, to_json
@@ -85,6 +86,20 @@ def test_masks_of_actions_of_several_axes_are_seen(parts: bool) -> None:
     assert action.inner == Several.action_space and set(shown.spaces) == {"obs", "action_mask"}
     t = collected(lambda: Several(parts), steps=5)
     assert (t.obs["action_mask"] == Several.MASK).all() and (t.action == [0, 0, 2, 1]).all()
+
+
+def test_a_mask_may_have_the_axes_of_the_actions() -> None:
+    class Square(Several):
+        action_space = spaces.MultiDiscrete([[3, 3], [3, 3]])
+
+        def __init__(self) -> None:
+            self.info = {"action_mask": np.eye(3, dtype=np.int8)[[[0, 0], [2, 1]]]}
+
+    t = collected(Square, steps=5)
+    assert (t.action == [0, 0, 2, 1]).all()
+    vector = VectorEnvironments("Square", SyncVectorEnv([Square, Square]), seed=0)
+    obs = vector.reset()
+    assert np.array_equal(obs["action_mask"], t.obs["action_mask"][0, :2])
 
 
 def test_without_masks_an_environment_is_not_wrapped() -> None:

@@ -19,7 +19,7 @@ from tandem.backends import backend, torch_generators
 from tandem.backends.malloc import keep_freed
 from tandem.backends.reach import Reached
 from tandem.backends.torch_devices import Layout, kind_of, own_device
-from tandem.backends.torch_networks import FreeVariable, Scalar, TorchNetwork
+from tandem.backends.torch_networks import FreeVariable, Scalar, TorchNetwork, bind
 from tandem.backends.torch_optimizers import Optimizer, compiled_gradient, eager_gradient
 from tandem.backends.torch_own import Own, divided, joint_gradients
 from tandem.errors import NetworkError
@@ -308,7 +308,8 @@ class TorchBackend(backend.Backend):
         self._dirty = True
         torch._foreach_lerp_(target.weights, source.weights, mix)
         for s, t in zip(source.statistics, target.statistics, strict=True):
-            t.copy_(s)  # batch-norm statistics are copied, not mixed
+            if s.shape == t.shape:
+                t.copy_(s)  # batch-norm statistics are copied, not mixed
 
     def compile(
         self, update: Callable[[Batch], Update], jit: bool = True
@@ -318,10 +319,10 @@ class TorchBackend(backend.Backend):
             self.layout.together = self.together
         # then a forward pass moves statistics and generators
         stateful_forward = any(n.stateful_forward for n in self.networks.values())
+        rebinding = [n for n in self.networks.values() if n.rebinds]
         fixed = (
             None
-            if any(isinstance(o, Own) for o in self._optimizers)
-            or any(n.rebinds for n in self.networks.values())
+            if rebinding or any(isinstance(o, Own) for o in self._optimizers)
             else list(self._tensors().values())
         )
 
@@ -361,7 +362,8 @@ class TorchBackend(backend.Backend):
                 for k in range(len(next(iter(settings.values()))))
             ]
             rows = range(len(each)) if indices is None else rows
-            before = [x.clone() for x in changing()]
+            live, bound = changing(), [n.bound() for n in rebinding]
+            before = [x.clone() for x in live]
             generators = torch_generators.states(self._device) if stateful_forward else {}
             outs: list[Update] = []
             for k, s in enumerate(each):
@@ -372,7 +374,9 @@ class TorchBackend(backend.Backend):
             good = len(outs) - bool(code)
             # half an update was made: back to the start, the good ones once more
             if code and (self._dirty or stateful_forward or noisy):
-                torch._foreach_copy_(changing(), before)
+                for net in bound:
+                    bind(net)
+                torch._foreach_copy_(live, before)
                 torch_generators.restore(generators, self._device)
                 for k in range(good):
                     one(batches, each[k], rows[k])

@@ -115,17 +115,16 @@ class Layout:
         before = [x.clone() for x in moving()]
         with self._own_seeds(networks):
             value, aux, grad = take(mine, count)
-        statistics = moving()
+        # what has another shape by now is no statistic
+        there = [(x, y) for x, y in zip(moving(), before, strict=True) if x.shape == y.shape]
         if even:
             aux = {n: sharding.spread(x, self._here, self.together) for n, x in aux.items()}
         share = 1.0 / self.count if even else 1.0
         # not the difference of equal ones, which may be infinite
-        moved = [
-            torch.where(x == y, 0.0, x - y) * share for x, y in zip(statistics, before, strict=True)
-        ]
+        moved = [torch.where(x == y, 0.0, x - y) * share for x, y in there]
         parts = (grad, value, *aux.values(), *moved)
         grad, value, *rest = self.sums(parts, even, kind)
-        for x, y, by in zip(statistics, before, rest[len(aux) :], strict=True):
+        for (x, y), by in zip(there, rest[len(aux) :], strict=True):
             x.copy_(torch.where(by == 0.0, y, y + by))
         return value, dict(zip(aux, rest, strict=False)), grad
 

@@ -50,18 +50,26 @@ class TorchNetwork(backend.Network):
         self.noise = modules.noise(module, named)
         self.named = {**named, **self.noise}  # by the plan's names, where there is one
         self.unit = [t for n, t in named.items() if is_unit(n)]  # see `networks.unit`
-        self._statistics = self._buffers()
+        noise = {id(t) for t in self.noise.values()}
+        buffers = {n: t for n, t in module.named_buffers() if id(t) not in noise}
+        self._names, self._statistics = list(buffers), list(buffers.values())
         # a module of a kind that is not known may put other tensors in the place of its buffers
         self.rebinds = plan is None and self.stateful_forward and bool(self._statistics)
 
     @property
     def statistics(self) -> list[torch.Tensor]:
-        """What a forward pass may move."""
-        return self._buffers() if self.rebinds else self._statistics
+        """What a forward pass may move, as many of them at all times. The shape of one that the
+        module rebinds may change, as where it notes what it last saw."""
+        if not self.rebinds:
+            return self._statistics
+        now = dict(self.module.named_buffers())
+        return [now.get(n, t) for n, t in zip(self._names, self._statistics, strict=True)]
 
-    def _buffers(self) -> list[torch.Tensor]:
-        noise = self.noise.values()
-        return [t for t in self.module.buffers() if all(t is not x for x in noise)]
+    def bound(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        """The buffers of each module where they may be rebound, and what they are now; for
+        `bind`."""
+        modules_ = self.module.modules() if self.rebinds else ()
+        return [(m._buffers, dict(m._buffers)) for m in modules_]
 
     def mode_dependent_layer(self) -> str:
         found = (type(m).__name__ for m in self.module.modules() if _depends_on_mode(m))
@@ -118,6 +126,12 @@ class TorchNetwork(backend.Network):
         other = TorchNetwork(self.name, module, self.plan, self.device)
         other.write(weights)
         return FrozenModule(other)
+
+
+def bind(bound: list[tuple[dict[str, Any], dict[str, Any]]]) -> None:
+    """Has modules keep the tensors again that `TorchNetwork.bound` gave."""
+    for buffers, before in bound:
+        buffers.update(before)
 
 
 class FrozenModule:

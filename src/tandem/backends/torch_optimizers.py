@@ -202,10 +202,12 @@ def _copied(original: Any, weights: list[nn.Parameter]) -> torch.optim.Optimizer
     taken = inspect.signature(type(original)).parameters
     copy = type(original)(weights, **{n: v for n, v in original.defaults.items() if n in taken})
     (group,) = original.param_groups  # its options count: they may be set there, or after
-    copy.param_groups[0].update({n: v for n, v in group.items() if n != "params"})
+    options = {n: v for n, v in group.items() if n != "params"}
+    copy.param_groups[0].update(options)
     for weight in weights:
         if not copy.state[weight]:
             begin(copy, weight, copy.param_groups[0])
+    copy.param_groups[0].update(options)  # some count their steps there: these were none
     return copy
 
 

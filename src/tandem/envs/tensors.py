@@ -93,11 +93,11 @@ def _functions(x: Any) -> Any:
 
 
 def bits_of(mask: Any) -> Array:
-    """A mask of zeros and ones, int8; of one in parts, as MultiDiscrete.sample takes it, tuples of
-    them too, one after the other."""
+    """A mask of zeros and ones, int8, in a row; of one in parts, as MultiDiscrete.sample takes it,
+    tuples of them too, one after the other."""
     if isinstance(mask, (tuple, list)) and _is_row(mask[0]):
         return np.concatenate([bits_of(part) for part in mask])
-    return (to_numpy(mask) != 0).astype(np.int8)
+    return (to_numpy(mask) != 0).astype(np.int8).reshape(-1)  # it may have the action's axes
 
 
 def _is_row(part: Any) -> bool:

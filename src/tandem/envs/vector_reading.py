@@ -177,7 +177,8 @@ class Reader:
         # Gymnasium's vectors put masks in parts, which are tuples, into an array of objects
         in_parts = isinstance(given, np.ndarray) and given.dtype.hasobject
         if to_numpy(there).all() and not in_parts:
-            return (to_numpy(given) != 0).astype(np.int8)
+            bits: Array = (to_numpy(given) != 0).astype(np.int8)
+            return bits.reshape(len(bits), -1) if bits.ndim > 2 else bits
         rows = [given[i] if there[i] else None for i in range(self.n)]
         return np.stack([self._row_of_mask(i, x, not going[i]) for i, x in enumerate(rows)])
 

@@ -61,7 +61,7 @@ def whole_of(network: Any, space: Any, copied: dict[int, Any], apart: bool) -> C
         if before and not apart:
             return network
         try:
-            return copy.deepcopy(network, copied if before else {})
+            return _copy(network, copied if before else {})
         except Exception as error:  # Keras's of a class that it does not know, or the module's own
             if before:
                 return network
@@ -73,6 +73,16 @@ def whole_of(network: Any, space: Any, copied: dict[int, Any], apart: bool) -> C
             ) from error
 
     return make
+
+
+def _copy(network: Any, copied: dict[int, Any]) -> Any:
+    made = copy.deepcopy(network, copied)
+    if hasattr(network, "trainable_variables"):  # copies of Keras's models forget what is frozen
+        for new, old in zip(made._flatten_layers(), network._flatten_layers(), strict=True):
+            new.trainable = old.trainable  # of all within too, which come later
+        for new, old in zip(made.variables, network.variables, strict=True):
+            new.trainable = old.trainable
+    return made
 
 
 def _apart(network: Any, others: list[Any]) -> bool:
