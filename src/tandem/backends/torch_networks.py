@@ -66,10 +66,8 @@ class TorchNetwork(backend.Network):
         return [now.get(n, t) for n, t in zip(self._names, self._statistics, strict=True)]
 
     def bound(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-        """The buffers of each module where they may be rebound, and what they are now; for
-        `bind`."""
-        modules_ = self.module.modules() if self.rebinds else ()
-        return [(m._buffers, dict(m._buffers)) for m in modules_]
+        """The buffers of each module, and what they are now; for `bind`."""
+        return [(m._buffers, dict(m._buffers)) for m in self.module.modules()]
 
     def mode_dependent_layer(self) -> str:
         found = (type(m).__name__ for m in self.module.modules() if _depends_on_mode(m))

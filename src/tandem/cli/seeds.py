@@ -23,6 +23,7 @@ from tandem.errors import ResumeError, RunFolderError, SettingError, TandemError
 from tandem.learning.figures import listed, mean_and_std
 from tandem.parallel.choice import cores, cpus_of, has_gpu
 from tandem.platforms import is_held, own_cores
+from tandem.runs import config_file
 from tandem.runs.folder import new_folder
 from tandem.runs.signals import Signals, exit_code
 from tandem.settings import whole_number
@@ -227,9 +228,8 @@ def _is_complete(run: Any) -> bool:
 def _length(folder: Path) -> int | None:
     """The steps of the run in a folder; None where its config.json does not say."""
     try:
-        text = (folder / "config.json").read_text(encoding="utf-8")
-        return int(json.loads(text)["settings"]["steps"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return int(config_file.read(folder)["settings"]["steps"])
+    except (ValueError, KeyError, TypeError):
         return None
 
 
