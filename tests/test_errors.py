@@ -23,9 +23,9 @@ def test_a_message_has_three_parts_in_order() -> None:
     )
 
 
-def test_whatever_the_library_raises_has_all_three() -> None:
-    """Of those that are written out: a literal raise of ours names what happened, what was
-    expected, and how to fix it."""
+def test_whatever_the_library_raises_has_a_fix() -> None:
+    """Of those that are written out: a literal raise of ours says what is wrong and what was
+    expected, in two parts or in one sentence, and how to fix it."""
     kinds = {
         name
         for name, kind in vars(errors).items()
@@ -39,9 +39,24 @@ def test_whatever_the_library_raises_has_all_three() -> None:
         and isinstance(call.func, ast.Name)
         and call.func.id in kinds - {"UnknownNameError"}
         if len(call.args) + len(call.keywords) < 3
+        and not any(k.arg == "fix" for k in call.keywords)
         and not any(isinstance(a, ast.Starred) for a in call.args)
     ]
     assert not short
+
+
+def test_a_note_is_logged_once_and_kept(caplog) -> None:
+    notes = ["known"]
+    with errors.noting(notes):
+        for text in ("known", "new", "new"):
+            errors.note(text)
+        assert errors.collected() is notes
+        with errors.noting():
+            errors.note("of another run")
+    errors.note("of no run")
+    assert notes == ["known", "new"]
+    logged = [record.getMessage() for record in caplog.records if record.name == "tandem"]
+    assert logged == ["Note: new", "Note: of another run", "Note: of no run"]
 
 
 def test_parts_that_are_missing_leave_no_empty_lines() -> None:

@@ -370,6 +370,8 @@ def test_a_run_in_one_environment_is_gone_on_with(tmp_path: Path) -> None:
     whole = tandem.train("ppo", Identity(), out=tmp_path / "whole", **given)
     assert again.summary["eval_mean"] == whole.summary["eval_mean"]
     assert again.notes == whole.notes and again.notes[0].startswith("envs: 1")
+    written = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert written["notes"] == list(again.notes)
 
 
 def test_an_environment_that_is_not_ours_is_left_open() -> None:

@@ -6,12 +6,17 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import logging
 import sys
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from math import prod
 from numbers import Real
 from typing import Any
+
+_notes: ContextVar[list[str] | None] = ContextVar("notes", default=None)
 
 
 class TandemError(Exception):
@@ -185,6 +190,34 @@ def misfit(function: Callable[..., Any], *arguments: Any) -> str:
     except ValueError:  # written in C
         return ""
     return ""
+
+
+def note(text: str) -> None:
+    """Log what a user should know about a run that works: a setting without effect, a missing
+    evaluation. Within `noting` it is logged once and kept for result.json."""
+    notes = _notes.get()
+    if notes is not None:
+        if text in notes:
+            return
+        notes.append(text)
+    logging.getLogger("tandem").warning("Note: %s", text)
+
+
+@contextmanager
+def noting(notes: list[str] | None = None) -> Iterator[None]:
+    """Collect the notes of the block, or of the decorated function, in `notes` (default: a new
+    list). Those that it already has are not logged again."""
+    token = _notes.set([] if notes is None else notes)
+    try:
+        yield
+    finally:
+        _notes.reset(token)
+
+
+def collected() -> list[str]:
+    """The list of the innermost `noting`; a new one outside of any."""
+    notes = _notes.get()
+    return [] if notes is None else notes
 
 
 def warn(text: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import fields, replace
@@ -23,14 +22,13 @@ from tandem.compiled import choice as compiled
 from tandem.envs import atari, functions
 from tandem.envs.factory import EnvLike, environment_name, spaces_of, versioned
 from tandem.envs.vector_source import VectorSource, brought
-from tandem.errors import ResumeError, SettingError, TandemError
+from tandem.errors import ResumeError, SettingError, TandemError, note, noting
 from tandem.functional import host
 from tandem.learning import config, one_env, selfplay, vectors
 from tandem.learning.config import Config, Options
 from tandem.learning.devices import check_cluster
 from tandem.learning.events import Evaluation, TrainEnd
 from tandem.learning.seeds import Generators, derived
-from tandem.learning.vectors import resume_note
 from tandem.parallel import choice
 from tandem.parallel.env_factory import EnvFactory
 from tandem.parallel.pool import blocks_ahead
@@ -131,8 +129,6 @@ def train(
         progress=progress,
         **settings,
     )
-    if run.folder is not None and (note := resume_note(run.environments)):
-        warnings.warn(note, RuntimeWarning, stacklevel=2)
     result = complete(run, stop_at)
     if run.signal is not None:
         raise_again(run.signal, result)
@@ -147,14 +143,13 @@ def complete(run: Session, stop_at: int | None = None, draws: bool = True) -> Re
     """Goes through a session to the end of its sitting, scores the best and the last agent, and
     draws, unless another does so later."""
     reason = "steps"
-    notes: tuple[str, ...] = (_resumed_elsewhere(run.config),) if run.config.devices_before else ()
-    notes += one_env.notes(run.config.source)
     summary: dict[str, Any] = {}
     with ExitStack() as stack:
         for callback in run.callbacks:
             if hasattr(callback, "__exit__"):
                 stack.enter_context(callback)  # type: ignore[arg-type]
         stack.enter_context(run.catching())
+        stack.enter_context(noting(run.notes))
         for event in run.events(stop_at):
             if isinstance(event, TrainEnd):
                 reason = event.reason
@@ -165,11 +160,14 @@ def complete(run: Session, stop_at: int | None = None, draws: bool = True) -> Re
                 summary = run.result()
                 evaluation = run.evaluation
                 if draws and run.folder is not None and run.config.options.plots:
-                    notes += draw(run)
+                    draw(run)
+                    config_file.write_json(run.folder / "result.json", summary)  # its notes
     history = tuple(run.evaluations.history)
+    notes = tuple(run.notes)
     return Result(best, run.folder, evaluation, summary, run.signal or reason, notes, history)
 
 
+@noting()
 def session(
     algorithm: str | type[Algorithm] | None = None,
     env: EnvLike = None,
@@ -417,25 +415,17 @@ def evaluate(
     return Evaluation.of(*played)
 
 
-def _resumed_elsewhere(conf: Config) -> str:
-    return (
-        f"resumed on devices={conf.options.devices} after devices={conf.devices_before}: the same "
-        "run but for rounding, no longer to the bit"
-    )
-
-
-def draw(run: Session) -> tuple[str, ...]:
-    """curve.png and an animation of the best agent. Gives back what could not be drawn here, and
-    why."""
+def draw(run: Session) -> None:
+    """Write curve.png and an animation of the best agent. A note says what could not be drawn here,
+    and why."""
     assert run.folder is not None
     from tandem.animation import film
     from tandem.plots import curve
 
-    notes = []
     try:
         curve([run.folder], run.folder / "curve.png")
     except (TandemError, OSError) as error:
-        notes.append(f"no curve: {str(error).splitlines()[0]}")
+        note(f"no curve: {str(error).splitlines()[0]}")
     try:
         film(
             run.restored("best"),
@@ -446,5 +436,4 @@ def draw(run: Session) -> tuple[str, ...]:
             stopped=run.is_signalled,
         )
     except (TandemError, OSError) as error:
-        notes.append(f"no animation: {str(error).splitlines()[0]}")
-    return tuple(notes)
+        note(f"no animation: {str(error).splitlines()[0]}")

@@ -84,12 +84,9 @@ def test_a_seed_gives_the_same_run_and_scores_are_whole(envpool: None) -> None:
 
 def test_what_was_trained_there_goes_on_and_is_scored_there(envpool: None, tmp_path: Any) -> None:
     folder = tmp_path / "run"
-    with pytest.warns(RuntimeWarning, match="in new episodes"):
-        tandem.train(
-            "ppo", "envpool/CartPole-v1", steps=600, envs=4, stop_at=300, out=folder, **QUICK
-        )
-    with pytest.warns(RuntimeWarning, match="in new episodes"):
-        result = tandem.train(resume=folder)
+    tandem.train("ppo", "envpool/CartPole-v1", steps=600, envs=4, stop_at=300, out=folder, **QUICK)
+    result = tandem.train(resume=folder)
+    assert [note for note in result.notes if "starts new episodes" in note]
     assert result.summary["env_steps"] >= 600
     assert tandem.evaluate(result.agent, "envpool/CartPole-v1", 3).lengths == [6, 6, 6]
 

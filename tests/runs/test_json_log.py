@@ -62,7 +62,7 @@ def test_a_run_is_lines_of_json_and_nothing_else(tmp_path: Path, capsys) -> None
     saved = [line["path"] for line in first + second if line["event"] == "checkpoint"]
     assert str(folder / "checkpoints" / "best.zip") in saved
     result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-    assert second[-1] == {"event": "result", **result, "folder": str(folder), "notes": []}
+    assert second[-1] == {"event": "result", **result, "folder": str(folder)}
     assert main(["train", "--resume", str(folder), "--log", "json", "--quiet"]) == 0  # all is done
     assert lines(capsys.readouterr().out) == [{"event": "result", **result}]
 

@@ -9,7 +9,6 @@ from tandem.algorithms import own
 from tandem.cli.parser import with_import
 from tandem.learning.devices import purpose
 from tandem.learning.figures import mean_and_std
-from tandem.learning.vectors import resume_note
 from tandem.runs.json_log import JsonLog
 from tandem.runs.progress import duration
 from tandem.runs.result import Result
@@ -18,9 +17,10 @@ from tandem.runs.signals import exit_code
 
 def begun(session: Any, quiet: bool) -> None:
     """Says what begins, or goes on."""
-    notes = (purpose(session.backend), resume_note(session.environments))
+    devices = purpose(session.backend)
     if isinstance(log := session.callbacks[0], JsonLog):
-        log.line("run", _outline(session) | {"notes": [note for note in notes if note]})
+        notes = [*([devices] if devices else []), *session.notes]
+        log.line("run", _outline(session) | {"notes": notes})
         return
     if not quiet:
         c, done = session.config, session.loop.env_steps
@@ -29,9 +29,8 @@ def begun(session: Any, quiet: bool) -> None:
             f"{c.algorithm} on {c.env}, {c.framework}, seed {c.seed}, {c.settings.steps:,} "
             f"steps{went}; settings: {c.source}"
         )
-        for note in notes:
-            if note:
-                print(note)
+        if devices:
+            print(devices)
         print(f"run: {session.folder}", flush=True)
 
 
@@ -51,12 +50,9 @@ def ended(session: Any, result: Result, imported: str | None = None) -> int:
     """Says what came of a sitting, and how to go on; the exit code. imported: the module of
     --import, which other commands need too."""
     if isinstance(log := session.callbacks[0], JsonLog):
-        said = {**result.summary, "folder": str(result.folder), "notes": list(result.notes)}
         if result.summary:
-            log.line("result", said)
+            log.line("result", {**result.summary, "folder": str(result.folder)})
         return _code(result.reason)
-    for note in result.notes:
-        print(note)
     if code := _code(result.reason):
         _stopped(result, session.config, imported)
         return code

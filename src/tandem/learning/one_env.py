@@ -7,9 +7,8 @@ from typing import Any
 
 from tandem.envs.factory import EnvLike, is_instance
 from tandem.envs.vector_env import is_vector
+from tandem.errors import note
 from tandem.learning.config import Options
-
-NOTE = "envs: 1, since the environment is one object"
 
 
 def settled(
@@ -22,7 +21,7 @@ def settled(
     if not is_instance(env) or n == 1 or values.get("envs") is not None:
         return chosen, options, source
     changed: dict[str, Any] = {"envs": 1}
-    said = NOTE
+    said = "envs: 1, since the environment is one object"
     if hasattr(chosen, "rollout") and values.get("rollout") is None:
         changed["rollout"] = chosen.rollout * n
         said += f" (rollout: {chosen.rollout * n}, as many rows as with {n})"
@@ -31,6 +30,7 @@ def settled(
         for name in ("replay_size", "replay_starts"):  # in sequences, which are longer now
             if hasattr(chosen, name) and values.get(name) is None:
                 changed[name] = -(-getattr(chosen, name) // n)
+    note(said)
     return replace(chosen, **changed), options, f"{source}; {said}"
 
 
@@ -38,8 +38,3 @@ def evaluated_in(env: EnvLike, eval_env: EnvLike) -> EnvLike:
     """`eval_env`; None where it is the object that is trained in: then evaluations step a copy, or
     are refused where there cannot be one."""
     return None if eval_env is env and (is_instance(env) or is_vector(env)) else eval_env
-
-
-def notes(source: str) -> tuple[str, ...]:
-    """What a source of settings says of that, for a run's result."""
-    return tuple(part for part in source.split("; ") if part.startswith(NOTE))

@@ -9,7 +9,7 @@ from tandem.envs import atari
 from tandem.envs.envpool import is_id
 from tandem.envs.vector_env import VectorEnvironments
 from tandem.envs.vector_source import VectorSource, brought, named, other_number
-from tandem.errors import SettingError
+from tandem.errors import SettingError, note
 from tandem.learning.config import Config, Options
 from tandem.types import EnvKwargs
 
@@ -88,14 +88,13 @@ def kept_as(env: Any) -> str:
     return env.path or ("id" if is_id(env.name) else "own")
 
 
-def resume_note(environments: Any) -> str:
-    """What to know of resuming, before a run begins; "" where it is exact."""
-    if environments.resumable:
-        return ""
-    return (
-        f"{environments.name} gives no state (get_state, set_state): resumed, a run goes on with "
-        "all that was learned, in new episodes"
-    )
+def note_resuming(environments: Any) -> None:
+    """A note where a resumed run will not be exact."""
+    if not environments.resumable:
+        note(
+            f"{environments.name} has no get_state and set_state: a resumed run keeps all that was "
+            "learned and starts new episodes"
+        )
 
 
 def stays_on_device(algorithm: Any, backend: Any, environments: VectorEnvironments) -> bool:

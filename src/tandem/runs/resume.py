@@ -11,7 +11,7 @@ from typing import Any
 
 from tandem import platforms
 from tandem.backends import BY_PROCESSES
-from tandem.errors import CheckpointError, ResumeError
+from tandem.errors import CheckpointError, ResumeError, note
 from tandem.learning import config
 from tandem.learning.config import Config
 from tandem.learning.vectors import env_of
@@ -59,6 +59,10 @@ def resumed(
     if devices not in (None, conf.options.devices):
         before, options = conf.options.devices, replace(conf.options, devices=devices)
         conf = replace(conf, options=options, devices_before=before)
+        note(
+            f"resumed on devices={devices} after devices={before}: the same run but for rounding, "
+            "no longer to the bit"
+        )
     if cluster is not None:
         several = conf.options.devices > 1 and conf.framework in BY_PROCESSES
         if not (conf.options.cluster or conf.options.runners or several):

@@ -20,10 +20,18 @@ from tandem.compiled.loop import CompiledLoop
 from tandem.envs.factory import EnvLike, is_instance, separate
 from tandem.envs.league import League
 from tandem.envs.vector_source import VectorSource
-from tandem.errors import CheckpointError, EnvironmentFault, ResumeError, TandemError, WorkerError
+from tandem.errors import (
+    CheckpointError,
+    EnvironmentFault,
+    ResumeError,
+    TandemError,
+    WorkerError,
+    collected,
+)
 from tandem.learning.config import Config
 from tandem.learning.events import BatchEnd, Evaluation, Event, TrainBegin, TrainEnd
 from tandem.learning.seeds import derived
+from tandem.learning.vectors import note_resuming
 from tandem.networks import plan as plans
 from tandem.networks import serial
 from tandem.runs import atomic_files, checkpoint, config_file
@@ -60,6 +68,7 @@ class Session:
     ) -> None:
         self.config, self.env, self.folder, self.eval_env = conf, env, folder, eval_env
         self.callbacks = calls.listed(callbacks)
+        self.notes = collected()  # for result.json, see errors.note
         options, steps = conf.options, conf.settings.steps
         check_ranges(conf.settings)
         check_ranges(options)
@@ -123,6 +132,8 @@ class Session:
             kind: [getattr(o, method) for o in observers if hasattr(o, method)]
             for kind, method in calls.METHODS.items()
         }
+        if folder is not None:
+            note_resuming(self.environments)
         if resume is not None:
             self._resume(resume)
 
@@ -363,6 +374,7 @@ class Session:
                 "due": {name: every.due for name, every in self.every.items()},
                 "numbered": [] if self.checkpoints is None else self.checkpoints.numbered,
                 "callbacks": calls.state(self.callbacks),
+                "notes": self.notes,
             },
         }
         if self.league is not None and replay:
@@ -384,6 +396,7 @@ class Session:
             inner = saved.data["session"]
             self.averages.load_state(inner["table"])
             self._pending = inner.get("pending", False)
+            self.notes[:0] = [n for n in inner.get("notes", []) if n not in self.notes]
             self.evaluations.best = -np.inf if inner["best"] is None else inner["best"]
             self.evaluations.evaluated_at = inner["evaluated"]
             for name, due in inner["due"].items():
@@ -431,6 +444,7 @@ class Session:
             "last_eval_std": last.std if last.returns else None,
             "last_eval_cut": last.cut,
             "versions": conf.versions,
+            "notes": self.notes,
         }
         self.evaluation = best
         if self.folder is not None:
