@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.advice.net import follows
 from tests.helpers import run_python
 
 torch = pytest.importorskip("torch")
@@ -218,6 +219,13 @@ def test_a_run_with_an_optimizer_that_counts_by_itself_resumes_exactly(tmp_path)
         found.append((run.fingerprint(), inner.calls, inner.scale))
     assert found[0] == found[1]
     assert found[0][1:] == (2, 0.5)
+    backend, state = run.backend, run.backend.state()
+    backend.layout = object()  # several devices, whose processes know tensors only
+    with follows("backends/torch_states.py:Stateful.load_state") as advice:
+        backend.load_state(state)
+    assert "devices=1" in advice.fix
+    backend.layout = None
+    backend.load_state(state)
 
 
 @pytest.mark.parametrize("kind", ["Muon", "SparseAdam", "LBFGS"])

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from tandem.backends import process, torch_generators
+from tandem.errors import ResumeError
 from tandem.types import AnyArray
 
 MARK = "#"  # behind a name: of what type the value is, where that is not a tensor
@@ -94,6 +95,12 @@ class Stateful:
         for o in self._optimizers:
             start = f"optimizer/{o.name}/"
             saved = {n.removeprefix(start): x for n, x in state.items() if n.startswith(start)}
+            if saved and o.is_own_class and self.layout is not None:
+                raise ResumeError(
+                    f"the state of a {type(o.inner).__name__} is for one device.",
+                    "an optimizer of torch.optim, which all processes can be told of",
+                    "resume with devices=1.",
+                )
             o.load(saved)
         for n, t in self._tensors().items():
             if state[n].shape != tuple(t.shape):  # copy_ would repeat a number to fill a vector
