@@ -15,6 +15,7 @@ import numpy as np
 from tandem import algorithms, backends, spaces
 from tandem.algorithms import own, unused
 from tandem.algorithms.base import Algorithm
+from tandem.backends import process
 from tandem.collect.evaluation import EvaluationStopped
 from tandem.collect.evaluation import evaluate as play
 from tandem.collect.trained_agent import Agent
@@ -145,6 +146,7 @@ def complete(run: Session, stop_at: int | None = None, draws: bool = True) -> Re
     reason = "steps"
     summary: dict[str, Any] = {}
     with ExitStack() as stack:
+        stack.enter_context(process.restored(run.backend))
         for callback in run.callbacks:
             if hasattr(callback, "__exit__"):
                 stack.enter_context(callback)  # type: ignore[arg-type]
@@ -167,6 +169,7 @@ def complete(run: Session, stop_at: int | None = None, draws: bool = True) -> Re
     return Result(best, run.folder, evaluation, summary, run.signal or reason, notes, history)
 
 
+@process.restored()
 @noting()
 def session(
     algorithm: str | type[Algorithm] | None = None,

@@ -8,6 +8,7 @@ import tempfile
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import gymnasium
@@ -69,6 +70,17 @@ def rl(agent: Any, optimizer: Any) -> None:
     agent.train(None, optimizer, 1, p=0)
 
 
+class Descent(keras.optimizers.SGD):
+    def __init__(self, step_size: float) -> None:
+        super().__init__(step_size)
+        self.step_size = step_size
+
+
+class Configured(Descent):
+    def get_config(self) -> dict[str, Any]:
+        return {"step_size": self.step_size}
+
+
 USED = keras.optimizers.Adam()
 USED.build([keras.Variable(np.zeros(3))])
 CASES = [
@@ -78,6 +90,13 @@ CASES = [
         {"optimizer": object()},
         "give keras.optimizers.Adam(learning_rate=…), say",
         {"optimizer": keras.optimizers.Adam(learning_rate=1e-3)},
+    ),
+    Case(
+        "backends/keras_optimizers.py:_copied",
+        session,
+        {"optimizer": Descent(0.1)},
+        "define get_config in Descent",
+        {"optimizer": Configured(0.1)},
     ),
     Case(
         "networks/keras_bodies.py:_looked_at",
@@ -150,13 +169,15 @@ DEVICE = {
 
 
 def networks_that_do_not_travel(folder: Path) -> None:
-    """A Lambda layer goes into no pickle; an own layer into ONNX by Keras's own exporter alone."""
+    """A lock goes into no pickle; an own layer into ONNX by Keras's own exporter alone."""
     made = train(network=with_lambda, out=folder / "run").agent
-    with follows("backends/keras_frozen.py:FrozenModel.__reduce__") as advice:
+    pickle.dumps(made)
+    made.networks["actor"].model.lock = Lock()
+    with follows("backends/__init__.py:not_picklable") as advice:
         pickle.dumps(made)
+    assert "leave that attribute out of the network" in advice.fix
     assert "tandem.load(folder, network=...)" in advice.fix
     assert tandem.load(folder / "run", network=with_lambda).name == made.name
-    assert "define them so at the top of a module" in advice.fix
     own = train(network=sine, out=folder / "own").agent
     pickle.dumps(own)
     if ENGINE == "jax" and find_spec("jax2onnx") is None:

@@ -6,6 +6,7 @@ import importlib.util
 import pickle
 import sys
 from functools import partial
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -85,6 +86,11 @@ class OfAgents(nn.Module):
 
     def forward(self, x: Any) -> Any:
         return self.layer(torch.cat(list(x.values()), -1) if isinstance(x, dict) else x)
+
+
+class Needy(torch.optim.SGD):
+    def __init__(self, params: Any, more: int) -> None:
+        super().__init__(params, lr=1e-3)
 
 
 class Deep(nn.Module):
@@ -330,6 +336,20 @@ def assign(target: Any, source: Any) -> None:
             {"optimizer": torch.optim.AdamW([torch.zeros(1)], lr=1e-3)},
         ),
         case(
+            "backends/torch_optimizers.py:_copied 2",
+            session,
+            {"optimizer": Needy([torch.zeros(1)], more=1)},
+            "give torch.optim.AdamW([torch.zeros(1)], lr=…), say",
+            {"optimizer": torch.optim.AdamW([torch.zeros(1)], lr=1e-3)},
+        ),
+        case(
+            "networks/users.py:refuse_precision",
+            session,
+            {"network": lambda space: mlp(space).double()},
+            "call .float() on the network",
+            {"network": lambda space: mlp(space).double().float()},
+        ),
+        case(
             "backends/torch_own.py:Own.__init__",
             train,
             {"optimizer": lambda agent: "adam"},
@@ -428,23 +448,26 @@ def test_an_operation_that_onnx_has_not(tmp_path, monkeypatch) -> None:
 
 def test_a_module_that_cannot_travel(tmp_path) -> None:
     class Local(nn.Module):
+        def __init__(self, locked: bool = False) -> None:
+            super().__init__()
+            if locked:
+                self.lock = Lock()
+
         def forward(self, x: Any) -> Any:
             return torch.sin(x)
 
     def local(space: Any) -> Any:
         return nn.Sequential(nn.Linear(4, 8), Local())
 
-    def top(space: Any) -> Any:
-        return nn.Sequential(Deep(), nn.Flatten())
-
     made = small(steps=32, network=local, out=tmp_path / "run").agent
-    with follows("backends/torch_networks.py:FrozenModule.__reduce__") as advice:
+    made.networks["actor"].network.module = Local(locked=True)
+    with follows("backends/__init__.py:not_picklable") as advice:
         pickle.dumps(made)
     code = advice.fix[advice.fix.index("tandem.load") :].partition(" there")[0]
     names = {"tandem": tandem, "folder": tmp_path / "run", "local": local}
     assert eval(code.replace("...", "local"), names).name == made.name
-    assert "define its classes at the top of a module" in advice.fix
-    pickle.dumps(small(steps=32, network=top).agent)
+    assert "leave that attribute out of the network" in advice.fix
+    pickle.dumps(small(steps=32, network=local).agent)
 
 
 @pytest.mark.parametrize(

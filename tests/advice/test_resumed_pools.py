@@ -28,11 +28,6 @@ excepted(
     "them in a child; what is missing is installed by pip",
 )
 excepted(
-    "backends/keras_travel.py:_Pickler.__init__",
-    because="tests/tuning/test_finders.py::test_keras_agents_are_as_before_and_travel makes it in "
-    "a child, where agents that share no layer travel",
-)
-excepted(
     "onnx_export.py:_compare",
     because="tests/test_onnx_export.py::test_a_graph_that_onnxruntime_refuses_is_a_named_error "
     "makes it; tandem.load of a run is tried by many",

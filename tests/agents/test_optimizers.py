@@ -15,6 +15,7 @@ from tandem.errors import CheckpointError, TandemError  # noqa: E402
 from tandem.exploration import GreedyQPolicy  # noqa: E402
 from tandem.runs import checkpoint  # noqa: E402
 from tests.agents.agents import Probe  # noqa: E402
+from tests.backends.test_torch_steps import Various  # noqa: E402
 
 
 def configured(agent: Any) -> Any:
@@ -165,6 +166,7 @@ def test_what_is_frozen_while_it_is_saved_keeps_its_moments(
         lambda p: torch.optim.Adam(
             [{"params": p[:1]}, {"params": p[1:], "lr": 0.1}], 0.01, maximize=True
         ),
+        lambda p: Various(p, 0.01),
     ],
 )
 @pytest.mark.parametrize("first", [0, 2])  # episodes before the file; of 0 there is no state yet

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.advice.net import follows
 from tests.helpers import run_python
 
 torch = pytest.importorskip("torch")
@@ -93,7 +95,6 @@ def test_a_given_optimizer_steps_as_it_does_on_weights_of_their_shapes(kind) -> 
     assert optimizer.flat.data_ptr() == mine[0].data_ptr()
 
 
-@pytest.mark.slow
 class Counting(torch.optim.Optimizer):
     """Counts its steps in its group, as some do."""
 
@@ -112,6 +113,7 @@ def test_the_steps_that_give_a_copy_its_state_are_not_counted() -> None:
     assert copy.param_groups[0]["step"] == 0
 
 
+@pytest.mark.slow
 def test_a_run_that_compiles_nothing_does_not_import_the_compiler() -> None:
     (found,) = run_python(
         "import json, sys\n"
@@ -122,3 +124,116 @@ def test_a_run_that_compiles_nothing_does_not_import_the_compiler() -> None:
         engine="torch",
     )
     assert found[0] > 0 and not found[1]
+
+
+class Various(torch.optim.Optimizer):
+    """Keeps its state, and counts, in all the ways that optimizers do."""
+
+    def __init__(self, params, lr=0.1, scale=1.0) -> None:
+        super().__init__(params, {"lr": lr})
+        self.scale, self.calls = scale, 0
+
+    @torch.no_grad()
+    def step(self, closure=None) -> None:
+        self.calls += 1
+        (group,) = self.param_groups
+        group["k"] = group.get("k", 0) + 1
+        for p in group["params"]:
+            state = self.state[p]
+            if not state:
+                nested = {"n": 0.5, "list": [0, torch.ones(2)], "no": {}}
+                half = torch.zeros(2, dtype=torch.bfloat16)
+                state.update(step=0, mean=torch.zeros_like(p), none=None, flag=False)
+                state.update(nested=nested, half=half, big=torch.zeros(3, dtype=torch.float64))
+            assert state["none"] is None and state["nested"]["no"] == {}
+            state["step"] += 1
+            state["flag"] = not state["flag"]
+            state["mean"] = state["mean"] * 0.9 + p.grad  # another tensor
+            state["half"] += 0.5
+            state["big"] += 1e-9
+            state["nested"]["n"] *= 0.9
+            state["nested"]["list"][0] += 1
+            counts = self.calls + group["k"] + state["nested"]["list"][0] + float(state["half"][0])
+            step = group["lr"] * self.scale * (state["nested"]["n"] + float(state["big"][0]))
+            p.sub_(step * state["mean"] / (1 - 0.9 ** state["step"]) / counts)
+
+
+KINDS = {
+    name: getattr(torch.optim, name)
+    for name in (
+        *("ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax"),
+        *("NAdam", "RAdam", "RMSprop", "Rprop", "SGD"),
+    )
+} | {"various": Various, "tensor": lambda p: torch.optim.Adam(p, lr=torch.tensor(0.1))}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_state_of_a_given_optimizer_continues_from_a_file(kind) -> None:
+    from tandem.backends.torch_optimizers import Optimizer
+    from tandem.backends.torch_states import stored
+
+    def made() -> Any:
+        weights = [torch.nn.Parameter(torch.ones(3, 2)), torch.nn.Parameter(torch.ones(2))]
+        network = SimpleNamespace(weights=weights)
+        return Optimizer("q", [network], KINDS[kind]([torch.zeros(1)]), {}), weights
+
+    def steps(optimizer: Any, begin: int, end: int) -> None:
+        for i in range(begin, end):
+            optimizer.step(torch.linspace(-1.0, 2.0, 8) + i)
+
+    (whole, expected), (first, half), (second, continued) = made(), made(), made()
+    steps(whole, 0, 6)
+    steps(first, 0, 3)
+    saved = {n: stored(x) for n, x in first.entries().items()}
+    second.load(saved)
+    with torch.no_grad():
+        for n, x in second.tensors().items():
+            x.copy_(torch.as_tensor(saved[n]))
+        for x, y in zip(continued, half, strict=True):
+            x.copy_(y)
+    assert second.entries().keys() == saved.keys()
+    steps(second, 3, 6)
+    for x, y in zip(continued, expected, strict=True):
+        assert torch.equal(x, y) and not torch.equal(x, torch.ones_like(x))
+
+
+def test_a_run_with_an_optimizer_that_counts_by_itself_resumes_exactly(tmp_path) -> None:
+    import tandem
+
+    small = {"framework": "torch", "rollout": 16, "envs": 2, "epochs": 1, "batch_size": 32}
+    small |= {"eval_episodes": 0, "final_episodes": 1, "plots": False, "hidden": (8,)}
+    found = []
+    for ends in ([64], [32, 64]):
+        out, run = tmp_path / str(len(ends)), None
+        for end in ends:
+            mine = Various([torch.zeros(1)], scale=0.5)
+            if run is None:
+                run = tandem.session(
+                    "ppo", "CartPole-v1", steps=64, optimizer=mine, out=out, **small
+                )
+            else:
+                run = tandem.session(resume=out, optimizer=mine)
+            for _ in run.events(end):
+                pass
+        inner = run.algorithm.backend._optimizers[0].inner
+        found.append((run.fingerprint(), inner.calls, inner.scale))
+    assert found[0] == found[1]
+    assert found[0][1:] == (2, 0.5)
+    backend, state = run.backend, run.backend.state()
+    backend.layout = object()  # several devices, whose processes know tensors only
+    with follows("backends/torch_states.py:Stateful.load_state") as advice:
+        backend.load_state(state)
+    assert "devices=1" in advice.fix
+    backend.layout = None
+    backend.load_state(state)
+
+
+@pytest.mark.parametrize("kind", ["Muon", "SparseAdam", "LBFGS"])
+def test_optimizers_that_do_not_fit_are_refused_before_training(kind) -> None:
+    import tandem
+
+    if not hasattr(torch.optim, kind):
+        pytest.skip("not in this version of torch")
+    mine = getattr(torch.optim, kind)([torch.zeros(1, 1)])
+    with pytest.raises(tandem.errors.SettingError, match=rf"{kind}(.|\n)*Fix: .*AdamW"):
+        tandem.session("ppo", "CartPole-v1", framework="torch", optimizer=mine)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -73,19 +74,23 @@ def test_a_loaded_agent_and_a_result_travel(tmp_path) -> None:
     assert there[0].summary == result.summary
 
 
-def test_a_class_that_cannot_be_imported_is_refused() -> None:
+def test_a_class_that_cannot_be_imported_travels_too() -> None:
     import torch
 
     class Local(torch.nn.Module):
-        def __init__(self) -> None:
+        def __init__(self, function) -> None:
             super().__init__()
-            self.dense = torch.nn.Linear(4, 8)
+            self.dense, self.function = torch.nn.Linear(4, 8), function
 
         def forward(self, x):
-            return torch.sin(self.dense(x))
+            return self.function(self.dense(x))
 
-    first = agent(lambda space: Local())
-    assert copy.deepcopy(first).act(OBS).tolist() == first.act(OBS).tolist()
+    first = agent(lambda space: Local(lambda x: torch.sin(x)))
+    for other in (copy.deepcopy(first), pickle.loads(pickle.dumps(first))):
+        assert other.act(OBS).tolist() == first.act(OBS).tolist()
+    locked = Local(torch.sin)
+    locked.lock = threading.Lock()
+    first.networks["actor"].network.module = locked
     with pytest.raises(
         SettingError, match=r"pickle(.|\n)*Expected: (.|\n)*Fix: (.|\n)*tandem.load"
     ):
@@ -93,35 +98,58 @@ def test_a_class_that_cannot_be_imported_is_refused() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["jax", pytest.param("tensorflow", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize(
+    "engine",
+    ["jax", *(pytest.param(e, marks=pytest.mark.thorough) for e in ("tensorflow", "keras-torch"))],
+)
 def test_a_keras_agent_acts_in_another_process(engine) -> None:
     (found,) = run_python(
         f"""
         import copy, json, multiprocessing, pickle
+        import keras
         import numpy as np
         import tandem
-        from tandem.errors import SettingError
         from tests.collect import own_networks
         from tests.collect.test_copies import OBS, SMALL
 
-        if __name__ == "__main__":
-            def agent(network):
-                return tandem.train("ppo", "CartPole-v1", framework={engine!r}, network=network,
-                                    **SMALL).agent
+        class Plain(keras.Model):
+            def __init__(self):
+                super().__init__()
+                self.inner = keras.layers.Dense(8, "tanh")
 
-            first = agent(own_networks.body)
+            def call(self, x):
+                return self.inner(x)
+
+        if __name__ == "__main__":
+            class Local(keras.Model):
+                def __init__(self, inner, function):
+                    super().__init__()
+                    self.parts, self.function = [inner, keras.layers.Dropout(0.5)], function
+
+                def call(self, x, training=False):
+                    for part in self.parts:
+                        x = part(x, training=training)
+                    return self.function(x)
+
+            networks = {{
+                "body": own_networks.body,
+                "lambda": own_networks.with_lambda,
+                "plain": lambda space: Plain(),
+                "local": lambda space: Local(Plain(), lambda x: x * 2.0),
+            }}
             with multiprocessing.get_context("spawn").Pool(1) as pool:
-                there = pool.map(first.act, [OBS])[0].tolist()
-            assert copy.deepcopy(first).act(OBS).tolist() == first.act(OBS).tolist() == there
-            try:
-                pickle.dumps(agent(own_networks.with_lambda))
-                print(json.dumps("pickled a lambda"))
-            except SettingError as error:
-                print(json.dumps(error.fix))
+                for name, network in networks.items():
+                    first = tandem.train("ppo", "CartPole-v1", framework={engine!r},
+                                         network=network, **SMALL).agent
+                    here = first.act(OBS).tolist()
+                    there = pool.map(first.act, [OBS])[0].tolist()
+                    for other in (copy.deepcopy(first), pickle.loads(pickle.dumps(first))):
+                        assert other.act(OBS).tolist() == here == there, name
+            print(json.dumps("all"))
         """,
         engine=engine,
     )
-    assert "tandem.load(folder, network=...)" in found
+    assert found == "all"
 
 
 @pytest.mark.parametrize("shape", [(3,), (2, 3)], ids=["one", "team"])

@@ -26,6 +26,7 @@ from tandem.agents.user_functions import (
     FunctionGoals,
     team_reduction,
 )
+from tandem.backends import process
 from tandem.backends.broadcast_check import check_broadcasting
 from tandem.backends.reach import reach
 from tandem.backends.variables import flat
@@ -56,6 +57,7 @@ class Assembly:
     """A training loop, and the parts of it that the agent speaks to: environments, actor, learner,
     optimizers."""
 
+    @process.restored()
     def __init__(
         self,
         agent: AgentMembers,
@@ -224,6 +226,7 @@ class Assembly:
         """Optimizers are as training needs them until the outermost `with` ends: a callback that
         saves the agent enters another one."""
         if not self._entered:
+            self._open.enter_context(process.restored(self.backend))
             for optimizer in self.optimizers:
                 self._open.enter_context(optimizer)
         self._entered += 1

@@ -183,11 +183,22 @@ def _arrived(framework: str, devices: int) -> Engine:
     return Engine(framework, devices)
 
 
-def unfrozen(engine: Engine, own: list[type], data: bytes, weights: list[Any]) -> Any:
-    """What `keras_frozen.FrozenModel` pickles itself as. own: classes of its layers, which Keras
-    knows once they are imported."""
+def unfrozen(engine: Engine, packed: bytes) -> Any:
+    """What `keras_frozen.FrozenModel` pickles itself as."""
+    import cloudpickle
+
     frozen = importlib.import_module("tandem.backends.keras_frozen")
-    return frozen.FrozenModel(frozen.restored(data, own), weights)
+    return frozen.FrozenModel(*cloudpickle.loads(packed))
+
+
+def not_picklable(error: Exception) -> SettingError:
+    """The error for a user's network with something in it that no pickle holds."""
+    return SettingError(
+        f"the agent's network cannot go into a pickle: {str(error).strip()[:300]}",
+        "a network whose attributes can be pickled",
+        "leave that attribute out of the network; or pass the run's folder on and call "
+        "tandem.load(folder, network=...) there.",
+    )
 
 
 def running() -> str | None:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tandem import ops
+from tandem.backends import process
 from tandem.backends.reach import Reached
 from tandem.errors import NetworkError, SettingError
 from tandem.networks import noisy
@@ -144,6 +145,17 @@ class Backend(ABC):
     )
     # `minimize` leaves the weights alone, and gradients to `kept`: another process makes the steps
     gradients_only = False
+
+    # whether new layers and tensors are of float32, whatever the program's default is
+    float32 = False
+
+    def enter_process(self) -> None:
+        """Gives the process the settings of this backend's run; see `backends.process`."""
+        if self.float32:
+            process.use_float32()
+
+    def leave_process(self) -> None:  # noqa: B027
+        """Keeps what the run has changed of them, before the process has its own back."""
 
     @abstractmethod
     def network(self, name: str, source: Source) -> Network:

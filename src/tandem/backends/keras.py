@@ -13,7 +13,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from tandem.backends import backend, devices_of
+from tandem.backends import backend, devices_of, process
 from tandem.backends.keras_networks import (
     ENGINE,
     FreeVariable,
@@ -43,6 +43,7 @@ class KerasBackend(backend.Backend):
         self, device: str = "auto", *, threads: int = 1, devices: int = 1, layout: Any = None
     ) -> None:
         """layout: of several devices, already made."""
+        process.begin(self)
         self.framework, self._layout = keras.backend.backend(), layout
         self.devices = devices if layout is None else layout.count
         several = devices_of(self.framework) if devices > 1 and layout is None else None

@@ -189,7 +189,9 @@ class Given(Optimizer):
                 f"{keras.backend.backend()}",
                 "give keras.optimizers.Adam(learning_rate=…), say.",
             )
-        self.inner = keras.optimizers.deserialize(keras.optimizers.serialize(given))
+        if isinstance(given, keras.optimizers.LossScaleOptimizer):
+            given = given.inner_optimizer  # what overflows, or is 0, in float16 is not in float32
+        self.inner = _copied(given)
         # no part of its configuration
         undecayed = getattr(given, "_exclude_from_weight_decay_pattern", None)
         if undecayed is not None:
@@ -204,6 +206,32 @@ class Given(Optimizer):
         self.inner.apply(gradients, self.trained)
 
 
+def options(optimizer: Any) -> dict[str, Any]:
+    """Its configuration, with a schedule or function as its learning rate as it is: Keras finds
+    only registered classes by their names."""
+    own, rate = vars(optimizer), optimizer._learning_rate
+    if not callable(rate):
+        return dict(optimizer.get_config())
+    own["_learning_rate"] = None
+    try:
+        return {**optimizer.get_config(), "learning_rate": rate}
+    finally:
+        own["_learning_rate"] = rate
+
+
+def _copied(given: Any) -> Any:
+    """A new optimizer of the same kind and configuration."""
+    try:
+        return type(given).from_config(options(given))
+    except Exception as error:  # whatever its own class raises
+        kind = type(given).__name__
+        raise SettingError(
+            f"optimizer= is a {kind}, of which no copy can be made: {error}",
+            "a class whose get_config returns the arguments of its __init__",
+            f"define get_config in {kind}.",
+        ) from error
+
+
 class Own:
     """A user's own optimizer of Keras's: itself, not a copy."""
 
@@ -214,6 +242,8 @@ class Own:
                 f"an optimizer of Keras's, since the agent is Keras on {keras.backend.backend()}",
                 "give keras.optimizers.Adam(), say.",
             )
+        if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+            optimizer = optimizer.inner_optimizer
         self.name, self.inner, self._weights = name, optimizer, weights
         self.trained: list[Variable] = []
         # numbers of its that an update is given as inputs, by the names of `numbers`
@@ -291,7 +321,7 @@ class Own:
         variables), and how many variables it has, as JSON data."""
         numbers = {
             n: x
-            for n, x in self.inner.get_config().items()
+            for n, x in options(self.inner).items()
             if x is None or isinstance(x, (bool, int, float))
         }
         numbers = {n: x for n, x in numbers.items() if n in vars(self.inner)}

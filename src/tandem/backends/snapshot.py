@@ -239,7 +239,7 @@ def _torch_optimizer(torch: Any, value: Any) -> Undo:
     """Its state, and the settings of its groups."""
 
     def kept(x: Any) -> Any:
-        return x.detach().clone() if isinstance(x, torch.Tensor) else copy.copy(x)
+        return x.detach().clone() if isinstance(x, torch.Tensor) else copy.deepcopy(x)
 
     groups = [
         (g, {n: list(x) if n == "params" else kept(x) for n, x in g.items()})

@@ -7,6 +7,7 @@ mixing step for all of them, and a short list of inputs for a compiled gradient.
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -15,13 +16,14 @@ import torch
 from torch import nn
 
 from tandem import ops
-from tandem.backends import backend, torch_generators
+from tandem.backends import backend, process, torch_generators
 from tandem.backends.malloc import keep_freed
 from tandem.backends.reach import Reached
 from tandem.backends.torch_devices import Layout, kind_of, own_device
 from tandem.backends.torch_networks import FreeVariable, Scalar, TorchNetwork, bind
 from tandem.backends.torch_optimizers import Optimizer, compiled_gradient, eager_gradient
 from tandem.backends.torch_own import Own, divided, joint_gradients
+from tandem.backends.torch_states import Stateful
 from tandem.errors import NetworkError
 from tandem.math.optimization import conjugate_gradient, unit_columns
 from tandem.networks import torch_bodies
@@ -30,7 +32,7 @@ from tandem.networks.defaults import Given, Source
 from tandem.types import AnyArray, Array, Batch, Tree, Update, Variable, tree_map
 
 
-class TorchBackend(backend.Backend):
+class TorchBackend(Stateful, backend.Backend):
     """Eager PyTorch; with `compile`, every gradient is one compiled graph (about 3 s each to build;
     see docs/design.md)."""
 
@@ -48,14 +50,18 @@ class TorchBackend(backend.Backend):
         place: int | None = None,
     ) -> None:
         device = kind_of(device)
-        torch.set_num_threads(threads)
-        torch.set_flush_denormal(True)  # Adam's moments of dead units would slow every step
-        torch.manual_seed(seed)
+        if device == "cuda":
+            torch.cuda.init()  # else its generator cannot be read
+        self._threads = threads
+        self._generators: dict[str, torch.Tensor] = {}  # those of the run, while it is outside
         for kind in (torch.zeros(()), nn.Parameter(torch.zeros(()))):
             ops.of(kind)  # found before anything is traced
         self.device, self.compiling, self.devices = device, compile, devices
         several = devices > 1
         self._device = own_device(device, rank, devices, place) if several else torch.device(device)
+        process.begin(self)
+        self.enter_process()
+        torch_generators.seed(seed, self._device)
         self.layout = Layout(rank, devices, self._device) if several else None
         self.networks = {}
         self._optimizers: list[Any] = []
@@ -63,6 +69,15 @@ class TorchBackend(backend.Backend):
         # finite
         self._code = 0
         self._dirty = False  # whether this update has changed anything yet
+
+    def enter_process(self) -> None:
+        torch.set_num_threads(self._threads)
+        torch.set_flush_denormal(True)  # Adam's moments of dead units would slow every step
+        super().enter_process()
+        torch_generators.restore(self._generators, self._device)
+
+    def leave_process(self) -> None:
+        self._generators = torch_generators.states(self._device)
 
     # Making
 
@@ -320,11 +335,10 @@ class TorchBackend(backend.Backend):
         # then a forward pass moves statistics and generators
         stateful_forward = any(n.stateful_forward for n in self.networks.values())
         rebinding = [n for n in self.networks.values() if n.rebinds]
-        fixed = (
-            None
-            if rebinding or any(isinstance(o, Own) for o in self._optimizers)
-            else list(self._tensors().values())
-        )
+        own_classes = [o for o in self._optimizers if isinstance(o, Optimizer) and o.is_own_class]
+        # then the user may write any of them
+        shared = any(isinstance(o, Own) for o in self._optimizers)
+        fixed = None if rebinding or shared else list(self._tensors().values())
 
         def changing() -> list[torch.Tensor]:
             """What is put back where an update does not hold. A user's weights move into vectors
@@ -365,6 +379,7 @@ class TorchBackend(backend.Backend):
             live, bound = changing(), [n.bound() for n in rebinding]
             before = [x.clone() for x in live]
             generators = torch_generators.states(self._device) if stateful_forward else {}
+            steps = [deepcopy(o.parts()) for o in own_classes]
             outs: list[Update] = []
             for k, s in enumerate(each):
                 outs.append(one(batches, s, rows[k]))
@@ -377,6 +392,8 @@ class TorchBackend(backend.Backend):
                 for net in bound:
                     bind(net)
                 torch._foreach_copy_(live, before)
+                for o, parts in zip(own_classes, steps, strict=True):
+                    o.put(parts)
                 torch_generators.restore(generators, self._device)
                 for k in range(good):
                     one(batches, each[k], rows[k])
@@ -389,7 +406,6 @@ class TorchBackend(backend.Backend):
             with torch.no_grad():
                 return several(batches, indices)
 
-        shared = any(isinstance(o, Own) for o in self._optimizers)  # the user may write any of them
         live = (lambda: list(self._tensors().values())) if shared else changing
         return run if self.layout is None else self.layout.repeated(run, live)
 
@@ -401,16 +417,6 @@ class TorchBackend(backend.Backend):
     def to_host(self, tree: Tree) -> Tree:
         return tree_map(lambda x: x.cpu().numpy(), tree)
 
-    def _tensors(self) -> dict[str, torch.Tensor]:
-        tensors = {
-            f"network/{name}/{i}": t
-            for name, net in self.networks.items()
-            for i, t in enumerate(net.tensors())
-        }
-        for o in self._optimizers:
-            tensors |= {f"optimizer/{o.name}/{n}": t for n, t in o.tensors().items()}
-        return tensors
-
     @property
     def usable(self) -> bool:  # type: ignore[override]
         return self.layout is None or self.layout.group.joined
@@ -418,26 +424,6 @@ class TorchBackend(backend.Backend):
     def close(self) -> None:
         if self.layout is not None:
             self.layout.close()
-
-    def state(self) -> dict[str, AnyArray]:
-        tensors = self._tensors() | torch_generators.states(self._device)
-        others = {} if self.layout is None else self.layout.generators()
-        return {n: np.array(t.detach().cpu().numpy()) for n, t in tensors.items()} | others
-
-    @torch.no_grad()
-    def load_state(self, state: dict[str, AnyArray]) -> None:
-        for o in self._optimizers:
-            start = f"optimizer/{o.name}/"
-            names = {n.removeprefix(start) for n in state if n.startswith(start)}
-            if isinstance(o, Own) and names:
-                o.expect(names)
-        for n, t in self._tensors().items():
-            if state[n].shape != tuple(t.shape):  # copy_ would repeat a number to fill a vector
-                raise ValueError(f"{n} has shape {state[n].shape}, here {tuple(t.shape)}")
-            t.copy_(torch.as_tensor(state[n], device=t.device))
-        torch_generators.restore(state, self._device)
-        if self.layout is not None:
-            self.layout.set_generators(state)
 
 
 def _repeat(count: int, body: Callable[[Any], Any], state: Tree) -> Any:

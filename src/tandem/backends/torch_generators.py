@@ -10,6 +10,14 @@ import torch
 GENERATOR = "generator/"  # begins their names in a backend's state
 
 
+def seed(number: int, device: torch.device) -> None:
+    """Seeds those that a network there samples from."""
+    if device.type == "cpu":  # leaves those of a GPU alone
+        torch.default_generator.manual_seed(number)
+    else:
+        torch.manual_seed(number)
+
+
 def states(device: torch.device) -> dict[str, torch.Tensor]:
     """Those of this process, uint8 on the processor: of the processor, and of its GPU."""
     found = {f"{GENERATOR}cpu": torch.get_rng_state()}

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from tandem.backends import backend
-from tandem.errors import NetworkError, SettingError
+from tandem.backends import backend, not_picklable, process
+from tandem.errors import NetworkError
 from tandem.networks import torch_layers as modules
 from tandem.networks.onnx import entries
 from tandem.networks.plan import Plan, Weights
@@ -133,15 +133,18 @@ def bind(bound: list[tuple[dict[str, Any], dict[str, Any]]]) -> None:
 
 
 class FrozenModule:
-    """A torch module that only acts, NumPy in and out. Its pickle refers to the classes of its
-    modules by their import paths."""
+    """A torch module that only acts, NumPy in and out."""
 
     def __init__(self, network: TorchNetwork) -> None:
         self.network = network
 
     def __call__(self, x: Tree) -> AnyArray:
-        out: AnyArray = self.network.predict(x)
-        return out
+        if torch.get_default_dtype() is torch.float32:
+            out: AnyArray = self.network.predict(x)
+            return out
+        with process.restored():  # what the module creates has to fit its weights
+            process.use_float32()
+            return self(x)
 
     def onnx(self, obs: Tree) -> tuple[bytes, dict[str, str]]:
         """The module as an ONNX graph by torch's own exporter, for observations like `obs` [B,
@@ -177,17 +180,13 @@ class FrozenModule:
         return self  # nothing of it changes
 
     def __reduce__(self) -> tuple[Any, ...]:
-        module = self.network.module
-        try:
-            torch.save(module, io.BytesIO())
+        import cloudpickle
+
+        try:  # classes that cannot be imported, too
+            packed = cloudpickle.dumps(self.network.module)
         except Exception as error:  # whatever a module's attributes raise
-            raise SettingError(
-                f"the agent's network cannot go into a pickle: {str(error).strip()[:300]}",
-                "a torch module whose classes can be imported, and attributes that can be pickled",
-                "define its classes at the top of a module, without lambdas; or pass the run's "
-                "folder on and call tandem.load(folder, network=...) there.",
-            ) from error
-        return _unfrozen, (self.network.name, module, str(self.network.device))
+            raise not_picklable(error) from error
+        return _unfrozen, (self.network.name, packed, str(self.network.device))
 
 
 class _WithInputs(nn.Module):
@@ -202,7 +201,10 @@ class _WithInputs(nn.Module):
         return self.module(tree_map(lambda _: next(leaves), self.tree))
 
 
-def _unfrozen(name: str, module: nn.Module, device: str) -> FrozenModule:
+def _unfrozen(name: str, packed: bytes, device: str) -> FrozenModule:
+    import cloudpickle
+
+    module = cloudpickle.loads(packed)
     here = device if device == "cpu" or torch.cuda.is_available() else "cpu"
     return FrozenModule(TorchNetwork(name, module, None, torch.device(here)))
 

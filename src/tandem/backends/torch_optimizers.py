@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import os
 from contextlib import suppress
@@ -12,11 +13,14 @@ import torch
 from torch import nn
 from torch.func import functional_call, grad_and_value
 
-from tandem.backends import backend
-from tandem.backends.torch_own import ELEMENTWISE, begin
+from tandem.backends import backend, torch_states
+from tandem.backends.torch_own import ELEMENTWISE, UNFIT, begin
 from tandem.errors import SettingError
 from tandem.math.optimization import rectification
-from tandem.types import Array, Batch
+from tandem.types import AnyArray, Array, Batch
+
+PLAIN = (type(None), bool, int, float, str)
+OTHERS = ("group/", "self/")  # begin the names of what is no state of a weight
 
 
 class Flat:
@@ -139,10 +143,12 @@ class Optimizer:
         self.flat = nn.Parameter(flat)
         self.moved = [self.flat]  # what the inner one optimizes
         self.inner: Any
+        # of a user's own class: who knows what its state is before its first step
+        self.is_own_class = self.given and not type(kind).__module__.startswith("torch.optim")
         if self.given:
-            if not isinstance(kind, tuple(ELEMENTWISE)):  # its step may depend on a weight's shape
+            if type(kind) not in ELEMENTWISE:  # its step may depend on a weight's shape
                 self.moved = self.parameters
-            self.inner = _copied(kind, self.moved)
+            self.inner = _copied(kind, self.moved, begins=not self.is_own_class)
         elif kind in ("adam", "radam"):
             betas = options.get("beta1", 0.9), options.get("beta2", 0.999)
             epsilon, decay = options.get("epsilon", 1e-8), options.get("weight_decay", 0.0)
@@ -156,19 +162,63 @@ class Optimizer:
             )
         else:
             self.inner = SGD(self.flat)
+        first = self.parts()
+        self._first = {n: copy.deepcopy(first[n]) for n in OTHERS if n in first}
         self.gradient: Array = None  # compiled
         self.statistics: dict[
             str, torch.Tensor
         ] = {}  # what a forward pass moves (batch norm's), by its name in that gradient
 
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """Its state by name."""
-        return {
-            n if x is self.flat else f"{i}/{n}": t
+    def parts(self) -> dict[str, dict[str, Any]]:
+        """What its steps may change, by how the names begin: the state of each weight; of a user's
+        optimizer also the options of its group, and numbers among its attributes."""
+        parts = {
+            "" if x is self.flat else f"{i}/": self.inner.state.get(x, {})
             for i, x in enumerate(self.moved)
-            for n, t in self.inner.state[x].items()
-            if isinstance(t, torch.Tensor)
         }
+        if self.given:
+            group, own = self.inner.param_groups[0].items(), vars(self.inner).items()
+            parts["group/"] = {n: x for n, x in group if n != "params"}
+            parts["self/"] = {n: x for n, x in own if isinstance(x, (int, float, torch.Tensor))}
+        return parts
+
+    def put(self, parts: dict[str, dict[str, Any]]) -> None:
+        """Sets the parts of a user's optimizer."""
+        *states, group, own = parts.values()
+        for x, state in zip(self.moved, states, strict=True):
+            self.inner.state.pop(x, None)  # no state is what it has before its first step
+            if state:
+                self.inner.state[x] = state
+        self.inner.param_groups[0].update(group)
+        vars(self.inner).update(own)
+
+    def entries(self) -> dict[str, Any]:
+        """All that its steps have changed, by name."""
+        return {
+            f"{start}{name}": x
+            for start, part in self.parts().items()
+            for name, x in torch_states.entries(
+                {
+                    n: x
+                    for n, x in part.items()
+                    if _differ(x, self._first.get(start, {}).get(n, ...))
+                }
+            )
+        }
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Those of its entries that are tensors."""
+        return {n: x for n, x in self.entries().items() if isinstance(x, torch.Tensor)}
+
+    def load(self, arrays: dict[str, AnyArray]) -> None:
+        """Takes over those entries that a new optimizer does not have."""
+        parts = self.parts() if self.given else {}
+        for start in parts:
+            if self.is_own_class or start in OTHERS:
+                own = {n.removeprefix(start): x for n, x in arrays.items() if n.startswith(start)}
+                parts[start] = torch_states.restored(own, self.flat.device)
+        if parts:
+            self.put(parts)
 
     def step(self, gradient: torch.Tensor) -> None:
         """A step of the inner one, by a gradient of the flat parameter."""
@@ -184,13 +234,21 @@ class Optimizer:
         return {n: x.view(p.shape) for n, x, p in zip(names, parts, self.parameters, strict=True)}
 
 
-def _copied(original: Any, weights: list[nn.Parameter]) -> torch.optim.Optimizer:
-    """An optimizer of the given one's kind and options over `weights`, with a state as before its
-    first step."""
+def _differ(x: Any, y: Any) -> bool:
+    if isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor):
+        return not torch.equal(x, y)
+    return type(x) is not type(y) or bool(x != y)
+
+
+def _copied(
+    original: Any, weights: list[nn.Parameter], begins: bool = True
+) -> torch.optim.Optimizer:
+    """An optimizer of the given one's kind and options over `weights`, as before its first step;
+    where it `begins`, with the state that it creates in that step."""
     if (
         not isinstance(original, torch.optim.Optimizer)
         or len(original.param_groups) != 1
-        or isinstance(original, torch.optim.LBFGS)
+        or isinstance(original, UNFIT)
     ):
         raise SettingError(
             f"optimizer= is a {type(original).__name__}.",
@@ -200,15 +258,31 @@ def _copied(original: Any, weights: list[nn.Parameter]) -> torch.optim.Optimizer
             "options count.",
         )
     taken = inspect.signature(type(original)).parameters
-    copy = type(original)(weights, **{n: v for n, v in original.defaults.items() if n in taken})
     (group,) = original.param_groups  # its options count: they may be set there, or after
-    options = {n: v for n, v in group.items() if n != "params"}
-    copy.param_groups[0].update(options)
-    for weight in weights:
-        if not copy.state[weight]:
-            begin(copy, weight, copy.param_groups[0])
-    copy.param_groups[0].update(options)  # some count their steps there: these were none
-    return copy
+    given, options = copy.deepcopy(
+        (
+            {n: v for n, v in original.defaults.items() if n in taken},
+            {n: v for n, v in group.items() if n != "params"},
+        )
+    )
+    try:
+        copied: torch.optim.Optimizer = type(original)(weights, **given)
+    except (TypeError, ValueError) as error:
+        raise SettingError(
+            f"optimizer= is a {type(original).__name__}, which cannot be made for the networks' "
+            f"weights: {error}",
+            "an optimizer of matrices and vectors, made from its weights and the options in its "
+            "`defaults`",
+            "give torch.optim.AdamW([torch.zeros(1)], lr=…), say.",
+        ) from error
+    made = vars(copied)
+    made.update({n: x for n, x in vars(original).items() if n in made and isinstance(x, PLAIN)})
+    copied.param_groups[0].update(options)
+    for weight in weights if begins else ():
+        if not copied.state[weight]:
+            begin(copied, weight, copied.param_groups[0])
+    copied.param_groups[0].update(options)  # some count their steps there: these were none
+    return copied
 
 
 class LossModule(nn.Module):

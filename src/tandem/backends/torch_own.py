@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from tandem.backends import backend
+from tandem.backends import backend, torch_states
 from tandem.errors import SettingError
-from tandem.types import Array, Batch, Variable
+from tandem.types import AnyArray, Array, Batch, Variable
 
 # they treat each number alone, so that many weights may be one vector; one call instead of one for
 # each
@@ -53,6 +53,7 @@ class Own:
                 "give torch.optim.Adam(agent.param), say.",
             )
         self.name, self.inner = name, optimizer
+        self.is_own_class = not type(optimizer).__module__.startswith("torch.optim")
         self.look()
         strangers = {id(p) for p in self.parameters} - {id(p) for p in weights}
         if strangers or not self.parameters:
@@ -165,6 +166,15 @@ class Own:
     def norm(self) -> torch.Tensor:
         return torch.linalg.vector_norm(self._gradient)
 
+    def load(self, arrays: dict[str, AnyArray]) -> None:
+        """Makes room for a state of these names, which is about to be loaded; that of a user's own
+        class is taken over here."""
+        for key, p in self._weights().items() if self.is_own_class else ():
+            own = {n.removeprefix(key): x for n, x in arrays.items() if n.startswith(key)}
+            self.inner.state[p] = torch_states.restored(own, p.device)
+        if arrays and not self.is_own_class:
+            self.expect(set(arrays))
+
     def expect(self, names: set[str]) -> None:
         """Its state of these names is about to be loaded: a kind that makes it in a first step only
         makes it now, to have room for it."""
@@ -184,10 +194,13 @@ class Own:
         groups = [
             {n: _number(x) for n, x in g.items() if n not in HOW} for g in self.inner.param_groups
         ]
-        settings = {
+        settings: dict[str, Any] = {
             "kind": type(self.inner).__name__,
             "groups": [{n: x for n, x in g.items() if x is not _NONE} for g in groups],
         }
+        if self.is_own_class:
+            own = vars(self.inner).items()
+            settings["own"] = {n: x for n, x in own if isinstance(x, (bool, int, float))}
         return settings | ({"ages": self._ages} if self.flats and any(map(any, self._ages)) else {})
 
     def numbers(self, name: str) -> list[float]:
@@ -217,25 +230,32 @@ class Own:
                 f"its {settings['kind']} has groups of {came} weights that are trained, this one "
                 f"of {sizes}"
             )
+        vars(self.inner).update(settings.get("own", {}))
         for group, saved in zip(self.inner.param_groups, settings["groups"], strict=True):
-            for name in group.keys() & saved.keys():
-                now, value = group[name], saved[name]
+            for name, value in saved.items():
+                now = group.get(name)  # some are counted from the first step on
                 if isinstance(now, torch.Tensor):  # such as a learning rate that a scheduler moves
                     now.fill_(value)
                 else:
                     group[name] = tuple(value) if isinstance(value, list) else value
 
-    def tensors(self) -> dict[str, torch.Tensor]:
+    def entries(self) -> dict[str, Any]:
         """Its state by name: of the weights that it trains, and of those that it has trained and
         that are frozen now."""
-        weights = {f"{i}/": p for i, p in enumerate(self.flats or self.parameters)}
-        weights |= {key: p for key, (_, p) in self._frozen().items()}
         return {
-            f"{key}{n}": t
-            for key, p in weights.items()
-            for n, t in self.inner.state.get(p, {}).items()
-            if isinstance(t, torch.Tensor)
+            f"{key}{n}": x
+            for key, p in self._weights().items()
+            for n, x in torch_states.entries(self.inner.state.get(p, {}))
         }
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Those of its entries that are tensors."""
+        return {n: x for n, x in self.entries().items() if isinstance(x, torch.Tensor)}
+
+    def _weights(self) -> dict[str, Any]:
+        """All of them, by the beginning of their states' names."""
+        weights: dict[str, Any] = {f"{i}/": p for i, p in enumerate(self.flats or self.parameters)}
+        return weights | {key: p for key, (_, p) in self._frozen().items()}
 
     def _frozen(self) -> dict[str, tuple[dict[str, Any], Variable]]:
         """(group, weight) of each weight that is frozen, by the beginning of its state's names."""
@@ -315,8 +335,10 @@ def begin(optimizer: torch.optim.Optimizer, weight: torch.Tensor, group: dict[st
     with torch.no_grad():
         weight.copy_(before)
     state = optimizer.state.get(weight, {})
-    if "step" in state:
+    if isinstance(state.get("step"), torch.Tensor):
         state["step"].zero_()
+    elif "step" in state:
+        state["step"] = 0
     if "mu_product" in state:
         state["mu_product"].fill_(1.0)
     weight.grad = None

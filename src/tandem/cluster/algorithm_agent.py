@@ -12,6 +12,7 @@ import numpy as np
 from tandem import backends, spaces
 from tandem.algorithms import own
 from tandem.algorithms.base import Algorithm
+from tandem.backends import process
 from tandem.cluster.agent_host import Agent
 from tandem.cluster.sampler import Sampler, SamplerConfig, join_blocks
 from tandem.collect.actor import PolicyActor, fixed, forwards, publish, redraw
@@ -63,6 +64,7 @@ class AlgorithmAgent(Agent):
     caller = ""  # whose calls these are; told by the host
     restarted = False  # whether this stands for an agent that was lost; told by the host
 
+    @process.restored()
     def __init__(
         self,
         sync: bool = True,
@@ -177,7 +179,8 @@ class AlgorithmAgent(Agent):
         queue += [(self.caller, column) for column in split_environments(block)]
         while len(queue) >= count:
             entries, queue[:count] = sorted(queue[:count], key=lambda entry: entry[0]), []
-            self._learn(entries)
+            with process.restored(self._backend):
+                self._learn(entries)
             learned = True
         if self.algorithm.needs == "rollouts":
             self._waiting = set() if learned else self._waiting | {self.caller}

@@ -65,8 +65,8 @@ class Agent:
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickles and copies: networks of known layers travel as plans and arrays, without
-        code; others refer to the classes of their layers, and SettingError says of those that
-        cannot be imported."""
+        code; others travel with the classes of their layers, and SettingError says where something
+        in them cannot be pickled."""
         return {n: v for n, v in vars(self).items() if n not in ("actor", "_to_environment")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

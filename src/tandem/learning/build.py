@@ -61,7 +61,8 @@ def build(
         layout=layout,
         place=place,
     )
-    backend.gradients_only = gradients_only
+    backend.gradients_only, backend.float32 = gradients_only, True
+    backend.enter_process()
     return kind(backend, sources, observation, action, s)
 
 

@@ -24,6 +24,7 @@ from tandem.networks.keras_layers import (
 )
 from tandem.networks.plan import Plan, init
 from tandem.networks.recurrent import beside
+from tandem.networks.users import refuse_precision
 from tandem.spaces import Leaf
 from tandem.types import Array, tree_map
 
@@ -110,6 +111,10 @@ def _looked_at(
             "leave kernel_regularizer, activity_regularizer and add_loss out; weight_decay is the "
             "setting that makes weights smaller.",
         )
+    for v in body.trainable_variables:
+        refuse_precision(name, "weights", v.dtype, "make its layers with dtype='float32'.")
+    fix = "make its last layer with dtype='float32'."
+    refuse_precision(name, "outputs", keras.backend.standardize_dtype(out.dtype), fix)
     seen = source.inputs["obs"] if source.units or source.cosines else source.inputs
     return int(out.shape[1]), recognise(body, seen) if isinstance(seen, Leaf) else None
 

@@ -242,6 +242,7 @@ def _layer(layer: p.Layer) -> keras.layers.Layer:
             layer.stride,
             activation=layer.activation,
             data_format="channels_last",
+            kernel_initializer="zeros",
         )
     if isinstance(layer, p.LayerNorm):
         return keras.layers.LayerNormalization(epsilon=layer.epsilon)

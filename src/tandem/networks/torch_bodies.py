@@ -16,6 +16,7 @@ from tandem.networks.implicit import quantile_network
 from tandem.networks.plan import Plan, init
 from tandem.networks.torch_known import chain, recognise
 from tandem.networks.torch_layers import Cell, Dueling, Remembering, Streams, build, write
+from tandem.networks.users import refuse_precision
 from tandem.spaces import Leaf
 from tandem.types import Array, tree_map
 
@@ -71,6 +72,8 @@ def _looked_at(name: str, source: Given, body: Any) -> tuple[int, Plan | None]:
             "a torch.nn.Module, since the framework is torch",
             "return a module, or choose the framework your network is made with.",
         )
+    for x in filter(torch.is_floating_point, body.parameters()):
+        refuse_precision(name, "weights", x.dtype, "call .float() on the network.")
     there = next((t.device for t in (*body.parameters(), *body.buffers())), None)
     zeros = tree_map(partial(torch.as_tensor, device=there), example(source.inputs))
     with torch.no_grad():
@@ -79,6 +82,8 @@ def _looked_at(name: str, source: Given, body: Any) -> tuple[int, Plan | None]:
             lambda: body.eval()(zeros["obs"] if source.head and source.beside else zeros),
             "tandem.networks.torch_sequences.LastStep()",
         )
+    fix = "end its forward method with a call of .float()."
+    refuse_precision(name, "outputs", out.dtype, fix)
     seen = source.inputs["obs"] if source.units or source.cosines else source.inputs
     return int(out.shape[1]), recognise(body, seen) if isinstance(seen, Leaf) else None
 

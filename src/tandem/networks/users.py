@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -107,7 +108,18 @@ def called(function: Callable[[Any], Any], space: Any) -> Any:
             "network",
             "write network=lambda space: my_body(space); it may leave the space unused.",
         )
-    return function(space)
+    state = random.getstate()
+    try:
+        return function(space)
+    finally:
+        random.setstate(state)  # Keras draws seeds from Python's generator, which is the program's
+
+
+def refuse_precision(role: str, has: str, dtype: Any, fix: str) -> None:
+    """NetworkError for a role's network that `has` weights or outputs of another type than
+    float32."""
+    if (kind := str(dtype).removeprefix("torch.")) != "float32":
+        raise NetworkError(f"the network given for {role!r} has {kind} {has}.", "float32", fix)
 
 
 def is_function(network: Any) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 from tandem import algorithms, backends, spaces
 from tandem.algorithms.base import Algorithm
+from tandem.backends import process
 from tandem.collect.trained_agent import Agent
 from tandem.envs.factory import EnvLike, environment_name, spaces_of
 from tandem.errors import CheckpointError, NetworkError, TandemError
@@ -105,11 +106,14 @@ def _twin(written: Any, weights: plans.Weights, inputs: Any, network: Any) -> An
     return twin
 
 
+@process.restored()
 def _rebuilt(
     kind: Any, conf: Config, observation: Tree, action: Any, network: Any, space: Any
 ) -> dict[str, Any]:
     """A user's networks on their framework, to be filled with saved weights."""
     backend = backends.make(conf.framework, "auto")
+    backend.float32 = True
+    backend.enter_process()
     sources = kind.sources(
         observation, action, conf.settings, network, space, Generators(conf.seed)
     )

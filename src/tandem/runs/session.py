@@ -13,6 +13,7 @@ import numpy as np
 
 from tandem import spaces
 from tandem.algorithms.base import Algorithm
+from tandem.backends import process
 from tandem.collect.actor import fixed, publish
 from tandem.collect.evaluation import EvaluationStopped, evaluate
 from tandem.collect.trained_agent import Agent
@@ -50,8 +51,7 @@ class Session:
 
     With a folder it writes config.json, progress.csv, TensorBoard events, checkpoints and
     result.json there; without one, nothing. `resume` is the checkpoint to go on from. `eval_env`:
-    what evaluations are made in, where that is not `env`.
-    `stop(reason)` ends it at the next block.
+    what evaluations are made in, where that is not `env`. `stop(reason)` ends it at the next block.
     """
 
     def __init__(
@@ -118,6 +118,7 @@ class Session:
         if options.eval_episodes:
             observers.append(self.evaluations)
         if folder is not None:
+            note_resuming(self.environments)
             self.table = Table(conf, folder, self.averages, self.every["log"], self.fingerprint)
             self.checkpoints = Checkpoints(
                 folder / "checkpoints",
@@ -132,8 +133,6 @@ class Session:
             kind: [getattr(o, method) for o in observers if hasattr(o, method)]
             for kind, method in calls.METHODS.items()
         }
-        if folder is not None:
-            note_resuming(self.environments)
         if resume is not None:
             self._resume(resume)
 
@@ -163,6 +162,7 @@ class Session:
         if self.signal is not None:
             raise_again(self.signal)
 
+    @process.within
     def events(self, stop_at: int | None = None) -> Iterator[Event]:
         """The events until `stop_at` environment steps or the run's length."""
         try:
@@ -352,8 +352,7 @@ class Session:
     # Saving and resuming
 
     def state(self, replay: bool) -> tuple[JSONDict, checkpoint.Groups]:
-        """What a checkpoint holds: `networks` is what acting needs, in names that every framework
-        shares."""
+        """What a checkpoint holds; acting needs `networks`, whose names all frameworks share."""
         data, groups = self.loop.state(replay)
         acting = {r: self.backend.networks[r].plan for r in self.kind.acting}
         groups["networks"] = {
@@ -415,9 +414,8 @@ class Session:
         calls.load_state(self.callbacks, states)
 
     def result(self) -> dict[str, Any]:
-        """Scores the best and the last agent on seeds that chose neither, where there is something
-        to evaluate in; writes and returns result.json. EvaluationStopped where a signal or `stop`
-        comes meanwhile."""
+        """Scores the best and the last agent on seeds that chose neither, where that is possible;
+        writes and returns result.json. EvaluationStopped where a signal or `stop` comes."""
         conf, now, stops = self.config, self.loop.now(), self._stops
 
         def scored(weights: dict[str, plans.Weights]) -> Evaluation:

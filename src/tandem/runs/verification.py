@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tandem.algorithms import own
+from tandem.backends import process
 from tandem.errors import ResumeError, RunFolderError
 from tandem.learning import config
 from tandem.learning.vectors import env_of
@@ -37,6 +38,7 @@ class Verification(NamedTuple):
     versions: dict[str, tuple[str, str]]
 
 
+@process.restored()
 def verify(
     folder: Path,
     steps: int | None = None,

@@ -1,0 +1,123 @@
+"""Settings that frameworks keep for the whole process: torch's threads, flushing of denormal
+numbers and generators, and the default precision of torch and Keras. A run has its own; afterwards
+the program around it has its settings back."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
+
+Settings = dict[str, Any]
+STATE = "keras.src.backend.common.global_state"
+
+
+class _Thread(threading.local):
+    backend: Any = None  # whose settings are in effect in this thread
+
+
+_thread, _lock = _Thread(), threading.Lock()
+# for each `restored` under way, in all threads, what there was before the first of them
+_outermost: list[Settings] = []
+_at_import: Settings = {}  # of frameworks that were imported within
+
+
+def begin(backend: Any) -> None:
+    """Called by a backend that is about to change settings; they are the backend's from now on."""
+    _at_import.update({n: x for n, x in _read().items() if n not in _at_import})
+    _thread.backend = backend
+
+
+@contextmanager
+def restored(backend: Any = None) -> Iterator[None]:
+    """Restores the process's settings at the end; where runs in several threads overlap, the last
+    to end restores those before the first. Within, the settings are those of `backend`, or of one
+    that is made there."""
+    outer = _thread.backend
+    if backend is not None and outer is backend:
+        yield
+        return
+    before = _read()
+    with _lock:
+        _outermost.append(_outermost[0] if _outermost else before)
+    _thread.backend = backend
+    try:
+        if backend is not None:
+            backend.enter_process()
+        yield
+    finally:
+        if _thread.backend is not None:
+            _thread.backend.leave_process()
+        _thread.backend = outer
+        with _lock:
+            first = _outermost.pop()
+            # the flag for denormal numbers is the thread's
+            _write(_at_import | (before if _outermost else first) | {"flushes": before["flushes"]})
+
+
+def within(method: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
+    """A method that is a generator, with the settings of `self.backend` while it works. Between its
+    items the process has its own."""
+
+    @wraps(method)
+    def generator(self: Any, *arguments: Any, **named: Any) -> Iterator[Any]:
+        source: Any = method(self, *arguments, **named)
+        try:
+            while True:
+                with restored(self.backend):
+                    item = next(source, generator)
+                if item is generator:
+                    return
+                yield item
+        finally:
+            with restored(self.backend):
+                source.close()
+
+    return generator
+
+
+def use_float32() -> None:
+    """Makes float32 the default of the frameworks that are imported."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_default_dtype(sys.modules["torch"].float32)
+    if "keras" in sys.modules:
+        _set_keras("float32", None)
+
+
+def _read() -> Settings:
+    settings: Settings = {"flushes": sys.float_info.min / 2 == 0.0}
+    torch: Any = sys.modules.get("torch")
+    keras: Any = sys.modules.get("keras")
+    if hasattr(torch, "get_rng_state"):  # one that is being imported has none yet
+        settings["torch"] = torch.get_num_threads(), torch.get_default_dtype()
+        settings["generator"] = torch.get_rng_state()
+        if torch.cuda.is_initialized():
+            settings["cuda"] = torch.cuda.get_rng_state_all(), torch.cuda.current_device()
+    if hasattr(keras, "config"):
+        policy = sys.modules[STATE].get_global_attribute("dtype_policy")  # None: not chosen yet
+        settings["keras"] = keras.config.floatx(), policy
+    return settings
+
+
+def _write(settings: Settings) -> None:
+    if "torch" in settings:
+        torch = sys.modules["torch"]
+        threads, dtype = settings["torch"]
+        torch.set_num_threads(threads)
+        torch.set_default_dtype(dtype)
+        torch.set_flush_denormal(settings["flushes"])
+        torch.set_rng_state(settings["generator"])
+        if "cuda" in settings:
+            states, device = settings["cuda"]
+            torch.cuda.set_rng_state_all(states)
+            torch.cuda.set_device(device)
+    if "keras" in settings:
+        _set_keras(*settings["keras"])
+
+
+def _set_keras(floatx: str, policy: Any) -> None:
+    sys.modules["keras"].config.set_floatx(floatx)
+    sys.modules[STATE].set_global_attribute("dtype_policy", policy)

@@ -1,0 +1,259 @@
+"""What a run sets for the whole process is the program's own again afterwards."""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+
+import tandem  # noqa: E402
+from tandem.cluster.algorithm_agent import AlgorithmAgent  # noqa: E402
+from tandem.errors import NetworkError  # noqa: E402
+from tests.agents.agents import Probe, trained  # noqa: E402
+from tests.helpers import run_python  # noqa: E402
+
+TINY = {
+    "framework": "torch",
+    "steps": 64,
+    "rollout": 32,
+    "envs": 2,
+    "epochs": 1,
+    "batch_size": 64,
+    "eval_episodes": 0,
+    "final_episodes": 1,
+    "eval_max_steps": 20,
+}
+
+
+class Dropping(nn.Module):
+    """A body of no known layers, with tensors of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense, self.drop = nn.Linear(4, 8), nn.Dropout(0.5)
+
+    def forward(self, x: Any) -> Any:
+        return torch.sin(self.drop(self.dense(x))) * torch.ones(8)
+
+
+def settings() -> tuple[Any, ...]:
+    return (
+        torch.get_num_threads(),
+        (torch.tensor([1e-40]) * 1.0).item(),
+        sys.float_info.min / 2,
+        torch.get_default_dtype(),
+        torch.get_rng_state().tolist(),
+        random.getstate(),
+        str(np.random.get_state()),  # noqa: NPY002
+    )
+
+
+@pytest.fixture
+def own_settings() -> Iterator[None]:
+    before = torch.get_num_threads(), torch.get_rng_state()
+    torch.set_num_threads(2)
+    torch.set_flush_denormal(False)
+    torch.manual_seed(5)
+    yield
+    torch.set_default_dtype(torch.float32)
+    torch.set_num_threads(before[0])
+    torch.set_rng_state(before[1])
+
+
+def train(**more: Any) -> Any:
+    return tandem.train("ppo", "CartPole-v1", network=lambda space: Dropping(), **TINY | more)
+
+
+def a_run(folder: Any) -> None:
+    train(out=folder / "run", plots=False)
+    tandem.load(folder / "run", network=lambda space: Dropping()).act(np.ones((1, 4), np.float32))
+
+
+def a_failing_run(folder: Any) -> None:
+    def fail(event: Any) -> None:
+        raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        train(callbacks=[fail])
+
+
+def a_refused_run(folder: Any) -> None:
+    with pytest.raises(NetworkError):
+        tandem.train("ppo", "CartPole-v1", network=lambda space: nn.Linear(3, 8), **TINY)
+
+
+def a_session(folder: Any) -> None:
+    run, other = (
+        tandem.session("ppo", "CartPole-v1", network=lambda space: Dropping(), **TINY)
+        for _ in range(2)
+    )
+    for events in zip(run, other, strict=True):
+        here = settings()
+        assert here[0] == 2 and here[1] and type(events[0]) is type(events[1])
+        torch.rand(3)
+        torch.manual_seed(5)
+    assert run.fingerprint() == other.fingerprint()  # neither disturbs the other
+    unfinished = iter(tandem.session("ppo", "CartPole-v1", **TINY))
+    next(unfinished)
+
+
+def nested_runs(folder: Any) -> None:
+    inner: list[Any] = []
+
+    def nest(event: Any) -> None:
+        if not inner:
+            inner.append(train())
+            assert torch.get_num_threads() == 1
+
+    outer = train(callbacks=[nest])
+    x = np.random.default_rng(0).standard_normal((20, 4)).astype(np.float32)
+    assert outer.agent.act(x).tolist() == inner[0].agent.act(x).tolist()
+
+
+def overlapping_runs(folder: Any) -> None:
+    began, may_end = threading.Event(), threading.Event()
+
+    def wait(event: Any) -> None:
+        began.set()
+        may_end.wait(20)
+
+    thread = threading.Thread(target=lambda: train(callbacks=[wait]))
+    thread.start()
+    assert began.wait(20)
+    train()
+    may_end.set()
+    thread.join()
+
+
+def an_agent(folder: Any) -> None:
+    state = torch.get_rng_state()
+    agent = Probe()
+    torch.set_rng_state(state)
+    trained(agent)
+    agent.save(folder / "agent")
+    trained(agent).run_agent(5)
+
+
+def an_agent_of_the_cluster(folder: Any) -> None:
+    box, two = gymnasium.spaces.Box(-1, 1, (4,)), gymnasium.spaces.Discrete(2)
+    agent = AlgorithmAgent(
+        algorithm="dqn",
+        observation_space=box,
+        action_space=two,
+        framework="torch",
+        learning_starts=4,
+        batch_size=4,
+        steps=1000,  # too few to compile for
+    )
+    x = np.ones(4, np.float32)
+    for _ in range(8):
+        agent.update(x, agent.choose_action(x), 1.0, x, False)
+    agent.load_state(*agent.state())
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        a_run,
+        a_failing_run,
+        a_refused_run,
+        a_session,
+        nested_runs,
+        overlapping_runs,
+        an_agent,
+        an_agent_of_the_cluster,
+    ],
+)
+def test_the_settings_of_the_program_are_restored(use, tmp_path, own_settings) -> None:
+    before = settings()
+    use(tmp_path)
+    assert settings() == before
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "env", "more"),
+    [
+        ("ppo", "CartPole-v1", {"rollout": 32, "batch_size": 64, "recurrent": 4}),
+        ("sac", "Pendulum-v1", {"learning_starts": 32}),
+        ("dqn", "CartPole-v1", {"learning_starts": 32, "noisy": "independent"}),
+    ],
+)
+def test_a_default_of_float64_changes_nothing(algorithm, env, more, own_settings) -> None:
+    small = {n: TINY[n] for n in ("framework", "steps", "eval_episodes", "final_episodes")}
+    found = []
+    for dtype in (torch.float32, torch.float64):
+        torch.set_default_dtype(dtype)
+        run = tandem.session(algorithm, env, envs=2, hidden=(8,), **small, **more)
+        for _ in run:
+            pass
+        found.append(run.fingerprint())
+        assert torch.get_default_dtype() is dtype
+    assert found[0] == found[1]
+
+
+def test_networks_are_made_in_float32_or_refused(own_settings) -> None:
+    torch.set_default_dtype(torch.float64)
+    x = np.ones((3, 4), np.float32)
+    assert train().agent.act(x).shape == (3,)
+    whole = {"q": nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))}
+    small = {"framework": "torch", "steps": 8, "eval_episodes": 0, "final_episodes": 1}
+    with pytest.raises(NetworkError, match=r"float64 weights(.|\n)*Fix: call .float\(\)"):
+        tandem.train("dqn", "CartPole-v1", network=whole, **small)
+    whole["q"].float()
+    tandem.train("dqn", "CartPole-v1", network=whole, **small)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "engine",
+    ["jax", *(pytest.param(e, marks=pytest.mark.thorough) for e in ("tensorflow", "keras-torch"))],
+)
+def test_precisions_of_keras_change_nothing(engine) -> None:
+    run_python(
+        f"""
+        import keras, pytest, random
+        import numpy as np
+        import tandem
+        from tandem.errors import NetworkError
+        from tests.backends.test_process import TINY
+
+        class Body(keras.Model):
+            def __init__(self):
+                super().__init__()
+                self.inner = keras.layers.Dense(8, "tanh")
+
+            def call(self, x):
+                return self.inner(x) * keras.ops.ones((8,))
+
+        small = TINY | dict(framework={engine!r})
+        found = []
+        for floatx, policy in (("float32",) * 2, ("float64",) * 2, ("float32", "mixed_bfloat16")):
+            keras.config.set_floatx(floatx)
+            keras.config.set_dtype_policy(policy)
+            state = random.getstate()
+            for network in (None, lambda space: Body()):
+                run = tandem.session("ppo", "CartPole-v1", network=network, **small)
+                for _ in run:
+                    pass
+                found.append(run.fingerprint())
+                assert run.agent().act(np.ones((3, 4), np.float32)).shape == (3,)
+            assert keras.config.floatx() == floatx
+            assert keras.config.dtype_policy().name == policy
+            assert random.getstate() == state
+        assert found[:2] == found[2:4] == found[4:]
+        given = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+        with pytest.raises(NetworkError, match="bfloat16 outputs(.|\\n)*Fix: make its last layer"):
+            tandem.train("dqn", "CartPole-v1", network={{"q": given}}, framework=small["framework"],
+                         steps=8, eval_episodes=0, final_episodes=1)
+        """,
+        engine=engine,
+    )
