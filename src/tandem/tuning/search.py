@@ -329,6 +329,11 @@ def arguments_of(
     values["steps"] = (
         min(whole, max(LEAST, whole // SHARE)) if steps is None else whole_number("steps", steps, 1)
     )
+    if not isnan(candidate.x):  # a step size: as long as that of a run of these steps
+        other = {n: x for n, x in values.items() if n not in candidate.settings}
+        usual = trainer.settle(name, environment_name(env), other)[0]
+        rates = [n for n in candidate.settings if n.endswith("learning_rate")]
+        values |= {n: str(getattr(usual, n).moved(candidate.x)) for n in rates}
     values = {
         "eval_every": max(1, values["steps"] // EVALUATIONS),
         "eval_episodes": EPISODES,
