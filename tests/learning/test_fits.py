@@ -135,7 +135,7 @@ def test_waiting_takes_a_tenth_of_a_run_at_most_by_default(
     assert {n: getattr(chosen, n) for n in expected} == expected
 
 
-REPLAY = {"replay": "uniform", "replay_starts": 40, "replay_ratio": 1.0}
+REPLAY = {"replay": "uniform", "replay_starts": 8, "replay_ratio": 1.0}
 
 
 @pytest.mark.parametrize(

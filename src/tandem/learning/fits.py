@@ -45,7 +45,8 @@ def note_few(s: Any, learners: int, stop_at: int | None = None) -> None:
     each = rows if getattr(s, "updates_per_call", 1) < 0 else s.update_rate * rows - online
     updates = round(online * blocks + each * max(0, blocks - waits))
     if updates < 100 or first > s.steps / 2:
-        names = ("rollout", "envs", "learning_starts", "train_every", "replay_starts")
+        names = ["rollout", "envs", "learning_starts", "train_every"]
+        names += [] if online else ["replay_starts"]
         why = ", ".join(f"{n}={x}" for n in names if (x := getattr(s, n, 0)))
         note(
             f"This run makes {updates:,} updates in {steps:,} steps, the first after step "

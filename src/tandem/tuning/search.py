@@ -4,6 +4,7 @@ settings by what they come to: what `tandem find` does."""
 from __future__ import annotations
 
 import csv
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -356,6 +357,7 @@ def engine_of(framework: str) -> backends.Engine | None:
 def run(engine: Any, arguments: dict[str, Any]) -> tuple[list[int], list[float], float, str]:
     """Trains, in a process of its own, and returns (steps and mean return of each evaluation,
     seconds, what was not finite)."""
+    logging.getLogger("tandem").setLevel(logging.ERROR)  # notes of a trial, one after the other
     evaluations: list[EvaluationEnd] = []
 
     def note(event: object) -> None:
