@@ -111,11 +111,14 @@ def test_given_settings_win_over_the_zoo_and_the_zoo_over_defaults() -> None:
     )
 
 
-def test_steps_replaces_the_length_and_nothing_else() -> None:
+def test_steps_replaces_the_length_and_how_far_step_sizes_fall() -> None:
     zoo = trainer.settle("dqn", "CartPole-v1", {})[0]
     shorter = trainer.settle("dqn", "CartPole-v1", {"steps": 100})[0]
     assert shorter.steps == 100
-    assert [n for n in vars(zoo) if getattr(zoo, n) != getattr(shorter, n)] == ["steps"]
+    assert [n for n in vars(zoo) if getattr(zoo, n) != getattr(shorter, n)] == [
+        "steps",
+        "learning_rate",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -156,7 +159,11 @@ def test_a_mistyped_name_is_answered_with_the_nearest(
         ("ppo", {"envs": 0}, "at least 1"),
         ("ppo", {"final_episodes": 0}, "final_episodes=0"),
         ("ppo", {"checkpoint_seconds": -1}, "checkpoint_seconds=-1"),
-        ("ppo", {"batch_size": 48}, "256 rows, batches have 48.*\n.*\n.*batch_size=(32|64)"),
+        (
+            "ppo",
+            {"batch_size": 48, "rollout": 32, "envs": 8},
+            "256 rows, batches have 48.*\n.*\n.*batch_size=(32|64)",
+        ),
         ("ppo", {"save_every": -1}, "save_every=-1"),
         ("ppo", {"max_grad_norm": -0.5}, "max_grad_norm=-0.5"),
         ("ppo", {"clip": "0.2:-0.1"}, "clip=0.2:-0.1.*\n.*at least 0"),

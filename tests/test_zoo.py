@@ -3,12 +3,17 @@ packages that are not installed have entries too."""
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
 
+import tandem
 from tandem import algorithms, trainer, zoo
-from tandem.errors import SettingError
+from tandem.errors import SettingError, noting
+from tandem.learning.config import Config, plain
+from tandem.runs.resume import extended
+from tandem.settings import apply
 from tandem.testing import fakes
 
 PAIRS = [(name, env) for name in algorithms.NAMES for env in zoo.entries(name)]
@@ -139,6 +144,79 @@ def test_an_entry_s_exponents_go_with_the_priorities_that_a_user_turns_off() -> 
     kind.check(fakes.VECTOR, fakes.DISCRETE, chosen)
     with pytest.raises(SettingError, match=r"priority_alpha=0.3 with prioritized=False"):
         trainer.settle("dqn", "Nowhere-v0", off | {"priority_alpha": 0.3})
+
+
+# --- runs of other lengths ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "env", "given", "values"),
+    [
+        # (setting, environment step) -> value; the entry of ppo has 100,000 steps
+        ("ppo", "CartPole-v1", {"steps": 20_000}, {("learning_rate", 20_000): 8e-4}),
+        ("ppo", "CartPole-v1", {"steps": 20_000}, {("clip", 10_000): 0.18}),
+        ("ppo", "CartPole-v1", {}, {("learning_rate", 50_000): 5e-4, ("clip", 100_000): 0.0}),
+        ("ppo", "CartPole-v1", {"steps": 200_000}, {("clip", 50_000): 0.15, ("clip", 200_000): 0}),
+        # those that a user gives are of the run
+        ("ppo", "CartPole-v1", {"steps": 20_000, "clip": "0.2:0"}, {("clip", 20_000): 0.0}),
+        # as is exploration; 50,000 steps
+        ("dqn", "CartPole-v1", {"steps": 10_000}, {("learning_rate", 10_000): 2.3e-3 * 0.8}),
+        ("dqn", "CartPole-v1", {"steps": 10_000}, {("epsilon", 1_600): 0.04}),
+        ("dqn", "CartPole-v1", {"steps": 100, "entry": "rainbow"}, {("priority_beta", 100): 1.0}),
+        ("nstep_q", "CartPole-v1", {"steps": 50_000}, {("learning_rate", 50_000): 7.5e-4}),
+        ("trpo", "Pendulum-v1", {"steps": 50_000}, {("radius", 50_000): 0.0125}),
+        ("trpo", "Pendulum-v1", {"steps": 50_000}, {("learning_rate", 25_000): 2.5e-3}),
+        ("sac", "LunarLanderContinuous-v3", {"steps": 50_000}, {("learning_rate", 5e4): 6.57e-4}),
+        # no steps in the entry, no entry
+        ("maddpg", "mpe/simple_spread_v3", {"steps": 100}, {("actor_learning_rate", 100): 1e-4}),
+        ("impala", "Nowhere-v0", {"steps": 100}, {("learning_rate", 100): 0.0}),
+    ],
+)
+def test_step_sizes_of_an_entry_change_over_its_own_steps(algorithm, env, given, values) -> None:
+    chosen, *_ = trainer.settle(algorithm, env, given)
+    again = apply(type(chosen)(), json.loads(json.dumps(plain(chosen))))
+    assert again == chosen, "fractions above 1 read back from text"
+    for (name, step), value in values.items():
+        assert float(getattr(chosen, name)(step / chosen.steps)) == pytest.approx(value, abs=1e-8)
+
+
+def test_a_files_schedule_is_of_the_entry_where_a_flag_gives_other_steps() -> None:
+    """config.json of a short run has a stretched schedule, which nobody gave."""
+    chosen, *_ = trainer.settle("ppo", "CartPole-v1", {"steps": 20_000, "gamma": 0.5})
+    file, flags = plain(chosen), {"steps": 50_000}
+    left = zoo.overtaken("ppo", "CartPole-v1", file, flags)
+    assert {"learning_rate", "clip"} <= left and not left & {"gamma", "steps"}
+    given = {n: x for n, x in file.items() if n not in left} | flags
+    again, *_ = trainer.settle("ppo", "CartPole-v1", given)
+    assert (str(again.clip), again.gamma, again.steps) == ("0.2:0:2", 0.5, 50_000)
+    assert trainer.settle("ppo", "CartPole-v1", file)[0] == chosen
+
+
+def test_extending_a_run_continues_its_schedules_to_their_horizon() -> None:
+    chosen, options, _ = trainer.settle("ppo", "CartPole-v1", {"steps": 20_000, "entropy": "1:0"})
+    conf = Config("ppo", "CartPole-v1", "torch", "cpu", 0, chosen, options)
+    longer = extended(conf, 60_000).settings
+    assert [str(s) for s in (longer.clip, longer.entropy)] == [
+        "0.2:0:1.6666666666666665",
+        "1:0:0.3333333333333333",
+    ]
+    assert float(longer.clip(15_000 / 60_000)) == pytest.approx(float(chosen.clip(0.75)))
+
+
+@pytest.mark.parametrize(("steps", "expected"), [(49_999, 1), (50_000, 0), (100_000, 0)])
+def test_a_note_says_that_a_run_is_much_shorter_than_its_entry(steps: int, expected: int) -> None:
+    with noting(notes := []):
+        zoo.note_short("ppo", "CartPole-v1", "", steps)
+        zoo.note_short("ppo", "Nowhere-v0", "", steps)
+    assert len(notes) == expected and all("100,000" in text for text in notes)
+
+
+@pytest.mark.slow
+def test_ppo_solves_cartpole_in_a_fifth_of_its_entrys_steps() -> None:
+    given = {"plots": False, "tensorboard": False, "eval_every": 10_000, "framework": "torch"}
+    made = tandem.train("ppo", "CartPole-v1", steps=20_000, seed=2, **given)
+    assert made.evaluation.mean >= 450
+    assert "100,000 steps" in made.notes[0] and made.summary["notes"] == list(made.notes)
 
 
 # --- families -------------------------------------------------------------------------------------

@@ -20,10 +20,11 @@ _notes: ContextVar[list[str] | None] = ContextVar("notes", default=None)
 
 
 class TandemError(Exception):
-    """What all errors of this library have in common."""
+    """What all errors of this library have in common. instead: values that do not contradict the
+    other settings, by setting, the best first."""
 
-    def __init__(self, happened: str, expected: str = "", fix: str = "") -> None:
-        self.happened, self.expected, self.fix = happened, expected, fix
+    def __init__(self, happened: str, expected: str = "", fix: str = "", **instead: Any) -> None:
+        self.happened, self.expected, self.fix, self.instead = happened, expected, fix, instead
         parts = [happened, expected and f"Expected: {expected}", fix and f"Fix: {fix}"]
         super().__init__("\n".join(p for p in parts if p))
 

@@ -114,14 +114,16 @@ def _kind(config: JSONDict) -> Any:
 
 
 def _before(config: JSONDict) -> dict[str, Any]:
-    """What settings and options are where nothing is given: those of the zoo's entry, or the
-    defaults. {} where the algorithm is not known here."""
+    """What settings and options are where only the entry and the steps are given: those of the
+    zoo's entry, or the defaults. {} where the algorithm is not known here."""
     if _kind(config) is None:
         return {}
-    entry = config["options"].get("entry", "")
-    chosen, options, _ = settle(config["algorithm"], config["env"], {"entry": entry})
+    where, entry = (config["algorithm"], config["env"]), config["options"].get("entry", "")
+    usual = settle(*where, {"entry": entry})[0].steps
+    steps = config["settings"].get("steps", usual)
+    chosen, options, _ = settle(*where, {"entry": entry, "steps": steps})
     values: dict[str, Any] = json.loads(json.dumps({**plain(chosen), **asdict(options)}))
-    return values | {"entry": ""}
+    return values | {"entry": "", "steps": usual}
 
 
 # --- the page -------------------------------------------------------------------------------------

@@ -168,7 +168,8 @@ def check_ranges(settings: Any) -> None:
 @dataclass(frozen=True)
 class Schedule:
     """A number that may change over a run: `start`, or linearly from `start` to `end` over the
-    first `fraction` of its steps, then `end`. Written as text: "3e-4", "3e-4:0", "1:0.05:0.2"."""
+    first `fraction` of its steps, then `end`. A fraction above 1 ends after the run. Written as
+    text: "3e-4", "3e-4:0", "1:0.05:0.2"."""
 
     start: float
     end: float | None = None
@@ -195,7 +196,7 @@ class Schedule:
         if (
             not 1 <= len(parts) <= 3
             or not np.isfinite(parts).all()
-            or (len(parts) == 3 and not 0 < parts[2] <= 1)
+            or min(parts[2:], default=1) <= 0
         ):
             raise ValueError(f"{value!r} is no schedule")
         return cls(*parts)
@@ -205,6 +206,10 @@ class Schedule:
         if self.end is None or not self.start:
             return replace(self, start=start)
         return replace(self, start=start, end=float(f"{start * self.end / self.start:.3g}"))
+
+    def stretched(self, ratio: float) -> Schedule:
+        """The same values over `ratio` times as much of the run."""
+        return self if self.end is None else replace(self, fraction=self.fraction * ratio)
 
     def __str__(self) -> str:
         parts = (

@@ -25,7 +25,7 @@ from tandem.envs.factory import EnvLike, environment_name, spaces_of, versioned
 from tandem.envs.vector_source import VectorSource, brought
 from tandem.errors import ResumeError, SettingError, TandemError, note, noting
 from tandem.functional import host
-from tandem.learning import config, one_env, selfplay, vectors
+from tandem.learning import config, fits, one_env, selfplay, vectors
 from tandem.learning.config import Config, Options
 from tandem.learning.devices import check_cluster
 from tandem.learning.events import Evaluation, TrainEnd
@@ -45,7 +45,7 @@ from tandem.runs.session import Session
 from tandem.runs.signals import raise_again
 from tandem.settings import as_path, convert, whole_number
 from tandem.types import JSONDict, tree_map
-from tandem.zoo import owners, settle
+from tandem.zoo import note_short, owners, settle
 
 __all__ = [
     "Agent",
@@ -98,7 +98,7 @@ def train(
       sitting earlier.
     out: the run's folder; None keeps nothing. resume: the folder of a run to go on with, instead of
     env and an algorithm's name (a class of one's own is given again); with a larger `steps` only if
-    `extend`, which holds schedules at their ends.
+    `extend`, where schedules end at the same step as before.
     callbacks: `tandem.runs.callbacks.Callback`s, or functions that are given each event.
     progress: show a live line, and what evaluations come to, on stderr.
     catch_signals: SIGINT and SIGTERM end the run with a checkpoint, and are then raised again:
@@ -152,6 +152,7 @@ def complete(run: Session, stop_at: int | None = None, draws: bool = True) -> Re
                 stack.enter_context(callback)  # type: ignore[arg-type]
         stack.enter_context(run.catching())
         stack.enter_context(noting(run.notes))
+        fits.note_few(run.config.settings, int(run.config.options.learners), stop_at)
         for event in run.events(stop_at):
             if isinstance(event, TrainEnd):
                 reason = event.reason
@@ -223,7 +224,7 @@ def session(
         folder = as_path("resume", resume)
         run = resumed(folder, given, steps, extend, told, cluster, devices, algorithm)
         run.catch_signals = catch_signals
-        return run
+        return _noted(run)
     if algorithm is None or env is None:
         raise SettingError(
             "train() was called without an algorithm or an environment.",
@@ -267,6 +268,14 @@ def session(
         eval_env=eval_env,
     )
     run.catch_signals = catch_signals
+    return _noted(run)
+
+
+def _noted(run: Session) -> Session:
+    """The session, with notes on its length."""
+    c = run.config
+    note_short(c.algorithm, c.env, c.options.entry, c.settings.steps)
+    fits.note_few(c.settings, int(c.options.learners))
     return run
 
 
@@ -299,6 +308,8 @@ def _config(
         space, action_space = envs.observation_space, envs.action_space
     else:
         space, action_space = spaces_of(env, kwargs, instance)
+    given = {*values, "envs"}
+    chosen = fits.fitted(algorithms.get(algorithm).needs, chosen, options.devices, given)
     observation, called = spaces.observation_spec(space), own.name_of(algorithm)
     action = spaces.action_leaf(action_space, observation)
     kind = algorithms.get(algorithm, action)

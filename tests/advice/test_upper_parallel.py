@@ -119,7 +119,9 @@ def test_followed(each: Any) -> None:
     each.follow()
 
 
-@pytest.mark.parametrize("given", [{"workers": 2}, {"workers": 3, "train_every": 4, "envs": 2}])
+@pytest.mark.parametrize(
+    "given", [{"workers": 2, "envs": 1}, {"workers": 3, "train_every": 4, "envs": 2}]
+)
 def test_workers_of_what_replays(given: dict[str, Any]) -> None:
     """All that it takes is said at once."""
     more: Any = {"framework": "torch", "plots": False, "tensorboard": False}

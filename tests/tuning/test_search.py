@@ -56,6 +56,11 @@ def test_learning_rates_have_equal_ratios_and_schedules_keep_their_form() -> Non
     assert [float(c.settings["learning_rate"]) for c in rates] == [c.x for c in rates]
     falling = search.rates("impala", "own", 1e-4, 1e-2, 2, "learning_rate")  # 0.0006:0
     assert [c.settings["learning_rate"] for c in falling] == ["0.0001:0", "0.01:0"]
+    assert falling[0].settings == {"learning_rate": "0.0001:0"}
+    zoos = search.rates("ppo", "CartPole-v1", 1e-4, 1e-2, 2, "learning_rate")[0]
+    tried = search.arguments_of(zoos, "CartPole-v1", None, "torch", {})
+    assert (zoos.flags(), tried["learning_rate"]) == ("--learning-rate 0.0001:0", "0.0001:0:10")
+    assert tried["steps"] == 10_000, "a trial is the beginning of a whole run"
     actor = search.rates("ddpg", "own", 1e-4, 1e-2, 2, "actor_learning_rate")
     assert actor[1].flags() == "--actor-learning-rate 0.01"
 

@@ -140,7 +140,10 @@ class ReplaySettings(Settings):
     batch_size: int = setting(256, "transitions per update", minimum=1)
     buffer_size: int = setting(1_000_000, "transitions kept", minimum=1)
     learning_starts: int = setting(
-        100, "environment steps, acting at random, before the first update", minimum=0
+        100,
+        "environment steps, acting at random, before the first update; by default at most a tenth "
+        "of the run",
+        minimum=0,
     )
     train_every: int = setting(1, "environment steps between calls of updates", minimum=1)
     updates_per_call: int = setting(
@@ -178,12 +181,9 @@ class ReplaySettings(Settings):
     )
 
     def settled(self, given: Iterable[str]) -> Any:
-        """Itself; updates_per_step take the place of an entry's updates_per_call. Environments step
-        together: train_every is the multiple of their number next to it, with as many updates for
-        each step as it had, to a whole number in each call."""
+        """Itself. Environments step together: train_every is the multiple of their number next to
+        it, with as many updates for each step as it had, to a whole number in each call."""
         implied: dict[str, Any] = {}
-        if self.updates_per_step != "auto":
-            implied["updates_per_call"] = type(self)().updates_per_call
         if self.train_every % max(self.envs, 1) and "train_every" not in given:
             every = implied["train_every"] = nearest_multiple(self.envs, self.train_every)
             if self.updates_per_step == "auto" and self.updates_per_call > 0:

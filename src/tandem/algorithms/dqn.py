@@ -62,7 +62,7 @@ class DQNSettings(remembering.MemorySettings, base.TransitionSettings):
     learning_starts: int = default(
         100,
         SB3,
-        help="environment steps before the first update",
+        help="environment steps before the first update; by default at most a tenth of the run",
         search=Search(100, 20_000, "log"),
     )
     train_every: int = default(4, ATARI)

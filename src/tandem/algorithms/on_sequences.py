@@ -77,7 +77,11 @@ class SequenceSettings(NormalizedSettings, base.Settings):
         minimum=0,
     )
     replay_size: int = setting(1000, "sequences kept", minimum=1)
-    replay_starts: int = setting(100, "sequences kept before any is replayed", minimum=0)
+    replay_starts: int = setting(
+        100,
+        "sequences kept before any is replayed; by default at most a tenth of the run",
+        minimum=0,
+    )
     priority: Literal["error", "differential"] = setting(
         "differential",
         "of a sequence: mean |temporal difference|, or the L1 norm of the loss's gradient in the "

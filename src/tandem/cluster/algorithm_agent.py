@@ -19,6 +19,7 @@ from tandem.collect.actor import PolicyActor, fixed, forwards, publish, redraw
 from tandem.collect.evaluation import evaluate
 from tandem.collect.trajectories import split_environments, split_steps
 from tandem.errors import SettingError, UnknownNameError
+from tandem.learning import fits
 from tandem.learning.build import Spaces, build, network_there
 from tandem.learning.config import Config, Options
 from tandem.learning.events import Evaluation
@@ -319,8 +320,11 @@ def _config(
             raise UnknownNameError(f"setting of {algorithm}", name, known)
     if not isinstance(seed, int) or not 0 <= seed < 2**63:
         raise SettingError(f"seed={seed!r}.", "a whole number from 0 on", "give one, such as 0.")
-    chosen = apply(algorithm_class.Settings(), settings)
-    check_ranges(chosen)
+    usual = algorithm_class.Settings()
+    usual = fits.of_length(usual, apply(usual, settings).steps)
+    check_ranges(apply(usual, settings))
+    chosen = apply(usual, settings).settled(settings)
+    chosen = fits.fitted(algorithm_class.needs, chosen, 1, settings)
     return Config(
         algorithm,
         "cluster",

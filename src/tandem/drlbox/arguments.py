@@ -140,15 +140,12 @@ class DQNArguments(TrainerArguments):
     sync_target_interval: int = becomes("target_updates", 1000)
 
     def implied(self, processes: int) -> Arguments:
-        """Epsilon as a schedule, whose fraction is of the run; a decay that is longer than the run
-        ends on its way. Its steps are those of one process, the run's are those of all."""
-        start, end = self.policy_eps_start, self.policy_eps_end
-        decay_steps = self.policy_eps_decay_steps * processes
-        if self.train_steps < decay_steps:
-            end = start + self.train_steps / decay_steps * (end - start)
+        """Epsilon as a schedule, whose fraction is of the run. Its steps are those of one process,
+        the run's are those of all."""
         # max: train_steps=0 is refused with the other settings, not here
-        fraction = min(1.0, decay_steps / max(1, self.train_steps))
-        return {"reduction": "sum", "epsilon": f"{start!r}:{end!r}:{fraction!r}"}
+        fraction = self.policy_eps_decay_steps * processes / max(1, self.train_steps)
+        epsilon = f"{self.policy_eps_start!r}:{self.policy_eps_end!r}:{fraction!r}"
+        return {"reduction": "sum", "epsilon": epsilon}
 
 
 @dataclass(frozen=True)

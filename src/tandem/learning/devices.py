@@ -25,6 +25,7 @@ def check_even(batch: int, devices: int, setting: str, fits: Iterable[int], now:
         f"devices={devices}, and an update learns from {batch} rows or sequences at once.",
         "as many for each device",
         f"use {other}devices={fewer}.",
+        **({} if near is None else {setting: near}),
     )
 
 

@@ -4,11 +4,54 @@ Of settings alone, so that what is asked for can be judged before anything is ma
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from dataclasses import fields, replace
 from typing import Any
 
-from tandem.errors import SettingError
+from tandem.errors import SettingError, note
 from tandem.learning.devices import check_even, multiples
 from tandem.settings import nearest_multiple
+
+
+def of_length(s: Any, steps: int) -> Any:
+    """The defaults of an algorithm for a run of `steps`: waiting takes a tenth of it at most."""
+    most = {
+        "learning_starts": steps // 10,
+        "replay_starts": steps // 10 // getattr(s, "rollout", 1),
+    }
+    waiting = {f.name: getattr(s, f.name) for f in fields(s) if f.name in most}
+    return replace(s, steps=steps, **{n: min(x, most[n]) for n, x in waiting.items()})
+
+
+def fitted(needs: str, s: Any, devices: int, given: Iterable[str], tries: int = 10) -> Any:
+    """The settings, with numbers that nobody has `given` changed where they contradict others. What
+    cannot be changed so is left for `check`."""
+    try:
+        check(needs, s, devices)
+    except SettingError as error:
+        for name, value in error.instead.items():
+            if tries and name not in given and getattr(s, name) != value:
+                return fitted(needs, replace(s, **{name: value}), devices, given, tries - 1)
+    return s
+
+
+def note_few(s: Any, learners: int, stop_at: int | None = None) -> None:
+    """A note on a run that makes fewer than 100 updates, or none in its first half."""
+    rows, online = s.block * s.envs, getattr(s, "online", False)
+    kept = getattr(s, "replay_starts", 0) * s.block * learners
+    waits = max(0, -(-max(s.learning_starts, kept) // rows) - 1)  # blocks
+    steps = s.steps if stop_at is None else min(stop_at, s.steps)
+    blocks, first = -(-steps // rows), rows * (1 if online else waits + 1)
+    each = rows if getattr(s, "updates_per_call", 1) < 0 else s.update_rate * rows - online
+    updates = round(online * blocks + each * max(0, blocks - waits))
+    if updates < 100 or first > s.steps / 2:
+        names = ["rollout", "envs", "learning_starts", "train_every"]
+        names += [] if online else ["replay_starts"]
+        why = ", ".join(f"{n}={x}" for n in names if (x := getattr(s, n, 0)))
+        note(
+            f"This run makes {updates:,} updates in {steps:,} steps, the first after step "
+            f"{first:,} ({why})."
+        )
 
 
 def check(needs: str, s: Any, devices: int = 1) -> None:
@@ -27,23 +70,30 @@ def rollouts(s: Any, sequence: int, devices: int = 1) -> None:
     step), or these among the devices."""
     rows, each = s.rollout * s.envs, sequence or 1
     batch = s.batch_size or rows
+    unit = 1 if s.rollout % each else each
     if rows % batch:
+        near = unit * _nearest(batch // unit, rows // unit)
         raise SettingError(
             f"a rollout of {s.rollout} steps x {s.envs} environments has {rows} rows, "
             f"batches have {batch}.",
             "rows that divide into batches evenly",
-            f"use batch_size={min(_divisors(rows), key=lambda d: abs(d - batch))}, or another "
-            "rollout.",
+            f"use batch_size={near}, or another rollout.",
+            batch_size=near,
+            rollout=nearest_multiple(batch // math.gcd(batch, s.envs), s.rollout),
+            envs=nearest_multiple(batch // math.gcd(batch, s.rollout), s.envs),
         )
     if s.rollout % each or batch % each:
+        near = _nearest(each, math.gcd(s.rollout, batch))
         raise SettingError(
             f"sequences of {each} steps, rollouts of {s.rollout} steps and batches of "
             f"{batch} rows.",
             "rollouts and batches that divide into sequences evenly",
-            f"use {_either('sequence', each, math.gcd(s.rollout, batch))}, or another rollout or "
-            "batch_size.",
+            f"use sequence={near}, or another rollout or batch_size.",
+            sequence=near,
+            rollout=nearest_multiple(each, s.rollout),
+            batch_size=unit * _nearest(batch // unit, rows // unit),
         )
-    if s.batch_size:
+    if s.batch_size and rows % (each * devices) == 0:
         even = range(each * devices, rows + 1, each * devices)
         whole = (d for d in even if rows % d == 0)
         check_even(batch // each, devices, "batch_size", whole, s.batch_size)
@@ -55,6 +105,8 @@ def rollouts(s: Any, sequence: int, devices: int = 1) -> None:
             "one of them: the first scales rewards by their returns, the second centres them "
             "as well",
             "leave one out.",
+            normalize_rewards=False,
+            standardize_rewards=False,
         )
 
 
@@ -67,13 +119,16 @@ def transitions(s: Any, sequence: int, devices: int = 1) -> None:
             f"train_every={s.train_every} with {s.envs} environments.",
             "a multiple of the number of environments, since they step together",
             f"use train_every={nearest_multiple(s.envs, s.train_every)}.",
+            envs=_nearest(s.envs, s.train_every),
         )
     each = sequence or 1
     if s.batch_size % each:
         raise SettingError(
             f"sequences of {each} steps, and batches of {s.batch_size}.",
             "batches that divide into sequences evenly",
-            f"use {_either('sequence', each, s.batch_size)}, or another batch_size.",
+            f"use sequence={_nearest(each, s.batch_size)}, or another batch_size.",
+            sequence=_nearest(each, s.batch_size),
+            batch_size=nearest_multiple(each, s.batch_size),
         )
     near = multiples(devices * each, s.batch_size)
     check_even(s.batch_size // each, devices, "batch_size", near, s.batch_size)
@@ -82,6 +137,8 @@ def transitions(s: Any, sequence: int, devices: int = 1) -> None:
             f"updates_per_step={s.updates_per_step:g} and updates_per_call={s.updates_per_call}.",
             "one of them: both say how many updates there are",
             "leave updates_per_call out.",
+            updates_per_call=type(s)().updates_per_call,
+            updates_per_step="auto",
         )
     steps = each + s.burn_in  # of what is drawn
     if s.buffer_size < steps * s.envs:
@@ -90,6 +147,8 @@ def transitions(s: Any, sequence: int, devices: int = 1) -> None:
             "steps.",
             "room for a whole sequence of each environment",
             f"give buffer_size={max(steps * s.envs, s.batch_size)} or more.",
+            buffer_size=max(steps * s.envs, s.batch_size),
+            envs=max(1, s.buffer_size // steps),
         )
     if s.buffer_size < s.batch_size:
         raise SettingError(
@@ -97,6 +156,8 @@ def transitions(s: Any, sequence: int, devices: int = 1) -> None:
             "room for the transitions of a batch, else it has some of them twice",
             f"give buffer_size={s.batch_size} or more, or batch_size={s.buffer_size // each * each}"
             " or less.",
+            buffer_size=s.batch_size,
+            batch_size=s.buffer_size // each * each,
         )
     _relabelling(s)
 
@@ -107,6 +168,7 @@ def _relabelling(s: Any) -> None:
             f"hindsight={s.hindsight!r} and n_step={s.n_step}.",
             "one-step transitions: rewards of the steps between would be of the old goal",
             "give n_step=1, or hindsight='no'.",
+            n_step=1,
         )
 
 
@@ -126,6 +188,8 @@ def sequences(s: Any, devices: int = 1) -> None:
             "a replay buffer that can hold the sequences that replaying waits for",
             f"give replay_starts={s.replay_size} or less, or replay_size={s.replay_starts} or "
             "more.",
+            replay_starts=s.replay_size,
+            replay_size=s.replay_starts,
         )
     check_even(s.envs, devices, "envs", multiples(devices, s.envs), s.envs)
 
@@ -134,10 +198,6 @@ def _divisors(of: int) -> list[int]:
     return [d for d in range(1, of + 1) if of % d == 0]
 
 
-def _either(name: str, now: int, of: int) -> str:
-    """The divisors of a number next to what a setting is now, as advice: the largest one below, and
-    the smallest one above, where there is one."""
-    fits = _divisors(of)
-    low = max(d for d in fits if d <= now)
-    high = min((d for d in fits if d > now), default=None)
-    return f"{name}={low}" + ("" if high is None else f" or {name}={high}")
+def _nearest(near: int, of: int) -> int:
+    """The divisor of a number next to another."""
+    return min(_divisors(of), key=lambda d: abs(d - near))

@@ -93,8 +93,8 @@ def resumed(
             raise ResumeError(
                 f"the run {folder} is {conf.settings.steps} steps long, and so are its schedules; "
                 f"steps={steps} was asked for.",
-                "the same length, or a larger one with extend=True (--extend), which holds "
-                "schedules at their end values",
+                "the same length, or a larger one with extend=True (--extend), where schedules "
+                "end at the same step as before",
                 f"leave steps out; to end earlier, give stop_at={steps}."
                 if steps < conf.settings.steps
                 else "leave steps out, or give extend=True beside it.",
@@ -113,13 +113,13 @@ def resumed(
 
 
 def extended(conf: Config, steps: int) -> Config:
-    """The same run, `steps` long: its schedules end where they ended, and what was done every
-    twentieth or hundredth of it is done as often as before."""
+    """The same run, `steps` long: its schedules end at the same step as before, even where that is
+    after the old end, and what was done every twentieth or hundredth of it is done as often."""
     before, options = conf.settings.steps, conf.options
     held = {
-        f.name: replace(value, fraction=value.fraction * (before / steps))
+        f.name: value.stretched(before / steps)
         for f in fields(conf.settings)
-        if isinstance(value := getattr(conf.settings, f.name), Schedule) and value.end is not None
+        if isinstance(value := getattr(conf.settings, f.name), Schedule)
     }
     hundredth = max(1, before // 100)
     return replace(

@@ -4,6 +4,7 @@ settings by what they come to: what `tandem find` does."""
 from __future__ import annotations
 
 import csv
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -329,6 +330,11 @@ def arguments_of(
     values["steps"] = (
         min(whole, max(LEAST, whole // SHARE)) if steps is None else whole_number("steps", steps, 1)
     )
+    if not isnan(candidate.x):  # a step size: as long as that of a run of these steps
+        other = {n: x for n, x in values.items() if n not in candidate.settings}
+        usual = trainer.settle(name, environment_name(env), other)[0]
+        rates = [n for n in candidate.settings if n.endswith("learning_rate")]
+        values |= {n: str(getattr(usual, n).moved(candidate.x)) for n in rates}
     values = {
         "eval_every": max(1, values["steps"] // EVALUATIONS),
         "eval_episodes": EPISODES,
@@ -351,6 +357,7 @@ def engine_of(framework: str) -> backends.Engine | None:
 def run(engine: Any, arguments: dict[str, Any]) -> tuple[list[int], list[float], float, str]:
     """Trains, in a process of its own, and returns (steps and mean return of each evaluation,
     seconds, what was not finite)."""
+    logging.getLogger("tandem").setLevel(logging.ERROR)  # notes of a trial, one after the other
     evaluations: list[EvaluationEnd] = []
 
     def note(event: object) -> None:

@@ -11,17 +11,18 @@ folders of them, as MODULE or MODULE.FOLDER. Reading these runs no code of the p
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any
 
 from tandem import algorithms
 from tandem.algorithms import name_of, unused
-from tandem.errors import PluginError, SettingError, UnknownNameError, warn
+from tandem.errors import PluginError, SettingError, UnknownNameError, note, warn
+from tandem.learning import fits
 from tandem.learning.config import Options
 from tandem.plugins import Plugin
-from tandem.settings import apply, check_ranges
+from tandem.settings import Schedule, apply, check_ranges
 from tandem.zoo import files, owners
 
 
@@ -39,8 +40,7 @@ def entry(algorithm: str, env: str, name: str = "") -> Entry | None:
     """The entry for this pair, if there is one; that of a `name`, which UnknownNameError says where
     it is none. PluginError for one that two packages have. Where there is none, it warns of the
     packages whose files cannot be read: it might be there."""
-    tables, suffix = entries(algorithm), f":{name}" if name else ""
-    key = next((of + suffix for of in _reached(env) if of + suffix in tables), None)
+    tables, key = entries(algorithm), _key(algorithm, env, name)
     if key is None and algorithm in algorithms.names():
         for fault in faults(algorithm):
             warn(str(fault))
@@ -57,6 +57,23 @@ def entry(algorithm: str, env: str, name: str = "") -> Entry | None:
     if (clash := files.read(algorithm).clashes.get(key)) is not None:
         raise clash
     return tables[key]
+
+
+def _key(algorithm: str, env: str, name: str) -> str | None:
+    """The table that holds for this pair; None where none does."""
+    tables, suffix = entries(algorithm), f":{name}" if name else ""
+    return next((of + suffix for of in _reached(env) if of + suffix in tables), None)
+
+
+def note_short(algorithm: str, env: str, name: str, steps: int) -> None:
+    """A note on a run of less than half of the steps that its entry was tuned for."""
+    key = _key(algorithm, env, name)
+    tuned = entries(algorithm)[key].settings.get("steps", 0) if key else 0
+    if 2 * steps < tuned:
+        note(
+            f"The zoo's settings for {algorithm} in {key} are tuned for {tuned:,} steps, and this "
+            f"run has {steps:,}: step sizes and clip ranges follow the schedules of the longer run."
+        )
 
 
 def environments(algorithm: str) -> list[str]:
@@ -130,6 +147,7 @@ def settle(algorithm: str | type, env: str, values: dict[str, Any]) -> tuple[Any
         check_ranges(part)
     unused.refuse_given(unused.SETTINGS, chosen, base, values)
     unused.refuse_given(unused.OPTIONS, options, Options(), values)
+    chosen = fits.fitted(kind.needs, chosen, options.devices, values)
     return chosen, options, tuned.source if tuned else f"defaults of {name_of(algorithm)}"
 
 
@@ -161,9 +179,9 @@ def overtaken(
     if env is None:
         return left
     names = {f.name for f in fields(algorithms.get(algorithm).Settings)}
-    usual = _chosen(algorithm, env, {n: x for n, x in file.items() if n == "entry"})[1]
-    told = _chosen(algorithm, env, file)[1]
-    same = {n for n in kept & names if getattr(told, n) == getattr(usual, n)}
+    asked = {n: x for n, x in file.items() if n in ("entry", "steps")}
+    usual, told = (_chosen(algorithm, env, x)[1] for x in (asked, file))
+    same = {n for n in kept & names if getattr(told, n) == getattr(usual, n)} - {"steps"}
     rest = {n: x for n, x in file.items() if n not in same}
     return left | same if _chosen(algorithm, env, rest)[1] == told else left
 
@@ -176,9 +194,21 @@ def _chosen(
     own, others = {f.name for f in fields(kind.Settings)}, {f.name for f in fields(Options)}
     options = apply(Options(), {n: v for n, v in values.items() if n in others})
     tuned = entry(name_of(algorithm), env, options.entry)
+    said = tuned.settings if tuned else {}
+    given = {n: v for n, v in values.items() if n in own}
     base = _applied(kind.Settings(), tuned)
-    chosen = apply(base, {n: v for n, v in values.items() if n in own}).settled(values)
-    return base, chosen, options, tuned
+    steps = apply(base, {n: v for n, v in given.items() if n == "steps"}).steps
+    base = _applied(fits.of_length(kind.Settings(), steps), tuned)
+    # step sizes and clip ranges of an entry that was tuned for more steps change over those
+    ratio = max(1.0, said.get("steps", 0) / max(1, steps))
+    ranges = [n for n in said if n.endswith("learning_rate") or n in ("clip", "radius")]
+    found = {n: x for n in ranges if isinstance(x := getattr(base, n), Schedule)}
+    base = replace(base, **{n: x.stretched(ratio) for n, x in found.items()})
+    if "envs" not in given and isinstance(options.workers, int):  # one for each process at least
+        beside = not options.runners and (kind.needs == "rollouts" or options.ahead == 0)
+        processes = options.runners or options.workers
+        base = replace(base, envs=max(base.envs, processes + beside if processes else 0))
+    return base, apply(base, given).settled(values), options, tuned
 
 
 def _applied(settings: Any, tuned: Entry | None) -> Any:
