@@ -96,7 +96,7 @@ class TrainCall:
         agent = self.agent
         self.learner.listener = self
         if self.rounds is not None:
-            self.rounds.begin()
+            self.rounds.begin(self.episodes, lambda: self.done + len(agent._unrecorded))
         notify(agent.callbacks, "on_train_begin", {})
         try:
             with optimizers, Signals(self._stop), writer:
@@ -239,8 +239,9 @@ class TrainCall:
         return float(self.metric.result())
 
     def _enough(self) -> bool:
-        done = self.done if self.rounds is None else self.rounds.count
-        return self.episodes is not None and done >= self.episodes
+        if self.rounds is not None and self.rounds.layout.workers > 1:
+            return self.rounds.enough
+        return self.episodes is not None and self.done >= self.episodes
 
     def _stop(self, name: str) -> None:
         self.signal = name

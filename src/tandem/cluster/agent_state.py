@@ -269,8 +269,7 @@ class StateStore:
             except (KeyError, TypeError, ValueError) as error:
                 raise checkpoint.damaged(saved.path, error) from error
             self._states[key] = StoredState(version=version, data=data, arrays=saved.group("state"))
-        state = self._states.get(key)
-        return None if state is None else StoredState(copied(dict(state)))
+        return StoredState(copied(dict(self._states[key]))) if key in self._states else None
 
     def has(self, key: str) -> bool:
         """Whether a state is in memory: false after a restart, until the agent sends it again."""
