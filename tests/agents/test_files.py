@@ -119,16 +119,22 @@ def test_a_file_that_waited_for_the_disk_holds_one_moment(
 ) -> None:
     """Three episodes end in the same step. The file of the first one is written after the seventh
     episode."""
-    free, write = threading.Event(), checkpoint.write
+    begun, free, write = threading.Event(), threading.Event(), checkpoint.write
 
     def waits(*arguments: Any) -> None:
+        begun.set()
         assert free.wait(60)
         write(*arguments)
+
+    def ended(episode: int, logs: Any) -> None:
+        assert episode != 1 or begun.wait(60)
+        if episode == 6:
+            free.set()
 
     monkeypatch.setattr(checkpoint, "write", waits)
     agent = Probe([Same(3) for _ in range(3)])
     agent.path, agent.max_save_files, agent.parallel_dump = tmp_path / "m.dat", 30, folder
-    agent.callbacks = [LambdaCallback(on_episode_end=lambda i, _: free.set() if i == 6 else None)]
+    agent.callbacks = [LambdaCallback(on_episode_end=ended)]
     trained_probe(agent, 9, train={"pool_network": False})
     files = sorted(tmp_path.iterdir(), key=lambda f: int(f.name.split("-")[1]))
     assert files[0].name.startswith("m-1-") and files[-1].name.startswith("m-9-")
