@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from tandem.agents.train_call import LambdaCallback  # noqa: E402
 from tandem.errors import CheckpointError  # noqa: E402
 from tandem.exploration import EpsGreedyQPolicy  # noqa: E402
-from tests.agents.agents import Probe  # noqa: E402
+from tandem.runs import checkpoint  # noqa: E402
+from tests.agents.agents import Clock, Probe  # noqa: E402
+from tests.agents.agents import trained as trained_probe  # noqa: E402
 from tests.agents.test_contract import Walk  # noqa: E402
 
 
@@ -99,3 +103,47 @@ def test_an_agent_must_explore_as_the_one_that_was_saved(tmp_path: Path) -> None
     third.set(pool_size=50, batch=4)
     third.restore(tmp_path / "agent")
     assert trained(third, 2).total_episode == 4
+
+
+class Same(Clock):
+    """Every episode is the first one, so that training resumes exactly."""
+
+    def reset(self) -> Any:
+        self.episode = 0
+        return super().reset()
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_a_file_that_waited_for_the_disk_holds_one_moment(
+    folder: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three episodes end in the same step. The file of the first one is written after the seventh
+    episode."""
+    begun, free, write = threading.Event(), threading.Event(), checkpoint.write
+
+    def waits(*arguments: Any) -> None:
+        begun.set()
+        assert free.wait(60)
+        write(*arguments)
+
+    def ended(episode: int, logs: Any) -> None:
+        assert episode != 1 or begun.wait(60)
+        if episode == 6:
+            free.set()
+
+    monkeypatch.setattr(checkpoint, "write", waits)
+    agent = Probe([Same(3) for _ in range(3)])
+    agent.path, agent.max_save_files, agent.parallel_dump = tmp_path / "m.dat", 30, folder
+    agent.callbacks = [LambdaCallback(on_episode_end=ended)]
+    trained_probe(agent, 9, train={"pool_network": False})
+    files = sorted(tmp_path.iterdir(), key=lambda f: int(f.name.split("-")[1]))
+    assert files[0].name.startswith("m-1-") and files[-1].name.startswith("m-9-")
+    for file in files:
+        n = int(file.name.split("-")[1])
+        other = Probe([Same(3) for _ in range(3)])
+        other.restore(file)
+        assert (other.total_episode, other.reward_list) == (n, agent.reward_list[:n])
+        assert 0 < other.total_time <= agent.total_time and len(other.loss_list) == n
+        trained_probe(other, 9 - n, train={"pool_network": False})
+        assert (other.reward_list, other.loss_list) == (agent.reward_list, agent.loss_list)
+        assert torch.equal(other.net.weight, agent.net.weight)

@@ -232,6 +232,33 @@ def test_a_second_program_goes_on_from_the_folder(tmp_path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["c%2f0.zip"]
 
 
+def test_a_stored_state_does_not_change_with_the_agent() -> None:
+    class Lists(Agent):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rewards, self.table = [], np.zeros(1)
+
+        def update(self, *transition) -> None:
+            self.rewards.append(1.0)
+            self.table += 1
+
+        def state(self):
+            return {"rewards": self.rewards}, {"table": self.table}
+
+        def load_state(self, data, arrays) -> None:
+            self.rewards, self.table = data["rewards"], arrays["table"]
+
+    store = agent_state.StateStore()
+    one = AgentHost("l/0", AgentSpec(Lists, True, 1, {}), store, 1e9)
+    one.agent.update()
+    one.save()
+    one.agent.update()
+    for _ in range(2):
+        other = AgentHost("l/0", AgentSpec(Lists, True, 1, {}), store, 1e9).agent
+        assert (other.rewards, other.table.tolist()) == ([1.0], [1.0])
+        other.update()
+
+
 def test_who_acts_for_an_agent_that_is_told_what_it_was_has_its_parameters() -> None:
     """Also where it acted itself in the program before."""
     kept = agent_state.state_of(Counter(sync=True, at=7))

@@ -103,7 +103,13 @@ def test_arguments_become_settings() -> None:
         online_learning=False,
         replay_type="prioritized",
         replay_ratio=2,
-        replay_kwargs={"maxlen": 50, "minlen": 5, "evict_rule": "sample", "alpha": 0.7},
+        replay_kwargs={
+            "maxlen": 50,
+            "minlen": 5,
+            "evict_rule": "sample",
+            "alpha": 0.7,
+            "beta": "0.5:0.9",
+        },
         replay_priority_type="error",
         opt_clip_norm=1.0,
         opt_kwargs={"learning_rate": 1e-3},
@@ -132,7 +138,7 @@ def test_arguments_become_settings() -> None:
         1e-4,
         "factorised",
     )
-    assert (s.entropy, s.kl) == (Schedule(0.0), 0.5)
+    assert (s.entropy, s.kl, s.priority_beta) == (Schedule(0.0), 0.5, Schedule(0.5, 0.9))
 
 
 @pytest.mark.parametrize(
@@ -297,6 +303,12 @@ def test_no_steps_are_refused_of_dqn_too() -> None:
             {"replay_kwargs": {"maxlen": 10}},
             "replay_starts is replay_kwargs['minlen'], replay_size is replay_kwargs['maxlen']",
             {"replay_kwargs": {"maxlen": 10, "minlen": 10}},
+        ),
+        (
+            "dqn",
+            {"replay_type": "prioritized", "replay_kwargs": {"beta": 2}},
+            "priority_beta is replay_kwargs['beta']",
+            {"replay_type": "prioritized", "replay_kwargs": {"beta": 0.4, "minlen": 1}},
         ),
         (
             "dqn",

@@ -84,16 +84,19 @@ class DistributedTraining(AgentMembers):
         and gives the last episode's loss.
 
         strategy: on TensorFlow a MirroredStrategy, MultiWorkerMirroredStrategy or
-        ParameterServerStrategy of tf.distribute, in whose scope the agent and its optimizers were
-        made; on JAX a jax.sharding.Mesh; everywhere also how many devices, on PyTorch nothing else.
-        `batch` is of all devices together, and may be given first, before the optimizer; without it
-        that of `set`. One that does not divide evenly is lowered to the next that does, which is
-        said. num_episodes is another name of `episodes`. The others are those of `train`.
+        ParameterServerStrategy of tf.distribute, in whose scope the agent was made (optimizers that
+        were made outside of it are recreated there); on JAX a jax.sharding.Mesh; everywhere also
+        how many devices, on PyTorch nothing else. `batch` is of all devices together, and may be
+        given first, before the optimizer; without it that of `set`. One that does not divide evenly
+        is lowered to the next that does, which is said. num_episodes is another name of `episodes`
+        and overrides it. The others are those of `train`.
 
         With a MultiWorkerMirroredStrategy each worker of TF_CONFIG's cluster runs the same program
-        with environments and a pool of its own. In each of `num_episodes` rounds it plays an
-        episode of each of its environments; then all make as many updates together (see `CTL`), of
-        `batch` divided by the number of workers rows each. Weights begin as the first worker's. Its
+        with environments and a pool of its own. In each round it plays an episode of each of its
+        environments; then all make the same number of updates together (see `CTL`), of `batch`
+        divided by the number of workers rows each. Training ends after the round in which the last
+        worker has played its `num_episodes`, and in a cluster of one as soon as they are played.
+        Weights begin as the first worker's. Its
         `criterion`, `stop_training` and `patience` end the training of all, and its files are at
         `path`; those of worker 1 are in the folder worker1 beside it, and so on, where `restore`
         of the first one's path finds them.
@@ -114,9 +117,9 @@ class DistributedTraining(AgentMembers):
         is what is followed: with a mean, or a loss for each sample, that is the loss of the whole
         batch. A loss that mixes its samples is one of each device's rows.
 
-        Raises SettingError for a strategy that is none of these, and where the agent or an
-        optimizer was made outside of its scope; EngineError where there are fewer devices;
-        WorkerError where another worker ends early.
+        Raises SettingError for a strategy that is none of these, and where the agent, or an
+        optimizer that has trained, was made outside of its scope; EngineError where there are fewer
+        devices; WorkerError where another worker ends early.
         """
         check_count("episodes", episodes, 0)
         check_count("num_episodes", num_episodes, 0)
@@ -129,7 +132,7 @@ class DistributedTraining(AgentMembers):
         layout = self._layout_of(strategy)
         arguments = TrainArguments(
             optimizer,
-            num_episodes if episodes is None else episodes,
+            episodes if num_episodes is None else num_episodes,
             pool_network,
             processes,
             processes_her,

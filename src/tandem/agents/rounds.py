@@ -3,6 +3,7 @@ that all make as many updates, and end together."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -18,21 +19,22 @@ class Rounds:
 
     def __init__(self, layout: Any) -> None:
         self.layout = layout
-        self.begin()
+        self.begin(0, lambda: 0)
 
     @property
     def is_first(self) -> bool:
         """Whether this worker decides when training ends, and writes the files."""
         return bool(self.layout.rank == 0)
 
-    def begin(self) -> None:
-        """Before a call of training."""
-        self.count = 0  # of rounds
+    def begin(self, episodes: int | None, played: Callable[[], int]) -> None:
+        """Before a call of training for so many episodes; `played` returns how many there were."""
+        self._episodes, self._played = episodes, played
+        self._has_enough = self.enough = episodes == 0  # this worker; all workers
         self.over = False  # whether a worker has said that training ends
 
     def end_round(self, updates: int) -> int:
         """Returns how many updates follow a round: the least that any worker has rows for."""
-        self.count += 1
+        self._has_enough = self._episodes is not None and self._played() >= self._episodes
         return self._agree(updates)
 
     def ready(self, ready: bool) -> bool:
@@ -51,9 +53,9 @@ class Rounds:
                 self._agree(0, FAILS if fails else ENDS)
 
     def _agree(self, updates: int, state: int = GOES_ON) -> int:
-        table = self.layout.gather([updates, state])
+        table = self.layout.gather([updates, state, self._has_enough])
         states = table[:, 1].tolist()
-        self.over = any(states)
+        self.over, self.enough = any(states), bool(table[:, 2].all())
         if FAILS in states and state != FAILS:
             raise WorkerError(
                 f"worker {states.index(FAILS)} of {len(states)} ended by an error.",

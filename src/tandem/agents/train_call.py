@@ -86,16 +86,17 @@ class TrainCall:
         self._raised: BaseException | None = None  # what a callback raised within a phase
         self._batches = learner.updates  # that callbacks know of
         self.rounds = learner.rounds  # with other workers
+        self._began, self._total_time = perf_counter(), agent.total_time
 
     def run(
         self, autosave: Autosave, writer: Writer, optimizers: AbstractContextManager[object]
     ) -> np.float32:
         """Returns the mean loss of the last episode, 0 without an update. optimizers: entered while
         they are used."""
-        agent, began = self.agent, perf_counter()
+        agent = self.agent
         self.learner.listener = self
         if self.rounds is not None:
-            self.rounds.begin()
+            self.rounds.begin(self.episodes, lambda: self.done + len(agent._unrecorded))
         notify(agent.callbacks, "on_train_begin", {})
         try:
             with optimizers, Signals(self._stop), writer:
@@ -112,8 +113,7 @@ class TrainCall:
         finally:
             self.loop.collector.environments.forget_stop()
             self.learner.listener = None
-            agent.time = perf_counter() - began
-            agent.total_time += agent.time
+            self._take_time()
             agent.stop_training = False
         notify(agent.callbacks, "on_train_end", {})
         if self.every:
@@ -158,12 +158,18 @@ class TrainCall:
         end."""
         if self._raised is not None:
             raise self._raised
+        self._take_time()
         if self.learner.updates > self._batches:
             self._batches = self.learner.updates
             autosave.batch(self._batches)
         while self.agent._unrecorded:
             self._episode_ended(self.agent._unrecorded.pop(0), autosave)
         return self.should_stop() or self._enough()
+
+    def _take_time(self) -> None:
+        """Updates the agent's times, which are in the files that it saves while it trains."""
+        self.agent.time = perf_counter() - self._began
+        self.agent.total_time = self._total_time + self.agent.time
 
     # What the learner asks and tells, see `training.Listener`
 
@@ -233,8 +239,9 @@ class TrainCall:
         return float(self.metric.result())
 
     def _enough(self) -> bool:
-        done = self.done if self.rounds is None else self.rounds.count
-        return self.episodes is not None and done >= self.episodes
+        if self.rounds is not None and self.rounds.layout.workers > 1:
+            return self.rounds.enough
+        return self.episodes is not None and self.done >= self.episodes
 
     def _stop(self, name: str) -> None:
         self.signal = name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from itertools import accumulate
 from typing import Any
 
@@ -264,6 +265,7 @@ class Own:
                 " and leave some of them trainable.",
             )
         if not optimizer.built:
+            _move_into_scope(optimizer)
             optimizer.build(trained)
         elif {id(v) for v in trained} - {
             id(v) for v in optimizer._trainable_variables
@@ -341,6 +343,14 @@ class Own:
             )
         for name in vars(self.inner).keys() & settings["groups"][0].keys():
             setattr(self.inner, name, settings["groups"][0][name])
+
+
+def _move_into_scope(optimizer: Any) -> None:
+    """Recreates, in place, an optimizer that was made outside of the scope of TensorFlow's strategy
+    that is entered, where its variables could not be used."""
+    made_in = getattr(optimizer, "_distribution_strategy", None)  # None on JAX
+    if made_in is not None and made_in is not sys.modules["tensorflow"].distribute.get_strategy():
+        vars(optimizer).update(vars(type(optimizer).from_config(optimizer.get_config())))
 
 
 OPTIMIZERS: dict[str, Any] = {

@@ -98,8 +98,8 @@ class Layout:
         return self.strategy.scope() if self.of_user else nullcontext()
 
     def check(self, variables: Iterable[Any], optimizers: Iterable[Any]) -> None:
-        """SettingError where one of them was not made in the scope of the user's strategy, or in
-        that of another one; and for a variable that no device but the first could read."""
+        """SettingError where a variable, or an optimizer that has trained, was made outside of the
+        scope of the user's strategy; and for a variable that only the first device could read."""
         known = self.strategy if self.of_user else None
         for v in variables:
             if known is None and self.count > 1 and not isinstance(v, keras.Variable):
@@ -111,7 +111,7 @@ class Layout:
             if (other := _strategy_of(v)) is not known:
                 raise _elsewhere(f"the variable {v.name!r}", known, other)
         for o in optimizers:
-            if known is not None and o._distribution_strategy is not known:
+            if known is not None and o.built and o._distribution_strategy is not known:
                 raise _elsewhere(f"the optimizer {o.name!r}", known, None)
 
     def even(self, batch: Batch) -> bool:
@@ -288,7 +288,7 @@ def _elsewhere(what: str, strategy: Any, other: Any) -> SettingError:
         return SettingError(f"{what} was made in a strategy's scope.", "no strategy", fix)
     return SettingError(
         f"{what} was made {where}.",
-        "the agent and its optimizers made in the scope of the strategy that they train with",
+        "an agent, and optimizers that have trained, made in the scope of the strategy",
         "with strategy.scope(): agent = ...; optimizer = ...",
     )
 

@@ -253,15 +253,15 @@ class StateStore:
             return
         # Copies: what came by Ray lies in memory that may go with the process that sent it.
         self._states[key] = StoredState(
-            version=version, data=data, arrays={n: np.array(x) for n, x in arrays.items()}
+            version=version, data=copied(data), arrays={n: np.array(x) for n, x in arrays.items()}
         )
         if self.folder is not None:
             saved = {"version": version, "agent": key, "state": data}
             checkpoint.write(self._file(key), saved, {"state": arrays})
 
     def get(self, key: str) -> StoredState | None:
-        """The state of an agent; None where nothing was stored. CheckpointError for a file that
-        cannot be read."""
+        """A copy of an agent's state; None where nothing was stored. CheckpointError for a file
+        that cannot be read."""
         if key not in self._states and self.folder is not None and self._file(key).is_file():
             saved = checkpoint.read(self._file(key))
             try:
@@ -269,7 +269,7 @@ class StateStore:
             except (KeyError, TypeError, ValueError) as error:
                 raise checkpoint.damaged(saved.path, error) from error
             self._states[key] = StoredState(version=version, data=data, arrays=saved.group("state"))
-        return self._states.get(key)
+        return StoredState(copied(dict(self._states[key]))) if key in self._states else None
 
     def has(self, key: str) -> bool:
         """Whether a state is in memory: false after a restart, until the agent sends it again."""

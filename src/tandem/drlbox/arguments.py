@@ -22,6 +22,7 @@ REPLAY = {
     "maxlen": "replay_size",
     "minlen": "replay_starts",
     "alpha": "priority_alpha",
+    "beta": "priority_beta",
     "evict_rule": "evict",
 }
 OPTIMIZER = {"learning_rate": "learning_rate", "epsilon": "adam_epsilon"}

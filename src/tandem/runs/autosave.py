@@ -81,7 +81,7 @@ class _File(NamedTuple):
 
 
 class Autosave:
-    """Saves by a policy what `snapshot(param_only)` gives: JSON data and copies of arrays.
+    """Saves by a policy what `snapshot(param_only)` returns: JSON data and copies of arrays.
 
     Call `episode` and `batch` after each, and `finish` at the end of a call of train(). Each raises
     what went wrong with the writing of an earlier file.

@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tandem.runs import checkpoint
 from tandem.runs.checkpoint import Groups
@@ -54,14 +54,15 @@ class Writer:
         then: Callable[[], object] | None = None,
         folder: bool = False,
     ) -> None:
-        """Leaves a checkpoint to be written, as a folder or a file; the arrays must be copies.
-        `then` is called in the thread once it is whole, and must not flush. Raises, and takes
-        nothing, where an earlier file could not be written."""
+        """Queues a checkpoint to be written, as a folder or a file. The data is copied, since the
+        caller's lists grow while a file waits; the arrays must be copies. `then` is called in the
+        thread once the file is whole, and must not flush. Raises, and takes nothing, where an
+        earlier file could not be written."""
         with self._changed:
             self._tell()
             self.skipped += slot in self._waiting
             # in the old one's place: no slot starves
-            self._waiting[slot] = _Job(Path(path).absolute(), data, groups, then, folder)
+            self._waiting[slot] = _Job(Path(path).absolute(), _copied(data), groups, then, folder)
             self._start()
 
     def pending(self) -> set[Path]:
@@ -133,6 +134,13 @@ class Writer:
             except BaseException as error:
                 if not self._errors:
                     self._errors.append(error)
+
+
+def _copied(data: Any) -> Any:
+    """Returns JSON data with its own dicts and lists."""
+    if isinstance(data, dict):
+        return {key: _copied(value) for key, value in data.items()}
+    return [_copied(value) for value in data] if isinstance(data, (list, tuple)) else data
 
 
 def _unheard(errors: list[BaseException]) -> None:

@@ -251,6 +251,7 @@ def refusals() -> None:
             "number": refusal(lambda: train_with(several, agent)),
         }
         agent.optimizer = keras.optimizers.Adam()
+        agent.optimizer.build(outside.q.trainable_variables)
         found["refused"]["optimizer"] = refusal(lambda: train(agent))
         found["number"] = train_with(several, outside).loss_list[-1] > 0
 
@@ -282,6 +283,69 @@ def finders() -> None:
         "opt": float(np.abs(np.array(best.mean_losses) - of_one.mean_losses).max()),
     }
     train(agent, 2)
+
+
+def outside() -> None:
+    """Optimizers that were made outside of the scope are recreated there, for finders and
+    training."""
+
+    def optimizers() -> list[Any]:
+        return [keras.optimizers.Adam(0.01, clipnorm=0.05), keras.optimizers.SGD(1e-3)]
+
+    agent = made(several=True)
+    agent.optimizer = own = optimizers()[0]
+    lr = LRFinder(agent)
+    lr.find(strategy=strategy, N=5, episodes=4, pool_network=False, p=0)
+    with scope():
+        inside = optimizers()
+    finders = [OptFinder(made(), given) for given in (optimizers(), inside)]
+    for finder in finders:
+        finder.find(strategy=strategy, episodes=2, pool_network=False, p=0)
+    one, other = finders
+    best = one.agent.optimizer = one.best_opt
+    parallel = ParallelFinder([made()], optimizers()[:1])
+    parallel.find(strategy=strategy, episodes=2, processes=1, p=0)
+    found["outside"] = {
+        "lr": 1e-4 <= lr.best_lr <= 1 and agent.optimizer is own and own.clipnorm == 0.05,
+        "as inside": np.allclose(one.mean_losses, other.mean_losses, rtol=1e-5),
+        "the user's": best in one.optimizers,
+        "trains": len(train(one.agent, 2).loss_list) == len(train(agent, 2).loss_list) == 2,
+        "parallel": np.allclose(parallel.losses[0], one.losses[0], rtol=1e-4),
+    }
+
+
+class Signs(gymnasium.Env[Any, Any]):
+    """Ten steps, and a reward of 1 for each whose action is the sign of what is seen first."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (4,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.steps = 0
+        return self._next(), {}
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        reward = float((self.seen[0] > 0) == action)
+        return self._next(), reward, False, self.steps == 10, {}
+
+    def _next(self) -> Any:
+        self.seen = self.np_random.uniform(-1, 1, 4).astype(np.float32)
+        return self.seen
+
+
+def score() -> None:
+    """The mean return of twenty episodes, before training and after."""
+
+    def played() -> float:
+        return float(np.mean([agent.run_agent(10, seed=i)[1] for i in range(20)]))
+
+    agent = made(num_updates=4, batch=32, pool_size=1000)
+    agent.env, agent.gamma = Signs(), 0.0
+    before = played()
+    train(agent, 60, pool_network=False)
+    found["score"] = [before, played()]
 
 
 def parallel() -> None:

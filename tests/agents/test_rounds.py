@@ -1,0 +1,89 @@
+"""Several workers agree on when training ends: `num_episodes` counts episodes."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tandem.agents.companion_agents import Devices  # noqa: E402
+from tandem.exploration import GreedyQPolicy  # noqa: E402
+from tests.agents.agents import Clock, Probe  # noqa: E402
+
+
+class Workers(Devices):
+    """A cluster whose workers are threads of this process."""
+
+    by_rounds = True
+
+    def __init__(self, workers: int = 1) -> None:
+        super().__init__(1)
+        self.workers, self.rank = workers, 0
+        self._barrier = threading.Barrier(workers)
+        self._rows: list[list[int]] = [[] for _ in range(workers)]
+
+    def of_rank(self, rank: int) -> Workers:
+        one = Workers(self.workers)
+        one.rank, one._barrier, one._rows = rank, self._barrier, self._rows
+        return one
+
+    def gather(self, values: Any) -> Any:
+        self._rows[self.rank] = [int(x) for x in values]
+        self._barrier.wait(60)
+        table = np.array(self._rows)
+        self._barrier.wait(60)
+        return table
+
+
+def worker(layout: Workers, lengths: tuple[int, ...]) -> Any:
+    """An agent with an environment for each length of episodes."""
+    agent = Probe([Clock(length) for length in lengths])
+    agent.set(policy=GreedyQPolicy(), pool_size=100, batch=4, update_steps=3, num_updates=1)
+    agent._layout = layout
+    return agent
+
+
+def train(agent: Any, **episodes: int) -> Any:
+    optimizer = torch.optim.SGD(agent.param, 0.01)
+    agent.distributed_training(optimizer, 1, pool_network=False, p=0, **episodes)
+    return agent
+
+
+def test_episodes_of_one_worker_are_counted_one_by_one() -> None:
+    agent = train(worker(Workers(), (2, 6)), episodes=2, num_episodes=5)
+    # one after steps 2 and 4, two after step 6, one after step 8
+    assert (agent.total_episode, len(agent.reward_list)) == (5, 5)
+    assert train(agent, episodes=3).total_episode == 8
+    assert train(agent, num_episodes=0).total_episode == 8
+
+
+def test_workers_end_after_the_round_in_which_the_last_one_has_its_episodes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    layout = Workers(2)
+    agents = [
+        worker(layout.of_rank(rank), lengths) for rank, lengths in enumerate([(2, 6), (5, 5)])
+    ]
+    errors: list[BaseException] = []
+
+    def run(agent: Any) -> None:
+        try:
+            train(agent, num_episodes=5)
+        except BaseException as error:
+            errors.append(error)
+            layout._barrier.abort()
+
+    monkeypatch.setattr("tandem.backends.torch.TorchBackend.share", lambda _: None, raising=False)
+    threads = [threading.Thread(target=run, args=(agent,)) for agent in agents]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not errors
+    # three rounds: of four episodes each (three of two steps, one of six), and of two
+    assert [agent.total_episode for agent in agents] == [12, 6]
+    assert [agent._assembly.learner.updates for agent in agents] == [3, 3]

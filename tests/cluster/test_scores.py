@@ -1,0 +1,142 @@
+"""Agents of the cluster API reach known scores, from the steps of two runners."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import gymnasium
+import pytest
+
+from tandem.cluster import AlgorithmAgent, Cluster, Runner
+from tandem.envs.team import team
+from tandem.testing import environments as games
+from tandem.testing import team_games
+from tests.helpers import run_python
+
+pytest.importorskip("torch")
+SMALL = {"hidden": (32, 32), "framework": "torch", "gamma": 0.1, "envs": 2}
+REPLAY = SMALL | {
+    "learning_starts": 200,
+    "train_every": 16,
+    "updates_per_call": 16,
+    "batch_size": 64,
+    "buffer_size": 5000,
+    "learning_rate": 3e-3,
+    "tau": 0.02,
+}
+ROLLOUT = SMALL | {"rollout": 64, "learning_rate": "1e-2:1e-3", "log_std": -0.5}
+# name: algorithm, environment, steps, settings; the score of a perfect policy, and a lower limit.
+# In IdentityBox the best constant action scores -3.3; in TwoStep agents that do not cooperate
+# score at most 7.
+CASES: dict[str, tuple[str, Any, int, dict[str, Any], float]] = {
+    "sac": ("sac", games.IdentityBox, 1200, REPLAY, -0.5),
+    "td3": ("td3", games.IdentityBox, 1500, REPLAY | {"exploration": 0.2}, -0.5),
+    "ddpg": (
+        "ddpg",
+        games.IdentityBox,
+        1500,
+        REPLAY | {"exploration": 0.2, "actor_learning_rate": 1e-3},
+        -0.5,
+    ),
+    "trpo": ("trpo", games.IdentityBox, 6000, ROLLOUT | {"radius": 0.03}, -1.0),
+    "ppo": (
+        "ppo",
+        games.IdentityBox,
+        4000,
+        ROLLOUT | {"batch_size": 32, "epochs": 6, "entropy": 0.0},
+        -1.0,
+    ),
+    "mappo": (
+        "mappo",
+        lambda: team(team_games.TwoStep),
+        4000,
+        SMALL
+        | {
+            "rollout": 64,
+            "batch_size": 128,
+            "learning_rate": "5e-3:1e-3",
+            "gamma": 0.9,
+            "entropy": "0.3:0",
+        },
+        8.0,
+    ),
+}
+
+
+class Two(Runner):
+    """The loops of two runners in one process: their proxies take turns."""
+
+    def __init__(self, cluster: Cluster, make: Any, steps: int, settings: dict[str, Any]) -> None:
+        self.envs, self.steps = [make() for _ in range(2)], steps // 2
+        env: gymnasium.Env[Any, Any] = self.envs[0]
+        cluster.make_agent(
+            "learner",
+            AlgorithmAgent,
+            observation_space=env.observation_space,
+            action_space=env.action_space,
+            rewards_space=getattr(env, "rewards_space", None),
+            steps=steps,
+            **settings,
+        )
+        self.agents = [cluster.get_agent("learner") for _ in self.envs]
+
+    def run(self) -> None:
+        states = [env.reset(seed=i)[0] for i, env in enumerate(self.envs)]
+        for _ in range(self.steps):
+            for i, (agent, env) in enumerate(zip(self.agents, self.envs, strict=True)):
+                action = agent.choose_action(states[i])
+                after, reward, terminated, truncated, info = env.step(action)
+                over, rewards = terminated or truncated, info.get("rewards", reward)
+                agent.update(states[i], action, rewards, after, over, truncated and not terminated)
+                states[i] = env.reset()[0] if over else after
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_it_learns_from_two_runners(name: str) -> None:
+    algorithm, make, steps, settings, least = CASES[name]
+    cluster = Cluster(namespace=f"scores-{name}")
+    runner = Two(cluster, make, steps, {"algorithm": algorithm, **settings})
+    untrained = runner.agents[0].evaluate(make, 20).mean
+    runner.run()
+    score = runner.agents[0].evaluate(make, 20).mean
+    assert untrained < least - 0.5 and score >= least, (untrained, score)
+
+
+BY_RAY = """
+import contextlib, io, json, sys
+import ray
+from tandem.cluster import Cluster
+from tandem.envs.team import team
+from tandem.examples.cluster.common import TeamRunner, main, parser
+from tandem.testing.team_games import TwoStep
+
+ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+cluster, settings = Cluster(), json.loads(sys.argv[1])
+
+
+class Pair(TeamRunner):
+    def make_env(self):
+        return team(TwoStep)
+
+    def make_agent(self):
+        return self.algorithm_agent(cluster, "pair", envs=self.total_envs, **settings)
+
+
+flags = parser(None, env="TwoStep", steps=8000, envs=8)
+with contextlib.redirect_stdout(io.StringIO()):
+    scores = main(cluster, Pair, flags.parse_args(["--framework", "torch"]))
+print(json.dumps(scores))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_team_learns_from_two_runners_by_ray() -> None:
+    """The mean of each runner's last twenty episodes: chance has 4.75, and at most 7 is there for
+    agents that do not cooperate."""
+    settings = {n: x for n, x in CASES["mappo"][3].items() if n not in ("framework", "envs")}
+    settings |= {"algorithm": "mappo", "rollout": 16}
+    (scores,) = run_python(BY_RAY, json.dumps(settings), timeout=280)
+    assert len(scores) == 2 and min(scores) > 7.5
