@@ -391,7 +391,7 @@ class TorchBackend(backend.Backend):
 
         shared = any(isinstance(o, Own) for o in self._optimizers)  # the user may write any of them
         live = (lambda: list(self._tensors().values())) if shared else changing
-        return run if self.layout is None else self.layout.repeated(run, live)
+        return backend.weighted(run if self.layout is None else self.layout.repeated(run, live))
 
     # Moving
 
