@@ -313,6 +313,7 @@ MATH: dict[str, Call] = {
     ),
     "kl_estimate": lambda f, i: policy_losses.kl_estimate(i["row"]),
     "standardize": lambda f, i: policy_losses.standardize(i["row"], i["weight"]),
+    "standardize one row": lambda f, i: policy_losses.standardize(i["row"][:1], i["weight"][:1]),
     "accumulate": lambda f, i: returns.accumulate(i["reward"], i["traces"]),
     "accumulate end": lambda f, i: returns.accumulate(i["reward"], i["traces"], i["bootstrap"]),
     "multi_step": lambda f, i: returns.multi_step(

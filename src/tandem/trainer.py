@@ -106,9 +106,9 @@ def train(
     handler that it had before. False lets them do at once what they do. Only a main thread gets
     signals.
     settings: any setting of the algorithm or of `Options`; `optimizer` may also be one of the
-    framework's (keras.optimizers, torch.optim), which then keeps its own step size. What is not
-    given comes from the zoo's entry for (algorithm, env) if there is one, else from the algorithm's
-    defaults.
+    framework's (keras.optimizers, torch.optim), which keeps its own step size: learning_rate is
+    refused beside it. What is not given comes from the zoo's entry for (algorithm, env) if there is
+    one, else from the algorithm's defaults.
     """
     stop_at = None if stop_at is None else whole_number("stop_at", stop_at)
     run = session(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tandem.algorithms import sarsa
 from tandem.math.distributions import Categorical, MultiCategorical
-from tandem.math.masks import FORBIDDEN
+from tandem.math.masks import FORBIDDEN, masked
 from tandem.testing import fakes
 from tandem.types import Batch
 
@@ -67,20 +68,32 @@ def test_forbidden_choices_have_no_probability_entropy_divergence_or_gradient() 
     assert set(d.sample(np.tile(logits.detach().numpy(), (5000, 1)), noise)) == {0, 1, 2}
 
 
+def test_a_mask_that_allows_nothing_counts_as_one_that_allows_everything() -> None:
+    """It is seen behind an end, where a value has to be finite to be 0 after its product with 0."""
+    action = fakes.MASKED
+    q = np.float32([[1, 2, 3, 6], [1, 2, 3, 6]])
+    obs = {"action_mask": np.int8([[1, 1, 0, 0], [0, 0, 0, 0]])}
+    np.testing.assert_array_equal(masked(q, obs, action), [[1, 2, FORBIDDEN, FORBIDDEN], q[1]])
+    for epsilon, wanted in ((None, [2, 6]), (0.5, [1.75, 4.5])):
+        q_allowed = masked(q, obs, action)
+        value = sarsa.policy_value(q_allowed, q_allowed, obs, action, epsilon)
+        np.testing.assert_array_equal(value, np.float32(wanted))
+
+
 def test_the_temperature_of_sac_aims_at_what_masks_allow() -> None:
     algorithm, _ = fakes.build(
         "sac", "torch", fakes.MASKED, fakes.MASKED_VECTOR, hidden=(4,), initial_temperature=0.5
     )
     import torch
 
-    mask = torch.tensor([[1, 1, 1, 1], [0, 1, 0, 1], [0, 0, 0, 1]], dtype=torch.int8)
+    mask = torch.tensor([[1, 1, 1, 1], [0, 1, 0, 1], [0, 0, 0, 1], [0, 0, 0, 0]], dtype=torch.int8)
     batch = Batch(
-        {"obs": torch.zeros(3, 4), "action_mask": mask},
+        {"obs": torch.zeros(4, 4), "action_mask": mask},
         (),
-        torch.zeros(3),
-        extra={"entropy": torch.zeros(3)},
+        torch.zeros(4),
+        extra={"entropy": torch.zeros(4)},
     )
     loss, _ = algorithm.alpha_loss(batch)
     np.testing.assert_allclose(
-        loss.detach(), -np.log(0.5) * 0.98 * np.log([4.0, 2.0, 1.0]), rtol=1e-5, atol=1e-7
+        loss.detach(), -np.log(0.5) * 0.98 * np.log([4.0, 2.0, 1.0, 4.0]), rtol=1e-5, atol=1e-7
     )

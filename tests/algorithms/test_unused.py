@@ -218,6 +218,24 @@ def test_an_optimizer_of_ones_own_has_its_own_options() -> None:
     begun(adam_epsilon=algorithms.get("a2c").Settings().adam_epsilon)
 
 
+@pytest.mark.parametrize(
+    "name, given",
+    [
+        ("sac", {"learning_rate": 0.5}),
+        ("ppo", {"learning_rate_warmup": 1000}),
+        ("ddpg", {"actor_learning_rate": 1e-6}),
+    ],
+)
+def test_an_optimizer_of_ones_own_has_its_own_step_size(name: str, given: Any) -> None:
+    optimizer = torch.optim.Adam([torch.zeros(1)], lr=1e-3)
+    more = {"framework": "torch", "optimizer": optimizer}
+    (setting,) = given
+    with pytest.raises(SettingError, match=f"{setting}=.* optimizer of your own") as refused:
+        trainer.session(name, "Pendulum-v1", **more, **given)
+    assert f"leave {setting} out" in refused.value.fix
+    trainer.session(name, "Pendulum-v1", **more)  # those of the zoo's entry are no one's
+
+
 def test_settings_of_a_class_of_ones_own_mean_what_it_says() -> None:
     @dataclass(frozen=True)
     class Own(algorithms.get("ppo").Settings):  # type: ignore[misc]

@@ -193,6 +193,65 @@ def check_nan_leaves_statistics_and_generators_alone() -> None:
     same(after, backend.state())
 
 
+def check_updates_whose_rows_weigh_nothing_change_nothing() -> None:
+    """Neither weights, moments, counts of steps nor targets: as if they had not been asked for."""
+    kinds: dict[str, dict[str, Any]] = {"ppo": {}, "trpo": {}, "pqn": {}, "impala": {"rollout": 7}}
+    kinds["dqn"] = {"recurrent": 8, "sequence": 4, "prioritized": True}
+    for name, settings in kinds.items() if FRAMEWORK == "torch" else [("ppo", {})]:
+        algorithm, backend = build(name, fakes.DISCRETE, **settings)
+        run, first = backend.compile(algorithm.update), backend.state()
+        data = batches(algorithm, fakes.DISCRETE, 3)
+        if isinstance(data.weight, tuple):
+            data = data._replace(weight=np.ones(data.reward.shape, np.float32))
+        weight, others = data.weight.copy(), np.array([0, 2])
+        weight[1] = 0.0
+        out = run(data._replace(weight=weight))
+        after = backend.state()
+        assert (out.applied, out.stopped, out.fault) == (2, False, ""), (name, out)
+        if name == "dqn":
+            assert not out.priority[1].any() and (out.priority[others] > 0).all()
+        backend.load_state(first)
+        alone = run(tree_map(lambda x, rows=others: x[rows], data))
+        same(after, backend.state())
+        same(out.metrics, alone.metrics)
+        if name in ("ppo", "pqn"):
+            flat = tree_map(
+                lambda x: x.reshape(-1, *x.shape[2:]), data._replace(settings={}, weight=weight)
+            )._replace(settings=data.settings)
+            backend.load_state(first)
+            assert run(flat, np.arange(3 * ROWS, dtype=np.int32).reshape(3, ROWS)).applied == 2
+            same(after, backend.state())
+        assert run(data._replace(weight=0.0 * weight)) == ({}, (), 0, False, "")
+        same(after, backend.state())
+
+
+def check_optimizers_of_users_let_no_number_decay() -> None:
+    """A number such as the logarithm of a temperature is no weight: decay would pull it to 0."""
+    if FRAMEWORK in ("torch", "keras-torch"):
+        import torch
+
+        own: Any = [torch.optim.AdamW([torch.zeros(1)], lr=0.1, weight_decay=5.0)]
+        own.append(torch.optim.SGD([torch.zeros(1)], lr=0.1, weight_decay=5.0))
+    else:
+        import keras
+
+        own = [keras.optimizers.AdamW(0.1, weight_decay=5.0)]
+        own.append(keras.optimizers.Muon(0.1, weight_decay=5.0, adam_weight_decay=5.0))
+    for i, given in enumerate(own):
+        algorithm, backend = build("dqn", fakes.DISCRETE)
+        backend.given_optimizer = given
+        number = backend.scalar(f"number{i}", 2.0)
+        optimizer = backend.optimizer(f"number{i}", [number])
+
+        def update(b: Batch, number: Any = number, optimizer: Any = optimizer) -> Update:
+            loss = lambda b: (0.0 * number() * b.reward, {})  # noqa: E731
+            rate = b.settings["learning_rate"]
+            return Update({"loss": backend.minimize(optimizer, loss, b, rate)[0]})  # noqa: B023
+
+        assert backend.compile(update)(batches(algorithm, fakes.DISCRETE, 2)).applied == 2
+        assert number.read()["value"] == 2.0, type(given)
+
+
 # --- one call -------------------------------------------------------------------------------------
 
 

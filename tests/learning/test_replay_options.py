@@ -3,17 +3,20 @@ decay of weights, networks that begin anew."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from tandem import algorithms, zoo
-from tandem.algorithms.base import Call
+from tandem.algorithms.base import Call, copies
+from tandem.envs.team import Team
 from tandem.errors import SettingError
 from tandem.learning.events import BatchEnd
 from tandem.networks.plan import init
-from tandem.testing import contracts
+from tandem.testing import contracts, team_games
 from tandem.testing import environments as games
 
 SMALL = {"hidden": (8,), "batch_size": 16, "learning_starts": 20, "steps": 400}
@@ -97,6 +100,52 @@ def test_targets_are_copied_late_where_a_call_makes_no_update() -> None:
     rest = watched(again)
     contracts.train(again)
     assert rest == [252, 300, 352, 400]
+
+
+SOFT, WHOLE = 0.1, 1.0
+
+
+@pytest.mark.parametrize(
+    "tau, every, begin, end, updates, expected",
+    [
+        (SOFT, 1, 0, 4, 1, [1 - 0.9**4]),
+        (SOFT, 1, 0, 4, 4, [0.1] * 4),
+        (SOFT, 1, 0, 4, 2, [1 - 0.9**2] * 2),
+        (SOFT, 2, 100, 104, 4, [0, 0.1, 0, 0.1]),
+        (SOFT, 3, 2, 4, 8, [0, 0, 0, 0.1, 0, 0, 0, 0]),
+        (SOFT, 50, 0, 4, 2, [0, 0]),
+        (WHOLE, 1, 0, 4, 4, [0, 0, 0, 1]),
+        (WHOLE, 10, 256, 512, 2, [0, 1]),
+        (WHOLE, 1000, 0, 4, 1, [0]),
+    ],
+)
+def test_targets_move_with_environment_steps(tau, every, begin, end, updates, expected) -> None:
+    """As often as `target_every` says, whatever `train_every` is; copies follow the last update."""
+    settings = SimpleNamespace(tau=tau, target_every=every)
+    found = copies(settings, Call(np.zeros(updates), begin, end, 0))
+    np.testing.assert_array_equal(found, np.float32(expected))
+
+
+@pytest.mark.parametrize("name", ["dqn", "vdn", "qmix"])
+def test_a_soft_target_moves_as_fast_where_updates_are_seldom(name: str) -> None:
+    env = games.Chain if name == "dqn" else lambda: Team(team_games.TwoStep())
+    given = {"train_every": 4, "target_every": 1, "tau": SOFT, "envs": 1, "steps": 40}
+    loop = contracts.begin(algorithms.get(name), env, "torch", **SMALL | given)
+    networks, checked = loop.backend.networks, 0
+
+    def read(ending: str) -> list:
+        names = [n for n in networks if f"{n}_target" in networks]
+        return [x.copy() for n in names for x in networks[n + ending].read().values()]
+
+    before = read("_target")
+    for event in loop.events():
+        if isinstance(event, BatchEnd) and "loss" in event.metrics:
+            now = zip(before, read(""), read("_target"), strict=True)
+            for old, learned, target in now:
+                np.testing.assert_allclose(target, old + 0.3439 * (learned - old), atol=1e-6)
+            checked += 1
+        before = read("_target")
+    assert checked == 6
 
 
 def test_how_many_updates_is_said_once() -> None:

@@ -28,5 +28,8 @@ def test_standardize_weighs_rows() -> None:
     np.testing.assert_allclose(
         standardize(rows, np.ones(64)), (rows - rows.mean()) / rows.std(), rtol=1e-6
     )
+    # one row has no deviation to be divided by, and stays what it is; so does none
+    for alone in (np.eye(4)[1], 0.5 * np.eye(4)[1], np.zeros(4)):
+        np.testing.assert_array_equal(standardize(x, alone), x)
     # no deviation: no NaN
     np.testing.assert_array_equal(standardize(np.full(4, 7.0), np.ones(4)), np.zeros(4))

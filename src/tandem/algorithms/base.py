@@ -431,12 +431,17 @@ def optimizer_options(settings: Any) -> dict[str, float]:
 
 
 def copies(settings: Any, call: Call) -> Array:
-    """How much targets take over after each update of a call [K]: `tau` after its last one, where
-    `target_every` environment steps have passed, else nothing."""
-    copies_due = np.zeros(len(call.progress), np.float32)
-    if call.end // settings.target_every > call.begin // settings.target_every:
-        copies_due[-1] = settings.tau
-    return copies_due
+    """How much targets take over after each update of a call [K]: `tau` for each multiple of
+    `target_every` among the environment steps that the update is for, an even part of the call's,
+    where several come together 1 - (1 - tau) ** n. Whole copies wait for the call's last update."""
+    count, tau = len(call.progress), settings.tau
+    share = np.arange(count + 1, dtype=np.int64)
+    steps = call.begin * count + (call.end - call.begin) * share
+    passed = steps // (count * settings.target_every)
+    if tau == 1.0:
+        passed[1:-1] = passed[0]
+    due = np.diff(passed)
+    return np.where(due > 1, 1.0 - (1.0 - tau) ** due, tau * due).astype(np.float32)
 
 
 def each_nth(call: Call, n: int) -> Array:

@@ -120,7 +120,7 @@ class MAPPO(PPO):
         if "acting" not in b.extra:
             return whole
         xp, acting = ops.of(b.weight), b.extra["acting"]
-        weight = acting * (xp.sum(b.weight) / xp.sum(b.weight * acting))
+        weight = acting * (xp.sum(b.weight) / xp.clip(xp.sum(b.weight * acting), 1.0, float("inf")))
         return whole._replace(extra={**whole.extra, "acting": weight})
 
     @staticmethod

@@ -13,10 +13,10 @@ from tandem.algorithms.remembering import View
 from tandem.algorithms.sac import SAC, SACSettings
 from tandem.math.action_values import CategoricalValues
 from tandem.math.distributions import Categorical, Distribution
-from tandem.math.masks import masked
+from tandem.math.masks import allowed, masked
 from tandem.networks.defaults import Role
 from tandem.networks.plan import Dense
-from tandem.spaces import MASK, Leaf, Spec, seen
+from tandem.spaces import Leaf, Spec, seen
 from tandem.types import Array, Batch, Tree
 
 
@@ -89,8 +89,8 @@ class DiscreteSAC(SAC):
         if not (self.action.masked and self.settings.target_entropy == "auto"):
             return super().alpha_loss(b)
         xp = ops.of(b.reward)
-        allowed = xp.sum(xp.cast(b.obs[MASK]), -1)
-        return self.log_alpha() * (b.extra["entropy"] - 0.98 * xp.log(allowed)), {}
+        choices = xp.sum(allowed(b.obs), -1)
+        return self.log_alpha() * (b.extra["entropy"] - 0.98 * xp.log(choices)), {}
 
     def loss_noise(self, rng: np.random.Generator, shape: tuple[int, ...]) -> Tree:
         """None: nothing is sampled. (The temperature's loss, eq. 11, is SAC's, with the exact

@@ -11,10 +11,10 @@ import numpy as np
 
 from tandem import ops
 from tandem.algorithms.dqn import DQN, epsilon_greedy
-from tandem.math.masks import masked
+from tandem.math.masks import allowed, masked
 from tandem.math.values import epsilon_greedy_value
 from tandem.settings import setting
-from tandem.spaces import MASK, Leaf
+from tandem.spaces import Leaf
 from tandem.types import Array, Tree
 
 
@@ -61,4 +61,4 @@ def policy_value(q: Array, chooser: Array, obs: Tree, action: Leaf, epsilon: Arr
     best = xp.argmax(chooser, -1)
     if epsilon is None:
         return xp.take(q, best)
-    return epsilon_greedy_value(q, best, epsilon, obs[MASK] if action.masked else None)
+    return epsilon_greedy_value(q, best, epsilon, allowed(obs) if action.masked else None)

@@ -202,7 +202,15 @@ def refuse_for_actions(action: Leaf, settings: Any, given: Iterable[str]) -> Non
 
 
 # weight decay has its own refusal, which knows what an entry says (backends/backend.py)
-OF_OPTIMIZERS = ("rms_decay", "rms_epsilon", "adam_epsilon", "adam_beta1")
+OF_OPTIMIZERS = (
+    "learning_rate",
+    "actor_learning_rate",
+    "learning_rate_warmup",
+    "rms_decay",
+    "rms_epsilon",
+    "adam_epsilon",
+    "adam_beta1",
+)
 
 
 def refuse_beside_own_optimizer(kind: type, given: dict[str, Any]) -> None:

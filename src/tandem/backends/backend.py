@@ -179,7 +179,8 @@ class Backend(ABC):
         options epsilon, beta1, beta2), "radam" (Liu et al. 2020, arXiv:1908.03265, algorithm 2; the
         same options), "rmsprop" (Mnih et al. 2016, arXiv:1602.01783, supplement: g
         <- decay g + (1 - decay) grad^2, weight -= rate grad / sqrt(g + epsilon); g begins at 1, so
-        that the first steps are not too long; options decay, epsilon) or "sgd"."""
+        that the first steps are not too long; options decay, epsilon) or "sgd". A copy of the
+        user's own has no weight decay where it trains numbers of `scalar` alone."""
 
     def refuse_decay(self, options: dict[str, float]) -> None:
         """SettingError for weight decay with an optimizer that the user made."""
@@ -309,7 +310,9 @@ class Backend(ABC):
 
         Before an update, those of its settings that `noise` made are placed in the networks; the
         update does not see them. Without such settings networks keep the noise they have.
-        `jit=False` leaves the compiler out, where there is one."""
+        `jit=False` leaves the compiler out, where there is one.
+
+        Updates whose rows all have weight 0 are left out of the call; see `weighted`."""
 
     def noise(self, kind: str, rng: np.random.Generator, count: int) -> dict[str, Array]:
         """Fresh noise for all noisy layers, those of targets too, as settings of `count` updates;
@@ -398,6 +401,39 @@ def outcome(metrics: dict[str, Any], priority: Any, codes: list[int], faults: li
     if code:
         metrics, priority = tree_map(lambda x: x[: applied + stopped], (metrics, priority))
     return Outcome(metrics, priority, applied, stopped, faults[code - 2] if code >= 2 else "")
+
+
+Run = Callable[..., Outcome]  # (batches) or (data, indices), as `Backend.compile` returns it
+
+
+def weighted(run: Run) -> Run:
+    """`run` without those updates of a call whose rows all have weight 0: they change nothing, have
+    no metrics, and are not counted. Their priorities are 0."""
+
+    def without_empty(batches: Batch, indices: Array | None = None) -> Outcome:
+        weight = batches.weight
+        if isinstance(weight, tuple) or weight.all():
+            return run(batches, indices)
+        each = weight if indices is None else weight[indices]
+        live = np.flatnonzero(each.reshape(len(each), -1).any(1))
+        if len(live) == len(each):
+            return run(batches, indices)
+        if not len(live):
+            return Outcome({}, (), 0, False, "")
+        part = tree_map(lambda x: x[live], batches if indices is None else batches.settings)
+        if indices is None:
+            made = run(part)
+        else:
+            made = run(batches._replace(settings=part), indices[live])
+
+        def placed(x: AnyArray) -> AnyArray:
+            whole = np.zeros((len(each), *x.shape[1:]), x.dtype)
+            whole[live[: len(x)]] = x
+            return whole
+
+        return made._replace(priority=tree_map(placed, made.priority))
+
+    return without_empty
 
 
 def keep_apart(name: str, network: Iterable[Any], target: Iterable[Any]) -> None:

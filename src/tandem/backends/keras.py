@@ -378,7 +378,8 @@ class KerasBackend(backend.Backend):
                 faults,
             )
 
-        return run if self._calls is None else self._calls.repeated(run, self.variables)
+        calls = self._calls
+        return backend.weighted(run if calls is None else calls.repeated(run, self.variables))
 
     @property
     def _calls(self) -> Any:

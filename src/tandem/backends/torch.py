@@ -407,7 +407,7 @@ class TorchBackend(Stateful, backend.Backend):
                 return several(batches, indices)
 
         live = (lambda: list(self._tensors().values())) if shared else changing
-        return run if self.layout is None else self.layout.repeated(run, live)
+        return backend.weighted(run if self.layout is None else self.layout.repeated(run, live))
 
     # Moving
 

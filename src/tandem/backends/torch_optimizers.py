@@ -14,6 +14,7 @@ from torch import nn
 from torch.func import functional_call, grad_and_value
 
 from tandem.backends import backend, torch_states
+from tandem.backends.torch_networks import Scalar
 from tandem.backends.torch_own import ELEMENTWISE, UNFIT, begin
 from tandem.errors import SettingError
 from tandem.math.optimization import rectification
@@ -149,6 +150,8 @@ class Optimizer:
             if type(kind) not in ELEMENTWISE:  # its step may depend on a weight's shape
                 self.moved = self.parameters
             self.inner = _copied(kind, self.moved, begins=not self.is_own_class)
+            if all(isinstance(n, Scalar) for n in networks):
+                self.inner.param_groups[0]["weight_decay"] = 0.0
         elif kind in ("adam", "radam"):
             betas = options.get("beta1", 0.9), options.get("beta2", 0.999)
             epsilon, decay = options.get("epsilon", 1e-8), options.get("weight_decay", 0.0)

@@ -83,7 +83,7 @@ class ActorLearner(Loop):
         self._info = {"valid": [], "episodes": [], "metrics": {}, "made": False, "fault": None}
         try:
             metrics = next(self._rounds)
-            if metrics is not None:
+            if metrics:
                 self._hand_over(metrics)
         except (NonFiniteError, NetworkError) as error:
             self._info["fault"] = [type(error).__name__, error.happened, error.expected, error.fix]
@@ -115,7 +115,7 @@ class ActorLearner(Loop):
                 )
 
     def _going(self) -> Iterator[dict[str, float] | None]:
-        """The metrics of one update after the other; None for a block that brings none."""
+        """The metrics of one update after the other; none or None where no update was made."""
         # of the block that was learned from when the run was saved
         yield from self.learner.replays(self._span)
         while True:

@@ -246,7 +246,7 @@ class ReplayLearner:
             return {}
         owed = self._owed(trajectory, span)
         begin = span.begin if self._waiting is None else self._waiting
-        self._waiting = None if owed else begin
+        self._waiting = begin
         if not owed:
             return {}
         beta = (
@@ -279,6 +279,7 @@ class ReplayLearner:
             metrics.append(checked(outcome, self.updates))
             if not isinstance(outcome.priority, tuple):
                 self.sampler.update(ids, outcome.priority)
+        self._waiting = None if self.updates > before else begin
         every = self.settings.reset_every
         if self._reset and self.updates // every > before // every:
             self._reset(self.generators("network/reset"))
@@ -319,6 +320,7 @@ class ReplayLearner:
         extra = {n: x[:, :, 0] if n.endswith("_state") else x for n, x in transitions.extra.items()}
         extra |= {n: np.zeros((*ids.shape, *x), np.float32) for n, x in self._zeros.items()}
         learned = valid.astype(np.float32)
+        learned[..., : self.settings.burn_in] = 0.0
         if not isinstance(weight, tuple):
             learned *= weight[..., None]
         return transitions._replace(weight=learned, extra={**extra, "start": start})

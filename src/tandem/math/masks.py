@@ -17,8 +17,20 @@ from tandem.types import Array, Tree
 FORBIDDEN = -1e9
 
 
+def allowed(obs: Tree) -> Array:
+    """The mask of observations, float [..., width]. One that allows nothing, as after the end of an
+    episode, counts as one that allows everything: what follows an end has weight or discount 0, and
+    has to be finite for that to make it 0.
+
+    obs: observations with a mask [..., width].
+    """
+    xp = ops.of(obs[MASK])
+    mask = xp.cast(obs[MASK])
+    return xp.where(xp.sum(mask, -1)[..., None] > 0, mask, 1.0)
+
+
 def masked(out: Array, obs: Tree, action: Leaf) -> Array:
-    """`out` with FORBIDDEN where the mask is 0 (Huang & Ontañón 2022, section 3.1): such a choice
+    """`out` with FORBIDDEN where `allowed` is 0 (Huang & Ontañón 2022, section 3.1): such a choice
     has probability 0, adds nothing to entropies and divergences, is no maximum, and gets no
     gradient.
 
@@ -31,8 +43,7 @@ def masked(out: Array, obs: Tree, action: Leaf) -> Array:
     if not action.masked:
         return out
     same_shapes(out.shape, mask=obs[MASK])
-    xp = ops.of(out)
-    return xp.where(xp.cast(obs[MASK]) > 0, out, FORBIDDEN)
+    return ops.of(out).where(allowed(obs) > 0, out, FORBIDDEN)
 
 
 def evenly(noise: Array, obs: Tree, action: Leaf) -> Array:

@@ -15,6 +15,8 @@ def merged(mean: Array, variance: Array, count: Any, rows: Array) -> tuple[Array
     """(mean, variance, count) of what has these and of rows [M, width] together (Chan, Golub &
     LeVeque 1979, eq. 2.1); of any engine's arrays, at their precision."""
     xp, added = ops.of(rows), float(rows.shape[0])
+    if not added:
+        return mean, variance, count
     new = xp.mean(rows, 0)
     total, gap = count + added, new - mean
     squares = variance * count + xp.sum((rows - new) ** 2, 0) + gap**2 * count * added / total
@@ -33,8 +35,6 @@ class Moments:
         """Takes in rows [M, width]; none (M = 0) change nothing. Raises SpaceError for another
         shape."""
         same_shape("rows", rows, (-1, *self.mean.shape))
-        if not len(rows):
-            return
         self.mean, self.variance, self.count = merged(
             self.mean, self.variance, self.count, rows.astype(np.float64)
         )

@@ -34,7 +34,7 @@ def kl_estimate(log_ratio: Array) -> Array:
 
 
 def standardize(x: Array, weight: Array) -> Array:
-    """x with weighted mean 0 and standard deviation 1.
+    """x with weighted mean 0 and standard deviation 1; x itself where at most one row counts.
 
     x: [B].
     weight: [B], 0 for rows that do not count.
@@ -44,5 +44,8 @@ def standardize(x: Array, weight: Array) -> Array:
     same_shapes(x.shape, weight=weight)
     xp = ops.of(x)
     total = xp.sum(weight)
+    alone = xp.sum(weight * weight) >= total * total
+    total = xp.where(alone, 1.0, total)
     mean = xp.sum(weight * x) / total
-    return (x - mean) / (xp.sqrt(xp.sum(weight * (x - mean) ** 2) / total) + 1e-8)
+    standard = (x - mean) / (xp.sqrt(xp.sum(weight * (x - mean) ** 2) / total) + 1e-8)
+    return xp.where(alone, x, standard)

@@ -1,0 +1,104 @@
+"""Batches with one row that counts, or none: what is learned from them, and that nothing is where
+there is nothing to learn from."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv
+
+import tandem
+from tandem import trainer
+from tandem.testing.environments import Game
+from tests.helpers import run_python
+
+QUICK: dict[str, Any] = {"plots": False, "tensorboard": False, "eval_episodes": 0, "hidden": (8,)}
+QUICK |= {"final_episodes": 8, "gamma": 0.9}
+ROLLOUTS = {"rollout": 4, "batch_size": 2, "epochs": 1}  # of two environments: half are resets
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "ppo": ("ppo", {"learning_rate": 0.02, **ROLLOUTS}),
+    "ppo of one row": ("ppo", {"learning_rate": 0.01, **ROLLOUTS, "batch_size": 1}),
+    "ppo recurrent": ("ppo", {"learning_rate": 0.02, **ROLLOUTS, "recurrent": 4, "sequence": 1}),
+    "ppo popart": (
+        "ppo",
+        {"learning_rate": 0.02, "rollout": 1, "batch_size": 2, "epochs": 2, "value_norm": "popart"},
+    ),
+    "a2c": ("a2c", {"learning_rate": 0.02, "rollout": 1, "normalize_advantage": True}),
+    "trpo": ("trpo", {"rollout": 1, "batch_size": 1, "epochs": 1}),
+    "pqn": ("pqn", {"learning_rate": 0.02, **ROLLOUTS, "bootstrap": "expected"}),
+    "nstep_q": ("nstep_q", {"learning_rate": 0.03, "rollout": 1, "bootstrap": "expected"}),
+    "impala": ("impala", {"learning_rate": 0.02, "rollout": 1}),
+    "acer": ("acer", {"learning_rate": 0.02, "rollout": 1, "replay_ratio": 1.0}),
+    "sac recurrent": (
+        "sac",
+        {"recurrent": 4, "sequence": 1, "batch_size": 2, "learning_starts": 16, "steps": 200}
+        | {"learning_rate": 0.02, "temperature": 0.1, "train_every": 2},
+    ),
+}
+
+
+class Right(Game):
+    """Say whether you see 1: one step, which pays 1 if you are right. At its end nothing is allowed
+    any more."""
+
+    observation_space = spaces.Dict(
+        x=spaces.Box(-1, 1, (1,), np.float32), action_mask=spaces.MultiBinary(2)
+    )
+    action_space = spaces.Discrete(2)
+    x = 0
+
+    def begin(self) -> None:
+        self.x = int(self.np_random.integers(2))
+
+    def observe(self) -> Any:
+        x, allowed = np.float32([2 * self.x - 1]), self.t == 0
+        return {"x": x, "action_mask": np.full(2, allowed, np.int8)}
+
+    def play(self, action: Any) -> tuple[float, bool]:
+        return float(action == self.x), True
+
+
+def both() -> Any:
+    return SyncVectorEnv([Right, Right])  # resets in the step after an end: all at once
+
+
+def learned(case: str, framework: str) -> tuple[bool, int, int]:
+    """(whether the best actions were learned, updates, those that there were rows for)."""
+    name, settings = CASES[case]
+    given = {"steps": 400, "framework": framework} | settings
+    session = tandem.session(name, both, eval_env=Right, **QUICK, **given)
+    result, loop = trainer.complete(session), session.loop
+    right = result.evaluation.mean == 1.0
+    return right, int(loop.learner.updates), int(loop.env_steps)
+
+
+QUICKEST = ("ppo", "ppo of one row", "a2c", "pqn", "nstep_q", "sac recurrent")
+
+
+@pytest.mark.parametrize(
+    "case", [c if c in QUICKEST else pytest.param(c, marks=pytest.mark.slow) for c in CASES]
+)
+def test_a_game_half_of_whose_rows_are_resets_is_learned(case: str) -> None:
+    right, updates, steps = learned(case, "torch")
+    assert right
+    if case in ("a2c", "nstep_q", "ppo of one row"):
+        assert updates == steps // (1 if case == "ppo of one row" else 2)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("framework", ["jax", "tensorflow", "keras-torch"])
+def test_it_is_learned_by_every_framework(framework: str) -> None:
+    results = run_python(Path(__file__), framework, engine=framework, timeout=580)
+    assert [case for case, right in results if not right] == [] and len(results) == len(CASES)
+
+
+if __name__ == "__main__":
+    import json
+
+    for each in CASES:
+        print(json.dumps([each, learned(each, sys.argv[1])[0]]), flush=True)
