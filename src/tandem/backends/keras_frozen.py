@@ -28,12 +28,14 @@ class FrozenModel:
     """A forward function, NumPy in and out. Its pickle holds the model as Keras saves it, without
     code: own layers are found by their import path where it is read."""
 
-    def __init__(self, model: Any, weights: list[AnyArray]) -> None:
+    def __init__(self, model: Any, weights: list[AnyArray], run: Any = None) -> None:
+        """run: `models.frozen(model)`, where there is one already."""
         self.model, self.weights = model, weights
-        self._forward = models.frozen(model, weights)
+        self._run = run or models.frozen(model)
+        self._values = [keras.ops.convert_to_tensor(w) for w in weights]
 
     def __call__(self, x: Tree) -> AnyArray:
-        return self._forward(x)
+        return self._run(x, self._values)
 
     def onnx(self, obs: Tree) -> tuple[bytes, dict[str, str]]:
         """The model as an ONNX graph by Keras's own exporter, for observations like `obs` [B, ...];
