@@ -7,6 +7,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import logging
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -135,6 +136,11 @@ def one_of(
         proposed = repr(close[0]) if close else repr(choices[0])
         expected = f"one of {', '.join(map(repr, choices))}"
         raise kind(f"{name}={value!r}.", expected, f"give {name}={proposed}, say.")
+
+
+def brief(error: Exception) -> str:
+    """The beginning of another library's error, on one line without colors."""
+    return re.sub(r"\x1b\[\d*m|\s+", " ", str(error)).strip()[:200] or type(error).__name__
 
 
 def same_shape(

@@ -46,6 +46,18 @@ class Whole(keras.Model):
         return self.values(x)
 
 
+class Branching(keras.Model):
+    """Features; by Python code that reads a value, unless it is as compilers want it."""
+
+    def __init__(self, where: bool = False) -> None:
+        super().__init__()
+        self.features, self.where = keras.layers.Dense(8), where
+
+    def call(self, x: Any) -> Any:
+        out, positive = self.features(x), keras.ops.sum(x) > 0
+        return keras.ops.where(positive, out, -out) if self.where or positive else -out
+
+
 class Q(RL):
     """Learns nothing of interest."""
 
@@ -81,9 +93,33 @@ class Configured(Descent):
         return {"step_size": self.step_size}
 
 
+def branching_action(jit: bool) -> None:
+    class Branches(Q):
+        jit_action = jit
+
+        def action(self, s: Any) -> Any:
+            return self.q(s) if float(keras.ops.sum(s)) > 0 else -self.q(s)
+
+    rl(Branches(), keras.optimizers.Adam())
+
+
 USED = keras.optimizers.Adam()
 USED.build([keras.Variable(np.zeros(3))])
 CASES = [
+    Case(
+        "networks/keras_bodies.py:_looked_at 2",
+        session,
+        {"network": lambda space: Branching()},
+        "by keras.ops.where",
+        {"network": lambda space: Branching(where=True)},
+    ),
+    Case(
+        "agents/user_functions.py:CompiledAction.__call__",
+        branching_action,
+        {"jit": True},
+        "set self.jit_action = False",
+        {"jit": False},
+    ),
     Case(
         "backends/keras_optimizers.py:Given.__init__",
         session,
@@ -106,7 +142,7 @@ CASES = [
         {"network": body},
     ),
     Case(
-        "networks/keras_bodies.py:_looked_at 2",
+        "networks/keras_bodies.py:_looked_at 3",
         session,
         {"network": lambda space: body(space, kernel_regularizer="l2")},
         "weight_decay is the setting",

@@ -17,7 +17,7 @@ from tandem.agents.adaptive.loss_inputs import ATTRIBUTES, NUMBERS, Inputs
 from tandem.algorithms.base import Settings
 from tandem.backends.backend import Backend
 from tandem.envs.goals import ACHIEVED, GOAL, OBSERVATION
-from tandem.errors import NetworkError, SettingError
+from tandem.errors import NetworkError, SettingError, brief
 from tandem.replay.scored import ScoredSampler
 from tandem.spaces import ActionMode
 from tandem.types import AnyArray, Array, Batch, Tree, Update, leaves
@@ -54,7 +54,14 @@ class CompiledAction:
             self._run = None if often else self.backend.forward(self._recorded)
         if self._run is None:
             return self.backend.call(self.function, *arrays)
-        return self._run(*arrays)
+        try:
+            return self._run(*arrays)
+        except Exception as error:  # of the compiler, or of the user's own
+            self.backend.call(self.function, *arrays)  # raises one that is not the compiler's
+            raise SettingError(
+                f"{self.backend.framework} cannot compile `action`: {brief(error)}",
+                fix="set self.jit_action = False in the agent's __init__.",
+            ) from error
 
 
 class AgentAlgorithm:

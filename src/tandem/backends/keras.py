@@ -20,8 +20,6 @@ from tandem.backends.keras_networks import (
     KerasNetwork,
     Raw,
     Scalar,
-    lengthen,
-    padded_length,
 )
 from tandem.backends.keras_optimizers import OPTIMIZERS, Given, Optimizer, Own
 from tandem.backends.malloc import keep_freed
@@ -356,7 +354,7 @@ class KerasBackend(backend.Backend):
         def run(batches: Batch, indices: Array | None = None) -> backend.Outcome:
             settings, data = batches.settings, batches._replace(settings={})
             count = len(next(iter(settings.values())))
-            padded = padded_length(count, lengths)
+            padded = models.padded_length(count, lengths)
             live = np.ones(count, np.bool_)
             rows = (
                 np.arange(count, dtype=np.int32)
@@ -365,8 +363,8 @@ class KerasBackend(backend.Backend):
             )
             if padded != count:
                 if indices is None:
-                    data = tree_map(lambda x: lengthen(x, padded), data)
-                rows, settings = tree_map(lambda x: lengthen(x, padded), (rows, settings))
+                    data = tree_map(lambda x: models.lengthen(x, padded), data)
+                rows, settings = tree_map(lambda x: models.lengthen(x, padded), (rows, settings))
                 live = np.arange(padded) < count
             with nullcontext() if layout is None else layout.watched():
                 (metrics, priority), codes = many(data, settings, rows, live)

@@ -26,16 +26,18 @@ EXPORTERS = {"tensorflow": ("tf2onnx", "onnx"), "jax": ("jax2onnx", "onnx-jax"),
 class FrozenModel:
     """A forward function, NumPy in and out. For its pickle see `keras_travel`."""
 
-    def __init__(self, model: Any, weights: list[AnyArray]) -> None:
+    def __init__(self, model: Any, weights: list[AnyArray], run: Any = None) -> None:
+        """run: `models.frozen(model)`, where there is one already."""
         self.model, self.weights = model, weights
-        self._forward = models.frozen(model, weights)
+        self._run = run or models.frozen(model)
+        self._values = [keras.ops.convert_to_tensor(w) for w in weights]
 
     def __call__(self, x: Tree) -> AnyArray:
         if keras.config.floatx() == "float32":
-            return self._forward(x)
+            return self._run(x, self._values)  # type: ignore[no-any-return]
         with process.restored():  # what the model creates has to fit its weights
             process.use_float32()
-            return self._forward(x)
+            return self._run(x, self._values)  # type: ignore[no-any-return]
 
     def onnx(self, obs: Tree) -> tuple[bytes, dict[str, str]]:
         """The model as an ONNX graph by Keras's own exporter, for observations like `obs` [B, ...];

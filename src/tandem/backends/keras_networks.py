@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import keras
@@ -17,7 +18,7 @@ from tandem.networks.keras_known import mode_dependent_layer
 from tandem.networks.noisy import is_noise
 from tandem.networks.plan import Plan, Weights
 from tandem.networks.unit import is_unit
-from tandem.types import AnyArray, Array, Tree, Variable, leaves, tree_map
+from tandem.types import AnyArray, Array, Tree, Variable
 
 # What differs between TensorFlow and JAX. (Keras on torch learns as torch does.)
 ENGINE: Any = importlib.import_module(f"tandem.backends.keras_{keras.backend.backend()}")
@@ -37,7 +38,7 @@ class KerasNetwork(backend.Network):
         self.learning = False
         self.layout: Any = None  # of the backend's devices, where they are several
         self._predict: Any = None
-        self._lengths: set[int] = set()  # of batches that `predict` was compiled for
+        self._frozen: Any = None  # compiled once for all copies
 
     def __call__(self, x: Tree, training: bool | None = None) -> Array:
         training = self.learning if training is None else training
@@ -91,17 +92,14 @@ class KerasNetwork(backend.Network):
 
     def predict(self, x: Tree) -> AnyArray:
         if self._predict is None:
-            self._predict = ENGINE.forward(self.module)
-        lengths = {len(a) for a in leaves(x)}
-        rows = max(lengths)
-        # else they are steps, and states before them
-        padded = padded_length(rows, self._lengths) if len(lengths) == 1 else rows
-        if padded != rows:
-            x = tree_map(lambda a: lengthen(a, padded), x)
-        return np.asarray(self._predict(tree_map(ops.convert_to_tensor, x)))[:rows]
+            length = partial(models.padded_length, lengths=set())
+            self._predict = models.in_few_lengths(ENGINE.forward(self.module), length)
+        return self._predict(x)  # type: ignore[no-any-return]
 
     def frozen(self, weights: Weights) -> Callable[[Tree], AnyArray]:
-        return FrozenModel(self.module, [weights[str(i)] for i in range(len(self.variables))])
+        self._frozen = self._frozen or models.frozen(self.module)
+        values = [weights[str(i)] for i in range(len(self.variables))]
+        return FrozenModel(self.module, values, self._frozen)
 
 
 class Scalar:
@@ -142,22 +140,3 @@ class Raw:
     @property
     def value(self) -> Any:
         return self.inner.read_value()
-
-
-def padded_length(count: int, lengths: set[int]) -> int:
-    """To how many updates or rows a call of `count` is filled up, so that few lengths are compiled:
-    the first two as they come, then a known one less than twice as long, or a power of two. Adds it
-    to the known `lengths`."""
-    if count not in lengths and len(lengths) >= 2:
-        count = min(
-            (n for n in lengths if count <= n < 2 * count), default=1 << (count - 1).bit_length()
-        )
-    lengths.add(count)
-    return count
-
-
-def lengthen(x: Array, count: int) -> Any:
-    """x [K, ...] with its last row repeated up to `count`."""
-    if ops.is_tensor(x):  # where it lies
-        return ops.concatenate([x, ops.repeat(x[-1:], count - len(x), 0)])
-    return np.concatenate([np.asarray(x), np.repeat(np.asarray(x[-1:]), count - len(x), 0)])

@@ -49,7 +49,9 @@ class TorchNetwork(backend.Network):
             named = {n: t for n, (t, _) in of_plan.items()}
         self.noise = modules.noise(module, named)
         self.named = {**named, **self.noise}  # by the plan's names, where there is one
-        self.unit = [t for n, t in named.items() if is_unit(n)]  # see `networks.unit`
+        direct = (m for m in module.modules() if isinstance(m, modules.Direct))
+        ours = named.items() or [x for m in direct for x in m.named_parameters()]
+        self.unit = [t for n, t in ours if is_unit(n)]  # see `networks.unit`
         noise = {id(t) for t in self.noise.values()}
         buffers = {n: t for n, t in module.named_buffers() if id(t) not in noise}
         self._names, self._statistics = list(buffers), list(buffers.values())

@@ -16,7 +16,7 @@ from torch.func import functional_call, grad_and_value
 from tandem.backends import backend, torch_states
 from tandem.backends.torch_networks import Scalar
 from tandem.backends.torch_own import ELEMENTWISE, UNFIT, begin
-from tandem.errors import SettingError
+from tandem.errors import SettingError, brief
 from tandem.math.optimization import rectification
 from tandem.types import AnyArray, Array, Batch
 
@@ -332,9 +332,17 @@ def compiled_gradient(
     if optimizer.gradient is None:
         loss_module = LossModule(optimizer.networks, loss)
         optimizer.gradient, optimizer.statistics = _compiled(optimizer, loss_module)
-    value, aux, grad, moved = optimizer.gradient(
-        optimizer.flat.detach(), optimizer.statistics, batch, count
-    )
+    try:
+        value, aux, grad, moved = optimizer.gradient(
+            optimizer.flat.detach(), optimizer.statistics, batch, count
+        )
+    except Exception as error:  # whatever torch.compile, or a program's own loss, comes to
+        eager_gradient(optimizer, loss, batch, count)  # raises an error that is not the compiler's
+        names = ", ".join(n.name for n in optimizer.networks)
+        raise SettingError(
+            f"torch.compile cannot capture the loss of {names}: {brief(error)}",
+            fix="give compile='no'.",
+        ) from error
     for name, x in moved.items():
         optimizer.statistics[name].copy_(x)
     return value, aux, grad

@@ -28,6 +28,7 @@ from tandem.learning.loop import learner_of
 from tandem.learning.seeds import Generators, derived
 from tandem.networks import plan as plans
 from tandem.networks import serial
+from tandem.networks.users import refuse_old_critics
 from tandem.runs import checkpoint
 from tandem.settings import apply, check_ranges
 from tandem.spaces import Leaf, Spec
@@ -297,6 +298,7 @@ class AlgorithmAgent(Agent):
 
     def load_state(self, data: JSONDict, arrays: dict[str, AnyArray]) -> None:
         """Go on from what `state` returned."""
+        refuse_old_critics(plans.select(arrays, "engine"), self._backend.networks)
         self._backend.load_state(plans.select(arrays, "engine"))
         self.learner.load_state(data["learner"], plans.select(arrays, "learner"))
         self._generators.load_state(data["generators"])

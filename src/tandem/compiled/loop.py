@@ -27,6 +27,7 @@ from tandem.learning.events import (
 )
 from tandem.learning.learners import Span, checked
 from tandem.networks.plan import Weights
+from tandem.networks.users import refuse_old_critics
 from tandem.types import Array, Episode, JSONDict
 
 SECONDS = 0.5  # that a call should take: so long signals wait, and callbacks
@@ -252,6 +253,7 @@ class CompiledLoop:
 
     def load_state(self, data: JSONDict, groups: dict[str, dict[str, Array]]) -> None:
         """Go on from what `state` gave, exactly."""
+        refuse_old_critics(groups["engine"], self.backend.networks)
         self.backend.load_state(groups["engine"])
         self.env_steps, self.updates = data["collector"]["env_steps"], data["learner"]["updates"]
         self.episodes, self.seconds = (data["counters"][k] for k in ("episodes", "seconds"))

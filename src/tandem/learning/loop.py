@@ -29,6 +29,7 @@ from tandem.learning.events import (
 from tandem.learning.learners import Learner, ReplayLearner, RolloutLearner, Span
 from tandem.learning.seeds import Generators
 from tandem.learning.sequence_learner import SequenceLearner
+from tandem.networks.users import refuse_old_critics
 from tandem.parallel.env_factory import EnvFactory
 from tandem.parallel.pool import Pool, WorkerOptions
 from tandem.spaces import Leaf, Spec, seen
@@ -233,6 +234,7 @@ class Loop:
 
     def load_state(self, data: JSONDict, groups: dict[str, dict[str, Array]]) -> None:
         """Go on from what `state` gave, exactly."""
+        refuse_old_critics(groups["engine"], self.backend.networks)
         self.backend.load_state(groups["engine"])
         self.collector.load_state(data["collector"], groups["collector"])
         self.learner.load_state(data["learner"], groups["learner"])

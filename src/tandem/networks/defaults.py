@@ -39,6 +39,7 @@ from tandem.networks.users import body_of, is_function, wholes_of
 from tandem.spaces import Leaf, Spec
 
 Inputs = Any  # a Spec, a WithAction of {"obs": Spec, "action": Leaf}, or WithFractions
+HIDDEN = 256  # units where features and action meet, if the default networks have no hidden layer
 
 
 class WithAction(dict[str, Any]):
@@ -74,6 +75,18 @@ class Role:
         return width(fit(self.head, 1))
 
     @property
+    def head_on_body(self) -> Plan:
+        """The head on a user's body. A critic's features and action first pass the last hidden
+        layer of the default body: the head alone would be linear in the action, and the best action
+        the same in every state."""
+        if not isinstance(self.inputs, WithAction):
+            return self.head
+        dense = [i for i, layer in enumerate(self.body) if getattr(layer, "inputs", 0)]
+        hidden: Plan = self.body[dense[-1] :] if dense else (Dense(0, HIDDEN, "relu"),)
+        hidden = (replace(hidden[0], inputs=0), *hidden[1:])  # type: ignore[call-arg]
+        return hidden + fit(self.head, width(hidden))
+
+    @property
     def plan(self) -> Plan:
         if self.agents:
             return each(replace(self, agents=0).plan, self.agents)
@@ -88,15 +101,15 @@ class Role:
 
 
 def fit(head: Plan, features: int) -> Plan:
-    """The head for that many features: every Dense layer written with inputs=0 gets them, or the
-    half of them."""
+    """The head for that many features: every layer written with inputs=0 gets them, or the half of
+    them."""
     fitted: list[Layer] = []
     for layer in head:
-        if isinstance(layer, Dense) and layer.inputs == 0:
-            layer = replace(layer, inputs=features)
-        elif isinstance(layer, Half):
+        if isinstance(layer, Half):
             layer = replace(layer, inputs=features)
             features = width((layer,))
+        elif getattr(layer, "inputs", None) == 0:
+            layer = replace(layer, inputs=features)  # type: ignore[call-arg]
         elif parts := streams((layer,)):
             layer = _forked(layer, {k: fit(plan, features) for k, plan in parts.items()})
         fitted.append(layer)
@@ -367,7 +380,7 @@ def sources(
         elif is_function(network):
             body = body_of(network, role.space or space, role.part, role.units)
             seed = int(rng.integers(2**31))
-            inner = role.head, role.units, role.memory, role.cosines
+            inner = role.head_on_body, role.units, role.memory, role.cosines
             by_role[name] = Given(body, role.inputs, role.outputs, seed, *inner)
         else:
             raise NetworkError(

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from tandem.errors import NetworkError
+from tandem.errors import NetworkError, brief
 from tandem.networks import plan as p
 from tandem.networks.defaults import Given, apart, example, fit, remembering, whole_streams
 from tandem.networks.implicit import quantile_network
@@ -20,6 +20,7 @@ from tandem.networks.keras_layers import (
     chained,
     functional,
     symbolic,
+    trace,
     write,
 )
 from tandem.networks.plan import Plan, init
@@ -101,9 +102,17 @@ def _looked_at(
             "return a model, or choose the framework your network is made with.",
         )
     zeros = tree_map(ops.convert_to_tensor, example(source.inputs))
-    out = source.features(
-        name, lambda: body(zeros["obs"] if source.head and source.beside else zeros)
-    )
+    x = zeros["obs"] if source.head and source.beside else zeros
+    out = source.features(name, lambda: body(x))
+    try:
+        trace(body, x)
+    except Exception as error:  # each engine has its own, and Keras rewrites them
+        raise NetworkError(
+            f"{keras.backend.backend()} cannot compile the network given for {name!r}: "
+            f"{brief(error)}",
+            fix="replace Python's if, float and NumPy on its values by keras.ops.where and the "
+            "like.",
+        ) from error
     if body.losses:
         raise NetworkError(
             f"network= gave a model for {name!r} that has regularizers, or losses of its own.",

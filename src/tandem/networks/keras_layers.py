@@ -21,7 +21,7 @@ from tandem.networks.renorm import BatchRenorm
 from tandem.networks.several import Several
 from tandem.networks.simba import RunningNorm
 from tandem.networks.weight_norm import WeightNormConv, normalized
-from tandem.types import AnyArray, Array, Tree, tree_map
+from tandem.types import AnyArray, Array, Tree, leaves, tree_map
 
 ops = keras.ops
 
@@ -275,20 +275,73 @@ def write(variables: dict[str, Any], weights: Weights) -> None:
         v.assign(np.asarray(weights[n]))
 
 
-def forward(model: Any, values: list[Any], x: Tree) -> Any:
+def forward(model: Any, x: Tree, values: list[Any]) -> Any:
     """The model's output in inference mode, with `values` for its variables."""
     with keras.StatelessScope(list(zip(model.variables, values, strict=True))):
         return model(x, training=False)
 
 
-def frozen(model: Any, weights: list[AnyArray]) -> Callable[[Tree], AnyArray]:
-    """A forward function, NumPy in and out, of a model with weights of its own."""
-    call: Any = partial(forward, model, [ops.convert_to_tensor(w) for w in weights])
+def frozen(model: Any) -> Callable[..., AnyArray]:
+    """A function (rows, values) of a model and values for its variables; NumPy in and out."""
+    call: Any = partial(forward, model)
     if keras.backend.backend() == "jax":
-        call = sys.modules["jax"].jit(call)
-    elif keras.backend.backend() == "tensorflow":
+        # whatever was called before, so that equal agents round alike
+        return in_few_lengths(sys.modules["jax"].jit(call), power_of_two)
+    if keras.backend.backend() == "tensorflow":
         call = sys.modules["tensorflow"].function(call, reduce_retracing=True, autograph=False)
-    return lambda x: np.asarray(ops.convert_to_numpy(call(tree_map(ops.convert_to_tensor, x))))
+    return lambda x, values: np.asarray(
+        ops.convert_to_numpy(call(tree_map(ops.convert_to_tensor, x), values))
+    )
+
+
+def trace(model: Any, x: Tree) -> None:
+    """Traces the model for inputs like x, as the engine's compiler does first."""
+    call = partial(forward, model, values=[v.value for v in model.variables])
+    if keras.backend.backend() == "jax":
+        sys.modules["jax"].eval_shape(call, x)
+    elif keras.backend.backend() == "tensorflow":
+        sys.modules["tensorflow"].function(call, autograph=False).get_concrete_function(x)
+
+
+def in_few_lengths(
+    run: Callable[..., Any], length: Callable[[int], int]
+) -> Callable[..., AnyArray]:
+    """`run` on rows [N, ...] and further arguments, NumPy in and out, which is compiled for each N:
+    rows are filled up to `length(N)`, so that there are few."""
+
+    def filled(x: Tree, *more: Any) -> AnyArray:
+        here = {len(a) for a in leaves(x)}
+        rows = max(here)
+        # others are steps, and states before them
+        alike = len(here) == 1 or (isinstance(x, dict) and "fractions" in x)
+        padded = length(rows) if alike else rows
+        if padded != rows:
+            x = tree_map(lambda a: lengthen(a, padded) if len(a) == rows else a, x)
+        return np.asarray(run(tree_map(ops.convert_to_tensor, x), *more))[:rows]
+
+    return filled
+
+
+def padded_length(count: int, lengths: set[int]) -> int:
+    """To how many updates or rows a call of `count` is filled up, so that few lengths are compiled:
+    the first two as they come, then a known one less than twice as long, or a power of two. Adds it
+    to the known `lengths`."""
+    if count not in lengths and len(lengths) >= 2:
+        count = min((n for n in lengths if count <= n < 2 * count), default=power_of_two(count))
+    lengths.add(count)
+    return count
+
+
+def power_of_two(count: int) -> int:
+    """The first one from `count` on."""
+    return 1 << (count - 1).bit_length()
+
+
+def lengthen(x: Array, count: int) -> Any:
+    """x [K, ...] with its last row repeated up to `count`."""
+    if ops.is_tensor(x):  # where it lies
+        return ops.concatenate([x, ops.repeat(x[-1:], count - len(x), 0)])
+    return np.concatenate([np.asarray(x), np.repeat(np.asarray(x[-1:]), count - len(x), 0)])
 
 
 def symbolic(inputs: Any, name: str | None = None) -> Any:

@@ -7,7 +7,8 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from tandem.errors import NetworkError, misfit
+from tandem.errors import NetworkError, ResumeError, misfit
+from tandem.networks.plan import Weights, select
 
 
 def body_of(
@@ -126,3 +127,21 @@ def is_function(network: Any) -> bool:
     """Whether this makes networks, and is none itself."""
     module = hasattr(network, "parameters") or hasattr(network, "trainable_variables")
     return callable(network) and (isinstance(network, type) or not module)
+
+
+def refuse_old_critics(saved: Weights, networks: dict[str, Any]) -> None:
+    """ResumeError where the `saved` state of an engine has a critic on a custom body as runs of
+    tandem had them before features and action passed a hidden layer: its last layer took both."""
+    for name, network in networks.items():
+        if type(network.module).__name__ != "OnFeatures":
+            continue
+        arrays = (select(saved, f"network/{name}"), network.read())
+        before, after = ([w[str(i)].shape for i in range(len(w)) if str(i) in w] for w in arrays)
+        body = len(before) - 2  # arrays
+        grown = 0 <= body < len(after) - 2 and before[:body] == after[:body]
+        if grown and set(before[body]) & set(after[body]):  # features and action enter both
+            raise ResumeError(
+                f"the critic {name!r} of this run is linear in the action, and critics on a custom "
+                "body now have a hidden layer for features and action.",
+                fix="train a new run without resume; tandem.load still loads this one's agent.",
+            )

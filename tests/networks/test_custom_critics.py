@@ -1,0 +1,229 @@
+"""Critics of observation and action that stand on a custom body; custom networks and compilers."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+import tandem
+from tandem.networks.defaults import HIDDEN, Role, WithAction, example, mlp
+from tandem.networks.plan import Dense
+from tandem.spaces import Leaf
+from tandem.testing.environments import Game
+from tandem.types import tree_map
+from tests.advice.net import follows
+from tests.helpers import COMPILED_LIGHTLY, run_python
+from tests.networks import custom_critics
+from tests.networks.custom_critics import ALGORITHMS, FORMS, SHORT, score
+from tests.test_trainer import TINY_DQN
+
+SOLVED = -0.1  # of 0; a critic that is linear in the action leads to less than -0.3
+
+
+# between them every form; that a form works with every algorithm is the thorough test's
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("algorithm", "form"),
+    [("sac", "body"), ("td3", "pair"), ("ddpg", "body"), ("tqc", "roles"), ("crossq", "pair")],
+)
+def test_a_custom_network_solves_a_game_whose_best_action_depends_on_the_state(algorithm, form):
+    assert score(algorithm, "torch", form) > SOLVED
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("framework", ["torch", "jax", "tensorflow", "keras-torch"])
+def test_every_form_of_network_solves_it_on_every_framework(framework, algorithm):
+    if framework == "torch":
+        rows = [(algorithm, form, score(algorithm, "torch", form)) for form in FORMS]
+    else:
+        script = Path(custom_critics.__file__)
+        rows = run_python(script, framework, algorithm, engine=framework, timeout=290)
+    assert [form for _, form, _ in rows] == list(FORMS)
+    assert all(mean > SOLVED for *_, mean in rows), rows
+
+
+class Observing(Game):
+    """Actions of two numbers, and any observations."""
+
+    length = 5
+
+    def __init__(self, space: gymnasium.Space[Any]) -> None:
+        self.observation_space = space
+        self.action_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+
+    def observe(self) -> Any:
+        return self.observation_space.sample()
+
+    def play(self, action: Any) -> tuple[float, bool]:
+        return 0.0, False
+
+
+NUMBERS = gymnasium.spaces.Box(-1, 1, (3,), np.float32)
+SPACES = {
+    "numbers": NUMBERS,
+    "image": gymnasium.spaces.Box(0, 255, (3, 36, 36), np.uint8),
+    "dict": gymnasium.spaces.Dict({"obs": NUMBERS, "action": NUMBERS}),
+}
+
+
+def body(space: Any) -> Any:
+    from torch import nn
+
+    class Sum(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(3, 7)
+
+        def forward(self, x: Any) -> Any:
+            return self.layer(x["obs"] - x["action"])  # entries of the observation
+
+    if isinstance(space, gymnasium.spaces.Dict):
+        return Sum()
+    if len(space.shape) == 1:
+        return nn.Linear(3, 7)
+
+    class Pixels(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Conv2d(3, 4, 8, 4)
+
+        def forward(self, x: Any) -> Any:
+            return self.layer(x / 255.0).flatten(1)
+
+    return Pixels()
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "space", "settings"),
+    [
+        ("sac", "numbers", {}),
+        ("sac", "image", {}),
+        ("sac", "dict", {}),
+        ("sac", "numbers", {"values": "categorical", "atoms": 5}),
+        ("sac", "numbers", {"critic_hidden": (16, 9)}),
+        ("sac", "numbers", {"layer_norm": True}),
+        ("sac", "numbers", {"weight_norm": True}),
+        ("sac", "numbers", {"body": "simba", "hidden": (8,)}),
+        ("sac", "numbers", {"body": "simbav2", "hidden": (8,)}),
+        ("sac", "numbers", {"hidden": ()}),
+        ("sac", "dict", {"recurrent": 6}),
+        ("td3", "image", {}),
+        ("ddpg", "dict", {}),
+        ("tqc", "dict", {}),
+        ("crossq", "image", {}),
+        ("crossq", "numbers", {"weight_projection": True}),
+    ],
+)
+def test_values_are_not_linear_in_the_action(algorithm, space, settings):
+    session = tandem.session(
+        algorithm,
+        partial(Observing, SPACES[space]),
+        framework="torch",
+        network=body,
+        **(SHORT | {"hidden": (8, 9), "buffer_size": 1000} | settings),
+    )
+    name = "q" if algorithm == "ddpg" else "q1"
+    module = session.backend.networks[name].module.double()
+    roles = session.algorithm.roles(session.observation, session.action, session.config.settings)
+    x = tree_map(lambda v: torch.as_tensor(v).double(), example(roles[name].inputs, 3))
+    x["action"] = torch.tensor([[-0.8, 0.7], [0.1, -0.1], [1.0, -0.9]]).double()
+    low, middle, high = module(x)[:, 0].tolist()
+    assert (low + high) / 2 != pytest.approx(middle, rel=1e-6, abs=1e-9)
+
+
+def test_an_algorithm_of_a_program_gets_the_hidden_layer_of_its_default_body():
+    numbers = Leaf("box", (2,), "float32")
+    inputs = WithAction(obs=numbers, action=numbers)
+    last = Dense(0, 1)
+    role = Role(inputs, mlp(inputs, (8, 5), "relu"), (last,), "critic")
+    assert role.head_on_body == (Dense(0, 5, "relu"), Dense(5, 1))
+    bare = Role(inputs, mlp(inputs, (), "relu"), (last,), "critic")
+    assert bare.head_on_body == (Dense(0, HIDDEN, "relu"), Dense(HIDDEN, 1))
+    seen = {"obs": numbers, "action": numbers}  # all of which the body receives
+    assert Role(seen, mlp(seen, (8,), "relu"), (last,)).head_on_body == (last,)
+
+
+def test_units_of_projected_layers_keep_length_1_on_a_custom_body():
+    more = {"weight_projection": True, "steps": 210}
+    session = custom_critics.session("crossq", "torch", "body", **more)
+    for _ in session:
+        pass
+    (kernel,) = session.backend.networks["q1"].unit
+    np.testing.assert_allclose(np.linalg.norm(kernel.detach().numpy(), axis=0), 1.0, rtol=1e-5)
+
+
+def test_an_old_run_acts_and_is_not_resumed_with_another_critic(tmp_path, monkeypatch):
+    with monkeypatch.context() as before:  # as it was until version 0.1
+        before.setattr(Role, "head_on_body", property(lambda role: role.head))
+        old = custom_critics.session("sac", "torch", "body", steps=210, out=tmp_path / "run")
+        for _ in old.events(205):
+            pass
+    agent = tandem.load(tmp_path / "run", which="last")
+    obs = np.array([[0.5]], np.float32)
+    np.testing.assert_array_equal(agent.act(obs), old.agent().act(obs))
+    with follows("networks/users.py:refuse_old_critics") as advice:
+        tandem.train(
+            resume=tmp_path / "run",
+            env=custom_critics.IdentityBox,
+            network=custom_critics.torch_body,
+        )
+    assert "the critic 'q1' of this run" in str(advice.error)
+
+
+@pytest.mark.slow
+def test_jax_compiles_a_custom_network_for_few_sizes_of_batches():
+    code = """
+    import json
+    import jax, numpy as np, tandem
+    from tests.collect.own_networks import body
+    from tests.test_trainer import TINY_DQN
+
+    compiled = []
+    def heard(event, seconds, **more):
+        compiled.extend([event] * event.endswith("backend_compile_duration"))
+
+    result = tandem.train("dqn", "CartPole-v1", framework="jax", network=body, steps=40, **TINY_DQN)
+    again = result.agent.networks["q"].__reduce__()
+    rows = np.random.default_rng(0).normal(size=(70, 4)).astype(np.float32)
+    whole = result.agent.networks["q"](rows)
+    jax.monitoring.register_event_duration_secs_listener(heard)
+    for network in (result.agent.networks["q"], again[0](*again[1])):
+        before = len(compiled)
+        for n in range(1, 71):
+            np.testing.assert_allclose(network(rows[:n]), whole[:n], rtol=1e-5, atol=1e-6)
+        print(json.dumps(len(compiled) - before))
+    """
+    ours, another = run_python(code, engine="jax", env=COMPILED_LIGHTLY)
+    # 1, 2, 4, ... 128, and some of its own for arrays, not 70
+    assert 0 < ours <= 10 and 0 < another <= 10
+
+
+class Branching(torch.nn.Module):
+    """Python code that reads a value, which a compiler has not."""
+
+    def __init__(self, space: Any) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(space.shape[0], 8)
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(x) if float(x.sum()) > 0 else -self.layer(x)
+
+
+@pytest.mark.slow
+def test_what_torch_cannot_compile_is_answered_with_the_setting():
+    def train(**given: Any) -> None:
+        more = {"steps": 40, "network": Branching, "framework": "torch"} | TINY_DQN | given
+        tandem.train("dqn", "CartPole-v1", **more)
+
+    with follows("backends/torch_optimizers.py:compiled_gradient") as advice:
+        train(compile="yes")
+    assert len(str(advice.error).splitlines()) == 2
+    (told,) = advice.assigned()
+    train(**told)
