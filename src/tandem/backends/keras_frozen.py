@@ -34,10 +34,10 @@ class FrozenModel:
 
     def __call__(self, x: Tree) -> AnyArray:
         if keras.config.floatx() == "float32":
-            return self._run(x, self._values)  # type: ignore[no-any-return]
+            return self._run(x, self._values)
         with process.restored():  # what the model creates has to fit its weights
             process.use_float32()
-            return self._run(x, self._values)  # type: ignore[no-any-return]
+            return self._run(x, self._values)
 
     def onnx(self, obs: Tree) -> tuple[bytes, dict[str, str]]:
         """The model as an ONNX graph by Keras's own exporter, for observations like `obs` [B, ...];
