@@ -13,7 +13,7 @@ from gymnasium.utils import RecordConstructorArgs
 
 from tandem.envs.opening import look, reset
 from tandem.envs.tensors import bits_of
-from tandem.envs.vector_state import layers, one_of
+from tandem.envs.vector_state import inner_environment, layers
 from tandem.errors import misfit
 from tandem.spaces import MASK, leaf
 from tandem.types import Array, Info, Tree
@@ -90,7 +90,7 @@ def vector_method(envs: Any) -> Callable[[Array], Any] | None:
     for layer in layers(envs):
         if callable(own := getattr(layer, "action_masks", None)) and not misfit(own):
             return lambda acting: own()
-    if (one := one_of(envs)) is None or mask_method(one) is None:
+    if (one := inner_environment(envs)) is None or mask_method(one) is None:
         return None
     inner = envs.unwrapped
     if not hasattr(inner, "envs"):  # they are in other processes

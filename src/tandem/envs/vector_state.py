@@ -65,7 +65,7 @@ def layers(envs: Any) -> list[Any]:
     return found
 
 
-def one_of(envs: Any) -> Any:
+def inner_environment(envs: Any) -> Any:
     """One of a vector's environments; one like them, closed, where they are in other processes;
     None for a vector of another kind."""
     inner = getattr(envs, "unwrapped", envs)

@@ -10,7 +10,7 @@ import numpy as np
 
 from tandem import ops
 from tandem.backends.backend import Network
-from tandem.envs.vector_state import layers, one_of
+from tandem.envs.vector_state import inner_environment, layers
 from tandem.errors import SettingError, note
 from tandem.math.moments import Moments
 from tandem.settings import hints_of
@@ -95,7 +95,7 @@ def note_wrappers(environments: Any, conf: Any, is_object: bool) -> None:
     kind, alone = type(conf.settings), conf.options.learners == 1
     known = set(hints_of(kind)) - set(getattr(kind, "lacks", ())) if alone else set()
     around = environments.around
-    for layer in [*layers(around), *layers(one_of(around))]:
+    for layer in [*layers(around), *layers(inner_environment(around))]:
         held = vars(layer) if hasattr(layer, "__dict__") else {}
         name, remove = type(layer).__name__, f"Fix: remove {type(layer).__name__}"
         if "obs_rms" in held and getattr(layer, "update_running_mean", True):
