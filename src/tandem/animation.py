@@ -22,6 +22,7 @@ import numpy as np
 from tandem import platforms
 from tandem.collect.evaluation import EvaluationStopped
 from tandem.envs.factory import make
+from tandem.envs.opening import opening, reset
 from tandem.errors import EngineError, EnvironmentFault, RunFolderError, SettingError
 from tandem.learning import notebook
 from tandem.learning.figures import figures
@@ -170,7 +171,8 @@ def filmed(
     env = own if env is None else env
     episodes, seed = whole_number("episodes", episodes, 1), whole_number("seed", seed)
     max_steps = whole_number("max_steps", max_steps, 1)
-    with screen(env, "rgb_array", agent.env_kwargs if env == own else None) as instance:
+    kwargs = agent.env_kwargs if env == own else None
+    with opening(seed, env), screen(env, "rgb_array", kwargs) as instance:
         _expect_pictures(instance)
         name = _name_of(instance)
         pictures = _pictures(
@@ -235,7 +237,7 @@ def film(
     """Writes an agent's play as a GIF or MP4, in an environment made for drawing; `how` is as
     `watch.animate` takes it."""
     before = out.exists()
-    with screen(env, "rgb_array", kwargs) as instance:
+    with opening(how.get("seed", 0), env), screen(env, "rgb_array", kwargs) as instance:
         try:
             return animate(agent, instance, out, **how)
         except BaseException:  # Ctrl-C too
@@ -297,7 +299,7 @@ def _play(
     stopped: Callable[[], bool] | None = None,
 ) -> Iterator[Moment]:
     for episode in range(episodes):
-        obs, _ = env.reset(seed=seed + episode)
+        obs, _ = reset(env, seed=seed + episode)
         moment, state = Moment(episode, 0, 0.0, False), None
         yield moment
         while not moment.ended:

@@ -90,6 +90,10 @@ class ResumeError(TandemError, RuntimeError):
     """A run that cannot go on as it was."""
 
 
+class UnrepeatableError(ResumeError):
+    """Episodes that could not be played again up to where a checkpoint was written."""
+
+
 class EngineError(TandemError, RuntimeError):
     """A framework, Keras engine or device that is not installed, not there, or already another
     one."""

@@ -153,6 +153,14 @@ def parts_of(space: Any) -> list[tuple[Any, Any]] | None:
     return list(enumerate(space.spaces)) if kind == "Tuple" else None
 
 
+def fits(x: Array, dtype: Any) -> bool:
+    """Whether numbers keep their value in this dtype; floats may be rounded to other floats."""
+    if np.can_cast(x.dtype, dtype) or np.dtype(dtype).kind == "f":
+        return True
+    with np.errstate(invalid="ignore"):
+        return bool((x.astype(dtype) == x).all())
+
+
 def observation_spec(space: Any) -> Spec:
     """The Spec of an observation space: a Leaf, or a dict of them for a Dict or Tuple space (the
     names of one inside another are joined by '/', entries of a Tuple are named by their

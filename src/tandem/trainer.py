@@ -21,7 +21,8 @@ from tandem.collect.evaluation import evaluate as play
 from tandem.collect.trained_agent import Agent
 from tandem.compiled import choice as compiled
 from tandem.envs import atari, functions
-from tandem.envs.factory import EnvLike, environment_name, spaces_of, versioned
+from tandem.envs.factory import EnvLike, environment_name, episode_seed, spaces_of, versioned
+from tandem.envs.opening import opening
 from tandem.envs.vector_source import VectorSource, brought
 from tandem.errors import ResumeError, SettingError, TandemError, note, noting
 from tandem.functional import host
@@ -245,28 +246,29 @@ def session(
     env = versioned(env)
     settings |= {n: v for n, v in (("steps", steps), ("envs", envs)) if v is not None}
     source, instance = brought(env, env_kwargs)
-    conf = _config(
-        algorithm,
-        source or env,
-        settings,
-        framework=framework,
-        network=network,
-        device=device,
-        seed=seed,
-        env_kwargs=env_kwargs,
-        eval_env=eval_env,
-        out=out,
-        instance=instance,
-    )
-    run = Session(
-        replace(conf, own_optimizer=optimizer is not None, own_eval_env=eval_env is not None),
-        source or env,
-        folder=None if out is None else new_folder(as_path("out", out)),
-        network=network,
-        optimizer=optimizer,
-        callbacks=told,
-        eval_env=eval_env,
-    )
+    with opening(episode_seed(derived(seed, "environments"), 0, 0), env):
+        conf = _config(
+            algorithm,
+            source or env,
+            settings,
+            framework=framework,
+            network=network,
+            device=device,
+            seed=seed,
+            env_kwargs=env_kwargs,
+            eval_env=eval_env,
+            out=out,
+            instance=instance,
+        )
+        run = Session(
+            replace(conf, own_optimizer=optimizer is not None, own_eval_env=eval_env is not None),
+            source or env,
+            folder=None if out is None else new_folder(as_path("out", out)),
+            network=network,
+            optimizer=optimizer,
+            callbacks=told,
+            eval_env=eval_env,
+        )
     run.catch_signals = catch_signals
     return _noted(run)
 

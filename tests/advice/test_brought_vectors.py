@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import gymnasium
+import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
@@ -14,6 +15,7 @@ import tandem
 from tandem.envs.factory import make
 from tandem.envs.vector_env import VectorEnvironments
 from tandem.envs.vector_source import brought, named
+from tandem.testing import environments as games
 from tests.advice.net import case, follows
 from tests.advice.worlds import Toy, steps, without
 from tests.envs import pool
@@ -50,6 +52,19 @@ def test_a_vector_that_says_no_autoreset_mode() -> None:
     stepped(Counters, autoreset_mode=eval(told, {"gymnasium": gymnasium}))
     assert "or the mode that it has" in advice.fix
     stepped(partial(Counters, 4, AutoresetMode.SAME_STEP))
+
+
+class Choosing(games.Identity):
+    def action_masks(self) -> Any:
+        return np.ones(4)
+
+
+def test_masks_of_a_method_in_a_vector_that_resets_in_the_same_step() -> None:
+    make = partial(SyncVectorEnv, [Choosing] * 2)
+    with follows("envs/vector_env.py:VectorEnvironments._gives_masks") as advice:
+        wrapped(make(autoreset_mode=AutoresetMode.SAME_STEP))
+    told = advice.fix.partition("autoreset_mode=")[2].rstrip(".")
+    wrapped(make(autoreset_mode=eval(told, {"gymnasium": gymnasium})))
 
 
 def test_a_vector_that_steps_parts() -> None:

@@ -167,7 +167,7 @@ def resumed() -> League:
             {"env": Crew(lambda result, game: staying(result, game, False))},
         ),
         case(
-            "envs/team.py:Team._reset",
+            "envs/team.py:Team._checked",
             play,
             {"env": WithoutInfos()},
             "return both from reset; infos may be {}",

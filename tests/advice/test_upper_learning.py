@@ -149,9 +149,9 @@ REPLAY = {"online": False, "replay": "none"}
             "learning/normalization.py:NetworkStatistics._places",
             ran,
             OWN,
-            "NormalizeObservation",
+            "TransformObservation",
             {
-                "env": lambda: wrappers.NormalizeObservation(toy()()),
+                "env": lambda: wrappers.TransformObservation(toy()(), lambda x: x / 2, None),
                 "normalize_observations": False,
             },
         ),

@@ -761,7 +761,7 @@ def test_where_the_environment_cannot_be_brought_back_new_episodes_begin(tmp_pat
     first.save(tmp_path / "model.dat")
     second = fresh(Clock(7))
     second.restore(tmp_path / "model.dat")
-    with pytest.warns(UserWarning, match="new ones begin"):
+    with pytest.warns(UserWarning, match="starts new episodes"):
         second.train(torch.optim.Adam(second.param), 2, p=0)
     assert second.total_episode == 6
     environments = second._assembly.loop.collector.environments

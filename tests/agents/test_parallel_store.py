@@ -231,7 +231,7 @@ def test_it_may_begin_and_end_between_two_trainings(tmp_path: Path) -> None:
     agent.save(tmp_path / "agent.dat")
     other, optimizer = probe()
     other.restore(tmp_path / "agent.dat")
-    with pytest.warns(UserWarning, match="episodes under way are broken off"):
+    with pytest.warns(UserWarning, match="starts new episodes"):
         other.train(optimizer, 3, processes=2, parallel_store_and_training=False, p=0)
     assert len(other.reward_list) >= len(agent.reward_list) + 3
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from tandem.collect.trained_agent import rows_of
 from tandem.envs.factory import (
     Native,
     Stepped,
@@ -30,7 +31,7 @@ from tandem.errors import (
     SpaceError,
     UnknownNameError,
 )
-from tandem.spaces import from_json, to_json
+from tandem.spaces import Leaf, from_json, to_json
 from tandem.testing import environments as known
 from tandem.testing.memory_games import CartPolePositions
 from tandem.types import leaves
@@ -501,6 +502,76 @@ def test_wrong_shapes_dtypes_and_rewards_are_named():
     envs.reset()
     with pytest.raises(EnvironmentFault, match="the reward"):
         envs.step(np.zeros(2, np.int64))
+
+
+BYTES = gymnasium.spaces.Box(0, 255, (2,), np.uint8)
+
+
+@pytest.mark.parametrize("length", [1, 9])
+@pytest.mark.parametrize(
+    "space, wrong",
+    [
+        (BYTES, np.array([0.9, 1.0])),
+        (BYTES, np.array([1.0, 2.0], np.float32)),
+        (BYTES, [0.9, 1]),
+        (BYTES, np.array([-1, 2])),
+        (BYTES, [1, 256]),
+        (gymnasium.spaces.Box(-9, 9, (1,), np.int8), np.array([200])),
+        (gymnasium.spaces.Discrete(4), 1.5),
+        (gymnasium.spaces.MultiBinary(2), np.array([0.5, 1.0])),
+        (gymnasium.spaces.Dict({"a": BYTES}), {"a": np.array([0.5, 1.0])}),
+        (gymnasium.spaces.Tuple([BYTES]), (np.array([-1, 1]),)),
+    ],
+)
+def test_numbers_that_the_space_cannot_hold_are_refused_after_the_reset_too(space, wrong, length):
+    """Also where they are the last of their episode."""
+
+    class Later(known.InfiniteHorizon):
+        def __init__(self):
+            super().__init__(length)
+            self.observation_space = space
+
+        def observe(self):
+            return wrong if self.t else space.sample()
+
+    envs = vectorize(Later, 2)
+    envs.reset()
+    with pytest.raises(EnvironmentFault, match="environment 0 .* at step 1 of its episode"):
+        envs.step(np.zeros(2, np.int64))
+
+
+@pytest.mark.parametrize("wrong", [[0.9, 1.0], [-1, 2], [256, 1], [[1, 2], [3, 4.5]]])
+def test_an_agent_refuses_numbers_that_its_space_cannot_hold(wrong):
+    with pytest.raises(SpaceError, match="uint8 cannot hold"):
+        rows_of(Leaf("box", (2,), "uint8"), wrong)
+
+
+@pytest.mark.parametrize(
+    "space, right",
+    [
+        (BYTES, np.array([1, 255])),
+        (BYTES, [3, 4]),
+        (BYTES, np.array([True, False])),
+        (gymnasium.spaces.Discrete(4), np.int32(3)),
+        (gymnasium.spaces.Box(-9, 9, (2,), np.float32), np.array([1.5, 2])),
+        (gymnasium.spaces.Box(-9, 9, (2,), np.float32), np.array([1, 2])),
+    ],
+)
+def test_numbers_of_another_width_are_taken_where_they_fit(space, right):
+    class Other(known.InfiniteHorizon):
+        def __init__(self):
+            super().__init__(9)
+            self.observation_space = space
+
+        def observe(self):
+            return right
+
+    envs = vectorize(Other, 1)
+    np.testing.assert_array_equal(envs.reset()[0], right)
+    found = envs.step(np.zeros(1, np.int64)).obs
+    np.testing.assert_array_equal(found[0], right)
+    assert found.dtype == envs.observation.dtype
+    np.testing.assert_array_equal(rows_of(envs.observation, right)[0][0], right)
 
 
 @pytest.mark.parametrize("length", [1, 9])

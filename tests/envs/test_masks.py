@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from gymnasium.vector import SyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from tandem import trainer
 from tandem.collect.actor import RandomActor
@@ -217,8 +217,94 @@ def test_evaluation_check_and_resume_take_no_forbidden_action() -> None:
         assert "sac" in found["algorithms"].text or env is games.ForbiddenMultiDiscrete
 
 
-@pytest.mark.parametrize("name", ["dqn", "ppo", "a2c", "trpo", "sac"])
-def test_a_run_takes_no_forbidden_action_though_it_would_pay_most(name, tmp_path) -> None:
+class Method(games.Forbidden):
+    """Masks by the method that sb3-contrib asks for, and none in info."""
+
+    def action_masks(self) -> Any:
+        return [bool(x) for x in self.mask()]
+
+    def reset(self, **given: Any) -> Any:
+        return super().reset(**given)[0], {}
+
+    def step(self, action: Any) -> Any:
+        return (*super().step(action)[:4], {})
+
+
+class MethodOfAxes(games.ForbiddenMultiDiscrete):
+    """The masks of both choices in one row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = self.observation_space["symbols"]
+
+    def observe(self) -> Any:
+        return super().observe()["symbols"]
+
+    def action_masks(self) -> Any:
+        return super().observe()["action_mask"].astype(bool)
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        Method,
+        MethodOfAxes,
+        lambda: gymnasium.wrappers.RecordEpisodeStatistics(Method()),
+    ],
+)
+def test_masks_of_a_method_become_a_part_of_the_observation(env: Any) -> None:
+    t = collected(env)  # forbidden actions raise
+    assert (t.action != t.obs["obs"]).all() and t.obs["action_mask"].dtype == np.int8
+    assert resume_fault(env) is None
+
+
+def test_masks_in_info_win_over_a_method() -> None:
+    class Both(games.Forbidden):
+        def action_masks(self) -> Any:
+            return np.arange(4) == self.symbol
+
+    t = collected(Both)
+    assert (t.action != t.obs["obs"]).all()
+
+
+class Silent(Method):
+    action_masks = None
+
+
+class OwnMethod(SyncVectorEnv):
+    def action_masks(self) -> Any:
+        return np.stack([env.mask() for env in self.envs])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: SyncVectorEnv([Method] * 2),
+        lambda: SyncVectorEnv([Method] * 2, autoreset_mode="Disabled"),
+        lambda: OwnMethod([Silent] * 2),
+        lambda: AsyncVectorEnv([Method] * 2),
+    ],
+)
+def test_masks_of_a_method_are_seen_in_vectors(make: Any) -> None:
+    envs = VectorEnvironments("masked", make())
+    chance = RandomActor(envs.action)
+    noise = chance.noise(np.random.default_rng(0), (40, 2))
+    t = Collector(envs, 0.9).collect(40, chance, noise)
+    envs.close()
+    assert (t.action != t.obs["obs"])[t.valid].all() and t.valid.sum() > 60
+
+
+def test_a_vector_that_resets_in_the_same_step_cannot_have_masks_of_a_method() -> None:
+    vector = SyncVectorEnv([Method] * 2, autoreset_mode="SameStep")
+    with pytest.raises(EnvironmentFault, match="autoreset_mode=gymnasium.vector.AutoresetMode"):
+        VectorEnvironments("masked", vector)
+
+
+@pytest.mark.parametrize(
+    "name, env",
+    [*((n, games.Forbidden) for n in ("dqn", "ppo", "a2c", "trpo", "sac")), ("ppo", Method)],
+)
+def test_a_run_takes_no_forbidden_action_though_it_would_pay_most(name, env, tmp_path) -> None:
     given = {
         "ppo": {"batch_size": 32, "rollout": 32, "envs": 2},
         "a2c": {"envs": 2},
@@ -227,7 +313,7 @@ def test_a_run_takes_no_forbidden_action_though_it_would_pay_most(name, tmp_path
     given |= {"learning_starts": 50} if name in ("dqn", "sac") else {}
     run = trainer.session(
         name,
-        lambda: games.Forbidden(raises=False),
+        lambda: env(raises=False),
         framework="torch",
         steps=200,
         out=tmp_path / "run",
@@ -250,3 +336,6 @@ def test_a_run_takes_no_forbidden_action_though_it_would_pay_most(name, tmp_path
         assert (agent.act(obs, deterministic) != obs["obs"]).all()
     one = agent.act({"obs": np.int64(2), "action_mask": np.int8([0, 1, 0, 0])})
     assert one == 1 and np.shape(one) == ()
+    assert agent.act(2, action_masks=[False, True, False, False]) == 1  # as sb3-contrib has it
+    several, _ = agent.predict(obs["obs"], action_masks=obs["action_mask"])
+    assert (several != obs["obs"]).all()

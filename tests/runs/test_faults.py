@@ -31,6 +31,7 @@ from tandem.errors import (
 )
 from tandem.learning.events import CheckpointSaved
 from tandem.runs import atomic_files, checkpoint
+from tandem.runs.verification import verify
 from tandem.testing.environments import (
     Identity,
     InfiniteHorizon,
@@ -484,10 +485,45 @@ def test_a_faulty_environment_is_named_and_the_run_kept(
     finite(run)
 
 
-def test_an_environment_that_cannot_be_repeated_is_named_when_it_is_resumed(tmp_path: Path) -> None:
-    go(start(Unrepeatable, tmp_path / "run", steps=64), 32)
-    with pytest.raises(ResumeError, match="Unrepeatable is not exactly resumable"):
-        tandem.train(env=Unrepeatable, resume=tmp_path / "run")
+class Breaks(InfiniteHorizon):
+    """Raises once when it is `busy`."""
+
+    busy = False
+
+    def step(self, action: Any) -> Any:
+        if Breaks.busy:
+            Breaks.busy = False
+            raise OSError("the simulator is busy")
+        return super().step(action)
+
+
+@pytest.mark.parametrize(
+    "algorithm, env, given",
+    [
+        ("ppo", Unrepeatable, {}),
+        ("ppo", Breaks, {"envs": 1}),
+        pytest.param("ppo", Unrepeatable, {"workers": 1, "envs": 2}, marks=pytest.mark.slow),
+        pytest.param("sac", Unrepeatable, {"workers": 1, "envs": 2}, marks=pytest.mark.slow),
+        pytest.param("impala", Unrepeatable, {"learners": 2}, marks=pytest.mark.thorough),
+    ],
+)
+def test_an_environment_that_cannot_be_repeated_continues_in_new_episodes(
+    algorithm: str, env: Any, given: dict[str, Any], tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    common = {"ppo": PPO, "sac": SAC}.get(algorithm, {"plots": False, "rollout": 4, "envs": 2})
+    given = {"framework": "torch", "out": folder, "steps": 96, **common, **given}
+    first = tandem.train(algorithm, env, stop_at=32, **given)
+    Breaks.busy = env is Breaks
+    second = tandem.train(env=env, resume=folder, stop_at=64)
+    assert "starts new episodes at step" in second.notes[-1], second.notes
+    at = json.loads((folder / "config.json").read_text())["restarted_at"]
+    assert len(at) == 1 and first.reason == "stop_at" and at[0] < 64
+    tandem.train(env=env, resume=folder)
+    kept = json.loads((folder / "config.json").read_text())["restarted_at"]
+    assert kept[0] == at[0] and (len(kept) == 2) == (env is Unrepeatable)
+    with pytest.raises(ResumeError, match=f"was resumed in new episodes at steps? {at[0]}"):
+        verify(folder, env=env)
 
 
 # Losses that are not finite

@@ -263,13 +263,13 @@ def load_training(
         with assembly:
             try:
                 assembly.loop.load_state(data["loop"], groups)
+                why = assembly.loop.collector.restarted
             except ResumeError as error:
                 assembly.loop.load_state(broken_off(data["loop"]), groups)
-                warnings.warn(
-                    f"{error.happened} All else is as it was; the episodes under way are broken "
-                    "off, and new ones begin.",
-                    stacklevel=2,
-                )
+                why = error.happened
+            if why and data["loop"]["collector"]["begun"]:
+                told = "The training keeps all that it has learned and starts new episodes."
+                warnings.warn(f"{why} {told}", stacklevel=2)
             assembly.actor.load_state(data["actor"])
     except ResumeError as error:
         raise CheckpointError(

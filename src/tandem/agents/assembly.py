@@ -35,8 +35,10 @@ from tandem.collect.collector import Collector
 from tandem.collect.trained_agent import rows_of
 from tandem.envs.factory import make, separate
 from tandem.envs.goals import joined, with_goal
+from tandem.envs.opening import look, opening
 from tandem.envs.plain import Plain, adapted
 from tandem.envs.stepped import Stepped
+from tandem.envs.vector import episode_seed
 from tandem.errors import EngineError, SettingError
 from tandem.learning.loop import Loop
 from tandem.learning.seeds import Generators, derived
@@ -268,24 +270,26 @@ class Assembly:
         elsewhere = self.processes > 1 or self.beside
         reduction = team_reduction(agent, elsewhere) if arguments.MARL else None
         adapted_envs = []
-        for env in envs:
-            space, env = None, make(env) if isinstance(env, str) else env
-            if getattr(env, "action_space", None) is None or arguments.MARL:
-                space = self._action_space(env)
-            env = adapted(env, reduce=reduction, action_space=space)
-            adapted_envs.append(with_goal(env) if arguments.HER else env)
         name, seed = type(agent).__name__, derived(self.seed, "environments")
+        for i, env in enumerate(envs):
+            env = make(env) if isinstance(env, str) else env
+            with opening(episode_seed(seed, i, 0), env):
+                if getattr(env, "action_space", None) is None or arguments.MARL:
+                    env = Plain(env, action_space=spaces.Discrete(2), reduce=reduction)
+                    env.action_space = self._action_space(env)
+                else:
+                    env = adapted(env, reduce=reduction)
+                adapted_envs.append(with_goal(env) if arguments.HER else env)
         if not elsewhere:
             return Stepped(name, adapted_envs, seed)
         return Remote(name, adapted_envs, seed, self.processes, beside=self.beside)
 
-    def _action_space(self, env: Any) -> gymnasium.Space:
+    def _action_space(self, env: Plain) -> gymnasium.Space:
         """Returns the actions of an environment that does not say: by what `action` makes of its
         first observation."""
         joint = self.arguments.MARL
-        plain = Plain(env, action_space=spaces.Discrete(2))
-        first = with_goal(plain) if self.arguments.HER else plain
-        obs = self.preprocess(tree_map(lambda x: np.asarray(x)[None], first.reset(seed=0)[0]))
+        first = with_goal(env) if self.arguments.HER else env
+        obs = self.preprocess(tree_map(lambda x: np.asarray(x)[None], look(first)[0]))
         parts = [obs[:, i] for i in range(obs.shape[1])] if joint else [obs]
         outs = [
             self._outputs(action, x)
@@ -297,7 +301,8 @@ class Assembly:
             return spaces.MultiDiscrete(sizes) if joint else spaces.Discrete(sizes[0])
         if np.issubdtype(outs[0].dtype, np.integer):
             raise SettingError(
-                f"{type(env).__name__} has no action_space, and `action` returns whole numbers.",
+                f"{type(env.inner).__name__} has no action_space, and `action` returns whole "
+                "numbers.",
                 "a space that says how many actions there are",
                 "set env.action_space = gymnasium.spaces.Discrete(n).",
             )

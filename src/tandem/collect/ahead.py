@@ -105,7 +105,7 @@ class AheadCollector(Collector):
         self._pending = self._arrived = None
         super().load_state(data, arrays)
         pending = data.get("pending")
-        if not data["begun"] or pending is None:
+        if self.restarted or pending is None:
             return
 
         def tree(name: str) -> Any:

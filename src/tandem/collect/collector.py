@@ -11,8 +11,8 @@ import numpy as np
 from tandem.collect.trajectories import Ended, TrajectoryBuilder
 from tandem.envs.actions import to_environment
 from tandem.envs.tensors import to_numpy
-from tandem.envs.vector import Arrays, Environments, Step
-from tandem.errors import ResumeError
+from tandem.envs.vector import Arrays, Environments, Step, begun
+from tandem.errors import ResumeError, UnrepeatableError
 from tandem.spaces import ActionMode
 from tandem.types import Array, Episode, JSONDict, Trajectory, Tree, leaves, tree_map
 
@@ -51,6 +51,9 @@ class Collector:
         self.broken: list[
             int
         ] = []  # environments whose episodes were lost before the block, which is of one step then
+        self.restarted = (
+            ""  # why new episodes begin after `load_state`; "": the saved ones continue
+        )
         self.version = 0  # updates made so far, which weights here have always seen
         self.lag: int | None = None
         self.env_steps = 0
@@ -146,9 +149,13 @@ class Collector:
         """Go on from what `state` gave: the next `collect` is, bit for bit, what it would have been
         there.
 
-        Raises ResumeError if the environments cannot be brought back."""
+        Where the environments do not come out as they were, new episodes begin, and `restarted`
+        says why."""
+        self.restarted, name = "", self.environments.name
         self.env_steps, self.seconds, self.episodes = data["env_steps"], dict(data["seconds"]), []
         if not data["begun"]:
+            if self.env_steps:
+                self.restarted = f"The checkpoint does not hold the episodes of {name}."
             self._obs, self._again = None, "after" in data
             self.environments.skip(data.get("after", []))
             return
@@ -157,7 +164,13 @@ class Collector:
             for key, x in arrays.items()
             if key.startswith("environments/")
         }
-        self.environments.load_state(data["environments"], inner)
+        try:
+            self.environments.load_state(data["environments"], inner)
+        except UnrepeatableError as error:
+            self.restarted = error.happened
+            self.environments.skip(begun(data["environments"]))
+            self._break_off()
+            return
         seen, spec = _numbered(arrays, "obs"), self.environments.observation
         saved = dict(zip(spec, seen, strict=True)) if isinstance(spec, dict) else seen[0]
         self._obs = self.environments.own(saved)

@@ -10,6 +10,7 @@ import numpy as np
 from tandem.collect.collector import Actor, reset_ended
 from tandem.envs.actions import to_environment
 from tandem.envs.factory import EnvLike, environment_name, is_instance, make
+from tandem.envs.opening import opening
 from tandem.envs.stepped import Stepped
 from tandem.envs.vector import Environments, episode_seed
 from tandem.envs.vector_source import brought
@@ -102,7 +103,8 @@ def evaluate(
         numbers[i], begun = begun, begun + 1
         return episode_seed(seed, EVALUATION, int(numbers[i]))
 
-    one = make(env, kwargs) if made is None else make(made)
+    with opening(episode_seed(seed, EVALUATION, 0), env):
+        one = make(env, kwargs) if made is None else make(made)
     budget = max_steps or default_budget(one, longest)
     envs: Environments
     if hasattr(one, "together"):  # functional
@@ -112,7 +114,8 @@ def evaluate(
         was_cut = envs.was_cut  # type: ignore[attr-defined]
     else:
         instances = [one, *(make(env, kwargs) for _ in range(n - 1))]
-        limited = [EpisodeBudget(instance, budget) for instance in adapted(instances)]
+        with opening(episode_seed(seed, EVALUATION, 0)):
+            limited = [EpisodeBudget(instance, budget) for instance in adapted(instances)]
         envs = Stepped(environment_name(env), limited, next_seed=next_seed)
 
         def was_cut(i: int) -> bool:

@@ -12,7 +12,7 @@ from tandem.algorithms.base import Algorithm, Forward
 from tandem.collect.actor import PolicyActor
 from tandem.envs.actions import to_environment
 from tandem.errors import NetworkError, SettingError, SpaceError
-from tandem.spaces import Leaf, Spec
+from tandem.spaces import MASK, Leaf, Spec, fits
 from tandem.types import Array, Tree, leaves, tree_map
 from tandem.vector_actions import restored
 
@@ -84,9 +84,11 @@ class Agent:
         """Fixes what `act(..., deterministic=False)` draws from now on."""
         self._rng = np.random.default_rng(seed)
 
-    def act(self, obs: Tree, deterministic: bool = True) -> Array:
+    def act(self, obs: Tree, deterministic: bool = True, action_masks: Any = None) -> Array:
         """The action for one observation, or actions for a batch [B, ...] of them, as the
         environment takes them.
+
+        action_masks: the mask, or masks [B, choices], where it is not an entry of `obs` already.
 
         Raises SpaceError for observations of another shape than the agent was trained on,
         NetworkError where the agent has a
@@ -100,7 +102,7 @@ class Agent:
                 "action, state = agent.predict(obs, state, episode_start, deterministic=True), "
                 "with state=None at first.",
             )
-        return self._acted(obs, None, None, None if deterministic else self._rng)[0]
+        return self.predict(obs, None, None, deterministic, action_masks)[0]
 
     def predict(
         self,
@@ -108,10 +110,14 @@ class Agent:
         state: Any = None,
         episode_start: Any = None,
         deterministic: bool = False,
+        action_masks: Any = None,
     ) -> tuple[Array, Any]:
         """(actions, state), as Stable-Baselines3 calls its policies: `state` is what the call
         before gave back, and is initial where it is None, or where `episode_start` (one or [B]) is
-        true."""
+        true. action_masks: as for `act`."""
+        if action_masks is not None:
+            inner = observation if isinstance(observation, dict) else {"obs": observation}
+            observation = {**inner, MASK: np.asarray(action_masks)}
         return self._acted(observation, state, episode_start, None if deterministic else self._rng)
 
     def move(self, obs: Tree, state: Tree, rng: np.random.Generator) -> tuple[Array, Any]:
@@ -198,7 +204,10 @@ def rows_of(observation: Spec, obs: Tree) -> tuple[Tree, bool]:
 
 def _rows(name: str, value: object, spec: Leaf) -> tuple[Array, bool]:
     try:
-        x = np.asarray(value).astype(spec.dtype, copy=False)
+        given = np.asarray(value)
+        if given.dtype.kind in "biuf" and not fits(given, spec.dtype):
+            raise ValueError(f"{spec.dtype} cannot hold these numbers")
+        x = given.astype(spec.dtype, copy=False)
     except (TypeError, ValueError) as error:
         raise SpaceError(
             f"the observation {name and repr(name) + ' '}is {value!r:.100}: {error}.",

@@ -18,6 +18,7 @@ from tandem.datasets.reading import Dataset
 from tandem.envs.action_masks import with_masks
 from tandem.envs.episode_budget import EpisodeBudget, default_budget
 from tandem.envs.factory import EnvLike, environment_name, episode_seed, is_instance, make
+from tandem.envs.opening import opening
 from tandem.errors import RunFolderError, SettingError, SpaceError
 from tandem.hub.public import Cleaner
 from tandem.learning.seeds import Generators
@@ -91,7 +92,8 @@ def recorded(
     instance = make(source.env, source.kwargs or None)
     try:
         expect_storable(instance)
-        (masked,) = with_masks([instance])
+        with opening(episode_seed(seed, EVALUATION, 0), source.env):
+            (masked,) = with_masks([instance])
         longest = int(getattr(source.agent, "longest", 0))
         limited = EpisodeBudget(masked, max_steps or default_budget(instance, longest))
         given = {"episodes": episodes, "seed": seed, "deterministic": deterministic}

@@ -41,6 +41,7 @@ from tandem.drlbox.arguments import (
 from tandem.envs.action_masks import with_masks
 from tandem.envs.episode_budget import EpisodeBudget, default_budget
 from tandem.envs.factory import environment_name, make, spaces_of
+from tandem.envs.opening import opening
 from tandem.errors import SettingError, UnknownNameError, at_least, one_of
 from tandem.learning.config import Options
 from tandem.learning.events import Evaluation
@@ -214,7 +215,8 @@ class Evaluator:
     def run(self) -> Evaluation:
         """Plays num_episodes episodes one after the other, and returns their Evaluation."""
         a = self.arguments
-        (made,) = with_masks([_env_maker(a)()])
+        with opening(int(np.random.default_rng(a.seed).integers(2**31))):
+            (made,) = with_masks([_env_maker(a)()])
         env = EpisodeBudget(made, a.max_steps or default_budget(made))
         rng = np.random.default_rng(a.seed)
         agent = self.agent(env)
@@ -316,6 +318,14 @@ def numbered(folder: Path, env: str) -> Path:
     return folder / f"{name}-run{max((int(m[1]) for m in matches if m), default=0) + 1}"
 
 
+class _Converted(gymnasium.wrappers.TransformObservation):  # type: ignore[misc]
+    """Gymnasium's own passes `options` to environments whose `reset` does not take any."""
+
+    def reset(self, **given: Any) -> Any:
+        obs, info = self.env.reset(**given)
+        return self.observation(obs), info
+
+
 def _env_maker(a: SharedArguments) -> Callable[[], gymnasium.Env]:
     """Returns a maker of environments whose observations are what the network takes."""
     if a.env_maker is None:
@@ -333,9 +343,9 @@ def _env_maker(a: SharedArguments) -> Callable[[], gymnasium.Env]:
     dtype = example.dtype if example.dtype == np.uint8 else np.dtype(np.float32)
     low, high = (0, 255) if dtype == np.uint8 else (-np.inf, np.inf)
     space = gymnasium.spaces.Box(low, high, example.shape, dtype.type)
-    return lambda: gymnasium.wrappers.TransformObservation(
-        make(maker), lambda x: np.asarray(convert(x), dtype), space
-    )
+    # bytes are not cast: what does not fit into them is refused where environments are stepped
+    cast = None if dtype == np.uint8 else dtype
+    return lambda: _Converted(make(maker), lambda x: np.asarray(convert(x), cast), space)
 
 
 def _network(a: SharedArguments, algorithm: str) -> Any:

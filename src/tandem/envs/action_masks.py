@@ -1,8 +1,9 @@
-"""The one place where masks that an environment gives in `info` become a part of what it shows."""
+"""Makes the action masks that an environment returns in `info`, or by a method `action_masks()`, a
+part of its observations."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
@@ -10,30 +11,32 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 
+from tandem.envs.opening import look, reset
 from tandem.envs.tensors import bits_of
+from tandem.envs.vector_state import inner_environment, layers
+from tandem.errors import misfit
 from tandem.spaces import MASK, leaf
 from tandem.types import Array, Info, Tree
 
 
 class Masked(gymnasium.Wrapper, RecordConstructorArgs):  # type: ignore[misc]
-    """Observations are a Dict with `info["action_mask"]` as its entry `action_mask`; the
-    environment's own is the entry `obs`, or, if that is a Dict, its entries. The last info of a
-    terminated episode needs no mask: no action follows."""
+    """Observations are a Dict with the mask as its entry `action_mask`; the environment's own is
+    the entry `obs`, or, if that is a Dict, its entries. The mask is `info["action_mask"]`, or else
+    the result of `action_masks()`. The end of a terminated episode needs none: no action
+    follows."""
 
     def __init__(self, env: Any) -> None:
         RecordConstructorArgs.__init__(self)
         gymnasium.Wrapper.__init__(self, env)
-        inner = env.observation_space
+        inner, self._method = env.observation_space, mask_method(env)
         self._plain = not isinstance(inner, spaces.Dict)
         self._bits = spaces.MultiBinary(leaf(env.action_space).width)
         self.observation_space = spaces.Dict(
             {**({"obs": inner} if self._plain else inner.spaces), MASK: self._bits}
         )
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Tree, Info]:
-        obs, info = self.env.reset(seed=seed, options=options)
+    def reset(self, **given: Any) -> tuple[Tree, Info]:
+        obs, info = reset(self.env, **given)
         return self._shown(obs, info, False), info
 
     def step(self, action: Array) -> tuple[Tree, float, bool, bool, Info]:
@@ -42,6 +45,8 @@ class Masked(gymnasium.Wrapper, RecordConstructorArgs):  # type: ignore[misc]
 
     def _shown(self, obs: Tree, info: Info, terminated: bool) -> dict[str, Any]:
         mask = info.get(MASK)
+        if mask is None and self._method is not None and not terminated:
+            mask = self._method()
         if mask is None and not terminated:
             raise ValueError(f"info has no {MASK!r} here, and had one after the first reset")
         bits = np.ones(self._bits.shape, np.int8) if mask is None else bits_of(mask)
@@ -49,18 +54,46 @@ class Masked(gymnasium.Wrapper, RecordConstructorArgs):  # type: ignore[misc]
 
 
 def with_masks(envs: Sequence[Any]) -> list[Any]:
-    """Returns environments of one kind, wrapped if they give masks in `info`; to find out, the
-    first one is reset."""
-    return [Masked(env) for env in envs] if gives_masks(envs[0]) else list(envs)
+    """Returns environments of one kind, wrapped if they have masks (see `gives_masks`)."""
+    return [Masked(env) for env in envs] if gives_masks(envs[0], envs[0].action_space) else [*envs]
 
 
-def gives_masks(env: Any) -> bool:
-    """Whether `info` has masks of discrete actions after a reset, and the observation has none."""
-    if not isinstance(env.action_space, (spaces.Discrete, spaces.MultiDiscrete)):
+def gives_masks(env: Any, actions: Any) -> bool:
+    """Whether the environment has masks of discrete actions that are not in its observations: by a
+    method, or in the info of its first reset. actions: its action space, with one axis."""
+    if not isinstance(actions, (spaces.Discrete, spaces.MultiDiscrete)):
         return False
     if isinstance(env.observation_space, spaces.Dict) and MASK in env.observation_space.spaces:
         return False
+    if getattr(env.unwrapped, "masks_are_observed", False):
+        return False
     try:
-        return MASK in env.reset(seed=0)[1]
+        return mask_method(env) is not None or MASK in look(env)[1]
     except Exception:  # it will be raised again, and told in full, where it is stepped
         return False
+
+
+def mask_method(env: Any) -> Callable[[], Any] | None:
+    """The method `action_masks()` of an environment or of a wrapper around it, as sb3-contrib has
+    it; None if there is none."""
+    try:
+        method = env.get_wrapper_attr("action_masks")
+    except AttributeError:  # also of a vector's part that is no environment of Gymnasium's
+        return None
+    return method if callable(method) and not misfit(method) else None
+
+
+def vector_method(envs: Any) -> Callable[[Array], Any] | None:
+    """A function from the environments that act [N] to the masks of a vector, by its own method
+    `action_masks`, or by that of each of its environments, as in Gymnasium's SyncVectorEnv and
+    AsyncVectorEnv; None if there is none."""
+    for layer in layers(envs):
+        if callable(own := getattr(layer, "action_masks", None)) and not misfit(own):
+            return lambda acting: own()
+    if (one := inner_environment(envs)) is None or mask_method(one) is None:
+        return None
+    inner = envs.unwrapped
+    if not hasattr(inner, "envs"):  # they are in other processes
+        return lambda acting: inner.call("action_masks")
+    methods = [env.get_wrapper_attr("action_masks") for env in inner.envs]
+    return lambda acting: [f() if now else None for f, now in zip(methods, acting, strict=True)]

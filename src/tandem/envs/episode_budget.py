@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium
 from gymnasium.utils import RecordConstructorArgs
 
+from tandem.envs.opening import reset
 from tandem.types import Info
 
 SHORTEST = 5_000  # steps that an episode may always take
@@ -22,11 +23,9 @@ class EpisodeBudget(gymnasium.Wrapper, RecordConstructorArgs):  # type: ignore[m
         gymnasium.Wrapper.__init__(self, env)
         self.max_steps, self.steps, self.cut = max_steps, 0, False
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, Info]:
+    def reset(self, **given: Any) -> Any:
         self.steps = 0
-        return self.env.reset(seed=seed, options=options)  # type: ignore[no-any-return]
+        return reset(self.env, **given)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
         obs, reward, terminated, truncated, info = self.env.step(action)

@@ -16,6 +16,7 @@ from tandem.envs.atari_vector import AtariVector
 from tandem.envs.envpool import is_id as is_envpool
 from tandem.envs.ids import guarded, register
 from tandem.envs.native import Native
+from tandem.envs.opening import opening
 from tandem.envs.stepped import Stepped
 from tandem.envs.vector import Environments, Step, episode_seed
 from tandem.envs.vector_env import is_vector
@@ -345,14 +346,19 @@ def _plain(
     first: int,
     mode: Mode = "plain",
 ) -> Environments:
-    one = make(env, kwargs)
+
+    def made(i: int) -> Any:
+        with opening(episode_seed(seed, first + i, 0)):
+            return make(env, kwargs)
+
+    one = made(0)
     if mode != "plain" and hasattr(one, "together"):  # functional
         many: Environments = one.together(n, seed, first)
         return many
     if mode == "native":
         one.close()
         return _native(env, n, seed, kwargs, first)
-    envs = [one, *(make(env, kwargs) for _ in range(n - 1))]
+    envs = [one, *(made(i) for i in range(1, n))]
     if len({id(getattr(e, "inner", e)) for e in envs}) < n:
         raise SettingError(
             f"{n} environments were asked for, and {environment_name(env)} is one and the same "
@@ -363,7 +369,8 @@ def _plain(
         )
     from tandem.envs.flat_actions import adapted
 
-    return Stepped(environment_name(env), adapted(envs), seed, first=first)
+    with opening(episode_seed(seed, first, 0)):
+        return Stepped(environment_name(env), adapted(envs), seed, first=first)
 
 
 def _atari(

@@ -9,7 +9,8 @@ import gymnasium
 import numpy as np
 from gymnasium.utils import RecordConstructorArgs
 
-from tandem.envs.action_masks import with_masks
+from tandem.envs.action_masks import Masked, gives_masks, with_masks
+from tandem.envs.opening import reset
 from tandem.spaces import action_leaf
 from tandem.vector_actions import restored, vector_space
 
@@ -24,6 +25,9 @@ class FlatActions(gymnasium.ActionWrapper, RecordConstructorArgs):  # type: igno
         self.action_space = vector_space(env.action_space)
         self._restored = restored(action_leaf(self.action_space, {}))
 
+    def reset(self, **given: Any) -> Any:
+        return reset(self.env, **given)
+
     def action(self, action: Any) -> Any:
         if isinstance(action, np.ndarray) and action.shape == self.action_space.shape:
             return self._restored(action)
@@ -31,9 +35,10 @@ class FlatActions(gymnasium.ActionWrapper, RecordConstructorArgs):  # type: igno
 
 
 def adapted(envs: Sequence[Any]) -> list[Any]:
-    """Returns environments of one kind as algorithms take them: masks are in observations (the
-    first one is reset to look for them), and actions of one agent are numbers or vectors."""
-    first = envs[0].unwrapped
-    if not hasattr(first, "rewards_space") and vector_space(envs[0].action_space) is not None:
-        return with_masks([FlatActions(env) for env in envs])  # masks are of the vectors' choices
-    return with_masks(envs)
+    """Returns environments of one kind as algorithms take them: masks are in observations, and
+    actions of one agent are numbers or vectors."""
+    first = envs[0]
+    if hasattr(first.unwrapped, "rewards_space") or vector_space(first.action_space) is None:
+        return with_masks(envs)
+    flat = [FlatActions(env) for env in envs]  # masks are of the vectors' choices
+    return [Masked(env) for env in flat] if gives_masks(first, flat[0].action_space) else [*flat]

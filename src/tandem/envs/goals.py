@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 
+from tandem.envs.opening import look, reset
 from tandem.errors import EnvironmentFault
 from tandem.types import Array, Info, Tree
 
@@ -23,7 +24,7 @@ class WithGoal(gymnasium.Wrapper, RecordConstructorArgs):  # type: ignore[misc]
         RecordConstructorArgs.__init__(self)
         gymnasium.Wrapper.__init__(self, env)
         if getattr(env, "goal", None) is None:
-            env.reset(seed=0)
+            look(env)
         goal = self._goal()
         self.observation_space = spaces.Dict(
             {
@@ -32,10 +33,8 @@ class WithGoal(gymnasium.Wrapper, RecordConstructorArgs):  # type: ignore[misc]
             }
         )
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Tree, Info]:
-        obs, info = self.env.reset(seed=seed, options=options)
+    def reset(self, **given: Any) -> tuple[Tree, Info]:
+        obs, info = reset(self.env, **given)
         return {OBSERVATION: obs, GOAL: self._goal()}, info
 
     def step(self, action: Array) -> tuple[Tree, float, bool, bool, Info]:

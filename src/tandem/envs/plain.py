@@ -11,6 +11,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from tandem.envs.opening import look
 from tandem.errors import EnvironmentFault, SpaceError
 from tandem.types import Array, Info, Tree
 
@@ -64,7 +65,7 @@ class Plain(gymnasium.Env):  # type: ignore[misc]
             observation_space = getattr(env, "observation_space", None)
         observation_space = _space(observation_space)
         if observation_space is None:
-            first = np.asarray(self.reset(seed=0)[0])
+            first = np.asarray(look(self)[0])
             dtype = first.dtype if first.dtype == np.uint8 else np.float32
             low, high = (0, 255) if dtype == np.uint8 else (-np.inf, np.inf)
             observation_space = spaces.Box(low, high, first.shape, dtype)
@@ -123,10 +124,11 @@ class Plain(gymnasium.Env):  # type: ignore[misc]
             self.inner.close()
 
     def _cast(self, obs: Tree) -> Tree:
-        """An observation in the dtype of its space, if that is a Box: most such objects return
-        float64."""
+        """An observation in the dtype of its space, if that is a Box of floats: most such objects
+        return float64."""
         space = getattr(self, "observation_space", None)
-        return np.asarray(obs, space.dtype) if isinstance(space, spaces.Box) else obs
+        floats = isinstance(space, spaces.Box) and space.dtype.kind == "f"
+        return np.asarray(obs, space.dtype) if floats else obs
 
     def _flag(self, value: object) -> bool:
         return bool(self._one("end of an episode", value))

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tandem.envs.opening import reset
 from tandem.envs.vector import (
     Arrays,
     Environments,
@@ -26,13 +27,14 @@ from tandem.envs.vector import (
     other_number,
     outside,
     raised,
+    storable,
     wrong_flag,
     wrong_observation,
     wrong_reward,
 )
-from tandem.errors import ResumeError, SpaceError, TandemError
+from tandem.errors import ResumeError, SpaceError, TandemError, UnrepeatableError
 from tandem.spaces import MASK, Leaf, leaf
-from tandem.types import Array, JSONDict, Tree, leaves
+from tandem.types import Array, JSONDict, Tree, leaves, tree_map
 
 
 class Stepped(Environments):
@@ -75,8 +77,9 @@ class Stepped(Environments):
         self._symbols = [(key, spec) for key, spec in parts if spec.sizes]
         # of the actions that environments get and the log has; None: as they come
         self._dtype = self.action.own or None
-        self._envs = list(envs)
+        self._envs, self.around = list(envs), envs[0]
         self._steps = [env.step for env in envs]
+        self._own_seeds, self._at_start = next_seed is None, False
         self._next_seed = next_seed or (
             lambda env, episode: episode_seed(seed, first + env, episode)
         )
@@ -93,8 +96,12 @@ class Stepped(Environments):
         return self._envs[0]
 
     def reset(self) -> Tree:
+        if self._at_start:
+            return tree_map(np.array, self._obs)
         self._episodes = [-1] * self.n
-        return self.restart()
+        obs = self.restart()
+        self._at_start = self._own_seeds
+        return obs
 
     def episodes(self) -> list[int]:
         return list(self._episodes)
@@ -104,6 +111,7 @@ class Stepped(Environments):
 
     def restart(self) -> Tree:
         self._log, self._paid, obs = ActionLog(self.n), [0.0] * self.n, self._empty()
+        self._at_start = False
         for i in range(self.n):
             try:
                 self._put(obs, i, self._begin(i))
@@ -117,7 +125,7 @@ class Stepped(Environments):
 
     def step(self, actions: Array) -> Step:
         actions = np.array(actions, self._dtype)  # a copy: an environment may write into its action
-        log, obs, i = self._log, self._empty(), 0
+        log, obs, i, self._at_start = self._log, self._empty(), 0, False
         rewards, terminated, truncated = [0.0] * self.n, [False] * self.n, [False] * self.n
         infos: list[Any] = [None] * self.n
         final: list[tuple[int, Tree]] = []
@@ -198,6 +206,7 @@ class Stepped(Environments):
         if len(data["lengths"]) != self.n:
             raise other_number(len(data["lengths"]), self.n)
         self._seeds, self._episodes = list(data["seeds"]), list(data["episodes"])
+        self._at_start = False
         # a run from before actions were in the space's own goes on as it began
         if self._dtype is not None:
             self._dtype = data.get("dtype", self.action.dtype)
@@ -228,8 +237,7 @@ class Stepped(Environments):
         """Start the next episode of environment i; what it observes first."""
         self._episodes[i] += 1
         self._seeds[i] = self._next_seed(i, self._episodes[i])
-        seen, _ = self._envs[i].reset(seed=self._seeds[i])
-        self._each(lambda spec, value, key: self._castable(i, spec, value, key), seen)
+        seen, _ = reset(self._envs[i], seed=self._seeds[i])
         return seen
 
     def _replay(self, obs: Tree, i: int, actions: Array, more: JSONDict) -> float:
@@ -237,7 +245,7 @@ class Stepped(Environments):
         its rewards."""
         paid = 0.0
         try:
-            seen, _ = self._envs[i].reset(seed=self._seeds[i], **more)
+            seen, _ = reset(self._envs[i], seed=self._seeds[i], **more)
             for t, action in enumerate(actions):
                 seen, reward, terminated, truncated, _ = self._steps[i](np.array(action)[()])
                 paid += float(self._rewards([reward])[0])
@@ -249,11 +257,12 @@ class Stepped(Environments):
                         "more",
                     )
             self._put(obs, i, seen)
-        except TandemError:
+        except ResumeError:
             raise
         except Exception as error:
+            told = str(error).partition("\n")[0]
             raise not_resumable(
-                self.name, i, f"it raised {type(error).__name__}: {error}"
+                self.name, i, f"it raised {type(error).__name__}: {told}"
             ) from error
         return paid
 
@@ -274,8 +283,10 @@ class Stepped(Environments):
             self._put_leaf(obs, i, seen, spec, None)
 
     def _put_leaf(self, out: Array, i: int, value: Any, spec: Leaf, key: str | None) -> None:
-        # the first is quick, the second sure
-        if getattr(value, "shape", None) != spec.shape and np.shape(value) != spec.shape:
+        # the first of each is quick, the second sure
+        if (getattr(value, "shape", None) != spec.shape and np.shape(value) != spec.shape) or (
+            getattr(value, "dtype", None) is not out.dtype and not storable(value, spec)
+        ):
             raise wrong_observation(self.name, i, self._log.length(i), value, spec, key)
         out[i] = value
 
@@ -286,16 +297,11 @@ class Stepped(Environments):
             return {key: f(spec, seen[key], key) for key, spec in self.observation.items()}
         return f(self.observation, seen, None)
 
-    def _castable(self, i: int, spec: Leaf, value: Any, key: str | None) -> None:
-        # floats for bytes would be cut to 0
-        if not np.can_cast(np.asarray(value).dtype, spec.dtype, "same_kind"):
-            raise wrong_observation(self.name, i, self._log.length(i), value, spec, key)
-
     def _last(self, i: int, seen: Tree) -> Tree:
         """The true last observation of an episode, as an array of its own, checked."""
 
         def one(spec: Leaf, value: Any, key: str | None) -> Array:
-            if np.shape(value) != spec.shape:
+            if np.shape(value) != spec.shape or not storable(value, spec):
                 raise wrong_observation(self.name, i, self._log.length(i), value, spec, key)
             x = np.array(value, spec.dtype)
             if x.dtype.kind == "f" and not all_finite(x):
@@ -398,9 +404,9 @@ class ActionLog:
         self.start, self.end = [s - drop for s in self.start], self.end - drop
 
 
-def not_resumable(name: str, env: int | None, why: str) -> ResumeError:
+def not_resumable(name: str, env: int | None, why: str) -> UnrepeatableError:
     source = f"the environments of {name}" if env is None else f"environment {env} of {name}"
-    return ResumeError(
+    return UnrepeatableError(
         f"{source} could not be brought back to where it was: {why}. {name} is not exactly "
         "resumable.",
         "the same observations and rewards after reset(seed) and the same actions",

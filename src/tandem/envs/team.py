@@ -11,8 +11,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from tandem.envs.opening import look, reset
 from tandem.envs.pettingzoo import by_id, together
-from tandem.envs.vector import raised
+from tandem.envs.vector import outside, raised, storable
 from tandem.errors import EnvironmentFault, SettingError, SpaceError, TandemError
 from tandem.spaces import MASK, Leaf, leaf
 from tandem.types import Array, EnvKwargs, Info, Tree
@@ -39,6 +40,8 @@ class Team(gymnasium.Env):  # type: ignore[misc]
 
     Raises SpaceError for agents whose spaces cannot be joined.
     """
+
+    masks_are_observed = True
 
     def __init__(self, env: Any) -> None:
         self.inner, self.names = env, list(env.possible_agents)
@@ -76,7 +79,7 @@ class Team(gymnasium.Env):  # type: ignore[misc]
                 low[i, : x.width], high[i, : x.width] = x.low, x.high
             self.action_space = spaces.Box(low, high)
         try:
-            obs, infos = self._reset(seed=0)
+            obs, infos = self._checked(look(env))
         except TandemError:
             raise
         except Exception as error:
@@ -103,11 +106,9 @@ class Team(gymnasium.Env):  # type: ignore[misc]
         )
         self.rewards_space = spaces.Box(-np.inf, np.inf, (count,), np.float32)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Tree, Info]:
+    def reset(self, *, seed: int | None = None, **given: Any) -> tuple[Tree, Info]:
         super().reset(seed=seed)
-        obs, infos = self._reset(seed=seed, options=options)
+        obs, infos = self._checked(reset(self.inner, seed=seed, **given))
         return self._observed(obs, infos, self.inner.agents), {}
 
     def step(self, action: Array) -> tuple[Tree, float, bool, bool, Info]:
@@ -146,9 +147,8 @@ class Team(gymnasium.Env):  # type: ignore[misc]
     def close(self) -> None:
         self.inner.close()
 
-    def _reset(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Resets the environment; returns (observations, infos) by agent."""
-        both = self.inner.reset(**options)
+    def _checked(self, both: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What a reset of the environment returned: (observations, infos) by agent."""
         pair = isinstance(both, tuple) and len(both) == 2
         if not pair or not all(isinstance(x, dict) for x in both):
             raise EnvironmentFault(
@@ -227,6 +227,8 @@ def _vector(x: Tree, spec: Leaf) -> Array:
     """An agent's observation as numbers: one-hot where it is discrete."""
     if not spec.sizes:
         return np.asarray(x, np.float32).ravel()
+    if not storable(x, spec) or len(outside(np.asarray(x)[None], spec)):
+        raise ValueError(f"an agent observed {x!r}, which is not in its observation space")
     parts = [
         np.eye(n, dtype=np.float32)[int(k)]
         for n, k in zip(spec.sizes, np.ravel(x) - spec.start, strict=True)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tandem.errors import EnvironmentFault, NonFiniteError, ResumeError
-from tandem.spaces import MASK, Leaf, Spec, action_leaf, flattener, observation_spec
+from tandem.spaces import MASK, Leaf, Spec, action_leaf, fits, flattener, observation_spec
 from tandem.types import Array, JSONDict, Tree
 
 Arrays = dict[str, Array]
@@ -56,6 +56,7 @@ class Environments(ABC):
     resumable = True  # whether there is a state of them; else a resumed run begins new episodes
     # what each step brings beside: "rewards", of each agent of a team
     extra: Mapping[str, Leaf] = MappingProxyType({})
+    around: Any = None  # one of the environments, or their vector, with the wrappers around it
     clips = False  # whether learners see rewards clipped to [-1, 1]; scores are of whole ones
 
     def __init__(self, name: str, n: int, observation_space: Any, action_space: Any) -> None:
@@ -148,6 +149,13 @@ def _zeros(size: int) -> Array:
     return np.zeros(size, np.float32)
 
 
+def storable(value: Any, spec: Leaf) -> bool:
+    """Whether an observation can be stored in the dtype of its space. Floats are never cut to
+    whole numbers, and whole numbers have to lie in the range of the dtype."""
+    x = np.asarray(value)
+    return x.dtype.kind in ("biuf" if spec.dtype.startswith("f") else "biu") and fits(x, spec.dtype)
+
+
 def bad_rows(x: Array) -> Array:
     """The numbers of the rows of [N, ...] that hold NaN or infinity."""
     return np.flatnonzero(~np.isfinite(x.reshape(len(x), -1)).all(axis=1))
@@ -202,10 +210,10 @@ def wrong_observation(
 ) -> EnvironmentFault:
     where = "" if key is None else f" under {key!r}"
     received = np.asarray(value)
+    shown = f" {received}" if received.size <= 16 and received.shape == expected.shape else ""
     return EnvironmentFault(
-        f"environment {env} of {name} gave an observation{where} of shape {received.shape} and "
-        f"dtype {received.dtype}"
-        f" at step {step} of its episode.",
+        f"environment {env} of {name} gave an observation{where}{shown} of shape {received.shape} "
+        f"and dtype {received.dtype} at step {step} of its episode.",
         f"shape {expected.shape} and dtype {expected.dtype}, as its observation space says",
         "correct the environment's observation or its observation_space.",
     )

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from tandem.envs.action_masks import vector_method
+from tandem.envs.stepped import not_resumable
 from tandem.envs.tensors import library_of, maker, off_host, replaced
 from tandem.envs.vector import Arrays, Environments, Step, episode_seed, other_number, raised
 from tandem.envs.vector_reading import Reader, masked_space
 from tandem.envs.vector_state import decode, encode, layers, restore, snapshot
-from tandem.errors import EnvironmentFault, ResumeError
+from tandem.errors import EnvironmentFault, ResumeError, UnrepeatableError
 from tandem.spaces import MASK, leaf
 from tandem.types import Array, Info, JSONDict, Tree, leaves, tree_map
 from tandem.vector_actions import restored, vector_space
@@ -57,8 +59,9 @@ class VectorEnvironments(Environments):
         number 0, 1, 2, ...
     owned: whether `close` closes the vector.
 
-    Masks of discrete actions in `info["action_mask"]` [N, choices] become a part of the
-    observation; to look for them, the vector is reset. Actions of several axes, and Dicts and
+    Masks of discrete actions in `info["action_mask"]` [N, choices], or of a method
+    `action_masks()` of the vector or of its environments, become a part of the observation; to look
+    for them, the vector is reset. Actions of several axes, and Dicts and
     Tuples of them, are vectors to algorithms. Where the vector's arrays are torch's or JAX's, it is
     given such ones, on their device, and its own are read by DLPack.
 
@@ -84,26 +87,28 @@ class VectorEnvironments(Environments):
         self.spec = getattr(envs, "spec", None)  # evaluations go by its limit
         self._envs, self._seed, self._first, self._owned = envs, seed, first, owned
         self._remake, self._number = remake, 0  # how often all episodes were begun anew
-        self._opened: tuple[Tree, Info] | None = None  # what the first reset gave
+        self._opened: tuple[Tree, Info] | None = None  # of a reset that no step followed yet
         # from NumPy's arrays to those of the library whose arrays the vector has
         self._tensor: Callable[[Array], Any] | None = None
         taken = vector_space(envs.single_action_space)
         actions = envs.single_action_space if taken is None else taken
-        masks = self._gives_masks()
+        masks, method = self._gives_masks()
         shown, wraps = envs.single_observation_space, False
         if masks:
             shown, wraps = masked_space(shown, leaf(actions).width)
         super().__init__(name, int(envs.num_envs), shown, actions)
-        self._reader = Reader(self, masks, wraps)
+        self._reader = Reader(self, masks, wraps, method)
         self._restored = None if taken is None else restored(self.action)
         self._dtype = self.action.own or None  # of the actions that it gets; None: as they come
         self._all = np.ones(self.n, np.bool_)
         self._ended = np.zeros(self.n, np.bool_)  # these only reset in the coming step
-        self.resumable = has_state(envs)
+        self.resumable, self.around = has_state(envs), envs
 
     # Beginning
 
     def reset(self) -> Tree:
+        if self._number:
+            self._opened = None
         self._number = 0
         obs = self._begin()
         if self.resumable:
@@ -148,8 +153,8 @@ class VectorEnvironments(Environments):
         return episode_seed(self._seed, self._first, self._number)
 
     def _begin(self) -> Tree:
-        seen, info = self._opened or self._reset(seed=self.next_seed())
-        self._opened, self._reader.steps = None, 0
+        seen, info = self._opened = self._opened or self._reset(seed=self.next_seed())
+        self._reader.steps = 0
         self._ended = np.zeros(self.n, np.bool_)
         return self._reader.observations(seen, info, self._all)
 
@@ -161,21 +166,33 @@ class VectorEnvironments(Environments):
         self._tensor = maker(leaves(seen)[0])
         return seen, info
 
-    def _gives_masks(self) -> bool:
-        """Whether its info has masks of discrete actions, and its observations have none."""
+    def _gives_masks(self) -> tuple[bool, Callable[[Array], Any] | None]:
+        """Whether it has masks of discrete actions that are not in its observations; and the
+        function that returns them, where its info does not have them."""
         from gymnasium import spaces
 
         shown = self._envs.single_observation_space
         if not isinstance(self._envs.single_action_space, (spaces.Discrete, spaces.MultiDiscrete)):
-            return False
+            return False, None
         if isinstance(shown, spaces.Dict) and MASK in shown.spaces:
-            return False
+            return False, None
         self._opened = self._reset(seed=self.next_seed())
-        return MASK in self._opened[1]
+        if MASK in self._opened[1]:
+            return True, None
+        method = vector_method(self._envs)
+        if method is not None and self.mode == "SAME_STEP":
+            raise EnvironmentFault(
+                f"the vector environment of {self.name} resets in the same step, when "
+                "action_masks() no longer returns the mask of the observation that was last.",
+                "autoreset mode NEXT_STEP, or masks in info",
+                "make it with autoreset_mode=gymnasium.vector.AutoresetMode.NEXT_STEP.",
+            )
+        return method is not None, method
 
     # Stepping
 
     def step(self, actions: Array) -> Step:
+        self._opened = None
         try:
             seen, rewards, over, cut, info = self._envs.step(self._as_taken(actions))
         except Exception as error:
@@ -239,11 +256,14 @@ class VectorEnvironments(Environments):
         if arrays["ended"].shape != (self.n,):
             raise other_number(len(arrays["ended"]), self.n)
         self._number = data.get("number", 0)  # none in files from before there was one
-        if "state" in data:
-            self._reset(seed=self.next_seed())
-            self._envs.set_state(decode(data["state"], arrays))
-        else:
-            restore(self._envs, data["envs"], arrays)
+        try:
+            if "state" in data:
+                self._reset(seed=self.next_seed())
+                self._envs.set_state(decode(data["state"], arrays))
+            else:
+                restore(self._envs, data["envs"], arrays)
+        except Exception as error:
+            raise not_resumable(self.name, None, f"it raised {error!r}") from error
         self._opened = None
         self._reader.steps, self._ended = data["steps"], arrays["ended"].copy()
         self._compare(data, arrays)
@@ -262,7 +282,7 @@ class VectorEnvironments(Environments):
             if key not in now_arrays or x.tobytes() != now_arrays[key].tobytes()
         ]
         if wrong or {key: now.get(key) for key in data} != data:
-            raise ResumeError(
+            raise UnrepeatableError(
                 f"the vector environment of {self.name} could not be restored: "
                 f"{wrong or 'a number'} came out different.",
                 "the state that was saved",

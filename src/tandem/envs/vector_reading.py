@@ -3,6 +3,7 @@ observations, rewards and flags."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from tandem.envs.vector import (
     no_symbol,
     not_finite,
     outside,
+    storable,
 )
 from tandem.errors import EnvironmentFault
 from tandem.spaces import MASK, Leaf
@@ -39,20 +41,27 @@ class Reader:
     """Reads what a vector of environments gives. Every array it returns is new, of the dtype of its
     space, and in C order (a transposed one could change the last bit of a matrix product).
 
-    of: the environments, for their name, their number, and their spaces. masks: whether masks of
-    actions are in the info. wraps: whether observations then become the entry `obs` beside them.
+    of: the environments, for their name, their number, and their spaces. masks: whether they have
+    masks of actions. wraps: whether observations then become the entry `obs` beside them. method:
+    returns the masks where the info does not have them.
     """
 
-    def __init__(self, of: Environments, masks: bool, wraps: bool) -> None:
+    def __init__(
+        self,
+        of: Environments,
+        masks: bool,
+        wraps: bool,
+        method: Callable[[Array], Any] | None = None,
+    ) -> None:
         self.of, self.name, self.n, self.masks = of, of.name, of.n, masks
-        spec = of.observation
+        self._method, spec = method, of.observation
         self._plain = not isinstance(spec, dict)
         self._specs: dict[str, Leaf] = spec if isinstance(spec, dict) else {"": spec}
         self._wraps = masks and wraps
         self._shapes = {key: (self.n, *leaf.shape) for key, leaf in self._specs.items()}
         self._shape, self._everywhere = (self.n,), np.ones(self.n, np.bool_)
         self._symbols = [(key, leaf) for key, leaf in self._specs.items() if leaf.sizes]
-        self._fitting: set[tuple[str, Any]] = set()  # dtypes that may be cast to those of the space
+        self._fitting: set[tuple[str, Any]] = set()  # dtypes whose numbers always fit
         self.stays: set[str] = set()  # parts of observations that stay tensors on their device
         self.steps = 0  # since the first reset
 
@@ -131,24 +140,30 @@ class Reader:
             return self._tensor(key, value, self._shapes[key])
         leaf, given = self._specs[key], value if isinstance(value, np.ndarray) else to_numpy(value)
         if given.shape != self._shapes[key] or (key, given.dtype) not in self._fitting:
-            if given.shape != self._shapes[key] or not _castable(given, leaf):
+            if given.shape != self._shapes[key] or not storable(given, leaf):
                 raise self._unlike_space(key, given, self._shapes[key])
-            self._fitting.add((key, given.dtype))
+            if np.can_cast(given.dtype, leaf.dtype) or leaf.dtype.startswith("f"):
+                self._fitting.add((key, given.dtype))
         return np.array(given, leaf.dtype, order="C")
 
     def _one(self, i: int, key: str, value: Any) -> Array:
         if key in self.stays and not isinstance(value, np.ndarray):
             return self._tensor(key, value, self._specs[key].shape)
         leaf, given = self._specs[key], to_numpy(value)
-        if given.shape != leaf.shape or not _castable(given, leaf):
+        if given.shape != leaf.shape or not storable(given, leaf):
             raise self._unlike_space(key, given, leaf.shape, f" as the last one of environment {i}")
         return np.array(given, leaf.dtype, order="C")
 
     def _tensor(self, key: str, value: Any, shape: tuple[int, ...]) -> Any:
         leaf = self._specs[key]
-        if tuple(value.shape) != shape or not np.can_cast(dtype_of(value), leaf.dtype, "same_kind"):
+        dtype = dtype_of(value)
+        if tuple(value.shape) != shape or not np.can_cast(dtype, leaf.dtype, "same_kind"):
             raise self._unlike_space(key, value, shape)
-        return kept(value, leaf.dtype)
+        stored = kept(value, leaf.dtype)
+        narrower = dtype.kind != "f" and not np.can_cast(dtype, leaf.dtype)
+        if narrower and not leaf.dtype.startswith("f") and not bool((stored == value).all()):
+            raise self._unlike_space(key, value, shape)
+        return stored
 
     def stay(self) -> None:
         """From now on boxes of observations that are tensors stay on their device."""
@@ -171,6 +186,11 @@ class Reader:
         given = info.get(MASK)
         if given is None and not going.any():
             return np.ones(self._shapes[MASK], np.int8)
+        if given is None and self._method is not None:
+            rows = [
+                row if acts else None for row, acts in zip(self._method(going), going, strict=True)
+            ]
+            return np.stack([self._row_of_mask(i, x, not going[i]) for i, x in enumerate(rows)])
         if given is None:
             raise self._no_mask(int(np.flatnonzero(going)[0]))
         there = info.get(f"_{MASK}", self._everywhere)
@@ -222,11 +242,6 @@ def _finite(x: Any) -> bool:
     if isinstance(x, np.ndarray):
         return x.dtype.kind != "f" or all_finite(x)
     return is_finite(x)
-
-
-def _castable(given: Array, leaf: Leaf) -> bool:
-    # floats for bytes would be cut to 0
-    return np.can_cast(given.dtype, leaf.dtype, "same_kind")
 
 
 def _of_one(held: Any, i: int) -> Any:

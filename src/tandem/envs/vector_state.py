@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from contextlib import closing, suppress
 from enum import Enum
 from typing import Any
 
@@ -57,11 +58,22 @@ def _alike(a: Array, b: Array) -> bool:
 
 
 def layers(envs: Any) -> list[Any]:
-    """A vector environment's wrappers, outermost first, and itself."""
+    """The wrappers of an environment, or of a vector of them, outermost first, and itself."""
     found = [envs]
-    while "env" in vars(found[-1]):
+    while "env" in getattr(found[-1], "__dict__", {}):
         found.append(found[-1].env)
     return found
+
+
+def inner_environment(envs: Any) -> Any:
+    """One of a vector's environments; one like them, closed, where they are in other processes;
+    None for a vector of another kind."""
+    inner = getattr(envs, "unwrapped", envs)
+    if isinstance(several := getattr(inner, "envs", None), list | tuple):
+        return several[0]
+    with suppress(Exception), closing(inner.env_fns[0]()) as one:
+        return one
+    return None
 
 
 def _constant(key: str, value: object) -> bool:

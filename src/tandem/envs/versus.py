@@ -54,6 +54,8 @@ class Versus(gymnasium.Env):  # type: ignore[misc]
     no mask or no turn comes.
     """
 
+    masks_are_observed = True
+
     def __init__(self, env: Any, opponent: Player | None = None, side: int | None = None) -> None:
         _check(env, side)
         if opponent is not None and not callable(getattr(opponent, "move", None)):
@@ -106,7 +108,8 @@ class Versus(gymnasium.Env):  # type: ignore[misc]
             self.number = self.league.draw(self.np_random, self.copies)
             self._playing = self.league.player(self.number) if self.number else self._chance
         for _ in range(ANEW):
-            self.inner.reset(seed=int(self.np_random.integers(2**31)), options=others or None)
+            given = {"options": others} if others else {}
+            self.inner.reset(seed=int(self.np_random.integers(2**31)), **given)
             self._gained, self._state = 0.0, None
             if not self._wait():
                 return self._observed(self._me), self._info

@@ -28,6 +28,8 @@ class FunctionalView(gymnasium.Env):  # type: ignore[misc]
     the `render_fps` that it says.
     """
 
+    masks_are_observed = True
+
     def __init__(self, name: str, env: FunctionalEnv, render_mode: str | None = None) -> None:
         self.functional, self.name, self.render_mode = env, name, render_mode
         self._programs = programs(name, env)

@@ -143,14 +143,15 @@ class ActorLearner(Loop):
             "span": self._span,
         }, arrays | seeds
 
-    def load_collected(self, data: JSONDict, arrays: dict[str, Array]) -> None:
-        """Puts that back."""
+    def load_collected(self, data: JSONDict, arrays: dict[str, Array]) -> str:
+        """Puts that back; returns why new episodes begin, see `Collector.restarted`."""
         self.collector.load_state(
             data["collector"], {n: x for n, x in arrays.items() if not n.startswith("seeds/")}
         )
         self.backend.load_state(self.backend.state() | select(arrays, "seeds"))
         self.generators.load_state(data["generators"])
         self._span, self._rounds = Span(*data["span"]), self._going()
+        return self.collector.restarted
 
     def learned(self, replay: bool) -> tuple[JSONDict, dict[str, Array]]:
         """What it learns from: updates that it owes, and with `replay` what it keeps to replay."""

@@ -102,6 +102,7 @@ class ActorLearners:
         self.episodes: list[Ended] = []
         self.broken: list[int] = []
         self.env_steps = self.version = 0
+        self.restarted = ""  # see `Collector`
         self.lag: int | None = None
         self.seconds = {"environment": 0.0, "acting": 0.0}
         self._turns = 0  # how often something was handed over
@@ -246,8 +247,10 @@ class ActorLearners:
         self._turns = data["turns"]
         self.group.restarts = data["restarts"]
         self.group.live(data["lives"])
-        self.tell("load_collected", data.get("parts", []), arrays)
+        reasons = self.tell("load_collected", data.get("parts", []), arrays)
+        self.restarted = next(filter(None, reasons), "")
         if not data["begun"]:
+            self.restarted = "The checkpoint does not hold the learners' episodes."
             self._deadlines = [self._turns + d for d in self._deadlines]
             return
         self.version, self._idle = data["version"], list(data["idle"])
@@ -280,10 +283,10 @@ class ActorLearners:
         answers = [] if self.group.given_up else self.group.gather(name, *arguments)
         return [data for data, _ in answers], merge_arrays(answers)
 
-    def tell(self, name: str, data: list[Any], arrays: dict[str, Array]) -> None:
-        """Gives each of them what it said, or nothing where none said anything."""
-        if data:
-            self.group.tell(name, [(own, select(arrays, str(i))) for i, own in enumerate(data)])
+    def tell(self, name: str, data: list[Any], arrays: dict[str, Array]) -> list[Any]:
+        """Gives each of them what it said, or nothing where none said anything; their answers."""
+        each = [(own, select(arrays, str(i))) for i, own in enumerate(data)]
+        return self.group.tell(name, each) if data else []
 
     def request_stop(self) -> None:
         """See `WorkerGroup.request_stop`."""

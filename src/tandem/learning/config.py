@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, get_origin, get_type_hints
 
 from tandem import algorithms
 from tandem.algorithms import own
 from tandem.envs.atari import Preprocessing
-from tandem.errors import SettingError
+from tandem.errors import SettingError, note
 from tandem.settings import Schedule, apply, setting
 from tandem.types import JSONDict
 
@@ -154,6 +154,7 @@ class Config:
     own_optimizer: bool = False
     extended_from: int = 0  # the length that the run began with, where it was extended
     devices_before: int = 0  # on how many devices it learned before it was resumed on others
+    restarted_at: list[int] = field(default_factory=list)  # steps where episodes were not resumed
     own_algorithm: Any = None  # that class, which no file has
 
     @property
@@ -164,6 +165,12 @@ class Config:
     def to_json(self) -> JSONDict:
         data = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "own_algorithm"}
         return data | {"settings": plain(self.settings), "options": asdict(self.options)}
+
+
+def restarted(conf: Config, at: int, why: str) -> Config:
+    """The Config of a run that continues in new episodes after step `at`, which a note says."""
+    note(f"{why} The run keeps all that it has learned and starts new episodes at step {at:,}.")
+    return replace(conf, restarted_at=[*(step for step in conf.restarted_at if step < at), at])
 
 
 def plain(settings: Any) -> dict[str, Any]:

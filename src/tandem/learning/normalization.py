@@ -10,10 +10,14 @@ import numpy as np
 
 from tandem import ops
 from tandem.backends.backend import Network
-from tandem.errors import SettingError
+from tandem.envs.vector_state import inner_environment, layers
+from tandem.errors import SettingError, note
 from tandem.math.moments import Moments
+from tandem.settings import hints_of
 from tandem.spaces import Spec
 from tandem.types import Array, Trajectory, Tree
+
+BY_CONSTANTS = "scale by constants (gymnasium.wrappers.TransformObservation)"
 
 
 class ObservationMoments:
@@ -69,8 +73,8 @@ class NetworkStatistics:
             f"normalize_observations=True with a network of your own ({role}), which has no layer "
             "for the statistics.",
             "the default networks, which begin with one",
-            "leave network= out, or wrap the environment with "
-            "gymnasium.wrappers.NormalizeObservation.",
+            "leave network= out, or scale observations by constants "
+            "(gymnasium.wrappers.TransformObservation).",
         )
 
     def add(self, trajectory: Trajectory) -> None:
@@ -82,6 +86,32 @@ class NetworkStatistics:
         for network, places in self._networks:
             for place in places:
                 network.place(self.observations.weights(place))
+
+
+def note_wrappers(environments: Any, conf: Any, is_object: bool) -> None:
+    """Notes wrappers that normalize by statistics of their own, which agents and evaluations lack.
+
+    is_object: whether evaluations step a copy of the environment, and so of the statistics."""
+    kind, alone = type(conf.settings), conf.options.learners == 1
+    known = set(hints_of(kind)) - set(getattr(kind, "lacks", ())) if alone else set()
+    around = environments.around
+    for layer in [*layers(around), *layers(inner_environment(around))]:
+        held = vars(layer) if hasattr(layer, "__dict__") else {}
+        name, remove = type(layer).__name__, f"Fix: remove {type(layer).__name__}"
+        if "obs_rms" in held and getattr(layer, "update_running_mean", True):
+            ours = "normalize_observations" in known and not conf.own_network
+            note(
+                f"{name} keeps its statistics in the environment: "
+                f"{'' if is_object else 'each evaluation and '}every loaded agent starts with "
+                f"empty ones. {remove} and "
+                f"{'give normalize_observations=True' if ours else BY_CONSTANTS}."
+            )
+        if "return_rms" in held and not conf.own_eval_env:
+            ours = " and give normalize_rewards=True" * ("normalize_rewards" in known)
+            note(
+                f"{name} scales rewards by statistics of its own: reported returns are not in the "
+                f"environment's units, and their scale changes. {remove}{ours}."
+            )
 
 
 def statistics(

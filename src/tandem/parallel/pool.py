@@ -140,6 +140,7 @@ class Pool:
         self.episodes: list[Ended] = []
         self.broken: list[int] = []
         self.env_steps = 0
+        self.restarted = ""  # see `Collector`
         self.version = 0  # updates made so far
         # those of them that the weights of the last block had not seen, where workers are ahead
         self.lag: int | None = None
@@ -278,8 +279,12 @@ class Pool:
         states = data.get("parts", [{**data, "begun": False}])
         self.own.load_state(states[0], inner[0])
         self.group.live(data["lives"])
+        self.restarted = self.own.restarted
         if len(states) > 1:
-            self.group.tell("load_state", zip(states[1:], inner[1:], strict=True))
+            reasons = self.group.tell("load_state", zip(states[1:], inner[1:], strict=True))
+            for worker, why in zip(self.group.workers, reasons, strict=True):
+                self.restarted = self.restarted or why
+                self._broken_later += worker.environments if why else []
         self._pending.clear()
         for k, (steps, actor, version, infos, broken) in enumerate(data["pending"]):
             results: list[tuple[BlockInfo, Arrays] | None] = [

@@ -11,7 +11,7 @@ import numpy as np
 from tandem.envs.stepped import Stepped
 from tandem.envs.vector import Arrays as Saved
 from tandem.envs.vector import Environments, Step, other_number
-from tandem.errors import ResumeError, SettingError
+from tandem.errors import ResumeError, SettingError, UnrepeatableError
 from tandem.networks.plan import select
 from tandem.parallel.env_factory import divide, generation_seed
 from tandem.parallel.process import Process
@@ -60,8 +60,12 @@ class Steps:
     def state(self) -> Any:
         return self.environments.state()
 
-    def load_state(self, data: Any, arrays: Any) -> None:
-        self.environments.load_state(data, arrays)
+    def load_state(self, data: Any, arrays: Any) -> UnrepeatableError | None:
+        try:
+            self.environments.load_state(data, arrays)
+        except UnrepeatableError as error:
+            return error
+        return None
 
     def _put(self, name: str, tree: Tree) -> None:
         for j, x in enumerate(leaves(tree)):
@@ -222,7 +226,9 @@ class Remote(Environments):
         if self._own is not None:
             self._own.load_state(*rest.pop(0))
         self.group.live(data["lives"])
-        self.group.tell("load_state", rest)
+        for error in self.group.tell("load_state", rest):
+            if error is not None:
+                raise error
 
     def request_stop(self) -> None:
         """See `WorkerGroup.request_stop`."""

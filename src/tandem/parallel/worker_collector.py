@@ -85,5 +85,6 @@ class WorkerCollector:
     def state(self) -> tuple[JSONDict, dict[str, Array]]:
         return self.collector.state()
 
-    def load_state(self, data: JSONDict, arrays: dict[str, Array]) -> None:
+    def load_state(self, data: JSONDict, arrays: dict[str, Array]) -> str:
         self.collector.load_state(data, arrays)
+        return self.collector.restarted

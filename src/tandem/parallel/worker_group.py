@@ -169,12 +169,11 @@ class WorkerGroup:
             once_more(worker)
         return [self.answer(i, again or once_more) for i in range(len(self.workers))]
 
-    def tell(self, name: str, each: Iterable[tuple[Any, ...]]) -> None:
-        """Sends each worker its own arguments, and waits until all have answered."""
+    def tell(self, name: str, each: Iterable[tuple[Any, ...]]) -> list[Any]:
+        """Sends each worker its own arguments; returns their answers."""
         for worker, arguments in zip(self.workers, each, strict=True):
             worker.ask(name, *arguments)
-        for i in range(len(self.workers)):
-            self.answer(i)
+        return [self.answer(i) for i in range(len(self.workers))]
 
     def live(self, generations: Iterable[int]) -> None:
         """Starts each worker again whose generation is another."""

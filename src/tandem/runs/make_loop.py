@@ -10,7 +10,7 @@ from typing import Any
 
 from tandem.compiled.choice import MODE as COMPILED
 from tandem.envs import atari
-from tandem.envs.factory import EnvLike
+from tandem.envs.factory import EnvLike, is_instance
 from tandem.envs.league import Game, League
 from tandem.envs.vector import Environments
 from tandem.functional import host
@@ -21,6 +21,7 @@ from tandem.learning.companions import Companions
 from tandem.learning.config import Config
 from tandem.learning.goals import goals_of
 from tandem.learning.loop import Loop
+from tandem.learning.normalization import note_wrappers
 from tandem.learning.seeds import Generators, derived
 from tandem.parallel.env_factory import EnvFactory
 from tandem.parallel.pool import WorkerOptions
@@ -55,6 +56,7 @@ def make_loop(
         connect(o.cluster)  # before a framework starts threads: Ray forks
     first, count = workers.parts(s.envs)[0]
     environments = factory.make(first, max(1, count) if o.learners == 1 else 1)
+    note_wrappers(environments, conf, is_instance(env))
     if is_compiled:
         make = importlib.import_module("tandem.compiled.make").make
         return make(conf, environments, network, optimizer), environments

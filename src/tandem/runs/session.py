@@ -29,7 +29,7 @@ from tandem.errors import (
     WorkerError,
     collected,
 )
-from tandem.learning.config import Config
+from tandem.learning.config import Config, restarted
 from tandem.learning.events import BatchEnd, Evaluation, Event, TrainBegin, TrainEnd
 from tandem.learning.seeds import derived
 from tandem.learning.vectors import note_resuming
@@ -204,15 +204,13 @@ class Session:
         return self.evaluations.last
 
     def stop(self, reason: str = "callback") -> None:
-        """Ends the sitting when the block under way is done, with a checkpoint; an evaluation at
-        once."""
+        """Ends the sitting after the current block, with a checkpoint; an evaluation at once."""
         self.reason = self.reason or reason
         self._stops += 1
 
     @contextmanager
     def catching(self) -> Iterator[None]:
-        """While entered, SIGINT and SIGTERM are a wish to end, unless the session is to let them
-        be."""
+        """Within it, SIGINT and SIGTERM end the sitting, unless `catch_signals` is false."""
         if self._catching or not self.catch_signals:
             yield
             return
@@ -249,8 +247,8 @@ class Session:
         self.table.open(self.loop.env_steps)
 
     def _pass(self, event: Event) -> Iterator[Event]:
-        """Tells the callbacks, hands the event out, then lets the observers act on it. Only of the
-        end observers know first: what a run leaves behind is there when it is told."""
+        """Calls the callbacks, yields the event, then calls the observers; at the end these first:
+        callbacks then find all files of the run."""
         ends = isinstance(event, TrainEnd)
         if ends:
             yield from self._observe(event)
@@ -309,8 +307,7 @@ class Session:
         return self._agent(self._weights())
 
     def restored(self, which: str) -> Agent:
-        """The agent of one of the run's checkpoints; without a folder, the best one. Where nothing
-        was evaluated, "best" is the agent as it is now."""
+        """The agent of a checkpoint; "best" of a run without evaluations is the present one."""
         return self._agent(self._kept(which))
 
     def _kept(self, which: str) -> dict[str, plans.Weights]:
@@ -341,8 +338,7 @@ class Session:
         )
 
     def fingerprint(self) -> str:
-        """Sixteen hexadecimal digits of all weights: equal where, and only where, training went the
-        same way."""
+        """Sixteen hexadecimal digits of all weights: equal if and only if these are."""
         digest = hashlib.sha256()
         for name in sorted(self.backend.networks):
             for key, value in sorted(self.backend.networks[name].read().items()):
@@ -392,6 +388,8 @@ class Session:
             if self.league is not None:  # before episodes are played again, against those in it
                 self.league.load_state(saved.data["league"], saved.group("league"))
             self.loop.load_state(saved.data, groups)
+            if why := getattr(self.loop.collector, "restarted", ""):
+                self.config = restarted(self.config, self.loop.env_steps, why)
             inner = saved.data["session"]
             self.averages.load_state(inner["table"])
             self._pending = inner.get("pending", False)

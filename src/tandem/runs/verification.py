@@ -102,6 +102,13 @@ def verify(
             "a run on as many devices from its first update to its last",
             "verify one that was not resumed on others.",
         )
+    if conf.restarted_at:
+        raise ResumeError(
+            f"the run {folder} was resumed in new episodes at "
+            f"step{'s' * (len(conf.restarted_at) > 1)} {', '.join(map(str, conf.restarted_at))}.",
+            "a run whose episodes were resumed exactly",
+            "verify one that was trained in one sitting.",
+        )
     actual = _again(conf, given | {"env": env_of(conf, env)}, expected[-1][0], callbacks)
     now = config_file.versions()
     versions = {n: (v, now.get(n, "missing")) for n, v in conf.versions.items() if now.get(n) != v}

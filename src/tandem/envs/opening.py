@@ -1,0 +1,45 @@
+"""An environment's first reset, which also shows what it returns: whether its info has action
+masks, how many numbers a team observes. Looking at that costs no reset of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+_KEPT = "_tandem_first_reset"  # an attribute of the environment, so that copies have it, too
+_seed: ContextVar[int] = ContextVar("seed", default=0)
+
+
+@contextmanager
+def opening(seed: int, env: Any = None) -> Iterator[None]:
+    """Within it, `look` resets environments with the seed of the episode that they begin with.
+
+    env: an object that may have been stepped since an earlier look, which is forgotten."""
+    _attributes(env).pop(_KEPT, None)
+    token = _seed.set(seed)
+    try:
+        yield
+    finally:
+        _seed.reset(token)
+
+
+def look(env: Any) -> Any:
+    """What the environment's first `reset` returned; it is reset if it was not looked at before."""
+    kept = _attributes(env).get(_KEPT)
+    if kept is None:
+        given = {"seed": _seed.get()}
+        kept = _attributes(env)[_KEPT] = given, env.reset(**given)
+    return kept[1]
+
+
+def reset(env: Any, **given: Any) -> Any:
+    """`env.reset(**given)`; right after a look with the same seed, what that returned."""
+    kept = _attributes(env).pop(_KEPT, None)
+    return kept[1] if kept is not None and kept[0] == given else env.reset(**given)
+
+
+def _attributes(env: Any) -> dict[str, Any]:
+    found = getattr(env, "__dict__", None)
+    return found if isinstance(found, dict) else {}  # a class has a view of them

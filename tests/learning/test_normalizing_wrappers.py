@@ -1,0 +1,73 @@
+"""Wrappers whose statistics no evaluation shares are named before training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import pytest
+import torch
+from gymnasium import wrappers
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+
+from tandem import trainer
+from tandem.testing.environments import InfiniteHorizon
+
+QUIET: dict[str, Any] = {"framework": "torch", "plots": False, "steps": 64, "hidden": (4,)}
+ROLLOUT = QUIET | {"rollout": 4, "batch_size": 4}
+
+
+def normalized() -> Any:
+    return wrappers.TimeLimit(wrappers.NormalizeObservation(InfiniteHorizon()), 5)
+
+
+def paid() -> Any:
+    return wrappers.NormalizeReward(InfiniteHorizon())
+
+
+def frozen() -> Any:
+    env = wrappers.NormalizeObservation(InfiniteHorizon())
+    env.update_running_mean = False  # of statistics that were loaded
+    return env
+
+
+def notes(algorithm: str, env: Any, **given: Any) -> str:
+    return "\n".join(trainer.session(algorithm, env, **{**ROLLOUT, **given}).notes)
+
+
+VECTORS: dict[str, Any] = {
+    "sync": lambda: SyncVectorEnv([normalized] * 2),
+    "async": lambda: AsyncVectorEnv([normalized] * 2),
+    "around": lambda: wrappers.vector.NormalizeObservation(SyncVectorEnv([InfiniteHorizon] * 2)),
+}
+
+
+@pytest.mark.parametrize("env", [normalized, *VECTORS.values()])
+def test_a_wrapper_that_normalizes_observations_is_named_with_the_setting(env: Any) -> None:
+    told = notes("ppo", env)
+    assert "NormalizeObservation keeps its statistics in the environment: each evaluation" in told
+    assert "remove NormalizeObservation and give normalize_observations=True." in told
+
+
+def test_evaluations_of_an_object_copy_its_statistics() -> None:
+    told = notes("ppo", normalized())
+    assert "in the environment: every loaded agent starts with empty ones" in told
+
+
+def test_a_wrapper_that_normalizes_rewards_is_named_where_evaluations_have_it() -> None:
+    fix = "Fix: remove NormalizeReward and give normalize_rewards=True."
+    assert fix in notes("ppo", paid)
+    assert "NormalizeReward" not in notes("ppo", paid, eval_env=InfiniteHorizon)
+
+
+def test_a_setting_that_goes_with_no_custom_network_is_no_advice() -> None:
+    def body(space: Any) -> Any:
+        return torch.nn.Sequential(torch.nn.Linear(*space.shape, 4), torch.nn.Tanh())
+
+    assert "NormalizeObservation and scale by constants" in notes("ppo", normalized, network=body)
+
+
+@pytest.mark.parametrize("env", [InfiniteHorizon, frozen])
+def test_without_such_statistics_there_is_no_note(env: Any) -> None:
+    assert "ormaliz" not in notes("ppo", env)
+    assert isinstance(env(), gymnasium.Env)
