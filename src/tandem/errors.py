@@ -142,7 +142,7 @@ def one_of(
         raise kind(f"{name}={value!r}.", expected, f"give {name}={proposed}, say.")
 
 
-def brief(error: Exception) -> str:
+def brief(error: BaseException) -> str:
     """The beginning of another library's error, on one line without colors."""
     return re.sub(r"\x1b\[\d*m|\s+", " ", str(error)).strip()[:200] or type(error).__name__
 

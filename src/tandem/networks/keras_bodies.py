@@ -107,9 +107,12 @@ def _looked_at(
     try:
         trace(body, x)
     except Exception as error:  # each engine has its own, and Keras rewrites them
+        cause: BaseException = error
+        while cause.__context__ is not None:
+            cause = cause.__context__
         raise NetworkError(
             f"{keras.backend.backend()} cannot compile the network given for {name!r}: "
-            f"{brief(error)}",
+            f"{brief(cause)}",
             fix="replace Python's if, float and NumPy on its values by keras.ops.where and the "
             "like.",
         ) from error
