@@ -64,23 +64,6 @@ def test_training_with_priorities_on_two_devices_is_that_of_one(engine: Any) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("engine", BOTH)
-def test_it_learns_to_a_known_score_on_two_devices(engine: Any) -> None:
-    """Of 10, where chance has 5."""
-    found = said(engine, "score")
-    before, after = found["score"]
-    assert before < 8 and after > 9, found
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_optimizers_made_outside_of_the_scope_are_recreated_there() -> None:
-    found = said("tensorflow", "outside")["outside"]
-    assert found == dict.fromkeys(found, True)
-
-
-@pytest.mark.slow
 @thorough
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("engine", BOTH)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import gymnasium
@@ -12,7 +11,6 @@ from tandem.cluster import AlgorithmAgent, Cluster, Runner
 from tandem.envs.team import team
 from tandem.testing import environments as games
 from tandem.testing import team_games
-from tests.helpers import run_python
 
 pytest.importorskip("torch")
 SMALL = {"hidden": (32, 32), "framework": "torch", "gamma": 0.1, "envs": 2}
@@ -102,41 +100,3 @@ def test_it_learns_from_two_runners(name: str) -> None:
     runner.run()
     score = runner.agents[0].evaluate(make, 20).mean
     assert untrained < least - 0.5 and score >= least, (untrained, score)
-
-
-BY_RAY = """
-import contextlib, io, json, sys
-import ray
-from tandem.cluster import Cluster
-from tandem.envs.team import team
-from tandem.examples.cluster.common import TeamRunner, main, parser
-from tandem.testing.team_games import TwoStep
-
-ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
-cluster, settings = Cluster(), json.loads(sys.argv[1])
-
-
-class Pair(TeamRunner):
-    def make_env(self):
-        return team(TwoStep)
-
-    def make_agent(self):
-        return self.algorithm_agent(cluster, "pair", envs=self.total_envs, **settings)
-
-
-flags = parser(None, env="TwoStep", steps=8000, envs=8)
-with contextlib.redirect_stdout(io.StringIO()):
-    scores = main(cluster, Pair, flags.parse_args(["--framework", "torch"]))
-print(json.dumps(scores))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_a_team_learns_from_two_runners_by_ray() -> None:
-    """The mean of each runner's last twenty episodes: chance has 4.75, and at most 7 is there for
-    agents that do not cooperate."""
-    settings = {n: x for n, x in CASES["mappo"][3].items() if n not in ("framework", "envs")}
-    settings |= {"algorithm": "mappo", "rollout": 16}
-    (scores,) = run_python(BY_RAY, json.dumps(settings), timeout=280)
-    assert len(scores) == 2 and min(scores) > 7.5
