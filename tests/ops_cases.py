@@ -313,7 +313,6 @@ MATH: dict[str, Call] = {
     ),
     "kl_estimate": lambda f, i: policy_losses.kl_estimate(i["row"]),
     "standardize": lambda f, i: policy_losses.standardize(i["row"], i["weight"]),
-    "standardize one row": lambda f, i: policy_losses.standardize(i["row"][:1], i["weight"][:1]),
     "accumulate": lambda f, i: returns.accumulate(i["reward"], i["traces"]),
     "accumulate end": lambda f, i: returns.accumulate(i["reward"], i["traces"], i["bootstrap"]),
     "multi_step": lambda f, i: returns.multi_step(
@@ -355,6 +354,8 @@ MATH: dict[str, Call] = {
         0.3 * f.log_softmax(i["y"][:, :2]),
         f.exp(f.log_softmax(i["x"][:, :2])),
     ),
+    "allowed": lambda f, i: i["x"] * masks.allowed({MASK: i["mask"]}),
+    "allowed none": lambda f, i: i["x"] * masks.allowed({MASK: 0 * i["mask"]}),
     "masked": lambda f, i: masks.masked(i["x"], {MASK: i["mask"]}, MASKED),
     "evenly": lambda f, i: masks.evenly(i["x"], {MASK: i["mask"]}, MASKED),
     **_of_policies(),
