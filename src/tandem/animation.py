@@ -21,7 +21,8 @@ import numpy as np
 
 from tandem import platforms
 from tandem.collect.evaluation import EvaluationStopped
-from tandem.envs.factory import make
+from tandem.envs.factory import environment_name, make, spare
+from tandem.envs.vector import opened
 from tandem.errors import EngineError, EnvironmentFault, RunFolderError, SettingError
 from tandem.learning import notebook
 from tandem.learning.figures import figures
@@ -254,7 +255,8 @@ def screen(env: Any, mode: str, kwargs: Mapping[str, Any] | None = None) -> Iter
     with warnings.catch_warnings():
         # of a missing screen, of odd render modes: what matters of it becomes an error here
         warnings.simplefilter("ignore")
-        instance = _drawable(env, mode, kwargs) if isinstance(env, str) else make(env, kwargs)
+        made = _drawable(env, mode, kwargs) if isinstance(env, str) else make(env, kwargs)
+        instance = spare(made)
         try:
             yield adapted([instance])[0]
         finally:
@@ -297,7 +299,7 @@ def _play(
     stopped: Callable[[], bool] | None = None,
 ) -> Iterator[Moment]:
     for episode in range(episodes):
-        obs, _ = env.reset(seed=seed + episode)
+        obs, _ = opened(environment_name(env), env.reset(seed=seed + episode))
         moment, state = Moment(episode, 0, 0.0, False), None
         yield moment
         while not moment.ended:

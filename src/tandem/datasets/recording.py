@@ -17,7 +17,8 @@ from tandem.datasets.places import DATA, as_name, id_of, is_id, library, place_o
 from tandem.datasets.reading import Dataset
 from tandem.envs.action_masks import with_masks
 from tandem.envs.episode_budget import EpisodeBudget, default_budget
-from tandem.envs.factory import EnvLike, environment_name, episode_seed, is_instance, make
+from tandem.envs.factory import EnvLike, environment_name, is_instance, make, spare
+from tandem.envs.vector import episode_seed, opened
 from tandem.errors import RunFolderError, SettingError, SpaceError
 from tandem.hub.public import Cleaner
 from tandem.learning.seeds import Generators
@@ -88,7 +89,8 @@ def recorded(
     max_steps = whole_number("max_steps", max_steps)
     deterministic = bool(convert("deterministic", deterministic, bool, True))
     library()
-    instance = make(source.env, source.kwargs or None)
+    made = make(source.env, source.kwargs or None)
+    instance = spare(made)
     try:
         expect_storable(instance)
         (masked,) = with_masks([instance])
@@ -101,7 +103,7 @@ def recorded(
                 at = episode_seed(seed, EVALUATION, number)
                 storage.update_episodes([_played(source.agent, limited, at, number, drawn)])
     finally:
-        if not is_instance(source.env):
+        if instance is not made or not is_instance(source.env):
             instance.close()
     return Dataset(place_of(name))
 
@@ -181,7 +183,7 @@ def _played(agent: Any, env: Any, seed: int, number: int, rng: Any) -> Any:
     """An episode, as Minari takes it. rng: draws the actions; None for the agent's best ones."""
     from minari.data_collector import EpisodeBuffer
 
-    obs, _ = env.reset(seed=seed)
+    obs, _ = opened(environment_name(env), env.reset(seed=seed))
     seen, actions, state, over = [obs], list[Any](), None, False
     rewards, ends, cuts = list[float](), list[bool](), list[bool]()
     while not over:

@@ -23,9 +23,11 @@ from tandem.envs.vector import (
     no_choice,
     no_symbol,
     not_finite,
+    opened,
     other_number,
     outside,
     raised,
+    success_of,
     wrong_flag,
     wrong_observation,
     wrong_reward,
@@ -122,13 +124,14 @@ class Stepped(Environments):
         infos: list[Any] = [None] * self.n
         final: list[tuple[int, Tree]] = []
         ended: dict[int, int] = {}  # lengths of the episodes that did
+        success: dict[int, float | None] = {}
         log.append(actions)
         try:
             for i, (step, action) in enumerate(zip(self._steps, actions, strict=True)):
                 seen, rewards[i], terminated[i], truncated[i], infos[i] = step(action)
                 if terminated[i] or truncated[i]:
                     final.append((i, self._last(i, seen)))
-                    ended[i] = log.length(i)
+                    ended[i], success[i] = log.length(i), success_of(infos[i])
                     log.start[i] = log.end
                     seen = self._begin(i)
                 self._put(obs, i, seen)
@@ -168,6 +171,7 @@ class Stepped(Environments):
             self._valid.copy(),
             final,
             extra,
+            success=success,
         )
 
     def state(self) -> tuple[JSONDict, Arrays]:
@@ -228,7 +232,7 @@ class Stepped(Environments):
         """Start the next episode of environment i; what it observes first."""
         self._episodes[i] += 1
         self._seeds[i] = self._next_seed(i, self._episodes[i])
-        seen, _ = self._envs[i].reset(seed=self._seeds[i])
+        seen, _ = opened(self.name, self._envs[i].reset(seed=self._seeds[i]))
         self._each(lambda spec, value, key: self._castable(i, spec, value, key), seen)
         return seen
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tandem.envs.factory import EnvLike, environment_name, make
+from tandem.envs.vector import opened
 from tandem.errors import SettingError
 from tandem.replay.hindsight import DictGoals
 from tandem.spaces import Spec
@@ -34,7 +35,7 @@ def goals_of(env: EnvLike, kwargs: Any, observation: Spec) -> DictGoals:
 
 def _try(goals: DictGoals, made: Any, name: str) -> None:
     """SettingError unless it judges two goals at once, with nothing in `info`."""
-    seen = [made.reset(seed=seed)[0] for seed in (0, 1)]
+    seen = [opened(name, made.reset(seed=seed))[0] for seed in (0, 1)]
     achieved, desired = (
         np.stack([obs[key] for obs in seen]) for key in ("achieved_goal", "desired_goal")
     )
