@@ -40,7 +40,6 @@ from tandem.learning.events import (
 )
 from tandem.learning.seeds import derived
 from tandem.runs import observers
-from tandem.runs import session as sessions
 from tandem.runs.callbacks import Callback, EarlyStop, LambdaCallback
 from tandem.testing import environments as known
 from tandem.testing.environments import Chain, Identity, IdentityBox, InfiniteHorizon
@@ -578,7 +577,7 @@ def test_evaluation_is_the_same_every_time_and_for_any_number_of_environments() 
         and len(first.lengths) == 6
     )
     alone = playing.evaluate(agent.actor, "CartPole-v1", 6, 3, environments=1)
-    assert alone == (first.returns, first.lengths, [], 0)
+    assert alone == (first.returns, first.lengths, [], 0, None)
     noisy = [tandem.evaluate(agent, "CartPole-v1", 6, 3, deterministic=False) for _ in range(2)]
     assert noisy[0] == noisy[1] != first
     assert noisy[0] != tandem.evaluate(agent, "CartPole-v1", 6, 4, deterministic=False)
@@ -930,15 +929,16 @@ def test_the_best_is_chosen_on_other_seeds_than_it_is_scored_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     used: list[tuple[int, int]] = []
-    real = sessions.evaluate
+    real = playing.EvaluationEnvs.ready
 
-    def spy(actor: Any, env: Any, episodes: int, seed: int, **rest: Any) -> Any:
+    def spy(self: Any, episodes: int, seed: int, *rest: Any) -> Any:
         used.append((episodes, seed))
-        return real(actor, env, episodes, seed, **rest)
+        return real(self, episodes, seed, *rest)
 
-    monkeypatch.setattr(sessions, "evaluate", spy)
+    monkeypatch.setattr(playing.EvaluationEnvs, "ready", spy)
     small(out=tmp_path / "run", seed=5, eval_every=32)
-    assert used == [(2, derived(5, "select"))] * 2 + [(3, derived(5, "final"))] * 2
+    # the first of three is before training
+    assert used == [(2, derived(5, "select"))] * 3 + [(3, derived(5, "final"))] * 2
     training = {
         episode_seed(derived(5, "environments"), e, k) for e in range(2) for k in range(100)
     }
@@ -1205,12 +1205,13 @@ def test_the_interval_of_checkpoints_stretches_where_writing_is_slow(
     run = trainer.session(
         "ppo", "CartPole-v1", framework="torch", steps=32 * 130, out=tmp_path / "run",
         **{**SMALL, "eval_episodes": 0, "checkpoint_seconds": 10, "log_every": 10**6},
+        eval_every=10**6,
     )  # fmt: skip
     times = []
     for event in run:
         if isinstance(event, BatchEnd):
             clock[0] += 1.0
-        if isinstance(event, CheckpointSaved):
+        if isinstance(event, CheckpointSaved) and event.path.stem == "last":
             times.append(clock[0])
     assert [b - a for a, b in pairwise(times[:-1])] == [
         43.0

@@ -21,7 +21,7 @@ import numpy as np
 
 from tandem import platforms
 from tandem.collect.evaluation import EvaluationStopped
-from tandem.envs.factory import make
+from tandem.envs.factory import make, spare
 from tandem.envs.opening import opening, reset
 from tandem.errors import EngineError, EnvironmentFault, RunFolderError, SettingError
 from tandem.learning import notebook
@@ -256,7 +256,8 @@ def screen(env: Any, mode: str, kwargs: Mapping[str, Any] | None = None) -> Iter
     with warnings.catch_warnings():
         # of a missing screen, of odd render modes: what matters of it becomes an error here
         warnings.simplefilter("ignore")
-        instance = _drawable(env, mode, kwargs) if isinstance(env, str) else make(env, kwargs)
+        made = _drawable(env, mode, kwargs) if isinstance(env, str) else make(env, kwargs)
+        instance = spare(made)
         try:
             yield adapted([instance])[0]
         finally:

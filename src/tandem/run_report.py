@@ -74,6 +74,7 @@ def command_of(config: JSONDict) -> str:
     config = {"settings": {}, "options": {}, **config}
     steps, extended = config["settings"].get("steps"), config.get("extended_from")
     given = {**config["settings"], **config["options"]}
+    given.pop("eval_envs", None)  # "auto" as a number, which changes no score
     if extended:
         given["steps"] = extended
     words = ["tandem", "train", quote(config["algorithm"])]
@@ -175,6 +176,8 @@ def _outcome(run: Run) -> str:
             cut = f" ({n} of them cut)" if (n := result.get(f"{key}_cut")) else ""
             episodes = f"{result['eval_episodes']} episodes{cut}"
             scored = mean_and_std(mean, result[f"{key}_std"])
+            if (rate := result.get(f"{key}_success_rate")) is not None:
+                episodes += f", {rate:.0%} successful"
             text += f" The {which} checkpoint: {scored}, {episodes}."
     return text
 
@@ -206,19 +209,22 @@ def _image(kind: str, data: bytes, text: str, width: int) -> str:
 
 
 def _evaluations(run: Run) -> str:
-    names = ("env_steps", "updates", "episodes", "seconds", "eval_mean", "eval_std", "eval_cut")
+    names = ["env_steps", "updates", "episodes", "seconds", "eval_mean", "eval_std", "eval_cut"]
+    head = ["steps", "updates", "episodes", "seconds", "mean return", "deviation", "cut"]
+    if "eval_success_rate" in run.table:
+        names, head = [*names, "eval_success_rate"], [*head, "success"]
     table = np.stack([run.column(name) for name in names], axis=1)
     table = table[np.isfinite(run.column("eval_mean"))]
     if not len(table):
         return "<p>There was none.</p>"
     best = np.flatnonzero(table[:, 4] == table[:, 4].max())[-1]  # of equal ones the later is kept
-    head = ("steps", "updates", "episodes", "seconds", "mean return", "deviation", "cut", "")
     rows = [
         [*(_number(x, 0) for x in row[:3]), _number(row[3], 1)]
-        + [*(_score(x) for x in row[4:6]), _number(row[6], 0), "best" if i == best else ""]
+        + [*(_score(x) for x in row[4:6]), _number(row[6], 0), *(f"{x:.0%}" for x in row[7:])]
+        + ["best" if i == best else ""]
         for i, row in enumerate(table)
     ]
-    return _table(head, rows, {int(best)}, numbers=7)
+    return _table([*head, ""], rows, {int(best)}, numbers=len(head))
 
 
 def _number(value: float, digits: int) -> str:

@@ -16,7 +16,7 @@ from tandem import algorithms, backends, spaces
 from tandem.algorithms import own, unused
 from tandem.algorithms.base import Algorithm
 from tandem.backends import process
-from tandem.collect.evaluation import EvaluationStopped
+from tandem.collect.evaluation import EvaluationStopped, side_by_side
 from tandem.collect.evaluation import evaluate as play
 from tandem.collect.trained_agent import Agent
 from tandem.compiled import choice as compiled
@@ -148,6 +148,7 @@ def complete(run: Session, stop_at: int | None = None, draws: bool = True) -> Re
     summary: dict[str, Any] = {}
     with ExitStack() as stack:
         stack.enter_context(process.restored(run.backend))
+        stack.callback(run.close)
         for callback in run.callbacks:
             if hasattr(callback, "__exit__"):
                 stack.enter_context(callback)  # type: ignore[arg-type]
@@ -304,7 +305,7 @@ def _config(
     host.expect(options.threads, options.devices)
     kwargs = _as_json(env_kwargs) | atari.arguments(env, options)
     if isinstance(env, VectorSource):
-        vectors.refuse(env, values, options, eval_env)
+        vectors.refuse(env, values, options)
         at = derived(seed, "environments")
         chosen, options, envs = vectors.settled(env, values, chosen, options, at, kwargs)
         space, action_space = envs.observation_space, envs.action_space
@@ -340,6 +341,8 @@ def _config(
     chosen, options = compiled.settled(
         name, functional, kind, chosen, options, (observation, action), framework, device
     )
+    many = side_by_side(env if eval_env is None else eval_env, options.eval_envs)
+    options = replace(options, eval_envs=many)
     if options.workers == "auto":  # by a trial, whose outcome is told with the settings' source
         train_kwargs = atari.training(env, kwargs, options)
         environments = EnvFactory.of(env, chosen.envs, 0, chosen.vectorization, train_kwargs)
@@ -388,10 +391,12 @@ def evaluate(
     seed: int = 0,
     deterministic: bool = True,
     max_steps: int = 0,
+    eval_envs: int | str = "auto",
 ) -> Evaluation:
     """Undiscounted returns of exactly `episodes` episodes, each on its own seed, derived from
     `seed`.
 
+    eval_envs: environments to step together, as the option of `train`.
     max_steps: an episode that has not ended by then is cut, and counts with its return so far; 0 is
     twice the environment's own limit, 5,000 at least. `Evaluation.cut` says how many were.
     The id of an Atari game is made as the agent's was (`atari.Preprocessing`)."""
@@ -423,6 +428,7 @@ def evaluate(
         seed,
         action_mode=mode,
         noise=noise,
+        environments=side_by_side(env, eval_envs),
         kwargs=kwargs,
         spaces=of,
         max_steps=max_steps,

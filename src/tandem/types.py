@@ -97,6 +97,7 @@ class Episode(NamedTuple):
     score: float  # the undiscounted sum of the environment's rewards
     length: int
     terminated: bool  # false where a limit cut it
+    success: float | None = None  # 1 or 0, where the environment says it, in info["is_success"]
 
 
 def tree_map(f: Callable[..., Any], tree: Tree, *rest: Tree) -> Tree:

@@ -217,21 +217,6 @@ def run(vector: Any = Resumable, **given: Any) -> None:
             {"vectorization": "auto"},
         ),
         case(
-            "learning/vectors.py:refuse 4",
-            run,
-            {"vector": Resumable()},
-            "give eval_env=",
-            {"eval_env": Resumable()},
-        ),
-        case("learning/vectors.py:refuse 4", run, {"vector": Resumable()}),
-        case(
-            "learning/vectors.py:refuse 4",
-            run,
-            {"vector": Resumable()},
-            "eval_episodes=0",
-            {"eval_episodes": 0},
-        ),
-        case(
             "envs/vector_source.py:other_number", run, {"vector": lambda: Resumable(4), "envs": 6}
         ),
         case(

@@ -60,9 +60,17 @@ play = partial(evaluate, Always(0), known.InfiniteHorizon)
 @pytest.mark.parametrize(
     "case",
     [
-        case("collect/evaluation.py:evaluate", play, {"episodes": 0}),
-        case("collect/evaluation.py:evaluate", play, {"episodes": 1, "environments": 0}),
-        case("collect/evaluation.py:evaluate", play, {"episodes": 1, "max_steps": -1}),
+        case("collect/evaluation.py:EvaluationEnvs.ready", play, {"episodes": 0}),
+        case(
+            "collect/evaluation.py:EvaluationEnvs.__init__",
+            play,
+            {"episodes": 1, "environments": 0},
+        ),
+        case(
+            "collect/evaluation.py:EvaluationEnvs.ready 2",
+            play,
+            {"episodes": 1, "max_steps": -1},
+        ),
         case(
             "collect/trained_agent.py:rows_of",
             act,

@@ -19,6 +19,7 @@ from tandem.envs.factory import make, spaces_of, vectorize
 from tandem.envs.goals import WithGoal
 from tandem.envs.plain import Plain
 from tandem.envs.stepped import Stepped
+from tandem.envs.vector import opened
 from tandem.spaces import leaf
 from tandem.testing import environments as games
 from tests.advice.net import case, follows
@@ -366,6 +367,13 @@ TEAM = (np.zeros(2), [1.0, 2.0], [False, False], {})
             {"obs": 2, "observation_space": TWO},
             "or its observation_space",
             {"observation_space": spaces.Discrete(3)},
+        ),
+        case(
+            "envs/vector.py:_observation_alone",
+            lambda came: opened("Old", came),
+            {"came": np.zeros(2)},
+            "return obs, {} from reset; or wrap the environment: tandem.envs.plain.Plain(env)",
+            {"came": (np.zeros(2), {})},
         ),
         case(
             "envs/vector.py:wrong_reward",

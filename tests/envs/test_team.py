@@ -297,5 +297,5 @@ def test_an_evaluation_tells_what_each_agent_got() -> None:
             return ()
 
     found = evaluate(Idle(), lambda: Team(team_games.Leaving()), 3)
-    assert found == ([2.5] * 3, [3] * 3, [[3.0, 2.0]] * 3, 0)
+    assert found == ([2.5] * 3, [3] * 3, [[3.0, 2.0]] * 3, 0, None)
     assert Evaluation.of(*found)[4] == (3.0, 2.0) and Evaluation.of(*found).mean == 2.5

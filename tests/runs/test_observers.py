@@ -45,7 +45,11 @@ def test_every_so_many_steps_is_at_the_first_look_beyond_each_multiple() -> None
 
 def evaluations(means: list[float], weights: Any = None, steps: int = 100) -> Evaluations:
     given = iter(means)
-    return Evaluations(Every(10), steps, lambda: Evaluation.of([next(given)], [7]), weights)
+
+    def evaluate() -> Evaluation:
+        return Evaluation.of([next(given)], [7])
+
+    return Evaluations(Every(10), steps, evaluate, weights, lambda: np.nan, lambda now: iter(()))
 
 
 def test_evaluations_say_which_is_the_best_and_remember_its_weights() -> None:
@@ -57,6 +61,19 @@ def test_evaluations_say_which_is_the_best_and_remember_its_weights() -> None:
         kept.append(int(observer.best_weights["actor"]["w"][0]))
     assert best == [True, False, True] and kept == [10, 10, 30]
     assert observer.last is not None and (observer.last.mean, observer.best) == (3.0, 3.0)
+
+
+def test_without_evaluations_the_best_is_by_training_returns_and_is_saved() -> None:
+    means, saved = [np.nan, 3.0, 1.0, 3.0], list[int]()
+
+    def save(now: Any) -> Any:
+        saved.append(now["env_steps"])
+        yield block(0)
+
+    none = Evaluation.of([], [])
+    observer = Evaluations(Every(10), 100, lambda: none, None, lambda: means.pop(0), save)
+    told = [len(list(observer.on_batch_end(block(steps)))) for steps in (10, 20, 30, 40)]
+    assert told == [0, 1, 0, 1] and saved == [20, 40] and observer.last is None
 
 
 def test_a_complete_run_ends_with_an_evaluation_and_no_step_has_two() -> None:

@@ -57,7 +57,7 @@ def find(path: str, which: str) -> Path:
     if not location.is_file():
         run_folder(location)
         names = sorted(f.stem for f in (location / "checkpoints").glob("*.zip"))
-        # a run without evaluations has no best: the last stands in for it
+        # before the first choice of a best one, the last stands in for it
         if which != "best" and which not in names:
             raise UnknownNameError(f"checkpoint in {location}:", which, names)
     return checkpoint.find(location, which)

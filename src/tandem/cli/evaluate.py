@@ -22,7 +22,13 @@ def run(words: list[str]) -> int:
     loaded = agents.load(args.folder, args.which, algorithm=args.algorithm)
     max_steps = whole_number("--max-steps", args.max_steps)
     result = trainer.evaluate(
-        loaded.agent, loaded.env, args.episodes, args.seed, args.deterministic, max_steps
+        loaded.agent,
+        loaded.env,
+        args.episodes,
+        args.seed,
+        args.deterministic,
+        max_steps,
+        args.eval_envs,
     )
     if args.json:
         report = {
@@ -55,6 +61,13 @@ def make_parser() -> Parser:
         metavar="N",
         help="cut an episode that has not ended by then; 0: at twice the environment's limit or "
         "the longest episode of training, 5,000 at least [0]",
+    )
+    parser.add_argument(
+        "--eval-envs",
+        default="auto",
+        metavar="N",
+        help="environments to step together; auto: 10 if they are tandem's or Gymnasium's classic "
+        "control, else 1 [auto]",
     )
     agents.deterministic_argument(parser)
     parser.add_argument(

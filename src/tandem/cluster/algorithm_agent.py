@@ -16,7 +16,7 @@ from tandem.backends import process
 from tandem.cluster.agent_host import Agent
 from tandem.cluster.sampler import Sampler, SamplerConfig, join_blocks
 from tandem.collect.actor import PolicyActor, fixed, forwards, publish, redraw
-from tandem.collect.evaluation import evaluate
+from tandem.collect.evaluation import evaluate, side_by_side
 from tandem.collect.trajectories import split_environments, split_steps
 from tandem.errors import SettingError, UnknownNameError
 from tandem.learning import fits
@@ -262,7 +262,10 @@ class AlgorithmAgent(Agent):
         actor = PolicyActor(algorithm, self._settings, self._spaces.action, networks)
         mode: Any = algorithm.action_mode(self._settings, self._spaces.action)
         seed = derived(seed, "evaluate")
-        played = evaluate(actor, env, episodes, seed, action_mode=mode, max_steps=max_steps)
+        many = side_by_side(env)
+        played = evaluate(
+            actor, env, episodes, seed, action_mode=mode, environments=many, max_steps=max_steps
+        )
         return Evaluation.of(*played)
 
     def save(self, path: str | Path) -> str:

@@ -231,7 +231,7 @@ class Collector:
         terminated = np.array([rows[k].terminated[i] for k, i in zip(t, env, strict=True)])
         columns = (x[order].tolist() for x in (t, env, scores[of_end], lengths[of_end], terminated))
         self.episodes = [
-            Ended(t, Episode(i, score, length, over))
+            Ended(t, Episode(i, score, length, over, rows[t].success.get(i)))
             for t, i, score, length, over in zip(*columns, strict=True)
         ]
         tail = np.append(first[1:], len(begins)) - 1  # the last stretch of each environment

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tandem.collect.collector import Actor, reset_ended
 from tandem.envs.actions import to_environment
-from tandem.envs.factory import EnvLike, environment_name, is_instance, make
+from tandem.envs.factory import EnvLike, environment_name, is_instance, make, separate, spare
+from tandem.envs.functions import is_functional
+from tandem.envs.occupied import parts
 from tandem.envs.opening import opening
 from tandem.envs.stepped import Stepped
 from tandem.envs.vector import Environments, episode_seed
-from tandem.envs.vector_source import brought
-from tandem.errors import at_least
+from tandem.envs.vector_source import VectorSource, brought, named_by
+from tandem.errors import SettingError, at_least
+from tandem.settings import whole_number
 from tandem.spaces import ActionMode, Leaf, Spec, refuse_others
 from tandem.types import AnyArray, Tree
 
@@ -28,10 +32,28 @@ class Played(NamedTuple):
     lengths: list[int]
     agents: list[list[float]]  # the returns of each agent of a team; of a single one nothing
     cut: int = 0  # how many episodes the budget ended
+    success: float | None = None  # share of the successful ones, where the environment says it
 
 
 class EvaluationStopped(Exception):
     """An evaluation was asked to stop before all its episodes had ended."""
+
+
+def side_by_side(env: EnvLike, number: Any = "auto") -> int:
+    """How many environments an evaluation steps together. auto: several where they cost little:
+    ours, Gymnasium's classic control, and the parts of a vector."""
+    from gymnasium import registry
+
+    if number != "auto":
+        return whole_number("eval_envs", number, 1)
+    if isinstance(env, VectorSource) or "num_envs" in named_by(env) or is_functional(env):
+        return 10
+    maker = env
+    if isinstance(env, str):
+        maker = getattr(registry.get(env), "entry_point", env)
+    module = maker if isinstance(maker, str) else getattr(maker, "__module__", None)
+    ours = "tandem.", "tandem/", "gymnasium.envs.classic_control"
+    return 10 if str(module).startswith(ours) else 1
 
 
 def evaluate(
@@ -49,85 +71,165 @@ def evaluate(
     longest: int = 0,
     stopped: Callable[[], bool] | None = None,
 ) -> Played:
-    """Undiscounted returns and lengths of exactly `episodes` episodes, in the order of their
-    numbers.
+    """`EvaluationEnvs.play` in environments that are made for it and closed afterwards."""
+    envs = EvaluationEnvs(env, environments, kwargs, spaces)
+    try:
+        budget = envs.ready(episodes, seed, max_steps, longest)
+        return envs.play(actor, episodes, budget, action_mode, noise, stopped)
+    finally:
+        envs.close()
 
-    Each episode has its own seed, from (seed, its number); environments take the next number as
-    they get free, and every episode that is begun and has a number below `episodes` is finished:
-    short ones count no more than long ones, and how many environments there are changes nothing for
-    an actor that treats rows alike.
 
-    env: as `make` takes it; an environment object is used itself (see `separate`), alone, and left
-      open. Or a vector of environments, or what makes one: it is reset by a seed from `seed`, its
-      environments take the next number as they get free, and of those that begin with it at most
-      `episodes` count.
-    noise: called with (step, n) for the noise [n, ...] of one call of `actor.act`; without it
-      actions are deterministic.
-    environments: how many to step together at most.
+class EvaluationEnvs:
+    """The environments that evaluations step: made for the first one, kept, closed by `close`.
+
+    env: as `make` takes it, or a vector of environments or what makes one. An object is stepped
+      itself and left open; a copy of it if a run steps it now.
+    environments: how many to step together at most; an object is one.
     spaces: of the observations and actions that the actor was made for.
-    max_steps: of each episode; one that has not ended by then is cut, and counts with its return so
-      far. 0: `default_budget` of the environment and of `longest`, the length of training's longest
-      episode.
-    stopped: asked after each step; EvaluationStopped where it says yes.
+    copies: copy an object for each evaluation, if possible. The copy has what the object keeps
+      from one episode to the next, such as statistics.
 
-    Raises SettingError for fewer than one episode, SpaceError for an environment of other `spaces`,
-    and what `make` and `Environments.step` raise.
+    Raises what `make` raises; SettingError for an environment that a run steps now and that cannot
+    be copied, SpaceError for one of other `spaces`.
     """
-    for what, number, least in (
-        ("episodes", episodes, 1),
-        ("environments", environments, 1),
-        ("max_steps", max_steps, 0),
-    ):
-        at_least(what, number, least)
-    from tandem.envs.episode_budget import EpisodeBudget, default_budget
-    from tandem.envs.flat_actions import adapted
 
-    vector, made = brought(env, kwargs)
-    if vector is not None:
-        free = vector.is_sized and "num_envs" not in (kwargs or {})
-        n = min(episodes, environments) if free else None
-        many = vector.environments(n, episode_seed(seed, EVALUATION, 0), kwargs)
-        try:
-            if spaces is not None:
-                refuse_others(many.name, spaces, (many.observation, many.action))
-            budget = max_steps or default_budget(many, longest)
-            return _play_vector(actor, many, budget, episodes, action_mode, noise, stopped)
-        finally:
-            many.close()
-    n = 1 if is_instance(env) else min(episodes, environments)
-    numbers = np.zeros(n, np.int64)  # of the episode that each environment plays
-    begun = 0
+    def __init__(
+        self,
+        env: EnvLike,
+        environments: int = 10,
+        kwargs: Mapping[str, Any] | None = None,
+        spaces: tuple[Spec, Leaf] | None = None,
+        copies: bool = False,
+    ) -> None:
+        at_least("environments", environments, 1)
+        self.environments, self.kwargs, self.spaces = environments, kwargs, spaces
+        self.name, self._env, self._is_object = environment_name(env), env, is_instance(env)
+        self._copies = copies and self._is_object
+        self.source, look = brought(env, kwargs)
+        self._look = [] if look is None else [look]  # which shows what a function makes
+        self._kept: list[Any] = []  # single environments
+        self._owned: list[Any] = []  # what `close` closes
+        self._envs: Any = None  # the `Environments` that evaluations step
+        self._limited: list[Any] = []  # the `EpisodeBudget`s in it
+        self._seed = self._begun = 0
+        self._numbers = np.zeros(0, np.int64)  # of the episode that each environment plays
 
-    def next_seed(i: int, _: int) -> int:
-        nonlocal begun
-        numbers[i], begun = begun, begun + 1
-        return episode_seed(seed, EVALUATION, int(numbers[i]))
+    def ready(self, episodes: int, seed: int, max_steps: int = 0, longest: int = 0) -> int:
+        """Makes the environments for `episodes` episodes, unless they are there, and returns the
+        most steps of each.
 
-    with opening(episode_seed(seed, EVALUATION, 0), env):
-        one = make(env, kwargs) if made is None else make(made)
-    budget = max_steps or default_budget(one, longest)
-    envs: Environments
-    if hasattr(one, "together"):  # functional
-        # by the seed: what beginnings are drawn from, where there is a pool of them
-        own = episode_seed(seed, EVALUATION, 0)
-        envs = one.together(n, own, next_seed=next_seed, budget=budget)
-        was_cut = envs.was_cut  # type: ignore[attr-defined]
-    else:
-        instances = [one, *(make(env, kwargs) for _ in range(n - 1))]
-        with opening(episode_seed(seed, EVALUATION, 0)):
-            limited = [EpisodeBudget(instance, budget) for instance in adapted(instances)]
-        envs = Stepped(environment_name(env), limited, next_seed=next_seed)
+        max_steps: of each episode; one that has not ended by then is cut, and counts with its
+          return so far. 0: `default_budget` of the environment and of `longest`, the length of
+          training's longest episode."""
+        from tandem.envs.episode_budget import default_budget  # brings Gymnasium
+
+        at_least("episodes", episodes, 1)
+        at_least("max_steps", max_steps, 0)
+        self._seed, self._begun, n = seed, 0, min(episodes, self.environments)
+        if self.source is not None:
+            self._vectorize(self.source, n)
+            budget = max_steps or default_budget(self._envs, longest)
+        else:
+            with opening(episode_seed(seed, EVALUATION, 0), None if self._copies else self._env):
+                instances = self._instances(n)
+                budget = max_steps or default_budget(instances[0], longest)
+                self._step_together(instances[:n], n, budget)
+        if self.spaces is not None:
+            refuse_others(self._envs.name, self.spaces, (self._envs.observation, self._envs.action))
+        return budget
+
+    def reset(self) -> None:
+        """Begins an episode, to see that there is one."""
+        self._envs.reset()
+
+    def play(
+        self,
+        actor: Actor,
+        episodes: int,
+        budget: int,
+        action_mode: ActionMode = "as_is",
+        noise: Callable[[int, int], Tree] | None = None,
+        stopped: Callable[[], bool] | None = None,
+    ) -> Played:
+        """Undiscounted returns and lengths of exactly the `episodes` episodes that it is `ready`
+        for, in the order of their numbers; budget: what `ready` returned.
+
+        Each episode has its own seed, from (seed, its number); environments take the next number as
+        they get free, and every episode that is begun and has a number below `episodes` is
+        finished: short ones count no more than long ones, and how many environments there are
+        changes nothing for an actor that treats rows alike. A vector is reset by a seed from
+        `seed`; its environments take the next number as they get free, and of those that begin
+        with it at most `episodes` count.
+
+        noise: called with (step, n) for the noise [n, ...] of one call of `actor.act`; without it
+          actions are deterministic.
+        stopped: asked after each step; EvaluationStopped where it says yes.
+        """
+        envs = self._envs
+        if self.source is not None:
+            return _play_vector(actor, envs, budget, episodes, action_mode, noise, stopped)
 
         def was_cut(i: int) -> bool:
-            return bool(limited[i].cut)
+            return bool(self._limited[i].cut if self._limited else envs.was_cut(i))
 
-    try:
-        if spaces is not None:
-            refuse_others(envs.name, spaces, (envs.observation, envs.action))
-        return _play(actor, envs, was_cut, numbers, episodes, action_mode, noise, stopped)
-    finally:
-        if not is_instance(env):
-            envs.close()
+        return _play(actor, envs, was_cut, self._numbers, episodes, action_mode, noise, stopped)
+
+    def close(self) -> None:
+        """Closes what was made. It is made again when needed."""
+        vectors = [] if self.source is None or self._envs is None else [self._envs]
+        owned = [*self._look, *self._owned, *vectors]
+        self._kept, self._look, self._owned, self._envs = [], [], [], None
+        for one in owned:
+            with suppress(Exception):  # the scores are there
+                one.close()
+
+    def _vectorize(self, source: VectorSource, n: int) -> None:
+        seed = episode_seed(self._seed, EVALUATION, 0)
+        sized = source.is_sized and "num_envs" not in (self.kwargs or {})
+        if self._envs is None or source.is_seeded or (sized and self._envs.n != n):
+            self.close()
+            self._envs = source.environments(n if sized else None, seed, self.kwargs, spare)
+        self._envs.begin_at(seed)
+
+    def _instances(self, n: int) -> list[Any]:
+        """Single environments, up to n of them."""
+        if self._copies:
+            with suppress(SettingError):  # else the copy before serves
+                fresh = make(separate(self._env))
+                self.close()
+                self._kept, self._owned = [fresh], [fresh]
+        while len(self._kept) < n:
+            one = make(self._look.pop()) if self._look else make(self._env, self.kwargs)
+            free = spare(one)
+            if any(parts(free).keys() & parts(other).keys() for other in self._kept):
+                break  # a function that returns the same one each time
+            self._kept.append(free)
+            if free is not one or not self._is_object:
+                self._owned.append(free)
+            if self._is_object or hasattr(free, "together"):
+                break
+        return self._kept
+
+    def _step_together(self, instances: list[Any], n: int, budget: int) -> None:
+        if hasattr(instances[0], "together"):  # functional
+            # by the seed: what beginnings are drawn from, where there is a pool of them
+            seed = episode_seed(self._seed, EVALUATION, 0)
+            next_seed = self._next_seed
+            self._envs = instances[0].together(n, seed, next_seed=next_seed, budget=budget)
+        elif self._envs is None or self._envs.n != len(instances):
+            from tandem.envs.episode_budget import EpisodeBudget
+            from tandem.envs.flat_actions import adapted
+
+            self._limited = [EpisodeBudget(one, budget) for one in adapted(instances)]
+            self._envs = Stepped(self.name, self._limited, next_seed=self._next_seed)
+        for limited in self._limited:
+            limited.max_steps = budget
+        self._numbers = np.zeros(self._envs.n, np.int64)
+
+    def _next_seed(self, i: int, _: int) -> int:
+        self._numbers[i], self._begun = self._begun, self._begun + 1
+        return episode_seed(self._seed, EVALUATION, int(self._numbers[i]))
 
 
 def _play(
@@ -148,7 +250,7 @@ def _play(
     )
     returns, steps, agents = [0.0] * episodes, [0] * episodes, np.zeros((episodes, each.shape[1]))
     obs, initial, left, t = envs.reset(), actor.initial_state(n), episodes, 0
-    state, cut = initial, 0
+    state, cut, successes = initial, 0, list[float | None]()
     while left:
         if stopped is not None and stopped():
             raise EvaluationStopped
@@ -167,10 +269,11 @@ def _play(
                 )
                 left -= 1
                 cut += was_cut(i)
+                successes.append(one.success.get(i))
             scores[i], lengths[i], each[i] = 0.0, 0, 0.0
         state = reset_ended(state, initial, one)
         obs, t = one.obs, t + 1
-    return Played(returns, steps, agents.tolist() if agents.size else [], cut)
+    return Played(returns, steps, agents.tolist() if agents.size else [], cut, _rate(successes))
 
 
 def _play_vector(
@@ -189,7 +292,7 @@ def _play_vector(
     numbers = np.arange(n)  # of the episode that each plays; at or above `episodes` it is none
     begun, scores, lengths = n, np.zeros(n), np.zeros(n, np.int64)
     obs, initial = envs.reset(), actor.initial_state(n)
-    state = initial
+    state, successes = initial, list[float | None]()
     while left:
         if stopped is not None and stopped():
             raise EvaluationStopped
@@ -204,6 +307,7 @@ def _play_vector(
                 returns[numbers[i]], steps[numbers[i]] = float(scores[i]), int(lengths[i])
                 left -= 1
                 cut += not ended[i]
+                successes.append(one.success.get(i))
             numbers[i] = episodes  # of nothing, until it begins the next
             if ended[i]:
                 numbers[i], begun = begun, begun + 1
@@ -213,4 +317,9 @@ def _play_vector(
             obs, state = envs.restart(), initial
             numbers, begun = begun + np.arange(n), begun + n
             scores[:], lengths[:] = 0.0, 0
-    return Played(returns, steps, [], cut)
+    return Played(returns, steps, [], cut, _rate(successes))
+
+
+def _rate(successes: list[float | None]) -> float | None:
+    said = [x for x in successes if x is not None]
+    return float(np.mean(said)) if said else None

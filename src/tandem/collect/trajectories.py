@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -203,7 +203,7 @@ class Ended(NamedTuple):
     episode: Episode
 
 
-def read_ended(episodes: Iterable[tuple[int, tuple[int, float, int, bool]]]) -> list[Ended]:
+def read_ended(episodes: Iterable[tuple[int, tuple[Any, ...]]]) -> list[Ended]:
     """What a list of them has become as JSON."""
     return [Ended(t, Episode(*episode)) for t, episode in episodes]
 

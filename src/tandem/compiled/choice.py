@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tandem.algorithms import own
-from tandem.errors import EngineError, SettingError
+from tandem.errors import EngineError, SettingError, note
 from tandem.learning.config import Options
 from tandem.parallel.choice import has_gpu
 from tandem.spaces import Leaf, Spec
@@ -101,6 +101,8 @@ def settled(
         or not pays(kind, settings, options, spaces, device)
     ):
         return settings, options
+    if options.eval_envs != "auto":
+        note("eval_envs has no effect on evaluations on the device, of up to 10 episodes together")
     # there is nobody to help it
     return replace(settings, vectorization=MODE), replace(options, workers=0)
 

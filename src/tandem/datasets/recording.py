@@ -17,8 +17,9 @@ from tandem.datasets.places import DATA, as_name, id_of, is_id, library, place_o
 from tandem.datasets.reading import Dataset
 from tandem.envs.action_masks import with_masks
 from tandem.envs.episode_budget import EpisodeBudget, default_budget
-from tandem.envs.factory import EnvLike, environment_name, episode_seed, is_instance, make
-from tandem.envs.opening import opening
+from tandem.envs.factory import EnvLike, environment_name, is_instance, make, spare
+from tandem.envs.opening import opening, reset
+from tandem.envs.vector import episode_seed
 from tandem.errors import RunFolderError, SettingError, SpaceError
 from tandem.hub.public import Cleaner
 from tandem.learning.seeds import Generators
@@ -89,7 +90,8 @@ def recorded(
     max_steps = whole_number("max_steps", max_steps)
     deterministic = bool(convert("deterministic", deterministic, bool, True))
     library()
-    instance = make(source.env, source.kwargs or None)
+    made = make(source.env, source.kwargs or None)
+    instance = spare(made)
     try:
         expect_storable(instance)
         with opening(episode_seed(seed, EVALUATION, 0), source.env):
@@ -103,7 +105,7 @@ def recorded(
                 at = episode_seed(seed, EVALUATION, number)
                 storage.update_episodes([_played(source.agent, limited, at, number, drawn)])
     finally:
-        if not is_instance(source.env):
+        if instance is not made or not is_instance(source.env):
             instance.close()
     return Dataset(place_of(name))
 
@@ -183,7 +185,7 @@ def _played(agent: Any, env: Any, seed: int, number: int, rng: Any) -> Any:
     """An episode, as Minari takes it. rng: draws the actions; None for the agent's best ones."""
     from minari.data_collector import EpisodeBuffer
 
-    obs, _ = env.reset(seed=seed)
+    obs, _ = reset(env, seed=seed)
     seen, actions, state, over = [obs], list[Any](), None, False
     rewards, ends, cuts = list[float](), list[bool](), list[bool]()
     while not over:

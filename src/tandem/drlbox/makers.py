@@ -41,7 +41,7 @@ from tandem.drlbox.arguments import (
 from tandem.envs.action_masks import with_masks
 from tandem.envs.episode_budget import EpisodeBudget, default_budget
 from tandem.envs.factory import environment_name, make, spaces_of
-from tandem.envs.opening import opening
+from tandem.envs.opening import opening, reset
 from tandem.errors import SettingError, UnknownNameError, at_least, one_of
 from tandem.learning.config import Options
 from tandem.learning.events import Evaluation
@@ -270,7 +270,7 @@ class Evaluator:
     ) -> tuple[float, int]:
         """Returns the undiscounted return of one episode and its length."""
         a, score, length, over = self.arguments, 0.0, 0, False
-        obs, _ = env.reset(seed=seed)
+        obs, _ = reset(env, seed=seed)
         while not over:
             if a.render_timestep is not None:
                 env.render()
@@ -338,7 +338,7 @@ def _env_maker(a: SharedArguments) -> Callable[[], gymnasium.Env]:
     if convert is None:
         return lambda: make(maker)
     env = make(maker)
-    example = np.asarray(convert(env.reset(seed=0)[0]))
+    example = np.asarray(convert(reset(env, seed=0)[0]))
     env.close()
     dtype = example.dtype if example.dtype == np.uint8 else np.dtype(np.float32)
     low, high = (0, 255) if dtype == np.uint8 else (-np.inf, np.inf)

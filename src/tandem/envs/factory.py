@@ -16,6 +16,7 @@ from tandem.envs.atari_vector import AtariVector
 from tandem.envs.envpool import is_id as is_envpool
 from tandem.envs.ids import guarded, register
 from tandem.envs.native import Native
+from tandem.envs.occupied import is_shared
 from tandem.envs.opening import opening
 from tandem.envs.stepped import Stepped
 from tandem.envs.vector import Environments, Step, episode_seed
@@ -44,6 +45,7 @@ __all__ = [
     "make",
     "resume_fault",
     "separate",
+    "spare",
     "spaces_of",
     "vectorize",
     "versioned",
@@ -237,20 +239,30 @@ def vectorize(
 
 def separate(env: EnvLike) -> EnvLike:
     """`env` such that making it leaves `env` alone: an environment is copied; ids and callables
-    make new ones anyhow.
+    make new ones anyhow. SettingError if it cannot be copied, as a vector never can.
 
     For evaluating while training: stepping the very object that is being trained on would break
     into its episode."""
-    if not is_instance(env):
+    if not is_instance(env) and not is_vector(env):
         return env
     try:
-        return copy.deepcopy(env)
+        if is_vector(env):
+            raise TypeError("it is a vector of environments, and evaluations need another")
+        copied = copy.deepcopy(env)
+        if is_shared(copied):
+            raise TypeError("its copy steps the same environment")
     except Exception as error:
         raise SettingError(
             f"the environment {environment_name(env)} cannot be copied: {error}",
             "an environment of its own for evaluation",
             "pass a callable that makes the environment, or its id.",
         ) from error
+    return copied
+
+
+def spare(env: Any) -> Any:
+    """The environment or vector itself; a copy if a run steps it now, see `separate`."""
+    return separate(env) if is_shared(env) else env
 
 
 def resume_fault(
@@ -359,7 +371,7 @@ def _plain(
         one.close()
         return _native(env, n, seed, kwargs, first)
     envs = [one, *(made(i) for i in range(1, n))]
-    if len({id(getattr(e, "inner", e)) for e in envs}) < n:
+    if len({id(getattr(e.unwrapped, "inner", e.unwrapped)) for e in envs}) < n:
         raise SettingError(
             f"{n} environments were asked for, and {environment_name(env)} is one and the same "
             "environment each time.",

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+from tandem.envs.vector import opened
+
 _KEPT = "_tandem_first_reset"  # an attribute of the environment, so that copies have it, too
 _seed: ContextVar[int] = ContextVar("seed", default=0)
 
@@ -30,14 +32,21 @@ def look(env: Any) -> Any:
     kept = _attributes(env).get(_KEPT)
     if kept is None:
         given = {"seed": _seed.get()}
-        kept = _attributes(env)[_KEPT] = given, env.reset(**given)
+        kept = _attributes(env)[_KEPT] = given, opened(_name(env), env.reset(**given))
     return kept[1]
 
 
 def reset(env: Any, **given: Any) -> Any:
     """`env.reset(**given)`; right after a look with the same seed, what that returned."""
     kept = _attributes(env).pop(_KEPT, None)
-    return kept[1] if kept is not None and kept[0] == given else env.reset(**given)
+    if kept is not None and kept[0] == given:
+        return kept[1]
+    return opened(_name(env), env.reset(**given))
+
+
+def _name(env: Any) -> str:
+    spec = getattr(env, "spec", None)
+    return str(spec.id) if spec is not None else type(getattr(env, "unwrapped", env)).__name__
 
 
 def _attributes(env: Any) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from tandem.envs.vector import (
     outside,
     raised,
     storable,
+    success_of,
     wrong_flag,
     wrong_observation,
     wrong_reward,
@@ -130,13 +131,14 @@ class Stepped(Environments):
         infos: list[Any] = [None] * self.n
         final: list[tuple[int, Tree]] = []
         ended: dict[int, int] = {}  # lengths of the episodes that did
+        success: dict[int, float | None] = {}
         log.append(actions)
         try:
             for i, (step, action) in enumerate(zip(self._steps, actions, strict=True)):
                 seen, rewards[i], terminated[i], truncated[i], infos[i] = step(action)
                 if terminated[i] or truncated[i]:
                     final.append((i, self._last(i, seen)))
-                    ended[i] = log.length(i)
+                    ended[i], success[i] = log.length(i), success_of(infos[i])
                     log.start[i] = log.end
                     seen = self._begin(i)
                 self._put(obs, i, seen)
@@ -176,6 +178,7 @@ class Stepped(Environments):
             self._valid.copy(),
             final,
             extra,
+            success=success,
         )
 
     def state(self) -> tuple[JSONDict, Arrays]:

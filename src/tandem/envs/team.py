@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 from tandem.envs.opening import look, reset
 from tandem.envs.pettingzoo import by_id, together
-from tandem.envs.vector import outside, raised, storable
+from tandem.envs.vector import SUCCESS, outside, raised, storable, success_of
 from tandem.errors import EnvironmentFault, SettingError, SpaceError, TandemError
 from tandem.spaces import MASK, Leaf, leaf
 from tandem.types import Array, EnvKwargs, Info, Tree
@@ -139,7 +139,9 @@ class Team(gymnasium.Env):  # type: ignore[misc]
         joint = self._observed(obs, infos, limited if over else {*self.inner.agents, *limited})
         if limited and not over:
             joint["active"][[n in limited for n in self.names]] = 2
-        return joint, float(each.mean()), over and not cut, over and bool(cut), {"rewards": each}
+        said = [x for info in infos.values() if (x := success_of(info)) is not None]
+        info: Info = {"rewards": each} | ({SUCCESS: all(said)} if said else {})
+        return joint, float(each.mean()), over and not cut, over and bool(cut), info
 
     def render(self) -> Any:
         return self.inner.render()

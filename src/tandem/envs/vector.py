@@ -16,6 +16,7 @@ from tandem.spaces import MASK, Leaf, Spec, action_leaf, fits, flattener, observ
 from tandem.types import Array, JSONDict, Tree
 
 Arrays = dict[str, Array]
+SUCCESS = "is_success"  # in the info of Gymnasium-Robotics and Stable-Baselines3
 NONE = np.empty(0, np.int64)
 
 
@@ -36,6 +37,7 @@ class Step(NamedTuple):
     lost: list[
         int
     ] = []  # environments that were lost in this step, and have begun anew; not `valid`
+    success: dict[int, float | None] = {}  # of episodes that ended: 1 or 0, where `info` says it
 
 
 class Environments(ABC):
@@ -131,6 +133,13 @@ def episode_seed(seed: int, env: int, episode: int) -> int:
     return int(np.random.SeedSequence((seed, env, episode)).generate_state(1)[0]) >> 1
 
 
+def success_of(info: Any) -> float | None:
+    """Whether an episode was a success, 1 or 0, by the info of its last step; None if that has no
+    `is_success`."""
+    value = info.get(SUCCESS) if isinstance(info, Mapping) else None
+    return None if value is None else float(np.all(value))
+
+
 def begun(data: JSONDict) -> list[int]:
     """The episodes of a vector's state, which may be of one in several processes; none where they
     are not numbered."""
@@ -188,6 +197,8 @@ def no_choice(name: str, env: int, when: str) -> EnvironmentFault:
 
 
 def raised(name: str, env: int | None, step: int | None, error: Exception) -> EnvironmentFault:
+    if step == 0 and isinstance(error, ValueError) and "to unpack (expected 2" in str(error):
+        return _observation_alone(name)  # as a wrapper of Gymnasium's found it
     source = (
         f"{name}'s own vector of environments" if env is None else f"environment {env} of {name}"
     )
@@ -202,6 +213,22 @@ def raised(name: str, env: int | None, step: int | None, error: Exception) -> En
         f"{source} raised {type(error).__name__}{when}: {error}",
         "an environment that steps and resets without exceptions",
         "correct the environment; its own traceback is above this one.",
+    )
+
+
+def opened(name: str, came: Any) -> Any:
+    """What `reset` returned: (observation, info). EnvironmentFault for an observation alone."""
+    is_pair = isinstance(came, tuple | list) and len(came) == 2
+    if is_pair and not isinstance(came[1], np.ndarray | np.generic | float | int):
+        return came
+    raise _observation_alone(name)
+
+
+def _observation_alone(name: str) -> EnvironmentFault:
+    return EnvironmentFault(
+        f"reset of {name} returned the observation alone, as gym before 0.26 had it.",
+        "Gymnasium's (observation, info)",
+        "return obs, {} from reset; or wrap the environment: tandem.envs.plain.Plain(env).",
     )
 
 

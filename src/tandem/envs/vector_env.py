@@ -11,7 +11,15 @@ import numpy as np
 from tandem.envs.action_masks import vector_method
 from tandem.envs.stepped import not_resumable
 from tandem.envs.tensors import library_of, maker, off_host, replaced
-from tandem.envs.vector import Arrays, Environments, Step, episode_seed, other_number, raised
+from tandem.envs.vector import (
+    Arrays,
+    Environments,
+    Step,
+    episode_seed,
+    opened,
+    other_number,
+    raised,
+)
 from tandem.envs.vector_reading import Reader, masked_space
 from tandem.envs.vector_state import decode, encode, layers, restore, snapshot
 from tandem.errors import EnvironmentFault, ResumeError, UnrepeatableError
@@ -115,6 +123,11 @@ class VectorEnvironments(Environments):
             self.state()  # what cannot be kept is told before anything is learned
         return obs
 
+    def begin_at(self, seed: int) -> None:
+        """The next `reset` is by this seed, as if the vector had been made with it."""
+        if seed != self._seed:
+            self._seed, self._opened = seed, None
+
     def restart(self) -> Tree:
         self._number += 1
         self._opened = None
@@ -160,9 +173,10 @@ class VectorEnvironments(Environments):
 
     def _reset(self, **given: Any) -> tuple[Tree, Info]:
         try:
-            seen, info = self._envs.reset(**given)
+            came = self._envs.reset(**given)
         except Exception as error:
             raise raised(self.name, None, 0, error) from error
+        seen, info = opened(self.name, came)
         self._tensor = maker(leaves(seen)[0])
         return seen, info
 
@@ -202,14 +216,12 @@ class VectorEnvironments(Environments):
         reward = read.numbers("the reward", rewards, np.float32)
         terminated = read.numbers("terminated", over, np.bool_)
         truncated = read.numbers("truncated", cut, np.bool_)
-        ended = terminated | truncated
+        ended, valid = terminated | truncated, self._all.copy()
         if self.mode == "NEXT_STEP":
             valid, self._ended = ~self._ended, ended
             # what was only cut is valued, which takes a mask
-            return Step(
-                read.observations(seen, info, ~terminated), reward, terminated, truncated, valid
-            )
-        if not np.count_nonzero(ended):
+            obs, final = read.observations(seen, info, ~terminated), list[tuple[int, Tree]]()
+        elif not np.count_nonzero(ended):
             obs, final = read.observations(seen, info, self._all), []
         elif self.mode == "SAME_STEP":
             obs = read.observations(seen, info, self._all)
@@ -218,7 +230,8 @@ class VectorEnvironments(Environments):
             ]
         else:
             obs, final = self._reopen(read.observations(seen, info, ~terminated), ended, terminated)
-        return Step(obs, reward, terminated, truncated, self._all.copy(), final)
+        success = read.successes(info, ended) if ended.any() else {}
+        return Step(obs, reward, terminated, truncated, valid, final, success=success)
 
     def _as_taken(self, actions: Array) -> Any:
         """Actions as the vector takes them; a copy, since it may write into them."""

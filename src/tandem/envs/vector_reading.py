@@ -10,6 +10,7 @@ import numpy as np
 
 from tandem.envs.tensors import bits_of, dtype_of, is_finite, kept, to_numpy
 from tandem.envs.vector import (
+    SUCCESS,
     Environments,
     all_finite,
     bad_rows,
@@ -104,6 +105,15 @@ class Reader:
             obs = {key: self._one(i, key, flat[key]) for key in self._specs}
         self.check_last(i, obs, terminated)
         return obs
+
+    def successes(self, info: Info, ended: Array) -> dict[int, float | None]:
+        """Whether the episodes that `ended` were successes, where `info` says it."""
+        held = info.get(FINAL_INFO, info)
+        if not isinstance(held, dict) or SUCCESS not in held:
+            return {}
+        there = to_numpy(held.get(f"_{SUCCESS}", self._everywhere)) & ended
+        said = to_numpy(held[SUCCESS])
+        return {i: float(np.all(said[i])) for i in np.flatnonzero(there).tolist()}
 
     def check_last(self, i: int, obs: Tree, terminated: bool) -> None:
         """Raises for a last observation that is not finite, or that nobody could go on from."""

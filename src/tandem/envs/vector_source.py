@@ -42,7 +42,7 @@ class VectorSource:
     ) -> None:
         self.name, self.path, self.is_atari = name, path, is_atari
         self._build, self._vector = build, vector
-        self._fills = _names(build)
+        self._fills = named_by(build)
         self._first: tuple[VectorEnvironments, Any] | None = None  # and what it was made with
 
     @property
@@ -55,6 +55,11 @@ class VectorSource:
         """Whether a run says how many environments there are."""
         return "num_envs" in self._fills
 
+    @property
+    def is_seeded(self) -> bool:
+        """Whether a vector has its seed from when it is made."""
+        return "seed" in self._fills
+
     def look(self, n: int | None, seed: int, kwargs: EnvKwargs | None) -> VectorEnvironments:
         """What `environments` will give when it is asked for the same."""
         envs = self.environments(n, seed, kwargs)
@@ -62,24 +67,28 @@ class VectorSource:
         return envs
 
     def environments(
-        self, n: int | None, seed: int, kwargs: EnvKwargs | None = None
+        self,
+        n: int | None,
+        seed: int,
+        kwargs: EnvKwargs | None = None,
+        check: Callable[[Any], Any] = lambda vector: vector,
     ) -> VectorEnvironments:
         """The vector, ready to be reset: the object, or one made for it, which its `close` closes.
 
-        n: how many environments there are to be; None: as many as there are. Raises SettingError
-        for another number."""
+        n: how many environments there are to be; None: as many as there are. check: is given the
+        vector before anything is done with it. Raises SettingError for another number."""
         if self._first is not None and self._first[1] == (n, seed, kwargs):
             envs, self._first = self._first[0], None
             return envs
         if self._build is None:
-            envs = VectorEnvironments(self.name, self._vector, seed, owned=False)
+            envs = VectorEnvironments(self.name, check(self._vector), seed, owned=False)
         else:
             vector, self._vector = self._vector, None
             if vector is None:
                 vector = self._made(n, seed, 0, kwargs)
             again = partial(self._made, n, seed, kwargs=kwargs)
-            remake = again if "seed" in self._fills else None
-            envs = VectorEnvironments(self.name, vector, seed, remake=remake)
+            remake = again if self.is_seeded else None
+            envs = VectorEnvironments(self.name, check(vector), seed, remake=remake)
         if n is not None and envs.n != n:
             envs.close()
             raise other_number(self.name, n, envs.n)
@@ -128,7 +137,7 @@ def function_source(
 ) -> tuple[VectorSource | None, Any]:
     """As `brought`, of a function. One that a run gives no number of environments is called once,
     to know what it makes."""
-    given, fills = dict(kwargs or {}), _names(function)
+    given, fills = dict(kwargs or {}), named_by(function)
     surely = path or "num_envs" in fills or (_misfit(function, given) and "seed" in fills)
     if surely:
         if why := _misfit(function, given | dict.fromkeys(fills - set(given), 0)):
@@ -214,7 +223,7 @@ def _is_vector_class(env: Any) -> bool:
     return isinstance(env, type) and issubclass(env, VectorEnv)
 
 
-def _names(function: Callable[..., Any] | None) -> set[str]:
+def named_by(function: Callable[..., Any] | None) -> set[str]:
     """Which arguments of `FILLED` a function names."""
     try:
         parameters = inspect.signature(function).parameters if function is not None else {}

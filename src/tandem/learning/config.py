@@ -28,6 +28,12 @@ class Options(Preprocessing):
     final_episodes: int = setting(
         20, "episodes that score the best checkpoint at the end, on other seeds", minimum=1
     )
+    eval_envs: int | Literal["auto"] = setting(
+        "auto",
+        "environments that an evaluation steps together, which does not change its scores; auto: "
+        "10 if they are tandem's or Gymnasium's classic control, else 1",
+        minimum=1,
+    )
     eval_max_steps: int = setting(
         0,
         "steps after which an episode of an evaluation is cut; 0: twice the environment's limit or "

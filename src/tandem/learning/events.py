@@ -26,6 +26,7 @@ class Evaluation(NamedTuple):
         float, ...
     ] = ()  # the mean return of each agent of a team, whose own return is the mean of these
     cut: int = 0  # episodes that did not end within the budget; they count with their return so far
+    success: float | None = None  # share of the successful ones, where `info["is_success"]` says it
 
     @classmethod
     def of(
@@ -34,11 +35,12 @@ class Evaluation(NamedTuple):
         lengths: list[int],
         agents: Sequence[Sequence[float]] = (),
         cut: int = 0,
+        success: float | None = None,
     ) -> Evaluation:
         """mean and std are NaN of no episodes."""
         each = tuple(float(x) for x in np.mean(agents, 0)) if len(agents) else ()
         mean, std = (np.mean(returns), np.std(returns)) if returns else (np.nan, np.nan)
-        return cls(float(mean), float(std), list(returns), list(lengths), each, cut)
+        return cls(float(mean), float(std), list(returns), list(lengths), each, cut, success)
 
     def __repr__(self) -> str:
         return f"Evaluation({self})"
@@ -56,6 +58,8 @@ class Evaluation(NamedTuple):
             + (f", {self.cut} of them cut" if self.cut else ""),
             "length": f"{np.mean(self.lengths):,.1f} steps",
         }
+        if self.success is not None:
+            rows["success"] = f"{self.success:.0%}"
         if self.agents:
             rows["of each agent"] = ", ".join(listed(*self.agents))
         return notebook.table(rows)
@@ -64,6 +68,8 @@ class Evaluation(NamedTuple):
         """As in "9.3 ± 0.5 over 10 episodes, 2 of them cut at 5,000 steps"."""
         count = len(self.returns)
         text = f"{mean_and_std(self.mean, self.std)} over {count} episode{'s' * (count != 1)}"
+        if self.success is not None:
+            text += f", {self.success:.0%} successful"
         if not self.cut:
             return text
         which = (

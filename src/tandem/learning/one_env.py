@@ -35,6 +35,6 @@ def settled(
 
 
 def evaluated_in(env: EnvLike, eval_env: EnvLike) -> EnvLike:
-    """`eval_env`; None where it is the object that is trained in: then evaluations step a copy, or
-    are refused where there cannot be one."""
-    return None if eval_env is env and (is_instance(env) or is_vector(env)) else eval_env
+    """`eval_env`; None where it is the object that is trained in: then evaluations step a copy, if
+    there can be one."""
+    return None if eval_env is env and is_instance(env) and not is_vector(env) else eval_env

@@ -14,7 +14,7 @@ from tandem.learning.config import Config, Options
 from tandem.types import EnvKwargs
 
 
-def refuse(source: VectorSource, values: dict[str, Any], options: Options, eval_env: Any) -> None:
+def refuse(source: VectorSource, values: dict[str, Any], options: Options) -> None:
     """SettingError where options do not go with a vector. values: what was given, by name."""
     name = source.name
     for what in ("workers", "runners", "learners"):
@@ -37,14 +37,6 @@ def refuse(source: VectorSource, values: dict[str, Any], options: Options, eval_
             f"vectorization={values['vectorization']!r} with {name}, which is a vector already.",
             "it where a run makes the vector",
             "leave vectorization out.",
-        )
-    if source.is_object and eval_env is None and options.eval_episodes:
-        raise SettingError(
-            f"{name} is one vector of environments, and evaluations need another: episodes of "
-            "training would break off.",
-            "eval_env=, an environment or a vector to evaluate in; or a function that makes "
-            "vectors; or no evaluations",
-            "give eval_env=, or eval_episodes=0.",
         )
 
 

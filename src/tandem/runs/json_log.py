@@ -46,6 +46,7 @@ class JsonLog(Progress):
     def _evaluation(self, event: EvaluationEnd) -> None:
         e, self._told = event.evaluation, event.env_steps
         fields = {"mean": e.mean, "std": e.std, "episodes": len(e.returns), "cut": e.cut}
+        fields |= {} if e.success is None else {"success": e.success}
         self.line("evaluation", {**event.counters(), **fields, "best": event.best})
 
     def _checkpoint(self, event: CheckpointSaved) -> None:

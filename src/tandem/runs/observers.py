@@ -61,10 +61,14 @@ class LeagueCopies:
 
 class Evaluations:
     """Evaluates every so many steps, and at the end of a complete run; remembers the best mean.
+    Without evaluations the best agent is the one with the best mean return of recent training
+    episodes at these steps.
 
-    evaluate: scores the agent as it is now; EvaluationStopped where the run is to end first: then
-    the evaluation is still due. weights: those that it acts by; given where no
-    checkpoints are written: the best are kept in memory then.
+    evaluate: scores the agent as it is now; of no episodes where it cannot be evaluated;
+    EvaluationStopped where the run is to end first: then the evaluation is still due. weights:
+    those that it acts by; given where no checkpoints are written: the best are kept in memory then.
+    trained: the mean return of recent training episodes, NaN before the first. save: saves a
+    checkpoint of the best agent, where no EvaluationEnd tells of it.
     """
 
     def __init__(
@@ -73,8 +77,11 @@ class Evaluations:
         steps: int,
         evaluate: Callable[[], Evaluation],
         weights: Callable[[], RoleWeights] | None,
+        trained: Callable[[], float],
+        save: Callable[[Counters], Iterator[Event]],
     ) -> None:
         self.every, self.steps, self.evaluate, self.weights = every, steps, evaluate, weights
+        self.trained, self.save = trained, save
         self.best = -np.inf
         self.last: Evaluation | None = None
         self.history: list[tuple[int, float, float]] = []  # of this sitting: steps, mean, deviation
@@ -85,23 +92,28 @@ class Evaluations:
         due = self.every.due
         if self.every(event.env_steps):
             try:
-                yield self._evaluated(event)
+                yield from self._evaluated(event)
             except EvaluationStopped:
                 self.every.due = due
                 raise
 
     def on_train_end(self, event: TrainEnd) -> Iterator[Event]:
         if event.env_steps >= self.steps and event.env_steps != self.evaluated_at:
-            yield self._evaluated(event)
+            yield from self._evaluated(event)
 
-    def _evaluated(self, event: Event) -> EvaluationEnd:
-        self.last, self.evaluated_at = self.evaluate(), event.env_steps
-        self.history.append((event.env_steps, self.last.mean, self.last.std))
-        is_best = self.last.mean >= self.best
-        self.best = max(self.best, self.last.mean)
+    def _evaluated(self, event: Event) -> Iterator[Event]:
+        evaluation, self.evaluated_at = self.evaluate(), event.env_steps
+        mean = evaluation.mean if evaluation.returns else self.trained()
+        is_best = mean >= self.best
+        self.best = mean if is_best else self.best
         if is_best and self.weights is not None:
             self.best_weights = self.weights()
-        return EvaluationEnd(**event.counters(), evaluation=self.last, best=is_best)
+        if evaluation.returns:
+            self.last = evaluation
+            self.history.append((event.env_steps, evaluation.mean, evaluation.std))
+            yield EvaluationEnd(**event.counters(), evaluation=evaluation, best=is_best)
+        elif is_best:
+            yield from self.save(event.counters())
 
 
 class Checkpoints:

@@ -48,6 +48,7 @@ class Progress(Callback):
         self._stream = stream or sys.stderr
         self._clock = clock
         self._scores: deque[float] = deque(maxlen=100)
+        self._successes: deque[float] = deque(maxlen=100)
         self._loss: float | None = None
         self._shares: Mapping[str, float] = {}
         # (time, steps, updates) when drawn lately
@@ -111,6 +112,8 @@ class Progress(Callback):
 
     def _episode(self, event: EpisodeEnd) -> None:
         self._scores.append(event.episode.score)
+        if event.episode.success is not None:
+            self._successes.append(event.episode.success)
 
     def _batch(self, event: BatchEnd) -> None:
         metrics = event.metrics
@@ -204,6 +207,8 @@ class Progress(Callback):
         details = [f"{speed:,.0f} steps/s", f"{learning:,.0f} updates/s"]
         if self._scores:
             details.append(f"return {figures(sum(self._scores) / len(self._scores))}")
+        if self._successes:
+            details.append(f"success {sum(self._successes) / len(self._successes):.0%}")
         if self._loss is not None:
             details.append(f"loss {self._loss:.4g}")
         return details

@@ -15,12 +15,12 @@ from tandem import spaces
 from tandem.algorithms.base import Algorithm
 from tandem.backends import process
 from tandem.collect.actor import fixed, publish
-from tandem.collect.evaluation import EvaluationStopped, evaluate
+from tandem.collect.evaluation import EvaluationStopped
 from tandem.collect.trained_agent import Agent
 from tandem.compiled.loop import CompiledLoop
-from tandem.envs.factory import EnvLike, is_instance, separate
+from tandem.envs.factory import EnvLike, is_instance
 from tandem.envs.league import League
-from tandem.envs.vector_source import VectorSource
+from tandem.envs.occupied import running
 from tandem.errors import (
     CheckpointError,
     EnvironmentFault,
@@ -31,7 +31,6 @@ from tandem.errors import (
 )
 from tandem.learning.config import Config, restarted
 from tandem.learning.events import BatchEnd, Evaluation, Event, TrainBegin, TrainEnd
-from tandem.learning.seeds import derived
 from tandem.learning.vectors import note_resuming
 from tandem.networks import plan as plans
 from tandem.networks import serial
@@ -40,6 +39,7 @@ from tandem.runs import callbacks as calls
 from tandem.runs.callbacks import Callback
 from tandem.runs.make_loop import make_loop
 from tandem.runs.observers import Checkpoints, Evaluations, Every, LeagueCopies
+from tandem.runs.scoring import Scoring
 from tandem.runs.signals import Signals, raise_again
 from tandem.runs.table import Averages, Table
 from tandem.settings import check_ranges
@@ -79,7 +79,7 @@ class Session:
         self.algorithm: Algorithm = self.loop.algorithm
         self.kind, self.backend = type(self.algorithm), self.loop.backend
         if self.league is not None:
-            self.league.made = self._agent
+            self.league.made = self.agent_of
         self.evaluation: Evaluation  # of the best agent, which `result` makes
         self.reason: str | None = None  # why this sitting is to end at the next block
         self.catch_signals = True  # SIGINT and SIGTERM end the sitting with a checkpoint
@@ -98,25 +98,26 @@ class Session:
             "snapshot": Every(options.snapshot_every or hundredth),
         }
         self.averages = Averages()
+        self.score = Scoring(self)
         self.table: Table | None = None
         self.checkpoints: Checkpoints | None = None
         if isinstance(self.loop, CompiledLoop):
-            looking = ["eval"] if options.eval_episodes else []
-            looking += ["log", "save"] if folder is not None else []
+            looking = ["eval", *(["log", "save"] if folder is not None else [])]
             used = [self.every[name] for name in looking if self.every[name].steps]
             self.loop.due = lambda: min((every.due for every in used), default=steps)
             self.loop.listened = lambda: bool(self.callbacks)
         self.evaluations = Evaluations(
             self.every["eval"],
             steps,
-            lambda: self.score(self._weights(), options.eval_episodes, "select", self._ends),
+            self._evaluate,
             self._weights if folder is None else None,
+            self.averages.return_mean,
+            lambda now: self.checkpoints.save(now, "best") if self.checkpoints else iter(()),
         )
         observers: list[object] = [self.averages]
         if self.league is not None:
             observers.append(LeagueCopies(self.league, self.every["snapshot"], self._weights))
-        if options.eval_episodes:
-            observers.append(self.evaluations)
+        observers.append(self.evaluations)
         if folder is not None:
             note_resuming(self.environments)
             self.table = Table(conf, folder, self.averages, self.every["log"], self.fingerprint)
@@ -133,8 +134,13 @@ class Session:
             kind: [getattr(o, method) for o in observers if hasattr(o, method)]
             for kind, method in calls.METHODS.items()
         }
-        if resume is not None:
-            self._resume(resume)
+        try:
+            if resume is not None:
+                self._resume(resume)
+            self.score.prepare()
+        except BaseException:
+            self._shut()
+            raise
 
     def begin_with(self, weights: dict[str, plans.Weights], source: Any) -> None:
         """Puts trained weights of the roles that act into the networks, and their targets, before
@@ -158,13 +164,17 @@ class Session:
 
     def __iter__(self) -> Iterator[Event]:
         """The events of the sitting. A signal that ended it is raised again after the last one."""
-        yield from self.events()
+        try:
+            yield from self.events()
+        finally:
+            self.close()
         if self.signal is not None:
             raise_again(self.signal)
 
     @process.within
     def events(self, stop_at: int | None = None) -> Iterator[Event]:
         """The events until `stop_at` environment steps or the run's length."""
+        running.add(self.environments)
         try:
             with self.catching():
                 self._open()
@@ -192,11 +202,21 @@ class Session:
                     yield from self._pass(event)
             raise
         finally:
-            if self.table is not None:
-                self.table.close()
-            if not is_instance(self.env):  # a user's own object is left open
-                self.loop.collector.close()
-            self.backend.close()
+            self._shut()
+
+    def _shut(self) -> None:
+        """Closes what training needs."""
+        running.discard(self.environments)
+        if self.table is not None:
+            self.table.close()
+        if not is_instance(self.env):  # a user's own object is left open
+            self.loop.collector.close()
+        self.backend.close()
+
+    def close(self) -> None:
+        """Closes the environments of evaluations, which `result` needs. They are made again for
+        another evaluation."""
+        self.score.close()
 
     @property
     def last_evaluation(self) -> Evaluation | None:
@@ -271,48 +291,25 @@ class Session:
 
     # Agents
 
-    def score(
-        self,
-        weights: dict[str, plans.Weights],
-        episodes: int,
-        purpose: str,
-        stopped: Callable[[], bool],
-    ) -> Evaluation:
-        """Deterministic returns by weights of the roles that act, on the seeds kept for `purpose`.
-        EvaluationStopped where `stopped` says so."""
-        if self.eval_env is None and isinstance(self.env, VectorSource) and self.env.is_object:
-            return Evaluation.of([], [])  # there is nothing to evaluate in
-        own, most = self.eval_env is None, self.config.options.eval_max_steps
-        seed = derived(self.config.seed, purpose)
-        if own and isinstance(self.loop, CompiledLoop):
-            longest = self.averages.longest
-            found = self.loop.evaluate(weights, episodes, seed, most, longest, stopped)
-            return Evaluation.of(*found)
-        played = evaluate(
-            self._agent(weights).actor,
-            separate(self.env) if own else self.eval_env,
-            episodes,
-            seed,
-            action_mode=self.kind.action_mode(self.config.settings, self.action),
-            kwargs=(self.config.env_kwargs or None) if own else None,
-            spaces=None if own else (self.observation, self.action),
-            max_steps=most,
-            longest=self.averages.longest,
-            stopped=stopped,
-        )
-        return Evaluation.of(*played)
+    def _evaluate(self) -> Evaluation:
+        """The agent as it is now, for the choice of the best."""
+        episodes = self.config.options.eval_episodes
+        found = self.score(self._weights(), episodes, "select", self._ends)
+        if self.table is not None and episodes and not found.returns:
+            self.table.evaluation = found  # rows are at the same steps as with evaluations
+        return found
 
     def agent(self) -> Agent:
         """The agent as it is now. It stays so while training goes on."""
-        return self._agent(self._weights())
+        return self.agent_of(self._weights())
 
     def restored(self, which: str) -> Agent:
-        """The agent of a checkpoint; "best" of a run without evaluations is the present one."""
-        return self._agent(self._kept(which))
+        """The agent of a checkpoint; before the first choice, "best" is the present one."""
+        return self.agent_of(self._kept(which))
 
     def _kept(self, which: str) -> dict[str, plans.Weights]:
         """The weights of `restored`."""
-        if which == "best" and self.evaluations.evaluated_at < 0:
+        if which == "best" and self.evaluations.best == -np.inf:
             return self._weights()
         if self.folder is None:
             return self.evaluations.best_weights
@@ -323,7 +320,7 @@ class Session:
         """Of the networks that act, without noise."""
         return {role: self.backend.networks[role].mean() for role in self.kind.acting}
 
-    def _agent(self, weights: dict[str, plans.Weights]) -> Agent:
+    def agent_of(self, weights: dict[str, plans.Weights]) -> Agent:
         networks = {role: fixed(self.backend.networks[role], w) for role, w in weights.items()}
         name = f"{self.config.algorithm} {self.config.env}"
         return Agent(
@@ -416,11 +413,9 @@ class Session:
         writes and returns result.json. EvaluationStopped where a signal or `stop` comes."""
         conf, now, stops = self.config, self.loop.now(), self._stops
 
-        def scored(weights: dict[str, plans.Weights]) -> Evaluation:
-            episodes = conf.options.final_episodes
-            return self.score(weights, episodes, "final", lambda: self._stops > stops)
-
-        last, best = scored(self._weights()), scored(self._kept("best"))
+        last, best = self.score.final(
+            self._weights(), self._kept("best"), lambda: self._stops > stops
+        )
         result = {
             "algorithm": conf.algorithm,
             "env": conf.env,
@@ -436,9 +431,11 @@ class Session:
             "eval_episodes": len(best.returns),
             "eval_cut": best.cut,
             **({"eval_agents": list(best.agents)} if best.agents else {}),
+            **({"eval_success_rate": best.success} if best.success is not None else {}),
             "last_eval_mean": last.mean if last.returns else None,
             "last_eval_std": last.std if last.returns else None,
             "last_eval_cut": last.cut,
+            **({"last_eval_success_rate": last.success} if last.success is not None else {}),
             "versions": conf.versions,
             "notes": self.notes,
         }

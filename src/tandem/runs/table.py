@@ -44,6 +44,7 @@ class Averages:
     def __init__(self) -> None:
         self._returns: deque[float] = deque(maxlen=WINDOW)
         self._lengths: deque[int] = deque(maxlen=WINDOW)
+        self._successes: deque[float] = deque(maxlen=WINDOW)
         self.longest = 0  # steps of the longest episode so far
         self._sums: dict[str, float] = {}
         self._counts: dict[str, int] = {}
@@ -51,6 +52,8 @@ class Averages:
     def on_episode_end(self, event: EpisodeEnd) -> None:
         self._returns.append(event.episode.score)
         self._lengths.append(event.episode.length)
+        if event.episode.success is not None:
+            self._successes.append(event.episode.success)
         self.longest = max(self.longest, event.episode.length)
 
     def on_batch_end(self, event: BatchEnd) -> None:
@@ -60,11 +63,18 @@ class Averages:
                 self._counts[name] = self._counts.get(name, 0) + 1
 
     def of_episodes(self) -> dict[str, Cell]:
-        """Mean return and length, None before the first episode has ended."""
+        """Mean return and length, None before the first episode has ended; and the rate of success,
+        where the environment says what is one."""
+        successes = {"success_rate": float(np.mean(self._successes))} if self._successes else {}
         return {
             "return_mean": float(np.mean(self._returns)) if self._returns else None,
             "length_mean": float(np.mean(self._lengths)) if self._lengths else None,
+            **successes,
         }
+
+    def return_mean(self) -> float:
+        """NaN before the first episode has ended."""
+        return float(np.mean(self._returns)) if self._returns else np.nan
 
     def of_metrics(self) -> dict[str, Cell]:
         """The mean of each metric; then forgets them."""
@@ -75,11 +85,12 @@ class Averages:
     def state(self) -> JSONDict:
         lists = {"returns": list(self._returns), "lengths": list(self._lengths)}
         sums = {"sums": dict(self._sums), "counts": dict(self._counts)}
-        return {**lists, **sums, "longest": self.longest}
+        return {**lists, **sums, "longest": self.longest, "successes": list(self._successes)}
 
     def load_state(self, state: JSONDict) -> None:
         self._returns.extend(state["returns"])
         self._lengths.extend(state["lengths"])
+        self._successes.extend(state.get("successes", []))
         self._sums, self._counts = dict(state["sums"]), dict(state["counts"])
         # older checkpoints have it not
         self.longest = state.get("longest", max(state["lengths"], default=0))
@@ -101,7 +112,7 @@ class Table:
         self.every, self.fingerprint = every, fingerprint
         self._writers: list[Writer] = []
         self.more: list[Writer] = []  # of others, which get the rows too
-        self._evaluation: Evaluation | None = None  # that no row has yet
+        self.evaluation: Evaluation | None = None  # that no row has yet; it may be of no episodes
 
     def open(self, env_steps: int) -> None:
         """Opens the writers; rows beyond `env_steps`, of a sitting that was killed, are
@@ -125,18 +136,19 @@ class Table:
             self._writers.pop().close()
 
     def on_evaluation(self, event: EvaluationEnd) -> None:
-        self._evaluation = event.evaluation
+        self.evaluation = event.evaluation
 
     def on_batch_end(self, event: BatchEnd) -> None:
-        if self.every(event.env_steps) or self._evaluation is not None:
+        if self.every(event.env_steps) or self.evaluation is not None:
             self._write(event)
 
     def on_train_end(self, event: TrainEnd) -> None:
-        if self._evaluation is not None:
+        if self.evaluation is not None:
             self._write(event)
 
     def _write(self, event: Event) -> None:
-        evaluation, self._evaluation = self._evaluation, None
+        evaluation, self.evaluation = self.evaluation, None
+        evaluation = evaluation if evaluation and evaluation.returns else None
         row: dict[str, Cell] = {
             "env_steps": event.env_steps,
             "updates": event.updates,
@@ -149,5 +161,7 @@ class Table:
             "eval_cut": None if evaluation is None else evaluation.cut,
             **self.averages.of_metrics(),
         }
+        if evaluation is not None and evaluation.success is not None:
+            row["eval_success_rate"] = evaluation.success
         for writer in self._writers:
             writer.write(row)

@@ -143,6 +143,7 @@ def _again(
         )
         for _ in session.events(stop_at):
             continue
+        session.close()
         again = read_run(Path(folder) / "run")
     return [
         (int(s), f)

@@ -8,6 +8,9 @@ are
                                            the first
     eval_mean eval_std                     of an evaluation; empty in rows without one
     eval_cut                               how many of its episodes its budget of steps cut
+    success_rate eval_success_rate         share of the successful episodes, of the latest training
+                                           episodes and of an evaluation; only where the environment
+                                           gives info["is_success"]
     fingerprint                            of the weights
 
 and any metric of an algorithm may stand beside them.

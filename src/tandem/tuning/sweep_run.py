@@ -73,6 +73,7 @@ class TrialRun:
                 return self._at(STOPPED)
             with self._session.catching():
                 self._session.result()
+            self._session.close()
             return self._at(DONE)
         except EvaluationStopped:
             return self._at(STOPPED)
@@ -86,6 +87,8 @@ class TrialRun:
         close = getattr(self._events, "close", None)
         if close is not None:
             close()
+        if self._session is not None:
+            self._session.close()
 
     def _at(self, what: str, mean: float = 0.0, why: str = "") -> Answer:
         assert self._session is not None

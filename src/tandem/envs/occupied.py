@@ -1,0 +1,35 @@
+"""Environments that a run steps now: stepping one elsewhere would break into its episodes."""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import WeakSet
+
+from tandem.envs.vector import Environments
+
+running: WeakSet[Environments] = WeakSet()  # of the runs of this process
+
+
+def parts(env: Any, found: dict[int, Any] | None = None) -> dict[int, Any]:
+    """An environment or vector and every one that it holds, such as what a wrapper wraps, by id."""
+    found = {} if found is None else found
+    if id(env) not in found:
+        found[id(env)] = env
+        for name, value in getattr(env, "__dict__", {}).items():
+            several = isinstance(value, list | tuple) and value and _is_environment(value[0])
+            for each in value if several else [value]:
+                # what `Plain` wraps needs no spaces
+                if (name == "inner" and hasattr(each, "reset")) or _is_environment(each):
+                    parts(each, found)
+    return found
+
+
+def is_shared(env: Any) -> bool:
+    """Whether a run steps this environment or vector now, or one that it holds."""
+    return any(parts(env).keys() & parts(other).keys() for other in tuple(running))
+
+
+def _is_environment(x: Any) -> bool:
+    spaces = ("action_space", "single_action_space")
+    acts = not isinstance(x, type) and hasattr(x, "reset") and hasattr(x, "step")
+    return acts and any(hasattr(x, name) for name in spaces)

@@ -1,0 +1,107 @@
+"""Scoring the agents of a run, in environments that are made once and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tandem.collect.evaluation import EvaluationEnvs, EvaluationStopped
+from tandem.compiled.loop import CompiledLoop
+from tandem.envs.occupied import running
+from tandem.envs.vector_source import VectorSource
+from tandem.errors import note
+from tandem.learning.events import Evaluation
+from tandem.learning.seeds import derived
+from tandem.networks.plan import Weights
+
+if TYPE_CHECKING:
+    from tandem.runs.session import Session
+
+RoleWeights = dict[str, Weights]
+NONE = Evaluation.of([], [])
+
+
+class Scoring:
+    """Deterministic returns of a run's agents, in its `eval_env`; without one in environments like
+    those that it trains in."""
+
+    def __init__(self, run: Session) -> None:
+        self.run, self.own = run, run.eval_env is None
+        self._compiled = run.loop if self.own and isinstance(run.loop, CompiledLoop) else None
+        self._envs: EvaluationEnvs | None = None
+        self._budget = 0  # steps of an episode
+
+    def prepare(self) -> None:
+        """Finds out before training whether there is something to evaluate in. Raises for an
+        `eval_env` that is not fit; notes it for a run without one."""
+        running.add(self.run.environments)
+        options = self.run.config.options
+        if not self.own or (options.eval_episodes and self._compiled is None):
+            self._is_ready(options.eval_episodes or options.final_episodes, "select")
+        if not self.own and self._envs is not None:
+            self._envs.reset()
+
+    def __call__(
+        self, weights: RoleWeights, episodes: int, purpose: str, stopped: Callable[[], bool]
+    ) -> Evaluation:
+        """By weights of the roles that act, on the seeds kept for `purpose`; of no episodes where
+        there is nothing to evaluate in. EvaluationStopped where `stopped` says so."""
+        conf, longest = self.run.config, self.run.averages.longest
+        if self._compiled is not None and episodes:
+            seed, most = derived(conf.seed, purpose), conf.options.eval_max_steps
+            found = self._compiled.evaluate(weights, episodes, seed, most, longest, stopped)
+            return Evaluation.of(*found)
+        if not episodes or not self._is_ready(episodes, purpose) or self._envs is None:
+            return NONE
+        mode = self.run.kind.action_mode(conf.settings, self.run.action)
+        actor = self.run.agent_of(weights).actor
+        found = self._envs.play(actor, episodes, self._budget, mode, stopped=stopped)
+        return Evaluation.of(*found)
+
+    def final(
+        self, last: RoleWeights, best: RoleWeights, stopped: Callable[[], bool]
+    ) -> tuple[Evaluation, Evaluation]:
+        """Scores of the last and the best agent. A note if an environment raises: no reason to
+        lose the agent."""
+        episodes = self.run.config.options.final_episodes
+        try:
+            scored = self(last, episodes, "final", stopped)
+            return scored, self(best, episodes, "final", stopped)
+        except EvaluationStopped:
+            raise
+        except Exception as error:
+            note(f"the final evaluation failed: {str(error) or type(error).__name__}")
+            return NONE, NONE
+
+    def close(self) -> None:
+        """Closes the environments. They are made again for another evaluation."""
+        if self._envs is not None:
+            self._envs.close()
+
+    def _is_ready(self, episodes: int, purpose: str) -> bool:
+        """Whether there is something to evaluate in, which is made if need be."""
+        run, conf, many = self.run, self.run.config, self.run.config.options.eval_envs
+        try:
+            if self.own and isinstance(run.env, VectorSource) and run.env.is_object:
+                raise TypeError("it is one vector, and evaluations need another")
+            if self._envs is None:
+                self._envs = EvaluationEnvs(
+                    run.env if self.own else run.eval_env,
+                    10 if many == "auto" else many,  # in runs from before this option
+                    (conf.env_kwargs or None) if self.own else None,
+                    None if self.own else (run.observation, run.action),
+                    copies=self.own,
+                )
+            seed, most = derived(conf.seed, purpose), conf.options.eval_max_steps
+            self._budget = self._envs.ready(episodes, seed, most, run.averages.longest)
+            return True
+        except Exception as error:
+            if not self.own:
+                raise
+            why = str(error).partition("\n")[0] or type(error).__name__
+            note(
+                f"nothing to evaluate in ({conf.env}: {why}): the best checkpoint is the one with "
+                "the best mean return of recent training episodes. To evaluate, pass eval_env=: an "
+                "id, another environment, or a function that makes one."
+            )
+            return False

@@ -1,0 +1,289 @@
+"""The environments that a run is evaluated in: made once, never those that it trains in, found
+unfit before training; and what a run does without any."""
+
+from __future__ import annotations
+
+import csv
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import TimeLimit
+
+import tandem
+from tandem.errors import EnvironmentFault, SettingError, SpaceError, UnknownNameError
+from tandem.learning.events import BatchEnd, EvaluationEnd
+from tandem.run_report import report
+
+SMALL: dict[str, Any] = {
+    "framework": "torch",
+    "plots": False,
+    "tensorboard": False,
+    "hidden": (4,),
+    "steps": 96,
+    "rollout": 16,
+    "batch_size": 16,
+    "epochs": 1,
+    "eval_every": 32,
+    "eval_episodes": 3,
+    "final_episodes": 2,
+    "envs": 1,
+}
+
+
+class Toy(gymnasium.Env[Any, Any]):
+    """Episodes of 2 to 9 steps, by their seed, each a success if its last action was 1. It notes
+    how many were made and are open."""
+
+    made, opened = 0, 0
+    observation_space = gymnasium.spaces.Box(0, 9, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self) -> None:
+        Toy.made, Toy.opened, self.t = Toy.made + 1, Toy.opened + 1, 0
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.t, self.length = 0, int(self.np_random.integers(2, 10))
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.t += 1
+        over = self.t >= self.length
+        info = {"is_success": bool(action)} if over else {}
+        return np.full(1, self.t, np.float32), float(action), over, False, info
+
+    def close(self) -> None:
+        Toy.opened -= 1
+
+
+class Locked(Toy):
+    """Cannot be copied."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock = threading.Lock()
+
+
+class Old(Toy):
+    """As gym before 0.26."""
+
+    def reset(self, **given: Any) -> Any:
+        return super().reset(**given)[0]
+
+
+class Wide(Toy):
+    observation_space = gymnasium.spaces.Box(0, 9, (2,), np.float32)
+
+
+def trained(env: Any, **given: Any) -> Any:
+    return tandem.train("ppo", env, **SMALL | given)
+
+
+def rows(folder: Path) -> list[dict[str, str]]:
+    with (folder / "progress.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_environments_are_made_once_and_closed_and_their_number_changes_no_score() -> None:
+    results = []
+    for number in (1, 3):
+        Toy.made = Toy.opened = 0
+        results.append(trained(Toy, eval_envs=number))
+        # one to look at its spaces, one to train in
+        assert Toy.made == 2 + number and Toy.opened == 0
+    assert results[0].evaluations == results[1].evaluations and len(results[0].evaluations) == 3
+    assert results[0].evaluation == results[1].evaluation
+    scores = [tandem.evaluate(results[0].agent, Toy, 4, eval_envs=n) for n in (1, 4)]
+    assert scores[0] == scores[1] and Toy.opened == 0
+
+
+@pytest.mark.parametrize(
+    ("env", "number"), [("CartPole-v1", 10), (Toy, 1), (lambda: gymnasium.make("CartPole-v1"), 1)]
+)
+def test_how_many_there_are_stands_in_the_config(env: Any, number: int) -> None:
+    session = tandem.session("ppo", env, **SMALL)
+    assert session.config.options.eval_envs == number
+
+
+def test_a_resumed_run_is_evaluated_as_a_whole_one(tmp_path: Path) -> None:
+    trained(Toy, out=tmp_path / "whole")
+    trained(Toy, out=tmp_path / "parts", stop_at=32)
+    tandem.train(resume=tmp_path / "parts", env=Toy)
+    whole, parts = (rows(tmp_path / name) for name in ("whole", "parts"))
+    names = "env_steps", "eval_mean", "eval_std", "eval_success_rate", "fingerprint"
+    assert [[r[n] for n in names] for r in whole] == [[r[n] for n in names] for r in parts]
+
+
+def test_an_environment_that_cannot_be_copied_trains_and_keeps_its_agent(tmp_path: Path) -> None:
+    for episodes in (0, 3):
+        result = trained(Locked(), eval_episodes=episodes, out=tmp_path / f"run{episodes}")
+        assert result.evaluation.returns and not result.evaluations  # in the object, at the end
+        assert bool(episodes) == any("eval_env=" in note for note in result.notes)
+        assert (tmp_path / f"run{episodes}" / "checkpoints" / "best.zip").is_file()
+    assert any("Locked cannot be copied" in note for note in result.notes)
+
+
+def test_an_environment_that_raises_at_the_end_does_not_lose_the_agent(tmp_path: Path) -> None:
+    class Breaks(Toy):
+        ended = False
+
+        def reset(self, **given: Any) -> Any:
+            if Breaks.ended:
+                raise OSError("the simulator is gone")
+            return super().reset(**given)
+
+    def ending(event: Any) -> None:
+        Breaks.ended |= isinstance(event, BatchEnd) and event.env_steps >= 96
+
+    result = trained(Breaks, eval_episodes=0, callbacks=[ending], out=tmp_path / "run")
+    assert not result.evaluation.returns and result.agent.predict(np.zeros(1))[0] in (0, 1)
+    assert any("the simulator is gone" in note for note in result.notes)
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["eval_mean"] is None
+
+
+@pytest.mark.parametrize(
+    ("eval_env", "error", "text"),
+    [
+        ("CartPol-v1", UnknownNameError, "CartPol-v1"),
+        (Wide, SpaceError, "Wide"),
+        (5, SettingError, "5 is a int"),
+        (lambda size: Toy(), SettingError, "without arguments"),
+        (Old, EnvironmentFault, "returned the observation alone"),
+    ],
+)
+def test_an_unfit_eval_env_is_found_before_training(
+    eval_env: Any, error: Any, text: str, tmp_path: Path
+) -> None:
+    for more in ({}, {"eval_episodes": 0}):
+        with pytest.raises(error, match=text):
+            tandem.session("ppo", Toy, eval_env=eval_env, out=tmp_path / "run", **SMALL | more)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_reset_of_old_is_named() -> None:
+    def wide() -> Any:
+        env = Old()
+        env.action_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+        return env
+
+    for env in (Old, wide, lambda: SyncVectorEnv([Old])):
+        with pytest.raises(EnvironmentFault, match="the observation alone"):
+            trained(env, eval_episodes=0)
+    agent = trained(Toy, eval_episodes=0).agent
+    with pytest.raises(EnvironmentFault, match="the observation alone") as caught:
+        tandem.evaluate(agent, Old)
+    assert "tandem.envs.plain.Plain(env)" in caught.value.fix
+
+
+def test_evaluations_never_step_the_environment_that_is_trained_in() -> None:
+    def fingerprint(env: Any, **given: Any) -> str:
+        session = tandem.session("ppo", env, **SMALL | given)
+        for _ in session:
+            pass
+        return str(session.fingerprint())
+
+    class Wrap(gymnasium.Env[Any, Any]):  # not gymnasium.Wrapper: `unwrapped` is itself
+        def __init__(self, env: Any) -> None:
+            self.held, self.spec = env, None
+            self.observation_space, self.action_space = env.observation_space, env.action_space
+
+        def reset(self, **given: Any) -> Any:
+            return self.held.reset(**given)
+
+        def step(self, action: Any) -> Any:
+            return self.held.step(action)
+
+    alone = fingerprint(Toy, eval_episodes=0)
+    one = [TimeLimit(Toy(), 50) for _ in range(7)]
+    assert alone == fingerprint(lambda: one[0])
+    assert alone == fingerprint(one[1], eval_env=one[1].unwrapped)
+    assert alone == fingerprint(one[2], eval_env=TimeLimit(one[2], 3))
+    assert alone == fingerprint(one[3].unwrapped, eval_env=one[3])
+    assert alone == fingerprint(one[4], eval_env=lambda: one[4])
+    assert alone == fingerprint(lambda: one[5], eval_env=lambda: one[5])
+    assert alone == fingerprint(one[6], eval_env=Wrap(one[6]))
+
+    env, agent = Toy(), trained(Toy, eval_episodes=0).agent
+    looks: list[Any] = []
+
+    def look(event: Any) -> None:
+        if isinstance(event, BatchEnd):
+            looks.append(tandem.evaluate(agent, env, 2))
+
+    assert alone == fingerprint(env, callbacks=[look]) and len(looks) == 6
+
+    locked = Locked()
+    with pytest.raises(SettingError, match="cannot be copied") as caught:
+        tandem.session("ppo", locked, eval_env=TimeLimit(locked, 3), **SMALL)
+    assert "a callable" in caught.value.fix
+    assert any("cannot be copied" in n for n in trained(lambda: locked).notes)
+
+
+def test_a_vector_object_trains_and_its_best_checkpoint_is_by_training_returns(
+    tmp_path: Path,
+) -> None:
+    vector = SyncVectorEnv([Toy] * 2)
+    given = SMALL | {"envs": 2, "steps": 192}
+    result = tandem.train("ppo", vector, out=tmp_path / "run", **given)
+    (said,) = [note for note in result.notes if "eval_env=" in note]
+    assert "training episodes" in said and not result.evaluation.returns
+    assert (tmp_path / "run" / "checkpoints" / "best.zip").is_file()
+    for unfit in (vector, lambda: vector):
+        with pytest.raises(SettingError, match="evaluations need another"):
+            tandem.session("ppo", vector, eval_env=unfit, **given)
+    # one of its environments can be copied
+    session = tandem.session("ppo", vector, eval_env=vector.envs[0], **given)
+    assert [e for e in session if isinstance(e, EvaluationEnd)]
+
+
+def test_without_evaluations_the_best_is_by_training_returns(tmp_path: Path) -> None:
+    """Of a game whose rewards get worse: the best agent is an early one, after resuming, too."""
+
+    class Fades(Toy):
+        total = 0
+
+        def step(self, action: Any) -> Any:
+            Fades.total += 1
+            seen, _, over, *rest = super().step(action)
+            return seen, (100.0 - Fades.total) * over, over, *rest
+
+    weights: dict[int, Any] = {}
+    session = tandem.session("ppo", Fades, out=tmp_path / "run", **SMALL | {"eval_episodes": 0})
+    for event in session:
+        if isinstance(event, BatchEnd):
+            weights[event.env_steps] = session.agent().networks["actor"](np.zeros((1, 1)))
+    best = session.restored("best").networks["actor"](np.zeros((1, 1)))
+    assert (best == weights[32]).all() and not (best == weights[96]).all()
+    session = tandem.session("ppo", Fades, **SMALL | {"eval_episodes": 0})
+    Fades.total = 0
+    for _ in session:
+        pass
+    assert (session.restored("best").networks["actor"](np.zeros((1, 1))) == best).all()
+
+
+@pytest.mark.parametrize("how", ["one", "SAME_STEP", "NEXT_STEP", "DISABLED"])
+def test_successes_are_counted(how: str, tmp_path: Path, capsys: Any) -> None:
+    def vector() -> Any:
+        return SyncVectorEnv([Toy] * 2, autoreset_mode=AutoresetMode[how])
+
+    env, more = (Toy, {}) if how == "one" else (vector, {"envs": 2})
+    result = trained(env, out=tmp_path / "run", progress=True, **more)
+    assert result.evaluation.success in (0.0, 0.5, 1.0) and "successful" in str(result.evaluation)
+    assert result.summary["eval_success_rate"] == result.evaluation.success
+    table = rows(tmp_path / "run")
+    assert 0.0 <= float(table[-1]["success_rate"]) <= 1.0
+    assert any(row["eval_success_rate"] for row in table)
+    assert "successful" in capsys.readouterr().err
+    assert "<th>success</th>" in report(tmp_path / "run").read_text()
+
+
+def test_runs_without_successes_have_no_column_for_them(tmp_path: Path) -> None:
+    tandem.train("ppo", "CartPole-v1", out=tmp_path / "run", **SMALL)
+    assert not [name for name in rows(tmp_path / "run")[0] if "success" in name]
+    assert "<th>success</th>" not in report(tmp_path / "run").read_text()
