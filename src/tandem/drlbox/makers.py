@@ -321,8 +321,8 @@ def numbered(folder: Path, env: str) -> Path:
 class _Converted(gymnasium.wrappers.TransformObservation):  # type: ignore[misc]
     """Gymnasium's own passes `options` to environments whose `reset` does not take any."""
 
-    def reset(self, **given: Any) -> Any:
-        obs, info = self.env.reset(**given)
+    def reset(self, **kwargs: Any) -> Any:
+        obs, info = self.env.reset(**kwargs)
         return self.observation(obs), info
 
 

@@ -35,8 +35,8 @@ class Masked(gymnasium.Wrapper, RecordConstructorArgs):  # type: ignore[misc]
             {**({"obs": inner} if self._plain else inner.spaces), MASK: self._bits}
         )
 
-    def reset(self, **given: Any) -> tuple[Tree, Info]:
-        obs, info = reset(self.env, **given)
+    def reset(self, **kwargs: Any) -> tuple[Tree, Info]:
+        obs, info = reset(self.env, **kwargs)
         return self._shown(obs, info, False), info
 
     def step(self, action: Array) -> tuple[Tree, float, bool, bool, Info]:

@@ -23,9 +23,9 @@ class EpisodeBudget(gymnasium.Wrapper, RecordConstructorArgs):  # type: ignore[m
         gymnasium.Wrapper.__init__(self, env)
         self.max_steps, self.steps, self.cut = max_steps, 0, False
 
-    def reset(self, **given: Any) -> Any:
+    def reset(self, **kwargs: Any) -> Any:
         self.steps = 0
-        return reset(self.env, **given)
+        return reset(self.env, **kwargs)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
         obs, reward, terminated, truncated, info = self.env.step(action)

@@ -25,8 +25,8 @@ class FlatActions(gymnasium.ActionWrapper, RecordConstructorArgs):  # type: igno
         self.action_space = vector_space(env.action_space)
         self._restored = restored(action_leaf(self.action_space, {}))
 
-    def reset(self, **given: Any) -> Any:
-        return reset(self.env, **given)
+    def reset(self, **kwargs: Any) -> Any:
+        return reset(self.env, **kwargs)
 
     def action(self, action: Any) -> Any:
         if isinstance(action, np.ndarray) and action.shape == self.action_space.shape:

@@ -33,8 +33,8 @@ class WithGoal(gymnasium.Wrapper, RecordConstructorArgs):  # type: ignore[misc]
             }
         )
 
-    def reset(self, **given: Any) -> tuple[Tree, Info]:
-        obs, info = reset(self.env, **given)
+    def reset(self, **kwargs: Any) -> tuple[Tree, Info]:
+        obs, info = reset(self.env, **kwargs)
         return {OBSERVATION: obs, GOAL: self._goal()}, info
 
     def step(self, action: Array) -> tuple[Tree, float, bool, bool, Info]:

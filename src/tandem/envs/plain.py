@@ -127,8 +127,9 @@ class Plain(gymnasium.Env):  # type: ignore[misc]
         """An observation in the dtype of its space, if that is a Box of floats: most such objects
         return float64."""
         space = getattr(self, "observation_space", None)
-        floats = isinstance(space, spaces.Box) and space.dtype.kind == "f"
-        return np.asarray(obs, space.dtype) if floats else obs
+        if isinstance(space, spaces.Box) and space.dtype.kind == "f":
+            return np.asarray(obs, space.dtype)
+        return obs
 
     def _flag(self, value: object) -> bool:
         return bool(self._one("end of an episode", value))

@@ -106,9 +106,9 @@ class Team(gymnasium.Env):  # type: ignore[misc]
         )
         self.rewards_space = spaces.Box(-np.inf, np.inf, (count,), np.float32)
 
-    def reset(self, *, seed: int | None = None, **given: Any) -> tuple[Tree, Info]:
+    def reset(self, *, seed: int | None = None, **kwargs: Any) -> tuple[Tree, Info]:
         super().reset(seed=seed)
-        obs, infos = self._checked(reset(self.inner, seed=seed, **given))
+        obs, infos = self._checked(reset(self.inner, seed=seed, **kwargs))
         return self._observed(obs, infos, self.inner.agents), {}
 
     def step(self, action: Array) -> tuple[Tree, float, bool, bool, Info]:

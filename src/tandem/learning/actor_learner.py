@@ -151,7 +151,7 @@ class ActorLearner(Loop):
         self.backend.load_state(self.backend.state() | select(arrays, "seeds"))
         self.generators.load_state(data["generators"])
         self._span, self._rounds = Span(*data["span"]), self._going()
-        return self.collector.restarted
+        return str(self.collector.restarted)
 
     def learned(self, replay: bool) -> tuple[JSONDict, dict[str, Array]]:
         """What it learns from: updates that it owes, and with `replay` what it keeps to replay."""

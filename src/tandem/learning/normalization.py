@@ -107,10 +107,10 @@ def note_wrappers(environments: Any, conf: Any, is_object: bool) -> None:
                 f"{'give normalize_observations=True' if ours else BY_CONSTANTS}."
             )
         if "return_rms" in held and not conf.own_eval_env:
-            ours = " and give normalize_rewards=True" * ("normalize_rewards" in known)
+            better = " and give normalize_rewards=True" * ("normalize_rewards" in known)
             note(
                 f"{name} scales rewards by statistics of its own: reported returns are not in the "
-                f"environment's units, and their scale changes. {remove}{ours}."
+                f"environment's units, and their scale changes. {remove}{better}."
             )
 
 
