@@ -56,7 +56,7 @@ def relabel(judge: Any, **more: Any) -> None:
     into = filled(6)
     goals = SimpleNamespace(judge=judge, achieved=lambda obs: obs, put=lambda obs, goal: obs)
     ids = np.arange(4)
-    made = hindsight.Hindsight(into, goals, 0.9, **{"k": None, **more})
+    made = hindsight.Hindsight(into, goals, **{"k": None, **more})
     made.relabel(RNG.default_rng(0), ids, into.transitions(ids))
 
 
