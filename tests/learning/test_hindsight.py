@@ -168,7 +168,7 @@ def test_games_that_terminate_are_learned_with_hindsight_only(digits: int, base:
         found[hindsight] = tandem.evaluate(run.agent(), lambda: Lock(digits, base), episodes=60)
     # of the last digit: what is paid before is -1 in any case
     score = {name: played.mean + digits - 1 for name, played in found.items()}
-    assert score["no"] < -0.8 and score["future"] > -0.2, score
+    assert score["no"] < -0.5 and score["future"] > -0.2, score
 
 
 KIND = {"kind": "breeze"}

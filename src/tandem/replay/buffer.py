@@ -370,7 +370,9 @@ class Ring:
         for name, x in zip(self._layout.obs, following, strict=True):
             column = self._columns[name]
             check_column(f"bootstrap of {name}", x, column.shape[1:], column.dtype)
-        self._check_order(trajectory.obs, dict(zip(self._columns, arrays, strict=True)))
+        named = dict(zip(self._columns, arrays, strict=True))
+        newest = (self._time - 1) % self.slots if self._time else None
+        self._layout.check_order(trajectory.obs, named, self._columns, newest)
         return arrays, following
 
     def _read_cuts(self, trajectory: Trajectory, skip: int) -> tuple[IntArray, list[AnyArray]]:
@@ -423,17 +425,6 @@ class Ring:
             else self._flat[name].take(at, axis=0)
             for name, leaf in self._layout.leaves.items()
         ]
-
-    def _check_order(self, obs: Tree, columns: dict[str, AnyArray]) -> None:
-        """Raises EnvironmentFault for observations that are declared to be stacks and are none.
-        columns: the trajectory's arrays by name."""
-        arrays = self._layout.split(obs)
-        for x, (name, leaf) in zip(arrays, self._layout.leaves.items(), strict=True):
-            if leaf.stack:
-                previous = (
-                    self._columns[name][(self._time - 1) % self.slots] if self._time else None
-                )
-                stacks.check_order(x, columns[f"age/{name}"], previous, name)
 
     def _first(self, time: int) -> int:
         """The oldest time step whose rows are in the ring once `time` steps were ever written."""
