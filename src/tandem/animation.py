@@ -10,6 +10,7 @@ import zlib
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
 from io import BytesIO
@@ -224,7 +225,7 @@ def play(act: Any, env: Any, max_steps: int, seed: int = 0) -> tuple[list[Any], 
     seen: list[Any] = []
 
     def noted(obs: Tree) -> Any:
-        seen.append(obs)
+        seen.append(deepcopy(obs))  # the environment may write the next one into it
         return act(obs)
 
     *_, last = _play(noted, env, 1, seed, max_steps)

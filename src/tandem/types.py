@@ -39,7 +39,8 @@ class Batch(NamedTuple):
     reward: Array = ()  # [B]  undiscounted, or the discounted sum of n steps
     # [B]  gamma ** n, and 0 where the episode terminated (not where it was cut)
     discount: Array = ()
-    # what followed, n steps on; the true last observation where an episode was cut
+    # what followed, n steps on; the true last observation where an episode was cut, and for
+    # algorithms other than tandem's own also where it terminated
     next_obs: Tree = ()
     weight: Array = ()  # [B]  importance weights or masks; () means all ones
     noise: Tree = ()  # whatever randomness the losses need, drawn outside them

@@ -56,7 +56,7 @@ def relabel(judge: Any, **more: Any) -> None:
     into = filled(6)
     goals = SimpleNamespace(judge=judge, achieved=lambda obs: obs, put=lambda obs, goal: obs)
     ids = np.arange(4)
-    made = hindsight.Hindsight(into, goals, 0.9, **{"k": None, **more})
+    made = hindsight.Hindsight(into, goals, **{"k": None, **more})
     made.relabel(RNG.default_rng(0), ids, into.transitions(ids))
 
 
@@ -132,19 +132,19 @@ def pictures(stack: int | None, shape: tuple[int, ...] = (3, 2, 2)) -> None:
         case(
             "replay/hindsight.py:Hindsight.__init__",
             relabel,
-            {"judge": lambda obs, goal: (obs[:, 0], obs[:, 0] > 0), "strategy": "past"},
+            {"judge": lambda obs, goal, info: (obs[:, 0], obs[:, 0] > 0), "strategy": "past"},
         ),
         case(
             "replay/hindsight.py:Hindsight.__init__ 2",
             relabel,
-            {"judge": lambda obs, goal: (obs[:, 0], obs[:, 0] > 0), "k": -1},
+            {"judge": lambda obs, goal, info: (obs[:, 0], obs[:, 0] > 0), "k": -1},
         ),
         case(
             "replay/hindsight.py:Hindsight.relabel",
             relabel,
-            {"judge": lambda obs, goal: (0.0, False)},
+            {"judge": lambda obs, goal, info: (0.0, False)},
             "one number for each row of obs",
-            {"judge": lambda obs, goal: (np.zeros(len(obs)), np.zeros(len(obs), bool))},
+            {"judge": lambda obs, goal, info: (np.zeros(len(obs)), np.zeros(len(obs), bool))},
         ),
         case(
             "replay/priorities.py:Priorities.powers",

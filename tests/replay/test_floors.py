@@ -94,7 +94,7 @@ def test_n_step_windows_of_what_is_left_are_whole() -> None:
 
 def test_goals_and_triplets_come_from_what_is_left() -> None:
     ring = Ring(20 * N, N, OBS, ACTION)
-    hindsight = Hindsight(ring, DictGoals(lambda *_: 0.0), 1.0, k=None, strategy="episode")
+    hindsight = Hindsight(ring, DictGoals(lambda *_: 0.0), k=None, strategy="episode")
     draws = TripletDraws(ring)
     for t in range(12):
         ring.add(step(t, last=[0, 1, 2] if t == 9 else []))

@@ -3,6 +3,7 @@ own."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from tandem.errors import SettingError
 from tandem.replay.buffer import Ring
 from tandem.replay.episodes import Episodes
-from tandem.replay.hindsight import DictGoals, Hindsight
+from tandem.replay.hindsight import DictGoals, Hindsight, Info
 from tandem.spaces import Leaf
 from tandem.types import Cuts, Trajectory
 
@@ -20,6 +21,7 @@ NUMBER = Leaf("box", (1,), "float32")
 OBS: dict[str, Any] = {"observation": NUMBER, "achieved_goal": NUMBER, "desired_goal": NUMBER}
 ACTION = Leaf("discrete", (), "int64", (2,))
 GAMMA = 0.9
+NOTHING = Info()
 OWN = -1.0  # the goal that episodes have while they are played
 
 
@@ -88,10 +90,22 @@ class World:
 
 
 def played(
-    envs: int = 3, lazy: bool = False, capacity: int = 60, seed: int = 0
+    envs: int = 3,
+    lazy: bool = False,
+    capacity: int = 60,
+    seed: int = 0,
+    terminal: str = "no",
 ) -> tuple[World, Ring]:
-    world, ring = World(envs, seed, lazy), Ring(capacity, envs, OBS, ACTION)
+    """terminal: whether the ring stores what follows a termination; "later": it was loaded from
+    one that does not."""
+    world = World(envs, seed, lazy)
+    ring = Ring(capacity, envs, OBS, ACTION, terminal=terminal == "yes")
     for steps in (7, 1, 30, 12):  # it wraps around
+        if terminal == "later" and steps == 12:
+            older, ring = ring, Ring(capacity, envs, OBS, ACTION, terminal=True)
+            meta, arrays = older.state()
+            del meta["terminal_from"]  # as checkpoints of older versions
+            ring.load_state(meta, arrays)
         ring.add(world.play(steps))
     return world, ring
 
@@ -128,7 +142,7 @@ def test_an_episode_that_is_broken_off_has_no_part_in_the_next(strategy: Any) ->
     world, ring = World(2, 0), Ring(60, 2, OBS, ACTION)
     world.rng = type("Never", (), {"random": lambda self: 1.0})()  # no episode ends
     hindsight = Hindsight(
-        ring, DictGoals(lambda a, g, i: np.zeros(len(g))), GAMMA, k=None, strategy=strategy
+        ring, DictGoals(lambda a, g, i: np.zeros(len(g))), k=None, strategy=strategy
     )
     ring.add(world.play(3))
     hindsight.episodes.bounds(rows(ring))  # it has looked by then
@@ -147,15 +161,16 @@ def test_an_episode_that_is_broken_off_has_no_part_in_the_next(strategy: Any) ->
     assert (again == np.tile(first, 50)[found]).all()
 
 
+@pytest.mark.parametrize("terminal", ["no", "yes", "later"])
 @pytest.mark.parametrize("lazy", [False, True])
 @pytest.mark.parametrize("strategy", ["future", "final", "episode"])
-def test_goals_are_what_the_episode_reached(strategy: Any, lazy: bool) -> None:
-    world, ring = played(lazy=lazy)
+def test_goals_are_what_the_episode_reached(strategy: Any, lazy: bool, terminal: str) -> None:
+    world, ring = played(lazy=lazy, terminal=terminal)
     ids = np.tile(rows(ring), 200)
     before = ring.transitions(ids)
     arrived, states = before.next_obs["achieved_goal"].copy(), state(ring, ids)
     goals = DictGoals(lambda a, g, info: (a == g)[:, 0] * 1.0, lambda a, g, info: (a == g)[:, 0])
-    batch = Hindsight(ring, goals, GAMMA, k=None, strategy=strategy).relabel(
+    batch = Hindsight(ring, goals, k=None, strategy=strategy).relabel(
         np.random.default_rng(0), ids, before
     )
     given = batch.obs["desired_goal"]
@@ -163,7 +178,8 @@ def test_goals_are_what_the_episode_reached(strategy: Any, lazy: bool) -> None:
 
     of, held = {s: e for e in world.all for s in e}, set(states.tolist())
     ended = terminating(ring)
-    unknown = {of[s][-1] for s in ended}  # what was seen last before a termination
+    assert bool(ended) == (terminal != "yes")
+    unknown = {of[s][-1] for s in ended}
     found: dict[int, set[int]] = {}
     for s, goal in zip(states.tolist(), given[:, 0].tolist(), strict=True):
         found.setdefault(s, set()).add(round(goal / 10) if goal != OWN else 0)
@@ -179,16 +195,19 @@ def test_goals_are_what_the_episode_reached(strategy: Any, lazy: bool) -> None:
     changed, done = given[:, 0] != OWN, (arrived == given)[:, 0]
     assert done[changed].any() and not done[changed].all()
     assert (batch.reward[changed] == done[changed]).all()
+    over = done | (ring.discount[ring.position(ids)] == 0)  # stays an end with any goal
     np.testing.assert_array_equal(
-        batch.discount[changed], np.where(done[changed], np.float32(0), np.float32(GAMMA))
+        batch.discount[changed], np.where(over[changed], np.float32(0), np.float32(GAMMA))
     )
 
 
 def terminating(ring: Ring) -> list[int]:
-    """States from which a step terminated its episode."""
+    """States from which a step terminated its episode, where the ring did not store what
+    followed."""
     ids = rows(ring)
     at = ring.position(ids)
-    return state(ring, ids[ring.last[at] & (ring.discount[at] == 0)]).tolist()
+    ended = ring.last[at] & (ring.discount[at] == 0) & (ids < ring.terminal_from * ring.envs)
+    return state(ring, ids[ended]).tolist()
 
 
 def test_future_goals_are_drawn_evenly() -> None:
@@ -196,7 +215,7 @@ def test_future_goals_are_drawn_evenly() -> None:
     world = World(1, 0)
     world.rng = type("Never", (), {"random": lambda self: 1.0})()  # no episode ends
     ring.add(world.play(11))
-    hindsight = Hindsight(ring, DictGoals(lambda a, g, i: np.zeros(len(g))), GAMMA, k=None)
+    hindsight = Hindsight(ring, DictGoals(lambda a, g, i: np.zeros(len(g))), k=None)
     source, found = hindsight.sources(np.random.default_rng(0), np.full(12_000, 4))
     assert found.all()
     counts = np.bincount(source, minlength=11)
@@ -208,7 +227,7 @@ def test_k_says_how_many_keep_their_goal(k: float | None, share: float) -> None:
     _, ring = played()
     ids = np.tile(rows(ring), (4, 100))
     hindsight = Hindsight(
-        ring, DictGoals(lambda a, g, i: np.zeros(len(g))), GAMMA, k=k, strategy="episode"
+        ring, DictGoals(lambda a, g, i: np.zeros(len(g))), k=k, strategy="episode"
     )
     batch = hindsight.relabel(np.random.default_rng(0), ids, ring.transitions(ids))
     assert batch.reward.shape == ids.shape and batch.obs["desired_goal"].shape == (*ids.shape, 1)
@@ -221,7 +240,7 @@ def test_what_keeps_its_goal_keeps_everything() -> None:
     _, ring = played()
     ids = np.tile(rows(ring), 20)
     whole = ring.transitions(ids)
-    hindsight = Hindsight(ring, DictGoals(lambda a, g, i: np.ones(len(g))), 0.5)
+    hindsight = Hindsight(ring, DictGoals(lambda a, g, i: np.ones(len(g))))
     batch = hindsight.relabel(np.random.default_rng(0), ids, ring.transitions(ids))
     same = batch.obs["desired_goal"][:, 0] == OWN
     assert 0.2 < same.mean() < 0.5
@@ -229,33 +248,67 @@ def test_what_keeps_its_goal_keeps_everything() -> None:
         np.testing.assert_array_equal(batch.obs[name], whole.obs[name])
         np.testing.assert_array_equal(batch.next_obs[name], whole.next_obs[name])
     np.testing.assert_array_equal(batch.discount[same], whole.discount[same])
-    assert (
-        (batch.reward[same] == 0).all()
-        and (batch.reward[~same] == 1).all()
-        and (batch.discount[~same] == 0.5).all()
-    )
+    assert (batch.reward[same] == 0).all() and (batch.reward[~same] == 1).all()
+    np.testing.assert_array_equal(batch.discount[~same], whole.discount[~same])
 
 
 def test_an_end_that_is_told_for_one_goal_at_a_time() -> None:
     """Gymnasium-Robotics' compute_terminated gives one answer, whatever it is asked for."""
     obs, goal = {"achieved_goal": np.array([[1.0], [2.0], [3.0]])}, np.array([[1.0], [5.0], [3.0]])
     reward, done = DictGoals(lambda a, g, i: -1.0 * (a != g)[:, 0], lambda a, g, i: False).judge(
-        obs, goal
+        obs, goal, NOTHING
     )
     assert reward.tolist() == [0, -1, 0] and done.tolist() == [False] * 3 and done.dtype == np.bool_
     near = DictGoals(
         lambda a, g, i: np.zeros(len(g)), lambda a, g, i: bool(np.linalg.norm(a - g) < 0.5)
     )
-    assert near.judge(obs, goal)[1].tolist() == [True, False, True]
+    assert near.judge(obs, goal, NOTHING)[1].tolist() == [True, False, True]
 
 
 def test_wrong_judgements_and_settings_are_named() -> None:
     _, ring = played()
     ids = rows(ring)
-    wrong = Hindsight(ring, DictGoals(lambda a, g, i: np.zeros((len(g), 1))), GAMMA, k=None)
+    wrong = Hindsight(ring, DictGoals(lambda a, g, i: np.zeros((len(g), 1))), k=None)
     with pytest.raises(SettingError, match=r"rewards of shape \(\d+, 1\)"):
         wrong.relabel(np.random.default_rng(0), ids, ring.transitions(ids))
     with pytest.raises(SettingError, match="strategy='past'"):
-        Hindsight(ring, wrong.goals, GAMMA, strategy="past")  # type: ignore[arg-type]
+        Hindsight(ring, wrong.goals, strategy="past")  # type: ignore[arg-type]
     with pytest.raises(SettingError, match="k=-1"):
-        Hindsight(ring, wrong.goals, GAMMA, k=-1)
+        Hindsight(ring, wrong.goals, k=-1)
+
+
+def test_observations_of_broken_off_and_ended_episodes_are_found_in_any_order() -> None:
+    """Environment 1 ends in the newest step, and environment 0 is lost after it."""
+    ring = Ring(20, 2, OBS, ACTION, terminal=True)
+    world = World(2, 0)
+    chances = iter([1.0, 0.0, 1.0, 1.0])  # environment 1 terminates in its first step
+    world.rng = type("Given", (), {"random": lambda self: next(chances)})()
+    ring.add(world.play(1))
+    ring.break_off([0])
+    world.begin(0)
+    ring.add(world.play(1))
+    after = ring.after(np.array([0, 1]))["observation"][:, 0]
+    assert after.tolist() == [3.0, 4.0] and ring.discount[[0, 1]].tolist() == [np.float32(GAMMA), 0]
+
+
+def test_info_that_is_not_stored_raises_however_it_is_read() -> None:
+    reads: list[Callable[[Any], Any]] = [
+        lambda info: info["wind"],
+        lambda info: info.get("wind", 0.0),
+        lambda info: "wind" in info,
+        lambda info: [x["wind"] for x in info],
+        lambda info: info[0]["wind"],
+        lambda info: 1.0 if info else 0.0,
+        len,
+    ]
+    other = Info(calm=np.zeros(2))
+    for read in reads:
+        with pytest.raises(SettingError, match="copy_info=True"):
+            read(NOTHING)
+    for read in reads[:-2]:
+        with pytest.raises(SettingError, match=r"info\['wind'\]"):
+            read(other)
+    stored = Info(wind=np.array([1.0, 2.0]), place=np.array([[0, 1], [2, 3]]))
+    assert stored["wind"].tolist() == [1, 2] == [x["wind"] for x in stored] and len(stored) == 2
+    assert stored.get("wind")[1] == stored[1]["wind"] and "wind" in stored and "wind" in stored[0]
+    assert stored[-1].get("place").tolist() == [2, 3]

@@ -11,9 +11,10 @@ from tandem.replay.triplets import TripletSampler
 from tests.replay.test_hindsight import ACTION, GAMMA, OBS, World, played, rows, state, terminating
 
 
+@pytest.mark.parametrize("terminal", ["no", "yes", "later"])
 @pytest.mark.parametrize("lazy", [False, True])
-def test_every_three_steps_of_every_finished_episode_come_alike(lazy: bool) -> None:
-    world, ring = played(lazy=lazy)
+def test_every_three_steps_of_every_finished_episode_come_alike(lazy: bool, terminal: str) -> None:
+    world, ring = played(lazy=lazy, terminal=terminal)
     sampler = TripletSampler(ring)
     ids = sampler.draw(np.random.default_rng(0), 40_000)
     drawn = state(ring, ids)

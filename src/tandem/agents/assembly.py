@@ -347,7 +347,7 @@ class Assembly:
             x = self._extra(example.obs)
             dtype = "float32" if x.dtype.kind == "f" else str(x.dtype)
             extra["irl"] = Leaf("box", tuple(x.shape[1:]), dtype)
-        ring = Ring(held(a, env.n), env.n, env.observation, env.action, extra=extra)
+        ring = Ring(held(a, env.n), env.n, env.observation, env.action, extra=extra, terminal=True)
         sampler: ScoredSampler | PassSampler | TripletDraws | DistinctSampler
         fetch: Callable[..., Batch] = partial(ring.transitions, n=a.steps)
         if a.PR:
@@ -363,7 +363,7 @@ class Assembly:
             sampler = DistinctSampler(ring)
         relabel = None
         if a.HER:
-            relabel = Hindsight(ring, self._goals(), 1.0, k=a.k, strategy=a.strategy).relabel  # type: ignore[arg-type]
+            relabel = Hindsight(ring, self._goals(), k=a.k, strategy=a.strategy).relabel  # type: ignore[arg-type]
         schedule = UpdateSchedule(
             batch_size=a.minibatch,
             rollout_steps=a.update_steps if a.PPO else None,

@@ -329,7 +329,7 @@ class FunctionGoals:
     def put(self, obs: Tree, goal: Array) -> Tree:
         return {**obs, GOAL: goal.astype(obs[GOAL].dtype)}
 
-    def judge(self, next_obs: Tree, goal: Array) -> tuple[Array, Array]:
+    def judge(self, next_obs: Tree, goal: Array, info: Any) -> tuple[Array, Array]:
         """Returns (reward float32 [B], done bool [B])."""
         state = next_obs[OBSERVATION]
         if self._takes_batches:

@@ -107,6 +107,7 @@ class Settings:
     prioritized = False
     memmap = False
     hindsight = "no"  # which goals a replayed transition is given
+    copy_info = False
     reset_every = 0  # updates after which networks begin anew
     adam_beta1 = 0.9  # decay of Adam's first moment
     action_noise = "gaussian"  # how policies over real numbers explore
@@ -217,6 +218,9 @@ class TransitionSettings(PrioritySettings, NormalizedSettings, ReplaySettings):
         "with hindsight: transitions with another goal for each that keeps its own",
         HINDSIGHT + ", section 4.5",
         minimum=1,
+    )
+    copy_info: bool = setting(
+        False, "with hindsight: store the numbers in info, and pass them to compute_reward"
     )
 
 

@@ -97,7 +97,7 @@ SETTINGS = (
         {"intrinsic": lambda x: x != "no"},
         {"intrinsic": "rnd"},
     ),
-    Need(("relabel",), {"hindsight": lambda x: x != "no"}, {"hindsight": "future"}),
+    Need(("relabel", "copy_info"), {"hindsight": lambda x: x != "no"}, {"hindsight": "future"}),
 )
 OPTIONS = (  # of a run
     Need(("ahead",), {"workers": bool, "runners": bool}, {"workers": 2}, (0,)),

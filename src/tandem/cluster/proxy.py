@@ -105,7 +105,7 @@ class LocalProxy(Proxy):
         super().__init__(name, caller)
 
     def choose_action(self, *args: object, **kwargs: object) -> Any:
-        return self._call("choose_action", *args, **kwargs)
+        return copied(self._call("choose_action", *args, **kwargs))
 
     def update(self, *args: object, **kwargs: object) -> None:
         self._call("update", *args, **kwargs)
@@ -122,7 +122,7 @@ class LocalProxy(Proxy):
         return self._host.look_up(name)
 
     def _call(self, name: str, /, *args: object, **kwargs: object) -> Any:
-        reply = self._host.perform(self._caller, [(name, args, kwargs)], 0)
+        reply = self._host.perform(self._caller, [(name, copied(args), copied(kwargs))], 0)
         if not reply.done:  # to wait here for steps that come from this very process has no end
             raise SettingError(
                 f"{name} of the agent {self._name!r} by a proxy whose block of steps is full, "

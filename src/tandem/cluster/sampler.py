@@ -110,7 +110,7 @@ class Sampler:
         action = np.array(chosen, self.config.action.dtype)
         extra = {k: _float32(v) for k, v in extra.items()}
         self._chosen = (tree_map(np.array, obs), action, extra, next_state)
-        env_action = self._to_environment(action)
+        env_action = self._to_environment(action.copy())  # an environment may write into it
         return restored(self.config.action)(env_action[0] if single else env_action)
 
     def update(
@@ -133,7 +133,10 @@ class Sampler:
         if self._after_restart and self._chosen is None:
             self._after_restart = False
             return None
-        if self._chosen is None or not _equal_rows(obs, self._chosen[0]).all():
+        next_obs = tree_map(np.array, rows_of(self.config.observation, next_state)[0])
+        # an environment may have written what followed into the observation itself
+        given = self._chosen is not None and _equal_rows(obs, self._chosen[0])
+        if self._chosen is None or not (given | _equal_rows(obs, next_obs)).all():
             raise SettingError(
                 "update of a step whose observation choose_action was not given last.",
                 "choose_action(s), a step of the environment, update(s, a, r, s2, done)",
@@ -145,7 +148,6 @@ class Sampler:
         if truncated is not None:
             cut = _flags(truncated, self.n, "truncated")
         mean_reward, team_rewards = self._rewards(reward)
-        next_obs = tree_map(np.array, rows_of(self.config.observation, next_state)[0])
         numbers = (x for x in (mean_reward, *leaves(next_obs)) if x.dtype.kind == "f")
         if not all(np.isfinite(x).all() for x in numbers):
             raise NonFiniteError(

@@ -6,6 +6,7 @@ import shutil
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -186,7 +187,8 @@ def _played(agent: Any, env: Any, seed: int, number: int, rng: Any) -> Any:
     from minari.data_collector import EpisodeBuffer
 
     obs, _ = reset(env, seed=seed)
-    seen, actions, state, over = [obs], list[Any](), None, False
+    # copies: the environment may write the next observation into this one, or into its action
+    seen, actions, state, over = [deepcopy(obs)], list[Any](), None, False
     rewards, ends, cuts = list[float](), list[bool](), list[bool]()
     while not over:
         if isinstance(agent, Agent):
@@ -195,9 +197,9 @@ def _played(agent: Any, env: Any, seed: int, number: int, rng: Any) -> Any:
         else:
             start = np.array([not actions])
             action, state = agent.predict(obs, state, start, deterministic=rng is None)
+        actions.append(deepcopy(action))
         obs, reward, terminated, truncated, _ = env.step(action)
-        seen.append(obs)
-        actions.append(action)
+        seen.append(deepcopy(obs))
         rewards.append(float(np.asarray(reward).item()))
         ends.append(bool(terminated))
         cuts.append(bool(truncated) and not terminated)

@@ -7,6 +7,7 @@ loop's speed on CartPole × 8.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -128,15 +129,20 @@ class Stepped(Environments):
         actions = np.array(actions, self._dtype)  # a copy: an environment may write into its action
         log, obs, i, self._at_start = self._log, self._empty(), 0, False
         rewards, terminated, truncated = [0.0] * self.n, [False] * self.n, [False] * self.n
-        infos: list[Any] = [None] * self.n
+        extra = {name: np.empty((self.n, *x.shape), x.dtype) for name, x in self.extra.items()}
         final: list[tuple[int, Tree]] = []
         ended: dict[int, int] = {}  # lengths of the episodes that did
         success: dict[int, float | None] = {}
         log.append(actions)
         try:
             for i, (step, action) in enumerate(zip(self._steps, actions, strict=True)):
-                seen, rewards[i], terminated[i], truncated[i], infos[i] = step(action)
+                seen, rewards[i], terminated[i], truncated[i], info = step(action)
+                for name, rows in extra.items():
+                    rows[i] = info[name.removeprefix("info/")]
                 if terminated[i] or truncated[i]:
+                    # a reset may write into what the step returned
+                    rewards[i] = copy.copy(rewards[i])
+                    terminated[i], truncated[i] = copy.copy(terminated[i]), copy.copy(truncated[i])
                     final.append((i, self._last(i, seen)))
                     ended[i], success[i] = log.length(i), success_of(infos[i])
                     log.start[i] = log.end
@@ -166,10 +172,6 @@ class Stepped(Environments):
                 if not terminated[i] and len(self.stuck({MASK: last[MASK][None]})):
                     raise no_choice(self.name, i, self._when(i, ended[i]))
         self._obs = obs
-        extra = {
-            name: np.array([info[name] for info in infos], x.dtype)
-            for name, x in self.extra.items()
-        }
         return Step(
             obs,
             reward,

@@ -215,7 +215,7 @@ class Team(gymnasium.Env):  # type: ignore[misc]
 
     def _state(self) -> Array | None:
         try:
-            return np.asarray(self.inner.state(), np.float32).ravel()
+            return np.array(self.inner.state(), np.float32).ravel()
         except (AttributeError, NotImplementedError):  # PettingZoo's: the environment has none
             return None
 

@@ -6,19 +6,22 @@ from typing import Any
 
 import numpy as np
 
-from tandem.envs.factory import EnvLike, environment_name, make
+from tandem.envs.factory import EnvLike, environment_name, make, separate
 from tandem.envs.opening import look
 from tandem.errors import SettingError
-from tandem.replay.hindsight import DictGoals
-from tandem.spaces import Spec
+from tandem.replay.hindsight import INFO, DictGoals, Info
+from tandem.spaces import Leaf, Spec
+from tandem.types import JSONDict
 
 
-def goals_of(env: EnvLike, kwargs: Any, observation: Spec) -> DictGoals:
+def goals_of(env: EnvLike, kwargs: Any, observation: Spec, copy_info: bool) -> DictGoals:
     """How the environment judges goals, by an environment made for nothing else, which is asked
-    once. SettingError where it does not have goals as Gymnasium-Robotics has them."""
+    once, and with `copy_info` takes a step, to see the entries of its info. SettingError where it
+    does not have goals as Gymnasium-Robotics has them."""
     from tandem.envs.goals import ACHIEVED, GOAL  # with Gymnasium, which help does without
 
-    made = make(env, kwargs)
+    # a step would disturb an environment that is trained in
+    made = make(separate(env) if copy_info else env, kwargs)
     judge = getattr(made.unwrapped, "compute_reward", None)
     found = isinstance(observation, dict) and {ACHIEVED, GOAL} <= observation.keys()
     if not found or not callable(judge):
@@ -28,17 +31,25 @@ def goals_of(env: EnvLike, kwargs: Any, observation: Spec) -> DictGoals:
             "desired, info) of batches, as Gymnasium-Robotics has them",
             "give hindsight='no'.",
         )
-    goals = DictGoals(judge, getattr(made.unwrapped, "compute_terminated", None))
-    _try(goals, made, environment_name(env))
+    seen = look(made)[0]
+    info: JSONDict = {}
+    if copy_info:
+        made.action_space.seed(0)
+        info = {n: np.asarray(x) for n, x in made.step(made.action_space.sample())[4].items()}
+    info = {n: x for n, x in info.items() if x.dtype.kind in "biuf"}
+    stored = {INFO + n: Leaf("box", x.shape, str(x.dtype)) for n, x in info.items()}
+    goals = DictGoals(judge, getattr(made.unwrapped, "compute_terminated", None), stored)
+    _try(goals, seen, Info({n: np.stack([x, x]) for n, x in info.items()}), environment_name(env))
     return goals
 
 
-def _try(goals: DictGoals, made: Any, name: str) -> None:
-    """SettingError unless it judges two goals at once, with nothing in `info`."""
-    obs = look(made)[0]
-    achieved, desired = (np.stack([obs[key]] * 2) for key in ("achieved_goal", "desired_goal"))
+def _try(goals: DictGoals, seen: Any, info: Any, name: str) -> None:
+    """SettingError unless it judges two goals at once."""
+    achieved, desired = (np.stack([seen[key]] * 2) for key in ("achieved_goal", "desired_goal"))
     try:
-        shapes = [np.shape(x) for x in goals.judge({"achieved_goal": achieved}, desired)]
+        shapes = [np.shape(x) for x in goals.judge({"achieved_goal": achieved}, desired, info)]
+    except SettingError:  # of an entry of info that is not stored
+        raise
     except Exception as error:  # whatever a function of the user's comes to
         told = f"{type(error).__name__}: {error}"
         raise _no_batches(name, f"raises {told} for two goals at once") from error
@@ -49,8 +60,7 @@ def _try(goals: DictGoals, made: Any, name: str) -> None:
 def _no_batches(name: str, happened: str) -> SettingError:
     return SettingError(
         f"hindsight with {name}, whose compute_reward or compute_terminated {happened}.",
-        "functions of (achieved, desired, info) over batches [B, n], with an empty info: one "
-        "number for each row",
+        "functions of (achieved, desired, info) over batches [B, n]: one number for each row",
         "write them so, say by np.linalg.norm(achieved - desired, axis=-1); or give "
         "hindsight='no'.",
     )

@@ -12,6 +12,7 @@ import numpy as np
 
 from tandem.algorithms import teams
 from tandem.algorithms.base import Call, Forward
+from tandem.algorithms.own import is_ours, name_of
 from tandem.backends.backend import Outcome
 from tandem.errors import NonFiniteError, SettingError
 from tandem.learning import fits, normalization
@@ -170,6 +171,7 @@ class ReplayLearner:
         self.settings = s
         fits.transitions(s, algorithm.sequence, backend.devices)
         self._networks, kept = networks or {}, algorithm.buffer_extras(action)
+        kept = {**kept, **getattr(goals, "stored", {})}
         zero = s.start_state == "zero"
         self._zeros = {n: x.shape for n, x in kept.items() if zero and n.endswith("_state")}
         self._kept = extras = {n: x for n, x in kept.items() if n not in self._zeros}
@@ -187,7 +189,15 @@ class ReplayLearner:
         files = str(folder / "replay") if s.memmap and folder is not None else None
         limited = teams.ACTIVE if algorithm.team else ""
         self.ring = Ring(
-            s.buffer_size, s.envs, observation, action, path=files, extra=extras, limited=limited
+            s.buffer_size,
+            s.envs,
+            observation,
+            action,
+            path=files,
+            extra=extras,
+            limited=limited,
+            # what a user's loss does with next observations is not known
+            terminal=s.hindsight != "no" or not is_ours(name_of(type(algorithm))),
         )
         self.batch = s.batch_size // each
         steps = each + s.burn_in  # of what is drawn
@@ -216,7 +226,7 @@ class ReplayLearner:
                 "a run that makes its environments itself, as tandem.train does",
                 "give hindsight='no'.",
             )
-        return Hindsight(self.ring, goals, s.gamma, k=s.relabel, strategy=s.hindsight)
+        return Hindsight(self.ring, goals, k=s.relabel, strategy=s.hindsight)
 
     def is_warmup(self, env_steps: int) -> bool:
         """Whether to act at random still, so that the first updates see some variety."""

@@ -23,6 +23,7 @@ class EnvFactory:
     mode: Any
     kwargs: Mapping[str, Any] | None
     spec: Any = None  # Gymnasium's, of an id that a script may have registered itself
+    beside: Mapping[str, Any] | None = None  # entries of `info` that steps bring, as Leaf
 
     @classmethod
     def of(
@@ -42,7 +43,9 @@ class EnvFactory:
             import gymnasium
 
             gymnasium.registry.setdefault(self.env, self.spec)
-        return vectorize(self.env, count, seed, self.mode, self.kwargs, first=first)
+        made = vectorize(self.env, count, seed, self.mode, self.kwargs, first=first)
+        made.extra = {**made.extra, **(self.beside or {})}
+        return made
 
 
 def check_can_travel(env: EnvLike, asked: str) -> None:

@@ -357,10 +357,10 @@ class Pool:
         _, extra, _ = self.actors[0].act(obs, state, tree_map(lambda x: x[0, :n], noises[0]))
         leaf, beside = self.own.environments.action, self.own.environments.extra
         stored = {name: np.asarray(x) for name, x in extra.items()}
-        stored |= {name: np.zeros((n, *x.shape), x.dtype) for name, x in beside.items()}
         stored = {
             name: x.astype(np.float32) if x.dtype == np.float64 else x for name, x in stored.items()
         }
+        stored |= {name: np.zeros((n, *x.shape), x.dtype) for name, x in beside.items()}
         action = np.empty((n, *leaf.shape), leaf.dtype)
         shapes = block_shapes(len(leaves(noises[1])[0]), obs, action, stored, state)
         for names, noise in zip(self._noise_names, noises, strict=True):

@@ -103,7 +103,7 @@ def run_mcts_search(
     noise = None if dirichlet is None else _pair(dirichlet)
     advance, evaluate = _simulator(env), _Evaluation(policy_network, value_network, env)
     if node.state is None:
-        node.state = root_state
+        node.state = _own(root_state)
         node.visits, node.total = 1, evaluate(node)
     if noise is not None:
         _mix(node, *noise, np.random.default_rng() if rng is None else rng)
@@ -200,7 +200,13 @@ def _simulator(env: Any) -> Callable[[State, Hashable], tuple[State, bool]]:
     """Returns the function from (state, action) to (next state, whether the game is over)."""
     for owner in (env, getattr(env, "unwrapped", env)):
         if simulate := getattr(owner, "simulate", None):
-            return lambda state, action: simulate(state, action)
+
+            def simulated(state: State, action: Hashable) -> tuple[State, bool]:
+                # it may write into the state, or return the same array each time
+                after, over = simulate(_own(state), action)
+                return _own(after), over
+
+            return simulated
     inner = getattr(env, "unwrapped", env)
     if not hasattr(env, "reset") or not hasattr(inner, "state"):
         raise EnvironmentFault(
@@ -223,6 +229,12 @@ def _simulator(env: Any) -> Callable[[State, Hashable], tuple[State, bool]]:
 def _copied(state: State) -> State:
     """A copy of a state; lists and tuples become arrays."""
     return np.array(state) if isinstance(state, (np.ndarray, list, tuple)) else copy.deepcopy(state)
+
+
+def _own(state: State) -> State:
+    """A copy of arrays and containers; other objects as they are."""
+    containers = (np.ndarray, list, tuple, dict)
+    return copy.deepcopy(state) if isinstance(state, containers) else state
 
 
 def _number(value: object) -> bool:

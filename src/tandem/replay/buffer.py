@@ -27,6 +27,7 @@ from tandem.types import (
     Tree,
 )
 
+SPAN = 2**40  # more time steps than any ring sees
 NO_EXTRA: Mapping[str, Leaf] = MappingProxyType({})
 
 
@@ -37,7 +38,8 @@ class Ring:
     steps ever written; it never changes. An observation is stored once: what followed row t is the
     observation of row t + 1, and the slot after the newest row holds the observations that the next
     rows will start from. Only where an episode was cut and its environment reset in the same step
-    is the true last observation stored separately (`CutStore`). Of observations that are declared
+    is the true last observation stored separately (`CutStore`); with `terminal`, also where it
+    terminated. Of observations that are declared
     to be stacks of pictures (`Leaf.stack`) each picture is stored once; slots before the oldest row
     hold the pictures that it shows.
 
@@ -49,6 +51,8 @@ class Ring:
     extra: what else of a trajectory's `extra` to keep with each row. "rewards" are summed over n
       steps, as the reward is.
     limited: the entry of a team's observations that is 2 of an agent that a limit took alone.
+    terminal: whether observations after a termination are read: by hindsight, or by losses that do
+      not multiply them by the discount of 0.
 
     Raises MemoryBudgetError, before anything is allocated, where `size` is more than the machine
     (or the disk) has left.
@@ -64,8 +68,10 @@ class Ring:
         path: str | None = None,
         extra: Mapping[str, Leaf] = NO_EXTRA,
         limited: str = "",
+        terminal: bool = False,
     ) -> None:
         self.limited = limited
+        self.terminal_from = 0 if terminal else SPAN  # the time step from which they are stored
         self.scaled: Callable[[AnyArray], AnyArray] | None = None  # what rewards are read through
         self._layout = layout = Layout(capacity, envs, obs, action, extra)
         self.capacity, self.envs, self.slots = capacity, envs, layout.slots
@@ -182,8 +188,8 @@ class Ring:
 
         The first observations must be what followed the last add, except where that ended the
         episode (then `last`, and an entry in `cuts`, say so). Observations in `cuts` of episodes
-        that terminated are not stored: nothing is learned from them, as their discount is 0. Of
-        `extra` the entries that the ring was made with are stored.
+        that terminated are stored only with `terminal`: elsewhere nothing is learned from them, as
+        their discount is 0. Of `extra` the entries that the ring was made with are stored.
 
         Raises SpaceError for arrays of another shape or dtype, EnvironmentFault for cuts where no
         episode ended.
@@ -248,7 +254,8 @@ class Ring:
         discount_t ... discount_(t+m-1), next_obs = what followed row t + m - 1 (Sutton & Barto
         2018, section 7.1). m is n, or less where the episode ends or the newest row is reached
         earlier; both are then exact for that m. float32; gamma is the one stored with the rows.
-        After a termination the discount is 0, and next_obs finite but of no meaning.
+        After a termination the discount is 0, and next_obs is the true last observation with
+        `terminal`, else finite but of no meaning.
 
         Raises SettingError for ids that are not in the ring.
         """
@@ -291,7 +298,7 @@ class Ring:
 
     def after(self, ids: IntArray) -> Tree:
         """Returns the observations [B, ...] after rows `ids` [B]; where the episode terminated they
-        have no meaning."""
+        have no meaning without `terminal`."""
         at = self.position(ids)
         return self._layout.join(self._next_obs(ids, at, self.discount.take(at)))
 
@@ -309,6 +316,7 @@ class Ring:
             "time": self._time,
             "kept": self._forgotten,
             "floors": self._floors.steps.tolist(),
+            "terminal_from": self.terminal_from,
         }
         return meta, arrays
 
@@ -335,6 +343,8 @@ class Ring:
         self._cuts.clear()
         self._cuts.append(arrays["cut_ids"], [arrays[f"cut_{name}"] for name in self._layout.obs])
         self._time, self._forgotten = time, int(meta.get("kept", 0))
+        if self.terminal_from != SPAN:  # older rings did not store them
+            self.terminal_from = min(int(meta.get("terminal_from", SPAN)), time)
         self._floors.steps[:] = meta.get("floors", 0)
         oldest = self._first(time)
         self._drawable = self._count_valid(oldest, time - oldest)
@@ -360,7 +370,9 @@ class Ring:
         for name, x in zip(self._layout.obs, following, strict=True):
             column = self._columns[name]
             check_column(f"bootstrap of {name}", x, column.shape[1:], column.dtype)
-        self._check_order(trajectory.obs, dict(zip(self._columns, arrays, strict=True)))
+        named = dict(zip(self._columns, arrays, strict=True))
+        newest = (self._time - 1) % self.slots if self._time else None
+        self._layout.check_order(trajectory.obs, named, self._columns, newest)
         return arrays, following
 
     def _read_cuts(self, trajectory: Trajectory, skip: int) -> tuple[IntArray, list[AnyArray]]:
@@ -378,7 +390,9 @@ class Ring:
                 "them only where an episode ended (`last`)",
                 "set `last` in the collector at every step whose environment was reset.",
             )
-        stored = (cuts.t >= skip) & (trajectory.discount[cuts.t, cuts.env] > 0)
+        stored = cuts.t >= skip
+        if self.terminal_from == SPAN:
+            stored &= trajectory.discount[cuts.t, cuts.env] > 0
         ids = (self._time + cuts.t) * self.envs + cuts.env
         order = np.argsort(ids, kind="stable")
         order = order[stored[order]]
@@ -388,7 +402,8 @@ class Ring:
         """Returns the observations after rows `final`, an array for each leaf."""
         obs = self._obs_at(self.position(final + self.envs))
         if len(self._cuts):
-            ended = np.flatnonzero(self.last.take(at_final) & (discount > 0))
+            last = self.last.take(at_final)
+            ended = np.flatnonzero(last & (discount > 0) if self.terminal_from == SPAN else last)
             which, where = self._cuts.find(final[ended])
             if which.size:
                 rows, saved = ended[which], dict(zip(self._layout.obs, self._cuts.obs, strict=True))
@@ -410,17 +425,6 @@ class Ring:
             else self._flat[name].take(at, axis=0)
             for name, leaf in self._layout.leaves.items()
         ]
-
-    def _check_order(self, obs: Tree, columns: dict[str, AnyArray]) -> None:
-        """Raises EnvironmentFault for observations that are declared to be stacks and are none.
-        columns: the trajectory's arrays by name."""
-        arrays = self._layout.split(obs)
-        for x, (name, leaf) in zip(arrays, self._layout.leaves.items(), strict=True):
-            if leaf.stack:
-                previous = (
-                    self._columns[name][(self._time - 1) % self.slots] if self._time else None
-                )
-                stacks.check_order(x, columns[f"age/{name}"], previous, name)
 
     def _first(self, time: int) -> int:
         """The oldest time step whose rows are in the ring once `time` steps were ever written."""

@@ -34,7 +34,7 @@ class CutStore:
         return [x[self._begin : self._end] for x in self._obs]
 
     def append(self, ids: IntArray, obs: Sequence[AnyArray]) -> None:
-        """Adds the observations of rows whose ids rise and are above all those here."""
+        """Adds the observations of rows whose ids rise and are not here yet."""
         if self._end + len(ids) > len(self._ids):
             self._make_room(len(ids))
         new = slice(self._end, self._end + len(ids))
@@ -42,6 +42,11 @@ class CutStore:
         for column, x in zip(self._obs, obs, strict=True):
             column[new] = x
         self._end = new.stop
+        # of the same time step, where episodes were broken off
+        if 0 < len(ids) < len(self) and self._ids[new.start - 1] > ids[0]:
+            order = np.argsort(self.ids)
+            for x in (self.ids, *self.obs):
+                x[:] = x[order]
 
     def drop(self, before: int) -> None:
         """Removes the rows with ids below `before`."""

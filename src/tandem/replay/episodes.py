@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tandem.replay.buffer import Ring
+from tandem.replay.buffer import SPAN, Ring
 from tandem.types import IntArray
-
-SPAN = 2**40  # more time steps than any ring sees
 
 
 class Episodes:
@@ -44,12 +42,11 @@ class Episodes:
         return self.bounds(last)[0], last
 
     def known(self, last: IntArray) -> IntArray:
-        """The last rows of episodes after which what was seen is known: one earlier where the
-        episode terminated, since there the ring keeps nothing."""
-        at = self.ring.position(last)
-        earlier: IntArray = last - self.ring.envs * (
-            self.ring.last.take(at) & (self.ring.discount.take(at) == 0)
-        )
+        """The last rows of episodes after which the observation is known: one earlier where the
+        episode terminated before the ring stored terminal observations."""
+        ring, at = self.ring, self.ring.position(last)
+        ended = ring.last.take(at) & (ring.discount.take(at) == 0)
+        earlier: IntArray = last - ring.envs * (ended & (last < ring.terminal_from * ring.envs))
         return earlier
 
     def _look(self) -> None:

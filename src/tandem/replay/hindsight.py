@@ -4,7 +4,9 @@ rewards computed anew for a whole batch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from itertools import repeat
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -12,10 +14,41 @@ import numpy as np
 from tandem.errors import SettingError
 from tandem.replay.buffer import Ring
 from tandem.replay.episodes import Episodes
+from tandem.spaces import Leaf
 from tandem.types import Array, Batch, BoolArray, IntArray, Tree, tree_map
 
 Strategy = Literal["future", "final", "episode"]
 STRATEGIES = ("future", "final", "episode")
+
+
+INFO = "info/"  # begins the names of stored entries of `info`
+
+
+class Info(dict[Any, Any]):
+    """The stored entries of `info` of B rows, by name: [B, ...]. Iterating and info[i] give those
+    of each row. Reading anything else raises."""
+
+    def __missing__(self, key: Any) -> Any:
+        if isinstance(key, int | np.integer):
+            return list(self)[key]
+        raise SettingError(
+            f"compute_reward or compute_terminated reads info[{key!r}], which is not stored.",
+            fix="give copy_info=True to tandem.train, which stores the entries of the first step's "
+            "info that are numbers or arrays; an agent of your own takes reward_done_func instead.",
+        )
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return self[key]
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(key) or bool(self.__missing__(key))
+
+    def __iter__(self) -> Iterator[Any]:
+        rows = zip(*self.values(), strict=True) if self.values() else self.__missing__("...")
+        return (Info(zip(self.keys(), row, strict=True)) for row in rows)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)  # list() would ask for the length
 
 
 class Goals(Protocol):
@@ -27,7 +60,7 @@ class Goals(Protocol):
     def put(self, obs: Tree, goal: Array) -> Tree:
         """The observations with these goals [B, ...]."""
 
-    def judge(self, next_obs: Tree, goal: Array) -> tuple[Array, Array]:
+    def judge(self, next_obs: Tree, goal: Array, info: Any) -> tuple[Array, Array]:
         """(reward, terminated), [B] each, of having arrived at next_obs with these goals."""
 
 
@@ -35,10 +68,12 @@ class DictGoals(NamedTuple):
     """Goals as Gymnasium-Robotics has them: entries `achieved_goal` and `desired_goal` of Dict
     observations. The functions are the environment's, of (achieved, desired, info) over batches;
     without `compute_terminated` nothing terminates. Where that gives one answer for a batch, as
-    Gymnasium-Robotics' own do, it is asked for each goal."""
+    Gymnasium-Robotics' own do, it is called for each goal. stored: the entries of `info` that are
+    kept with each step and passed to them."""
 
     compute_reward: Callable[[Array, Array, Any], Array]
     compute_terminated: Callable[[Array, Array, Any], Array] | None = None
+    stored: Mapping[str, Leaf] = MappingProxyType({})
 
     def achieved(self, obs: Tree) -> Array:
         return obs["achieved_goal"]
@@ -46,33 +81,33 @@ class DictGoals(NamedTuple):
     def put(self, obs: Tree, goal: Array) -> Tree:
         return {**obs, "desired_goal": goal.astype(obs["desired_goal"].dtype)}
 
-    def judge(self, next_obs: Tree, goal: Array) -> tuple[Array, Array]:
-        reward = np.asarray(self.compute_reward(next_obs["achieved_goal"], goal, {}), np.float32)
+    def judge(self, next_obs: Tree, goal: Array, info: Any) -> tuple[Array, Array]:
+        achieved = next_obs["achieved_goal"]
+        reward = np.asarray(self.compute_reward(achieved, goal, info), np.float32)
         if self.compute_terminated is None:
             return reward, np.zeros(len(goal), np.bool_)
-        achieved = next_obs["achieved_goal"]
-        terminated = np.asarray(self.compute_terminated(achieved, goal, {}), np.bool_)
+        terminated = np.asarray(self.compute_terminated(achieved, goal, info), np.bool_)
         if terminated.shape == ():
-            each = [self.compute_terminated(a, g, {}) for a, g in zip(achieved, goal, strict=True)]
-            terminated = np.array(each, np.bool_)
+            rows = info if self.stored else repeat(info)
+            each = map(self.compute_terminated, achieved, goal, rows)
+            terminated = np.array(list(each), np.bool_)
         return reward, terminated
 
 
 class Hindsight:
     """Gives transitions that were drawn other goals.
 
-    k: relabelled transitions for each one that keeps its goal, so a share of k / (k + 1); None
+    k: relabeled transitions for each one that keeps its goal, so a share of k / (k + 1); None
     relabels all. strategy: a goal was reached later in the episode ("future"), at its end
-    ("final"), or at any time ("episode"); section 4.5. gamma: discount after a step that does not
-    terminate. Goals are what was seen after a row; after a termination nothing is known, so the
-    last row of such an episode is no goal, and keeps its own: no other can be judged there.
+    ("final"), or at any time ("episode"); section 4.5. Goals are what was achieved after a row. A
+    step that terminated its episode remains terminal with every goal. Where the observation after
+    it is not known (`Episodes.known`), it is no goal and keeps its own.
     """
 
     def __init__(
         self,
         ring: Ring,
         goals: Goals,
-        gamma: float,
         *,
         k: float | None = 4.0,
         strategy: Strategy = "future",
@@ -87,7 +122,7 @@ class Hindsight:
             raise SettingError(
                 f"k={k!r}.", "a number from 0 on, or None to relabel all", "use k=4."
             )
-        self.ring, self.goals, self.gamma, self.strategy = ring, goals, gamma, strategy
+        self.ring, self.goals, self.strategy = ring, goals, strategy
         self.share = 1.0 if k is None else k / (k + 1)
         self.episodes = Episodes(ring)
 
@@ -97,7 +132,7 @@ class Hindsight:
         first, last = self.episodes.bounds(ids)
         high = self.episodes.known(last)
         low = ids if self.strategy == "future" else first
-        usable: BoolArray = (high >= low) & (ring.discount.take(ring.position(ids)) > 0)
+        usable: BoolArray = high >= ids
         if self.strategy == "final":
             return np.where(usable, high, ids), usable
         steps = np.maximum((high - low) // ring.envs + 1, 1)
@@ -111,6 +146,7 @@ class Hindsight:
         says so, and with rewards and discounts to match; it may be written into. Raises
         SettingError for judgements of another shape."""
         shape, rows = ids.shape, ids.reshape(-1)
+        info = {n: batch.extra.pop(n) for n in [*batch.extra] if n.startswith(INFO)}
         chosen = rng.random(len(rows)) < self.share
         source, usable = self.sources(rng, rows)
         at = np.flatnonzero(chosen & usable)
@@ -119,7 +155,10 @@ class Hindsight:
         flat: Batch = tree_map(lambda x: x.reshape(-1, *x.shape[len(shape) :]), batch)
         goal = self.goals.achieved(self.ring.after(source[at]))
         obs, next_obs = (tree_map(lambda x: x[at], tree) for tree in (flat.obs, flat.next_obs))
-        reward, terminated = self.goals.judge(next_obs, goal)
+        stored = {
+            n.removeprefix(INFO): x.reshape(-1, *x.shape[len(shape) :])[at] for n, x in info.items()
+        }
+        reward, terminated = self.goals.judge(next_obs, goal, Info(stored))
         if np.shape(reward) != at.shape or np.shape(terminated) != at.shape:
             raise SettingError(
                 f"hindsight was told rewards of shape {np.shape(reward)} and ends of shape "
@@ -135,6 +174,6 @@ class Hindsight:
         write(flat.obs, self.goals.put(obs, goal))
         write(flat.next_obs, self.goals.put(next_obs, goal))
         flat.reward[at] = self.ring.scaled(reward) if self.ring.scaled else reward
-        flat.discount[at] = np.where(terminated, np.float32(0), np.float32(self.gamma))
+        flat.discount[at] = np.where(terminated, np.float32(0), flat.discount[at])
         relabelled: Batch = tree_map(lambda x: x.reshape(*shape, *x.shape[1:]), flat)
         return relabelled

@@ -79,6 +79,21 @@ class Layout:
         """The observation whose `split` these arrays are."""
         return arrays[0] if self._keys is None else dict(zip(self._keys, arrays, strict=True))
 
+    def check_order(
+        self,
+        obs: Tree,
+        arrays: Mapping[str, AnyArray],
+        columns: Mapping[str, AnyArray],
+        newest: int | None,
+    ) -> None:
+        """Raises EnvironmentFault for observations that are declared to be stacks and are none.
+        arrays: those of their trajectory by name. columns: those of the ring, with the slot of its
+        newest row, if there is one."""
+        for x, (name, leaf) in zip(self.split(obs), self.leaves.items(), strict=True):
+            if leaf.stack:
+                previous = None if newest is None else columns[name][newest]
+                stacks.check_order(x, arrays[f"age/{name}"], previous, name)
+
     def obs_columns(self, obs: Tree) -> list[AnyArray]:
         """Observations [..., *leaf.shape] as arrays for the columns `self.obs`, stacks of pictures
         taken apart."""

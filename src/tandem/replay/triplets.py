@@ -14,8 +14,8 @@ from tandem.types import AnyArray, Batch, IntArray, JSONDict, Tree, tree_map
 
 class TripletSampler:
     """Draws steps i < k < j of finished episodes of a ring: each episode alike that has three steps
-    or more, and each three of its steps. The step that terminated an episode is left out, since
-    what was seen after it is not kept."""
+    or more, and each three of its steps. The step that terminated an episode is left out where the
+    observation after it is not known (`Episodes.known`)."""
 
     def __init__(self, ring: Ring) -> None:
         self.ring, self.episodes = ring, Episodes(ring)

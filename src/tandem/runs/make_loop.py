@@ -4,6 +4,7 @@ say."""
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ from tandem.compiled.choice import MODE as COMPILED
 from tandem.envs import atari
 from tandem.envs.factory import EnvLike, is_instance
 from tandem.envs.league import Game, League
+from tandem.envs.stepped import Stepped
 from tandem.envs.vector import Environments
+from tandem.errors import SettingError
 from tandem.functional import host
 from tandem.learning import asynchronous, launch, selfplay
 from tandem.learning.actor_learner import LearnerSpec
@@ -88,8 +91,17 @@ def _loop(
         learners = asynchronous.ActorLearners(spec, algorithm, environments)
         return asynchronous.Asynchronous(learners, algorithm, environments, generators)
     there = partial(network_there, conf, Spaces.of(environments), network)
-    hindsight = conf.settings.hindsight != "no"
-    goals = goals_of(factory.env, factory.kwargs, environments.observation) if hindsight else None
+    goals, s = None, conf.settings
+    if s.hindsight != "no":
+        goals = goals_of(factory.env, factory.kwargs, environments.observation, s.copy_info)
+        if goals.stored and not isinstance(environments, Stepped):
+            raise SettingError(
+                f"copy_info=True cannot read the info of {environments.name}, whose copies are "
+                "stepped together.",
+                fix="give vectorization='plain'.",
+            )
+        factory = replace(factory, beside=goals.stored)
+        environments.extra = {**environments.extra, **goals.stored}
     loop = Loop(
         algorithm,
         algorithm.backend,
