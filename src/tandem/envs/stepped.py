@@ -144,7 +144,7 @@ class Stepped(Environments):
                     rewards[i] = copy.copy(rewards[i])
                     terminated[i], truncated[i] = copy.copy(terminated[i]), copy.copy(truncated[i])
                     final.append((i, self._last(i, seen)))
-                    ended[i], success[i] = log.length(i), success_of(infos[i])
+                    ended[i], success[i] = log.length(i), success_of(info)
                     log.start[i] = log.end
                     seen = self._begin(i)
                 self._put(obs, i, seen)
