@@ -114,7 +114,6 @@ NOT_ON_IMPORT = (
 )
 IMPORT_SECONDS = 0.3
 FUNCTION_LINES = 80  # without its signature and docstring
-FILE_LINES = 450
 
 
 # --- the checker: from a file's path below src/tandem and its source to a list of faults ----------
@@ -213,7 +212,7 @@ def pickle_faults(path: str, tree: ast.Module) -> list[str]:
 
 
 def size_faults(path: str, tree: ast.Module) -> list[str]:
-    """Functions and files that have grown too long."""
+    """Functions that have grown too long."""
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -224,8 +223,7 @@ def size_faults(path: str, tree: ast.Module) -> list[str]:
                     f"{path}:{node.lineno}: {node.name} has {lines} lines, more than "
                     f"{FUNCTION_LINES}"
                 )
-    end = max((node.end_lineno or 0 for node in tree.body), default=0)
-    return found + ([f"{path}: {end} lines, more than {FILE_LINES}"] if end > FILE_LINES else [])
+    return found
 
 
 CHECKS: list[Callable[[str, ast.Module], list[str]]] = [
@@ -392,7 +390,6 @@ def test_no_room_brings_a_framework_when_it_is_imported() -> None:
         (pickle_faults, "replay/ring.py", "np.load(path, allow_pickle=True)", "allow_pickle"),
         (pickle_faults, "replay/ring.py", "np.load(path, allow_pickle=trusted)", "allow_pickle"),
         (size_faults, "math/returns.py", "def f():\n" + "    x = 1\n" * 81, "f has 81 lines"),
-        (size_faults, "math/returns.py", "x = 1\n" * 451, "451 lines"),
     ],
 )
 def test_a_fault_is_found(check, path, source, expected) -> None:
@@ -431,7 +428,6 @@ def test_a_fault_is_found(check, path, source, expected) -> None:
         ("envs/functions.py", "def f():\n    import_module('tandem.functional.names')"),
         ("replay/ring.py", "np.load(path, allow_pickle=False)\njson.load(file)"),
         ("math/returns.py", "def f():\n" + "    x = 1\n" * 80),
-        ("math/returns.py", "x = 1\n" * 450),
     ],
 )
 def test_what_is_allowed_passes(path, source) -> None:

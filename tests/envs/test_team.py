@@ -237,7 +237,7 @@ def test_environments_that_break_the_contract_are_told_how() -> None:
         possible_agents = ()  # type: ignore[assignment]
 
     for game, kind, said in (
-        (Wordless, EnvironmentFault, "reset of Wordless gave a dict"),
+        (Wordless, EnvironmentFault, "reset of Wordless returned the observation alone"),
         (Seedless, EnvironmentFault, "Seedless raised TypeError while resetting"),
         (Parts, SpaceError, "loud observes a Dict of 'place'"),
         (Whole, SpaceError, "Box of floats"),
