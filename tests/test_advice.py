@@ -60,7 +60,7 @@ def test_a_value_of_another_kind_is_answered_with_one_of_its_own(kind) -> None:
 WRONG = [
     ("dqn", "CartPole-v1", {"envs": 2, "train_every": 1}),
     ("ppo", "CartPole-v1", {"batch_size": 100, "rollout": 64, "envs": 2}),
-    ("ppo", "CartPole-v1", {"recurrent": 8, "sequence": 7}),
+    ("ppo", "CartPole-v1", {"recurrent": 8, "sequence": 7, "rollout": 32, "batch_size": 64}),
     ("ppo", "CartPole-v1", {"recurrent": 8, "shared": True}),
     ("pqn", "CartPole-v1", {"memory": "lstm"}),
     ("ppo", "CartPole-v1", {"value_norm": "norm", "shared": True}),

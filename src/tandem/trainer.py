@@ -154,7 +154,6 @@ def complete(run: Session, stop_at: int | None = None, draws: bool = True) -> Re
                 stack.enter_context(callback)  # type: ignore[arg-type]
         stack.enter_context(run.catching())
         stack.enter_context(noting(run.notes))
-        fits.note_few(run.config.settings, int(run.config.options.learners), stop_at)
         for event in run.events(stop_at):
             if isinstance(event, TrainEnd):
                 reason = event.reason

@@ -63,7 +63,7 @@ IMPALA = {"algorithm": "impala", "replay": "uniform"}
 RECURRENT = {"recurrent": 8, "rollout": 64, "envs": 2, "sequence": 7, "batch_size": 32}
 OWN = {"env": toy(), "network": body, "normalize_observations": True}
 BOTH = {"normalize_rewards": True, "standardize_rewards": True}
-QMIX = {"algorithm": "qmix", "env": toy(team=True), "recurrent": 8, "sequence": 7}
+QMIX = {"algorithm": "qmix", "env": toy(team=True), "recurrent": 8, "sequence": 7, "batch_size": 32}
 REPLAY = {"online": False, "replay": "none"}
 
 
@@ -173,7 +173,11 @@ REPLAY = {"online": False, "replay": "none"}
             ran,
             {"algorithm": "dqn", "recurrent": 8, "burn_in": 8, "buffer_size": 20},
         ),
-        case("learning/fits.py:transitions 5", ran, {"algorithm": "dqn", "buffer_size": 20}),
+        case(
+            "learning/fits.py:transitions 5",
+            ran,
+            {"algorithm": "dqn", "buffer_size": 20, "batch_size": 32},
+        ),
         case(
             "algorithms/unused.py:refuse_given",
             ran,
@@ -253,7 +257,7 @@ REPLAY = {"online": False, "replay": "none"}
         case(
             "learning/fits.py:sequences 2",
             ran,
-            {**IMPALA, "replay_size": 100},
+            {**IMPALA, "replay_size": 100, "replay_starts": 200},
         ),
     ],
 )

@@ -72,10 +72,10 @@ def test_an_environment_that_gives_no_number_is_named(quick: Any) -> None:
 @pytest.mark.slow
 def test_evaluations_are_of_whole_episodes_within_a_budget(quick: Any) -> None:
     played, cut, lengths, count, ended = quick["played"]
-    assert played == [[28.0] * 6, [7] * 6, [], 0]  # 1 + 2 + ... + 7
-    assert cut == [[45.0] * 6, [9] * 6, [], 6]
+    assert played == [[28.0] * 6, [7] * 6, [], 0, None]  # 1 + 2 + ... + 7
+    assert cut == [[45.0] * 6, [9] * 6, [], 6, None]
     assert lengths == [8_000] * 2 and count == 2  # twice the longest episode of training
-    assert ended == [[1.0] * 3, [1] * 3, [], 0]
+    assert ended == [[1.0] * 3, [1] * 3, [], 0, None]
 
 
 @pytest.mark.slow

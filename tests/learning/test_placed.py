@@ -263,7 +263,9 @@ def test_a_run_goes_on_there_and_here_again(tmp_path: Path) -> None:
     found, whole = prints(run), train(tmp_path / "whole")
     assert whole[: len(found)] == found and free()
     result = tandem.train(resume=run, devices=1)
-    assert result.summary["env_steps"] == 304 and "devices=1 after devices=2" in result.notes[0]
+    assert result.summary["env_steps"] == 304 and "devices=1 after devices=2" in "".join(
+        result.notes
+    )
 
 
 LOCK = threading.Lock()  # which cannot be pickled

@@ -105,6 +105,8 @@ class KerasNetwork(backend.Network):
 class Scalar:
     """One trained number."""
 
+    decays = False  # by an optimizer's weight decay
+
     def __init__(self, name: str, value: float) -> None:
         self.name, self.learning = name, False
         self.variable = keras.Variable(float(value), dtype="float32", name=name)
@@ -120,6 +122,8 @@ class Scalar:
 
 class FreeVariable(Scalar):
     """A variable of a user's agent beside its models."""
+
+    decays = True
 
     def __init__(self, name: str, variable: Any) -> None:
         self.name, self.learning, self.variable, self.module = name, False, variable, self

@@ -10,7 +10,6 @@ from typing import Any
 import keras
 import numpy as np
 
-from tandem.backends.keras_networks import Scalar
 from tandem.backends.variables import host
 from tandem.errors import SettingError
 from tandem.math.optimization import rectification
@@ -198,7 +197,7 @@ class Given(Optimizer):
         undecayed = getattr(given, "_exclude_from_weight_decay_pattern", None)
         if undecayed is not None:
             self.inner.exclude_from_weight_decay(var_names=[undecayed.pattern])
-        if all(isinstance(n, Scalar) for n in networks):
+        if not any(getattr(n, "decays", True) for n in networks):
             decaying = getattr(self.inner, "inner_optimizer", self.inner)  # a LossScaleOptimizer's
             decaying.exclude_from_weight_decay(var_list=self.trained)
         self.inner.build(self.trained)

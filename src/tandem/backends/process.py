@@ -83,8 +83,7 @@ def use_float32() -> None:
     """Makes float32 the default of the frameworks that are imported."""
     if "torch" in sys.modules:
         sys.modules["torch"].set_default_dtype(sys.modules["torch"].float32)
-    if "keras" in sys.modules:
-        _set_keras("float32", None)
+    _set_keras("float32", None)
 
 
 def _read() -> Settings:
@@ -119,5 +118,6 @@ def _write(settings: Settings) -> None:
 
 
 def _set_keras(floatx: str, policy: Any) -> None:
-    sys.modules["keras"].config.set_floatx(floatx)
-    sys.modules[STATE].set_global_attribute("dtype_policy", policy)
+    if hasattr(keras := sys.modules.get("keras"), "config"):  # a test may take it away
+        keras.config.set_floatx(floatx)  # type: ignore[union-attr]
+        sys.modules[STATE].set_global_attribute("dtype_policy", policy)

@@ -214,6 +214,8 @@ def _unfrozen(name: str, packed: bytes, device: str) -> FrozenModule:
 class Scalar(nn.Module):
     """One trained number."""
 
+    decays = False  # by an optimizer's weight decay
+
     rebinds = False
 
     def __init__(self, name: str, value: float, device: torch.device) -> None:
@@ -238,6 +240,8 @@ class Scalar(nn.Module):
 
 class FreeVariable(Scalar):
     """A tensor of a user's agent beside its modules."""
+
+    decays = True
 
     def __init__(self, name: str, tensor: torch.Tensor) -> None:
         nn.Module.__init__(self)

@@ -14,7 +14,6 @@ from torch import nn
 from torch.func import functional_call, grad_and_value
 
 from tandem.backends import backend, torch_states
-from tandem.backends.torch_networks import Scalar
 from tandem.backends.torch_own import ELEMENTWISE, UNFIT, begin
 from tandem.errors import SettingError, brief
 from tandem.math.optimization import rectification
@@ -150,7 +149,7 @@ class Optimizer:
             if type(kind) not in ELEMENTWISE:  # its step may depend on a weight's shape
                 self.moved = self.parameters
             self.inner = _copied(kind, self.moved, begins=not self.is_own_class)
-            if all(isinstance(n, Scalar) for n in networks):
+            if not any(getattr(n, "decays", True) for n in networks):
                 self.inner.param_groups[0]["weight_decay"] = 0.0
         elif kind in ("adam", "radam"):
             betas = options.get("beta1", 0.9), options.get("beta2", 0.999)

@@ -35,13 +35,12 @@ def fitted(needs: str, s: Any, devices: int, given: Iterable[str], tries: int = 
     return s
 
 
-def note_few(s: Any, learners: int, stop_at: int | None = None) -> None:
+def note_few(s: Any, learners: int) -> None:
     """A note on a run that makes fewer than 100 updates, or none in its first half."""
     rows, online = s.block * s.envs, getattr(s, "online", False)
     kept = getattr(s, "replay_starts", 0) * s.block * learners
     waits = max(0, -(-max(s.learning_starts, kept) // rows) - 1)  # blocks
-    steps = s.steps if stop_at is None else min(stop_at, s.steps)
-    blocks, first = -(-steps // rows), rows * (1 if online else waits + 1)
+    blocks, first = -(-s.steps // rows), rows * (1 if online else waits + 1)
     each = rows if getattr(s, "updates_per_call", 1) < 0 else s.update_rate * rows - online
     updates = round(online * blocks + each * max(0, blocks - waits))
     if updates < 100 or first > s.steps / 2:
@@ -49,7 +48,7 @@ def note_few(s: Any, learners: int, stop_at: int | None = None) -> None:
         names += [] if online else ["replay_starts"]
         why = ", ".join(f"{n}={x}" for n in names if (x := getattr(s, n, 0)))
         note(
-            f"This run makes {updates:,} updates in {steps:,} steps, the first after step "
+            f"This run makes {updates:,} updates in {s.steps:,} steps, the first after step "
             f"{first:,} ({why})."
         )
 
