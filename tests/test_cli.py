@@ -630,7 +630,7 @@ def test_how_a_seed_ended_is_told(tmp_path, capsys, code, words, comes_to) -> No
 
 @pytest.mark.slow
 def test_a_command_that_is_refused_is_told_once(tmp_path, capfd) -> None:
-    wrong = ["--rollout", "7", "--batch-size", "64", "--seeds", "3"]
+    wrong = ["--rollout", "7", "--envs", "2", "--batch-size", "64", "--seeds", "3"]
     given = ["train", "ppo", "CartPole-v1", *wrong]
     assert main([*given, "--out", str(tmp_path / "all")]) == 2
     shown = capfd.readouterr()
