@@ -16,7 +16,12 @@ from tandem.envs.atari import is_atari, quiet
 ELSEWHERE = {"steps", "envs", "vectorization", "hidden", "activation", "memmap", "adam_epsilon"}
 EACH = {"learning_rate_warmup": 0, "weight_decay": 0.0}
 EACH |= {"body": "mlp", "layer_norm": False, "weight_norm": False, "recurrent": 0, "memory": "gru"}
-REPLAYED = EACH | {"updates_per_step": "auto", "reset_every": 0, "hindsight": "no"}
+REPLAYED = EACH | {
+    "updates_per_step": "auto",
+    "reset_every": 0,
+    "hindsight": "no",
+    "copy_info": False,
+}
 REPLAYED |= {"sequence": 16, "burn_in": 0, "start_state": "stored", "priority_eta": 0.9}
 REPLAYED |= {"normalize_observations": False, "normalize_rewards": False}
 CRITICS = REPLAYED | {"critic_hidden": (), "prioritized": False}

@@ -46,7 +46,7 @@ class Crew(TwoStep):
 
 class WithoutInfos(Climbing):
     def reset(self, seed: Any = None, options: Any = None) -> Any:
-        return super().reset(seed)[0]
+        return super().reset(seed)[0], None
 
 
 class Whole(pettingzoo.utils.BaseParallelWrapper):

@@ -100,7 +100,8 @@ def test_an_agent_is_trained_where_its_networks_are() -> None:
     agent = DQN(4, 16, 2)
     agent.set(policy=AdaptiveEpsGreedyPolicy(1.0, 0.1, 1e-3), pool_size=500, batch=16, PR=True)
     before = agent.q_net[0].weight.detach().clone()
-    optimizer = torch.optim.SGD(agent.param, 1e-2, momentum=0.9)
+    # small: with steps of 1e-2 one run in three diverged
+    optimizer = torch.optim.SGD(agent.param, 1e-4, momentum=0.9)
     with elsewhere():
         agent.train(optimizer, 6)
     assert agent.q_net[0].weight.device.type == "cpu"

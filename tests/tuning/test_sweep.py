@@ -300,7 +300,7 @@ def test_a_run_goes_on_where_an_answer_was_the_last_that_was_heard(
 
 def test_a_run_that_cannot_be_or_that_breaks_says_so(tmp_path: Path) -> None:
     run = TrialRun()
-    odd = {**ARGUMENTS, "algorithm": "ppo", "batch_size": 7}
+    odd = {**ARGUMENTS, "algorithm": "ppo", "batch_size": 7, "rollout": 64, "envs": 2}
     answer = run.begin_trial(None, odd, tmp_path / "a", None)
     assert answer.what == at.REFUSED and "batch" in answer.why
     bursts = {"learning_rate": 1e6, "max_grad_norm": 1e30, "optimizer": "sgd", "entropy": 1e30}

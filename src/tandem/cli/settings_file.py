@@ -27,7 +27,15 @@ PLACES = {
 }
 PARTS = ("settings", "options")
 # of a run's config.json: what it was, which makes no other run
-NOTES = ("source", "versions", "commit", "origin", "extended_from", "devices_before")
+NOTES = (
+    "source",
+    "versions",
+    "commit",
+    "origin",
+    "extended_from",
+    "devices_before",
+    "restarted_at",
+)
 # of a program's: code, which is in no file
 CODE = ("own_network", "own_env", "own_eval_env", "own_optimizer", "vector")
 

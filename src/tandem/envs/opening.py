@@ -36,6 +36,11 @@ def look(env: Any) -> Any:
     return kept[1]
 
 
+def amend(env: Any, came: Any) -> None:
+    """Keeps `came` instead of what `look` returned."""
+    _attributes(env)[_KEPT] = _attributes(env)[_KEPT][0], came
+
+
 def reset(env: Any, **given: Any) -> Any:
     """`env.reset(**given)`; right after a look with the same seed, what that returned."""
     kept = _attributes(env).pop(_KEPT, None)

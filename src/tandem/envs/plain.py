@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from tandem.envs.opening import look
+from tandem.envs.opening import amend, look
 from tandem.errors import EnvironmentFault, SpaceError
 from tandem.types import Array, Info, Tree
 
@@ -64,12 +64,15 @@ class Plain(gymnasium.Env):  # type: ignore[misc]
         if observation_space is None:
             observation_space = getattr(env, "observation_space", None)
         observation_space = _space(observation_space)
-        if observation_space is None:
-            first = np.asarray(look(self)[0])
-            dtype = first.dtype if first.dtype == np.uint8 else np.float32
-            low, high = (0, 255) if dtype == np.uint8 else (-np.inf, np.inf)
-            observation_space = spaces.Box(low, high, first.shape, dtype)
-        self.observation_space = observation_space
+        if observation_space is not None:
+            self.observation_space = observation_space
+            return
+        obs, info = look(self)
+        first = np.asarray(obs)
+        dtype = first.dtype if first.dtype == np.uint8 else np.float32
+        low, high = (0, 255) if dtype == np.uint8 else (-np.inf, np.inf)
+        self.observation_space = spaces.Box(low, high, first.shape, dtype)
+        amend(self, (self._cast(obs), info))
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name == "inner":

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from tandem.envs.action_masks import vector_method
 from tandem.envs.stepped import not_resumable
 from tandem.envs.tensors import library_of, maker, off_host, replaced
 from tandem.envs.vector import (
@@ -193,6 +192,8 @@ class VectorEnvironments(Environments):
         self._opened = self._reset(seed=self.next_seed())
         if MASK in self._opened[1]:
             return True, None
+        from tandem.envs.action_masks import vector_method  # brings Gymnasium
+
         method = vector_method(self._envs)
         if method is not None and self.mode == "SAME_STEP":
             raise EnvironmentFault(

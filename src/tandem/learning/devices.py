@@ -13,9 +13,12 @@ from tandem.errors import SettingError
 SMALL = 100_000
 
 
-def check_even(batch: int, devices: int, setting: str, fits: Iterable[int], now: int) -> None:
+def check_even(
+    batch: int, devices: int, setting: str, fits: Iterable[int], now: int, **instead: int
+) -> None:
     """SettingError where a batch of so many rows, or sequences, does not divide among the devices.
-    fits: values of the `setting`, which is `now`, with which it would; none where none does."""
+    fits: values of the `setting`, which is `now`, with which it would; none where none does.
+    instead: what else may change, see `fits.fitted`."""
     if batch % devices == 0:
         return
     fewer = max(n for n in range(1, devices) if batch % n == 0)
@@ -26,6 +29,7 @@ def check_even(batch: int, devices: int, setting: str, fits: Iterable[int], now:
         "as many for each device",
         f"use {other}devices={fewer}.",
         **({} if near is None else {setting: near}),
+        **instead,
     )
 
 

@@ -92,10 +92,11 @@ def rollouts(s: Any, sequence: int, devices: int = 1) -> None:
             rollout=nearest_multiple(each, s.rollout),
             batch_size=unit * _nearest(batch // unit, rows // unit),
         )
-    if s.batch_size and rows % (each * devices) == 0:
+    if s.batch_size:
         even = range(each * devices, rows + 1, each * devices)
         whole = (d for d in even if rows % d == 0)
-        check_even(batch // each, devices, "batch_size", whole, s.batch_size)
+        envs = nearest_multiple(devices, s.envs)
+        check_even(batch // each, devices, "batch_size", whole, s.batch_size, envs=envs)
     else:
         check_even(batch // each, devices, "envs", multiples(devices, s.envs), s.envs)
     if s.normalize_rewards and s.standardize_rewards:
