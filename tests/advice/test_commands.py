@@ -319,7 +319,7 @@ def test_seeds_that_another_process_trains_do_not_go_on(runs, monkeypatch) -> No
 
 
 def test_several_seeds_are_not_for_processes_launched_together(runs) -> None:
-    launch = SimpleNamespace(framework="torch", devices=lambda device: 1)
+    launch = SimpleNamespace(count=1)
     words = shlex.split(PPO)[1:]
     with follows("cli/train.py:_run") as advice:
         _run([*words, "--seeds", "2"], launch)

@@ -196,13 +196,45 @@ def test_advice_about_processes_that_were_launched(monkeypatch) -> None:
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "1")
     torch_group.launched_store(10.0)  # one process, with a port that it can open
-    monkeypatch.setenv("TF_CONFIG", "{'cluster': {}}")
-    with follows("learning/launch.py:_tensorflow_hosts") as advice:
-        launch.find()
-    alone = re.search(r"{.*}", advice.error.expected)[0].replace('"b:4000"', "").replace(", ]", "]")
-    monkeypatch.setenv("TF_CONFIG", alone)
+
+
+def cluster(*workers: str) -> str:
+    task = {"type": "worker", "index": 0}
+    return json.dumps({"cluster": {"worker": workers, "ps": ["c:4000"]}, "task": task})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("JAX_COORDINATOR_ADDRESS", "a:6543"), ("TF_CONFIG", cluster("a:4000", "b:4000"))],
+)
+def test_processes_of_jax_and_tensorflow_do_not_train_a_run_each(
+    name: str, value: str, monkeypatch, tmp_path
+) -> None:
+    from tandem.cli.train import run
+    from tandem.learning import launch
+
+    monkeypatch.setenv(name, value)
+    with follows("learning/launch.py:find") as advice:
+        run(["ppo", "CartPole-v1", "--out", str(tmp_path / "run")])
+    assert not (tmp_path / "run").exists()
+    monkeypatch.delenv(re.match(r"unset (\w+);", advice.fix)[1])
     assert launch.find() is None
-    monkeypatch.delenv("TF_CONFIG")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"JAX_COORDINATOR_ADDRESS": "a:6543", "JAX_NUM_PROCESSES": "1"},
+        {"TF_CONFIG": cluster("a:4000")},
+        {"TF_CONFIG": '["of another program"]'},
+    ],
+)
+def test_a_single_process_of_jax_or_tensorflow_trains(given: dict[str, str], monkeypatch) -> None:
+    from tandem.learning import launch
+
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    assert launch.find() is None
 
 
 def test_advice_about_an_agent_in_processes_that_were_launched(monkeypatch) -> None:
@@ -213,56 +245,3 @@ def test_advice_about_an_agent_in_processes_that_were_launched(monkeypatch) -> N
     monkeypatch.setattr(companion_agents, "_launch", lambda: launch)
     key = "agents/companion_agents.py:LaunchedDevices.__init__"
     Case(key, companion_agents.Devices.of, {"given": 3}, "strategy=2", {"given": 2}).follow()
-
-
-def test_advice_about_processes_of_jax_and_tensorflow(monkeypatch) -> None:
-    from tandem.learning import hosts
-    from tandem.parallel.links import Lead
-
-    with follows("parallel/links.py:Lead._error") as advice:
-        Lead(2, loopback=True, patience=0.1).accept()
-    assert "resume=" in advice.fix  # tests/learning/test_hosts.py does it
-    with follows("learning/hosts.py:unmet") as advice:
-        raise hosts.unmet(60.0, ("TF_CONFIG",))
-    assert "unset TF_CONFIG" in advice.fix
-
-
-UNMET = """
-    import importlib, json, os
-    from tests.advice.net import follows
-    engine = os.environ["KERAS_BACKEND"]
-    module = importlib.import_module(f"tandem.backends.keras_{engine}_hosts")
-    with follows(os.environ["SITE"]) as advice:
-        module.Meeting()
-    assert f"unset {module.VARIABLES[0]}" in advice.fix
-    del os.environ[module.VARIABLES[0]]
-    from tandem.learning import launch
-    print(json.dumps(launch.find()))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("engine", "site", "told"),
-    [
-        (  # not how many they are
-            "jax",
-            "backends/keras_jax_hosts.py:Meeting.__init__",
-            {"JAX_COORDINATOR_ADDRESS": "localhost:9"},
-        ),
-        (  # at which port
-            "jax",
-            "backends/keras_jax_hosts.py:Meeting.__init__",
-            {"JAX_COORDINATOR_ADDRESS": "localhost", "JAX_NUM_PROCESSES": "2"}
-            | {"JAX_PROCESS_ID": "0"},
-        ),
-        pytest.param(  # nor which of them this is
-            "tensorflow",
-            "backends/keras_tensorflow_hosts.py:Meeting.__init__",
-            {"TF_CONFIG": '{"cluster": {"worker": ["localhost:8", "localhost:9"]}}'},
-            marks=pytest.mark.thorough,
-        ),
-    ],
-)
-def test_advice_where_processes_do_not_meet(engine: str, site: str, told: dict[str, str]) -> None:
-    assert run_python(UNMET, engine=engine, env=told | {"SITE": site}) == [None]

@@ -521,7 +521,7 @@ def test_launched_processes_refuse_it(monkeypatch: Any) -> None:
 
     conf = trainer.session(Penalised, "CartPole-v1", framework="torch", **SMALL).config
     with pytest.raises(SettingError, match="an algorithm of a program"):
-        check_launched(conf, 1, 1, ("torch",), "torch")
+        check_launched(conf, 1)
 
 
 def test_plain_fields_are_settings_too() -> None:

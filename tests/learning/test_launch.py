@@ -1,5 +1,4 @@
-"""Runs whose processes were launched together, as torchrun does. Those of JAX and TensorFlow are in
-`test_hosts`."""
+"""Runs whose processes were launched together, as torchrun does."""
 
 from __future__ import annotations
 
@@ -18,7 +17,8 @@ from tandem.runs.folder import read_run
 from tests.helpers import ROOT
 
 pytest.importorskip("torch")
-pytestmark = [pytest.mark.slow, pytest.mark.thorough, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
+thorough = pytest.mark.thorough
 WORDS = [
     "train",
     "dqn",
@@ -103,6 +103,7 @@ def test_it_is_the_run_of_as_many_devices(tmp_path: Path) -> None:
     assert int(read_run(run).table["env_steps"][-1]) >= 2400
 
 
+@thorough
 def test_what_does_not_fit_is_refused_and_all_end(tmp_path: Path) -> None:
     for words, what in (
         (["--devices", "3"], "devices=3, and 2 processes were launched"),
@@ -114,6 +115,7 @@ def test_what_does_not_fit_is_refused_and_all_end(tmp_path: Path) -> None:
         assert not (tmp_path / "run").exists()
 
 
+@thorough
 def test_a_process_that_is_killed_is_named(tmp_path: Path) -> None:
     run = tmp_path / "run"
     processes = launched(*WORDS, "--steps", 200_000, "--out", run)

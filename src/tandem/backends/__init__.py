@@ -96,8 +96,8 @@ def make(
     others always compile). `optimizer` is one of the framework's own, of which copies are used
     wherever an algorithm asks for one. `devices` are those that each update is divided among; on
     torch each is a process's, this one's the `rank`-th, which have yet to join. Or they are those
-    of a `layout`, that of an agent or of processes that were launched together. place: the number
-    of this process's GPU among those that it sees, where that is not its rank."""
+    of an agent's `layout`. place: the number of this process's GPU among those that it sees, where
+    that is not its rank."""
     framework = choose_keras(framework)
     if device not in DEVICES:
         fix = "did you mean 'cuda'?" if device == "gpu" else ""

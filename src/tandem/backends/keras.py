@@ -346,9 +346,7 @@ class KerasBackend(backend.Backend):
             many = layout.many(guarded)
         else:
             variables, late = self.variables, self._track_late
-            # in what is repeated elsewhere, a call that fails leaves what was there before
-            shared = self._shared or self._calls is not None
-            many = ENGINE.many(guarded, late, variables, jit, shared, **more)
+            many = ENGINE.many(guarded, late, variables, jit, self._shared, **more)
         lengths: set[int] = set()
 
         def run(batches: Batch, indices: Array | None = None) -> backend.Outcome:
@@ -376,16 +374,7 @@ class KerasBackend(backend.Backend):
                 faults,
             )
 
-        calls = self._calls
-        return backend.weighted(run if calls is None else calls.repeated(run, self.variables))
-
-    @property
-    def _calls(self) -> Any:
-        return None if self._layout is None else self._layout.calls
-
-    def close(self) -> None:
-        if self._calls is not None:
-            self._calls.close()
+        return backend.weighted(run)
 
     def _guarded(
         self, update: Callable[[Batch], Update], names: list[str], b: Batch, active: Any

@@ -271,12 +271,11 @@ def _in_turn(
     *each: Any,
 ) -> tuple[list[Array], Tree]:
     """Updates by a call each: (variables, what they gave, stacked)."""
-    whole, here = (layout.whole, layout.here) if layout else (_same, _same)
-    carry, outs = (values, whole(jax.numpy.asarray(True))), []
+    carry, outs = (values, jax.numpy.asarray(True)), []
     data = data if layout else jax.device_put(data)  # a layout has put it where it belongs
     for k in range(len(each[-1])):
-        carry, out = step(carry, data, whole(tree_map(lambda x, k=k: x[k], each)))
-        outs.append(here(out))
+        carry, out = step(carry, data, tree_map(lambda x, k=k: x[k], each))
+        outs.append(out)
     return carry[0], tree_map(lambda *xs: jax.numpy.stack(xs), *outs)
 
 
@@ -304,7 +303,6 @@ def many(
     still: list[int] = []  # those that the trace under way leaves as they are
 
     divide, share = (layout.divide, layout.share) if layout else (_same, _same)
-    back = layout.gathered if layout else _same
 
     def one(carry: Any, data: Batch, k: Any) -> Tree:
         values, active = carry
@@ -312,7 +310,7 @@ def many(
         b = divide(tree_map(lambda x: x[rows], data))._replace(settings=settings)
         active = jax.numpy.logical_and(active, live)
         new, still[:], keep, given = once(guarded, late, variables, values, b, active)
-        return ([share(x) for x in new], keep), back(given)
+        return ([share(x) for x in new], keep), given
 
     def scanned(moving: list[Array], others: list[Array], data: Batch, *each: Any) -> Tree:
         places, rest = list(moved), iter(others)
@@ -353,9 +351,9 @@ def many(
             if apart:
                 values, outs = _in_turn(step, layout, held, data, *each)
             else:
-                values, outs = scan(held, [], data, *layout.whole(each))
+                values, outs = scan(held, [], data, *each)
             layout.write(variables, values)
-            return layout.here(outs)
+            return outs
         if apart:
             places: list[int] | range = range(len(variables))
             values, outs = _in_turn(step, None, [v._value for v in variables], data, *each)

@@ -44,7 +44,6 @@ class Layout:
     workers, rank = 1, 0  # processes that learn together, and which of them this is
     asynchronous = False  # whether updates are made by others, each at its own time
     by_rounds = False  # whether they collect by episodes, and agree on how much they learn
-    calls: Any = None  # those that processes repeat which have some of the devices
 
     def __init__(self, device: str, count: int, setting: str = "devices") -> None:
         """setting: what the user calls the count."""
@@ -154,25 +153,10 @@ class Layout:
 
         def placed(x: Array) -> Any:
             even = whole and x.shape[1] % self.count == 0
-            return self._placed(x, self._second if even else self.everywhere)
+            return jax.device_put(x, self._second if even else self.everywhere)
 
         there: Batch = tree_map(placed, data)
         return there
-
-    def _placed(self, x: Array, sharding: Any) -> Any:
-        return jax.device_put(x, sharding)
-
-    def whole(self, tree: Tree) -> Tree:
-        """Beside the data of a call: arrays that each device has all of."""
-        return tree
-
-    def gathered(self, tree: Tree) -> Tree:
-        """Within an update: what is to come back of it."""
-        return tree
-
-    def here(self, tree: Tree) -> Tree:
-        """What came back, as arrays that this process can read."""
-        return tree
 
     def read(self, variables: list[Variable]) -> list[Array]:
         """The variables' values on each device."""

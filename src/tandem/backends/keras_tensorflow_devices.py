@@ -43,7 +43,6 @@ class Layout:
     workers, rank = 1, 0  # processes that learn together, and which of them this is
     asynchronous = False  # whether updates are made by others, each at its own time
     by_rounds = False  # whether they collect by episodes, and agree on how much they learn
-    calls: Any = None  # those that processes repeat which have some of the devices
 
     def __init__(self, device: str, count: int, setting: str = "devices") -> None:
         """setting: what the user calls the count."""

@@ -22,7 +22,7 @@ from tandem.envs.factory import versioned
 from tandem.envs.vector_source import named
 from tandem.errors import ResumeError, SettingError, UnknownNameError, nearest, one_of
 from tandem.learning.config import Options
-from tandem.learning.launch import find
+from tandem.learning.launch import Launch, find
 from tandem.runs import config_file
 from tandem.runs.folder import default_folder
 from tandem.runs.json_log import JsonLog
@@ -53,18 +53,17 @@ def run(words: list[str]) -> int:
     if launch is None:
         return _run(words)
     if launch.rank:
-        code: int = launch.follow()
-        return code
+        return launch.follow()
     with launch:
         return _run(words, launch)
 
 
-def _run(words: list[str], launch: Any = None) -> int:
+def _run(words: list[str], launch: Launch | None = None) -> int:
     args = arguments(words)
     if launch is not None:
-        args.framework = args.framework or (None if args.resume else launch.framework)
+        args.framework = args.framework or (None if args.resume else "torch")
         if getattr(args, "devices", None) is None:
-            args.devices = str(launch.devices(args.device or "auto"))
+            args.devices = str(launch.count)
     if args.resume is None:
         _complete(args)
     _expect_log(args)

@@ -37,11 +37,10 @@ def build(
     *,
     gradients_only: bool = False,
     rank: int = 0,
-    layout: Any = None,
     place: int | None = None,
 ) -> Any:
     """The algorithm with its networks, on its backend. With `gradients_only` its optimizers keep
-    their gradients and make no steps. rank, layout, place: see `backends.make`."""
+    their gradients and make no steps. rank, place: see `backends.make`."""
     observation, action, s = environments.observation, environments.action, conf.settings
     kind = algorithms.for_actions(conf.kind, action)
     kind.check(observation, action, s)
@@ -58,7 +57,6 @@ def build(
         optimizer=optimizer,
         devices=conf.options.devices,
         rank=rank,
-        layout=layout,
         place=place,
     )
     backend.gradients_only, backend.float32 = gradients_only, True

@@ -47,7 +47,6 @@ class Companions:
     `patience` seconds: WorkerError, which names it, and all of them are ended."""
 
     setting = "devices"  # what users call their number
-    layout: Any = None  # the backend makes it
     place: int | None = None  # of this process's device, where somebody else chooses it
 
     def __init__(self, make: Callable[..., Any], count: int, patience: float) -> None:

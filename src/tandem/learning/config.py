@@ -91,8 +91,7 @@ class Options(Preprocessing):
     device_timeout: float = setting(
         120.0,
         "seconds that the process of one of several devices may be behind the others before it "
-        "counts as stuck, and what compiling takes; launched for jax or tensorflow, without a sign "
-        "of life",
+        "counts as stuck, and what compiling takes",
         minimum=1.0,
     )
     opponents: int = setting(

@@ -10,6 +10,7 @@ import os
 import signal
 import time
 import traceback
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -59,49 +60,43 @@ def made(
     network: Any,
     optimizer: Any,
     rank: int,
-    layout: Any = None,
     place: int | None = None,
 ) -> Any:
     """The backend of another rank than 0, with what rank 0's learner compiles."""
     generators = Generators(conf.seed)
-    algorithm = build(
-        conf, known, generators, network, optimizer, rank=rank, layout=layout, place=place
-    )
+    algorithm = build(conf, known, generators, network, optimizer, rank=rank, place=place)
     compiled(algorithm)
     return algorithm.backend
 
 
-def find() -> Any:
-    """The processes that this one was launched with, by what torchrun, `jax.distributed` or
-    TensorFlow have in environment variables; None where it is alone."""
-    if (found := Launch.find()) is not None:
-        return found
-    for engine, several in (("jax", _jax_hosts), ("tensorflow", _tensorflow_hosts)):
-        if several():
-            return importlib.import_module("tandem.learning.hosts").Hosts(engine)
-    return None
+def find() -> Launch | None:
+    """Returns the processes that torchrun started together with this one; None if it is alone.
 
-
-def _jax_hosts() -> bool:
-    given = os.environ.get
-    return bool(given("JAX_COORDINATOR_ADDRESS")) and given("JAX_NUM_PROCESSES") != "1"
-
-
-def _tensorflow_hosts() -> bool:
-    told = os.environ.get("TF_CONFIG") or "{}"
-    try:
-        config = json.loads(told)
-    except ValueError as error:  # a process that trains alone would not be noticed among others
+    Raises EngineError for processes of `jax.distributed` or of a TensorFlow cluster: a run is not
+    divided among those.
+    """
+    if (found := Launch.find()) is None and (name := _other_launcher()):
         raise EngineError(
-            f"TF_CONFIG={told[:80]!r} is not JSON: {error}.",
-            'JSON such as {"cluster": {"worker": ["a:4000", "b:4000"]}, '
-            '"task": {"type": "worker", "index": 0}}',
-            "set it so for each process, or unset TF_CONFIG for a run of one process.",
-        ) from error
-    try:
-        return sum(len(config["cluster"].get(job, ())) for job in ("chief", "worker")) > 1
-    except (LookupError, TypeError, AttributeError):  # of something else
-        return False
+            f"{name} is set for several processes, each of which would train the whole run.",
+            fix=f"unset {name}; then give --devices N for devices of this machine, --runners N "
+            "--cluster HOST:PORT for a Ray cluster, or start the command with torchrun and "
+            "--framework torch.",
+        )
+    return found
+
+
+def _other_launcher() -> str:
+    """Returns the environment variable that connects this process to others for JAX or TensorFlow,
+    or an empty string."""
+    given = os.environ.get
+    if given("JAX_COORDINATOR_ADDRESS") and given("JAX_NUM_PROCESSES") != "1":
+        return "JAX_COORDINATOR_ADDRESS"
+    # other programs may use TF_CONFIG for something else
+    with suppress(ValueError, LookupError, TypeError, AttributeError):
+        jobs = json.loads(given("TF_CONFIG") or "{}")["cluster"]
+        if sum(len(jobs.get(job, ())) for job in ("chief", "worker")) > 1:
+            return "TF_CONFIG"
+    return ""
 
 
 def told(conf: Config, known: Spaces) -> dict[str, Any]:
@@ -113,24 +108,21 @@ def told(conf: Config, known: Spaces) -> dict[str, Any]:
     }
 
 
-def check_launched(
-    conf: Config, count: int, devices: int, frameworks: tuple[str, ...], first: str
-) -> None:
-    """Raises what a run of `count` processes, with so many devices, cannot be."""
-    if conf.framework not in frameworks:
+def check_launched(conf: Config, count: int) -> None:
+    """Raises an error for a run that `count` launched processes cannot make together."""
+    if conf.framework not in BY_PROCESSES:
         raise EngineError(
-            f"{count} processes were launched, for {first}, and the framework is "
-            f"{conf.framework!r}.",
-            f"one whose processes were launched: {' or '.join(frameworks)}",
-            f"use framework={first!r}, or start one process, without torchrun or the environment "
+            f"{count} processes were launched, for torch, and the framework is {conf.framework!r}.",
+            f"one whose processes can be launched: {' or '.join(BY_PROCESSES)}",
+            "use framework='torch', or start one process, without torchrun or the environment "
             "variables.",
         )
-    if conf.options.devices != devices:
+    if conf.options.devices != count:
         raise SettingError(
-            f"devices={conf.options.devices}, and {count} processes were launched, with {devices} "
-            "devices.",
-            "all devices of all processes",
-            f"use devices={devices}, or launch others.",
+            f"devices={conf.options.devices}, and {count} processes were launched, each with one "
+            "device.",
+            "one device for each process",
+            f"use devices={count}, or launch {conf.options.devices} processes.",
         )
     o = conf.options
     if o.cluster and not o.runners:
@@ -153,8 +145,7 @@ class Launch:
     """The `rank`-th of `count` processes that were started together. While rank 0 has entered it,
     the runs that it makes are theirs, one after the other."""
 
-    current: Any = None  # or one of `hosts.Hosts`
-    framework = "torch"
+    current: Launch | None = None
 
     def __init__(self) -> None:
         try:
@@ -179,10 +170,6 @@ class Launch:
         if not all(os.environ.get(name) for name in VARIABLES) or os.environ["WORLD_SIZE"] == "1":
             return None
         return cls()
-
-    def devices(self, device: str) -> int:
-        """How many all processes have."""
-        return self.count
 
     def begin(self, conf: Config, known: Spaces) -> Launched:
         """Rank 0: the others for a run."""
@@ -280,11 +267,10 @@ class Others:
 class Launched(Others):
     """Rank 0's processes for one run, in the place of its `Companions`."""
 
-    layout: Any = None  # the backend makes it
     place: int | None = None  # torchrun has said it
 
     def __init__(self, launch: Launch, conf: Config, known: Spaces) -> None:
-        check_launched(conf, launch.count, launch.count, BY_PROCESSES, "torch")
+        check_launched(conf, launch.count)
         super().__init__(launch)
         self.patience = conf.options.device_timeout
         launch.store.set(f"run {launch.runs}", json.dumps(told(conf, known)))

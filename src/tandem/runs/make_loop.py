@@ -84,8 +84,8 @@ def _loop(
     """given: a network and an optimizer of the user's. others: who make the updates, too."""
     network, optimizer = given
     generators, (factory, options) = Generators(conf.seed), workers
-    of = {} if others is None else {"layout": others.layout, "place": others.place}
-    algorithm = build(conf, environments, generators, network, optimizer, **of)
+    place = None if others is None else others.place
+    algorithm = build(conf, environments, generators, network, optimizer, place=place)
     if conf.options.learners != 1:
         spec = LearnerSpec(conf, factory, network)
         learners = asynchronous.ActorLearners(spec, algorithm, environments)
