@@ -253,7 +253,7 @@ class MethodOfAxes(games.ForbiddenMultiDiscrete):
     ],
 )
 def test_masks_of_a_method_become_a_part_of_the_observation(env: Any) -> None:
-    t = collected(env)  # forbidden actions raise
+    t = collected(env)  # invalid actions raise
     assert (t.action != t.obs["obs"]).all() and t.obs["action_mask"].dtype == np.int8
     assert resume_fault(env) is None
 

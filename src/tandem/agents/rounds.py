@@ -27,7 +27,7 @@ class Rounds:
         return bool(self.layout.rank == 0)
 
     def begin(self, episodes: int | None, played: Callable[[], int]) -> None:
-        """Before a call of training for so many episodes; `played` returns how many there were."""
+        """Prepares a call that trains for this many episodes; `played` counts them."""
         self._episodes, self._played = episodes, played
         self._has_enough = self.enough = episodes == 0  # this worker; all workers
         self.over = False  # whether a worker has said that training ends
