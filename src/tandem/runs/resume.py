@@ -78,7 +78,7 @@ def resumed(
             f"{folder / 'config.json'} says {', '.join(changed)}; the run goes on as it began, "
             "and the file is written anew.",
             RuntimeWarning,
-            stacklevel=5,  # the caller of `train`, past the frame of `noting`
+            stacklevel=4,  # the caller of `train`
         )
     for name, value in own.items():
         if getattr(conf, f"own_{name}") and value is None:
