@@ -1177,8 +1177,9 @@ def test_an_edited_config_is_told_and_put_right(tmp_path: Path) -> None:
     file = tmp_path / "run" / "config.json"
     whole = file.read_text(encoding="utf-8")
     file.write_text(whole.replace('"gamma": 0.98', '"gamma": 0.5'))
-    with pytest.warns(RuntimeWarning, match=r"gamma=0.5 \(not 0.98\)"):
+    with pytest.warns(UserWarning, match=r"gamma=0.5 \(not 0.98\)") as told:
         ended = tandem.train(resume=tmp_path / "run")
+    assert told[0].filename == __file__  # the line that called it
     assert ended.summary["env_steps"] == 64 and file.read_text(encoding="utf-8") == whole
     file.write_text("torn {")
     tandem.train(resume=tmp_path / "run")

@@ -234,6 +234,7 @@ def collected() -> list[str]:
 def warn(text: str) -> None:
     """A warning at the line of the program that called this library."""
     frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("tandem."):
+    ours = ("tandem.", "contextlib")  # which calls decorated functions
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(ours):
         frame, level = frame.f_back, level + 1
     warnings.warn(text, stacklevel=level)

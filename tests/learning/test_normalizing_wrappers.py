@@ -32,7 +32,10 @@ def frozen() -> Any:
 
 
 def notes(algorithm: str, env: Any, **given: Any) -> str:
-    return "\n".join(trainer.session(algorithm, env, **{**ROLLOUT, **given}).notes)
+    run = trainer.session(algorithm, env, **{**ROLLOUT, **given})
+    run.close()
+    run.environments.close()
+    return "\n".join(run.notes)
 
 
 VECTORS: dict[str, Any] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from tandem.errors import SettingError
 from tandem.learning.events import BatchEnd, EvaluationEnd
 from tandem.runs.callbacks import Callback, LambdaCallback, TimeLimit
 from tandem.runs.folder import read_run
+from tandem.runs.signals import Signals
 from tandem.testing import environments as known
 from tandem.trainer import complete
 from tests.helpers import ON_CPU, ONE_THREAD, QUIET, ROOT
@@ -130,6 +132,22 @@ def sends(number: signal.Signals) -> Callback:
             signal.raise_signal(number)
 
     return LambdaCallback(on_batch_end=send)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_process_forked_within_a_run_ends_by_sigterm_not_by_sigint() -> None:
+    """As a vector's do, whose `close` terminates them and waits."""
+    process = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+    with Signals(lambda name: None):
+        process.start()
+        os.kill(process.pid, signal.SIGINT)
+        process.join(0.2)
+        assert process.is_alive()
+        process.terminate()
+        process.join(10)
+    code = process.exitcode
+    process.kill()
+    assert code == -signal.SIGTERM
 
 
 def test_sigint_is_a_keyboard_interrupt_with_what_there_is(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 from tandem import platforms
 from tandem.backends import BY_PROCESSES
-from tandem.errors import CheckpointError, ResumeError, note
+from tandem.errors import CheckpointError, ResumeError, note, warn
 from tandem.learning import config
 from tandem.learning.config import Config
 from tandem.learning.vectors import env_of
@@ -74,11 +73,9 @@ def resumed(
             )
         conf = replace(conf, options=replace(conf.options, cluster=cluster or "auto"))
     if changed := config.differing(written, saved.data["config"]):
-        warnings.warn(
+        warn(
             f"{folder / 'config.json'} says {', '.join(changed)}; the run goes on as it began, "
-            "and the file is written anew.",
-            RuntimeWarning,
-            stacklevel=4,  # the caller of `train`
+            "and the file is written anew."
         )
     for name, value in own.items():
         if getattr(conf, f"own_{name}") and value is None:

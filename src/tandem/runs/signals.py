@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable
@@ -10,10 +11,11 @@ from typing import Any
 
 class Signals:
     """While entered, a SIGINT or SIGTERM calls `stop` with its name; the same one again does what
-    it did before."""
+    it did before. A process forked meanwhile, such as a vector's, ends by its first SIGTERM; its
+    first SIGINT, which a terminal sends to all, it ignores."""
 
     def __init__(self, stop: Callable[[str], None]) -> None:
-        self.stop = stop
+        self.stop, self.process = stop, os.getpid()
         self._old: dict[int, Any] = {}
 
     def __enter__(self) -> Signals:
@@ -24,8 +26,11 @@ class Signals:
         return self
 
     def _caught(self, number: int, frame: Any) -> None:
-        self.stop(signal.Signals(number).name)
+        if os.getpid() == self.process:
+            self.stop(signal.Signals(number).name)
         signal.signal(number, self._old[number])
+        if os.getpid() != self.process and number == signal.SIGTERM:
+            signal.raise_signal(number)
 
     def __exit__(self, *_: Any) -> None:
         for number, old in self._old.items():
