@@ -82,6 +82,22 @@ def test_it_goes_on_from_a_file_and_after_a_stop(engine: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("engine", BOTH)
+def test_an_agent_on_two_devices_learns(engine: Any) -> None:
+    """Of ten steps, an action without learning is right in five, give or take."""
+    before, after = said(engine, "score")["score"]
+    assert before < 8 and after >= 9.5, (before, after)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_finders_take_optimizers_made_outside_of_the_scope() -> None:
+    found = said("tensorflow", "outside")["outside"]
+    assert all(found.values()), found
+
+
+@pytest.mark.slow
 @thorough
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("engine", BOTH)

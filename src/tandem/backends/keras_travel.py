@@ -18,6 +18,7 @@ from tandem.types import AnyArray
 
 SAVEABLE = next(kind for kind in keras.Layer.__mro__ if kind.__name__ == "KerasSaveable")
 MADE_ANEW = ("build", "quantize")  # what a layer wraps when it is created
+OF_SCOPES = ("_distribute_strategy",)  # TensorFlow's, which cannot travel
 OF_VARIABLES = ("_constraint", "_regularizer", "_path", "_autocast", "_aggregation")
 
 
@@ -44,6 +45,7 @@ class _Pickler(cloudpickle.Pickler):
             return _optimizer, (kind, options(value), trained, values)
         if isinstance(value, SAVEABLE):
             state = {n: x for n, x in vars(value).items() if n not in MADE_ANEW}
+            state |= {n: None for n in OF_SCOPES if n in state}
             return _bare, (kind,), (state, ()), None, None, _fill
         if kind.__module__.endswith("utils.tracking") and isinstance(value, (list, dict, set)):
             items = dict(value) if isinstance(value, dict) else list(value)
