@@ -290,7 +290,7 @@ def outside() -> None:
     training."""
 
     def optimizers() -> list[Any]:
-        return [keras.optimizers.Adam(0.01, clipnorm=0.05), keras.optimizers.SGD(1e-3)]
+        return [keras.optimizers.Adam(0.01, clipnorm=0.05)]
 
     agent = made(several=True)
     agent.optimizer = own = optimizers()[0]
@@ -303,7 +303,7 @@ def outside() -> None:
         finder.find(strategy=strategy, episodes=2, pool_network=False, p=0)
     one, other = finders
     best = one.agent.optimizer = one.best_opt
-    parallel = ParallelFinder([made()], optimizers()[:1])
+    parallel = ParallelFinder([made()], optimizers())
     parallel.find(strategy=strategy, episodes=2, processes=1, p=0)
     found["outside"] = {
         "lr": 1e-4 <= lr.best_lr <= 1 and agent.optimizer is own and own.clipnorm == 0.05,
