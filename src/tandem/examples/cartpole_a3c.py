@@ -30,13 +30,16 @@ def torch_feature(space: Any) -> Any:
     return nn.Sequential(nn.Linear(space.shape[0], 200), nn.ReLU(), nn.Linear(200, 100), nn.ReLU())
 
 
-def main(kind: str = "keras", steps: str = "100000", **arguments: Any) -> tandem.Result:
+def main(kind: str = "keras", steps: str = "200000", **arguments: Any) -> tandem.Result:
     trainer = tandem.make_trainer(
         algorithm="a3c",
         env_maker=lambda: gymnasium.make("CartPole-v1"),
         feature_maker=keras_feature if kind == "keras" else torch_feature,
-        batch_size=8,  # eight environments, and a rollout list of each in an update
-        opt_kwargs={"learning_rate": 7e-4},
+        batch_size=4,  # four environments, and a rollout list of each in an update
+        rollout_maxlen=16,
+        opt_kwargs={"learning_rate": "2e-3:0"},
+        opt_clip_norm=5,
+        num_parallel=1,
         train_steps=int(steps),
         **{"verbose": True, **arguments},
     )
