@@ -330,7 +330,11 @@ def _config(
             "say how many, as in runners=2; or leave cluster out.",
         )
     backends.prepare(options.devices)
-    wanted = framework or backends.of_network(network, space)
+    wanted = framework
+    if framework is None or (framework == backends.running() == "torch" and network is not None):
+        wanted = backends.of_network(network, space) or framework
+    if wanted != framework is not None:
+        note(f"the network is Keras's: framework={framework!r} becomes {wanted!r}.")
     if chosen.vectorization == compiled.MODE and wanted is None:
         wanted = "jax"
     framework = backends.choose(wanted)

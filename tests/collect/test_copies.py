@@ -152,6 +152,37 @@ def test_a_keras_agent_acts_in_another_process(engine) -> None:
     assert found == "all"
 
 
+@pytest.mark.slow
+def test_a_keras_network_on_torch_is_the_framework_keras_torch() -> None:
+    """With framework="torch" it was trained to the end, and could not be copied then."""
+    framework, notes, alike = run_python(
+        """
+        import json, pickle
+        import keras
+        import tandem
+        from tests.collect.test_copies import OBS, SMALL
+
+        class Plain(keras.Model):
+            def __init__(self):
+                super().__init__()
+                self.inner = keras.layers.Dense(8, "tanh")
+
+            def call(self, x):
+                return self.inner(x)
+
+        made = tandem.train("ppo", "CartPole-v1", framework="torch",
+                            network=lambda space: Plain(), **SMALL)
+        other = pickle.loads(pickle.dumps(made.agent))
+        print(json.dumps(made.summary["framework"]))
+        print(json.dumps(made.notes))
+        print(json.dumps(other.act(OBS).tolist() == made.agent.act(OBS).tolist()))
+        """,
+        engine="keras-torch",
+    )
+    assert framework == "keras-torch" and alike
+    assert "the network is Keras's: framework='torch' becomes 'keras-torch'." in notes
+
+
 @pytest.mark.parametrize("shape", [(3,), (2, 3)], ids=["one", "team"])
 def test_memories_begin_anew_where_episodes_start(shape: tuple[int, ...]) -> None:
     agent = Agent.__new__(Agent)
