@@ -27,6 +27,7 @@ from tests.cluster.agents import (
     Steady,
     program,
 )
+from tests.cluster.test_scores import CASES, Two
 from tests.helpers import ROOT
 
 ray = pytest.importorskip("ray")
@@ -393,3 +394,43 @@ def test_it_finds_the_answer(cluster, algorithm, act, num, steps) -> None:
     found = agent.evaluate(known.Identity, 5)
     assert heavy == [[]] * num and found.mean == found.lengths[0]
     assert algorithm != "ppo" or agent.env_steps >= 0.9 * num * steps
+
+
+class Plays:
+    """Steps in an environment of test_scores, whose agent the first of the runners makes."""
+
+    def __init__(self, args) -> None:
+        self.algorithm, make, self.steps, settings, _ = CASES[args["name"]]
+        self.env = env = make()
+        if self.rank == 0:
+            args["cluster"].make_agent(
+                "learner",
+                AlgorithmAgent,
+                algorithm=self.algorithm,
+                observation_space=env.observation_space,
+                action_space=env.action_space,
+                rewards_space=getattr(env, "rewards_space", None),
+                steps=self.steps,
+                **settings,
+            )
+        self.agent = args["cluster"].get_agent("learner")
+
+    def run(self) -> None:
+        s, _ = self.env.reset(seed=self.rank)
+        for _ in range(self.steps // 2):
+            a = self.agent.choose_action(s)
+            s2, r, terminated, truncated, info = self.env.step(a)
+            over = terminated or truncated
+            self.agent.update(s, a, info.get("rewards", r), s2, over, truncated and not terminated)
+            s = self.env.reset()[0] if over else s2
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", CASES)
+def test_it_reaches_its_score_by_ray_with_two_runners(cluster, name) -> None:
+    for kind in (Plays, Two):
+        ray.cloudpickle.register_pickle_by_value(__import__("sys").modules[kind.__module__])
+    args = {"cluster": cluster, "name": name}
+    cluster.start_all_runners(cluster.make_runner("r", Plays, args, num=2))
+    _, make, _, _, least = CASES[name]
+    assert cluster.get_agent("learner").evaluate(make, 20).mean >= least
