@@ -230,12 +230,13 @@ def test_what_torch_cannot_compile_is_answered_with_the_setting():
     train(**told)
 
 
-def test_lazy_layers_take_their_sizes_from_the_first_look() -> None:
-    def body(space: Any) -> torch.nn.Module:
-        return torch.nn.Sequential(torch.nn.LazyLinear(8), torch.nn.ReLU())
+def lazy(space: Any) -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.LazyLinear(8), torch.nn.ReLU())
 
+
+def test_lazy_layers_take_their_sizes_from_the_first_look() -> None:
     for algorithm, env in (("sac", partial(Observing, NUMBERS)), ("dqn", "CartPole-v1")):
-        run = tandem.session(algorithm, env, framework="torch", steps=10, network=body, out=None)
+        run = tandem.session(algorithm, env, framework="torch", steps=10, network=lazy, out=None)
         assert all(n.plan for n in run.agent().networks.values())  # acts in NumPy
 
 
@@ -251,7 +252,7 @@ def test_lazy_layers_take_their_sizes_from_the_first_look() -> None:
     ],
 )
 def test_a_note_names_the_settings_that_a_custom_network_ignores(algorithm, env, given, idle):
-    run = tandem.session(algorithm, env, steps=50_000, network=body, out=None, **given)
+    run = tandem.session(algorithm, env, steps=50_000, network=lazy, out=None, **given)
     assert [n for n in run.notes if "network" in n] == (
         [f"No effect beside network=: {idle}, of the default networks."] if idle else []
     )
