@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tandem import algorithms, backends, spaces
-from tandem.algorithms import own, unused
+from tandem.algorithms import bodies, own, unused
 from tandem.algorithms.base import Algorithm
 from tandem.backends import process
 from tandem.collect.evaluation import EvaluationStopped, side_by_side
@@ -270,6 +270,9 @@ def session(
             eval_env=eval_env,
         )
     run.catch_signals = catch_signals
+    if network is not None:
+        of = run.observation, run.action
+        bodies.note_ignored(run.kind, settings, network, of, run.config.settings)
     return _noted(run)
 
 

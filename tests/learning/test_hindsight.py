@@ -231,11 +231,21 @@ class Now(Scaled):
         return *rest, info if self.t % 2 else {}
 
 
+class Later(Scaled):
+    """An int at first, then floats, which an int64 column would cut to 0."""
+
+    def step(self, action):
+        *rest, info = super().step(action)
+        return *rest, {**info, "wind": 1 if self.t == 1 else 0.5}
+
+
 def test_info_that_cannot_be_stored_is_named() -> None:
     with pytest.raises(SettingError, match=r"reads info\['kind'\], which is not stored"):
         ran(300, lambda: Reads(4), copy_info=True, out=None)
-    with pytest.raises(EnvironmentFault, match="KeyError.*'wind'"):
+    with pytest.raises(EnvironmentFault, match=r"info\['wind'\] = None at step 2"):
         ran(300, lambda: Now(4), copy_info=True, out=None)
+    with pytest.raises(EnvironmentFault, match=r"(?s)info\['wind'\] = 0\.5 .*int64 of shape \(\)"):
+        ran(300, lambda: Later(4), copy_info=True, out=None)
 
 
 class NeedsInfo(BitFlip):

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import tandem
+from tandem import algorithms
 from tandem.networks.defaults import HIDDEN, Role, WithAction, example, mlp
 from tandem.networks.plan import Dense
 from tandem.spaces import Leaf
@@ -227,3 +228,31 @@ def test_what_torch_cannot_compile_is_answered_with_the_setting():
     assert len(str(advice.error).splitlines()) == 2
     (told,) = advice.assigned()
     train(**told)
+
+
+def lazy(space: Any) -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.LazyLinear(8), torch.nn.ReLU())
+
+
+def test_lazy_layers_take_their_sizes_from_the_first_look() -> None:
+    for algorithm, env in (("sac", partial(Observing, NUMBERS)), ("dqn", "CartPole-v1")):
+        run = tandem.session(algorithm, env, framework="torch", steps=10, network=lazy, out=None)
+        assert all(n.plan for n in run.agent().networks.values())  # acts in NumPy
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "env", "given", "idle"),
+    [
+        ("ppo", "CartPole-v1", {"hidden": (8,), "activation": "relu"}, "activation, hidden"),
+        ("dqn", "CartPole-v1", {"hidden": (8,), "dueling": True}, ""),  # in the streams
+        ("dqn", "CartPole-v1", {"body": "simba"}, "body"),
+        ("sac", "Pendulum-v1", {"hidden": (8,), "layer_norm": True}, ""),  # where the action enters
+        ("sac", "Pendulum-v1", {"hidden": (8,), "critic_hidden": (9,)}, "hidden"),
+        ("sac", "Pendulum-v1", {"hidden": algorithms.get("sac").Settings().hidden}, ""),
+    ],
+)
+def test_a_note_names_the_settings_that_a_custom_network_ignores(algorithm, env, given, idle):
+    run = tandem.session(algorithm, env, steps=50_000, network=lazy, out=None, **given)
+    assert [n for n in run.notes if "network" in n] == (
+        [f"No effect beside network=: {idle}, of the default networks."] if idle else []
+    )

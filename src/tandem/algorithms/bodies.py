@@ -3,11 +3,12 @@ settings have them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Literal
 
-from tandem.errors import SettingError
+from tandem.errors import SettingError, note
 from tandem.networks.defaults import Inputs, Role, WithAction, mlp, normed
 from tandem.networks.plan import Dense, Plan
 from tandem.networks.recurrent import entering
@@ -129,6 +130,27 @@ def refuse_ignored(kind: Any, roles: dict[str, Role], given: tuple[Any, Any, Any
                 "default networks by tandem.extending.body, which has these settings; mlp has not",
                 f"leave {name} out, or let roles use body(inputs, settings.hidden, settings).",
             )
+
+
+def note_ignored(kind: Any, given: Iterable[str], network: Any, spaces: Any, settings: Any) -> None:
+    """A note on settings of the default networks that a user has `given`, and that a network of the
+    user's has nothing of. Those of the last hidden layer of a critic of actions, say, count."""
+
+    def ours(settings: Any) -> dict[str, Any]:
+        heads = not isinstance(network, dict)
+        roles = kind.roles(*spaces, settings).items()
+        return {n: r if r.ours else heads and (r.head_on_body, r.units) for n, r in roles}
+
+    usual, idle = type(settings)(), list[str]()
+    for name in {"hidden", "critic_hidden", "activation", *PLAIN} & set(given):
+        plain = getattr(usual, name)
+        with suppress(SettingError):  # a body may need the width that was given
+            if plain != getattr(settings, name) and ours(settings) == ours(
+                replace(settings, **{name: plain})
+            ):
+                idle.append(name)
+    if idle:
+        note(f"No effect beside network=: {', '.join(sorted(idle))}, of the default networks.")
 
 
 def headed(roles: dict[str, Role], change: Callable[[Plan], Plan]) -> dict[str, Role]:

@@ -154,8 +154,13 @@ def versioned(env: EnvLike) -> EnvLike:
     return str(instance.spec.id) if instance.spec is not None else env
 
 
+def brings_vector(env: EnvLike) -> bool:
+    """Whether this is a vector of environments, or makes one."""
+    return isinstance(env, VectorSource) or is_vector(env) or is_envpool(env)
+
+
 def _refuse_vector(env: EnvLike) -> None:
-    if isinstance(env, VectorSource) or is_vector(env) or is_envpool(env):
+    if brings_vector(env):
         raise SettingError(
             f"{environment_name(env)} is a vector of environments.",
             "one environment; tandem.train, tandem.evaluate and `tandem check` take vectors too",
@@ -170,7 +175,7 @@ def spaces_of(env: EnvLike, kwargs: EnvKwargs | None = None, made: Any = None) -
     from tandem.envs.flat_actions import adapted
 
     source = None
-    if is_vector(env) or is_envpool(env) or isinstance(env, VectorSource):
+    if brings_vector(env):
         source, _ = brought(env)
     if source is not None:
         envs = source.environments(None, 0, kwargs)

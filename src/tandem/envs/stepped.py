@@ -34,7 +34,7 @@ from tandem.envs.vector import (
     wrong_observation,
     wrong_reward,
 )
-from tandem.errors import ResumeError, SpaceError, TandemError, UnrepeatableError
+from tandem.errors import EnvironmentFault, ResumeError, SpaceError, TandemError, UnrepeatableError
 from tandem.spaces import MASK, Leaf, leaf
 from tandem.types import Array, JSONDict, Tree, leaves, tree_map
 
@@ -138,7 +138,7 @@ class Stepped(Environments):
             for i, (step, action) in enumerate(zip(self._steps, actions, strict=True)):
                 seen, rewards[i], terminated[i], truncated[i], info = step(action)
                 for name, rows in extra.items():
-                    rows[i] = info[name.removeprefix("info/")]
+                    rows[i] = self._entry(i, info, name)
                 if terminated[i] or truncated[i]:
                     # a reset may write into what the step returned
                     rewards[i] = copy.copy(rewards[i])
@@ -316,6 +316,18 @@ class Stepped(Environments):
             return x
 
         return self._each(one, seen)
+
+    def _entry(self, i: int, info: Any, name: str) -> Any:
+        """What the info of environment i has for a column of `extra`, checked."""
+        value, spec = info.get(key := name.removeprefix("info/")), self.extra[name]
+        if np.shape(value) != spec.shape or not storable(value, spec):
+            raise EnvironmentFault(
+                f"environment {i} of {self.name} gave info[{key!r}] = {value!r:.60} "
+                f"{self._when(i)}.",
+                f"{spec.dtype} of shape {spec.shape}, as in its first step: copy_info stores it",
+                f"let every step give info[{key!r}] in that type and shape, such as a float.",
+            )
+        return value
 
     def _when(self, i: int, step: int | None = None) -> str:
         return f"at step {self._log.length(i) if step is None else step} of its episode"

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tandem.envs.factory import EnvLike, environment_name, make, separate
+from tandem.envs.factory import EnvLike, brings_vector, environment_name, make, separate
 from tandem.envs.opening import look
 from tandem.errors import SettingError
 from tandem.replay.hindsight import INFO, DictGoals, Info
@@ -20,6 +20,12 @@ def goals_of(env: EnvLike, kwargs: Any, observation: Spec, copy_info: bool) -> D
     does not have goals as Gymnasium-Robotics has them."""
     from tandem.envs.goals import ACHIEVED, GOAL  # with Gymnasium, which help does without
 
+    if brings_vector(env):
+        raise SettingError(
+            f"hindsight with {environment_name(env)}, a vector of environments.",
+            "an environment, or a function that makes one: its compute_reward judges the new goals",
+            "give the environment itself, and envs=4 for four of them; or give hindsight='no'.",
+        )
     # a step would disturb an environment that is trained in
     made = make(separate(env) if copy_info else env, kwargs)
     judge = getattr(made.unwrapped, "compute_reward", None)

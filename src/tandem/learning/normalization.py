@@ -73,8 +73,8 @@ class NetworkStatistics:
             f"normalize_observations=True with a network of your own ({role}), which has no layer "
             "for the statistics.",
             "the default networks, which begin with one",
-            "leave network= out, or scale observations by constants "
-            "(gymnasium.wrappers.TransformObservation).",
+            "give normalize_observations=False, and scale observations by constants "
+            "(gymnasium.wrappers.TransformObservation); or leave network out.",
         )
 
     def add(self, trajectory: Trajectory) -> None:

@@ -33,8 +33,8 @@ class Info(dict[Any, Any]):
             return list(self)[key]
         raise SettingError(
             f"compute_reward or compute_terminated reads info[{key!r}], which is not stored.",
-            fix="give copy_info=True to tandem.train, which stores the entries of the first step's "
-            "info that are numbers or arrays; an agent of your own takes reward_done_func instead.",
+            fix="give copy_info=True to tandem.train, and let every step's info have the entry as "
+            "a number or an array; an agent of your own takes reward_done_func instead.",
         )
 
     def get(self, key: Any, default: Any = None) -> Any:
