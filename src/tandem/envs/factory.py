@@ -25,7 +25,6 @@ from tandem.envs.vector_source import VectorSource, brought
 from tandem.errors import (
     ResumeError,
     SettingError,
-    SpaceError,
     TandemError,
     at_least,
     misfit,
@@ -178,13 +177,6 @@ def spaces_of(env: EnvLike, kwargs: EnvKwargs | None = None, made: Any = None) -
         return envs.observation_space, envs.action_space
     instance = make(env, kwargs) if made is None else make(made)
     try:
-        for name in ("observation_space", "action_space"):
-            if getattr(instance, name, None) is None:
-                raise SpaceError(
-                    f"{environment_name(env)} has no {name}.",
-                    "one of gymnasium.spaces",
-                    f"set self.{name} in its __init__.",
-                )
         (masked,) = adapted([instance])
         return masked.observation_space, masked.action_space
     finally:

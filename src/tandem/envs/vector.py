@@ -196,9 +196,28 @@ def no_choice(name: str, env: int, when: str) -> EnvironmentFault:
     )
 
 
+_OR_PLAIN = "or wrap the environment: tandem.envs.plain.Plain(env)."
+# What an environment as gym before 0.26 had it raises, what Gymnasium expects, and the correction.
+_OLD = {
+    "to unpack (expected 5, got 4": (
+        "(observation, reward, terminated, truncated, info) from step",
+        "return these five from step",
+    ),
+    "reset() got an unexpected keyword argument": (
+        "reset(self, *, seed=None, options=None)",
+        "let reset take seed=None and options=None",
+    ),
+}
+
+
 def raised(name: str, env: int | None, step: int | None, error: Exception) -> EnvironmentFault:
     if step == 0 and isinstance(error, ValueError) and "to unpack (expected 2" in str(error):
         return _observation_alone(name)  # as a wrapper of Gymnasium's found it
+    expected = "an environment that steps and resets without exceptions"
+    fix = "correct the environment; its own traceback is above this one."
+    for text, (wanted, change) in _OLD.items():
+        if text in str(error):
+            expected, fix = f"Gymnasium's {wanted}", f"{change}; {_OR_PLAIN}"
     source = (
         f"{name}'s own vector of environments" if env is None else f"environment {env} of {name}"
     )
@@ -211,8 +230,8 @@ def raised(name: str, env: int | None, step: int | None, error: Exception) -> En
     )
     return EnvironmentFault(
         f"{source} raised {type(error).__name__}{when}: {error}",
-        "an environment that steps and resets without exceptions",
-        "correct the environment; its own traceback is above this one.",
+        expected,
+        fix,
     )
 
 
@@ -228,7 +247,7 @@ def _observation_alone(name: str) -> EnvironmentFault:
     return EnvironmentFault(
         f"reset of {name} returned the observation alone, as gym before 0.26 had it.",
         "Gymnasium's (observation, info)",
-        "return obs, {} from reset; or wrap the environment: tandem.envs.plain.Plain(env).",
+        f"return obs, {{}} from reset; {_OR_PLAIN}",
     )
 
 
