@@ -167,6 +167,36 @@ def test_an_environment_that_raises_at_the_end_does_not_lose_the_agent(tmp_path:
     assert json.loads((tmp_path / "run" / "result.json").read_text())["eval_mean"] is None
 
 
+class Unclosable(Toy):
+    def close(self) -> None:
+        raise OSError("it is closed already")
+
+
+@pytest.mark.parametrize("env", [Unclosable, lambda: SyncVectorEnv([Unclosable])])
+def test_an_environment_that_cannot_be_closed_does_not_lose_the_agent(env: Any) -> None:
+    result = trained(env)
+    assert result.evaluation.returns and result.agent.predict(np.zeros(1))[0] in (0, 1)
+    assert any("failed: it is closed already" in note for note in result.notes)
+
+
+def test_an_environment_that_breaks_off_its_film_does_not_lose_the_agent(tmp_path: Path) -> None:
+    class Breaks(Toy):
+        metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
+        render_mode = "rgb_array"
+
+        def render(self) -> Any:
+            self.filmed = True
+            return np.zeros((16, 16, 3), np.uint8)
+
+        def step(self, action: Any) -> Any:
+            if hasattr(self, "filmed"):
+                raise ValueError
+            return super().step(action)
+
+    result = trained(Breaks, plots=True, out=tmp_path / "run")
+    assert result.evaluation.returns and "no animation: ValueError" in result.notes
+
+
 @pytest.mark.parametrize(
     ("eval_env", "error", "text"),
     [

@@ -19,7 +19,7 @@ from tandem.envs.native import Native
 from tandem.envs.occupied import is_shared
 from tandem.envs.opening import opening
 from tandem.envs.stepped import Stepped
-from tandem.envs.vector import Environments, Step, episode_seed
+from tandem.envs.vector import Environments, Step, close, episode_seed
 from tandem.envs.vector_env import is_vector
 from tandem.envs.vector_source import VectorSource, brought
 from tandem.errors import (
@@ -181,7 +181,7 @@ def spaces_of(env: EnvLike, kwargs: EnvKwargs | None = None, made: Any = None) -
         return masked.observation_space, masked.action_space
     finally:
         if not is_instance(env):
-            instance.close()
+            close(environment_name(env), [instance])
 
 
 def vectorize(

@@ -4,14 +4,14 @@ once has in common."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tandem.errors import EnvironmentFault, NonFiniteError, ResumeError
+from tandem.errors import EnvironmentFault, NonFiniteError, ResumeError, attempt
 from tandem.spaces import MASK, Leaf, Spec, action_leaf, fits, flattener, observation_spec
 from tandem.types import Array, JSONDict, Tree
 
@@ -131,6 +131,13 @@ class Environments(ABC):
 def episode_seed(seed: int, env: int, episode: int) -> int:
     """The seed (31 bits, which every simulator takes) of one environment's episode."""
     return int(np.random.SeedSequence((seed, env, episode)).generate_state(1)[0]) >> 1
+
+
+def close(name: str, envs: Iterable[Any]) -> None:
+    """Close each environment or vector; one that raises is noted, and the others are closed."""
+    for env in envs:
+        with attempt(f"close of {name} failed"):
+            env.close()
 
 
 def success_of(info: Any) -> float | None:
