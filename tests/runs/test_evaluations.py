@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,17 @@ from gymnasium.wrappers import TimeLimit
 
 import tandem
 from tandem.envs.plain import Plain
-from tandem.errors import EnvironmentFault, SettingError, SpaceError, UnknownNameError
+from tandem.errors import (
+    EnvironmentFault,
+    RunFolderError,
+    SettingError,
+    SpaceError,
+    UnknownNameError,
+)
 from tandem.learning.events import BatchEnd, EvaluationEnd
 from tandem.run_report import report
+from tandem.runs.folder import read_run
+from tandem.runs.groups import scores
 
 SMALL: dict[str, Any] = {
     "framework": "torch",
@@ -329,6 +338,10 @@ def test_a_vector_object_trains_and_its_best_checkpoint_is_by_training_returns(
     (said,) = [note for note in result.notes if "eval_env=" in note]
     assert "training episodes" in said and not result.evaluation.returns
     assert (tmp_path / "run" / "checkpoints" / "best.zip").is_file()
+    page = report(tmp_path / "run").read_text()
+    assert re.search(r"latest training episodes: mean return [\d.]+, \d+% successful", page)
+    with pytest.raises(RunFolderError, match="train it again with eval_env="):
+        scores([read_run(tmp_path / "run")], ["SyncVectorEnv"], "best")
     for unfit in (vector, lambda: vector):
         with pytest.raises(SettingError, match="evaluations need another"):
             tandem.session("ppo", vector, eval_env=unfit, **given)
