@@ -215,6 +215,16 @@ def note(text: str) -> None:
 
 
 @contextmanager
+def attempt(failure: str) -> Iterator[None]:
+    """Note an exception of the block, after the name of the failure, and continue: what was trained
+    must not be lost."""
+    try:
+        yield
+    except Exception as error:
+        note(f"{failure}: {str(error).partition(chr(10))[0] or type(error).__name__}")
+
+
+@contextmanager
 def noting(notes: list[str] | None = None) -> Iterator[None]:
     """Collect the notes of the block, or of the decorated function, in `notes` (default: a new
     list). Those that it already has are not logged again."""

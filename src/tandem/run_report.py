@@ -179,6 +179,10 @@ def _outcome(run: Run) -> str:
             if (rate := result.get(f"{key}_success_rate")) is not None:
                 episodes += f", {rate:.0%} successful"
             text += f" The {which} checkpoint: {scored}, {episodes}."
+    trained, rate = (run.column(name)[-1] for name in ("return_mean", "success_rate"))
+    if result.get("eval_mean") is None and np.isfinite(trained):
+        successful = f", {rate:.0%} successful" if np.isfinite(rate) else ""
+        text += f" The latest training episodes: mean return {figures(trained)}{successful}."
     return text
 
 

@@ -24,7 +24,7 @@ from tandem.envs import atari, functions
 from tandem.envs.factory import EnvLike, environment_name, episode_seed, spaces_of, versioned
 from tandem.envs.opening import opening
 from tandem.envs.vector_source import VectorSource, brought
-from tandem.errors import ResumeError, SettingError, TandemError, note, noting
+from tandem.errors import ResumeError, SettingError, attempt, noting
 from tandem.functional import host
 from tandem.learning import config, fits, one_env, selfplay, vectors
 from tandem.learning.config import Config, Options
@@ -450,11 +450,9 @@ def draw(run: Session) -> None:
     from tandem.animation import film
     from tandem.plots import curve
 
-    try:
+    with attempt("no curve"):
         curve([run.folder], run.folder / "curve.png")
-    except (TandemError, OSError) as error:
-        note(f"no curve: {str(error).splitlines()[0]}")
-    try:
+    with attempt("no animation"):
         film(
             run.restored("best"),
             run.env,
@@ -463,5 +461,3 @@ def draw(run: Session) -> None:
             seed=run.config.seed,
             stopped=run.is_signalled,
         )
-    except (TandemError, OSError) as error:
-        note(f"no animation: {str(error).splitlines()[0]}")

@@ -27,6 +27,16 @@ class Seen(Toy):
         return {"a": self.t % 3, "b": np.zeros(2, np.float32)}
 
 
+class Allowing(Toy):
+    """Its method says that the first action is not allowed."""
+
+    def __init__(self) -> None:
+        super().__init__(action_space=spaces.Discrete(3))
+
+    def action_masks(self) -> list[int]:
+        return [0, 1, 1]
+
+
 @cache
 def agent(kind: str = "CartPole") -> Any:
     more: dict[str, Any] = {"recurrent": 8, "sequence": 8} if kind == "memory" else {}
@@ -57,6 +67,17 @@ def go_on_collecting(actor: Any) -> None:
 play = partial(evaluate, Always(0), known.InfiniteHorizon)
 
 
+def test_an_agent_that_was_trained_with_masks_says_how_to_give_them() -> None:
+    trained = tandem.train("ppo", Allowing, framework="torch", seed=0, **SMALL).agent
+    env = make(Allowing)
+    obs, _ = env.reset()
+    for seen in (obs, np.stack([obs] * 2), {"obs": obs}):
+        with follows("collect/trained_agent.py:rows_of") as advice:
+            trained.act(seen)
+    found = eval(advice.fix.removeprefix("give it, as in ")[:-1], {"agent": trained, **locals()})
+    assert found in (1, 2)
+
+
 @pytest.mark.parametrize(
     "case",
     [
@@ -72,21 +93,21 @@ play = partial(evaluate, Always(0), known.InfiniteHorizon)
             {"episodes": 1, "max_steps": -1},
         ),
         case(
-            "collect/trained_agent.py:rows_of",
+            "collect/trained_agent.py:rows_of 2",
             act,
             {"obs": {**ONE, "c": 1}, "kind": "parts"},
             "give exactly these entries",
             {"obs": ONE},
         ),
         case(
-            "collect/trained_agent.py:rows_of 2",
+            "collect/trained_agent.py:rows_of 3",
             act,
             {"obs": {**MANY, "a": 1}, "kind": "parts"},
             "give every entry an axis for the batch, of one length",
             {"obs": MANY},
         ),
         case(
-            "collect/trained_agent.py:rows_of 2",
+            "collect/trained_agent.py:rows_of 3",
             act,
             {"obs": {**MANY, "a": 1}, "kind": "parts"},
             "or none of them",

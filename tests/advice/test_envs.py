@@ -170,7 +170,7 @@ TEAM = (np.zeros(2), [1.0, 2.0], [False, False], {})
             {"env": Plain(Old())},
         ),
         case(
-            "envs/factory.py:spaces_of",
+            "envs/flat_actions.py:adapted",
             spaces_of,
             {"env": partial(Toy, action_space=None)},
             "set self.action_space in its __init__",

@@ -6,11 +6,14 @@ from __future__ import annotations
 import json
 import math
 import shlex
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+import tandem
 from tandem import plots
 from tandem.cli import find
 from tandem.math.adaptive import Parameters
@@ -170,6 +173,21 @@ def test_searches_of_nothing_and_of_what_is_given() -> None:
     with follows("tuning/search.py:find_optimizer 2") as advice:
         search_with(search.find_optimizer, "dqn", optimizers=["adm"])
     search_with(search.find_optimizer, "dqn", optimizers=[advice.quoted()])
+
+
+def test_a_search_with_an_optimizer_that_is_an_object() -> None:
+    mine = torch.optim.SGD([torch.zeros(1)], lr=0.1)
+    calls = (
+        partial(search.find_lr, "dqn"),
+        partial(search.find_best, ["dqn"]),
+        partial(tandem.sweep, "dqn"),
+    )
+    for call in calls:
+        with follows("tuning/search.py:refuse_own_optimizer") as advice:
+            call("CartPole-v1", optimizer=mine)
+        assert advice.fix.startswith("leave optimizer out")
+    with follows("tuning/search.py:refuse_own_optimizer"):
+        search.find_optimizer("dqn", "CartPole-v1", optimizers=[mine])
 
 
 def test_a_thing_that_is_not_found() -> None:

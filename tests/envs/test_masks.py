@@ -177,7 +177,7 @@ def test_a_mask_that_is_missing_later_is_named() -> None:
             return (*super().step(action)[:4], {})
 
     with pytest.raises(
-        EnvironmentFault, match="at step 1 of its episode: info has no 'action_mask' here"
+        EnvironmentFault, match=r"at step 1 of its episode: no mask in info\['action_mask'\] here"
     ):
         collected(Forgets)
 
@@ -292,6 +292,24 @@ def test_masks_of_a_method_are_seen_in_vectors(make: Any) -> None:
     t = Collector(envs, 0.9).collect(40, chance, noise)
     envs.close()
     assert (t.action != t.obs["obs"])[t.valid].all() and t.valid.sum() > 60
+
+
+def test_a_method_that_raises_or_returns_nothing_is_named_alike_in_vectors() -> None:
+    class Raises(Method):
+        def action_masks(self) -> Any:
+            raise KeyError("board")
+
+    class Nothing(Method):
+        def action_masks(self) -> Any:
+            return None
+
+    for kind, text in ((Raises, "raised KeyError"), (Nothing, "no (action )?mask")):
+        for envs in (
+            vectorize(kind, 2),
+            VectorEnvironments("masked", SyncVectorEnv([kind] * 2)),
+        ):
+            with pytest.raises(EnvironmentFault, match=text):
+                envs.reset()
 
 
 def test_a_vector_that_resets_in_the_same_step_cannot_have_masks_of_a_method() -> None:

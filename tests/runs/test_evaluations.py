@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,18 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import TimeLimit
 
 import tandem
-from tandem.errors import EnvironmentFault, SettingError, SpaceError, UnknownNameError
+from tandem.envs.plain import Plain
+from tandem.errors import (
+    EnvironmentFault,
+    RunFolderError,
+    SettingError,
+    SpaceError,
+    UnknownNameError,
+)
 from tandem.learning.events import BatchEnd, EvaluationEnd
 from tandem.run_report import report
+from tandem.runs.folder import read_run
+from tandem.runs.groups import scores
 
 SMALL: dict[str, Any] = {
     "framework": "torch",
@@ -75,6 +85,25 @@ class Old(Toy):
 
     def reset(self, **given: Any) -> Any:
         return super().reset(**given)[0]
+
+
+class Four(Toy):
+    """Its step is as gym before 0.26 had it."""
+
+    def step(self, action: Any) -> Any:
+        obs, reward, over, _, info = super().step(action)
+        return obs, reward, over, info
+
+
+class Unseeded(Toy):
+    """Its reset is as gym before 0.22 had it."""
+
+    def reset(self) -> Any:  # type: ignore[override]
+        return super().reset()
+
+
+class Bare(Toy):
+    action_space = None  # type: ignore[assignment]
 
 
 class Wide(Toy):
@@ -147,6 +176,36 @@ def test_an_environment_that_raises_at_the_end_does_not_lose_the_agent(tmp_path:
     assert json.loads((tmp_path / "run" / "result.json").read_text())["eval_mean"] is None
 
 
+class Unclosable(Toy):
+    def close(self) -> None:
+        raise OSError("it is closed already")
+
+
+@pytest.mark.parametrize("env", [Unclosable, lambda: SyncVectorEnv([Unclosable])])
+def test_an_environment_that_cannot_be_closed_does_not_lose_the_agent(env: Any) -> None:
+    result = trained(env)
+    assert result.evaluation.returns and result.agent.predict(np.zeros(1))[0] in (0, 1)
+    assert any("failed: it is closed already" in note for note in result.notes)
+
+
+def test_an_environment_that_breaks_off_its_film_does_not_lose_the_agent(tmp_path: Path) -> None:
+    class Breaks(Toy):
+        metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
+        render_mode = "rgb_array"
+
+        def render(self) -> Any:
+            self.filmed = True
+            return np.zeros((16, 16, 3), np.uint8)
+
+        def step(self, action: Any) -> Any:
+            if hasattr(self, "filmed"):
+                raise ValueError
+            return super().step(action)
+
+    result = trained(Breaks, plots=True, out=tmp_path / "run")
+    assert result.evaluation.returns and "no animation: ValueError" in result.notes
+
+
 @pytest.mark.parametrize(
     ("eval_env", "error", "text"),
     [
@@ -155,6 +214,10 @@ def test_an_environment_that_raises_at_the_end_does_not_lose_the_agent(tmp_path:
         (5, SettingError, "5 is a int"),
         (lambda size: Toy(), SettingError, "without arguments"),
         (Old, EnvironmentFault, "returned the observation alone"),
+        (Four, EnvironmentFault, "return these five from step; or wrap"),
+        (Unseeded, EnvironmentFault, "let reset take seed=None and options=None; or wrap"),
+        (lambda: SyncVectorEnv([Four]), EnvironmentFault, "return these five from step"),
+        (Bare, SpaceError, "Bare has no action_space"),
     ],
 )
 def test_an_unfit_eval_env_is_found_before_training(
@@ -164,6 +227,21 @@ def test_an_unfit_eval_env_is_found_before_training(
         with pytest.raises(error, match=text):
             tandem.session("ppo", Toy, eval_env=eval_env, out=tmp_path / "run", **SMALL | more)
     assert not (tmp_path / "run").exists()
+
+
+class Optionless(Toy):
+    def reset(self, seed: Any = None) -> Any:  # type: ignore[override]
+        return super().reset(seed=seed)
+
+
+@pytest.mark.parametrize("kind", [Four, Unseeded, Optionless])
+def test_steps_and_resets_of_old_are_named_and_wrapped_as_the_fix_says(kind: Any) -> None:
+    wrapped = (lambda: TimeLimit(kind(), 5), lambda: SyncVectorEnv([kind]))
+    for env in wrapped if kind is Optionless else (kind, kind(), *wrapped):
+        with pytest.raises(EnvironmentFault, match="Expected: Gymnasium's .*") as caught:
+            trained(env, eval_episodes=0)
+        assert "tandem.envs.plain.Plain(env)" in caught.value.fix
+    assert trained(lambda: TimeLimit(Plain(kind()), 5)).evaluation.returns
 
 
 def test_a_reset_of_old_is_named() -> None:
@@ -200,6 +278,30 @@ def test_evaluations_never_step_the_environment_that_is_trained_in() -> None:
             return self.held.step(action)
 
     alone = fingerprint(Toy, eval_episodes=0)
+
+    class Spaceless:
+        def __init__(self) -> None:
+            self._toy = Toy()
+
+        def reset(self, **given: Any) -> Any:
+            return self._toy.reset(**given)
+
+        def step(self, action: Any) -> Any:
+            return self._toy.step(action)
+
+    class Robot(Wrap):
+        """Holds a simulator, which has no spaces, in a dict."""
+
+        def __init__(self, simulator: Any) -> None:
+            super().__init__(Toy())
+            self.several = {"first": simulator}
+
+        def reset(self, **given: Any) -> Any:
+            return self.several["first"].reset(**given)
+
+        def step(self, action: Any) -> Any:
+            return self.several["first"].step(action)
+
     one = [TimeLimit(Toy(), 50) for _ in range(7)]
     assert alone == fingerprint(lambda: one[0])
     assert alone == fingerprint(one[1], eval_env=one[1].unwrapped)
@@ -208,6 +310,8 @@ def test_evaluations_never_step_the_environment_that_is_trained_in() -> None:
     assert alone == fingerprint(one[4], eval_env=lambda: one[4])
     assert alone == fingerprint(lambda: one[5], eval_env=lambda: one[5])
     assert alone == fingerprint(one[6], eval_env=Wrap(one[6]))
+    simulator = Spaceless()
+    assert alone == fingerprint(Robot(simulator), eval_env=Robot(simulator))
 
     env, agent = Toy(), trained(Toy, eval_episodes=0).agent
     looks: list[Any] = []
@@ -234,6 +338,10 @@ def test_a_vector_object_trains_and_its_best_checkpoint_is_by_training_returns(
     (said,) = [note for note in result.notes if "eval_env=" in note]
     assert "training episodes" in said and not result.evaluation.returns
     assert (tmp_path / "run" / "checkpoints" / "best.zip").is_file()
+    page = report(tmp_path / "run").read_text()
+    assert re.search(r"latest training episodes: mean return [\d.]+, \d+% successful", page)
+    with pytest.raises(RunFolderError, match="train it again with eval_env="):
+        scores([read_run(tmp_path / "run")], ["SyncVectorEnv"], "best")
     for unfit in (vector, lambda: vector):
         with pytest.raises(SettingError, match="evaluations need another"):
             tandem.session("ppo", vector, eval_env=unfit, **given)

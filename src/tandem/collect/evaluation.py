@@ -10,7 +10,15 @@ import numpy as np
 
 from tandem.collect.collector import Actor, reset_ended
 from tandem.envs.actions import to_environment
-from tandem.envs.factory import EnvLike, environment_name, is_instance, make, separate, spare
+from tandem.envs.factory import (
+    EnvLike,
+    environment_name,
+    is_instance,
+    make,
+    random_actions,
+    separate,
+    spare,
+)
 from tandem.envs.functions import is_functional
 from tandem.envs.occupied import parts
 from tandem.envs.opening import opening
@@ -139,9 +147,11 @@ class EvaluationEnvs:
             refuse_others(self._envs.name, self.spaces, (self._envs.observation, self._envs.action))
         return budget
 
-    def reset(self) -> None:
-        """Begins an episode, to see that there is one."""
-        self._envs.reset()
+    def step(self) -> None:
+        """Begins an episode with a random action, to see that there is one."""
+        envs = self._envs
+        rng = np.random.default_rng(self._seed)
+        envs.step(random_actions(envs.action, envs.n, rng, envs.reset()))
 
     def play(
         self,

@@ -181,6 +181,12 @@ def rows_of(observation: Spec, obs: Tree) -> tuple[Tree, bool]:
     of another shape."""
     if not isinstance(observation, dict):
         return _rows("", obs, observation)
+    if MASK in observation and not (isinstance(obs, dict) and MASK in obs):
+        raise SpaceError(
+            f"the observation has no {MASK}.",
+            "the mask of the current state, which the agent was trained with",
+            "give it, as in agent.act(obs, action_masks=env.get_wrapper_attr('action_masks')()).",
+        )
     flat = _flat(obs, observation)
     if set(flat) != set(observation):
         raise SpaceError(

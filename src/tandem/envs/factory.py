@@ -19,13 +19,12 @@ from tandem.envs.native import Native
 from tandem.envs.occupied import is_shared
 from tandem.envs.opening import opening
 from tandem.envs.stepped import Stepped
-from tandem.envs.vector import Environments, Step, episode_seed
+from tandem.envs.vector import Environments, Step, close, episode_seed
 from tandem.envs.vector_env import is_vector
 from tandem.envs.vector_source import VectorSource, brought
 from tandem.errors import (
     ResumeError,
     SettingError,
-    SpaceError,
     TandemError,
     at_least,
     misfit,
@@ -183,18 +182,11 @@ def spaces_of(env: EnvLike, kwargs: EnvKwargs | None = None, made: Any = None) -
         return envs.observation_space, envs.action_space
     instance = make(env, kwargs) if made is None else make(made)
     try:
-        for name in ("observation_space", "action_space"):
-            if getattr(instance, name, None) is None:
-                raise SpaceError(
-                    f"{environment_name(env)} has no {name}.",
-                    "one of gymnasium.spaces",
-                    f"set self.{name} in its __init__.",
-                )
         (masked,) = adapted([instance])
         return masked.observation_space, masked.action_space
     finally:
         if not is_instance(env):
-            instance.close()
+            close(environment_name(env), [instance])
 
 
 def vectorize(

@@ -11,6 +11,7 @@ from gymnasium.utils import RecordConstructorArgs
 
 from tandem.envs.action_masks import Masked, gives_masks, with_masks
 from tandem.envs.opening import reset
+from tandem.errors import SpaceError
 from tandem.spaces import action_leaf
 from tandem.vector_actions import restored, vector_space
 
@@ -38,6 +39,13 @@ def adapted(envs: Sequence[Any]) -> list[Any]:
     """Returns environments of one kind as algorithms take them: masks are in observations, and
     actions of one agent are numbers or vectors."""
     first = envs[0]
+    for name in ("observation_space", "action_space"):
+        if getattr(first, name, None) is None:
+            raise SpaceError(
+                f"{type(first.unwrapped).__name__} has no {name}.",
+                "one of gymnasium.spaces",
+                f"set self.{name} in its __init__.",
+            )
     if hasattr(first.unwrapped, "rewards_space") or vector_space(first.action_space) is None:
         return with_masks(envs)
     flat = [FlatActions(env) for env in envs]  # masks are of the vectors' choices

@@ -15,11 +15,11 @@ def parts(env: Any, found: dict[int, Any] | None = None) -> dict[int, Any]:
     found = {} if found is None else found
     if id(env) not in found:
         found[id(env)] = env
-        for name, value in getattr(env, "__dict__", {}).items():
-            several = isinstance(value, list | tuple) and value and _is_environment(value[0])
-            for each in value if several else [value]:
-                # what `Plain` wraps needs no spaces
-                if (name == "inner" and hasattr(each, "reset")) or _is_environment(each):
+        for value in list(getattr(env, "__dict__", {}).values()):
+            held = list(value.values()) if isinstance(value, dict) else value
+            several = isinstance(held, list | tuple) and held and _is_environment(held[0])
+            for each in held if several else [value]:
+                if _is_environment(each):
                     parts(each, found)
     return found
 
@@ -30,6 +30,5 @@ def is_shared(env: Any) -> bool:
 
 
 def _is_environment(x: Any) -> bool:
-    spaces = ("action_space", "single_action_space")
-    acts = not isinstance(x, type) and hasattr(x, "reset") and hasattr(x, "step")
-    return acts and any(hasattr(x, name) for name in spaces)
+    # a simulator, or what `Plain` wraps, has no spaces
+    return not isinstance(x, type) and hasattr(x, "reset") and hasattr(x, "step")

@@ -21,6 +21,7 @@ from tandem.envs.vector import (
     Step,
     all_finite,
     bad_rows,
+    close,
     episode_seed,
     no_choice,
     no_symbol,
@@ -235,8 +236,7 @@ class Stepped(Environments):
         self._log, self._paid, self._obs = ActionLog.holding(runs), paid, obs
 
     def close(self) -> None:
-        for env in self._envs:
-            env.close()
+        close(self.name, self._envs)
 
     def _begin(self, i: int) -> Any:
         """Start the next episode of environment i; what it observes first."""

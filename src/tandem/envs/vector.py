@@ -4,14 +4,14 @@ once has in common."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tandem.errors import EnvironmentFault, NonFiniteError, ResumeError
+from tandem.errors import EnvironmentFault, NonFiniteError, ResumeError, attempt
 from tandem.spaces import MASK, Leaf, Spec, action_leaf, fits, flattener, observation_spec
 from tandem.types import Array, JSONDict, Tree
 
@@ -133,6 +133,13 @@ def episode_seed(seed: int, env: int, episode: int) -> int:
     return int(np.random.SeedSequence((seed, env, episode)).generate_state(1)[0]) >> 1
 
 
+def close(name: str, envs: Iterable[Any]) -> None:
+    """Close each environment or vector; one that raises is noted, and the others are closed."""
+    for env in envs:
+        with attempt(f"close of {name} failed"):
+            env.close()
+
+
 def success_of(info: Any) -> float | None:
     """Whether an episode was a success, 1 or 0, by the info of its last step; None if that has no
     `is_success`."""
@@ -196,9 +203,28 @@ def no_choice(name: str, env: int, when: str) -> EnvironmentFault:
     )
 
 
+_OR_PLAIN = "or wrap the environment: tandem.envs.plain.Plain(env)."
+# What an environment as gym before 0.26 had it raises, what Gymnasium expects, and the correction.
+_OLD = {
+    "to unpack (expected 5, got 4": (
+        "(observation, reward, terminated, truncated, info) from step",
+        "return these five from step",
+    ),
+    "reset() got an unexpected keyword argument": (
+        "reset(self, *, seed=None, options=None)",
+        "let reset take seed=None and options=None",
+    ),
+}
+
+
 def raised(name: str, env: int | None, step: int | None, error: Exception) -> EnvironmentFault:
     if step == 0 and isinstance(error, ValueError) and "to unpack (expected 2" in str(error):
         return _observation_alone(name)  # as a wrapper of Gymnasium's found it
+    expected = "an environment that steps and resets without exceptions"
+    fix = "correct the environment; its own traceback is above this one."
+    for text, (wanted, change) in _OLD.items():
+        if text in str(error):
+            expected, fix = f"Gymnasium's {wanted}", f"{change}; {_OR_PLAIN}"
     source = (
         f"{name}'s own vector of environments" if env is None else f"environment {env} of {name}"
     )
@@ -211,8 +237,8 @@ def raised(name: str, env: int | None, step: int | None, error: Exception) -> En
     )
     return EnvironmentFault(
         f"{source} raised {type(error).__name__}{when}: {error}",
-        "an environment that steps and resets without exceptions",
-        "correct the environment; its own traceback is above this one.",
+        expected,
+        fix,
     )
 
 
@@ -228,7 +254,7 @@ def _observation_alone(name: str) -> EnvironmentFault:
     return EnvironmentFault(
         f"reset of {name} returned the observation alone, as gym before 0.26 had it.",
         "Gymnasium's (observation, info)",
-        "return obs, {} from reset; or wrap the environment: tandem.envs.plain.Plain(env).",
+        f"return obs, {{}} from reset; {_OR_PLAIN}",
     )
 
 

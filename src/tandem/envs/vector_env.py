@@ -14,6 +14,7 @@ from tandem.envs.vector import (
     Arrays,
     Environments,
     Step,
+    close,
     episode_seed,
     opened,
     other_number,
@@ -284,7 +285,7 @@ class VectorEnvironments(Environments):
 
     def close(self) -> None:
         if self._owned:
-            self._envs.close()
+            close(self.name, [self._envs])
 
     def _compare(self, data: JSONDict, arrays: Arrays) -> None:
         """What was restored is what was saved; two attributes that are one array would come out

@@ -18,6 +18,7 @@ from tandem.envs.vector import (
     no_symbol,
     not_finite,
     outside,
+    raised,
     storable,
 )
 from tandem.errors import EnvironmentFault
@@ -197,9 +198,11 @@ class Reader:
         if given is None and not going.any():
             return np.ones(self._shapes[MASK], np.int8)
         if given is None and self._method is not None:
-            rows = [
-                row if acts else None for row, acts in zip(self._method(going), going, strict=True)
-            ]
+            try:
+                came = self._method(going)
+            except Exception as error:
+                raise raised(self.name, None, None, error) from error
+            rows = [row if acts else None for row, acts in zip(came, going, strict=True)]
             return np.stack([self._row_of_mask(i, x, not going[i]) for i, x in enumerate(rows)])
         if given is None:
             raise self._no_mask(int(np.flatnonzero(going)[0]))

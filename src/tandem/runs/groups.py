@@ -122,6 +122,8 @@ def _score(run: Run, which: str) -> float:
         raise RunFolderError(
             f"{run.folder} has no score of its {which} checkpoint.",
             "a run that has come to its end, and was evaluated",
-            f"train it to its end: tandem train --resume {quote(str(run.folder))}",
+            "train it again with eval_env=, an environment to evaluate in."
+            if run.result
+            else f"train it to its end: tandem train --resume {quote(str(run.folder))}",
         )
     return float(score)

@@ -39,7 +39,7 @@ class Scoring:
         if not self.own or (options.eval_episodes and self._compiled is None):
             self._is_ready(options.eval_episodes or options.final_episodes, "select")
         if not self.own and self._envs is not None:
-            self._envs.reset()
+            self._envs.step()
 
     def __call__(
         self, weights: RoleWeights, episodes: int, purpose: str, stopped: Callable[[], bool]

@@ -149,6 +149,7 @@ def find_optimizer(
     known = list(get_args(hints["optimizer"]))
     candidates = []
     for optimizer in known if optimizers is None else optimizers:
+        refuse_own_optimizer({"optimizer": optimizer})
         if optimizer not in known:
             raise UnknownNameError(f"optimizer of {name}", optimizer, known)
         for rate in rates(kind, env, start_lr, end_lr, points, "learning_rate"):
@@ -262,6 +263,7 @@ def _searched(
     **settings: Any,
 ) -> Found:
     """Runs all candidates, and finds the best."""
+    refuse_own_optimizer(settings)
     seeds, seed = whole_number("seeds", seeds, 1), whole_number("seed", seed)
     processes = cores() if processes is None else whole_number("processes", processes, 1)
     if not candidates:
@@ -310,6 +312,16 @@ def _searched(
     Tasks(processes).run(tasks, note)
     title = f"{' and '.join(dict.fromkeys(c.algorithm for c in candidates))}, "
     return _found(trials, folder, title + environment_name(env))
+
+
+def refuse_own_optimizer(settings: Mapping[str, Any]) -> None:
+    """SettingError for an optimizer that is an object: it would keep its own step size."""
+    if not isinstance(given := settings.get("optimizer") or "", str):
+        raise SettingError(
+            f"optimizer={type(given).__name__}(…) is an object with a learning rate of its own.",
+            "an optimizer by name, whose learning rate the trials set",
+            "leave optimizer out, or call tandem.train with each of your optimizers.",
+        )
 
 
 def arguments_of(

@@ -30,7 +30,13 @@ from tandem.runs.signals import Signals, raise_again
 from tandem.settings import as_path, whole_number
 from tandem.tuning import space as spaces
 from tandem.tuning import sweep_run as at
-from tandem.tuning.search import Candidate, arguments_of, default_folder, engine_of
+from tandem.tuning.search import (
+    Candidate,
+    arguments_of,
+    default_folder,
+    engine_of,
+    refuse_own_optimizer,
+)
 from tandem.tuning.sweep_report import Swept, concluded
 from tandem.tuning.sweep_study import (
     COMPLETE,
@@ -200,6 +206,7 @@ def _planned(algorithm: Any, env: EnvLike, trials: int, asked: dict[str, Any]) -
             "both, or resume=",
             "tandem.sweep('ppo', 'CartPole-v1')",
         )
+    refuse_own_optimizer(asked)
     names, asked = [n for n, x in asked.items() if x is not None], dict(asked)
     pruner, sampler = asked.pop("pruner", "median"), asked.pop("sampler", "tpe")
     one_of("pruner", pruner, PRUNERS)
