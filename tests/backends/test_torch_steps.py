@@ -88,7 +88,7 @@ def test_a_given_optimizer_steps_as_it_does_on_weights_of_their_shapes(kind) -> 
         reference.step()
     for p, other in zip(mine, theirs, strict=True):
         torch.testing.assert_close(p, other)
-    state = optimizer.tensors()
+    state = optimizer.entries()
     assert {n.split("/")[0] for n in state} == (
         {"0", "1"} if kind is torch.optim.Adafactor else {"step", "exp_avg", "exp_avg_sq"}
     )
@@ -187,8 +187,9 @@ def test_the_state_of_a_given_optimizer_continues_from_a_file(kind) -> None:
     saved = {n: stored(x) for n, x in first.entries().items()}
     second.load(saved)
     with torch.no_grad():
-        for n, x in second.tensors().items():
-            x.copy_(torch.as_tensor(saved[n]))
+        for n, x in second.entries().items():
+            if isinstance(x, torch.Tensor):
+                x.copy_(torch.as_tensor(saved[n]))
         for x, y in zip(continued, half, strict=True):
             x.copy_(y)
     assert second.entries().keys() == saved.keys()

@@ -193,7 +193,7 @@ def _told(assembly_: Any) -> dict[str, Any]:
         if isinstance(x, (bool, int, float)) and n not in OWN and not n.startswith("_")
     }
     optimizers = [
-        [sorted(o.tensors()), {n: o.numbers(n) for n in NUMBERS}] for o in assembly.optimizers
+        [sorted(o.entries()), {n: o.numbers(n) for n in NUMBERS}] for o in assembly.optimizers
     ]
     return {"numbers": numbers, "optimizers": optimizers}
 
@@ -202,7 +202,7 @@ def _heard(assembly_: Any, told: dict[str, Any]) -> None:
     assembly = assembly_()
     vars(assembly.agent).update(told["numbers"])
     for o, (names, numbers) in zip(assembly.optimizers, told["optimizers"], strict=True):
-        if sorted(o.tensors()) != names:
+        if sorted(o.entries()) != names:
             o.expect(set(names))
         for name, values in numbers.items():
             if values and o.numbers(name) != values:

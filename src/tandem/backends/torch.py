@@ -176,7 +176,7 @@ class TorchBackend(Stateful, backend.Backend):
         return value, aux
 
     def recorded_gradient(self, optimizer: Optimizer) -> AnyArray:
-        return np.asarray(optimizer.tensors()["gradient"].cpu().numpy())
+        return np.asarray(optimizer.entries()["gradient"].cpu().numpy())
 
     def step(self, optimizer: Optimizer, gradient: Array, learning_rate: Array) -> None:
         if not optimizer.given:

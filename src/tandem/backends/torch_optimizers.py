@@ -208,10 +208,6 @@ class Optimizer:
             )
         }
 
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """Those of its entries that are tensors."""
-        return {n: x for n, x in self.entries().items() if isinstance(x, torch.Tensor)}
-
     def load(self, arrays: dict[str, AnyArray]) -> None:
         """Takes over those entries that a new optimizer does not have."""
         parts = self.parts() if self.given else {}

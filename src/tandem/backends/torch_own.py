@@ -248,10 +248,6 @@ class Own:
             for n, x in torch_states.entries(self.inner.state.get(p, {}))
         }
 
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """Those of its entries that are tensors."""
-        return {n: x for n, x in self.entries().items() if isinstance(x, torch.Tensor)}
-
     def _weights(self) -> dict[str, Any]:
         """All of them, by the beginning of their states' names."""
         weights: dict[str, Any] = {f"{i}/": p for i, p in enumerate(self.flats or self.parameters)}

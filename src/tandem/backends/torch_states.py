@@ -72,21 +72,22 @@ class Stateful:
     _optimizers: list[Any]
     _device: torch.device
 
-    def _tensors(self) -> dict[str, torch.Tensor]:
-        tensors = {
+    def _values(self) -> dict[str, Any]:
+        values: dict[str, Any] = {
             f"network/{name}/{i}": t
             for name, net in self.networks.items()
             for i, t in enumerate(net.tensors())
         }
         for o in self._optimizers:
-            tensors |= {f"optimizer/{o.name}/{n}": t for n, t in o.tensors().items()}
-        return tensors
+            values |= {f"optimizer/{o.name}/{n}": x for n, x in o.entries().items()}
+        return values
+
+    def _tensors(self) -> dict[str, torch.Tensor]:
+        return {n: x for n, x in self._values().items() if isinstance(x, torch.Tensor)}
 
     def state(self) -> dict[str, AnyArray]:
         with process.restored(self):
-            values = self._tensors() | torch_generators.states(self._device)
-        for o in self._optimizers:
-            values |= {f"optimizer/{o.name}/{n}": x for n, x in o.entries().items()}
+            values = self._values() | torch_generators.states(self._device)
         others = {} if self.layout is None else self.layout.generators()
         return {n: stored(x) for n, x in values.items()} | others
 

@@ -23,12 +23,12 @@ from tandem.envs.functions import is_functional
 from tandem.envs.occupied import parts
 from tandem.envs.opening import opening
 from tandem.envs.stepped import Stepped
-from tandem.envs.vector import Environments, episode_seed
+from tandem.envs.vector import episode_seed
 from tandem.envs.vector_source import VectorSource, brought, named_by
 from tandem.errors import SettingError, at_least
 from tandem.settings import whole_number
 from tandem.spaces import ActionMode, Leaf, Spec, refuse_others
-from tandem.types import AnyArray, Tree
+from tandem.types import Tree
 
 EVALUATION = 2**31  # seeds of evaluation episodes: no environment of a training run has this number
 
@@ -121,7 +121,6 @@ class EvaluationEnvs:
         self._envs: Any = None  # the `Environments` that evaluations step
         self._limited: list[Any] = []  # the `EpisodeBudget`s in it
         self._seed = self._begun = 0
-        self._numbers = np.zeros(0, np.int64)  # of the episode that each environment plays
 
     def ready(self, episodes: int, seed: int, max_steps: int = 0, longest: int = 0) -> int:
         """Makes the environments for `episodes` episodes, unless they are there, and returns the
@@ -170,20 +169,52 @@ class EvaluationEnvs:
         finished: short ones count no more than long ones, and how many environments there are
         changes nothing for an actor that treats rows alike. A vector is reset by a seed from
         `seed`; its environments take the next number as they get free, and of those that begin
-        with it at most `episodes` count.
+        with it at most `episodes` count. One whose episode was cut plays on for nothing until it
+        ends; where none plays for something, all begin anew.
 
         noise: called with (step, n) for the noise [n, ...] of one call of `actor.act`; without it
           actions are deterministic.
         stopped: asked after each step; EvaluationStopped where it says yes.
         """
-        envs = self._envs
-        if self.source is not None:
-            return _play_vector(actor, envs, budget, episodes, action_mode, noise, stopped)
-
-        def was_cut(i: int) -> bool:
-            return bool(self._limited[i].cut if self._limited else envs.was_cut(i))
-
-        return _play(actor, envs, was_cut, self._numbers, episodes, action_mode, noise, stopped)
+        envs, limited, single = self._envs, self._limited, self.source is None
+        convert, n = to_environment(envs.action, action_mode), envs.n
+        scores, lengths = np.zeros(n), np.zeros(n, np.int64)
+        agents = envs.extra["rewards"].shape if "rewards" in envs.extra else (0,)
+        each, of_agents = np.zeros((n, *agents)), np.zeros((episodes, *agents))
+        returns, steps, successes = [0.0] * episodes, [0] * episodes, list[float | None]()
+        numbers = np.arange(n)  # of the episode that each plays; at or above `episodes` it is none
+        obs, initial, begun, cut, left, t = envs.reset(), actor.initial_state(n), n, 0, episodes, 0
+        state = initial
+        while left:
+            if stopped is not None and stopped():
+                raise EvaluationStopped
+            action, _, state = actor.act(obs, state, noise(t, n) if noise else None)
+            one = envs.step(convert(np.asarray(action, envs.action.dtype)))
+            scores += one.reward * one.valid
+            each += one.extra.get("rewards", 0.0)
+            lengths += one.valid
+            ended = one.terminated | one.truncated
+            for i in np.flatnonzero(ended | ((lengths >= budget) & (numbers < episodes))).tolist():
+                if (k := numbers[i]) < episodes:
+                    returns[k], steps[k], of_agents[k] = float(scores[i]), int(lengths[i]), each[i]
+                    left -= 1
+                    if single:
+                        cut += bool(limited[i].cut if limited else envs.was_cut(i))
+                    else:
+                        cut += not ended[i]
+                    successes.append(one.success.get(i))
+                numbers[i] = episodes  # of nothing, until it begins the next
+                if ended[i]:
+                    numbers[i], begun = begun, begun + 1
+                    scores[i], lengths[i], each[i] = 0.0, 0, 0.0
+            state, obs, t = reset_ended(state, initial, one), one.obs, t + 1
+            if left and not (numbers < episodes).any():
+                obs, state = envs.restart(), initial
+                numbers, begun = begun + np.arange(n), begun + n
+                scores[:], lengths[:] = 0.0, 0
+        said = [x for x in successes if x is not None]
+        success = float(np.mean(said)) if said else None
+        return Played(returns, steps, of_agents.tolist() if of_agents.size else [], cut, success)
 
     def close(self) -> None:
         """Closes what was made. It is made again when needed."""
@@ -235,101 +266,7 @@ class EvaluationEnvs:
             self._envs = Stepped(self.name, self._limited, next_seed=self._next_seed)
         for limited in self._limited:
             limited.max_steps = budget
-        self._numbers = np.zeros(self._envs.n, np.int64)
 
-    def _next_seed(self, i: int, _: int) -> int:
-        self._numbers[i], self._begun = self._begun, self._begun + 1
-        return episode_seed(self._seed, EVALUATION, int(self._numbers[i]))
-
-
-def _play(
-    actor: Actor,
-    envs: Environments,
-    was_cut: Callable[[int], bool],
-    numbers: AnyArray,
-    episodes: int,
-    action_mode: ActionMode,
-    noise: Callable[[int, int], Tree] | None,
-    stopped: Callable[[], bool] | None,
-) -> Played:
-    convert, n = to_environment(envs.action, action_mode), envs.n
-    scores, lengths = np.zeros(n), np.zeros(n, np.int64)
-    # of agents
-    each = (
-        np.zeros((n, *envs.extra["rewards"].shape)) if "rewards" in envs.extra else np.zeros((n, 0))
-    )
-    returns, steps, agents = [0.0] * episodes, [0] * episodes, np.zeros((episodes, each.shape[1]))
-    obs, initial, left, t = envs.reset(), actor.initial_state(n), episodes, 0
-    state, cut, successes = initial, 0, list[float | None]()
-    while left:
-        if stopped is not None and stopped():
-            raise EvaluationStopped
-        playing = numbers.copy()
-        action, _, state = actor.act(obs, state, noise(t, n) if noise else None)
-        one = envs.step(convert(np.asarray(action, envs.action.dtype)))
-        scores += one.reward
-        each += one.extra.get("rewards", 0.0)
-        lengths += 1
-        for i, _ in one.final:
-            if playing[i] < episodes:
-                returns[playing[i]], steps[playing[i]], agents[playing[i]] = (
-                    float(scores[i]),
-                    int(lengths[i]),
-                    each[i],
-                )
-                left -= 1
-                cut += was_cut(i)
-                successes.append(one.success.get(i))
-            scores[i], lengths[i], each[i] = 0.0, 0, 0.0
-        state = reset_ended(state, initial, one)
-        obs, t = one.obs, t + 1
-    return Played(returns, steps, agents.tolist() if agents.size else [], cut, _rate(successes))
-
-
-def _play_vector(
-    actor: Actor,
-    envs: Environments,
-    budget: int,
-    episodes: int,
-    action_mode: ActionMode,
-    noise: Callable[[int, int], Tree] | None,
-    stopped: Callable[[], bool] | None,
-) -> Played:
-    """In environments that reset themselves, or with all others: one whose episode was cut plays on
-    for nothing until it ends; where none plays for something, all begin anew."""
-    convert, n = to_environment(envs.action, action_mode), envs.n
-    returns, steps, cut, left, t = [0.0] * episodes, [0] * episodes, 0, episodes, 0
-    numbers = np.arange(n)  # of the episode that each plays; at or above `episodes` it is none
-    begun, scores, lengths = n, np.zeros(n), np.zeros(n, np.int64)
-    obs, initial = envs.reset(), actor.initial_state(n)
-    state, successes = initial, list[float | None]()
-    while left:
-        if stopped is not None and stopped():
-            raise EvaluationStopped
-        action, _, state = actor.act(obs, state, noise(t, n) if noise else None)
-        one = envs.step(convert(np.asarray(action, envs.action.dtype)))
-        scores += one.reward * one.valid
-        lengths += one.valid
-        ended = one.terminated | one.truncated
-        over = ended | ((lengths >= budget) & (numbers < episodes))
-        for i in np.flatnonzero(over).tolist():
-            if numbers[i] < episodes:
-                returns[numbers[i]], steps[numbers[i]] = float(scores[i]), int(lengths[i])
-                left -= 1
-                cut += not ended[i]
-                successes.append(one.success.get(i))
-            numbers[i] = episodes  # of nothing, until it begins the next
-            if ended[i]:
-                numbers[i], begun = begun, begun + 1
-                scores[i], lengths[i] = 0.0, 0
-        state, obs, t = reset_ended(state, initial, one), one.obs, t + 1
-        if left and not (numbers < episodes).any():
-            obs, state = envs.restart(), initial
-            numbers, begun = begun + np.arange(n), begun + n
-            scores[:], lengths[:] = 0.0, 0
-    return Played(returns, steps, [], cut, _rate(successes))
-
-
-def _rate(successes: list[float | None]) -> float | None:
-    said = [x for x in successes if x is not None]
-    return float(np.mean(said)) if said else None
+    def _next_seed(self, *_: int) -> int:
+        self._begun += 1
+        return episode_seed(self._seed, EVALUATION, self._begun - 1)

@@ -37,9 +37,9 @@ class Scoring:
         running.add(self.run.environments)
         options = self.run.config.options
         if not self.own or (options.eval_episodes and self._compiled is None):
-            self._is_ready(options.eval_episodes or options.final_episodes, "select")
-        if not self.own and self._envs is not None:
-            self._envs.step()
+            envs = self._ready(options.eval_episodes or options.final_episodes, "select")
+            if envs is not None and not self.own:
+                envs.step()
 
     def __call__(
         self, weights: RoleWeights, episodes: int, purpose: str, stopped: Callable[[], bool]
@@ -51,11 +51,12 @@ class Scoring:
             seed, most = derived(conf.seed, purpose), conf.options.eval_max_steps
             found = self._compiled.evaluate(weights, episodes, seed, most, longest, stopped)
             return Evaluation.of(*found)
-        if not episodes or not self._is_ready(episodes, purpose) or self._envs is None:
+        envs = self._ready(episodes, purpose) if episodes else None
+        if envs is None:
             return NONE
         mode = self.run.kind.action_mode(conf.settings, self.run.action)
         actor = self.run.agent_of(weights).actor
-        found = self._envs.play(actor, episodes, self._budget, mode, stopped=stopped)
+        found = envs.play(actor, episodes, self._budget, mode, stopped=stopped)
         return Evaluation.of(*found)
 
     def final(
@@ -78,8 +79,8 @@ class Scoring:
         if self._envs is not None:
             self._envs.close()
 
-    def _is_ready(self, episodes: int, purpose: str) -> bool:
-        """Whether there is something to evaluate in, which is made if need be."""
+    def _ready(self, episodes: int, purpose: str) -> EvaluationEnvs | None:
+        """What to evaluate in, made if need be; None where there is nothing."""
         run, conf, many = self.run, self.run.config, self.run.config.options.eval_envs
         try:
             if self.own and isinstance(run.env, VectorSource) and run.env.is_object:
@@ -94,7 +95,7 @@ class Scoring:
                 )
             seed, most = derived(conf.seed, purpose), conf.options.eval_max_steps
             self._budget = self._envs.ready(episodes, seed, most, run.averages.longest)
-            return True
+            return self._envs
         except Exception as error:
             if not self.own:
                 raise
@@ -104,4 +105,4 @@ class Scoring:
                 "the best mean return of recent training episodes. To evaluate, pass eval_env=: an "
                 "id, another environment, or a function that makes one."
             )
-            return False
+            return None
