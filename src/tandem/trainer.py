@@ -24,7 +24,7 @@ from tandem.envs import atari, functions
 from tandem.envs.factory import EnvLike, environment_name, episode_seed, spaces_of, versioned
 from tandem.envs.opening import opening
 from tandem.envs.vector_source import VectorSource, brought
-from tandem.errors import ResumeError, SettingError, attempt, noting
+from tandem.errors import ResumeError, SettingError, attempt, note, noting
 from tandem.functional import host
 from tandem.learning import config, fits, one_env, selfplay, vectors
 from tandem.learning.config import Config, Options
