@@ -72,7 +72,7 @@ def _looked_at(name: str, source: Given, body: Any) -> tuple[int, Plan | None]:
             "a torch.nn.Module, since the framework is torch",
             "return a module, or choose the framework your network is made with.",
         )
-    for x in filter(torch.is_floating_point, body.parameters()):
+    for x in (x for x in body.parameters() if x.dtype.is_floating_point):  # lazy ones, too
         refuse_precision(name, "weights", x.dtype, "call .float() on the network.")
     there = next((t.device for t in (*body.parameters(), *body.buffers())), None)
     zeros = tree_map(partial(torch.as_tensor, device=there), example(source.inputs))
