@@ -124,7 +124,7 @@ CASES = [
         "backends/keras_optimizers.py:Given.__init__",
         session,
         {"optimizer": object()},
-        "give keras.optimizers.Adam(learning_rate=…), say",
+        "give keras.optimizers.Adam(learning_rate=3e-4), say",
         {"optimizer": keras.optimizers.Adam(learning_rate=1e-3)},
     ),
     Case(

@@ -332,14 +332,14 @@ def assign(target: Any, source: Any) -> None:
             "backends/torch_optimizers.py:_copied",
             session,
             {"optimizer": object()},
-            "give torch.optim.AdamW([torch.zeros(1)], lr=…), say",
+            "give torch.optim.AdamW([torch.zeros(1)], lr=3e-4), say",
             {"optimizer": torch.optim.AdamW([torch.zeros(1)], lr=1e-3)},
         ),
         case(
             "backends/torch_optimizers.py:_copied 2",
             session,
             {"optimizer": Needy([torch.zeros(1)], more=1)},
-            "give torch.optim.AdamW([torch.zeros(1)], lr=…), say",
+            "give torch.optim.AdamW([torch.zeros(1)], lr=3e-4), say",
             {"optimizer": torch.optim.AdamW([torch.zeros(1)], lr=1e-3)},
         ),
         case(

@@ -18,6 +18,7 @@ from torch import nn  # noqa: E402
 import tandem  # noqa: E402
 from tandem.cluster.algorithm_agent import AlgorithmAgent  # noqa: E402
 from tandem.errors import NetworkError  # noqa: E402
+from tests.advice.net import follows  # noqa: E402
 from tests.agents.agents import Probe, trained  # noqa: E402
 from tests.helpers import run_python  # noqa: E402
 
@@ -210,6 +211,31 @@ def test_networks_are_made_in_float32_or_refused(own_settings) -> None:
         tandem.train("dqn", "CartPole-v1", network=whole, **small)
     whole["q"].float()
     tandem.train("dqn", "CartPole-v1", network=whole, **small)
+
+
+def test_autocast_of_the_program_changes_nothing(own_settings) -> None:
+    x = np.random.default_rng(0).standard_normal((20, 4)).astype(np.float32)
+    expected = train().agent.act(x).tolist()
+    with torch.autocast("cpu", torch.bfloat16):
+        agent = train().agent
+        assert torch.is_autocast_enabled("cpu")
+        assert agent.act(x).tolist() == expected
+    trained_under_autocast = Probe()
+    with torch.autocast("cpu", torch.bfloat16):  # the user's functions see it
+        trained(trained_under_autocast)
+        assert trained_under_autocast.action(torch.ones(1, 2)).dtype is torch.bfloat16
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_agents_of_another_precision_are_refused_by_name(dtype, own_settings) -> None:
+    torch.set_default_dtype(dtype)
+    agent = Probe()
+    with follows("backends/reach.py:naming_precision") as advice:
+        trained(agent)
+    assert "network net computes in" in str(advice.error) and ".float()" in advice.fix
+    agent.net.float()
+    agent.target.float()
+    trained(agent)
 
 
 @pytest.mark.slow

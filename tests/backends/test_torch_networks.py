@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
+import tandem  # noqa: E402
 from tandem.backends.torch import TorchBackend  # noqa: E402
 from tandem.backends.torch_networks import TorchNetwork  # noqa: E402
 from tandem.types import Batch, Update  # noqa: E402
@@ -46,6 +49,24 @@ def test_spectral_norms_iterate_in_training_alone(kind) -> None:
     assert float(torch.linalg.matrix_norm(after.detach(), 2)) == pytest.approx(1.0, abs=1e-3)
     acting = one.frozen(one.read())  # the hook has left a tensor with a gradient in the module
     assert torch.allclose(torch.as_tensor(acting(x)), after, atol=1e-6)
+
+
+def test_a_module_with_a_lock_acts_in_copies() -> None:
+    module = nn.Linear(4, 2)
+    module.lock = threading.Lock()
+    one, x = network(module), torch.ones(3, 4)
+    acting, before = one.frozen(one.read()), one(x)
+    with torch.no_grad():
+        module.weight.zero_()
+    assert torch.equal(torch.as_tensor(acting(x)), before)
+
+
+def test_lazy_layers_may_be_given() -> None:
+    def body(space: object) -> nn.Module:
+        return nn.Sequential(nn.LazyLinear(8), nn.Tanh())
+
+    session = tandem.session("ppo", "CartPole-v1", framework="torch", network=body, eval_episodes=0)
+    assert session.agent().act(torch.ones(3, 4).numpy()).shape == (3,)
 
 
 def test_statistics_of_instance_norms_move_in_training_alone() -> None:

@@ -105,6 +105,21 @@ class Counting(torch.optim.Optimizer):
         self.param_groups[0]["step"] += 1
 
 
+class Lookahead(torch.optim.Optimizer):
+    """Wraps another, as many do."""
+
+    def __init__(self, inner) -> None:
+        super().__init__(inner.param_groups[0]["params"], {})
+
+
+def test_an_optimizer_that_wraps_another_is_refused_by_name() -> None:
+    from tandem.backends.torch_optimizers import _copied
+
+    with follows("backends/torch_optimizers.py:_copied 2") as advice:
+        _copied(Lookahead(torch.optim.SGD([torch.zeros(1)])), [torch.zeros(1)])
+    assert "Lookahead" in str(advice.error)
+
+
 def test_the_steps_that_give_a_copy_its_state_are_not_counted() -> None:
     from tandem.backends.torch_optimizers import _copied
 

@@ -63,6 +63,12 @@ def test_a_wrapper_that_normalizes_rewards_is_named_where_evaluations_have_it() 
     assert "NormalizeReward" not in notes("ppo", paid, eval_env=InfiniteHorizon)
 
 
+def test_a_wrapper_of_the_evaluation_environment_alone_is_named() -> None:
+    for eval_env, name in ((normalized, "NormalizeObservation"), (paid, "NormalizeReward")):
+        given = {**ROLLOUT, "eval_env": eval_env, "eval_episodes": 1, "final_episodes": 1}
+        assert f"remove {name}" in "\n".join(trainer.train("ppo", InfiniteHorizon, **given).notes)
+
+
 def test_a_setting_that_goes_with_no_custom_network_is_no_advice() -> None:
     def body(space: Any) -> Any:
         return torch.nn.Sequential(torch.nn.Linear(*space.shape, 4), torch.nn.Tanh())

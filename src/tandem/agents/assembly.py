@@ -28,7 +28,7 @@ from tandem.agents.user_functions import (
 )
 from tandem.backends import process
 from tandem.backends.broadcast_check import check_broadcasting
-from tandem.backends.reach import reach
+from tandem.backends.reach import naming_precision, reach
 from tandem.backends.variables import flat
 from tandem.collect.ahead import AheadCollector
 from tandem.collect.collector import Collector
@@ -119,7 +119,8 @@ class Assembly:
             agent, self.backend, self.optimizers, n, gamma, reports, arguments.IRL
         )
         batch = tree_map(lambda x: np.stack([x, x], 1), example) if arguments.TRL else example
-        check_broadcasting(self.algorithm.losses, self.backend, batch)
+        with naming_precision(agent):
+            check_broadcasting(self.algorithm.losses, self.backend, batch)
         self._batch = batch
         if adapts(agent):
             self.algorithm.choose_inputs(batch)
@@ -311,7 +312,8 @@ class Assembly:
 
     def _outputs(self, action: Callable[..., Any], obs: Tree) -> Any:
         """Returns what `action` gives, whose networks may have to be built first."""
-        return built_networks.acted(self.agent, lambda: self.backend.call(action, obs))
+        with naming_precision(self.agent):
+            return built_networks.acted(self.agent, lambda: self.backend.call(action, obs))
 
     def _example(self) -> Batch:
         """Returns a batch of one row, of the first observation, for looking at the loss."""

@@ -33,7 +33,7 @@ class FrozenModel:
         self._values = [keras.ops.convert_to_tensor(w) for w in weights]
 
     def __call__(self, x: Tree) -> AnyArray:
-        if keras.config.floatx() == "float32":
+        if process.is_float32():
             return self._run(x, self._values)
         with process.restored():  # what the model creates has to fit its weights
             process.use_float32()

@@ -188,7 +188,7 @@ class Given(Optimizer):
                 f"optimizer= is a {type(given).__name__}.",
                 "the name of one, or an optimizer of Keras's, since the framework is Keras on "
                 f"{keras.backend.backend()}",
-                "give keras.optimizers.Adam(learning_rate=…), say.",
+                "give keras.optimizers.Adam(learning_rate=3e-4), say.",
             )
         if isinstance(given, keras.optimizers.LossScaleOptimizer):
             given = given.inner_optimizer  # what overflows, or is 0, in float16 is not in float32

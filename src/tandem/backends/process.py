@@ -13,6 +13,8 @@ from typing import Any
 
 Settings = dict[str, Any]
 STATE = "keras.src.backend.common.global_state"
+AUTOCAST = "cpu", "cuda"  # kinds of devices
+OF_THREADS = "flushes", "autocast"  # settings of each thread
 
 
 class _Thread(threading.local):
@@ -54,8 +56,8 @@ def restored(backend: Any = None) -> Iterator[None]:
         _thread.backend = outer
         with _lock:
             first = _outermost.pop()
-            # the flag for denormal numbers is the thread's
-            _write(_at_import | (before if _outermost else first) | {"flushes": before["flushes"]})
+            mine = {n: before[n] for n in OF_THREADS if n in before}
+            _write(_at_import | (before if _outermost else first) | mine)
 
 
 def within(method: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
@@ -80,10 +82,24 @@ def within(method: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]
 
 
 def use_float32() -> None:
-    """Makes float32 the default of the frameworks that are imported."""
-    if "torch" in sys.modules:
-        sys.modules["torch"].set_default_dtype(sys.modules["torch"].float32)
+    """Makes float32 the default of the frameworks that are imported, without autocast."""
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_default_dtype(torch.float32)
+        for kind in AUTOCAST:
+            torch.set_autocast_enabled(kind, False)
     _set_keras("float32", None)
+
+
+def is_float32() -> bool:
+    """Whether the process has what `use_float32` sets."""
+    torch, keras = sys.modules.get("torch"), sys.modules.get("keras")
+    return (keras is None or keras.config.floatx() == "float32") and (
+        torch is None
+        or (
+            torch.get_default_dtype() is torch.float32
+            and not any(map(torch.is_autocast_enabled, AUTOCAST))
+        )
+    )
 
 
 def _read() -> Settings:
@@ -93,6 +109,7 @@ def _read() -> Settings:
     if hasattr(torch, "get_rng_state"):  # one that is being imported has none yet
         settings["torch"] = torch.get_num_threads(), torch.get_default_dtype()
         settings["generator"] = torch.get_rng_state()
+        settings["autocast"] = {kind: torch.is_autocast_enabled(kind) for kind in AUTOCAST}
         if torch.cuda.is_initialized():
             settings["cuda"] = torch.cuda.get_rng_state_all(), torch.cuda.current_device()
     if hasattr(keras, "config"):
@@ -109,6 +126,8 @@ def _write(settings: Settings) -> None:
         torch.set_default_dtype(dtype)
         torch.set_flush_denormal(settings["flushes"])
         torch.set_rng_state(settings["generator"])
+        for kind, enabled in settings["autocast"].items():
+            torch.set_autocast_enabled(kind, enabled)
         if "cuda" in settings:
             states, device = settings["cuda"]
             torch.cuda.set_rng_state_all(states)

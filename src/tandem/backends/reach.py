@@ -4,9 +4,12 @@ would be a constant in compiled code, and missing in every checkpoint."""
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
+from tandem.errors import NetworkError, TandemError, brief
 from tandem.types import Array, Variable
 
 CLOSED = {
@@ -77,6 +80,29 @@ def held(reached: Reached) -> dict[str, Any]:
         for i, v in enumerate(_kept(module))
     }
     return named | {f"network/{name}/0": v for name, v in reached.variables.items()}
+
+
+@contextmanager
+def naming_precision(agent: Any) -> Iterator[None]:
+    """What a user's function raises becomes a NetworkError that names the network which does not
+    compute in float32, as its inputs are, if there is one."""
+    try:
+        yield
+    except TandemError:
+        raise
+    except Exception as error:  # each framework has its own
+        for name, module in reach(agent).modules.items():
+            keras_dtype = getattr(module, "compute_dtype", None)
+            fix = "make its layers with dtype='float32'." if keras_dtype else "call .float() on it."
+            for dtype in [keras_dtype] if keras_dtype else [x.dtype for x in _variables(module)]:
+                kind = str(dtype).removeprefix("torch.")
+                if "float" in kind and kind != "float32":
+                    raise NetworkError(
+                        f"the agent's network {name} computes in {kind}, and states and rewards "
+                        f"are float32: {brief(error)}",
+                        fix=fix,
+                    ) from error
+        raise
 
 
 def _kept(module: Any) -> list[Variable]:

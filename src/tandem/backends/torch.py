@@ -23,7 +23,7 @@ from tandem.backends.torch_devices import Layout, kind_of, own_device
 from tandem.backends.torch_networks import FreeVariable, Scalar, TorchNetwork, bind
 from tandem.backends.torch_optimizers import Optimizer, compiled_gradient, eager_gradient
 from tandem.backends.torch_own import Own, divided, joint_gradients
-from tandem.backends.torch_states import Stateful
+from tandem.backends.torch_states import Stateful, stored
 from tandem.errors import NetworkError
 from tandem.math.optimization import conjugate_gradient, unit_columns
 from tandem.networks import torch_bodies
@@ -243,9 +243,7 @@ class TorchBackend(Stateful, backend.Backend):
     def call(self, function: Callable[..., Any], *arrays: Tree) -> Any:
         with torch.inference_mode():
             out = function(*self.to_device(arrays))
-        return tree_map(
-            lambda a: a.cpu().numpy() if isinstance(a, torch.Tensor) else np.asarray(a), out
-        )
+        return tree_map(lambda a: stored(a) if isinstance(a, torch.Tensor) else np.asarray(a), out)
 
     def trust_region_step(
         self,

@@ -21,6 +21,8 @@ from tandem.networks.torch_known import as_written
 from tandem.networks.unit import is_unit
 from tandem.types import AnyArray, Array, Tree, tree_map
 
+MEMBERS = "_parameters", "_buffers", "_modules"  # attributes of every module
+
 
 class TorchNetwork(backend.Network):
     """A torch module, and its plan where all its layers are known."""
@@ -116,16 +118,27 @@ class TorchNetwork(backend.Network):
         return tree_map(lambda a: torch.as_tensor(a, device=self.device), x)
 
     def frozen(self, weights: Weights) -> Callable[[Tree], AnyArray]:
-        computed = {  # such as a hook leaves in a module; no deepcopy takes them
-            id(x): x.detach()
-            for m in self.module.modules()
-            for x in vars(m).values()
-            if isinstance(x, torch.Tensor) and not x.is_leaf
+        parts = [x for m in self.module.modules() for n, x in vars(m).items() if n not in MEMBERS]
+        # such as a hook leaves in a module; no deepcopy takes them
+        computed = {
+            id(x): x.detach() for x in parts if isinstance(x, torch.Tensor) and not x.is_leaf
         }
-        module = copy.deepcopy(self.module, computed)
+        try:
+            module = copy.deepcopy(self.module, dict(computed))
+        except Exception:  # nor a lock or a file: the copy shares those
+            shared = {id(x): x for x in parts if not _can_be_copied(x)}
+            module = copy.deepcopy(self.module, shared | computed)
         other = TorchNetwork(self.name, module, self.plan, self.device)
         other.write(weights)
         return FrozenModule(other)
+
+
+def _can_be_copied(x: Any) -> bool:
+    try:
+        copy.deepcopy(x)
+    except Exception:
+        return False
+    return True
 
 
 def bind(bound: list[tuple[dict[str, Any], dict[str, Any]]]) -> None:
@@ -141,7 +154,7 @@ class FrozenModule:
         self.network = network
 
     def __call__(self, x: Tree) -> AnyArray:
-        if torch.get_default_dtype() is torch.float32:
+        if process.is_float32():
             out: AnyArray = self.network.predict(x)
             return out
         with process.restored():  # what the module creates has to fit its weights

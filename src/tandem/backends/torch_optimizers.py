@@ -252,7 +252,7 @@ def _copied(
             f"optimizer= is a {type(original).__name__}.",
             "the name of one, or a torch.optim optimizer of one parameter group that needs no "
             "closure: networks are torch's",
-            "give torch.optim.AdamW([torch.zeros(1)], lr=…), say: of its parameters only the "
+            "give torch.optim.AdamW([torch.zeros(1)], lr=3e-4), say: of its parameters only the "
             "options count.",
         )
     taken = inspect.signature(type(original)).parameters
@@ -265,13 +265,13 @@ def _copied(
     )
     try:
         copied: torch.optim.Optimizer = type(original)(weights, **given)
-    except (TypeError, ValueError) as error:
+    except Exception as error:  # whatever its own class raises
         raise SettingError(
             f"optimizer= is a {type(original).__name__}, which cannot be made for the networks' "
             f"weights: {error}",
             "an optimizer of matrices and vectors, made from its weights and the options in its "
             "`defaults`",
-            "give torch.optim.AdamW([torch.zeros(1)], lr=…), say.",
+            "give torch.optim.AdamW([torch.zeros(1)], lr=3e-4), say.",
         ) from error
     made = vars(copied)
     made.update({n: x for n, x in vars(original).items() if n in made and isinstance(x, PLAIN)})

@@ -23,7 +23,7 @@ from tandem.envs.functions import is_functional
 from tandem.envs.occupied import parts
 from tandem.envs.opening import opening
 from tandem.envs.stepped import Stepped
-from tandem.envs.vector import episode_seed
+from tandem.envs.vector import Environments, episode_seed
 from tandem.envs.vector_source import VectorSource, brought, named_by
 from tandem.errors import SettingError, at_least
 from tandem.settings import whole_number
@@ -146,11 +146,13 @@ class EvaluationEnvs:
             refuse_others(self._envs.name, self.spaces, (self._envs.observation, self._envs.action))
         return budget
 
-    def step(self) -> None:
-        """Begins an episode with a random action, to see that there is one."""
-        envs = self._envs
+    def step(self) -> Environments:
+        """Begins an episode with a random action, to see that there is one, and returns what was
+        stepped."""
+        envs: Environments = self._envs
         rng = np.random.default_rng(self._seed)
         envs.step(random_actions(envs.action, envs.n, rng, envs.reset()))
+        return envs
 
     def play(
         self,

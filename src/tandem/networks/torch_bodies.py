@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.nn.parameter import is_lazy
 
 from tandem.errors import NetworkError
 from tandem.networks import plan as p
@@ -73,9 +72,8 @@ def _looked_at(name: str, source: Given, body: Any) -> tuple[int, Plan | None]:
             "a torch.nn.Module, since the framework is torch",
             "return a module, or choose the framework your network is made with.",
         )
-    for x in body.parameters():
-        if not is_lazy(x) and x.is_floating_point():
-            refuse_precision(name, "weights", x.dtype, "call .float() on the network.")
+    for x in (x for x in body.parameters() if x.dtype.is_floating_point):  # lazy ones, too
+        refuse_precision(name, "weights", x.dtype, "call .float() on the network.")
     there = next((t.device for t in (*body.parameters(), *body.buffers())), None)
     zeros = tree_map(partial(torch.as_tensor, device=there), example(source.inputs))
     with torch.no_grad():

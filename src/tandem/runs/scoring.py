@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tandem.collect.evaluation import EvaluationEnvs, EvaluationStopped
@@ -11,6 +12,7 @@ from tandem.envs.occupied import running
 from tandem.envs.vector_source import VectorSource
 from tandem.errors import note
 from tandem.learning.events import Evaluation
+from tandem.learning.normalization import note_wrappers
 from tandem.learning.seeds import derived
 from tandem.networks.plan import Weights
 
@@ -39,7 +41,8 @@ class Scoring:
         if not self.own or (options.eval_episodes and self._compiled is None):
             envs = self._ready(options.eval_episodes or options.final_episodes, "select")
             if envs is not None and not self.own:
-                envs.step()
+                conf = replace(self.run.config, own_eval_env=False)  # its rewards are reported
+                note_wrappers(envs.step(), conf, is_object=False)
 
     def __call__(
         self, weights: RoleWeights, episodes: int, purpose: str, stopped: Callable[[], bool]
