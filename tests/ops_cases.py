@@ -266,7 +266,6 @@ MATH: dict[str, Call] = {
     "categorical_projection": lambda f, i: value_distributions.categorical_projection(
         i["x"], f.exp(f.log_softmax(i["y"])), ATOMS
     ),
-    "two_hot": lambda f, i: value_distributions.two_hot(i["x"], ATOMS),
     "cross_entropy": lambda f, i: value_distributions.cross_entropy(
         i["x"], f.exp(f.log_softmax(i["y"]))
     ),
@@ -274,11 +273,6 @@ MATH: dict[str, Call] = {
     "quantile_huber": lambda f, i: value_distributions.quantile_huber(
         i["x"], f.sigmoid(i["y"]), i["five"], 0.5
     ),
-    "expectile_loss": lambda f, i: value_distributions.expectile_loss(i["x"], 0.7),
-    **{
-        n: lambda f, i, n=n: getattr(value_distributions, n)(i["y"])
-        for n in ("signed_sqrt", "signed_square", "symlog", "symexp")
-    },
     "q_learning": lambda f, i: values.q_learning(i["x"], i["index"], i["row"], i["other"], i["y"]),
     "q_learning double": lambda f, i: values.q_learning(
         i["x"], i["index"], i["row"], i["other"], i["y"], i["x"]
@@ -340,7 +334,7 @@ MATH: dict[str, Call] = {
     },
     **{
         n: lambda f, i, n=n: getattr(special, n)(1.0 + i["positive"])
-        for n in ("stirling_remainder", "lgamma", "digamma")
+        for n in ("stirling_remainder", "digamma")
     },
     "log_beta": lambda f, i: special.log_beta(1.0 + i["positive"], 1.0 + f.exp(i["x"] / 10.0)),
     "conjugate_gradient": _solution,

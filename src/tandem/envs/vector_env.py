@@ -28,7 +28,6 @@ from tandem.types import Array, Info, JSONDict, Tree, leaves, tree_map
 from tandem.vector_actions import restored, vector_space
 
 MODES = ("NEXT_STEP", "SAME_STEP", "DISABLED")
-PLAIN_STATE = "gymnasium."  # modules whose vectors, and wrappers of them, keep plain data
 
 
 def is_vector(env: Any) -> bool:

@@ -35,16 +35,6 @@ def stirling_remainder(x: Array) -> Array:
     return step + fraction
 
 
-def lgamma(x: Array) -> Array:
-    """log Gamma(x) (Abramowitz & Stegun 1964, 6.1.40 and 6.1.48).
-
-    x: [...], from 1 on.
-
-    Returns [...].
-    """
-    return (x - 0.5) * ops.of(x).log(x) - x + HALF_LOG_2PI + stirling_remainder(x)
-
-
 def log_beta(a: Array, b: Array) -> Array:
     """log B(a, b) = log Gamma(a) + log Gamma(b) - log Gamma(a + b) (Abramowitz & Stegun 1964,
     6.2.2), with the large terms of Stirling's formula cancelled by hand.

@@ -1,5 +1,4 @@
-"""Values that are distributions: projections on fixed atoms, regression of quantiles, and
-transforms of returns."""
+"""Values that are distributions: projections on fixed atoms, and regression of quantiles."""
 
 from __future__ import annotations
 
@@ -37,13 +36,6 @@ def categorical_projection(place: Array, probability: Array, support: Array) -> 
     # XLA's quick minima and maxima may take NaN for a bound
     unknown = xp.sum(0.0 * place, -1)
     return xp.sum(share * probability[..., None], -2) + unknown[..., None]
-
-
-def two_hot(x: Array, support: Array) -> Array:
-    """Numbers as distributions over even atoms, whose means they are: x [...] as probabilities
-    [..., K] of the two atoms around it; what lies beyond is the last atom (Schrittwieser et al.
-    2020, arXiv:1911.08265, appendix F). support: as that of `categorical_projection`."""
-    return categorical_projection(x[..., None], 1.0 + 0.0 * x[..., None], support)
 
 
 def cross_entropy(logits: Array, probability: Array) -> Array:
@@ -89,41 +81,3 @@ def quantile_huber(quantile: Array, fraction: Array, target: Array, delta: float
     clipped = xp.clip(fixed, -delta, delta)
     slope = xp.stop_gradient(xp.where(fixed < 0.0, 1.0 - fraction, fraction) * clipped)
     return xp.sum(xp.mean(slope * (error - 0.5 * clipped), -1), -1) / delta
-
-
-def expectile_loss(x: Array, fraction: float) -> Array:
-    """|fraction - [x < 0]| x ** 2 of errors x [...] = target - estimate: least at the expectile
-    (Kostrikov et al. 2022, arXiv:2110.06169, eq. 5). fraction in 0 to 1; 0.5: half the square."""
-    return ops.of(x).where(x < 0.0, (1.0 - fraction) * x**2, fraction * x**2)
-
-
-def signed_sqrt(x: Array, epsilon: float = 1e-3) -> Array:
-    """sign(x) (sqrt(|x| + 1) - 1) + epsilon x of returns x [...]: they are learned on a smaller
-    scale (Pohlen et al. 2018, arXiv:1805.11593, section 3.2, with Kapturowski et al. 2019's
-    epsilon)."""
-    xp = ops.of(x)
-    # sign(x) (sqrt(|x| + 1) - 1), with the slope that it has at 0
-    return x / (xp.sqrt(xp.abs(x) + 1.0) + 1.0) + epsilon * x
-
-
-def signed_square(x: Array, epsilon: float = 1e-3) -> Array:
-    """The inverse of `signed_sqrt` (Pohlen et al. 2018, proposition A.2); epsilon above 0."""
-    xp = ops.of(x)
-    far = xp.abs(x) + 1.0 + epsilon
-    root = 2.0 * far / (xp.sqrt(1.0 + 4.0 * epsilon * far) + 1.0)  # no difference of like numbers
-    magnitude = (root - 1.0) * (root + 1.0)
-    return xp.where(x < 0.0, -magnitude, magnitude)
-
-
-def symlog(x: Array) -> Array:
-    """sign(x) log(|x| + 1) of x [...] (Hafner et al. 2023, arXiv:2301.04104, eq. 9)."""
-    xp = ops.of(x)
-    size = xp.log(xp.abs(x) + 1.0)
-    return xp.where(x < 0.0, -size, size)
-
-
-def symexp(x: Array) -> Array:
-    """sign(x) (exp(|x|) - 1), the inverse of `symlog` (Hafner et al. 2023, eq. 9)."""
-    xp = ops.of(x)
-    size = xp.exp(xp.abs(x)) - 1.0
-    return xp.where(x < 0.0, -size, size)

@@ -13,8 +13,6 @@ from tandem.replay.buffer import Ring
 from tandem.replay.samplers import PrioritizedSampler
 from tandem.types import AnyArray, IntArray, JSONDict, State, Trajectory
 
-TERMS = ("TD", "ratio")
-
 
 class ScoredSampler(PrioritizedSampler):
     """Proportional prioritized replay by a score of reported terms.
