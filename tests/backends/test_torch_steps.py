@@ -147,10 +147,12 @@ class Various(torch.optim.Optimizer):
     def __init__(self, params, lr=0.1, scale=1.0) -> None:
         super().__init__(params, {"lr": lr})
         self.scale, self.calls = scale, 0
+        self.state["calls"] = 0  # of no weight
 
     @torch.no_grad()
     def step(self, closure=None) -> None:
         self.calls += 1
+        self.state["calls"] += 1
         (group,) = self.param_groups
         group["k"] = group.get("k", 0) + 1
         for p in group["params"]:
@@ -168,7 +170,8 @@ class Various(torch.optim.Optimizer):
             state["big"] += 1e-9
             state["nested"]["n"] *= 0.9
             state["nested"]["list"][0] += 1
-            counts = self.calls + group["k"] + state["nested"]["list"][0] + float(state["half"][0])
+            counts = self.calls + self.state["calls"] + group["k"]
+            counts += state["nested"]["list"][0] + float(state["half"][0])
             step = group["lr"] * self.scale * (state["nested"]["n"] + float(state["big"][0]))
             p.sub_(step * state["mean"] / (1 - 0.9 ** state["step"]) / counts)
 

@@ -20,7 +20,7 @@ from tandem.math.optimization import rectification
 from tandem.types import AnyArray, Array, Batch
 
 PLAIN = (type(None), bool, int, float, str)
-OTHERS = ("group/", "self/")  # begin the names of what is no state of a weight
+OTHERS = ("group/", "self/", "all/")  # begin the names of what is no state of a weight
 
 
 class Flat:
@@ -173,7 +173,8 @@ class Optimizer:
 
     def parts(self) -> dict[str, dict[str, Any]]:
         """What its steps may change, by how the names begin: the state of each weight; of a user's
-        optimizer also the options of its group, and numbers among its attributes."""
+        optimizer also the options of its group, numbers among its attributes, and the state that
+        it has for all weights together, by a text."""
         parts = {
             "" if x is self.flat else f"{i}/": self.inner.state.get(x, {})
             for i, x in enumerate(self.moved)
@@ -182,17 +183,19 @@ class Optimizer:
             group, own = self.inner.param_groups[0].items(), vars(self.inner).items()
             parts["group/"] = {n: x for n, x in group if n != "params"}
             parts["self/"] = {n: x for n, x in own if isinstance(x, (int, float, torch.Tensor))}
+            parts["all/"] = {n: x for n, x in self.inner.state.items() if isinstance(n, str)}
         return parts
 
     def put(self, parts: dict[str, dict[str, Any]]) -> None:
         """Sets the parts of a user's optimizer."""
-        *states, group, own = parts.values()
+        *states, group, own, common = parts.values()
         for x, state in zip(self.moved, states, strict=True):
             self.inner.state.pop(x, None)  # no state is what it has before its first step
             if state:
                 self.inner.state[x] = state
         self.inner.param_groups[0].update(group)
         vars(self.inner).update(own)
+        self.inner.state.update(common)
 
     def entries(self) -> dict[str, Any]:
         """All that its steps have changed, by name."""

@@ -200,7 +200,13 @@ class Own:
         }
         if self.is_own_class:
             own = vars(self.inner).items()
-            settings["own"] = {n: x for n, x in own if isinstance(x, (bool, int, float))}
+            numbers = (bool, int, float)
+            settings["own"] = {n: x for n, x in own if isinstance(x, numbers)}
+            settings["state"] = {  # for all weights together
+                n: x
+                for n, x in self.inner.state.items()
+                if isinstance(n, str) and isinstance(x, numbers)
+            }
         return settings | ({"ages": self._ages} if self.flats and any(map(any, self._ages)) else {})
 
     def numbers(self, name: str) -> list[float]:
@@ -231,6 +237,7 @@ class Own:
                 f"of {sizes}"
             )
         vars(self.inner).update(settings.get("own", {}))
+        self.inner.state.update(settings.get("state", {}))
         for group, saved in zip(self.inner.param_groups, settings["groups"], strict=True):
             for name, value in saved.items():
                 now = group.get(name)  # some are counted from the first step on
