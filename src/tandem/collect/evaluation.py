@@ -43,8 +43,9 @@ class Played(NamedTuple):
     success: float | None = None  # share of the successful ones, where the environment says it
 
 
-class EvaluationStopped(Exception):
-    """An evaluation was asked to stop before all its episodes had ended."""
+class EvaluationStopped(BaseException):
+    """An evaluation was asked to stop before all its episodes had ended: no fault, as Ctrl-C is
+    none."""
 
 
 def side_by_side(env: EnvLike, number: Any = "auto") -> int:

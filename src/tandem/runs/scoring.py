@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tandem.collect.evaluation import EvaluationEnvs, EvaluationStopped
+from tandem.collect.evaluation import EvaluationEnvs
 from tandem.compiled.loop import CompiledLoop
 from tandem.envs.occupied import running
 from tandem.envs.vector_source import VectorSource
-from tandem.errors import note
+from tandem.errors import attempt, note
 from tandem.learning.events import Evaluation
 from tandem.learning.normalization import note_wrappers
 from tandem.learning.seeds import derived
@@ -68,14 +68,10 @@ class Scoring:
         """Scores of the last and the best agent. A note if an environment raises: no reason to
         lose the agent."""
         episodes = self.run.config.options.final_episodes
-        try:
+        with attempt("the final evaluation failed"):
             scored = self(last, episodes, "final", stopped)
             return scored, self(best, episodes, "final", stopped)
-        except EvaluationStopped:
-            raise
-        except Exception as error:
-            note(f"the final evaluation failed: {str(error) or type(error).__name__}")
-            return NONE, NONE
+        return NONE, NONE
 
     def close(self) -> None:
         """Closes the environments. They are made again for another evaluation."""
