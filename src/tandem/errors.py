@@ -206,12 +206,10 @@ def misfit(function: Callable[..., Any], *arguments: Any) -> str:
 def note(text: str) -> None:
     """Log what a user should know about a run that works: a setting without effect, a missing
     evaluation. Within `noting` it is logged once and kept for result.json."""
-    notes = _notes.get()
-    if notes is not None:
-        if text in notes:
-            return
+    notes = collected()
+    if text not in notes:
         notes.append(text)
-    logging.getLogger("tandem").warning("Note: %s", text)
+        logging.getLogger("tandem").warning("Note: %s", text)
 
 
 @contextmanager

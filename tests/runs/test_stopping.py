@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import signal
@@ -41,6 +42,24 @@ SMALL = {
 
 def endless() -> known.InfiniteHorizon:
     return known.InfiniteHorizon(length=10**9)
+
+
+class Asks(known.InfiniteHorizon):
+    """Calls `wish` at the thousandth step of an episode, which no training here has."""
+
+    def __init__(self, wish) -> None:
+        super().__init__(length=10**9)
+        self.wish = wish
+
+    def step(self, action):
+        if self.steps == 1000:
+            self.wish()
+        self.steps += 1
+        return super().step(action)
+
+    def reset(self, **given):
+        self.steps = 0
+        return super().reset(**given)
 
 
 class Ends(Callback):
@@ -108,11 +127,9 @@ def test_a_time_limit_ends_an_evaluation() -> None:
 
 
 def test_stop_ends_the_final_scores_too() -> None:
-    run = tandem.session("ppo", endless, **SMALL | {"eval_max_steps": 10**9, "eval_episodes": 0})
-    timer = threading.Timer(1.0, run.stop)
-    timer.start()
+    given = SMALL | {"eval_max_steps": 10**9, "eval_episodes": 0}
+    run = tandem.session("ppo", lambda: Asks(lambda: run.stop()), **given)
     result = complete(run)
-    timer.join()
     assert result.reason == "steps" and result.summary == {} and result.evaluation.returns == []
 
 
@@ -132,6 +149,17 @@ def sends(number: signal.Signals) -> Callback:
             signal.raise_signal(number)
 
     return LambdaCallback(on_batch_end=send)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_handlers_are_restored_in_whatever_order_sessions_end(order: tuple[int, ...]) -> None:
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before, caught = [signal.getsignal(n) for n in numbers], list[str]()
+    sessions = [Signals(caught.append).__enter__() for _ in range(3)]
+    for i in order:
+        assert [signal.getsignal(n) for n in numbers] != before
+        sessions[i].__exit__()
+    assert [signal.getsignal(n) for n in numbers] == before
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -163,19 +191,15 @@ def test_sigint_is_a_keyboard_interrupt_with_what_there_is(tmp_path: Path) -> No
     assert tandem.train(resume=tmp_path / "run", env=endless).reason == "steps"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("where", ["evaluation", "final scores"])
 def test_a_signal_is_heard_where_no_block_ends(where) -> None:
-    """Within an evaluation of a million steps, and while the best agent is scored at the end."""
-    timer = threading.Timer(1.5, lambda: signal.pthread_kill(main, signal.SIGINT))
-    main = threading.main_thread().ident
+    """Within an evaluation without an end, and while the best agent is scored at the end."""
     long = {"eval_max_steps": 10**9, "eval_episodes": 1 if where == "evaluation" else 0}
-    timer.start()
-    began = time.monotonic()
     with pytest.raises(KeyboardInterrupt) as caught:
-        train(**long)
-    assert time.monotonic() - began < 30 and caught.value.result.reason == "SIGINT"
-    assert caught.value.result.summary == {}
+        tandem.train(
+            "ppo", lambda: Asks(lambda: signal.raise_signal(signal.SIGINT)), **SMALL | long
+        )
+    assert caught.value.result.reason == "SIGINT" and caught.value.result.summary == {}
 
 
 @pytest.mark.parametrize("how", ["handler", "ignored", "session"])

@@ -72,11 +72,6 @@ class Action:
         )
         return made, jax.tree.structure(out)
 
-    @property
-    def by_numpy(self) -> bool:
-        """Whether NumPy runs it, for all arguments so far."""
-        return all(isinstance(run, InNumPy) for run, _ in self._runs.values())
-
 
 class Compiled:
     """A trace run by XLA, which is given those variables that it reads and no others."""

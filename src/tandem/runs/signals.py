@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+_entered: list[Signals] = []
+
 
 class Signals:
     """While entered, a SIGINT or SIGTERM calls `stop` with its name; the same one again does what
@@ -23,6 +25,7 @@ class Signals:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._old[number] = signal.signal(number, self._caught)
+        _entered.append(self)
         return self
 
     def _caught(self, number: int, frame: Any) -> None:
@@ -33,8 +36,13 @@ class Signals:
             signal.raise_signal(number)
 
     def __exit__(self, *_: Any) -> None:
+        _entered.remove(self)
         for number, old in self._old.items():
-            signal.signal(number, old)
+            # sessions may end in another order than they began: one that began later restores it
+            if later := [one for one in _entered if one._old.get(number) == self._caught]:
+                later[0]._old[number] = old
+            else:
+                signal.signal(number, old)
 
 
 def exit_code(name: str) -> int:
