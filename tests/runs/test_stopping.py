@@ -166,6 +166,7 @@ def test_handlers_are_restored_in_whatever_order_sessions_end(order: tuple[int, 
 def test_a_process_forked_within_a_run_ends_by_sigterm_not_by_sigint() -> None:
     """As a vector's do, whose `close` terminates them and waits."""
     process = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Ray may have set its own
     with Signals(lambda name: None):
         process.start()
         os.kill(process.pid, signal.SIGINT)
@@ -173,6 +174,7 @@ def test_a_process_forked_within_a_run_ends_by_sigterm_not_by_sigint() -> None:
         assert process.is_alive()
         process.terminate()
         process.join(10)
+    signal.signal(signal.SIGTERM, before)
     code = process.exitcode
     process.kill()
     assert code == -signal.SIGTERM

@@ -95,8 +95,8 @@ class Assembly:
             range(first, first + count) for first, count in divide(self.environments.n, processes)
         ]
         example = self._example()
+        agents = leaves(example.obs)[0].shape[1] if arguments.MARL else 1
         if built_networks.has_hooks(agent):
-            agents = leaves(example.obs)[0].shape[1] if arguments.MARL else 1
             parts = [example.obs[:, i] for i in range(agents)] if arguments.MARL else [example.obs]
             for action, part in zip(self._actions(agents), parts, strict=True):
                 self._outputs(action, part)
@@ -125,7 +125,6 @@ class Assembly:
         if adapts(agent):
             self.algorithm.choose_inputs(batch)
         # the loop
-        agents = leaves(example.obs)[0].shape[1] if arguments.MARL else 1
         self.actor = collection.AgentActor(
             [self._forward(function) for function in self._actions(agents)],
             self.preprocess,
