@@ -231,7 +231,7 @@ class VectorEnvironments(Environments):
             ]
         else:
             obs, final = self._reopen(read.observations(seen, info, ~terminated), ended, terminated)
-        success = read.successes(info, ended) if ended.any() else {}
+        success = read.successes(info, ended) if np.count_nonzero(ended) else {}
         return Step(obs, reward, terminated, truncated, valid, final, success=success)
 
     def _as_taken(self, actions: Array) -> Any:
