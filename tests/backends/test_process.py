@@ -230,9 +230,10 @@ def test_autocast_of_the_program_changes_nothing(own_settings) -> None:
 def test_agents_of_another_precision_are_refused_by_name(dtype, own_settings) -> None:
     torch.set_default_dtype(dtype)
     agent = Probe()
-    with follows("backends/reach.py:naming_precision") as advice:
+    with follows("networks/users.py:refuse_precision") as advice:
         trained(agent)
-    assert "network net computes in" in str(advice.error) and ".float()" in advice.fix
+    kind = str(dtype).removeprefix("torch.")
+    assert f"'net' has {kind} weights" in str(advice.error) and ".float()" in advice.fix
     agent.net.float()
     agent.target.float()
     trained(agent)

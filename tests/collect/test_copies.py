@@ -158,20 +158,12 @@ def test_a_keras_network_on_torch_is_the_framework_keras_torch() -> None:
     framework, notes, alike = run_python(
         """
         import json, pickle
-        import keras
         import tandem
+        from tests.collect import own_networks
         from tests.collect.test_copies import OBS, SMALL
 
-        class Plain(keras.Model):
-            def __init__(self):
-                super().__init__()
-                self.inner = keras.layers.Dense(8, "tanh")
-
-            def call(self, x):
-                return self.inner(x)
-
         made = tandem.train("ppo", "CartPole-v1", framework="torch",
-                            network=lambda space: Plain(), **SMALL)
+                            network=own_networks.body, **SMALL)
         other = pickle.loads(pickle.dumps(made.agent))
         print(json.dumps(made.summary["framework"]))
         print(json.dumps(made.notes))

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
-from tandem.errors import NetworkError, TandemError, brief
+from tandem.errors import TandemError
+from tandem.networks.users import refuse_precision
 from tandem.types import Array, Variable
 
 CLOSED = {
@@ -90,18 +91,13 @@ def naming_precision(agent: Any) -> Iterator[None]:
         yield
     except TandemError:
         raise
-    except Exception as error:  # each framework has its own
+    except Exception:  # each framework has its own
         for name, module in reach(agent).modules.items():
-            keras_dtype = getattr(module, "compute_dtype", None)
-            fix = "make its layers with dtype='float32'." if keras_dtype else "call .float() on it."
-            for dtype in [keras_dtype] if keras_dtype else [x.dtype for x in _variables(module)]:
-                kind = str(dtype).removeprefix("torch.")
-                if "float" in kind and kind != "float32":
-                    raise NetworkError(
-                        f"the agent's network {name} computes in {kind}, and states and rewards "
-                        f"are float32: {brief(error)}",
-                        fix=fix,
-                    ) from error
+            if computes := getattr(module, "compute_dtype", None):  # of Keras's
+                refuse_precision(name, "outputs", computes, "make its layers with dtype='float32'.")
+            else:
+                for dtype in (x.dtype for x in _variables(module) if "float" in str(x.dtype)):
+                    refuse_precision(name, "weights", dtype, "call .float() on the network.")
         raise
 
 

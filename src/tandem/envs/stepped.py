@@ -324,7 +324,7 @@ class Stepped(Environments):
             raise EnvironmentFault(
                 f"environment {i} of {self.name} gave info[{key!r}] = {value!r:.60} "
                 f"{self._when(i)}.",
-                f"{spec.dtype} of shape {spec.shape}, as in its first step: copy_info stores it",
+                f"{spec.dtype} of shape {spec.shape}, as it is stored with each step",
                 f"let every step give info[{key!r}] in that type and shape, such as a float.",
             )
         return value

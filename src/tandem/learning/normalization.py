@@ -88,10 +88,11 @@ class NetworkStatistics:
                 network.place(self.observations.weights(place))
 
 
-def note_wrappers(environments: Any, conf: Any, is_object: bool) -> None:
+def note_wrappers(environments: Any, conf: Any, is_object: bool, is_scored: bool) -> None:
     """Notes wrappers that normalize by statistics of their own, which agents and evaluations lack.
 
-    is_object: whether evaluations step a copy of the environment, and so of the statistics."""
+    is_object: whether evaluations step a copy of the environment, and so of the statistics.
+    is_scored: whether the returns that the run reports are of such environments."""
     kind, alone = type(conf.settings), conf.options.learners == 1
     known = set(hints_of(kind)) - set(getattr(kind, "lacks", ())) if alone else set()
     around = environments.around
@@ -106,7 +107,7 @@ def note_wrappers(environments: Any, conf: Any, is_object: bool) -> None:
                 f"empty ones. {remove} and "
                 f"{'give normalize_observations=True' if ours else BY_CONSTANTS}."
             )
-        if "return_rms" in held and not conf.own_eval_env:
+        if "return_rms" in held and is_scored:
             better = " and give normalize_rewards=True" * ("normalize_rewards" in known)
             note(
                 f"{name} scales rewards by statistics of its own: reported returns are not in the "

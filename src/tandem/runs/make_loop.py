@@ -59,7 +59,7 @@ def make_loop(
         connect(o.cluster)  # before a framework starts threads: Ray forks
     first, count = workers.parts(s.envs)[0]
     environments = factory.make(first, max(1, count) if o.learners == 1 else 1)
-    note_wrappers(environments, conf, is_instance(env))
+    note_wrappers(environments, conf, is_instance(env), is_scored=not conf.own_eval_env)
     if is_compiled:
         make = importlib.import_module("tandem.compiled.make").make
         return make(conf, environments, network, optimizer), environments

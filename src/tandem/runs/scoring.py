@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tandem.collect.evaluation import EvaluationEnvs
@@ -41,8 +40,7 @@ class Scoring:
         if not self.own or (options.eval_episodes and self._compiled is None):
             envs = self._ready(options.eval_episodes or options.final_episodes, "select")
             if envs is not None and not self.own:
-                conf = replace(self.run.config, own_eval_env=False)  # its rewards are reported
-                note_wrappers(envs.step(), conf, is_object=False)
+                note_wrappers(envs.step(), self.run.config, is_object=False, is_scored=True)
 
     def __call__(
         self, weights: RoleWeights, episodes: int, purpose: str, stopped: Callable[[], bool]
