@@ -254,11 +254,14 @@ def translate(peer: str, algorithm: str, settings: Any) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if not hasattr(value, "fraction"):
         return value
-    if value.end is not None and value.fraction != 1:
+    if value.end is None:
+        return value.start
+    if value.fraction < 1:
         raise ValueError(
             f"the schedule {value} ends before the run does; the peers have no such one."
         )
-    return value.start if value.end is None else {"start": value.start, "end": value.end}
+    # one that ends after the run: what it has come to by then
+    return {"start": value.start, "end": value.start + (value.end - value.start) / value.fraction}
 
 
 def hide_tensorflow() -> None:

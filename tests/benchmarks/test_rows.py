@@ -220,6 +220,17 @@ def test_what_they_cannot_do_is_refused() -> None:
         peers.translate("sb3", "dqn", replace(settings, learning_rate=Schedule(1e-3, 0.0, 0.5)))
 
 
+@pytest.mark.parametrize("name", [row.name for row in ROWS if isinstance(row, Row)])
+def test_runs_shorter_than_the_tuned_ones_have_the_same_schedules_there(name: str) -> None:
+    """A schedule that ends after the run has come to a part of its way by the run's end."""
+    row = rows.find(name)
+    told = measure.job(row, "sb3", row.quick, 0)["keywords"]
+    ours = rows.resolved(row)
+    if ours.learning_rate.end is not None:
+        end = replace(ours.learning_rate, fraction=1.0)(row.quick / ours.steps)
+        assert told["learning_rate"]["end"] == pytest.approx(end, rel=1e-5)
+
+
 def test_their_schedules_count_down() -> None:
     at = peers._schedule({"start": 0.2, "end": 0.1})
     assert (at(1.0), at(0.5), at(0.0)) == pytest.approx((0.2, 0.15, 0.1))
