@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import sys
@@ -24,10 +25,11 @@ from tandem import platforms
 from tandem.collect.evaluation import EvaluationStopped
 from tandem.envs.factory import make, spare
 from tandem.envs.opening import opening, reset
-from tandem.errors import EngineError, EnvironmentFault, RunFolderError, SettingError
+from tandem.errors import EngineError, EnvironmentFault, SettingError
 from tandem.learning import notebook
 from tandem.learning.figures import figures
 from tandem.runs import config_file
+from tandem.runs.atomic_files import writing
 from tandem.settings import as_path, whole_number
 from tandem.types import Tree
 
@@ -74,10 +76,19 @@ def animate(
     out = _as_film(Path(out) if out is not None else Path(name.replace("/", "-") + ".gif"))
     fps = float(fps or env.metadata.get("render_fps") or 30)
     pictures = _pictures(_play(act, env, episodes, seed, max_steps, stopped), env, name, episodes)
-    # what was there stays until there is a whole one
+    return _write(out, pictures, fps)
+
+
+def _write(out: Path, pictures: Iterator[tuple[Moment, Any]], fps: float) -> Path:
+    """Writes a GIF or MP4; what was there stays until there is a whole one."""
     beside = out.with_name(f".{out.stem}.{os.getpid()}{out.suffix}")
     try:
-        (_write_gif if out.suffix.lower() == ".gif" else _write_mp4)(beside, pictures, fps)
+        if out.suffix.lower() == ".gif":
+            gif = _gif(pictures, fps)
+            with writing(out):
+                beside.write_bytes(gif)
+        else:
+            _write_mp4(beside, out, pictures, fps)
         platforms.replace(beside, out)
     finally:
         beside.unlink(missing_ok=True)
@@ -96,15 +107,8 @@ def _as_film(out: Path) -> Path:
             "a name that ends in .gif or .mp4",
             f"for example {out.stem}.gif.",
         )
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
+    with writing(out):
         out.touch()
-    except OSError as error:
-        raise RunFolderError(
-            f"cannot write {out}: {error}.",
-            "a folder with write permission",
-            "choose another with --out.",
-        ) from error
     return out
 
 
@@ -123,18 +127,11 @@ class Animation:
     @cached_property
     def gif(self) -> bytes:
         """The bytes of a GIF that goes on for ever."""
-        file = BytesIO()
-        _write_gif(file, self._pictures(), self.fps)
-        return file.getvalue()
+        return _gif(self._pictures(), self.fps)
 
     def save(self, out: str | Path) -> Path:
         """Writes a .gif or .mp4, by the suffix; gives back its path. Errors as of `animate`."""
-        path = _as_film(as_path("out", out))
-        if path.suffix.lower() == ".gif":
-            path.write_bytes(self.gif)
-        else:
-            _write_mp4(path, self._pictures(), self.fps)
-        return path
+        return _write(_as_film(as_path("out", out)), self._pictures(), self.fps)
 
     def __repr__(self) -> str:
         scores = ", ".join(f"{figures(last.score)} in {last.step} steps" for last in self.episodes)
@@ -391,7 +388,7 @@ def _render(env: Any) -> Any:
     return frame
 
 
-def _write_gif(out: Path | BytesIO, pictures: Iterator[tuple[Moment, Any]], fps: float) -> None:
+def _gif(pictures: Iterator[tuple[Moment, Any]], fps: float) -> bytes:
     """One palette serves all pictures, else colours flicker; so all are kept, packed, until it can
     be chosen."""
     from PIL import Image
@@ -415,9 +412,9 @@ def _write_gif(out: Path | BytesIO, pictures: Iterator[tuple[Moment, Any]], fps:
         sheet.paste(unpack(data), (0, i * size[1]))
     palette = sheet.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     frames = (unpack(data).quantize(palette=palette, dither=Image.Dither.NONE) for data in packed)
-    first = next(frames)
+    first, gif = next(frames), BytesIO()
     first.save(
-        out,
+        gif,
         "GIF",
         save_all=True,
         append_images=chain(frames),
@@ -425,9 +422,10 @@ def _write_gif(out: Path | BytesIO, pictures: Iterator[tuple[Moment, Any]], fps:
         loop=0,
         optimize=False,
     )
+    return gif.getvalue()
 
 
-def _write_mp4(out: Path, pictures: Iterator[tuple[Moment, Any]], fps: float) -> None:
+def _write_mp4(beside: Path, out: Path, pictures: Iterator[tuple[Moment, Any]], fps: float) -> None:
     try:
         import imageio_ffmpeg
     except ImportError as error:
@@ -438,11 +436,15 @@ def _write_mp4(out: Path, pictures: Iterator[tuple[Moment, Any]], fps: float) ->
         ) from error
     _, first = next(pictures)
     video = imageio_ffmpeg.write_frames(
-        str(out), first.size, fps=fps, macro_block_size=2, ffmpeg_log_level="error"
+        str(beside), first.size, fps=fps, macro_block_size=2, ffmpeg_log_level="error"
     )
     video.send(None)
     try:
         for picture in chain([first], (p for _, p in pictures)):
-            video.send(picture.tobytes())
+            with writing(out):
+                video.send(picture.tobytes())
     finally:
         video.close()
+    with writing(out):
+        if b"moov" not in beside.read_bytes():  # its index, which ffmpeg writes last
+            raise OSError(errno.EIO, "ffmpeg did not finish it")

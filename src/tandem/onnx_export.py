@@ -14,7 +14,6 @@ from tandem.collect.trained_agent import Agent
 from tandem.errors import (
     CheckpointError,
     NetworkError,
-    RunFolderError,
     SettingError,
     UnknownNameError,
 )
@@ -23,6 +22,7 @@ from tandem.math.distributions import Beta, TanhGaussian
 from tandem.networks import onnx, plan, serial
 from tandem.networks.recurrent import Recurrent, state_leaf, state_size
 from tandem.platforms import replace
+from tandem.runs.atomic_files import writing
 from tandem.spaces import MASK, Leaf, Spec
 from tandem.types import Array, Tree
 
@@ -91,12 +91,9 @@ def to_numpy(agent: Agent, out: Path) -> Exported:
         **twin.weights,
     }
     beside = out.with_name(f".{out.name}.part.npz")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
+    with writing(out):
         np.savez(beside, **arrays)
         replace(beside, out)
-    except OSError as error:
-        raise _unwritable(out, error) from error
     return Exported(out, _how(agent, twin, out))
 
 
@@ -165,11 +162,8 @@ def to_onnx(agent: Agent, out: Path) -> Exported:
     }
     model = graph.model(inputs, outputs)
     verified = _compare(agent, expected, model, obs, given)
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
+    with writing(out):
         out.write_bytes(model.SerializeToString())
-    except OSError as error:
-        raise _unwritable(out, error) from error
     how = HOW_ONNX_RECURRENT if size else HOW_ONNX
     shapes, entries = _asked(agent.observation)
     about = {"shapes": shapes, "entries": entries, "meaning": _meaning(agent)}
@@ -331,14 +325,6 @@ def _meaning(agent: Agent) -> str:
     return (
         f"a number for each choice: the largest is the best{where} (values of states, if any, "
         "come after)"
-    )
-
-
-def _unwritable(out: Path, error: OSError) -> RunFolderError:
-    return RunFolderError(
-        f"cannot write {out}: {error}.",
-        "a folder with write permission and free space",
-        "choose another --out.",
     )
 
 

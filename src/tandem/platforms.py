@@ -18,6 +18,7 @@ such a system has: for tests, and where a first way fails. The variable is read 
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -30,6 +31,8 @@ from typing import IO, Any
 VARIABLE = "TANDEM_SYSTEM"
 LINUX, POSIX, ANY = "linux", "posix", "any"
 TRIES, PAUSE = 20, 0.05  # how often a rename is tried where somebody reads the file, and seconds
+# errors of a disk or of a limit of the system's, whatever is written
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 WINDOWS_NAMES = '<>:"/\\|?*'  # what names of files cannot have there, and anywhere a "/"
 
 
@@ -175,7 +178,8 @@ def file_name(name: str) -> str:
 
 
 def lock(file: IO[Any]) -> bool:
-    """Locks an open file until it is closed, or its process has ended; whether nobody else has."""
+    """Locks an open file until it is closed, or its process has ended; whether nobody else has.
+    Nothing where the disk cannot do that."""
     try:
         if os.name == "posix":
             import fcntl
@@ -185,37 +189,27 @@ def lock(file: IO[Any]) -> bool:
             import msvcrt
 
             msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
-    except OSError:
+    except (BlockingIOError, PermissionError):
         return False
+    except OSError:
+        return True
     return True
 
 
-# whether `hold` does anything here
-HOLDS = os.name == "posix"
-_held: set[tuple[int, int]] = set()  # (device, inode) of what this process has held
+HOLDS = os.name == "posix"  # whether `is_held` can say anything here
 
 
-def hold(file: IO[bytes]) -> None:
-    """Lets others know by `is_held` that a process has this file open, until it closes it or dies.
-    Nobody else may have it open yet. Nothing where the system or the disk cannot do that."""
-    if HOLDS:
-        lock(file)
-        is_file = os.fstat(file.fileno())
-        _held.add((is_file.st_dev, is_file.st_ino))
-
-
-def is_held(path: Path, elsewhere: bool = False) -> bool:
-    """Whether a process holds this file; `elsewhere`: another one than this."""
+def is_held(path: Path) -> bool:
+    """Whether a process has locked this file."""
     if not HOLDS:
         return False
     import fcntl
 
     try:
         with open(path, "rb") as file:
-            is_file = os.fstat(file.fileno())
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return not (elsewhere and (is_file.st_dev, is_file.st_ino) in _held)
+        return True
     except OSError:  # there is no such file, or no locks on this disk
         return False
     return False

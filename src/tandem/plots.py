@@ -11,7 +11,8 @@ import numpy as np
 
 from tandem.errors import RunFolderError, SettingError, one_of
 from tandem.math.statistics import bootstrap_band, iqm
-from tandem.runs.folder import Run, describe, read_run, writing
+from tandem.runs.atomic_files import writing
+from tandem.runs.folder import Run, describe, read_run
 
 # The colour-blind safe palette of Okabe and Ito, 2008
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -274,8 +275,7 @@ def _written(figure: Any, axes: Any, out: Path, title: str, legend: bool = True)
     if legend:
         axes.margins(x=0.02)
         _legend(axes, None)
-    figure.savefig(out, dpi=200)
-    return out
+    return _saved(figure, out)
 
 
 def _axes() -> tuple[Any, Any]:

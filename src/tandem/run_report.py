@@ -19,9 +19,10 @@ from tandem.errors import PluginError, TandemError, UnknownNameError
 from tandem.learning.config import Options, plain
 from tandem.learning.figures import figures, mean_and_std
 from tandem.runs import config_file
-from tandem.runs.folder import Run, describe, read_run, writing
+from tandem.runs.atomic_files import writing
+from tandem.runs.folder import Run, describe, read_run
 from tandem.runs.progress import duration
-from tandem.settings import as_path, declared, flag
+from tandem.settings import as_path, declared, flag, shell_path
 from tandem.types import JSONDict
 from tandem.zoo import settle
 
@@ -198,7 +199,7 @@ def _curve(run: Run) -> str:
 def _animation(run: Run) -> str:
     file = run.folder / "animation.gif"
     if not file.is_file():
-        command = f"tandem watch {quote(str(run.folder))} --out {quote(str(file))}"
+        command = f"tandem watch {shell_path(run.folder)} --out {shell_path(file)}"
         command, how = command + import_of(run.config), ""
         if run.config.get("own_env") or run.config.get("vector"):  # which no command can make
             command = f"tandem.load({str(run.folder)!r}).play(env).save({str(file)!r})"

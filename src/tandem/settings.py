@@ -261,6 +261,11 @@ def flag(name: str, value: Any) -> str:
     return f"{written}={text}" if text.startswith("-") else f"{written} {text}"
 
 
+def shell_path(path: str | Path) -> str:
+    """A path as a command line takes it: quoted, and none that looks like a flag."""
+    return quote(f"./{path}" if str(path).startswith("-") else str(path))
+
+
 def nearest_multiple(of: int, near: int) -> int:
     """The multiple of a number next to another, above 0."""
     return of * max(1, round(near / of))

@@ -37,7 +37,7 @@ from tandem.parallel.pool import blocks_ahead
 from tandem.runs import config_file, plugin_writers
 from tandem.runs.callbacks import CallbackLike
 from tandem.runs.callbacks import listed as callbacks_of
-from tandem.runs.folder import new_folder
+from tandem.runs.folder import locked, new_folder, run_folder
 from tandem.runs.loading import load
 from tandem.runs.notebook import progress as live_progress
 from tandem.runs.result import Result
@@ -165,7 +165,8 @@ def complete(run: Session, stop_at: int | None = None, draws: bool = True) -> Re
                 evaluation = run.evaluation
                 if draws and run.folder is not None and run.config.options.plots:
                     draw(run)
-                    config_file.write_json(run.folder / "result.json", summary)  # its notes
+                    with attempt("result.json lacks the notes"):
+                        config_file.save_result(run.folder, summary)
     history = tuple(run.evaluations.history)
     notes = tuple(run.notes)
     return Result(best, run.folder, evaluation, summary, run.signal or reason, notes, history)
@@ -222,8 +223,14 @@ def session(
             )
         given = {"env": env, "eval_env": eval_env, "network": network, "optimizer": optimizer}
         steps = None if steps is None else whole_number("steps", steps)
-        folder = as_path("resume", resume)
-        run = resumed(folder, given, steps, extend, told, cluster, devices, algorithm)
+        folder = run_folder(as_path("resume", resume))
+        lock = locked(folder, "the run", ResumeError, shared=True)  # before anything is read
+        try:
+            run = resumed(folder, given, steps, extend, told, cluster, devices, algorithm)
+        except BaseException:
+            del lock  # whoever keeps the traceback would keep it
+            raise
+        run.lock = lock
         run.catch_signals = catch_signals
         return _noted(run)
     if algorithm is None or env is None:

@@ -26,6 +26,7 @@ from tandem.errors import (
     TandemError,
     UnknownNameError,
 )
+from tandem.platforms import FULL
 
 REFUSED = (
     UnknownNameError,
@@ -63,7 +64,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     _quieten(words)
     try:
-        return _command(words)
+        code = _command(words)
+        sys.stdout.flush()
+        return code
     except TandemError as error:
         # of the user's code, which it tells to mend
         if isinstance(error, EnvironmentFault) and error.__cause__ is not None:
@@ -74,11 +77,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("tandem: interrupted.", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader has gone, as in `tandem list | head -1`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+        return _flushed(141)
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        print(f"tandem: cannot write: {error}.\nFix: free some space.", file=sys.stderr)
+        return _flushed(1)
     finally:
         if (runs := sys.modules.get("tandem.runs.folder")) is not None:
             runs.drop_unused()
+
+
+def _flushed(code: int) -> int:
+    """The exit code; what is left to be printed is dropped where nobody takes it."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return code
 
 
 def _command(words: list[str]) -> int:

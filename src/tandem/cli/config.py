@@ -7,7 +7,6 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 from tandem import algorithms, zoo
@@ -17,7 +16,8 @@ from tandem.cli.parser import Parser, import_argument, with_import
 from tandem.cli.settings_file import literal
 from tandem.errors import RunFolderError, SettingError
 from tandem.learning.config import Options, plain
-from tandem.runs.folder import writing
+from tandem.runs.atomic_files import writing
+from tandem.settings import shell_path
 
 ABOUT = """Writes every setting of a run, with what it means, as a file for `tandem train --config`:
 those of the zoo's entry for the algorithm and environment if there is one, else the algorithm's
@@ -56,7 +56,7 @@ def run(words: list[str]) -> int:
     with writing(out):
         out.write_text(text, encoding="utf-8")
     more = with_import(args.imported)
-    print(f"wrote {out}. To train by it: tandem train --config {quote(str(out))}{more}")
+    print(f"wrote {out}. To train by it: tandem train --config {shell_path(out)}{more}")
     return 0
 
 

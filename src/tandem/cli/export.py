@@ -14,6 +14,7 @@ from tandem.cli.parser import Parser
 from tandem.errors import SettingError, UnknownNameError
 from tandem.onnx_export import to_numpy, to_onnx
 from tandem.runs import checkpoint, config_file
+from tandem.settings import shell_path
 
 ABOUT = """Writes the agent of a run as a file that needs no framework: numpy (.npz: weights, and a
 plan of the layers) or onnx (a graph from observations to actions, compared with the agent where
@@ -57,7 +58,7 @@ def run(words: list[str]) -> int:
         raise SettingError(
             f"cannot write {args.to} to {out.name!r}.",
             f"a name that ends in {suffix}",
-            f"--out {out.stem}{suffix}",
+            f"--out {shell_path(out.with_suffix(suffix))}",
         )
     done = write(loaded.agent, out)
     same = ", which gives what the agent gives (run with onnxruntime)" if done.verified else ""

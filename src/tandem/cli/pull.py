@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from shlex import quote
-
 from tandem.cli.parser import Parser
 from tandem.hub import pull
 from tandem.hub.pulling import MAX_GB
+from tandem.settings import shell_path
 
 ABOUT = """Fetches a run that `tandem push` has put on the Hugging Face hub. Loading it runs no code
 from it; what is no run, too large, or not safe is refused."""
@@ -16,7 +15,7 @@ def run(words: list[str]) -> int:
     """Fetches it and says what may be done with it."""
     args = make_parser().read(words)
     folder = pull(args.repo, args.out, revision=args.revision, max_gb=args.max_gb)
-    where = quote(str(folder))
+    where = shell_path(folder)
     print(folder)
     print(f"Next:\n  tandem evaluate {where}\n  tandem watch {where}")
     if (folder / "checkpoints" / "last.zip").is_file():

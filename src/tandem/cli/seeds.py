@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from shlex import quote
 from statistics import fmean
 from typing import Any, TextIO
 
@@ -24,9 +23,10 @@ from tandem.learning.figures import listed, mean_and_std
 from tandem.parallel.choice import cores, cpus_of, has_gpu
 from tandem.platforms import is_held, own_cores
 from tandem.runs import config_file
-from tandem.runs.folder import new_folder
+from tandem.runs.atomic_files import writing
+from tandem.runs.folder import locked, new_folder
 from tandem.runs.signals import Signals, exit_code
-from tandem.settings import whole_number
+from tandem.settings import shell_path, whole_number
 
 LOOK = 0.1  # seconds between two looks at the runs
 
@@ -44,7 +44,8 @@ class SeedRun:
 
     def start(self, worker: Worker) -> None:
         """Begins it, in a process."""
-        self.log.write_bytes(b"")
+        with writing(self.log, "free some space, then resume the runs."):
+            self.log.write_bytes(b"")
         self.worker, self.latest = worker, "begins"
         worker.give(self.words, self.log)
 
@@ -107,7 +108,7 @@ def several(args: argparse.Namespace, words: list[str], parent: Path, count: int
         raise RunFolderError(
             f"{parent} has runs of several seeds.",
             "a new folder",
-            f"choose another, or go on with them: --resume {quote(str(parent))}",
+            f"choose another, or go on with them: --resume {shell_path(parent)}",
         )
     for seed in seeds:  # all, before one is trained
         new_folder(parent / f"s{seed}")
@@ -116,6 +117,7 @@ def several(args: argparse.Namespace, words: list[str], parent: Path, count: int
     if (code := _one_call(args, command, seeds, commands)) is not None:
         return code
     command.save()
+    _lock = locked(parent, "the training of several seeds")
     runs = [SeedRun(seed, parent, each) for seed, each in zip(seeds, commands, strict=True)]
     return _trained(command, runs, args, args.quiet, is_new=True)
 
@@ -124,6 +126,7 @@ def resumed(args: argparse.Namespace, words: list[str], parent: Path) -> int:
     """Goes on with those of several runs that are not complete; the exit code."""
     from tandem.cli.train import arguments, own_name
 
+    _lock = locked(parent, "the training of several seeds", ResumeError)
     command, more = seeds_command.read(parent), without(words, {"--resume": 1})
     new_seeds = command.resumed(more)
     if given := sorted({w.partition("=")[0] for w in more if w in OWN}):
@@ -153,13 +156,13 @@ def resumed(args: argparse.Namespace, words: list[str], parent: Path) -> int:
         raise SettingError(
             f"--extend was given, and seed {new[0]} in {parent} has not begun.",
             "runs that are to be longer than they were",
-            f"train them as long as they were to be first: --resume {quote(str(parent))}",
+            f"train them as long as they were to be first: --resume {shell_path(parent)}",
         )
     for run in runs:
         if _is_complete(run) and "--extend" not in more:
             run.code = 0
         elif run.has_begun:
-            run.words = ["--resume", str(run.folder), *more]
+            run.words = [f"--resume={run.folder}", *more]
         else:
             shutil.rmtree(run.folder, ignore_errors=True)
             again = [word for word in more if word != own_name(more)]
@@ -338,7 +341,7 @@ def _told(
     print("Next:")
     if failed or not all(map(_is_complete, runs)):
         print(f"  {command.again}")
-    print(f"  tandem plot {quote(str(command.parent))} --individual")
+    print(f"  tandem plot {shell_path(command.parent)} --individual")
     code: int = failed[0].code or 1 if failed else 0
     return code if code >= 0 else 128 - code
 

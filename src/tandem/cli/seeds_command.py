@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from shlex import quote
 
 from tandem.cli.parser import with_import
 from tandem.errors import ResumeError, RunFolderError
-from tandem.runs.config_file import write_json
-from tandem.runs.folder import writing
+from tandem.runs.atomic_files import write_json, writing
+from tandem.runs.folder import LOCK
+from tandem.settings import shell_path
 
 FILE = "seeds.json"  # the command, and the seeds
 SETTINGS = "seeds-settings"  # beside it: a copy of the file of --config, which may be there too
@@ -36,24 +36,26 @@ class SeedsCommand:
 
         algorithm = f"{name} " if (name := own_name(self.words)) else ""
         more = with_import(value_of("--import", self.words))
-        return f"tandem train {algorithm}--resume {quote(str(self.parent))}{more}"
+        return f"tandem train {algorithm}--resume {shell_path(self.parent)}{more}"
 
     def of_seed(self, seed: int, more: Iterable[str] = ()) -> list[str]:
         """The words that begin the run of one seed."""
-        return [*self.words, *more, "--seed", str(seed), "--out", str(self.parent / f"s{seed}")]
+        return [*self.words, *more, "--seed", str(seed), f"--out={self.parent / f's{seed}'}"]
 
     def save(self) -> None:
         """Writes it, and a copy of the file of settings, which may be another one later."""
         with writing(self.parent / FILE):
             if file := value_of("--config", self.words):
                 shutil.copyfile(file, self._settings(file))
-            write_json(self.parent / FILE, {"command": self.words, "seeds": self.seeds})
+            said = {"command": self.words, "seeds": self.seeds}
+            write_json(self.parent / FILE, said, "choose another with --out.")
 
     def remove(self) -> None:
         """What `save` wrote, and the folder where nothing else is in it."""
         if file := value_of("--config", self.words):
             self._settings(file).unlink(missing_ok=True)
-        (self.parent / FILE).unlink(missing_ok=True)
+        for name in (FILE, LOCK):
+            (self.parent / name).unlink(missing_ok=True)
         with suppress(OSError):
             self.parent.rmdir()
 
@@ -73,7 +75,7 @@ class SeedsCommand:
         own = without(self.words, {"--stop-at": 1, "--import": 1})
         file = value_of("--config", own)
         if file is not None and self._settings(file).is_file():  # older folders have none
-            own = [*without(own, {"--config": 1}), "--config", str(self._settings(file))]
+            own = [*without(own, {"--config": 1}), f"--config={self._settings(file)}"]
         return SeedsCommand(own, self.seeds, self.parent)
 
     def _settings(self, file: str) -> Path:
@@ -94,7 +96,7 @@ def read(parent: Path) -> SeedsCommand:
         raise RunFolderError(
             f"cannot read {parent / FILE}: {error}.",
             "the command and the seeds of several runs, as tandem wrote them",
-            f"resume the runs one by one: --resume {quote(str(parent))}/s0",
+            f"resume the runs one by one: --resume {shell_path(parent)}/s0",
         ) from error
 
 

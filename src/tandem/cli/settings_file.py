@@ -14,7 +14,7 @@ from tandem import algorithms
 from tandem.algorithms import own
 from tandem.errors import SettingError, UnknownNameError
 from tandem.learning.config import Options
-from tandem.settings import Schedule, declared, describe_type, hints_of
+from tandem.settings import Schedule, declared, describe_type, hints_of, shell_path
 from tandem.zoo.other_names import OTHER_NAMES
 
 PLACES = {
@@ -90,7 +90,7 @@ def fill(args: argparse.Namespace, path: Path, data: dict[str, Any]) -> dict[str
             raise SettingError(
                 f"{path} is for {named}, a class of a program.",
                 "its name in the command: no file is trusted with an import",
-                f"tandem train {quote(named)} --config {quote(str(path))}",
+                f"tandem train {quote(named)} --config {shell_path(path)}",
             )
         args.algorithm = named
     algorithm = args.algorithm

@@ -18,6 +18,7 @@ from tandem.errors import SettingError, UnknownNameError
 from tandem.learning.figures import figures
 from tandem.runs.progress import duration
 from tandem.runs.signals import exit_code
+from tandem.settings import shell_path
 from tandem.tuning import sweep as sweeps
 from tandem.tuning.search import Candidate
 from tandem.tuning.sweep_report import Swept
@@ -72,7 +73,7 @@ def run(words: list[str]) -> int:
     with show:
         came = made.train()
     if came is not None:
-        again = f"tandem sweep --resume {quote(str(made.folder))}{with_import(args.imported)}"
+        again = f"tandem sweep --resume {shell_path(made.folder)}{with_import(args.imported)}"
         print(f"Stopped by {came}; trials under way are saved. To go on:\n  {again}")
         return exit_code(came)
     _conclude(made, made.result(), args.imported)
@@ -195,7 +196,7 @@ def _conclude(made: sweeps.Sweep, swept: Swept, imported: str | None) -> None:
     print("Next, on seeds that no trial has seen:")
     print(f"  {command}{with_import(imported)}")
     print("All trials in a browser (pip install optuna-dashboard):")
-    print(f"  optuna-dashboard {quote(str(swept.folder / JOURNAL))}")
+    print(f"  optuna-dashboard {shell_path(swept.folder / JOURNAL)}")
 
 
 def _given(made: sweeps.Sweep) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from shlex import quote
 from typing import Any
 
 from tandem.algorithms import own
@@ -13,6 +12,7 @@ from tandem.runs.json_log import JsonLog
 from tandem.runs.progress import duration
 from tandem.runs.result import Result
 from tandem.runs.signals import exit_code
+from tandem.settings import shell_path
 
 
 def begun(session: Any, quiet: bool) -> None:
@@ -88,7 +88,7 @@ def ended(session: Any, result: Result, imported: str | None = None) -> int:
     resume, with_it = _again(conf, imported)
     lines = (f"watch {{}}{with_it}", f"evaluate {{}} --episodes 100{with_it}", resume + rest)
     for line in lines[bool(conf.vector) :]:  # only single environments can be watched
-        print("  tandem " + line.format(quote(str(result.folder))))
+        print("  tandem " + line.format(shell_path(result.folder)))
     return 0
 
 
@@ -103,7 +103,7 @@ def _again(conf: Any, imported: str | None) -> tuple[str, str]:
 
 def _stopped(result: Result, conf: Any, imported: str | None) -> None:
     """Says how to go on with a run that a signal ended."""
-    command = f"tandem {_again(conf, imported)[0].format(quote(str(result.folder)))}"
+    command = f"tandem {_again(conf, imported)[0].format(shell_path(result.folder))}"
     print(f"Stopped by {result.reason} and saved. To go on:\n  {command}")
 
 

@@ -26,6 +26,7 @@ from tandem.hub.public import Cleaner
 from tandem.learning.seeds import Generators
 from tandem.run_report import command_of
 from tandem.runs import checkpoint
+from tandem.runs.atomic_files import writing
 from tandem.runs.config_file import versions
 from tandem.runs.loading import load as load_agent
 from tandem.settings import convert, whole_number
@@ -240,10 +241,10 @@ def _written(name: str, env: Any, source: Source, given: JSONDict) -> Iterator[A
             f"{folder} exists and is not empty.", "a new place", "choose another, or remove it."
         )
     part = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
     try:
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir(parents=True)
-        with warnings.catch_warnings():
+        with writing(folder), warnings.catch_warnings():
+            part.mkdir()
             warnings.simplefilter("ignore")  # of what is left out of its metadata
             storage = MinariStorage.new(
                 part / DATA,
@@ -255,16 +256,10 @@ def _written(name: str, env: Any, source: Source, given: JSONDict) -> Iterator[A
             yield storage
             about = _metadata(minari, name, source, given)
             storage.update_metadata(about | {"dataset_size": float(storage.get_size())})
-        if folder.is_dir():
-            folder.rmdir()
-        part.rename(folder)
-        _register(minari, name)
-    except OSError as error:
-        raise RunFolderError(
-            f"cannot write {folder}: {error}.",
-            "a folder with write permission and free space",
-            "choose another with --out.",
-        ) from error
+            if folder.is_dir():
+                folder.rmdir()
+            part.rename(folder)
+            _register(minari, name)
     finally:
         shutil.rmtree(part, ignore_errors=True)
 

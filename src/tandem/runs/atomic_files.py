@@ -1,7 +1,8 @@
-"""Writing files so that a kill or a full disk leaves what was there before."""
+"""Writing files so that a kill or a full disk leaves what was there before, and says so."""
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Iterator
@@ -9,9 +10,34 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from tandem.errors import RunFolderError, brief
 from tandem.platforms import flush_folder, replace
+from tandem.types import JSONDict
 
 PART = ".part"  # how the names of unfinished files end
+
+
+@contextmanager
+def writing(out: Path, fix: str = "choose another with --out.") -> Iterator[None]:
+    """While a file is written, whose folder is made. RunFolderError where that cannot be."""
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except RunFolderError:
+        raise
+    except OSError as error:
+        raise RunFolderError(
+            f"cannot write {out}: {error.strerror or brief(error)}.",
+            "a folder with write permission and free space",
+            fix,
+        ) from error
+
+
+def write_json(path: Path, data: JSONDict, fix: str) -> None:
+    """Writes data for people and programs to read, at once or not at all. RunFolderError, with
+    this fix, where that cannot be."""
+    with writing(path, fix), replacing(path) as file:
+        file.write((json.dumps(data, indent=2) + "\n").encode())
 
 
 @contextmanager

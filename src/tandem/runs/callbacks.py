@@ -162,8 +162,36 @@ def expired(callbacks: Iterable[Callback]) -> str | None:
 
 
 def state(callbacks: Iterable[Callback]) -> list[dict[str, Any]]:
-    """What all of them have to remember."""
-    return [{"class": type(c).__name__, "state": c.state()} for c in callbacks]
+    """What all of them have to remember. SettingError for what JSON cannot hold."""
+    names = [type(callback).__name__ for callback in callbacks]
+    return [
+        {"class": name, "state": _as_json(callback.state(), f"{name}.state()")}
+        for name, callback in zip(names, callbacks, strict=True)
+    ]
+
+
+def _as_json(value: Any, place: str) -> Any:
+    """JSON data with Python's numbers in place of NumPy's. place: where the value stands."""
+    if isinstance(value, dict):
+        return {
+            _plain(key, f"a key of {place}"): _as_json(x, f"{place}[{key!r}]")
+            for key, x in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [_as_json(x, f"{place}[{i}]") for i, x in enumerate(value)]
+    return _plain(value, place)
+
+
+def _plain(value: Any, place: str) -> Any:
+    value = value.item() if isinstance(value, np.generic) else value
+    if value is None or isinstance(value, str | int | float):
+        return value
+    way = "its tolist()" if hasattr(value, "tolist") else "a list of it"
+    raise SettingError(
+        f"{place} is a {type(value).__name__}: {value!r:.200}.",
+        "JSON data: numbers, text, true or false, None, lists, dicts",
+        f"return {way}, say, and make it again in load_state.",
+    )
 
 
 def load_state(callbacks: Iterable[Callback], states: Iterable[dict[str, Any]]) -> None:

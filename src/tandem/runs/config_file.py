@@ -14,11 +14,12 @@ from typing import Any
 from tandem import plugins
 from tandem.algorithms import own
 from tandem.envs import ids
-from tandem.errors import CheckpointError, ResumeError, RunFolderError, TandemError
+from tandem.errors import CheckpointError, ResumeError, TandemError
 from tandem.learning.config import Config, Options, from_json
-from tandem.runs import atomic_files
+from tandem.runs.atomic_files import write_json, writing
 from tandem.runs.checkpoint import Checkpoint, damaged
 from tandem.runs.folder import new_folder
+from tandem.settings import shell_path
 from tandem.types import JSONDict
 
 CORE = (  # whose versions every run has, where they are installed
@@ -69,26 +70,22 @@ def read(folder: Path) -> dict[str, Any]:
 def save(config: Config, folder: Path, is_new: bool = False) -> None:
     """Writes config.json. RunFolderError where that cannot be, or where a run that `is_new` finds
     that another has begun in the folder since it was chosen."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "config.json"
+    fix = "choose another with --out." if is_new else "make room there, or resume a copy of it."
+    with writing(file, fix):
         if is_new:
             try:
-                (folder / "config.json").touch(exist_ok=False)
+                file.touch(exist_ok=False)
             except FileExistsError:
                 new_folder(folder)
-        write_json(folder / "config.json", config.to_json())
-    except OSError as error:
-        raise RunFolderError(
-            f"cannot write {folder}: {error}.",
-            "a folder that can be written",
-            "choose another with --out.",
-        ) from error
+        write_json(file, config.to_json(), fix)
 
 
-def write_json(path: Path, data: JSONDict) -> None:
-    """Writes data for people and programs to read, at once or not at all."""
-    with atomic_files.replacing(path) as file:
-        file.write((json.dumps(data, indent=2) + "\n").encode())
+def save_result(folder: Path, result: JSONDict) -> None:
+    """Writes result.json, when the last checkpoint is there."""
+    again = f"tandem train --resume {shell_path(folder)} (resume={str(folder)!r})"
+    fix = f"free some space; the run is trained and saved, and {again} only scores it again."
+    write_json(folder / "result.json", result, fix)
 
 
 def made_with(algorithm: str, env: Any, options: Options) -> dict[str, Any]:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+import os
+import platform
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from shlex import quote
-from typing import Any
+from typing import IO, Any
+from weakref import WeakValueDictionary, finalize
 
 import numpy as np
 
 from tandem import algorithms
-from tandem.errors import RunFolderError, nearest
-from tandem.platforms import file_name
+from tandem.errors import RunFolderError, TandemError, nearest
+from tandem.platforms import file_name, lock
+from tandem.runs.atomic_files import writing
 from tandem.runs.writers import read_table
+from tandem.settings import shell_path
 from tandem.types import JSONDict
 
 FRAMEWORKS = {
@@ -25,6 +29,7 @@ FRAMEWORKS = {
     "jax": "Keras on JAX",
     "keras-torch": "Keras on PyTorch",
 }
+LOCK = ".lock"  # in a folder: who is at work on it
 _made: list[Path] = []  # by `free_folder`
 
 
@@ -60,20 +65,6 @@ class Run:
         except (OSError, ValueError, KeyError, TypeError):
             return {}
         return dict(result) if complete else {}
-
-
-@contextmanager
-def writing(out: Path) -> Iterator[None]:
-    """While a file is written, whose folder is made. RunFolderError where that cannot be."""
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        yield
-    except OSError as error:
-        raise RunFolderError(
-            f"cannot write {out}: {error}.",
-            "a folder with write permission and free space",
-            "choose another with --out.",
-        ) from error
 
 
 def runs_in(folder: Path) -> list[Path]:
@@ -160,13 +151,23 @@ def describe(run: Run, keys: Sequence[str]) -> str:
 
 
 def run_folder(folder: Path) -> Path:
-    """The folder, if it is a run's. RunFolderError with the nearest ones otherwise."""
-    if (folder / "config.json").is_file() and (folder / "checkpoints").is_dir():
-        return folder
-    exists = folder.is_dir()
+    """The folder, if it is a run's; that of a run's last.zip. RunFolderError with the nearest ones
+    otherwise."""
+    for run in (folder, folder.parent, folder.parent.parent):
+        held = run / "checkpoints"
+        if (run / "config.json").is_file() and held.is_dir():
+            if folder in (run, held, held / "last.zip"):
+                return run
+            if folder.is_file():
+                raise RunFolderError(
+                    f"{folder} holds an agent, not a whole run.",
+                    "the folder of a run, or its last.zip",
+                    f"give {shell_path(run)}.",
+                )
+    exists = folder.exists()
     fix = suggest(folder, "") if exists else suggest(folder.parent, folder.name)
     if (folder / "sweep.json").is_file():
-        fix = f"it is a sweep: tandem sweep --resume {quote(str(folder))} goes on with it."
+        fix = f"it is a sweep: tandem sweep --resume {shell_path(folder)} goes on with it."
     raise RunFolderError(
         f"the folder {folder} {'is not a run' if exists else 'does not exist'}.",
         "a folder that `tandem train` made",
@@ -215,8 +216,48 @@ def new_folder(folder: Path) -> Path:
         raise RunFolderError(
             f"{folder} exists and is not empty.",
             "a new folder",
-            f"choose another, or go on with it: --resume {quote(str(folder))}"
+            f"choose another, or go on with it: --resume {shell_path(folder)}"
             if of_run
             else "choose another.",
         )
     return folder
+
+
+class FolderLock:
+    """Keeps a folder to this process until nothing here refers to it any more, or it has ended."""
+
+    shared: WeakValueDictionary[Path, FolderLock] = WeakValueDictionary()
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.release = finalize(self, file.close)
+
+
+def locked(
+    folder: Path, what: str, error: type[TandemError] = RunFolderError, shared: bool = False
+) -> FolderLock:
+    """The lock of a folder in which `what`, as in "the run", is under way; `shared` by all in this
+    process who ask for it so. Raises `error`, with who has it, where another process has."""
+    path = (folder / LOCK).absolute()
+    if shared and (ours := FolderLock.shared.get(path)) is not None:
+        return ours
+    with writing(path, "make room there, or take a copy of the folder."):
+        file = path.open("a+b", buffering=0)
+    file.seek(0)  # Windows locks the byte that stands there
+    if not lock(file):
+        holder = ""
+        with suppress(OSError):  # Windows, where nobody else reads what is locked
+            holder = f" ({file.read().decode()})"
+        file.close()
+        raise error(
+            f"{what} in {folder} is under way in another process{holder}.",
+            "one process at a time",
+            "wait for it, or stop it (Ctrl-C there); tandem watch --live "
+            f"{shell_path(folder)} shows it.",
+        )
+    with suppress(OSError):  # a full disk: it is locked all the same
+        file.truncate()
+        file.write(f"process {os.getpid()} on {platform.node()}".encode())
+    ours = FolderLock(file)
+    if shared:
+        FolderLock.shared[path] = ours
+    return ours

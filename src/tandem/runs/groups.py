@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from shlex import quote
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from tandem.envs.atari import Preprocessing
 from tandem.errors import RunFolderError, SettingError
 from tandem.learning.config import differing
 from tandem.runs.folder import Run, describe, read_run, runs_in
+from tandem.settings import shell_path
 from tandem.types import Array, JSONDict
 
 WHICH = {"best": "eval_mean", "last": "last_eval_mean"}  # the columns of result.json
@@ -124,6 +124,6 @@ def _score(run: Run, which: str) -> float:
             "a run that has come to its end, and was evaluated",
             "train it again with eval_env=, an environment to evaluate in."
             if run.result
-            else f"train it to its end: tandem train --resume {quote(str(run.folder))}",
+            else f"train it to its end: tandem train --resume {shell_path(run.folder)}",
         )
     return float(score)

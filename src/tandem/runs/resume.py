@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import fields, replace
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
-from tandem import platforms
 from tandem.backends import BY_PROCESSES
 from tandem.errors import CheckpointError, ResumeError, note, warn
 from tandem.learning import config
@@ -16,9 +14,8 @@ from tandem.learning.config import Config
 from tandem.learning.vectors import env_of
 from tandem.runs import checkpoint, config_file
 from tandem.runs.callbacks import Callback
-from tandem.runs.folder import run_folder
 from tandem.runs.session import Session
-from tandem.settings import Schedule
+from tandem.settings import Schedule, shell_path
 
 
 def resumed(
@@ -39,14 +36,8 @@ def resumed(
     processes that it has on a cluster; how many there are stays. devices: another number of
     them. ResumeError where the run cannot go on so.
     """
-    if platforms.is_held(run_folder(folder) / "progress.csv", elsewhere=True):
-        raise ResumeError(
-            f"the run {folder} is being trained by another process.",
-            "a run that has come to its end, or was stopped",
-            f"wait for it, or stop it (Ctrl-C); tandem watch --live {quote(str(folder))} shows it.",
-        )
     saved = checkpoint.read(_last(folder))
-    place = quote(str(folder))
+    place = shell_path(folder)
     program, command = f"{{0}}, resume={str(folder)!r}", f"MODULE:{{0}} --resume {place}"
     again = f"tandem.train({program}) (tandem train {command})."
     conf = config_file.of(saved, algorithm, again, ResumeError)

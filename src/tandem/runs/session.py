@@ -37,6 +37,7 @@ from tandem.networks import serial
 from tandem.runs import atomic_files, checkpoint, config_file
 from tandem.runs import callbacks as calls
 from tandem.runs.callbacks import Callback
+from tandem.runs.folder import FolderLock, locked
 from tandem.runs.make_loop import make_loop
 from tandem.runs.observers import Checkpoints, Evaluations, Every, LeagueCopies
 from tandem.runs.scoring import Scoring
@@ -87,6 +88,7 @@ class Session:
         self._stops = 0  # how often somebody asked for the end
         self._catching = False
         self._is_ours = resume is not None  # the folder
+        self.lock: FolderLock | None = None  # of the folder, until `close`
         self._pending = False  # what is done at the latest BatchEnd waits for the next sitting
 
         # What is done at the events of the loop, in this order.
@@ -217,6 +219,7 @@ class Session:
         """Closes the environments of evaluations, which `result` needs. They are made again for
         another evaluation."""
         self.score.close()
+        self.lock = None
 
     @property
     def last_evaluation(self) -> Evaluation | None:
@@ -261,6 +264,7 @@ class Session:
         if self.folder is None or self.table is None:
             return
         config_file.save(self.config, self.folder, is_new=not self._is_ours)
+        self.lock = self.lock or locked(self.folder, "the run", shared=True)
         self._is_ours = True
         for folder in (self.folder, self.folder / "checkpoints"):
             atomic_files.sweep(folder)
@@ -441,5 +445,5 @@ class Session:
         }
         self.evaluation = best
         if self.folder is not None:
-            config_file.write_json(self.folder / "result.json", result)
+            config_file.save_result(self.folder, result)
         return result

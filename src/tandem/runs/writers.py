@@ -33,11 +33,12 @@ from uuid import uuid4
 from tandem import platforms
 from tandem.errors import EngineError, RunFolderError
 from tandem.platforms import replace
-from tandem.runs import atomic_files
+from tandem.runs.atomic_files import write_json, writing
 
 Cell = float | str | None
 Row = Mapping[str, Cell]
 
+ROOM = "free some space, then resume the run; a new one may have another --out."
 NEW_TABLE = "move that file away: a run that is resumed begins a new one."
 
 
@@ -99,10 +100,6 @@ class CsvWriter:
         self.path = Path(path)
         self._columns: list[str] = []
         self._file: Any = None
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise _unwritable(self.path, error) from error
         rows: list[list[str]] = []
         if self.path.exists():
             self._columns, rows = read_table(self.path)
@@ -136,26 +133,22 @@ class CsvWriter:
             else []
         )
         beside = self.path.with_name(self.path.name + ".part")
-        try:
+        with writing(self.path, ROOM):
             with open(beside, "wb") as file:
                 file.write(b"".join(map(_line, lines)))
                 file.flush()
                 os.fsync(file.fileno())
             if platforms.HOLDS:  # before anybody else can open it
                 self._file = open(beside, "ab", buffering=0)
-                platforms.hold(self._file)
+                platforms.lock(self._file)
             replace(beside, self.path)
             if self._file is None:  # Windows, which renames no open file
                 self._file = open(self.path, "ab", buffering=0)
-        except OSError as error:
-            raise _unwritable(self.path, error) from error
 
     def _append(self, data: bytes) -> None:
-        try:
+        with writing(self.path, ROOM):
             while data:  # a raw write may take only a part
                 data = data[self._file.write(data) :]
-        except OSError as error:
-            raise _unwritable(self.path, error) from error
 
 
 class TensorBoardWriter:
@@ -179,12 +172,9 @@ class TensorBoardWriter:
             ) from error
         self._event, self._session = event_pb2.Event, event_pb2.SessionLog
         self._summary = summary_pb2.Summary
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
+        with writing(folder / "events", ROOM):
             self._path = folder / _next_event_file(folder)
             self._records = RecordWriter(open(self._path, "wb"))
-        except OSError as error:
-            raise _unwritable(folder, error) from error
         self._add(file_version="brain.Event:2")
 
     def write(self, row: Row) -> None:
@@ -202,11 +192,9 @@ class TensorBoardWriter:
         self._records.close()
 
     def _add(self, **fields: Any) -> None:
-        try:
+        with writing(self._path, ROOM):
             self._records.write(self._event(wall_time=time.time(), **fields).SerializeToString())
             self._records.flush()
-        except OSError as error:
-            raise _unwritable(self._path, error) from error
 
 
 class WandbWriter:
@@ -311,8 +299,7 @@ def _known_run(file: Path) -> str:
 
 
 def _keep_run(file: Path, run_id: str) -> None:
-    with atomic_files.replacing(file) as kept:
-        kept.write(json.dumps({"run_id": run_id}).encode() + b"\n")
+    write_json(file, {"run_id": run_id}, ROOM)
 
 
 def _numbers(row: Row) -> dict[str, float]:
@@ -342,11 +329,3 @@ def _next_event_file(folder: Path) -> str:
         if (m := re.match(r"events\.out\.tfevents\.(\d+)", f.name))
     ]
     return f"events.out.tfevents.{max([int(time.time()), *(s + 1 for s in stamps)]):010d}.tandem"
-
-
-def _unwritable(path: Path, error: OSError) -> RunFolderError:
-    return RunFolderError(
-        f"cannot write {path}: {error.strerror or error}.",
-        "a folder with write permission and free space",
-        "free some, or choose another --out.",
-    )

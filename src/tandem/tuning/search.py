@@ -26,7 +26,8 @@ from tandem.learning.events import EvaluationEnd
 from tandem.learning.figures import figures, mean_and_std
 from tandem.parallel.choice import cores
 from tandem.parallel.tasks import Task, Tasks
-from tandem.runs.folder import free_folder, new_folder, writing
+from tandem.runs.atomic_files import writing
+from tandem.runs.folder import free_folder, new_folder
 from tandem.settings import Schedule, as_path, convert, flag, hints_of, whole_number
 
 SHARE = 10  # of a run's steps that a trial has, unless it is told
@@ -283,7 +284,8 @@ def _searched(
     folder = None if out is None else new_folder(as_path("out", out))
     if folder is not None:
         with writing(folder / "trials.csv"):  # or it is refused, before hours of trials
-            pass
+            (folder / "trials.csv").touch()
+            (folder / "trials.csv").unlink()
     names = [f"the trial of {c.algorithm} with {c.label}" for c in candidates]
     jobs = [(i, s) for s in range(seed, seed + seeds) for i in range(len(candidates))]
     tasks = [
@@ -400,9 +402,10 @@ def _found(trials: list[Trial], folder: Path | None, title: str) -> Found:
         edge = "lowest" if best is line[0] else "highest" if best is line[-1] else ""
     picture = None
     if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
+        fix = f"free some space, and search again; the best was {best.candidate.label}: {best}."
+        with writing(folder / "trials.csv", fix):
+            _table(trials, folder / "trials.csv")
         picture = draw(trials, best, folder / "trials.png", title)
-        _table(trials, folder / "trials.csv")
     return Found(trials, best, edge, folder, picture)
 
 

@@ -19,13 +19,14 @@ from tandem.algorithms.base import Algorithm
 from tandem.cli.seeds import at_once
 from tandem.envs import ids
 from tandem.envs.factory import EnvLike, environment_name, versioned
-from tandem.errors import ResumeError, SettingError, one_of
+from tandem.errors import ResumeError, SettingError, WorkerError, one_of
 from tandem.learning.config import plain
 from tandem.parallel.choice import cpus_of
 from tandem.parallel.process import SLICE, WorkerHandle, WorkerLost, end
 from tandem.parallel.worker_group import START
 from tandem.runs import config_file
-from tandem.runs.folder import new_folder, writing
+from tandem.runs.atomic_files import writing
+from tandem.runs.folder import new_folder
 from tandem.runs.signals import Signals, raise_again
 from tandem.settings import as_path, whole_number
 from tandem.tuning import space as spaces
@@ -158,7 +159,8 @@ class Sweep:
     def train(self) -> str | None:
         """Makes the trials that are left. The name of the signal that ended it, or None."""
         self.workers = workers(self.cluster, cpus_of(self.plan.given))
-        with writing(self.folder / "sweep.json"):
+        fix = self.plan.to_resume(self.folder) if self.resumes else "choose another with --out."
+        with writing(self.folder / "sweep.json", fix):
             study = Study(self.folder, self.plan, self.space)
         crew, empty = None, False
         try:
@@ -322,6 +324,9 @@ class _Crew:
         self.sweep, self.study = sweep, study
         self.came: str | None = None  # the name of the signal that is to end it
         self._running: dict[WorkerHandle, _Line] = {}
+        self._begun: set[WorkerHandle] = set()
+        self._lost: dict[int, int] = {}  # evaluations of a trial when its process was lost
+        self._blocked = ""  # what ends the sweep that is no fault of a trial's
         self._idle: list[WorkerHandle] = []
         self._interrupted = study.interrupted()
         self._engine = engine_of(sweep.plan.framework)
@@ -334,6 +339,12 @@ class _Crew:
                 while True:
                     while len(self._running) < self.sweep.parallel and self._begin():
                         pass
+                    if not self._running and self._blocked:
+                        raise WorkerError(
+                            f"the sweep in {self.sweep.folder} ended at {self._blocked}",
+                            "files that can be written, and processes that are left alone",
+                            self.sweep.plan.to_resume(self.sweep.folder),
+                        )
                     if not self._running:
                         return self.came
                     running = list(self._running)
@@ -344,7 +355,7 @@ class _Crew:
                 process.kill()
             end([*self._running, *self._idle])
 
-    def _stop(self, name: str) -> None:
+    def _stop(self, name: str | None) -> None:
         self.came = name
         for worker in self._running:
             self.sweep.workers.stop(worker)
@@ -352,7 +363,7 @@ class _Crew:
     def _begin(self) -> bool:
         """Begins a trial, or goes on with one; whether there was any to make."""
         left = self.made + len(self._running) < self.sweep.plan.trials
-        if self.came is not None or not (self._interrupted or left):
+        if self._ends or not (self._interrupted or left):
             return False
         trial = self._interrupted.pop(0) if self._interrupted else self.study.ask()
         folder = self.study.folder_of(trial)
@@ -374,13 +385,14 @@ class _Crew:
             answer = process.answer(inf)
         except WorkerLost as lost:
             del self._running[process]
-            if self.came is None:
-                self._over(line, FAILED, f"its process {lost}")
+            if not self._ends:
+                self._lose(process, line, lost)
             return
+        self._begun.add(process)
         if answer is None:  # it has begun, or has left a trial
             return
         line.answered = answer.seconds
-        if answer.what != at.REFUSED:
+        if answer.what not in (at.REFUSED, at.BLOCKED):
             self.sweep.workers.check(self.study.folder_of(line.trial))
         if answer.what == at.EVALUATED:
             ends = self.study.report(line.trial, answer.env_steps, answer.mean)
@@ -395,12 +407,35 @@ class _Crew:
             self._over(line, PRUNED)
         elif answer.what == at.DONE:
             self._over(line, COMPLETE)
+        elif answer.what == at.BLOCKED:
+            self._block(line, answer.why)
         elif answer.what != at.STOPPED:
             states = {at.REFUSED: REFUSED, at.NOT_FINITE: NOT_FINITE, at.FAILED: FAILED}
             self._over(line, states[answer.what], answer.why)
         del self._running[process]
         if process.runs:
             self._idle.append(process)
+
+    @property
+    def _ends(self) -> bool:
+        return self.came is not None or self._blocked != ""
+
+    def _block(self, line: _Line, why: str) -> None:
+        """Ends the sweep for what is no fault of the trial's, which is made when it goes on."""
+        self._blocked = self._blocked or f"trial {line.trial.number}: {why.partition(chr(10))[0]}"
+        self._stop(self.came)
+
+    def _lose(self, process: WorkerHandle, line: _Line, lost: WorkerLost) -> None:
+        """The trial goes on in another process. One whose process raised, or is lost again before
+        a new evaluation, has failed."""
+        number, evaluations = line.trial.number, self.study.evaluations(line.trial)
+        if process not in self._begun:
+            self._block(line, f"its process {lost} before it began.")
+        elif lost.trace or self._lost.get(number) == evaluations:
+            self._over(line, FAILED, f"its process {lost}")
+        else:
+            self._lost[number] = evaluations
+            self._interrupted.append(line.trial)
 
     def _over(self, line: _Line, state: str, why: str = "") -> None:
         """A trial has come to its end. What it would go on from is not kept, where it will not."""

@@ -14,6 +14,7 @@ from tandem import plots
 from tandem.errors import WorkerError
 from tandem.learning.config import plain
 from tandem.learning.figures import figures
+from tandem.runs.atomic_files import writing
 from tandem.settings import apply
 from tandem.tuning.search import Candidate
 from tandem.tuning.sweep_study import COMPLETE, Plan, Study, SweepTrial
@@ -54,7 +55,8 @@ def concluded(folder: Path, plan: Plan, study: Study, base: Any) -> Swept:
     """What the trials came to, with files in the folder. base: the settings that a run has where a
     trial's say nothing."""
     trials = study.trials()
-    write_table(trials, folder / TABLE)
+    with writing(folder / TABLE, plan.to_resume(folder)):
+        write_table(trials, folder / TABLE)
     whole = [t for t in trials if t.state == COMPLETE]
     if not whole:
         why = next((t.why for t in trials if t.why), "")
@@ -66,7 +68,8 @@ def concluded(folder: Path, plan: Plan, study: Study, base: Any) -> Swept:
         )
     best = max(whole, key=lambda t: t.score)
     entry = written(plan, apply(base, best.settings), best, len(trials))
-    (folder / ENTRY).write_text(entry, "utf-8")
+    with writing(folder / ENTRY, plan.to_resume(folder)):
+        (folder / ENTRY).write_text(entry, "utf-8")
     shares, picture = study.importances(), None
     if shares:
         few = "" if len(whole) >= FEW else f", from {len(whole)} trials only"

@@ -9,17 +9,28 @@ from typing import Any, NamedTuple
 
 from tandem import trainer
 from tandem.collect.evaluation import EvaluationStopped
-from tandem.errors import MemoryBudgetError, NonFiniteError, SettingError, TandemError
+from tandem.errors import (
+    CheckpointError,
+    MemoryBudgetError,
+    NonFiniteError,
+    ResumeError,
+    RunFolderError,
+    SettingError,
+    TandemError,
+    UnrepeatableError,
+)
 from tandem.learning.events import EvaluationEnd, Event
+from tandem.platforms import FULL
 from tandem.runs.session import Session
 
-EVALUATED, DONE, REFUSED, FAILED, NOT_FINITE, STOPPED = (
+EVALUATED, DONE, REFUSED, FAILED, NOT_FINITE, STOPPED, BLOCKED = (
     "evaluated",
     "done",
     "refused",
     "failed",
     "not finite",
     "stopped",
+    "blocked",  # by what is no fault of its settings
 )
 
 
@@ -58,7 +69,7 @@ class TrialRun:
         except (SettingError, MemoryBudgetError) as error:
             return Answer(REFUSED if resume is None else FAILED, why=str(error))
         except Exception as error:  # whatever an environment comes up with
-            return Answer(FAILED, why=_told(error))
+            return Answer(_kind(error), why=_told(error))
         self._events = self._session.events()
         return self.go_on()
 
@@ -80,7 +91,7 @@ class TrialRun:
         except NonFiniteError as error:
             return self._at(NOT_FINITE, why=error.happened)
         except Exception as error:
-            return self._at(FAILED, why=_told(error))
+            return self._at(_kind(error), why=_told(error))
 
     def leave(self) -> None:
         """The trial is not worth more."""
@@ -94,6 +105,19 @@ class TrialRun:
         assert self._session is not None
         now = self._session.loop.now()
         return Answer(what, now["env_steps"], mean, now["seconds"], why)
+
+
+def _kind(error: BaseException | None) -> str:
+    """BLOCKED where files cannot be written or another process has the folder; else FAILED."""
+    if isinstance(error, ResumeError) and not isinstance(error, UnrepeatableError):
+        return BLOCKED
+    while error is not None:
+        if isinstance(error, RunFolderError) or getattr(error, "errno", None) in FULL:
+            return BLOCKED
+        is_ours, error = isinstance(error, CheckpointError), error.__cause__
+        if is_ours and isinstance(error, OSError):
+            return BLOCKED
+    return FAILED
 
 
 def _told(error: Exception) -> str:

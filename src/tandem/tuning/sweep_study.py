@@ -13,9 +13,9 @@ from typing import Any
 
 from tandem.errors import EngineError, RunFolderError, one_of
 from tandem.learning.seeds import derived
-from tandem.platforms import lock
-from tandem.runs import atomic_files
-from tandem.runs.config_file import write_json
+from tandem.runs.atomic_files import replacing, write_json, writing
+from tandem.runs.folder import locked
+from tandem.settings import IMPORTED, shell_path
 from tandem.tuning.search import second_half
 from tandem.tuning.space import Space, optuna
 from tandem.types import JSONDict
@@ -69,7 +69,15 @@ class Plan:
 
     def save(self, folder: Path) -> None:
         """Writes it into the sweep's folder."""
-        write_json(folder / FILE, asdict(self))
+        write_json(folder / FILE, asdict(self), self.to_resume(folder))
+
+    def to_resume(self, folder: Path) -> str:
+        """What to do where something ends the sweep that is no fault of a trial's."""
+        own = "".join(f", {name}=..." for name in self.own)
+        modules = "".join(f" --import {module}" for module in IMPORTED)
+        again = f"tandem sweep --resume {shell_path(folder)}{modules}"
+        again = f"tandem.sweep(resume={str(folder)!r}{own})" if own else again
+        return f"put that right (free some space, say), then go on: {again}"
 
     @classmethod
     def read(cls, folder: Path) -> Plan:
@@ -134,12 +142,12 @@ class Study:
 
     def __init__(self, folder: Path, plan: Plan, space: Space) -> None:
         self.folder, self.plan, self.space = folder, plan, space
-        self._lock = _locked(folder)
+        self._lock = locked(folder, "the sweep")
         journal = folder.absolute() / JOURNAL
         _mend(journal)
         o = optuna()
         self._states = o.trial.TrialState
-        with quiet():
+        with self._writing():
             storage = o.storages.JournalStorage(o.storages.journal.JournalFileBackend(str(journal)))
             self._study = o.create_study(
                 storage=storage,
@@ -156,7 +164,12 @@ class Study:
 
     def close(self) -> None:
         """Another process may have it."""
-        self._lock.close()
+        self._lock.release()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        with quiet(), writing(self.folder / JOURNAL, self.plan.to_resume(self.folder)):
+            yield
 
     def _pruner(self) -> Any:
         pruners, count = optuna().pruners, self.plan.evaluations
@@ -182,7 +195,7 @@ class Study:
 
     def ask(self) -> Any:
         """A new trial, with what it is to train with."""
-        with quiet():
+        with self._writing():
             waiting = self._study.get_trials(deepcopy=False, states=(self._states.WAITING,))
             number = len(self._study.get_trials(deepcopy=False)) - len(waiting)
             self._study.sampler = self._sampler(number)
@@ -194,7 +207,7 @@ class Study:
         """The trials that were under way when the sweep ended. Optuna knows them as running, and
         would leave them so for good."""
         found = []
-        with quiet():
+        with self._writing():
             for frozen in self._study.get_trials(deepcopy=False, states=(self._states.RUNNING,)):
                 self._study.sampler = self._sampler(frozen.number)
                 # there is no public name for its number in the storage
@@ -216,14 +229,14 @@ class Study:
         """Notes an evaluation; whether the trial is to end there. It is numbered by the multiple of
         `Plan.every` that it follows, so that trials whose blocks differ can be compared."""
         number = env_steps // self.plan.every
-        with quiet():
+        with self._writing():
             if number not in self._frozen(trial).intermediate_values:
                 trial.report(mean, number)
             return bool(trial.should_prune())
 
     def tell(self, trial: Any, state: str, seconds: float = 0.0, why: str = "") -> SweepTrial:
         """A trial is over."""
-        with quiet():
+        with self._writing():
             for name, said in (("came to", state), ("seconds", round(seconds, 1)), ("why", why)):
                 trial.set_user_attr(name, said)
             told: dict[str, Any] = {"state": self._states[STATES[state]]}
@@ -236,6 +249,10 @@ class Study:
 
     def _frozen(self, trial: Any) -> Any:
         return self._study.get_trials(deepcopy=False)[trial.number]
+
+    def evaluations(self, trial: Any) -> int:
+        """How many a trial has had."""
+        return len(self._frozen(trial).intermediate_values)
 
     def trials(self) -> list[SweepTrial]:
         """All that were begun."""
@@ -258,25 +275,12 @@ class Study:
     def importances(self) -> dict[str, float]:
         """How much each setting mattered to be among the best tenth (PED-ANOVA, Watanabe et al.
         2023), as shares of 1, the highest first; {} where too few trials were completed to say."""
-        with quiet(), suppress(ValueError, RuntimeError):
+        with self._writing(), suppress(ValueError, RuntimeError):
             by_name = optuna().importance.get_param_importances(self._study)
             labels = {d.name: d.label for d in self.space.dimensions}
             if len(set(by_name.values())) > 1:  # all alike is how it says that it does not know
                 return {labels[name]: share for name, share in by_name.items()}
         return {}
-
-
-def _locked(folder: Path) -> Any:
-    """An open file of the folder that no other process has. RunFolderError where one has it."""
-    file = (folder / ".lock").open("w")
-    if not lock(file):
-        file.close()
-        raise RunFolderError(
-            f"the sweep in {folder} is under way in another process.",
-            "one process at a time",
-            "wait for it, or end it (Ctrl-C there): what it has done is kept.",
-        )
-    return file
 
 
 def _mend(journal: Path) -> None:
@@ -287,5 +291,5 @@ def _mend(journal: Path) -> None:
         text = journal.read_bytes()
         whole = text[: text.rfind(b"\n") + 1]
         if whole != text:
-            with atomic_files.replacing(journal) as file:
+            with replacing(journal) as file:
                 file.write(whole)
