@@ -149,7 +149,7 @@ def held(file: Path) -> Iterator[None]:
     """Another process holds the file meanwhile, as one that trains the run does."""
     program = (
         "import sys; from pathlib import Path; from tandem import platforms\n"
-        "file = Path(sys.argv[1]).open('rb'); platforms.hold(file); print(flush=True)\n"
+        "file = Path(sys.argv[1]).open('ab'); print(platforms.lock(file), flush=True)\n"
         "sys.stdin.read()"
     )
     command = [sys.executable, "-c", program, str(file)]
@@ -157,5 +157,5 @@ def held(file: Path) -> Iterator[None]:
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env
     ) as process:
-        assert process.stdout is not None and process.stdout.readline()
+        assert process.stdout is not None and process.stdout.readline() == b"True\n"
         yield

@@ -50,7 +50,7 @@ def test_a_complete_seed_stays_whatever_became_of_its_last_checkpoint(both, capf
 
 @pytest.mark.slow
 def test_a_seed_that_is_being_trained_is_left_alone(both, capsys) -> None:
-    with held(both / "s1" / "progress.csv"):
+    with held(both / "s1" / ".lock"):
         assert main(["train", "--resume", str(both), "--steps", "512", "--extend"]) == 2
     shown = capsys.readouterr().err
     assert "seed 1" in shown and "being trained by another process" in shown
@@ -94,7 +94,7 @@ def test_the_copy_of_the_settings_leaves_a_file_beside_it_alone(tmp_path) -> Non
     command = SeedsCommand(["--config", str(file)], [0], tmp_path)
     command.save()
     (copy,) = tmp_path.glob("*-settings.toml")
-    assert command.resumed([]).words == ["--config", str(copy)]
+    assert command.resumed([]).words == [f"--config={copy}"]
     command.remove()
     assert file.read_text() == "seed = 1\n" and list(tmp_path.iterdir()) == [file]
 

@@ -17,6 +17,7 @@ from functools import cached_property
 from io import BytesIO
 from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -89,7 +90,8 @@ def _write(out: Path, pictures: Iterator[tuple[Moment, Any]], fps: float) -> Pat
                 beside.write_bytes(gif)
         else:
             _write_mp4(beside, out, pictures, fps)
-        platforms.replace(beside, out)
+        with writing(out):
+            platforms.replace(beside, out)
     finally:
         beside.unlink(missing_ok=True)
     return out
@@ -108,7 +110,7 @@ def _as_film(out: Path) -> Path:
             f"for example {out.stem}.gif.",
         )
     with writing(out):
-        out.touch()
+        TemporaryFile(dir=out.parent).close()
     return out
 
 
@@ -234,14 +236,8 @@ def film(
 ) -> Path:
     """Writes an agent's play as a GIF or MP4, in an environment made for drawing; `how` is as
     `watch.animate` takes it."""
-    before = out.exists()
     with opening(how.get("seed", 0), env), screen(env, "rgb_array", kwargs) as instance:
-        try:
-            return animate(agent, instance, out, **how)
-        except BaseException:  # Ctrl-C too
-            if not before:
-                out.unlink(missing_ok=True)  # begun, and worth nothing
-            raise
+        return animate(agent, instance, out, **how)
 
 
 @contextmanager

@@ -189,10 +189,8 @@ def lock(file: IO[Any]) -> bool:
             import msvcrt
 
             msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
-    except (BlockingIOError, PermissionError):
-        return False
-    except OSError:
-        return True
+    except OSError as error:
+        return not isinstance(error, BlockingIOError | PermissionError)
     return True
 
 
@@ -208,8 +206,6 @@ def is_held(path: Path) -> bool:
     try:
         with open(path, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:  # there is no such file, or no locks on this disk
-        return False
+    except OSError as error:  # others: there is no such file, or no locks on this disk
+        return isinstance(error, BlockingIOError)
     return False

@@ -37,7 +37,7 @@ from tandem.parallel.pool import blocks_ahead
 from tandem.runs import config_file, plugin_writers
 from tandem.runs.callbacks import CallbackLike
 from tandem.runs.callbacks import listed as callbacks_of
-from tandem.runs.folder import locked, new_folder, run_folder
+from tandem.runs.folder import new_folder
 from tandem.runs.loading import load
 from tandem.runs.notebook import progress as live_progress
 from tandem.runs.result import Result
@@ -223,14 +223,8 @@ def session(
             )
         given = {"env": env, "eval_env": eval_env, "network": network, "optimizer": optimizer}
         steps = None if steps is None else whole_number("steps", steps)
-        folder = run_folder(as_path("resume", resume))
-        lock = locked(folder, "the run", ResumeError, shared=True)  # before anything is read
-        try:
-            run = resumed(folder, given, steps, extend, told, cluster, devices, algorithm)
-        except BaseException:
-            del lock  # whoever keeps the traceback would keep it
-            raise
-        run.lock = lock
+        folder = as_path("resume", resume)
+        run = resumed(folder, given, steps, extend, told, cluster, devices, algorithm)
         run.catch_signals = catch_signals
         return _noted(run)
     if algorithm is None or env is None:
@@ -466,5 +460,5 @@ def draw(run: Session) -> None:
             run.folder / "animation.gif",
             run.config.env_kwargs,
             seed=run.config.seed,
-            stopped=run.is_signalled,
+            stopped=lambda: run.signal is not None,
         )

@@ -312,7 +312,7 @@ def test_seeds_that_another_process_trains_do_not_go_on(runs, monkeypatch) -> No
     shutil.copytree("plain", Path("held", "s0"))
     said = {"command": PPO.split()[1:], "seeds": [0]}
     Path("held", "seeds.json").write_text(json.dumps(said), encoding="utf-8")
-    with held(Path("held", "s0", "progress.csv")), follows("cli/seeds.py:resumed 2") as advice:
+    with held(Path("held", "s0", ".lock")), follows("cli/seeds.py:resumed 2") as advice:
         tandem_("train --resume held")
     assert "wait for it, or stop it (Ctrl-C)" in advice.fix
     tandem_("train --resume held --quiet")

@@ -62,7 +62,7 @@ BOTH = ["ppo", "far/s0", "far/s1"]
             {"scores": "scores.toml"},
         ),
         case(
-            "runs/folder.py:writing",
+            "runs/atomic_files.py:writing",
             report,
             {"folder": "ppo/s0", "out": "ppo/s0/config.json/a.html"},
             "choose another",

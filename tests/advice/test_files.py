@@ -58,7 +58,7 @@ class Other(Blinking):
             {"out": "curve.png"},
         ),
         case(
-            "runs/folder.py:writing",
+            "runs/atomic_files.py:writing",
             curve,
             {"out": "plain/config.json/a.png"},
             "choose another",
@@ -79,7 +79,7 @@ class Other(Blinking):
             {"out": "a.gif"},
         ),
         case(
-            "animation.py:_as_film 2",
+            "runs/atomic_files.py:writing",
             film,
             {"env": Blinking(), "out": "plain/config.json/a.gif"},
             "choose another",
@@ -121,10 +121,10 @@ class Other(Blinking):
             {"to": "numpy"},
         ),
         case(
-            "onnx_export.py:_unwritable",
+            "runs/atomic_files.py:writing",
             export,
             {"agent": agent("dqn", BOX, CHOICE), "out": "plain/config.json/a.npz"},
-            "choose another --out",
+            "choose another with --out",
             {"out": "exported/a.npz"},
         ),
         case(

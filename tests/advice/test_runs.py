@@ -151,7 +151,7 @@ def test_a_path_is_no_agent(runs) -> None:
 def test_folders_that_are_none(runs, name) -> None:
     for key, of in (
         ("runs/folder.py:read_run", folder.read_run),
-        ("runs/folder.py:run_folder", folder.run_folder),
+        ("runs/folder.py:run_folder 2", folder.run_folder),
     ):
         with follows(key) as advice:
             of(runs / name)
@@ -183,7 +183,7 @@ def test_a_run_without_rows(runs) -> None:
 
 
 @pytest.mark.parametrize(
-    "text, key", [("torn {", "runs/folder.py:_config"), ("[]", "runs/folder.py:_config 2")]
+    "text, key", [("torn {", "runs/folder.py:expect_json"), ("[]", "runs/folder.py:expect_json 2")]
 )
 def test_a_config_that_is_damaged(runs, text, key) -> None:
     file = runs / "plain" / "config.json"
@@ -249,13 +249,13 @@ def test_a_table_of_somebody_else(runs, content, key) -> None:
 def test_a_place_that_cannot_be_written(runs) -> None:
     file = runs / "file"
     file.touch()  # where a folder would have to be
-    with follows("runs/config_file.py:save") as advice:
+    with follows("runs/atomic_files.py:writing") as advice:
         small(out=file / "run", steps=32)
     assert "choose another with --out" in advice.fix
     small(out=runs / "run", steps=32)
-    with follows("runs/writers.py:_unwritable") as advice:
+    with follows("runs/atomic_files.py:writing") as advice:
         writers.CsvWriter(file / "progress.csv")
-    assert "choose another --out" in advice.fix
+    assert "a new one may have another --out" in advice.fix
     writers.CsvWriter(runs / "new" / "progress.csv").close()
 
 
@@ -367,18 +367,16 @@ def test_weights_of_another_network(runs) -> None:
 
 
 def test_a_run_of_a_program_goes_on_with_it(runs) -> None:
-    with follows("runs/resume.py:resumed 3") as advice:
+    with follows("runs/resume.py:_resumed 2") as advice:
         tandem.train(resume=runs / "own")
-    with follows("runs/resume.py:resumed 3") as again:
+    with follows("runs/resume.py:_resumed 2") as again:
         done(advice.fix.replace("...)", "..., progress=False)"), env=cart)
     code = again.fix.replace("network=...", "network=..., env='CartPole-v1'")
     assert done(code, network=body()).summary["env_steps"] == 64
 
 
 def test_a_run_that_another_process_trains_does_not_go_on(runs) -> None:
-    (table := runs / "own" / "progress.csv").replace(other := table.with_name("other"))
-    table.write_bytes(other.read_bytes())  # a new file, as whoever goes on with it writes one
-    with held(table), follows("runs/resume.py:resumed") as advice:
+    with held(runs / "own" / ".lock"), follows("runs/folder.py:locked") as advice:
         tandem.train(resume=runs / "own", env=cart, network=body())
     assert "wait for it" in advice.fix
     tandem.train(resume=runs / "own", env=cart, network=body())
@@ -402,16 +400,16 @@ def test_another_network_does_not_go_on(runs) -> None:
             {"framework": None},
         ),
         case(
-            "runs/resume.py:resumed 2",
+            "runs/resume.py:_resumed",
             trainer.session,
             {"cluster": "auto"},
             "leave cluster out",
             {"cluster": None},
         ),
-        case("runs/resume.py:resumed 4", trainer.session, {"steps": 128}, "out", {"steps": None}),
-        case("runs/resume.py:resumed 4", trainer.session, {"steps": 128}),
+        case("runs/resume.py:_resumed 3", trainer.session, {"steps": 128}, "out", {"steps": None}),
+        case("runs/resume.py:_resumed 3", trainer.session, {"steps": 128}),
         case(
-            "runs/resume.py:resumed 4",
+            "runs/resume.py:_resumed 3",
             tandem.train,
             {"steps": 48},
             "leave steps out; to end earlier, give stop_at=48",

@@ -149,7 +149,7 @@ def test_what_is_pushed(hub, place) -> None:
     assert "train it for a while" in advice.fix
     shutil.copytree("runs/extended", "again")
     Path("again/result.json").write_text("{", encoding="utf-8")
-    with follows("hub/public.py:read_json") as advice:
+    with follows("runs/folder.py:expect_json") as advice:
         tandem.push("again", "user/ppo")
     assert "resume the run" in advice.fix
     tandem.train(resume="again", steps=96, extend=True)
@@ -254,7 +254,7 @@ def test_where_it_is_recorded(place) -> None:
         tandem.record("runs/plain", "data/mine", episodes=1)
     assert "choose another" in advice.fix
     Path("file").touch()
-    with follows("datasets/recording.py:_written 2") as advice:
+    with follows("runs/atomic_files.py:writing") as advice:
         recorded(out="file/mine")
     assert "choose another" in advice.fix
     recorded(out="data/other")

@@ -43,14 +43,14 @@ def told(space: dict[str, Any], given: tuple[str, ...] = ()) -> spaces.Space:
         case("tuning/sweep.py:_planned 2", planned, {"pruner": "medium"}),
         case("tuning/sweep_study.py:check_sampler", planned, {"sampler": "tep"}),
         case(
-            "tuning/sweep.py:_planned 3",
+            "tuning/sweep.py:_planned 4",
             planned,
             {"eval_episodes": 0},
             "leave eval_episodes out",
             {"eval_episodes": 5},
         ),
         case(
-            "tuning/sweep.py:_refuse_runners",
+            "tuning/sweep.py:_planned 3",
             planned,
             {"runners": 2},
             "leave runners out",
@@ -176,7 +176,7 @@ def test_going_on_without_what_a_program_gave(tmp_path: Path) -> None:
 def test_a_folder_is_one_process_s(tmp_path: Path) -> None:
     made = kept(tmp_path)
     one = studies.Study(tmp_path, made.plan, made.space)
-    with follows("tuning/sweep_study.py:_locked") as advice:
+    with follows("runs/folder.py:locked") as advice:
         studies.Study(tmp_path, made.plan, made.space)
     assert advice.fix.startswith("wait for it")
     one.close()

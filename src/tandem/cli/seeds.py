@@ -4,7 +4,6 @@ there are cores for make them, one after the other."""
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import signal
 import sys
@@ -24,7 +23,7 @@ from tandem.parallel.choice import cores, cpus_of, has_gpu
 from tandem.platforms import is_held, own_cores
 from tandem.runs import config_file
 from tandem.runs.atomic_files import writing
-from tandem.runs.folder import locked, new_folder
+from tandem.runs.folder import LOCK, locked, new_folder, result_of
 from tandem.runs.signals import Signals, exit_code
 from tandem.settings import shell_path, whole_number
 
@@ -91,13 +90,7 @@ class SeedRun:
     @property
     def result(self) -> dict[str, Any]:
         """What its result.json says; {} where there is none."""
-        try:
-            read: dict[str, Any] = json.loads(
-                (self.folder / "result.json").read_text(encoding="utf-8")
-            )
-            return read
-        except (OSError, ValueError):
-            return {}
+        return result_of(self.folder, 0)
 
 
 def several(args: argparse.Namespace, words: list[str], parent: Path, count: int) -> int:
@@ -126,7 +119,7 @@ def resumed(args: argparse.Namespace, words: list[str], parent: Path) -> int:
     """Goes on with those of several runs that are not complete; the exit code."""
     from tandem.cli.train import arguments, own_name
 
-    _lock = locked(parent, "the training of several seeds", ResumeError)
+    _lock = locked(parent, "the training of several seeds")
     command, more = seeds_command.read(parent), without(words, {"--resume": 1})
     new_seeds = command.resumed(more)
     if given := sorted({w.partition("=")[0] for w in more if w in OWN}):
@@ -137,7 +130,7 @@ def resumed(args: argparse.Namespace, words: list[str], parent: Path) -> int:
         )
     runs = [SeedRun(seed, parent, []) for seed in command.seeds]
     for run in runs:
-        if is_held(run.folder / "progress.csv"):
+        if is_held(run.folder / LOCK):
             raise ResumeError(
                 f"seed {run.seed} in {parent} is being trained by another process.",
                 "runs that have come to their end, or were stopped",
@@ -222,10 +215,7 @@ def _one_call(
 def _is_complete(run: Any) -> bool:
     """Whether all of its steps were made, and what came of them was scored."""
     length = _length(run.folder)
-    try:
-        return length is not None and bool(run.result["env_steps"] >= length)
-    except (KeyError, TypeError):
-        return False
+    return length is not None and bool(result_of(run.folder, length))
 
 
 def _length(folder: Path) -> int | None:

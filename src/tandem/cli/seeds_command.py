@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tandem.cli.parser import with_import
 from tandem.errors import ResumeError, RunFolderError
-from tandem.runs.atomic_files import write_json, writing
+from tandem.runs.atomic_files import ELSEWHERE, write_json, writing
 from tandem.runs.folder import LOCK
 from tandem.settings import shell_path
 
@@ -48,7 +48,7 @@ class SeedsCommand:
             if file := value_of("--config", self.words):
                 shutil.copyfile(file, self._settings(file))
             said = {"command": self.words, "seeds": self.seeds}
-            write_json(self.parent / FILE, said, "choose another with --out.")
+            write_json(self.parent / FILE, said, ELSEWHERE)
 
     def remove(self) -> None:
         """What `save` wrote, and the folder where nothing else is in it."""

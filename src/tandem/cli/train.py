@@ -24,7 +24,7 @@ from tandem.errors import ResumeError, SettingError, UnknownNameError, nearest, 
 from tandem.learning.config import Options
 from tandem.learning.launch import Launch, find
 from tandem.runs import config_file
-from tandem.runs.folder import default_folder
+from tandem.runs.folder import default_folder, result_of
 from tandem.runs.json_log import JsonLog
 from tandem.runs.progress import Progress
 from tandem.zoo import other_names, owners
@@ -78,12 +78,11 @@ def _run(words: list[str], launch: Launch | None = None) -> int:
     if args.resume is not None and seeds_command.is_in(args.resume):
         return seeds.resumed(args, words, Path(args.resume))
     session = _session(args, args.seed, args.out)
-    if _is_complete(session):
+    steps = session.config.settings.steps
+    if session.loop.env_steps >= steps and (result := result_of(session.folder, steps)):
         session.backend.close()
-        steps = session.config.settings.steps
         if isinstance(log := session.callbacks[0], JsonLog):
-            text = (session.folder / "result.json").read_text(encoding="utf-8")
-            log.line("result", json.loads(text))
+            log.line("result", result)
             return 0
         print(
             f"{args.resume} has all of its {steps:,} steps. To go on: --steps {2 * steps} --extend"
@@ -91,17 +90,6 @@ def _run(words: list[str], launch: Launch | None = None) -> int:
         return 0
     told.begun(session, args.quiet)
     return told.ended(session, trainer.complete(session, args.stop_at), args.imported)
-
-
-def _is_complete(session: Any) -> bool:
-    """Whether nothing is left to do: all steps were made, and what came of them was scored."""
-    steps, file = session.config.settings.steps, session.folder / "result.json"
-    if session.loop.env_steps < steps or not file.is_file():
-        return False
-    try:
-        return bool(json.loads(file.read_text(encoding="utf-8"))["env_steps"] >= steps)
-    except (ValueError, KeyError, TypeError):  # made anew
-        return False
 
 
 def _expect_log(args: argparse.Namespace) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from shutil import copyfileobj
 from typing import Any
 
-from tandem.errors import CheckpointError, RunFolderError
+from tandem.errors import CheckpointError
 from tandem.runs import checkpoint
 from tandem.runs.checkpoint_dir import INDEX
 from tandem.types import JSONDict
@@ -60,19 +60,6 @@ def _versions(versions: JSONDict) -> JSONDict:
     if "platform" in versions:
         versions["platform"] = str(versions["platform"]).partition("-")[0]
     return versions
-
-
-def read_json(path: Path) -> JSONDict:
-    """A file of the run's folder. RunFolderError where it cannot be read."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        return dict(data)
-    except (OSError, ValueError, TypeError) as error:
-        raise RunFolderError(
-            f"cannot read {path}: {error}.",
-            "what the run has written there",
-            "resume the run, which writes it anew.",
-        ) from error
 
 
 def copy_checkpoint(source: Path, target: Path, whole: bool, clean: Cleaner) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from tandem.errors import HubError, SettingError
 from tandem.hub import api
 from tandem.runs import checkpoint
+from tandem.runs.atomic_files import writing
 from tandem.runs.folder import new_folder
 from tandem.settings import as_path
 
@@ -67,8 +68,9 @@ def pull(
         info = client.model_info(repo, revision=revision, files_metadata=True)
         sizes = {each.rfilename: each.size for each in info.siblings or ()}
         chosen = checked(repo, sizes, max_gb)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".pull-") as place:
+        with writing(folder):
+            temporary = tempfile.TemporaryDirectory(dir=folder.parent, prefix=".pull-")
+        with temporary as place:
             for name in chosen:
                 client.hf_hub_download(repo, name, revision=info.sha, local_dir=place)
             shutil.rmtree(Path(place) / ".cache", ignore_errors=True)

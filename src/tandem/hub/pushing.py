@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -12,13 +11,15 @@ from typing import Any, NamedTuple
 from tandem.errors import CheckpointError, RunFolderError
 from tandem.hub import api
 from tandem.hub.card import card
-from tandem.hub.public import Cleaner, copy_checkpoint, read_json
+from tandem.hub.public import Cleaner, copy_checkpoint
 from tandem.hub.pulling import NAMES
 from tandem.runs import checkpoint
-from tandem.runs.folder import Run, read_run, runs_in
+from tandem.runs.atomic_files import write_json, writing
+from tandem.runs.folder import Run, expect_json, read_run, runs_in
 from tandem.settings import as_path
 
 PICTURES = ("curve.png", "animation.gif")
+TEMPORARY = "free some space there, or set TMPDIR to another folder."
 VIDEO = "replay.mp4"  # what the hub shows beside a card
 
 
@@ -57,7 +58,8 @@ def push(
         client = api.client()
         hub.utils.validate_repo_id(repo)
         api.expect_token()
-        changed = stage(run, repo, Path(place), resumable)
+        with writing(Path(place), TEMPORARY):
+            changed = stage(run, repo, Path(place), resumable)
         made = client.create_repo(repo, private=private or None, exist_ok=True)
         names = sorted(
             f.relative_to(place).as_posix() for f in Path(place).rglob("*") if f.is_file()
@@ -80,10 +82,11 @@ def stage(run: Run, repo: str, into: Path, resumable: bool = False) -> tuple[str
     """Writes what `push` sends into a folder; gives back what was made shorter."""
     clean = Cleaner()
     folder, config = run.folder, clean.config(run.config)
-    _write(into / "config.json", config)
+    write_json(into / "config.json", config, TEMPORARY)
     if (folder / "result.json").is_file():
-        result = clean.any(read_json(folder / "result.json"))
-        _write(into / "result.json", result | {"versions": config.get("versions", {})})
+        result = clean.any(expect_json(folder / "result.json"))
+        result |= {"versions": config.get("versions", {})}
+        write_json(into / "result.json", result, TEMPORARY)
     shutil.copyfile(folder / "progress.csv", into / "progress.csv")
     best = checkpoint.find(folder, "best")
     copy_checkpoint(best, into / "checkpoints" / "best.zip", False, clean)
@@ -117,10 +120,6 @@ def _the_run(folder: Path) -> Run:
             "train it for a while (resume=, --resume).",
         )
     return run
-
-
-def _write(path: Path, data: Any) -> None:
-    path.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
 
 
 def _as_video(gif: Path, out: Path) -> None:

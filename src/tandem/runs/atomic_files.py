@@ -6,7 +6,7 @@ import json
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -14,23 +14,37 @@ from tandem.errors import RunFolderError, brief
 from tandem.platforms import flush_folder, replace
 from tandem.types import JSONDict
 
+ELSEWHERE = "free some space, or choose another with --out."
 PART = ".part"  # how the names of unfinished files end
 
 
 @contextmanager
-def writing(out: Path, fix: str = "choose another with --out.") -> Iterator[None]:
-    """While a file is written, whose folder is made. RunFolderError where that cannot be."""
+def writing(out: Path, fix: str = ELSEWHERE) -> Iterator[None]:
+    """While a file is written, whose folder is made. RunFolderError where that cannot be; the
+    beginning of a new file is removed."""
+    is_new = not out.exists()
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         yield
     except RunFolderError:
         raise
     except OSError as error:
+        with suppress(OSError):
+            out.unlink() if is_new else None
         raise RunFolderError(
             f"cannot write {out}: {error.strerror or brief(error)}.",
             "a folder with write permission and free space",
             fix,
         ) from error
+
+
+def read_json(path: Path) -> JSONDict:
+    """What a file that `write_json` wrote holds; {} where it cannot be read, or holds none."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return data if isinstance(data, dict) else {}
 
 
 def write_json(path: Path, data: JSONDict, fix: str) -> None:

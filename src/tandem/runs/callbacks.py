@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from inspect import signature
 from math import inf, isnan
 from numbers import Real
 from time import monotonic
@@ -12,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tandem.errors import SettingError, UnknownNameError
+from tandem.errors import SettingError, UnknownNameError, misfit
 from tandem.learning.events import (
     BatchBegin,
     BatchEnd,
@@ -124,23 +123,13 @@ def listed(callbacks: Iterable[CallbackLike]) -> list[Callback]:
             "callbacks=[lambda event: print(event)], or callbacks=[EarlyStop(475)], say.",
         )
     for function in as_list:
-        if not isinstance(function, Callback) and not _takes_an_event(function):
+        if not isinstance(function, Callback) and misfit(function, None):
             raise SettingError(
                 f"callbacks=[{function!r}], which takes no event.",
                 "functions that are called with one argument, each event of the run",
                 "callbacks=[lambda event: print(event)], or an instance of Callback.",
             )
     return found  # type: ignore[return-value]
-
-
-def _takes_an_event(function: Any) -> bool:
-    try:
-        signature(function).bind(None)
-    except TypeError:
-        return False
-    except ValueError:  # it has none to read, as some that are written in C
-        return True
-    return True
 
 
 def dispatch(event: Event, callbacks: Iterable[Callback]) -> str | None:

@@ -64,7 +64,8 @@ def write(path: Path, data: JSONDict, groups: Groups, folder: bool = False) -> N
         raise CheckpointError(
             f"could not write {path}: {error}.",
             "a folder that can be written, with room for the checkpoint",
-            "free some space, then resume; the checkpoint before it is whole."
+            f"free some space{'; the checkpoint before it is whole' if path.exists() else ''}, "
+            "then resume."
             if path.exists() or path.with_name("last.zip").exists()
             else "free some space, or begin again elsewhere (--out): there is no checkpoint yet "
             "to resume.",

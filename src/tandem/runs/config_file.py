@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import re
 import subprocess
@@ -16,7 +15,7 @@ from tandem.algorithms import own
 from tandem.envs import ids
 from tandem.errors import CheckpointError, ResumeError, TandemError
 from tandem.learning.config import Config, Options, from_json
-from tandem.runs.atomic_files import write_json, writing
+from tandem.runs.atomic_files import ELSEWHERE, read_json, write_json, writing
 from tandem.runs.checkpoint import Checkpoint, damaged
 from tandem.runs.folder import new_folder
 from tandem.settings import shell_path
@@ -60,18 +59,14 @@ def of(
 
 def read(folder: Path) -> dict[str, Any]:
     """What config.json says, or nothing where it cannot be read: the checkpoint says the same."""
-    try:
-        data = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return data if isinstance(data, dict) else {}
+    return read_json(folder / "config.json")
 
 
 def save(config: Config, folder: Path, is_new: bool = False) -> None:
     """Writes config.json. RunFolderError where that cannot be, or where a run that `is_new` finds
     that another has begun in the folder since it was chosen."""
     file = folder / "config.json"
-    fix = "choose another with --out." if is_new else "make room there, or resume a copy of it."
+    fix = ELSEWHERE if is_new else "make room there, or resume a copy of it."
     with writing(file, fix):
         if is_new:
             try:

@@ -16,9 +16,9 @@ from weakref import WeakValueDictionary, finalize
 import numpy as np
 
 from tandem import algorithms
-from tandem.errors import RunFolderError, TandemError, nearest
+from tandem.errors import ResumeError, RunFolderError, nearest
 from tandem.platforms import file_name, lock
-from tandem.runs.atomic_files import writing
+from tandem.runs.atomic_files import read_json, writing
 from tandem.runs.writers import read_table
 from tandem.settings import shell_path
 from tandem.types import JSONDict
@@ -59,12 +59,14 @@ class Run:
     def result(self) -> JSONDict:
         """What its result.json says; {} where it has not come to its end, or has been extended
         since."""
-        try:
-            result = json.loads((self.folder / "result.json").read_text(encoding="utf-8"))
-            complete = result["env_steps"] >= self.config.get("settings", {}).get("steps", 0)
-        except (OSError, ValueError, KeyError, TypeError):
-            return {}
-        return dict(result) if complete else {}
+        return result_of(self.folder, self.config.get("settings", {}).get("steps", 0))
+
+
+def result_of(folder: Path, steps: int) -> JSONDict:
+    """What result.json says of a run of at least `steps`; {} where there is none."""
+    result = read_json(folder / "result.json")
+    made = result.get("env_steps")
+    return result if isinstance(made, int) and made >= steps else {}
 
 
 def runs_in(folder: Path) -> list[Path]:
@@ -105,24 +107,25 @@ def read_run(folder: Path) -> Run:
         )
     return Run(
         folder,
-        _config(folder / "config.json"),
+        expect_json(folder / "config.json"),
         {c: [row[i] for row in rows] for i, c in enumerate(columns)},
     )
 
 
-def _config(path: Path) -> dict[str, Any]:
+def expect_json(path: Path) -> dict[str, Any]:
+    """What a run has written there. RunFolderError where it cannot be read."""
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise RunFolderError(
             f"cannot read {path}: {error}.",
-            "the settings of a run as JSON",
+            "JSON, as the run has written it",
             "resume the run, which writes it anew.",
         ) from error
     if not isinstance(config, dict):
         raise RunFolderError(
             f"{path} holds a {type(config).__name__}.",
-            "the settings of a run: an object with names and values",
+            "names and values, as the run has written them",
             "resume the run, which writes it anew.",
         )
     return config
@@ -232,15 +235,13 @@ class FolderLock:
         self.release = finalize(self, file.close)
 
 
-def locked(
-    folder: Path, what: str, error: type[TandemError] = RunFolderError, shared: bool = False
-) -> FolderLock:
+def locked(folder: Path, what: str, shared: bool = True) -> FolderLock:
     """The lock of a folder in which `what`, as in "the run", is under way; `shared` by all in this
-    process who ask for it so. Raises `error`, with who has it, where another process has."""
+    process who ask for it so. ResumeError, with who has it, where another process has."""
     path = (folder / LOCK).absolute()
     if shared and (ours := FolderLock.shared.get(path)) is not None:
         return ours
-    with writing(path, "make room there, or take a copy of the folder."):
+    with writing(folder / LOCK, "free some space there, or resume a copy of it elsewhere."):
         file = path.open("a+b", buffering=0)
     file.seek(0)  # Windows locks the byte that stands there
     if not lock(file):
@@ -248,7 +249,7 @@ def locked(
         with suppress(OSError):  # Windows, where nobody else reads what is locked
             holder = f" ({file.read().decode()})"
         file.close()
-        raise error(
+        raise ResumeError(
             f"{what} in {folder} is under way in another process{holder}.",
             "one process at a time",
             "wait for it, or stop it (Ctrl-C there); tandem watch --live "

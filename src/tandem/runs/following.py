@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +13,8 @@ import numpy as np
 from tandem import platforms
 from tandem.errors import RunFolderError, TandemError
 from tandem.runs import checkpoint, config_file
-from tandem.runs.folder import Run, run_folder, runs_in
+from tandem.runs.atomic_files import read_json
+from tandem.runs.folder import Run, result_of, run_folder, runs_in
 from tandem.runs.writers import read_table
 from tandem.types import JSONDict
 
@@ -85,7 +86,7 @@ def look(folder: Path) -> Look:
     now = Look(Run(folder, config_file.read(folder), table), BEGINS, {}, silent)
     if platforms.is_held(file) or (not platforms.HOLDS and silent < PATIENCE):
         return now._replace(state=TRAINS if table["env_steps"] else BEGINS)
-    if result := _result(folder, now.env_steps):
+    if result := result_of(folder, now.env_steps):  # not of an earlier sitting, with fewer steps
         whole = result["env_steps"] >= now.steps
         return now._replace(state=COMPLETE if whole else STOPPED, result=result)
     if _saved_steps(folder) >= now.steps > 0 and silent < PATIENCE:
@@ -128,10 +129,7 @@ def _announced(folder: Path) -> list[Path]:
 
 def _listed(folder: Path) -> int:
     """How many runs the command that makes them is to make; 0 where nobody says."""
-    try:
-        return len(json.loads((Path(folder) / "seeds.json").read_text(encoding="utf-8"))["seeds"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return 0
+    return len(read_json(Path(folder) / "seeds.json").get("seeds", ()))
 
 
 def _newest(folder: Path) -> float:
@@ -139,20 +137,9 @@ def _newest(folder: Path) -> float:
     files += [folder / "checkpoints" / name for name in ("last.zip", "best.zip")]
     times = []
     for file in files:
-        try:
+        with suppress(OSError):  # not there yet, or being replaced
             times.append(file.stat().st_mtime)
-        except OSError:  # not there yet, or being replaced
-            continue
     return max(times, default=0.0)
-
-
-def _result(folder: Path, env_steps: int) -> JSONDict:
-    """What result.json says, if it is not of an earlier sitting, which had fewer steps."""
-    try:
-        result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-        return dict(result) if result["env_steps"] >= env_steps else {}
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
 
 
 def _saved_steps(folder: Path) -> int:

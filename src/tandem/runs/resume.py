@@ -14,11 +14,25 @@ from tandem.learning.config import Config
 from tandem.learning.vectors import env_of
 from tandem.runs import checkpoint, config_file
 from tandem.runs.callbacks import Callback
+from tandem.runs.folder import locked, run_folder
 from tandem.runs.session import Session
 from tandem.settings import Schedule, shell_path
 
 
-def resumed(
+def resumed(folder: Path, *given: Any) -> Session:
+    """As `_resumed`, which is alone in the folder: it is locked before anything is read."""
+    folder = run_folder(folder)
+    lock = locked(folder, "the run")
+    try:
+        run = _resumed(folder, *given)
+    except BaseException:
+        del lock  # whoever keeps the traceback would keep it
+        raise
+    run.lock = lock
+    return run
+
+
+def _resumed(
     folder: Path,
     own: dict[str, Any],
     steps: int | None,

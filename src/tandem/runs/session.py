@@ -250,10 +250,6 @@ class Session:
             self.stop(reason)
         return self.reason is not None
 
-    def is_signalled(self) -> bool:
-        """Whether a signal asked for the end."""
-        return self.signal is not None
-
     def take_signal(self, name: str) -> None:
         """A signal of this name asks for the end."""
         self.signal = self.signal or name
@@ -264,7 +260,7 @@ class Session:
         if self.folder is None or self.table is None:
             return
         config_file.save(self.config, self.folder, is_new=not self._is_ours)
-        self.lock = self.lock or locked(self.folder, "the run", shared=True)
+        self.lock = self.lock or locked(self.folder, "the run")
         self._is_ours = True
         for folder in (self.folder, self.folder / "checkpoints"):
             atomic_files.sweep(folder)

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 import os
 import re
@@ -33,7 +32,7 @@ from uuid import uuid4
 from tandem import platforms
 from tandem.errors import EngineError, RunFolderError
 from tandem.platforms import replace
-from tandem.runs.atomic_files import write_json, writing
+from tandem.runs.atomic_files import read_json, write_json, writing
 
 Cell = float | str | None
 Row = Mapping[str, Cell]
@@ -109,7 +108,10 @@ class CsvWriter:
         new = [name for name in row if name not in self._columns]
         if new:
             self._rewrite(read_table(self.path)[1], [*self._columns, *new])
-        self._append(_line([row.get(name) for name in self._columns]))
+        data = _line([row.get(name) for name in self._columns])
+        with writing(self.path, ROOM):
+            while data:  # a raw write may take only a part
+                data = data[self._file.write(data) :]
 
     def rewind(self, env_steps: int) -> None:
         columns, rows = read_table(self.path)
@@ -144,11 +146,6 @@ class CsvWriter:
             replace(beside, self.path)
             if self._file is None:  # Windows, which renames no open file
                 self._file = open(self.path, "ab", buffering=0)
-
-    def _append(self, data: bytes) -> None:
-        with writing(self.path, ROOM):
-            while data:  # a raw write may take only a part
-                data = data[self._file.write(data) :]
 
 
 class TensorBoardWriter:
@@ -214,7 +211,7 @@ class WandbWriter:
         run_id = _known_run(file) or (folder.name if (folder / "wandb").is_dir() else "")
         if not run_id:
             run_id = uuid4().hex
-            _keep_run(file, run_id)
+            write_json(file, {"run_id": run_id}, ROOM)
         self._run: Any = wandb.init(
             project=project,
             id=run_id,
@@ -262,7 +259,7 @@ class MlflowWriter:
             there = self._client.get_experiment_by_name(experiment)
             at = there.experiment_id if there else self._client.create_experiment(experiment)
             self._id = self._client.create_run(at, run_name=name).info.run_id
-            _keep_run(file, self._id)
+            write_json(file, {"run_id": self._id}, ROOM)
             said = {**config, **config["settings"], **config["options"]}
             params = [
                 Param(key, str(value)[:500])  # MLflow 2's most
@@ -292,14 +289,7 @@ class MlflowWriter:
 
 def _known_run(file: Path) -> str:
     """The id of the run that an earlier sitting has begun; "" where there is none."""
-    try:
-        return str(json.loads(file.read_text(encoding="utf-8"))["run_id"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
-
-
-def _keep_run(file: Path, run_id: str) -> None:
-    write_json(file, {"run_id": run_id}, ROOM)
+    return str(read_json(file).get("run_id", ""))
 
 
 def _numbers(row: Row) -> dict[str, float]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from math import isnan, nan
 from pathlib import Path
+from tempfile import TemporaryFile
 from time import perf_counter
 from typing import Any, get_args
 
@@ -284,8 +285,7 @@ def _searched(
     folder = None if out is None else new_folder(as_path("out", out))
     if folder is not None:
         with writing(folder / "trials.csv"):  # or it is refused, before hours of trials
-            (folder / "trials.csv").touch()
-            (folder / "trials.csv").unlink()
+            TemporaryFile(dir=folder).close()
     names = [f"the trial of {c.algorithm} with {c.label}" for c in candidates]
     jobs = [(i, s) for s in range(seed, seed + seeds) for i in range(len(candidates))]
     tasks = [

@@ -25,7 +25,7 @@ from tandem.parallel.choice import cpus_of
 from tandem.parallel.process import SLICE, WorkerHandle, WorkerLost, end
 from tandem.parallel.worker_group import START
 from tandem.runs import config_file
-from tandem.runs.atomic_files import writing
+from tandem.runs.atomic_files import ELSEWHERE, writing
 from tandem.runs.folder import new_folder
 from tandem.runs.signals import Signals, raise_again
 from tandem.settings import as_path, whole_number
@@ -52,11 +52,17 @@ from tandem.tuning.sweep_study import (
     check_sampler,
     seed_of,
 )
-from tandem.tuning.sweep_workers import Here, Workers, workers
+from tandem.tuning.sweep_workers import Here, OnCluster, Workers
 
 TRIALS_UNTOLD = 40
 REFUSALS = 20  # one after the other, after which there is nothing to hope for
 PLACES = ("env_kwargs", "device", "network")
+ENDS = {
+    at.DONE: COMPLETE,
+    at.REFUSED: REFUSED,
+    at.NOT_FINITE: NOT_FINITE,
+    at.FAILED: FAILED,
+}
 # A trial is for its evaluations: it draws nothing, and keeps its best agent and the latest state.
 OWN: dict[str, Any] = {"plots": False, "tensorboard": False, "keep": 0}
 
@@ -158,8 +164,9 @@ class Sweep:
 
     def train(self) -> str | None:
         """Makes the trials that are left. The name of the signal that ended it, or None."""
-        self.workers = workers(self.cluster, cpus_of(self.plan.given))
-        fix = self.plan.to_resume(self.folder) if self.resumes else "choose another with --out."
+        if self.cluster:
+            self.workers = OnCluster(self.cluster, cpus_of(self.plan.given))
+        fix = self.plan.to_resume(self.folder) if self.resumes else ELSEWHERE
         with writing(self.folder / "sweep.json", fix):
             study = Study(self.folder, self.plan, self.space)
         crew, empty = None, False
@@ -222,7 +229,12 @@ def _planned(algorithm: Any, env: EnvLike, trials: int, asked: dict[str, Any]) -
     gated = spaces.fixed_beside(kind.Settings, asked, told)
     asked, told = {n: x for n, x in asked.items() if n not in gated}, {**told, **gated}
     given = {n: x for n, x in asked.items() if n not in PLACES}
-    _refuse_runners(given)
+    if given.get("runners"):  # what a cluster makes is whole trials
+        raise SettingError(
+            f"a sweep with runners={given['runners']!r}.",
+            "trials that collect by themselves, side by side (parallel), here or on a cluster",
+            "leave runners out; cluster= makes the trials there.",
+        )
     chosen = trainer.settle(kind, environment_name(env), given)[0]
     steps = chosen.steps if steps is None else whole_number("steps", steps, 1)
     candidate = Candidate(name, {}, name, kind=kind)
@@ -255,16 +267,6 @@ def _planned(algorithm: Any, env: EnvLike, trials: int, asked: dict[str, Any]) -
         origin=ids.origin(env) if isinstance(env, str) else {},
         asked=names,
     )
-
-
-def _refuse_runners(given: dict[str, Any]) -> None:
-    """What a cluster makes is whole trials."""
-    if given.get("runners"):
-        raise SettingError(
-            f"a sweep with runners={given['runners']!r}.",
-            "trials that collect by themselves, side by side (parallel), here or on a cluster",
-            "leave runners out; cluster= makes the trials there.",
-        )
 
 
 def _continued(
@@ -326,6 +328,7 @@ class _Crew:
         self._running: dict[WorkerHandle, _Line] = {}
         self._begun: set[WorkerHandle] = set()
         self._lost: dict[int, int] = {}  # evaluations of a trial when its process was lost
+        self._ends = False  # no other trial is to begin
         self._blocked = ""  # what ends the sweep that is no fault of a trial's
         self._idle: list[WorkerHandle] = []
         self._interrupted = study.interrupted()
@@ -356,7 +359,7 @@ class _Crew:
             end([*self._running, *self._idle])
 
     def _stop(self, name: str | None) -> None:
-        self.came = name
+        self.came, self._ends = name, True
         for worker in self._running:
             self.sweep.workers.stop(worker)
 
@@ -405,20 +408,13 @@ class _Crew:
             with suppress(WorkerLost):
                 process.answer(START)
             self._over(line, PRUNED)
-        elif answer.what == at.DONE:
-            self._over(line, COMPLETE)
         elif answer.what == at.BLOCKED:
             self._block(line, answer.why)
         elif answer.what != at.STOPPED:
-            states = {at.REFUSED: REFUSED, at.NOT_FINITE: NOT_FINITE, at.FAILED: FAILED}
-            self._over(line, states[answer.what], answer.why)
+            self._over(line, ENDS[answer.what], answer.why)
         del self._running[process]
         if process.runs:
             self._idle.append(process)
-
-    @property
-    def _ends(self) -> bool:
-        return self.came is not None or self._blocked != ""
 
     def _block(self, line: _Line, why: str) -> None:
         """Ends the sweep for what is no fault of the trial's, which is made when it goes on."""
@@ -428,7 +424,8 @@ class _Crew:
     def _lose(self, process: WorkerHandle, line: _Line, lost: WorkerLost) -> None:
         """The trial goes on in another process. One whose process raised, or is lost again before
         a new evaluation, has failed."""
-        number, evaluations = line.trial.number, self.study.evaluations(line.trial)
+        number = line.trial.number
+        evaluations = len(self.study.frozen(line.trial).intermediate_values)
         if process not in self._begun:
             self._block(line, f"its process {lost} before it began.")
         elif lost.trace or self._lost.get(number) == evaluations:

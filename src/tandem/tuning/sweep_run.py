@@ -111,12 +111,11 @@ def _kind(error: BaseException | None) -> str:
     """BLOCKED where files cannot be written or another process has the folder; else FAILED."""
     if isinstance(error, ResumeError) and not isinstance(error, UnrepeatableError):
         return BLOCKED
+    is_ours = isinstance(error, CheckpointError | RunFolderError)
     while error is not None:
-        if isinstance(error, RunFolderError) or getattr(error, "errno", None) in FULL:
+        if isinstance(error, OSError) and (is_ours or error.errno in FULL):
             return BLOCKED
-        is_ours, error = isinstance(error, CheckpointError), error.__cause__
-        if is_ours and isinstance(error, OSError):
-            return BLOCKED
+        error = error.__cause__
     return FAILED
 
 

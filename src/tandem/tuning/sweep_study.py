@@ -142,7 +142,7 @@ class Study:
 
     def __init__(self, folder: Path, plan: Plan, space: Space) -> None:
         self.folder, self.plan, self.space = folder, plan, space
-        self._lock = locked(folder, "the sweep")
+        self._lock = locked(folder, "the sweep", shared=False)
         journal = folder.absolute() / JOURNAL
         _mend(journal)
         o = optuna()
@@ -230,7 +230,7 @@ class Study:
         `Plan.every` that it follows, so that trials whose blocks differ can be compared."""
         number = env_steps // self.plan.every
         with self._writing():
-            if number not in self._frozen(trial).intermediate_values:
+            if number not in self.frozen(trial).intermediate_values:
                 trial.report(mean, number)
             return bool(trial.should_prune())
 
@@ -241,18 +241,15 @@ class Study:
                 trial.set_user_attr(name, said)
             told: dict[str, Any] = {"state": self._states[STATES[state]]}
             if state == COMPLETE:
-                told["values"] = second_half(self._trial(self._frozen(trial)).returns)
+                told["values"] = second_half(self._trial(self.frozen(trial)).returns)
             self._study.tell(trial, **told)
-            return self._trial(self._frozen(trial))
+            return self._trial(self.frozen(trial))
 
     # Trials so far
 
-    def _frozen(self, trial: Any) -> Any:
+    def frozen(self, trial: Any) -> Any:
+        """A trial as Optuna has kept it."""
         return self._study.get_trials(deepcopy=False)[trial.number]
-
-    def evaluations(self, trial: Any) -> int:
-        """How many a trial has had."""
-        return len(self._frozen(trial).intermediate_values)
 
     def trials(self) -> list[SweepTrial]:
         """All that were begun."""

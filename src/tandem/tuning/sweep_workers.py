@@ -77,9 +77,3 @@ class OnCluster:
                 "give out= on a file system that every machine has at the same place, or leave "
                 "cluster out.",
             )
-
-
-def workers(address: str | None, cpus: int) -> Workers:
-    """Those that are asked for: on the cluster at an address ("auto", see `parallel.ray.connect`),
-    or without one, on this machine."""
-    return OnCluster(address, cpus) if address else Here()
