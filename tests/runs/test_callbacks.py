@@ -7,10 +7,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import tandem
 from tandem.errors import SettingError, UnknownNameError
 from tandem.learning import events
 from tandem.learning.events import Evaluation, Event
-from tandem.runs.callbacks import METHODS, Callback, EarlyStop, LambdaCallback, dispatch, listed
+from tandem.runs import checkpoint
+from tandem.runs.callbacks import (
+    METHODS,
+    Callback,
+    EarlyStop,
+    LambdaCallback,
+    dispatch,
+    listed,
+    load_state,
+    state,
+)
 from tandem.types import Episode
 
 NOW = (100, 5, 2, 1.5)
@@ -136,3 +147,51 @@ def test_one_early_stop_serves_several_runs() -> None:
     assert list(stop.scores) == [1.0]
     dispatch(events.TrainBegin(*NOW, 1000, 1000), [stop])
     assert list(stop.scores) == [1.0]
+
+
+class Seen(Callback):
+    """Remembers what it was given."""
+
+    def __init__(self, what: object) -> None:
+        self.what = what
+
+    def state(self) -> object:
+        return self.what
+
+    def load_state(self, state: object) -> None:
+        self.what = state
+
+
+def test_numpys_numbers_go_into_a_checkpoint_as_pythons(tmp_path: Path) -> None:
+    given = {"best": np.float32(0.5), "at": [np.int64(3), (np.bool_(True), None)], "name": "a"}
+    path = tmp_path / "last.zip"
+    checkpoint.write(path, {"callbacks": state([Seen(given | {np.str_("x"): 1})])}, {})
+    again = Seen(None)
+    load_state([again], checkpoint.read(path).data["callbacks"])
+    assert again.what == {"best": 0.5, "at": [3, [True, None]], "name": "a", "x": 1}
+
+
+@pytest.mark.parametrize(
+    "given, place, fix",
+    [
+        ({"seen": {1, 2}}, r"Seen\.state\(\)\['seen'\] is a set: \{1, 2\}", "a list of it"),
+        ([0, np.zeros(2)], r"Seen\.state\(\)\[1\] is a ndarray", r"its tolist\(\)"),
+        ({(1, 2): 3}, r"a key of Seen\.state\(\) is a tuple", "a list of it"),
+        (Path("a"), r"Seen\.state\(\) is a PosixPath", "a list of it"),
+    ],
+)
+def test_what_no_checkpoint_can_hold_is_named_with_the_callback_and_the_entry(
+    given: object, place: str, fix: str
+) -> None:
+    with pytest.raises(SettingError, match=f"{place}(.|\n)*Fix: return {fix}"):
+        state([EarlyStop(1.0), Seen(given)])
+
+
+def test_a_callback_with_a_set_ends_a_run_before_its_first_step(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    steps: list[events.BatchEnd] = []
+    given = {"framework": "torch", "steps": 64, "envs": 2, "rollout": 8, "hidden": (8,)}
+    look = LambdaCallback(on_batch_end=steps.append)
+    with pytest.raises(SettingError, match="Seen"):
+        tandem.train("a2c", "CartPole-v1", out=tmp_path / "a", callbacks=[look, Seen({1})], **given)
+    assert not steps

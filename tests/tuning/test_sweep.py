@@ -60,7 +60,7 @@ class Scripted:
 
     def begin_trial(self, engine: Any, arguments: Any, out: Path, resume: Any) -> Answer:
         self.number, self.k, self.how = int(out.name), 0, ENDS.get(int(out.name), "")
-        (out / "checkpoints").mkdir(parents=True)
+        (out / "checkpoints").mkdir(parents=True, exist_ok=True)
         (out / "checkpoints" / "last.zip").write_text(f"{arguments['seed']} {resume}")
         return Answer(at.REFUSED, why="batches of 7") if self.how == at.REFUSED else self.go_on()
 

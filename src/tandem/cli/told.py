@@ -88,7 +88,7 @@ def ended(session: Any, result: Result, imported: str | None = None) -> int:
     resume, with_it = _again(conf, imported)
     lines = (f"watch {{}}{with_it}", f"evaluate {{}} --episodes 100{with_it}", resume + rest)
     for line in lines[bool(conf.vector) :]:  # only single environments can be watched
-        print("  tandem " + line.format(shell_path(result.folder)))
+        print("  tandem " + line.format(shell_path(str(result.folder))))
     return 0
 
 
@@ -103,7 +103,7 @@ def _again(conf: Any, imported: str | None) -> tuple[str, str]:
 
 def _stopped(result: Result, conf: Any, imported: str | None) -> None:
     """Says how to go on with a run that a signal ended."""
-    command = f"tandem {_again(conf, imported)[0].format(shell_path(result.folder))}"
+    command = f"tandem {_again(conf, imported)[0].format(shell_path(str(result.folder)))}"
     print(f"Stopped by {result.reason} and saved. To go on:\n  {command}")
 
 

@@ -152,10 +152,9 @@ def expired(callbacks: Iterable[Callback]) -> str | None:
 
 def state(callbacks: Iterable[Callback]) -> list[dict[str, Any]]:
     """What all of them have to remember. SettingError for what JSON cannot hold."""
-    names = [type(callback).__name__ for callback in callbacks]
     return [
-        {"class": name, "state": _as_json(callback.state(), f"{name}.state()")}
-        for name, callback in zip(names, callbacks, strict=True)
+        {"class": (name := type(c).__name__), "state": _as_json(c.state(), f"{name}.state()")}
+        for c in callbacks
     ]
 
 

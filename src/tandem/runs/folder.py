@@ -241,7 +241,9 @@ def locked(folder: Path, what: str, shared: bool = True) -> FolderLock:
     path = (folder / LOCK).absolute()
     if shared and (ours := FolderLock.shared.get(path)) is not None:
         return ours
-    with writing(folder / LOCK, "free some space there, or resume a copy of it elsewhere."):
+    with writing(
+        folder / LOCK, "free some space there, or choose another folder, or a copy of it."
+    ):
         file = path.open("a+b", buffering=0)
     file.seek(0)  # Windows locks the byte that stands there
     if not lock(file):

@@ -25,7 +25,6 @@ from tandem.parallel.choice import cpus_of
 from tandem.parallel.process import SLICE, WorkerHandle, WorkerLost, end
 from tandem.parallel.worker_group import START
 from tandem.runs import config_file
-from tandem.runs.atomic_files import ELSEWHERE, writing
 from tandem.runs.folder import new_folder
 from tandem.runs.signals import Signals, raise_again
 from tandem.settings import as_path, whole_number
@@ -166,12 +165,9 @@ class Sweep:
         """Makes the trials that are left. The name of the signal that ended it, or None."""
         if self.cluster:
             self.workers = OnCluster(self.cluster, cpus_of(self.plan.given))
-        fix = self.plan.to_resume(self.folder) if self.resumes else ELSEWHERE
-        with writing(self.folder / "sweep.json", fix):
-            study = Study(self.folder, self.plan, self.space)
+        study = Study(self.folder, self.plan, self.space)
         crew, empty = None, False
         try:
-            self.plan.save(self.folder)  # once the folder is this process's
             self.outside = study.outside
             self.done = [t for t in study.trials() if t.state != REFUSED]
             self.begun(self)
@@ -424,14 +420,13 @@ class _Crew:
     def _lose(self, process: WorkerHandle, line: _Line, lost: WorkerLost) -> None:
         """The trial goes on in another process. One whose process raised, or is lost again before
         a new evaluation, has failed."""
-        number = line.trial.number
         evaluations = len(self.study.frozen(line.trial).intermediate_values)
         if process not in self._begun:
             self._block(line, f"its process {lost} before it began.")
-        elif lost.trace or self._lost.get(number) == evaluations:
+        elif lost.trace or self._lost.get(line.trial.number) == evaluations:
             self._over(line, FAILED, f"its process {lost}")
         else:
-            self._lost[number] = evaluations
+            self._lost[line.trial.number] = evaluations
             self._interrupted.append(line.trial)
 
     def _over(self, line: _Line, state: str, why: str = "") -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from tandem.errors import EngineError, RunFolderError, one_of
 from tandem.learning.seeds import derived
-from tandem.runs.atomic_files import replacing, write_json, writing
+from tandem.runs.atomic_files import ELSEWHERE, replacing, write_json, writing
 from tandem.runs.folder import locked
 from tandem.settings import IMPORTED, shell_path
 from tandem.tuning.search import second_half
@@ -73,11 +73,14 @@ class Plan:
 
     def to_resume(self, folder: Path) -> str:
         """What to do where something ends the sweep that is no fault of a trial's."""
+        if not (folder / FILE).exists():
+            return ELSEWHERE
         own = "".join(f", {name}=..." for name in self.own)
         modules = "".join(f" --import {module}" for module in IMPORTED)
-        again = f"tandem sweep --resume {shell_path(folder)}{modules}"
-        again = f"tandem.sweep(resume={str(folder)!r}{own})" if own else again
-        return f"put that right (free some space, say), then go on: {again}"
+        command = f"tandem sweep --resume {shell_path(folder)}{modules}"
+        return "put that right (free some space, say), then go on: " + (
+            f"tandem.sweep(resume={str(folder)!r}{own})" if own else command
+        )
 
     @classmethod
     def read(cls, folder: Path) -> Plan:
@@ -122,32 +125,24 @@ def check_sampler(name: str) -> None:
         )
 
 
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Optuna says nothing meanwhile."""
-    log = optuna().logging
-    before = log.get_verbosity()
-    log.set_verbosity(log.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module="optuna")
-            warnings.filterwarnings("ignore", category=optuna().exceptions.ExperimentalWarning)
-            yield
-    finally:
-        log.set_verbosity(before)
-
-
 class Study:
     """The trials of a sweep, in Optuna's journal. One process at a time may have it."""
 
     def __init__(self, folder: Path, plan: Plan, space: Space) -> None:
         self.folder, self.plan, self.space = folder, plan, space
         self._lock = locked(folder, "the sweep", shared=False)
-        journal = folder.absolute() / JOURNAL
-        _mend(journal)
-        o = optuna()
+        try:
+            plan.save(folder)
+            self._open(folder.absolute() / JOURNAL)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, journal: Path) -> None:
+        o, plan, space = optuna(), self.plan, self.space
         self._states = o.trial.TrialState
         with self._writing():
+            _mend(journal)
             storage = o.storages.JournalStorage(o.storages.journal.JournalFileBackend(str(journal)))
             self._study = o.create_study(
                 storage=storage,
@@ -168,8 +163,18 @@ class Study:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        with quiet(), writing(self.folder / JOURNAL, self.plan.to_resume(self.folder)):
-            yield
+        """The journal, maybe; Optuna says nothing meanwhile."""
+        log = optuna().logging
+        before = log.get_verbosity()
+        log.set_verbosity(log.ERROR)
+        try:
+            fix = self.plan.to_resume(self.folder)
+            with warnings.catch_warnings(), writing(self.folder / JOURNAL, fix):
+                warnings.filterwarnings("ignore", module="optuna")
+                warnings.filterwarnings("ignore", category=optuna().exceptions.ExperimentalWarning)
+                yield
+        finally:
+            log.set_verbosity(before)
 
     def _pruner(self) -> Any:
         pruners, count = optuna().pruners, self.plan.evaluations

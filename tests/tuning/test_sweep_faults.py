@@ -1,0 +1,214 @@
+"""What is no fault of a trial's ends a sweep, and the trial is made when the sweep goes on."""
+
+from __future__ import annotations
+
+import csv
+import errno
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tandem
+from tandem.cli import main
+from tandem.errors import (
+    CheckpointError,
+    EnvironmentFault,
+    ResumeError,
+    RunFolderError,
+    TandemError,
+    UnrepeatableError,
+    WorkerError,
+)
+from tandem.platforms import FULL
+from tandem.runs import atomic_files
+from tandem.tuning import sweep_report, sweep_study
+from tandem.tuning import sweep_run as at
+from tandem.tuning.sweep_run import Answer, TrialRun
+from tests.tuning.test_sweep import ARGUMENTS, SMALL, Walk
+
+pytest.importorskip("optuna")
+FLAGS = "--framework torch --steps 1000 --pruner none"
+WHERE: dict[str, Any] = {**SMALL, "parallel": 1, "trials": 4}
+
+
+class Ends:
+    """A `TrialRun` that ends as the file `ends` beside the sweep's folder says, which has a line
+    for each: the trial's number, how, and after how many evaluations."""
+
+    def begin_trial(self, engine: Any, arguments: Any, out: Path, resume: Any) -> Answer:
+        self.number, self.k = int(out.name), 0
+        lines = (out.parents[2] / "ends").read_text().splitlines()
+        ends = {int(line.split()[0]): line.split()[1:] for line in lines}
+        self.how, count = ends.get(self.number, ("", "0"))
+        self.count = int(count)
+        (out / "checkpoints").mkdir(parents=True, exist_ok=True)
+        (out / "checkpoints" / "last.zip").touch()
+        with (out / "begun").open("a") as file:
+            file.write(f"{resume is not None}\n")
+        return self.go_on()
+
+    def go_on(self) -> Answer:
+        if self.k == self.count and self.how == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.k == self.count and self.how == at.BLOCKED:
+            return Answer(at.BLOCKED, why="cannot write a.zip: no space.\nExpected: some")
+        self.k += 1
+        return Answer(at.EVALUATED if self.k <= 10 else at.DONE, 100 * min(self.k, 10), 1.0)
+
+    def leave(self) -> None:
+        pass
+
+
+@pytest.fixture
+def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setattr(at, "TrialRun", Ends)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ends").write_text("")
+    return tmp_path
+
+
+def states(folder: Path) -> list[str]:
+    with (folder / "trials.csv").open() as file:
+        return [row["state"] for row in csv.DictReader(file)]
+
+
+@pytest.mark.slow
+def test_a_disk_that_is_full_ends_the_sweep_and_no_trial(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (place / "ends").write_text("1 blocked 3\n3 blocked 0")
+    flags = f"{FLAGS} --trials 4 --parallel 2 --out=-s".split()
+    assert main(["sweep", "a2c", "tandem/Identity-v0", *flags]) == 1
+    told = capsys.readouterr().err
+    assert "Traceback" not in told and "a.zip: no space." in told and "Expected: some" not in told
+    again = told.partition("then go on: tandem ")[2].split()
+    assert again == ["sweep", "--resume", "./-s"] and not (place / "-s" / "trials.csv").exists()
+    assert main(again) == 1  # for trial 3 too, unless it was that which ended the first
+    (place / "ends").write_text("")
+    assert main(again) == 0
+    assert states(place / "-s") == ["complete"] * 4
+
+
+@pytest.mark.slow
+def test_a_trial_goes_on_where_its_process_was_lost_and_fails_where_that_is_lost_there_too(
+    place: Path,
+) -> None:
+    (place / "ends").write_text("2 killed 4")
+    found = tandem.sweep("a2c", "tandem/Identity-v0", **WHERE, pruner="none", out=place / "s")
+    assert [t.state for t in found.trials] == ["complete", "complete", "failed", "complete"]
+    assert "SIGKILL" in found.trials[2].why
+    begun = [(f / "begun").read_text().split() for f in sorted((place / "s" / "trials").iterdir())]
+    assert begun == [["False"], ["False"], ["False", "True"], ["False"]]
+
+
+class Dies:
+    """What dies before it has begun."""
+
+    def __init__(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.slow
+def test_processes_that_cannot_begin_end_the_sweep(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(at, "TrialRun", Dies)
+        with pytest.raises(WorkerError, match=r"trial 0: .*SIGKILL.* before it began") as caught:
+            tandem.sweep("a2c", "tandem/Identity-v0", **WHERE, out=place / "s")
+    assert caught.value.fix.endswith(f"tandem sweep --resume {place / 's'}")
+    found = tandem.sweep(resume=place / "s", parallel=1)
+    assert [t.state for t in found.trials] == ["complete"] * 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["journal", "table", "entry"])
+def test_files_of_the_sweep_that_cannot_be_written(
+    what: str, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_space(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    backend = "optuna.storages.journal.JournalFileBackend.append_logs"
+    flags = f"{FLAGS} --trials 2 --parallel 1 --out s".split()
+    with monkeypatch.context() as patch:
+        if what == "journal":
+            patch.setattr(backend, no_space)
+        elif what == "table":
+            patch.setattr(sweep_report, "write_table", no_space)
+        else:
+            patch.setattr(sweep_report.Path, "write_text", no_space)
+        assert main(["sweep", "a2c", "tandem/Identity-v0", *flags]) == 2
+    told = capsys.readouterr().err
+    name = {"journal": "journal.log", "table": "trials.csv", "entry": "entry.toml"}[what]
+    assert f"cannot write s/{name}: No space left on device." in told
+    assert main(told.rstrip().rpartition("tandem ")[2].split()) == 0
+    assert states(place / "s") == ["complete"] * 2
+    assert (place / "s" / "entry.toml").is_file()
+
+
+def full(code: int = errno.ENOSPC) -> OSError:
+    return OSError(code, os.strerror(code))
+
+
+def caused(error: TandemError, cause: Exception) -> TandemError:
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    "error, kind",
+    [
+        *((full(code), at.BLOCKED) for code in FULL),
+        (full(errno.EACCES), at.FAILED),  # of an environment, say
+        (caused(RunFolderError("a"), full(errno.EACCES)), at.BLOCKED),
+        (caused(CheckpointError("a"), full(errno.EACCES)), at.BLOCKED),
+        (caused(CheckpointError("damaged"), ValueError("a")), at.FAILED),
+        (caused(EnvironmentFault("a"), full()), at.BLOCKED),
+        (caused(EnvironmentFault("a"), RuntimeError("a")), at.FAILED),
+        (ResumeError("under way in another process"), at.BLOCKED),
+        (UnrepeatableError("a"), at.FAILED),
+        (MemoryError(), at.FAILED),
+    ],
+    ids=repr,
+)
+def test_which_failures_are_no_trials(error: Exception, kind: str) -> None:
+    assert at._kind(error) == kind
+
+
+def test_a_run_whose_checkpoint_does_not_fit_says_so_and_goes_on_with_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = TrialRun()
+    walk = Walk.of(whole, whole.begin_trial(None, ARGUMENTS, tmp_path / "whole", None))
+    real, count = os.replace, [0]
+
+    def replace(source: Any, target: Any) -> None:
+        count[0] += str(target).endswith("best.zip")
+        if count[0] == 2:
+            raise full()
+        real(source, target)
+
+    run = TrialRun()
+    with monkeypatch.context() as patch:
+        patch.setattr(atomic_files.os, "replace", replace)
+        part = Walk.of(run, run.begin_trial(None, ARGUMENTS, tmp_path / "part", None))
+    assert part.answers[-1].what == at.BLOCKED and "No space left" in part.answers[-1].why
+    again = Walk.of(run, run.begin_trial(None, ARGUMENTS, tmp_path / "part", {}))
+    assert again.answers[-1].what == at.DONE
+    assert part.means() | again.means() == walk.means()
+
+
+def test_the_advice_has_what_a_program_and_a_module_bring(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made = tandem.tuning.sweep.Sweep("a2c", "tandem/Identity-v0", **WHERE, out=tmp_path)
+    assert made.plan.to_resume(tmp_path) == "free some space, or choose another with --out."
+    made.plan.save(tmp_path)  # before, there is nothing to resume
+    monkeypatch.setattr(sweep_study, "IMPORTED", ["mine"])
+    assert made.plan.to_resume(tmp_path).endswith(f"--resume {tmp_path} --import mine")
+    made.plan.own.append("env")
+    assert made.plan.to_resume(tmp_path).endswith(f"sweep(resume={str(tmp_path)!r}, env=...)")
