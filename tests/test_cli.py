@@ -468,7 +468,7 @@ def test_several_seeds_make_several_runs_and_one_curve(tmp_path, capsys) -> None
         "2",
     ]
     assert main([*given, "--out", str(parent)]) == 0
-    there = ["s3", "s3.log", "s4", "s4.log", "seeds.json"]  # no curve.png: --no-plots
+    there = [".lock", "s3", "s3.log", "s4", "s4.log", "seeds.json"]  # no curve.png: --no-plots
     assert sorted(p.name for p in parent.iterdir()) == there
     assert [
         json.loads((parent / s / "config.json").read_text(encoding="utf-8"))["seed"]

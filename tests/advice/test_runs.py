@@ -259,6 +259,22 @@ def test_a_place_that_cannot_be_written(runs) -> None:
     writers.CsvWriter(runs / "new" / "progress.csv").close()
 
 
+def test_a_checkpoint_in_the_place_of_its_run(runs) -> None:
+    with follows("runs/folder.py:run_folder") as advice:
+        tandem.train(resume=runs / "plain" / "checkpoints" / "best.zip")
+    tandem.train(resume=advice.fix.removeprefix("give ").removesuffix("."))
+
+
+def test_a_callback_remembers_what_json_can_hold(runs) -> None:
+    stop = EarlyStop(500.0)
+    stop.state = lambda: {"seen": {1}}
+    with follows("runs/callbacks.py:_plain") as advice:
+        tandem.train(resume=runs / "plain", callbacks=[stop])
+    assert advice.fix.startswith("return a list of it")
+    stop.state = lambda: {"seen": [1]}
+    tandem.train(resume=runs / "plain", callbacks=[stop])
+
+
 # Checkpoints
 
 

@@ -40,7 +40,7 @@ class Ends:
 
     def begin_trial(self, engine: Any, arguments: Any, out: Path, resume: Any) -> Answer:
         self.number, self.k = int(out.name), 0
-        lines = (out.parents[2] / "ends").read_text().splitlines()
+        lines = (out.parents[2] / "ends").read_text(encoding="utf-8").splitlines()
         ends = {int(line.split()[0]): line.split()[1:] for line in lines}
         self.how, count = ends.get(self.number, ("", "0"))
         self.count = int(count)
@@ -100,7 +100,10 @@ def test_a_trial_goes_on_where_its_process_was_lost_and_fails_where_that_is_lost
     found = tandem.sweep("a2c", "tandem/Identity-v0", **WHERE, pruner="none", out=place / "s")
     assert [t.state for t in found.trials] == ["complete", "complete", "failed", "complete"]
     assert "SIGKILL" in found.trials[2].why
-    begun = [(f / "begun").read_text().split() for f in sorted((place / "s" / "trials").iterdir())]
+    begun = [
+        (f / "begun").read_text(encoding="utf-8").split()
+        for f in sorted((place / "s" / "trials").iterdir())
+    ]
     assert begun == [["False"], ["False"], ["False", "True"], ["False"]]
 
 
