@@ -147,7 +147,7 @@ def test_without_a_first_checkpoint_no_advice_is_to_resume(
         patch.setattr(atomic_files.os, "replace", fails("last.zip"))
         with pytest.raises(CheckpointError, match=r"last\.zip.*No space") as caught:
             tandem.train("a2c", "CartPole-v1", out="a", **SMALL)
-    assert "or begin again elsewhere (--out)" in caught.value.fix
+    assert "or begin again in another folder" in caught.value.fix
     tandem.train("a2c", "CartPole-v1", out="b", **SMALL)
     with monkeypatch.context() as patch:
         patch.setattr(atomic_files.os, "replace", fails("best.zip"))
@@ -182,4 +182,4 @@ def test_a_folder_that_may_not_be_written_is_named_when_it_is_resumed(
     monkeypatch.setattr(Path, "open", open_)
     with pytest.raises(RunFolderError, match=r"cannot write run/\.lock: Read-only") as caught:
         tandem.train(resume="run", steps=128, extend=True)
-    assert "a copy of it" in caught.value.fix
+    assert "a copy of its folder" in caught.value.fix

@@ -66,8 +66,8 @@ def write(path: Path, data: JSONDict, groups: Groups, folder: bool = False) -> N
             "a folder that can be written, with room for the checkpoint",
             f"free some space{'; the checkpoint before it is whole' if path.exists() else ''}, "
             "then resume."
-            if path.exists() or path.with_name("last.zip").exists()
-            else "free some space, or begin again elsewhere (--out): there is no checkpoint yet "
+            if any(path.parent.glob(f"*{path.suffix}"))
+            else "free some space, or begin again in another folder: there is no checkpoint yet "
             "to resume.",
         ) from error
 

@@ -18,7 +18,7 @@ import numpy as np
 from tandem import algorithms
 from tandem.errors import ResumeError, RunFolderError, nearest
 from tandem.platforms import file_name, lock
-from tandem.runs.atomic_files import read_json, writing
+from tandem.runs.atomic_files import ELSEWHERE, read_json, writing
 from tandem.runs.writers import read_table
 from tandem.settings import shell_path
 from tandem.types import JSONDict
@@ -241,9 +241,8 @@ def locked(folder: Path, what: str, shared: bool = True) -> FolderLock:
     path = (folder / LOCK).absolute()
     if shared and (ours := FolderLock.shared.get(path)) is not None:
         return ours
-    with writing(
-        folder / LOCK, "free some space there, or choose another folder, or a copy of it."
-    ):
+    fix = f"{ELSEWHERE.rstrip('.')}; a run can be resumed from a copy of its folder."
+    with writing(folder / LOCK, fix):
         file = path.open("a+b", buffering=0)
     file.seek(0)  # Windows locks the byte that stands there
     if not lock(file):
