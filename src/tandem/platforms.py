@@ -25,7 +25,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 VARIABLE = "TANDEM_SYSTEM"
 LINUX, POSIX, ANY = "linux", "posix", "any"
@@ -157,6 +157,24 @@ def replace(source: Path, target: Path) -> None:
             if os.name == "posix" or not left:
                 raise
             time.sleep(PAUSE)
+
+
+def user_folder(purpose: Literal["cache", "state"]) -> Path | None:
+    """tandem's folder below the user's folder for a purpose, made on first use. None where the user
+    has no home, or nothing can be written there."""
+    try:
+        if sys.platform == "win32":
+            base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+        elif sys.platform == "darwin":
+            base = Path.home() / "Library"
+            base /= "Caches" if purpose == "cache" else "Application Support"
+        else:
+            default = ".cache" if purpose == "cache" else ".local/state"
+            base = Path(os.environ.get(f"XDG_{purpose.upper()}_HOME") or Path.home() / default)
+        (base / "tandem").mkdir(parents=True, exist_ok=True)
+    except (RuntimeError, OSError):  # a container's user without a name; a read-only disk
+        return None
+    return base / "tandem" if os.access(base / "tandem", os.W_OK) else None
 
 
 def flush_folder(folder: Path) -> None:

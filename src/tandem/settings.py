@@ -286,15 +286,18 @@ def as_path(name: str, value: Any) -> Path:
 
 
 IMPORTED: list[str] = []  # the modules of --import, which processes of this one's import too
+FOLDERS: set[str] = set()  # working directories that `module_here` has put on sys.path
 
 
 def module_here(name: str) -> Any:
-    """The module of this name, looked for in the working directory too; None where there is none,
-    as of a path. Raises what importing something raises that the module needs."""
+    """The module of this name, looked for in the working directory after everywhere else; None
+    where there is none, as of a path. Raises what importing something raises that the module
+    needs."""
     if name.startswith("."):  # which would be relative to a package
         return None
     if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+        sys.path.append(os.getcwd())
+        FOLDERS.add(os.getcwd())
     try:
         return importlib.import_module(name)
     except (ImportError, ValueError) as error:

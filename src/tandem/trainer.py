@@ -44,6 +44,7 @@ from tandem.runs.result import Result
 from tandem.runs.resume import resumed
 from tandem.runs.session import Session
 from tandem.runs.signals import raise_again
+from tandem.runs.trust import Names
 from tandem.settings import as_path, convert, whole_number
 from tandem.types import JSONDict, tree_map
 from tandem.zoo import note_short, owners, settle
@@ -78,6 +79,7 @@ def train(
     out: str | Path | None = None,
     resume: str | Path | None = None,
     extend: bool = False,
+    trust: bool = False,
     callbacks: Iterable[CallbackLike] = (),
     catch_signals: bool = True,
     progress: bool = False,
@@ -100,6 +102,8 @@ def train(
     out: the run's folder; None keeps nothing. resume: the folder of a run to go on with, instead of
     env and an algorithm's name (a class of one's own is given again); with a larger `steps` only if
     `extend`, where schedules end at the same step as before.
+    trust: with `resume`, allow the names in the folder that may run code (environment, vector,
+    env_kwargs), which were written elsewhere; instead of repeating them as arguments.
     callbacks: `tandem.runs.callbacks.Callback`s, or functions that are given each event.
     progress: show a live line, and what evaluations come to, on stderr.
     catch_signals: SIGINT and SIGTERM end the run with a checkpoint, and are then raised again:
@@ -126,6 +130,7 @@ def train(
         out=out,
         resume=resume,
         extend=extend,
+        trust=trust,
         callbacks=callbacks,
         catch_signals=catch_signals,
         progress=progress,
@@ -188,6 +193,7 @@ def session(
     out: str | Path | None = None,
     resume: str | Path | None = None,
     extend: bool = False,
+    trust: bool = False,
     callbacks: Iterable[CallbackLike] = (),
     catch_signals: bool = True,
     progress: bool = False,
@@ -205,10 +211,8 @@ def session(
         cluster, devices = settings.pop("cluster", None), settings.pop("devices", None)
         devices = None if devices is None else whole_number("devices", devices, 1)
         fixed = {
-            "algorithm": None if isinstance(algorithm, type) else algorithm,
             "framework": framework,
             "envs": envs,
-            "env_kwargs": env_kwargs,
             "out": out,
             **settings,
             "seed": None if seed == 0 else seed,
@@ -223,7 +227,9 @@ def session(
         given = {"env": env, "eval_env": eval_env, "network": network, "optimizer": optimizer}
         steps = None if steps is None else whole_number("steps", steps)
         folder = as_path("resume", resume)
-        run = resumed(folder, given, steps, extend, told, cluster, devices, algorithm)
+        vector = (env.path or None) if isinstance(env, VectorSource) else None
+        names = Names(env, vector, env_kwargs, cluster, trust)
+        run = resumed(folder, given, steps, extend, told, cluster, devices, algorithm, names)
         run.catch_signals = catch_signals
         return _noted(run)
     if algorithm is None or env is None:
@@ -232,10 +238,10 @@ def session(
             "both, or resume=",
             "train('ppo', 'CartPole-v1')",
         )
-    if extend:
+    if extend or trust:
         raise SettingError(
-            "extend=True was given without resume=.",
-            "a run to extend",
+            f"{'extend' if extend else 'trust'}=True was given without resume=.",
+            f"a run to {'extend' if extend else 'trust'}",
             "give resume=, or leave it out.",
         )
     if (seed := whole_number("seed", seed)) >= 2**63:

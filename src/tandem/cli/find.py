@@ -8,7 +8,7 @@ from typing import Any
 
 from tandem import algorithms, zoo
 from tandem.cli import train
-from tandem.cli.parser import Parser, flags, hidden, import_argument, with_import
+from tandem.cli.parser import Parser, flags, hidden, import_argument, json_object, with_import
 from tandem.errors import SettingError, UnknownNameError
 from tandem.learning.config import Options
 from tandem.runs.progress import duration
@@ -59,7 +59,7 @@ def run(words: list[str]) -> int:
         "device": args.device,
         "env_kwargs": None
         if args.env_kwargs is None
-        else train.json_object("env-kwargs", args.env_kwargs),
+        else json_object("env-kwargs", args.env_kwargs),
         **_overrides(args),
     }
     if not args.quiet:

@@ -32,7 +32,13 @@ class Worker:
         environment = dict(os.environ)
         if share:
             environment[CORES] = ",".join(map(str, share))
-        command = [sys.executable, "-m", "tandem.cli.seed_worker", "live" if live else "plain"]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "tandem.cli.seed_worker",
+            "live" if live else "plain",
+        ]
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,

@@ -17,6 +17,7 @@ from statistics import fmean
 from typing import Any, TextIO
 
 from tandem.cli import seeds_command
+from tandem.cli.agents import names_of
 from tandem.cli.seed_worker import Worker
 from tandem.cli.seeds_command import FILE, OWN, SeedsCommand, value_of, without
 from tandem.errors import ResumeError, RunFolderError, SettingError, TandemError
@@ -27,6 +28,8 @@ from tandem.runs import config_file
 from tandem.runs.folder import new_folder
 from tandem.runs.signals import Signals, exit_code
 from tandem.settings import whole_number
+
+REPEATED = {"--vector": 1, "--env-kwargs": 1, "--cluster": 1}  # names that --resume may repeat
 
 LOOK = 0.1  # seconds between two looks at the runs
 
@@ -125,6 +128,7 @@ def resumed(args: argparse.Namespace, words: list[str], parent: Path) -> int:
     from tandem.cli.train import arguments, own_name
 
     command, more = seeds_command.read(parent), without(words, {"--resume": 1})
+    command = command.vouched(names_of(args))
     new_seeds = command.resumed(more)
     if given := sorted({w.partition("=")[0] for w in more if w in OWN}):
         raise SettingError(
@@ -162,7 +166,8 @@ def resumed(args: argparse.Namespace, words: list[str], parent: Path) -> int:
             run.words = ["--resume", str(run.folder), *more]
         else:
             shutil.rmtree(run.folder, ignore_errors=True)
-            again = [word for word in more if word != own_name(more)]
+            repeated = {own_name(more), args.algorithm, args.env}
+            again = [word for word in without(more, REPEATED) if word not in repeated]
             run.words = new_seeds.of_seed(run.seed, again)
     began = arguments(new_seeds.words)
     left = [run for run in runs if run.code is None]

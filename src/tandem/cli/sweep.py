@@ -12,7 +12,7 @@ from typing import Any
 
 from tandem import algorithms, plugins
 from tandem.cli import train
-from tandem.cli.parser import Parser, import_argument, with_import
+from tandem.cli.parser import Parser, import_argument, json_object, trust_argument, with_import
 from tandem.envs import ids
 from tandem.errors import SettingError, UnknownNameError
 from tandem.learning.figures import figures
@@ -57,7 +57,7 @@ def run(words: list[str]) -> int:
         if name in asked:
             asked[name] = train._whole(name, asked[name], int(name != "seed"))
     if args.env_kwargs is not None:
-        asked["env_kwargs"] = train.json_object("env-kwargs", args.env_kwargs)
+        asked["env_kwargs"] = json_object("env-kwargs", args.env_kwargs)
     settings = {n: v for n, v in train.given(args, args.algorithm).items() if n != "steps"}
     told: dict[str, Any] = {"begun": show.begun, "heard": show.heard, "told": show.told}
     made = sweeps.Sweep(
@@ -68,6 +68,7 @@ def run(words: list[str]) -> int:
         **told,
         out=args.out,
         resume=args.resume,
+        trust=args.trust,
     )
     with show:
         came = made.train()
@@ -276,6 +277,7 @@ def make_parser(**more: Any) -> Parser:
     parser.add_argument("--seed", metavar="N", help="which the seeds of trials follow from [0]")
     parser.add_argument("--env-kwargs", metavar="JSON", help="arguments for the environment")
     import_argument(parser)
+    trust_argument(parser)
     names = "torch, tensorflow, jax or keras-torch"
     parser.add_argument("--framework", metavar="NAME", help=f"{names} [the quickest installed]")
     parser.add_argument("--device", metavar="NAME", help="auto, cpu or cuda [auto]")

@@ -16,7 +16,7 @@ from tandem.algorithms import own
 from tandem.envs import ids
 from tandem.errors import CheckpointError, ResumeError, RunFolderError, TandemError
 from tandem.learning.config import Config, Options, from_json
-from tandem.runs import atomic_files
+from tandem.runs import atomic_files, trust
 from tandem.runs.checkpoint import Checkpoint, damaged
 from tandem.runs.folder import new_folder
 from tandem.types import JSONDict
@@ -76,7 +76,8 @@ def save(config: Config, folder: Path, is_new: bool = False) -> None:
                 (folder / "config.json").touch(exist_ok=False)
             except FileExistsError:
                 new_folder(folder)
-        write_json(folder / "config.json", config.to_json())
+        data = config.to_json()
+        write_json(folder / "config.json", data | {"signature": trust.signature(data, folder)})
     except OSError as error:
         raise RunFolderError(
             f"cannot write {folder}: {error}.",

@@ -14,10 +14,11 @@ from tandem.errors import CheckpointError, ResumeError, note, warn
 from tandem.learning import config
 from tandem.learning.config import Config
 from tandem.learning.vectors import env_of
-from tandem.runs import checkpoint, config_file
+from tandem.runs import checkpoint, config_file, trust
 from tandem.runs.callbacks import Callback
 from tandem.runs.folder import run_folder
 from tandem.runs.session import Session
+from tandem.runs.trust import NONE, Names
 from tandem.settings import Schedule
 
 
@@ -30,11 +31,13 @@ def resumed(
     cluster: str | None = None,
     devices: int | None = None,
     algorithm: Any = None,
+    names: Names = NONE,
 ) -> Session:
     """The session that goes on with the run in `folder`.
 
     own: env, eval_env, network and optimizer, which a run that began with a program's needs again,
-    else None. algorithm: the class, of a run of a program's own algorithm.
+    else None. algorithm: the class, of a run of a program's own algorithm; or a name, repeated.
+    names: what the call repeats of the run's names, or that it trusts them.
     steps: another length than the run began with, if `extend`. cluster: another address for the
     processes that it has on a cluster; how many there are stays. devices: another number of
     them. ResumeError where the run cannot go on so.
@@ -49,12 +52,17 @@ def resumed(
     place = quote(str(folder))
     program, command = f"{{0}}, resume={str(folder)!r}", f"MODULE:{{0}} --resume {place}"
     again = f"tandem.train({program}) (tandem train {command})."
-    conf = config_file.of(saved, algorithm, again, ResumeError)
-    written = config_file.read(folder)
-    config_file.refuse_other_env(folder, written, saved.data["config"])
+    kind = algorithm if isinstance(algorithm, type) else None
+    conf = config_file.of(saved, kind, again, ResumeError)
+    written, data = config_file.read(folder), saved.data["config"]
+    config_file.refuse_other_env(folder, written, data)
+    _expect_same(conf, folder, algorithm, names)
+
+    command = f"tandem train {conf.algorithm} {{}}--resume {place}"
+    trust.expect(data, folder, written.get("signature"), names, command, ResumeError)
     if own["env"] is None:
-        config_file.expect_env(saved.data["config"], folder, ResumeError)
-    config_file.expect_writers(saved.data["config"], folder)
+        config_file.expect_env(data, folder, ResumeError)
+    config_file.expect_writers(data, folder)
     if devices not in (None, conf.options.devices):
         before, options = conf.options.devices, replace(conf.options, devices=devices)
         conf = replace(conf, options=options, devices_before=before)
@@ -72,7 +80,7 @@ def resumed(
                 "leave cluster out.",
             )
         conf = replace(conf, options=replace(conf.options, cluster=cluster or "auto"))
-    if changed := config.differing(written, saved.data["config"]):
+    if changed := config.differing(written, data):
         warn(
             f"{folder / 'config.json'} says {', '.join(changed)}; the run goes on as it began, "
             "and the file is written anew."
@@ -107,6 +115,24 @@ def resumed(
         resume=saved,
         eval_env=own["eval_env"],
     )
+
+
+def _expect_same(conf: Config, folder: Path, algorithm: Any, names: Names) -> None:
+    """ResumeError where a name that is repeated is not the run's."""
+    env, vector = (names.env, None) if isinstance(names.env, str) else (None, names.vector)
+    repeated = {
+        "algorithm": algorithm if isinstance(algorithm, str) else None,
+        "env": None if conf.own_env else env,
+        "vector": None if conf.own_env else vector,
+        "env_kwargs": names.env_kwargs,
+    }
+    for name, value in repeated.items():
+        if value is not None and value != getattr(conf, name):
+            raise ResumeError(
+                f"the run {folder} has {name}={getattr(conf, name)!r}; {name}={value!r} was given.",
+                "the same, since a run continues as it began",
+                f"leave {name} out, or train a new run.",
+            )
 
 
 def extended(conf: Config, steps: int) -> Config:

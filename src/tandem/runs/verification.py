@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import Any, NamedTuple
 
 from tandem.algorithms import own
@@ -13,10 +14,11 @@ from tandem.backends import process
 from tandem.errors import ResumeError, RunFolderError
 from tandem.learning import config
 from tandem.learning.vectors import env_of
-from tandem.runs import config_file
+from tandem.runs import config_file, trust
 from tandem.runs.callbacks import Callback
 from tandem.runs.folder import read_run
 from tandem.runs.session import Session
+from tandem.runs.trust import NONE, Names
 
 
 class Difference(NamedTuple):
@@ -47,17 +49,22 @@ def verify(
     callbacks: Iterable[Callback] = (),
     algorithm: Any = None,
     optimizer: Any = None,
+    names: Names = NONE,
 ) -> Verification:
     """Trains the run in `folder` again, for `steps` environment steps (None: as far as it came),
     and compares its rows.
 
-    env, network, algorithm, optimizer: what a program gave to the run, where it did. ResumeError
+    env, network, algorithm, optimizer: what a program gave to the run, where it did. names: the
+    names in config.json that the caller repeats, or that it trusts them. ResumeError
     where they are needed and missing, RunFolderError where there is nothing to compare.
     """
     run = read_run(folder)
     again = "tandem.runs.verification.verify(folder, algorithm={0}) (tandem verify --algorithm)."
     package = config_file.package_of(run.config, "algorithm")
     kind, _ = own.of_file(run.config["algorithm"], algorithm, folder, again, ResumeError, package)
+    names = names if env is None else names._replace(env=env)
+    command, signed = f"tandem verify {{}}{quote(str(folder))}", run.config.get("signature")
+    trust.expect(run.config, folder, signed, names, command, ResumeError, "--env ")
     if env is None:
         config_file.expect_env(run.config, folder, ResumeError)
     conf = config.from_json(run.config, kind)

@@ -6,15 +6,16 @@ import json
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from tandem.backends import ENGINES
 from tandem.errors import EngineError, RunFolderError, one_of
 from tandem.learning.seeds import derived
 from tandem.platforms import lock
-from tandem.runs import atomic_files
+from tandem.runs import atomic_files, trust
 from tandem.runs.config_file import write_json
 from tandem.tuning.search import second_half
 from tandem.tuning.space import Space, optuna
@@ -56,6 +57,7 @@ class Plan:
     own: list[str] = field(default_factory=list)  # what a program gave, and has to give again
     origin: JSONDict = field(default_factory=dict)  # of the environment's id, as in config.json
     asked: list[str] | None = None  # which of all these were asked for; older files do not say
+    signature: str = ""  # of its names, by the user who made it (`runs.trust`)
 
     @property
     def every(self) -> int:
@@ -69,13 +71,22 @@ class Plan:
 
     def save(self, folder: Path) -> None:
         """Writes it into the sweep's folder."""
-        write_json(folder / FILE, asdict(self))
+        signed = replace(self, signature=trust.signature(self.names, folder))
+        write_json(folder / FILE, asdict(signed))
+
+    @property
+    def names(self) -> JSONDict:
+        """What may lead to code, as in a run's config.json."""
+        own_env = "env" in self.own
+        return asdict(self) | {"own_env": own_env, "options": self.given}
 
     @classmethod
     def read(cls, folder: Path) -> Plan:
         """What `save` wrote. RunFolderError where there is none."""
         try:
-            return cls(**json.loads((folder / FILE).read_text(encoding="utf-8")))
+            plan = cls(**json.loads((folder / FILE).read_text(encoding="utf-8")))
+            one_of("framework", plan.framework, ENGINES)
+            return plan
         except (OSError, ValueError, TypeError) as error:
             raise RunFolderError(
                 f"{folder} is not a sweep: cannot read {folder / FILE}: {error}.",
