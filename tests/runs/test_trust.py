@@ -270,18 +270,19 @@ def test_a_sweep_from_elsewhere(here: Path, capsys: Any) -> None:
         {"algorithm": f"{EVIL}:kind"},
         {"framework": EVIL},
         {"own": ["network"]},
-        {"origin": {"env_module": EVIL}},
         {"given": plan["given"] | {"cluster": f"{EVIL}:1"}},
         {"given": plan["given"] | {"env": f"{EVIL}:Mine-v0"}},
-        {"given": plan["given"] | {"writer": [f"{EVIL}={EVIL}"]}},
         {"space": [d | {"setting": "env"} for d in plan["space"]]},
     ]
     for entries in forged:
         Path("sweep/sweep.json").write_text(json.dumps(plan | entries), encoding="utf-8")
         assert main(["sweep", "--resume", "sweep", "--trials", "2", "--quiet"]) == 2, entries
         assert not was_imported(), entries
+    plan["origin"] = {"env_module": EVIL}  # only an advice has it
+    plan["given"]["writer"] = [f"{EVIL}={EVIL}"]  # which the second trial is refused for
     Path("sweep/sweep.json").write_text(json.dumps(plan), encoding="utf-8")
     assert main(["sweep", "--resume", "sweep", "--trials", "2", "--parallel", "1", "--quiet"]) == 0
+    assert not was_imported()
 
 
 @pytest.mark.parametrize("name", ["numpy.py", "tandem.py", "json.py", "gymnasium.py"])

@@ -85,7 +85,8 @@ class Plan:
         """What `save` wrote. RunFolderError where there is none."""
         try:
             plan = cls(**json.loads((folder / FILE).read_text(encoding="utf-8")))
-            one_of("framework", plan.framework, ENGINES)
+            if plan.framework not in ENGINES:
+                raise ValueError(f"it has framework={plan.framework!r}")
             return plan
         except (OSError, ValueError, TypeError) as error:
             raise RunFolderError(
