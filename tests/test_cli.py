@@ -152,7 +152,7 @@ def test_help_for_an_environment_shows_the_values_of_the_zoo(capsys) -> None:
         ("train --resume RUNS/pp0", "did you mean RUNS/ppo"),
         ("train --resume RUNS/ppo --seed 3", "--seed"),
         ("train --resume RUNS/ppo --gamma 0.9", "--gamma"),
-        ("train ppo CartPole-v1 --resume RUNS/ppo", "an algorithm"),
+        ("train dqn CartPole-v1 --resume RUNS/ppo", "has algorithm='ppo'"),
         ("train --resume RUNS/ppo --steps 5000", "--extend"),
         ("train --resume RUNS/ppo --steps 10 --extend", "--extend"),
         ("train ppo CartPole-v1 --out RUNS/ppo", "--resume RUNS/ppo"),

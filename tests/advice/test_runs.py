@@ -193,7 +193,8 @@ def test_a_config_that_is_damaged(runs, text, key) -> None:
         folder.read_run(runs / "plain")
     assert "resume the run, which writes it anew" in advice.fix
     tandem.train(resume=runs / "plain")
-    assert folder.read_run(runs / "plain").config == whole
+    again = folder.read_run(runs / "plain").config
+    assert again.pop("signature") and whole.pop("signature") and again == whole
 
 
 def test_a_folder_that_is_taken(runs) -> None:

@@ -42,7 +42,7 @@ class Verification(NamedTuple):
 
 @process.restored()
 def verify(
-    folder: Path,
+    folder: str | Path,
     steps: int | None = None,
     env: Any = None,
     network: Any = None,
@@ -58,6 +58,7 @@ def verify(
     names in config.json that the caller repeats, or that it trusts them. ResumeError
     where they are needed and missing, RunFolderError where there is nothing to compare.
     """
+    folder = Path(folder)
     run = read_run(folder)
     again = "tandem.runs.verification.verify(folder, algorithm={0}) (tandem verify --algorithm)."
     package = config_file.package_of(run.config, "algorithm")
