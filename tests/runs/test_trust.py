@@ -309,3 +309,38 @@ def test_metadata_in_the_working_directory_is_no_plugin(here: Path) -> None:
         [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "True" and not (here / "trace").exists()
+
+
+def test_a_data_set_from_elsewhere(run: Path, here: Path) -> None:
+    tandem.record(run, "data", episodes=1, max_steps=5)
+    file = next(here.glob("data/**/metadata.json"))
+    data = json.loads(file.read_text(encoding="utf-8"))
+
+    def forged(value: Any, name: str) -> Any:
+        if isinstance(value, dict):
+            return {n: forged(x, n) for n, x in value.items()} | {EVIL: f"{EVIL}:make"}
+        if name in ("env_spec", "eval_env_spec", "data_format", "dataset_id", "action_space"):
+            return (
+                value if name != "env_spec" else str(value).replace("CartPole-v1", f"{EVIL}:M-v0")
+            )
+        return f"{EVIL}:make" if isinstance(value, str) and not value.startswith("{") else value
+
+    file.write_text(json.dumps(forged(data, "")), encoding="utf-8")
+    with suppress(TandemError):
+        assert [len(episode) for episode in tandem.datasets.load("data")]
+    assert not was_imported()
+
+
+@pytest.mark.parametrize("name", ["../out", "/{}/out", "a/../../out", "link"])
+def test_an_archive_writes_nothing_anywhere(name: str, run: Path, here: Path) -> None:
+    """Members above the folder, absolute ones and symbolic links: nothing is ever extracted."""
+    shutil.copytree(run, "box/theirs")
+    for file in Path("box/theirs/checkpoints").glob("*.zip"):
+        with zipfile.ZipFile(file, "a") as archive:
+            member = zipfile.ZipInfo(name.format(here))
+            member.external_attr = (0o120777 if name == "link" else 0o100644) << 16
+            archive.writestr(member, str(here / "out"))
+    before = sorted(here.rglob("*"))
+    tandem.load("box/theirs")
+    assert main(["evaluate", "box/theirs", "--episodes", "1"]) == 0
+    assert sorted(here.rglob("*")) == before
