@@ -79,13 +79,6 @@ def test_evaluations_are_of_whole_episodes_within_a_budget(quick: Any) -> None:
 
 
 @pytest.mark.slow
-def test_seeds_at_once_have_to_fit_into_the_devices_memory(quick: Any) -> None:
-    happened, fix = quick["memory"]
-    assert happened.startswith("12 seeds at once keep ") and "of the device" in happened
-    assert "give at most --seeds 9" in fix and "--buffer-size" in fix
-
-
-@pytest.mark.slow
 def test_how_many_blocks_a_call_makes_changes_nothing() -> None:
     for name, one in found("calls_change_nothing").items():
         assert all(one[k] for k in ("calls", "singles", "resumed", "episodes", "metrics")), name

@@ -9,7 +9,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
@@ -116,8 +116,6 @@ def several(args: argparse.Namespace, words: list[str], parent: Path, count: int
         new_folder(parent / f"s{seed}")
     command = SeedsCommand(without(words, OWN), seeds, parent)
     commands = [command.of_seed(seed) for seed in seeds]
-    if (code := _one_call(args, command, seeds, commands)) is not None:
-        return code
     command.save()
     runs = [SeedRun(seed, parent, each) for seed, each in zip(seeds, commands, strict=True)]
     return _trained(command, runs, args, args.quiet, is_new=True)
@@ -170,55 +168,7 @@ def resumed(args: argparse.Namespace, words: list[str], parent: Path) -> int:
             again = [word for word in without(more, REPEATED) if word not in repeated]
             run.words = new_seeds.of_seed(run.seed, again)
     began = arguments(new_seeds.words)
-    left = [run for run in runs if run.code is None]
-    if (
-        left
-        and (
-            code := _one_call(
-                args,
-                command,
-                [run.seed for run in left],
-                [run.words for run in left],
-                done=[run for run in runs if run.code == 0],
-            )
-        )
-        is not None
-    ):
-        return code
     return _trained(command, runs, began, args.quiet, is_new=False)
-
-
-def _one_call(
-    args: argparse.Namespace,
-    command: SeedsCommand,
-    seeds: list[int],
-    commands: list[list[str]],
-    done: Sequence[SeedRun] = (),
-) -> int | None:
-    """Trains the runs that these commands make by one call for all of them, where they are compiled
-    and there is an accelerator: the exit code. Elsewhere None, before anything is written."""
-    if args.device == "cpu" or not has_gpu():
-        return None
-    from tandem.cli import seeds_together, train
-
-    def made(seed: int, callback: Any) -> Any:
-        return train.session_of(commands[seeds.index(seed)], callback)
-
-    first = seeds_together.Tells()
-    session = made(seeds[0], first)
-    if not seeds_together.is_one_call(session):
-        session.backend.close()
-        return None
-    if not (command.parent / FILE).is_file():
-        command.save()
-    conf, runs = session.config, list[Any]()
-    if not args.quiet:
-        print(f"{conf.algorithm} on {conf.env}, {len(seeds)} seeds in one call")
-        print(f"runs: {command.parent}")
-    with _lines(runs, args.quiet) as show:
-        came = seeds_together.trained(seeds, made, session, first, args.stop_at, show, runs)
-    runs = sorted([*done, *runs], key=lambda run: run.seed)
-    return _told(command, runs, [came] if came else [], conf.options.plots)
 
 
 def _is_complete(run: Any) -> bool:

@@ -141,16 +141,8 @@ def _several(args: argparse.Namespace, words: list[str]) -> int:
     return seeds.several(args, words, Path(parent), count)
 
 
-def session_of(words: list[str], callback: Any) -> Any:
-    """The session that a command makes, which `callback` is told of instead of a terminal."""
-    args = arguments(words)
-    return _session(args, args.seed, args.out, callback)
-
-
-def _session(
-    args: argparse.Namespace, seed: int | None, out: str | Path | None, callback: Any = None
-) -> Any:
-    shown = callback or (JsonLog if args.log == "json" else Progress)(0, args.quiet)
+def _session(args: argparse.Namespace, seed: int | None, out: str | Path | None) -> Any:
+    shown = (JsonLog if args.log == "json" else Progress)(0, args.quiet)
     session = _made(args, seed, out, shown)
     if isinstance(shown, JsonLog):
         session.table.more.append(shown)
