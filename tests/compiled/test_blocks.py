@@ -29,7 +29,6 @@ def quick() -> Any:
         "what_is_not_finite_is_not_made",
         "environments_are_looked_at",
         "evaluations_are_of_whole_episodes",
-        "seeds_have_to_fit_into_the_devices_memory",
     )
 
 
