@@ -60,7 +60,7 @@ class SeedsCommand:
         words = without(self.words, {"--import": 1})  # which imports it
         args = loosened(make_parser(add_help=False), words).read(words)
         kwargs = None if args.env_kwargs is None else json_object("env-kwargs", args.env_kwargs)
-        file = value_of("--config", words)
+        file = self._settings(value_of("--config", words) or "")
         return {
             "algorithm": args.algorithm,
             "env": args.env,
@@ -68,7 +68,7 @@ class SeedsCommand:
             "env_kwargs": kwargs,
             "options": {"cluster": getattr(args, "cluster", "")},
             "command": self.words,
-            "file": None if file is None else self._settings(file).read_text(encoding="utf-8"),
+            "file": file.read_text(encoding="utf-8") if file.is_file() else None,
         }
 
     def vouched(self, names: trust.Names) -> SeedsCommand:

@@ -56,7 +56,7 @@ def resumed(
     conf = config_file.of(saved, kind, again, ResumeError)
     written, data = config_file.read(folder), saved.data["config"]
     config_file.refuse_other_env(folder, written, data)
-    _expect_same(conf, folder, algorithm, names)
+    trust.expect_same(conf, folder, names, algorithm)
 
     command = f"tandem train {conf.algorithm} {{}}--resume {place}"
     trust.expect(data, folder, written.get("signature"), names, command, ResumeError)
@@ -115,24 +115,6 @@ def resumed(
         resume=saved,
         eval_env=own["eval_env"],
     )
-
-
-def _expect_same(conf: Config, folder: Path, algorithm: Any, names: Names) -> None:
-    """ResumeError where a name that is repeated is not the run's."""
-    env, vector = (names.env, None) if isinstance(names.env, str) else (None, names.vector)
-    repeated = {
-        "algorithm": algorithm if isinstance(algorithm, str) else None,
-        "env": None if conf.own_env else env,
-        "vector": None if conf.own_env else vector,
-        "env_kwargs": names.env_kwargs,
-    }
-    for name, value in repeated.items():
-        if value is not None and value != getattr(conf, name):
-            raise ResumeError(
-                f"the run {folder} has {name}={getattr(conf, name)!r}; {name}={value!r} was given.",
-                "the same, since a run continues as it began",
-                f"leave {name} out, or train a new run.",
-            )
 
 
 def extended(conf: Config, steps: int) -> Config:

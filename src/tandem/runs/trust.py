@@ -16,11 +16,11 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, NamedTuple
 
-from tandem.errors import TandemError, note
+from tandem.errors import ResumeError, TandemError, note
 from tandem.platforms import user_folder
 from tandem.types import JSONDict
 
-SIGNED = ("algorithm", "env", "vector", "env_kwargs", "network", "wrappers", "command", "file")
+SIGNED = ("env", "vector", "env_kwargs", "network", "wrappers", "command", "file")
 WORDS = re.compile(r"[\w -]*|[+-]?[\d.]+(e[+-]?\d+)?", re.IGNORECASE)  # of text that names no code
 KEY_BYTES = 32
 
@@ -119,6 +119,20 @@ def expect(
         raise found
 
 
+def expect_same(conf: Any, folder: Path, names: Names, algorithm: Any = None) -> None:
+    """ResumeError if a repeated name is not that of the run's Config."""
+    env, vector = (names.env, None) if isinstance(names.env, str) else (None, names.vector)
+    repeated = {"algorithm": algorithm if isinstance(algorithm, str) else None}
+    repeated |= {} if conf.own_env else {"env": env, "vector": vector}
+    for name, value in (repeated | {"env_kwargs": names.env_kwargs}).items():
+        if value is not None and value != getattr(conf, name):
+            raise ResumeError(
+                f"the run {folder} has {name}={getattr(conf, name)!r}; {name}={value!r} was given.",
+                "the same, since a run continues as it began",
+                f"leave {name} out, or train a new run.",
+            )
+
+
 def _leading_to_code(data: JSONDict) -> dict[str, Any]:
     """The entries whose values may lead to code, by name. Ids that an installed package registers
     do not; arguments of a function or class of somebody's own do."""
@@ -131,7 +145,8 @@ def _leading_to_code(data: JSONDict) -> dict[str, Any]:
     kwargs = data.get("env_kwargs") or {}
     if kwargs and (found or data.get("own_env") or data.get("vector") or _names_code(kwargs)):
         found["env_kwargs"] = kwargs
-    if cluster := (data.get("options") or {}).get("cluster"):
+    cluster = (data.get("options") or {}).get("cluster")
+    if cluster not in (None, "", "auto", "local"):
         found["cluster"] = cluster
     return found
 
@@ -160,12 +175,15 @@ def _key() -> bytes | None:
         new = path.with_name(f"key.{secrets.token_hex(8)}")
         with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(secrets.token_bytes(KEY_BYTES))
-        if path.exists():
-            new.replace(path)
-        else:
-            with suppress(FileExistsError):
+        try:
+            if path.exists():
+                new.replace(path)
+            else:
                 os.link(new, path)
-            new.unlink()
+        except FileExistsError:
+            pass  # another process was first
+        finally:
+            new.unlink(missing_ok=True)
     return path.read_bytes()
 
 

@@ -69,6 +69,7 @@ def verify(
     if env is None:
         config_file.expect_env(run.config, folder, ResumeError)
     conf = config.from_json(run.config, kind)
+    trust.expect_same(conf, folder, names)
     given = {"env": env, "network": network, "optimizer": optimizer}
     for name, value in given.items():
         if getattr(conf, f"own_{name}") and value is None:
