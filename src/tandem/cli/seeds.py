@@ -27,6 +27,7 @@ from tandem.runs import config_file
 from tandem.runs.folder import new_folder
 from tandem.runs.signals import Signals, exit_code
 from tandem.settings import whole_number
+from tandem.streams import say
 
 LOOK = 0.1  # seconds between two looks at the runs
 
@@ -385,7 +386,7 @@ class _Show:
             if self.live is not None:
                 self.live.console.print(said, highlight=False, markup=False)
             else:
-                print(said, flush=True)
+                say(said)
         elif not self.quiet and self.live is None:
             for line in lines:
                 print(f"seed {run.seed}: {line}", file=self.stream, flush=True)
