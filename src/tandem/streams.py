@@ -10,7 +10,7 @@ from typing import Any
 
 # What stands for a character that an encoding lacks; "?" for any other.
 PLAIN = {"…": "...", "±": "+-", "×": "x", "²": "^2", "·": ".", "–": "-", "—": "-", "→": "->"}
-PLAIN |= {"ε": "eps", "τ": "tau", "µ": "u", "−": "-", "≥": ">=", "≤": "<=", "✓": "ok"}
+PLAIN |= {"τ": "tau", "µ": "u", "−": "-", "≥": ">=", "≤": "<=", "ó": "o", "ñ": "n"}
 
 
 def _plainly(error: UnicodeError) -> tuple[str, int]:
@@ -19,6 +19,13 @@ def _plainly(error: UnicodeError) -> tuple[str, int]:
 
 
 codecs.register_error("tandem.plain", _plainly)
+
+# Else the next file that is opened takes the place of a standard stream, and all that is printed.
+for _number in range(3):
+    try:
+        os.fstat(_number)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_RDWR), _number)
 
 
 class _Nowhere(io.TextIOBase):

@@ -73,11 +73,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _displays() -> Iterator[None]:
     """Within it, no command fails because its streams are missing, lost their terminal, or lack a
     character. Only a reader of stdout that has gone ends it, as in `tandem list | head -1`."""
-    for number in (1, 2):
-        try:
-            os.fstat(number)
-        except OSError:  # else the next file that is opened would take its place
-            os.dup2(os.open(os.devnull, os.O_RDWR), number)
     out, err = Display(sys.stdout, (BrokenPipeError,)), Display(sys.stderr)
     with redirect_stdout(out), redirect_stderr(err):  # type: ignore[type-var]
         try:

@@ -194,12 +194,9 @@ def _importing(modules: tuple[str, ...], make: Any, *arguments: Any) -> Any:
 
 
 def _started(begin: str, **how: Any) -> subprocess.Popen[bytes]:
-    # what environments print is not the run's output
-    out = 2 if sys.__stderr__ is not None else subprocess.DEVNULL
     return subprocess.Popen(
         [sys.executable, "-c", f"{BEGIN}{begin}", json.dumps(sys.path)],
-        stdout=out,
-        stderr=out,
+        stdout=2,  # what environments print is not the run's output
         env={**QUIET, **dict.fromkeys(THREADS, "1"), **os.environ},
         **how,
     )
