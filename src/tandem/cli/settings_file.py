@@ -33,7 +33,8 @@ NOTES = (
     "commit",
     "origin",
     "extended_from",
-    "devices_before",
+    "devices_before",  # of older runs
+    "inexact",
     "restarted_at",
 )
 # of a program's: code, which is in no file
