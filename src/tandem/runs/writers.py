@@ -148,6 +148,7 @@ class CsvWriter:
             if self._file is None:  # Windows, which renames no open file
                 self._file = open(self.path, "ab", buffering=0)
         except OSError as error:
+            self.close()
             raise _unwritable(self.path, error) from error
 
     def _append(self, data: bytes) -> None:
