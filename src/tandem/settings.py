@@ -113,9 +113,8 @@ def setting(
     if minimum is not None or above is not None:
         low, over = (-math.inf if bound is None else bound for bound in (minimum, above))
         limits = Limits(low, maximum, over, special, expected, fix)
-    known = {"help": help, "source": source, "limits": limits, "search": _listed(search)}
-    known["resumable"] = resumable
-    return field(default=default, metadata=known)
+    known = {"help": help, "source": source, "limits": limits, "resumable": resumable}
+    return field(default=default, metadata=known | {"search": _listed(search)})
 
 
 def default(value: Any, source: str = "", help: str = "", search: Searches = ()) -> Any:

@@ -74,7 +74,7 @@ def _displays() -> Iterator[None]:
     """Within it, no command fails because its streams are missing, lost their terminal, or lack a
     character. Only a reader of stdout that has gone ends it, as in `tandem list | head -1`."""
     out, err = Display(sys.stdout, (BrokenPipeError,)), Display(sys.stderr)
-    with redirect_stdout(out), redirect_stderr(err):  # type: ignore[type-var]
+    with redirect_stdout(out), redirect_stderr(err):
         try:
             yield
         finally:

@@ -28,7 +28,9 @@ class SessionRun:
         self.seed, self.session = seed, session
         assert session.folder is not None
         self.folder: Path = session.folder
-        self.latest, self.code, self.lines = "begins", None, list[str]()
+        self.latest, self.lines = "begins", list[str]()
+        self.code: int | None = None
+        self.result: dict[str, Any] = {}  # what it came to
         self.error: BaseException | None = None
         self.thread: threading.Thread | None = None
 
@@ -37,18 +39,10 @@ class SessionRun:
         """Whether it is under way."""
         return self.thread is not None and self.code is None
 
-    @property
-    def result(self) -> dict[str, Any]:
-        """What it came to."""
-        return self._result
-
-    _result: dict[str, Any] = {}
-    code: int | None
-
     def train(self, stop_at: int | None) -> None:
         """To its end, or where it is to stop."""
         try:
-            self._result = trainer.complete(self.session, stop_at, draws=False).summary
+            self.result = trainer.complete(self.session, stop_at, draws=False).summary
             self.code = 0
         except BaseException as error:
             self.error, self.code = error, 1
