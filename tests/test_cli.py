@@ -573,9 +573,9 @@ def test_a_signal_ends_the_run_with_a_checkpoint(number, code, tmp_path) -> None
     at = json.loads(rows_of_checkpoint(tmp_path / "run" / "checkpoints" / "last.zip"))
     assert at["counters"]["episodes"] > 0
     again = child(
-        "train", "--resume", "run", "--stop-at", "1", "--quiet", "--out", "x", cwd=tmp_path
+        "train", "--resume", "run", "--stop-at", "1", "--quiet", "--envs", "3", cwd=tmp_path
     )
-    assert "--out" in again.communicate(timeout=60)[1] and again.returncode == 2
+    assert "--envs" in again.communicate(timeout=60)[1] and again.returncode == 2
 
 
 @pytest.mark.slow

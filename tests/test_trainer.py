@@ -1101,10 +1101,9 @@ def test_resume_takes_nothing_that_the_run_knows(tmp_path: Path) -> None:
     for given in (
         {"framework": "torch"},
         {"envs": 2},
-        {"out": "x"},
         {"gamma": 0.9},
         {"seed": 3},
-        {"device": "cpu"},
+        {"workers": 1},
     ):
         with pytest.raises(ResumeError, match=f"resume= was given with {next(iter(given))}"):
             tandem.train(resume=tmp_path / "run", **given)  # type: ignore[arg-type]

@@ -22,14 +22,19 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Literal
 
 VARIABLE = "TANDEM_SYSTEM"
 LINUX, POSIX, ANY = "linux", "posix", "any"
 TRIES, PAUSE = 20, 0.05  # how often a rename is tried where somebody reads the file, and seconds
+# what a terminal sends to all of its processes: for Ctrl-C, and when it closes (not on Windows)
+FROM_TERMINAL = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGHUP") if hasattr(signal, name)
+)
+ENDING = (*FROM_TERMINAL, signal.SIGTERM)  # signals that end a run with a checkpoint
 WINDOWS_NAMES = '<>:"/\\|?*'  # what names of files cannot have there, and anywhere a "/"
 
 
@@ -111,6 +116,19 @@ def terminate_this() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
     else:  # os.kill would end it without a word
         signal.raise_signal(signal.SIGTERM)
+
+
+@contextmanager
+def hangups_blocked() -> Iterator[None]:
+    """Processes that are started within outlive their terminal, as far as they do nothing else."""
+    if os.name != "posix":
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def ending(code: int) -> str:

@@ -12,6 +12,7 @@ from tandem.cli.parser import Parser, flags, hidden, import_argument, json_objec
 from tandem.errors import SettingError, UnknownNameError
 from tandem.learning.config import Options
 from tandem.runs.progress import duration
+from tandem.streams import say
 from tandem.tuning import search
 
 KINDS = {
@@ -63,7 +64,7 @@ def run(words: list[str]) -> int:
         **_overrides(args),
     }
     if not args.quiet:
-        more |= {"begun": lambda what: print(what, flush=True), "told": _told}
+        more |= {"begun": say, "told": _told}
     if kind == "best":
         found = search.find_best(names, env, vary=_varied(args.vary), **more)
     else:
@@ -78,7 +79,7 @@ def run(words: list[str]) -> int:
 
 def _told(trial: search.Trial) -> None:
     label = trial.candidate.label
-    print(f"{label:<36} return {trial}   {duration(trial.seconds)}", flush=True)
+    say(f"{label:<36} return {trial}   {duration(trial.seconds)}")
 
 
 def _conclude(

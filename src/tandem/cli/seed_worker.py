@@ -29,7 +29,7 @@ class Worker:
 
     def __init__(self, share: list[int], live: bool) -> None:
         """share: the cores that it may use, or none for all."""
-        environment = dict(os.environ)
+        environment = os.environ | {"PYTHONIOENCODING": "utf-8"}  # of the log
         if share:
             environment[CORES] = ",".join(map(str, share))
         command = [

@@ -25,9 +25,10 @@ from tandem.learning.figures import listed, mean_and_std
 from tandem.parallel.choice import cores, cpus_of, has_gpu
 from tandem.platforms import is_held, own_cores
 from tandem.runs import config_file
-from tandem.runs.folder import new_folder
+from tandem.runs.folder import copied, new_folder
 from tandem.runs.signals import Signals, exit_code
 from tandem.settings import whole_number
+from tandem.streams import say
 
 REPEATED = {"--vector": 1, "--env-kwargs": 1, "--cluster": 1}  # names that --resume may repeat
 
@@ -123,15 +124,15 @@ def several(args: argparse.Namespace, words: list[str], parent: Path, count: int
 
 def resumed(args: argparse.Namespace, words: list[str], parent: Path) -> int:
     """Goes on with those of several runs that are not complete; the exit code."""
-    from tandem.cli.train import arguments, own_name
+    from tandem.cli.train import MAY_CHANGE, arguments, own_name
 
-    command, more = seeds_command.read(parent), without(words, {"--resume": 1})
+    command, more = seeds_command.read(parent), without(words, {"--resume": 1, "--out": 1})
     command = command.vouched(names_of(args))
     new_seeds = command.resumed(more)
     if given := sorted({w.partition("=")[0] for w in more if w in OWN}):
         raise SettingError(
             f"--resume {parent} was given with {', '.join(given)}.",
-            "at most --stop-at, --cluster, --devices, and --steps with --extend",
+            MAY_CHANGE,
             "leave them out: runs go on as they began.",
         )
     runs = [SeedRun(seed, parent, []) for seed in command.seeds]
@@ -142,6 +143,8 @@ def resumed(args: argparse.Namespace, words: list[str], parent: Path) -> int:
                 "runs that have come to their end, or were stopped",
                 "wait for it, or stop it (Ctrl-C).",
             )
+    if (out := value_of("--out", words)) is not None:
+        return resumed(args, without(words, {"--out": 1}), copied(parent, Path(out)))
     lengths = {_length(run.folder) for run in runs if run.has_begun}
     steps = value_of("--steps", more)
     if steps is not None and "--extend" not in more and lengths != {whole_number("--steps", steps)}:
@@ -340,7 +343,7 @@ class _Show:
             if self.live is not None:
                 self.live.console.print(said, highlight=False, markup=False)
             else:
-                print(said, flush=True)
+                say(said)
         elif not self.quiet and self.live is None:
             for line in lines:
                 print(f"seed {run.seed}: {line}", file=self.stream, flush=True)

@@ -35,7 +35,8 @@ NOTES = (
     "origin",
     "signature",
     "extended_from",
-    "devices_before",
+    "devices_before",  # of older runs
+    "inexact",
     "restarted_at",
 )
 # of a program's: code, which is in no file

@@ -18,6 +18,7 @@ from tandem.errors import SettingError, UnknownNameError
 from tandem.learning.figures import figures
 from tandem.runs.progress import duration
 from tandem.runs.signals import exit_code
+from tandem.streams import say
 from tandem.tuning import sweep as sweeps
 from tandem.tuning.search import Candidate
 from tandem.tuning.sweep_report import Swept
@@ -149,7 +150,7 @@ class _Show:
             if self.live is not None:
                 self.live.console.print(line, highlight=False, markup=False)
             else:
-                print(line, flush=True)
+                say(line)
         self._refresh()
 
     def _refresh(self) -> None:

@@ -29,7 +29,7 @@ from tandem.cli.parser import (
 from tandem.envs.factory import versioned
 from tandem.envs.vector_source import named
 from tandem.errors import ResumeError, SettingError, UnknownNameError, nearest, one_of
-from tandem.learning.config import Options
+from tandem.learning.config import RESUMABLE, Options
 from tandem.learning.launch import Launch, find
 from tandem.runs import config_file
 from tandem.runs.folder import default_folder
@@ -51,6 +51,10 @@ EXAMPLES = (
     "tandem train ppo --help             every setting of PPO",
 )
 LOGS = ("text", "json")
+MAY_CHANGE = (
+    "at most --stop-at, --out, --steps with --extend, and where and how it is executed: "
+    + ", ".join(f"--{name.replace('_', '-')}" for name in sorted(RESUMABLE))
+)
 CLASS = re.compile(r"[\w.]+:\w+\Z")
 
 
@@ -153,21 +157,20 @@ def _made(args: argparse.Namespace, seed: int | None, out: str | Path | None, ca
     overrides = given(args, args.algorithm)
     callbacks = [callback]
     if args.resume is not None:
-        fixed = ("framework", "seed", "device", "out")
-        own_names = ("steps", "cluster", "devices")
+        fixed = ("framework", "seed")
         odd = [
             f"--{n.replace('_', '-')}"
             for n in (*fixed, *overrides)
-            if n not in own_names and getattr(args, n) is not None
+            if n not in ("steps", *RESUMABLE) and getattr(args, n) is not None
         ]
         if odd:
             raise ResumeError(
                 f"--resume was given with {', '.join(odd)}.",
-                "at most --stop-at, --cluster, --devices, and --steps with --extend",
+                MAY_CHANGE,
                 "leave them out: a run goes on as it began, with the settings in its config.json.",
             )
         steps = _whole("steps", overrides["steps"]) if "steps" in overrides else None
-        where = {n: overrides[n] for n in ("cluster", "devices") if n in overrides}
+        where = {n: overrides[n] for n in RESUMABLE if n in overrides}
         kwargs = None if args.env_kwargs is None else json_object("env-kwargs", args.env_kwargs)
         return trainer.session(
             args.algorithm,
@@ -175,7 +178,9 @@ def _made(args: argparse.Namespace, seed: int | None, out: str | Path | None, ca
             env_kwargs=kwargs,
             trust=args.trust,
             resume=args.resume,
+            device=args.device,
             steps=steps,
+            out=out,
             extend=args.extend,
             callbacks=callbacks,
             **where,
@@ -183,7 +188,7 @@ def _made(args: argparse.Namespace, seed: int | None, out: str | Path | None, ca
     out = out or default_folder(name_of(args.algorithm), _env_name(args), seed or 0)
     places = {
         "framework": args.framework,
-        "device": args.device or "auto",
+        "device": args.device,
         "seed": seed or 0,
         "out": out,
     }

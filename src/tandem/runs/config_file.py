@@ -167,7 +167,8 @@ def expect_writers(data: JSONDict, place: Any) -> None:
                 f"{place} logs to the writer {name!r}, which nothing that is installed here "
                 "brings.",
                 f"{package or 'the package of that writer'} beside tandem",
-                f"{plugins.to_install(package)}; `tandem list` then has it.",
+                f"{plugins.to_install(package)}; `tandem list` then has it. Or resume without it: "
+                "writer=() (--writer '').",
             )
 
 

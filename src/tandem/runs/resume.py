@@ -10,13 +10,13 @@ from typing import Any
 
 from tandem import platforms
 from tandem.backends import BY_PROCESSES
-from tandem.errors import CheckpointError, ResumeError, note, warn
+from tandem.errors import CheckpointError, ResumeError, warn
 from tandem.learning import config
 from tandem.learning.config import Config
 from tandem.learning.vectors import env_of
-from tandem.runs import checkpoint, config_file, trust
+from tandem.runs import checkpoint, config_file, plugin_writers, trust
 from tandem.runs.callbacks import Callback
-from tandem.runs.folder import run_folder
+from tandem.runs.folder import copied, run_folder
 from tandem.runs.session import Session
 from tandem.runs.trust import NONE, Names
 from tandem.settings import Schedule
@@ -28,8 +28,8 @@ def resumed(
     steps: int | None,
     extend: bool,
     callbacks: Iterable[Callback],
-    cluster: str | None = None,
-    devices: int | None = None,
+    changes: dict[str, Any],
+    out: Path | None = None,
     algorithm: Any = None,
     names: Names = NONE,
 ) -> Session:
@@ -38,9 +38,9 @@ def resumed(
     own: env, eval_env, network and optimizer, which a run that began with a program's needs again,
     else None. algorithm: the class, of a run of a program's own algorithm; or a name, repeated.
     names: what the call repeats of the run's names, or that it trusts them.
-    steps: another length than the run began with, if `extend`. cluster: another address for the
-    processes that it has on a cluster; how many there are stays. devices: another number of
-    them. ResumeError where the run cannot go on so.
+    steps: another length than the run began with, if `extend`. changes: other values of what is
+    `config.RESUMABLE`; cluster only where the run has processes on one. out: a new folder, to
+    continue there in a copy. ResumeError where the run cannot go on so.
     """
     if platforms.is_held(run_folder(folder) / "progress.csv", elsewhere=True):
         raise ResumeError(
@@ -62,24 +62,21 @@ def resumed(
     trust.expect(data, folder, written.get("signature"), names, command, ResumeError)
     if own["env"] is None:
         config_file.expect_env(data, folder, ResumeError)
-    config_file.expect_writers(data, folder)
-    if devices not in (None, conf.options.devices):
-        before, options = conf.options.devices, replace(conf.options, devices=devices)
-        conf = replace(conf, options=options, devices_before=before)
-        note(
-            f"resumed on devices={devices} after devices={before}: the same run but for rounding, "
-            "no longer to the bit"
-        )
-    if cluster is not None:
+    if changes.get("cluster"):
         several = conf.options.devices > 1 and conf.framework in BY_PROCESSES
         if not (conf.options.cluster or conf.options.runners or several):
             raise ResumeError(
-                f"cluster={cluster!r} was given for the run {folder}, which has no part on a "
-                "cluster.",
+                f"cluster={changes['cluster']!r} was given for the run {folder}, which has no part "
+                "on a cluster.",
                 "the processes that it began with, since they hold its environments",
                 "leave cluster out.",
             )
-        conf = replace(conf, options=replace(conf.options, cluster=cluster or "auto"))
+    conf = config.changed(conf, changes)
+    if changes.get("writer"):
+        plugin_writers.check(conf.options.writer)
+        origin = config_file.made_with(conf.algorithm, None, conf.options)["origin"]
+        conf = replace(conf, origin=conf.origin | origin)
+    config_file.expect_writers(conf.to_json(), folder)
     if changed := config.differing(written, data):
         warn(
             f"{folder / 'config.json'} says {', '.join(changed)}; the run goes on as it began, "
@@ -105,6 +102,7 @@ def resumed(
                 else "leave steps out, or give extend=True beside it.",
             )
         conf = extended(conf, steps)
+    folder = folder if out is None else copied(folder, out)
     return Session(
         conf,
         env_of(conf, own["env"]),

@@ -104,11 +104,10 @@ def verify(
             "at least one to compare",
             "give more --steps.",
         )
-    if conf.devices_before:
+    if conf.inexact:
         raise ResumeError(
-            f"the run {folder} learned on devices={conf.devices_before}, and then on "
-            f"devices={conf.options.devices}.",
-            "a run on as many devices from its first update to its last",
+            f"the run {folder} was resumed on {', then '.join(conf.inexact)}.",
+            "a run on the same devices, with as many threads, from its first update to its last",
             "verify one that was not resumed on others.",
         )
     if conf.restarted_at:

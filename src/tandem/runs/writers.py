@@ -148,6 +148,7 @@ class CsvWriter:
             if self._file is None:  # Windows, which renames no open file
                 self._file = open(self.path, "ab", buffering=0)
         except OSError as error:
+            self.close()
             raise _unwritable(self.path, error) from error
 
     def _append(self, data: bytes) -> None:
@@ -220,7 +221,7 @@ class WandbWriter:
             raise EngineError(
                 "wandb is not installed.",
                 "it, to log to Weights & Biases",
-                "pip install wandb, or leave wandb out.",
+                "pip install wandb, or do without: wandb='' (--wandb '').",
             ) from error
         file = folder / "wandb.json"
         run_id = _known_run(file) or (folder.name if (folder / "wandb").is_dir() else "")
@@ -263,7 +264,7 @@ class MlflowWriter:
             raise EngineError(
                 "mlflow is not installed.",
                 "it, to log to MLflow",
-                "pip install 'tandem-rl[mlflow]', or leave mlflow out.",
+                "pip install 'tandem-rl[mlflow]', or do without: mlflow='' (--mlflow '').",
             ) from error
         self._client, self._metric = MlflowClient(), Metric
         file = folder / "mlflow.json"
