@@ -214,6 +214,16 @@ def test_a_run_that_is_resumed_on_other_hardware_is_not_bit_exact(change, tmp_pa
     assert "verify one that was not resumed on others" in advice.fix
 
 
+def test_a_run_of_a_gpu_is_verified_where_there_is_one(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    folder = tmp_path / "run"
+    small(steps=32, out=folder)
+    altered(folder, device="cuda")
+    with follows("runs/verification.py:verify 7") as advice:
+        verification.verify(folder)
+    assert "on the machine that trained it" in advice.fix
+
+
 ROOMS = ("runs", "learning", "parallel", "backends", "replay", "collect", "compiled", "envs")
 ERROR = re.compile(r"\b\w*(?<!Setting)(?<!Space)(?<!Network)Error\(")
 # Where a fix names a setting that `resume=` refuses: why no resumed run is given that advice.

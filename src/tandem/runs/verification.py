@@ -14,6 +14,7 @@ from tandem.backends import process
 from tandem.errors import ResumeError, RunFolderError
 from tandem.learning import config
 from tandem.learning.vectors import env_of
+from tandem.parallel.choice import has_gpu
 from tandem.runs import config_file, trust
 from tandem.runs.callbacks import Callback
 from tandem.runs.folder import read_run
@@ -116,6 +117,12 @@ def verify(
             f"step{'s' * (len(conf.restarted_at) > 1)} {', '.join(map(str, conf.restarted_at))}.",
             "a run whose episodes were resumed exactly",
             "verify one that was trained in one sitting.",
+        )
+    if conf.device == "cuda" and not has_gpu():
+        raise ResumeError(
+            f"the run {folder} was trained on a GPU, and there is none here.",
+            "the same device, since others round differently",
+            "verify it on the machine that trained it.",
         )
     actual = _again(conf, given | {"env": env_of(conf, env)}, expected[-1][0], callbacks)
     now = config_file.versions()
