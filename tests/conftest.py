@@ -35,6 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # the workers of xdist inherit its environment
         config.stash[COMPILED] = tempfile.mkdtemp(prefix="tandem-compiled-")
         os.environ.update(compiled_in(config.stash[COMPILED]))
+        os.environ["XDG_STATE_HOME"] = f"{config.stash[COMPILED]}/state"  # the key that signs runs
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

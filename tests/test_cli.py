@@ -152,7 +152,7 @@ def test_help_for_an_environment_shows_the_values_of_the_zoo(capsys) -> None:
         ("train --resume RUNS/pp0", "did you mean RUNS/ppo"),
         ("train --resume RUNS/ppo --seed 3", "--seed"),
         ("train --resume RUNS/ppo --gamma 0.9", "--gamma"),
-        ("train ppo CartPole-v1 --resume RUNS/ppo", "an algorithm"),
+        ("train dqn CartPole-v1 --resume RUNS/ppo", "has algorithm='ppo'"),
         ("train --resume RUNS/ppo --steps 5000", "--extend"),
         ("train --resume RUNS/ppo --steps 10 --extend", "--extend"),
         ("train ppo CartPole-v1 --out RUNS/ppo", "--resume RUNS/ppo"),
@@ -573,9 +573,9 @@ def test_a_signal_ends_the_run_with_a_checkpoint(number, code, tmp_path) -> None
     at = json.loads(rows_of_checkpoint(tmp_path / "run" / "checkpoints" / "last.zip"))
     assert at["counters"]["episodes"] > 0
     again = child(
-        "train", "--resume", "run", "--stop-at", "1", "--quiet", "--out", "x", cwd=tmp_path
+        "train", "--resume", "run", "--stop-at", "1", "--quiet", "--envs", "3", cwd=tmp_path
     )
-    assert "--out" in again.communicate(timeout=60)[1] and again.returncode == 2
+    assert "--envs" in again.communicate(timeout=60)[1] and again.returncode == 2
 
 
 @pytest.mark.slow

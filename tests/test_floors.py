@@ -28,6 +28,7 @@ FLOORS: list[set[str]] = [
         "plugins",
         "version",
         "platforms",
+        "streams",
     },
     {"math"},
     {"networks"},

@@ -1099,16 +1099,17 @@ def test_early_stop_remembers_across_sittings(tmp_path: Path) -> None:
 def test_resume_takes_nothing_that_the_run_knows(tmp_path: Path) -> None:
     small(out=tmp_path / "run", steps=64, stop_at=32)
     for given in (
-        {"algorithm": "ppo"},
         {"framework": "torch"},
         {"envs": 2},
-        {"out": "x"},
         {"gamma": 0.9},
         {"seed": 3},
-        {"device": "cpu"},
+        {"workers": 1},
     ):
         with pytest.raises(ResumeError, match=f"resume= was given with {next(iter(given))}"):
             tandem.train(resume=tmp_path / "run", **given)  # type: ignore[arg-type]
+    for other in ({"algorithm": "dqn"}, {"env": "Acrobot-v1"}, {"env_kwargs": {"a": 1}}):
+        with pytest.raises(ResumeError, match=f"{next(iter(other))}=.* was given"):
+            tandem.train(resume=tmp_path / "run", **other)  # type: ignore[arg-type]
 
 
 def test_a_resumption_of_no_run_or_to_no_length_is_named(tmp_path: Path) -> None:

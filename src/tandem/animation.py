@@ -168,7 +168,7 @@ def filmed(
         )
     if env is None and agent.origin:
         config_file.expect_env({"env": own, "origin": agent.origin}, repr(agent))
-    env = own if env is None else env
+    env = agent.trained_in if env is None else env
     episodes, seed = whole_number("episodes", episodes, 1), whole_number("seed", seed)
     max_steps = whole_number("max_steps", max_steps, 1)
     kwargs = agent.env_kwargs if env == own else None

@@ -23,16 +23,21 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 VARIABLE = "TANDEM_SYSTEM"
 LINUX, POSIX, ANY = "linux", "posix", "any"
 TRIES, PAUSE = 20, 0.05  # how often a rename is tried where somebody reads the file, and seconds
 # errors of a disk or of a limit of the system's, whatever is written
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
+# what a terminal sends to all of its processes: for Ctrl-C, and when it closes (not on Windows)
+FROM_TERMINAL = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGHUP") if hasattr(signal, name)
+)
+ENDING = (*FROM_TERMINAL, signal.SIGTERM)  # signals that end a run with a checkpoint
 WINDOWS_NAMES = '<>:"/\\|?*'  # what names of files cannot have there, and anywhere a "/"
 
 
@@ -116,6 +121,19 @@ def terminate_this() -> None:
         signal.raise_signal(signal.SIGTERM)
 
 
+@contextmanager
+def hangups_blocked() -> Iterator[None]:
+    """Processes that are started within outlive their terminal, as far as they do nothing else."""
+    if os.name != "posix":
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def ending(code: int) -> str:
     """How a process ended, by its exit code as `subprocess` gives it."""
     if code >= 0:
@@ -160,6 +178,24 @@ def replace(source: Path, target: Path) -> None:
             if os.name == "posix" or not left:
                 raise
             time.sleep(PAUSE)
+
+
+def user_folder(purpose: Literal["cache", "state"]) -> Path | None:
+    """tandem's folder below the user's folder for a purpose, made on first use. None where the user
+    has no home, or nothing can be written there."""
+    try:
+        if sys.platform == "win32":
+            base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+        elif sys.platform == "darwin":
+            base = Path.home() / "Library"
+            base /= "Caches" if purpose == "cache" else "Application Support"
+        else:
+            default = ".cache" if purpose == "cache" else ".local/state"
+            base = Path(os.environ.get(f"XDG_{purpose.upper()}_HOME") or Path.home() / default)
+        (base / "tandem").mkdir(parents=True, exist_ok=True)
+    except (RuntimeError, OSError):  # a container's user without a name; a read-only disk
+        return None
+    return base / "tandem" if os.access(base / "tandem", os.W_OK) else None
 
 
 def flush_folder(folder: Path) -> None:

@@ -18,6 +18,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from tandem.errors import PluginError
+from tandem.settings import FOLDERS
 
 KINDS = {  # group, without "tandem." -> what one of its entry points is, in words
     "algorithms": "algorithm",
@@ -113,6 +114,8 @@ def found(group: str) -> Mapping[str, Plugin]:
     """The plug-ins of a group by name, in alphabetical order. Imports nothing."""
     by_name: dict[str, list[Plugin]] = {}
     for point in _all_points().select(group=f"tandem.{group}"):
+        if point.dist is not None and str(point.dist.locate_file("")) in FOLDERS:
+            continue  # a folder that the user works in is no installed package
         value = point.value.partition("[")[0].strip()  # extras mean nothing here
         plugin = Plugin(group, point.name, value, *_package(point))
         known = by_name.setdefault(point.name, [])

@@ -103,16 +103,18 @@ def setting(
     special: float | None = None,
     expected: str = "",
     fix: str = "",
+    resumable: bool = False,
 ) -> Any:
     """A field of a settings dataclass: its default, what it means (with unit), where the default
     comes from, where a sweep looks for it, and the `Limits` of a number. Every number has `minimum`
-    or `above`; -math.inf says that it may be any."""
+    or `above`; -math.inf says that it may be any. resumable: a run may be resumed with another
+    value, since it says where or how the run is executed, not what it computes."""
     limits = None
     if minimum is not None or above is not None:
         low, over = (-math.inf if bound is None else bound for bound in (minimum, above))
         limits = Limits(low, maximum, over, special, expected, fix)
-    known = {"help": help, "source": source, "limits": limits, "search": _listed(search)}
-    return field(default=default, metadata=known)
+    known = {"help": help, "source": source, "limits": limits, "resumable": resumable}
+    return field(default=default, metadata=known | {"search": _listed(search)})
 
 
 def default(value: Any, source: str = "", help: str = "", search: Searches = ()) -> Any:
@@ -136,12 +138,13 @@ class Declared(NamedTuple):
     source: str
     limits: Limits | None  # None: no number
     search: tuple[Search, ...]  # where a sweep looks for it; (): it does not, unless it is told
+    resumable: bool  # whether a resumed run may have another value
 
 
 def declared(kind: type) -> list[Declared]:
     """Every setting of a settings dataclass, in order, with what it has of its base classes."""
     # of a field that no `setting` made
-    plain = {"help": "", "source": "", "limits": None, "search": ()}
+    plain = {"help": "", "source": "", "limits": None, "search": (), "resumable": False}
     metadata: dict[str, dict[str, Any]] = {}
     for base in reversed(kind.__mro__):
         for name, f in base.__dict__.get("__dataclass_fields__", {}).items():
@@ -291,15 +294,18 @@ def as_path(name: str, value: Any) -> Path:
 
 
 IMPORTED: list[str] = []  # the modules of --import, which processes of this one's import too
+FOLDERS: set[str] = set()  # working directories that `module_here` has put on sys.path
 
 
 def module_here(name: str) -> Any:
-    """The module of this name, looked for in the working directory too; None where there is none,
-    as of a path. Raises what importing something raises that the module needs."""
+    """The module of this name, looked for in the working directory after everywhere else; None
+    where there is none, as of a path. Raises what importing something raises that the module
+    needs."""
     if name.startswith("."):  # which would be relative to a package
         return None
     if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+        sys.path.append(os.getcwd())
+        FOLDERS.add(os.getcwd())
     try:
         return importlib.import_module(name)
     except (ImportError, ValueError) as error:
@@ -326,7 +332,9 @@ def _converted(value: Any, hint: Any) -> Any:
     if origin is tuple:
         parts = value.replace(",", " ").split() if isinstance(value, str) else value
         return tuple(
-            _converted(p, inner[0]) for p in ([parts] if isinstance(parts, int) else parts)
+            _converted(p, inner[0])
+            for p in ([parts] if isinstance(parts, int) else parts)
+            if p != ""  # of a flag: --writer ''
         )
     if hint is bool:
         words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}

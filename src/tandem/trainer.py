@@ -44,6 +44,7 @@ from tandem.runs.result import Result
 from tandem.runs.resume import resumed
 from tandem.runs.session import Session
 from tandem.runs.signals import raise_again
+from tandem.runs.trust import Names
 from tandem.settings import as_path, convert, whole_number
 from tandem.types import JSONDict, tree_map
 from tandem.zoo import note_short, owners, settle
@@ -68,7 +69,7 @@ def train(
     *,
     framework: str | None = None,
     network: Any = None,
-    device: str = "auto",
+    device: str | None = None,
     steps: int | None = None,
     stop_at: int | None = None,
     seed: int = 0,
@@ -78,6 +79,7 @@ def train(
     out: str | Path | None = None,
     resume: str | Path | None = None,
     extend: bool = False,
+    trust: bool = False,
     callbacks: Iterable[CallbackLike] = (),
     catch_signals: bool = True,
     progress: bool = False,
@@ -97,15 +99,19 @@ def train(
     or (actor body, critic body); or a dict of whole networks by role.
     steps: the run's length in environment steps and its schedules' horizon; stop_at ends this
       sitting earlier.
+    device: "auto" (the default: a GPU if there is one), "cpu" or "cuda".
     out: the run's folder; None keeps nothing. resume: the folder of a run to go on with, instead of
     env and an algorithm's name (a class of one's own is given again); with a larger `steps` only if
-    `extend`, where schedules end at the same step as before.
+    `extend`, where schedules end at the same step as before. Settings that say where and how a run
+    is executed, such as `device`, may be others then; with `out`, it continues in a copy there.
+    trust: with `resume`, allow the names in the folder that may run code (environment, vector,
+    env_kwargs), which were written elsewhere; instead of repeating them as arguments.
     callbacks: `tandem.runs.callbacks.Callback`s, or functions that are given each event.
     progress: show a live line, and what evaluations come to, on stderr.
-    catch_signals: SIGINT and SIGTERM end the run with a checkpoint, and are then raised again:
-    SIGINT as KeyboardInterrupt, whose `result` is what there was of the Result, SIGTERM to the
-    handler that it had before. False lets them do at once what they do. Only a main thread gets
-    signals.
+    catch_signals: SIGINT, SIGTERM and SIGHUP (unless it is ignored, as by nohup) end the run with a
+    checkpoint, and are then raised again: SIGINT as KeyboardInterrupt, whose `result` is what there
+    was of the Result, the others to the handlers that they had before. False lets them do at once
+    what they do. Only a main thread gets signals.
     settings: any setting of the algorithm or of `Options`; `optimizer` may also be one of the
     framework's (keras.optimizers, torch.optim), which keeps its own step size: learning_rate is
     refused beside it. What is not given comes from the zoo's entry for (algorithm, env) if there is
@@ -126,6 +132,7 @@ def train(
         out=out,
         resume=resume,
         extend=extend,
+        trust=trust,
         callbacks=callbacks,
         catch_signals=catch_signals,
         progress=progress,
@@ -180,7 +187,7 @@ def session(
     *,
     framework: str | None = None,
     network: Any = None,
-    device: str = "auto",
+    device: str | None = None,
     steps: int | None = None,
     seed: int = 0,
     envs: int | None = None,
@@ -189,6 +196,7 @@ def session(
     out: str | Path | None = None,
     resume: str | Path | None = None,
     extend: bool = False,
+    trust: bool = False,
     callbacks: Iterable[CallbackLike] = (),
     catch_signals: bool = True,
     progress: bool = False,
@@ -203,28 +211,26 @@ def session(
         settings.pop("optimizer") if not isinstance(settings.get("optimizer", ""), str) else None
     )
     if resume is not None:
-        cluster, devices = settings.pop("cluster", None), settings.pop("devices", None)
-        devices = None if devices is None else whole_number("devices", devices, 1)
+        given = {"device": device, **settings}
+        changes = {n: x for n, x in given.items() if n in config.RESUMABLE and x is not None}
         fixed = {
-            "algorithm": None if isinstance(algorithm, type) else algorithm,
             "framework": framework,
             "envs": envs,
-            "env_kwargs": env_kwargs,
-            "out": out,
-            **settings,
+            **{n: x for n, x in settings.items() if n not in changes},
             "seed": None if seed == 0 else seed,
-            "device": None if device == "auto" else device,
         }
         if named := [name for name, value in fixed.items() if value is not None]:
             raise ResumeError(
                 f"resume= was given with {', '.join(named)}.",
-                "nothing that the run has in its config.json already",
-                "leave these out; a run goes on as it began.",
+                "nothing that changes its results",
+                "leave these out; a run goes on as it began, with the settings in its config.json.",
             )
-        given = {"env": env, "eval_env": eval_env, "network": network, "optimizer": optimizer}
+        own_objects = {"env": env, "eval_env": eval_env, "network": network, "optimizer": optimizer}
         steps = None if steps is None else whole_number("steps", steps)
-        folder = as_path("resume", resume)
-        run = resumed(folder, given, steps, extend, told, cluster, devices, algorithm)
+        folder, place = as_path("resume", resume), None if out is None else as_path("out", out)
+        vector = (env.path or None) if isinstance(env, VectorSource) else None
+        names = Names(env, vector, env_kwargs, changes.get("cluster"), trust)
+        run = resumed(folder, own_objects, steps, extend, told, changes, place, algorithm, names)
         run.catch_signals = catch_signals
         return _noted(run)
     if algorithm is None or env is None:
@@ -233,10 +239,10 @@ def session(
             "both, or resume=",
             "train('ppo', 'CartPole-v1')",
         )
-    if extend:
+    if extend or trust:
         raise SettingError(
-            "extend=True was given without resume=.",
-            "a run to extend",
+            f"{'extend' if extend else 'trust'}=True was given without resume=.",
+            f"a run to {'extend' if extend else 'trust'}",
             "give resume=, or leave it out.",
         )
     if (seed := whole_number("seed", seed)) >= 2**63:
@@ -254,7 +260,7 @@ def session(
             settings,
             framework=framework,
             network=network,
-            device=device,
+            device=device or "auto",
             seed=seed,
             env_kwargs=env_kwargs,
             eval_env=eval_env,

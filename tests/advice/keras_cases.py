@@ -199,8 +199,8 @@ CASES = [
     ),
 ]
 DEVICE = {
-    "jax": Case("backends/keras_jax.py:choose_device", session, {"device": "cuda"}),
-    "tensorflow": Case("backends/keras_tensorflow.py:choose_device", session, {"device": "cuda"}),
+    "jax": Case("backends/__init__.py:no_gpu", session, {"device": "cuda"}),
+    "tensorflow": Case("backends/__init__.py:no_gpu", session, {"device": "cuda"}),
 }
 
 

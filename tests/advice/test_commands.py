@@ -15,7 +15,8 @@ import pytest
 import tandem
 from tandem import algorithms, trainer
 from tandem.cli import _command, main
-from tandem.cli.train import _run, json_object
+from tandem.cli.parser import json_object
+from tandem.cli.train import _run
 from tests.advice.conftest import cart
 from tests.advice.net import follows
 from tests.helpers import held
@@ -224,7 +225,7 @@ def told(fix: str) -> str:
             "train --resume plain --steps 96 --extend --quiet",
         ),
         (
-            "cli/train.py:json_object",
+            "cli/parser.py:json_object",
             "train ppo FrozenLake-v1 --env-kwargs is_slippery=false",
             "write it in quotes: --env-kwargs '{\"",
             f"train ppo FrozenLake-v1 --env-kwargs '{{\"is_slippery\": false}}' {SHORT}",
@@ -263,7 +264,7 @@ def test_what_a_command_is_told_can_be_typed(key, wrong, says, right, runs, monk
 
 
 def test_arguments_of_an_environment_are_json() -> None:
-    with follows("cli/train.py:json_object") as advice:
+    with follows("cli/parser.py:json_object") as advice:
         json_object("env-kwargs", "{continuous}")
     flag, value = shlex.split(advice.fix.partition(": ")[2])
     assert json_object(flag.removeprefix("--"), value) == json.loads(value)

@@ -21,11 +21,6 @@ excepted(
     because="tests/compiled/test_runs.py::test_a_session_that_was_left_within_a_call_says_so makes "
     "it, on JAX",
 )
-excepted(
-    "compiled/together.py:check_memory",
-    because="tests/compiled/test_blocks.py::"
-    "test_seeds_at_once_have_to_fit_into_the_devices_memory makes it, on JAX, and follows it",
-)
 SPEC, TWO = Leaf("box", (4,), "float32"), Leaf("discrete", (), "int64", (2,))
 PARTS = action_leaf(taken_space(spaces.Dict(go=spaces.Discrete(2))), SPEC)
 

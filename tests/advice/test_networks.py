@@ -306,7 +306,7 @@ def assign(target: Any, source: Any) -> None:
             "return one from the function",
             {"network": mlp},
         ),
-        case("backends/torch_devices.py:kind_of", session, {"device": "cuda"}),
+        case("backends/__init__.py:no_gpu", session, {"device": "cuda"}),
         case(
             "backends/backend.py:keep_apart",
             partial(trainer.session, "dqn", "CartPole-v1", framework="torch", buffer_size=1000),

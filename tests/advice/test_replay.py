@@ -224,7 +224,7 @@ def test_files_take_what_memory_does_not(monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(allocation, "available_memory", lambda: 10_000)
     with follows("replay/allocation.py:require") as advice:
         ring(1000)
-    assert "a buffer's `path`" in advice.fix
+    assert "`path` of a buffer" in advice.fix
     filled(into=ring(1000, path=str(tmp_path / "buffer")))
 
 

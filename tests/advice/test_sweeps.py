@@ -147,7 +147,7 @@ def test_going_on_with_what_is_no_sweep_or_goes_on_otherwise(tmp_path: Path) -> 
         sweeps.Sweep(resume=folder)
     assert advice.fix.endswith("tandem sweep ALGORITHM ENV")
     kept(folder)
-    for given in ({"gamma": 0.9}, {"env": "CartPole-v1"}, {"pruner": "none"}):
+    for given in ({"gamma": 0.9}, {"env": "Acrobot-v1"}, {"pruner": "none"}):
         with follows("tuning/sweep.py:_continued") as advice:
             sweeps.Sweep(resume=folder, **given)
         assert advice.fix == "leave these out."
@@ -170,7 +170,7 @@ def test_going_on_without_what_a_program_gave(tmp_path: Path) -> None:
     assert advice.fix == f"tandem.sweep(env=..., resume={str(tmp_path)!r})"
     again = sweeps.Sweep(env=make, resume=tmp_path)
     trial = SimpleNamespace(number=0, user_attrs={"settings": {}})
-    assert again.arguments(trial)["env"] is make and again.again() == {"env": make}
+    assert again.arguments(trial)["env"] is make and again.again() == {"trust": True, "env": make}
 
 
 excepted(

@@ -151,7 +151,7 @@ def test_a_worker_that_is_lost(tmp_path: Path) -> None:
 
     with follows("parallel/worker_group.py:WorkerGroup.answer") as advice:
         run("once", worker_restarts=0)
-    assert advice.assigned() == [{"worker_restarts": 1}]
+    assert advice.assigned() == [{"worker_patience": 120, "worker_restarts": 1}]
     with pytest.warns(UserWarning, match="started anew"):
         run("again", **advice.assigned()[0])
 

@@ -29,7 +29,6 @@ def quick() -> Any:
         "what_is_not_finite_is_not_made",
         "environments_are_looked_at",
         "evaluations_are_of_whole_episodes",
-        "seeds_have_to_fit_into_the_devices_memory",
     )
 
 
@@ -76,13 +75,6 @@ def test_evaluations_are_of_whole_episodes_within_a_budget(quick: Any) -> None:
     assert cut == [[45.0] * 6, [9] * 6, [], 6, None]
     assert lengths == [8_000] * 2 and count == 2  # twice the longest episode of training
     assert ended == [[1.0] * 3, [1] * 3, [], 0, None]
-
-
-@pytest.mark.slow
-def test_seeds_at_once_have_to_fit_into_the_devices_memory(quick: Any) -> None:
-    happened, fix = quick["memory"]
-    assert happened.startswith("12 seeds at once keep ") and "of the device" in happened
-    assert "give at most --seeds 9" in fix and "--buffer-size" in fix
 
 
 @pytest.mark.slow

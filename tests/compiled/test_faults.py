@@ -3,7 +3,6 @@ where what is compiled is kept."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -147,21 +146,3 @@ def test_numbers_that_do_not_go_into_one_another_are_refused_as_on_the_host(
     conf: Any = SimpleNamespace(options=Options(compile_cache=False), seed=0)
     with pytest.raises(SettingError, match=says):
         make.make(conf, FunctionalVector("walk", Walk(), built.settings.envs), None, None)
-
-
-def test_a_user_without_a_home_has_no_cache(monkeypatch: Any) -> None:
-    def nowhere() -> Path:
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.setattr(Path, "home", nowhere)
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    assert make.cache_folder() is None
-
-
-def test_nothing_is_kept_where_nothing_can_be_written(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(make.sys, "platform", "linux")
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert make.cache_folder() is None
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "new"))
-    assert make.cache_folder() == tmp_path / "new" / "tandem" and make.cache_folder().is_dir()

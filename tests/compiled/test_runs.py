@@ -43,16 +43,6 @@ def test_a_session_that_was_left_within_a_call_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.thorough
-def test_seeds_in_one_call_are_the_runs_of_each_alone(tmp_path: Path) -> None:
-    found_ = found(tmp_path, "seeds_in_one_call")["together"]
-    assert found_["codes"] == [0, 0, 0, 0] and found_["torn"] == 300
-    assert found_["resumed"] == [True] * 3 and found_["apart"] < 1e-5
-    assert found_["files"] == ["curve.png", "s0", "s1", "s2", "seeds.json"]
-    assert found_["pictures"] and len(found_["said"]) == 4
-
-
-@pytest.mark.slow
 def test_what_cannot_be_compiled_is_refused_by_name(tmp_path: Path) -> None:
     refused = found(tmp_path, "what_cannot_be")["refused"]
     for told, (what, fix) in zip(

@@ -67,7 +67,7 @@ RUNS = """
         resumed=prints("parts") == prints("two"), verified=again,
         as_one=far("two", "one"), same_bits=prints("two") == prints("one"),
         moved=far("moved", "two"), notes=moved.notes, refused=refused,
-        before=json.loads((out / "moved" / "config.json").read_text())["devices_before"],
+        before=json.loads((out / "moved" / "config.json").read_text())["inexact"],
     )))
 """
 
@@ -93,9 +93,9 @@ def test_runs_on_two_devices(engine, tmp_path) -> None:
     assert found["verified"] == [0, f"equal: {found['rows']} rows, to step 304\n"]
     assert not found["same_bits"], "two devices add in another order than one: did both run?"
     assert 0 < found["as_one"] < 1e-4 and found["moved"] < 1e-4
-    assert found["before"] == 2
+    assert found["before"] == ["devices=1 after devices=2"]
     assert any(n.startswith("resumed on devices=1 after devices=2") for n in found["notes"])
-    assert "learned on devices=2, and then on devices=1" in found["refused"]
+    assert "was resumed on devices=1 after devices=2" in found["refused"]
     assert "verify one that was not resumed on others" in found["refused"]
 
 

@@ -136,6 +136,8 @@ def _made(described: Any) -> Any:
             else x
             for name, x in row["values"].items()
         }
+        if row["kind"] not in exploration.__all__:
+            raise ValueError(f"there is no exploration {row['kind']!r}")
         made.append(getattr(exploration, row["kind"])(**values))
         made[-1].seeded = row["seeded"]
         if "rng" in row:

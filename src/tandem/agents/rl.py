@@ -46,6 +46,7 @@ from tandem.agents.views import AttributeViews
 from tandem.backends.variables import assign_param
 from tandem.errors import SettingError
 from tandem.runs.autosave import Autosave, Policy, Writer
+from tandem.streams import say
 
 __all__ = ["RL", "LambdaCallback", "RL_pytorch", "assign_param", "restore_param"]
 
@@ -195,7 +196,7 @@ class BaseAgent(SavedAgent, AdaptiveMethods, AttributeViews):
                 raise
         ring = assembly.learner.ring
         if assembly is not before and ring.capacity != arguments.size and train.p != 0:
-            print(
+            say(
                 f"the pool holds {ring.capacity} transitions of pool_size={arguments.size}: "
                 f"{ring.capacity // ring.envs} of each of {ring.envs} environments"
             )
@@ -220,7 +221,7 @@ class BaseAgent(SavedAgent, AdaptiveMethods, AttributeViews):
             return before.processes
         processes, why = collection.choose_processes(self.env, train.processes, train.pool_network)
         if why and train.p != 0:
-            print(why)
+            say(why)
         return processes
 
     def _beside(self, arguments: SetArguments, train: TrainArguments) -> bool:

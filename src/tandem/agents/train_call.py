@@ -19,6 +19,7 @@ from tandem.learning.loop import Loop
 from tandem.runs.autosave import Autosave, Writer
 from tandem.runs.checkpoint import Checkpoint
 from tandem.runs.signals import Signals
+from tandem.streams import say
 
 Logs = dict[str, float]
 
@@ -117,7 +118,7 @@ class TrainCall:
             agent.stop_training = False
         notify(agent.callbacks, "on_train_end", {})
         if self.every:
-            print(f"time:{int(agent.time + 0.5)}s")
+            say(f"time:{int(agent.time + 0.5)}s")
         if self.signal:
             raise KeyboardInterrupt(self.signal)
         return np.float32(agent._loss if agent._loss is not None else 0.0)
@@ -218,13 +219,13 @@ class TrainCall:
         criterion = None if arguments is None else arguments.criterion
         if self.every and (self.done == 1 or self.done % self.every == 0):
             shown = f"reward:{score:g}" if average is None else f"average reward:{average:g}"
-            print(f"episode:{agent.total_episode}   loss:{loss:.4f}   {shown}")
+            say(f"episode:{agent.total_episode}   loss:{loss:.4f}   {shown}")
         averaged = arguments is not None and arguments.trial_count is not None
         autosave.episode(agent.total_episode, average if averaged else score)
         if average is not None and criterion is not None and average >= criterion:
             agent.stop_training = True
             if self.every:
-                print(
+                say(
                     f"episode:{agent.total_episode}   average reward:{average:g} >= "
                     f"criterion:{criterion:g}"
                 )

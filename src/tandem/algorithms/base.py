@@ -178,7 +178,9 @@ class ReplaySettings(Settings):
     )
     optimizer: Literal["adam", "sgd"] = setting("adam", "the optimizer")
     memmap: bool = setting(
-        False, "keep the replay buffer in files of the run's folder instead of memory"
+        False,
+        "keep the replay buffer in files of the run's folder instead of memory",
+        resumable=True,
     )
 
     def settled(self, given: Iterable[str]) -> Any:

@@ -146,6 +146,15 @@ def no_strategy(given: object, expected: str) -> SettingError:
     )
 
 
+def no_gpu(engine: str) -> EngineError:
+    """The error for an engine that was asked for a CUDA device and has none."""
+    return EngineError(
+        f"device 'cuda' was asked for; {engine} finds none.",
+        "a CUDA device",
+        "use device='cpu' (--device cpu).",
+    )
+
+
 def too_few(
     engine: str, device: str, devices: int, there: int, fix: str, setting: str = "devices"
 ) -> EngineError:

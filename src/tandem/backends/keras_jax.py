@@ -11,9 +11,9 @@ import jax
 import keras
 import numpy as np
 
+from tandem.backends import no_gpu
 from tandem.backends.keras_jax_acting import Action
 from tandem.backends.keras_jax_devices import Layout
-from tandem.errors import EngineError
 from tandem.types import Array, Batch, Tree, Variable, tree_map
 
 NARROW = 32  # columns
@@ -33,9 +33,7 @@ def choose_device(device: str, threads: int) -> str:
     if gpu and device == "cpu":
         jax.config.update("jax_default_device", jax.devices("cpu")[0])
     if device == "cuda" and not gpu:
-        raise EngineError(
-            "device 'cuda' was asked for; jax finds none.", "a CUDA device", "use device='cpu'."
-        )
+        raise no_gpu("jax")
     return "cuda" if gpu and device != "cpu" else "cpu"
 
 

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tandem.errors import EngineError
+from tandem.backends import no_gpu
 from tandem.types import Array, Batch, Tree, Variable, tree_map
 
 
@@ -27,11 +27,7 @@ def choose_device(device: str, threads: int) -> str:
             raise
         # TensorFlow has started already: its threads are as they were set then
     if device == "cuda" and not gpu:
-        raise EngineError(
-            "device 'cuda' was asked for; tensorflow finds none.",
-            "a CUDA device",
-            "use device='cpu'.",
-        )
+        raise no_gpu("tensorflow")
     return "cuda" if gpu and device != "cpu" else "cpu"
 
 

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import distributed
 
-from tandem.backends import backend, sharding, too_few, torch_generators
+from tandem.backends import backend, no_gpu, sharding, too_few, torch_generators
 from tandem.backends.torch_group import Group, Lost, opened_store, store_at
-from tandem.errors import EngineError, WorkerError
+from tandem.errors import WorkerError
 from tandem.types import AnyArray, Array, Batch, Tree, tree_map
 
 GOLDEN = 0x9E3779B9  # between the seeds of two processes
@@ -271,11 +271,7 @@ def kind_of(device: str) -> str:
     none."""
     there = torch.cuda.is_available()
     if device == "cuda" and not there:
-        raise EngineError(
-            "device 'cuda' was asked for; torch finds none.",
-            "a CUDA device",
-            "use device='cpu'.",
-        )
+        raise no_gpu("torch")
     return ("cuda" if there else "cpu") if device == "auto" else device
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 import os
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,6 +15,7 @@ from tandem.backends import backend, torch_states
 from tandem.backends.torch_own import ELEMENTWISE, UNFIT, begin
 from tandem.errors import SettingError, brief
 from tandem.math.optimization import rectification
+from tandem.platforms import user_folder
 from tandem.types import AnyArray, Array, Batch
 
 PLAIN = (type(None), bool, int, float, str)
@@ -316,13 +315,6 @@ def eager_gradient(
     return value.detach(), {k: v.detach() for k, v in aux.items()}, flat
 
 
-def graphs_folder() -> Path:
-    """Where compiled graphs are kept from one process to the next, unless the environment variable
-    TORCHINDUCTOR_CACHE_DIR says where: in the user's cache folder."""
-    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(caches) / "tandem" / "inductor"
-
-
 def compiled_gradient(
     optimizer: Optimizer, loss: backend.Loss, batch: Batch, count: Array | None
 ) -> Gradient:
@@ -372,9 +364,8 @@ def _compiled(optimizer: Optimizer, loss_module: LossModule) -> tuple[Any, dict[
         grad, (value, (aux, moved)) = grad_and_value(f, has_aux=True)(flat)
         return value, aux, grad, moved
 
-    with suppress(OSError, RuntimeError):  # no home, or none to write to: torch's own place
-        graphs_folder().mkdir(parents=True, exist_ok=True)
-        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(graphs_folder()))
+    if (folder := user_folder("cache")) is not None:
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder / "inductor"))
     # Code of its own, since torch counts compilations by code object and stops at 8; and no dynamic
     # shapes, which it would otherwise turn to because gradients of one process differ in size.
     gradient.__code__ = gradient.__code__.replace()

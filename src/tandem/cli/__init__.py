@@ -2,7 +2,8 @@
 only leads there. May import any room but `examples`.
 
 Exit codes: 0 done; 1 it went wrong while running, or `check` and `verify` found a fault; 2 it was
-asked for something that cannot be; 130 and 143 ended by SIGINT and SIGTERM, with a checkpoint.
+asked for something that cannot be; 129, 130 and 143 ended by SIGHUP, SIGINT and SIGTERM, with a
+checkpoint; 141 nobody reads its output any more.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from importlib import import_module
 from itertools import pairwise
 
@@ -27,6 +29,7 @@ from tandem.errors import (
     UnknownNameError,
 )
 from tandem.platforms import FULL
+from tandem.streams import Display
 
 REFUSED = (
     UnknownNameError,
@@ -63,6 +66,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; gives its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     _quieten(words)
+    with _displays():
+        return _run(words)
+
+
+@contextmanager
+def _displays() -> Iterator[None]:
+    """Within it, no command fails because its streams are missing, lost their terminal, or lack a
+    character. Only a reader of stdout that has gone ends it, as in `tandem list | head -1`."""
+    out, err = Display(sys.stdout, (BrokenPipeError,)), Display(sys.stderr)
+    with redirect_stdout(out), redirect_stderr(err):
+        try:
+            yield
+        finally:
+            out.end()
+            err.end()
+
+
+def _run(words: list[str]) -> int:
+    """Runs one command and reports its errors; the exit code."""
     try:
         code = _command(words)
         sys.stdout.flush()
@@ -76,25 +98,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("tandem: interrupted.", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # the reader has gone, as in `tandem list | head -1`
-        return _flushed(141)
+    except BrokenPipeError:
+        return 141
     except OSError as error:
         if error.errno not in FULL:
             raise
         print(f"tandem: cannot write: {error}.\nFix: free some space.", file=sys.stderr)
-        return _flushed(1)
+        return 1
     finally:
         if (runs := sys.modules.get("tandem.runs.folder")) is not None:
             runs.drop_unused()
-
-
-def _flushed(code: int) -> int:
-    """The exit code; what is left to be printed is dropped where nobody takes it."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return code
 
 
 def _command(words: list[str]) -> int:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import argparse
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import Any, NamedTuple
 
 from tandem import trainer
 from tandem.algorithms import own
-from tandem.cli.parser import import_argument
+from tandem.cli.parser import import_argument, json_object, trust_argument, vector_arguments
+from tandem.envs import envpool
 from tandem.envs.factory import make
 from tandem.envs.vector_source import brought, named
-from tandem.errors import SettingError, UnknownNameError
-from tandem.runs import checkpoint, config_file
+from tandem.errors import RunFolderError, SettingError, UnknownNameError
+from tandem.runs import checkpoint, config_file, trust
 from tandem.runs.folder import run_folder
 from tandem.types import JSONDict
 
@@ -63,11 +65,13 @@ def find(path: str, which: str) -> Path:
     return checkpoint.find(location, which)
 
 
-def load(path: str, which: str, network: Any = None, algorithm: str | None = None) -> Loaded:
-    """The agent of a run's folder, or of a checkpoint file; network: as `tandem.load` takes it;
-    algorithm: module:Class of a program's own."""
-    location, file = Path(path), find(path, which)
-    agent = trainer.load(file, network=network, algorithm=own_class(algorithm))
+def load(args: argparse.Namespace, command: str = "", network: Any = None) -> Loaded:
+    """The agent of a run's folder, or of a checkpoint file, that the arguments of a command name.
+
+    command: its name where it makes the environment: names that may lead to code are then checked,
+    and replaced where the arguments give others. network: as `tandem.load` takes it."""
+    location, file = Path(args.folder), find(args.folder, args.which)
+    agent = trainer.load(file, network=network, algorithm=own_class(args.algorithm), trust=True)
     folder = (
         location
         if location.is_dir()
@@ -76,8 +80,35 @@ def load(path: str, which: str, network: Any = None, algorithm: str | None = Non
         else location.parent
     )
     config = checkpoint.read(file).data["config"]
-    config_file.refuse_other_env(folder, config_file.read(folder), config)
+    written = config_file.read(folder)
+    config_file.refuse_other_env(folder, written, config)
+    if command:
+        config |= _repeated(args, config, folder, written.get("signature"), command)
+        agent.env_kwargs = config["env_kwargs"]
     return Loaded(agent, file, folder, config)
+
+
+def names_of(args: argparse.Namespace) -> trust.Names:
+    """The names of the environment that the arguments of a command give, and --trust."""
+    kwargs = None if args.env_kwargs is None else json_object("env-kwargs", args.env_kwargs)
+    return trust.Names(args.env, args.vector, kwargs, getattr(args, "cluster", None), args.trust)
+
+
+def _repeated(
+    args: argparse.Namespace, config: JSONDict, folder: Path, signature: Any, command: str
+) -> JSONDict:
+    """The entries of a run's config that say how its environment is made, as the arguments give
+    them. CheckpointError where a name in the file may lead to code and is not repeated."""
+    names, again = names_of(args), f"tandem {command} {{}}{quote(args.folder)}"
+    data = config | {"options": {}}  # no command that plays uses a cluster
+    trust.expect(data, folder, signature, names, again, RunFolderError, "--env ")
+    changed: JSONDict = {} if names.env_kwargs is None else {"env_kwargs": names.env_kwargs}
+    if names.vector is not None:
+        changed |= {"env": names.vector, "vector": names.vector, "own_env": False}
+    elif names.env is not None:
+        vector = "id" if envpool.is_id(names.env) else ""
+        changed |= {"env": names.env, "vector": vector, "own_env": False}
+    return {"env_kwargs": {}} | config | changed
 
 
 def own_class(path: str | None) -> Any:
@@ -102,6 +133,13 @@ def deterministic_argument(parser: Any) -> None:
         default=True,
         help="the agent's best actions; --no-deterministic: drawn, as it explores [yes]",
     )
+
+
+def env_arguments(parser: Any) -> None:
+    """How to repeat, or trust, the names in a run's folder that lead to its environment."""
+    parser.add_argument("--env", metavar="ENV", help="the environment [that of the run]")
+    vector_arguments(parser)
+    trust_argument(parser)
 
 
 def arguments(parser: Any) -> None:

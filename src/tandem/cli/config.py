@@ -12,7 +12,7 @@ from typing import Any
 from tandem import algorithms, zoo
 from tandem.algorithms import unused
 from tandem.cli import train
-from tandem.cli.parser import Parser, import_argument, with_import
+from tandem.cli.parser import Parser, import_argument, json_object, with_import
 from tandem.cli.settings_file import literal
 from tandem.errors import RunFolderError, SettingError
 from tandem.learning.config import Options, plain
@@ -35,7 +35,7 @@ def run(words: list[str]) -> int:
     settings, options, source = zoo.settle(
         args.algorithm, args.env, train.given(args, args.algorithm)
     )
-    kwargs = {} if args.env_kwargs is None else train.json_object("env-kwargs", args.env_kwargs)
+    kwargs = {} if args.env_kwargs is None else json_object("env-kwargs", args.env_kwargs)
     places = {
         "algorithm": args.algorithm,
         "env": args.env,

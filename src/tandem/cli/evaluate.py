@@ -19,7 +19,7 @@ ABOUT = (
 def run(words: list[str]) -> int:
     """Prints mean and standard deviation, or everything as JSON."""
     args = make_parser().read(words)
-    loaded = agents.load(args.folder, args.which, algorithm=args.algorithm)
+    loaded = agents.load(args, "evaluate")
     max_steps = whole_number("--max-steps", args.max_steps)
     result = trainer.evaluate(
         loaded.agent,
@@ -52,6 +52,7 @@ def make_parser() -> Parser:
     """The arguments of the command."""
     parser = Parser("evaluate", ABOUT, ("tandem evaluate runs/… --episodes 100",))
     agents.arguments(parser)
+    agents.env_arguments(parser)
     parser.add_argument("--episodes", type=int, default=20, metavar="N", help="how many [20]")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the episodes [0]")
     parser.add_argument(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +11,7 @@ from tandem.cli.parser import Parser
 from tandem.errors import SettingError, UnknownNameError
 from tandem.onnx_export import to_numpy, to_onnx
 from tandem.runs import checkpoint, config_file
-from tandem.settings import shell_path
+from tandem.settings import module_here, shell_path
 
 ABOUT = """Writes the agent of a run as a file that needs no framework: numpy (.npz: weights, and a
 plan of the layers) or onnx (a graph from observations to actions, compared with the agent where
@@ -29,17 +26,14 @@ def named(place: str | None) -> Any:
     if place is None:
         return None
     module, _, name = place.partition(":")
-    sys.path.insert(0, os.getcwd())
-    try:
-        return getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
+    function = getattr(module_here(module), name, None)
+    if function is None:
         raise SettingError(
-            f"--network {place}: {error}.",
+            f"--network {place}: there is no such function.",
             "MODULE:FUNCTION, a function that can be imported from here",
             "put it at the top of a module, say networks.py: --network networks:body.",
-        ) from error
-    finally:
-        sys.path.remove(os.getcwd())
+        )
+    return function
 
 
 def run(words: list[str]) -> int:
@@ -52,7 +46,7 @@ def run(words: list[str]) -> int:
         saved = checkpoint.read(agents.find(args.folder, args.which))
         algorithm = agents.own_class(args.algorithm)
         backends.choose_keras(config_file.of(saved, algorithm, AGAIN).framework)
-    loaded = agents.load(args.folder, args.which, named(args.network), args.algorithm)
+    loaded = agents.load(args, network=named(args.network))
     out = Path(args.out) if args.out else loaded.folder / f"agent{suffix}"
     if out.suffix != suffix:
         raise SettingError(

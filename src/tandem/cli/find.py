@@ -8,10 +8,11 @@ from typing import Any
 
 from tandem import algorithms, zoo
 from tandem.cli import train
-from tandem.cli.parser import Parser, flags, hidden, import_argument, with_import
+from tandem.cli.parser import Parser, flags, hidden, import_argument, json_object, with_import
 from tandem.errors import SettingError, UnknownNameError
 from tandem.learning.config import Options
 from tandem.runs.progress import duration
+from tandem.streams import say
 from tandem.tuning import search
 
 KINDS = {
@@ -59,11 +60,11 @@ def run(words: list[str]) -> int:
         "device": args.device,
         "env_kwargs": None
         if args.env_kwargs is None
-        else train.json_object("env-kwargs", args.env_kwargs),
+        else json_object("env-kwargs", args.env_kwargs),
         **_overrides(args),
     }
     if not args.quiet:
-        more |= {"begun": lambda what: print(what, flush=True), "told": _told}
+        more |= {"begun": say, "told": _told}
     if kind == "best":
         found = search.find_best(names, env, vary=_varied(args.vary), **more)
     else:
@@ -78,7 +79,7 @@ def run(words: list[str]) -> int:
 
 def _told(trial: search.Trial) -> None:
     label = trial.candidate.label
-    print(f"{label:<36} return {trial}   {duration(trial.seconds)}", flush=True)
+    say(f"{label:<36} return {trial}   {duration(trial.seconds)}")
 
 
 def _conclude(

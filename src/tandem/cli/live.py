@@ -73,7 +73,7 @@ def _in_terminal(folder: Path, looks: Iterator[tuple[list[Look], bool]], out: Te
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as display:
         for each, _ in looks:
             most = min(WIDTH, console.width - 2)
-            text = Text("\n".join(picture(folder, each, out, most)), no_wrap=True)
+            text = Text("\n".join(picture(folder, each, most)), no_wrap=True)
             display.update(text, refresh=True)
 
 
@@ -82,14 +82,14 @@ def _as_lines(folder: Path, looks: Iterator[tuple[list[Look], bool]], out: TextI
     seen: dict[Path, int] | None = None  # how many rows of each have been told
     for each, over in looks:
         if seen is None and not over:
-            print(*picture(folder, each, out), sep="\n", file=out, flush=True)
+            print(*picture(folder, each), sep="\n", file=out, flush=True)
         for run in each if seen is not None else ():
             name = f"{run.run.folder.name}: " if len(each) > 1 else ""
             for i in range((seen or {}).get(run.run.folder, 0), len(run.run.table["env_steps"])):
                 print(name + _row(run, i), file=out, flush=True)
         seen = {run.run.folder: len(run.run.table["env_steps"]) for run in each}
         if over:
-            print(*picture(folder, each, out), sep="\n", file=out, flush=True)
+            print(*picture(folder, each), sep="\n", file=out, flush=True)
 
 
 def _row(look: Look, i: int) -> str:
@@ -107,12 +107,9 @@ def _row(look: Look, i: int) -> str:
 # --- the picture ----------------------------------------------------------------------------------
 
 
-def picture(
-    folder: Path, looks: Sequence[Look], out: TextIO | None = None, width: int = WIDTH
-) -> list[str]:
+def picture(folder: Path, looks: Sequence[Look], width: int = WIDTH) -> list[str]:
     """One run: a title, how far it is, its curve, its latest evaluations. Several: a curve with a
     digit for each, and a line for each."""
-    dot = "·" if "utf" in (getattr(out, "encoding", None) or "utf-8").lower() else "."
     if len(looks) != 1:
         return _of_several(folder, looks, width)
     (look,) = looks
@@ -120,14 +117,14 @@ def picture(
     column = look.run.column
     curve = text_curve(
         [
-            Line(dot, column("env_steps"), column("return_mean"), joined=True),
+            Line("·", column("env_steps"), column("return_mean"), joined=True),
             Line("o", column("env_steps"), column("eval_mean")),
         ],
         width,
         HEIGHT,
     )
     if curve:
-        lines += ["", *curve, f"o evaluation   {dot} return in training"]
+        lines += ["", *curve, "o evaluation   · return in training"]
     return lines + _evaluations(look)
 
 

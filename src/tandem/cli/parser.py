@@ -4,6 +4,7 @@ settings."""
 from __future__ import annotations
 
 import argparse
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import fields
@@ -139,6 +140,30 @@ def vector_arguments(parser: Any) -> None:
         metavar="MODULE:FUNCTION",
         help="what makes a vector of environments (gymnasium.vector.VectorEnv), instead of ENV",
     )
+
+
+def trust_argument(parser: Any) -> None:
+    """How to vouch for a file that was written elsewhere."""
+    parser.add_argument(
+        "--trust",
+        action="store_true",
+        help="allow names in files that were written elsewhere to run code",
+    )
+
+
+def json_object(flag: str, value: str) -> dict[str, Any]:
+    """Names and values from JSON."""
+    try:
+        parsed = json.loads(value)
+    except ValueError:
+        parsed = None
+    if not isinstance(parsed, dict):
+        raise SettingError(
+            f"--{flag} {value}",
+            "a JSON object",
+            f"""write it in quotes: --{flag} '{{"continuous_actions": true}}'""",
+        )
+    return parsed
 
 
 class _Import(argparse.Action):

@@ -16,7 +16,7 @@ observations, actions, rewards and how each episode ended, with the commands tha
 def run(words: list[str]) -> int:
     """Writes it and says where."""
     args = make_parser().read(words)
-    loaded = agents.load(args.folder, args.which, algorithm=args.algorithm)
+    loaded = agents.load(args, "record")
     env, kwargs = loaded.env, loaded.config.get("env_kwargs") or {}  # refuses what programs make
     if not loaded.config.get("vector"):
         env = loaded.config["env"]
@@ -42,6 +42,7 @@ def make_parser() -> Parser:
         ),
     )
     agents.arguments(parser)
+    agents.env_arguments(parser)
     parser.add_argument(
         "--out",
         required=True,

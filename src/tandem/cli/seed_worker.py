@@ -29,10 +29,16 @@ class Worker:
 
     def __init__(self, share: list[int], live: bool) -> None:
         """share: the cores that it may use, or none for all."""
-        environment = dict(os.environ)
+        environment = os.environ | {"PYTHONIOENCODING": "utf-8"}  # of the log
         if share:
             environment[CORES] = ",".join(map(str, share))
-        command = [sys.executable, "-m", "tandem.cli.seed_worker", "live" if live else "plain"]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "tandem.cli.seed_worker",
+            "live" if live else "plain",
+        ]
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,

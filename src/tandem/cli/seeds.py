@@ -8,13 +8,14 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import fmean
 from typing import Any, TextIO
 
 from tandem.cli import seeds_command
+from tandem.cli.agents import names_of
 from tandem.cli.seed_worker import Worker
 from tandem.cli.seeds_command import FILE, OWN, SeedsCommand, value_of, without
 from tandem.errors import ResumeError, RunFolderError, SettingError, TandemError
@@ -23,9 +24,12 @@ from tandem.parallel.choice import cores, cpus_of, has_gpu
 from tandem.platforms import is_held, own_cores
 from tandem.runs import config_file
 from tandem.runs.atomic_files import writing
-from tandem.runs.folder import LOCK, locked, new_folder, result_of
+from tandem.runs.folder import LOCK, copied, locked, new_folder, result_of
 from tandem.runs.signals import Signals, exit_code
 from tandem.settings import shell_path, whole_number
+from tandem.streams import say
+
+REPEATED = {"--vector": 1, "--env-kwargs": 1, "--cluster": 1}  # names that --resume may repeat
 
 LOOK = 0.1  # seconds between two looks at the runs
 
@@ -107,8 +111,6 @@ def several(args: argparse.Namespace, words: list[str], parent: Path, count: int
         new_folder(parent / f"s{seed}")
     command = SeedsCommand(without(words, OWN), seeds, parent)
     commands = [command.of_seed(seed) for seed in seeds]
-    if (code := _one_call(args, command, seeds, commands)) is not None:
-        return code
     command.save()
     _lock = locked(parent, "the training of several seeds")
     runs = [SeedRun(seed, parent, each) for seed, each in zip(seeds, commands, strict=True)]
@@ -117,15 +119,16 @@ def several(args: argparse.Namespace, words: list[str], parent: Path, count: int
 
 def resumed(args: argparse.Namespace, words: list[str], parent: Path) -> int:
     """Goes on with those of several runs that are not complete; the exit code."""
-    from tandem.cli.train import arguments, own_name
+    from tandem.cli.train import MAY_CHANGE, arguments, own_name
 
     _lock = locked(parent, "the training of several seeds")
-    command, more = seeds_command.read(parent), without(words, {"--resume": 1})
+    command, more = seeds_command.read(parent), without(words, {"--resume": 1, "--out": 1})
+    command = command.vouched(names_of(args))
     new_seeds = command.resumed(more)
     if given := sorted({w.partition("=")[0] for w in more if w in OWN}):
         raise SettingError(
             f"--resume {parent} was given with {', '.join(given)}.",
-            "at most --stop-at, --cluster, --devices, and --steps with --extend",
+            MAY_CHANGE,
             "leave them out: runs go on as they began.",
         )
     runs = [SeedRun(seed, parent, []) for seed in command.seeds]
@@ -136,6 +139,8 @@ def resumed(args: argparse.Namespace, words: list[str], parent: Path) -> int:
                 "runs that have come to their end, or were stopped",
                 "wait for it, or stop it (Ctrl-C).",
             )
+    if (out := value_of("--out", words)) is not None:
+        return resumed(args, without(words, {"--out": 1}), copied(parent, Path(out)))
     lengths = {_length(run.folder) for run in runs if run.has_begun}
     steps = value_of("--steps", more)
     if steps is not None and "--extend" not in more and lengths != {whole_number("--steps", steps)}:
@@ -158,58 +163,11 @@ def resumed(args: argparse.Namespace, words: list[str], parent: Path) -> int:
             run.words = [f"--resume={run.folder}", *more]
         else:
             shutil.rmtree(run.folder, ignore_errors=True)
-            again = [word for word in more if word != own_name(more)]
+            repeated = {own_name(more), args.algorithm, args.env}
+            again = [word for word in without(more, REPEATED) if word not in repeated]
             run.words = new_seeds.of_seed(run.seed, again)
     began = arguments(new_seeds.words)
-    left = [run for run in runs if run.code is None]
-    if (
-        left
-        and (
-            code := _one_call(
-                args,
-                command,
-                [run.seed for run in left],
-                [run.words for run in left],
-                done=[run for run in runs if run.code == 0],
-            )
-        )
-        is not None
-    ):
-        return code
     return _trained(command, runs, began, args.quiet, is_new=False)
-
-
-def _one_call(
-    args: argparse.Namespace,
-    command: SeedsCommand,
-    seeds: list[int],
-    commands: list[list[str]],
-    done: Sequence[SeedRun] = (),
-) -> int | None:
-    """Trains the runs that these commands make by one call for all of them, where they are compiled
-    and there is an accelerator: the exit code. Elsewhere None, before anything is written."""
-    if args.device == "cpu" or not has_gpu():
-        return None
-    from tandem.cli import seeds_together, train
-
-    def made(seed: int, callback: Any) -> Any:
-        return train.session_of(commands[seeds.index(seed)], callback)
-
-    first = seeds_together.Tells()
-    session = made(seeds[0], first)
-    if not seeds_together.is_one_call(session):
-        session.backend.close()
-        return None
-    if not (command.parent / FILE).is_file():
-        command.save()
-    conf, runs = session.config, list[Any]()
-    if not args.quiet:
-        print(f"{conf.algorithm} on {conf.env}, {len(seeds)} seeds in one call")
-        print(f"runs: {command.parent}")
-    with _lines(runs, args.quiet) as show:
-        came = seeds_together.trained(seeds, made, session, first, args.stop_at, show, runs)
-    runs = sorted([*done, *runs], key=lambda run: run.seed)
-    return _told(command, runs, [came] if came else [], conf.options.plots)
 
 
 def _is_complete(run: Any) -> bool:
@@ -378,7 +336,7 @@ class _Show:
             if self.live is not None:
                 self.live.console.print(said, highlight=False, markup=False)
             else:
-                print(said, flush=True)
+                say(said)
         elif not self.quiet and self.live is None:
             for line in lines:
                 print(f"seed {run.seed}: {line}", file=self.stream, flush=True)

@@ -6,14 +6,16 @@ import json
 import shutil
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tandem.cli.parser import with_import
+from tandem.cli.parser import json_object, with_import
 from tandem.errors import ResumeError, RunFolderError
+from tandem.runs import trust
 from tandem.runs.atomic_files import ELSEWHERE, write_json, writing
 from tandem.runs.folder import LOCK
 from tandem.settings import shell_path
+from tandem.types import JSONDict
 
 FILE = "seeds.json"  # the command, and the seeds
 SETTINGS = "seeds-settings"  # beside it: a copy of the file of --config, which may be there too
@@ -47,8 +49,39 @@ class SeedsCommand:
         with writing(self.parent / FILE):
             if file := value_of("--config", self.words):
                 shutil.copyfile(file, self._settings(file))
-            said = {"command": self.words, "seeds": self.seeds}
-            write_json(self.parent / FILE, said, ELSEWHERE)
+            data = {"command": self.words, "seeds": self.seeds}
+            signature = trust.signature(self._signed(), self.parent)
+            write_json(self.parent / FILE, data | {"signature": signature}, ELSEWHERE)
+
+    def _signed(self) -> JSONDict:
+        """The names of the command, the command, and the text of the copied file of settings."""
+        from tandem.cli.train import loosened, make_parser
+
+        words = without(self.words, {"--import": 1})  # which imports it
+        args = loosened(make_parser(add_help=False), words).read(words)
+        kwargs = None if args.env_kwargs is None else json_object("env-kwargs", args.env_kwargs)
+        file = self._settings(value_of("--config", words) or "")
+        return {
+            "algorithm": args.algorithm,
+            "env": args.env,
+            "vector": args.vector,
+            "env_kwargs": kwargs,
+            "options": {"cluster": getattr(args, "cluster", "")},
+            "command": self.words,
+            "file": file.read_text(encoding="utf-8") if file.is_file() else None,
+        }
+
+    def vouched(self, names: trust.Names) -> SeedsCommand:
+        """This command, without its own --trust where this user did not write it on this machine.
+        ResumeError where it names what may run code, and `names` does not repeat it."""
+        data, place = self._signed(), shell_path(self.parent)
+        written = json.loads((self.parent / FILE).read_text(encoding="utf-8")).get("signature")
+
+        command = f"tandem train {data['algorithm']} {{}}--resume {place}"
+        trust.expect(data, self.parent, written, names, command, ResumeError)
+        if trust.is_signed(data, self.parent, written):
+            return self
+        return replace(self, words=[word for word in self.words if word != "--trust"])
 
     def remove(self) -> None:
         """What `save` wrote, and the folder where nothing else is in it."""

@@ -14,6 +14,7 @@ from tandem import algorithms
 from tandem.algorithms import own
 from tandem.errors import SettingError, UnknownNameError
 from tandem.learning.config import Options
+from tandem.runs import trust
 from tandem.settings import Schedule, declared, describe_type, hints_of, shell_path
 from tandem.zoo.other_names import OTHER_NAMES
 
@@ -32,8 +33,10 @@ NOTES = (
     "versions",
     "commit",
     "origin",
+    "signature",
     "extended_from",
-    "devices_before",
+    "devices_before",  # of older runs
+    "inexact",
     "restarted_at",
 )
 # of a program's: code, which is in no file
@@ -78,6 +81,16 @@ def read(path: Path) -> dict[str, Any]:
             f"take {', '.join(code)} out of a copy; name the environment by its id, or --vector.",
         )
     return data
+
+
+def expect(args: argparse.Namespace, path: Path, data: dict[str, Any]) -> None:
+    """SettingError where a file names an environment that may run code, which neither this user's
+    run nor the command vouches for."""
+    cluster = getattr(args, "cluster", None)
+    names = trust.Names(args.env, args.vector, args.env_kwargs, cluster, args.trust)
+    algorithm = quote(str(data.get("algorithm", args.algorithm)))
+    command = f"tandem train {algorithm} {{}}--config {shell_path(path)}"
+    trust.expect(data, path, data.get("signature"), names, command, SettingError)
 
 
 def fill(args: argparse.Namespace, path: Path, data: dict[str, Any]) -> dict[str, Any]:

@@ -12,13 +12,14 @@ from typing import Any
 
 from tandem import algorithms, plugins
 from tandem.cli import train
-from tandem.cli.parser import Parser, import_argument, with_import
+from tandem.cli.parser import Parser, import_argument, json_object, trust_argument, with_import
 from tandem.envs import ids
 from tandem.errors import SettingError, UnknownNameError
 from tandem.learning.figures import figures
 from tandem.runs.progress import duration
 from tandem.runs.signals import exit_code
 from tandem.settings import shell_path
+from tandem.streams import say
 from tandem.tuning import sweep as sweeps
 from tandem.tuning.search import Candidate
 from tandem.tuning.sweep_report import Swept
@@ -58,7 +59,7 @@ def run(words: list[str]) -> int:
         if name in asked:
             asked[name] = train._whole(name, asked[name], int(name != "seed"))
     if args.env_kwargs is not None:
-        asked["env_kwargs"] = train.json_object("env-kwargs", args.env_kwargs)
+        asked["env_kwargs"] = json_object("env-kwargs", args.env_kwargs)
     settings = {n: v for n, v in train.given(args, args.algorithm).items() if n != "steps"}
     told: dict[str, Any] = {"begun": show.begun, "heard": show.heard, "told": show.told}
     made = sweeps.Sweep(
@@ -69,6 +70,7 @@ def run(words: list[str]) -> int:
         **told,
         out=args.out,
         resume=args.resume,
+        trust=args.trust,
     )
     with show:
         came = made.train()
@@ -149,7 +151,7 @@ class _Show:
             if self.live is not None:
                 self.live.console.print(line, highlight=False, markup=False)
             else:
-                print(line, flush=True)
+                say(line)
         self._refresh()
 
     def _refresh(self) -> None:
@@ -277,6 +279,7 @@ def make_parser(**more: Any) -> Parser:
     parser.add_argument("--seed", metavar="N", help="which the seeds of trials follow from [0]")
     parser.add_argument("--env-kwargs", metavar="JSON", help="arguments for the environment")
     import_argument(parser)
+    trust_argument(parser)
     names = "torch, tensorflow, jax or keras-torch"
     parser.add_argument("--framework", metavar="NAME", help=f"{names} [the quickest installed]")
     parser.add_argument("--device", metavar="NAME", help="auto, cpu or cuda [auto]")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -17,11 +16,19 @@ from tandem.algorithms import own
 from tandem.algorithms.own import name_of
 from tandem.cli import seeds, seeds_command, settings_file, told
 from tandem.cli.kinds import kinds, plugged
-from tandem.cli.parser import Parser, flags, hidden, import_argument, vector_arguments
+from tandem.cli.parser import (
+    Parser,
+    flags,
+    hidden,
+    import_argument,
+    json_object,
+    trust_argument,
+    vector_arguments,
+)
 from tandem.envs.factory import versioned
 from tandem.envs.vector_source import named
 from tandem.errors import ResumeError, SettingError, UnknownNameError, nearest, one_of
-from tandem.learning.config import Options
+from tandem.learning.config import RESUMABLE, Options
 from tandem.learning.launch import Launch, find
 from tandem.runs import config_file
 from tandem.runs.folder import default_folder, result_of
@@ -43,6 +50,10 @@ EXAMPLES = (
     "tandem train ppo --help             every setting of PPO",
 )
 LOGS = ("text", "json")
+MAY_CHANGE = (
+    "at most --stop-at, --out, --steps with --extend, and where and how it is executed: "
+    + ", ".join(f"--{name.replace('_', '-')}" for name in sorted(RESUMABLE))
+)
 CLASS = re.compile(r"[\w.]+:\w+\Z")
 
 
@@ -121,16 +132,8 @@ def _several(args: argparse.Namespace, words: list[str]) -> int:
     return seeds.several(args, words, Path(parent), count)
 
 
-def session_of(words: list[str], callback: Any) -> Any:
-    """The session that a command makes, which `callback` is told of instead of a terminal."""
-    args = arguments(words)
-    return _session(args, args.seed, args.out, callback)
-
-
-def _session(
-    args: argparse.Namespace, seed: int | None, out: str | Path | None, callback: Any = None
-) -> Any:
-    shown = callback or (JsonLog if args.log == "json" else Progress)(0, args.quiet)
+def _session(args: argparse.Namespace, seed: int | None, out: str | Path | None) -> Any:
+    shown = (JsonLog if args.log == "json" else Progress)(0, args.quiet)
     session = _made(args, seed, out, shown)
     if isinstance(shown, JsonLog):
         session.table.more.append(shown)
@@ -141,26 +144,30 @@ def _made(args: argparse.Namespace, seed: int | None, out: str | Path | None, ca
     overrides = given(args, args.algorithm)
     callbacks = [callback]
     if args.resume is not None:
-        fixed = ("framework", "seed", "device", "env_kwargs", "vector", "out")
-        own_names = ("steps", "cluster", "devices")
+        fixed = ("framework", "seed")
         odd = [
             f"--{n.replace('_', '-')}"
             for n in (*fixed, *overrides)
-            if n not in own_names and getattr(args, n) is not None
+            if n not in ("steps", *RESUMABLE) and getattr(args, n) is not None
         ]
-        is_own = isinstance(args.algorithm, type)
-        if odd or not (is_own or args.algorithm is None):
+        if odd:
             raise ResumeError(
-                f"--resume was given with {', '.join(odd) or 'an algorithm'}.",
-                "at most --stop-at, --cluster, --devices, and --steps with --extend",
+                f"--resume was given with {', '.join(odd)}.",
+                MAY_CHANGE,
                 "leave them out: a run goes on as it began, with the settings in its config.json.",
             )
         steps = _whole("steps", overrides["steps"]) if "steps" in overrides else None
-        where = {n: overrides[n] for n in ("cluster", "devices") if n in overrides}
+        where = {n: overrides[n] for n in RESUMABLE if n in overrides}
+        kwargs = None if args.env_kwargs is None else json_object("env-kwargs", args.env_kwargs)
         return trainer.session(
             args.algorithm,
+            args.env if args.vector is None else named(args.vector, kwargs),
+            env_kwargs=kwargs,
+            trust=args.trust,
             resume=args.resume,
+            device=args.device,
             steps=steps,
+            out=out,
             extend=args.extend,
             callbacks=callbacks,
             **where,
@@ -168,7 +175,7 @@ def _made(args: argparse.Namespace, seed: int | None, out: str | Path | None, ca
     out = out or default_folder(name_of(args.algorithm), _env_name(args), seed or 0)
     places = {
         "framework": args.framework,
-        "device": args.device or "auto",
+        "device": args.device,
         "seed": seed or 0,
         "out": out,
     }
@@ -233,7 +240,9 @@ def _settings_file(args: argparse.Namespace) -> tuple[Path, dict[str, Any]] | No
             "leave --config out, or --resume, to begin anew by the file.",
         )
     path = Path(args.config)
-    return path, settings_file.read(path)
+    data = settings_file.read(path)
+    settings_file.expect(args, path, data)
+    return path, data
 
 
 def loosened(parser: Parser, words: Sequence[str] = ()) -> Parser:
@@ -334,6 +343,7 @@ def make_parser(**more: Any) -> Parser:
     )
     vector_arguments(parser)
     import_argument(parser)
+    trust_argument(parser)
     parser.add_argument(
         "--framework",
         metavar="NAME",
@@ -400,33 +410,19 @@ def _complete(args: argparse.Namespace) -> None:
             f"a Gymnasium id{tuned}",
             f"tandem train {name} {next(iter(known), 'CartPole-v1')}",
         )
-    if args.extend:
-        raise SettingError(
-            "--extend was given without --resume.",
-            "a run to extend",
-            "add --resume DIR, or leave it out.",
-        )
+    for flag, needs in (("extend", "--resume DIR"), ("trust", "--resume DIR or --config FILE")):
+        if getattr(args, flag) and not (flag == "trust" and args.config):
+            raise SettingError(
+                f"--{flag} was given without {needs}.",
+                f"a run to {flag}",
+                f"add {needs}, or leave it out.",
+            )
 
 
 def _whole(flag: str, value: str, least: int = 0) -> int:
     from tandem.settings import whole_number
 
     return whole_number(f"--{flag}", value, least)
-
-
-def json_object(flag: str, value: str) -> dict[str, Any]:
-    """Names and values from JSON."""
-    try:
-        parsed = json.loads(value)
-    except ValueError:
-        parsed = None
-    if not isinstance(parsed, dict):
-        raise SettingError(
-            f"--{flag} {value}",
-            "a JSON object",
-            f"""write it in quotes: --{flag} '{{"continuous_actions": true}}'""",
-        )
-    return parsed
 
 
 def given(args: argparse.Namespace, *asked: Any) -> dict[str, Any]:

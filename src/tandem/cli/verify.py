@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tandem.cli import agents
 from tandem.cli.parser import Parser, import_argument
+from tandem.envs.vector_source import named
 from tandem.errors import SettingError
 from tandem.runs.folder import run_folder
 from tandem.runs.progress import Progress
@@ -26,7 +27,9 @@ def run(words: list[str]) -> int:
     folder = run_folder(Path(args.folder))
     algorithm = agents.own_class(args.algorithm)
     told = [Progress(0, args.quiet)]
-    verification = verify(folder, args.steps, callbacks=told, algorithm=algorithm)
+    names = agents.names_of(args)
+    env = None if args.vector is None else named(args.vector, names.env_kwargs)
+    verification = verify(folder, args.steps, env, callbacks=told, algorithm=algorithm, names=names)
     for name, (then, now) in verification.versions.items():
         print(f"note: {name} was {then} and is {now}")
     if verification.difference is None:
@@ -46,6 +49,7 @@ def make_parser() -> Parser:
     parser = Parser("verify", ABOUT, ("tandem verify runs/… --steps 10000",))
     parser.add_argument("folder", metavar="DIR", help="a run's folder")
     agents.own_argument(parser)
+    agents.env_arguments(parser)
     import_argument(parser)
     parser.add_argument(
         "--steps", type=int, metavar="N", help="only the first N environment steps [all]"

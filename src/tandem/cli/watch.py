@@ -33,7 +33,7 @@ def run(words: list[str]) -> int:
         if getattr(args, name) is None:
             setattr(args, name, value)
     max_steps = whole_number("--max-steps", args.max_steps, 1)
-    loaded = agents.load(args.folder, args.which, algorithm=args.algorithm)
+    loaded = agents.load(args, "watch")
     loaded.expect_id("{}.play(env).save('play.gif')")
     env, kwargs = loaded.env, loaded.config.get("env_kwargs")  # refuses what only programs make
     if not loaded.config.get("vector"):
@@ -62,6 +62,7 @@ def make_parser() -> Parser:
         ),
     )
     agents.arguments(parser)
+    agents.env_arguments(parser)
     parser.add_argument(
         "--out",
         metavar="FILE",

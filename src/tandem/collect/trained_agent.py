@@ -11,7 +11,7 @@ from tandem.algorithms import name_of
 from tandem.algorithms.base import Algorithm, Forward
 from tandem.collect.actor import PolicyActor
 from tandem.envs.actions import to_environment
-from tandem.errors import NetworkError, SettingError, SpaceError
+from tandem.errors import NetworkError, SettingError, SpaceError, TandemError
 from tandem.spaces import MASK, Leaf, Spec, fits
 from tandem.types import Array, Tree, leaves, tree_map
 from tandem.vector_actions import restored
@@ -43,8 +43,10 @@ class Agent:
         self.observation = observation
         self.action = action
         self.name = name
-        self.networks, self.env_kwargs, self.longest = networks, env_kwargs or {}, longest
+        self.networks, self._env_kwargs, self.longest = networks, env_kwargs or {}, longest
         self.origin: dict[str, str] = {}  # of its environment's id, of one that was loaded
+        # raised where names that its file holds would lead to code that nobody vouches for
+        self.distrust: TandemError | None = None
         self._rng = np.random.default_rng()
         self._bind()
 
@@ -79,6 +81,25 @@ class Agent:
         parts = seen.items() if isinstance(seen, dict) else [("observation", seen)]
         shown = ", ".join(f"{name} {spec.shape} {spec.dtype}" for name, spec in parts)
         return f"Agent({self.name or name_of(self.algorithm)}: {shown}; action {self.action.kind})"
+
+    @property
+    def trained_in(self) -> str:
+        """The id of the environment that it was trained in, or "". CheckpointError where its file
+        was written elsewhere and making that environment may run code."""
+        if self.distrust is not None:
+            raise self.distrust
+        return self.name.partition(" ")[2]
+
+    @property
+    def env_kwargs(self) -> dict[str, Any]:
+        """The arguments that its environment was made with; errors as of `trained_in`."""
+        if self.distrust is not None and self._env_kwargs:
+            raise self.distrust
+        return self._env_kwargs
+
+    @env_kwargs.setter
+    def env_kwargs(self, kwargs: dict[str, Any]) -> None:
+        self._env_kwargs = kwargs
 
     def seed(self, seed: int) -> None:
         """Fixes what `act(..., deterministic=False)` draws from now on."""

@@ -102,10 +102,6 @@ class Blocks(ABC):
         acting = self.collecting.begin(first)
         return Carry(acting, key, jnp.bool_(True), self.keeping(acting))
 
-    def agree(self, learns: bool, count: int) -> int:
-        """How many blocks the coming call makes, where it was to be `count`."""
-        return count
-
     @staticmethod
     def said(settings: dict[str, Array], progress: Array, chance: Array) -> Said:
         """See `Said`."""

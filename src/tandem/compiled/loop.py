@@ -153,7 +153,7 @@ class CompiledLoop:
         if not learns:
             before = -(-(self.settings.learning_starts - self.env_steps) // self._rows) - 1
             count = min(count, max(1, before))
-        return int(self.blocks.agree(learns, count))
+        return int(count)
 
     def _said(self, count: int) -> Any:
         """What the host says to the coming blocks: the settings of their updates, and how far the

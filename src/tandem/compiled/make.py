@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -17,6 +14,7 @@ from tandem.learning import fits
 from tandem.learning.build import build
 from tandem.learning.config import Config
 from tandem.learning.seeds import Generators, derived
+from tandem.platforms import user_folder
 
 
 def keep_compiled() -> None:
@@ -24,27 +22,11 @@ def keep_compiled() -> None:
     and reading it a tenth of that. Where JAX was given a folder, in that."""
     # the small ones too: there are many
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    if jax.config.jax_compilation_cache_dir is None and (folder := cache_folder()) is not None:
+    if (
+        jax.config.jax_compilation_cache_dir is None
+        and (folder := user_folder("cache")) is not None
+    ):
         jax.config.update("jax_compilation_cache_dir", str(folder / "jax"))
-
-
-def cache_folder() -> Path | None:
-    """Of tandem, in the user's cache folder, made where it is not there; None where there is nobody
-    to have one, or nothing can be written."""
-    try:
-        if sys.platform == "win32":
-            base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-        elif sys.platform == "darwin":
-            base = Path.home() / "Library" / "Caches"
-        else:
-            base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    except RuntimeError:  # a user of a container, by number alone
-        return None
-    try:
-        (base / "tandem").mkdir(parents=True, exist_ok=True)
-    except OSError:  # a disk that is read-only, or what is no folder
-        return None
-    return base / "tandem" if os.access(base / "tandem", os.W_OK) else None
 
 
 def make(conf: Config, environments: Any, network: Any, optimizer: Any) -> CompiledLoop:

@@ -136,7 +136,7 @@ def _source(agent: Any, env: EnvLike) -> Source:
             "an environment to play in",
             "give it: env='CartPole-v1', say.",
         )
-    env = own if env is None else env
+    env = agent.trained_in if env is None else env
     kwargs = agent.env_kwargs if isinstance(agent, Agent) and env == own else {}
     return Source(agent, env, dict(kwargs), config)
 

@@ -52,6 +52,7 @@ from tandem.parallel import choice
 from tandem.runs import checkpoint
 from tandem.runs.notebook import progress as live_progress
 from tandem.settings import apply, hints_of
+from tandem.streams import say
 from tandem.types import Array, Tree, tree_map
 
 OPTIONS = {f.name for f in fields(Options)}
@@ -232,12 +233,12 @@ class Evaluator:
                 cut += env.cut
                 if a.verbose:
                     ended = f", cut at {length:,} steps (max_steps)" if env.cut else ""
-                    print(f"episode {episode + 1}: {figures(score)}{ended}", flush=True)
+                    say(f"episode {episode + 1}: {figures(score)}{ended}")
         finally:
             env.close()
         evaluation = Evaluation.of(returns, lengths, cut=cut)
         if a.verbose:
-            print(f"mean of {a.num_episodes} episodes: {figures(evaluation.mean)}", flush=True)
+            say(f"mean of {a.num_episodes} episodes: {figures(evaluation.mean)}")
         return evaluation
 
     def agent(self, env: gymnasium.Env) -> Agent:

@@ -16,6 +16,7 @@ from tandem.envs.ids import guarded
 from tandem.envs.vector import episode_seed
 from tandem.envs.vector_env import VectorEnvironments, is_vector
 from tandem.errors import SettingError, UnknownNameError
+from tandem.platforms import FROM_TERMINAL
 from tandem.settings import module_here
 from tandem.types import EnvKwargs
 
@@ -182,8 +183,9 @@ def named(path: str, kwargs: EnvKwargs | None = None) -> VectorSource:
 
 
 def called(name: str, build: Callable[..., Any], kwargs: EnvKwargs) -> Any:
-    """What `build` makes. Processes that it forks do not hear Ctrl-C, so that the block under way
-    is finished; one that comes meanwhile is heard when it has returned."""
+    """What `build` makes. Processes that it forks hear neither Ctrl-C nor a closing terminal, so
+    that the block under way is finished; a signal that comes meanwhile is heard when it has
+    returned."""
     with _interrupts_later():
         return guarded(name, lambda: build(**kwargs))
 
@@ -195,13 +197,14 @@ def _interrupts_later() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    before = {n: signal.signal(n, lambda number, _: came.append(number)) for n in FROM_TERMINAL}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
         if came:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(came[0])
 
 
 def _function_name(function: Any, kwargs: EnvKwargs | None) -> str:

@@ -126,7 +126,8 @@ def decode(node: Any, arrays: Arrays) -> Any:
         return arrays[value].copy() if kind == "array" else arrays[value][()]
     if kind == "generator":
         state = decode(value, arrays)
-        bits = getattr(np.random, str(state["bit_generator"]))()
+        kinds = {kind.__name__: kind for kind in np.random.BitGenerator.__subclasses__()}
+        bits = kinds[state["bit_generator"]]()
         bits.state = state
         return np.random.Generator(bits)
     if kind == "dict":

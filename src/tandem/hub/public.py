@@ -33,6 +33,7 @@ class Cleaner:
         """config.json, or what a checkpoint has of it."""
         copy: JSONDict = self.any(config)
         options, versions = dict(copy.get("options", {})), dict(copy.get("versions", {}))
+        copy.pop("signature", None)
         for name in OF_ONE_MACHINE:
             if options.get(name):
                 options[name] = ""

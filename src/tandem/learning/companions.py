@@ -121,7 +121,7 @@ class Companions:
         """What to do after one has died, or stands still."""
         if still:
             return (
-                "go on from the run's last checkpoint by resume=; give a new run on a busy machine "
+                "go on from the run's last checkpoint by resume=, on a busy machine with "
                 f"device_timeout={2 * self.patience:g}."
             )
         return (  # by other numbers a batch may not divide

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_origin, get_type_hints
 
 from tandem import algorithms
 from tandem.algorithms import own
+from tandem.algorithms.base import ReplaySettings
 from tandem.envs.atari import Preprocessing
 from tandem.errors import SettingError, note
 from tandem.settings import Schedule, apply, setting
@@ -33,6 +34,7 @@ class Options(Preprocessing):
         "environments that an evaluation steps together, which does not change its scores; auto: "
         "10 if they are tandem's or Gymnasium's classic control, else 1",
         minimum=1,
+        resumable=True,
     )
     eval_max_steps: int = setting(
         0,
@@ -44,20 +46,38 @@ class Options(Preprocessing):
         0, "environment steps between rows of progress.csv; 0: a hundredth of the run", minimum=0
     )
     checkpoint_seconds: float = setting(
-        30.0, "seconds between checkpoints; stretched where writing would take over 5 %", minimum=0
+        30.0,
+        "seconds between checkpoints; stretched where writing would take over 5 %",
+        minimum=0,
+        resumable=True,
     )
-    keep: int = setting(3, "how many numbered checkpoints to keep, one an evaluation", minimum=0)
+    keep: int = setting(
+        3,
+        "how many numbered checkpoints to keep, one an evaluation",
+        minimum=0,
+        resumable=True,
+    )
     save_every: int = setting(
         0,
         "environment steps between checkpoints that stay, a first and a last one too; 0: none",
         minimum=0,
     )
-    threads: int = setting(1, "threads of one operation of the framework", minimum=1, maximum=1024)
+    threads: int = setting(
+        1,
+        "threads of one operation of the framework",
+        minimum=1,
+        maximum=1024,
+        resumable=True,
+    )
     compile: Literal["auto", "yes", "no"] = setting(
-        "auto", "torch only: compile gradients; auto: where the run is long enough"
+        "auto",
+        "torch only: compile gradients; auto: where the run is long enough",
+        resumable=True,
     )
     compile_cache: bool = setting(
-        True, "keep what compiled runs compile in the user's cache folder, for later ones"
+        True,
+        "keep what compiled runs compile in the user's cache folder, for later ones",
+        resumable=True,
     )
     entry: str = setting(
         "", "settings of the zoo that have a name, such as rainbow of dqn; else the usual ones"
@@ -87,12 +107,14 @@ class Options(Preprocessing):
         1,
         "devices that the rows of each update are divided among, GPUs or parts of the processor",
         minimum=1,
+        resumable=True,
     )
     device_timeout: float = setting(
         120.0,
         "seconds that the process of one of several devices may be behind the others before it "
         "counts as stuck, and what compiling takes",
         minimum=1.0,
+        resumable=True,
     )
     opponents: int = setting(
         0,
@@ -112,26 +134,51 @@ class Options(Preprocessing):
         "",
         "where runners, learners and, on torch, the processes of several devices live: HOST:PORT "
         "of a Ray cluster, or auto: one that runs here, else a new one",
+        resumable=True,
     )
     runner_cpus: float = setting(
-        1.0, "CPUs of the cluster that each runner, learner or device is given", minimum=0
+        1.0,
+        "CPUs of the cluster that each runner, learner or device is given",
+        minimum=0,
+        resumable=True,
     )
     worker_patience: float = setting(
-        60.0, "seconds that a worker may take for a block before it counts as stuck", minimum=0
+        60.0,
+        "seconds that a worker may take for a block before it counts as stuck",
+        minimum=0,
+        resumable=True,
     )
     worker_restarts: int = setting(
         3,
         "how many lost workers are started anew in a run, before it ends with an error",
         minimum=0,
+        resumable=True,
     )
-    tensorboard: bool = setting(True, "write TensorBoard events")
-    wandb: str = setting("", "name of a Weights & Biases project to log to")
-    mlflow: str = setting("", "name of an MLflow experiment to log to")
+    tensorboard: bool = setting(
+        True,
+        "write TensorBoard events",
+        resumable=True,
+    )
+    wandb: str = setting(
+        "",
+        "name of a Weights & Biases project to log to",
+        resumable=True,
+    )
+    mlflow: str = setting(
+        "",
+        "name of an MLflow experiment to log to",
+        resumable=True,
+    )
     writer: tuple[str, ...] = setting(
         (),
         "writers of installed packages to log to, each NAME or NAME=TEXT (`tandem list` has them)",
+        resumable=True,
     )
-    plots: bool = setting(True, "draw curve.png and an animation at the end")
+    plots: bool = setting(
+        True,
+        "draw curve.png and an animation at the end",
+        resumable=True,
+    )
 
 
 @dataclass(frozen=True)
@@ -141,7 +188,7 @@ class Config:
     algorithm: str  # by its name, or module:Class where it is a program's own
     env: str
     framework: str
-    device: str
+    device: str = field(metadata={"resumable": True})
     seed: int
     settings: Any  # the algorithm's Settings
     options: Options
@@ -158,7 +205,7 @@ class Config:
     vector: str = ""  # a user's vector: "own" of a program, "id", or module:function
     own_optimizer: bool = False
     extended_from: int = 0  # the length that the run began with, where it was extended
-    devices_before: int = 0  # on how many devices it learned before it was resumed on others
+    inexact: list[str] = field(default_factory=list)  # what it was resumed on that rounds otherwise
     restarted_at: list[int] = field(default_factory=list)  # steps where episodes were not resumed
     own_algorithm: Any = None  # that class, which no file has
 
@@ -170,6 +217,42 @@ class Config:
     def to_json(self) -> JSONDict:
         data = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "own_algorithm"}
         return data | {"settings": plain(self.settings), "options": asdict(self.options)}
+
+
+# What a run may be resumed with, by the metadata of its field: see `setting`.
+RESUMABLE = frozenset(
+    f.name
+    for kind in (Config, Options, ReplaySettings)
+    for f in fields(kind)
+    if f.metadata.get("resumable")
+)
+
+
+def changed(conf: Config, changes: dict[str, Any]) -> Config:
+    """The Config of a run that is resumed with other values of what is `RESUMABLE`."""
+    settings, options = (
+        apply(part, {n: x for n, x in changes.items() if hasattr(part, n)})
+        for part in (conf.settings, conf.options)
+    )
+    check_compile(options, conf.framework)
+    return replace(
+        conf, settings=settings, options=options, device=changes.get("device", conf.device)
+    )
+
+
+# What the last digits of results depend on.
+ROUNDING = ("device", "devices", "threads", "compile")
+
+
+def executed(conf: Config, device: str, saved: JSONDict) -> Config:
+    """The Config of a run that is resumed on a device, "cpu" or "cuda", from the data of a
+    checkpoint. A note says which of `ROUNDING` are not as before."""
+    now = asdict(conf.options) | {"device": device}
+    before = now | saved["config"]["options"] | {"device": saved.get("device", device)}
+    other = [f"{n}={now[n]!r} after {n}={before[n]!r}" for n in ROUNDING if now[n] != before[n]]
+    if other:
+        note(f"resumed on {', '.join(other)}: the same run but for rounding, no longer bit-exact.")
+    return replace(conf, inexact=[*conf.inexact, *other])
 
 
 def restarted(conf: Config, at: int, why: str) -> Config:

@@ -28,6 +28,7 @@ from tandem.learning.seeds import Generators
 from tandem.parallel.process import SLICE
 from tandem.parallel.ray import Places
 from tandem.parallel.worker_group import START
+from tandem.platforms import ENDING
 
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 HERE = ("localhost", "127.0.0.1", "::1")
@@ -204,7 +205,7 @@ class Launch:
     def follow(self) -> int:
         """Another rank than 0: takes part in the runs of rank 0 until these are over; the exit
         code."""
-        for number in (signal.SIGINT, signal.SIGTERM):  # rank 0's affair, which tells this one
+        for number in ENDING:  # rank 0's affair, which tells this one
             signal.signal(number, signal.SIG_IGN)
         while (told := self.store.get(f"run {self.runs}")) != OVER:
             try:

@@ -15,7 +15,8 @@ import traceback
 from multiprocessing.connection import Connection
 from typing import Any
 
-from tandem.platforms import die_with_parent, parent_watch
+from tandem.platforms import FROM_TERMINAL, die_with_parent, parent_watch
+from tandem.streams import Display
 
 BYTES = b"\0"  # begins a message of bytes, and the answer to one; a pickle begins otherwise
 LOOK = 0.5  # seconds between looks whether the parent is still there
@@ -28,8 +29,10 @@ def main(pipe: int | None, parent: int, tied: bool, port: int = 0) -> None:
     _die_with(parent, tied)
     if pipe is None:
         pipe = _called(port)
-    # the parent's affair: it ends the run in good order
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in FROM_TERMINAL:  # the parent's affair: it ends the run in good order
+        signal.signal(number, signal.SIG_IGN)
+    # an environment may print when nobody reads that any more
+    sys.stdout, sys.stderr = Display(sys.stdout), Display(sys.stderr)
     try:
         serve(Connection(pipe))
     except (EOFError, ConnectionError):  # the parent is gone

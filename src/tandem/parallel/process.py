@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from tandem.errors import SettingError
 from tandem.parallel.child import BYTES, SECRET
 from tandem.platforms import ANY, ending, system
-from tandem.settings import IMPORTED, module_here
+from tandem.settings import FOLDERS, IMPORTED, module_here
 
 SLICE = 0.25  # seconds of waiting at a time
 END = 1.0  # seconds that a process has to end by itself
@@ -32,8 +32,8 @@ QUIET = {
 }
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 BEGIN = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from tandem.parallel.child "
-    "import main; "
+    "import json, sys; sys.path[:], folders = json.loads(sys.argv[1]); from tandem.settings "
+    "import FOLDERS; FOLDERS.update(folders); from tandem.parallel.child import main; "
 )
 
 
@@ -195,7 +195,7 @@ def _importing(modules: tuple[str, ...], make: Any, *arguments: Any) -> Any:
 
 def _started(begin: str, **how: Any) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-c", f"{BEGIN}{begin}", json.dumps(sys.path)],
+        [sys.executable, "-P", "-c", f"{BEGIN}{begin}", json.dumps([sys.path, [*FOLDERS]])],
         stdout=2,  # what environments print is not the run's output
         env={**QUIET, **dict.fromkeys(THREADS, "1"), **os.environ},
         **how,

@@ -21,6 +21,7 @@ from tandem.parallel.process import SLICE, WorkerLost, not_picklable, result
 from tandem.parallel.ray_probe import check_cluster
 from tandem.parallel.transport import Arrays, Message, Responder, Weights
 from tandem.parallel.worker_group import Worker
+from tandem.platforms import hangups_blocked
 
 # No report of its use to Ray's makers, no warning about GPUs that nobody here asked for.
 QUIET = {
@@ -86,7 +87,8 @@ def connect(address: str = "") -> Any:
     address = _running_cluster() if address in ("", "auto") else address
     try:
         check_cluster(address)
-        ray.init(address=address, logging_level=logging.ERROR, ignore_reinit_error=True)
+        with hangups_blocked():  # the cluster is needed until the run is saved
+            ray.init(address=address, logging_level=logging.ERROR, ignore_reinit_error=True)
     except (OSError, ValueError, RuntimeError) as error:
         raise EngineError(
             f"the cluster {address!r} cannot be reached: {str(error).splitlines()[0][:300]}",

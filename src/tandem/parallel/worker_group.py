@@ -76,8 +76,8 @@ class WorkerGroup:
         """remedy: what else helps where one is lost for good, and no run can be given more time."""
         self.name, self.patience, self.allowed, self._begin = name, patience, restarts, begin
         self._remedy = remedy or (
-            "a run may give it more time (worker_patience) and more beginnings "
-            f"(worker_restarts={restarts + 1})."
+            f"a run, also a resumed one, may give it more time (worker_patience={2 * patience:g}) "
+            f"and more beginnings (worker_restarts={restarts + 1})."
         )
         self.restarts = 0  # so far
         self.given_up = self.stopping = False

@@ -82,15 +82,15 @@ def require(size: int, what: str, files: list[Path] | None = None) -> None:
     if available is None or size <= available:
         return
     other = (
-        "a folder on a larger disk"
+        "choose a folder on a larger disk: out= (--out)"
         if files
-        else "memmap (a buffer's `path`), to keep it in files instead of in memory"
+        else "keep it in files instead of in memory: memmap=True (--memmap; `path` of a buffer)"
     )
     raise MemoryBudgetError(
         f"{what} needs {human(size)}, but {place} has {human(available)} available.",
         f"at most {human(available)}",
-        f"choose a smaller capacity (about {available / size:.0%} of this one would just fit), or "
-        f"{other}.",
+        f"{other}; or give a new run a smaller capacity (about {available / size:.0%} of this one "
+        "would just fit).",
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from tandem.runs import checkpoint
 from tandem.runs.checkpoint import Groups
+from tandem.streams import Display
 from tandem.types import JSONDict
 
 
@@ -146,4 +147,4 @@ def _copied(data: Any) -> Any:
 def _unheard(errors: list[BaseException]) -> None:
     """Where the interpreter ends before anybody asked, nobody is left to raise it to."""
     for error in errors:
-        print(f"tandem: {error}", file=sys.stderr)
+        print(f"tandem: {error}", file=Display(sys.stderr))

@@ -15,6 +15,7 @@ from tandem.algorithms import own
 from tandem.envs import ids
 from tandem.errors import CheckpointError, ResumeError, TandemError
 from tandem.learning.config import Config, Options, from_json
+from tandem.runs import trust
 from tandem.runs.atomic_files import ELSEWHERE, read_json, write_json, writing
 from tandem.runs.checkpoint import Checkpoint, damaged
 from tandem.runs.folder import new_folder
@@ -73,7 +74,8 @@ def save(config: Config, folder: Path, is_new: bool = False) -> None:
                 file.touch(exist_ok=False)
             except FileExistsError:
                 new_folder(folder)
-        write_json(file, config.to_json(), fix)
+        data = config.to_json()
+        write_json(file, data | {"signature": trust.signature(data, folder)}, fix)
 
 
 def save_result(folder: Path, result: JSONDict) -> None:
@@ -158,7 +160,8 @@ def expect_writers(data: JSONDict, place: Any) -> None:
                 f"{place} logs to the writer {name!r}, which nothing that is installed here "
                 "brings.",
                 f"{package or 'the package of that writer'} beside tandem",
-                f"{plugins.to_install(package)}; `tandem list` then has it.",
+                f"{plugins.to_install(package)}; `tandem list` then has it. Or resume without it: "
+                "writer=() (--writer '').",
             )
 
 

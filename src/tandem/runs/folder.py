@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -201,6 +202,14 @@ def free_folder(what: Path) -> Path:
         else:
             _made.extend([folder, *made])
             return folder
+
+
+def copied(source: Path, target: Path) -> Path:
+    """The new folder `target`, as a copy of another one. RunFolderError where that cannot be."""
+    new_folder(target)
+    with writing(target):
+        shutil.copytree(source, target, dirs_exist_ok=True)
+    return target
 
 
 def drop_unused() -> None:

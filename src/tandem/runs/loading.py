@@ -17,8 +17,9 @@ from tandem.networks import plan as plans
 from tandem.networks import serial
 from tandem.networks.defaults import example
 from tandem.runs import checkpoint, config_file
+from tandem.runs.trust import NONE, fault
 from tandem.settings import as_path
-from tandem.types import Tree
+from tandem.types import JSONDict, Tree
 
 
 def load(
@@ -27,6 +28,7 @@ def load(
     env: EnvLike = None,
     which: str = "best",
     algorithm: type[Algorithm] | None = None,
+    trust: bool = False,
 ) -> Agent:
     """The agent of a checkpoint file or of a run's folder (its best one, unless `which` says "last"
     or a number's name).
@@ -34,9 +36,10 @@ def load(
     Runs no code from the file, and imports nothing that it names: an agent of a program's own
     algorithm needs `algorithm=`, the class. Networks of known layers need no framework; others need
     `network=`, what the run was trained with, and its framework. No environment is needed: the file
-    has the spaces. Raises CheckpointError for a file that is missing, damaged, foreign, or needs
-    `network` or `algorithm`; SpaceError where an `env` is given whose spaces are others than the
-    agent's.
+    has the spaces. trust: allow `Agent.play` and others to make the environment that the file
+    names, where that may run code and the file was written elsewhere. Raises CheckpointError for a
+    file that is missing, damaged, foreign, or needs `network` or `algorithm`; SpaceError where an
+    `env` is given whose spaces are others than the agent's.
     """
     saved = checkpoint.read(checkpoint.find(as_path("path", path), which))
     again = f"tandem.load({str(path)!r}, algorithm={{0}}) (--algorithm MODULE:{{0}})."
@@ -58,7 +61,10 @@ def load(
         raise
     except Exception as error:  # whatever data that tandem did not write comes to
         raise checkpoint.damaged(saved.path, error) from error
+    distrust = None if trust else _distrust(saved.path, saved.data["config"])
     if env is not None:
+        if env == conf.env and conf.env_kwargs and distrust is not None:
+            raise distrust
         theirs = spaces_of(env, conf.env_kwargs if env == conf.env else None)
         seen = spaces.observation_spec(theirs[0])
         here = (seen, spaces.action_leaf(theirs[1], seen))
@@ -84,8 +90,18 @@ def load(
         conf.env_kwargs,
         longest,
     )
-    agent.origin = conf.origin
+    agent.origin, agent.distrust = conf.origin, distrust
     return agent
+
+
+def _distrust(file: Path, data: JSONDict) -> TandemError | None:
+    """The error of making the environment that a checkpoint names; None where that may be done."""
+    folder = file.parent.parent if file.parent.name == "checkpoints" else file.parent
+    signature = config_file.read(folder).get("signature")
+    fix = f"if you trust them, tandem.load({str(file)!r}, trust=True)."
+    options = {**data.get("options", {}), "cluster": ""}  # which no agent uses
+    data = {**data, "options": options}
+    return fault(data, folder, signature, NONE, lambda found: fix, CheckpointError)
 
 
 def _twin(written: Any, weights: plans.Weights, inputs: Any, network: Any) -> Any:

@@ -64,8 +64,8 @@ class PluginWriter:
             raise self._plugin.fault(
                 f"failed in {what}: {type(error).__name__}: {error}",
                 "a writer that takes the rows of a run",
-                "see its documentation for what it needs, mend it, or leave --writer "
-                f"{self._plugin.name} out",
+                "see its documentation for what it needs, fix it, or leave --writer "
+                f"{self._plugin.name} out; resume a run without it by --writer ''",
             ) from error
 
 

@@ -20,6 +20,7 @@ from tandem.learning.events import (
 )
 from tandem.learning.figures import figures
 from tandem.runs.callbacks import Callback
+from tandem.streams import Display
 
 REDRAW = 0.125  # seconds between two drawings in a terminal
 LINE = 5.0  # seconds between two plain lines, at first
@@ -45,7 +46,7 @@ class Progress(Callback):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.stop_at, self.quiet = steps, quiet
-        self._stream = stream or sys.stderr
+        self._stream = Display(stream or sys.stderr)
         self._clock = clock
         self._scores: deque[float] = deque(maxlen=100)
         self._successes: deque[float] = deque(maxlen=100)

@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from tandem.backends import BY_PROCESSES
-from tandem.errors import CheckpointError, ResumeError, note, warn
+from tandem.errors import CheckpointError, ResumeError, warn
 from tandem.learning import config
 from tandem.learning.config import Config
 from tandem.learning.vectors import env_of
-from tandem.runs import checkpoint, config_file
+from tandem.runs import checkpoint, config_file, plugin_writers, trust
 from tandem.runs.callbacks import Callback
-from tandem.runs.folder import locked, run_folder
+from tandem.runs.folder import copied, locked, run_folder
 from tandem.runs.session import Session
+from tandem.runs.trust import NONE, Names
 from tandem.settings import Schedule, shell_path
 
 
@@ -28,7 +29,7 @@ def resumed(folder: Path, *given: Any) -> Session:
     except BaseException:
         del lock  # whoever keeps the traceback would keep it
         raise
-    run.lock = lock
+    run.lock = lock if run.folder == folder else None
     return run
 
 
@@ -38,46 +39,50 @@ def _resumed(
     steps: int | None,
     extend: bool,
     callbacks: Iterable[Callback],
-    cluster: str | None = None,
-    devices: int | None = None,
+    changes: dict[str, Any],
+    out: Path | None = None,
     algorithm: Any = None,
+    names: Names = NONE,
 ) -> Session:
     """The session that goes on with the run in `folder`.
 
     own: env, eval_env, network and optimizer, which a run that began with a program's needs again,
-    else None. algorithm: the class, of a run of a program's own algorithm.
-    steps: another length than the run began with, if `extend`. cluster: another address for the
-    processes that it has on a cluster; how many there are stays. devices: another number of
-    them. ResumeError where the run cannot go on so.
+    else None. algorithm: the class, of a run of a program's own algorithm; or a name, repeated.
+    names: what the call repeats of the run's names, or that it trusts them.
+    steps: another length than the run began with, if `extend`. changes: other values of what is
+    `config.RESUMABLE`; cluster only where the run has processes on one. out: a new folder, to
+    continue there in a copy. ResumeError where the run cannot go on so.
     """
     saved = checkpoint.read(_last(folder))
     place = shell_path(folder)
     program, command = f"{{0}}, resume={str(folder)!r}", f"MODULE:{{0}} --resume {place}"
     again = f"tandem.train({program}) (tandem train {command})."
-    conf = config_file.of(saved, algorithm, again, ResumeError)
-    written = config_file.read(folder)
-    config_file.refuse_other_env(folder, written, saved.data["config"])
+    kind = algorithm if isinstance(algorithm, type) else None
+    conf = config_file.of(saved, kind, again, ResumeError)
+    written, data = config_file.read(folder), saved.data["config"]
+    config_file.refuse_other_env(folder, written, data)
+    trust.expect_same(conf, folder, names, algorithm)
+
+    command = f"tandem train {conf.algorithm} {{}}--resume {place}"
+    trust.expect(data, folder, written.get("signature"), names, command, ResumeError)
     if own["env"] is None:
-        config_file.expect_env(saved.data["config"], folder, ResumeError)
-    config_file.expect_writers(saved.data["config"], folder)
-    if devices not in (None, conf.options.devices):
-        before, options = conf.options.devices, replace(conf.options, devices=devices)
-        conf = replace(conf, options=options, devices_before=before)
-        note(
-            f"resumed on devices={devices} after devices={before}: the same run but for rounding, "
-            "no longer to the bit"
-        )
-    if cluster is not None:
+        config_file.expect_env(data, folder, ResumeError)
+    if changes.get("cluster"):
         several = conf.options.devices > 1 and conf.framework in BY_PROCESSES
         if not (conf.options.cluster or conf.options.runners or several):
             raise ResumeError(
-                f"cluster={cluster!r} was given for the run {folder}, which has no part on a "
-                "cluster.",
+                f"cluster={changes['cluster']!r} was given for the run {folder}, which has no part "
+                "on a cluster.",
                 "the processes that it began with, since they hold its environments",
                 "leave cluster out.",
             )
-        conf = replace(conf, options=replace(conf.options, cluster=cluster or "auto"))
-    if changed := config.differing(written, saved.data["config"]):
+    conf = config.changed(conf, changes)
+    if changes.get("writer"):
+        plugin_writers.check(conf.options.writer)
+        origin = config_file.made_with(conf.algorithm, None, conf.options)["origin"]
+        conf = replace(conf, origin=conf.origin | origin)
+    config_file.expect_writers(conf.to_json(), folder)
+    if changed := config.differing(written, data):
         warn(
             f"{folder / 'config.json'} says {', '.join(changed)}; the run goes on as it began, "
             "and the file is written anew."
@@ -102,6 +107,7 @@ def _resumed(
                 else "leave steps out, or give extend=True beside it.",
             )
         conf = extended(conf, steps)
+    folder = folder if out is None else copied(folder, out)
     return Session(
         conf,
         env_of(conf, own["env"]),

@@ -29,7 +29,7 @@ from tandem.errors import (
     WorkerError,
     collected,
 )
-from tandem.learning.config import Config, restarted
+from tandem.learning.config import Config, executed, restarted
 from tandem.learning.events import BatchEnd, Evaluation, Event, TrainBegin, TrainEnd
 from tandem.learning.vectors import note_resuming
 from tandem.networks import plan as plans
@@ -83,7 +83,7 @@ class Session:
             self.league.made = self.agent_of
         self.evaluation: Evaluation  # of the best agent, which `result` makes
         self.reason: str | None = None  # why this sitting is to end at the next block
-        self.catch_signals = True  # SIGINT and SIGTERM end the sitting with a checkpoint
+        self.catch_signals = True  # SIGINT, SIGTERM and SIGHUP end the sitting with a checkpoint
         self.signal: str | None = None  # the name of the one that came
         self._stops = 0  # how often somebody asked for the end
         self._catching = False
@@ -233,7 +233,7 @@ class Session:
 
     @contextmanager
     def catching(self) -> Iterator[None]:
-        """Within it, SIGINT and SIGTERM end the sitting, unless `catch_signals` is false."""
+        """Within it, signals (see `Signals`) end the sitting, unless `catch_signals` is false."""
         if self._catching or not self.catch_signals:
             yield
             return
@@ -358,6 +358,7 @@ class Session:
             "action": spaces.to_json(self.action),
             "plans": {r: None if p is None else serial.to_json(p) for r, p in acting.items()},
             "whole": replay,
+            "device": self.backend.device,
             "session": {
                 "best": None if self.evaluations.best == -np.inf else self.evaluations.best,
                 "evaluated": self.evaluations.evaluated_at,
@@ -385,6 +386,7 @@ class Session:
             if self.league is not None:  # before episodes are played again, against those in it
                 self.league.load_state(saved.data["league"], saved.group("league"))
             self.loop.load_state(saved.data, groups)
+            self.config = executed(self.config, self.backend.device, saved.data)
             if why := getattr(self.loop.collector, "restarted", ""):
                 self.config = restarted(self.config, self.loop.env_steps, why)
             inner = saved.data["session"]

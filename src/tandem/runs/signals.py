@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM as a wish to end."""
+"""SIGINT, SIGTERM and SIGHUP as requests to end."""
 
 from __future__ import annotations
 
@@ -8,13 +8,19 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from tandem.platforms import ENDING, FROM_TERMINAL
+
+HANGUP = getattr(signal, "SIGHUP", None)  # there is none on Windows
 _entered: list[Signals] = []
 
 
 class Signals:
-    """While entered, a SIGINT or SIGTERM calls `stop` with its name; the same one again does what
-    it did before. A process forked meanwhile, such as a vector's, ends by its first SIGTERM; its
-    first SIGINT, which a terminal sends to all, it ignores."""
+    """While entered, a SIGINT, SIGTERM or SIGHUP calls `stop` with its name; a second SIGINT or
+    SIGTERM does what it did before. A second SIGHUP is ignored, since a closing terminal and its
+    shell both send one; where the process ignored it before (nohup), the first one is, too.
+
+    A process forked meanwhile, such as a vector's, ends by its first SIGTERM; it ignores its first
+    SIGINT or SIGHUP, which a terminal sends to all."""
 
     def __init__(self, stop: Callable[[str], None]) -> None:
         self.stop, self.process = stop, os.getpid()
@@ -23,7 +29,9 @@ class Signals:
     def __enter__(self) -> Signals:
         # only there Python lets handlers be set
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in ENDING:
+                if number == HANGUP and signal.getsignal(number) == signal.SIG_IGN:
+                    continue
                 self._old[number] = signal.signal(number, self._caught)
         _entered.append(self)
         return self
@@ -31,8 +39,8 @@ class Signals:
     def _caught(self, number: int, frame: Any) -> None:
         if os.getpid() == self.process:
             self.stop(signal.Signals(number).name)
-        signal.signal(number, self._old[number])
-        if os.getpid() != self.process and number == signal.SIGTERM:
+        signal.signal(number, signal.SIG_IGN if number == HANGUP else self._old[number])
+        if os.getpid() != self.process and number not in FROM_TERMINAL:
             signal.raise_signal(number)
 
     def __exit__(self, *_: Any) -> None:

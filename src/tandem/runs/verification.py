@@ -13,10 +13,13 @@ from tandem.backends import process
 from tandem.errors import ResumeError, RunFolderError
 from tandem.learning import config
 from tandem.learning.vectors import env_of
-from tandem.runs import config_file
+from tandem.parallel.choice import has_gpu
+from tandem.runs import config_file, trust
 from tandem.runs.callbacks import Callback
 from tandem.runs.folder import read_run
 from tandem.runs.session import Session
+from tandem.runs.trust import NONE, Names
+from tandem.settings import shell_path
 
 
 class Difference(NamedTuple):
@@ -40,27 +43,34 @@ class Verification(NamedTuple):
 
 @process.restored()
 def verify(
-    folder: Path,
+    folder: str | Path,
     steps: int | None = None,
     env: Any = None,
     network: Any = None,
     callbacks: Iterable[Callback] = (),
     algorithm: Any = None,
     optimizer: Any = None,
+    names: Names = NONE,
 ) -> Verification:
     """Trains the run in `folder` again, for `steps` environment steps (None: as far as it came),
     and compares its rows.
 
-    env, network, algorithm, optimizer: what a program gave to the run, where it did. ResumeError
+    env, network, algorithm, optimizer: what a program gave to the run, where it did. names: the
+    names in config.json that the caller repeats, or that it trusts them. ResumeError
     where they are needed and missing, RunFolderError where there is nothing to compare.
     """
+    folder = Path(folder)
     run = read_run(folder)
     again = "tandem.runs.verification.verify(folder, algorithm={0}) (tandem verify --algorithm)."
     package = config_file.package_of(run.config, "algorithm")
     kind, _ = own.of_file(run.config["algorithm"], algorithm, folder, again, ResumeError, package)
+    names = names if env is None else names._replace(env=env)
+    command, signed = f"tandem verify {{}}{shell_path(folder)}", run.config.get("signature")
+    trust.expect(run.config, folder, signed, names, command, ResumeError, "--env ")
     if env is None:
         config_file.expect_env(run.config, folder, ResumeError)
     conf = config.from_json(run.config, kind)
+    trust.expect_same(conf, folder, names)
     given = {"env": env, "network": network, "optimizer": optimizer}
     for name, value in given.items():
         if getattr(conf, f"own_{name}") and value is None:
@@ -95,11 +105,10 @@ def verify(
             "at least one to compare",
             "give more --steps.",
         )
-    if conf.devices_before:
+    if conf.inexact:
         raise ResumeError(
-            f"the run {folder} learned on devices={conf.devices_before}, and then on "
-            f"devices={conf.options.devices}.",
-            "a run on as many devices from its first update to its last",
+            f"the run {folder} was resumed on {', then '.join(conf.inexact)}.",
+            "a run on the same devices, with as many threads, from its first update to its last",
             "verify one that was not resumed on others.",
         )
     if conf.restarted_at:
@@ -108,6 +117,12 @@ def verify(
             f"step{'s' * (len(conf.restarted_at) > 1)} {', '.join(map(str, conf.restarted_at))}.",
             "a run whose episodes were resumed exactly",
             "verify one that was trained in one sitting.",
+        )
+    if conf.device == "cuda" and not has_gpu():
+        raise ResumeError(
+            f"the run {folder} was trained on a GPU, and there is none here.",
+            "the same device, since others round differently",
+            "verify it on the machine that trained it.",
         )
     actual = _again(conf, given | {"env": env_of(conf, env)}, expected[-1][0], callbacks)
     now = config_file.versions()

@@ -136,16 +136,20 @@ class CsvWriter:
         )
         beside = self.path.with_name(self.path.name + ".part")
         with writing(self.path, ROOM):
-            with open(beside, "wb") as file:
-                file.write(b"".join(map(_line, lines)))
-                file.flush()
-                os.fsync(file.fileno())
-            if platforms.HOLDS:  # before anybody else can open it
-                self._file = open(beside, "ab", buffering=0)
-                platforms.lock(self._file)
-            replace(beside, self.path)
-            if self._file is None:  # Windows, which renames no open file
-                self._file = open(self.path, "ab", buffering=0)
+            try:
+                with open(beside, "wb") as file:
+                    file.write(b"".join(map(_line, lines)))
+                    file.flush()
+                    os.fsync(file.fileno())
+                if platforms.HOLDS:  # before anybody else can open it
+                    self._file = open(beside, "ab", buffering=0)
+                    platforms.lock(self._file)
+                replace(beside, self.path)
+                if self._file is None:  # Windows, which renames no open file
+                    self._file = open(self.path, "ab", buffering=0)
+            except OSError:
+                self.close()
+                raise
 
 
 class TensorBoardWriter:
@@ -205,7 +209,7 @@ class WandbWriter:
             raise EngineError(
                 "wandb is not installed.",
                 "it, to log to Weights & Biases",
-                "pip install wandb, or leave wandb out.",
+                "pip install wandb, or do without: wandb='' (--wandb '').",
             ) from error
         file = folder / "wandb.json"
         run_id = _known_run(file) or (folder.name if (folder / "wandb").is_dir() else "")
@@ -248,7 +252,7 @@ class MlflowWriter:
             raise EngineError(
                 "mlflow is not installed.",
                 "it, to log to MLflow",
-                "pip install 'tandem-rl[mlflow]', or leave mlflow out.",
+                "pip install 'tandem-rl[mlflow]', or do without: mlflow='' (--mlflow '').",
             ) from error
         self._client, self._metric = MlflowClient(), Metric
         file = folder / "mlflow.json"

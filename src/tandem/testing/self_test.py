@@ -129,7 +129,7 @@ def _answers(name: str, folder: Path, patience: float) -> Iterator[dict[str, Any
     than it should."""
     folder.mkdir()
     keras = {} if ENGINES[name] is None else {"KERAS_BACKEND": str(ENGINES[name])}
-    command = [sys.executable, *CHILD, name, str(folder)]
+    command = [sys.executable, "-P", *CHILD, name, str(folder)]
     began, late = time.perf_counter(), threading.Event()
     with (folder / "log.txt").open("w+", encoding="utf-8", errors="replace") as log:
         process = subprocess.Popen(

@@ -13,6 +13,7 @@ from tandem.agents.contract import as_list, check_count
 from tandem.agents.rl import BaseAgent
 from tandem.agents.train_call import print_interval
 from tandem.errors import NonFiniteError, SettingError, one_of
+from tandem.streams import say
 from tandem.tuning.finders import (
     Limits,
     Series,
@@ -241,7 +242,7 @@ class LRFinder(Series):
             )
         self.best_lr = self.get_best_lr(min(self.window_size, len(self.lrs) - 2), 0, 0)
         if told:
-            print(f"best learning rate:{self.best_lr:.2g} (steepest {self._direction()})")
+            say(f"best learning rate:{self.best_lr:.2g} (steepest {self._direction()})")
 
     def _direction(self) -> str:
         return "rise of the reward" if self.metrics == "reward" else "fall of the loss"
@@ -279,7 +280,7 @@ class _Sweep:
         if self.every and (number == 1 or number % self.every == 0):
             shown = f"reward:{logs['reward']:g}   " if "reward" in logs else ""
             unit = "episode" if f.metrics == "reward" else "batch"
-            print(f"{unit}:{number}   learning rate:{self.lr:.2e}   {shown}loss:{logs['loss']:.4f}")
+            say(f"{unit}:{number}   learning rate:{self.lr:.2e}   {shown}loss:{logs['loss']:.4f}")
         if self._is_over() or self._is_lost():
             f.agent.stop_training = True
             return

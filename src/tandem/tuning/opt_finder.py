@@ -12,6 +12,7 @@ import numpy as np
 from tandem.agents.contract import check_count
 from tandem.agents.rl import BaseAgent
 from tandem.errors import SettingError, one_of
+from tandem.streams import say
 from tandem.tuning.finders import Limits, Series, best_of, checked_agent, described, told
 from tandem.tuning.trials import METRICS, Outcome, TrialArguments, Trials
 from tandem.types import AnyArray
@@ -78,13 +79,13 @@ class OptFinder(Series):
             outcome = trials.train(optimizer, episodes)
             self._outcomes.append(outcome)
             if p != 0:
-                print(told(i, len(self.optimizers), described(optimizer), outcome))
+                say(told(i, len(self.optimizers), described(optimizer), outcome))
         self.best_index = best_of(self._outcomes, metrics)
         best = self._outcomes[self.best_index]
         self.best_opt = self.optimizers[self.best_index]
         self.best_reward, self.best_loss = best.score("reward"), best.score("loss")
         if p != 0:
-            print(f"best optimizer:{described(self.best_opt)}")
+            say(f"best optimizer:{described(self.best_opt)}")
         return self.best_opt
 
     @property

@@ -21,6 +21,7 @@ from tandem.agents.user_functions import PrioritizedReplay
 from tandem.errors import NonFiniteError, SettingError, TandemError, one_of
 from tandem.parallel.choice import cores
 from tandem.parallel.tasks import Task, Tasks
+from tandem.streams import say
 from tandem.tuning.finders import best_of, checked_agent, described, told
 from tandem.tuning.trials import METRICS, Outcome, TrialArguments, layout_of, train_agent
 
@@ -120,7 +121,7 @@ class ParallelFinder:
         def note(i: int, result: Any) -> None:
             self.rewards[i], self.losses[i] = result[0].rewards, result[0].losses
             if p != 0:
-                print(told(i, len(tasks), self._name(i), result[0]))
+                say(told(i, len(tasks), self._name(i), result[0]))
 
         self.rewards, self.losses, self.episodes, self.metrics = {}, {}, episodes, metrics
         self.logs = {"best_reward": -1e9, "best_loss": 1e9}
@@ -136,7 +137,7 @@ class ParallelFinder:
             "times": [outcome.seconds for outcome in outcomes],
         }
         if p != 0:
-            print(f"best agent:{self._name(best)}")
+            say(f"best agent:{self._name(best)}")
         return self.agents[best]
 
     def _name(self, i: int) -> str:

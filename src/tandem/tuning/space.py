@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -219,8 +219,11 @@ class Space:
         return [p | {"search": {k: v for k, v in p["search"].items() if v == v}} for p in plain]
 
     @classmethod
-    def from_json(cls, data: Iterable[JSONDict], base: Any) -> Space:
-        """From what `to_json` gave."""
+    def from_json(cls, data: Sequence[JSONDict], base: Any) -> Space:
+        """From what `to_json` gave. UnknownNameError for what is no setting."""
+        for name in (d["setting"] for d in data):
+            if name not in hints_of(type(base)):
+                raise UnknownNameError("setting to look for:", name, hints_of(type(base)))
         searches = [{**d["search"], "choices": tuple(d["search"]["choices"])} for d in data]
         dimensions = [
             Dimension(d["setting"], Search(**s), d["whole"])

@@ -27,7 +27,8 @@ from tandem.parallel.worker_group import START
 from tandem.runs import config_file
 from tandem.runs.folder import new_folder
 from tandem.runs.signals import Signals, raise_again
-from tandem.settings import as_path, whole_number
+from tandem.runs.trust import Names, expect, is_signed
+from tandem.settings import as_path, shell_path, whole_number
 from tandem.tuning import space as spaces
 from tandem.tuning import sweep_run as at
 from tandem.tuning.search import (
@@ -93,7 +94,8 @@ def sweep(
 
     resume: the folder of a sweep to go on with, in place of an algorithm's name, an environment's
     and of all but `trials`, which may be more, parallel and cluster. No trial that was finished is
-    made again, and those under way go on from their checkpoints, whatever ended the sweep.
+    made again, and those under way go on from their checkpoints, whatever ended the sweep. trust:
+    with `resume`, as in `tandem.train`.
 
     Raises what `tandem.train` raises for settings that do not fit, before anything runs;
     EngineError where Optuna is not installed; WorkerError where no trial came to an end. SIGINT and
@@ -119,6 +121,7 @@ class Sweep:
         cluster: str | None = None,
         out: str | Path | None = None,
         resume: str | Path | None = None,
+        trust: bool = False,
         begun: Callable[[Sweep], object] = lambda sweep: None,
         heard: Callable[[int, int, float], object] = lambda number, evaluations, mean: None,
         told: Callable[[SweepTrial], object] = lambda trial: None,
@@ -130,14 +133,23 @@ class Sweep:
         self.begun, self.heard, self.told = begun, heard, told
         spaces.optuna()  # before anything is made without it
         if resume is None:
+            if trust:
+                raise SettingError(
+                    "trust=True was given without resume=.",
+                    "a sweep to trust",
+                    "give resume=, or leave it out.",
+                )
             self._program = {n: x for n, x in asked.items() if n == "network" and x is not None}
             self.plan = _planned(algorithm, env, trials or TRIALS_UNTOLD, asked)
             if out is not None:
                 self.folder = new_folder(as_path("out", out))
         else:
             self.folder = as_path("resume", resume)
-            self.plan = _continued(self.folder, algorithm, env, trials, out, asked)
+            names = Names(env, None, asked.get("env_kwargs"), None, trust)
+            self.plan = _continued(self.folder, algorithm, env, trials, out, asked, names)
             self._program = {n: x for n, x in asked.items() if x is not None}
+            known = is_signed(self.plan.names, self.folder, self.plan.signature)
+            self._again = {"trust": True} if trust or known else {"env": env}
         if "algorithm" in self.plan.own:
             self._program["algorithm"] = algorithm
         if "env" in self.plan.own:
@@ -200,7 +212,7 @@ class Sweep:
 
     def again(self) -> dict[str, Any]:
         """What it is given to go on with a trial's run."""
-        return dict(self._program)
+        return {**self._again, **self._program}
 
 
 def _planned(algorithm: Any, env: EnvLike, trials: int, asked: dict[str, Any]) -> Plan:
@@ -272,14 +284,17 @@ def _continued(
     trials: int | None,
     out: Any,
     asked: dict[str, Any],
+    names: Names,
 ) -> Plan:
     """What the sweep in a folder was asked for."""
     plan = Plan.read(folder)
+    command = f"tandem sweep {plan.algorithm} {{}}--resume {shell_path(folder)}"
+    expect(plan.names, folder, plan.signature, names, command, ResumeError)
     if "env" not in plan.own:
         config_file.expect_env(asdict(plan), folder, ResumeError)
     again = {"algorithm": algorithm, "env": env, "out": out, **asked}
     given = [name for name, value in again.items() if value is not None]
-    if odd := [name for name in given if name not in plan.own]:
+    if odd := [n for n in given if n not in plan.own and again[n] != getattr(plan, n, None)]:
         raise ResumeError(
             f"resume= was given with {', '.join(odd)}.",
             "at most trials, parallel and cluster: the sweep goes on with what its sweep.json says",

@@ -6,13 +6,15 @@ import json
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from tandem.backends import ENGINES
 from tandem.errors import EngineError, RunFolderError, one_of
 from tandem.learning.seeds import derived
+from tandem.runs import trust
 from tandem.runs.atomic_files import ELSEWHERE, replacing, write_json, writing
 from tandem.runs.folder import locked
 from tandem.settings import IMPORTED, shell_path
@@ -56,6 +58,7 @@ class Plan:
     own: list[str] = field(default_factory=list)  # what a program gave, and has to give again
     origin: JSONDict = field(default_factory=dict)  # of the environment's id, as in config.json
     asked: list[str] | None = None  # which of all these were asked for; older files do not say
+    signature: str = ""  # of its names, by the user who made it (`runs.trust`)
 
     @property
     def every(self) -> int:
@@ -69,7 +72,14 @@ class Plan:
 
     def save(self, folder: Path) -> None:
         """Writes it into the sweep's folder."""
-        write_json(folder / FILE, asdict(self), self.to_resume(folder))
+        signed = replace(self, signature=trust.signature(self.names, folder))
+        write_json(folder / FILE, asdict(signed), self.to_resume(folder))
+
+    @property
+    def names(self) -> JSONDict:
+        """What may lead to code, as in a run's config.json."""
+        own_env = "env" in self.own
+        return asdict(self) | {"own_env": own_env, "options": self.given}
 
     def to_resume(self, folder: Path) -> str:
         """What to do where something ends the sweep that is no fault of a trial's."""
@@ -86,7 +96,10 @@ class Plan:
     def read(cls, folder: Path) -> Plan:
         """What `save` wrote. RunFolderError where there is none."""
         try:
-            return cls(**json.loads((folder / FILE).read_text(encoding="utf-8")))
+            plan = cls(**json.loads((folder / FILE).read_text(encoding="utf-8")))
+            if plan.framework not in ENGINES:
+                raise ValueError(f"it has framework={plan.framework!r}")
+            return plan
         except (OSError, ValueError, TypeError) as error:
             raise RunFolderError(
                 f"{folder} is not a sweep: cannot read {folder / FILE}: {error}.",

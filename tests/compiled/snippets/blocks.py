@@ -320,27 +320,6 @@ def environments_are_looked_at() -> None:
             found.setdefault("looked", []).append(error.happened)
 
 
-def seeds_have_to_fit_into_the_devices_memory() -> None:
-    from tandem.compiled import together
-    from tandem.errors import SettingError
-
-    class Device:
-        @staticmethod
-        def memory_stats() -> dict[str, int]:
-            return {"bytes_limit": 10_000_000}
-
-    blocks = loop("dqn", CartPole(), **REPLAY | {"buffer_size": 20_000}).blocks  # some 900 kB
-    before, together.jax.devices = together.jax.devices, lambda: [Device()]
-    try:
-        together.check_memory([blocks] * 12)
-    except SettingError as error:
-        found["memory"] = [error.happened, error.fix]
-        most = int(error.fix.partition("--seeds ")[2].partition(",")[0])
-        together.check_memory([blocks] * most)
-    finally:
-        together.jax.devices = before
-
-
 def evaluations_are_of_whole_episodes() -> None:
     one, other = loop("dqn", Counting(), **REPLAY), loop("dqn", Endless(), **REPLAY)
     weights = {"q": one.backend.networks["q"].mean()}

@@ -164,45 +164,6 @@ def left_within_a_call() -> None:
     found["left"] = left
 
 
-def seeds_in_one_call() -> None:
-    """As on an accelerator, which is not there: its processor stands for it."""
-    from tandem.cli import seeds, seeds_together
-
-    seeds.has_gpu = lambda: True  # type: ignore[assignment]
-    seeds_together.is_one_call = lambda session: True  # type: ignore[assignment]
-    words = ["train", "ppo", ENV, "--framework", "jax", "--quiet"]
-    for name, value in (SMALL | {"steps": 600, "plots": True}).items():
-        flag = f"--{name.replace('_', '-')}"
-        if isinstance(value, bool):
-            words.append(flag if value else f"--no-{name}")
-        else:
-            words += [flag, str(value[0] if isinstance(value, tuple) else value)]
-    whole = command(*words, "--seeds", 3, "--out", OUT / "one")
-    part = command(*words, "--seeds", 3, "--out", OUT / "two", "--stop-at", 250)
-    torn = json.loads((OUT / "two" / "s1" / "result.json").read_text(encoding="utf-8"))["env_steps"]
-    resumed = command("train", "--resume", OUT / "two", "--quiet")
-    again = command("train", "--resume", OUT / "two", "--quiet")
-    apart = [0.0]
-    for seed in range(3):
-        single = (
-            tandem.train("ppo", ENV, framework="jax", seed=seed, **SMALL | {"steps": 600})
-            .agent.networks["actor"]
-            .weights
-        )
-        many = tandem.load(OUT / "one" / f"s{seed}", "last").networks["actor"].weights
-        best = tandem.load(OUT / "one" / f"s{seed}").networks["actor"].weights
-        apart.append(min(max(np.abs(x[n] - single[n]).max() for n in x) for x in (many, best)))
-    found["together"] = {
-        "codes": [whole[0], part[0], resumed[0], again[0]],
-        "torn": torn,
-        "resumed": [prints(f"one/s{seed}") == prints(f"two/s{seed}") for seed in range(3)],
-        "apart": float(max(apart)),
-        "files": sorted(x.name for x in (OUT / "one").iterdir()),
-        "pictures": (OUT / "one" / "s2" / "animation.gif").exists(),
-        "said": [line for line in whole[1].splitlines() if line.startswith(("seed", "mean"))],
-    }
-
-
 def a_signal_is_heard_within_a_second() -> None:
     words = ["train", "ppo", ENV, "--framework", "jax", "--steps", "100000000", "--quiet"]
     out = OUT / "signalled"

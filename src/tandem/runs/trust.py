@@ -1,0 +1,198 @@
+"""Names in files that lead to code. A name that a file holds is imported or called only if its
+owner vouches for it: the user who wrote the run on this machine, or whoever resumes it and repeats
+the name."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import re
+import secrets
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from shlex import quote
+from typing import Any, NamedTuple
+
+from tandem.errors import ResumeError, TandemError, note
+from tandem.platforms import user_folder
+from tandem.types import JSONDict
+
+SIGNED = ("env", "vector", "env_kwargs", "network", "wrappers", "command", "file")
+WORDS = re.compile(r"[\w -]*|[+-]?[\d.]+(e[+-]?\d+)?", re.IGNORECASE)  # of text that names no code
+KEY_BYTES = 32
+
+
+class Names(NamedTuple):
+    """The names that a command or a call repeats. `trust` vouches for all names of the file."""
+
+    env: Any = None
+    vector: str | None = None
+    env_kwargs: Any = None  # a dict, or its JSON text
+    cluster: str | None = None
+    trust: bool = False
+
+
+NONE = Names()
+
+
+def signature(data: JSONDict, folder: Path) -> str:
+    """The HMAC (SHA-256, hexadecimal) by this user's key of the names in the data of a file, and
+    of the folder that the file is in, so that a copy is not signed. Empty without a key."""
+    cluster = (data.get("options") or {}).get("cluster") or ""
+    with suppress(OSError):
+        signed = [folder.stat().st_ino, cluster, *(data.get(name) or "" for name in SIGNED)]
+        if (key := _key()) is not None:
+            text = json.dumps(signed, sort_keys=True)
+            return hmac.digest(key, text.encode(), hashlib.sha256).hex()
+    return ""
+
+
+def is_signed(data: JSONDict, folder: Path, written: object) -> bool:
+    """Whether this user signed the data, with the signature that the file holds."""
+    expected = signature(data, folder)
+    return bool(expected) and hmac.compare_digest(expected, str(written))
+
+
+def fault(
+    data: JSONDict,
+    place: Path,
+    written: object,
+    names: Names,
+    fix: Callable[[dict[str, Any]], str],
+    error: type[TandemError],
+) -> TandemError | None:
+    """The error if names in a file may lead to code and nobody vouches for them, else None.
+
+    Args:
+        data: Of a config.json, or of another file with entries of the same names.
+        place: The folder of the run, or the file.
+        written: The signature in the file.
+        names: The names that the command or the call repeats.
+        fix: What to advise, given the names that are missing, with their values.
+        error: The type of the error.
+    """
+    if names.trust or is_signed(data, place if place.is_dir() else place.parent, written):
+        return None
+    kwargs, found = data.get("env_kwargs") or {}, _leading_to_code(data)
+    repeated = {name for name, value in names._asdict().items() if value is not None}
+    if repeated & {"env", "vector"}:
+        repeated |= {"env", "vector"}
+    found = {name: value for name, value in found.items() if name not in repeated}
+    if not found:
+        if kwargs and names.env_kwargs is None:
+            note(f"{place} was written elsewhere; its environment is made with {kwargs}")
+        return None
+    shown = ", ".join(f"{name}={value!r}" for name, value in found.items())
+    return error(
+        f"{place} names {shown}, which may run code, and was not written by this user on this "
+        "machine.",
+        "names that you know, given again",
+        fix(found),
+    )
+
+
+def expect(
+    data: JSONDict,
+    place: Path,
+    written: object,
+    names: Names,
+    command: str,
+    error: type[TandemError],
+    flag: str = "",
+) -> None:
+    """Raise the `fault` of a file, which advises a command with the missing names. `command` has {}
+    for the environment's id; `flag` stands before the id."""
+
+    def fix(found: dict[str, Any]) -> str:
+        texts = {n: quote(x if isinstance(x, str) else json.dumps(x)) for n, x in found.items()}
+        env = f"{flag}{texts.pop('env')} " if "env" in texts else ""
+        flags = "".join(f" --{n.replace('_', '-')} {text}" for n, text in texts.items())
+        return (
+            f"if you trust them: {command.replace('{}', env, 1)}{flags}; or add --trust. In "
+            "Python, repeat env= and env_kwargs=, or give trust=True."
+        )
+
+    if (found := fault(data, place, written, names, fix, error)) is not None:
+        raise found
+
+
+def expect_same(conf: Any, folder: Path, names: Names, algorithm: Any = None) -> None:
+    """ResumeError if a repeated name is not that of the run's Config."""
+    env, vector = (names.env, None) if isinstance(names.env, str) else (None, names.vector)
+    repeated = {"algorithm": algorithm if isinstance(algorithm, str) else None}
+    repeated |= {} if conf.own_env else {"env": env, "vector": vector}
+    for name, value in (repeated | {"env_kwargs": names.env_kwargs}).items():
+        if value is not None and value != getattr(conf, name):
+            raise ResumeError(
+                f"the run {folder} has {name}={getattr(conf, name)!r}; {name}={value!r} was given.",
+                "the same, since a run continues as it began",
+                f"leave {name} out, or train a new run.",
+            )
+
+
+def _leading_to_code(data: JSONDict) -> dict[str, Any]:
+    """The entries whose values may lead to code, by name. Ids that an installed package registers
+    do not; arguments of a function or class of somebody's own do."""
+    found: dict[str, Any] = {}
+    vector, env = data.get("vector"), data.get("env")
+    if vector not in (None, "", "own", "id"):
+        found["vector"] = vector
+    elif env is not None and not data.get("own_env") and not _is_id(str(env)):
+        found["env"] = env
+    kwargs = data.get("env_kwargs") or {}
+    if kwargs and (found or data.get("own_env") or data.get("vector") or _names_code(kwargs)):
+        found["env_kwargs"] = kwargs
+    cluster = (data.get("options") or {}).get("cluster")
+    if cluster not in (None, "", "auto", "local"):
+        found["cluster"] = cluster
+    return found
+
+
+def _is_id(env: str) -> bool:
+    return re.fullmatch(r"[\w-]+(/[\w-]+)?", env.replace(".", "-")) is not None
+
+
+def _names_code(value: Any) -> bool:
+    """Whether text in JSON data may be the name of a file, a module or an address."""
+    if isinstance(value, Mapping):
+        return any(_names_code(part) for item in value.items() for part in item)
+    if isinstance(value, list | tuple):
+        return any(map(_names_code, value))
+    return isinstance(value, str) and (not WORDS.fullmatch(value) or os.path.lexists(value))
+
+
+def _key() -> bytes | None:
+    """This user's key, made on first use. None where the system has no folder to keep it."""
+    folder = user_folder("state")
+    if folder is None:
+        return None
+    path = folder / "key"
+    if not _is_private(path):
+        # a new key takes its place at once: two processes that start together then agree on one
+        new = path.with_name(f"key.{secrets.token_hex(8)}")
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(secrets.token_bytes(KEY_BYTES))
+        try:
+            if path.exists():
+                new.replace(path)
+            else:
+                os.link(new, path)
+        except FileExistsError:
+            pass  # another process was first
+        finally:
+            new.unlink(missing_ok=True)
+    return path.read_bytes()
+
+
+def _is_private(path: Path) -> bool:
+    """Whether the file is a whole key that only this user can read."""
+    try:
+        found = path.stat(follow_symlinks=False)
+    except OSError:
+        return False
+    if os.name == "posix" and (found.st_mode & 0o077 or found.st_uid != os.geteuid()):
+        return False
+    return found.st_size == KEY_BYTES

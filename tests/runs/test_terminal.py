@@ -1,0 +1,258 @@
+"""A run outlives its terminal and the readers of what it prints."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tandem.cli import COMMANDS, main
+from tandem.learning.events import BatchEnd
+from tandem.runs import checkpoint
+from tandem.runs.callbacks import Callback, LambdaCallback
+from tandem.runs.folder import read_run
+from tandem.runs.json_log import JsonLog
+from tandem.streams import Display
+from tandem.testing.environments import InfiniteHorizon
+from tests.helpers import ON_CPU, ONE_THREAD, QUIET, ROOT
+from tests.test_trainer import small
+
+posix = pytest.mark.skipif(os.name != "posix", reason="needs a POSIX terminal")
+SMALL = "--framework torch --no-tensorboard --no-plots --hidden 8 --envs 2 --rollout 32"
+SMALL += " --batch-size 64 --epochs 1 --eval-episodes 1 --final-episodes 1 --log-every 64"
+LONG = f"{SMALL} --steps 1000000 --compile no --eval-every 200 --checkpoint-seconds 1000"
+ENVIRONMENT = {**os.environ, **ONE_THREAD, **ON_CPU, **QUIET, "PYTHONPATH": str(ROOT / "src")}
+VECTOR = '--env-kwargs {"id":"CartPole-v1","num_envs":2,"vectorization_mode":"async"}'
+TANDEM = [sys.executable, "-m", "tandem"]
+
+# Makes a terminal the one of a process and its children, as a terminal emulator does.
+IN_TERMINAL = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+def in_terminal(words: Sequence[str], folder: Path) -> tuple[subprocess.Popen[bytes], int]:
+    """A process in a terminal of its own, and the other end of that."""
+    import pty
+
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", IN_TERMINAL, *words],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        cwd=folder,
+        env=ENVIRONMENT | {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
+        start_new_session=True,
+    )
+    os.close(theirs)
+    return process, ours
+
+
+def rows(folder: Path) -> int:
+    """How many rows the tables of all runs below a folder have."""
+    tables = folder.rglob("progress.csv")
+    return sum(len(table.read_text(encoding="utf-8").splitlines()) - 1 for table in tables)
+
+
+def wait_for_rows(process: subprocess.Popen[bytes], folder: Path, count: int) -> None:
+    limit = time.monotonic() + 100
+    while rows(folder) < count:
+        assert process.poll() is None and time.monotonic() < limit
+        time.sleep(0.02)
+
+
+@posix
+@pytest.mark.parametrize(
+    "words",
+    [
+        "train ppo CartPole-v1",
+        pytest.param("train ppo CartPole-v1 --workers 1", marks=pytest.mark.slow),
+        pytest.param(f"train ppo --vector gymnasium:make_vec {VECTOR}", marks=pytest.mark.slow),
+        pytest.param("train ppo CartPole-v1 --seeds 2", marks=pytest.mark.slow),
+        pytest.param("sweep ppo CartPole-v1 --trials 2", marks=pytest.mark.slow),
+        pytest.param("train ppo CartPole-v1 --runners 1 --cluster local", marks=pytest.mark.slow),
+    ],
+    ids=["train", "workers", "vector", "seeds", "sweep", "runners"],
+)
+def test_a_closed_terminal_ends_a_run_with_a_checkpoint(words, tmp_path) -> None:
+    process, ours = in_terminal([*TANDEM, *words.split(), *LONG.split(), "--out", "run"], tmp_path)
+    try:
+        wait_for_rows(process, tmp_path / "run", 2)
+        os.close(ours)
+        os.killpg(process.pid, signal.SIGHUP)  # as the shell does, besides
+        assert process.wait(60) == 128 + signal.SIGHUP
+    finally:
+        process.kill()
+    tables = list((tmp_path / "run").rglob("progress.csv"))
+    assert tables
+    for table in tables:
+        data = checkpoint.read(table.parent / "checkpoints" / "last.zip").data
+        assert data["collector"]["env_steps"] > 0
+
+
+@posix
+@pytest.mark.slow
+def test_a_run_continues_when_nobody_reads_its_stderr(tmp_path) -> None:
+    words = f"train ppo CartPole-v1 {SMALL} --steps 4096 --eval-every 64 --out run".split()
+    how: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": tmp_path}
+    process = subprocess.Popen([*TANDEM, *words], env=ENVIRONMENT, **how)
+    assert process.stderr.readline()
+    process.stderr.close()
+    out = process.stdout.read().decode()
+    assert process.wait(60) == 0 and "last checkpoint" in out
+    assert read_run(tmp_path / "run").column("env_steps")[-1] == 4096
+
+
+class Loud(InfiniteHorizon):
+    """Prints at every step, by Python and by its descriptor."""
+
+    def step(self, action):
+        print("step", flush=True)
+        return super().step(action)
+
+
+SCRIPT = """
+import sys
+import tandem
+from tests.runs.test_terminal import Loud
+settings = {"rollout": 32, "envs": 2, "batch_size": 64, "steps": 512, "eval_every": 64}
+settings |= {"tensorboard": False, "plots": False, "eval_episodes": 1, "eval_max_steps": 5}
+result = tandem.train("ppo", Loud, framework="torch", workers=1, progress=True, **settings)
+sys.exit(0 if result.reason == "steps" else 1)
+"""
+
+
+@posix
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["gone", "none"])
+def test_what_workers_print_needs_no_reader(how: str, tmp_path: Path) -> None:
+    """No stderr, as under pythonw, or one whose reader has gone before the workers start."""
+    environment = ENVIRONMENT | {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
+    closes = 'exec "$@" 2>&-' if how == "none" else '"$@" 2> >(exec 0<&-); exit $?'
+    command = ["bash", "-c", closes, "bash", sys.executable, "-c", SCRIPT]
+    done = subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, cwd=tmp_path)
+    # Python itself fails at its end where it cannot flush stderr
+    assert done.returncode in ((0,) if how == "none" else (0, 120))
+
+
+@posix
+@pytest.mark.slow
+def test_a_command_without_stderr(tmp_path: Path) -> None:
+    words = f"train ppo CartPole-v1 {SMALL} --steps 128 --workers 1 --out run".split()
+    command = ["bash", "-c", 'exec "$@" 2>&- >&-', "bash", *TANDEM, *words]
+    assert subprocess.run(command, env=ENVIRONMENT, cwd=tmp_path).returncode == 0
+    assert read_run(tmp_path / "run").column("env_steps")[-1] == 128
+
+
+class Broken(io.StringIO):
+    """A stream whose other end has gone."""
+
+    def __init__(self, kind: type[OSError] = OSError) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def write(self, text: str) -> int:
+        raise self.kind(5, "Input/output error")
+
+    def isatty(self) -> bool:
+        return True
+
+
+def closed() -> io.StringIO:
+    stream = io.StringIO()
+    stream.close()
+    return stream
+
+
+@pytest.mark.parametrize("stream", [Broken, closed, lambda: None], ids=["broken", "closed", "none"])
+def test_a_program_trains_without_a_display(stream, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "stderr", stream())
+    assert small(steps=64, progress=True).reason == "steps"
+    monkeypatch.setattr(sys, "stdout", stream())
+    JsonLog(64).line("row", {"env_steps": 1})
+
+
+def test_a_reader_of_results_that_has_gone_ends_a_command(monkeypatch) -> None:
+    monkeypatch.setattr(sys, "stdout", Broken(BrokenPipeError))
+    monkeypatch.setattr(Broken, "fileno", lambda self: os.open(os.devnull, os.O_WRONLY))
+    assert main(["list"]) == 141
+    monkeypatch.setattr(sys, "stdout", Broken())  # a terminal that has closed
+    assert main(["list"]) == 0
+
+
+def hangs_up_twice() -> Callback:
+    sent: list[int] = []
+
+    def send(event: BatchEnd) -> None:
+        if not sent:
+            sent.append(event.env_steps)
+            signal.raise_signal(signal.SIGHUP)
+            signal.raise_signal(signal.SIGHUP)
+
+    return LambdaCallback(on_batch_end=send)
+
+
+@posix
+def test_sighup_goes_to_the_handler_that_was_there_or_is_ignored_as_before(tmp_path) -> None:
+    heard: list[int] = []
+    before = signal.signal(signal.SIGHUP, lambda number, frame: heard.append(number))
+    try:
+        result = small(steps=128, out=tmp_path / "run", callbacks=[hangs_up_twice()])
+        assert result.reason == "SIGHUP" and heard == [signal.SIGHUP]
+        assert (tmp_path / "run" / "checkpoints" / "last.zip").is_file()
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # nohup
+        assert small(steps=128, callbacks=[hangs_up_twice()]).reason == "steps"
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+class Encoded(io.TextIOWrapper):
+    """What a terminal of another encoding takes."""
+
+    def __init__(self, encoding: str) -> None:
+        super().__init__(io.BytesIO(), encoding, write_through=True)
+
+    @property
+    def text(self) -> str:
+        return self.buffer.getvalue().decode(self.encoding)
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("encoding", ["cp437", "latin-1", "ascii"])
+def test_commands_print_in_every_encoding(encoding: str, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    out, err = Encoded(encoding), Encoded(encoding)
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", err)
+    for command in COMMANDS:
+        assert main([command, "--help"]) == 0
+    assert main(["train", "ppo", "--help"]) == 0 and main(["list"]) == 0
+    assert "runs/..." in out.text
+    words = f"train ppo CartPole-v1 {SMALL} --steps 128 --eval-every 64"
+    assert main([*words.split(), "--out", "runs/s\u6f220"]) == 0
+    assert "128 / 128 steps" in err.text and "runs/s?0:" in out.text
+    assert ("±" if encoding != "ascii" else "+-") in out.text
+    assert main(["train", "ppo", "CartPole-v\u6f22"]) == 2 and "CartPole-v?" in err.text
+    for command in ("compare runs", "watch --live runs/s\u6f220", "evaluate runs/s\u6f220"):
+        assert main(command.split()) == 0, err.text
+    small(steps=64, progress=True)
+
+
+def test_what_stands_for_a_character() -> None:
+    stream = Encoded("ascii")
+    print("x ± 1, 2 × τ, 漢", file=Display(stream), end="")
+    assert stream.text == "x +- 1, 2 x tau, ?"
