@@ -230,7 +230,8 @@ def session(
         folder, place = as_path("resume", resume), None if out is None else as_path("out", out)
         vector = (env.path or None) if isinstance(env, VectorSource) else None
         names = Names(env, vector, env_kwargs, changes.get("cluster"), trust)
-        run = resumed(folder, own_objects, steps, extend, told, changes, place, algorithm, names)
+        course = own_objects, steps, extend, told, changes
+        run = resumed(folder, *course, out=place, algorithm=algorithm, names=names)
         run.catch_signals = catch_signals
         return _noted(run)
     if algorithm is None or env is None:

@@ -168,9 +168,9 @@ def test_a_run_on_a_full_disk_continues_elsewhere(tmp_path: Path, monkeypatch) -
         real(source, target)
 
     monkeypatch.setattr(writers, "replace", full)
-    with follows("runs/writers.py:_unwritable") as advice:
+    with follows("runs/atomic_files.py:writing") as advice:
         tandem.train(resume=run)
-    assert advice.fix == "free some, or choose another --out."
+    assert advice.fix == "free some space, or choose another with --out."
     result = tandem.train(resume=run, out=tmp_path / "a")
     words = ["train", "--resume", str(run), "--out", str(tmp_path / "b"), "--quiet"]
     assert main(words) == 0 and result.folder == tmp_path / "a"

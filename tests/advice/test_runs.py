@@ -256,7 +256,7 @@ def test_a_place_that_cannot_be_written(runs) -> None:
     small(out=runs / "run", steps=32)
     with follows("runs/atomic_files.py:writing") as advice:
         writers.CsvWriter(file / "progress.csv")
-    assert "a new one may have another --out" in advice.fix
+    assert "choose another with --out" in advice.fix
     writers.CsvWriter(runs / "new" / "progress.csv").close()
 
 

@@ -67,15 +67,14 @@ def save(config: Config, folder: Path, is_new: bool = False) -> None:
     """Writes config.json. RunFolderError where that cannot be, or where a run that `is_new` finds
     that another has begun in the folder since it was chosen."""
     file = folder / "config.json"
-    fix = ELSEWHERE if is_new else "make room there, or resume a copy of it."
-    with writing(file, fix):
+    with writing(file):
         if is_new:
             try:
                 file.touch(exist_ok=False)
             except FileExistsError:
                 new_folder(folder)
         data = config.to_json()
-        write_json(file, data | {"signature": trust.signature(data, folder)}, fix)
+        write_json(file, data | {"signature": trust.signature(data, folder)}, ELSEWHERE)
 
 
 def save_result(folder: Path, result: JSONDict) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 from tandem import algorithms
 from tandem.errors import ResumeError, RunFolderError, nearest
 from tandem.platforms import file_name, lock
-from tandem.runs.atomic_files import ELSEWHERE, read_json, writing
+from tandem.runs.atomic_files import read_json, writing
 from tandem.runs.writers import read_table
 from tandem.settings import shell_path
 from tandem.types import JSONDict
@@ -250,8 +250,7 @@ def locked(folder: Path, what: str, shared: bool = True) -> FolderLock:
     path = (folder / LOCK).absolute()
     if shared and (ours := FolderLock.shared.get(path)) is not None:
         return ours
-    fix = f"{ELSEWHERE.rstrip('.')}; a run can be resumed from a copy of its folder."
-    with writing(folder / LOCK, fix):
+    with writing(folder / LOCK):
         file = path.open("a+b", buffering=0)
     file.seek(0)  # Windows locks the byte that stands there
     if not lock(file):

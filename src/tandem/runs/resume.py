@@ -20,16 +20,19 @@ from tandem.runs.trust import NONE, Names
 from tandem.settings import Schedule, shell_path
 
 
-def resumed(folder: Path, *given: Any) -> Session:
-    """As `_resumed`, which is alone in the folder: it is locked before anything is read."""
+def resumed(folder: Path, *given: Any, out: Path | None = None, **more: Any) -> Session:
+    """As `_resumed`, which is alone in the folder: it is locked before anything is read. With `out`
+    it is only read, and the copy is locked when it is trained."""
     folder = run_folder(folder)
+    if out is not None:
+        return _resumed(folder, *given, out=out, **more)
     lock = locked(folder, "the run")
     try:
-        run = _resumed(folder, *given)
+        run = _resumed(folder, *given, **more)
     except BaseException:
         del lock  # whoever keeps the traceback would keep it
         raise
-    run.lock = lock if run.folder == folder else None
+    run.lock = lock
     return run
 
 
@@ -40,6 +43,7 @@ def _resumed(
     extend: bool,
     callbacks: Iterable[Callback],
     changes: dict[str, Any],
+    *,
     out: Path | None = None,
     algorithm: Any = None,
     names: Names = NONE,

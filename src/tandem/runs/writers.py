@@ -32,12 +32,11 @@ from uuid import uuid4
 from tandem import platforms
 from tandem.errors import EngineError, RunFolderError
 from tandem.platforms import replace
-from tandem.runs.atomic_files import read_json, write_json, writing
+from tandem.runs.atomic_files import ELSEWHERE, read_json, write_json, writing
 
 Cell = float | str | None
 Row = Mapping[str, Cell]
 
-ROOM = "free some space, then resume the run; a new one may have another --out."
 NEW_TABLE = "move that file away: a run that is resumed begins a new one."
 
 
@@ -109,7 +108,7 @@ class CsvWriter:
         if new:
             self._rewrite(read_table(self.path)[1], [*self._columns, *new])
         data = _line([row.get(name) for name in self._columns])
-        with writing(self.path, ROOM):
+        with writing(self.path):
             while data:  # a raw write may take only a part
                 data = data[self._file.write(data) :]
 
@@ -135,7 +134,7 @@ class CsvWriter:
             else []
         )
         beside = self.path.with_name(self.path.name + ".part")
-        with writing(self.path, ROOM):
+        with writing(self.path):
             try:
                 with open(beside, "wb") as file:
                     file.write(b"".join(map(_line, lines)))
@@ -173,7 +172,7 @@ class TensorBoardWriter:
             ) from error
         self._event, self._session = event_pb2.Event, event_pb2.SessionLog
         self._summary = summary_pb2.Summary
-        with writing(folder / "events", ROOM):
+        with writing(folder / "events"):
             self._path = folder / _next_event_file(folder)
             self._records = RecordWriter(open(self._path, "wb"))
         self._add(file_version="brain.Event:2")
@@ -193,7 +192,7 @@ class TensorBoardWriter:
         self._records.close()
 
     def _add(self, **fields: Any) -> None:
-        with writing(self._path, ROOM):
+        with writing(self._path):
             self._records.write(self._event(wall_time=time.time(), **fields).SerializeToString())
             self._records.flush()
 
@@ -215,7 +214,7 @@ class WandbWriter:
         run_id = _known_run(file) or (folder.name if (folder / "wandb").is_dir() else "")
         if not run_id:
             run_id = uuid4().hex
-            write_json(file, {"run_id": run_id}, ROOM)
+            write_json(file, {"run_id": run_id}, ELSEWHERE)
         self._run: Any = wandb.init(
             project=project,
             id=run_id,
@@ -263,7 +262,7 @@ class MlflowWriter:
             there = self._client.get_experiment_by_name(experiment)
             at = there.experiment_id if there else self._client.create_experiment(experiment)
             self._id = self._client.create_run(at, run_name=name).info.run_id
-            write_json(file, {"run_id": self._id}, ROOM)
+            write_json(file, {"run_id": self._id}, ELSEWHERE)
             said = {**config, **config["settings"], **config["options"]}
             params = [
                 Param(key, str(value)[:500])  # MLflow 2's most

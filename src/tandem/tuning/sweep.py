@@ -143,6 +143,7 @@ class Sweep:
             self.plan = _planned(algorithm, env, trials or TRIALS_UNTOLD, asked)
             if out is not None:
                 self.folder = new_folder(as_path("out", out))
+            self._again: dict[str, Any] = {"trust": True}  # trials that this call began
         else:
             self.folder = as_path("resume", resume)
             names = Names(env, None, asked.get("env_kwargs"), None, trust)
