@@ -28,7 +28,6 @@ from tandem.errors import ResumeError, SettingError, attempt, note, noting
 from tandem.functional import host
 from tandem.learning import config, fits, one_env, selfplay, vectors
 from tandem.learning.config import Config, Options
-from tandem.learning.devices import check_cluster
 from tandem.learning.events import Evaluation, TrainEnd
 from tandem.learning.seeds import Generators, derived
 from tandem.parallel import choice
@@ -334,10 +333,11 @@ def _config(
     plugin_writers.check(options.writer)
     if options.learners == "auto":
         options = replace(options, learners=choice.cores())
-    if options.cluster and options.runners == 0 and options.learners == options.devices == 1:
+    if options.cluster and options.runners == 0 and options.learners == 1:
         raise SettingError(
             f"cluster={options.cluster!r}, and nothing that is to go there.",
-            "runners=N, devices=N, or learners=N for a3c, acer, impala and nstep_q",
+            "runners=N, or learners=N for a3c, acer, impala and nstep_q (torchrun has "
+            "the devices of several machines)",
             "say how many, as in runners=2; or leave cluster out.",
         )
     backends.prepare(options.devices)
@@ -349,7 +349,6 @@ def _config(
     if chosen.vectorization == compiled.MODE and wanted is None:
         wanted = "jax"
     framework = backends.choose(wanted)
-    check_cluster(options, framework)
     config.check_compile(options, framework)
     functional, name = functions.is_functional(env), environment_name(env)
     chosen, options = compiled.settled(

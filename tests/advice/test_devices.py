@@ -114,32 +114,6 @@ def test_advice_about_agents_of_torch() -> None:
     ).follow()
 
 
-def test_devices_on_a_cluster() -> None:
-    from tandem.learning.config import Options
-    from tandem.learning.devices import check_cluster
-
-    def checked(framework: str, cluster: str) -> None:
-        check_cluster(Options(devices=2, cluster=cluster), framework)
-
-    key, given = "learning/devices.py:check_cluster", {"framework": "jax", "cluster": "auto"}
-    Case(key, checked, given).follow()
-    Case(key, checked, given, "or leave cluster out", {"cluster": ""}).follow()
-
-
-def test_an_address_that_is_none_of_this_machine() -> None:
-    pytest.importorskip("torch")
-    from tandem.backends import torch_group
-
-    with follows("backends/torch_group.py:opened_store") as advice:
-        torch_group.opened_store("203.0.113.1")
-    start = pytest.importorskip("ray.scripts.scripts").start
-    assert "ray start --node-ip-address=ADDRESS" in advice.fix
-    assert "node_ip_address" in {option.name for option in start.params}
-    store, port = torch_group.opened_store("127.0.0.1")
-    store.set("said", "it is here")
-    assert torch_group.store_at("127.0.0.1", port, 5.0).get("said") == b"it is here"
-
-
 def launched(framework="torch", devices=2, own=False, cluster=""):
     """A run of two processes that were launched together, up to where the other one is told."""
     from tandem.learning.launch import Launched

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import time
 from collections.abc import Iterator
@@ -13,11 +12,10 @@ from typing import Any
 
 import pytest
 
-from tandem import trainer
 from tandem.cluster import Cluster, agent_host, ray_actors
-from tandem.parallel.ray import Places, connect
+from tandem.parallel.ray import connect
 from tests.advice.net import follows
-from tests.advice.upper import QUIET, made
+from tests.advice.upper import made
 from tests.cluster.agents import Bare, Counter, Exits, Plain
 from tests.helpers import ROOT
 
@@ -70,33 +68,6 @@ def test_room_for_runners() -> None:
     given["worker_patience"] = 60.0
     made(**given, runners=2, runner_cpus=0.5)
     made(**given, runners=1)
-
-
-def test_room_for_devices() -> None:
-    def begun(patience: float = 60.0, **more: Any) -> None:
-        given = {**QUIET, "device": "cpu", "batch_size": 36, "worker_patience": patience}
-        trainer.session("dqn", "CartPole-v1", cluster="auto", **given, **more).backend.close()
-
-    with follows("parallel/ray.py:Places._wait") as advice:
-        begun(0.0, devices=3)
-    assert "fewer devices" in advice.fix and "(runner_cpus)" in advice.fix
-    begun(devices=3, runner_cpus=0.5)
-    begun(devices=2)
-
-
-def test_the_gpu_of_this_process(monkeypatch: Any) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
-    with follows("parallel/ray.py:Places._own_gpu") as advice:
-        Places("auto", 1, 0.0, True, 20.0)
-    (told,) = re.findall(r"CUDA_VISIBLE_DEVICES=(\d+),", advice.fix)
-    for seen in (told, None):
-        if seen is None:
-            monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-        else:
-            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
-        places = Places("auto", 1, 0.0, True, 20.0)
-        assert places.own == 0
-        places.give_back()
 
 
 def test_names_of_agents() -> None:

@@ -90,14 +90,12 @@ def make(
     devices: int = 1,
     layout: Any = None,
     rank: int = 0,
-    place: int | None = None,
 ) -> Any:
     """The backend of that name. `threads` are those of one operation; `compile` is torch's (the
     others always compile). `optimizer` is one of the framework's own, of which copies are used
     wherever an algorithm asks for one. `devices` are those that each update is divided among; on
     torch each is a process's, this one's the `rank`-th, which have yet to join. Or they are those
-    of an agent's `layout`. place: the number of this process's GPU among those that it sees, where
-    that is not its rank."""
+    of an agent's `layout`."""
     framework = choose_keras(framework)
     if device not in DEVICES:
         fix = "did you mean 'cuda'?" if device == "gpu" else ""
@@ -114,7 +112,6 @@ def make(
             compile=compile,
             devices=devices,
             rank=rank,
-            place=place,
         )
     else:
         backend = importlib.import_module("tandem.backends.keras").KerasBackend(

@@ -47,7 +47,6 @@ class TorchBackend(Stateful, backend.Backend):
         compile: bool = False,
         devices: int = 1,
         rank: int = 0,
-        place: int | None = None,
     ) -> None:
         device = kind_of(device)
         if device == "cuda":
@@ -58,7 +57,7 @@ class TorchBackend(Stateful, backend.Backend):
             ops.of(kind)  # found before anything is traced
         self.device, self.compiling, self.devices = device, compile, devices
         several = devices > 1
-        self._device = own_device(device, rank, devices, place) if several else torch.device(device)
+        self._device = own_device(device, rank, devices) if several else torch.device(device)
         process.begin(self)
         self.enter_process()
         torch_generators.seed(seed, self._device)

@@ -14,7 +14,7 @@ import torch
 from torch import distributed
 
 from tandem.backends import backend, no_gpu, sharding, too_few, torch_generators
-from tandem.backends.torch_group import Group, Lost, opened_store, store_at
+from tandem.backends.torch_group import Group, Lost
 from tandem.errors import WorkerError
 from tandem.types import AnyArray, Array, Batch, Tree, tree_map
 
@@ -46,7 +46,6 @@ class Layout:
         self.tell: Callable[[], Any] = lambda: None
         self.hear: Callable[[Any], object] = lambda data: None
         self.kept: Any = None  # what has to live as long
-        self._store: Any = None  # of rank 0, until the others have come
         self._generators: dict[str, AnyArray] = {}  # of the other ranks, once they have ended
 
     def meet(self, folder: str, patience: float) -> None:
@@ -54,18 +53,6 @@ class Layout:
         takes."""
         store = distributed.FileStore(os.path.join(folder, "store"), self.count)
         self.group.join(store, patience)
-
-    def open(self, host: str) -> int:
-        """Rank 0, before `meet_at`: the port at which the others find it, at that address of this
-        machine's."""
-        self._store, port = opened_store(host)
-        return port
-
-    def meet_at(self, host: str, port: int, here: str, patience: float) -> None:
-        """Joins the others, of this and other machines, where rank 0 has opened a port. here: the
-        address of this machine's by which the others reach it."""
-        store, self._store = self._store or store_at(host, port, patience), None
-        self.group.join(store, patience, here)
 
     # Within an update
 
@@ -275,16 +262,13 @@ def kind_of(device: str) -> str:
     return ("cuda" if there else "cpu") if device == "auto" else device
 
 
-def own_device(kind: str, rank: int, count: int, place: int | None = None) -> torch.device:
-    """The device of the `rank`-th process: of the GPUs that it sees the one of number `place`, else
-    of its number on this machine, which torchrun says where it has started it. EngineError where
-    there are fewer."""
+def own_device(kind: str, rank: int, count: int) -> torch.device:
+    """The device of the `rank`-th process: of the GPUs that it sees the one of its number on this
+    machine, which torchrun says where it has started it. EngineError where there are fewer."""
     if kind == "cpu":
         return torch.device(kind)
     here, wanted, there = rank, count, torch.cuda.device_count()
-    if place is not None:
-        here, wanted = place, place + 1
-    elif os.environ.get("RANK") == str(rank):
+    if os.environ.get("RANK") == str(rank):
         here = int(os.environ.get("LOCAL_RANK", rank))
         wanted = int(os.environ.get("LOCAL_WORLD_SIZE", count))
     if there < wanted:

@@ -3,7 +3,6 @@ them, and what the first one, which leads, sends to the others."""
 
 from __future__ import annotations
 
-import socket
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
@@ -176,31 +175,6 @@ def launched_store(seconds: float) -> Any:
         ) from error
     store.set_timeout(timedelta(days=24))
     return within(store, "tandem")
-
-
-def opened_store(host: str) -> tuple[Any, int]:
-    """A store of this process's, and its port, which other machines reach at that address of this
-    one's. EngineError where it is none."""
-    try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listening = socket.create_server((host, 0), family=family)
-    except OSError as error:
-        raise EngineError(
-            f"no port can be opened at {host}, which is to be this machine's address: {error}",
-            "an address of this machine's that the other processes reach",
-            "start Ray here with one: ray start --node-ip-address=ADDRESS.",
-        ) from error
-    port = listening.getsockname()[1]
-    store = distributed.TCPStore(
-        host, port, is_master=True, wait_for_workers=False, master_listen_fd=listening.detach()
-    )
-    return store, port
-
-
-def store_at(host: str, port: int, seconds: float) -> Any:
-    """That of another process."""
-    wait = timedelta(seconds=seconds)
-    return distributed.TCPStore(host, port, timeout=wait, wait_for_workers=False)
 
 
 def within(store: Any, name: str) -> Any:

@@ -37,10 +37,9 @@ def build(
     *,
     gradients_only: bool = False,
     rank: int = 0,
-    place: int | None = None,
 ) -> Any:
     """The algorithm with its networks, on its backend. With `gradients_only` its optimizers keep
-    their gradients and make no steps. rank, place: see `backends.make`."""
+    their gradients and make no steps. rank: see `backends.make`."""
     observation, action, s = environments.observation, environments.action, conf.settings
     kind = algorithms.for_actions(conf.kind, action)
     kind.check(observation, action, s)
@@ -57,7 +56,6 @@ def build(
         optimizer=optimizer,
         devices=conf.options.devices,
         rank=rank,
-        place=place,
     )
     backend.gradients_only, backend.float32 = gradients_only, True
     backend.enter_process()

@@ -9,9 +9,7 @@ from __future__ import annotations
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 from tandem.errors import WorkerError
@@ -47,7 +45,6 @@ class Companions:
     `patience` seconds: WorkerError, which names it, and all of them are ended."""
 
     setting = "devices"  # what users call their number
-    place: int | None = None  # of this process's device, where somebody else chooses it
 
     def __init__(self, make: Callable[..., Any], count: int, patience: float) -> None:
         self.count, self.patience = count, patience
@@ -65,11 +62,11 @@ class Companions:
         """From now on they repeat the calls of updates that are compiled on `backend`."""
         backend.layout.group.followers = self
         self._answers(START)
-        with self._meeting(backend.layout) as (where, meet):
+        with tempfile.TemporaryDirectory() as folder:
             for process in self.processes:
-                process.ask("join", *where, self.patience)
+                process.ask("join", folder, self.patience)
             try:
-                meet()
+                backend.layout.meet(folder, self.patience)
             except WorkerError:
                 raise
             except RuntimeError as error:  # torch's, of one that did not come
@@ -77,12 +74,6 @@ class Companions:
             self._answers(self.patience)
         for process in self.processes:
             process.ask("serve")
-
-    @contextmanager
-    def _meeting(self, layout: Any) -> Iterator[tuple[tuple[Any, ...], Callable[[], None]]]:
-        """Where all of them meet, as what `Companion.join` is told, and how this process does."""
-        with tempfile.TemporaryDirectory() as folder:
-            yield (folder,), partial(layout.meet, folder, self.patience)
 
     def _answers(self, least: float) -> None:
         since = time.monotonic()

@@ -132,8 +132,8 @@ class Options(Preprocessing):
     )
     cluster: str = setting(
         "",
-        "where runners, learners and, on torch, the processes of several devices live: HOST:PORT "
-        "of a Ray cluster, or auto: one that runs here, else a new one",
+        "where runners and learners run: HOST:PORT of a Ray cluster, or auto: one that runs here, "
+        "else a new one",
         resumable=True,
     )
     runner_cpus: float = setting(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from tandem.backends import BY_PROCESSES
 from tandem.errors import SettingError
 
 # Weights of all networks. 4,600 took seven times as long on two devices of a processor, 67,000
@@ -31,18 +30,6 @@ def check_even(
         **({} if near is None else {setting: near}),
         **instead,
     )
-
-
-def check_cluster(options: Any, framework: str) -> None:
-    """SettingError where several devices are to be found on a cluster and cannot be."""
-    alone = options.devices > 1 and not options.runners  # else they are this machine's
-    if options.cluster and alone and framework not in BY_PROCESSES:
-        raise SettingError(
-            f"cluster={options.cluster!r}, devices={options.devices} and framework={framework!r}, "
-            "whose devices are this process's.",
-            "a framework that has a process for each device",
-            f"use framework={BY_PROCESSES[0]!r}, or leave cluster out.",
-        )
 
 
 def multiples(of: int, near: int) -> tuple[int, int]:

@@ -11,7 +11,6 @@ import signal
 import time
 import traceback
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -23,10 +22,8 @@ from tandem.learning.build import Spaces, build
 from tandem.learning.companions import GRACE, Companions
 from tandem.learning.config import Config
 from tandem.learning.learners import compiled
-from tandem.learning.placed import PlacedCompanions
 from tandem.learning.seeds import Generators
 from tandem.parallel.process import SLICE
-from tandem.parallel.ray import Places
 from tandem.parallel.worker_group import START
 from tandem.platforms import ENDING
 
@@ -43,29 +40,14 @@ def begin(conf: Config, known: Spaces, network: Any, optimizer: Any) -> Any:
     o = conf.options
     if o.devices == 1 or conf.framework not in BY_PROCESSES:
         return None
-    if not o.cluster:
-        make = partial(made, conf, known, network, optimizer)
-        return Companions(make, o.devices, o.device_timeout)
-    kind = importlib.import_module("tandem.backends.torch_devices").kind_of(conf.device)
-    return PlacedCompanions(
-        partial(made, replace(conf, device=kind), known, network, optimizer, place=0),
-        o.devices,
-        o.device_timeout,
-        partial(Places, o.cluster, o.devices, o.runner_cpus, kind == "cuda", o.worker_patience),
-    )
+    make = partial(made, conf, known, network, optimizer)
+    return Companions(make, o.devices, o.device_timeout)
 
 
-def made(
-    conf: Config,
-    known: Spaces,
-    network: Any,
-    optimizer: Any,
-    rank: int,
-    place: int | None = None,
-) -> Any:
+def made(conf: Config, known: Spaces, network: Any, optimizer: Any, rank: int) -> Any:
     """The backend of another rank than 0, with what rank 0's learner compiles."""
     generators = Generators(conf.seed)
-    algorithm = build(conf, known, generators, network, optimizer, rank=rank, place=place)
+    algorithm = build(conf, known, generators, network, optimizer, rank=rank)
     compiled(algorithm)
     return algorithm.backend
 
@@ -130,7 +112,7 @@ def check_launched(conf: Config, count: int) -> None:
         raise SettingError(
             f"cluster={o.cluster!r}, and {count} processes were launched, which have the run's "
             "devices.",
-            "places of a cluster, or processes of a launcher",
+            "a Ray cluster, or processes of a launcher",
             "leave cluster out; or start one process, without torchrun or the environment "
             "variables.",
         )
@@ -267,8 +249,6 @@ class Others:
 
 class Launched(Others):
     """Rank 0's processes for one run, in the place of its `Companions`."""
-
-    place: int | None = None  # torchrun has said it
 
     def __init__(self, launch: Launch, conf: Config, known: Spaces) -> None:
         check_launched(conf, launch.count)

@@ -8,7 +8,6 @@ import os
 import sys
 import time
 import warnings
-import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -245,107 +244,11 @@ def put(ray: Any, what: Any) -> Any:
         raise not_picklable(error) from error
 
 
-def node_address() -> str:
-    """That of this machine in the cluster."""
-    return str(library().util.get_node_ip_address())
-
-
 class PlacedActor(Actor):
     """An actor that is not started again."""
 
     def kill(self) -> None:
         self.close()
-
-
-class Places:
-    """Room for processes 1 to `count` - 1 on the cluster at an address, each with so many CPUs, and
-    with `gpus` one GPU; then also for this process, one of its machine's. It is taken all at once,
-    or waited for: a warning says so, and EngineError where there is none after `patience`
-    seconds."""
-
-    def __init__(self, address: str, count: int, cpus: float, gpus: bool, patience: float) -> None:
-        self.ray = ray = connect(address)
-        self._options = {"num_gpus": int(gpus), "max_restarts": 0}
-        self._cpus = cpus
-        self._group: Any = None  # Ray's for places
-        bundle = {name: x for name, x in (("CPU", cpus), ("GPU", int(gpus))) if x}
-        bundles = [{"GPU": 1, f"node:{node_address()}": 0.001}] if gpus else []
-        self._first = len(bundles)  # the bundle of process 1
-        bundles += [bundle] * (count - 1) if bundle else []
-        if bundles:
-            self._group = ray.util.placement_group(bundles)
-            self._end = weakref.finalize(self, _give_back, ray, self._group)
-            self._wait(count, bundle, patience)
-        # the number of this process's GPU among those that it sees
-        self.own = self._own_gpu() if gpus else None
-
-    def _wait(self, count: int, bundle: dict[str, float], patience: float) -> None:
-        began, warned = time.monotonic(), False
-        while not self._group.wait(1):  # whole seconds
-            each = " and ".join(f"{x:g} {name}{'s' * (x != 1)}" for name, x in bundle.items())
-            there, free = self.ray.cluster_resources(), self.ray.available_resources()
-            has = " and ".join(
-                f"{free.get(name, 0.0):g} of {there.get(name, 0.0):g} {name}s" for name in bundle
-            )
-            what = f"devices={count}, and the cluster has no room for them, {each} each; free are"
-            if time.monotonic() - began > patience:
-                self.give_back()
-                raise EngineError(
-                    f"{what} {has}.",
-                    "a place for each but the first, which is this process"
-                    + ", with a GPU here" * self._first,
-                    "let machines join (ray start --address=HOST:PORT), end what has their room, "
-                    "or ask for fewer devices, or less for each (runner_cpus).",
-                )
-            # what is given back is free a moment later
-            short = any(free.get(name, 0.0) < (count - 1) * x for name, x in bundle.items())
-            if not warned and (short or time.monotonic() - began > SETTLING):
-                warned = True
-                warnings.warn(
-                    f"{what} {has}: waiting up to {patience:g} s.", RuntimeWarning, stacklevel=2
-                )
-
-    def actor(self, number: int) -> PlacedActor:
-        """Of process `number`."""
-        strategy = self._at(self._first + number - 1)
-        return PlacedActor(self.ray, self._cpus, **self._options, **strategy)
-
-    def _at(self, bundle: int) -> dict[str, Any]:
-        if self._group is None:
-            return {}
-        strategy = self.ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy
-        return {"scheduling_strategy": strategy(self._group, bundle)}
-
-    def _own_gpu(self) -> int:
-        """As Ray, which has given it a place, says."""
-        asked = self.ray.remote(_gpus).options(num_cpus=0, num_gpus=1, **self._at(0))
-        (gpu,) = self.ray.get(asked.remote())
-        seen = os.environ.get("CUDA_VISIBLE_DEVICES")
-        if seen is None:
-            return int(gpu)
-        if gpu not in seen.split(","):
-            self.give_back()
-            raise EngineError(
-                f"Ray has given this process the GPU {gpu} of its machine, and it sees {seen!r} "
-                "(CUDA_VISIBLE_DEVICES).",
-                "a program that sees the GPUs that Ray has here",
-                f"start it with CUDA_VISIBLE_DEVICES={gpu}, or without that.",
-            )
-        return seen.split(",").index(gpu)
-
-    def give_back(self) -> None:
-        """Others may have the room; who is still there ends."""
-        if self._group is not None:
-            self._end()
-
-
-def _give_back(ray: Any, group: Any) -> None:
-    if ray.is_initialized():
-        ray.util.remove_placement_group(group)
-
-
-def _gpus() -> list[str]:
-    return list(library().get_runtime_context().get_accelerator_ids()["GPU"])
 
 
 def wait_for_cpus(ray: Any, cpus: float, patience: float) -> None:

@@ -69,7 +69,7 @@ def make_loop(
         return _loop(conf, environments, folder, given, (factory, workers), others), environments
     except BaseException:
         if isinstance(others, Companions):
-            others.kill()  # whoever keeps the traceback would keep them, and their places
+            others.kill()  # whoever keeps the traceback would keep them
         raise
 
 
@@ -84,8 +84,7 @@ def _loop(
     """given: a network and an optimizer of the user's. others: who make the updates, too."""
     network, optimizer = given
     generators, (factory, options) = Generators(conf.seed), workers
-    place = None if others is None else others.place
-    algorithm = build(conf, environments, generators, network, optimizer, place=place)
+    algorithm = build(conf, environments, generators, network, optimizer)
     if conf.options.learners != 1:
         spec = LearnerSpec(conf, factory, network)
         learners = asynchronous.ActorLearners(spec, algorithm, environments)

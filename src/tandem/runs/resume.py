@@ -7,7 +7,6 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from tandem.backends import BY_PROCESSES
 from tandem.errors import CheckpointError, ResumeError, warn
 from tandem.learning import config
 from tandem.learning.config import Config
@@ -71,15 +70,13 @@ def _resumed(
     trust.expect(data, folder, written.get("signature"), names, command, ResumeError)
     if own["env"] is None:
         config_file.expect_env(data, folder, ResumeError)
-    if changes.get("cluster"):
-        several = conf.options.devices > 1 and conf.framework in BY_PROCESSES
-        if not (conf.options.cluster or conf.options.runners or several):
-            raise ResumeError(
-                f"cluster={changes['cluster']!r} was given for the run {folder}, which has no part "
-                "on a cluster.",
-                "the processes that it began with, since they hold its environments",
-                "leave cluster out.",
-            )
+    if changes.get("cluster") and not (conf.options.cluster or conf.options.runners):
+        raise ResumeError(
+            f"cluster={changes['cluster']!r} was given for the run {folder}, which has no part on "
+            "a cluster.",
+            "the processes that it began with, since they hold its environments",
+            "leave cluster out.",
+        )
     conf = config.changed(conf, changes)
     if changes.get("writer"):
         plugin_writers.check(conf.options.writer)
