@@ -158,6 +158,20 @@ def test_going_on_with_what_is_no_sweep_or_goes_on_otherwise(tmp_path: Path) -> 
     assert sweeps.Sweep(resume=folder, trials=5).plan.trials == 5
 
 
+def test_a_sweep_that_is_new_or_has_a_strange_space(tmp_path: Path) -> None:
+    with follows("tuning/sweep.py:Sweep.__init__") as advice:
+        planned(tmp_path / "new", trust=True)
+    assert advice.fix == "give resume=, or leave it out."
+    planned(tmp_path / "new")
+    made = kept(tmp_path)
+    assert sweeps.Sweep(resume=tmp_path, trust=True).plan.trials == 2
+    strange = [{**dimension, "setting": "gama"} for dimension in made.plan.space]
+    with follows("tuning/space.py:Space.from_json") as advice:
+        spaces.Space.from_json(strange, made.base)
+    assert "did you mean 'gamma'" in advice.fix
+    spaces.Space.from_json([{**d, "setting": "gamma"} for d in made.plan.space], made.base)
+
+
 def test_going_on_without_what_a_program_gave(tmp_path: Path) -> None:
     import gymnasium
 
