@@ -11,6 +11,7 @@ import numpy as np
 from tandem.errors import EnvironmentFault, ResumeError, SettingError
 from tandem.replay import stacks, windows
 from tandem.replay.allocation import allocate, require
+from tandem.replay.array_files import fill
 from tandem.replay.cuts import CutStore
 from tandem.replay.floors import Floors, valid_rows
 from tandem.replay.layout import ROW, Layout, check_column
@@ -339,7 +340,7 @@ class Ring:
                 "the run began with.",
             )
         for name, column in self._columns.items():
-            column[:used] = arrays[name]
+            fill(column[:used], arrays[name])
         self._cuts.clear()
         self._cuts.append(arrays["cut_ids"], [arrays[f"cut_{name}"] for name in self._layout.obs])
         self._time, self._forgotten = time, int(meta.get("kept", 0))

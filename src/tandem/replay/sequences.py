@@ -9,6 +9,7 @@ import numpy as np
 
 from tandem.errors import ResumeError
 from tandem.replay.allocation import require
+from tandem.replay.array_files import fill
 from tandem.replay.priorities import Priorities
 from tandem.replay.stacks import apart, blanked, stored
 from tandem.spaces import Leaf, Spec
@@ -213,7 +214,7 @@ class SequenceBuffer:
                 "resume with the settings and the environment that the run began with.",
             )
         for n, x in own.items():
-            x[:, :used] = arrays[n]
+            fill(x[:, :used], arrays[n])
         self._priorities.load(arrays["priority"], float(data["largest"]))
         self._count, self._next = used, int(data["next"])
 

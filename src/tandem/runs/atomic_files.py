@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import IO
 
 from tandem.platforms import flush_folder, replace
 
 PART = ".part"  # how the names of unfinished files end
+_numbers = count()  # several files of one name may be under way
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """A file that takes the place of `path` when all of it is written and flushed; after an
     exception `path` is as it was."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}{PART}")
+    beside = path.with_name(f".{path.name}.{os.getpid()}-{next(_numbers)}{PART}")
     try:
         with open(beside, "wb") as file:
             yield file

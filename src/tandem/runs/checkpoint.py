@@ -4,14 +4,15 @@ flushed, renamed: a kill or a full disk leaves the last good one. Reading one ru
 from __future__ import annotations
 
 import json
+import struct
 import zipfile
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from tandem.errors import CheckpointError, nearest
+from tandem.replay import array_files
 from tandem.runs import atomic_files, checkpoint_dir
 from tandem.runs.checkpoint_dir import Groups as Groups
 from tandem.types import Array, JSONDict
@@ -28,38 +29,66 @@ class Checkpoint:
     data: JSONDict
 
     def group(self, name: str) -> dict[str, Array]:
-        """The arrays of one group. CheckpointError where it is not there or not whole."""
+        """The arrays of one group; in `checkpoint_dir.LIVE` large ones are `StoredArray`s.
+        CheckpointError where it is not there or not whole."""
         from safetensors.numpy import load
 
         try:
             if self.path.is_dir():
                 return checkpoint_dir.group(self.path, self.data, name)
             with zipfile.ZipFile(self.path) as file:
-                arrays: dict[str, Array] = load(file.read(f"{name}.safetensors"))
+                entry = file.getinfo(f"{name}.safetensors")
+                if name in checkpoint_dir.LIVE and entry.compress_type == zipfile.ZIP_STORED:
+                    with file.open(entry) as opened:
+                        while opened.read(array_files.BLOCK):  # at its end the sum is checked
+                            pass
+                    begin = _begin(self.path, entry)
+                    return array_files.stored(self.path, begin, entry.file_size)
+                arrays: dict[str, Array] = load(file.read(entry))
                 return arrays
         except Exception as error:  # whatever the parsers of damaged bytes come to
             raise damaged(self.path, error) from error
 
 
-def write(path: Path, data: JSONDict, groups: Groups, folder: bool = False) -> None:
-    """Writes a checkpoint at once or not at all: one file, or a folder. CheckpointError where the
-    disk does not take it."""
-    from safetensors.numpy import save
+def _begin(path: Path, entry: zipfile.ZipInfo) -> int:
+    """Where the bytes of an entry begin, after its local header."""
+    with path.open("rb") as file:
+        file.seek(entry.header_offset + 26)
+        return entry.header_offset + 30 + sum(struct.unpack("<HH", file.read(4)))
 
+
+def write(
+    path: Path,
+    data: JSONDict,
+    groups: Groups,
+    folder: bool = False,
+    begun: Iterable[None] | None = None,
+) -> None:
+    """Writes a checkpoint at once or not at all: one file, or a folder. begun: its `steps`, the
+    first of which was made. CheckpointError where the disk does not take it."""
+    for _ in steps(path, data, groups, folder) if begun is None else begun:
+        pass
+
+
+def steps(path: Path, data: JSONDict, groups: Groups, folder: bool = False) -> Generator[None, None, None]:
+    """What `write` does, in two steps: groups of `checkpoint_dir.LIVE` are written before it
+    yields, as their arrays change when training continues; the others after that. A generator that
+    is closed in between leaves nothing."""
+    data = {"format": FORMAT, **data}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if folder:
-            return checkpoint_dir.write(path, {"format": FORMAT, **data}, groups)
+            yield from checkpoint_dir.steps(path, data, groups)
+            return
+        live, rest = checkpoint_dir.parted(groups)
         with (
             atomic_files.replacing(path) as raw,
             zipfile.ZipFile(raw, "w", zipfile.ZIP_STORED) as file,
         ):
-            file.writestr(checkpoint_dir.INDEX, json.dumps({"format": FORMAT, **data}))
-            for name, arrays in groups.items():
-                file.writestr(
-                    f"{name}.safetensors",
-                    save({k: np.asarray(x, order="C") for k, x in arrays.items()}),
-                )
+            _put(file, live)
+            yield
+            file.writestr(checkpoint_dir.INDEX, json.dumps(data))
+            _put(file, rest)
     except OSError as error:
         raise CheckpointError(
             f"could not write {path}: {error}.",
@@ -67,6 +96,15 @@ def write(path: Path, data: JSONDict, groups: Groups, folder: bool = False) -> N
             f"free some space{'; the checkpoint before it is whole' if path.exists() else ''}, "
             "then resume.",
         ) from error
+
+
+def _put(file: zipfile.ZipFile, groups: Groups) -> None:
+    for name, arrays in groups.items():
+        entry = zipfile.ZipInfo(f"{name}.safetensors")
+        entry.file_size = array_files.size(arrays)  # beyond 4 GiB its header is another
+        with file.open(entry, "w") as opened:
+            for piece in array_files.pieces(arrays):
+                opened.write(piece)
 
 
 def read(path: Path) -> Checkpoint:

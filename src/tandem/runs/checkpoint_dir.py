@@ -11,35 +11,39 @@ import json
 import os
 import shutil
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from tandem.platforms import flush_folder
+from tandem.replay import array_files
 from tandem.runs import atomic_files
 from tandem.types import Array, JSONDict
 
 INDEX = "checkpoint.json"
 Groups = dict[str, dict[str, Array]]
+LIVE = ("learner",)  # groups with the replay memory: views of it, saved and read in blocks
 
 
-def write(path: Path, data: JSONDict, groups: Groups) -> None:
-    """Writes it at once or not at all. OSError where the disk does not take it."""
+def parted(groups: Groups) -> tuple[Groups, Groups]:
+    """The groups of `LIVE`, and the others."""
+    live = {name: arrays for name, arrays in groups.items() if name in LIVE}
+    return live, {name: arrays for name, arrays in groups.items() if name not in LIVE}
+
+
+def steps(path: Path, data: JSONDict, groups: Groups) -> Iterator[None]:
+    """Writes it at once or not at all, in the two steps of `checkpoint.steps`. OSError where the
+    disk does not take it."""
     path.mkdir(parents=True, exist_ok=True)
     before = _parts(path)
     part = path / str(1 + max((int(p.name) for p in before), default=-1))
     part.mkdir()
     try:
-        jobs = [
-            (part / _file(group, i), name, x)
-            for group, xs in groups.items()
-            for i, (name, x) in enumerate(xs.items())
-        ]
-        sums = iter(_each(_put, jobs))
-        arrays = {group: {name: next(sums) for name in xs} for group, xs in groups.items()}
+        live, rest = parted(groups)
+        arrays = _put(part, live)
+        yield
+        arrays |= _put(part, rest)
         flush_folder(part)
         with atomic_files.replacing(path / INDEX) as file:
             file.write(json.dumps(data | {"part": int(part.name), "arrays": arrays}).encode())
@@ -53,11 +57,12 @@ def write(path: Path, data: JSONDict, groups: Groups) -> None:
 
 
 def group(path: Path, data: JSONDict, name: str) -> dict[str, Array]:
-    """The arrays of one group of what `write` wrote. Raises whatever damaged bytes come to."""
+    """The arrays of one group of what `steps` wrote. Raises whatever damaged bytes come to."""
     sums = data["arrays"][name]
     part = path / str(int(data["part"]))
+    get = _stored if name in LIVE else _get
     arrays = _each(
-        _get, [(part / _file(name, i), array, crc) for i, (array, crc) in enumerate(sums.items())]
+        get, [(part / _file(name, i), array, crc) for i, (array, crc) in enumerate(sums.items())]
     )
     return dict(zip(sums, arrays, strict=True))
 
@@ -93,16 +98,27 @@ def _each(function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
         return list(pool.map(function, jobs))
 
 
-def _put(job: tuple[Path, str, Array]) -> int:
-    from safetensors.numpy import save
+def _put(part: Path, groups: Groups) -> dict[str, dict[str, int]]:
+    """Writes a file for each array; returns their sums."""
+    jobs = [
+        (part / _file(group, i), {name: x})
+        for group, xs in groups.items()
+        for i, (name, x) in enumerate(xs.items())
+    ]
+    sums = iter(_each(_put_one, jobs))
+    return {group: {name: next(sums) for name in xs} for group, xs in groups.items()}
 
-    path, name, x = job
-    raw = save({name: np.asarray(x, order="C")})
+
+def _put_one(job: tuple[Path, dict[str, Array]]) -> int:
+    path, arrays = job
+    crc = 0
     with path.open("wb") as file:
-        file.write(raw)
+        for piece in array_files.pieces(arrays):
+            file.write(piece)
+            crc = zlib.crc32(piece, crc)
         file.flush()
         os.fsync(file.fileno())
-    return zlib.crc32(raw)
+    return crc
 
 
 def _get(job: tuple[Path, str, int]) -> Array:
@@ -110,7 +126,21 @@ def _get(job: tuple[Path, str, int]) -> Array:
 
     path, name, crc = job
     raw = path.read_bytes()
-    if zlib.crc32(raw) != crc:
-        raise ValueError(f"{path.name} is not what was written")
+    _check(path, zlib.crc32(raw), crc)
     array: Array = load(raw)[name]
     return array
+
+
+def _stored(job: tuple[Path, str, int]) -> Array:
+    path, name, crc = job
+    found = 0
+    with path.open("rb") as file:
+        while block := file.read(array_files.BLOCK):
+            found = zlib.crc32(block, found)
+    _check(path, found, crc)
+    return array_files.stored(path, 0, path.stat().st_size)[name]
+
+
+def _check(path: Path, found: int, crc: int) -> None:
+    if found != crc:
+        raise ValueError(f"{path.name} is not what was written")
