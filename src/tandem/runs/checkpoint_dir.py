@@ -13,6 +13,7 @@ import shutil
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,8 @@ def steps(path: Path, data: JSONDict, groups: Groups) -> Iterator[None]:
         # else the index was renamed, and what failed was to flush that
         if not _is_current(path, part):
             shutil.rmtree(part, ignore_errors=True)
+            with suppress(OSError):  # an older state is in it
+                path.rmdir()
         raise
     for old in before:
         shutil.rmtree(old, ignore_errors=True)
