@@ -157,7 +157,9 @@ def test_the_replay_memory_is_written_before_training_continues(
     kept = {name: x.copy() for name, x in arrays.items()}
     with Writer() as writer:
         for name in ("one", "two", "three"):  # what waits is replaced, and leaves nothing
-            writer.put(tmp_path / name, {}, {"learner": arrays, "engine": kept}, "slot", None, folder)
+            writer.put(
+                tmp_path / name, {}, {"learner": arrays, "engine": kept}, "slot", None, folder
+            )
         for x in arrays.values():
             x[...] = 0
         skipped = writer.skipped

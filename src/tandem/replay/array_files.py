@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterator, Mapping
-from math import prod
+from math import inf, prod
 from pathlib import Path
 from typing import IO, Any
 
@@ -15,14 +15,6 @@ import numpy as np
 from tandem.types import AnyArray
 
 BLOCK = 2**22  # bytes
-_NAMES = {
-    **{f"f{n}": f"F{8 * n}" for n in (8, 4, 2)},
-    **{f"i{n}": f"I{8 * n}" for n in (8, 4, 2, 1)},
-    **{f"u{n}": f"U{8 * n}" for n in (8, 4, 2, 1)},
-    "b1": "BOOL",
-    "c8": "C64",
-}
-_DTYPES = {name: np.dtype(f"<{kind}") for kind, name in _NAMES.items()}
 
 
 class StoredArray:
@@ -95,8 +87,11 @@ def _header(arrays: Mapping[str, Any]) -> bytes:
     for name in _in_order(arrays):
         x, begin = arrays[name], end
         end += x.nbytes
-        kind = _NAMES[np.dtype(x.dtype).str[1:]]
-        rows[name] = {"dtype": kind, "shape": list(x.shape), "data_offsets": [begin, end]}
+        rows[name] = {
+            "dtype": "BOOL" if x.dtype == bool else f"{x.dtype.kind.upper()}{8 * x.dtype.itemsize}",
+            "shape": list(x.shape),
+            "data_offsets": [begin, end],
+        }
     text = json.dumps(rows, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)  # arrays begin at multiples of eight bytes
     return struct.pack("<Q", len(text)) + text
@@ -118,21 +113,27 @@ def _blocks(x: Any) -> Iterator[AnyArray]:
         yield from _blocks(x[i : i + rows] if rows else x[i])
 
 
-def stored(path: Path, begin: int, length: int) -> dict[str, Any]:
-    """Returns the arrays of a safetensors file that takes up `length` bytes of `path`; those of at
-    most a block are read. ValueError for anything else."""
+def stored(path: Path, begin: int, length: int) -> dict[str, StoredArray]:
+    """Returns the arrays of a safetensors file that takes up `length` bytes of `path`. Raises
+    whatever damaged bytes come to."""
     with path.open("rb") as file:
         file.seek(begin)
         (count,) = struct.unpack("<Q", file.read(8))
         if count > length - 8:
             raise ValueError(f"a header of {count} bytes in a file of {length}")
         rows = json.loads(file.read(count))
-    rows.pop("__metadata__", None)
-    arrays: dict[str, Any] = {}
+    arrays = {}
     for name, row in rows.items():
-        low, high = row["data_offsets"]
-        x = StoredArray(path, begin + 8 + count + low, tuple(row["shape"]), _DTYPES[row["dtype"]])
-        if min((low, *x.shape)) < 0 or low + x.nbytes != high or 8 + count + high > length:
-            raise ValueError(f"the array {name!r} is not within its file")
-        arrays[name] = x if x.nbytes > BLOCK else np.asarray(x)
+        if name != "__metadata__":
+            kind, (low, high) = row["dtype"], row["data_offsets"]
+            dtype = "?" if kind == "BOOL" else f"<{kind[0].lower()}{int(kind[1:]) // 8}"
+            x = StoredArray(path, begin + 8 + count + low, tuple(row["shape"]), dtype)
+            if min((low, *x.shape)) < 0 or low + x.nbytes != high or 8 + count + high > length:
+                raise ValueError(f"the array {name!r} is not within its file")
+            arrays[name] = x
     return arrays
+
+
+def loaded(arrays: Mapping[str, StoredArray], most: float = inf) -> dict[str, Any]:
+    """Returns arrays of at most so many bytes in memory, others as they are."""
+    return {name: x if x.nbytes > most else np.asarray(x) for name, x in arrays.items()}

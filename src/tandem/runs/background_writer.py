@@ -65,22 +65,18 @@ class Writer:
         with self._changed:
             self._tell()
             path, data = Path(path).absolute(), _copied(data)
+            begun = None
+            if checkpoint_dir.parted(groups)[0]:
+                begun = checkpoint.steps(path, data, groups, folder)
+                next(begun)
             old = self._waiting.get(slot)
             self.skipped += old is not None
-            begun = None
-            try:
-                if old is not None and old.begun is not None:
-                    with suppress(CheckpointError):  # what is left of it is deleted all the same
-                        old.begun.close()
-                if checkpoint_dir.parted(groups)[0]:
-                    begun = checkpoint.steps(path, data, groups, folder)
-                    next(begun)
-            except BaseException:
-                self._waiting.pop(slot, None)
-                raise
             # in the old one's place: no slot starves
             self._waiting[slot] = _Job(path, data, groups, then, folder, begun)
             self._start()
+        if old is not None and old.begun is not None:
+            with suppress(CheckpointError):  # its file is deleted all the same
+                old.begun.close()
 
     def pending(self) -> set[Path]:
         """The absolute paths of the files that wait or are being written."""

@@ -8,6 +8,7 @@ import struct
 import zipfile
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -31,30 +32,23 @@ class Checkpoint:
     def group(self, name: str) -> dict[str, Array]:
         """The arrays of one group; in `checkpoint_dir.LIVE` large ones are `StoredArray`s.
         CheckpointError where it is not there or not whole."""
-        from safetensors.numpy import load
-
         try:
             if self.path.is_dir():
-                return checkpoint_dir.group(self.path, self.data, name)
-            with zipfile.ZipFile(self.path) as file:
-                entry = file.getinfo(f"{name}.safetensors")
-                if name in checkpoint_dir.LIVE and entry.compress_type == zipfile.ZIP_STORED:
+                arrays = checkpoint_dir.group(self.path, self.data, name)
+            else:
+                with zipfile.ZipFile(self.path) as file:
+                    entry = file.getinfo(f"{name}.safetensors")
                     with file.open(entry) as opened:
                         while opened.read(array_files.BLOCK):  # at its end the sum is checked
                             pass
-                    begin = _begin(self.path, entry)
-                    return array_files.stored(self.path, begin, entry.file_size)
-                arrays: dict[str, Array] = load(file.read(entry))
-                return arrays
+                with self.path.open("rb") as raw:
+                    raw.seek(entry.header_offset + 26)
+                    begin = entry.header_offset + 30 + sum(struct.unpack("<HH", raw.read(4)))
+                arrays = array_files.stored(self.path, begin, entry.file_size)
+            most = array_files.BLOCK if name in checkpoint_dir.LIVE else inf
+            return array_files.loaded(arrays, most)
         except Exception as error:  # whatever the parsers of damaged bytes come to
             raise damaged(self.path, error) from error
-
-
-def _begin(path: Path, entry: zipfile.ZipInfo) -> int:
-    """Where the bytes of an entry begin, after its local header."""
-    with path.open("rb") as file:
-        file.seek(entry.header_offset + 26)
-        return entry.header_offset + 30 + sum(struct.unpack("<HH", file.read(4)))
 
 
 def write(
@@ -70,7 +64,9 @@ def write(
         pass
 
 
-def steps(path: Path, data: JSONDict, groups: Groups, folder: bool = False) -> Generator[None, None, None]:
+def steps(
+    path: Path, data: JSONDict, groups: Groups, folder: bool = False
+) -> Generator[None, None, None]:
     """What `write` does, in two steps: groups of `checkpoint_dir.LIVE` are written before it
     yields, as their arrays change when training continues; the others after that. A generator that
     is closed in between leaves nothing."""

@@ -59,13 +59,12 @@ def steps(path: Path, data: JSONDict, groups: Groups) -> Iterator[None]:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def group(path: Path, data: JSONDict, name: str) -> dict[str, Array]:
+def group(path: Path, data: JSONDict, name: str) -> dict[str, array_files.StoredArray]:
     """The arrays of one group of what `steps` wrote. Raises whatever damaged bytes come to."""
     sums = data["arrays"][name]
     part = path / str(int(data["part"]))
-    get = _stored if name in LIVE else _get
     arrays = _each(
-        get, [(part / _file(name, i), array, crc) for i, (array, crc) in enumerate(sums.items())]
+        _get, [(part / _file(name, i), array, crc) for i, (array, crc) in enumerate(sums.items())]
     )
     return dict(zip(sums, arrays, strict=True))
 
@@ -124,26 +123,12 @@ def _put_one(job: tuple[Path, dict[str, Array]]) -> int:
     return crc
 
 
-def _get(job: tuple[Path, str, int]) -> Array:
-    from safetensors.numpy import load
-
-    path, name, crc = job
-    raw = path.read_bytes()
-    _check(path, zlib.crc32(raw), crc)
-    array: Array = load(raw)[name]
-    return array
-
-
-def _stored(job: tuple[Path, str, int]) -> Array:
+def _get(job: tuple[Path, str, int]) -> array_files.StoredArray:
     path, name, crc = job
     found = 0
     with path.open("rb") as file:
         while block := file.read(array_files.BLOCK):
             found = zlib.crc32(block, found)
-    _check(path, found, crc)
-    return array_files.stored(path, 0, path.stat().st_size)[name]
-
-
-def _check(path: Path, found: int, crc: int) -> None:
     if found != crc:
         raise ValueError(f"{path.name} is not what was written")
+    return array_files.stored(path, 0, path.stat().st_size)[name]
