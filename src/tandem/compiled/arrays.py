@@ -22,10 +22,7 @@ def to_arrays(tree: Tree, name: str) -> dict[str, AnyArray]:
     """The leaves as name/0, name/1, …; of keys their data. Large ones stay JAX's, and go with the
     next call, which uses them up."""
     leaves = (jax.random.key_data(x) if is_key(x) else x for x in jax.tree.leaves(tree))
-    return {
-        f"{name}/{i}": x if x.nbytes > BLOCK else np.array(x)  # type: ignore[misc]
-        for i, x in enumerate(leaves)
-    }
+    return {f"{name}/{i}": x if x.nbytes > BLOCK else np.array(x) for i, x in enumerate(leaves)}
 
 
 def from_arrays(like: Tree, name: str, arrays: dict[str, AnyArray]) -> Tree:

@@ -27,7 +27,7 @@ class StoredArray:
         self.nbytes = prod(shape) * self.dtype.itemsize
 
     def __len__(self) -> int:
-        return self.shape[0]
+        return int(self.shape[0])
 
     def __getitem__(self, at: int | slice) -> StoredArray:
         inner = self.shape[1:]
