@@ -27,7 +27,8 @@ class StoredArray:
         self.nbytes = prod(shape) * self.dtype.itemsize
 
     def __len__(self) -> int:
-        return int(self.shape[0])
+        length: int = self.shape[0]
+        return length
 
     def __getitem__(self, at: int | slice) -> StoredArray:
         inner = self.shape[1:]

@@ -7,9 +7,11 @@ import json
 import struct
 import zipfile
 from collections.abc import Generator, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from tandem.errors import CheckpointError, nearest
@@ -116,11 +118,7 @@ def read(path: Path) -> Checkpoint:
             f"did you mean {' or '.join(map(repr, close))}?" if close else NO_RUN,
         )
     try:
-        if path.is_dir():
-            data = json.loads((path / checkpoint_dir.INDEX).read_bytes())
-        else:
-            with zipfile.ZipFile(path) as file:
-                data = json.loads(file.read(checkpoint_dir.INDEX))
+        data = _index(path)
     except Exception as error:  # whatever the parsers of damaged bytes come to
         raise damaged(path, error) from error
     if not isinstance(data, dict) or data.get("format") != FORMAT:
@@ -139,12 +137,51 @@ def _writer_of(data: Any) -> str:
         return f"if another version of tandem wrote it, load it with that; else {NO_RUN}"
 
 
+def _index(path: Path) -> Any:
+    if path.is_dir():
+        return json.loads((path / checkpoint_dir.INDEX).read_bytes())
+    with zipfile.ZipFile(path) as file:
+        return json.loads(file.read(checkpoint_dir.INDEX))
+
+
 def damaged(path: Path, error: Exception) -> CheckpointError:
     return CheckpointError(
         f"{path} cannot be read as a checkpoint ({type(error).__name__}: {str(error)[:200]}).",
         "a whole zip of JSON and safetensors, as tandem writes them",
-        "use another checkpoint of the run: best.zip, last.zip or a numbered one.",
+        instead(path),
     )
+
+
+def instead(path: Path) -> str:
+    """What to do without the checkpoint `path`, by the files beside it that can be read."""
+    near = sorted(path.parent.glob(f"*{path.suffix}"), key=lambda other: other.stem != "best")
+    sound = {other: data for other in near if other != path and (data := _sound(other))}
+    whole = [x for x, data in sound.items() if data.get("whole") or data.get("holds") == "agent"]
+    if not sound:
+        return f"train again: no other checkpoint in {path.parent} can be read."
+    other = next(iter(whole or sound))
+    if path.stem != "last":
+        return f"use {other}, which can be read{'' if whole else ', for its weights'}."
+    if whole:
+        return f"cp {quote(str(other))} {quote(str(path))}, which is a whole run; then resume."
+    return (
+        "begin again from weights, as no file here can be resumed: "
+        f"run = tandem.session(...); run.begin_with({str(other)!r}); list(run), "
+        "where ... are the arguments in config.json."
+    )
+
+
+def _sound(path: Path) -> JSONDict | None:
+    """The data of a checkpoint all of which can be read."""
+    with suppress(Exception):  # whatever the parsers of damaged bytes come to
+        data: JSONDict = _index(path)
+        if path.is_dir():
+            for name in data["arrays"]:
+                checkpoint_dir.group(path, data, name)
+            return data
+        with zipfile.ZipFile(path) as file:
+            return data if file.testzip() is None else None
+    return None
 
 
 def find(path: Path, which: str = "best") -> Path:

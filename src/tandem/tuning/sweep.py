@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -55,6 +56,8 @@ from tandem.tuning.sweep_workers import Here, Workers, workers
 
 TRIALS_UNTOLD = 40
 REFUSALS = 20  # one after the other, after which there is nothing to hope for
+# of a process on TensorFlow, which keeps every program that it has compiled
+MOST_TRIALS = 10
 PLACES = ("env_kwargs", "device", "network")
 # A trial is for its evaluations: it draws nothing, and keeps its best agent and the latest state.
 OWN: dict[str, Any] = {"plots": False, "tensorboard": False, "keep": 0}
@@ -323,6 +326,7 @@ class _Crew:
         self.came: str | None = None  # the name of the signal that is to end it
         self._running: dict[WorkerHandle, _Line] = {}
         self._idle: list[WorkerHandle] = []
+        self._trials = Counter[WorkerHandle]()  # that each has made
         self._interrupted = study.interrupted()
         self._engine = engine_of(sweep.plan.framework)
         self.made, self._refused = len(sweep.done) - len(self._interrupted), 0
@@ -399,7 +403,10 @@ class _Crew:
             states = {at.REFUSED: REFUSED, at.NOT_FINITE: NOT_FINITE, at.FAILED: FAILED}
             self._over(line, states[answer.what], answer.why)
         del self._running[process]
-        if process.runs:
+        self._trials[process] += 1
+        if self.sweep.plan.framework == "tensorflow" and self._trials[process] == MOST_TRIALS:
+            end([process])
+        elif process.runs:
             self._idle.append(process)
 
     def _over(self, line: _Line, state: str, why: str = "") -> None:
