@@ -149,6 +149,20 @@ def test_large_arrays_are_read_when_they_are_used(folder: bool, tmp_path: Path) 
     assert all(np.array_equal(x, again[name]) for name, x in arrays.items())
 
 
+def test_files_are_those_of_the_package_safetensors(tmp_path: Path) -> None:
+    numpy = pytest.importorskip("safetensors.numpy")
+    dtypes = "?", "u1", "i1", "u2", "i2", "f2", "u4", "i4", "f4", "u8", "i8", "f8"
+    arrays = {f"ä {kind}": np.arange(6).reshape(2, 3).astype(kind) for kind in dtypes}
+    file = tmp_path / "theirs.safetensors"
+    numpy.save_file(arrays, file, {"by": "them"})
+    theirs = array_files.loaded(array_files.stored(file, 0, file.stat().st_size))
+    ours = numpy.load(b"".join(array_files.pieces(arrays)))
+    for found in (theirs, ours):
+        assert found.keys() == arrays.keys()
+        for name, x in arrays.items():
+            assert found[name].dtype == x.dtype and np.array_equal(found[name], x)
+
+
 @pytest.mark.parametrize("folder", [False, True])
 def test_the_replay_memory_is_written_before_training_continues(
     folder: bool, tmp_path: Path
