@@ -27,8 +27,7 @@ class StoredArray:
         self.nbytes = prod(shape) * self.dtype.itemsize
 
     def __len__(self) -> int:
-        length: int = self.shape[0]
-        return length
+        return self.shape[0]
 
     def __getitem__(self, at: int | slice) -> StoredArray:
         inner = self.shape[1:]
@@ -72,7 +71,7 @@ def _read(file: IO[bytes], target: AnyArray) -> None:
 
 def size(arrays: Mapping[str, Any]) -> int:
     """Returns the bytes of a file of these arrays."""
-    return len(_header(arrays)) + sum(x.nbytes for x in arrays.values())
+    return len(_header(arrays)) + sum(int(x.nbytes) for x in arrays.values())
 
 
 def pieces(arrays: Mapping[str, Any]) -> Iterator[Any]:
