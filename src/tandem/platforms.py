@@ -7,6 +7,7 @@ has a second one, and a test can do without the first.
 | memory that processes share | nameless (memfd) | a file without a name | a name, and a guard |
 | a worker's link | a socket that it inherits | the same | it calls, with a secret |
 | a run of several seeds is to end | a signal | the same | a line on its stdin |
+| a mapped file has its place on the disk | posix_fallocate | zeros are written | the same |
 | free memory | /proc and cgroups | psutil's, or all memory | psutil's, or unknown |
 
 Besides, whatever the system: files are locked by fcntl, else by msvcrt; a rename over a file that
@@ -38,6 +39,7 @@ FROM_TERMINAL = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGHUP") if hasattr(signal, name)
 )
 ENDING = (*FROM_TERMINAL, signal.SIGTERM)  # signals that end a run with a checkpoint
+ZEROS = 2**20  # bytes that are written at once
 WINDOWS_NAMES = '<>:"/\\|?*'  # what names of files cannot have there, and anywhere a "/"
 
 
@@ -206,6 +208,23 @@ def flush_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def reserve(file: IO[bytes], size: int, begin: int = 0) -> None:
+    """Gives a new file its place on the disk: while a sparse one is written through a map, a full
+    disk ends the process. Where the system cannot, zeros from `begin` on are written. OSError where
+    there is no room."""
+    if system() == LINUX:
+        try:
+            os.posix_fallocate(file.fileno(), 0, size)
+            return
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
+                raise
+    file.seek(begin)
+    for at in range(begin, size, ZEROS):
+        file.write(bytes(min(ZEROS, size - at)))
+    file.flush()
 
 
 def file_name(name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -18,7 +19,6 @@ import torch
 import tandem
 from tandem import trainer, zoo
 from tandem.cli import main
-from tandem.networks.plan import select
 from tandem.runs import checkpoint, config_file, folder, verification, writers
 from tandem.runs.autosave import Policy
 from tandem.runs.callbacks import Callback, EarlyStop, LambdaCallback, TimeLimit
@@ -308,8 +308,41 @@ def test_a_checkpoint_that_is_damaged(runs) -> None:
     file.write_bytes(file.read_bytes()[:900])
     with follows("runs/checkpoint.py:damaged") as advice:
         tandem.load(runs / "plain")
-    assert "another checkpoint of the run" in advice.fix and "last.zip" in advice.fix
+    assert advice.fix == f"use {file.with_name('last.zip')}, which can be read."
     tandem.load(file.with_name("last.zip"))
+
+
+def test_a_last_checkpoint_that_is_torn(runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    inside = runs / "plain" / "checkpoints"
+    last, kept = inside / "last.zip", inside / "mine.zip"
+    shutil.copy(last, kept)
+    last.write_bytes(last.read_bytes()[:900])
+    with follows("runs/checkpoint.py:damaged") as advice:
+        tandem.train(resume=runs / "plain")
+    command, _, rest = advice.fix.partition(", which is a whole run; then resume.")
+    assert rest == "" and str(kept) in command
+    subprocess.run(command, shell=True, check=True)
+    tandem.train(resume=runs / "plain")
+
+    kept.unlink()
+    whole = last.read_bytes()
+    at = whole.index(b"engine.safetensors") + 1000
+    altered = whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
+    for damage in (whole[:-100], altered):
+        last.write_bytes(damage)
+        with follows("runs/checkpoint.py:damaged") as advice:
+            tandem.train(resume=runs / "plain")
+        assert "as no file here can be resumed" in advice.fix
+    program = advice.fix[advice.fix.index("run = ") :].partition(", where")[0]
+    arguments = f"'ppo', 'CartPole-v1', framework='torch', **{SMALL}"
+    exec(program.replace("...", arguments), {"tandem": tandem, "np": np})
+
+    for other in inside.glob("*.zip"):
+        other.write_bytes(b"PK")
+    with follows("runs/checkpoint.py:damaged") as advice:
+        tandem.train(resume=runs / "plain")
+    assert advice.fix.startswith("train again: no other checkpoint in ")
+    small(out=runs / "again", steps=32)
 
 
 def rewritten(file: Path, change: Any) -> None:
@@ -335,7 +368,7 @@ def test_a_checkpoint_of_another_format_names_the_version_that_wrote_it(runs) ->
 
 
 excepted(
-    "runs/checkpoint.py:write",
+    "runs/checkpoint.py:steps",
     because="tests/runs/test_faults.py::test_a_run_on_a_disk_that_fills_up_can_go_on",
 )
 excepted(
@@ -370,11 +403,10 @@ def test_networks_of_a_program(runs) -> None:
 
 def test_weights_of_another_network(runs) -> None:
     file = checkpoint.find(runs / "plain")
-    weights = {"actor": select(checkpoint.read(file).group("networks"), "actor")}
 
     def begun(*hidden: int) -> None:
         run = trainer.session("ppo", "CartPole-v1", framework="torch", **SMALL | {"hidden": hidden})
-        run.begin_with(weights, file)
+        run.begin_with(file)
 
     with follows("runs/session.py:Session.begin_with") as advice:
         begun(16)

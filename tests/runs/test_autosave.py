@@ -61,12 +61,10 @@ class Disk:
         self.free = threading.Event()
         self.written: list[str] = []
 
-    def write(
-        self, path: Path, data: dict[str, Any], groups: checkpoint.Groups, folder: bool = False
-    ) -> None:
+    def write(self, path: Path, *rest: Any) -> None:
         self.begun.put(path.name)
         assert self.free.wait(PATIENCE)
-        REAL(path, data, groups, folder)
+        REAL(path, *rest)
         self.written.append(path.name)
 
     def busy_with(self, name: str) -> None:

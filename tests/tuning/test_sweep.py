@@ -126,6 +126,29 @@ def test_a_trial_that_ends_in_any_way_is_one_result_among_others(
     assert all(f.stat().st_mtime_ns == when for f, when in first.items())
 
 
+class Noted(Scripted):
+    """Writes down which process it is in."""
+
+    def begin_trial(self, engine: Any, arguments: Any, out: Path, resume: Any) -> Answer:
+        self.number, self.k, self.how = int(out.name), 0, ""
+        out.mkdir(parents=True)
+        (out / "process").write_text(str(os.getpid()))
+        return self.go_on()
+
+
+@pytest.mark.parametrize(("framework", "each"), [("torch", [12]), ("tensorflow", [10, 2])])
+def test_a_process_on_tensorflow_makes_ten_trials(
+    framework: str, each: list[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip(framework)
+    monkeypatch.setattr(at, "TrialRun", Noted)
+    more: Any = {**SMALL, "out": tmp_path / "new", "parallel": 1, "pruner": "none"}
+    tandem.sweep("a2c", "tandem/Identity-v0", trials=12, **more | {"framework": framework})
+    places = sorted((tmp_path / "new" / "trials").glob("*/process"))
+    processes = [file.read_text() for file in places]
+    assert [processes.count(pid) for pid in dict.fromkeys(processes)] == each
+
+
 def _plain(trial: SweepTrial) -> tuple[Any, ...]:
     """What is the same where a trial is the same."""
     score = None if np.isnan(trial.score) else trial.score

@@ -21,7 +21,7 @@ from tandem.backends import variables
 from tandem.backends.reach import held, reach
 from tandem.errors import CheckpointError, ResumeError, SettingError
 from tandem.learning.loop import broken_off
-from tandem.runs import checkpoint
+from tandem.runs import checkpoint, checkpoint_dir
 from tandem.runs.autosave import Autosave
 from tandem.types import AnyArray, JSONDict
 
@@ -45,7 +45,7 @@ def parameters(agent: AgentMembers) -> Contents:
 
 def whole(agent: AgentMembers, assembly: Assembly | None, pools: bool) -> Contents:
     """Returns what a file of the agent holds: parameters and records; and once there was training,
-    networks, optimizers, counters, generators, and with `pools` the transitions."""
+    networks, optimizers, counters, generators, and with `pools` the transitions, as views."""
     data, groups = parameters(agent)
     records = {name: getattr(agent, name) for name in RECORDS}
     data |= {"holds": WHOLE, "records": records | {"loss": agent._loss}}
@@ -66,7 +66,9 @@ def whole(agent: AgentMembers, assembly: Assembly | None, pools: bool) -> Conten
             "beside": assembly.beside,
             "optimizers": [o.settings() for o in assembly.optimizers],
         }
-        groups |= {name: {n: x.copy() for n, x in group.items()} for name, group in arrays.items()}
+        live, rest = checkpoint_dir.parted(arrays)
+        groups |= live
+        groups |= {name: {n: x.copy() for n, x in group.items()} for name, group in rest.items()}
     return data, groups
 
 

@@ -428,6 +428,10 @@ class KerasBackend(backend.Backend):
         """Has all workers begin with the first one's networks and optimizers."""
         self._layout.share(v for v in self.variables if isinstance(v, keras.Variable))
 
+    def close(self) -> None:
+        if self.framework == "tensorflow":
+            ENGINE.close()
+
     def load_state(self, state: dict[str, AnyArray]) -> None:
         for n, v in self._named().items():
             v.assign(state[n])

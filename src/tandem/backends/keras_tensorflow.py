@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.eager import context
 
 from tandem.backends import no_gpu
 from tandem.types import Array, Batch, Tree, Variable, tree_map
@@ -29,6 +30,12 @@ def choose_device(device: str, threads: int) -> str:
     if device == "cuda" and not gpu:
         raise no_gpu("tensorflow")
     return "cuda" if gpu and device != "cpu" else "cpu"
+
+
+def close() -> None:
+    """Frees what TensorFlow keeps of operations on variables that are gone, as Keras does when it
+    clears a session."""
+    context.context().clear_kernel_cache()
 
 
 def forwards(function: Callable[..., Any], variables: list[Variable]) -> Callable[..., Any]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tandem.replay.array_files import BLOCK, StoredArray
 from tandem.types import AnyArray, Tree
 
 
@@ -17,11 +19,10 @@ def is_key(x: Any) -> bool:
 
 
 def to_arrays(tree: Tree, name: str) -> dict[str, AnyArray]:
-    """The leaves as name/0, name/1, …; of keys their data."""
-    return {
-        f"{name}/{i}": np.array(jax.random.key_data(x) if is_key(x) else x)
-        for i, x in enumerate(jax.tree.leaves(tree))
-    }
+    """The leaves as name/0, name/1, …; of keys their data. Large ones stay JAX's, and go with the
+    next call, which uses them up."""
+    leaves = (jax.random.key_data(x) if is_key(x) else x for x in jax.tree.leaves(tree))
+    return {f"{name}/{i}": x if x.nbytes > BLOCK else np.array(x) for i, x in enumerate(leaves)}
 
 
 def from_arrays(like: Tree, name: str, arrays: dict[str, AnyArray]) -> Tree:
@@ -30,10 +31,25 @@ def from_arrays(like: Tree, name: str, arrays: dict[str, AnyArray]) -> Tree:
     leaves, structure = jax.tree.flatten(like)
     made = []
     for i, x in enumerate(leaves):
-        array = jnp.array(arrays[f"{name}/{i}"])
+        array = _on_device(arrays[f"{name}/{i}"])
         if is_key(x):
             array = jax.random.wrap_key_data(array)
         if (array.shape, array.dtype) != (x.shape, x.dtype):
             raise ValueError(f"{name}/{i} is {array.dtype}{array.shape}, not {x.dtype}{x.shape}")
         made.append(array)
     return jax.tree.unflatten(structure, made)
+
+
+def _on_device(array: Any) -> Any:
+    """An array of NumPy, or a stored one, on the device: block by block."""
+    if not isinstance(array, StoredArray):
+        return jnp.array(array)
+    x, rows = jnp.zeros(array.shape, array.dtype), max(1, BLOCK * len(array) // array.nbytes)
+    for i in range(0, len(array), rows):
+        x = _with_rows(x, np.asarray(array[i : i + rows]), i)
+    return x
+
+
+@partial(jax.jit, donate_argnums=0)
+def _with_rows(x: Any, rows: Any, first: Any) -> Any:
+    return jax.lax.dynamic_update_slice_in_dim(x, rows, first, 0)

@@ -47,9 +47,7 @@ from tandem.learning.config import Options
 from tandem.learning.events import Evaluation
 from tandem.learning.figures import figures
 from tandem.math.masks import evenly, masked
-from tandem.networks import plan as plans
 from tandem.parallel import choice
-from tandem.runs import checkpoint
 from tandem.runs.notebook import progress as live_progress
 from tandem.settings import apply, hints_of
 from tandem.streams import say
@@ -116,11 +114,7 @@ class Trainer:
             raise documented(type(a), error) from error
         run.catch_signals = a.catch_signal
         if a.load_model is not None and not str(a.load_model).endswith(own_networks.KERAS_FILES):
-            saved = checkpoint.read(checkpoint.find(Path(a.load_model), "best"))
-            weights = saved.group("networks")
-            run.begin_with(
-                {role: plans.select(weights, role) for role in run.kind.acting}, saved.path
-            )
+            run.begin_with(a.load_model)
         return trainer.complete(run)
 
     def _without_idle(self, settings: Arguments) -> Arguments:

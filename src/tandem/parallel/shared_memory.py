@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tandem.platforms import ANY, LINUX, system
+from tandem.platforms import ANY, LINUX, reserve, system
 from tandem.types import Array
 
 ALIGN = 64  # bytes: where arrays begin
@@ -64,8 +64,7 @@ class SharedArrays(Mapping[str, Array]):
             )
             weakref.finalize(shared, named.unlink)
             return shared
-        fd = _descriptor()
-        os.ftruncate(fd, size)
+        fd = _descriptor(size)
         shared = cls(Handle(fd, size, dict(shapes)), mmap.mmap(fd, size))
         weakref.finalize(shared, os.close, fd)
         return shared
@@ -134,9 +133,13 @@ def _padded_size(shape: tuple[int, ...], dtype: str) -> int:
     return -(-prod(shape) * np.dtype(dtype).itemsize // ALIGN) * ALIGN
 
 
-def _descriptor() -> int:
+def _descriptor(size: int) -> int:
     if system() == LINUX:
-        return os.memfd_create("tandem")
+        fd = os.memfd_create("tandem")
+        os.ftruncate(fd, size)
+        return fd
     fd, path = tempfile.mkstemp()
     os.unlink(path)  # open, but nowhere to be found
+    with open(fd, "wb", closefd=False) as file:
+        reserve(file, size)
     return fd

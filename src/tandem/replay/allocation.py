@@ -4,14 +4,16 @@ itself."""
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from math import inf, prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tandem.errors import MemoryBudgetError
-from tandem.platforms import free_memory
+from tandem.platforms import free_memory, reserve
 from tandem.types import AnyArray
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
@@ -72,41 +74,77 @@ def _own_groups(root: Path, mount: Path) -> list[Path]:
     return sorted(groups)
 
 
-def require(size: int, what: str, files: list[Path] | None = None) -> None:
+def require(
+    size: int, what: str, files: Sequence[Path] = (), capacity: int = 0, why: object = None
+) -> None:
     """Raises MemoryBudgetError, with both sizes, where `size` bytes do not fit: on the disk of
     `files` if there are any (those that exist already are replaced, so their space counts as free),
-    otherwise in memory. what: what needs them, for the message.
+    otherwise in memory; or where `why` says that they do not. what: what needs them, for the
+    message. capacity: of the replay buffer that the files are of.
     """
     place = f"the disk of {files[0].parent}" if files else "the memory of this machine"
     available = _available_disk(files) if files else available_memory()
-    if available is None or size <= available:
+    if why is None and (available is None or size <= available):
         return
-    other = (
-        "choose a folder on a larger disk: out= (--out)"
-        if files
-        else "keep it in files instead of in memory: memmap=True (--memmap; `path` of a buffer)"
-    )
+    left = f"{human(available or 0)} available{f' ({why})' if why else ''}"
+    share = (available or 0) / size
     raise MemoryBudgetError(
-        f"{what} needs {human(size)}, but {place} has {human(available)} available.",
-        f"at most {human(available)}",
-        f"{other}; or give a new run a smaller capacity (about {available / size:.0%} of this one "
-        "would just fit).",
+        f"{what} needs {human(size)}, but {place} has {left}.",
+        f"at most {human(available or 0)}",
+        f"give --buffer-size {int(min(share, 1) * capacity / 3)} or less, which leaves room for "
+        "checkpoints, or --out on a larger disk (buffer_size=, out=)."
+        if files
+        else "keep it in files instead of in memory: memmap=True (--memmap; `path` of a buffer); "
+        f"or give a new run a smaller capacity (about {share:.0%} of this one would just fit).",
     )
 
 
-def _available_disk(files: list[Path]) -> int:
+def _available_disk(files: Sequence[Path]) -> int:
     # of files that will be replaced; Windows does not tell
     replaced = sum(getattr(f.stat(), "st_blocks", 0) * 512 for f in files if f.exists())
     return shutil.disk_usage(files[0].parent).free + replaced
 
 
-def allocate(shape: tuple[int, ...], dtype: Any, file: Path | None) -> AnyArray:
-    """Returns zeros, which take real memory (or disk) only as they are written; in `file`, a new
-    .npy file, if there is one."""
-    if file is None:
-        return np.zeros(shape, dtype)
+def size_of(arrays: Iterable[tuple[tuple[int, ...], Any]]) -> int:
+    """Returns the bytes of arrays of these shapes and dtypes."""
+    return sum(prod(shape) * np.dtype(dtype).itemsize for shape, dtype in arrays)
+
+
+def allocate(
+    columns: Mapping[str, tuple[tuple[int, ...], Any]],
+    what: str,
+    capacity: int = 0,
+    files: Sequence[Path] = (),
+) -> dict[str, AnyArray]:
+    """Returns an array for each shape and dtype; in `files`, if there are any, one for each. In
+    memory they are zeros, which take real memory only as they are written. Files have their place
+    on the disk at once; one of the same array that is there already is used as it is.
+
+    Raises MemoryBudgetError where they do not fit, see `require`."""
+    size = size_of(columns.values())
+    require(size, what, files, capacity)
+    if not files:
+        return {name: np.zeros(shape, dtype) for name, (shape, dtype) in columns.items()}
+    try:
+        arrays = [_in_file(*x, file) for x, file in zip(columns.values(), files, strict=True)]
+    except OSError as error:
+        for file in files:
+            file.unlink(missing_ok=True)
+        require(size, what, files, capacity, error.strerror or error)
+        raise
+    return dict(zip(columns, arrays, strict=True))
+
+
+def _in_file(shape: tuple[int, ...], dtype: Any, file: Path) -> AnyArray:
+    with suppress(OSError, ValueError):
+        old, status = np.lib.format.open_memmap(file, mode="r+"), file.stat()
+        is_whole = getattr(status, "st_blocks", inf) * 512 >= status.st_size
+        if is_whole and (old.shape, old.dtype) == (shape, np.dtype(dtype)):
+            return np.asarray(old)
+        del old
+    new = np.lib.format.open_memmap(file, mode="w+", dtype=np.dtype(dtype), shape=shape)
+    with file.open("r+b") as opened:
+        reserve(opened, file.stat().st_size, new.offset)
     # A plain array over the map: np.memmap's own class costs time at every index and leaks into
     # what is taken from it.
-    return np.asarray(
-        np.lib.format.open_memmap(file, mode="w+", dtype=np.dtype(dtype), shape=shape)
-    )
+    return np.asarray(new)

@@ -10,7 +10,8 @@ import numpy as np
 
 from tandem.errors import EnvironmentFault, ResumeError, SettingError
 from tandem.replay import stacks, windows
-from tandem.replay.allocation import allocate, require
+from tandem.replay.allocation import allocate
+from tandem.replay.array_files import fill
 from tandem.replay.cuts import CutStore
 from tandem.replay.floors import Floors, valid_rows
 from tandem.replay.layout import ROW, Layout, check_column
@@ -76,18 +77,12 @@ class Ring:
         self._layout = layout = Layout(capacity, envs, obs, action, extra)
         self.capacity, self.envs, self.slots = capacity, envs, layout.slots
         self.history = layout.history  # time steps before a row that its observation shows
-        files: list[Path] | None = None
+        files: list[Path] = []
         if path is not None:
             Path(path).mkdir(parents=True, exist_ok=True)
             files = layout.files(Path(path))
         purpose = f"a replay buffer of {capacity:,} transitions from {envs} environment(s)"
-        require(layout.nbytes, purpose, files)
-
-        places: Sequence[Path | None] = files or [None] * len(layout.columns)
-        self._columns = {
-            name: allocate(shape, dtype, file)
-            for (name, (shape, dtype)), file in zip(layout.columns.items(), places, strict=True)
-        }
+        self._columns = allocate(layout.columns, purpose, capacity, files)
         self._flat = {
             name: x.reshape(self.slots * envs, *x.shape[2:]) for name, x in self._columns.items()
         }
@@ -339,7 +334,7 @@ class Ring:
                 "the run began with.",
             )
         for name, column in self._columns.items():
-            column[:used] = arrays[name]
+            fill(column[:used], arrays[name])
         self._cuts.clear()
         self._cuts.append(arrays["cut_ids"], [arrays[f"cut_{name}"] for name in self._layout.obs])
         self._time, self._forgotten = time, int(meta.get("kept", 0))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tandem.replay.array_files import fill
 from tandem.spaces import Leaf
 from tandem.types import AnyArray, IntArray
 
@@ -40,7 +41,7 @@ class CutStore:
         new = slice(self._end, self._end + len(ids))
         self._ids[new] = ids
         for column, x in zip(self._obs, obs, strict=True):
-            column[new] = x
+            fill(column[new], x)
         self._end = new.stop
         # of the same time step, where episodes were broken off
         if 0 < len(ids) < len(self) and self._ids[new.start - 1] > ids[0]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from tandem.errors import SettingError, SpaceError
 from tandem.replay import stacks
+from tandem.replay.allocation import size_of
 from tandem.spaces import Leaf, Spec
 from tandem.types import AnyArray, Tree
 
@@ -61,10 +62,7 @@ class Layout:
     @property
     def nbytes(self) -> int:
         """Bytes of all columns."""
-        return sum(
-            int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize
-            for shape, dtype in self.columns.values()
-        )
+        return size_of(self.columns.values())
 
     def files(self, folder: Path) -> list[Path]:
         """A file for each column. They are numbered: an observation's name may hold characters

@@ -9,6 +9,8 @@ from tandem.errors import NonFiniteError
 from tandem.replay.sumtree import SumTree
 from tandem.types import AnyArray, IntArray
 
+_AT_ONCE = 2**19  # powers that are read from a file
+
 
 class Priorities:
     """p ** alpha of each of `size` slots, where p = |priority| + eps (equation 1), and the largest
@@ -80,5 +82,7 @@ class Priorities:
     def load(self, powers: AnyArray, largest: float) -> None:
         """Starts again with these powers in the first slots, and 0 in the others."""
         self.tree = SumTree(self.tree.size)
-        self.tree.set(np.arange(len(powers)), powers)
+        for at in range(0, len(powers), _AT_ONCE):
+            part = np.asarray(powers[at : at + _AT_ONCE])
+            self.tree.set(np.arange(at, at + len(part)), part)
         self.largest = largest

@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from tandem.errors import ResumeError
+from tandem.replay.array_files import fill
 from tandem.replay.buffer import Ring
 from tandem.replay.samplers import Sampler
 from tandem.replay.scored import ScoredSampler
@@ -39,23 +40,32 @@ def take_over(
     time, slots = int(meta["time"]), int(meta["slots"])
     # the slot after the newest row holds what followed it
     low = max(0, time + 1 - min(slots, ring.slots))
-    steps = np.arange(low, time + 1) if time else np.arange(0)
     used = ring.used_slots(time)
 
-    def moved(x: AnyArray) -> AnyArray:
-        new = np.zeros((used, *x.shape[1:]), x.dtype)
-        new[steps % ring.slots] = x[steps % slots]
+    def move(x: AnyArray, new: AnyArray) -> AnyArray:
+        """Puts the rows of these steps where a ring of this size has them."""
+        at = low
+        while at <= time and time:  # to where the one or the other ring begins again
+            count = min(time + 1 - at, slots - at % slots, ring.slots - at % ring.slots)
+            fill(new[at % ring.slots :][:count], x[at % slots : at % slots + count])
+            at += count
         return new
 
     kept = max(int(meta.get("kept", 0)), low + ring.history if low else 0)
-    new = {name: moved(saved[name]) for name in columns}
-    new["discount"] = np.where(new["discount"] > 0, np.float32(gamma), np.float32(0))
-    cuts = saved["cut_ids"] >= kept * ring.envs
-    new |= {name: x[cuts] for name, x in saved.items() if name.startswith(CUT)}
+    new: dict[str, AnyArray] = {}
+    for name in columns:  # in place: a copy could need as much memory again
+        column = ring.column(name)
+        new[name] = move(saved[name], column.reshape(ring.slots, ring.envs, *column.shape[1:]))
+    new["discount"][new["discount"] > 0] = gamma
+    new = {name: x[:used] for name, x in new.items()}
+    first = int(np.searchsorted(np.asarray(saved["cut_ids"]), kept * ring.envs))
+    new |= {name: x[first:] for name, x in saved.items() if name.startswith(CUT)}
     ring.load_state({**meta, "slots": ring.slots, "kept": kept}, new)
     if isinstance(sampler, ScoredSampler):
         terms = {
-            name: moved(x.reshape(-1, ring.envs)).reshape(-1)
+            name: move(
+                np.asarray(x).reshape(-1, ring.envs), np.zeros((ring.slots, ring.envs), x.dtype)
+            )[:used].reshape(-1)
             for name, x in _named(arrays, "sampler/term/").items()
         }
         sampler.take_over(terms, data["sampler"].get("most", {}))

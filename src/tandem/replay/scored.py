@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tandem.errors import SettingError
+from tandem.replay.array_files import fill
 from tandem.replay.buffer import Ring
 from tandem.replay.samplers import PrioritizedSampler
 from tandem.types import AnyArray, IntArray, JSONDict, State, Trajectory
@@ -93,7 +94,7 @@ class ScoredSampler(PrioritizedSampler):
         self.most, self._reported = dict(meta["most"]), meta["reported"]
         for name, x in self._terms.items():
             saved = arrays[f"term/{name}"]
-            x[: len(saved)] = saved
+            fill(x[: len(saved)], saved)
         self._set_newest()
 
     def take_over(self, terms: Mapping[str, AnyArray], most: Mapping[str, float]) -> None:

@@ -8,7 +8,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from tandem.errors import ResumeError
-from tandem.replay.allocation import require
+from tandem.replay.allocation import allocate
+from tandem.replay.array_files import fill
 from tandem.replay.priorities import Priorities
 from tandem.replay.stacks import apart, blanked, stored
 from tandem.spaces import Leaf, Spec
@@ -51,29 +52,13 @@ class SequenceBuffer:
         evict: Literal["oldest", "sample"] = "oldest",
     ) -> None:
         self.capacity, self.steps, self.alpha, self.evict = capacity, steps, alpha, evict
-        require(
-            self.size(capacity, steps, obs, columns),
-            f"a replay buffer of {capacity:,} sequences of {steps} steps",
-        )
         self._spec = obs
-        self._columns = {
-            n: np.zeros(shape, dtype)
-            for n, (shape, dtype) in _arrays(capacity, steps, obs, columns).items()
-        }
+        purpose = f"a replay buffer of {capacity:,} sequences of {steps} steps"
+        self._columns = allocate(_arrays(capacity, steps, obs, columns), purpose)
         self._priorities = Priorities(capacity, alpha or 0.0, EPS)
         self._count = self._next = 0
         self._kept = np.zeros(capacity)  # priorities, for whoever takes over
         self._writing = np.full(1, -1)  # the slot that is being written
-
-    @staticmethod
-    def size(
-        capacity: int, steps: int, obs: Spec, columns: dict[str, tuple[tuple[int, ...], str]]
-    ) -> int:
-        """Bytes of such a buffer's arrays."""
-        arrays = _arrays(capacity, steps, obs, columns).values()
-        return sum(
-            int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize for shape, dtype in arrays
-        )
 
     def __len__(self) -> int:
         """How many sequences there are to draw."""
@@ -213,7 +198,7 @@ class SequenceBuffer:
                 "resume with the settings and the environment that the run began with.",
             )
         for n, x in own.items():
-            x[:, :used] = arrays[n]
+            fill(x[:, :used], arrays[n])
         self._priorities.load(arrays["priority"], float(data["largest"]))
         self._count, self._next = used, int(data["next"])
 

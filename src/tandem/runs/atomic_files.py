@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import IO
 
@@ -16,6 +16,7 @@ from tandem.types import JSONDict
 
 ELSEWHERE = "free some space, or choose another with --out."
 PART = ".part"  # how the names of unfinished files end
+_numbers = count()  # several files of one name may be under way
 
 
 @contextmanager
@@ -58,7 +59,7 @@ def write_json(path: Path, data: JSONDict, fix: str) -> None:
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """A file that takes the place of `path` when all of it is written and flushed; after an
     exception `path` is as it was."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}{PART}")
+    beside = path.with_name(f".{path.name}.{os.getpid()}-{next(_numbers)}{PART}")
     try:
         with open(beside, "wb") as file:
             yield file

@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tandem.runs import checkpoint
+from tandem.errors import CheckpointError
+from tandem.runs import checkpoint, checkpoint_dir
 from tandem.runs.checkpoint import Groups
 from tandem.streams import Display
 from tandem.types import JSONDict
@@ -21,6 +23,7 @@ class _Job(NamedTuple):
     groups: Groups
     then: Callable[[], object] | None
     folder: bool
+    begun: Generator[None, None, None] | None  # where the replay memory is written already
 
 
 class Writer:
@@ -56,15 +59,25 @@ class Writer:
         folder: bool = False,
     ) -> None:
         """Queues a checkpoint to be written, as a folder or a file. The data is copied, since the
-        caller's lists grow while a file waits; the arrays must be copies. `then` is called in the
-        thread once the file is whole, and must not flush. Raises, and takes nothing, where an
-        earlier file could not be written."""
+        caller's lists grow while a file waits. The replay memory (`checkpoint_dir.LIVE`) is written
+        before this returns; other arrays must be copies. `then` is called in the thread once the
+        file is whole, and must not flush. Raises, and takes nothing, where an earlier file, or the
+        replay memory, could not be written."""
         with self._changed:
             self._tell()
-            self.skipped += slot in self._waiting
+            path, data = Path(path).absolute(), _copied(data)
+            begun = None
+            if checkpoint_dir.parted(groups)[0]:
+                begun = checkpoint.steps(path, data, groups, folder)
+                next(begun)
+            old = self._waiting.get(slot)
+            self.skipped += old is not None
             # in the old one's place: no slot starves
-            self._waiting[slot] = _Job(Path(path).absolute(), _copied(data), groups, then, folder)
+            self._waiting[slot] = _Job(path, data, groups, then, folder, begun)
             self._start()
+        if old is not None and old.begun is not None:
+            with suppress(CheckpointError):  # its file is deleted all the same
+                old.begun.close()
 
     def pending(self) -> set[Path]:
         """The absolute paths of the files that wait or are being written."""
@@ -129,7 +142,7 @@ class Writer:
                     return
                 job = self._writing = self._waiting.pop(next(iter(self._waiting)))
             try:
-                checkpoint.write(job.path, job.data, job.groups, job.folder)
+                checkpoint.write(job.path, job.data, job.groups, job.folder, job.begun)
                 if job.then:
                     job.then()
             except BaseException as error:

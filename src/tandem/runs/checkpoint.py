@@ -4,14 +4,18 @@ flushed, renamed: a kill or a full disk leaves the last good one. Reading one ru
 from __future__ import annotations
 
 import json
+import struct
 import zipfile
+from collections.abc import Generator, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
-import numpy as np
-
 from tandem.errors import CheckpointError, nearest
+from tandem.replay import array_files
 from tandem.runs import atomic_files, checkpoint_dir
 from tandem.runs.checkpoint_dir import Groups as Groups
 from tandem.types import Array, JSONDict
@@ -28,38 +32,61 @@ class Checkpoint:
     data: JSONDict
 
     def group(self, name: str) -> dict[str, Array]:
-        """The arrays of one group. CheckpointError where it is not there or not whole."""
-        from safetensors.numpy import load
-
+        """The arrays of one group; in `checkpoint_dir.LIVE` large ones are `StoredArray`s.
+        CheckpointError where it is not there or not whole."""
         try:
             if self.path.is_dir():
-                return checkpoint_dir.group(self.path, self.data, name)
-            with zipfile.ZipFile(self.path) as file:
-                arrays: dict[str, Array] = load(file.read(f"{name}.safetensors"))
-                return arrays
+                arrays = checkpoint_dir.group(self.path, self.data, name)
+            else:
+                with zipfile.ZipFile(self.path) as file:
+                    entry = file.getinfo(f"{name}.safetensors")
+                    with file.open(entry) as opened:
+                        while opened.read(array_files.BLOCK):  # at its end the sum is checked
+                            pass
+                with self.path.open("rb") as raw:
+                    raw.seek(entry.header_offset + 26)
+                    begin = entry.header_offset + 30 + sum(struct.unpack("<HH", raw.read(4)))
+                arrays = array_files.stored(self.path, begin, entry.file_size)
+            most = array_files.BLOCK if name in checkpoint_dir.LIVE else inf
+            return array_files.loaded(arrays, most)
         except Exception as error:  # whatever the parsers of damaged bytes come to
             raise damaged(self.path, error) from error
 
 
-def write(path: Path, data: JSONDict, groups: Groups, folder: bool = False) -> None:
-    """Writes a checkpoint at once or not at all: one file, or a folder. CheckpointError where the
-    disk does not take it."""
-    from safetensors.numpy import save
+def write(
+    path: Path,
+    data: JSONDict,
+    groups: Groups,
+    folder: bool = False,
+    begun: Iterable[None] | None = None,
+) -> None:
+    """Writes a checkpoint at once or not at all: one file, or a folder. begun: its `steps`, the
+    first of which was made. CheckpointError where the disk does not take it."""
+    for _ in steps(path, data, groups, folder) if begun is None else begun:
+        pass
 
+
+def steps(
+    path: Path, data: JSONDict, groups: Groups, folder: bool = False
+) -> Generator[None, None, None]:
+    """What `write` does, in two steps: groups of `checkpoint_dir.LIVE` are written before it
+    yields, as their arrays change when training continues; the others after that. A generator that
+    is closed in between leaves nothing."""
+    data = {"format": FORMAT, **data}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if folder:
-            return checkpoint_dir.write(path, {"format": FORMAT, **data}, groups)
+            yield from checkpoint_dir.steps(path, data, groups)
+            return
+        live, rest = checkpoint_dir.parted(groups)
         with (
             atomic_files.replacing(path) as raw,
             zipfile.ZipFile(raw, "w", zipfile.ZIP_STORED) as file,
         ):
-            file.writestr(checkpoint_dir.INDEX, json.dumps({"format": FORMAT, **data}))
-            for name, arrays in groups.items():
-                file.writestr(
-                    f"{name}.safetensors",
-                    save({k: np.asarray(x, order="C") for k, x in arrays.items()}),
-                )
+            _put(file, live)
+            yield
+            file.writestr(checkpoint_dir.INDEX, json.dumps(data))
+            _put(file, rest)
     except OSError as error:
         raise CheckpointError(
             f"could not write {path}: {error}.",
@@ -70,6 +97,15 @@ def write(path: Path, data: JSONDict, groups: Groups, folder: bool = False) -> N
             else "free some space, or begin again in another folder: there is no checkpoint yet "
             "to resume.",
         ) from error
+
+
+def _put(file: zipfile.ZipFile, groups: Groups) -> None:
+    for name, arrays in groups.items():
+        entry = zipfile.ZipInfo(f"{name}.safetensors")
+        entry.file_size = array_files.size(arrays)  # beyond 4 GiB its header is another
+        with file.open(entry, "w") as opened:
+            for piece in array_files.pieces(arrays):
+                opened.write(piece)
 
 
 def read(path: Path) -> Checkpoint:
@@ -85,11 +121,7 @@ def read(path: Path) -> Checkpoint:
             f"did you mean {' or '.join(map(repr, close))}?" if close else NO_RUN,
         )
     try:
-        if path.is_dir():
-            data = json.loads((path / checkpoint_dir.INDEX).read_bytes())
-        else:
-            with zipfile.ZipFile(path) as file:
-                data = json.loads(file.read(checkpoint_dir.INDEX))
+        data = _index(path)
     except Exception as error:  # whatever the parsers of damaged bytes come to
         raise damaged(path, error) from error
     if not isinstance(data, dict) or data.get("format") != FORMAT:
@@ -108,12 +140,51 @@ def _writer_of(data: Any) -> str:
         return f"if another version of tandem wrote it, load it with that; else {NO_RUN}"
 
 
+def _index(path: Path) -> Any:
+    if path.is_dir():
+        return json.loads((path / checkpoint_dir.INDEX).read_bytes())
+    with zipfile.ZipFile(path) as file:
+        return json.loads(file.read(checkpoint_dir.INDEX))
+
+
 def damaged(path: Path, error: Exception) -> CheckpointError:
     return CheckpointError(
         f"{path} cannot be read as a checkpoint ({type(error).__name__}: {str(error)[:200]}).",
         "a whole zip of JSON and safetensors, as tandem writes them",
-        "use another checkpoint of the run: best.zip, last.zip or a numbered one.",
+        instead(path),
     )
+
+
+def instead(path: Path) -> str:
+    """What to do without the checkpoint `path`, by the files beside it that can be read."""
+    near = sorted(path.parent.glob(f"*{path.suffix}"), key=lambda other: other.stem != "best")
+    sound = {other: data for other in near if other != path and (data := _sound(other))}
+    whole = [x for x, data in sound.items() if data.get("whole") or data.get("holds") == "agent"]
+    if not sound:
+        return f"train again: no other checkpoint in {path.parent} can be read."
+    other = next(iter(whole or sound))
+    if path.stem != "last":
+        return f"use {other}, which can be read{'' if whole else ', for its weights'}."
+    if whole:
+        return f"cp {quote(str(other))} {quote(str(path))}, which is a whole run; then resume."
+    return (
+        "begin again from weights, as no file here can be resumed: "
+        f"run = tandem.session(...); run.begin_with({str(other)!r}); list(run), "
+        "where ... are the arguments in config.json."
+    )
+
+
+def _sound(path: Path) -> JSONDict | None:
+    """The data of a checkpoint all of which can be read."""
+    with suppress(Exception):  # whatever the parsers of damaged bytes come to
+        data: JSONDict = _index(path)
+        if path.is_dir():
+            for name in data["arrays"]:
+                checkpoint_dir.group(path, data, name)
+            return data
+        with zipfile.ZipFile(path) as file:
+            return data if file.testzip() is None else None
+    return None
 
 
 def find(path: Path, which: str = "best") -> Path:

@@ -11,35 +11,40 @@ import json
 import os
 import shutil
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from tandem.platforms import flush_folder
+from tandem.replay import array_files
 from tandem.runs import atomic_files
 from tandem.types import Array, JSONDict
 
 INDEX = "checkpoint.json"
 Groups = dict[str, dict[str, Array]]
+LIVE = ("learner",)  # groups with the replay memory: views of it, saved and read in blocks
 
 
-def write(path: Path, data: JSONDict, groups: Groups) -> None:
-    """Writes it at once or not at all. OSError where the disk does not take it."""
+def parted(groups: Groups) -> tuple[Groups, Groups]:
+    """The groups of `LIVE`, and the others."""
+    live = {name: arrays for name, arrays in groups.items() if name in LIVE}
+    return live, {name: arrays for name, arrays in groups.items() if name not in LIVE}
+
+
+def steps(path: Path, data: JSONDict, groups: Groups) -> Iterator[None]:
+    """Writes it at once or not at all, in the two steps of `checkpoint.steps`. OSError where the
+    disk does not take it."""
     path.mkdir(parents=True, exist_ok=True)
     before = _parts(path)
     part = path / str(1 + max((int(p.name) for p in before), default=-1))
     part.mkdir()
     try:
-        jobs = [
-            (part / _file(group, i), name, x)
-            for group, xs in groups.items()
-            for i, (name, x) in enumerate(xs.items())
-        ]
-        sums = iter(_each(_put, jobs))
-        arrays = {group: {name: next(sums) for name in xs} for group, xs in groups.items()}
+        live, rest = parted(groups)
+        arrays = _put(part, live)
+        yield
+        arrays |= _put(part, rest)
         flush_folder(part)
         with atomic_files.replacing(path / INDEX) as file:
             file.write(json.dumps(data | {"part": int(part.name), "arrays": arrays}).encode())
@@ -47,13 +52,15 @@ def write(path: Path, data: JSONDict, groups: Groups) -> None:
         # else the index was renamed, and what failed was to flush that
         if not _is_current(path, part):
             shutil.rmtree(part, ignore_errors=True)
+            with suppress(OSError):  # an older state is in it
+                path.rmdir()
         raise
     for old in before:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def group(path: Path, data: JSONDict, name: str) -> dict[str, Array]:
-    """The arrays of one group of what `write` wrote. Raises whatever damaged bytes come to."""
+def group(path: Path, data: JSONDict, name: str) -> dict[str, array_files.StoredArray]:
+    """The arrays of one group of what `steps` wrote. Raises whatever damaged bytes come to."""
     sums = data["arrays"][name]
     part = path / str(int(data["part"]))
     arrays = _each(
@@ -93,24 +100,35 @@ def _each(function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
         return list(pool.map(function, jobs))
 
 
-def _put(job: tuple[Path, str, Array]) -> int:
-    from safetensors.numpy import save
+def _put(part: Path, groups: Groups) -> dict[str, dict[str, int]]:
+    """Writes a file for each array; returns their sums."""
+    jobs = [
+        (part / _file(group, i), {name: x})
+        for group, xs in groups.items()
+        for i, (name, x) in enumerate(xs.items())
+    ]
+    sums = iter(_each(_put_one, jobs))
+    return {group: {name: next(sums) for name in xs} for group, xs in groups.items()}
 
-    path, name, x = job
-    raw = save({name: np.asarray(x, order="C")})
+
+def _put_one(job: tuple[Path, dict[str, Array]]) -> int:
+    path, arrays = job
+    crc = 0
     with path.open("wb") as file:
-        file.write(raw)
+        for piece in array_files.pieces(arrays):
+            file.write(piece)
+            crc = zlib.crc32(piece, crc)
         file.flush()
         os.fsync(file.fileno())
-    return zlib.crc32(raw)
+    return crc
 
 
-def _get(job: tuple[Path, str, int]) -> Array:
-    from safetensors.numpy import load
-
+def _get(job: tuple[Path, str, int]) -> array_files.StoredArray:
     path, name, crc = job
-    raw = path.read_bytes()
-    if zlib.crc32(raw) != crc:
+    found = 0
+    with path.open("rb") as file:
+        while block := file.read(array_files.BLOCK):
+            found = zlib.crc32(block, found)
+    if found != crc:
         raise ValueError(f"{path.name} is not what was written")
-    array: Array = load(raw)[name]
-    return array
+    return array_files.stored(path, 0, path.stat().st_size)[name]

@@ -144,18 +144,20 @@ class Session:
             self._shut()
             raise
 
-    def begin_with(self, weights: dict[str, plans.Weights], source: Any) -> None:
-        """Puts trained weights of the roles that act into the networks, and their targets, before
-        the first step. CheckpointError where they do not fit; `source` is its name for where they
-        are from."""
-        for role, arrays in weights.items():
+    def begin_with(self, source: str | Path) -> None:
+        """Puts the weights of a checkpoint, or of a run's best one, into the networks that act, and
+        their targets, before the first step. CheckpointError where they do not fit."""
+        saved = checkpoint.read(checkpoint.find(Path(source)))
+        weights = saved.group("networks")
+        for role in self.kind.acting:
+            arrays = plans.select(weights, role)
             for name in (role, f"{role}_target"):
                 if (network := self.backend.networks.get(name)) is None:
                     continue
                 own = {n: x.shape for n, x in network.read().items()}
                 if own != {n: x.shape for n, x in arrays.items()}:
                     raise CheckpointError(
-                        f"the weights of {role!r} in {source} do not fit the network here.",
+                        f"the weights of {role!r} in {saved.path} do not fit the network here.",
                         f"weights of the shapes {list(own.values())}",
                         "give the network that they were trained with.",
                     )

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -56,6 +57,8 @@ from tandem.tuning.sweep_workers import Here, OnCluster, Workers
 
 TRIALS_UNTOLD = 40
 REFUSALS = 20  # one after the other, after which there is nothing to hope for
+# of a process on TensorFlow, which keeps every program that it has compiled
+MOST_TRIALS = 10
 PLACES = ("env_kwargs", "device", "network")
 ENDS = {
     at.DONE: COMPLETE,
@@ -343,6 +346,7 @@ class _Crew:
         self._ends = False  # no other trial is to begin
         self._blocked = ""  # what ends the sweep that is no fault of a trial's
         self._idle: list[WorkerHandle] = []
+        self._trials = Counter[WorkerHandle]()  # that each has made
         self._interrupted = study.interrupted()
         self._engine = engine_of(sweep.plan.framework)
         self.made, self._refused = len(sweep.done) - len(self._interrupted), 0
@@ -425,7 +429,10 @@ class _Crew:
         elif answer.what != at.STOPPED:
             self._over(line, ENDS[answer.what], answer.why)
         del self._running[process]
-        if process.runs:
+        self._trials[process] += 1
+        if self.sweep.plan.framework == "tensorflow" and self._trials[process] == MOST_TRIALS:
+            end([process])
+        elif process.runs:
             self._idle.append(process)
 
     def _block(self, line: _Line, why: str) -> None:

@@ -1,0 +1,65 @@
+"""What TensorFlow keeps of a run is what it keeps of any program that XLA has compiled."""
+
+from __future__ import annotations
+
+import platform
+
+import pytest
+
+from tests.helpers import run_python
+
+pytest.importorskip("tensorflow")
+
+GROWTH = """
+import ctypes, gc, json, sys
+
+class Used(ctypes.Structure):
+    names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+    _fields_ = [(name, ctypes.c_size_t) for name in names.split()]
+
+library = ctypes.CDLL(None)
+library.mallinfo2.restype = Used
+
+import tandem, tensorflow as tf
+from tandem.backends import keras_tensorflow
+
+packed, bare = keras_tensorflow._packed, []
+
+def also_bare(f, tree, arrays, jit):
+    if bare:  # a tf.function of the same updates that nothing holds on to
+        packed(f, tree, arrays, jit)(arrays)
+    return packed(f, tree, arrays, jit)
+
+keras_tensorflow._packed = also_bare
+
+def mebibytes():
+    gc.collect()
+    used = library.mallinfo2()
+    return (used.uordblks + used.hblkhd) / 2**20
+
+def growth(runs):
+    before = mebibytes()
+    for seed in range(runs):
+        tandem.train("dqn", "CartPole-v1", framework="tensorflow", steps=240, learning_starts=200,
+                     hidden=(8,), envs=4, eval_episodes=0, final_episodes=1, eval_max_steps=5,
+                     plots=False, seed=seed)
+    return mebibytes() - before
+
+growth(2)
+alone = growth(int(sys.argv[1]))
+bare.append(True)
+both = growth(int(sys.argv[1]))
+print(json.dumps([alone, both - alone]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="asks glibc what is in use")
+@pytest.mark.parametrize("runs", [5, pytest.param(20, marks=pytest.mark.thorough)])
+def test_runs_keep_no_more_than_bare_compiled_functions(runs: int) -> None:
+    """The same updates, compiled once more by a `tf.function` that nothing holds on to, say what
+    TensorFlow keeps. A tenth of a MiB for each run is the measurement's own."""
+    one_arena = {"MALLOC_ARENA_MAX": "1"}  # glibc tells what is in use of the first arena alone
+    ((ours, bare),) = run_python(GROWTH, str(runs), engine="tensorflow", env=one_arena)
+    assert bare > runs  # MiB
+    assert ours < bare + 0.2 * runs

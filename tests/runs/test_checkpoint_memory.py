@@ -1,0 +1,197 @@
+"""Saving and resuming take little memory beside the replay memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tandem.replay import array_files
+from tandem.runs import checkpoint
+from tandem.runs.background_writer import Writer
+from tests.helpers import run_python
+
+pytest.importorskip("torch")
+
+MEASURED = """
+import json, re, sys, gymnasium, numpy as np, tandem, torch
+from tandem.exploration import GreedyQPolicy
+from tests.agents.agents import Probe
+
+def mebibytes(name):
+    return int(re.search(name + r":\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024
+
+def peak_begins():
+    open("/proc/self/clear_refs", "w").write("5")
+    return mebibytes("VmRSS")
+
+class Wide(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(0, 1, (25_000,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t, self.seen = 0, self.np_random.random(25_000, np.float32) * 0.01
+        return self.seen, {}
+
+    def step(self, action):
+        self.t += 1
+        return self.seen, 0.0, self.t % 50 == 0, False, {}
+"""
+RUN = """
+at = {}
+
+def look(event):
+    name = type(event).__name__
+    if name == "TrainBegin":
+        at["resumed"] = mebibytes("VmHWM") - mebibytes("VmRSS")
+    elif name == "BatchEnd":
+        at["before"] = peak_begins()
+    elif name == "CheckpointSaved":
+        at["saved"] = mebibytes("VmHWM") - at.get("before", 0)
+
+options = json.loads(sys.argv[1])
+tandem.train(env=Wide, callbacks=[look], **options)
+print(at["resumed" if "resume" in options else "saved"])
+"""
+AGENT = """
+def agent():
+    made = Probe(Wide(), width=25_000)
+    made.parallel_dump = sys.argv[2] == "folder"
+    made.set(policy=GreedyQPolicy(), pool_size=1500, batch=4, num_updates=1, PR=sys.argv[3] == "PR")
+    return made
+
+if sys.argv[4] == "save":
+    one = agent()
+    one.train(torch.optim.SGD(one.param, 0.01), 30, p=0)
+    before = peak_begins()
+    one.save(sys.argv[1])
+    print(mebibytes("VmHWM") - before)
+else:
+    one = agent()
+    one.restore(sys.argv[1])
+    one.train(torch.optim.SGD(one.param, 0.01), 0, p=0)
+    assert len(one._assembly.learner.ring) == 1500
+    print(mebibytes("VmHWM") - mebibytes("VmRSS"))
+"""
+BUFFER = 1500 * 25_000 * 4 / 2**20  # MiB
+MOST = 0.1 * BUFFER + 100  # beside it
+needs_proc = pytest.mark.skipif(
+    not os.access("/proc/self/clear_refs", os.W_OK), reason="peaks are measured by /proc"
+)
+
+
+@needs_proc
+@pytest.mark.parametrize("memmap", [False, True])
+def test_a_run_takes_no_second_replay_memory(memmap: bool, tmp_path: Path) -> None:
+    options = {
+        "algorithm": "dqn",
+        "framework": "torch",
+        "steps": 1500,
+        "buffer_size": 1500,
+        "learning_starts": 1490,
+        "hidden": [8],
+        "eval_episodes": 0,
+        "final_episodes": 1,
+        "plots": False,
+        "memmap": memmap,
+        "out": str(tmp_path / "run"),
+    }
+    (saved,) = run_python(MEASURED + RUN, json.dumps(options))
+    assert (tmp_path / "run/checkpoints/last.zip").stat().st_size > BUFFER * 2**20
+    assert saved < MOST
+    (resumed,) = run_python(MEASURED + RUN, json.dumps({"resume": str(tmp_path / "run")}))
+    assert resumed < MOST
+
+
+@needs_proc
+@pytest.mark.parametrize("kind", ["file", "folder"])
+@pytest.mark.parametrize("sampling", ["PR", pytest.param("", marks=pytest.mark.thorough)])
+def test_an_agent_takes_no_second_pool(kind: str, sampling: str, tmp_path: Path) -> None:
+    for what in ("save", "restore"):
+        more = run_python(MEASURED + AGENT, str(tmp_path / "agent"), kind, sampling, what)
+        assert more[-1] < MOST, what
+
+
+def random_arrays() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return {
+        "cut": rng.random((70, 600, 60)).astype(np.float32)[:, :300],  # not in one piece
+        "long rows": rng.integers(0, 255, (2, array_files.BLOCK + 3), np.uint8),
+        "flags": rng.random(array_files.BLOCK + 7) < 0.5,
+        "number": np.array(7, np.int64),
+        "none": np.zeros((0, 3), np.float16),
+    }
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_large_arrays_are_read_when_they_are_used(folder: bool, tmp_path: Path) -> None:
+    arrays = random_arrays()
+    checkpoint.write(tmp_path / "one", {}, {"learner": arrays, "engine": arrays}, folder)
+    found = checkpoint.read(tmp_path / "one")
+    assert found.group("engine").keys() == arrays.keys()
+    learned = found.group("learner")
+    large = {name for name, x in learned.items() if isinstance(x, array_files.StoredArray)}
+    assert large == {"cut", "long rows", "flags"}
+    for name, x in arrays.items():
+        stored, target = learned[name], np.zeros_like(x)
+        array_files.fill(target, stored)
+        for y in (np.asarray(stored), target, found.group("engine")[name]):
+            assert y.dtype == x.dtype and np.array_equal(x, y)
+    assert np.array_equal(learned["cut"][3:9], arrays["cut"][3:9])
+    assert np.array_equal(learned["long rows"][1][5:8], arrays["long rows"][1][5:8])
+    checkpoint.write(tmp_path / "again", {}, {"learner": learned}, folder)
+    again = checkpoint.read(tmp_path / "again").group("learner")
+    assert all(np.array_equal(x, again[name]) for name, x in arrays.items())
+
+
+def test_files_are_those_of_the_package_safetensors(tmp_path: Path) -> None:
+    numpy = pytest.importorskip("safetensors.numpy")
+    dtypes = "?", "u1", "i1", "u2", "i2", "f2", "u4", "i4", "f4", "u8", "i8", "f8"
+    arrays = {f"ä {kind}": np.arange(6).reshape(2, 3).astype(kind) for kind in dtypes}
+    file = tmp_path / "theirs.safetensors"
+    numpy.save_file(arrays, file, {"by": "them"})
+    theirs = array_files.loaded(array_files.stored(file, 0, file.stat().st_size))
+    ours = numpy.load(b"".join(array_files.pieces(arrays)))
+    for found in (theirs, ours):
+        assert found.keys() == arrays.keys()
+        for name, x in arrays.items():
+            assert found[name].dtype == x.dtype and np.array_equal(found[name], x)
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_the_replay_memory_is_written_before_training_continues(
+    folder: bool, tmp_path: Path
+) -> None:
+    arrays = random_arrays()
+    kept = {name: x.copy() for name, x in arrays.items()}
+    with Writer() as writer:
+        for name in ("one", "two", "three"):  # what waits is replaced, and leaves nothing
+            writer.put(
+                tmp_path / name, {}, {"learner": arrays, "engine": kept}, "slot", None, folder
+            )
+        for x in arrays.values():
+            x[...] = 0
+        skipped = writer.skipped
+    names = {file.name for file in tmp_path.iterdir()}
+    assert "three" in names and len(names) == 3 - skipped
+    for group in ("learner", "engine"):
+        found = checkpoint.read(tmp_path / "three").group(group)
+        assert all(np.array_equal(kept[name], x) for name, x in found.items())
+
+
+def test_an_entry_beyond_four_gibibytes_has_the_large_header(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the limits of the format at a kibibyte: an entry that outgrows them is refused by
+    `zipfile`, unless its size was known when it began."""
+    monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 1024)
+    arrays = {"x": np.arange(5000.0)}
+    checkpoint.write(tmp_path / "one.zip", {}, {"learner": arrays, "engine": arrays})
+    found = checkpoint.read(tmp_path / "one.zip")
+    for group in ("learner", "engine"):
+        assert np.array_equal(found.group(group)["x"], arrays["x"])
