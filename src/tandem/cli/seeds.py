@@ -202,7 +202,7 @@ def _one_call(
     first = seeds_together.Tells()
     session = made(seeds[0], first)
     if not seeds_together.is_one_call(session):
-        session.backend.close()
+        session.close()
         return None
     if not (command.parent / FILE).is_file():
         command.save()

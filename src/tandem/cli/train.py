@@ -79,7 +79,7 @@ def _run(words: list[str], launch: Launch | None = None) -> int:
         return seeds.resumed(args, words, Path(args.resume))
     session = _session(args, args.seed, args.out)
     if _is_complete(session):
-        session.backend.close()
+        session.close()
         steps = session.config.settings.steps
         if isinstance(log := session.callbacks[0], JsonLog):
             text = (session.folder / "result.json").read_text(encoding="utf-8")
