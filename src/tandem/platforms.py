@@ -102,6 +102,14 @@ def parent_watch(parent: int) -> Callable[[float], bool]:
     return wait
 
 
+def flush_c_output() -> None:
+    """Writes out what C code of this process has printed."""
+    import ctypes
+
+    with suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None if os.name == "posix" else "ucrtbase").fflush(None)
+
+
 def can_signal() -> bool:
     """Whether a process can ask another one, by a signal, to end: on Windows that kills it."""
     return system() != ANY

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from itertools import pairwise
 
+from tandem.cli import output
+from tandem.cli.output import echo
 from tandem.errors import (
     EngineError,
     EnvironmentFault,
@@ -63,7 +65,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     _quieten(words)
     try:
-        return _command(words)
+        with output.reserved():
+            return _command(words)
     except TandemError as error:
         # of the user's code, which it tells to mend
         if isinstance(error, EnvironmentFault) and error.__cause__ is not None:
@@ -74,7 +77,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("tandem: interrupted.", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader has gone, as in `tandem list | head -1`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     finally:
         if (runs := sys.modules.get("tandem.runs.folder")) is not None:
@@ -83,12 +85,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _command(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
-        print(_overview())
+        echo(_overview())
         return 0 if words else 2
     if words[0] == "--version":
         from tandem.version import __version__
 
-        print(f"tandem {__version__}")
+        echo(f"tandem {__version__}")
         return 0
     name, *rest = words
     if name not in COMMANDS:

@@ -17,6 +17,7 @@ from statistics import fmean
 from typing import Any, TextIO
 
 from tandem.cli import seeds_command
+from tandem.cli.output import echo
 from tandem.cli.seed_worker import Worker
 from tandem.cli.seeds_command import FILE, OWN, SeedsCommand, value_of, without
 from tandem.errors import ResumeError, RunFolderError, SettingError, TandemError
@@ -208,8 +209,8 @@ def _one_call(
         command.save()
     conf, runs = session.config, list[Any]()
     if not args.quiet:
-        print(f"{conf.algorithm} on {conf.env}, {len(seeds)} seeds in one call")
-        print(f"runs: {command.parent}")
+        echo(f"{conf.algorithm} on {conf.env}, {len(seeds)} seeds in one call")
+        echo(f"runs: {command.parent}")
     with _lines(runs, args.quiet) as show:
         came = seeds_together.trained(seeds, made, session, first, args.stop_at, show, runs)
     runs = sorted([*done, *runs], key=lambda run: run.seed)
@@ -260,7 +261,7 @@ def _trained(
     number = min(number, len(runs))
     if not quiet:
         seeds = f"seeds {runs[0].seed} to {runs[-1].seed}"
-        print(f"{name}, {seeds}, {number} at a time\nruns: {command.parent}", flush=True)
+        echo(f"{name}, {seeds}, {number} at a time\nruns: {command.parent}", flush=True)
     came: list[str] = []
 
     workers = [Worker(share, sys.stderr.isatty()) for share in _shares(number)]
@@ -320,7 +321,7 @@ def _told(
             command.remove()
         return first.code or 1
     if came:
-        print(f"Stopped by {came[0]} and saved. To go on:\n  {command.again}")
+        echo(f"Stopped by {came[0]} and saved. To go on:\n  {command.again}")
         return exit_code(came[0])
     failed = [run for run in runs if run.code]
     for run in failed:
@@ -329,16 +330,16 @@ def _told(
     scores = [run.result["eval_mean"] for run in runs if run.result.get("eval_mean") is not None]
     if scores:
         mean, low, high = listed(fmean(scores), min(scores), max(scores))
-        print(
+        echo(
             f"mean over {len(scores)} seed{'s' * (len(scores) > 1)}: {mean} "
             f"(lowest {low}, highest {high})"
         )
     if draws:
         _draw(command.parent, runs)
-    print("Next:")
+    echo("Next:")
     if failed or not all(map(_is_complete, runs)):
-        print(f"  {command.again}")
-    print(f"  tandem plot {quote(str(command.parent))} --individual")
+        echo(f"  {command.again}")
+    echo(f"  tandem plot {quote(str(command.parent))} --individual")
     code: int = failed[0].code or 1 if failed else 0
     return code if code >= 0 else 128 - code
 
@@ -359,9 +360,9 @@ def _draw(parent: Path, runs: list[Any]) -> None:
 
     try:
         folders = [run.folder for run in runs if not run.code]
-        print(f"curve: {curve(folders, parent / 'curve.png')}")
+        echo(f"curve: {curve(folders, parent / 'curve.png')}")
     except (TandemError, OSError) as error:  # the runs are whole without it
-        print(f"no curve: {str(error).splitlines()[0]}")
+        echo(f"no curve: {str(error).splitlines()[0]}")
 
 
 class _Show:
@@ -385,7 +386,7 @@ class _Show:
             if self.live is not None:
                 self.live.console.print(said, highlight=False, markup=False)
             else:
-                print(said, flush=True)
+                echo(said, flush=True)
         elif not self.quiet and self.live is None:
             for line in lines:
                 print(f"seed {run.seed}: {line}", file=self.stream, flush=True)

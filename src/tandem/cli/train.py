@@ -17,6 +17,7 @@ from tandem.algorithms import own
 from tandem.algorithms.own import name_of
 from tandem.cli import seeds, seeds_command, settings_file, told
 from tandem.cli.kinds import kinds, plugged
+from tandem.cli.output import echo, stream
 from tandem.cli.parser import Parser, flags, hidden, import_argument, vector_arguments
 from tandem.envs.factory import versioned
 from tandem.envs.vector_source import named
@@ -85,7 +86,7 @@ def _run(words: list[str], launch: Launch | None = None) -> int:
             text = (session.folder / "result.json").read_text(encoding="utf-8")
             log.line("result", json.loads(text))
             return 0
-        print(
+        echo(
             f"{args.resume} has all of its {steps:,} steps. To go on: --steps {2 * steps} --extend"
         )
         return 0
@@ -142,7 +143,9 @@ def session_of(words: list[str], callback: Any) -> Any:
 def _session(
     args: argparse.Namespace, seed: int | None, out: str | Path | None, callback: Any = None
 ) -> Any:
-    shown = callback or (JsonLog if args.log == "json" else Progress)(0, args.quiet)
+    shown = callback or Progress(0, args.quiet)
+    if callback is None and args.log == "json":
+        shown = JsonLog(0, args.quiet, stream=stream())
     session = _made(args, seed, out, shown)
     if isinstance(shown, JsonLog):
         session.table.more.append(shown)

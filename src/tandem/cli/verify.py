@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tandem.cli import agents
+from tandem.cli.output import echo
 from tandem.cli.parser import Parser, import_argument
 from tandem.errors import SettingError
 from tandem.runs.folder import run_folder
@@ -28,12 +29,12 @@ def run(words: list[str]) -> int:
     told = [Progress(0, args.quiet)]
     verification = verify(folder, args.steps, callbacks=told, algorithm=algorithm)
     for name, (then, now) in verification.versions.items():
-        print(f"note: {name} was {then} and is {now}")
+        echo(f"note: {name} was {then} and is {now}")
     if verification.difference is None:
-        print(f"equal: {verification.rows} rows, to step {verification.env_steps:,}")
+        echo(f"equal: {verification.rows} rows, to step {verification.env_steps:,}")
         return 0
     d = verification.difference
-    print(
+    echo(
         f"different: row {d.row} of {folder / 'progress.csv'} (step {d.env_steps:,}) has the "
         f"fingerprint {d.expected}; "
         f"training again gave {d.found}."

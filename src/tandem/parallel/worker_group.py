@@ -133,7 +133,9 @@ class WorkerGroup:
                 self.given_up = True
                 # nobody asks them anything any more, and what is saved first may take its time
                 for other in self.workers:
-                    if other.process is not None:
+                    if other.process is not None and self.stopping and other.asked:
+                        other.process.kill()  # it has had the same time
+                    elif other.process is not None:
                         other.process.close()
                 raise WorkerError(
                     f"{name} {lost}.\n{lost.trace}".rstrip(),
