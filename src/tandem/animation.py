@@ -71,7 +71,7 @@ def animate(
     _expect_pictures(env)
     episodes, seed = whole_number("episodes", episodes, 1), whole_number("seed", seed)
     name = _name_of(env)
-    out = _as_film(Path(out) if out is not None else Path(name.replace("/", "-") + ".gif"))
+    out = _as_film(as_path("out", name.replace("/", "-") + ".gif" if out is None else out))
     fps = float(fps or env.metadata.get("render_fps") or 30)
     pictures = _pictures(_play(act, env, episodes, seed, max_steps, stopped), env, name, episodes)
     # what was there stays until there is a whole one
@@ -237,6 +237,7 @@ def film(
 ) -> Path:
     """Writes an agent's play as a GIF or MP4, in an environment made for drawing; `how` is as
     `watch.animate` takes it."""
+    out = out.absolute()
     before = out.exists()
     with opening(how.get("seed", 0), env), screen(env, "rgb_array", kwargs) as instance:
         try:

@@ -195,6 +195,7 @@ def session(
     events. A signal that ended it is raised again after the last one, as by `train`."""
     shows = convert("progress", progress, bool, False)
     told = [*callbacks_of(callbacks), *([live_progress()] if shows else [])]
+    out = None if out is None else as_path("out", out)
     eval_env = one_env.evaluated_in(env, eval_env)
     optimizer = (
         settings.pop("optimizer") if not isinstance(settings.get("optimizer", ""), str) else None
@@ -267,7 +268,7 @@ def session(
         run = Session(
             replace(conf, own_optimizer=optimizer is not None, own_eval_env=eval_env is not None),
             source or env,
-            folder=None if out is None else new_folder(as_path("out", out)),
+            folder=None if out is None else new_folder(out),
             network=network,
             optimizer=optimizer,
             callbacks=told,

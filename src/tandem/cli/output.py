@@ -27,27 +27,28 @@ def echo(*objects: object, **options: Any) -> None:
 @contextmanager
 def reserved() -> Iterator[None]:
     """Within it, descriptor 1 and `sys.stdout` are stderr, and `stream` is what stdout was."""
-    shown, before = sys.stdout, None
-    with suppress(OSError):
-        before = os.dup(1)
-    own: TextIO = shown
-    if shown is sys.__stdout__ and before is not None:
-        shown.flush()
-        lines = 1 if shown.isatty() else -1
-        own = os.fdopen(before, "w", lines, shown.encoding, shown.errors, closefd=False)
-    if shown is not None or before is None:  # else it is the number of another file
+    shown: Any = sys.stdout
+    before = None
+    # without one, stdout was closed when this process began
+    own: TextIO = shown or open(os.devnull, "w", encoding="utf-8")
+    if shown is not None:
+        with suppress(OSError):
+            before = os.dup(1)
+    if before is not None:
+        if shown is sys.__stdout__:
+            shown.flush()
+            lines = 1 if shown.isatty() else -1
+            own = os.fdopen(before, "w", lines, shown.encoding, shown.errors, closefd=False)
         with open(os.devnull, "wb") as nowhere:
             os.dup2(nowhere.fileno() if sys.stderr is None else 2, 1)
-    if shown is None:  # it was closed when this process began
-        own = open(os.devnull, "w", encoding="utf-8")
     _streams.append(own)
     try:
         with redirect_stdout(sys.stderr):
             yield
     finally:
         _streams.remove(own)
-        flush_c_output()
-        if shown is not None and before is not None:
+        if before is not None:
+            flush_c_output()
             os.dup2(before, 1)
         try:
             own.flush() if own is shown else own.close()

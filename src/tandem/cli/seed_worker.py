@@ -49,7 +49,7 @@ class Worker:
         """A run to make: the command, and where it writes what it has to say."""
         assert self.process.stdin is not None
         with suppress(BrokenPipeError):  # it has ended, as `code` says
-            self.process.stdin.write(json.dumps([str(log.absolute()), *words]).encode() + b"\n")
+            self.process.stdin.write(json.dumps([str(log), *words]).encode() + b"\n")
             self.process.stdin.flush()
 
     def stop(self, signal_name: str) -> None:

@@ -372,7 +372,8 @@ def _plain(
         one.close()
         return _native(env, n, seed, kwargs, first)
     envs = [one]
-    with closed_on_error(lambda: is_instance(env) or close(environment_name(env), envs)):
+    own = [] if is_instance(env) else envs
+    with closed_on_error(lambda: close(environment_name(env), own)):
         envs += (made(i) for i in range(1, n))
         return _stepped(env, envs, seed, first)
 

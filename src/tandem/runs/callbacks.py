@@ -164,7 +164,7 @@ def entered(callbacks: Iterable[Callback]) -> Iterator[None]:
     with ExitStack() as stack:
         for callback in callbacks:
             if hasattr(callback, "__exit__"):
-                stack.enter_context(callback)
+                stack.enter_context(callback)  # type: ignore[arg-type]
         yield
 
 

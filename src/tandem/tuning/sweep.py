@@ -118,6 +118,7 @@ class Sweep:
         told: Callable[[SweepTrial], object] = lambda trial: None,
         **asked: Any,
     ) -> None:
+        out = None if out is None else as_path("out", out)
         trials = None if trials is None else whole_number("trials", trials, 1)
         self._parallel = None if parallel is None else whole_number("parallel", parallel, 1)
         self.cluster = cluster
@@ -127,7 +128,7 @@ class Sweep:
             self._program = {n: x for n, x in asked.items() if n == "network" and x is not None}
             self.plan = _planned(algorithm, env, trials or TRIALS_UNTOLD, asked)
             if out is not None:
-                self.folder = new_folder(as_path("out", out))
+                self.folder = new_folder(out)
         else:
             self.folder = as_path("resume", resume)
             self.plan = _continued(self.folder, algorithm, env, trials, out, asked)
@@ -363,8 +364,7 @@ class _Crew:
             shutil.rmtree(folder, ignore_errors=True)
         worker = self._idle.pop() if self._idle else self.sweep.workers.start()
         self._running[worker] = _Line(trial)
-        place = folder.absolute()
-        worker.ask("begin_trial", self._engine, self.sweep.arguments(trial), place, resume)
+        worker.ask("begin_trial", self._engine, self.sweep.arguments(trial), folder, resume)
         return True
 
     def _hear(self, process: WorkerHandle) -> None:
