@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
+from io import TextIOWrapper
 from typing import Any, TextIO
 
 from tandem.platforms import flush_c_output
@@ -27,15 +28,14 @@ def echo(*objects: object, **options: Any) -> None:
 @contextmanager
 def reserved() -> Iterator[None]:
     """Within it, descriptor 1 and `sys.stdout` are stderr, and `stream` is what stdout was."""
-    shown: Any = sys.stdout
-    before = None
+    shown, before = sys.stdout, None
     # without one, stdout was closed when this process began
     own: TextIO = shown or open(os.devnull, "w", encoding="utf-8")
     if shown is not None:
         with suppress(OSError):
             before = os.dup(1)
     if before is not None:
-        if shown is sys.__stdout__:
+        if isinstance(shown, TextIOWrapper) and shown is sys.__stdout__:
             shown.flush()
             lines = 1 if shown.isatty() else -1
             own = os.fdopen(before, "w", lines, shown.encoding, shown.errors, closefd=False)

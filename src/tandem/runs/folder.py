@@ -183,7 +183,7 @@ def default_folder(algorithm: str, env_name: str, seed: int | str) -> Path:
 def free_folder(what: Path) -> Path:
     """The path with the time after it, or the next free name like it. The folder is made: another
     command of the same second takes another name. See `drop_unused`."""
-    base = what.absolute().with_name(f"{what.name}-{datetime.now():%Y%m%d-%H%M%S}")
+    base = what.with_name(f"{what.name}-{datetime.now():%Y%m%d-%H%M%S}")
     made = [] if base.parent.exists() else [base.parent]
     folder, n = base, 2
     while True:

@@ -141,7 +141,7 @@ class Sweep:
         self.space = spaces.Space.from_json(self.plan.space, self.base)
         if resume is None and out is None:
             name = self.plan.algorithm.rpartition(":")[2]
-            self.folder = default_folder("sweep", [name], self.plan.env)
+            self.folder = default_folder("sweep", [name], self.plan.env).absolute()
         self.resumes = resume is not None
         self.done: list[SweepTrial] = []  # before it was begun, or gone on with
         self.workers: Workers = Here()
