@@ -71,7 +71,7 @@ def animate(
     _expect_pictures(env)
     episodes, seed = whole_number("episodes", episodes, 1), whole_number("seed", seed)
     name = _name_of(env)
-    out = _as_film(as_path("out", name.replace("/", "-") + ".gif" if out is None else out))
+    out = _as_film(Path(name.replace("/", "-") + ".gif" if out is None else out).absolute())
     fps = float(fps or env.metadata.get("render_fps") or 30)
     pictures = _pictures(_play(act, env, episodes, seed, max_steps, stopped), env, name, episodes)
     # what was there stays until there is a whole one

@@ -275,15 +275,14 @@ def whole_number(name: str, value: Any, least: int = 0) -> int:
 
 
 def as_path(name: str, value: Any) -> Path:
-    """A path, from text or a Path, absolute: an environment may change the working directory.
-    SettingError for anything else."""
+    """A path, from text or a Path. SettingError for anything else."""
     if not value or not isinstance(value, (str, os.PathLike)):
         raise SettingError(
             f"{name}={value!r} (a {type(value).__name__}).",
             "a path, as text or a pathlib.Path",
             f"{name}='runs/mine', say.",
         )
-    return Path(value).absolute()
+    return Path(value)
 
 
 IMPORTED: list[str] = []  # the modules of --import, which processes of this one's import too

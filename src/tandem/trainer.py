@@ -195,7 +195,7 @@ def session(
     events. A signal that ended it is raised again after the last one, as by `train`."""
     shows = convert("progress", progress, bool, False)
     told = [*callbacks_of(callbacks), *([live_progress()] if shows else [])]
-    out = None if out is None else as_path("out", out)
+    out = None if out is None else as_path("out", out).absolute()
     eval_env = one_env.evaluated_in(env, eval_env)
     optimizer = (
         settings.pop("optimizer") if not isinstance(settings.get("optimizer", ""), str) else None
@@ -221,7 +221,7 @@ def session(
             )
         given = {"env": env, "eval_env": eval_env, "network": network, "optimizer": optimizer}
         steps = None if steps is None else whole_number("steps", steps)
-        folder = as_path("resume", resume)
+        folder = as_path("resume", resume).absolute()
         run = resumed(folder, given, steps, extend, told, cluster, devices, algorithm)
         run.catch_signals = catch_signals
         return _noted(run)

@@ -8,9 +8,12 @@ asked for something that cannot be; 130 and 143 ended by SIGINT and SIGTERM, wit
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from itertools import pairwise
 
@@ -65,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     _quieten(words)
     try:
-        with output.reserved():
+        with output.reserved(), _terminable():
             return _command(words)
     except TandemError as error:
         # of the user's code, which it tells to mend
@@ -81,6 +84,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     finally:
         if (runs := sys.modules.get("tandem.runs.folder")) is not None:
             runs.drop_unused()
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Within it, a SIGTERM that nothing else handles leaves the block, so that environments are
+    closed."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _command(words: list[str]) -> int:

@@ -264,7 +264,7 @@ def _searched(
 ) -> Found:
     """Runs all candidates, and finds the best."""
     refuse_own_optimizer(settings)
-    folder = None if out is None else as_path("out", out)
+    folder = None if out is None else as_path("out", out).absolute()
     seeds, seed = whole_number("seeds", seeds, 1), whole_number("seed", seed)
     processes = cores() if processes is None else whole_number("processes", processes, 1)
     if not candidates:

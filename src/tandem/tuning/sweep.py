@@ -118,7 +118,7 @@ class Sweep:
         told: Callable[[SweepTrial], object] = lambda trial: None,
         **asked: Any,
     ) -> None:
-        out = None if out is None else as_path("out", out)
+        out = None if out is None else as_path("out", out).absolute()
         trials = None if trials is None else whole_number("trials", trials, 1)
         self._parallel = None if parallel is None else whole_number("parallel", parallel, 1)
         self.cluster = cluster
@@ -130,7 +130,7 @@ class Sweep:
             if out is not None:
                 self.folder = new_folder(out)
         else:
-            self.folder = as_path("resume", resume)
+            self.folder = as_path("resume", resume).absolute()
             self.plan = _continued(self.folder, algorithm, env, trials, out, asked)
             self._program = {n: x for n, x in asked.items() if x is not None}
         if "algorithm" in self.plan.own:
