@@ -53,7 +53,7 @@ class Loaded(NamedTuple):
 
 def find(path: str, which: str) -> Path:
     """The checkpoint file of a run's folder, or that file itself."""
-    location = Path(path).absolute()
+    location = Path(path)
     if not location.is_file():
         run_folder(location)
         names = sorted(f.stem for f in (location / "checkpoints").glob("*.zip"))
@@ -66,7 +66,7 @@ def find(path: str, which: str) -> Path:
 def load(path: str, which: str, network: Any = None, algorithm: str | None = None) -> Loaded:
     """The agent of a run's folder, or of a checkpoint file; network: as `tandem.load` takes it;
     algorithm: module:Class of a program's own."""
-    location, file = Path(path).absolute(), find(path, which)
+    location, file = Path(path), find(path, which)
     agent = trainer.load(file, network=network, algorithm=own_class(algorithm))
     folder = (
         location

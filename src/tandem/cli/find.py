@@ -8,7 +8,7 @@ from typing import Any
 
 from tandem import algorithms, zoo
 from tandem.cli import train
-from tandem.cli.output import echo
+from tandem.cli.output import echo, shown
 from tandem.cli.parser import Parser, flags, hidden, import_argument, with_import
 from tandem.errors import SettingError, UnknownNameError
 from tandem.learning.config import Options
@@ -94,7 +94,7 @@ def _conclude(
     if found.edge:
         flag = {"lowest": "--start-lr", "highest": "--end-lr"}[found.edge]
         echo(f"That is the {found.edge} learning rate that was tried: see further with {flag}.")
-    echo(f"picture: {found.picture}")
+    echo(f"picture: {shown(found.picture)}")
     shared = {n: v for n, v in shared.items() if n not in best.without}
     kind = best.kind or algorithms.get(best.algorithm)
     words = [search.as_flag(n, x, kind) for n, x in shared.items()]

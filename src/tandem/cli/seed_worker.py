@@ -49,7 +49,7 @@ class Worker:
         """A run to make: the command, and where it writes what it has to say."""
         assert self.process.stdin is not None
         with suppress(BrokenPipeError):  # it has ended, as `code` says
-            self.process.stdin.write(json.dumps([str(log), *words]).encode() + b"\n")
+            self.process.stdin.write(json.dumps([str(log.absolute()), *words]).encode() + b"\n")
             self.process.stdin.flush()
 
     def stop(self, signal_name: str) -> None:
@@ -108,7 +108,9 @@ def work(how: str) -> int:
     os.dup2(nowhere, 1)  # a run's results are in its folder
     asked = queue.SimpleQueue[str]()
     threading.Thread(target=_listen, args=(asked,), daemon=True).start()
+    here = os.getcwd()
     while line := asked.get():
+        os.chdir(here)  # which an environment may have changed
         log, *words = json.loads(line)
         file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         os.dup2(file, 2)

@@ -6,7 +6,7 @@ from shlex import quote
 from typing import Any
 
 from tandem.algorithms import own
-from tandem.cli.output import echo
+from tandem.cli.output import echo, shown
 from tandem.cli.parser import with_import
 from tandem.learning.devices import purpose
 from tandem.learning.figures import mean_and_std
@@ -32,7 +32,7 @@ def begun(session: Any, quiet: bool) -> None:
         )
         if devices:
             echo(devices)
-        echo(f"run: {session.folder}", flush=True)
+        echo(f"run: {shown(session.folder)}", flush=True)
 
 
 def _outline(session: Any) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def ended(session: Any, result: Result, imported: str | None = None) -> int:
         "checkpoints/last.zip",
     )
     echo(
-        f"{result.folder}:\n  "
+        f"{shown(result.folder)}:\n  "
         + "  ".join(name for name in there if (session.folder / name).is_file())
     )
     rest = (
@@ -89,7 +89,7 @@ def ended(session: Any, result: Result, imported: str | None = None) -> int:
     resume, with_it = _again(conf, imported)
     lines = (f"watch {{}}{with_it}", f"evaluate {{}} --episodes 100{with_it}", resume + rest)
     for line in lines[bool(conf.vector) :]:  # only single environments can be watched
-        echo("  tandem " + line.format(quote(str(result.folder))))
+        echo("  tandem " + line.format(quote(shown(result.folder))))
     return 0
 
 
@@ -104,7 +104,7 @@ def _again(conf: Any, imported: str | None) -> tuple[str, str]:
 
 def _stopped(result: Result, conf: Any, imported: str | None) -> None:
     """Says how to go on with a run that a signal ended."""
-    command = f"tandem {_again(conf, imported)[0].format(quote(str(result.folder)))}"
+    command = f"tandem {_again(conf, imported)[0].format(quote(shown(result.folder)))}"
     echo(f"Stopped by {result.reason} and saved. To go on:\n  {command}")
 
 

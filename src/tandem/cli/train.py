@@ -77,7 +77,7 @@ def _run(words: list[str], launch: Launch | None = None) -> int:
     if args.seeds is not None:
         return _several(args, words)
     if args.resume is not None and seeds_command.is_in(args.resume):
-        return seeds.resumed(args, words, Path(args.resume).absolute())
+        return seeds.resumed(args, words, Path(args.resume))
     session = _session(args, args.seed, args.out)
     if _is_complete(session):
         session.close()
@@ -131,7 +131,7 @@ def _several(args: argparse.Namespace, words: list[str]) -> int:
     first = args.seed or 0
     numbers = f"{first}-{first + count - 1}"
     parent = args.out or default_folder(name_of(args.algorithm), _env_name(args), numbers)
-    return seeds.several(args, words, Path(parent).absolute(), count)
+    return seeds.several(args, words, Path(parent), count)
 
 
 def session_of(words: list[str], callback: Any) -> Any:

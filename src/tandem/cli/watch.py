@@ -8,7 +8,7 @@ from pathlib import Path
 from tandem.animation import film, has_display, screen, show
 from tandem.cli import agents
 from tandem.cli.live import live
-from tandem.cli.output import echo
+from tandem.cli.output import echo, shown
 from tandem.cli.parser import Parser
 from tandem.errors import SettingError
 from tandem.learning.figures import figures
@@ -47,7 +47,7 @@ def run(words: list[str]) -> int:
         return 0
     out = Path(args.out) if args.out else loaded.folder / "animation.gif"
     how = {"episodes": args.episodes, "seed": args.seed, "max_steps": max_steps}
-    echo(f"wrote {film(loaded.agent, env, out, kwargs, **how)}")
+    echo(f"wrote {shown(film(loaded.agent, env, out, kwargs, **how))}")
     return 0
 
 

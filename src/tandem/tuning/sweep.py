@@ -118,7 +118,6 @@ class Sweep:
         told: Callable[[SweepTrial], object] = lambda trial: None,
         **asked: Any,
     ) -> None:
-        out = None if out is None else as_path("out", out).absolute()
         trials = None if trials is None else whole_number("trials", trials, 1)
         self._parallel = None if parallel is None else whole_number("parallel", parallel, 1)
         self.cluster = cluster
@@ -128,9 +127,9 @@ class Sweep:
             self._program = {n: x for n, x in asked.items() if n == "network" and x is not None}
             self.plan = _planned(algorithm, env, trials or TRIALS_UNTOLD, asked)
             if out is not None:
-                self.folder = new_folder(out)
+                self.folder = new_folder(as_path("out", out))
         else:
-            self.folder = as_path("resume", resume).absolute()
+            self.folder = as_path("resume", resume)
             self.plan = _continued(self.folder, algorithm, env, trials, out, asked)
             self._program = {n: x for n, x in asked.items() if x is not None}
         if "algorithm" in self.plan.own:
@@ -141,7 +140,7 @@ class Sweep:
         self.space = spaces.Space.from_json(self.plan.space, self.base)
         if resume is None and out is None:
             name = self.plan.algorithm.rpartition(":")[2]
-            self.folder = default_folder("sweep", [name], self.plan.env).absolute()
+            self.folder = default_folder("sweep", [name], self.plan.env)
         self.resumes = resume is not None
         self.done: list[SweepTrial] = []  # before it was begun, or gone on with
         self.workers: Workers = Here()
@@ -364,7 +363,8 @@ class _Crew:
             shutil.rmtree(folder, ignore_errors=True)
         worker = self._idle.pop() if self._idle else self.sweep.workers.start()
         self._running[worker] = _Line(trial)
-        worker.ask("begin_trial", self._engine, self.sweep.arguments(trial), folder, resume)
+        place = folder.absolute()
+        worker.ask("begin_trial", self._engine, self.sweep.arguments(trial), place, resume)
         return True
 
     def _hear(self, process: WorkerHandle) -> None:
