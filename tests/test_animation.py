@@ -155,7 +155,7 @@ def test_a_name_is_found_where_none_is_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert animation.animate(lambda obs: 0, Blinking(length=1)) == Path("Blinking.gif")
+    assert animation.animate(lambda obs: 0, Blinking(length=1)) == tmp_path / "Blinking.gif"
     assert (tmp_path / "Blinking.gif").is_file()
 
 

@@ -74,7 +74,7 @@ def animate(
     _expect_pictures(env)
     episodes, seed = whole_number("episodes", episodes, 1), whole_number("seed", seed)
     name = _name_of(env)
-    out = _as_film(Path(out) if out is not None else Path(name.replace("/", "-") + ".gif"))
+    out = _as_film(Path(name.replace("/", "-") + ".gif" if out is None else out).absolute())
     fps = float(fps or env.metadata.get("render_fps") or 30)
     pictures = _pictures(_play(act, env, episodes, seed, max_steps, stopped), env, name, episodes)
     return _write(out, pictures, fps)
@@ -236,6 +236,7 @@ def film(
 ) -> Path:
     """Writes an agent's play as a GIF or MP4, in an environment made for drawing; `how` is as
     `watch.animate` takes it."""
+    out = out.absolute()
     with opening(how.get("seed", 0), env), screen(env, "rgb_array", kwargs) as instance:
         return animate(agent, instance, out, **how)
 

@@ -6,6 +6,7 @@ has a second one, and a test can do without the first.
 | a worker ends with its parent | the kernel kills it | it looks who its parent is | the same |
 | memory that processes share | nameless (memfd) | a file without a name | a name, and a guard |
 | a worker's link | a socket that it inherits | the same | it calls, with a secret |
+| who belongs to a worker that is killed | /proc | ps | taskkill |
 | a run of several seeds is to end | a signal | the same | a line on its stdin |
 | a mapped file has its place on the disk | posix_fallocate | zeros are written | the same |
 | free memory | /proc and cgroups | psutil's, or all memory | psutil's, or unknown |
@@ -22,6 +23,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -110,9 +112,53 @@ def parent_watch(parent: int) -> Callable[[float], bool]:
     return wait
 
 
+def flush_c_output() -> None:
+    """Writes out what C code of this process has printed."""
+    import ctypes
+
+    with suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None if os.name == "posix" else "ucrtbase").fflush(None)
+
+
 def can_signal() -> bool:
     """Whether a process can ask another one, by a signal, to end: on Windows that kills it."""
     return system() != ANY
+
+
+def kill_tree(process: subprocess.Popen[bytes]) -> None:
+    """Kills a process that leads a group of processes, and all those that it and they started.
+    Where it has ended already, those in its group."""
+    if os.name != "posix":
+        command = ["taskkill", "/F", "/T", "/PID", str(process.pid)]
+        subprocess.run(command, capture_output=True, check=False)
+        process.kill()
+    else:
+        found = [process.pid] if process.poll() is None else []
+        parents = _parents() if found else {}
+        for pid in found:  # which grows
+            found += [child for child, parent in parents.items() if parent == pid]
+        for pid in found:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _parents() -> dict[int, int]:
+    """The parent of each process."""
+    if system() == LINUX:
+        found = {}
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):  # it has ended; its name, in brackets, may be anything
+                after = stat.read_bytes().rpartition(b")")[2].split()
+                found[int(stat.parent.name)] = int(after[1])
+        return found
+    with suppress(FileNotFoundError):
+        listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, check=False)
+        rows = (line.split() for line in listed.stdout.splitlines())
+        return {int(pid): int(parent) for pid, parent in rows}
+    return {}
 
 
 def terminate_this() -> None:

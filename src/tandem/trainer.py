@@ -23,6 +23,7 @@ from tandem.compiled import choice as compiled
 from tandem.envs import atari, functions
 from tandem.envs.factory import EnvLike, environment_name, episode_seed, spaces_of, versioned
 from tandem.envs.opening import opening
+from tandem.envs.vector import close, closed_on_error
 from tandem.envs.vector_source import VectorSource, brought
 from tandem.errors import ResumeError, SettingError, attempt, note, noting
 from tandem.functional import host
@@ -155,9 +156,6 @@ def complete(run: Session, stop_at: int | None = None, draws: bool = True) -> Re
     with ExitStack() as stack:
         stack.enter_context(process.restored(run.backend))
         stack.callback(run.close)
-        for callback in run.callbacks:
-            if hasattr(callback, "__exit__"):
-                stack.enter_context(callback)  # type: ignore[arg-type]
         stack.enter_context(run.catching())
         stack.enter_context(noting(run.notes))
         for event in run.events(stop_at):
@@ -205,6 +203,7 @@ def session(
     events. A signal that ended it is raised again after the last one, as by `train`."""
     shows = convert("progress", progress, bool, False)
     told = [*callbacks_of(callbacks), *([live_progress()] if shows else [])]
+    out = None if out is None else as_path("out", out).absolute()
     eval_env = one_env.evaluated_in(env, eval_env)
     optimizer = (
         settings.pop("optimizer") if not isinstance(settings.get("optimizer", ""), str) else None
@@ -226,7 +225,8 @@ def session(
             )
         own_objects = {"env": env, "eval_env": eval_env, "network": network, "optimizer": optimizer}
         steps = None if steps is None else whole_number("steps", steps)
-        folder, place = as_path("resume", resume), None if out is None else as_path("out", out)
+        folder = as_path("resume", resume).absolute()
+        place = None if out is None else as_path("out", out).absolute()
         vector = (env.path or None) if isinstance(env, VectorSource) else None
         names = Names(env, vector, env_kwargs, changes.get("cluster"), trust)
         course = own_objects, steps, extend, told, changes
@@ -253,24 +253,30 @@ def session(
     env = versioned(env)
     settings |= {n: v for n, v in (("steps", steps), ("envs", envs)) if v is not None}
     source, instance = brought(env, env_kwargs)
-    with opening(episode_seed(derived(seed, "environments"), 0, 0), env):
-        conf = _config(
-            algorithm,
-            source or env,
-            settings,
-            framework=framework,
-            network=network,
-            device=device or "auto",
-            seed=seed,
-            env_kwargs=env_kwargs,
-            eval_env=eval_env,
-            out=out,
-            instance=instance,
-        )
+    with (
+        closed_on_error(*([] if source is None else [source.close])),
+        opening(episode_seed(derived(seed, "environments"), 0, 0), env),
+    ):
+        try:
+            conf = _config(
+                algorithm,
+                source or env,
+                settings,
+                framework=framework,
+                network=network,
+                device=device or "auto",
+                seed=seed,
+                env_kwargs=env_kwargs,
+                eval_env=eval_env,
+                out=out,
+                instance=instance,
+            )
+        finally:
+            close(environment_name(env), [] if instance is None else [instance])
         run = Session(
             replace(conf, own_optimizer=optimizer is not None, own_eval_env=eval_env is not None),
             source or env,
-            folder=None if out is None else new_folder(as_path("out", out)),
+            folder=None if out is None else new_folder(out),
             network=network,
             optimizer=optimizer,
             callbacks=told,

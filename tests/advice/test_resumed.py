@@ -235,6 +235,7 @@ NEW_RUNS_ONLY = {
     "learning/launch.py:check_launched": "its other half: without the launcher",
     "learning/launch.py:find": "chooses for a new run",
     "parallel/pool.py:Pool.load_state": "a run has its own workers",
+    "replay/allocation.py:require": "its other half: out=",
     "runs/verification.py:verify 3": "of verifying",
 }
 

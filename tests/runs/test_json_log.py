@@ -5,10 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import shlex
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
 
 from tandem.cli import main
@@ -21,7 +26,9 @@ from tandem.learning.events import (
     TrainEnd,
 )
 from tandem.runs.json_log import JsonLog
+from tandem.testing import environments as known
 from tandem.types import Episode
+from tests.helpers import ROOT
 
 SMALL = "--framework torch --no-tensorboard --no-plots --hidden 8 --eval-episodes 1 --log json"
 SMALL += " --final-episodes 2 --rollout 32 --envs 2 --batch-size 64 --log-every 64 --eval-every 128"
@@ -122,3 +129,57 @@ def test_lines_of_progress_by_a_clock() -> None:
     assert line["stop_at"] == 1000 and line["loss"] is None and line["return_mean"] > 0
     assert evaluation["mean"] is None and evaluation["episodes"] == 0
     assert end["reason"] == "stop_at" and end["shares"] == {"learning": 0.5}
+
+
+class Noisy(known.InfiniteHorizon):
+    """Prints whenever it is stepped, by Python and by descriptor."""
+
+    def step(self, action: Any) -> Any:
+        print("from Python")
+        os.write(1, b"from C\n")
+        return super().step(action)
+
+
+def test_what_environments_print_is_not_on_stdout(tmp_path: Path, capfd) -> None:
+    gymnasium.register("Noisy-v0", Noisy, max_episode_steps=10)
+    place = str(tmp_path / "run")
+    words = f"train ppo Noisy-v0 {SMALL} --steps 64 --batch-size 16 --workers 1 --out {place}"
+    try:
+        assert main(words.split()) == 0
+        train = capfd.readouterr()
+        assert main(["evaluate", place, "--episodes", "2", "--json"]) == 0
+        evaluate = capfd.readouterr()
+    finally:
+        del gymnasium.registry["Noisy-v0"]
+    assert {line["event"] for line in lines(train.out)} >= {"run", "row", "end", "result"}
+    assert json.loads(evaluate.out)["lengths"] == [10, 10]
+    assert train.err.count("from C") > 64 and "from Python" in train.err
+    assert evaluate.err.count("from C") == evaluate.err.count("from Python") == 20
+    print("mine")
+    os.write(1, b"mine, too\n")
+    assert capfd.readouterr() == ("mine\nmine, too\n", "")  # it is as before
+
+
+SCRIPT = """
+import ctypes, os, sys
+from tandem import cli
+
+def run(words):
+    ctypes.CDLL(None).puts(b"kept by the C library until the end")
+    cli.output.echo("{}")
+    return 0
+
+from tandem.cli import evaluate
+evaluate.run = run
+sys.exit(cli.main(["evaluate"]))
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="calls the C library")
+@pytest.mark.parametrize("closed", ["", ">&-", ">&- 2>&-"])
+def test_the_c_library_is_told_to_write_before_stdout_is_restored(closed: str) -> None:
+    command = f"{shlex.quote(sys.executable)} -c {shlex.quote(SCRIPT)} {closed}"
+    env = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True, env=env)
+    assert done.stdout == ("" if closed else "{}\n")
+    assert done.stderr == ("" if closed else "kept by the C library until the end\n")

@@ -140,6 +140,9 @@ class BaseAgent(SavedAgent, AdaptiveMethods, AttributeViews):
             )
         policy = Policy(**{f.name: getattr(self, f.name) for f in fields(Policy)})
         policy.check()
+        if policy.path is not None:
+            self.path = Path(policy.path).absolute()
+            policy = replace(policy, path=self.path)
         if train.layout is not None and train.layout.rank:
             own = policy.path if policy.path is None else own_path(policy.path, train.layout)
             policy = replace(policy, path=own, patience=None)
@@ -297,8 +300,8 @@ class BaseAgent(SavedAgent, AdaptiveMethods, AttributeViews):
                 "imageio-ffmpeg, by the name of save_path; no other program is needed.",
             )
         animation.without_screen()
+        path = None if save_path is None else Path(save_path).absolute()
         act, env = self._player(max_steps, mode)
-        path = None if save_path is None else Path(save_path)
         return animation.animate(act, env, path, 1, self.seed, max_steps, fps)
 
     def _player(self, max_steps: int, mode: str | None = None) -> tuple[Callable[[Any], Any], Any]:

@@ -9,13 +9,17 @@ checkpoint; 141 nobody reads its output any more.
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr
 from importlib import import_module
 from itertools import pairwise
 
+from tandem.cli import output
+from tandem.cli.output import echo
 from tandem.errors import (
     EngineError,
     EnvironmentFault,
@@ -74,20 +78,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _displays() -> Iterator[None]:
     """Within it, no command fails because its streams are missing, lost their terminal, or lack a
     character. Only a reader of stdout that has gone ends it, as in `tandem list | head -1`."""
-    out, err = Display(sys.stdout, (BrokenPipeError,)), Display(sys.stderr)
-    with redirect_stdout(out), redirect_stderr(err):
+    err = Display(sys.stderr)
+    with redirect_stderr(err), output.reserved():
         try:
             yield
         finally:
-            out.end()
             err.end()
 
 
 def _run(words: list[str]) -> int:
     """Runs one command and reports its errors; the exit code."""
     try:
-        code = _command(words)
-        sys.stdout.flush()
+        with _terminable():
+            code = _command(words)
+        output.stream().flush()
         return code
     except TandemError as error:
         # of the user's code, which it tells to mend
@@ -98,7 +102,7 @@ def _run(words: list[str]) -> int:
     except KeyboardInterrupt:
         print("tandem: interrupted.", file=sys.stderr)
         return 130
-    except BrokenPipeError:
+    except BrokenPipeError:  # the reader has gone, as in `tandem list | head -1`
         return 141
     except OSError as error:
         if error.errno not in FULL:
@@ -110,14 +114,28 @@ def _run(words: list[str]) -> int:
             runs.drop_unused()
 
 
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Within it, a SIGTERM that nothing else handles leaves the block, so that environments are
+    closed."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+
+
 def _command(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
-        print(_overview())
+        echo(_overview())
         return 0 if words else 2
     if words[0] == "--version":
         from tandem.version import __version__
 
-        print(f"tandem {__version__}")
+        echo(f"tandem {__version__}")
         return 0
     name, *rest = words
     if name not in COMMANDS:

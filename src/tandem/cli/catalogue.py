@@ -7,6 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from tandem import algorithms, backends, plugins, zoo
 from tandem.algorithms import own
+from tandem.cli.output import echo
 from tandem.cli.parser import Parser
 from tandem.envs import ids
 from tandem.errors import PluginError
@@ -30,35 +31,35 @@ PARTS = {
 def run(words: list[str]) -> int:
     """Prints what there is."""
     make_parser().read(words)
-    print("algorithms")
+    echo("algorithms")
     for name, kind in algorithms.built_in().items():
         about = " ".join((sys.modules[kind.__module__].__doc__ or "").split())
-        print(f"  {name:<12}{about[: about.find(')') + 1]}")
+        echo(f"  {name:<12}{about[: about.find(')') + 1]}")
     added, broken = _added()
     if added:
-        print("\nof installed packages")
+        echo("\nof installed packages")
         for line in added:
-            print(f"  {line}")
+            echo(f"  {line}")
     if broken:
-        print("\nof installed packages, and not to be used")
+        echo("\nof installed packages, and not to be used")
         for fault in broken:
-            print(f"  {fault.happened}\n    Fix: {fault.fix}")
-    print("\ntuned settings (`tandem train ALGORITHM ENV --help` shows them, with their source)")
+            echo(f"  {fault.happened}\n    Fix: {fault.fix}")
+    echo("\ntuned settings (`tandem train ALGORITHM ENV --help` shows them, with their source)")
     for name in algorithms.names():
         if tuned := sorted(zoo.environments(name)):
-            print(f"  {name:<12}{'  '.join(tuned)}")
+            echo(f"  {name:<12}{'  '.join(tuned)}")
         if other := zoo.named(name):
-            print(f"  {'':<12}with --entry: {', '.join(sorted(other))}")
-    print("\nfamilies of environments, which settings above are for")
+            echo(f"  {'':<12}with --entry: {', '.join(sorted(other))}")
+    echo("\nfamilies of environments, which settings above are for")
     for family, held in zoo.families().items():
-        print(f"  {family}: {'  '.join(held)}")
-    print("\nengines")
+        echo(f"  {family}: {'  '.join(held)}")
+    echo("\nengines")
     for name, parts in PARTS.items():
         if name in backends.installed():
-            print(f"  {name:<12}{', '.join(f'{p} {_version(p)}' for p in parts.split())}")
+            echo(f"  {name:<12}{', '.join(f'{p} {_version(p)}' for p in parts.split())}")
         else:
             extra = "torch,jax" if name == "keras-torch" else name
-            print(f"  {name:<12}not installed: pip install 'tandem-rl[{extra}]'")
+            echo(f"  {name:<12}not installed: pip install 'tandem-rl[{extra}]'")
     return 0
 
 

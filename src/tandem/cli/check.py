@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from tandem.cli.output import echo
 from tandem.cli.parser import Parser, import_argument, json_object, vector_arguments
 from tandem.envs.envpool import is_id
 from tandem.envs.factory import make
@@ -36,7 +37,7 @@ def run(words: list[str]) -> int:
     faults = 0
     for finding in check(env, args.steps, args.seed, kwargs):
         faults += finding.verdict == "fault"
-        print(f"{SIGNS[finding.verdict]}  {finding.what:<14}{finding.text}", flush=True)
+        echo(f"{SIGNS[finding.verdict]}  {finding.what:<14}{finding.text}", flush=True)
     return int(faults > 0)
 
 

@@ -6,6 +6,7 @@ import json
 import os
 from pathlib import Path
 
+from tandem.cli.output import echo
 from tandem.cli.parser import Parser
 from tandem.comparison import compare
 from tandem.plots import as_picture
@@ -34,9 +35,9 @@ def run(words: list[str]) -> int:
     )
     picture = found.draw(out)
     if args.json:
-        print(json.dumps({**found.to_json(), "picture": str(picture)}))
+        echo(json.dumps({**found.to_json(), "picture": str(picture)}))
     else:
-        print(f"{found}\nwrote {picture}")
+        echo(f"{found}\nwrote {picture}")
     return 0
 
 

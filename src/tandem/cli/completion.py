@@ -12,6 +12,7 @@ from typing import Any
 from tandem import algorithms, plugins, zoo
 from tandem.algorithms import own
 from tandem.cli import find, shells
+from tandem.cli.output import echo
 from tandem.cli.parser import Parser, flags
 from tandem.errors import SettingError, UnknownNameError
 from tandem.learning.config import Options
@@ -87,7 +88,7 @@ def run(words: list[str]) -> int:
         )
     if args.shell not in shells.SHELLS:
         raise UnknownNameError("shell with completion:", args.shell, shells.SHELLS)
-    print(shells.SHELLS[args.shell](grammar()), end="")
+    echo(shells.SHELLS[args.shell](grammar()), end="")
     return 0
 
 

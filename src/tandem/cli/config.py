@@ -12,6 +12,7 @@ from typing import Any
 from tandem import algorithms, zoo
 from tandem.algorithms import unused
 from tandem.cli import train
+from tandem.cli.output import echo
 from tandem.cli.parser import Parser, import_argument, json_object, with_import
 from tandem.cli.settings_file import literal
 from tandem.errors import RunFolderError, SettingError
@@ -46,7 +47,7 @@ def run(words: list[str]) -> int:
     }
     text = "\n".join(_lines(places, settings, options, source)) + "\n"
     if args.out is None:
-        print(text, end="")
+        echo(text, end="")
         return 0
     out = Path(args.out)
     if out.exists():
@@ -56,7 +57,7 @@ def run(words: list[str]) -> int:
     with writing(out):
         out.write_text(text, encoding="utf-8")
     more = with_import(args.imported)
-    print(f"wrote {out}. To train by it: tandem train --config {shell_path(out)}{more}")
+    echo(f"wrote {out}. To train by it: tandem train --config {shell_path(out)}{more}")
     return 0
 
 

@@ -6,6 +6,7 @@ import json
 
 from tandem import trainer
 from tandem.cli import agents
+from tandem.cli.output import echo
 from tandem.cli.parser import Parser
 from tandem.learning.figures import listed
 from tandem.settings import whole_number
@@ -38,13 +39,13 @@ def run(words: list[str]) -> int:
             "seed": args.seed,
             "deterministic": args.deterministic,
         }
-        print(json.dumps(report | result._asdict()))
+        echo(json.dumps(report | result._asdict()))
     else:
         low, high = listed(min(result.returns), max(result.returns))
-        print(f"{loaded.agent.name}, {loaded.file}")
-        print(f"return {result} (lowest {low}, highest {high})")
+        echo(f"{loaded.agent.name}, {loaded.file}")
+        echo(f"return {result} (lowest {low}, highest {high})")
         if result.agents:
-            print("of each agent: " + ", ".join(listed(*result.agents)))
+            echo("of each agent: " + ", ".join(listed(*result.agents)))
     return 0
 
 

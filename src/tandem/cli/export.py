@@ -7,6 +7,7 @@ from typing import Any
 
 from tandem import backends
 from tandem.cli import agents
+from tandem.cli.output import echo
 from tandem.cli.parser import Parser
 from tandem.errors import SettingError, UnknownNameError
 from tandem.onnx_export import to_numpy, to_onnx
@@ -56,7 +57,7 @@ def run(words: list[str]) -> int:
         )
     done = write(loaded.agent, out)
     same = ", which gives what the agent gives (run with onnxruntime)" if done.verified else ""
-    print(f"wrote {done.file}{same}. In Python:\n\n{done.how}", end="")
+    echo(f"wrote {done.file}{same}. In Python:\n\n{done.how}", end="")
     return 0
 
 

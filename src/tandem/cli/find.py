@@ -8,11 +8,11 @@ from typing import Any
 
 from tandem import algorithms, zoo
 from tandem.cli import train
+from tandem.cli.output import echo, say, shown
 from tandem.cli.parser import Parser, flags, hidden, import_argument, json_object, with_import
 from tandem.errors import SettingError, UnknownNameError
 from tandem.learning.config import Options
 from tandem.runs.progress import duration
-from tandem.streams import say
 from tandem.tuning import search
 
 KINDS = {
@@ -40,9 +40,9 @@ RATES = {"lr": ("1e-5", "1e-1", 9), "optimizer": ("1e-4", "1e-1", 4)}  # --start
 def run(words: list[str]) -> int:
     """Runs trials, prints a line for each, and what to pass on to `tandem train`."""
     if not words or words[0] in ("-h", "--help"):
-        print("usage: tandem find WHAT ...\n")
-        print("\n".join(f"  tandem find {name:<10}{what}" for name, what in KINDS.items()))
-        print("\n`tandem find WHAT --help` shows the arguments of each.")
+        echo("usage: tandem find WHAT ...\n")
+        echo("\n".join(f"  tandem find {name:<10}{what}" for name, what in KINDS.items()))
+        echo("\n`tandem find WHAT --help` shows the arguments of each.")
         return 0 if words else 2
     kind, *rest = words
     if kind not in KINDS:
@@ -90,17 +90,17 @@ def _conclude(
     imported: str | None,
 ) -> None:
     best = found.best.candidate
-    print(f"best: {best.label}, return {found.best}")
+    echo(f"best: {best.label}, return {found.best}")
     if found.edge:
         flag = {"lowest": "--start-lr", "highest": "--end-lr"}[found.edge]
-        print(f"That is the {found.edge} learning rate that was tried: see further with {flag}.")
-    print(f"picture: {found.picture}")
+        echo(f"That is the {found.edge} learning rate that was tried: see further with {flag}.")
+    echo(f"picture: {shown(found.picture)}")
     shared = {n: v for n, v in shared.items() if n not in best.without}
     kind = best.kind or algorithms.get(best.algorithm)
     words = [search.as_flag(n, x, kind) for n, x in shared.items()]
     words += [] if env_kwargs is None else [f"--env-kwargs {quote(env_kwargs)}"]
     command = ["tandem train", best.algorithm, quote(env), best.flags(), *words]
-    print("Next:\n  " + " ".join(word for word in command if word) + with_import(imported))
+    echo("Next:\n  " + " ".join(word for word in command if word) + with_import(imported))
 
 
 def _overrides(args: argparse.Namespace) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from math import isfinite
@@ -11,6 +10,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
+from tandem.cli import output
 from tandem.cli.text_curve import Line, text_curve
 from tandem.errors import SettingError
 from tandem.learning.figures import figures, mean_and_std
@@ -39,7 +39,7 @@ def live(
     """
     if not every >= 0.1:  # NaN too
         raise SettingError(f"--every {every}.", "at least 0.1 seconds", "try --every 2.")
-    out = stream or sys.stdout
+    out = stream or output.stream()
     looks = _looks(folder, every, sleep)
     try:
         if out.isatty():

@@ -12,6 +12,7 @@ from pathlib import PurePath
 from typing import Any, Literal, NoReturn, get_args, get_origin
 
 from tandem.algorithms import unused
+from tandem.cli.output import stream
 from tandem.errors import SettingError, UnknownNameError, nearest
 from tandem.settings import IMPORTED, declared, hints_of, module_here
 
@@ -40,6 +41,9 @@ class Parser(argparse.ArgumentParser):
             formatter_class=layout,
             **more,
         )
+
+    def print_help(self, file: Any = None) -> None:
+        super().print_help(file or stream())
 
     def error(self, message: str) -> NoReturn:
         usage = " ".join(self.format_usage().removeprefix("usage: ").split())

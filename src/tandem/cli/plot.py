@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from tandem.cli.output import echo
 from tandem.cli.parser import Parser
 from tandem.plots import curve
 from tandem.runs.folder import runs_in
@@ -25,7 +26,7 @@ def run(words: list[str]) -> int:
         else Path(os.path.commonpath([f.resolve() for f in folders]))
     )
     out = Path(args.out) if args.out else above / "curve.png"
-    print(f"wrote {curve(folders, out, individual=args.individual)}")
+    echo(f"wrote {curve(folders, out, individual=args.individual)}")
     return 0
 
 

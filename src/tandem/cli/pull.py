@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tandem.cli.output import echo
 from tandem.cli.parser import Parser
 from tandem.hub import pull
 from tandem.hub.pulling import MAX_GB
@@ -16,10 +17,10 @@ def run(words: list[str]) -> int:
     args = make_parser().read(words)
     folder = pull(args.repo, args.out, revision=args.revision, max_gb=args.max_gb)
     where = shell_path(folder)
-    print(folder)
-    print(f"Next:\n  tandem evaluate {where}\n  tandem watch {where}")
+    echo(folder)
+    echo(f"Next:\n  tandem evaluate {where}\n  tandem watch {where}")
     if (folder / "checkpoints" / "last.zip").is_file():
-        print(f"  tandem train --resume {where}")
+        echo(f"  tandem train --resume {where}")
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tandem.cli.output import echo
 from tandem.cli.parser import Parser
 from tandem.hub import push
 
@@ -20,9 +21,9 @@ def run(words: list[str]) -> int:
         message=args.message,
         resumable=args.resumable,
     )
-    print(f"{pushed.url}: {', '.join(pushed.files)}")
+    echo(f"{pushed.url}: {', '.join(pushed.files)}")
     if pushed.changed:
-        print(f"made shorter, as they told of this machine: {', '.join(pushed.changed)}")
+        echo(f"made shorter, as they told of this machine: {', '.join(pushed.changed)}")
     return 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tandem.cli import agents
+from tandem.cli.output import echo
 from tandem.cli.parser import Parser
 from tandem.datasets.recording import Source, recorded
 from tandem.learning.figures import mean_and_std
@@ -24,10 +25,10 @@ def run(words: list[str]) -> int:
     data = recorded(source, args.out, args.episodes, args.seed, args.deterministic, args.max_steps)
     scores = [episode.score for episode in data]
     truncated = sum(episode.ended == "truncated" for episode in data)
-    print(f"wrote {data.path}: {len(data):,} episodes, {data.steps:,} steps")
+    echo(f"wrote {data.path}: {len(data):,} episodes, {data.steps:,} steps")
     scored = mean_and_std(float(np.mean(scores)), float(np.std(scores)))
-    print(f"return {scored}, {truncated:,} truncated")
-    print(f"Next:\n  tandem.datasets.load({args.out!r})")
+    echo(f"return {scored}, {truncated:,} truncated")
+    echo(f"Next:\n  tandem.datasets.load({args.out!r})")
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tandem.cli.output import echo
 from tandem.cli.parser import Parser
 from tandem.run_report import report
 
@@ -13,7 +14,7 @@ it again."""
 def run(words: list[str]) -> int:
     """Writes the file and says where."""
     args = make_parser().read(words)
-    print(f"wrote {report(args.folder, args.out)}")
+    echo(f"wrote {report(args.folder, args.out)}")
     return 0
 
 

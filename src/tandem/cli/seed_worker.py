@@ -114,7 +114,9 @@ def work(how: str) -> int:
     os.dup2(nowhere, 1)  # a run's results are in its folder
     asked = queue.SimpleQueue[str]()
     threading.Thread(target=_listen, args=(asked,), daemon=True).start()
+    here = os.getcwd()
     while line := asked.get():
+        os.chdir(here)  # which an environment may have changed
         log, *words = json.loads(line)
         file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         os.dup2(file, 2)

@@ -16,6 +16,7 @@ from typing import Any, TextIO
 
 from tandem.cli import seeds_command
 from tandem.cli.agents import names_of
+from tandem.cli.output import echo, say
 from tandem.cli.seed_worker import Worker
 from tandem.cli.seeds_command import FILE, OWN, SeedsCommand, value_of, without
 from tandem.errors import ResumeError, RunFolderError, SettingError, TandemError
@@ -27,7 +28,6 @@ from tandem.runs.atomic_files import writing
 from tandem.runs.folder import LOCK, copied, locked, new_folder, result_of
 from tandem.runs.signals import Signals, exit_code
 from tandem.settings import shell_path, whole_number
-from tandem.streams import say
 
 REPEATED = {"--vector": 1, "--env-kwargs": 1, "--cluster": 1}  # names that --resume may repeat
 
@@ -211,7 +211,7 @@ def _trained(
     number = min(number, len(runs))
     if not quiet:
         seeds = f"seeds {runs[0].seed} to {runs[-1].seed}"
-        print(f"{name}, {seeds}, {number} at a time\nruns: {command.parent}", flush=True)
+        echo(f"{name}, {seeds}, {number} at a time\nruns: {command.parent}", flush=True)
     came: list[str] = []
 
     workers = [Worker(share, sys.stderr.isatty()) for share in _shares(number)]
@@ -271,7 +271,7 @@ def _told(
             command.remove()
         return first.code or 1
     if came:
-        print(f"Stopped by {came[0]} and saved. To go on:\n  {command.again}")
+        echo(f"Stopped by {came[0]} and saved. To go on:\n  {command.again}")
         return exit_code(came[0])
     failed = [run for run in runs if run.code]
     for run in failed:
@@ -280,16 +280,16 @@ def _told(
     scores = [run.result["eval_mean"] for run in runs if run.result.get("eval_mean") is not None]
     if scores:
         mean, low, high = listed(fmean(scores), min(scores), max(scores))
-        print(
+        echo(
             f"mean over {len(scores)} seed{'s' * (len(scores) > 1)}: {mean} "
             f"(lowest {low}, highest {high})"
         )
     if draws:
         _draw(command.parent, runs)
-    print("Next:")
+    echo("Next:")
     if failed or not all(map(_is_complete, runs)):
-        print(f"  {command.again}")
-    print(f"  tandem plot {shell_path(command.parent)} --individual")
+        echo(f"  {command.again}")
+    echo(f"  tandem plot {shell_path(command.parent)} --individual")
     code: int = failed[0].code or 1 if failed else 0
     return code if code >= 0 else 128 - code
 
@@ -310,9 +310,9 @@ def _draw(parent: Path, runs: list[Any]) -> None:
 
     try:
         folders = [run.folder for run in runs if not run.code]
-        print(f"curve: {curve(folders, parent / 'curve.png')}")
+        echo(f"curve: {curve(folders, parent / 'curve.png')}")
     except (TandemError, OSError) as error:  # the runs are whole without it
-        print(f"no curve: {str(error).splitlines()[0]}")
+        echo(f"no curve: {str(error).splitlines()[0]}")
 
 
 class _Show:

@@ -12,6 +12,7 @@ from typing import Any
 
 from tandem import algorithms, plugins
 from tandem.cli import train
+from tandem.cli.output import echo, say
 from tandem.cli.parser import Parser, import_argument, json_object, trust_argument, with_import
 from tandem.envs import ids
 from tandem.errors import SettingError, UnknownNameError
@@ -19,7 +20,6 @@ from tandem.learning.figures import figures
 from tandem.runs.progress import duration
 from tandem.runs.signals import exit_code
 from tandem.settings import shell_path
-from tandem.streams import say
 from tandem.tuning import sweep as sweeps
 from tandem.tuning.search import Candidate
 from tandem.tuning.sweep_report import Swept
@@ -76,7 +76,7 @@ def run(words: list[str]) -> int:
         came = made.train()
     if came is not None:
         again = f"tandem sweep --resume {shell_path(made.folder)}{with_import(args.imported)}"
-        print(f"Stopped by {came}; trials under way are saved. To go on:\n  {again}")
+        echo(f"Stopped by {came}; trials under way are saved. To go on:\n  {again}")
         return exit_code(came)
     _conclude(made, made.result(), args.imported)
     return 0
@@ -115,7 +115,7 @@ class _Show:
         whole = [t.score for t in made.done if t.state == COMPLETE]
         self.best = max(whole, default=self.best)
         went = f", {len(made.done)} of them begun before" if made.resumes else ""
-        print(
+        echo(
             f"{plan.algorithm} on {plan.env}, {plan.framework}: {plan.trials} trials of "
             f"{plan.given['steps']:,} steps{went}, {made.parallel} at a time; settings: "
             f"{made.source}"
@@ -123,15 +123,15 @@ class _Show:
         lines = made.space.lines()
         width = max(map(len, lines))
         for name, text in lines.items():
-            print(f"  {name:<{width}}  {text}")
+            echo(f"  {name:<{width}}  {text}")
         if made.outside:
-            print(
+            echo(
                 f"No trial has the settings as they are: {', '.join(made.outside)} is outside "
                 "of that."
             )
         else:
-            print("Trial 0 has the settings as they are.")
-        print(f"sweep: {made.folder}", flush=True)
+            echo("Trial 0 has the settings as they are.")
+        echo(f"sweep: {made.folder}", flush=True)
 
     def heard(self, number: int, evaluations: int, mean: float) -> None:
         """A trial was evaluated."""
@@ -174,31 +174,31 @@ def _outcome(trial: SweepTrial) -> str:
 def _conclude(made: sweeps.Sweep, swept: Swept, imported: str | None) -> None:
     """Prints the table, where the files are, the entry for the zoo, and what to do with it."""
     shown = [t for t in swept.ranked if t.state == COMPLETE][:ROWS]
-    print("\n" + "\n".join(_table(shown)))
+    echo("\n" + "\n".join(_table(shown)))
     counts = dict.fromkeys(STATES, 0)
     for trial in swept.trials:
         counts[trial.state] += 1
     ends = [f"{n} {state}" for state, n in counts.items() if n and state != REFUSED]
-    print(f"{', '.join(ends)}: {swept.folder / 'trials.csv'}")
+    echo(f"{', '.join(ends)}: {swept.folder / 'trials.csv'}")
     if counts[REFUSED]:
-        print(f"{counts[REFUSED]} combinations that cannot be trained with were drawn anew.")
+        echo(f"{counts[REFUSED]} combinations that cannot be trained with were drawn anew.")
     if swept.picture is not None:
-        print(f"what mattered: {swept.picture}")
+        echo(f"what mattered: {swept.picture}")
     algorithm, env = made.plan.algorithm, made.plan.env
     source = plugins.source_of("algorithms", algorithm) or ids.origin(env).get("env", "")
-    print(f"\nFor {files.home(algorithm, source)} ({swept.folder / 'entry.toml'}):\n")
-    print(swept.entry)
+    echo(f"\nFor {files.home(algorithm, source)} ({swept.folder / 'entry.toml'}):\n")
+    echo(swept.entry)
     if swept.best.number == 0 and not made.outside:
-        print("No trial was better than the one with the settings as they are.")
+        echo("No trial was better than the one with the settings as they are.")
     given = Candidate("", _given(made), "").flags()
     kwargs = made.plan.env_kwargs
     more = f"--env-kwargs {quote(json.dumps(kwargs))}" if kwargs else ""
     words = ["tandem train", algorithm, quote(env), swept.flags(), given, more, "--seeds 5"]
     command = " ".join(word for word in words if word)
-    print("Next, on seeds that no trial has seen:")
-    print(f"  {command}{with_import(imported)}")
-    print("All trials in a browser (pip install optuna-dashboard):")
-    print(f"  optuna-dashboard {shell_path(swept.folder / JOURNAL)}")
+    echo("Next, on seeds that no trial has seen:")
+    echo(f"  {command}{with_import(imported)}")
+    echo("All trials in a browser (pip install optuna-dashboard):")
+    echo(f"  optuna-dashboard {shell_path(swept.folder / JOURNAL)}")
 
 
 def _given(made: sweeps.Sweep) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tandem.algorithms import own
+from tandem.cli.output import echo, shown
 from tandem.cli.parser import with_import
 from tandem.learning.devices import purpose
 from tandem.learning.figures import mean_and_std
@@ -25,13 +26,13 @@ def begun(session: Any, quiet: bool) -> None:
     if not quiet:
         c, done = session.config, session.loop.env_steps
         went = f", from step {done:,} on" if done else ""
-        print(
+        echo(
             f"{c.algorithm} on {c.env}, {c.framework}, seed {c.seed}, {c.settings.steps:,} "
             f"steps{went}; settings: {c.source}"
         )
         if devices:
-            print(devices)
-        print(f"run: {session.folder}", flush=True)
+            echo(devices)
+        echo(f"run: {shown(session.folder)}", flush=True)
 
 
 def _outline(session: Any) -> dict[str, Any]:
@@ -58,15 +59,15 @@ def ended(session: Any, result: Result, imported: str | None = None) -> int:
         return code
     s, conf = result.summary, session.config
     speed = f"{s['steps_per_second']:,.0f} steps/s"
-    print(
+    echo(
         f"{conf.algorithm} on {conf.env}, {conf.framework}, seed {conf.seed}: "
         f"{s['env_steps']:,} steps in {duration(s['seconds'])} ({speed})"
     )
     if s["eval_episodes"]:
-        print(f"  best checkpoint  {result.evaluation}, on fresh seeds")
+        echo(f"  best checkpoint  {result.evaluation}, on fresh seeds")
         cut = f", {s['last_eval_cut']} of them cut" if s["last_eval_cut"] else ""
         scored = mean_and_std(s["last_eval_mean"], s["last_eval_std"])
-        print(f"  last checkpoint  {scored}, on the same{cut}")
+        echo(f"  last checkpoint  {scored}, on the same{cut}")
     there = (
         "curve.png",
         "animation.gif",
@@ -75,8 +76,8 @@ def ended(session: Any, result: Result, imported: str | None = None) -> int:
         "checkpoints/best.zip",
         "checkpoints/last.zip",
     )
-    print(
-        f"{result.folder}:\n  "
+    echo(
+        f"{shown(result.folder)}:\n  "
         + "  ".join(name for name in there if (session.folder / name).is_file())
     )
     rest = (
@@ -84,11 +85,11 @@ def ended(session: Any, result: Result, imported: str | None = None) -> int:
         if s["env_steps"] < conf.settings.steps
         else f" --steps {2 * conf.settings.steps} --extend"
     )
-    print("Next:")
+    echo("Next:")
     resume, with_it = _again(conf, imported)
     lines = (f"watch {{}}{with_it}", f"evaluate {{}} --episodes 100{with_it}", resume + rest)
     for line in lines[bool(conf.vector) :]:  # only single environments can be watched
-        print("  tandem " + line.format(shell_path(str(result.folder))))
+        echo("  tandem " + line.format(shell_path(shown(result.folder))))
     return 0
 
 
@@ -103,8 +104,8 @@ def _again(conf: Any, imported: str | None) -> tuple[str, str]:
 
 def _stopped(result: Result, conf: Any, imported: str | None) -> None:
     """Says how to go on with a run that a signal ended."""
-    command = f"tandem {_again(conf, imported)[0].format(shell_path(str(result.folder)))}"
-    print(f"Stopped by {result.reason} and saved. To go on:\n  {command}")
+    command = f"tandem {_again(conf, imported)[0].format(shell_path(shown(result.folder)))}"
+    echo(f"Stopped by {result.reason} and saved. To go on:\n  {command}")
 
 
 def _code(reason: str) -> int:

@@ -16,6 +16,7 @@ from tandem.algorithms import own
 from tandem.algorithms.own import name_of
 from tandem.cli import seeds, seeds_command, settings_file, told
 from tandem.cli.kinds import kinds, plugged
+from tandem.cli.output import echo, stream
 from tandem.cli.parser import (
     Parser,
     flags,
@@ -91,11 +92,11 @@ def _run(words: list[str], launch: Launch | None = None) -> int:
     session = _session(args, args.seed, args.out)
     steps = session.config.settings.steps
     if session.loop.env_steps >= steps and (result := result_of(session.folder, steps)):
-        session.backend.close()
+        session.close()
         if isinstance(log := session.callbacks[0], JsonLog):
             log.line("result", result)
             return 0
-        print(
+        echo(
             f"{args.resume} has all of its {steps:,} steps. To go on: --steps {2 * steps} --extend"
         )
         return 0
@@ -133,7 +134,8 @@ def _several(args: argparse.Namespace, words: list[str]) -> int:
 
 
 def _session(args: argparse.Namespace, seed: int | None, out: str | Path | None) -> Any:
-    shown = (JsonLog if args.log == "json" else Progress)(0, args.quiet)
+    is_json = args.log == "json"
+    shown = JsonLog(0, args.quiet, stream=stream()) if is_json else Progress(0, args.quiet)
     session = _made(args, seed, out, shown)
     if isinstance(shown, JsonLog):
         session.table.more.append(shown)

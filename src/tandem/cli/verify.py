@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tandem.cli import agents
+from tandem.cli.output import echo
 from tandem.cli.parser import Parser, import_argument
 from tandem.envs.vector_source import named
 from tandem.errors import SettingError
@@ -31,12 +32,12 @@ def run(words: list[str]) -> int:
     env = None if args.vector is None else named(args.vector, names.env_kwargs)
     verification = verify(folder, args.steps, env, callbacks=told, algorithm=algorithm, names=names)
     for name, (then, now) in verification.versions.items():
-        print(f"note: {name} was {then} and is {now}")
+        echo(f"note: {name} was {then} and is {now}")
     if verification.difference is None:
-        print(f"equal: {verification.rows} rows, to step {verification.env_steps:,}")
+        echo(f"equal: {verification.rows} rows, to step {verification.env_steps:,}")
         return 0
     d = verification.difference
-    print(
+    echo(
         f"different: row {d.row} of {folder / 'progress.csv'} (step {d.env_steps:,}) has the "
         f"fingerprint {d.expected}; "
         f"training again gave {d.found}."

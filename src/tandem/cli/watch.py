@@ -8,6 +8,7 @@ from pathlib import Path
 from tandem.animation import film, has_display, screen, show
 from tandem.cli import agents
 from tandem.cli.live import live
+from tandem.cli.output import echo, shown
 from tandem.cli.parser import Parser
 from tandem.errors import SettingError
 from tandem.learning.figures import figures
@@ -42,11 +43,11 @@ def run(words: list[str]) -> int:
         with screen(env, "human", kwargs) as window:
             for last in show(loaded.agent, window, args.episodes, args.seed, max_steps):
                 cut = f", cut at {last.step:,} steps (--max-steps)" if last.cut else ""
-                print(f"episode {last.episode + 1}: return {figures(last.score)}{cut}")
+                echo(f"episode {last.episode + 1}: return {figures(last.score)}{cut}")
         return 0
     out = Path(args.out) if args.out else loaded.folder / "animation.gif"
     how = {"episodes": args.episodes, "seed": args.seed, "max_steps": max_steps}
-    print(f"wrote {film(loaded.agent, env, out, kwargs, **how)}")
+    echo(f"wrote {shown(film(loaded.agent, env, out, kwargs, **how))}")
     return 0
 
 

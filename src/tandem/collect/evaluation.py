@@ -221,7 +221,8 @@ class EvaluationEnvs:
 
     def close(self) -> None:
         """Closes what was made. It is made again when needed."""
-        vectors = [] if self.source is None or self._envs is None else [self._envs]
+        vectors = [] if self.source is None else [self.source]
+        vectors += [] if self.source is None or self._envs is None else [self._envs]
         owned = [*self._look, *self._owned, *vectors]
         self._kept, self._look, self._owned, self._envs = [], [], [], None
         for one in owned:

@@ -88,6 +88,7 @@ def recorded(
 ) -> Dataset:
     """As `record`, of a `Source`."""
     name = as_name("out", out)
+    name = name if is_id(name) else str(place_of(name))
     episodes, seed = whole_number("episodes", episodes, 1), whole_number("seed", seed)
     max_steps = whole_number("max_steps", max_steps)
     deterministic = bool(convert("deterministic", deterministic, bool, True))

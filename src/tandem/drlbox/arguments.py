@@ -31,11 +31,12 @@ ENTRIES: dict[str, Arguments] = {
     "replay_kwargs": {"maxlen": 1000, "minlen": 100},
     "opt_kwargs": {"learning_rate": 1e-4, "epsilon": 1e-4},
 }
+PATHS = "load_model", "save_dir"
 # Types of arguments that are neither numbers nor truth values, None aside, and how to say them.
 KINDS: dict[str, tuple[Any, str]] = {
     **dict.fromkeys(("feature_maker", "model_maker", "state_to_input"), (Callable, "a function")),
     **dict.fromkeys(("replay_kwargs", "opt_kwargs", "load_model_custom"), (dict, "a dict")),
-    **dict.fromkeys(("load_model", "save_dir"), ((str, Path), "a path")),
+    **dict.fromkeys(PATHS, ((str, Path), "a path")),
     "render_timestep": ((int, float), "a number of seconds"),
 }
 WORDS = {"bool": "True or False", "int": "a whole number", "float": "a number"}
@@ -208,6 +209,7 @@ def checked(kind: type[A], where: str, arguments: Arguments, more: Set[str] = fr
                 expected,
                 f"leave {name} out, or give {expected}.",
             )
+    own |= {n: Path(own[n]).absolute() for n in PATHS if own.get(n) is not None}
     return kind(**own)
 
 

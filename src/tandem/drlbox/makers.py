@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ from tandem.envs.action_masks import with_masks
 from tandem.envs.episode_budget import EpisodeBudget, default_budget
 from tandem.envs.factory import environment_name, make, spaces_of
 from tandem.envs.opening import opening, reset
+from tandem.envs.vector import closed_on_error
 from tandem.errors import SettingError, UnknownNameError, at_least, one_of
 from tandem.learning.config import Options
 from tandem.learning.events import Evaluation
@@ -97,7 +99,8 @@ class Trainer:
         if a.num_parallel is not None or self.documented:
             options["learners"] = self.processes()
         if a.save_dir is not None:
-            options["out"] = numbered(Path(a.save_dir), environment_name(env_maker()))
+            with closing(make(env_maker)) as env:
+                options["out"] = numbered(Path(a.save_dir), environment_name(env))
             options["save_every"] = a.save_interval
         options |= {n: value for n, value in self.given.items() if n in OURS}
         try:
@@ -114,7 +117,8 @@ class Trainer:
             raise documented(type(a), error) from error
         run.catch_signals = a.catch_signal
         if a.load_model is not None and not str(a.load_model).endswith(own_networks.KERAS_FILES):
-            run.begin_with(a.load_model)
+            with closed_on_error(run.close):
+                run.begin_with(a.load_model)
         return trainer.complete(run)
 
     def _without_idle(self, settings: Arguments) -> Arguments:
@@ -332,9 +336,8 @@ def _env_maker(a: SharedArguments) -> Callable[[], gymnasium.Env]:
     maker, convert = a.env_maker, a.state_to_input
     if convert is None:
         return lambda: make(maker)
-    env = make(maker)
-    example = np.asarray(convert(reset(env, seed=0)[0]))
-    env.close()
+    with closing(make(maker)) as env:
+        example = np.asarray(convert(reset(env, seed=0)[0]))
     dtype = example.dtype if example.dtype == np.uint8 else np.dtype(np.float32)
     low, high = (0, 255) if dtype == np.uint8 else (-np.inf, np.inf)
     space = gymnasium.spaces.Box(low, high, example.shape, dtype.type)
@@ -353,7 +356,8 @@ def _network(a: SharedArguments, algorithm: str) -> Any:
     if model_maker is not None:
 
         def model(_: object) -> Any:
-            return own_networks.whole(model_maker(_with_plain_numbers(make(env_maker))))
+            with closing(make(env_maker)) as env:
+                return own_networks.whole(model_maker(_with_plain_numbers(env)))
 
         return dict.fromkeys(algorithms.get(algorithm).acting, model)
     if feature_maker is None:

@@ -19,7 +19,7 @@ from tandem.envs.native import Native
 from tandem.envs.occupied import is_shared
 from tandem.envs.opening import opening
 from tandem.envs.stepped import Stepped
-from tandem.envs.vector import Environments, Step, close, episode_seed
+from tandem.envs.vector import Environments, Step, close, closed_on_error, episode_seed
 from tandem.envs.vector_env import is_vector
 from tandem.envs.vector_source import VectorSource, brought
 from tandem.errors import (
@@ -169,8 +169,9 @@ def _refuse_vector(env: EnvLike) -> None:
 
 def spaces_of(env: EnvLike, kwargs: EnvKwargs | None = None, made: Any = None) -> tuple[Any, Any]:
     """Returns Gymnasium's (observation space, action space) of an environment, which is made for
-    it, unless it is in `made` already; or of one of a vector. Masks that it gives in its info are a
-    part of the former, see `envs.action_masks`. Raises SpaceError where it has none."""
+    it, unless it is in `made` already, which is left open; or of one of a vector. Masks that it
+    gives in its info are a part of the former, see `envs.action_masks`. Raises SpaceError where it
+    has none."""
     from tandem.envs.flat_actions import adapted
 
     source = None
@@ -185,7 +186,7 @@ def spaces_of(env: EnvLike, kwargs: EnvKwargs | None = None, made: Any = None) -
         (masked,) = adapted([instance])
         return masked.observation_space, masked.action_space
     finally:
-        if not is_instance(env):
+        if made is None and not is_instance(env):
             close(environment_name(env), [instance])
 
 
@@ -223,8 +224,9 @@ def vectorize(
     if mode == "auto" and n >= NATIVE_FROM and _has_native(env):
         try:
             native = _native(env, n, seed, kwargs, first)
-            native.reset()
-            native.state()
+            with closed_on_error(native.close):
+                native.reset()
+                native.state()
             return native
         except (
             SettingError,
@@ -275,7 +277,9 @@ def resume_fault(
     Steps two environments with random actions, takes their state, goes on for `steps` steps;
     does so again from the state in new environments, and compares."""
     n = 1 if is_instance(env) else 2
-    first, second = (vectorize(separate(env), n, seed, mode, kwargs) for _ in range(2))
+    first = vectorize(separate(env), n, seed, mode, kwargs)
+    with closed_on_error(first.close):
+        second = vectorize(separate(env), n, seed, mode, kwargs)
     return resume_fault_between(first, second, steps, seed)
 
 
@@ -367,7 +371,15 @@ def _plain(
     if mode == "native":
         one.close()
         return _native(env, n, seed, kwargs, first)
-    envs = [one, *(made(i) for i in range(1, n))]
+    envs = [one]
+    own = [] if is_instance(env) else envs
+    with closed_on_error(lambda: close(environment_name(env), own)):
+        envs += (made(i) for i in range(1, n))
+        return _stepped(env, envs, seed, first)
+
+
+def _stepped(env: EnvLike, envs: list[Any], seed: int, first: int) -> Stepped:
+    n, one = len(envs), envs[0]
     if len({id(getattr(e.unwrapped, "inner", e.unwrapped)) for e in envs}) < n:
         raise SettingError(
             f"{n} environments were asked for, and {environment_name(env)} is one and the same "
@@ -420,7 +432,8 @@ def _native(env: EnvLike, n: int, seed: int, kwargs: EnvKwargs | None, first: in
             env, n, vectorization_mode="vector_entry_point", **dict(kwargs or {})
         ),
     )
-    return Native(env, envs, seed, first)
+    with closed_on_error(envs.close):
+        return Native(env, envs, seed, first)
 
 
 def _has_native(env: EnvLike) -> bool:

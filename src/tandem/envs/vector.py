@@ -4,7 +4,8 @@ once has in common."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -138,6 +139,18 @@ def close(name: str, envs: Iterable[Any]) -> None:
     for env in envs:
         with attempt(f"close of {name} failed"):
             env.close()
+
+
+@contextmanager
+def closed_on_error(*closes: Callable[[], Any]) -> Iterator[None]:
+    """Call these functions, which close environments or end who has them, if the block raises."""
+    try:
+        yield
+    except BaseException:
+        for each in closes:
+            with attempt("close of an environment failed"):
+                each()
+        raise
 
 
 def success_of(info: Any) -> float | None:

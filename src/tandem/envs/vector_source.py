@@ -13,7 +13,7 @@ from typing import Any
 
 from tandem.envs import envpool, functions
 from tandem.envs.ids import guarded
-from tandem.envs.vector import episode_seed
+from tandem.envs.vector import close, closed_on_error, episode_seed
 from tandem.envs.vector_env import VectorEnvironments, is_vector
 from tandem.errors import SettingError, UnknownNameError
 from tandem.platforms import FROM_TERMINAL
@@ -89,13 +89,23 @@ class VectorSource:
                 vector = self._made(n, seed, 0, kwargs)
             again = partial(self._made, n, seed, kwargs=kwargs)
             remake = again if self.is_seeded else None
-            envs = VectorEnvironments(self.name, check(vector), seed, remake=remake)
+            with closed_on_error(vector.close):
+                envs = VectorEnvironments(self.name, check(vector), seed, remake=remake)
         if n is not None and envs.n != n:
             envs.close()
             raise other_number(self.name, n, envs.n)
         if self.is_atari:
             envs.clips = envpool.clips(kwargs)
         return envs
+
+    def close(self) -> None:
+        """Closes what was made for a look, and not used."""
+        looked, self._first = self._first, None
+        if looked is not None:
+            looked[0].close()
+        if self._build is not None and self._vector is not None:
+            close(self.name, [self._vector])
+            self._vector = None
 
     def _made(self, n: int | None, seed: int, number: int, kwargs: EnvKwargs | None) -> Any:
         """A vector for the given beginning of all its episodes."""
@@ -153,9 +163,11 @@ def function_source(
     vector = called(name, function, given)
     if not is_vector(vector):
         single = hasattr(vector, "unwrapped") and not functions.is_one(vector)
-        if single and given:  # which is refused where environments are made
+        if single and not given:
+            return None, vector
+        if hasattr(vector, "close"):  # it is made again, or refused, where environments are made
             vector.close()
-        return None, vector if single and not given else None
+        return None, None
     if "seed" in fills:  # it is made again, by the run's
         vector.close()
     kept = None if "seed" in fills else vector

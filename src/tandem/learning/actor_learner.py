@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tandem.envs.vector import closed_on_error
 from tandem.errors import NetworkError, NonFiniteError
 from tandem.learning.build import beside, build
 from tandem.learning.config import Config
@@ -49,9 +50,11 @@ class ActorLearner(Loop):
     ) -> None:
         conf, env_factory, network = spec
         environments = env_factory.make(*part)
-        generators = Generators(derived(conf.seed, f"actor-learner {part}"))
-        algorithm = build(beside(conf), environments, generators, network, gradients_only=True)
-        super().__init__(algorithm, algorithm.backend, environments, generators)
+        with closed_on_error(environments.close):
+            generators = Generators(derived(conf.seed, f"actor-learner {part}"))
+            algorithm = build(beside(conf), environments, generators, network, gradients_only=True)
+            super().__init__(algorithm, algorithm.backend, environments, generators)
+        self.close = environments.close
         self._span = Span(0, 0, self.steps)
         self._begin = 0  # environment steps of all when the weights were given
         self._info: dict[str, Any] = {}

@@ -8,6 +8,7 @@ import numpy as np
 
 from tandem.envs.factory import EnvLike, brings_vector, environment_name, make, separate
 from tandem.envs.opening import look
+from tandem.envs.vector import closed_on_error
 from tandem.errors import SettingError
 from tandem.replay.hindsight import INFO, DictGoals, Info
 from tandem.spaces import Leaf, Spec
@@ -18,7 +19,6 @@ def goals_of(env: EnvLike, kwargs: Any, observation: Spec, copy_info: bool) -> D
     """How the environment judges goals, by an environment made for nothing else, which is asked
     once, and with `copy_info` takes a step, to see the entries of its info. SettingError where it
     does not have goals as Gymnasium-Robotics has them."""
-    from tandem.envs.goals import ACHIEVED, GOAL  # with Gymnasium, which help does without
 
     if brings_vector(env):
         raise SettingError(
@@ -28,11 +28,21 @@ def goals_of(env: EnvLike, kwargs: Any, observation: Spec, copy_info: bool) -> D
         )
     # a step would disturb an environment that is trained in
     made = make(separate(env) if copy_info else env, kwargs)
+    closes = [] if made is env else [made.close]
+    with closed_on_error(*closes):
+        return _goals_of(made, closes, environment_name(env), observation, copy_info)
+
+
+def _goals_of(
+    made: Any, closes: list[Any], name: str, observation: Spec, copy_info: bool
+) -> DictGoals:
+    from tandem.envs.goals import ACHIEVED, GOAL  # with Gymnasium, which help does without
+
     judge = getattr(made.unwrapped, "compute_reward", None)
     found = isinstance(observation, dict) and {ACHIEVED, GOAL} <= observation.keys()
     if not found or not callable(judge):
         raise SettingError(
-            f"hindsight with {environment_name(env)}, which has no goals to exchange.",
+            f"hindsight with {name}, which has no goals to exchange.",
             "Dict observations with achieved_goal and desired_goal, and compute_reward(achieved, "
             "desired, info) of batches, as Gymnasium-Robotics has them",
             "give hindsight='no'.",
@@ -44,8 +54,9 @@ def goals_of(env: EnvLike, kwargs: Any, observation: Spec, copy_info: bool) -> D
         info = {n: np.asarray(x) for n, x in made.step(made.action_space.sample())[4].items()}
     info = {n: x for n, x in info.items() if x.dtype.kind in "biuf"}
     stored = {INFO + n: Leaf("box", x.shape, str(x.dtype)) for n, x in info.items()}
-    goals = DictGoals(judge, getattr(made.unwrapped, "compute_terminated", None), stored)
-    _try(goals, seen, Info({n: np.stack([x, x]) for n, x in info.items()}), environment_name(env))
+    terminated = getattr(made.unwrapped, "compute_terminated", None)
+    goals = DictGoals(judge, terminated, stored, *closes)
+    _try(goals, seen, Info({n: np.stack([x, x]) for n, x in info.items()}), name)
     return goals
 
 

@@ -91,7 +91,7 @@ class Loop:
             algorithm, backend, environments
         )
         make = None if workers is None else workers[2]
-        self.networks = forwards(backend, roles, make, on_device)
+        self.networks, self.goals = forwards(backend, roles, make, on_device), goals
         acting = {role: self.networks[role] for role in algorithm.acting}
         self.actor: Actor = actor or PolicyActor(type(algorithm), self.settings, action, acting)
         self.random_actor = RandomActor(action, self.actor.initial_state)

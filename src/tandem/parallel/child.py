@@ -31,12 +31,28 @@ def main(pipe: int | None, parent: int, tied: bool, port: int = 0) -> None:
         pipe = _called(port)
     for number in FROM_TERMINAL:  # the parent's affair: it ends the run in good order
         signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _terminated)
     # an environment may print when nobody reads that any more
     sys.stdout, sys.stderr = Display(sys.stdout), Display(sys.stderr)
+    served = ObjectServer()
     try:
-        serve(Connection(pipe))
-    except (EOFError, ConnectionError):  # the parent is gone
-        os._exit(1)
+        serve(Connection(pipe), served)
+    except (EOFError, ConnectionError):  # the parent has ended it, or is gone
+        code = not served.close()
+    except Terminated:
+        served.close()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGTERM)
+    sys.stdout.flush()  # what environments printed
+    os._exit(code)
+
+
+class Terminated(BaseException):
+    """SIGTERM came."""
+
+
+def _terminated(number: int, frame: Any) -> None:
+    raise Terminated
 
 
 class ObjectServer:
@@ -54,16 +70,26 @@ class ObjectServer:
                 self.object = make(*arguments)
                 return "done", None
             return "done", getattr(self.object, name)(*arguments)
+        except Terminated:
+            raise
         except BaseException as error:  # whatever an environment comes up with
             return "raised", type(error).__name__, str(error), traceback.format_exc()
 
+    def close(self) -> bool:
+        """Closes the object, if it has something to close; whether that went well."""
+        try:
+            getattr(self.object, "close", lambda: None)()
+        except BaseException:
+            traceback.print_exc()
+            return False
+        return True
 
-def serve(connection: Connection) -> None:
+
+def serve(connection: Connection, served: ObjectServer) -> None:
     """Requests are (name of a method, arguments), replies as `ObjectServer` gives them. Bytes alone
     go to `on_bytes`, which answers in bytes."""
     import cloudpickle
 
-    served = ObjectServer()
     while True:
         request = connection.recv_bytes()
         if request[:1] == BYTES:
@@ -75,6 +101,8 @@ def serve(connection: Connection) -> None:
         try:
             name, arguments = cloudpickle.loads(request)
             answer = cloudpickle.dumps(served.reply(name, *arguments))
+        except Terminated:
+            raise
         except BaseException as error:  # what does not travel
             answer = cloudpickle.dumps(
                 ("raised", type(error).__name__, str(error), traceback.format_exc())

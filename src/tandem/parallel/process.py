@@ -19,11 +19,11 @@ from typing import Any, Protocol
 
 from tandem.errors import SettingError
 from tandem.parallel.child import BYTES, SECRET
-from tandem.platforms import ANY, ending, system
+from tandem.platforms import ANY, can_signal, ending, kill_tree, system
 from tandem.settings import FOLDERS, IMPORTED, module_here
 
 SLICE = 0.25  # seconds of waiting at a time
-END = 1.0  # seconds that a process has to end by itself
+END = 5.0  # seconds that a process has to close what it made and end
 CALL = 60.0  # seconds in which it has to call, where it inherits no link
 # chatter of libraries, once is enough
 QUIET = {
@@ -68,10 +68,10 @@ class WorkerHandle(Protocol):
         """Whether it is there."""
 
     def close(self) -> None:
-        """It ends when it is not at work."""
+        """Tells it to close what it made and to end, as soon as it is not at work."""
 
-    def end(self) -> None:
-        """Waits for that, and kills it where it takes too long."""
+    def end(self, patience: float = END) -> None:
+        """Closes it, waits up to `patience` seconds, then kills it."""
 
 
 class Process:
@@ -157,6 +157,7 @@ class Process:
             reply = self._connection.recv_bytes()
         except (EOFError, OSError):
             self._process.wait()
+            self.kill()  # what it started
             raise WorkerLost(ending(self._process.returncode)) from None
         if reply[:1] == BYTES:
             return reply[1:]
@@ -168,17 +169,24 @@ class Process:
         readable = wait([line._connection for line in others], seconds)
         return [i for i, line in enumerate(others) if line._connection in readable]
 
+    def terminate(self) -> None:
+        """It leaves what it is at, where it can be told, closes what it made, and ends."""
+        if can_signal():
+            self._process.terminate()
+
     def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
+        """At once, with the processes that it started."""
+        if self._finalize.detach():
+            kill_tree(self._process)
 
     def close(self) -> None:
-        """It ends when it is not at work."""
-        self._connection.close()
+        """See `WorkerHandle.close`."""
+        _hang_up(self._connection)
 
-    def end(self) -> None:
-        """Waits for that, and kills it where it takes too long."""
-        self._finalize()
+    def end(self, patience: float = END) -> None:
+        """See `WorkerHandle.end`."""
+        if self._finalize.detach():
+            _end(self._process, self._connection, patience)
 
 
 def begun(make: Any) -> tuple[Any, ...]:
@@ -197,6 +205,7 @@ def _started(begin: str, **how: Any) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-P", "-c", f"{BEGIN}{begin}", json.dumps([sys.path, [*FOLDERS]])],
         stdout=2,  # what environments print is not the run's output
+        process_group=0,  # of its own, with what environments start, see `kill_tree`
         env={**QUIET, **dict.fromkeys(THREADS, "1"), **os.environ},
         **how,
     )
@@ -227,10 +236,10 @@ def _caller(
 
 def result(line: WorkerHandle, reply: tuple[Any, ...]) -> Any:
     """The result in a reply of `child.ObjectServer`. Where an exception was raised there, the
-    worker is killed, and WorkerLost says so."""
+    worker is ended, and WorkerLost says so."""
     if reply[0] == "done":
         return reply[1]
-    line.kill()
+    line.end()
     raise WorkerLost(f"raised {reply[1]}: {reply[2]}", reply[3])
 
 
@@ -244,23 +253,30 @@ def not_picklable(error: Exception) -> SettingError:
     )
 
 
-def end(processes: Sequence[WorkerHandle], patience: float = END) -> None:
-    """Ends several within the time of one, which has `patience` seconds to end by itself."""
+def end(processes: Sequence[WorkerHandle]) -> None:
+    """Ends several within the time of one."""
     for process in processes:
         process.close()
-    limit = time.monotonic() + patience
-    while any(p.runs for p in processes) and time.monotonic() < limit:
-        time.sleep(0.005)
+    limit = time.monotonic() + END
     for process in processes:
-        if process.runs:
-            process.kill()
-        process.end()
+        process.end(max(0.0, limit - time.monotonic()))
 
 
-def _end(process: subprocess.Popen[bytes], connection: Connection) -> None:
-    connection.close()  # it takes this as its end, when it is not at work
-    try:
-        process.wait(END)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+def _hang_up(connection: Connection) -> None:
+    """Its other end takes this as its end, also where a process that was forked here holds the
+    link too."""
+    if connection.closed:
+        return
+    link = socket.socket(fileno=connection.fileno())
+    with contextlib.suppress(OSError):  # it has ended
+        link.shutdown(socket.SHUT_RDWR)
+    link.detach()
+    connection.close()
+
+
+def _end(process: subprocess.Popen[bytes], connection: Connection, patience: float = END) -> None:
+    _hang_up(connection)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        if process.wait(patience) == 0:
+            return
+    kill_tree(process)

@@ -10,13 +10,14 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from tandem.errors import EngineError
 from tandem.parallel.child import ObjectServer
-from tandem.parallel.process import SLICE, WorkerLost, not_picklable, result
+from tandem.parallel.process import END, SLICE, WorkerLost, not_picklable, result
 from tandem.parallel.ray_probe import check_cluster
 from tandem.parallel.transport import Arrays, Message, Responder, Weights
 from tandem.parallel.worker_group import Worker
@@ -122,7 +123,13 @@ class Actor:
         options = {"num_cpus": cpus, "max_restarts": -1, **options}
         self._actor = _actor_host(ray).options(**options).remote(own)
         self._calls: deque[Any] = deque()
+        self._closing: Any = None  # the call that does, once it was made
         self.runs = True
+
+    @property
+    def ended(self) -> bool:
+        """Whether it was closed, after which it cannot begin again."""
+        return self._closing is not None
 
     def begin(self, make: Any, *arguments: Any) -> None:
         """Its answer is to be waited for, as that of a call; none of the calls before has one any
@@ -171,12 +178,17 @@ class Actor:
             self._ray.kill(self._actor, no_restart=False)
 
     def close(self) -> None:
-        """It ends for good."""
+        """See `WorkerHandle.close`; it ends for good."""
         self.runs = False
-        self._ray.kill(self._actor)
+        if not self.ended:
+            self._closing = self._actor.close.remote()
 
-    def end(self) -> None:
-        """It has ended."""
+    def end(self, patience: float = END) -> None:
+        """See `WorkerHandle.end`."""
+        self.close()
+        with suppress(self._ray.exceptions.RayError):  # it took too long, or has died
+            self._ray.get(self._closing, timeout=patience)
+        self._ray.kill(self._actor)
 
 
 @lru_cache
@@ -218,9 +230,9 @@ class RayTransport:
 
     def start(self, worker: Worker, *more: Any) -> Actor:
         """In the worker's actor, which Ray may have started again."""
-        if worker.first not in self._actors:
-            self._actors[worker.first] = Actor(self._ray, self._cpus)
-        actor = self._actors[worker.first]
+        actor = self._actors.get(worker.first)
+        if actor is None or actor.ended:
+            actor = self._actors[worker.first] = Actor(self._ray, self._cpus)
         actor.begin(self._make, self._spec, worker.part, *more)
         return actor
 
@@ -248,7 +260,8 @@ class PlacedActor(Actor):
     """An actor that is not started again."""
 
     def kill(self) -> None:
-        self.close()
+        self.runs = False
+        self._ray.kill(self._actor)
 
 
 def wait_for_cpus(ray: Any, cpus: float, patience: float) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from tandem.envs.stepped import Stepped
 from tandem.envs.vector import Arrays as Saved
-from tandem.envs.vector import Environments, Step, other_number
+from tandem.envs.vector import Environments, Step, closed_on_error, other_number
 from tandem.errors import ResumeError, SettingError, UnrepeatableError
 from tandem.networks.plan import select
 from tandem.parallel.env_factory import divide, generation_seed
@@ -30,8 +30,10 @@ class Steps:
     def __init__(
         self, name: str, envs: Sequence[Any], seed: int, first: int, handle: Handle
     ) -> None:
-        self.environments = Stepped(name, envs, seed, first=first)
-        self.shared = SharedArrays.attach(handle)
+        with closed_on_error(*(env.close for env in envs)):
+            self.environments = Stepped(name, envs, seed, first=first)
+            self.shared = SharedArrays.attach(handle)
+        self.close = self.environments.close
 
     def reset(self) -> None:
         self._put("obs", self.environments.reset())

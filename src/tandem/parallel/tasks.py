@@ -74,7 +74,7 @@ class Tasks:
             return results
         finally:
             for process in self._running:
-                process.kill()
+                process.terminate()
             end([*self._running, *idle])
             self._running.clear()
 

@@ -12,6 +12,7 @@ import numpy as np
 from tandem.collect.actor import PolicyActor, Portable, RandomActor
 from tandem.collect.collector import Collector
 from tandem.collect.trajectories import BlockInfo, pack
+from tandem.envs.vector import closed_on_error
 from tandem.networks.plan import Twin
 from tandem.parallel.env_factory import EnvFactory
 from tandem.parallel.shared_memory import ShapeDtype, shape_dtype
@@ -66,7 +67,9 @@ class WorkerCollector:
         if "jax" not in sys.modules:  # which an environment may bring
             os.environ.setdefault("JAX_PLATFORMS", "cpu")
         environments = spec.env_factory.make(*part)
-        self.collector = Collector(environments, spec.gamma, spec.action_mode)
+        with closed_on_error(environments.close):
+            self.collector = Collector(environments, spec.gamma, spec.action_mode)
+        self.close = environments.close
         self.actors, self.noises = spec.actors, spec.noises
 
     def respond(

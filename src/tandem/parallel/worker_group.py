@@ -10,7 +10,7 @@ from typing import Any
 
 from tandem.collect.trajectories import Ended
 from tandem.errors import WorkerError
-from tandem.parallel.process import END, SLICE, WorkerHandle, WorkerLost, end
+from tandem.parallel.process import SLICE, WorkerHandle, WorkerLost, end
 from tandem.types import Episode
 
 # seconds that an answer has at least once a run is to end: after other answers, and before any
@@ -84,10 +84,14 @@ class WorkerGroup:
         # seconds from request to answer, of the newest: earlier ones had to import and compile
         self._took = deque[float](maxlen=20 * len(shares))
         self.workers = [Worker(first, count) for first, count in shares]
-        for worker in self.workers:
-            worker.process = begin(worker)
-        for i in range(len(self.workers)):
-            self._begun(i)
+        try:
+            for worker in self.workers:
+                worker.process = begin(worker)
+            for i in range(len(self.workers)):
+                self._begun(i)
+        except BaseException:
+            self.end()
+            raise
 
     def first(self, of: Sequence[int], again: Callable[[Worker], None]) -> tuple[int, Any]:
         """Returns (index, answer) of the first of these workers that answers; `again` as in
@@ -129,8 +133,10 @@ class WorkerGroup:
                 self.given_up = True
                 # nobody asks them anything any more, and what is saved first may take its time
                 for other in self.workers:
-                    if other.process is not None:
-                        other.process.kill()
+                    if other.process is not None and self.stopping and other.asked:
+                        other.process.kill()  # it has had the same time
+                    elif other.process is not None:
+                        other.process.close()
                 raise WorkerError(
                     f"{name} {lost}.\n{lost.trace}".rstrip(),
                     f"workers that keep going; {self.restarts} had been started anew before",
@@ -150,8 +156,8 @@ class WorkerGroup:
     def restart(self, i: int, generation: int) -> None:
         """Starts worker i again, as that generation."""
         worker = self.workers[i]
-        if worker.process is not None:
-            worker.process.kill()
+        if worker.process is not None and worker.process.runs:
+            worker.process.end()
         worker.asked.clear()
         worker.generation, worker.process = generation, self._begin(worker)
         self._begun(i)
@@ -196,10 +202,7 @@ class WorkerGroup:
 
     def end(self) -> None:
         """Ends all of them."""
-        end(
-            [w.process for w in self.workers if w.process is not None],
-            0.0 if self.stopping else END,
-        )
+        end([w.process for w in self.workers if w.process is not None])
 
 
 def merge_arrays(states: Iterable[tuple[Any, Mapping[str, Any]]]) -> dict[str, Any]:

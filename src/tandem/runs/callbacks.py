@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from math import inf, isnan
 from numbers import Real
 from time import monotonic
@@ -143,6 +144,17 @@ def dispatch(event: Event, callbacks: Iterable[Callback]) -> str | None:
         if isinstance(answer, bool | np.bool_) and answer and reason is None:
             reason = callback.reason
     return reason
+
+
+@contextmanager
+def entered(callbacks: Iterable[Callback]) -> Iterator[None]:
+    """Enters those that are context managers, such as a display that has to give its terminal
+    back."""
+    with ExitStack() as stack:
+        for callback in callbacks:
+            if hasattr(callback, "__exit__"):
+                stack.enter_context(callback)  # type: ignore[arg-type]
+        yield
 
 
 def expired(callbacks: Iterable[Callback]) -> str | None:

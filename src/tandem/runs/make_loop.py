@@ -14,7 +14,7 @@ from tandem.envs import atari
 from tandem.envs.factory import EnvLike, is_instance
 from tandem.envs.league import Game, League
 from tandem.envs.stepped import Stepped
-from tandem.envs.vector import Environments
+from tandem.envs.vector import Environments, closed_on_error
 from tandem.errors import SettingError
 from tandem.functional import host
 from tandem.learning import asynchronous, launch, selfplay
@@ -59,18 +59,17 @@ def make_loop(
         connect(o.cluster)  # before a framework starts threads: Ray forks
     first, count = workers.parts(s.envs)[0]
     environments = factory.make(first, max(1, count) if o.learners == 1 else 1)
-    note_wrappers(environments, conf, is_instance(env), is_scored=not conf.own_eval_env)
-    if is_compiled:
-        make = importlib.import_module("tandem.compiled.make").make
-        return make(conf, environments, network, optimizer), environments
-    others = launch.begin(conf, Spaces.of(environments), network, optimizer)  # who begin meanwhile
-    given = network, optimizer
-    try:
-        return _loop(conf, environments, folder, given, (factory, workers), others), environments
-    except BaseException:
-        if isinstance(others, Companions):
-            others.kill()  # whoever keeps the traceback would keep them
-        raise
+    with closed_on_error(*([] if is_instance(env) else [environments.close])):
+        note_wrappers(environments, conf, is_instance(env), is_scored=not conf.own_eval_env)
+        if is_compiled:
+            make = importlib.import_module("tandem.compiled.make").make
+            return make(conf, environments, network, optimizer), environments
+        given = network, optimizer
+        others = launch.begin(conf, Spaces.of(environments), *given)  # who begin meanwhile
+        # whoever keeps the traceback would keep them
+        with closed_on_error(*([others.kill] if isinstance(others, Companions) else [])):
+            loop = _loop(conf, environments, folder, given, (factory, workers), others)
+        return loop, environments
 
 
 def _loop(
@@ -88,7 +87,8 @@ def _loop(
     if conf.options.learners != 1:
         spec = LearnerSpec(conf, factory, network)
         learners = asynchronous.ActorLearners(spec, algorithm, environments)
-        return asynchronous.Asynchronous(learners, algorithm, environments, generators)
+        with closed_on_error(learners.group.end):
+            return asynchronous.Asynchronous(learners, algorithm, environments, generators)
     there = partial(network_there, conf, Spaces.of(environments), network)
     goals, s = None, conf.settings
     if s.hindsight != "no":
@@ -101,15 +101,17 @@ def _loop(
             )
         factory = replace(factory, beside=goals.stored)
         environments.extra = {**environments.extra, **goals.stored}
-    loop = Loop(
-        algorithm,
-        algorithm.backend,
-        environments,
-        generators,
-        folder,
-        workers=(factory, options, there) if options.workers else None,
-        goals=goals,
-    )
+    with closed_on_error(*([] if goals is None else [goals.close])):
+        loop = Loop(
+            algorithm,
+            algorithm.backend,
+            environments,
+            generators,
+            folder,
+            workers=(factory, options, there) if options.workers else None,
+            goals=goals,
+        )
     if others is not None:
-        others.join(algorithm.backend)
+        with closed_on_error(*([loop.collector.group.end] if options.workers else [])):
+            others.join(algorithm.backend)
     return loop

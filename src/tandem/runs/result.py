@@ -5,11 +5,14 @@ from __future__ import annotations
 from base64 import b64encode
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tandem.collect.trained_agent import Agent
 from tandem.learning import notebook
 from tandem.learning.events import Evaluation
+
+if TYPE_CHECKING:
+    from tandem.runs.session import Session
 
 
 @dataclass(frozen=True)
@@ -55,3 +58,31 @@ class Result:
 
     def _score(self) -> str:
         return str(self.evaluation) if self.evaluation.returns else "not evaluated"
+
+
+def summary_of(run: Session, best: Evaluation, last: Evaluation) -> dict[str, Any]:
+    """What result.json says of a session, whose best and last agents were scored."""
+    conf, now = run.config, run.loop.now()
+    return {
+        "algorithm": conf.algorithm,
+        "env": conf.env,
+        "framework": conf.framework,
+        "seed": conf.seed,
+        "env_steps": now["env_steps"],
+        "updates": now["updates"],
+        "seconds": round(now["seconds"], 3),
+        "shares": {name: round(s, 3) for name, s in run.loop.shares.items()},
+        "steps_per_second": round(now["env_steps"] / max(now["seconds"], 1e-9), 1),
+        "eval_mean": best.mean if best.returns else None,
+        "eval_std": best.std if best.returns else None,
+        "eval_episodes": len(best.returns),
+        "eval_cut": best.cut,
+        **({"eval_agents": list(best.agents)} if best.agents else {}),
+        **({"eval_success_rate": best.success} if best.success is not None else {}),
+        "last_eval_mean": last.mean if last.returns else None,
+        "last_eval_std": last.std if last.returns else None,
+        "last_eval_cut": last.cut,
+        **({"last_eval_success_rate": last.success} if last.success is not None else {}),
+        "versions": conf.versions,
+        "notes": run.notes,
+    }

@@ -4,6 +4,7 @@ however it comes."""
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ from tandem.compiled.loop import CompiledLoop
 from tandem.envs.factory import EnvLike, is_instance
 from tandem.envs.league import League
 from tandem.envs.occupied import running
+from tandem.envs.vector import closed_on_error
 from tandem.errors import (
     CheckpointError,
     EnvironmentFault,
@@ -40,6 +42,7 @@ from tandem.runs.callbacks import Callback
 from tandem.runs.folder import FolderLock, locked
 from tandem.runs.make_loop import make_loop
 from tandem.runs.observers import Checkpoints, Evaluations, Every, LeagueCopies
+from tandem.runs.result import summary_of
 from tandem.runs.scoring import Scoring
 from tandem.runs.signals import Signals, raise_again
 from tandem.runs.table import Averages, Table
@@ -70,10 +73,9 @@ class Session:
         self.config, self.env, self.folder, self.eval_env = conf, env, folder, eval_env
         self.callbacks = calls.listed(callbacks)
         self.notes = collected()  # for result.json, see errors.note
-        options, steps = conf.options, conf.settings.steps
         check_ranges(conf.settings)
-        check_ranges(options)
-        self.league = League(options.opponents) if options.opponents else None
+        check_ranges(conf.options)
+        self.league = League(conf.options.opponents) if conf.options.opponents else None
         self.loop, self.environments = make_loop(conf, env, self.league, folder, network, optimizer)
         self.observation = self.environments.observation
         self.action = self.environments.action
@@ -90,8 +92,22 @@ class Session:
         self._is_ours = resume is not None  # the folder
         self.lock: FolderLock | None = None  # of the folder, until `close`
         self._pending = False  # what is done at the latest BatchEnd waits for the next sitting
+        self._is_open = True  # there are environments, and workers
+        self._left = False  # whoever iterated over the events has left
+        self.saves_when_left = True
+        self.averages, self.score = Averages(), Scoring(self)
+        self.table: Table | None = None
+        self.checkpoints: Checkpoints | None = None
+        with closed_on_error(self.close):
+            self._attach(resume)
+            if resume is not None:
+                self._resume(resume)
+            self.score.prepare()
 
-        # What is done at the events of the loop, in this order.
+    def _attach(self, resume: checkpoint.Checkpoint | None) -> None:
+        """Makes what observes the events of the loop."""
+        conf, folder, options = self.config, self.folder, self.config.options
+        steps = conf.settings.steps
         hundredth = max(1, steps // 100)
         self.every = {
             "eval": Every(options.eval_every or max(1, steps // 20)),
@@ -99,10 +115,6 @@ class Session:
             "save": Every(options.save_every),
             "snapshot": Every(options.snapshot_every or hundredth),
         }
-        self.averages = Averages()
-        self.score = Scoring(self)
-        self.table: Table | None = None
-        self.checkpoints: Checkpoints | None = None
         if isinstance(self.loop, CompiledLoop):
             looking = ["eval", *(["log", "save"] if folder is not None else [])]
             used = [self.every[name] for name in looking if self.every[name].steps]
@@ -116,7 +128,7 @@ class Session:
             self.averages.return_mean,
             lambda now: self.checkpoints.save(now, "best") if self.checkpoints else iter(()),
         )
-        observers: list[object] = [self.averages]
+        observers: list[object] = [self.averages]  # called in this order
         if self.league is not None:
             observers.append(LeagueCopies(self.league, self.every["snapshot"], self._weights))
         observers.append(self.evaluations)
@@ -136,13 +148,6 @@ class Session:
             kind: [getattr(o, method) for o in observers if hasattr(o, method)]
             for kind, method in calls.METHODS.items()
         }
-        try:
-            if resume is not None:
-                self._resume(resume)
-            self.score.prepare()
-        except BaseException:
-            self._shut()
-            raise
 
     def begin_with(self, source: str | Path) -> None:
         """Puts the weights of a checkpoint, or of a run's best one, into the networks that act, and
@@ -177,19 +182,40 @@ class Session:
 
     @process.within
     def events(self, stop_at: int | None = None) -> Iterator[Event]:
-        """The events until `stop_at` environment steps or the run's length."""
+        """The events until `stop_at` environment steps or the run's length. Where they are left
+        early, as by `break`, the block under way is finished without events, and saved."""
         running.add(self.environments)
+        self._is_open, self._left = True, False
+        source = self._sitting(stop_at)
         try:
-            with self.catching():
-                self._open()
-                for event in self.loop.events(stop_at):
-                    yield from self._pass(event)
-                    if self._pending and isinstance(event, TrainBegin):
-                        self._pending = False
-                        yield from self._observe(BatchEnd(**self.loop.now(), metrics={}))
-                    if self.reason and isinstance(event, BatchEnd):
-                        yield from self._pass(TrainEnd(**self.loop.now(), reason=self.reason))
-                        return
+            with self.catching(), calls.entered(self.callbacks):
+                try:
+                    for event in source:  # noqa: UP028  `yield from` would end the source, too
+                        yield event
+                except GeneratorExit:
+                    self._left = True
+                    if self.saves_when_left:
+                        deque(source, 0)
+                    raise
+        finally:
+            self._shut()
+
+    def _sitting(self, stop_at: int | None) -> Iterator[Event]:
+        """See `events`."""
+        try:
+            self._open()
+            for event in self.loop.events(stop_at):
+                yield from self._pass(event)
+                if self._pending and isinstance(event, TrainBegin) and not self._left:
+                    self._pending = False
+                    yield from self._observe(BatchEnd(**self.loop.now(), metrics={}))
+                if self._left and not self.loop.unlearned:
+                    if self.checkpoints is not None and not isinstance(event, TrainEnd):
+                        yield from self.checkpoints.save(self.loop.now(), "last")
+                    return
+                if self.reason and isinstance(event, BatchEnd):
+                    yield from self._pass(TrainEnd(**self.loop.now(), reason=self.reason))
+                    return
         except EnvironmentFault:
             # Ctrl-C of a terminal goes to the processes of a user's vector too
             if self.signal is None or isinstance(self.loop, CompiledLoop):
@@ -205,21 +231,25 @@ class Session:
                 for event in self.checkpoints.save(self.loop.now(), "last"):
                     yield from self._pass(event)
             raise
-        finally:
-            self._shut()
 
     def _shut(self) -> None:
         """Closes what training needs."""
+        if not self._is_open:
+            return
+        self._is_open = False
         running.discard(self.environments)
         if self.table is not None:
             self.table.close()
         if not is_instance(self.env):  # a user's own object is left open
             self.loop.collector.close()
+        if (goals := getattr(self.loop, "goals", None)) is not None:
+            goals.close()
         self.backend.close()
 
     def close(self) -> None:
-        """Closes the environments of evaluations, which `result` needs. They are made again for
-        another evaluation."""
+        """Ends workers, and closes all environments. Those of evaluations, which `result` needs,
+        are made again for another evaluation."""
+        self._shut()
         self.score.close()
         self.lock = None
 
@@ -274,7 +304,7 @@ class Session:
         ends = isinstance(event, TrainEnd)
         if ends:
             yield from self._observe(event)
-        reason = calls.dispatch(event, self.callbacks)
+        reason = "" if self._left else calls.dispatch(event, self.callbacks)
         if reason and not ends:
             self.stop(reason)
         yield event
@@ -282,6 +312,10 @@ class Session:
             yield from self._observe(event)
 
     def _observe(self, event: Event) -> Iterator[Event]:
+        if self._left and isinstance(event, BatchEnd):  # the next sitting begins with the others
+            self.averages.on_batch_end(event)
+            self._pending = True
+            return
         for act in self._observers[type(event)]:
             try:
                 for followed in act(event) or ():
@@ -415,35 +449,11 @@ class Session:
     def result(self) -> dict[str, Any]:
         """Scores the best and the last agent on seeds that chose neither, where that is possible;
         writes and returns result.json. EvaluationStopped where a signal or `stop` comes."""
-        conf, now, stops = self.config, self.loop.now(), self._stops
-
+        stops = self._stops
         last, best = self.score.final(
             self._weights(), self._kept("best"), lambda: self._stops > stops
         )
-        result = {
-            "algorithm": conf.algorithm,
-            "env": conf.env,
-            "framework": conf.framework,
-            "seed": conf.seed,
-            "env_steps": now["env_steps"],
-            "updates": now["updates"],
-            "seconds": round(now["seconds"], 3),
-            "shares": {name: round(s, 3) for name, s in self.loop.shares.items()},
-            "steps_per_second": round(now["env_steps"] / max(now["seconds"], 1e-9), 1),
-            "eval_mean": best.mean if best.returns else None,
-            "eval_std": best.std if best.returns else None,
-            "eval_episodes": len(best.returns),
-            "eval_cut": best.cut,
-            **({"eval_agents": list(best.agents)} if best.agents else {}),
-            **({"eval_success_rate": best.success} if best.success is not None else {}),
-            "last_eval_mean": last.mean if last.returns else None,
-            "last_eval_std": last.std if last.returns else None,
-            "last_eval_cut": last.cut,
-            **({"last_eval_success_rate": last.success} if last.success is not None else {}),
-            "versions": conf.versions,
-            "notes": self.notes,
-        }
-        self.evaluation = best
+        summary, self.evaluation = summary_of(self, best, last), best
         if self.folder is not None:
-            config_file.save_result(self.folder, result)
-        return result
+            config_file.save_result(self.folder, summary)
+        return summary

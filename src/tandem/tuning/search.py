@@ -266,6 +266,7 @@ def _searched(
 ) -> Found:
     """Runs all candidates, and finds the best."""
     refuse_own_optimizer(settings)
+    folder = None if out is None else as_path("out", out).absolute()
     seeds, seed = whole_number("seeds", seeds, 1), whole_number("seed", seed)
     processes = cores() if processes is None else whole_number("processes", processes, 1)
     if not candidates:
@@ -282,9 +283,8 @@ def _searched(
     framework = backends.choose(framework)
     candidates = _fitting(candidates, env, settings)
     arguments = [arguments_of(c, env, steps, framework, settings) for c in candidates]
-    folder = None if out is None else new_folder(as_path("out", out))
     if folder is not None:
-        with writing(folder / "trials.csv"):  # or it is refused, before hours of trials
+        with writing(new_folder(folder) / "trials.csv"):  # or it is refused, before hours of trials
             TemporaryFile(dir=folder).close()
     names = [f"the trial of {c.algorithm} with {c.label}" for c in candidates]
     jobs = [(i, s) for s in range(seed, seed + seeds) for i in range(len(candidates))]

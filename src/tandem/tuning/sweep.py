@@ -370,8 +370,8 @@ class _Crew:
                     for i in running[0].ready(running, SLICE):
                         self._hear(running[i])
         finally:
-            for process in self._running:
-                process.kill()
+            for process in self._running:  # whose trials an exception left
+                self.sweep.workers.stop(process)
             end([*self._running, *self._idle])
 
     def _stop(self, name: str | None) -> None:

@@ -3,7 +3,6 @@ after each whether it goes on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +18,7 @@ from tandem.errors import (
     TandemError,
     UnrepeatableError,
 )
-from tandem.learning.events import EvaluationEnd, Event
+from tandem.learning.events import EvaluationEnd
 from tandem.platforms import FULL
 from tandem.runs.session import Session
 
@@ -53,7 +52,7 @@ class TrialRun:
 
     def __init__(self) -> None:
         self._session: Session | None = None
-        self._events: Iterator[Event] = iter(())
+        self._events: Any = None  # of the session, a generator
 
     def begin_trial(
         self, engine: Any, arguments: dict[str, Any], out: Path, resume: dict[str, Any] | None
@@ -75,6 +74,12 @@ class TrialRun:
 
     def go_on(self) -> Answer:
         """Trains on, to the next evaluation or the end."""
+        answer = self._trained()
+        if answer.what != EVALUATED:
+            self.leave()
+        return answer
+
+    def _trained(self) -> Answer:
         assert self._session is not None
         try:
             for event in self._events:
@@ -84,7 +89,6 @@ class TrialRun:
                 return self._at(STOPPED)
             with self._session.catching():
                 self._session.result()
-            self._session.close()
             return self._at(DONE)
         except EvaluationStopped:
             return self._at(STOPPED)
@@ -94,12 +98,13 @@ class TrialRun:
             return self._at(_kind(error), why=_told(error))
 
     def leave(self) -> None:
-        """The trial is not worth more."""
-        close = getattr(self._events, "close", None)
-        if close is not None:
-            close()
+        """The trial is not worth more, or has ended."""
         if self._session is not None:
+            self._session.saves_when_left = False
+            self._events.close()
             self._session.close()
+
+    close = leave
 
     def _at(self, what: str, mean: float = 0.0, why: str = "") -> Answer:
         assert self._session is not None

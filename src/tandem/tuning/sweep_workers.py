@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -42,8 +39,7 @@ class Here:
 
     def stop(self, worker: WorkerHandle) -> None:
         assert isinstance(worker, Process)
-        with suppress(ProcessLookupError):
-            os.kill(worker.pid, signal.SIGTERM)
+        worker.terminate()
 
     def check(self, folder: Path) -> None:
         pass

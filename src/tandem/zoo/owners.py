@@ -209,7 +209,7 @@ def _fault(
             chosen.check(observation, action, settings)
             chosen.sources(observation, action, settings, None, seen[0], Generators(0))
             if settings.hindsight != "no":
-                goals_of(env, kwargs, observation, settings.copy_info)
+                goals_of(env, kwargs, observation, settings.copy_info).close()
     except TandemError as error:
         return Fault(error.happened, isinstance(error, SpaceError))
     return beside

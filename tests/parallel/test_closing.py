@@ -1,0 +1,208 @@
+"""Environments are closed when a run ends, however it ends, and when it is refused; workers that do
+not end are killed with what they started."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import Env, spaces
+from gymnasium.vector import SyncVectorEnv
+
+import tandem
+from tandem.errors import TandemError
+from tandem.learning.events import BatchEnd
+from tandem.parallel.process import Process, WorkerLost
+from tests.helpers import runs
+
+SMALL: dict[str, Any] = {
+    "framework": "torch",
+    "steps": 96,
+    "envs": 4,
+    "hidden": (4,),
+    "eval_episodes": 1,
+}
+
+
+class Noted(Env[Any, Any]):
+    """Writes into a file when it is made and when it is closed."""
+
+    observation_space = spaces.Box(-1, 1, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, file: Path) -> None:
+        self.file, self.steps = file, 0
+        self._note("made")
+
+    def _note(self, what: str) -> None:
+        with self.file.open("a") as file:
+            file.write(f"{what} {os.getpid()}\n")
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        return np.zeros(2, np.float32), 1.0, self.steps == 5, False, {}
+
+    def close(self) -> None:
+        self._note("closed")
+
+
+class Third(Noted):
+    """Cannot be made a third time."""
+
+    def __init__(self, file: Path) -> None:
+        if file.exists() and file.read_text(encoding="utf-8").count("made") >= 3:
+            raise ValueError("no licence left")
+        super().__init__(file)
+
+
+def noted(file: Path, kind: type[Noted] = Noted) -> Callable[[], Noted]:
+    return lambda: kind(file)
+
+
+def counts(file: Path) -> dict[str, list[str]]:
+    """The processes that made environments, and those that closed them, sorted."""
+    lines = [line.split() for line in file.read_text(encoding="utf-8").splitlines()]
+    return {what: sorted(pid for w, pid in lines if w == what) for what in ("made", "closed")}
+
+
+@pytest.mark.parametrize("ends", ["steps", "SIGTERM", "left"])
+@pytest.mark.parametrize(
+    ("algorithm", "given", "processes"),
+    [
+        ("ppo", {"workers": 2, "rollout": 8, "batch_size": 16}, 3),
+        ("dqn", {"workers": 2, "ahead": 1, "learning_starts": 8, "batch_size": 8}, 3),
+        ("a3c", {"learners": 2, "envs": 2, "rollout": 4, "staleness": 1}, 3),
+    ],
+)
+def test_environments_of_workers_and_learners_are_closed(
+    algorithm: str, given: dict[str, Any], processes: int, ends: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "notes"
+    run = tandem.session(algorithm, noted(file), **{**SMALL, **given})
+    for event in run:
+        if isinstance(event, BatchEnd):
+            if ends == "SIGTERM":
+                run.take_signal("SIGTERM")
+                run.signal = None  # it is not to be raised again
+            elif ends == "left":
+                break
+    found = counts(file)
+    assert found["made"] == found["closed"] and len(set(found["made"])) == processes
+
+
+def broken(space: Any) -> Any:
+    raise TandemError("no such network")
+
+
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [
+        (Noted, {"no_such_setting": 1}),
+        (Noted, {"network": broken}),
+        (Noted, {"eval_env": "CartPole-v1"}),
+        (Noted, {"hindsight": "future"}),
+        (Third, {}),
+        (Third, {"workers": 2}),
+    ],
+)
+def test_environments_of_a_refused_run_are_closed(
+    kind: type[Noted], given: dict[str, Any], tmp_path: Path
+) -> None:
+    file = tmp_path / "notes"
+    with pytest.raises((TandemError, ValueError)):
+        tandem.session("dqn", noted(file, kind), **SMALL, **given)
+    found = counts(file)
+    assert found["made"] == found["closed"] != []
+
+
+def test_a_vector_of_a_refused_run_is_closed(tmp_path: Path) -> None:
+    file = tmp_path / "notes"
+
+    def vector() -> SyncVectorEnv:
+        return SyncVectorEnv([noted(file)] * 4)
+
+    with pytest.raises(TandemError):
+        tandem.session("dqn", vector, **SMALL, workers=2)
+    found = counts(file)
+    assert found["made"] == found["closed"] != []
+
+
+class Starts:
+    """Starts a process that its own end does not end."""
+
+    def __init__(self, session: bool, hangs: bool) -> None:
+        self.hangs = hangs
+        self.child = subprocess.Popen(["sleep", "600"], start_new_session=session)
+
+    def pid(self) -> int:
+        return self.child.pid
+
+    def fail(self) -> None:
+        raise ValueError("on purpose")
+
+    def exit(self) -> None:
+        os._exit(3)
+
+    def close(self) -> None:
+        if self.hangs:
+            time.sleep(600)
+        self.child.kill()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="starts sleep")
+@pytest.mark.parametrize(
+    ("how", "session"), [("end", False), ("end", True), ("kill", True), ("exit", False)]
+)
+def test_what_a_worker_started_is_killed_with_it(how: str, session: bool) -> None:
+    process = Process((), Starts, session, True)
+    process.answer(60)
+    process.ask("pid")
+    pid = process.answer(60)
+    assert runs(pid)
+    if how == "exit":
+        process.ask("exit")
+        with pytest.raises(WorkerLost):
+            process.answer(60)
+    else:
+        process.end(0.3) if how == "end" else process.kill()
+    assert not process.runs
+    limit = time.monotonic() + 5
+    while runs(pid) and time.monotonic() < limit:
+        time.sleep(0.02)
+    assert not runs(pid)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="starts sleep")
+@pytest.mark.parametrize("how", ["end", "fail", "terminate"])
+def test_a_worker_closes_what_it_made(how: str) -> None:
+    process = Process((), Starts, True, False)
+    process.answer(60)
+    process.ask("pid")
+    pid = process.answer(60)
+    if how == "end":
+        process.end()
+        assert process._process.returncode == 0
+    elif how == "fail":
+        process.ask("fail")
+        with pytest.raises(WorkerLost, match="raised ValueError"):
+            process.answer(60)
+    else:
+        process.terminate()
+        with pytest.raises(WorkerLost, match="died of SIGTERM"):
+            process.answer(60)
+    limit = time.monotonic() + 5
+    while runs(pid) and time.monotonic() < limit:
+        time.sleep(0.02)
+    assert not process.runs and not runs(pid)

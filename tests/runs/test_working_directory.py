@@ -1,0 +1,98 @@
+"""An environment that changes the working directory: the files of a run stay together, where they
+were to be."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import Env, spaces
+
+import tandem
+from tandem.animation import film
+from tandem.drlbox.makers import make_trainer
+from tests.agents.agents import Probe, trained
+
+SMALL: dict[str, Any] = {"framework": "torch", "steps": 64, "envs": 2, "rollout": 16, "epochs": 1}
+SMALL |= {"batch_size": 16, "hidden": (4,), "eval_episodes": 1, "plots": False}
+
+
+class Moves(Env[Any, Any]):
+    """Changes into a folder of its own when it is made, and at each reset."""
+
+    observation_space = spaces.Box(-1, 1, (2,), np.float32)
+    action_space = spaces.Discrete(2)
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
+    render_mode = "rgb_array"
+    away = ""
+
+    def __init__(self) -> None:
+        os.chdir(self.away)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        os.chdir(self.away)
+        self.steps = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        return np.zeros(2, np.float32), 1.0, self.steps == 5, False, {}
+
+    def render(self) -> Any:
+        return np.zeros((8, 8, 3), np.uint8)
+
+
+def by_trainer() -> None:
+    tandem.train("ppo", Moves, out="run", stop_at=32, **SMALL)
+
+
+def by_trainer_twice() -> None:
+    here = Path.cwd()
+    by_trainer()
+    os.chdir(here)
+    result = tandem.train(env=Moves, resume="run")
+    assert result.folder == here / "run" and result.summary["env_steps"] == 64
+
+
+def by_agent() -> None:
+    agent = Probe(Moves())
+    os.chdir(Path(Moves.away).parent / "here")
+    agent.path, agent.save_freq = "run/agent.dat", 1
+    for _ in range(2):
+        trained(agent, 2)
+
+
+def by_film() -> None:
+    film(lambda obs: 0, Moves, Path("run/play.gif"))
+
+
+def by_drlbox() -> None:
+    make_trainer(
+        "a2c",
+        env_maker=Moves,
+        save_dir="run",
+        framework="torch",
+        steps=32,
+        envs=2,
+        rollout=8,
+        state_to_input=lambda state: state,
+    ).run()
+
+
+@pytest.mark.parametrize("door", [by_trainer, by_trainer_twice, by_agent, by_film, by_drlbox])
+def test_files_of_a_run_stay_where_they_were_to_be(
+    door: Callable[[], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, away = tmp_path / "here", tmp_path / "away"
+    here.mkdir()
+    away.mkdir()
+    monkeypatch.setattr(Moves, "away", str(away))
+    monkeypatch.chdir(here)
+    door()
+    assert [f.name for f in away.iterdir()] == []
+    assert [f.name.partition("-")[0] for f in here.iterdir()] == ["run"]
