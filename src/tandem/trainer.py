@@ -217,20 +217,14 @@ def session(
             **{n: x for n, x in settings.items() if n not in changes},
             "seed": None if seed == 0 else seed,
         }
-        if named := [name for name, value in fixed.items() if value is not None]:
-            raise ResumeError(
-                f"resume= was given with {', '.join(named)}.",
-                "nothing that changes its results",
-                "leave these out; a run goes on as it began, with the settings in its config.json.",
-            )
+        _refuse_given(fixed)
         own_objects = {"env": env, "eval_env": eval_env, "network": network, "optimizer": optimizer}
         steps = None if steps is None else whole_number("steps", steps)
         folder = as_path("resume", resume).absolute()
-        place = None if out is None else as_path("out", out).absolute()
         vector = (env.path or None) if isinstance(env, VectorSource) else None
         names = Names(env, vector, env_kwargs, changes.get("cluster"), trust)
         course = own_objects, steps, extend, told, changes
-        run = resumed(folder, *course, out=place, algorithm=algorithm, names=names)
+        run = resumed(folder, *course, out=out, algorithm=algorithm, names=names)
         run.catch_signals = catch_signals
         return _noted(run)
     if algorithm is None or env is None:
@@ -287,6 +281,15 @@ def session(
         of = run.observation, run.action
         bodies.note_ignored(run.kind, settings, network, of, run.config.settings)
     return _noted(run)
+
+
+def _refuse_given(fixed: dict[str, Any]) -> None:
+    if named := [name for name, value in fixed.items() if value is not None]:
+        raise ResumeError(
+            f"resume= was given with {', '.join(named)}.",
+            "nothing that changes its results",
+            "leave these out; a run goes on as it began, with the settings in its config.json.",
+        )
 
 
 def _noted(run: Session) -> Session:

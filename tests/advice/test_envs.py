@@ -193,14 +193,14 @@ TEAM = (np.zeros(2), [1.0, 2.0], [False, False], {})
             {"env": Seeded},
         ),
         case(
-            "envs/factory.py:_plain",
+            "envs/factory.py:_stepped",
             vector,
             {"env": lambda: SAME, "mode": "plain"},
             "what makes a new one each time: the class, as in tandem.train(…, Toy)",
             {"env": Toy},
         ),
         case(
-            "envs/factory.py:_plain",
+            "envs/factory.py:_stepped",
             vector,
             {"env": lambda: SAME, "mode": "plain"},
             "give envs=1",

@@ -87,14 +87,14 @@ def scored(agent: Any) -> None:
             {"callbacks": [lambda event: print(event)]},
         ),
         case(
-            "trainer.py:session 2",
+            "trainer.py:session",
             begin,
             {},
             "train('ppo', 'CartPole-v1')",
             {"algorithm": "ppo", "env": "CartPole-v1"},
         ),
-        case("trainer.py:session 3", start, {"extend": True}, "or leave it out", {"extend": False}),
-        case("trainer.py:session 4", start, {"seed": 2**63}),
+        case("trainer.py:session 2", start, {"extend": True}, "or leave it out", {"extend": False}),
+        case("trainer.py:session 3", start, {"seed": 2**63}),
         case(
             "trainer.py:_config",
             start,
@@ -444,7 +444,7 @@ def test_another_network_does_not_go_on(runs) -> None:
     "case",
     [
         case(
-            "trainer.py:session",
+            "trainer.py:_refuse_given",
             trainer.session,
             {"framework": "torch"},
             "leave these out",

@@ -114,9 +114,9 @@ def test_a_checkpoint_of_an_agent_is_answered_with_the_folder_of_its_run(
     monkeypatch.chdir(half.parent)
     with pytest.raises(RunFolderError, match="an agent, not a whole run") as caught:
         tandem.train(resume="run/checkpoints/best.zip", env=cart)
-    assert caught.value.fix == "give run."
+    assert caught.value.fix == f"give {half}."
     assert main(["train", "--resume", "run/checkpoints/best.zip"]) == 2
-    assert "Fix: give run." in capsys.readouterr().err
+    assert f"Fix: give {half}." in capsys.readouterr().err
 
 
 @pytest.mark.slow

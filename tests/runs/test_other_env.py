@@ -32,6 +32,6 @@ def test_a_run_whose_files_name_two_environments_is_refused(tmp_path, capsys) ->
 
 def test_a_sweep_is_told_from_a_run(tmp_path) -> None:
     (tmp_path / "sweep.json").write_text("{}")
-    with follows("runs/folder.py:run_folder") as advice:
+    with follows("runs/folder.py:run_folder 2") as advice:
         tandem.train(resume=tmp_path)
     assert f"tandem sweep --resume {tmp_path}" in advice.fix
