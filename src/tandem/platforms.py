@@ -146,19 +146,13 @@ def kill_tree(process: subprocess.Popen[bytes]) -> None:
 
 
 def _parents() -> dict[int, int]:
-    """The parent of each process."""
-    if system() == LINUX:
-        found = {}
-        for stat in Path("/proc").glob("[0-9]*/stat"):
-            with suppress(OSError):  # it has ended; its name, in brackets, may be anything
-                after = stat.read_bytes().rpartition(b")")[2].split()
-                found[int(stat.parent.name)] = int(after[1])
-        return found
-    with suppress(FileNotFoundError):
-        listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, check=False)
-        rows = (line.split() for line in listed.stdout.splitlines())
-        return {int(pid): int(parent) for pid, parent in rows}
-    return {}
+    """The parent of each process; none where there is no /proc."""
+    found = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended; its name, in brackets, may be anything
+            after = stat.read_bytes().rpartition(b")")[2].split()
+            found[int(stat.parent.name)] = int(after[1])
+    return found
 
 
 def terminate_this() -> None:

@@ -717,13 +717,14 @@ def test_saved_and_restored_it_goes_on_to_the_bit(
     assert second.loss_list == whole.loss_list and second.env.actions[-5:] == whole.env.actions[-5:]
 
 
-def test_files_may_be_folders_with_a_file_for_each_array(tmp_path: Path) -> None:
+def test_parallel_dump_has_no_effect_and_says_so(tmp_path: Path, caplog: Any) -> None:
     whole, first, second = fresh(PR=True), fresh(PR=True), fresh(PR=True)
     whole.train(torch.optim.Adam(whole.param), 9, p=0)
     first.parallel_dump, first.path, first.max_save_files = True, tmp_path / "model.dat", 2
     first.train(torch.optim.Adam(first.param), 4, p=0)
     older, newest = sorted(tmp_path.iterdir())
-    assert newest.name.startswith("model-4-") and older.is_dir() and newest.is_dir()
+    assert newest.name.startswith("model-4-") and older.is_file() and newest.is_file()
+    assert "parallel_dump has no effect" in caplog.text
     second.restore(newest)
     second.train(torch.optim.Adam(second.param), 5, p=0)
     assert all(
@@ -733,9 +734,7 @@ def test_files_may_be_folders_with_a_file_for_each_array(tmp_path: Path) -> None
     assert second.loss_list == whole.loss_list
     first.save_param(tmp_path / "param")
     arrays = tandem.restore_param(tmp_path / "param")
-    assert (tmp_path / "param").is_dir() and np.array_equal(
-        arrays[0], first.net.weight.detach().numpy()
-    )
+    assert np.array_equal(arrays[0], first.net.weight.detach().numpy())
 
 
 def test_arrays_of_a_file_are_assigned_to_variables(tmp_path: Path) -> None:

@@ -113,9 +113,8 @@ class Same(Clock):
         return super().reset()
 
 
-@pytest.mark.parametrize("folder", [False, True])
 def test_a_file_that_waited_for_the_disk_holds_one_moment(
-    folder: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three episodes end in the same step. The file of the first one is written after the seventh
     episode."""
@@ -133,7 +132,7 @@ def test_a_file_that_waited_for_the_disk_holds_one_moment(
 
     monkeypatch.setattr(checkpoint, "write", waits)
     agent = Probe([Same(3) for _ in range(3)])
-    agent.path, agent.max_save_files, agent.parallel_dump = tmp_path / "m.dat", 30, folder
+    agent.path, agent.max_save_files = tmp_path / "m.dat", 30
     agent.callbacks = [LambdaCallback(on_episode_end=ended)]
     trained_probe(agent, 9, train={"pool_network": False})
     files = sorted(tmp_path.iterdir(), key=lambda f: int(f.name.split("-")[1]))

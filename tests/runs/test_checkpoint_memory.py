@@ -61,11 +61,10 @@ print(at["resumed" if "resume" in options else "saved"])
 AGENT = """
 def agent():
     made = Probe(Wide(), width=25_000)
-    made.parallel_dump = sys.argv[2] == "folder"
-    made.set(policy=GreedyQPolicy(), pool_size=1500, batch=4, num_updates=1, PR=sys.argv[3] == "PR")
+    made.set(policy=GreedyQPolicy(), pool_size=1500, batch=4, num_updates=1, PR=sys.argv[2] == "PR")
     return made
 
-if sys.argv[4] == "save":
+if sys.argv[3] == "save":
     one = agent()
     one.train(torch.optim.SGD(one.param, 0.01), 30, p=0)
     before = peak_begins()
@@ -109,11 +108,10 @@ def test_a_run_takes_no_second_replay_memory(memmap: bool, tmp_path: Path) -> No
 
 
 @needs_proc
-@pytest.mark.parametrize("kind", ["file", "folder"])
 @pytest.mark.parametrize("sampling", ["PR", pytest.param("", marks=pytest.mark.thorough)])
-def test_an_agent_takes_no_second_pool(kind: str, sampling: str, tmp_path: Path) -> None:
+def test_an_agent_takes_no_second_pool(sampling: str, tmp_path: Path) -> None:
     for what in ("save", "restore"):
-        more = run_python(MEASURED + AGENT, str(tmp_path / "agent"), kind, sampling, what)
+        more = run_python(MEASURED + AGENT, str(tmp_path / "agent"), sampling, what)
         assert more[-1] < MOST, what
 
 
@@ -128,10 +126,9 @@ def random_arrays() -> dict[str, np.ndarray]:
     }
 
 
-@pytest.mark.parametrize("folder", [False, True])
-def test_large_arrays_are_read_when_they_are_used(folder: bool, tmp_path: Path) -> None:
+def test_large_arrays_are_read_when_they_are_used(tmp_path: Path) -> None:
     arrays = random_arrays()
-    checkpoint.write(tmp_path / "one", {}, {"learner": arrays, "engine": arrays}, folder)
+    checkpoint.write(tmp_path / "one", {}, {"learner": arrays, "engine": arrays})
     found = checkpoint.read(tmp_path / "one")
     assert found.group("engine").keys() == arrays.keys()
     learned = found.group("learner")
@@ -144,7 +141,7 @@ def test_large_arrays_are_read_when_they_are_used(folder: bool, tmp_path: Path) 
             assert y.dtype == x.dtype and np.array_equal(x, y)
     assert np.array_equal(learned["cut"][3:9], arrays["cut"][3:9])
     assert np.array_equal(learned["long rows"][1][5:8], arrays["long rows"][1][5:8])
-    checkpoint.write(tmp_path / "again", {}, {"learner": learned}, folder)
+    checkpoint.write(tmp_path / "again", {}, {"learner": learned})
     again = checkpoint.read(tmp_path / "again").group("learner")
     assert all(np.array_equal(x, again[name]) for name, x in arrays.items())
 
@@ -163,17 +160,12 @@ def test_files_are_those_of_the_package_safetensors(tmp_path: Path) -> None:
             assert found[name].dtype == x.dtype and np.array_equal(found[name], x)
 
 
-@pytest.mark.parametrize("folder", [False, True])
-def test_the_replay_memory_is_written_before_training_continues(
-    folder: bool, tmp_path: Path
-) -> None:
+def test_the_replay_memory_is_written_before_training_continues(tmp_path: Path) -> None:
     arrays = random_arrays()
     kept = {name: x.copy() for name, x in arrays.items()}
     with Writer() as writer:
         for name in ("one", "two", "three"):  # what waits is replaced, and leaves nothing
-            writer.put(
-                tmp_path / name, {}, {"learner": arrays, "engine": kept}, "slot", None, folder
-            )
+            writer.put(tmp_path / name, {}, {"learner": arrays, "engine": kept}, "slot")
         for x in arrays.values():
             x[...] = 0
         skipped = writer.skipped

@@ -22,7 +22,7 @@ from tandem.backends.reach import held, reach
 from tandem.errors import CheckpointError, ResumeError, SettingError
 from tandem.learning.loop import broken_off
 from tandem.runs import checkpoint, checkpoint_dir
-from tandem.runs.autosave import Autosave
+from tandem.runs.autosave import Autosave, note_one_file
 from tandem.types import AnyArray, JSONDict
 
 PathLike = str | Path
@@ -394,8 +394,7 @@ class SavedAgent(AgentMembers):
         return self._arguments
 
     def save_param(self, path: PathLike) -> None:
-        """Writes the parameters to one file, whatever its name: a zip of JSON and safetensors; with
-        `parallel_dump` to a folder, a file for each array."""
+        """Writes the parameters to one file, whatever its name: a zip of JSON and safetensors."""
         self._write(path, parameters(self))
 
     def restore_param(self, path: PathLike) -> None:
@@ -434,7 +433,8 @@ class SavedAgent(AgentMembers):
             self._loaded = load_networks(self, file.group("engine"))
 
     def _write(self, path: PathLike, contents: Contents) -> None:
-        checkpoint.write(as_path(path), *contents, self.parallel_dump)
+        note_one_file(self.parallel_dump)
+        checkpoint.write(as_path(path), *contents)
 
     def _snapshot(self, param_only: bool) -> Contents:
         """Returns what a file of the agent holds now."""

@@ -313,7 +313,7 @@ class AgentMembers:
     save_param_only = False
     save_top_k: int | None = None
     save_last = False
-    parallel_dump = False  # `save` and `save_param` obey it too
+    parallel_dump = False
     patience: int | None = None
 
     # Records; reward_list and loss_list have one number for each episode

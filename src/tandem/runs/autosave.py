@@ -11,11 +11,17 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tandem.errors import CheckpointError, SettingError
+from tandem.errors import CheckpointError, SettingError, note
 from tandem.runs import checkpoint_dir
 from tandem.runs.background_writer import Writer as Writer
 from tandem.runs.checkpoint import Groups
 from tandem.types import JSONDict
+
+
+def note_one_file(parallel_dump: bool) -> None:
+    """Note that `parallel_dump` has no effect."""
+    if parallel_dump:
+        note("parallel_dump has no effect: a checkpoint is one file")
 
 
 @dataclass
@@ -38,12 +44,11 @@ class Policy:
         False  # PATH-last as well: every save_freq episodes, and whenever another file is written
     )
     patience: int | None = None  # episodes in a row below the best score, after which to stop
-    parallel_dump: bool = (
-        False  # folders with a file for each array, written side by side, instead of files
-    )
+    parallel_dump: bool = False  # earlier versions wrote a folder, with a file for each array
 
     def check(self) -> None:
         """SettingError for a path that names no file, and numbers that are not whole or below 1."""
+        note_one_file(self.parallel_dump)
         if self.path is not None and not (
             isinstance(self.path, str | Path) and Path(self.path).name
         ):
@@ -201,19 +206,11 @@ class Autosave:
             ]
         data, groups = self.snapshot(policy.save_param_only)
         if slot:
-            self.writer.put(
-                file.path,
-                data,
-                groups,
-                slot,
-                partial(self._written, base, file, named),
-                policy.parallel_dump,
-            )
+            then = partial(self._written, base, file, named)
+            self.writer.put(file.path, data, groups, slot, then)
         if last:
             then = partial(self._written, base, file, False)
-            self.writer.put(
-                _beside(base, "last"), data, groups, f"{base} last", then, policy.parallel_dump
-            )
+            self.writer.put(_beside(base, "last"), data, groups, f"{base} last", then)
 
     def _slot(self, base: Path, file: _File) -> str | None:
         """Where a file may wait; None where it would be deleted at once. The best ones have a slot

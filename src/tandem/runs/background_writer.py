@@ -22,7 +22,6 @@ class _Job(NamedTuple):
     data: JSONDict
     groups: Groups
     then: Callable[[], object] | None
-    folder: bool
     begun: Generator[None, None, None] | None  # where the replay memory is written already
 
 
@@ -56,9 +55,8 @@ class Writer:
         groups: Groups,
         slot: str,
         then: Callable[[], object] | None = None,
-        folder: bool = False,
     ) -> None:
-        """Queues a checkpoint to be written, as a folder or a file. The data is copied, since the
+        """Queues a checkpoint to be written. The data is copied, since the
         caller's lists grow while a file waits. The replay memory (`checkpoint_dir.LIVE`) is written
         before this returns; other arrays must be copies. `then` is called in the thread once the
         file is whole, and must not flush. Raises, and takes nothing, where an earlier file, or the
@@ -68,12 +66,12 @@ class Writer:
             path, data = Path(path).absolute(), _copied(data)
             begun = None
             if checkpoint_dir.parted(groups)[0]:
-                begun = checkpoint.steps(path, data, groups, folder)
+                begun = checkpoint.steps(path, data, groups)
                 next(begun)
             old = self._waiting.get(slot)
             self.skipped += old is not None
             # in the old one's place: no slot starves
-            self._waiting[slot] = _Job(path, data, groups, then, folder, begun)
+            self._waiting[slot] = _Job(path, data, groups, then, begun)
             self._start()
         if old is not None and old.begun is not None:
             with suppress(CheckpointError):  # its file is deleted all the same
@@ -142,7 +140,7 @@ class Writer:
                     return
                 job = self._writing = self._waiting.pop(next(iter(self._waiting)))
             try:
-                checkpoint.write(job.path, job.data, job.groups, job.folder, job.begun)
+                checkpoint.write(job.path, job.data, job.groups, job.begun)
                 if job.then:
                     job.then()
             except BaseException as error:

@@ -1,4 +1,4 @@
-"""Checkpoints: a zip of JSON and safetensors, or a folder of them (`apart`). Written beside,
+"""Checkpoints: a zip of JSON and safetensors (earlier versions wrote folders, too). Written beside,
 flushed, renamed: a kill or a full disk leaves the last good one. Reading one runs no code."""
 
 from __future__ import annotations
@@ -57,27 +57,21 @@ def write(
     path: Path,
     data: JSONDict,
     groups: Groups,
-    folder: bool = False,
     begun: Iterable[None] | None = None,
 ) -> None:
-    """Writes a checkpoint at once or not at all: one file, or a folder. begun: its `steps`, the
+    """Writes a checkpoint at once or not at all. begun: its `steps`, the
     first of which was made. CheckpointError where the disk does not take it."""
-    for _ in steps(path, data, groups, folder) if begun is None else begun:
+    for _ in steps(path, data, groups) if begun is None else begun:
         pass
 
 
-def steps(
-    path: Path, data: JSONDict, groups: Groups, folder: bool = False
-) -> Generator[None, None, None]:
+def steps(path: Path, data: JSONDict, groups: Groups) -> Generator[None, None, None]:
     """What `write` does, in two steps: groups of `checkpoint_dir.LIVE` are written before it
     yields, as their arrays change when training continues; the others after that. A generator that
     is closed in between leaves nothing."""
     data = {"format": FORMAT, **data}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if folder:
-            yield from checkpoint_dir.steps(path, data, groups)
-            return
         live, rest = checkpoint_dir.parted(groups)
         with (
             atomic_files.replacing(path) as raw,

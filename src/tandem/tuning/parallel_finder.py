@@ -153,8 +153,7 @@ class ParallelFinder:
             train["strategy"] = layout_of(agent, train["strategy"]).count
         if _goes_on(agent, optimizer):
             begun = folder / f"begin-{i}"
-            with _with(agent, parallel_dump=False):
-                agent.save(begun)
+            agent.save(begun)
         try:
             _importable(type(agent))
             with _with(agent, prioritized_replay=PrioritizedReplay(), **HERE):
