@@ -579,9 +579,7 @@ def test_a_signal_ends_the_run_with_a_checkpoint(number, code, tmp_path) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("system", ["", pytest.param("any", marks=pytest.mark.thorough)])
-def test_a_signal_ends_several_seeds_and_says_how_to_go_on(system, tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("TANDEM_SYSTEM", system)
+def test_a_signal_ends_several_seeds_and_says_how_to_go_on(tmp_path) -> None:
     given = ("train", "ppo", "CartPole-v1", "--framework", "torch", "--steps", "10000000")
     process = child(*given, "--compile", "no", "--seeds", "2", "--out", "many", cwd=tmp_path)
     table, waited = tmp_path / "many" / "s0" / "progress.csv", time.monotonic()

@@ -24,11 +24,8 @@ from tests.helpers import ROOT
     [
         (("linux", "posix"), "", "linux"),
         (("darwin", "posix"), "", "posix"),
-        (("win32", "nt"), "", "any"),
         (("linux", "posix"), "posix", "posix"),
-        (("linux", "posix"), "any", "any"),
         (("darwin", "posix"), "linux", "posix"),  # it cannot have more than there is
-        (("win32", "nt"), "posix", "any"),
     ],
 )
 def test_a_system_has_what_it_has_or_less(there, asked, expected, monkeypatch) -> None:

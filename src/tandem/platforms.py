@@ -1,22 +1,21 @@
 """What systems do differently. Everything else asks here, so that a system that lacks the first way
 has a second one, and a test can do without the first.
 
-| what | Linux | any POSIX system | any system |
-|---|---|---|---|
-| a worker ends with its parent | the kernel kills it | it looks who its parent is | the same |
-| memory that processes share | nameless (memfd) | a file without a name | a name, and a guard |
-| a worker's link | a socket that it inherits | the same | it calls, with a secret |
-| who belongs to a worker that is killed | /proc | ps | taskkill |
-| a run of several seeds is to end | a signal | the same | a line on its stdin |
-| a mapped file has its place on the disk | posix_fallocate | zeros are written | the same |
-| free memory | /proc and cgroups | psutil's, or all memory | psutil's, or unknown |
+| what | Linux | any POSIX system |
+|---|---|---|
+| a worker ends with its parent | the kernel kills it | it looks who its parent is |
+| memory that processes share | memfd | a file without a name |
+| who belongs to a worker that is killed | its group, and /proc | its group |
+| a mapped file has its place on the disk | posix_fallocate | zeros are written |
+| free memory | /proc and cgroups | psutil's, or all memory |
 
-Besides, whatever the system: files are locked by fcntl, else by msvcrt; a rename over a file that
-somebody reads, which Windows refuses, is tried again; where nobody says which cores a process may
-use, it is all of them.
+Processes beside a run's need a POSIX system. Whatever the system, files are locked by fcntl, else
+by msvcrt; a rename over a file that somebody reads, which Windows refuses, is tried again; where
+nobody says which cores a process may use, it is all of them; runs of several seeds are ended by a
+signal, on Windows by a line on their stdin.
 
-TANDEM_SYSTEM=posix or TANDEM_SYSTEM=any makes a process, and those that it starts, do with what
-such a system has: for tests, and where a first way fails. The variable is read here alone."""
+TANDEM_SYSTEM=posix makes a process, and those that it starts, do with what any POSIX system has:
+for tests, and where a first way fails. The variable is read here alone."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 VARIABLE = "TANDEM_SYSTEM"
-LINUX, POSIX, ANY = "linux", "posix", "any"
+LINUX, POSIX = "linux", "posix"
 TRIES, PAUSE = 20, 0.05  # how often a rename is tried where somebody reads the file, and seconds
 # errors of a disk or of a limit of the system's, whatever is written
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
@@ -46,17 +45,15 @@ WINDOWS_NAMES = '<>:"/\\|?*'  # what names of files cannot have there, and anywh
 
 
 def system() -> str:
-    """What this process may count on: LINUX, POSIX or ANY. SettingError for another value of the
-    variable."""
-    here = LINUX if sys.platform == "linux" else POSIX if os.name == "posix" else ANY
-    asked = os.environ.get(VARIABLE, "")
+    """What this process may count on: LINUX, or POSIX where there is less. SettingError for another
+    value of the variable."""
+    here, asked = LINUX if sys.platform == "linux" else POSIX, os.environ.get(VARIABLE, "")
     if not asked:
         return here
     from tandem.errors import one_of  # here: a worker that starts has no need of it
 
-    one_of(VARIABLE, asked, (LINUX, POSIX, ANY))
-    order = (ANY, POSIX, LINUX)
-    return min(asked, here, key=order.index)
+    one_of(VARIABLE, asked, (LINUX, POSIX))
+    return POSIX if POSIX in (here, asked) else LINUX
 
 
 # --- processes ------------------------------------------------------------------------------------
@@ -122,26 +119,21 @@ def flush_c_output() -> None:
 
 def can_signal() -> bool:
     """Whether a process can ask another one, by a signal, to end: on Windows that kills it."""
-    return system() != ANY
+    return os.name == "posix"
 
 
 def kill_tree(process: subprocess.Popen[bytes]) -> None:
     """Kills a process that leads a group of processes, and all those that it and they started.
     Where it has ended already, those in its group."""
-    if os.name != "posix":
-        command = ["taskkill", "/F", "/T", "/PID", str(process.pid)]
-        subprocess.run(command, capture_output=True, check=False)
-        process.kill()
-    else:
-        found = [process.pid] if process.poll() is None else []
-        parents = _parents() if found else {}
-        for pid in found:  # which grows
-            found += [child for child, parent in parents.items() if parent == pid]
-        for pid in found:
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+    found = [process.pid] if process.poll() is None else []
+    parents = _parents() if found else {}
+    for pid in found:  # which grows
+        found += [child for child, parent in parents.items() if parent == pid]
+    for pid in found:
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 

@@ -206,3 +206,14 @@ def test_where_ray_is_not_installed(monkeypatch: Any) -> None:
     name, extra = advice.quoted().rstrip("]").split("[")
     assert name == project["name"] and advice.fix.startswith("pip install")
     assert any(each.startswith("ray") for each in project["optional-dependencies"][extra])
+
+
+def test_processes_where_there_is_no_posix(monkeypatch) -> None:
+    given = {"framework": "torch", "envs": 2, "steps": 32, "plots": False, "final_episodes": 1}
+    given |= {"rollout": 8, "batch_size": 8, "eval_episodes": 0}
+    with monkeypatch.context() as patch:
+        patch.setattr("tandem.parallel.process.can_signal", lambda: False)
+        with follows("parallel/process.py:Process.__init__") as advice:
+            trainer.train("ppo", "CartPole-v1", workers=1, **given)
+        assert advice.fix == "train without them."
+        trainer.train("ppo", "CartPole-v1", **given)

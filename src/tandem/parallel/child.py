@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import sys
 import threading
 import traceback
@@ -20,15 +19,11 @@ from tandem.streams import Display
 
 BYTES = b"\0"  # begins a message of bytes, and the answer to one; a pickle begins otherwise
 LOOK = 0.5  # seconds between looks whether the parent is still there
-SECRET = 32  # bytes by which a parent knows the worker that calls it
 
 
-def main(pipe: int | None, parent: int, tied: bool, port: int = 0) -> None:
-    """Serves what the first request makes, until nobody is left to ask. pipe: inherited; None where
-    the parent is to be called, on a port of this machine, with the secret that is on stdin."""
+def main(pipe: int, parent: int, tied: bool) -> None:
+    """Serves what the first request makes, until nobody is left to ask. pipe: inherited."""
     _die_with(parent, tied)
-    if pipe is None:
-        pipe = _called(port)
     for number in FROM_TERMINAL:  # the parent's affair: it ends the run in good order
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _terminated)
@@ -108,14 +103,6 @@ def serve(connection: Connection, served: ObjectServer) -> None:
                 ("raised", type(error).__name__, str(error), traceback.format_exc())
             )
         connection.send_bytes(answer)
-
-
-def _called(port: int) -> int:
-    """A connection to the parent."""
-    link = socket.create_connection(("127.0.0.1", port))
-    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    link.sendall(sys.stdin.buffer.read(SECRET))
-    return link.detach()
 
 
 def _die_with(parent: int, tied: bool) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import hmac
 import json
 import os
-import secrets
 import socket
 import subprocess
 import sys
@@ -17,14 +15,13 @@ from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
-from tandem.errors import SettingError
-from tandem.parallel.child import BYTES, SECRET
-from tandem.platforms import ANY, can_signal, ending, kill_tree, system
+from tandem.errors import EngineError, SettingError
+from tandem.parallel.child import BYTES
+from tandem.platforms import can_signal, ending, kill_tree
 from tandem.settings import FOLDERS, IMPORTED, module_here
 
 SLICE = 0.25  # seconds of waiting at a time
 END = 5.0  # seconds that a process has to close what it made and end
-CALL = 60.0  # seconds in which it has to call, where it inherits no link
 # chatter of libraries, once is enough
 QUIET = {
     "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -79,40 +76,25 @@ class Process:
     its methods there, one at a time. inherits: file descriptors to pass on."""
 
     def __init__(self, inherits: tuple[int, ...], make: Any, *arguments: Any) -> None:
+        if not can_signal():
+            raise EngineError(
+                "workers, learners, devices and trials are processes, and need a POSIX system.",
+                "Linux or macOS, or on Windows its subsystem for Linux",
+                "train without them.",
+            )
         # Linux ends a process with the thread that started it; only of the main one it is sure that
         # it lasts.
         tied = threading.current_thread() is threading.main_thread()
-        start = self._calling if system() == ANY else self._inheriting
-        self._process, link = start(f"{os.getpid()}, {tied}", inherits)
-        self._connection = Connection(link.detach())
-        self._finalize = weakref.finalize(self, _end, self._process, self._connection)
-        self.ask("begin", *begun(make), *arguments)
-
-    def _inheriting(
-        self, how: str, inherits: tuple[int, ...]
-    ) -> tuple[subprocess.Popen[bytes], socket.socket]:
-        """A process that inherits its end of the link, which is the other thing returned."""
         ours, theirs = socket.socketpair()
         with theirs:
-            process = _started(
-                f"main({theirs.fileno()}, {how})",
+            self._process = _started(
+                f"main({theirs.fileno()}, {os.getpid()}, {tied})",
                 stdin=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(), *inherits),
             )
-        return process, ours
-
-    def _calling(
-        self, how: str, inherits: tuple[int, ...]
-    ) -> tuple[subprocess.Popen[bytes], socket.socket]:
-        """One that calls this process, on this machine, and shows a secret."""
-        secret = secrets.token_bytes(SECRET)
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            begin = f"main(None, {how}, {server.getsockname()[1]})"
-            process = _started(begin, stdin=subprocess.PIPE)
-            assert process.stdin is not None
-            with contextlib.suppress(OSError), process.stdin:  # OSError: it has ended already
-                process.stdin.write(secret)
-            return process, _caller(server, secret, process)
+        self._connection = Connection(ours.detach())
+        self._finalize = weakref.finalize(self, _end, self._process, self._connection)
+        self.ask("begin", *begun(make), *arguments)
 
     @property
     def pid(self) -> int:
@@ -171,8 +153,7 @@ class Process:
 
     def terminate(self) -> None:
         """It leaves what it is at, where it can be told, closes what it made, and ends."""
-        if can_signal():
-            self._process.terminate()
+        self._process.terminate()
 
     def kill(self) -> None:
         """At once, with the processes that it started."""
@@ -209,29 +190,6 @@ def _started(begin: str, **how: Any) -> subprocess.Popen[bytes]:
         env={**QUIET, **dict.fromkeys(THREADS, "1"), **os.environ},
         **how,
     )
-
-
-def _caller(
-    server: socket.socket, secret: bytes, process: subprocess.Popen[bytes]
-) -> socket.socket:
-    """The link to a process that calls; one that is closed where it ended instead, or took too
-    long."""
-    limit = time.monotonic() + CALL
-    server.settimeout(SLICE)
-    while process.poll() is None and time.monotonic() < limit:
-        with contextlib.suppress(OSError):  # nobody yet, or a stranger
-            link, _ = server.accept()
-            link.settimeout(END)
-            shown = link.recv(SECRET, socket.MSG_WAITALL)
-            if hmac.compare_digest(shown, secret):
-                link.settimeout(None)
-                link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                return link
-            link.close()
-    process.kill()
-    ours, theirs = socket.socketpair()
-    theirs.close()
-    return ours
 
 
 def result(line: WorkerHandle, reply: tuple[Any, ...]) -> Any:
