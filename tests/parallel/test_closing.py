@@ -3,6 +3,7 @@ not end are killed with what they started."""
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium import Env, spaces
@@ -206,3 +208,22 @@ def test_a_worker_closes_what_it_made(how: str) -> None:
     while runs(pid) and time.monotonic() < limit:
         time.sleep(0.02)
     assert not process.runs and not runs(pid)
+
+
+def test_environments_that_an_agent_made_are_closed_with_it(tmp_path: Path) -> None:
+    """Not before: the next training may continue in the middle of an episode."""
+    torch = pytest.importorskip("torch")
+    from tandem.exploration import GreedyQPolicy
+    from tests.agents.agents import Probe
+
+    file = tmp_path / "log"
+    gymnasium.register("AgentNoted-v0", lambda render_mode=None: Noted(file))
+    agent = Probe("AgentNoted-v0")
+    agent.set(policy=GreedyQPolicy())
+    agent.train(torch.optim.SGD(agent.param, 0.01), 2, p=0)
+    agent.train(torch.optim.SGD(agent.param, 0.01), 1, p=0)
+    assert "closed" not in file.read_text()
+    del agent
+    gc.collect()
+    log = file.read_text().split("\n")
+    assert len(log) == 3 and log[0].startswith("made") and log[1].startswith("closed")

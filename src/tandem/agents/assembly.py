@@ -4,6 +4,7 @@ part asks for flags."""
 from __future__ import annotations
 
 import operator
+import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
@@ -272,7 +273,9 @@ class Assembly:
         adapted_envs = []
         name, seed = type(agent).__name__, derived(self.seed, "environments")
         for i, env in enumerate(envs):
-            env = make(env) if isinstance(env, str) else env
+            if isinstance(env, str):
+                env = make(env)
+                weakref.finalize(self, env.close)  # the next training may continue in it
             with opening(episode_seed(seed, i, 0), env):
                 if getattr(env, "action_space", None) is None or arguments.MARL:
                     env = Plain(env, action_space=spaces.Discrete(2), reduce=reduction)
