@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -22,7 +23,7 @@ import tandem
 from tandem.errors import TandemError
 from tandem.learning.events import BatchEnd
 from tandem.parallel.process import Process, WorkerLost
-from tests.helpers import runs
+from tests.helpers import ROOT, runs
 
 SMALL: dict[str, Any] = {
     "framework": "torch",
@@ -227,3 +228,31 @@ def test_environments_that_an_agent_made_are_closed_with_it(tmp_path: Path) -> N
     gc.collect()
     log = file.read_text().split("\n")
     assert len(log) == 3 and log[0].startswith("made") and log[1].startswith("closed")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_command_that_has_not_begun_closes_its_environments(number: int, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "slow.py").write_text(
+        "import gymnasium, pathlib, time\n"
+        "class Slow(gymnasium.Wrapper):\n"
+        "    def __init__(self, render_mode=None):\n"
+        "        super().__init__(gymnasium.make('CartPole-v1'))\n"
+        "    def reset(self, **how):\n"
+        "        pathlib.Path('resetting').touch()\n"
+        "        time.sleep(60)\n"
+        "    def close(self):\n"
+        "        pathlib.Path('closed').touch()\n"
+        "gymnasium.register('Slow-v0', entry_point=Slow)\n",
+        encoding="utf-8",
+    )
+    words = "-m tandem train ppo slow:Slow-v0 --framework torch --steps 64 --no-plots --quiet"
+    env = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    process = subprocess.Popen([sys.executable, *words.split()], cwd=tmp_path, env=env)
+    while not (tmp_path / "resetting").exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(number)
+    assert process.wait(30) == 128 + number and (tmp_path / "closed").exists()

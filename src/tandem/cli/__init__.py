@@ -32,7 +32,7 @@ from tandem.errors import (
     TandemError,
     UnknownNameError,
 )
-from tandem.platforms import FULL
+from tandem.platforms import ENDING, FULL
 from tandem.streams import Display
 
 REFUSED = (
@@ -116,16 +116,21 @@ def _run(words: list[str]) -> int:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Within it, a SIGTERM that nothing else handles leaves the block, so that environments are
-    closed."""
+    """Within it, a SIGTERM or SIGHUP that nothing else handles leaves the block, so that
+    environments are closed."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    before = {
+        number: signal.signal(number, lambda number, _: sys.exit(128 + number))
+        for number in ENDING
+        if number != signal.SIGINT and signal.getsignal(number) is not signal.SIG_IGN
+    }
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 def _command(words: list[str]) -> int:
