@@ -304,6 +304,13 @@ def test_the_working_directory_comes_last_on_the_path(name: str, here: Path) -> 
     assert not (here / "trace").exists()
 
 
+def test_the_module_looks_into_the_working_directory_last(here: Path) -> None:
+    for name in ("numpy.py", "random.py", "gymnasium.py"):
+        (here / name).write_text(MODULE, encoding="utf-8")
+    subprocess.run([sys.executable, "-m", "tandem", "list"], check=True, capture_output=True)
+    assert not (here / "trace").exists()
+
+
 def test_metadata_in_the_working_directory_is_no_plugin(here: Path) -> None:
     info = here / "evil-1.0.dist-info"
     info.mkdir()
