@@ -248,9 +248,11 @@ def test_a_command_that_has_not_begun_closes_its_environments(number: int, tmp_p
         "gymnasium.register('Slow-v0', entry_point=Slow)\n",
         encoding="utf-8",
     )
-    words = "-m tandem train ppo slow:Slow-v0 --framework torch --steps 64 --no-plots --quiet"
+    words = "train ppo slow:Slow-v0 --framework torch --steps 64 --no-plots --quiet".split()
     env = os.environ | {"PYTHONPATH": str(ROOT / "src")}
-    process = subprocess.Popen([sys.executable, *words.split()], cwd=tmp_path, env=env)
+    code = "import signal, sys; signal.signal(signal.SIGHUP, signal.SIG_DFL); "  # not as by nohup
+    code += "from tandem.cli import main; sys.exit(main())"
+    process = subprocess.Popen([sys.executable, "-c", code, *words], cwd=tmp_path, env=env)
     while not (tmp_path / "resetting").exists():
         assert process.poll() is None
         time.sleep(0.05)

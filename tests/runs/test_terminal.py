@@ -35,7 +35,8 @@ TANDEM = [sys.executable, "-m", "tandem"]
 
 # Makes a terminal the one of a process and its children, as a terminal emulator does.
 IN_TERMINAL = """
-import fcntl, os, sys, termios
+import fcntl, os, signal, sys, termios
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 os.execv(sys.argv[1], sys.argv[1:])
 """
