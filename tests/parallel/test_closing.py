@@ -248,7 +248,17 @@ def test_a_command_that_has_not_begun_closes_its_environments(number: int, tmp_p
         "gymnasium.register('Slow-v0', entry_point=Slow)\n",
         encoding="utf-8",
     )
-    words = "train ppo slow:Slow-v0 --framework torch --steps 64 --no-plots --quiet".split()
+    words = [
+        "train",
+        "ppo",
+        "slow:Slow-v0",
+        "--framework",
+        "torch",
+        "--steps",
+        "64",
+        "--no-plots",
+        "--quiet",
+    ]
     env = os.environ | {"PYTHONPATH": str(ROOT / "src")}
     code = "import signal, sys; signal.signal(signal.SIGHUP, signal.SIG_DFL); "  # not as by nohup
     code += "from tandem.cli import main; sys.exit(main())"
