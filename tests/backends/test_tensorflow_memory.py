@@ -11,7 +11,7 @@ from tests.helpers import run_python
 pytest.importorskip("tensorflow")
 
 GROWTH = """
-import ctypes, gc, json, sys
+import ctypes, gc, json, statistics, sys
 
 class Used(ctypes.Structure):
     names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
@@ -38,12 +38,14 @@ def mebibytes():
     return (used.uordblks + used.hblkhd) / 2**20
 
 def growth(runs):
-    before = mebibytes()
+    grown = []
     for seed in range(runs):
+        before = mebibytes()
         tandem.train("dqn", "CartPole-v1", framework="tensorflow", steps=240, learning_starts=200,
                      hidden=(8,), envs=4, eval_episodes=0, final_episodes=1, eval_max_steps=5,
                      plots=False, seed=seed)
-    return mebibytes() - before
+        grown.append(mebibytes() - before)
+    return statistics.median(grown)  # now and then TensorFlow takes 10 MiB at once
 
 growth(2)
 alone = growth(int(sys.argv[1]))
@@ -58,8 +60,8 @@ print(json.dumps([alone, both - alone]))
 @pytest.mark.parametrize("runs", [5, pytest.param(20, marks=pytest.mark.thorough)])
 def test_runs_keep_no_more_than_bare_compiled_functions(runs: int) -> None:
     """The same updates, compiled once more by a `tf.function` that nothing holds on to, say what
-    TensorFlow keeps. A tenth of a MiB for each run is the measurement's own."""
+    TensorFlow keeps. The kernels of a run's variables were half a MiB."""
     one_arena = {"MALLOC_ARENA_MAX": "1"}  # glibc tells what is in use of the first arena alone
     ((ours, bare),) = run_python(GROWTH, str(runs), engine="tensorflow", env=one_arena)
-    assert bare > runs  # MiB
-    assert ours < bare + 0.2 * runs
+    assert bare > 1  # MiB, for each run
+    assert ours < bare + 0.25, (ours, bare)
