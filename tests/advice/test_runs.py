@@ -22,7 +22,6 @@ from tandem.cli import main
 from tandem.runs import checkpoint, config_file, folder, verification, writers
 from tandem.runs.autosave import Policy
 from tandem.runs.callbacks import Callback, EarlyStop, LambdaCallback, TimeLimit
-from tandem.runs.trust import Names
 from tests.advice.conftest import body, cart
 from tests.advice.net import case, excepted, follows
 from tests.advice.worlds import without
@@ -475,7 +474,7 @@ def test_advice_on_going_on(case, runs) -> None:
 def test_a_name_that_is_repeated_otherwise(runs) -> None:
     words = ["verify", str(runs / "plain"), "--quiet"]
     with follows("runs/trust.py:expect_same") as advice:
-        verification.verify(runs / "plain", names=Names(env="Acrobot-v1"))
+        verification.verify(runs / "plain", env="Acrobot-v1")
     assert advice.fix.startswith("leave env out")
     assert main([*words, "--env", "Acrobot-v1"]) == 2 and main(words) == 0
 

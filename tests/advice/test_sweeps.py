@@ -184,7 +184,7 @@ def test_going_on_without_what_a_program_gave(tmp_path: Path) -> None:
     assert advice.fix == f"tandem.sweep(env=..., resume={str(tmp_path)!r})"
     again = sweeps.Sweep(env=make, resume=tmp_path)
     trial = SimpleNamespace(number=0, user_attrs={"settings": {}})
-    assert again.arguments(trial)["env"] is make and again.again() == {"trust": True, "env": make}
+    assert again.arguments(trial)["env"] is make and again.again() == {"trust": False, "env": make}
 
 
 excepted(

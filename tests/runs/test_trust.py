@@ -112,6 +112,9 @@ FORGED: list[dict[str, Any]] = [
     {"vector": f"{EVIL}:make"},
     {"vector": f"{EVIL}:make", "env": EVIL, "env_kwargs": {"a": 1}},
     {"vector": "id", "env": f"{EVIL}:Mine-v0"},
+    {"vector": "own", "env": f"{EVIL}:Mine-v0"},
+    {"own_env": True, "env": f"{EVIL}:Mine-v0"},
+    {"own_env": True, "vector": "own", "env": f"{EVIL}:Mine-v0"},
     {"env_kwargs": {"env_id": f"{EVIL}:Mine-v0"}},
     {"env_kwargs": {"render_mode": [{"entry": f"{EVIL}.make"}]}},
     {"env": "GymV26Environment-v0", "env_kwargs": {"env_id": f"{EVIL}:Mine-v0"}},
@@ -252,6 +255,10 @@ def test_seeds_from_elsewhere(run: Path, here: Path, capsys: Any) -> None:
         ["ppo", "CartPole-v1", "--import", EVIL],
         ["ppo", "CartPole-v1", "--cluster", f"{EVIL}:6379", "--runners", "1"],
         ["ppo", "--config", "theirs.toml", "--trust"],
+        ["--stop-at", "--import", "ppo", f"{EVIL}:Mine-v0"],
+        ["--import", "--trust", "--entry", "ppo", f"{EVIL}:Mine-v0"],
+        ["--import", "--stop-at", f"{EVIL}:kind", "CartPole-v1"],
+        ["--stop-at", "--import", f"{EVIL}:kind", "CartPole-v1"],
         [f"{EVIL}:kind", "CartPole-v1"],
     ):
         parent = here / "seeds"
@@ -322,6 +329,43 @@ def test_metadata_in_the_working_directory_is_no_plugin(here: Path) -> None:
         [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "True" and not (here / "trace").exists()
+
+
+def test_a_name_that_is_not_repeated_is_not_signed(run: Path, here: Path) -> None:
+    """Who resumes a run by its environment's id has not vouched for its vector."""
+    theirs = Path(shutil.copytree(run, "theirs"))
+    changed(theirs, vector=f"{EVIL}:make")
+    more = ["--quiet", "--steps", "96", "--extend"]
+    assert main(["train", "ppo", "CartPole-v1", "--resume", "theirs", *more]) == 2
+    with pytest.raises(ResumeError, match="vector"):
+        tandem.train(resume=theirs, env=lambda: gymnasium.make("CartPole-v1"))
+    assert main(["evaluate", "theirs", "--episodes", "1"]) == 2 and not was_imported()
+
+
+def test_a_file_named_own_is_not_imported(run: Path, here: Path) -> None:
+    (here / "own.py").write_text(MODULE, encoding="utf-8")
+    shutil.copytree(run, "theirs")
+    changed(here / "theirs", vector="own")
+    for words in ("evaluate theirs", "watch theirs --out a.gif", "record theirs --out data"):
+        assert main(words.split()) == 2 and not was_imported()
+        assert "own" not in sys.modules
+
+
+def test_trials_of_a_sweep_from_elsewhere_are_not_trusted_by_its_plan(here: Path) -> None:
+    given = {n: x for n, x in SMALL.items() if n not in ("plots", "tensorboard")}
+    tandem.sweep("ppo", "CartPole-v1", trials=1, parallel=1, out="sweep", **given)
+    file = Path("sweep/sweep.json")
+    plan = json.loads(file.read_text(encoding="utf-8"))
+    file.write_text(json.dumps(plan | {"signature": ""}), encoding="utf-8")
+    for line in Path("sweep/journal.log").read_text(encoding="utf-8").splitlines():
+        if "user_attr" in line or json.loads(line).get("op_code") not in (6,):  # keep it running
+            with Path("sweep/journal").open("a", encoding="utf-8") as journal:
+                journal.write(line + "\n")
+    os.replace("sweep/journal", "sweep/journal.log")
+    changed(next(here.glob("sweep/trials/*")), env=f"{EVIL}:Mine-v0")
+    for _ in range(2):
+        code = main(["sweep", "--resume", "sweep", "--parallel", "1", "--quiet"])
+        assert code and not was_imported()
 
 
 def test_a_data_set_from_elsewhere(run: Path, here: Path) -> None:

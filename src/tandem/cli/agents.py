@@ -44,7 +44,7 @@ class Loaded(NamedTuple):
     def expect_id(self, code: str) -> None:
         """SettingError where only a program can make the environment: it is told the `code` that
         does the same, with the agent in its {}."""
-        if self.config["own_env"]:
+        if self.config["own_env"] or self.config.get("vector") == "own":
             raise SettingError(
                 f"{self.folder} was trained in an environment that a program made "
                 f"({self.config['env']}).",
@@ -100,15 +100,16 @@ def _repeated(
     """The entries of a run's config that say how its environment is made, as the arguments give
     them. CheckpointError where a name in the file may lead to code and is not repeated."""
     names, again = names_of(args), f"tandem {command} {{}}{quote(args.folder)}"
-    data = config | {"options": {}}  # no command that plays uses a cluster
-    trust.expect(data, folder, signature, names, again, RunFolderError, "--env ")
     changed: JSONDict = {} if names.env_kwargs is None else {"env_kwargs": names.env_kwargs}
     if names.vector is not None:
         changed |= {"env": names.vector, "vector": names.vector, "own_env": False}
     elif names.env is not None:
         vector = "id" if envpool.is_id(names.env) else ""
         changed |= {"env": names.env, "vector": vector, "own_env": False}
-    return {"env_kwargs": {}} | config | changed
+    data: JSONDict = {"env_kwargs": {}} | config | changed
+    played = data | {"options": {}}  # no command that plays uses a cluster
+    trust.expect(played, folder, signature, names, again, RunFolderError, "--env ")
+    return data
 
 
 def own_class(path: str | None) -> Any:

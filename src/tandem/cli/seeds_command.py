@@ -19,6 +19,7 @@ from tandem.types import JSONDict
 
 FILE = "seeds.json"  # the command, and the seeds
 SETTINGS = "seeds-settings"  # beside it: a copy of the file of --config, which may be there too
+SITTING = {"--stop-at": 1, "--import": 1}  # of one sitting, and the user's alone
 OWN = {"--seed": 1, "--seeds": 1, "--out": 1}  # what the command of one seed has of its own
 
 
@@ -72,16 +73,20 @@ class SeedsCommand:
         }
 
     def vouched(self, names: trust.Names) -> SeedsCommand:
-        """This command, without its own --trust where this user did not write it on this machine.
-        ResumeError where it names what may run code, and `names` does not repeat it."""
-        data, place = self._signed(), shell_path(self.parent)
+        """This command; if this user did not write it on this machine, without what only a user may
+        give. ResumeError where it names what may run code, and `names` does not repeat it."""
         written = json.loads((self.parent / FILE).read_text(encoding="utf-8")).get("signature")
-
-        command = f"tandem train {data['algorithm']} {{}}--resume {place}"
-        trust.expect(data, self.parent, written, names, command, ResumeError)
-        if trust.is_signed(data, self.parent, written):
+        if trust.is_signed(self._signed(), self.parent, written):
             return self
-        return replace(self, words=[word for word in self.words if word != "--trust"])
+        words = self.words
+        # again and again: a flag may stand where the value of another one does
+        while (rest := [w for w in without(words, SITTING) if w != "--trust"]) != words:
+            words = rest
+        command = replace(self, words=words)
+        data = command._signed()
+        again = f"tandem train {data['algorithm']} {{}}--resume {shell_path(self.parent)}"
+        trust.expect(data, self.parent, "", names, again, ResumeError)
+        return command
 
     def remove(self) -> None:
         """What `save` wrote, and the folder where nothing else is in it."""
@@ -105,7 +110,7 @@ class SeedsCommand:
                 "the name of that class",
                 self.again,
             )
-        own = without(self.words, {"--stop-at": 1, "--import": 1})
+        own = without(self.words, SITTING)
         file = value_of("--config", own)
         if file is not None and self._settings(file).is_file():  # older folders have none
             own = [*without(own, {"--config": 1}), f"--config={self._settings(file)}"]

@@ -29,8 +29,9 @@ def run(words: list[str]) -> int:
     algorithm = agents.own_class(args.algorithm)
     told = [Progress(0, args.quiet)]
     names = agents.names_of(args)
-    env = None if args.vector is None else named(args.vector, names.env_kwargs)
-    verification = verify(folder, args.steps, env, callbacks=told, algorithm=algorithm, names=names)
+    env = args.env if args.vector is None else named(args.vector, names.env_kwargs)
+    given = {"env_kwargs": names.env_kwargs, "trust": args.trust, "algorithm": algorithm}
+    verification = verify(folder, args.steps, env, callbacks=told, **given)
     for name, (then, now) in verification.versions.items():
         echo(f"note: {name} was {then} and is {now}")
     if verification.difference is None:

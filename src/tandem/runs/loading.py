@@ -99,8 +99,8 @@ def _distrust(file: Path, data: JSONDict) -> TandemError | None:
     folder = file.parent.parent if file.parent.name == "checkpoints" else file.parent
     signature = config_file.read(folder).get("signature")
     fix = f"if you trust them, tandem.load({str(file)!r}, trust=True)."
-    options = {**data.get("options", {}), "cluster": ""}  # which no agent uses
-    data = {**data, "options": options}
+    # an agent plays in what its file names, whoever made that, and without a cluster
+    data = {**data, "own_env": False, "options": {}}
     return fault(data, folder, signature, NONE, lambda found: fix, CheckpointError)
 
 

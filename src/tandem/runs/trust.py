@@ -20,7 +20,7 @@ from tandem.errors import ResumeError, TandemError, note
 from tandem.platforms import user_folder
 from tandem.types import JSONDict
 
-SIGNED = ("env", "vector", "env_kwargs", "network", "wrappers", "command", "file")
+SIGNED = ("own_env", "env", "vector", "env_kwargs", "network", "wrappers", "command", "file")
 WORDS = re.compile(r"[\w -]*|[+-]?[\d.]+(e[+-]?\d+)?", re.IGNORECASE)  # of text that names no code
 KEY_BYTES = 32
 
@@ -30,7 +30,7 @@ class Names(NamedTuple):
 
     env: Any = None
     vector: str | None = None
-    env_kwargs: Any = None  # a dict, or its JSON text
+    env_kwargs: Mapping[str, Any] | None = None
     cluster: str | None = None
     trust: bool = False
 
@@ -77,10 +77,7 @@ def fault(
     if names.trust or is_signed(data, place if place.is_dir() else place.parent, written):
         return None
     kwargs, found = data.get("env_kwargs") or {}, _leading_to_code(data)
-    repeated = {name for name, value in names._asdict().items() if value is not None}
-    if repeated & {"env", "vector"}:
-        repeated |= {"env", "vector"}
-    found = {name: value for name, value in found.items() if name not in repeated}
+    found = {name: value for name, value in found.items() if not _repeats(names, name, value)}
     if not found:
         if kwargs and names.env_kwargs is None:
             note(f"{place} was written elsewhere; its environment is made with {kwargs}")
@@ -149,6 +146,15 @@ def _leading_to_code(data: JSONDict) -> dict[str, Any]:
     if cluster not in (None, "", "auto", "local"):
         found["cluster"] = cluster
     return found
+
+
+def _repeats(names: Names, name: str, value: Any) -> bool:
+    """Whether a name of a file is given again: as it is, or a vector as the function itself."""
+    if name == "cluster":  # which takes the place of the file's
+        return names.cluster is not None
+    env = names.env
+    function = f"{getattr(env, '__module__', '')}:{getattr(env, '__qualname__', '')}"
+    return value == getattr(names, name) or (name == "vector" and value == function)
 
 
 def _is_id(env: str) -> bool:

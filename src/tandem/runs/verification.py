@@ -10,15 +10,17 @@ from typing import Any, NamedTuple
 
 from tandem.algorithms import own
 from tandem.backends import process
+from tandem.envs.vector_source import VectorSource
 from tandem.errors import ResumeError, RunFolderError
 from tandem.learning import config
 from tandem.learning.vectors import env_of
 from tandem.parallel.choice import has_gpu
-from tandem.runs import config_file, trust
+from tandem.runs import config_file
+from tandem.runs import trust as trusts
 from tandem.runs.callbacks import Callback
 from tandem.runs.folder import read_run
 from tandem.runs.session import Session
-from tandem.runs.trust import NONE, Names
+from tandem.runs.trust import Names
 from tandem.settings import shell_path
 
 
@@ -50,27 +52,29 @@ def verify(
     callbacks: Iterable[Callback] = (),
     algorithm: Any = None,
     optimizer: Any = None,
-    names: Names = NONE,
+    env_kwargs: Any = None,
+    trust: bool = False,
 ) -> Verification:
     """Trains the run in `folder` again, for `steps` environment steps (None: as far as it came),
     and compares its rows.
 
-    env, network, algorithm, optimizer: what a program gave to the run, where it did. names: the
-    names in config.json that the caller repeats, or that it trusts them. ResumeError
-    where they are needed and missing, RunFolderError where there is nothing to compare.
+    env, network, algorithm, optimizer: what a program gave to the run, where it did. env and
+    env_kwargs may repeat what config.json names, and trust stands for that, as in `tandem.train`.
+    ResumeError where they are needed and missing, RunFolderError where there is nothing to compare.
     """
     folder = Path(folder)
     run = read_run(folder)
     again = "tandem.runs.verification.verify(folder, algorithm={0}) (tandem verify --algorithm)."
     package = config_file.package_of(run.config, "algorithm")
     kind, _ = own.of_file(run.config["algorithm"], algorithm, folder, again, ResumeError, package)
-    names = names if env is None else names._replace(env=env)
+    vector = (env.path or None) if isinstance(env, VectorSource) else None
+    names = Names(env, vector, env_kwargs, trust=trust)
     command, signed = f"tandem verify {{}}{shell_path(folder)}", run.config.get("signature")
-    trust.expect(run.config, folder, signed, names, command, ResumeError, "--env ")
+    trusts.expect(run.config, folder, signed, names, command, ResumeError, "--env ")
     if env is None:
         config_file.expect_env(run.config, folder, ResumeError)
     conf = config.from_json(run.config, kind)
-    trust.expect_same(conf, folder, names)
+    trusts.expect_same(conf, folder, names)
     given = {"env": env, "network": network, "optimizer": optimizer}
     for name, value in given.items():
         if getattr(conf, f"own_{name}") and value is None:

@@ -28,7 +28,7 @@ from tandem.parallel.worker_group import START
 from tandem.runs import config_file
 from tandem.runs.folder import new_folder
 from tandem.runs.signals import Signals, raise_again
-from tandem.runs.trust import Names, expect, is_signed
+from tandem.runs.trust import Names, expect
 from tandem.settings import as_path, shell_path, whole_number
 from tandem.tuning import space as spaces
 from tandem.tuning import sweep_run as at
@@ -132,7 +132,7 @@ class Sweep:
     ) -> None:
         trials = None if trials is None else whole_number("trials", trials, 1)
         self._parallel = None if parallel is None else whole_number("parallel", parallel, 1)
-        self.cluster = cluster
+        self.cluster, self.trust = cluster, trust
         self.begun, self.heard, self.told = begun, heard, told
         spaces.optuna()  # before anything is made without it
         if resume is None:
@@ -146,14 +146,11 @@ class Sweep:
             self.plan = _planned(algorithm, env, trials or TRIALS_UNTOLD, asked)
             if out is not None:
                 self.folder = new_folder(as_path("out", out))
-            self._again: dict[str, Any] = {"trust": True}  # trials that this call began
         else:
             self.folder = as_path("resume", resume)
             names = Names(env, None, asked.get("env_kwargs"), None, trust)
             self.plan = _continued(self.folder, algorithm, env, trials, out, asked, names)
             self._program = {n: x for n, x in asked.items() if x is not None}
-            known = is_signed(self.plan.names, self.folder, self.plan.signature)
-            self._again = {"trust": True} if trust or known else {"env": env}
         if "algorithm" in self.plan.own:
             self._program["algorithm"] = algorithm
         if "env" in self.plan.own:
@@ -216,7 +213,10 @@ class Sweep:
 
     def again(self) -> dict[str, Any]:
         """What it is given to go on with a trial's run."""
-        return {**self._again, **self._program}
+        names: dict[str, Any] = {"env": self.plan.env, "trust": self.trust}
+        if ":" in self.plan.env and self.plan.env_kwargs:  # else the run may have more of them
+            names["env_kwargs"] = self.plan.env_kwargs
+        return {**names, **self._program}
 
 
 def _planned(algorithm: Any, env: EnvLike, trials: int, asked: dict[str, Any]) -> Plan:
