@@ -23,7 +23,7 @@ import tandem
 from tandem.errors import TandemError
 from tandem.learning.events import BatchEnd
 from tandem.parallel.process import Process, WorkerLost
-from tests.helpers import ROOT, runs
+from tests.helpers import ROOT, run_python, runs
 
 SMALL: dict[str, Any] = {
     "framework": "torch",
@@ -268,3 +268,27 @@ def test_a_command_that_has_not_begun_closes_its_environments(number: int, tmp_p
         time.sleep(0.05)
     process.send_signal(number)
     assert process.wait(30) == 128 + number and (tmp_path / "closed").exists()
+
+
+@pytest.mark.parametrize("how", ["unused", "left open", "an exception"])
+def test_a_session_that_nobody_ends_is_closed_with_its_process(how: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    code = """
+    import sys
+    from pathlib import Path
+    import tandem
+    from tests.parallel.test_closing import SMALL, Noted
+    run = tandem.session("dqn", lambda: Noted(Path(sys.argv[1])), **SMALL | {"envs": 2})
+    if sys.argv[2] != "unused":
+        events = iter(run)
+        next(events)
+    if sys.argv[2] == "an exception":
+        try:
+            for event in run:
+                raise ValueError
+        except ValueError:
+            pass
+    """
+    run_python(code, str(tmp_path / "log"), how)
+    words = (tmp_path / "log").read_text().split()
+    assert words.count("made") == words.count("closed") > 2

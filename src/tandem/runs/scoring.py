@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -90,6 +91,7 @@ class Scoring:
                     None if self.own else (run.observation, run.action),
                     copies=self.own,
                 )
+                weakref.finalize(self, self._envs.close)
             seed, most = derived(conf.seed, purpose), conf.options.eval_max_steps
             self._budget = self._envs.ready(episodes, seed, most, run.averages.longest)
             return self._envs

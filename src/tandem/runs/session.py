@@ -4,6 +4,7 @@ however it comes."""
 from __future__ import annotations
 
 import hashlib
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -48,6 +49,11 @@ from tandem.runs.signals import Signals, raise_again
 from tandem.runs.table import Averages, Table
 from tandem.settings import check_ranges
 from tandem.types import JSONDict
+
+
+def _close_all(opened: list[Any]) -> None:
+    while opened:
+        opened.pop().close()
 
 
 class Session:
@@ -95,6 +101,10 @@ class Session:
         self._is_open = True  # there are environments, and workers
         self._left = False  # whoever iterated over the events has left
         self.saves_when_left = True
+        # a user's own object is left open
+        self._own = [] if is_instance(env) else [self.loop.collector]
+        self._opened = [*self._own]
+        weakref.finalize(self, _close_all, self._opened)  # nobody may iterate to the end
         self.averages, self.score = Averages(), Scoring(self)
         self.table: Table | None = None
         self.checkpoints: Checkpoints | None = None
@@ -185,7 +195,7 @@ class Session:
         """The events until `stop_at` environment steps or the run's length. Where they are left
         early, as by `break`, the block under way is finished without events, and saved."""
         running.add(self.environments)
-        self._is_open, self._left = True, False
+        self._is_open, self._left, self._opened[:] = True, False, self._own
         source = self._sitting(stop_at)
         try:
             with self.catching(), calls.entered(self.callbacks):
@@ -240,8 +250,7 @@ class Session:
         running.discard(self.environments)
         if self.table is not None:
             self.table.close()
-        if not is_instance(self.env):  # a user's own object is left open
-            self.loop.collector.close()
+        _close_all(self._opened)
         if (goals := getattr(self.loop, "goals", None)) is not None:
             goals.close()
         self.backend.close()
