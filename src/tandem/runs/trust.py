@@ -84,8 +84,8 @@ def fault(
         return None
     shown = ", ".join(f"{name}={value!r}" for name, value in found.items())
     return error(
-        f"{place} names {shown}, which may run code, and was copied, changed or written by somebody "
-        "else.",
+        f"{place} names {shown}, which may run code, and was copied, changed or written by "
+        "somebody else.",
         "names that you know, given again",
         fix(found),
     )
