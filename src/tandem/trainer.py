@@ -288,7 +288,7 @@ def _refuse_given(fixed: dict[str, Any]) -> None:
         raise ResumeError(
             f"resume= was given with {', '.join(named)}.",
             "nothing that changes its results",
-            "leave these out; a run goes on as it began, with the settings in its config.json.",
+            "leave these out; a resumed run keeps the settings in its config.json.",
         )
 
 

@@ -1,4 +1,4 @@
-"""What is no fault of a trial's ends a sweep, and the trial is made when the sweep goes on."""
+"""A failure that is not the trial's stops a sweep; the resumed sweep repeats the trial."""
 
 from __future__ import annotations
 

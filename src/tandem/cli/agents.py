@@ -98,7 +98,7 @@ def _repeated(
     args: argparse.Namespace, config: JSONDict, folder: Path, signature: Any, command: str
 ) -> JSONDict:
     """The entries of a run's config that say how its environment is made, as the arguments give
-    them. CheckpointError where a name in the file may lead to code and is not repeated."""
+    them. RunFolderError where a name in the file may lead to code and is not repeated."""
     names, again = names_of(args), f"tandem {command} {{}}{quote(args.folder)}"
     changed: JSONDict = {} if names.env_kwargs is None else {"env_kwargs": names.env_kwargs}
     if names.vector is not None:

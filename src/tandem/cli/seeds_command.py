@@ -6,7 +6,7 @@ import json
 import shutil
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tandem.cli.parser import json_object, with_import
@@ -31,6 +31,7 @@ class SeedsCommand:
     words: list[str]
     seeds: list[int]
     parent: Path
+    signature: object = field(default="", compare=False)  # as the file has it, see `runs.trust`
 
     @property
     def again(self) -> str:
@@ -75,8 +76,7 @@ class SeedsCommand:
     def vouched(self, names: trust.Names) -> SeedsCommand:
         """This command; if this user did not write it on this machine, without what only a user may
         give. ResumeError where it names what may run code, and `names` does not repeat it."""
-        written = json.loads((self.parent / FILE).read_text(encoding="utf-8")).get("signature")
-        if trust.is_signed(self._signed(), self.parent, written):
+        if trust.is_signed(self._signed(), self.parent, self.signature):
             return self
         words = self.words
         # again and again: a flag may stand where the value of another one does
@@ -129,7 +129,8 @@ def read(parent: Path) -> SeedsCommand:
     """That of the runs in a folder. RunFolderError where its file is damaged."""
     try:
         said = json.loads((parent / FILE).read_text(encoding="utf-8"))
-        return SeedsCommand(list(map(str, said["command"])), list(map(int, said["seeds"])), parent)
+        words, seeds = list(map(str, said["command"])), list(map(int, said["seeds"]))
+        return SeedsCommand(words, seeds, parent, said.get("signature"))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunFolderError(
             f"cannot read {parent / FILE}: {error}.",

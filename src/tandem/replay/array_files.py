@@ -135,5 +135,5 @@ def stored(path: Path, begin: int, length: int) -> dict[str, StoredArray]:
 
 
 def loaded(arrays: Mapping[str, StoredArray], most: float = inf) -> dict[str, Any]:
-    """Returns arrays of at most so many bytes in memory, others as they are."""
+    """Returns arrays of at most `most` bytes in memory, larger ones as they are."""
     return {name: x if x.nbytes > most else np.asarray(x) for name, x in arrays.items()}

@@ -171,7 +171,7 @@ def run_folder(folder: Path) -> Path:
     exists = folder.exists()
     fix = suggest(folder, "") if exists else suggest(folder.parent, folder.name)
     if (folder / "sweep.json").is_file():
-        fix = f"it is a sweep: tandem sweep --resume {shell_path(folder)} goes on with it."
+        fix = f"it is a sweep: resume it by tandem sweep --resume {shell_path(folder)}."
     raise RunFolderError(
         f"the folder {folder} {'is not a run' if exists else 'does not exist'}.",
         "a folder that `tandem train` made",

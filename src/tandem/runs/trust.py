@@ -74,9 +74,11 @@ def fault(
         fix: What to advise, given the names that are missing, with their values.
         error: The type of the error.
     """
-    if names.trust or is_signed(data, place if place.is_dir() else place.parent, written):
-        return None
     kwargs, found = data.get("env_kwargs") or {}, _leading_to_code(data)
+    if names.trust or not (found or kwargs):  # the key is read only if it matters
+        return None
+    if is_signed(data, place if place.is_dir() else place.parent, written):
+        return None
     found = {name: value for name, value in found.items() if not _repeats(names, name, value)}
     if not found:
         if kwargs and names.env_kwargs is None:

@@ -436,13 +436,13 @@ class _Crew:
             self._idle.append(process)
 
     def _block(self, line: _Line, why: str) -> None:
-        """Ends the sweep for what is no fault of the trial's, which is made when it goes on."""
+        """Stops the sweep for a failure that is not the trial's; resuming repeats the trial."""
         self._blocked = self._blocked or f"trial {line.trial.number}: {why.partition(chr(10))[0]}"
         self._stop(self.came)
 
     def _lose(self, process: WorkerHandle, line: _Line, lost: WorkerLost) -> None:
-        """The trial goes on in another process. One whose process raised, or is lost again before
-        a new evaluation, has failed."""
+        """Resumes the trial in another process. A trial fails if its process raised, or is lost
+        again before a new evaluation."""
         evaluations = len(self.study.frozen(line.trial).intermediate_values)
         if process not in self._begun:
             self._block(line, f"its process {lost} before it began.")
