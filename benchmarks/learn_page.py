@@ -1,4 +1,4 @@
-"""`python -m benchmarks.learn_page`: docs/benchmark.md, and the curves on the algorithms' pages,
+"""`python -m benchmarks.learn_page`: docs/results/scores.md, and the curves on the algorithms' pages,
 from benchmarks/results/learn.csv."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tandem import algorithms
 from tandem.learning.figures import figures
 from tandem.settings import flag
 
-PAGE = ROOT / "docs" / "benchmark.md"
+PAGE = ROOT / "docs" / "results" / "scores.md"
 ALGORITHMS = ROOT / "docs" / "algorithms"
 RESULTS = ROOT / "benchmarks" / "results"
 # the 97.5 % points of Student's t with as many degrees of freedom
@@ -35,8 +35,8 @@ so intervals are wide). *Last* is the same of the last checkpoint. *Owed* is wha
 best. *Published* is what others reached, with its conditions where they differ ({sources}).
 Minutes are those of a seed, on one core; a row's name leads to its curves. `make learn ROW=…`
 trains a row again, `make learn` says what has not been run yet;
-[learn.csv](../benchmarks/results/learn.csv) has each seed with its commit and versions,
-[evaluations.csv](../benchmarks/results/evaluations.csv) the evaluations of seeds trained since
+[learn.csv](../../benchmarks/results/learn.csv) has each seed with its commit and versions,
+[evaluations.csv](../../benchmarks/results/evaluations.csv) the evaluations of seeds trained since
 27 November 2026.
 
 This page is made by `python -m benchmarks.learn_page`.
@@ -46,7 +46,7 @@ BEGIN, END = "<!-- curves: written by benchmarks/learn_page.py -->\n", "<!-- end
 OVER_CURVES = """\
 The interquartile mean of the seeds' evaluations, with its 95 % band; below it the mean score of
 their best checkpoints in 200 episodes, with half of its 95 % interval over seeds, that of their
-last ones, and the command that trains them again. [Scores](../benchmark.md) has all algorithms by
+last ones, and the command that trains them again. [Scores](../results/scores.md) has all algorithms by
 environment.
 """
 LOOKING_ON = ("eval_every", "eval_episodes")  # settings that change nothing that is learned
@@ -123,7 +123,7 @@ def page(lines: Iterable[Line]) -> str:
 
 
 def _line(row: Learned, lines: list[Line]) -> str:
-    curve = f"../benchmarks/results/curves/{row.name}.png"
+    curve = f"../../benchmarks/results/curves/{row.name}.png"
     best, last = ([float(x[name]) for x in lines] for name in ("best_mean", "last_mean"))
     reached = verdict(row, mean(best), len(lines))
     owed = "" if row.threshold is None else f"{row.threshold:,g}"

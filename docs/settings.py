@@ -1,6 +1,6 @@
 """Writes the table of settings into docs/algorithms/*.md, from the settings' dataclasses, those of
 options into docs/algorithms/options.md, those of action spaces and of options into README.md, from
-the checks, and that of the zoo's entries into docs/zoo.md: `python docs/settings.py`."""
+the checks, and that of the zoo's entries into docs/howto/zoo.md: `python docs/settings.py`."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def renewed_readme(page: str) -> str:
     return page
 
 
-ZOO = Path(__file__).parent / "zoo.md"
+ZOO = Path(__file__).parent / "howto" / "zoo.md"
 BEGIN_ZOO = "<!-- zoo: written by docs/settings.py -->\n"
 END_ZOO = "<!-- end of zoo -->"
 OURS = ("ours", "found by trials here")

@@ -8,12 +8,17 @@ The word after a block's fence says what it is:
 | sh      | commands of tandem, one a line                   | run it    |
 | python  | a whole program                                  | run it    |
 | py      | a program, or part of one, of another library's  | do not    |
+| output  | what the block before it prints                  | compare it|
 | console | what sets a machine up: pip, make, git, ray      | do not    |
-| text    | output, a formula, a drawing                     | do not    |
+| text    | a formula, a drawing, the contents of a file     | do not    |
 
 The blocks of a page are run in their order in one empty folder, so that a block finds what earlier
 ones made. A program whose first line is a comment with the name of a file has that name there, and
 later blocks can import it. All pages share one process, so that a framework is imported once.
+
+Where pages are run whole, each line of an `output` block must be printed, in this order; more lines
+may come between. `…` stands for anything. A number may differ by 10 %, or by what a comment before
+the block says (`<!-- tolerance: 25% -->`); seconds and speeds are not compared.
 """
 
 from __future__ import annotations
@@ -28,6 +33,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,7 +42,7 @@ from typing import Any
 from tests.helpers import ROOT
 
 RUN = {"sh", "python"}
-LANGUAGES = RUN | {"console", "text", "py"}
+LANGUAGES = RUN | {"output", "console", "text", "py"}
 
 # What is left of a block that is not run whole.
 MOST = {
@@ -52,25 +58,75 @@ NUMBER = re.compile(rf"(--|\b)({'|'.join(MOST).replace('_', '[_-]')})([ =])(\d[\
 NO_MORE = {"steps": "300", "eval-episodes": "0", "final-episodes": "1", "framework": "torch"}
 
 
+FIGURE = r"[-−]?\d+(?:[,_]\d{3})*(?:\.\d+)?(?:e[-+]?\d+)?"
+TIMED = r"(?= ?(?:s|ms|min|minutes|seconds|steps/s|steps a second|MB|%)\b| ?%)"
+
+
 @dataclass(frozen=True)
 class Block:
-    """A fenced block of a page: the word after its fence, its text, and its first line's number."""
+    """A fenced block of a page: the word after its fence, its text, its first line's number, and,
+    of the block after it, the output and by how much its numbers may differ."""
 
     language: str
     text: str
     line: int
+    output: str = ""
+    tolerance: float = 0.1
 
 
 def pages() -> list[Path]:
     """Every page, README.md first."""
-    top = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG")]
+    names = ("README", "CONTRIBUTING", "CHANGELOG", "SECURITY")
+    top = [ROOT / f"{name}.md" for name in names]
     return [*top, *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def blocks(page: str) -> list[Block]:
     """The fenced blocks of a page's text."""
-    fenced = re.finditer(r"^```(.*)\n((?:.*\n)*?)```$", page, re.MULTILINE)
-    return [Block(m[1], m[2], page.count("\n", 0, m.start()) + 2) for m in fenced]
+    found: list[Block] = []
+    for m in re.finditer(r"^```(.*)\n((?:.*\n)*?)```$", page, re.MULTILINE):
+        if m[1] == "output":
+            stated = re.search(r"<!-- tolerance: (\d+)% -->\s*$", page[: m.start()])
+            more = {"tolerance": int(stated[1]) / 100} if stated else {}
+            found[-1] = replace(found[-1], output=m[2], **more)
+        found.append(Block(m[1], m[2], page.count("\n", 0, m.start()) + 2))
+    return found
+
+
+def missing_line(expected: str, printed: str, tolerance: float) -> str | None:
+    """The first line of an expected output that is not printed, after those before it; None where
+    all are."""
+    lines = iter(printed.splitlines())
+    for line in expected.splitlines():
+        if line.strip(" …") and not any(_alike(line, each, tolerance) for each in lines):
+            return line
+    return None
+
+
+def _alike(line: str, printed: str, tolerance: float) -> bool:
+    """Whether a printed line is the expected one, but for spaces, and numbers within `tolerance`."""
+    pattern, numbers = "", []
+    for part in re.split(f"({FIGURE}|…|\\s+)", line.strip()):
+        if part == "…":
+            pattern += ".*"
+        elif re.fullmatch(FIGURE, part):
+            numbers.append(part)
+            pattern += f"({FIGURE})"
+        else:
+            pattern += r"\s+" if part.isspace() else re.escape(part)
+    if not (found := re.fullmatch(pattern, printed.strip())):
+        return False
+    for i, expected in enumerate(numbers, 1):
+        if re.match(TIMED, printed.strip()[found.end(i) :]):
+            continue
+        a, b = _number(expected), _number(found[i])
+        if abs(a - b) > tolerance * max(abs(a), abs(b)):
+            return False
+    return True
+
+
+def _number(text: str) -> float:
+    return float(text.replace("−", "-").replace(",", "").replace("_", ""))
 
 
 def shortened(block: Block) -> Block:
@@ -123,6 +179,26 @@ def is_left_out(block: Block, whole: bool) -> bool:
     return "start_all_runners(" in block.text and not whole
 
 
+@contextmanager
+def printed(folder: Path) -> Iterator[Path]:
+    """Within it, what this process and its children print goes into a file."""
+    file = folder / ".printed"
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = os.dup(1), os.dup(2)
+    with file.open("wb") as opened:
+        os.dup2(opened.fileno(), 1)
+        os.dup2(opened.fileno(), 2)
+    try:
+        yield file
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for descriptor, back in zip((1, 2), kept, strict=True):
+            os.dup2(back, descriptor)
+            os.close(back)
+
+
 def run_page(page: Path, folder: Path, whole: bool) -> Iterator[dict[str, Any]]:
     """Runs the blocks of a page in `folder`, a new one. For each: the page's name, the block's
     line, the processor's seconds, and the traceback if it failed, else None."""
@@ -134,7 +210,11 @@ def run_page(page: Path, folder: Path, whole: bool) -> Iterator[dict[str, Any]]:
             continue
         began, error = time.process_time(), None
         try:
-            run(block if whole else shortened(block), folder)
+            with printed(folder) as file:
+                run(block if whole else shortened(block), folder)
+            output = file.read_text(encoding="utf-8", errors="replace")
+            if whole and (line := missing_line(block.output, output, block.tolerance)):
+                raise AssertionError(f"{line!r} is not printed; what is:\n{output}")
         except BaseException:
             error = traceback.format_exc()
         seconds = round(time.process_time() - began, 2)

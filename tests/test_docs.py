@@ -55,7 +55,7 @@ def run(folder: Path, *names: str, whole: bool = False) -> list[dict[str, Any]]:
 def test_every_block_runs(tmp_path) -> None:
     ran = run(tmp_path, *PAGES)
     assert not [f"{r['page']}.md, line {r['line']}:\n{r['error']}" for r in ran if r["error"]]
-    assert {r["page"] for r in ran} >= {*algorithms.NAMES, "README", "runs", "teams", "workers"}
+    assert {r["page"] for r in ran} >= {*algorithms.NAMES, "README", "runs", "multi-agent", "workers"}
 
 
 @pytest.mark.slow
@@ -160,7 +160,7 @@ def test_faults(text, fault) -> None:
 
 
 def test_the_map_has_every_room_floor_by_floor() -> None:
-    page = PAGES["docs/design.md"]
+    page = PAGES["docs/contributors/design.md"]
     table = page[page.index("## Rooms") : page.index("## The way of a batch")]
     cells = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
     rooms = [re.findall(r"`(\w+)", cell) for cell in cells]
@@ -213,7 +213,7 @@ def test_the_page_of_options_says_what_the_code_does() -> None:
 
 
 def test_the_page_of_the_zoo_has_its_entries() -> None:
-    page = PAGES["docs/zoo.md"]
+    page = PAGES["docs/howto/zoo.md"]
     assert page == settings.renewed_zoo(page), "run: python docs/settings.py"
 
 

@@ -700,8 +700,8 @@ def test_pip_installs_the_package(tmp_path: Path) -> None:
 def test_the_page_has_a_package_that_works(
     forgotten: None, tmp_path: Path, monkeypatch: Any, capsys: Any
 ) -> None:
-    """docs/extending.md, "As a package": its files, written where it says."""
-    page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+    """docs/advanced/extending.md, "As a package": its files, written where it says."""
+    page = (ROOT / "docs" / "advanced" / "extending.md").read_text(encoding="utf-8")
     named = {}
     for block in blocks(page):
         if title := re.match(r"# ([\w/.]+\.(?:py|toml))\n", block.text):

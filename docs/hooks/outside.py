@@ -22,9 +22,10 @@ RESULTS = "benchmarks/results"
 
 # path in the repository -> path in docs/, as the site has it
 PLACES = {
-    "README.md": "tour.md",
+    "README.md": "about.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
     "LICENSE": "license.txt",
     EXAMPLES: "examples/index.md",
 }

@@ -100,7 +100,7 @@ PAGES = (
     Page(
         "agents",
         "Agents of your own",
-        "Write the network, the action and the loss; [the agent door](../agent.md) says how.",
+        "Write the network, the action and the loss; [the agent door](../advanced/agent.md) says how.",
         (
             Part("tandem.agents.rl", OWN, "Agents"),
             Part("tandem", FINDERS, "Finders and strategies"),
@@ -109,7 +109,7 @@ PAGES = (
     Page(
         "cluster",
         "Cluster",
-        "Agents and runners by name, on Ray or in one process ([how](../cluster.md)).",
+        "Agents and runners by name, on Ray or in one process ([how](../advanced/cluster.md)).",
         (
             Part("tandem", ("Cluster", "WiseRL")),
             Part("tandem.cluster", ("Agent", "AlgorithmAgent", "Runner")),
@@ -118,13 +118,13 @@ PAGES = (
     Page(
         "makers",
         "Makers",
-        "With the arguments and defaults of drlbox ([how](../makers.md)).",
+        "With the arguments and defaults of drlbox ([how](../advanced/makers.md)).",
         (Part("tandem", ("make_trainer", "make_evaluator")),),
     ),
     Page(
         "sharing",
         "Sharing and data",
-        "Runs on the Hugging Face hub, and data sets of episodes ([how](../sharing.md)).",
+        "Runs on the Hugging Face hub, and data sets of episodes ([how](../howto/sharing.md)).",
         (
             Part("tandem", ("push", "pull", "record", "datasets")),
             Part("tandem.datasets", ("Dataset", "Episode", "load"), "Data sets"),
@@ -133,7 +133,7 @@ PAGES = (
     Page(
         "extending",
         "Algorithms of your own",
-        "What one is written with ([how](../extending.md)).",
+        "What one is written with ([how](../advanced/extending.md)).",
         (Part("tandem.extending"),),
     ),
     Page(
@@ -161,7 +161,7 @@ PAGES = (
     Page(
         "environments",
         "Environments",
-        "Making environments, and vectors of them ([how](../environments.md)).",
+        "Making environments, and vectors of them ([how](../howto/environments.md)).",
         (Part("tandem.envs.factory"), Part("tandem.functional", title="Functions of JAX")),
     ),
     Page(
@@ -173,7 +173,7 @@ PAGES = (
     Page(
         "testing",
         "Contracts",
-        "What every algorithm is held to; yours too ([how](../extending.md#does-it-work)).",
+        "What every algorithm is held to; yours too ([how](../advanced/extending.md#does-it-work)).",
         (Part("tandem.testing.contracts"),),
     ),
     Page(

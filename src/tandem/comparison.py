@@ -239,7 +239,7 @@ def _spans(scores: str | Path | Scores | None, environments: tuple[str, ...]) ->
             raise SettingError(
                 f"there are {len(environments)} environments, whose returns have no common scale.",
                 "a random and a reference score of each",
-                "give them, as scores= (--scores FILE); docs/comparing.md has the format.",
+                "give them, as scores= (--scores FILE); docs/howto/comparing.md has the format.",
             )
         return None
     place, held = ("scores", scores) if isinstance(scores, Mapping) else _read(Path(scores))
@@ -265,7 +265,7 @@ def _read(path: Path) -> tuple[str, Mapping[str, Any]]:
         raise SettingError(
             f"cannot read {path}: {error}.",
             "a TOML file of scores",
-            "write one, as docs/comparing.md shows, or correct its path.",
+            "write one, as docs/howto/comparing.md shows, or correct its path.",
         ) from error
 
 

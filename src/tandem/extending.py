@@ -1,4 +1,4 @@
-"""What an algorithm of one's own is written with (docs/extending.md), and a package that adds to
+"""What an algorithm of one's own is written with (docs/advanced/extending.md), and a package that adds to
 tandem, in one import:
 
     from tandem.extending import Algorithm, Batch, Dense, ReplaySettings, Role, Update, mlp, ops

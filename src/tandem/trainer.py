@@ -87,10 +87,10 @@ def train(
 ) -> Result:
     """Trains an agent and evaluates the best one.
 
-    algorithm: a name, or a class that derives from `tandem.Algorithm` (docs/extending.md).
+    algorithm: a name, or a class that derives from `tandem.Algorithm` (docs/advanced/extending.md).
     env: a Gymnasium id, an environment, or a callable that makes one; or a vector of environments
     (gymnasium.vector.VectorEnv), a callable that makes one, or an id of EnvPool's
-    ("envpool/Pong-v5"). docs/environments.md has all ways.
+    ("envpool/Pong-v5"). docs/howto/environments.md has all ways.
     env_kwargs: arguments for an id's environment, or for the callable of a vector, JSON data.
     eval_env: what to evaluate in, as `env`, where that is not `env`.
     framework: "torch", "tensorflow", "jax" or "keras-torch"; None follows `network`, else takes the

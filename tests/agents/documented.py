@@ -1,6 +1,6 @@
 """The programs that Note_rl documents for one machine and one device: their calls with their
 numbers, after the import lines as they stand there. `ported` changes those lines as
-docs/migration.md says."""
+docs/coming-from/note_rl-details.md says."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).parents[2] / "docs" / "migration.md"
+PAGE = Path(__file__).parents[2] / "docs" / "coming-from" / "note_rl-details.md"
 
 # Without the criterion of the lines before: where it is met, training ends before it saves.
 FILES = """
@@ -346,7 +346,7 @@ EPISODES = {
 
 
 def modules() -> dict[str, str]:
-    """The modules of the table in docs/migration.md, by theirs."""
+    """The modules of the table in docs/coming-from/note_rl-details.md, by theirs."""
     rows = re.findall(
         r"^\| `from (\S+) import (\w+)`[^|]*\| `(?:from (\S+) import \2|import (\w+) as \2)`",
         PAGE.read_text(encoding="utf-8"),

@@ -42,7 +42,7 @@ class Asynchronous(A3C):
 
 
 def reinforce(folder: Path) -> None:
-    """Writes the module that docs/extending.md writes."""
-    page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+    """Writes the module that docs/advanced/extending.md writes."""
+    page = (ROOT / "docs" / "advanced" / "extending.md").read_text(encoding="utf-8")
     (block,) = (b for b in blocks(page) if b.text.startswith("# reinforce.py\n"))
     (folder / "reinforce.py").write_text(block.text, encoding="utf-8")

@@ -451,7 +451,7 @@ def test_a_fault_of_a_class_is_told_before_anything_runs(faulty: Any, says: str,
     with follows("algorithms/own.py:checked 3") as advice:
         trainer.session(kind, "CartPole-v1", framework="torch")
     assert (
-        advice.error.happened.startswith(f"{kind.__name__} ") and "docs/extending.md" in advice.fix
+        advice.error.happened.startswith(f"{kind.__name__} ") and "docs/advanced/extending.md" in advice.fix
     )
     with pytest.raises(SettingError, match=says):
         own.checked(kind, trainer.TAKEN)
@@ -541,14 +541,14 @@ def test_every_public_name_is_there() -> None:
     assert sorted(extending.__all__, key=str.lower) == sorted(
         (n for n in extending.__all__ if hasattr(extending, n)), key=str.lower
     )
-    assert setting and (ROOT / "docs" / "extending.md").is_file()
+    assert setting and (ROOT / "docs" / "advanced" / "extending.md").is_file()
 
 
 # Settings that its base class has
 
 
 def page_s(tmp_path: Path) -> Any:
-    """The class that docs/extending.md writes."""
+    """The class that docs/advanced/extending.md writes."""
     reinforce(tmp_path)
     module = types.ModuleType("reinforce")
     sys.modules["reinforce"] = module  # where its dataclass looks for its annotations

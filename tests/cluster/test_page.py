@@ -11,7 +11,7 @@ from tests.pages import blocks
 
 (PROGRAM,) = re.findall(
     r"^```python\n(.*?)^```$",
-    (ROOT / "docs" / "cluster.md").read_text("utf-8"),
+    (ROOT / "docs" / "advanced" / "cluster.md").read_text("utf-8"),
     re.MULTILINE | re.DOTALL,
 )
 

@@ -88,7 +88,7 @@ def test_runs_on_two_devices(engine, tmp_path) -> None:
     )
     assert found["code"] == 0 and found["config"] == 2 and found["rows"] >= 5
     (line,) = [x for x in found["said"].splitlines() if x.startswith("devices=2:")]
-    assert "are quicker on one" in line and "docs/devices.md" in line
+    assert "are quicker on one" in line and "docs/advanced/devices.md" in line
     assert found["resumed"], "resumed in the middle, the run was another"
     assert found["verified"] == [0, f"equal: {found['rows']} rows, to step 304\n"]
     assert not found["same_bits"], "two devices add in another order than one: did both run?"

@@ -82,7 +82,7 @@ def _plugged(plugin: plugins.Plugin) -> Any:
         raise plugin.fault(
             f"is {kind!r}.",
             "a class that derives from tandem.Algorithm, as MODULE:CLASS",
-            "name such a class there (docs/extending.md)",
+            "name such a class there (docs/advanced/extending.md)",
         )
     return kind
 

@@ -17,7 +17,7 @@ from tandem.errors import SettingError, TandemError, UnknownNameError, misfit
 from tandem.settings import Schedule, hints_of, module_here
 from tandem.spaces import Leaf, Spec
 
-PAGE = "docs/extending.md has one from beginning to end."
+PAGE = "docs/advanced/extending.md has one from beginning to end."
 NEEDS: dict[str, type[Settings]] = {
     "transitions": ReplaySettings,
     "rollouts": RolloutSettings,

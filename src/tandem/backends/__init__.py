@@ -101,7 +101,7 @@ def make(
         fix = "did you mean 'cuda'?" if device == "gpu" else ""
         raise UnknownNameError("device", device, DEVICES, fix)
     if threads == 1 and "jax" not in sys.modules:
-        # no thread pool for small networks: see docs/design.md
+        # no thread pool for small networks: see docs/contributors/design.md
         os.environ.setdefault("PJRT_NPROC", "1")
     if framework in ("torch", "keras-torch"):
         module = importlib.import_module(f"tandem.backends.{framework.replace('-', '_')}")

@@ -34,7 +34,7 @@ from tandem.types import AnyArray, Array, Batch, Tree, Update, Variable, tree_ma
 
 class TorchBackend(Stateful, backend.Backend):
     """Eager PyTorch; with `compile`, every gradient is one compiled graph (about 3 s each to build;
-    see docs/design.md)."""
+    see docs/contributors/design.md)."""
 
     framework = "torch"
 

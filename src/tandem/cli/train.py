@@ -341,7 +341,7 @@ def make_parser(**more: Any) -> Parser:
         "env",
         nargs="?",
         metavar="ENV",
-        help="an id, as in CartPole-v1, module:Id-v0, or pgx/2048 (docs/environments.md)",
+        help="an id, as in CartPole-v1, module:Id-v0, or pgx/2048 (docs/howto/environments.md)",
     )
     vector_arguments(parser)
     import_argument(parser)

@@ -68,7 +68,7 @@ def check(
     for what, instead in obstacles(kind, settings, options, action):
         raise SettingError(
             f"vectorization='compiled' with {what}.",
-            "what compiled runs have by now: docs/compiled.md lists it",
+            "what compiled runs have by now: docs/howto/compiled.md lists it",
             f"{instead}; or leave vectorization out.",
         )
 

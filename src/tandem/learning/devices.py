@@ -8,7 +8,7 @@ from typing import Any
 from tandem.errors import SettingError
 
 # Weights of all networks. 4,600 took seven times as long on two devices of a processor, 67,000
-# somewhat longer (docs/devices.md); what is larger depends on the devices.
+# somewhat longer (docs/advanced/devices.md); what is larger depends on the devices.
 SMALL = 100_000
 
 
@@ -48,5 +48,5 @@ def purpose(backend: Any) -> str:
         return ""
     return (
         f"devices={backend.devices}: networks of {weights:,} weights are quicker on one; several "
-        "are for large networks and batches (docs/devices.md)"
+        "are for large networks and batches (docs/advanced/devices.md)"
     )

@@ -24,7 +24,7 @@ class Reset:
                 raise SettingError(
                     f"reset_every with a network of your own ({name}) of which not all layers are "
                     "known.",
-                    "layers that can be drawn anew: docs/networks.md lists them",
+                    "layers that can be drawn anew: docs/howto/networks.md lists them",
                     "leave network out, or give reset_every=0.",
                 )
         scalars = backend.networks.keys() - networks.keys()

@@ -75,7 +75,7 @@ def _expect_methods(plugin: plugins.Plugin, writer: Any) -> None:
         raise plugin.fault(
             f"is {writer!r}, which has no {', '.join(missing)}.",
             "a class with write(row), rewind(env_steps) and close(), or what makes such an object",
-            "write these methods (docs/extending.md)",
+            "write these methods (docs/advanced/extending.md)",
         )
 
 
@@ -96,7 +96,7 @@ def _maker(named: str) -> tuple[plugins.Plugin, Callable[..., Any], list[str]]:
         raise plugin.fault(
             f"is {make!r}.",
             "a class or function, as MODULE:NAME, that makes a writer",
-            "name one there (docs/extending.md)",
+            "name one there (docs/advanced/extending.md)",
         )
     if isinstance(make, type):
         _expect_methods(plugin, make)
@@ -104,7 +104,7 @@ def _maker(named: str) -> tuple[plugins.Plugin, Callable[..., Any], list[str]]:
         raise plugin.fault(
             f"cannot be called with a folder and a config: {why}.",
             "a class or function of (folder, config), or of (folder, config, text='')",
-            "give it these arguments (docs/extending.md)",
+            "give it these arguments (docs/advanced/extending.md)",
         )
     if equals and (why := misfit(make, Path(), {}, text)):
         raise SettingError(

@@ -88,7 +88,7 @@ def sweep(
     a GPU); cluster, the address of a Ray cluster that makes them ("auto": one that runs here, else
     a new one), whose machines share the folder; pruner ("median"); sampler ("tpe"; or "gp",
     "random"); space, ranges by setting over those that the settings have, as a dict or a TOML file
-    (docs/sweeps.md); seed (0), which the
+    (docs/howto/sweeps.md); seed (0), which the
     seeds of trials follow from: none of them is one that you would report by; steps; framework,
     env_kwargs, device, network and any setting, as for `tandem.train`; out, a new folder
     (runs/sweep-…); begun, a function that is given the `Sweep` before its first trial, heard, one

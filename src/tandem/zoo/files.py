@@ -72,7 +72,7 @@ def home(algorithm: str, source: str) -> str:
             return f"{folder}/{algorithm}.toml of {package}, its folder of the group tandem.zoo"
     return (
         f"{algorithm}.toml in a folder of {package} that an entry point of the group tandem.zoo "
-        'names (docs/extending.md, "As a package")'
+        'names (docs/advanced/extending.md, "As a package")'
     )
 
 
@@ -96,7 +96,7 @@ def folder(plugin: Plugin) -> Path:
     raise plugin.fault(
         f"({plugin.value}) is no folder.",
         "the dotted path of a folder in the package, which holds ALGORITHM.toml",
-        "name such a folder there, and see that its files are installed (docs/extending.md)",
+        "name such a folder there, and see that its files are installed (docs/advanced/extending.md)",
     )
 
 
