@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import time
@@ -12,10 +13,12 @@ from typing import Any
 
 import pytest
 
+from tandem import trainer
 from tandem.cluster import Cluster, agent_host, ray_actors
+from tandem.learning.events import BatchEnd
 from tandem.parallel.ray import connect
 from tests.advice.net import follows
-from tests.advice.upper import made
+from tests.advice.upper import SHORT, made
 from tests.cluster.agents import Bare, Counter, Exits, Plain
 from tests.helpers import ROOT
 
@@ -152,6 +155,24 @@ def test_agents_that_are_gone(monkeypatch: Any) -> None:
             ray_actors.Namespace("nobody", 0.1, 0, 1.0, None).store()
     assert advice.fix == "start it again."
     assert ray_actors.Namespace("nobody", 20.0, 0, 1.0, None).store().call("pid")
+
+
+def test_runs_whose_cluster_was_left(tmp_path: Path) -> None:
+    """No call makes Ray start a new cluster, not even those that close what is left."""
+    given = {**SHORT, "steps": 64, "rollout": 8, "envs": 2, "runners": 1, "runner_cpus": 0.4}
+    run = trainer.session("a2c", "CartPole-v1", out=tmp_path / "run", save_every=16, **given)
+    abandoned = trainer.session("a2c", "CartPole-v1", **given)
+    events = iter(run)
+    next(event for event in events if isinstance(event, BatchEnd) and event.env_steps >= 32)
+    ray.shutdown()
+    with follows("parallel/ray.py:check_joined") as advice:
+        list(events)
+    del abandoned
+    gc.collect()
+    assert not ray.is_initialized()
+    assert "tandem.train(resume=...)" in advice.fix
+    ray.init("local", num_cpus=1, **LOCAL)
+    assert trainer.train(resume=tmp_path / "run").reason == "steps"
 
 
 def test_who_has_left_a_cluster() -> None:

@@ -74,7 +74,7 @@ def connect(address: str = "") -> Any:
             "run the program there, or hand it in: ray job submit -- python PROGRAM.",
         )
     if ray.is_initialized():
-        here = ray.get_runtime_context().gcs_address
+        here = joined(ray)
         if address not in ("", "auto", "local", here):
             raise EngineError(
                 f"the cluster {address!r} was asked for, but this process is connected to "
@@ -112,6 +112,22 @@ def _running_cluster() -> str:
     return address or "local"
 
 
+def joined(ray: Any) -> str | None:
+    """The address of the cluster that this process is connected to."""
+    return str(ray.get_runtime_context().gcs_address) if ray.is_initialized() else None
+
+
+def check_joined(ray: Any, cluster: str | None) -> None:
+    """Raises EngineError where this process has left a cluster."""
+    if joined(ray) != cluster:
+        raise EngineError(
+            "ray.shutdown() was called while a run still used the cluster.",
+            "a process that stays connected until the run has ended",
+            "call ray.shutdown() after the run; tandem.train(resume=...) continues one from its "
+            "folder.",
+        )
+
+
 class Actor:
     """Makes `make(*arguments)` in an actor on a cluster, as a `Process` does in a process. Where it
     is lost, Ray starts it again, on this node or another; `begin` then makes the object anew.
@@ -121,6 +137,7 @@ class Actor:
         self._ray = ray
         own = {name: os.environ[name] for name in OWN if name in os.environ}
         options = {"num_cpus": cpus, "max_restarts": -1, **options}
+        self._cluster = joined(ray)
         self._actor = _actor_host(ray).options(**options).remote(own)
         self._calls: deque[Any] = deque()
         self._closing: Any = None  # the call that does, once it was made
@@ -131,15 +148,23 @@ class Actor:
         """Whether it was closed, after which it cannot begin again."""
         return self._closing is not None
 
+    @property
+    def _left(self) -> bool:
+        """Whether this process has left the actor's cluster, which may be after `ray.shutdown`.
+        Any call would then make Ray start a new one."""
+        return joined(self._ray) != self._cluster
+
     def begin(self, make: Any, *arguments: Any) -> None:
         """Its answer is to be waited for, as that of a call; none of the calls before has one any
         more."""
+        check_joined(self._ray, self._cluster)
         self._calls.clear()
         self._calls.append(self._actor.begin.remote(make, *arguments))
         self.runs = True
 
     def ask(self, name: str, *arguments: Any) -> None:
         """See `Process.ask`."""
+        check_joined(self._ray, self._cluster)
         self._calls.append(self._actor.reply.remote(name, *arguments))
 
     def send_bytes(self, data: bytes = b"") -> None:
@@ -148,6 +173,7 @@ class Actor:
 
     def answer(self, patience: float | Callable[[], float], since: float | None = None) -> Any:
         """See `Process.answer`."""
+        check_joined(self._ray, self._cluster)
         limit = patience if callable(patience) else lambda: patience
         began, errors = time.monotonic() if since is None else since, self._ray.exceptions
         while True:
@@ -167,25 +193,28 @@ class Actor:
 
     def ready(self, others: Sequence[Any], seconds: float) -> list[int]:
         """See `Process.ready`."""
+        check_joined(self._ray, self._cluster)
         calls = [actor._calls[0] for actor in others]
         finished, _ = self._ray.wait(calls, timeout=seconds)
         return [i for i, call in enumerate(calls) if call in finished]
 
     def kill(self) -> None:
         """At once; Ray then starts it again."""
-        if self.runs:
-            self.runs = False
+        if self.runs and not self._left:
             self._ray.kill(self._actor, no_restart=False)
+        self.runs = False
 
     def close(self) -> None:
         """See `WorkerHandle.close`; it ends for good."""
         self.runs = False
-        if not self.ended:
+        if not self.ended and not self._left:
             self._closing = self._actor.close.remote()
 
     def end(self, patience: float = END) -> None:
         """See `WorkerHandle.end`."""
         self.close()
+        if self._left:
+            return
         with suppress(self._ray.exceptions.RayError):  # it took too long, or has died
             self._ray.get(self._closing, timeout=patience)
         self._ray.kill(self._actor)
@@ -223,6 +252,7 @@ class RayTransport:
         beside: float = 0.0,
     ) -> None:
         self._ray, self._make, self._cpus = connect(address), make, cpus
+        self._cluster = joined(self._ray)
         wait_for_cpus(self._ray, count * cpus + beside, patience)
         self._spec = put(self._ray, spec)
         self._actors: dict[int, Actor] = {}  # by a worker's first environment
@@ -237,6 +267,7 @@ class RayTransport:
         return actor
 
     def publish(self, slot: int, weights: Weights) -> None:
+        check_joined(self._ray, self._cluster)
         self._weights[slot] = put(self._ray, weights)
 
     def request(self, worker: Worker, slot: int, message: Message, arrays: Arrays) -> None:
@@ -261,7 +292,8 @@ class PlacedActor(Actor):
 
     def kill(self) -> None:
         self.runs = False
-        self._ray.kill(self._actor)
+        if not self._left:
+            self._ray.kill(self._actor)
 
 
 def wait_for_cpus(ray: Any, cpus: float, patience: float) -> None:
