@@ -137,9 +137,10 @@ def test_a_lost_runner_is_named_started_again_by_ray_and_costs_its_unfinished_ep
     assert fault != "raises" or "in _go_wrong" in said[0]
     assert last.reason == "steps" and run.loop.env_steps == 1600
     workers = run.loop.collector.group.workers
-    assert [w.process._actor for w in workers] == actors and sorted(
-        w.generation for w in workers
-    ) == [0, 1]
+    assert sorted(w.generation for w in workers) == [0, 1]
+    same = [w.process._actor == actor for w, actor in zip(workers, actors, strict=True)]
+    # one that raised has closed its environments and ended, so another actor takes its place
+    assert sorted(same) == ([False, True] if fault == "raises" else [True, True])
 
 
 @pytest.mark.slow
