@@ -1,5 +1,5 @@
-"""`python -m benchmarks.learn_page`: docs/results/scores.md, and the curves on the algorithms' pages,
-from benchmarks/results/learn.csv."""
+"""`python -m benchmarks.learn_page`: docs/results/scores.md, and the curves on the pages of the
+algorithms, from benchmarks/results/learn.csv."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ BEGIN, END = "<!-- curves: written by benchmarks/learn_page.py -->\n", "<!-- end
 OVER_CURVES = """\
 The interquartile mean of the seeds' evaluations, with its 95 % band; below it the mean score of
 their best checkpoints in 200 episodes, with half of its 95 % interval over seeds, that of their
-last ones, and the command that trains them again. [Scores](../results/scores.md) has all algorithms by
-environment.
+last ones, and the command that trains them again. [Scores](../results/scores.md) has all algorithms
+by environment.
 """
 LOOKING_ON = ("eval_every", "eval_episodes")  # settings that change nothing that is learned
 

@@ -104,7 +104,7 @@ def missing_line(expected: str, printed: str, tolerance: float) -> str | None:
 
 
 def _alike(line: str, printed: str, tolerance: float) -> bool:
-    """Whether a printed line is the expected one, but for spaces, and numbers within `tolerance`."""
+    """Whether a printed line is the expected one, with numbers within `tolerance`."""
     pattern, numbers = "", []
     for part in re.split(f"({FIGURE}|…|\\s+)", line.strip()):
         if part == "…":

@@ -20,7 +20,7 @@ from tandem.algorithms import unused
 from tandem.settings import declared
 from tests.helpers import ALONE, COMPILED_LIGHTLY, ON_CPU, ONE_THREAD, QUIET, ROOT
 from tests.page_names import faults, importable
-from tests.pages import LANGUAGES, Block, blocks, pages, shortened
+from tests.pages import LANGUAGES, Block, blocks, missing_line, pages, shortened
 from tests.test_floors import FLOORS, KEPT_APART
 
 SPEC = importlib.util.spec_from_file_location("docs_settings", ROOT / "docs" / "settings.py")
@@ -55,23 +55,34 @@ def run(folder: Path, *names: str, whole: bool = False) -> list[dict[str, Any]]:
 def test_every_block_runs(tmp_path) -> None:
     ran = run(tmp_path, *PAGES)
     assert not [f"{r['page']}.md, line {r['line']}:\n{r['error']}" for r in ran if r["error"]]
-    assert {r["page"] for r in ran} >= {*algorithms.NAMES, "README", "runs", "multi-agent", "workers"}
+    assert {r["page"] for r in ran} >= {*algorithms.NAMES, "README", "multi-agent", "workers"}
+
+
+# what a visitor runs first: CI compares what these pages print; the thorough suite does for all
+FRONT = ("README.md", "docs/start/first-run.md", "docs/tutorials/trainer.md")
+GUIDES = [p for p in PAGES if p.startswith(("docs/start/", "docs/tutorials/", "docs/howto/"))]
 
 
 @pytest.mark.slow
-@pytest.mark.thorough
 @pytest.mark.timeout(900)
-def test_the_readme_runs_whole(tmp_path) -> None:
-    ran = run(tmp_path, "README.md", whole=True)
+@pytest.mark.parametrize(
+    "page",
+    [p if p in FRONT else pytest.param(p, marks=pytest.mark.thorough) for p in (FRONT[0], *GUIDES)],
+)
+def test_blocks_print_what_the_page_says(page: str, tmp_path: Path) -> None:
+    """Run whole: scores within the page's tolerance, texts to the letter."""
+    ran = run(tmp_path, page, whole=True)
     assert not [f"line {r['line']}:\n{r['error']}" for r in ran if r["error"]]
-    assert len(ran) >= 8
-    for made in (
-        "cartpole.gif",
-        "three-seeds.svg",
-        "runs/cartpole/curve.png",
-        "runs/keras/checkpoints/best.zip",
-    ):
-        assert (tmp_path / "0" / made).is_file(), made
+
+
+def test_an_output_that_is_not_printed_is_a_fault() -> None:
+    printed = "evaluation: return 480.0 ± 3.1\nlast\n12.0 s"
+    assert missing_line("evaluation: return 500.0 ± …\n…\n99.0 s", printed, 0.1) is None
+    assert missing_line("evaluation: return 500.0 ± …", printed, 0.02) is not None
+    assert missing_line("last\nevaluation: …", printed, 0.1) == "evaluation: …"
+    assert missing_line("evaluation: score 480.0 ± 3.1", printed, 0.1) is not None
+    page = "```sh\nx\n```\n\n<!-- tolerance: 25% -->\n\n```output\n1\n```\n"
+    assert [(b.output, b.tolerance) for b in blocks(page)] == [("1\n", 0.25), ("", 0.1)]
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -12,9 +12,14 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import zlib
+from collections.abc import Iterable
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
+from queue import Queue
 from typing import Any
 from urllib.parse import unquote
 
@@ -29,6 +34,9 @@ pytestmark = pytest.mark.timeout(600)  # the first one that needs the site waits
 DOCS = ROOT / "docs"
 BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+needs_browser = pytest.mark.skipif(
+    BROWSER is None, reason="no chromium is installed (make test does so, as root on Debian)"
 )
 PUBLIC = sorted(
     path
@@ -124,9 +132,8 @@ def test_every_page_is_on_the_site(site) -> None:
     assert {p.relative_to(DOCS).with_suffix(".html").as_posix() for p in DOCS.rglob("*.md")} <= set(
         there
     )
-    assert {"tour.html", "changelog.html", "contributing.html", "benchmarks/speed.html"} <= set(
-        there
-    )
+    others = ("about", "changelog", "contributing", "security", "benchmarks/speed")
+    assert {f"{name}.html" for name in others} <= set(there)
     nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     for page in there:
         assert page == "404.html" or page.replace(".html", ".md") in nav, "a page outside of nav"
@@ -223,10 +230,102 @@ def test_an_algorithms_page_has_equations_that_lead_to_their_functions(site, alg
     assert re.search(r'href="\.\./reference/(algorithms|math)\.html#tandem\.', table)
 
 
+# --- the search -----------------------------------------------------------------------------------
+
+# what users type -> the pages that answer it
+QUERIES = {
+    "learning rate schedule": {"howto/hyperparameters"},
+    "save and load model": {"howto/save-load-deploy"},
+    "custom environment": {"howto/environments"},
+    "gpu": {"howto/gpu"},
+    "callback": {"howto/callbacks"},
+    "tensorboard": {"howto/logging"},
+    "fine-tune": {"howto/resume"},
+    "vectorized environments": {"howto/vectorized-environments"},
+    "hyperparameters": {"howto/hyperparameters", "howto/sweeps"},
+    "onnx": {"howto/save-load-deploy"},
+    "multi-agent": {"howto/multi-agent"},
+}
+DRIVER = """<!doctype html><iframe src="/index.html" width="1280" height="900"></iframe><script>
+const wait = ms => new Promise(done => setTimeout(done, ms))
+onload = async () => {
+  const page = frames[0].document, field = page.querySelector("input.md-search__input")
+  const results = async query => {
+    field.value = query
+    field.dispatchEvent(new KeyboardEvent("keyup", { bubbles: true }))
+    await wait(500)
+    return [...page.querySelectorAll(".md-search-result__item > a")].map(a => a.pathname)
+  }
+  page.querySelector("#__search").checked = true
+  field.focus()
+  while ((await results("install")).length == 0) {}  // the index is loaded by now
+  const found = {}
+  for (const query of QUERIES) found[query] = await results(query)
+  await fetch("/found", { method: "POST", body: JSON.stringify(found) })
+}
+</script>"""
+
+
+def searched(site: Path, profile: Path, queries: Iterable[str]) -> dict[str, list[str]]:
+    """What the site's own search finds for each query, in a browser: pages, best first."""
+    driver = DRIVER.replace("QUERIES", json.dumps([*queries])).encode()
+    answers: Queue[bytes] = Queue()
+
+    class Server(SimpleHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path != "/driver.html":
+                super().do_GET()
+                return
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(driver)
+
+        def do_POST(self) -> None:
+            answers.put(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Server, directory=str(site)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    command = [BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu"]
+    command += [f"--user-data-dir={profile}", f"http://127.0.0.1:{server.server_port}/driver.html"]
+    browser = subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "HOME": str(profile.parent)},
+    )
+    try:
+        found = json.loads(answers.get(timeout=120))
+    finally:
+        browser.kill()
+        browser.wait()
+        server.shutdown()
+        server.server_close()
+    return {
+        query: [*dict.fromkeys(path.strip("/").removesuffix(".html") for path in paths)]
+        for query, paths in found.items()
+    }
+
+
 @pytest.mark.slow
-@pytest.mark.skipif(
-    BROWSER is None, reason="no chromium is installed (make test does so, as root on Debian)"
-)
+@needs_browser
+def test_the_search_leads_to_the_guides(site, tmp_path) -> None:
+    found = searched(site, tmp_path / "profile", QUERIES)
+    wrong = {
+        query: found[query][:4]
+        for query, pages in QUERIES.items()
+        if not pages & {*found[query][:2]}
+    }
+    assert not wrong
+
+
+@pytest.mark.slow
+@needs_browser
 def test_the_search_finds_without_server_and_network(site, tmp_path) -> None:
     command = [BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--dump-dom"]
     command += [f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=10000"]
@@ -234,6 +333,9 @@ def test_the_search_finds_without_server_and_network(site, tmp_path) -> None:
     env = {**os.environ, "HOME": str(tmp_path)}
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=env)
     assert re.search(r"\b[1-9]\d* matching documents", done.stdout), done.stderr[-2000:]
+
+
+# --- pages ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -277,8 +379,8 @@ def test_lists_and_tables_are_what_a_code_host_makes_of_them(site) -> None:
     host = MarkdownIt("commonmark").enable("table")
     for path in pages():
         text = path.read_text(encoding="utf-8")
-        place = {"README": "tour", "CHANGELOG": "changelog", "CONTRIBUTING": "contributing"}.get(
-            path.stem, ""
+        place = (
+            "about" if path.stem == "README" else path.stem.lower() if path.stem.isupper() else ""
         )
         name = place or path.relative_to(DOCS).with_suffix("").as_posix()
         whole = (site / f"{name}.html").read_text(encoding="utf-8")

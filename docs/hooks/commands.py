@@ -134,7 +134,9 @@ def _long(action: argparse.Action) -> Iterable[str]:
 
 def _meaning(action: argparse.Action) -> str:
     text = " ".join(str(action.help).replace("%%", "%").split())
-    return _escaped(re.sub(r" \[(.*)\]$", r" (default: \1)", text).replace("(default: default ", "("))
+    return _escaped(
+        re.sub(r" \[(.*)\]$", r" (default: \1)", text).replace("(default: default ", "(")
+    )
 
 
 def _escaped(text: str) -> str:

@@ -69,7 +69,9 @@ class Arguments(griffe.Extension):
 
     def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
         if cls.docstring:
-            if cls.path.startswith("tandem.agents."):  # docs/advanced/agent.md describes its attributes
+            if cls.path.startswith(
+                "tandem.agents."
+            ):  # docs/advanced/agent.md describes its attributes
                 for name, member in list(cls.members.items()):
                     if member.is_attribute and not member.docstring:
                         del cls.members[name]

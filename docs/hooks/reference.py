@@ -80,18 +80,18 @@ PAGES = (
     Page(
         "trainer",
         "Trainer",
-        "Choose an algorithm for an environment; train, load, evaluate, compare, export.",
+        "Train an algorithm in an environment; load, evaluate, compare and export agents.",
         (
             Part("tandem", TRAINER),
-            Part("tandem", AFTER, "Compared, reported, exported"),
-            Part("tandem.trainer", ("Session", "complete", "settle"), "Beneath"),
+            Part("tandem", AFTER, "Compare, report, export"),
+            Part("tandem.trainer", ("Session", "complete", "settle"), "Sessions"),
             Part("tandem", ("__version__",), "Version"),
         ),
     ),
     Page(
         "events",
         "Events and callbacks",
-        "What a run tells while it goes on, and your own code at it.",
+        "The events of a run, and callbacks that receive them ([guide](../howto/callbacks.md)).",
         (
             Part("tandem.runs.callbacks", ("Callback", "LambdaCallback", "EarlyStop", "TimeLimit")),
             Part("tandem.learning.events", title="Events"),
@@ -99,8 +99,8 @@ PAGES = (
     ),
     Page(
         "agents",
-        "Agents of your own",
-        "Write the network, the action and the loss; [the agent door](../advanced/agent.md) says how.",
+        "Agents",
+        "You write the network, the action and the loss ([guide](../advanced/agent.md)).",
         (
             Part("tandem.agents.rl", OWN, "Agents"),
             Part("tandem", FINDERS, "Finders and strategies"),
@@ -109,7 +109,7 @@ PAGES = (
     Page(
         "cluster",
         "Cluster",
-        "Agents and runners by name, on Ray or in one process ([how](../advanced/cluster.md)).",
+        "Named agents and runners, on Ray or in one process ([guide](../advanced/cluster.md)).",
         (
             Part("tandem", ("Cluster", "WiseRL")),
             Part("tandem.cluster", ("Agent", "AlgorithmAgent", "Runner")),
@@ -117,14 +117,14 @@ PAGES = (
     ),
     Page(
         "makers",
-        "Makers",
-        "With the arguments and defaults of drlbox ([how](../advanced/makers.md)).",
+        "drlbox names",
+        "The functions of drlbox, with its arguments ([guide](../advanced/makers.md)).",
         (Part("tandem", ("make_trainer", "make_evaluator")),),
     ),
     Page(
         "sharing",
         "Sharing and data",
-        "Runs on the Hugging Face hub, and data sets of episodes ([how](../howto/sharing.md)).",
+        "Runs on the Hugging Face hub, and data sets of episodes ([guide](../howto/sharing.md)).",
         (
             Part("tandem", ("push", "pull", "record", "datasets")),
             Part("tandem.datasets", ("Dataset", "Episode", "load"), "Data sets"),
@@ -132,14 +132,14 @@ PAGES = (
     ),
     Page(
         "extending",
-        "Algorithms of your own",
-        "What one is written with ([how](../advanced/extending.md)).",
+        "Custom algorithms",
+        "Everything needed to write an algorithm ([guide](../advanced/extending.md)).",
         (Part("tandem.extending"),),
     ),
     Page(
         "algorithms",
         "Algorithms",
-        "The classes behind the names; [each algorithm's page](../algorithms/options.md) has its "
+        "The classes behind the names. [Each algorithm's page](../algorithms/options.md) has its "
         "equations and settings.",
         (
             Part("tandem.algorithms"),
@@ -149,20 +149,20 @@ PAGES = (
     Page(
         "math",
         "Equations",
-        "One function, one equation, over the arrays of every engine.",
+        "One function for each equation, for arrays of every backend.",
         tuple(Part(module, title=module.split(".")[-1]) for module in modules("tandem.math")),
     ),
     Page(
         "exploration",
         "Exploration",
-        "Policies over action values, and noise for actions that are numbers.",
+        "Exploration policies for discrete actions, and noise for continuous ones.",
         (Part("tandem.exploration"),),
     ),
     Page(
         "environments",
         "Environments",
-        "Making environments, and vectors of them ([how](../howto/environments.md)).",
-        (Part("tandem.envs.factory"), Part("tandem.functional", title="Functions of JAX")),
+        "Functions that make environments and vectors of them ([guide](../howto/environments.md)).",
+        (Part("tandem.envs.factory"), Part("tandem.functional", title="Functional environments")),
     ),
     Page(
         "planning",
@@ -172,14 +172,14 @@ PAGES = (
     ),
     Page(
         "testing",
-        "Contracts",
-        "What every algorithm is held to; yours too ([how](../advanced/extending.md#does-it-work)).",
+        "Contract tests",
+        "What every algorithm must satisfy ([guide](../advanced/extending.md)).",
         (Part("tandem.testing.contracts"),),
     ),
     Page(
         "errors",
         "Errors",
-        "What is raised on purpose, each with what happened, what was expected, and how to fix it.",
+        "The exceptions of tandem. Each says what happened, what was expected, and how to fix it.",
         (Part("tandem", ("errors",)),),
     ),
 )
@@ -214,7 +214,7 @@ def about(module: str) -> str:
 def index() -> str:
     """The first page of the reference: every name, with the page that has it."""
     lines = ["# API reference", ""]
-    lines += ["Every public name, from the sources' signatures and docstrings.", ""]
+    lines += ["Every public name, from the signatures and docstrings of the source.", ""]
     lines += ["| page | names |", "|---|---|"]
     for page in PAGES:
         shown = [path for part in page.parts for path in part.paths()]

@@ -1,5 +1,5 @@
-"""What an algorithm of one's own is written with (docs/advanced/extending.md), and a package that adds to
-tandem, in one import:
+"""Everything a custom algorithm (docs/advanced/extending.md), or a package that adds to tandem,
+needs, in one import:
 
     from tandem.extending import Algorithm, Batch, Dense, ReplaySettings, Role, Update, mlp, ops
 

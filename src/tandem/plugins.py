@@ -1,5 +1,5 @@
 """What installed packages add to tandem: entry points of the groups `tandem.algorithms`,
-`tandem.environments`, `tandem.writers` and `tandem.zoo` (docs/advanced/extending.md, "As a package").
+`tandem.environments`, `tandem.writers` and `tandem.zoo` (docs/advanced/extending.md).
 
 Their metadata is read once, when a name is looked up; a package is imported when what it brings is
 used. An entry point is a name that whoever installed the package vouches for: it is the one way in

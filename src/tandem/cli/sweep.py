@@ -271,7 +271,9 @@ def make_parser(**more: Any) -> Parser:
         "--sampler", metavar="NAME", help=f"what proposes settings: {', '.join(SAMPLERS)} [tpe]"
     )
     parser.add_argument(
-        "--space", metavar="FILE", help="ranges over those that settings have (docs/howto/sweeps.md)"
+        "--space",
+        metavar="FILE",
+        help="ranges over those that settings have (docs/howto/sweeps.md)",
     )
     parser.add_argument(
         "--steps", metavar="N", help="environment steps of each trial [as the settings say]"

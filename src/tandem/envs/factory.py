@@ -133,7 +133,8 @@ def make(env: EnvLike, kwargs: EnvKwargs | None = None) -> Any:
             else f"{env!r} is a {type(env).__name__}.",
             "a Gymnasium id, a gymnasium.Env, or a callable without arguments that returns a "
             "gymnasium.Env, or functions of JAX: reset(key) and step(key, state, action)",
-            "let it return a gymnasium.Env, or what has these functions (docs/howto/environments.md)."
+            "let it return a gymnasium.Env, or an object with these functions "
+            "(docs/howto/environments.md)."
             if callable(env)
             else "pass an id, such as 'CartPole-v1', or a function that returns the environment; "
             "around one of an older interface tandem.envs.plain.Plain(env).",

@@ -96,7 +96,7 @@ def folder(plugin: Plugin) -> Path:
     raise plugin.fault(
         f"({plugin.value}) is no folder.",
         "the dotted path of a folder in the package, which holds ALGORITHM.toml",
-        "name such a folder there, and see that its files are installed (docs/advanced/extending.md)",
+        "name such a folder there, with files that are installed (docs/advanced/extending.md)",
     )
 
 

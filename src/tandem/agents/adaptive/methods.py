@@ -44,8 +44,9 @@ class AdaptiveMethods(AgentMembers):
     The signal e is the effective sample size of the pool (ESS), 1 / sum p ** 2 of the priorities p,
     or the variance of gradients, each an exponential moving average: smooth * new + (1 - smooth) *
     old. `smooth_alpha` and `smooth` are the same. T is what e should be. Each rule is a dict, such
-    as lr_params={"rate": 1e-4, "min": 1e-5, "max": 1e-3, "smooth": 0.2}; see docs/advanced/adaptive.md for
-    the table. Moved values go back to their originals when a phase begins.
+    as lr_params={"rate": 1e-4, "min": 1e-5, "max": 1e-3, "smooth": 0.2}; see
+    docs/advanced/adaptive.md for the table. Moved values go back to their originals when a phase
+    begins.
     """
 
     _assembly: Assembly | None = None

@@ -1,6 +1,7 @@
 """What the examples of the cluster door share: flags, runners with their loop, and the summary.
 
-An example says what its agent is made of; `own_agent` and docs/advanced/cluster.md show whole programs.
+An example says what its agent is made of; `own_agent` and docs/advanced/cluster.md show whole
+programs.
 """
 
 from __future__ import annotations
