@@ -11,7 +11,7 @@ from statistics import mean, stdev
 
 from benchmarks import tables
 from benchmarks.learn_rows import ROWS, SOURCES, Learned
-from benchmarks.learn_tables import Line, read, verdict
+from benchmarks.learn_tables import Line, read
 from benchmarks.measure import ROOT
 from tandem import algorithms
 from tandem.learning.figures import figures
@@ -28,26 +28,28 @@ SAID = ("entry", "policy", "learners", "body", "memory")
 HEAD = """\
 # Scores
 
-What the algorithms reach, by environment. *Best* is the mean return of {episodes} evaluation
-episodes of each run's best checkpoint, on seeds that did not choose it, averaged over the seeds;
-± is half of its 95 % interval over seeds (Student's t: with three seeds 2.5 standard deviations,
-so intervals are wide). *Last* is the same of the last checkpoint. *Owed* is what we ask of the
-best. *Published* is what others reached, with its conditions where they differ ({sources}).
-Minutes are those of a seed, on one core; a row's name leads to its curves. `make learn ROW=…`
-trains a row again, `make learn` says what has not been run yet;
-[learn.csv](../../benchmarks/results/learn.csv) has each seed with its commit and versions,
-[evaluations.csv](../../benchmarks/results/evaluations.csv) the evaluations of seeds trained since
-27 November 2026.
+Scores of every algorithm by environment. `make learn ROW=NAME` trains a row again.
 
-This page is made by `python -m benchmarks.learn_page`.
+- **best**: mean return of {episodes} evaluation episodes of each run's best checkpoint, on seeds
+  that did not choose it, averaged over the training seeds. ± is half of the 95 % interval over
+  seeds (Student's t): with three seeds, 2.5 standard deviations.
+- **last**: the same for the last checkpoint.
+- **published**: scores that others report, with their conditions where they differ ({sources}).
+- **minutes**: wall time of one seed on one CPU core.
+
+[learn.csv](../../benchmarks/results/learn.csv) has every seed with its commit and versions, and
+[evaluations.csv](../../benchmarks/results/evaluations.csv) the evaluations during training of seeds
+trained since 27 November 2026. A row's name links to its learning curves.
+
+This page is written by `python -m benchmarks.learn_page`.
 """
 
 BEGIN, END = "<!-- curves: written by benchmarks/learn_page.py -->\n", "<!-- end of curves -->\n"
 OVER_CURVES = """\
-The interquartile mean of the seeds' evaluations, with its 95 % band; below it the mean score of
-their best checkpoints in 200 episodes, with half of its 95 % interval over seeds, that of their
-last ones, and the command that trains them again. [Scores](../results/scores.md) has all algorithms
-by environment.
+Curves show the interquartile mean of the seeds' evaluations with a 95 % band. Below each: the mean
+score of the best checkpoints in 200 episodes with half of its 95 % interval over seeds, the score
+of the last checkpoints, and the command that trains them. [Scores](../results/scores.md) compares
+all algorithms by environment.
 """
 LOOKING_ON = ("eval_every", "eval_episodes")  # settings that change nothing that is learned
 
@@ -114,33 +116,32 @@ def page(lines: Iterable[Line]) -> str:
     for env in dict.fromkeys(row.env for row in known):
         rows = [row for row in known if row.env == env]
         text += f"\n## {env}\n\n"
-        text += "| row | algorithm | engine | steps | best | last | owed | published | minutes |\n"
-        text += "|---|---|---|--:|--:|--:|--:|--:|--:|\n"
+        text += "| row | algorithm | backend | steps | best | last | published | minutes |\n"
+        text += "|---|---|---|--:|--:|--:|--:|--:|\n"
         text += "".join(f"{_line(row, by_row[row.name])}\n" for row in rows)
-        noted = {row.note: row.line for row in rows if row.note}
-        text += "".join(f"\n{name}: {note}\n" for note, name in noted.items())
     return text
 
 
 def _line(row: Learned, lines: list[Line]) -> str:
     curve = f"../../benchmarks/results/curves/{row.name}.png"
     best, last = ([float(x[name]) for x in lines] for name in ("best_mean", "last_mean"))
-    reached = verdict(row, mean(best), len(lines))
-    owed = "" if row.threshold is None else f"{row.threshold:,g}"
-    if reached not in ("", "yes"):
-        owed = f"{owed} ({reached.strip('*')})".strip()
     cells = [
         f"[`{row.name}`]({curve})" if (PAGE.parent / curve).is_file() else f"`{row.name}`",
         ", ".join([row.algorithm, *(f"{n}={x}" for n, x in row.settings.items() if n in SAID)]),
         row.framework,
         f"{row.steps:,}",
-        _minus(_scored(best)),
+        _minus(_scored(best)) + _unfinished(row, lines),
         _minus(figures(mean(last), grouped=True)),
-        _minus(owed),
         _minus(row.published),
         f"{mean(float(x['seconds']) for x in lines) / 60:.1f}",
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def _unfinished(row: Learned, lines: list[Line]) -> str:
+    """A note where seeds are missing."""
+    missing = len(lines) < len(row.seeds)
+    return f" ({len(lines)} of {len(row.seeds)} seeds)" if missing else ""
 
 
 def _minus(number: str) -> str:

@@ -1,5 +1,5 @@
-"""What `make learn` trains: each row is an algorithm on an environment on one engine, over several
-seeds, and owes a score. The rows are data: learn_rows.toml."""
+"""What `make learn` trains: each row is an algorithm in an environment on one backend, over several
+seeds. The rows are data: learn_rows.toml."""
 
 from __future__ import annotations
 
@@ -12,19 +12,17 @@ from tandem import algorithms
 
 # where published figures are from that are marked so
 SOURCES = {
-    "zoo": "rl-baselines3-zoo, benchmark.md: one run, its last policy, acting deterministically, "
-    "mean and deviation of its episodes in 150,000 steps"
+    "zoo": "benchmark.md of rl-baselines3-zoo: one run, the last policy, deterministic actions, mean "
+    "and standard deviation of the episodes in 150,000 steps"
 }
 
 
 @dataclass(frozen=True)
 class Learned:
-    """`settings` go on top of the zoo's entry; `threshold` is owed by the best checkpoints' mean
-    over the seeds. `mark` is an evaluation mean whose first passing is written down; every seed
-    owes it within `mark_within` steps, where that is given. `published` is another's figure, with
-    its conditions where they differ, and its source, which SOURCES may know; `note` is what has to
-    be said beside the score: what was tried where it is missed. `minutes` is about how long a seed
-    should take on one core, where no run of it says so."""
+    """`settings` override the zoo's entry. `threshold` is the least expected mean of the best
+    checkpoints over the seeds; `mark` is an evaluation mean whose first step is recorded.
+    `published` is a figure of others, with its conditions and source (SOURCES explains some).
+    `minutes` estimates the time of a seed on one core, where no run has measured it."""
 
     name: str
     algorithm: str
@@ -35,15 +33,13 @@ class Learned:
     settings: dict[str, Any] = field(default_factory=dict)
     seeds: tuple[int, ...] = (0, 1, 2)
     mark: float | None = None
-    mark_within: int | None = None
     published: str = ""
-    note: str = ""
     minutes: float | None = None
 
     @property
     def owed(self) -> str:
         """The threshold in words."""
-        return "no score owed" if self.threshold is None else f"at least {self.threshold:g}"
+        return "no threshold" if self.threshold is None else f"at least {self.threshold:g}"
 
     @property
     def line(self) -> str:

@@ -161,15 +161,20 @@ def text_of(columns: Sequence[str], lines: Iterable[Line]) -> str:
 
 
 HEAD = """\
-# Learning
+# All seeds
 
-A score is the mean over the seeds of {episodes} evaluation episodes of the best checkpoint, on
-seeds that did not choose it; the last checkpoint's stands beside it. `at` are the steps at which
-each seed's evaluation mean (10 episodes, during training) first reached the mark. `make learn
-ROW=…` makes a row again; learn.csv has every seed, and curves/ROW.png the curves.
+`make learn ROW=NAME` trains a row again. learn.csv has every seed, and curves/NAME.png its learning
+curves.
 
-| row | what | engine | best | seeds | last | owed | reached | mark | at | within | minutes a seed |
-|---|---|---|--:|---|--:|--:|---|--:|---|---|--:|
+- **best**, **last**: mean over the seeds of {episodes} evaluation episodes of the best and the last
+  checkpoint, on seeds that did not choose it.
+- **seeds**: the best checkpoint's mean for each seed.
+- **steps to mark**: for each seed, the environment steps at the first evaluation (10 episodes,
+  during training) with a mean of at least the mark.
+- **minutes**: wall time of one seed on one CPU core.
+
+| row | task | backend | best | seeds | last | mark | steps to mark | minutes |
+|---|---|---|--:|---|--:|--:|---|--:|
 """
 
 
@@ -200,36 +205,10 @@ def _line(row: Learned, lines: list[Line]) -> str:
         f"{best:.1f}",
         ", ".join(f"{float(line['best_mean']):.1f}" for line in lines),
         f"{last:.1f}",
-        "" if row.threshold is None else f"{row.threshold:g}",
-        verdict(row, best, len(lines)),
         "" if row.mark is None else f"{row.mark:g}",
         ""
         if row.mark is None
         else ", ".join("never" if step is None else f"{step:,}" for step in at),
-        within(row, at),
         f"{mean(float(line['seconds']) for line in lines) / 60:.1f}",
     ]
     return f"| {' | '.join(cells)} |"
-
-
-def verdict(row: Learned, best: float, seeds: int) -> str:
-    """Whether the score is reached; nothing is while seeds are missing, nor where none is
-    owed."""
-    if seeds < len(row.seeds):
-        return f"{seeds} of {len(row.seeds)} seeds"
-    if row.threshold is None:
-        return ""
-    return "yes" if best >= row.threshold else "**no**"
-
-
-def within(row: Learned, at: list[int | None]) -> str:
-    """Whether every seed passed the mark in time."""
-    if row.mark_within is None:
-        return ""
-    if any(step is None or step > row.mark_within for step in at):
-        return f"**not** before {row.mark_within:,}"
-    return (
-        f"before {row.mark_within:,}"
-        if len(at) == len(row.seeds)
-        else f"{len(at)} of {len(row.seeds)} seeds"
-    )

@@ -4,7 +4,7 @@ peer."""
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -23,9 +23,7 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Row:
-    """A piece of work. `settings` go on top of the zoo's entry for (algorithm, env) and hold for
-    everyone; targets and goals say how many times as fast as a peer an engine has to be: (engine,
-    peer) -> factor."""
+    """A workload. `settings` override the zoo's entry for (algorithm, env), for every library."""
 
     name: str
     title: str
@@ -34,8 +32,6 @@ class Row:
     settings: dict[str, Any]
     start: int  # environment steps of the first, calibrating run
     quick: int  # environment steps of the short run of a smoke test
-    targets: dict[tuple[str, str], float] = field(default_factory=dict)
-    goals: dict[tuple[str, str], float] = field(default_factory=dict)
     notes: str = ""
     without: tuple[str, ...] = ()  # peers that do not have the algorithm
 
@@ -51,8 +47,6 @@ class Reach:
     settings: dict[str, Any]
     score: float
     eval_every: int
-    goal: float  # seconds
-    first: str  # who is to be the first
     notes: str = ""
 
 
@@ -71,13 +65,6 @@ ROWS: tuple[Row | Reach, ...] = (
         {"vectorization": "native"},
         start=16_384,
         quick=4_096,
-        targets={
-            ("jax", "sb3"): 6.0,
-            ("jax", "sbx"): 3.5,
-            ("tensorflow", "sb3"): 4.0,
-            ("torch", "sb3"): 2.3,
-        },
-        goals={("jax", "sb3"): 10.0, ("torch", "sb3"): 4.0},
         notes="tandem steps Gymnasium's registered vector entry point; the peers can only step "
         "plain environments, by "
         "DummyVecEnv, which is their fastest here.",
@@ -90,7 +77,6 @@ ROWS: tuple[Row | Reach, ...] = (
         {"vectorization": "plain"},
         start=16_384,
         quick=4_096,
-        targets={("jax", "sb3"): 5.0, ("jax", "sbx"): 3.0},
     ),
     Row(
         "dqn",
@@ -102,13 +88,6 @@ ROWS: tuple[Row | Reach, ...] = (
         {**UNSTEADY, "prioritized": False, "vectorization": "plain"},
         start=16_384,
         quick=2_048,
-        targets={
-            ("jax", "sb3"): 3.0,
-            ("jax", "sbx"): 1.5,
-            ("tensorflow", "sb3"): 2.5,
-            ("torch", "sb3"): 1.5,
-        },
-        goals={("jax", "sb3"): 5.0, ("jax", "sbx"): 2.0},
         notes="SBX does not clip gradients; the others do, at 10.",
     ),
     Row(
@@ -121,13 +100,6 @@ ROWS: tuple[Row | Reach, ...] = (
         {"learning_starts": 256, "vectorization": "plain"},
         start=1_024,
         quick=384,
-        targets={
-            ("jax", "sb3"): 2.5,
-            ("jax", "sbx"): 1.2,
-            ("tensorflow", "sb3"): 2.0,
-            ("torch", "sb3"): 1.1,
-        },
-        goals={("jax", "sb3"): 4.0, ("jax", "sbx"): 1.7},
     ),
     Row(
         "td3",
@@ -138,7 +110,6 @@ ROWS: tuple[Row | Reach, ...] = (
         {"learning_starts": 256, "vectorization": "plain"},
         start=1_024,
         quick=384,
-        targets={("jax", "sb3"): 2.5, ("jax", "sbx"): 1.2},
     ),
     Row(
         "ddpg",
@@ -148,7 +119,6 @@ ROWS: tuple[Row | Reach, ...] = (
         {"learning_starts": 256, "vectorization": "plain"},
         start=1_024,
         quick=384,
-        targets={("jax", "sb3"): 2.5, ("jax", "sbx"): 1.2},
     ),
     Row(
         "tqc",
@@ -159,7 +129,6 @@ ROWS: tuple[Row | Reach, ...] = (
         {"learning_starts": 256, "vectorization": "plain"},
         start=1_024,
         quick=384,
-        targets={("jax", "sbx"): 1.1, ("torch", "sb3"): 1.3},
         notes=CONTRIB,
     ),
     Row(
@@ -171,7 +140,6 @@ ROWS: tuple[Row | Reach, ...] = (
         {"learning_starts": 256, "vectorization": "plain"},
         start=1_024,
         quick=384,
-        targets={("jax", "sbx"): 1.1, ("torch", "sb3"): 1.3},
         notes=CONTRIB,
     ),
     Row(
@@ -189,7 +157,6 @@ ROWS: tuple[Row | Reach, ...] = (
         },
         start=16_384,
         quick=2_048,
-        targets={("jax", "sb3"): 3.0},
         notes=CONTRIB + " SBX has no QR-DQN.",
         without=("sbx",),
     ),
@@ -201,7 +168,6 @@ ROWS: tuple[Row | Reach, ...] = (
         {"vectorization": "plain"},
         start=16_384,
         quick=4_096,
-        targets={("jax", "sb3"): 4.0, ("torch", "sb3"): 2.0},
         notes="SBX has no A2C.",
         without=("sbx",),
     ),
@@ -214,7 +180,6 @@ ROWS: tuple[Row | Reach, ...] = (
         {"vectorization": "native"},
         start=2_048,
         quick=1_024,
-        targets={("torch", "sb3"): 1.5},
         notes="tandem steps ale_py's own vector of games, in C++; Stable-Baselines3 its Atari "
         "wrappers, by DummyVecEnv. "
         "CleanRL's clipping of value losses is off on all sides: Stable-Baselines3 has none by "
@@ -230,8 +195,6 @@ ROWS: tuple[Row | Reach, ...] = (
         {},
         score=475.0,
         eval_every=2_500,
-        goal=10.0,
-        first="jax",
         notes="Imports, construction, compilation, training and evaluations; tandem also writes "
         "its folder with checkpoints. "
         "Every evaluation of 10 episodes steps 10 environments together, on all sides.",

@@ -1,5 +1,4 @@
-"""From measurements to the table: medians, factors, what is reached; merging with what was measured
-before, and writing."""
+"""From measurements to tables: medians, factors, merging with earlier measurements, writing."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.measure import Pair
-from benchmarks.rows import ENGINES, NAMES, PEERS, ROWS, Reach, Row
+from benchmarks.rows import ENGINES, NAMES, PEERS, ROWS, Reach
 
 Data = dict[str, Any]
 
@@ -114,17 +113,24 @@ def versions() -> dict[str, str]:
 # --- Markdown -------------------------------------------------------------------------------------
 
 HEAD = (
-    "| | steps/s | spread | updates/s | × SB3 | × SBX | asked | reached | start-up s | first "
-    "updates s | of the limit |\n"
-    "|---|--:|--:|--:|--:|--:|---|---|--:|--:|--:|"
+    "| | steps/s | spread | updates/s | × SB3 | × SBX | start-up s | first updates s "
+    "| share of the limit |\n"
+    "|---|--:|--:|--:|--:|--:|--:|--:|--:|"
 )
-METHOD = """Speed is the slope between a short run (at least {seconds:g} s) and one three times as
-long, so neither start-up nor compilation counts; the median of the rounds, whose number each row
-says, everyone in turn. Each run has a process of its own, kept to one core and one thread, without
-evaluations, checkpoints and logs. `spread` is (largest − smallest) / median. `start-up` is from the
-command to the begin of the run, imports included; `first updates` from there until the first
-updates are done, compilation included. `of the limit` is (time of the bare environment + time of
-the bare matrix products) / total: 100 % would be a program that does nothing else."""
+METHOD = """`make bench` measures these speeds; `make bench ARGS="--row NAME"` measures one of them.
+
+Each run is a separate process on one core with one thread, without evaluations, checkpoints or
+logging. The libraries take turns. Speed is the slope between a short run (at least {seconds:g} s)
+and a run three times as long, so start-up and compilation do not count. Numbers are medians of the
+rounds.
+
+| column | meaning |
+|---|---|
+| spread | (largest − smallest) / median |
+| × SB3, × SBX | speed relative to Stable-Baselines3 and SBX in the same rounds |
+| start-up s | from the command to the start of the run, including imports |
+| first updates s | from there to the end of the first updates, with compiling |
+| share of the limit | time of bare environment and matrix products / total time |"""
 
 
 def markdown(data: Data) -> str:
@@ -138,27 +144,24 @@ def markdown(data: Data) -> str:
     for row in ROWS:
         if entry := data.get("rows", {}).get(row.name):
             lines += [f"## {row.name}", "", f"{row.title}.", ""]
-            lines += _reach(row, entry) if isinstance(row, Reach) else _speed(row, entry)
+            lines += _reach(entry) if isinstance(row, Reach) else _speed(entry)
             lines += ["", *([row.notes, ""] if row.notes else []), _origin(entry), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _speed(row: Row, entry: Data) -> list[str]:
+def _speed(entry: Data) -> list[str]:
     lines, measured = [HEAD], entry["contestants"]
     for name in (*ENGINES, *PEERS):
         if name not in measured:
             continue
         one, ours = measured[name], name in ENGINES
         factors = {p: factor(measured, name, p) if ours else None for p in PEERS}
-        asked, reached = verdict(row, name, factors)
         cells = [
             NAMES[name],
             _number(one["steps_per_second"]),
             _percent(one["spread"]),
             _number(one["updates_per_second"]),
             *(_times(factors[p]) for p in PEERS),
-            asked,
-            reached,
             _seconds(one["startup"]),
             _seconds(one["first_updates"]),
             _percent(share_of_limit(one["steps_per_second"], entry.get("limit"))),
@@ -167,55 +170,27 @@ def _speed(row: Row, entry: Data) -> list[str]:
     if limit := entry.get("limit"):
         lines += [
             "",
-            f"The limit: {limit['environment'] * 1e6:.2f} µs of environment and "
-            f"{limit['products'] * 1e6:.2f} µs of matrix "
-            "products for each environment step.",
+            f"Limit: each environment step takes {limit['environment'] * 1e6:.2f} µs in the "
+            f"environment and {limit['products'] * 1e6:.2f} µs in matrix products.",
         ]
     busy = [NAMES[n] for n, one in measured.items() if (one.get("share_of_core") or 1.0) < 0.95]
     if by_processor := [NAMES[n] for n, one in measured.items() if one.get("clock") == "cpu"]:
-        lines += ["", f"By the processor's clock, not the wall's: {', '.join(by_processor)}."]
+        lines += ["", f"Measured in CPU time instead of wall time: {', '.join(by_processor)}."]
     if busy:
-        lines += ["", f"The core was not ours alone while these were measured: {', '.join(busy)}."]
+        lines += ["", f"Other processes shared the core during: {', '.join(busy)}."]
     return lines
 
 
-def verdict(row: Row, engine: str, factors: Mapping[str, float | None]) -> tuple[str, str]:
-    """What is asked of an engine, and whether it is reached: "yes", "yes, and the goal", "no", "not
-    measured"."""
-    targets = {peer: x for (name, peer), x in row.targets.items() if name == engine}
-    goals = {peer: x for (name, peer), x in row.goals.items() if name == engine}
-    if not targets:
-        return "", ""
-    asked = " · ".join(f"{x:g}× {peer.upper()}" for peer, x in targets.items())
-    if goals:
-        asked += f" (goal {' · '.join(f'{x:g}× {peer.upper()}' for peer, x in goals.items())})"
-    known = {peer: x for peer, x in factors.items() if x is not None}
-    if any(known.get(peer, math.inf) < x for peer, x in targets.items()):
-        return asked, "**no**"
-    if any(peer not in known for peer in targets):
-        return asked, "not measured"
-    return asked, "yes, and the goal" if goals and all(
-        known.get(p, 0.0) >= x for p, x in goals.items()
-    ) else "yes"
-
-
-def _reach(row: Reach, entry: Data) -> list[str]:
-    lines = ["| | seconds (median) | each seed | steps | reached |", "|---|--:|---|---|---|"]
+def _reach(entry: Data) -> list[str]:
+    lines = ["| | seconds (median) | each seed | steps |", "|---|--:|---|---|"]
     middle = {name: median_reached(one["runs"]) for name, one in entry["contestants"].items()}
     for name, seconds in sorted(middle.items(), key=lambda item: item[1]):
         runs = entry["contestants"][name]["runs"]
         each = ", ".join("never" if r["seconds"] is None else f"{r['seconds']:.1f}" for r in runs)
         steps = ", ".join("–" if r["steps"] is None else f"{r['steps']:,}" for r in runs)
-        verdict = ""
-        if name == row.first:
-            verdict = ("first" if seconds <= min(middle.values()) else "**not the first**") + (
-                f", under {row.goal:g} s"
-                if seconds < row.goal
-                else f", goal of {row.goal:g} s not reached"
-            )
         lines.append(
             f"| {NAMES[name]} | {'never' if seconds == math.inf else f'{seconds:.1f}'} | {each} | "
-            f"{steps} | {verdict} |"
+            f"{steps} |"
         )
     return lines
 
