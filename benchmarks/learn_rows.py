@@ -12,7 +12,7 @@ from tandem import algorithms
 
 # where published figures are from that are marked so
 SOURCES = {
-    "zoo": "benchmark.md of rl-baselines3-zoo: one run, the last policy, deterministic actions, mean "
+    "zoo": "benchmark.md of rl-baselines3-zoo: one run, last policy, deterministic actions, mean "
     "and standard deviation of the episodes in 150,000 steps"
 }
 
