@@ -148,13 +148,13 @@ def _spawned(name: str, seed: int, episodes: int) -> Data:
 def table(runs: list[Data]) -> str:
     """The results as a page."""
     lines = [
-        "# What adapting is worth",
+        "# Adaptive training",
         "",
-        "CartPole-v1, PyTorch, one core; until the mean return of ten episodes is "
-        f"{CRITERION:g}. Made by `python -m benchmarks.adaptive`.",
+        "CartPole-v1 on PyTorch and one CPU core, trained until the mean return of ten episodes is "
+        f"{CRITERION:g} (`python -m benchmarks.adaptive`).",
         "",
-        "| | reached | environment steps (median) | each seed | updates (median) "
-        "| seconds (median) | last size of a mini-batch | last pool |",
+        "| | solved | environment steps (median) | each seed | updates (median) "
+        "| seconds (median) | final mini-batch size | final pool size |",
         "|---|--:|--:|---|--:|--:|---|---|",
     ]
     for name in VARIANTS:

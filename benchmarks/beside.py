@@ -102,13 +102,14 @@ def main() -> int:
     }  # fmt: skip
     where = f"{tables.machine()['processor']}, {tables.machine()['cores']} cores"
     text = [
-        "# Collecting beside learning",
+        "# Asynchronous collection",
         "",
-        f"The documented DQN program in {ENVS} environments that sleep 1 ms a step, on {PROCESSES} "
-        "processes, with as many updates a transition as take about as long as collecting it; made "
-        "by `python -m benchmarks.beside`.",
+        f"The documented DQN program in {ENVS} environments that sleep 1 ms per step, with "
+        f"{PROCESSES} processes and as many updates per transition as take about the time of "
+        "collecting it (`python -m benchmarks.beside`).",
         "",
-        "| | updates a transition | in turn: seconds (median) | beside | of the time | each |",
+        "| | updates per transition | alternating: seconds (median) | asynchronous | ratio "
+        "| runs |",
         "|---|--:|--:|--:|--:|---|",
         *[
             f"| {engine} | {row['updates']} | {median(row['in turn']):.2f} "

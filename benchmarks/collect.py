@@ -200,24 +200,21 @@ def within(name: str, data: Data) -> bool:
 def line(name: str, data: Data) -> str:
     """A row of the table."""
     step, act, rest = parts(data)
-    bar = ROWS[name].bar
-    said, share = f"{bar:g} µs" if bar >= 1 else f"{bar:.0%}", rest / (step + act)
-    return (
-        f"| {ROWS[name].title} | {step:,.0f} | {act:,.0f} | {rest:,.1f} | {share:.1%} "
-        f"| {said} | {'yes' if within(name, data) else 'no'} |"
-    )
+    share = rest / (step + act)
+    return f"| {ROWS[name].title} | {step:,.0f} | {act:,.0f} | {rest:,.1f} | {share:.1%} |"
 
 
 def table(found: Data) -> str:
     """The results as a page."""
     lines = [
-        "# What collecting costs beside the environments and the policy",
+        "# Overhead of data collection",
         "",
-        "PPO on torch, vectors that a user brings, one core; microseconds a step of the whole "
-        "vector, medians over blocks. Made by `python -m benchmarks.collect`.",
+        "Microseconds per step of the whole vector, medians (`python -m benchmarks.collect`): PPO "
+        "on PyTorch with user-provided vectors on one CPU core. Overhead is everything but the "
+        "vector's step and the policy.",
         "",
-        "| | the vector's step | act | the rest | of both | bar | kept |",
-        "|---|--:|--:|--:|--:|--:|---|",
+        "| vector | step | policy | overhead | overhead / (step + policy) |",
+        "|---|--:|--:|--:|--:|",
         *(line(name, found[name]) for name in ROWS if name in found),
         "",
     ]

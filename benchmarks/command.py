@@ -106,11 +106,11 @@ def _write(found: dict[str, list[tuple[float, float]]]) -> None:
     lines = [
         "# Whole commands",
         "",
-        f"{ALGORITHM.upper()} {ENV} at the zoo's length, without evaluation and pictures, imports "
-        "and compilation included; one core, one thread, everyone in turn, medians of "
-        f"{len(found['Stable-Baselines3'])}. Made by `python -m benchmarks.command`.",
+        f"{ALGORITHM.upper()} on {ENV} for the zoo's number of steps, with imports and compiling, "
+        "without evaluations and figures, on one core with one thread; medians of "
+        f"{len(found['Stable-Baselines3'])} (`python -m benchmarks.command`).",
         "",
-        "| | seconds | × SB3 | of the processor | × SB3 |",
+        "| | seconds | × SB3 | CPU seconds | × SB3 |",
         "|---|--:|--:|--:|--:|",
     ]
     for name, runs in found.items():

@@ -69,15 +69,6 @@ SHARED = {  # of PPO's rows
     "hidden": (64, 64),
 }
 PENDULUM = {"sac": "Pendulum-v1"}
-NEEDED = {  # at least, of the compiled run's speed over that of another
-    ("PPO CartPole, the zoo's settings", "stepped"): 1.8,
-    ("PPO CartPole, the zoo's settings", "Stable-Baselines3"): 11,
-    ("PPO CartPole, the zoo's settings", "single file"): 1.0,
-    ("PPO CartPole, 64 x 32, 4 epochs of 512", "single file"): 0.95,
-    ("PPO CartPole, 2048 x 16, 4 epochs of 8192", "single file"): 0.9,
-    ("SAC Pendulum, 64-64, 4 environments", "stepped"): 2.5,
-    ("DQN CartPole, the zoo's settings", "stepped"): 0.9,
-}
 REACH, SEEDS = "from the command to 475, seconds", "8 seeds of PPO CartPole, seconds"
 
 
@@ -268,20 +259,18 @@ def _write(found: dict[str, Any], out: Path) -> None:
     lines = [
         "# Compiled runs",
         "",
-        "Environment steps a second, compiling apart, of one core. Stepped: our own run in "
-        "Gymnasium's environments, on JAX. Single file: `benchmarks/compiled_peer.py`.",
+        "Environment steps per second on one CPU core, without compilation (`python -m "
+        "benchmarks.compiled`). Stepped: the same run with environments stepped from Python, on "
+        "JAX. Single file: `benchmarks/compiled_peer.py`.",
         "",
-        "| row | compiled | beside | | x | at least |",
-        "|---|--:|---|--:|--:|--:|",
+        "| workload | compiled | compared with | steps/s | × |",
+        "|---|--:|---|--:|--:|",
     ]
     for name in ROWS:
         runs = kept.get(name, {})
         for who in list(runs)[1:]:
             ours, other = median(runs["compiled"]), median(runs[who])
-            lines.append(
-                f"| {name} | {ours:,.0f} | {who} | {other:,.0f} | {ours / other:.2f} | "
-                f"{NEEDED[name, who]} |"
-            )
+            lines.append(f"| {name} | {ours:,.0f} | {who} | {other:,.0f} | {ours / other:.2f} |")
     for name in (REACH, SEEDS):
         if runs := kept.get(name):
             (one, ours), (other, theirs) = ((who, median(x)) for who, x in runs.items())

@@ -20,7 +20,7 @@ from benchmarks.measure import KERAS, ONE_THREAD, ROOT
 
 ENGINES = ("torch", "jax", "tensorflow")
 ROWS: dict[str, dict[str, Any]] = {
-    "pictures 84x84x4, the Nature CNN, minibatches of 256": {
+    "images 84x84x4, the Nature CNN, minibatches of 256": {
         "envs": 8,
         "rollout": 128,
         "batch_size": 256,
@@ -170,16 +170,16 @@ def write(found: dict[str, Any], out: Path, repeats: int) -> None:
     from tandem.runs.config_file import commit
 
     lines = [
-        "# Devices",
+        "# Several devices",
         "",
-        "PPO, updates a second on one core and on two, and environment steps a second of whole "
-        "runs; torch as two processes, JAX and TensorFlow on two devices of the processor. In "
-        "sums: the share of the updates' seconds in which a process of torch adds up, or waits "
-        "for the other.",
+        "PPO with one and two devices: updates per second, and environment steps per second of "
+        "whole runs (`python -m benchmarks.devices`). PyTorch uses two processes; JAX and "
+        "TensorFlow use two CPU devices. All-reduce: the share of the update time that a PyTorch "
+        "process spends adding gradients or waiting for the other.",
     ]
     for row, engines in found.items():
         lines += ["", f"## {row}", ""]
-        lines += ["| | one | two | × | in sums | sent an update | steps/s, one | two |"]
+        lines += ["| | one | two | × | all-reduce | sent per update | steps/s, one | two |"]
         lines += ["|---|--:|--:|--:|--:|--:|--:|--:|"]
         for engine, runs in engines.items():
             of = {

@@ -213,11 +213,11 @@ def _write(rows: dict[str, Any]) -> None:
         json.dumps({"engine": ENGINE, "rows": rows}, indent=1) + "\n", encoding="utf-8"
     )
     lines = [
-        "# Learning beside Stable-Baselines3",
+        "# Scores beside Stable-Baselines3",
         "",
-        "The zoo's settings in both libraries, one thread a run, seeds "
-        f"{', '.join(map(str, SEEDS))}; made by `python -m benchmarks.learn_peer`.",
-        f"The last policy over {FINAL} greedy episodes, a number for each seed that was run.",
+        f"The final policy's mean return over {FINAL} greedy episodes, one number per seed, with "
+        f"the zoo's settings in both libraries, seeds {', '.join(map(str, SEEDS))} (`python -m "
+        "benchmarks.learn_peer`).",
         "",
         "| row | steps | tandem (jax) | Stable-Baselines3 | curves |",
         "|---|---|---|---|---|",
@@ -229,7 +229,7 @@ def _write(rows: dict[str, Any]) -> None:
             ", ".join(f"{run['last']:.0f}" for _, run in sorted(rows[row.name].get(x, {}).items()))
             for x in LIBRARIES
         ]
-        picture = f"[picture](curves/peer-{row.name}.png)"
+        picture = f"[figure](curves/peer-{row.name}.png)"
         lines.append(
             f"| {algorithms.title(row.algorithm)} {row.env} | {row.steps:,} | {cells[0]} "
             f"| {cells[1]} | {picture} |"

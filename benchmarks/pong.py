@@ -24,7 +24,6 @@ from benchmarks.measure import ONE_THREAD, ROOT, last_core
 GAMES, ROLLOUT, BATCH, EPOCHS = 8, 128, 256, 4
 RATE, GAMMA, TRACE, CLIP, ENTROPY, VALUE, NORM = 2.5e-4, 0.99, 0.95, 0.1, 0.01, 0.5, 0.5
 WHO = ("tandem", "tandem, compiled", "single file")
-AT_LEAST = 1.0
 
 
 def ours(blocks: int, compiled: bool) -> float:
@@ -184,13 +183,15 @@ def _write(runs: dict[str, list[float]], out: Path) -> None:
     from tandem.runs.config_file import commit
 
     peer, machine = median(runs["single file"]), tables.machine()
-    lines = ["# PPO in EnvPool's Pong", ""]
-    lines += ["| | steps a second | x the single file | at least |", "|---|--:|--:|--:|"]
+    lines = ["# PPO in EnvPool's Pong", "", "`python -m benchmarks.pong`, on one CPU core.", ""]
+    lines += ["| | steps/s | × single file |", "|---|--:|--:|"]
     for who, speeds in runs.items():
-        owed = "" if who == "single file" else f"{AT_LEAST}"
-        lines.append(f"| {who} | {median(speeds):,.0f} | {median(speeds) / peer:.2f} | {owed} |")
+        lines.append(f"| {who} | {median(speeds):,.0f} | {median(speeds) / peer:.2f} |")
     where = f"{machine['processor']}, one core"
-    lines += ["", "Made by `python -m benchmarks.pong`; compiled is torch's compiler."]
+    lines += [
+        "",
+        "Compiled: with torch.compile. Single file: PPO in the style of CleanRL, in this module.",
+    ]
     lines += ["", f"Medians. {tables.now()}, commit {commit()}, {where}."]
     about = {"versions": tables.versions(), "machine": machine, "seed": 0}
     about |= {"commit": commit(), "date": tables.now()}

@@ -117,29 +117,25 @@ def _reached(env: str, run: dict[str, Any]) -> bool:
 
 def _write(known: dict[str, list[dict[str, Any]]]) -> None:
     lines = [
-        "# Games whose best play is known",
+        "# Tasks with known optimal policies",
         "",
-        "The zoo's settings, the policy after the last step, a seed each; made by "
-        "`python -m benchmarks.tabular`.",
+        "Expected return of the final greedy policy with the zoo's settings, one number per seed "
+        "(`python -m benchmarks.tabular`).",
         "",
-        "| | algorithm | steps | greedy policy | the best | discounted, of the best | asked "
-        "| reached |",
-        "|---|---|--:|---|--:|---|---|---|",
+        "| environment | algorithm | steps | return | optimal | discounted return / optimal |",
+        "|---|---|--:|---|--:|---|",
     ]
     for env, runs in known.items():
-        algorithm, least = ROWS[env]
+        algorithm = ROWS[env][0]
         values = ", ".join(f"{run['value']:.4f}" for run in runs)
         best = "" if runs[0]["best"] is None else f"{runs[0]['best']:.4f}"
         discounted = ", ".join(f"{run['discounted']:.0%}" for run in runs if "discounted" in run)
-        asked = f"{least:.0%} of it" if 0 < least < 1 else f"{least:g} a game"
-        count = sum(_reached(env, run) for run in runs)
         lines.append(
-            f"| {env} | {algorithm} | {runs[0]['steps']:,} | {values} | {best} | {discounted} "
-            f"| {asked} | {count} of {len(runs)} |"
+            f"| {env} | {algorithm} | {runs[0]['steps']:,} | {values} | {best} | {discounted} |"
         )
     lines += [
         "",
-        f"Expected returns, exact but for Blackjack's (the mean of {EPISODES:,} games). "
+        f"Returns are exact, except for Blackjack (mean of {EPISODES:,} games). "
         f"Written {datetime.now(UTC):%Y-%m-%d}.",
         "",
     ]

@@ -17,7 +17,7 @@ from benchmarks import measure, tables
 from benchmarks.bench import MODULES
 from benchmarks.measure import ROOT, Pair, Run, alternating
 from benchmarks.rows import ENGINES, NAMES
-from benchmarks.teams_rows import FACTOR, ROWS, TeamRow, find
+from benchmarks.teams_rows import ROWS, TeamRow, find
 
 # the last behind an engine's name: mpe2 itself steps its environments
 PEER = "xuance"
@@ -187,31 +187,34 @@ def _record(out: Path, row: TeamRow, entry: dict[str, Any], args: Any, core: int
 
 
 HEAD = (
-    "| | steps/s | spread | × XuanCe | asked | reached | of the bare environment | updates per "
-    "1,000 steps | start-up s |\n"
-    "|---|--:|--:|--:|---|---|--:|--:|--:|"
+    "| | steps/s | spread | × XuanCe | / bare environment | updates per 1,000 steps "
+    "| start-up s |\n"
+    "|---|--:|--:|--:|--:|--:|--:|"
 )
-METHOD = """MAPPO and MADDPG on simple_spread_v3 (three agents, continuous actions, episodes of 25
-steps). A step is one of the whole team in one environment, for everyone. Speed is the slope between
-a short run and one three times as long, so neither start-up nor compilation counts; the median of
-the rounds, everyone in turn. Who steps all worlds at once makes twenty times the steps, so that a
-run lasts as long as the others'. Each run has a process of its own, kept to one core and one
-thread, its environments in that process, without evaluations, checkpoints and logs. `spread` is
-(largest − smallest) / median. `of the bare environment` is the speed by that of mpe2's environment
-alone, stepped with random actions in one process: 100 % would be a program that does nothing else.
-We step all worlds at once, in arrays, with the same results to the bit (`tandem.envs.particles`),
-and so can be beyond that; "mpe2's own worlds" is ours with `--vectorization plain`.
+METHOD = """MAPPO and MADDPG on simple_spread_v3: three agents, continuous actions, episodes of 25
+steps (`python -m benchmarks.teams --peer-python PYTHON`). A step is one step of the whole team in
+one environment.
 
-XuanCe's settings are those of its own files for simple_spread_v3 but for what a row says, and:
-environments in the process, no layer normalisation (MAPPO) and relu for leaky_relu (MADDPG), which
-tandem has not. Unlike ours its first MADDPG actions are its policy's with noise, its critics see
-all observations side by side and which agent asks, and its network is told who its agent is behind
-the first layer (MAPPO). The JSON beside this has all its settings."""
+Each run is a separate process on one core with one thread, without evaluations, checkpoints or
+logging. The libraries take turns. Speed is the slope between a short run and a run three times as
+long, so start-up and compilation do not count. Numbers are medians of the rounds. `spread` is
+(largest − smallest) / median. `/ bare environment` is the speed relative to mpe2's environment
+alone, stepped with random actions in one process.
+
+tandem steps all worlds at once in arrays, with bit-identical results (`tandem.envs.particles`), so
+it can exceed 100 %. "mpe2's own worlds" is tandem with `--vectorization plain`. Runs that step all
+worlds at once make twenty times the steps, so that they last as long as the others.
+
+XuanCe uses the settings of its own files for simple_spread_v3, except for the settings in a row's
+title, environments in the process, no layer normalization (MAPPO), and relu instead of leaky_relu
+(MADDPG), which tandem does not have. Differences that remain: its first MADDPG actions are the
+policy's with noise; its critics receive all observations and the agent's index; its MAPPO network
+receives the agent's identity after the first layer. The JSON file has all of its settings."""
 
 
 def markdown(data: dict[str, Any]) -> str:
     """The whole report."""
-    lines = ["# Teams", "", METHOD, ""]
+    lines = ["# Multi-agent speed", "", METHOD, ""]
     for row in ROWS:
         if entry := data.get("rows", {}).get(row.name):
             lines += [f"## {row.name}", "", f"{row.title}.", "", *_table(entry), ""]
@@ -232,20 +235,18 @@ def _table(entry: dict[str, Any]) -> list[str]:
             "–" if speed is None else f"{speed:,.0f}",
             "–" if summary["spread"] is None else f"{100 * summary['spread']:.0f} %",
             "" if factor is None else f"{factor:.2f}",
-            "" if factor is None else f"{FACTOR:g}×",
-            "" if factor is None else "yes" if factor >= FACTOR else "**no**",
             "–" if speed is None else f"{100 * speed / bare:.0f} %",
             f"{1_000 * pair.updates_per_step:.1f}",
             f"{summary['startup']:.1f}",
         ]
         lines.append(f"| {' | '.join(cells)} |")
-    lines += ["", f"The bare environment: {bare:,.0f} steps/s, {1e6 / bare:,.0f} µs each."]
+    lines += ["", f"Bare environment: {bare:,.0f} steps/s, {1e6 / bare:,.0f} µs each."]
     if by_processor := [TITLES[n] for n, one in measured.items() if one.get("clock") == "cpu"]:
-        lines += ["", f"By the processor's clock, not the wall's: {', '.join(by_processor)}."]
+        lines += ["", f"Measured in CPU time instead of wall time: {', '.join(by_processor)}."]
     if busy := [
         TITLES[n] for n, one in measured.items() if (one.get("share_of_core") or 1.0) < 0.95
     ]:
-        lines += ["", f"The core was not ours alone while these were measured: {', '.join(busy)}."]
+        lines += ["", f"Other processes shared the core during: {', '.join(busy)}."]
     return lines
 
 

@@ -6,8 +6,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-FACTOR = 3.0  # how many times as fast as XuanCe we want to be
-
 # --- tandem's names of what XuanCe's settings say -------------------------------------------------
 
 MAPPO: dict[str, Any] = {

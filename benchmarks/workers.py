@@ -294,15 +294,15 @@ def write(measured: dict[str, Any], begun: list[dict[str, float]], args: Any) ->
     from tandem.runs.config_file import commit
 
     lines = [
-        "# Workers",
+        "# Worker processes",
         "",
-        "Environment steps a second (of moving: transitions), medians; × is the first row's "
-        "factor over each.",
+        "Environment steps per second, or transitions per second for moving; medians (`python -m "
+        "benchmarks.workers`). × is the speed of the first row relative to each row.",
         "",
     ]
     for name, runs in measured.items():
         first = median(next(iter(runs.values())))
-        lines += [f"## {name}", "", "| | a second | × |", "|---|--:|--:|"]
+        lines += [f"## {name}", "", "| | per second | × |", "|---|--:|--:|"]
         lines += [
             f"| {c} | {median(x):,.0f} | {first / median(x):.2f} |" for c, x in runs.items()
         ] + [""]

@@ -18,8 +18,8 @@ def test_the_table_and_the_bars() -> None:
     assert collect.within("cartpole", found["cartpole"])
     assert not collect.within("pong-8", found["pong-8"])
     page = collect.table(found)
-    assert "| CartPole-v1 × 64, gymnasium.make_vec | 30 | 10 | 24.0 | 60.0% | 25 µs | yes |" in page
-    assert "| Pong × 8, EnvPool | 500 | 500 | 101.0 | 10.1% | 10% | no |" in page
+    assert "| CartPole-v1 × 64, gymnasium.make_vec | 30 | 10 | 24.0 | 60.0% |" in page
+    assert "| Pong × 8, EnvPool | 500 | 500 | 101.0 | 10.1% |" in page
     assert "Not measured: HalfCheetah-v4 × 64, EnvPool;" in page
 
 
