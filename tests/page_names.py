@@ -31,7 +31,7 @@ UNVERSIONED = "brax|gymnax|pgx|playground"  # whose ids end as they like
 ENV_ID = re.compile(rf"({NAMESPACES})/(\*|NAME|\w+[-_]v\d+|\*-v\d+)|({UNVERSIONED})/[\w-]+")
 OTHER_PROGRAMS = {"docker", "pip", "ray", "pytest", "mypy", "git"}  # their flags are not ours
 # of other libraries
-NOT_OURS = {"distributed_training", "ClipAction"} | {
+NOT_OURS = {"distributed_training", "ClipAction", "URL"} | {
     "GLU",
     "glu",
     "squareplus",
