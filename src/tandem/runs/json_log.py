@@ -15,7 +15,7 @@ from tandem.runs.writers import Row
 
 class JsonLog(Progress):
     """A callback that writes a line for each thing that happens: one JSON object, whose `event` is
-    what (docs/howto/runs.md has all fields). What is not known, or not finite, is null.
+    what (docs/howto/logging.md has all fields). What is not known, or not finite, is null.
 
     As a writer of `Table.more` it has the rows of progress.csv, too. stream: stdout unless given.
     quiet: nothing but what is given to `line` with `result`.
