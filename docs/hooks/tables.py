@@ -24,5 +24,5 @@ def _broken(found: re.Match[str]) -> str:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    html = CELL.sub(lambda cell: CODE.sub(_broken, cell[0]), html)
-    return INLINE.sub(_whole_flags, html)
+    html = INLINE.sub(_whole_flags, html)
+    return CELL.sub(lambda cell: CODE.sub(_broken, cell[0]), html)
