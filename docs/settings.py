@@ -258,8 +258,8 @@ SUMMARY = {  # what an option does, and its column
     "State-dependent exploration (gSDE)": "`--action-noise gsde`",
     "Intrinsic rewards for novel states (RND)": "`--intrinsic rnd`",
     "Layer normalization": "`--layer-norm`",
-    "Residual networks that scale": "`--body simba`",
-    "Wider critics than the policy": "`--critic-hidden 512,512`",
+    "Residual networks (SimBa)": "`--body simba`",
+    "Critics with other layer widths than the policy": "`--critic-hidden 512,512`",
 }
 
 
