@@ -1,6 +1,10 @@
-"""Writes the table of settings into docs/algorithms/*.md, from the settings' dataclasses, those of
-options into docs/algorithms/options.md, those of action spaces and of options into README.md, from
-the checks, and that of the zoo's entries into docs/howto/zoo.md: `python docs/settings.py`."""
+"""Writes the generated tables of the documentation: `python docs/settings.py`.
+
+- docs/algorithms/*.md: the settings of each algorithm, from their dataclasses
+- docs/algorithms/options.md: options and action spaces by algorithm, from the algorithms' checks
+- README.md: short forms of these two, where it has the marks for them
+- docs/howto/zoo.md: the entries of the zoo
+"""
 
 from __future__ import annotations
 
@@ -45,16 +49,16 @@ KINDS = {
     "Discrete": spaces.Discrete(3),
     "MultiDiscrete": spaces.MultiDiscrete([3, 2]),
     "MultiBinary": spaces.MultiBinary(4),
-    "Box with bounds": BOX,
-    "Box without": spaces.Box(-np.inf, np.inf, (2,), np.float32),
+    "bounded Box": BOX,
+    "unbounded Box": spaces.Box(-np.inf, np.inf, (2,), np.float32),
     "Dict, Tuple": spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Tuple((BOX,))}),
 }
-TEAMS = {"Discrete": fakes.TEAM_DISCRETE, "Box": fakes.TEAM_BOX}
+TEAMS = {"multi-agent Discrete": fakes.TEAM_DISCRETE, "multi-agent Box": fakes.TEAM_BOX}
 
 
 def action_spaces() -> str:
-    """Which algorithm takes which kind of action space, as its own check says."""
-    columns = [*KINDS, *(f"{kind} of several agents" for kind in TEAMS)]
+    """The action spaces that each algorithm supports, according to its own check."""
+    columns = [*KINDS, *TEAMS]
     rows = [f"| | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
     for name in algorithms.NAMES:
         cells = []
@@ -100,20 +104,71 @@ OPTIONS: dict[str, dict[str, object]] = {
     "`--learning-rate-warmup 1000`": {"learning_rate_warmup": 1000},
 }
 REPLAYS = ("prioritized", "n_step", "hindsight", "updates_per_step", "reset_every")
-ONCE, SEQUENCES, CHOICES, VALUES = "once", "sequences", "choices", "values"
-TEAM, OWN, PROJECTED = "team", "own", "projected"
-RETURNS, BONUS, JOINT, SPHERE = "returns", "bonus", "joint", "sphere"
+GROUPS = {
+    "Replay": (
+        "`--prioritized`",
+        "`--n-step 3`",
+        "`--hindsight future`",
+        "`--updates-per-step 2`",
+        "`--reset-every 1000`",
+    ),
+    "Exploration": ("`--noisy factorised`", "`--action-noise gsde`", "`--intrinsic rnd`"),
+    "Normalization": ("`--normalize-observations`", "`--normalize-rewards`"),
+    "Networks and optimization": (
+        "`--recurrent 64 --memory lstm`",
+        "`--layer-norm`",
+        "`--weight-norm`",
+        "`--body simba`",
+        "`--body simbav2`",
+        "`--critic-hidden 512,512`",
+        "`--weight-decay 0.01`",
+        "`--learning-rate-warmup 1000`",
+    ),
+}
+ON_POLICY, SEQUENCES, DISCRETE, NETWORK = "on-policy", "sequences", "discrete", "network="
+TEAM, FIXED, PROJECTED = "multi-agent", "fixed", "projected"
+VALUE_NORM, ROLLOUTS, JOINT, SPHERICAL = "value norm", "ppo, a2c", "joint critic", "spherical"
+REASONS = {  # the words that stand in a cell where an option is missing
+    ON_POLICY: "The algorithm learns from each rollout and then discards it, so there is no replay "
+    "buffer. Returns extend to the end of the rollout.",
+    SEQUENCES: "The algorithm learns from sequences, and returns extend to the end of each. To "
+    "replay older sequences, use `--replay uniform` or `--replay prioritized`, with "
+    "`--replay-ratio`.",
+    TEAM: "Not supported for multi-agent algorithms. Goals, novelty and noise would be separate "
+    "for each agent, and normalization would distort the entries that tell agents apart.",
+    DISCRETE: "The algorithm supports discrete actions only, to which no noise can be added.",
+    SPHERICAL: "Exploration noise comes from the policy: a Gaussian with one standard deviation "
+    "for all dimensions of an action (Mnih et al. 2016, section 9).",
+    ROLLOUTS: "Intrinsic rewards belong to the rollout that earned them. Only PPO and A2C, which "
+    "use each rollout once, have the second value head that learns them.",
+    VALUE_NORM: "The critic learns standardized returns instead: `--value-norm`.",
+    NETWORK: "The algorithm has a single value network, or a state-value critic that is as wide "
+    "as the policy. To give such a critic other widths, pass a pair of networks: `network=`.",
+    JOINT: "The critics judge the joint action of all agents, one step at a time.",
+    FIXED: "The network architecture is fixed. CrossQ normalizes transitions and what follows "
+    "them in one forward pass (batch renormalization); MAT is a transformer with layer "
+    "normalization.",
+    PROJECTED: "SimbaV2 projects the weights after each step, which would leave TRPO's trust "
+    "region.",
+}
 BEGIN_OPTIONS = "<!-- options: written by docs/settings.py -->\n"
 END_OPTIONS = "<!-- end of options -->"
 
 
 def options() -> str:
-    """Which algorithm has which option; where it has not, the word for why."""
-    rows = [f"| | {' | '.join(OPTIONS)} |", "|---" * (len(OPTIONS) + 1) + "|"]
-    for name in algorithms.NAMES:
-        cells = (cell(name, given) for given in OPTIONS.values())
-        rows.append(f"| [`{name}`]({name}.md) | {' | '.join(cells)} |")
-    rows += ["", "| | settings that may be schedules |", "|---|---|"]
+    """Which algorithm supports which option, group by group, with the reasons for what is missing,
+    and which settings accept schedules."""
+    rows: list[str] = []
+    for group, columns in GROUPS.items():
+        rows += [f"### {group}", "", f"| | {' | '.join(columns)} |"]
+        rows += ["|---" * (len(columns) + 1) + "|"]
+        found = {n: [cell(n, OPTIONS[column]) for column in columns] for n in algorithms.NAMES}
+        rows += [f"| [`{n}`]({n}.md) | {' | '.join(cells)} |" for n, cells in found.items()]
+        used = {word for cells in found.values() for word in cells}
+        rows += ["", "| in a cell | meaning |", "|---|---|", "| yes | The option is supported. |"]
+        rows += [f"| {word} | {reason} |" for word, reason in REASONS.items() if word in used]
+        rows += [""]
+    rows += ["### Schedules", "", "| | settings that accept a schedule |", "|---|---|"]
     for name in algorithms.NAMES:
         moving = [s.name for s in declared(algorithms.get(name).Settings) if is_schedule(s)]
         flags = ", ".join(f"`--{n.replace('_', '-')}`" for n in moving)
@@ -160,7 +215,7 @@ def why_absent(name: str, option: str) -> str:
     """Why an algorithm has not got an option, in a word that the page explains."""
     kind = algorithms.get(name)
     if option in REPLAYS and kind.needs == "rollouts":
-        return ONCE
+        return ON_POLICY
     if option in REPLAYS and kind.needs == "sequences":
         return SEQUENCES
     if kind.team and option in (
@@ -172,27 +227,70 @@ def why_absent(name: str, option: str) -> str:
     ):
         return TEAM
     if kind.team and option == "normalize_rewards":
-        return RETURNS
+        return VALUE_NORM
     if option == "intrinsic":
-        return BONUS
+        return ROLLOUTS
     if name == "trpo" and option == "body":
         return PROJECTED
     own = {s.name for s in declared(kind.Settings)}
     if option in ("layer_norm", "weight_norm", "body", "recurrent") and option in own:
-        return OWN
+        return FIXED
     if option == "recurrent":
         return JOINT
     if option == "action_noise":
-        return SPHERE if takes(name, fakes.VECTOR, fakes.BOX) else CHOICES
+        return SPHERICAL if takes(name, fakes.VECTOR, fakes.BOX) else DISCRETE
     if option == "critic_hidden" and (kind.valued or kind.needs != "transitions"):
-        return VALUES
+        return NETWORK
     raise AssertionError(f"{name} has no {option}, and no word says why")
+
+
+BEGIN_SUMMARY = "<!-- summary: written by docs/settings.py -->\n"
+END_SUMMARY = "<!-- end of summary -->"
+SUMMARY = {  # what an option does, and its column
+    "Prioritized replay": "`--prioritized`",
+    "n-step returns": "`--n-step 3`",
+    "Hindsight replay, in environments with goals": "`--hindsight future`",
+    "More (or fewer) updates per environment step": "`--updates-per-step 2`",
+    "Recurrent policy: a GRU, or with `--memory lstm` an LSTM": "`--recurrent 64 --memory lstm`",
+    "Observation normalization with running statistics": "`--normalize-observations`",
+    "Reward normalization": "`--normalize-rewards`",
+    "Noisy networks: learned noise in the output layers": "`--noisy factorised`",
+    "State-dependent exploration (gSDE)": "`--action-noise gsde`",
+    "Intrinsic rewards for novel states (RND)": "`--intrinsic rnd`",
+    "Layer normalization": "`--layer-norm`",
+    "Residual networks (SimBa)": "`--body simba`",
+    "Critics with other layer widths than the policy": "`--critic-hidden 512,512`",
+}
+
+
+def summary() -> str:
+    """The algorithms that support the options that people ask for most."""
+    rows = ["| what it does | option | algorithms |", "|---|---|---|"]
+    for text, column in SUMMARY.items():
+        flag = column.replace(" --memory lstm", "")
+        rows.append(f"| {text} | {flag} | {supporting(column)} |")
+    return "\n".join(rows) + "\n"
+
+
+def supporting(column: str) -> str:
+    """The algorithms that support an option, as a list or as "all but" a list."""
+    have = [f"`{n}`" for n in algorithms.NAMES if cell(n, OPTIONS[column]) == "yes"]
+    lack = [f"`{n}`" for n in algorithms.NAMES if f"`{n}`" not in have]
+    few = ", ".join(have) if len(have) <= len(lack) else f"all but {', '.join(lack)}"
+    return few if lack else "all"
+
+
+def replaced(page: str, begin: str, table: str, end: str) -> str:
+    """The page with another table between two marks."""
+    before, rest = page.split(begin)
+    return before + begin + table + end + rest.split(end)[1]
 
 
 def renewed_options(page: str) -> str:
     """The page of options with its tables as they have to be."""
-    before, rest = page.split(BEGIN_OPTIONS)
-    return before + BEGIN_OPTIONS + options() + END_OPTIONS + rest.split(END_OPTIONS)[1]
+    page = replaced(page, BEGIN_SUMMARY, summary(), END_SUMMARY)
+    page = replaced(page, BEGIN_SPACES, action_spaces(), END_SPACES)
+    return replaced(page, BEGIN_OPTIONS, options(), END_OPTIONS)
 
 
 SHORT = {  # the options that README.md has: what they are called there, and their column
@@ -207,28 +305,30 @@ SHORT = {  # the options that README.md has: what they are called there, and the
     "learned noise in the output layers: `--noisy factorised`": "`--noisy factorised`",
     "rewards for what is new (RND): `--intrinsic rnd`": "`--intrinsic rnd`",
 }
+README_COLUMNS = {  # how README.md calls the columns of the table of action spaces
+    "unbounded Box": "Box without",
+    "bounded Box": "Box with bounds",
+    "multi-agent Discrete": "Discrete of several agents",
+    "multi-agent Box": "Box of several agents",
+}
 
 
 def short_options() -> str:
-    """Which algorithms have the options of the README: those, or all but the few that have not."""
+    """The table of options of README.md."""
     rows = ["| option | algorithms |", "|---|---|"]
-    for text, column in SHORT.items():
-        have = [f"`{n}`" for n in algorithms.NAMES if cell(n, OPTIONS[column]) == "yes"]
-        lack = [f"`{n}`" for n in algorithms.NAMES if f"`{n}`" not in have]
-        few = ", ".join(have) if len(have) <= len(lack) else f"all but {', '.join(lack)}"
-        rows.append(f"| {text} | {few if lack else 'all'} |")
+    rows += [f"| {text} | {supporting(column)} |" for text, column in SHORT.items()]
     return "\n".join(rows) + "\n"
 
 
 def renewed_readme(page: str) -> str:
-    """The README with its tables as they have to be."""
-    tables = (
-        (BEGIN_SPACES, action_spaces(), END_SPACES),
-        (BEGIN_OPTIONS, short_options(), END_OPTIONS),
-    )
-    for begin, table, end in tables:
-        before, rest = page.split(begin)
-        page = before + begin + table + end + rest.split(end)[1]
+    """README.md with its tables as they have to be, where it has them."""
+    if BEGIN_SPACES in page:
+        table = action_spaces()
+        for column, name in README_COLUMNS.items():
+            table = table.replace(f"| {column} ", f"| {name} ")
+        page = replaced(page, BEGIN_SPACES, table, END_SPACES)
+    if BEGIN_OPTIONS in page:
+        page = replaced(page, BEGIN_OPTIONS, short_options(), END_OPTIONS)
     return page
 
 
