@@ -2,7 +2,6 @@
 
 - docs/algorithms/*.md: the settings of each algorithm, from their dataclasses
 - docs/algorithms/options.md: options and action spaces by algorithm, from the algorithms' checks
-- README.md: short forms of these two, where it has the marks for them
 - docs/howto/zoo.md: the entries of the zoo
 """
 
@@ -22,7 +21,6 @@ from tandem.testing import fakes
 from tandem.vector_actions import vector_space
 
 PAGES = Path(__file__).parent / "algorithms"
-README = Path(__file__).parent.parent / "README.md"
 BEGIN, END = "<!-- settings: written by docs/settings.py -->\n", "<!-- end of settings -->\n"
 
 
@@ -293,45 +291,6 @@ def renewed_options(page: str) -> str:
     return replaced(page, BEGIN_OPTIONS, options(), END_OPTIONS)
 
 
-SHORT = {  # the options that README.md has: what they are called there, and their column
-    "prioritized replay, n-step returns: `--prioritized`, `--n-step 3`": "`--prioritized`",
-    "hindsight replay in environments with goals: `--hindsight future`": "`--hindsight future`",
-    "a memory: `--recurrent 64`, a GRU; with `--memory lstm` an LSTM": (
-        "`--recurrent 64 --memory lstm`"
-    ),
-    "residual bodies that scale: `--body simba`": "`--body simba`",
-    "running statistics: `--normalize-observations`": "`--normalize-observations`",
-    "state-dependent exploration (gSDE): `--action-noise gsde`": "`--action-noise gsde`",
-    "learned noise in the output layers: `--noisy factorised`": "`--noisy factorised`",
-    "rewards for what is new (RND): `--intrinsic rnd`": "`--intrinsic rnd`",
-}
-README_COLUMNS = {  # how README.md calls the columns of the table of action spaces
-    "unbounded Box": "Box without",
-    "bounded Box": "Box with bounds",
-    "multi-agent Discrete": "Discrete of several agents",
-    "multi-agent Box": "Box of several agents",
-}
-
-
-def short_options() -> str:
-    """The table of options of README.md."""
-    rows = ["| option | algorithms |", "|---|---|"]
-    rows += [f"| {text} | {supporting(column)} |" for text, column in SHORT.items()]
-    return "\n".join(rows) + "\n"
-
-
-def renewed_readme(page: str) -> str:
-    """README.md with its tables as they have to be, where it has them."""
-    if BEGIN_SPACES in page:
-        table = action_spaces()
-        for column, name in README_COLUMNS.items():
-            table = table.replace(f"| {column} ", f"| {name} ")
-        page = replaced(page, BEGIN_SPACES, table, END_SPACES)
-    if BEGIN_OPTIONS in page:
-        page = replaced(page, BEGIN_OPTIONS, short_options(), END_OPTIONS)
-    return page
-
-
 ZOO = Path(__file__).parent / "howto" / "zoo.md"
 BEGIN_ZOO = "<!-- zoo: written by docs/settings.py -->\n"
 END_ZOO = "<!-- end of zoo -->"
@@ -340,7 +299,10 @@ OURS = ("ours", "found by trials here")
 
 def entries() -> str:
     """Which algorithms have an entry for which environment, by where its settings come from."""
-    rows = ["| environment | published | trials here | untuned |", "|---|---|---|---|"]
+    rows = [
+        "| environment | published settings | tuned by tandem | defaults |",
+        "|---|---|---|---|",
+    ]
     in_families = [env for ids in zoo.families().values() for env in ids]
     alone = [env for name in algorithms.NAMES for env in zoo.environments(name)]
     envs = dict.fromkeys([*in_families, *alone])
@@ -371,7 +333,6 @@ if __name__ == "__main__":
     ZOO.write_text(renewed_zoo(ZOO.read_text(encoding="utf-8")), encoding="utf-8")
     path = PAGES / "options.md"
     path.write_text(renewed_options(path.read_text(encoding="utf-8")), encoding="utf-8")
-    README.write_text(renewed_readme(README.read_text(encoding="utf-8")), encoding="utf-8")
     for name in algorithms.NAMES:
         path = PAGES / f"{name}.md"
         path.write_text(renewed(path.read_text(encoding="utf-8"), name), encoding="utf-8")

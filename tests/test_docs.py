@@ -203,11 +203,6 @@ def test_the_table_of_settings_is_up_to_date(algorithm) -> None:
     assert page == settings.renewed(page, algorithm), "run: python docs/settings.py"
 
 
-def test_the_table_of_action_spaces_is_what_the_algorithms_say() -> None:
-    page = settings.README.read_text(encoding="utf-8")
-    assert page == settings.renewed_readme(page), "run: python docs/settings.py"
-
-
 @pytest.mark.parametrize("algorithm", algorithms.NAMES)
 def test_tables_and_help_leave_out_options_that_are_always_refused(algorithm: str) -> None:
     kind = algorithms.get(algorithm).Settings
