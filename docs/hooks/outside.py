@@ -27,6 +27,7 @@ PLACES = {
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
     "LICENSE": "license.txt",
+    "CITATION.cff": "citation.cff",
     EXAMPLES: "examples/index.md",
 }
 LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)#\s]+)(#[^)]*)?\)")
@@ -75,9 +76,9 @@ def relinked(page: str, text: str) -> str:
     here = posixpath.dirname(repository_path(page))
 
     def moved(found: re.Match[str]) -> str:
-        text, target, anchor = found[1], found[2], found[3] or ""
+        text, target, anchor = LINK.sub(moved, found[1]), found[2], found[3] or ""
         if re.match(r"[a-z]+:", target):
-            return found[0]
+            return f"[{text}]({target}{anchor})"
         path = posixpath.normpath(posixpath.join(here, target))
         place = site_path(path)
         if place is None:
@@ -96,11 +97,11 @@ def relinked(page: str, text: str) -> str:
 
 def examples() -> dict[str, str]:
     """Pages that show the example programs: path on the site -> text."""
-    pages, list_ = {}, ["# Examples", "", "Programs, each of which runs by `python -m`.", ""]
+    pages, list_ = {}, ["# Example programs", "", "Programs to run with `python -m`.", ""]
     folders = sorted({f.parent for f in (ROOT / EXAMPLES).rglob("*.py") if f.name[0] != "_"})
     for folder in folders:
         inner = folder.relative_to(ROOT / EXAMPLES).as_posix()
-        title = "Examples of the makers, and others" if inner == "." else inner.replace("/", ", ")
+        title = "Trainer and drlbox names" if inner == "." else inner.replace("/", ", ")
         lines = [f"# {title}", ""]
         path = "examples/programs.md" if inner == "." else f"examples/{inner}.md"
         name = posixpath.relpath(path, "examples")
