@@ -47,7 +47,7 @@ NOT_OURS = {"distributed_training", "ClipAction", "URL"} | {
     "AvgPool",
 }
 # a table of two libraries: what is in its first column is of the other one
-ELSEWHERE = re.compile(r"^\| there \| here \|\n(?:\|.*\n)+", re.MULTILINE)
+ELSEWHERE = re.compile(r"^\| [\w-]+ \| (?:here|tandem) \|\n(?:\|.*\n)+", re.MULTILINE)
 
 
 # files of the repository that are neither code nor pages
