@@ -22,13 +22,14 @@ def test_the_program_runs_on_a_cluster() -> None:
     code = re.sub(
         r"print\((.*)\)$", r"print(__import__('json').dumps([\1]))", PROGRAM, flags=re.MULTILINE
     )
-    one, other, evaluation = run_python(code, "--steps", "500", timeout=200)
+    code = code.replace("steps=5_000", "steps=500")
+    one, other, evaluation = run_python(code, timeout=200)
     assert one[0] > 3 and other[0] > 3 and evaluation[0] > 5
 
 
 @pytest.mark.slow
 def test_the_program_runs_here() -> None:
-    here = "\nprint(len(GymRunner(argparse.Namespace(runners=1, steps=300)).run()))\n"
+    here = "\nprint(len(GymRunner(SimpleNamespace(runners=1, steps=300)).run()))\n"
     ((scores),) = run_python(PROGRAM.partition("\nif __name__")[0] + here)
     assert scores > 3
 
