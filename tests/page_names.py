@@ -46,6 +46,8 @@ NOT_OURS = {"distributed_training", "ClipAction", "URL"} | {
     "sparsemax",
     "AvgPool",
 }
+# of gymnasium.wrappers
+NOT_OURS |= {"NormalizeObservation", "RecordEpisodeStatistics", "RecordVideo", "RescaleAction"}
 # a table of two libraries: what is in its first column is of the other one
 ELSEWHERE = re.compile(r"^\| [\w-]+ \| (?:here|tandem) \|\n(?:\|.*\n)+", re.MULTILINE)
 
