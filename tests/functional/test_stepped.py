@@ -275,6 +275,14 @@ def test_a_run_is_resumed_to_the_bit(tmp_path: Any) -> None:
     assert session.fingerprint() == whole
 
 
+@pytest.mark.parametrize("env", ["tandem/CartPole-v1", Walk, lambda: Walk(), Walk()])
+def test_a_run_is_evaluated(env: Any) -> None:
+    """Training and evaluations may share the functions: they have no state."""
+    result = tandem.train("ppo", env, **{**QUICK, "steps": 64})
+    assert len(result.evaluation.returns) == 1
+    assert not any("nothing to evaluate in" in note for note in result.notes)
+
+
 @pytest.mark.slow
 @pytest.mark.thorough
 def test_processes_step_the_same_environments() -> None:
@@ -321,8 +329,10 @@ def test_agents_of_ones_own_take_them() -> None:
         def update_param(self) -> None:
             pass
 
+    torch.manual_seed(0)
     agent = Learner()
-    agent.set(policy=EpsGreedyQPolicy(0.1), pool_size=200, batch=8)
+    agent.seed = 0
+    agent.set(policy=EpsGreedyQPolicy(0.5), pool_size=200, batch=8)
     agent.train(torch.optim.Adam(agent.q.parameters(), 1e-2), episodes=3)
     assert len(agent.reward_list) == 3 and max(agent.reward_list) > 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 from weakref import WeakSet
 
+from tandem.envs import functions
 from tandem.envs.vector import Environments
 
 running: WeakSet[Environments] = WeakSet()  # of the runs of this process
@@ -30,5 +31,10 @@ def is_shared(env: Any) -> bool:
 
 
 def _is_environment(x: Any) -> bool:
-    # a simulator, or what `Plain` wraps, has no spaces
-    return not isinstance(x, type) and hasattr(x, "reset") and hasattr(x, "step")
+    # a simulator, or what `Plain` wraps, has no spaces; pure functions have no state to share
+    return (
+        not isinstance(x, type)
+        and hasattr(x, "reset")
+        and hasattr(x, "step")
+        and not functions.is_one(x)
+    )
