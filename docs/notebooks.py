@@ -1,7 +1,7 @@
 """Writes the tutorials as notebooks, docs/tutorials/*.ipynb, from the pages beside them: `python
-docs/notebooks.py`. Programs and commands of tandem become cells to run, the text between them cells
-of text. There is no output in them: the tests run the pages' blocks, and see to it that the
-notebooks hold the same."""
+docs/notebooks.py`. Programs and commands of tandem become code cells; the text between them becomes
+Markdown cells. Code cells have no output: an `output` block of the page becomes the text "Expected
+output". The tests run the pages' blocks and check that the notebooks match the pages."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 TUTORIALS = Path(__file__).parent / "tutorials"
 BLOCK = re.compile(r"^```(python|sh)\n((?:.*\n)*?)```$\n?", re.MULTILINE)
+OUTPUT = re.compile(r"(?:<!-- tolerance: \d+% -->\n+)?^```output$", re.MULTILINE)
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
@@ -36,7 +37,7 @@ def notebook(page: str) -> str:
 
 def _text(cells: list[dict[str, Any]], text: str) -> None:
     if text.strip():
-        _add(cells, "markdown", text)
+        _add(cells, "markdown", OUTPUT.sub("Expected output:\n\n```text", text))
 
 
 def _add(cells: list[dict[str, Any]], kind: str, text: str, **more: Any) -> None:

@@ -78,13 +78,16 @@ def test_a_tutorials_notebook_is_made_from_its_page(page) -> None:
 
 def test_a_notebook_has_commands_and_text() -> None:
     made = json.loads(
-        notebooks.notebook("# A\n\n```sh\ntandem list\n```\n\n```console\npip\n```\n\nB\n")
+        notebooks.notebook(
+            "# A\n\n```sh\ntandem list\n```\n\n<!-- tolerance: 20% -->\n\n```output\nppo\n```\n\n"
+            "```console\npip\n```\n\nB\n"
+        )
     )
     kinds = [(cell["cell_type"], "".join(cell["source"])) for cell in made["cells"]]
     assert kinds == [
         ("markdown", "# A"),
         ("code", "!tandem list"),
-        ("markdown", "```console\npip\n```\n\nB"),
+        ("markdown", "Expected output:\n\n```text\nppo\n```\n\n```console\npip\n```\n\nB"),
     ]
 
 
