@@ -6,6 +6,7 @@ from typing import Any
 
 EXCLUDED = ("benchmarks/", "changelog.md", "results/", "examples/", "contributors/")
 BOOSTS = {  # the beginning of a page's path -> how much more its matches count
+    "start/faq": 1.0,
     "start/": 4.0,
     "tutorials/": 2.0,
     "howto/": 4.0,
@@ -21,7 +22,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     if place.startswith(EXCLUDED):
         page.meta["search"] = {"exclude": True}
         return markdown
-    for beginning, boost in BOOSTS.items():
+    for beginning, boost in BOOSTS.items():  # the first one that fits
         if place.startswith(beginning):
             page.meta.setdefault("search", {"boost": boost})
     return markdown
