@@ -37,7 +37,7 @@ WAYS: dict[str, dict[str, Any]] = {  # behind an engine's name: who collects
     "pool": {"workers": RUNNERS},
     "alone": {},
 }
-SAID = {"runners": "2 runners on Ray", "pool": "our pool, 2 workers", "alone": "one process"}
+SAID = {"runners": "2 runners on Ray", "pool": "worker pool, 2 workers", "alone": "one process"}
 OURS = tuple(f"{engine}-{way}" for engine in ENGINES for way in WAYS)
 USUAL = ("jax-runners", "jax-pool", "torch-runners", "torch-pool", PEER)
 TITLES = {

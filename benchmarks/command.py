@@ -108,8 +108,8 @@ def _write(found: dict[str, list[tuple[float, float]]]) -> None:
         "",
         f"{ALGORITHM.upper()} on {ENV} for the zoo's number of steps, on one core with one thread "
         "(`python -m benchmarks.command`). Times include imports and compilation, but no "
-        f"evaluations or figures, and are medians of {len(found['Stable-Baselines3'])}. × SB3 is the "
-        "speed relative to Stable-Baselines3.",
+        f"evaluations or figures, and are medians of {len(found['Stable-Baselines3'])}. × SB3 is "
+        "the speed relative to Stable-Baselines3.",
         "",
         "| | seconds | × SB3 | CPU seconds | × SB3 |",
         "|---|--:|--:|--:|--:|",

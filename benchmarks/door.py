@@ -172,7 +172,8 @@ def write(
         "",
         "The agent API's example DQN program and the trainer API's DQN do the same work (`python "
         "-m benchmarks.door`): one update of 64 transitions after each step and a target update "
-        "every 10 steps, with one hidden layer of 128 units and a replay buffer of 10,000 transitions.",
+        "every 10 steps, with one hidden layer of 128 units and a replay buffer of 10,000 "
+        "transitions.",
         "",
         *head,
         *rows,
