@@ -180,8 +180,8 @@ ROWS: tuple[Row | Reach, ...] = (
         quick=1_024,
         notes="tandem steps ale_py's vector environment, which is written in C++. "
         "Stable-Baselines3 steps its Atari wrappers with DummyVecEnv. CleanRL's value-loss "
-        "clipping is off in all libraries, because Stable-Baselines3 has none by default. SBX is not "
-        "measured.",
+        "clipping is off in all libraries, because Stable-Baselines3 has none by default. SBX is "
+        "not measured.",
         without=("sbx",),
     ),
     Reach(
