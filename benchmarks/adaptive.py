@@ -150,8 +150,8 @@ def table(runs: list[Data]) -> str:
     lines = [
         "# Adaptive training",
         "",
-        "CartPole-v1 on PyTorch and one CPU core, trained until the mean return of ten episodes is "
-        f"{CRITERION:g} (`python -m benchmarks.adaptive`).",
+        "Agents train in CartPole-v1, with PyTorch on one CPU core, until the mean return of ten "
+        f"episodes is {CRITERION:g} (`python -m benchmarks.adaptive`).",
         "",
         "| | solved | environment steps (median) | each seed | updates (median) "
         "| seconds (median) | final mini-batch size | final pool size |",
@@ -175,8 +175,9 @@ def table(runs: list[Data]) -> str:
     commits = ", ".join(dict.fromkeys(run["commit"] for run in runs))
     lines += [
         "",
-        f"adabatch: every {EVERY} mini-batches, {SAMPLES} gradients, target_noise={NOISE:g}, from "
-        f"{BOUNDS['min']} to {BOUNDS['max']}. Curves: [adaptive.png](curves/adaptive.png). Written "
+        f"adabatch runs every {EVERY} mini-batches with {SAMPLES} gradients, "
+        f"target_noise={NOISE:g} and batch sizes from {BOUNDS['min']} to {BOUNDS['max']}. Learning "
+        "curves: [adaptive.png](curves/adaptive.png). Written "
         f"{datetime.now(UTC):%Y-%m-%d}, commit {commits}.",
         "",
     ]

@@ -104,9 +104,9 @@ def main() -> int:
     text = [
         "# Asynchronous collection",
         "",
-        f"The documented DQN program in {ENVS} environments that sleep 1 ms per step, with "
-        f"{PROCESSES} processes and as many updates per transition as take about the time of "
-        "collecting it (`python -m benchmarks.beside`).",
+        f"The agent API's example DQN program in {ENVS} environments that sleep 1 ms per step, "
+        f"with {PROCESSES} processes. The number of updates per transition is such that training "
+        "and collection take about equally long (`python -m benchmarks.beside`).",
         "",
         "| | updates per transition | alternating: seconds (median) | asynchronous | ratio "
         "| runs |",

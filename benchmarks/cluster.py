@@ -37,7 +37,7 @@ WAYS: dict[str, dict[str, Any]] = {  # behind an engine's name: who collects
     "pool": {"workers": RUNNERS},
     "alone": {},
 }
-SAID = {"runners": "2 runners on Ray", "pool": "our pool, 2 workers", "alone": "one process"}
+SAID = {"runners": "2 runners on Ray", "pool": "worker pool, 2 workers", "alone": "one process"}
 OURS = tuple(f"{engine}-{way}" for engine in ENGINES for way in WAYS)
 USUAL = ("jax-runners", "jax-pool", "torch-runners", "torch-pool", PEER)
 TITLES = {
@@ -237,25 +237,25 @@ HEAD = (
     "| | steps/s | spread | updates per 1,000 steps | × worker pool | × RLlib |\n"
     "|---|--:|--:|--:|--:|--:|"
 )
-METHOD = """DQN and PPO with two collecting processes and one learning process (`python -m
-benchmarks.cluster --peer-python PYTHON`), on the number of cores named below, one thread per
-process. Speed is environment steps per second after the first updates past {warm:,} steps, so
-start-up and compilation do not count. The libraries take turns, each run in a process and a Ray
-cluster of its own; numbers are medians of the rounds. Nothing is evaluated, logged or written.
-`spread` is (largest − smallest) / median. `updates per 1,000 steps` is counted in each run; a run
-that is off by more than 5 % is an error.
+METHOD = """DQN and PPO with two processes that collect and one that learns (`python -m
+benchmarks.cluster --peer-python PYTHON`). The number of cores is given below; each process has one
+thread. Speed is environment steps per second after the first updates past {warm:,} steps, so
+start-up and compilation do not count. The libraries take turns, and each run has its own process
+and Ray cluster. Numbers are medians of the rounds. Nothing is evaluated, logged or written.
+`spread` is (largest − smallest) / median. `updates per 1,000 steps` is counted in each run. A run
+whose count differs by more than 5 % is an error.
 
-In the worker pool two workers collect, and for PPO the learning process does, too. On Ray only the
-two runners collect.
+In the worker pool, two workers collect; for PPO, so does the learning process. On Ray, only the two
+runners collect.
 
 RLlib uses its current API stack (modules, learners, environment runners) with the options that its
 documentation recommends for speed: a local learner (`num_learners=0`), four environments per
-runner, fragments of 32 and 64 steps, no local runner, reports every 4,096 steps, no evaluation. Its
-work equals tandem's or is slightly less: no KL term in PPO's loss, no observation filter (tandem's
-is off as well), DQN's target copied once per round. `training_intensity` is set to two thirds of
-the documented value, because it counts one runner too many. Its PPO adds a row at the end of each
-fragment, so it makes 2 % more updates. DQN uses `EpisodeReplayBuffer`. The JSON file has all
-settings of both sides."""
+runner, fragments of 32 and 64 steps, no local runner, reports every 4,096 steps, and no evaluation.
+It does the same work as tandem, or slightly less: PPO's loss has no KL term, there is no
+observation filter (as in tandem), and DQN's target is copied once per round. `training_intensity`
+is set to two thirds of the documented value, because RLlib counts one runner too many. Its PPO adds
+a row at the end of each fragment, so it makes 2 % more updates. DQN uses `EpisodeReplayBuffer`. The
+JSON file has all settings of both libraries."""
 
 
 def markdown(data: dict[str, Any]) -> str:

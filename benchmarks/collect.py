@@ -209,9 +209,9 @@ def table(found: Data) -> str:
     lines = [
         "# Overhead of data collection",
         "",
-        "Microseconds per step of the whole vector, medians (`python -m benchmarks.collect`): PPO "
-        "on PyTorch with user-provided vectors on one CPU core. Overhead is everything but the "
-        "vector's step and the policy.",
+        "Median times of PPO on PyTorch and one CPU core, in microseconds per step of the whole "
+        "vector environment, which the user provides (`python -m benchmarks.collect`). Overhead is "
+        "everything except the environment's step and the policy.",
         "",
         "| vector | step | policy | overhead | overhead / (step + policy) |",
         "|---|--:|--:|--:|--:|",

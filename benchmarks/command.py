@@ -106,9 +106,10 @@ def _write(found: dict[str, list[tuple[float, float]]]) -> None:
     lines = [
         "# Whole commands",
         "",
-        f"{ALGORITHM.upper()} on {ENV} for the zoo's number of steps, with imports and compiling, "
-        "without evaluations and figures, on one core with one thread; medians of "
-        f"{len(found['Stable-Baselines3'])} (`python -m benchmarks.command`).",
+        f"{ALGORITHM.upper()} on {ENV} for the zoo's number of steps, on one core with one thread "
+        "(`python -m benchmarks.command`). Times include imports and compilation, but no "
+        f"evaluations or figures, and are medians of {len(found['Stable-Baselines3'])}. × SB3 is "
+        "the speed relative to Stable-Baselines3.",
         "",
         "| | seconds | × SB3 | CPU seconds | × SB3 |",
         "|---|--:|--:|--:|--:|",

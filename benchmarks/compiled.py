@@ -259,9 +259,9 @@ def _write(found: dict[str, Any], out: Path) -> None:
     lines = [
         "# Compiled runs",
         "",
-        "Environment steps per second on one CPU core, without compilation (`python -m "
-        "benchmarks.compiled`). Stepped: the same run with environments stepped from Python, on "
-        "JAX. Single file: `benchmarks/compiled_peer.py`.",
+        "Environment steps per second on one CPU core, excluding compilation time (`python -m "
+        "benchmarks.compiled`). A stepped run is the same run on JAX, but Python steps the "
+        "environments. The single file is `benchmarks/compiled_peer.py`.",
         "",
         "| workload | compiled | compared with | steps/s | × |",
         "|---|--:|---|--:|--:|",

@@ -131,7 +131,12 @@ def area(run: dict[str, Any]) -> float:
 
 
 def _write(found: dict[str, Any], out: Path) -> None:
-    lines = ["# Scores of compiled runs", "", "`python -m benchmarks.compiled_learn`", ""]
+    lines = [
+        "# Scores of compiled runs",
+        "",
+        "Mean returns of each seed's best checkpoint (`python -m benchmarks.compiled_learn`).",
+        "",
+    ]
     lines += ["| run | score of each seed, 100 episodes | random agent |", "|---|---|--:|"]
     for name in SCORES:
         if name in found:
@@ -143,8 +148,8 @@ def _write(found: dict[str, Any], out: Path) -> None:
             scores = ", ".join(f"{run['score']:.1f}" for run in runs)
             lines.append(f"| {name} | {scores} | {runs[0]['random']:.1f} |")
     if curves := found.get("curves"):
-        lines += ["", f"PPO on CartPole-v1, {CURVES} seeds: the mean of evaluations over the first"]
-        lines += [f"{STEPS:,} steps, with the 95 % band of the mean:", ""]
+        lines += ["", "Mean return of PPO's evaluations on CartPole-v1 over the first"]
+        lines += [f"{STEPS:,} steps, with its 95 % confidence interval over {CURVES} seeds:", ""]
         for how, runs in curves.items():
             areas = np.array([area(run) for run in runs])
             band = T95 * areas.std(ddof=1) / len(areas) ** 0.5

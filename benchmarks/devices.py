@@ -172,10 +172,10 @@ def write(found: dict[str, Any], out: Path, repeats: int) -> None:
     lines = [
         "# Several devices",
         "",
-        "PPO with one and two devices: updates per second, and environment steps per second of "
-        "whole runs (`python -m benchmarks.devices`). PyTorch uses two processes; JAX and "
-        "TensorFlow use two CPU devices. All-reduce: the share of the update time that a PyTorch "
-        "process spends adding gradients or waiting for the other.",
+        "Speed of PPO on one and two devices: updates per second, and environment steps per second "
+        "of whole runs (`python -m benchmarks.devices`). PyTorch uses two processes. JAX and "
+        "TensorFlow use two CPU devices. All-reduce is the share of the update time that a PyTorch "
+        "process spends on summing gradients and on waiting for the other process.",
     ]
     for row, engines in found.items():
         lines += ["", f"## {row}", ""]

@@ -163,27 +163,27 @@ def write(
     head = ["| | steps/s | × trainer API |", "|---|--:|--:|"]
     where = f"{tables.machine()['processor']}, {tables.machine()['cores']} cores"
     about = (
-        f"Medians of {args.repeats}; speed is the slope between {args.steps:,} and "
-        f"{3 * args.steps:,} environment steps (a"
-        f" thirtieth of them on jax without its compiler), one core. {tables.now()}, commit "
-        f"{commit()}, {where}."
+        f"Medians of {args.repeats} on one core. Speed is the slope between {args.steps:,} and "
+        f"{3 * args.steps:,} environment steps (a thirtieth of these for JAX without compilation). "
+        f"{tables.now()}, commit {commit()}, {where}."
     )
     text = [
         "# Agent API and trainer API",
         "",
-        "The documented DQN program of the agent API, and DQN of the trainer API, doing the same "
-        "work: one update of 64 transitions after each step, one hidden layer of 128, a replay "
-        "buffer of 10,000, a target update every 10 steps (`python -m benchmarks.door`).",
+        "The agent API's example DQN program and the trainer API's DQN do the same work (`python "
+        "-m benchmarks.door`): one update of 64 transitions after each step and a target update "
+        "every 10 steps, with one hidden layer of 128 units and a replay buffer of 10,000 "
+        "transitions.",
         "",
         *head,
         *rows,
         "",
-        "On PyTorch the trainer API compiles gradients only in runs of at least 20,000 updates, "
-        "unless asked to. Row `trainer` is compiled; `trainer, not compiled` is the default for a "
-        "run as short as the documented one.",
+        "On PyTorch, the trainer API by default compiles gradients only in runs of at least 20,000 "
+        "updates. Row `trainer` is compiled. `trainer, not compiled` is the default for a run as "
+        "short as that of the example.",
         "",
-        f"Seconds from the command to a mean return of {CRITERION:g} over {TRIALS} episodes, with "
-        f"imports and compilation, {SEEDS} seeds:",
+        f"Seconds from the command to a mean return of {CRITERION:g} over {TRIALS} episodes, "
+        f"including imports and compilation, for {SEEDS} seeds:",
         "",
         "| | seconds (median) | each seed | environment steps |",
         "|---|--:|---|---|",

@@ -28,20 +28,21 @@ SAID = ("entry", "policy", "learners", "body", "memory")
 HEAD = """\
 # Scores
 
-Scores of every algorithm by environment. `make learn ROW=NAME` trains a row again.
+This page lists the scores of all algorithms by environment. A row's name links to its learning
+curves. To train a row again, run `make learn ROW=NAME`.
 
-- **best**: mean return of {episodes} evaluation episodes of each run's best checkpoint, on seeds
-  that did not choose it, averaged over the training seeds. ± is half of the 95 % interval over
-  seeds (Student's t): with three seeds, 2.5 standard deviations.
+- **best**: mean return of each run's best checkpoint over {episodes} evaluation episodes, averaged
+  over the training seeds. The evaluation uses fresh seeds, not those that selected the checkpoint.
+  ± is half the width of the 95 % confidence interval over training seeds (Student's t): with three
+  seeds, 2.5 standard deviations.
 - **last**: the same for the last checkpoint.
-- **published**: scores that others report, with their conditions where they differ ({sources}).
+- **published**: scores from other sources, with their conditions if they differ ({sources}).
 - **minutes**: wall time of one seed on one CPU core.
 
-[learn.csv](../../benchmarks/results/learn.csv) has every seed with its commit and versions, and
-[evaluations.csv](../../benchmarks/results/evaluations.csv) the evaluations during training of seeds
-trained since 27 November 2026. A row's name links to its learning curves.
-
-This page is written by `python -m benchmarks.learn_page`.
+[learn.csv](../../benchmarks/results/learn.csv) contains every seed with its commit and versions.
+[evaluations.csv](../../benchmarks/results/evaluations.csv) contains the evaluations during
+training, for seeds trained since 27 November 2026. `python -m benchmarks.learn_page` writes this
+page.
 """
 
 BEGIN, END = "<!-- curves: written by benchmarks/learn_page.py -->\n", "<!-- end of curves -->\n"

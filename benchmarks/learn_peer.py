@@ -213,10 +213,10 @@ def _write(rows: dict[str, Any]) -> None:
         json.dumps({"engine": ENGINE, "rows": rows}, indent=1) + "\n", encoding="utf-8"
     )
     lines = [
-        "# Scores beside Stable-Baselines3",
+        "# Scores compared with Stable-Baselines3",
         "",
-        f"The final policy's mean return over {FINAL} greedy episodes, one number per seed, with "
-        f"the zoo's settings in both libraries, seeds {', '.join(map(str, SEEDS))} (`python -m "
+        f"Mean return of the final policy over {FINAL} greedy episodes for each of the seeds "
+        f"{', '.join(map(str, SEEDS))}. Both libraries use the zoo's settings (`python -m "
         "benchmarks.learn_peer`).",
         "",
         "| row | steps | tandem (jax) | Stable-Baselines3 | curves |",

@@ -12,8 +12,8 @@ from tandem import algorithms
 
 # where published figures are from that are marked so
 SOURCES = {
-    "zoo": "benchmark.md of rl-baselines3-zoo: one run, last policy, deterministic actions, mean "
-    "and standard deviation of the episodes in 150,000 steps"
+    "zoo": "benchmark.md of rl-baselines3-zoo: the last policy of one run, deterministic actions, "
+    "mean and standard deviation over the episodes in 150,000 steps"
 }
 
 

@@ -163,14 +163,14 @@ def text_of(columns: Sequence[str], lines: Iterable[Line]) -> str:
 HEAD = """\
 # All seeds
 
-`make learn ROW=NAME` trains a row again. learn.csv has every seed, and curves/NAME.png its learning
+`make learn ROW=NAME` trains a row again. learn.csv has every seed, and curves/NAME.png the learning
 curves.
 
 - **best**, **last**: mean over the seeds of {episodes} evaluation episodes of the best and the last
-  checkpoint, on seeds that did not choose it.
+  checkpoint, on seeds that were not used to select the checkpoint.
 - **seeds**: the best checkpoint's mean for each seed.
-- **steps to mark**: for each seed, the environment steps at the first evaluation (10 episodes,
-  during training) with a mean of at least the mark.
+- **steps to mark**: for each seed, the number of environment steps at the first evaluation during
+  training (10 episodes) whose mean is at least the mark.
 - **minutes**: wall time of one seed on one CPU core.
 
 | row | task | backend | best | seeds | last | mark | steps to mark | minutes |

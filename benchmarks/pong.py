@@ -183,14 +183,16 @@ def _write(runs: dict[str, list[float]], out: Path) -> None:
     from tandem.runs.config_file import commit
 
     peer, machine = median(runs["single file"]), tables.machine()
-    lines = ["# PPO in EnvPool's Pong", "", "`python -m benchmarks.pong`, on one CPU core.", ""]
+    lines = ["# PPO in EnvPool's Pong", ""]
+    lines += ["Environment steps per second on one CPU core (`python -m benchmarks.pong`).", ""]
     lines += ["| | steps/s | × single file |", "|---|--:|--:|"]
     for who, speeds in runs.items():
         lines.append(f"| {who} | {median(speeds):,.0f} | {median(speeds) / peer:.2f} |")
     where = f"{machine['processor']}, one core"
     lines += [
         "",
-        "Compiled: with torch.compile. Single file: PPO in the style of CleanRL, in this module.",
+        "The compiled row uses torch.compile. The single file is a PPO program in the style of "
+        "CleanRL, in `benchmarks/pong.py`.",
     ]
     lines += ["", f"Medians. {tables.now()}, commit {commit()}, {where}."]
     about = {"versions": tables.versions(), "machine": machine, "seed": 0}

@@ -54,24 +54,23 @@ PPO = "PPO CartPole-v1, 8 environments × 32, 20 epochs of 256, 64-64 tanh"
 
 # the source's entry for CartPole-v1, which ours leaves for what ends steadier
 UNSTEADY = {"learning_rate": 0.0023, "batch_size": 64, "double": False, "dueling": False}
-CONTRIB = "Stable-Baselines3 has it in its contrib package, which is what was measured."
+CONTRIB = "For Stable-Baselines3, this is the implementation in sb3-contrib."
 
 ROWS: tuple[Row | Reach, ...] = (
     Row(
         "ppo-native",
-        PPO + ", the fastest vector of environments that each can use",
+        PPO + ", with the fastest vector environment that each library supports",
         "ppo",
         "CartPole-v1",
         {"vectorization": "native"},
         start=16_384,
         quick=4_096,
-        notes="tandem steps Gymnasium's registered vector entry point; the peers can only step "
-        "plain environments, by "
-        "DummyVecEnv, which is their fastest here.",
+        notes="tandem steps Gymnasium's registered vector environment. The other libraries can "
+        "only step environments one at a time; DummyVecEnv is their fastest option here.",
     ),
     Row(
         "ppo-plain",
-        PPO + ", plain environments on both sides",
+        PPO + ", with environments stepped one at a time in all libraries",
         "ppo",
         "CartPole-v1",
         {"vectorization": "plain"},
@@ -81,14 +80,13 @@ ROWS: tuple[Row | Reach, ...] = (
     Row(
         "dqn",
         "DQN CartPole-v1, 128 updates of 64 after every 256 steps, 256-256 relu, target every 10 "
-        "steps, no double, no dueling, "
-        "uniform",
+        "steps, neither double nor dueling, uniform replay",
         "dqn",
         "CartPole-v1",
         {**UNSTEADY, "prioritized": False, "vectorization": "plain"},
         start=16_384,
         quick=2_048,
-        notes="SBX does not clip gradients; the others do, at 10.",
+        notes="SBX does not clip gradients. The others clip them at 10.",
     ),
     Row(
         "sac",
@@ -103,8 +101,8 @@ ROWS: tuple[Row | Reach, ...] = (
     ),
     Row(
         "td3",
-        "TD3 Pendulum-v1, 400-300 relu, batch 256, one update after each step, the policy's every "
-        "other time",
+        "TD3 Pendulum-v1, 400-300 relu, batch 256, one update after each step; every other one "
+        "also updates the policy",
         "td3",
         "Pendulum-v1",
         {"learning_starts": 256, "vectorization": "plain"},
@@ -133,8 +131,8 @@ ROWS: tuple[Row | Reach, ...] = (
     ),
     Row(
         "crossq",
-        "CrossQ Pendulum-v1, 256-256 relu, batch 256, one update after each step, the policy's "
-        "every third time",
+        "CrossQ Pendulum-v1, 256-256 relu, batch 256, one update after each step; every third one "
+        "also updates the policy",
         "crossq",
         "Pendulum-v1",
         {"learning_starts": 256, "vectorization": "plain"},
@@ -145,7 +143,7 @@ ROWS: tuple[Row | Reach, ...] = (
     Row(
         "qrdqn",
         "QR-DQN CartPole-v1, 10 quantiles, 128 updates of 64 after every 256 steps, 256-256 relu, "
-        "target every 10 steps, no double, no dueling, uniform",
+        "target every 10 steps, neither double nor dueling, uniform replay",
         "dqn",
         "CartPole-v1",
         {
@@ -180,10 +178,10 @@ ROWS: tuple[Row | Reach, ...] = (
         {"vectorization": "native"},
         start=2_048,
         quick=1_024,
-        notes="tandem steps ale_py's own vector of games, in C++; Stable-Baselines3 its Atari "
-        "wrappers, by DummyVecEnv. "
-        "CleanRL's clipping of value losses is off on all sides: Stable-Baselines3 has none by "
-        "default. SBX is left out.",
+        notes="tandem steps ale_py's vector environment, which is written in C++. "
+        "Stable-Baselines3 steps its Atari wrappers with DummyVecEnv. CleanRL's value-loss "
+        "clipping is off in all libraries, because Stable-Baselines3 has none by default. SBX is "
+        "not measured.",
         without=("sbx",),
     ),
     Reach(
@@ -195,9 +193,9 @@ ROWS: tuple[Row | Reach, ...] = (
         {},
         score=475.0,
         eval_every=2_500,
-        notes="Imports, construction, compilation, training and evaluations; tandem also writes "
-        "its folder with checkpoints. "
-        "Every evaluation of 10 episodes steps 10 environments together, on all sides.",
+        notes="Times include imports, construction, compilation, training and evaluations. tandem "
+        "also writes its run folder with checkpoints. In all libraries, an evaluation steps 10 "
+        "environments together for 10 episodes.",
     ),
 )
 

@@ -128,9 +128,9 @@ rounds.
 |---|---|
 | spread | (largest − smallest) / median |
 | × SB3, × SBX | speed relative to Stable-Baselines3 and SBX in the same rounds |
-| start-up s | from the command to the start of the run, including imports |
-| first updates s | from there to the end of the first updates, with compiling |
-| share of the limit | time of bare environment and matrix products / total time |"""
+| start-up s | seconds from the command to the start of the run, including imports |
+| first updates s | seconds from there to the end of the first updates, including compilation |
+| share of the limit | time of the bare environment and matrix products / total time |"""
 
 
 def markdown(data: Data) -> str:

@@ -119,8 +119,8 @@ def _write(known: dict[str, list[dict[str, Any]]]) -> None:
     lines = [
         "# Tasks with known optimal policies",
         "",
-        "Expected return of the final greedy policy with the zoo's settings, one number per seed "
-        "(`python -m benchmarks.tabular`).",
+        "Expected return of each seed's final greedy policy, with the zoo's settings (`python -m "
+        "benchmarks.tabular`).",
         "",
         "| environment | algorithm | steps | return | optimal | discounted return / optimal |",
         "|---|---|--:|---|--:|---|",
@@ -135,7 +135,7 @@ def _write(known: dict[str, list[dict[str, Any]]]) -> None:
         )
     lines += [
         "",
-        f"Returns are exact, except for Blackjack (mean of {EPISODES:,} games). "
+        f"Returns are exact, except for Blackjack (mean over {EPISODES:,} games). "
         f"Written {datetime.now(UTC):%Y-%m-%d}.",
         "",
     ]

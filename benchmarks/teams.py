@@ -201,15 +201,17 @@ long, so start-up and compilation do not count. Numbers are medians of the round
 (largest − smallest) / median. `/ bare environment` is the speed relative to mpe2's environment
 alone, stepped with random actions in one process.
 
-tandem steps all worlds at once in arrays, with bit-identical results (`tandem.envs.particles`), so
-it can exceed 100 %. "mpe2's own worlds" is tandem with `--vectorization plain`. Runs that step all
-worlds at once make twenty times the steps, so that they last as long as the others.
+tandem steps all environments together in arrays, with bit-identical results
+(`tandem.envs.particles`), so it can exceed 100 %. "mpe2's own worlds" is tandem with
+`--vectorization plain`. Runs that step all environments together make twenty times as many steps,
+so that they last as long as the others.
 
-XuanCe uses the settings of its own files for simple_spread_v3, except for the settings in a row's
-title, environments in the process, no layer normalization (MAPPO), and relu instead of leaky_relu
-(MADDPG), which tandem does not have. Differences that remain: its first MADDPG actions are the
-policy's with noise; its critics receive all observations and the agent's index; its MAPPO network
-receives the agent's identity after the first layer. The JSON file has all of its settings."""
+XuanCe uses the settings from its own files for simple_spread_v3, with these exceptions: the
+settings in a row's title, environments in the main process, no layer normalization (MAPPO), and
+relu instead of leaky_relu (MADDPG), which tandem does not have. Three differences remain. Its first
+MADDPG actions are the policy's with noise. Its critics receive all observations and the agent's
+index. Its MAPPO network receives the agent's identity after the first layer. The JSON file has all
+of XuanCe's settings."""
 
 
 def markdown(data: dict[str, Any]) -> str:

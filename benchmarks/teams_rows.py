@@ -99,9 +99,9 @@ ROWS = (
         MADDPG,
         PLAIN_MADDPG,
         steps=12_000,
-        notes="XuanCe's file says an update every 25 steps; but it asks whether its step is a "
-        "multiple of 25 only once for all "
-        "16 environments, and so updates every 400.",
+        notes="XuanCe's settings file specifies an update every 25 steps. However, XuanCe checks "
+        "only once per step of all 16 environments whether its step count is a multiple of 25, so "
+        "it updates every 400 steps.",
     ),
     TeamRow(
         "maddpg-often",

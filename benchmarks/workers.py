@@ -296,8 +296,9 @@ def write(measured: dict[str, Any], begun: list[dict[str, float]], args: Any) ->
     lines = [
         "# Worker processes",
         "",
-        "Environment steps per second, or transitions per second for moving; medians (`python -m "
-        "benchmarks.workers`). × is the speed of the first row relative to each row.",
+        "Median environment steps per second with and without worker processes (`python -m "
+        "benchmarks.workers`). For moving transitions between processes, transitions per second. × "
+        "is the speed of the first row relative to each row.",
         "",
     ]
     for name, runs in measured.items():
@@ -310,7 +311,8 @@ def write(measured: dict[str, Any], begun: list[dict[str, float]], args: Any) ->
     lines += [
         "## A worker",
         "",
-        f"From nothing to its first block of CartPole-v1: {took:.2f} s; resident: {size:.0f} MiB.",
+        f"A new worker needs {took:.2f} s to deliver its first block of CartPole-v1 steps, and "
+        f"{size:.0f} MiB of resident memory.",
         "",
     ]
     where = f"{tables.machine()['processor']}, {tables.machine()['cores']} cores"

@@ -100,7 +100,7 @@ def test_the_report_has_both_factors() -> None:
         }
     )
     assert "| tandem, jax, 2 runners on Ray | 700 | 103 % | 500.0 | 0.70 | 7.00 |" in said
-    assert "| tandem, jax, our pool, 2 workers | 1,000 | 0 % | 500.0 |  | 10.00 |" in said
+    assert "| tandem, jax, worker pool, 2 workers | 1,000 | 0 % | 500.0 |  | 10.00 |" in said
     assert "| tandem, torch, 2 runners on Ray | 500 | 0 % | 500.0 |  | 5.00 |" in said
     assert "| RLlib, 2 environment runners | 100 | 0 % | 500.0 |  |  |" in said
     assert f"| {AT_ONCE} | 2.000 |" in said and "| 3 |" in said
