@@ -78,11 +78,7 @@ def gradient(
         for v in values:
             tape.watch(v)
         value, aux = loss(batch)
-    return (
-        value,
-        aux,
-        tape.gradient(value, values, unconnected_gradients=tf.UnconnectedGradients.ZERO),
-    )
+    return value, aux, _taped(tape, value, values)
 
 
 def gradients(
@@ -99,15 +95,15 @@ def gradients(
             tape.watch(v)
         loss_values, aux = losses(batch)
     by = loss_values if len(loss_values) == len(groups) else loss_values * len(groups)
+    taped = [_taped(tape, x, group) for x, group in zip(by, values, strict=True)]
+    return loss_values, aux, taped
+
+
+def _taped(tape: Any, value: Array, values: list[Array]) -> list[Array]:
+    """The gradients of `values`, those of an Embedding's weights as full tensors, too."""
     zero = tf.UnconnectedGradients.ZERO
-    return (
-        loss_values,
-        aux,
-        [
-            tape.gradient(x, group, unconnected_gradients=zero)
-            for x, group in zip(by, values, strict=True)
-        ],
-    )
+    taped = tape.gradient(value, values, unconnected_gradients=zero)
+    return [tf.convert_to_tensor(x) for x in taped]
 
 
 def value_and_gradient(f: Callable[[Any], Any], x: Array) -> tuple[Any, Any]:
