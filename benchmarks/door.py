@@ -18,7 +18,6 @@ from benchmarks import measure, tables
 from benchmarks.measure import ROOT, Pair, Run, alternating
 
 ENGINES = ("torch", "jax", "tensorflow")
-FLOORS = {"torch": 0.9, "jax": 0.9, "tensorflow": 0.6}  # of the trainer door's speed, compiled
 SETTINGS = {  # of the trainer door
     "double": False,
     "dueling": False,

@@ -29,15 +29,8 @@ FILE = re.compile(
 NAMESPACES = "|".join([*FAMILIES, *ids.NAMESPACES, *functions.FAMILIES, "classic", "FAMILY"])
 UNVERSIONED = "brax|gymnax|pgx|playground"  # whose ids end as they like
 ENV_ID = re.compile(rf"({NAMESPACES})/(\*|NAME|\w+[-_]v\d+|\*-v\d+)|({UNVERSIONED})/[\w-]+")
-OTHER_PROGRAMS = {
-    "docker",
-    "pip",
-    "ray",
-    "pytest",
-    "mypy",
-    "git",
-    "tensorboard",
-}  # their flags are not ours
+# programs whose flags are not ours
+OTHER_PROGRAMS = {"docker", "pip", "ray", "pytest", "mypy", "git", "tensorboard"}
 # of other libraries
 NOT_OURS = {"distributed_training", "ClipAction", "URL"} | {
     "GLU",

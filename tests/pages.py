@@ -18,7 +18,8 @@ later blocks can import it. All pages share one process, so that a framework is 
 
 Where pages are run whole, each line of an `output` block must be printed, in this order; more lines
 may come between. `…` stands for anything. A number may differ by 10 %, or by what a comment before
-the block says (`<!-- tolerance: 25% -->`); seconds and speeds are not compared.
+the block says (`<!-- tolerance: 25% -->`); seconds, speeds, megabytes and percentages are not
+compared.
 """
 
 from __future__ import annotations

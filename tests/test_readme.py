@@ -13,7 +13,10 @@ from tests.helpers import ROOT
 from tests.pages import blocks
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-TYPED = ("README.md", "docs/howto/callbacks.md", "docs/howto/save-load-deploy.md")
+STRICT = ["--strict"]
+# these programs leave out annotations, and torch, whose classes they derive from, is `Any` here
+PLAIN = [*STRICT, "--allow-untyped-defs", "--allow-incomplete-defs", "--allow-untyped-calls"]
+PLAIN += ["--allow-subclassing-any"]
 
 
 def test_it_fits_on_a_screen_or_two() -> None:
@@ -47,17 +50,25 @@ def test_the_loop_over_events_takes_fifteen_lines() -> None:
 
 
 @pytest.mark.slow
-def test_a_users_program_is_type_checked(tmp_path) -> None:
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        (STRICT, ["README.md", "docs/howto/callbacks.md", "docs/start/first-run.md"]),
+        (PLAIN, [f"docs/{n}.md" for n in ("howto/save-load-deploy", "advanced/agent")]),
+        (PLAIN, ["docs/advanced/cluster.md"]),
+    ],
+)
+def test_a_users_program_is_type_checked(options, names, tmp_path) -> None:
     """py.typed promises types: the package's names are no `Any`, and the programs are typed."""
     pytest.importorskip("mypy", reason="comes with `make lint`")
-    texts = [(ROOT / name).read_text(encoding="utf-8") for name in TYPED]
+    texts = [(ROOT / name).read_text(encoding="utf-8") for name in names]
     programs = [
         block.text for text in texts for block in blocks(text) if block.language == "python"
     ]
     wrong = "import tandem\n\ntandem.train('ppo', 'CartPole-v1', seed='0')\ntandem.load(3)\n"
     for i, text in enumerate([*programs, wrong]):
         (tmp_path / f"program_{i}.py").write_text(text)
-    options = ["--check-untyped-defs", "--ignore-missing-imports", "--config-file="]
+    options = [*options, "--ignore-missing-imports", "--config-file="]
     checked = subprocess.run(
         [sys.executable, "-m", "mypy", *options, "--no-site-packages", "."],
         cwd=tmp_path,

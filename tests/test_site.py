@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import html
 import importlib.util
+import itertools
 import json
 import os
 import re
@@ -27,6 +28,7 @@ import pytest
 from filelock import FileLock
 
 from tandem import algorithms
+from tandem.cli import completion
 from tests.helpers import ROOT
 from tests.pages import blocks, pages
 
@@ -169,6 +171,16 @@ def test_every_public_name_is_in_the_reference(site) -> None:
         home = member.final_target.path if member.is_alias else name
         assert home in there or name in there, name
         assert f"<code>{name.rpartition('.')[2]}</code>" in shown, name
+
+
+@pytest.mark.slow
+def test_every_command_and_flag_is_in_the_reference(site) -> None:
+    page = (site / "reference" / "commands.html").read_text(encoding="utf-8")
+    text = html.unescape(re.sub(r"<[^>]*>", "", page))
+    known = completion.grammar()
+    flags = {*known.shared, *itertools.chain(*known.base.values(), *known.settings.values())}
+    assert len(flags) > 100 and not {f for f in flags - {"--help"} if f not in text}
+    assert all(f'id="{command}"' in page for command in known.base)
 
 
 @pytest.mark.slow

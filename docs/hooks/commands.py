@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
 
@@ -57,8 +56,10 @@ EXIT_CODES = """\
 
 def reference() -> str:
     """The whole page."""
-    text = HEAD + "".join(f"| [`tandem {c}`](#{c}) | {about} |\n" for c, (_, about) in _sorted())
-    for command, (module, about) in _sorted():
+    text = HEAD + "".join(
+        f"| [`tandem {c}`](#{c}) | {about} |\n" for c, (_, about) in COMMANDS.items()
+    )
+    for command, (module, about) in COMMANDS.items():
         make = import_module(f"tandem.cli.{module}").make_parser
         text += f"\n## tandem {command} {{ #{command} }}\n\n"
         if command != "find":
@@ -70,10 +71,6 @@ def reference() -> str:
     options = Parser("", "", add_help=False)
     flags(options, Options())
     return "\n".join([text, SETTINGS + settings(), OPTIONS + table(options), EXIT_CODES])
-
-
-def _sorted() -> list[tuple[str, tuple[str, str]]]:
-    return list(COMMANDS.items())
 
 
 def section(parser: argparse.ArgumentParser) -> str:
@@ -125,11 +122,8 @@ def _names(action: argparse.Action) -> str:
     if not action.option_strings:
         return f"`{action.metavar or action.dest}`"
     value = "" if action.nargs == 0 else f" {action.metavar or action.dest.upper()}"
-    return ", ".join(f"`{flag}{value}`".replace("|", r"\|") for flag in _long(action))
-
-
-def _long(action: argparse.Action) -> Iterable[str]:
-    return [flag for flag in action.option_strings if flag.startswith("--")]
+    long = [flag for flag in action.option_strings if flag.startswith("--")]
+    return ", ".join(f"`{flag}{value}`".replace("|", r"\|") for flag in long)
 
 
 def _meaning(action: argparse.Action) -> str:

@@ -69,9 +69,8 @@ class Arguments(griffe.Extension):
 
     def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
         if cls.docstring:
-            if cls.path.startswith(
-                "tandem.agents."
-            ):  # docs/advanced/agent.md describes its attributes
+            # docs/advanced/agent.md describes the attributes of agents
+            if cls.path.startswith("tandem.agents."):
                 for name, member in list(cls.members.items()):
                     if member.is_attribute and not member.docstring:
                         del cls.members[name]

@@ -22,7 +22,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     if place.startswith(EXCLUDED):
         page.meta["search"] = {"exclude": True}
         return markdown
-    for beginning, boost in BOOSTS.items():  # the first one that fits
-        if place.startswith(beginning):
-            page.meta.setdefault("search", {"boost": boost})
+    fitting = [boost for beginning, boost in BOOSTS.items() if place.startswith(beginning)]
+    if fitting:
+        page.meta["search"] = {"boost": fitting[0]}
     return markdown
