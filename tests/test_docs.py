@@ -81,6 +81,8 @@ def test_an_output_that_is_not_printed_is_a_fault() -> None:
     assert missing_line("evaluation: return 500.0 ± …", printed, 0.02) is not None
     assert missing_line("last\nevaluation: …", printed, 0.1) == "evaluation: …"
     assert missing_line("evaluation: score 480.0 ± 3.1", printed, 0.1) is not None
+    assert missing_line("success 100%", "success 40%", 0.1) is not None
+    assert missing_line("time: acting 60%", "time: acting 40%", 0.1) is None
     page = "```sh\nx\n```\n\n<!-- tolerance: 25% -->\n\n```output\n1\n```\n"
     assert [(b.output, b.tolerance) for b in blocks(page)] == [("1\n", 0.25), ("", 0.1)]
 

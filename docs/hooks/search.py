@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-EXCLUDED = ("benchmarks/", "changelog.md", "results/", "examples/", "contributors/")
+EXCLUDED = (
+    *("benchmarks/", "changelog.md", "results/", "examples/", "contributors/"),
+    *("reference/math", "reference/algorithms", "reference/testing"),  # for contributors
+)
 BOOSTS = {  # the beginning of a page's path -> how much more its matches count
     "start/faq": 1.0,
     "start/": 4.0,
