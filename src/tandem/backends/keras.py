@@ -219,7 +219,7 @@ class KerasBackend(backend.Backend):
         return wrapped
 
     def forward(self, function: Callable[..., Array]) -> Callable[..., Any]:
-        compiled: Callable[..., Any] = ENGINE.acting(function, self.variables, self.device)
+        compiled: Callable[..., Any] = ENGINE.acting(function, self.variables)
         return compiled
 
     def call(self, function: Callable[..., Any], *arrays: Tree) -> Any:

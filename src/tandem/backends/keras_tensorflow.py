@@ -38,7 +38,7 @@ def close() -> None:
     context.context().clear_kernel_cache()
 
 
-def forwards(function: Callable[..., Any], variables: list[Variable]) -> Callable[..., Any]:
+def acting(function: Callable[..., Any], variables: list[Variable]) -> Callable[..., Any]:
     """A function of arrays, compiled to a graph, without gradients; NumPy in and out."""
     compiled: dict[Any, Callable[..., Any]] = {}
 
@@ -52,13 +52,6 @@ def forwards(function: Callable[..., Any], variables: list[Variable]) -> Callabl
         return tree_map(lambda x: x.numpy(), compiled[key](*tree_map(tf.convert_to_tensor, xs)))
 
     return run
-
-
-def acting(
-    function: Callable[..., Any], variables: list[Variable], device: str
-) -> Callable[..., Any]:
-    """`forwards` for what is called at every step of an environment."""
-    return forwards(function, variables)
 
 
 def forward(model: Any) -> Callable[[Any], Any]:
