@@ -626,6 +626,12 @@ def test_how_a_seed_ended_is_told(tmp_path, capsys, code, words, comes_to) -> No
     assert f"tandem train --resume {tmp_path}" in shown.out
 
 
+def test_a_seed_that_is_stopped_for_the_refusal_of_another_was_not_refused(tmp_path) -> None:
+    run = seeds.SeedRun(0, tmp_path, [])
+    for run.code, was in ((2, True), (143, False), (0, False)):
+        assert run.was_refused is was
+
+
 @pytest.mark.slow
 def test_a_command_that_is_refused_is_told_once(tmp_path, capfd) -> None:
     wrong = ["--rollout", "7", "--envs", "2", "--batch-size", "64", "--seeds", "3"]

@@ -73,25 +73,6 @@ def test_only_glibc_s_memory_is_kept(monkeypatch) -> None:
     malloc.keep_freed.cache_clear()
 
 
-def test_a_file_that_somebody_reads_is_replaced_once_it_is_closed(monkeypatch, tmp_path) -> None:
-    tried, real = [], os.replace
-
-    def refuses(source: Path, target: Path) -> None:
-        tried.append(target)
-        if len(tried) < 3:
-            raise PermissionError(13, "the process cannot access the file")
-        real(source, target)
-
-    (tmp_path / "new").write_text("new")
-    monkeypatch.setattr(platforms.os, "replace", refuses)
-    with pytest.raises(PermissionError):  # here it is a folder that may not be written
-        platforms.replace(tmp_path / "new", tmp_path / "file")
-    monkeypatch.setattr(platforms.os, "name", "nt")
-    platforms.replace(tmp_path / "new", tmp_path / "file")
-    monkeypatch.undo()
-    assert (tmp_path / "file").read_text(encoding="utf-8") == "new" and len(tried) == 3
-
-
 def test_names_of_files_are_those_of_all_systems() -> None:
     assert platforms.file_name("ALE/Pong-v5") == "ALE-Pong-v5"
     assert platforms.file_name('my.module:Env<"a|b">?*\\') == "my.module-Env--a-b-----"

@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tandem import platforms
 from tandem.collect.evaluation import EvaluationStopped
 from tandem.envs.factory import make, spare
 from tandem.envs.opening import opening, reset
@@ -91,7 +90,7 @@ def _write(out: Path, pictures: Iterator[tuple[Moment, Any]], fps: float) -> Pat
         else:
             _write_mp4(beside, out, pictures, fps)
         with writing(out):
-            platforms.replace(beside, out)
+            os.replace(beside, out)
     finally:
         beside.unlink(missing_ok=True)
     return out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +22,6 @@ from tandem.math.action_values import CategoricalValues, ImplicitValues, Quantil
 from tandem.math.distributions import Beta, TanhGaussian
 from tandem.networks import onnx, plan, serial
 from tandem.networks.recurrent import Recurrent, state_leaf, state_size
-from tandem.platforms import replace
 from tandem.runs.atomic_files import writing
 from tandem.spaces import MASK, Leaf, Spec
 from tandem.types import Array, Tree
@@ -93,7 +93,7 @@ def to_numpy(agent: Agent, out: Path) -> Exported:
     beside = out.with_name(f".{out.name}.part.npz")
     with writing(out):
         np.savez(beside, **arrays)
-        replace(beside, out)
+        os.replace(beside, out)
     return Exported(out, _how(agent, twin, out))
 
 

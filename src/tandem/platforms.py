@@ -9,10 +9,8 @@ has a second one, and a test can do without the first.
 | a mapped file has its place on the disk | posix_fallocate | zeros are written |
 | free memory | /proc and cgroups | psutil's, or all memory |
 
-Processes beside a run's need a POSIX system. Whatever the system, files are locked by fcntl, else
-by msvcrt; a rename over a file that somebody reads, which Windows refuses, is tried again; where
-nobody says which cores a process may use, it is all of them; runs of several seeds are ended by a
-signal, on Windows by a line on their stdin.
+Processes beside a run's need a POSIX system, and so do locks of files. Where the system does not
+say which cores a process may use, it is all of them.
 
 TANDEM_SYSTEM=posix makes a process, and those that it starts, do with what any POSIX system has:
 for tests, and where a first way fails. The variable is read here alone."""
@@ -32,7 +30,6 @@ from typing import IO, Any, Literal
 
 VARIABLE = "TANDEM_SYSTEM"
 LINUX, POSIX = "linux", "posix"
-TRIES, PAUSE = 20, 0.05  # how often a rename is tried where somebody reads the file, and seconds
 # errors of a disk or of a limit of the system's, whatever is written
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 # what a terminal sends to all of its processes: for Ctrl-C, and when it closes (not on Windows)
@@ -90,15 +87,6 @@ def die_with_parent() -> None:
 def parent_watch(parent: int) -> Callable[[float], bool]:
     """How a process waits for the end of its parent: called with seconds, it returns whether the
     parent is still there after them, or at its end whether it is no more."""
-    if sys.platform == "win32":  # a process keeps the number of its parent there, dead or not
-        import _winapi
-
-        synchronize, timeout = 0x00100000, 0x102
-        try:
-            handle = _winapi.OpenProcess(synchronize, False, parent)
-        except OSError:  # it has ended already
-            return lambda seconds: False
-        return lambda s: _winapi.WaitForSingleObject(handle, int(s * 1000)) == timeout
 
     def wait(seconds: float) -> bool:
         if os.getppid() != parent:
@@ -117,9 +105,17 @@ def flush_c_output() -> None:
         ctypes.CDLL(None if os.name == "posix" else "ucrtbase").fflush(None)
 
 
-def can_signal() -> bool:
-    """Whether a process can ask another one, by a signal, to end: on Windows that kills it."""
-    return os.name == "posix"
+def check_processes() -> None:
+    """EngineError where processes cannot end each other by signals: on Windows."""
+    if os.name != "posix":
+        from tandem.errors import EngineError  # here: see `system`
+
+        raise EngineError(
+            "workers, learners, devices, trials and several seeds are processes, which need a "
+            "POSIX system.",
+            "Linux or macOS, or on Windows its subsystem for Linux",
+            "train without them, one seed after another.",
+        )
 
 
 def kill_tree(process: subprocess.Popen[bytes]) -> None:
@@ -145,14 +141,6 @@ def _parents() -> dict[int, int]:
             after = stat.read_bytes().rpartition(b")")[2].split()
             found[int(stat.parent.name)] = int(after[1])
     return found
-
-
-def terminate_this() -> None:
-    """SIGTERM for this process, handled by its main thread."""
-    if os.name == "posix":
-        os.kill(os.getpid(), signal.SIGTERM)
-    else:  # os.kill would end it without a word
-        signal.raise_signal(signal.SIGTERM)
 
 
 @contextmanager
@@ -199,19 +187,6 @@ def free_memory(root: Path = Path("/")) -> int | None:
 
 
 # --- files ----------------------------------------------------------------------------------------
-
-
-def replace(source: Path, target: Path) -> None:
-    """os.replace; where another process has `target` open, which Windows refuses, tried again for
-    a second."""
-    for left in reversed(range(TRIES)):
-        try:
-            os.replace(source, target)
-            return
-        except PermissionError:
-            if os.name == "posix" or not left:
-                raise
-            time.sleep(PAUSE)
 
 
 def user_folder(purpose: Literal["cache", "state"]) -> Path | None:
@@ -266,17 +241,12 @@ def file_name(name: str) -> str:
 
 def lock(file: IO[Any]) -> bool:
     """Locks an open file until it is closed, or its process has ended; whether nobody else has.
-    Nothing where the disk cannot do that."""
+    Nothing where the system or the disk cannot do that."""
     try:
-        if os.name == "posix":
-            import fcntl
+        import fcntl
 
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        else:
-            import msvcrt
-
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
-    except OSError as error:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (ImportError, OSError) as error:
         return not isinstance(error, BlockingIOError | PermissionError)
     return True
 

@@ -7,6 +7,7 @@ import tomllib
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -212,8 +213,8 @@ def test_processes_where_there_is_no_posix(monkeypatch) -> None:
     given = {"framework": "torch", "envs": 2, "steps": 32, "plots": False, "final_episodes": 1}
     given |= {"rollout": 8, "batch_size": 8, "eval_episodes": 0}
     with monkeypatch.context() as patch:
-        patch.setattr("tandem.parallel.process.can_signal", lambda: False)
-        with follows("parallel/process.py:Process.__init__") as advice:
+        patch.setattr("tandem.platforms.os", SimpleNamespace(**vars(os) | {"name": "nt"}))
+        with follows("platforms.py:check_processes") as advice:
             trainer.train("ppo", "CartPole-v1", workers=1, **given)
-        assert advice.fix == "train without them."
+        assert advice.fix == "train without them, one seed after another."
         trainer.train("ppo", "CartPole-v1", **given)

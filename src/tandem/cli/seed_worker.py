@@ -14,13 +14,12 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from tandem.platforms import can_signal, keep_to, parent_watch, terminate_this
+from tandem.platforms import check_processes, keep_to, parent_watch
 from tandem.runs import progress
 
 CORES = "TANDEM_CORES"  # those that a process may use, as numbers
 PATIENCE = 10.0  # seconds for a process that is to end
 LINE = 0.5  # seconds between two lines of a run that is shown live
-STOP = b"stop\n"  # ends the run under way, where processes cannot signal each other
 
 
 class Worker:
@@ -29,6 +28,7 @@ class Worker:
 
     def __init__(self, share: list[int], live: bool) -> None:
         """share: the cores that it may use, or none for all."""
+        check_processes()
         environment = os.environ | {"PYTHONIOENCODING": "utf-8"}  # of the log
         if share:
             environment[CORES] = ",".join(map(str, share))
@@ -60,12 +60,7 @@ class Worker:
 
     def stop(self, signal_name: str) -> None:
         """The run under way is to end with a checkpoint, as by this signal."""
-        if can_signal():
-            self.process.send_signal(signal.Signals[signal_name])
-        elif self.process.stdin is not None:
-            with suppress(BrokenPipeError):
-                self.process.stdin.write(STOP)
-                self.process.stdin.flush()
+        self.process.send_signal(signal.Signals[signal_name])
 
     def code(self) -> int | None:
         """The exit code of the run that it makes, None while that is under way."""
@@ -112,10 +107,9 @@ def work(how: str) -> int:
     answers = os.fdopen(os.dup(1), "w")
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)  # a run's results are in its folder
-    asked = queue.SimpleQueue[str]()
-    threading.Thread(target=_listen, args=(asked,), daemon=True).start()
     here = os.getcwd()
-    while line := asked.get():
+    # a file of its own: the interpreter, when it ends, waits for nobody who reads sys.stdin
+    for line in os.fdopen(os.dup(0)):
         os.chdir(here)  # which an environment may have changed
         log, *words = json.loads(line)
         file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -127,23 +121,11 @@ def work(how: str) -> int:
     return 0
 
 
-def _listen(asked: queue.SimpleQueue[str]) -> None:
-    """Passes on the runs to make, and an empty line at the end; ends the run under way where that
-    is asked for."""
-    # a file of its own: the interpreter, when it ends, waits for nobody who reads sys.stdin
-    for line in os.fdopen(os.dup(0)):
-        if line.encode() == STOP:
-            terminate_this()
-        else:
-            asked.put(line)
-    asked.put("")
-
-
 def _end_with(parent: int) -> None:
     is_there = parent_watch(parent)
     while is_there(1.0):
         pass
-    terminate_this()
+    os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(60.0)  # for a checkpoint
     os._exit(1)
 

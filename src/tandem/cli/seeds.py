@@ -70,8 +70,8 @@ class SeedRun:
 
     @property
     def was_refused(self) -> bool:
-        """Whether its command ended before there was a run."""
-        return self.code is not None and self.code > 0 and not self.folder.exists()
+        """Whether its command ended, by no signal, before there was a run."""
+        return self.code is not None and 0 < self.code < 128 and not self.folder.exists()
 
     def look(self) -> list[str]:
         """What it has written since the last look, in whole lines; nothing before it has a

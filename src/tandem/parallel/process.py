@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
-from tandem.errors import EngineError, SettingError
+from tandem.errors import SettingError
 from tandem.parallel.child import BYTES
-from tandem.platforms import can_signal, ending, kill_tree
+from tandem.platforms import check_processes, ending, kill_tree
 from tandem.settings import FOLDERS, IMPORTED, module_here
 
 SLICE = 0.25  # seconds of waiting at a time
@@ -76,12 +76,7 @@ class Process:
     its methods there, one at a time. inherits: file descriptors to pass on."""
 
     def __init__(self, inherits: tuple[int, ...], make: Any, *arguments: Any) -> None:
-        if not can_signal():
-            raise EngineError(
-                "workers, learners, devices and trials are processes, and need a POSIX system.",
-                "Linux or macOS, or on Windows its subsystem for Linux",
-                "train without them.",
-            )
+        check_processes()
         # Linux ends a process with the thread that started it; only of the main one it is sure that
         # it lasts.
         tied = threading.current_thread() is threading.main_thread()

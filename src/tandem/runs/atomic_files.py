@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from tandem.errors import RunFolderError, brief
-from tandem.platforms import flush_folder, replace
+from tandem.platforms import flush_folder
 from tandem.types import JSONDict
 
 ELSEWHERE = "free some space, or choose another with --out."
@@ -65,7 +65,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        replace(beside, path)
+        os.replace(beside, path)
     except BaseException:
         beside.unlink(missing_ok=True)
         raise

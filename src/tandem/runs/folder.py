@@ -252,11 +252,9 @@ def locked(folder: Path, what: str, shared: bool = True) -> FolderLock:
         return ours
     with writing(folder / LOCK):
         file = path.open("a+b", buffering=0)
-    file.seek(0)  # Windows locks the byte that stands there
+    file.seek(0)
     if not lock(file):
-        holder = ""
-        with suppress(OSError):  # Windows, where nobody else reads what is locked
-            holder = f" ({file.read().decode()})"
+        holder = f" ({file.read().decode()})"
         file.close()
         raise ResumeError(
             f"{what} in {folder} is under way in another process{holder}.",

@@ -31,7 +31,6 @@ from uuid import uuid4
 
 from tandem import platforms
 from tandem.errors import EngineError, RunFolderError
-from tandem.platforms import replace
 from tandem.runs.atomic_files import ELSEWHERE, read_json, write_json, writing
 
 Cell = float | str | None
@@ -140,12 +139,9 @@ class CsvWriter:
                     file.write(b"".join(map(_line, lines)))
                     file.flush()
                     os.fsync(file.fileno())
-                if platforms.HOLDS:  # before anybody else can open it
-                    self._file = open(beside, "ab", buffering=0)
-                    platforms.lock(self._file)
-                replace(beside, self.path)
-                if self._file is None:  # Windows, which renames no open file
-                    self._file = open(self.path, "ab", buffering=0)
+                self._file = open(beside, "ab", buffering=0)
+                platforms.lock(self._file)  # before anybody else can open it
+                os.replace(beside, self.path)
             except OSError:
                 self.close()
                 raise
