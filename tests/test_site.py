@@ -6,7 +6,6 @@ from __future__ import annotations
 import ast
 import html
 import importlib.util
-import itertools
 import json
 import os
 import re
@@ -28,7 +27,7 @@ import pytest
 from filelock import FileLock
 
 from tandem import algorithms
-from tandem.cli import completion
+from tandem.cli import COMMANDS, completion, find
 from tests.helpers import ROOT
 from tests.pages import blocks, pages
 
@@ -177,10 +176,14 @@ def test_every_public_name_is_in_the_reference(site) -> None:
 def test_every_command_and_flag_is_in_the_reference(site) -> None:
     page = (site / "reference" / "commands.html").read_text(encoding="utf-8")
     text = html.unescape(re.sub(r"<[^>]*>", "", page))
-    known = completion.grammar()
-    flags = {*known.shared, *itertools.chain(*known.base.values(), *known.settings.values())}
-    assert len(flags) > 100 and not {f for f in flags - {"--help"} if f not in text}
-    assert all(f'id="{command}"' in page for command in known.base)
+    flags, parsers = set[str](), [completion.all_commands()]
+    for parser in parsers:
+        for action in parser._actions:
+            flags |= {flag for flag in action.option_strings if flag.startswith("--")}
+            if isinstance(action.choices, dict):  # its subcommands
+                parsers += action.choices.values()
+    assert len(flags) > 100 and not {f for f in flags - {"--help", "--version"} if f not in text}
+    assert all(f'id="{name}"' in page for name in (*COMMANDS, *(f"find-{k}" for k in find.KINDS)))
 
 
 @pytest.mark.slow

@@ -58,7 +58,10 @@ COMMANDS = {  # name -> (module, what it does); a module `list` would hide the b
     "list": ("catalogue", "algorithms, tuned settings, engines"),
     "check": ("check", "whether an environment can be trained in"),
     "export": ("export", "an agent as a file that needs no tandem: numpy or onnx"),
-    "completion": ("completion", "a script with which bash, zsh or fish completes all this"),
+    "completion": (
+        "completion",
+        "a script that completes commands, flags and values in bash, zsh or fish",
+    ),
     "record": ("record", "write episodes of an agent as a data set of Minari's"),
     "push": ("push", "put a run on the Hugging Face hub, with a model card"),
     "pull": ("pull", "fetch a run from there"),
