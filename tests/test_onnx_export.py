@@ -387,8 +387,7 @@ KERAS = """
     from tandem.cli import main
     from tandem.errors import EngineError, NetworkError
     from tests.collect.own_networks import KerasSine, body
-    from tests.networks.known_runs import SHORT, Numbers
-    from tests.networks.layer_cases import DIGITS, box
+    from tests.networks.chains import DIGITS, SHORT, Numbers, box
 
 
     def numbers():
@@ -445,8 +444,7 @@ TRAINED = """
     import sys
 
     import tandem
-    from tests.networks.known_runs import SHORT, Numbers
-    from tests.networks.layer_cases import box
+    from tests.networks.chains import SHORT, Numbers, box
 
     tandem.train("dqn", lambda: Numbers(box(4)), framework=sys.argv[1], out=sys.argv[2], **SHORT)
 """
@@ -487,8 +485,7 @@ REFUSED = """
     import tandem
     from tandem.errors import EngineError, NetworkError
     from tests.collect.own_networks import body
-    from tests.networks.known_runs import SHORT, Numbers
-    from tests.networks.layer_cases import box
+    from tests.networks.chains import SHORT, Numbers, box
 
     run = tandem.session(
         "dqn", lambda: Numbers(box(4)), framework="tensorflow", network=body, **SHORT

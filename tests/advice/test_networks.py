@@ -29,8 +29,7 @@ from tests.advice.installs import installs
 from tests.advice.net import case, follows
 from tests.advice.test_runs import rewritten
 from tests.agents.agents import Probe
-from tests.networks.known_runs import Numbers
-from tests.networks.layer_cases import box
+from tests.networks.chains import Numbers, box
 from tests.test_onnx_export import BODIES, BOX, CHOICE, Strange, built
 from tests.test_trainer import SMALL, TINY_DQN, small
 

@@ -84,8 +84,7 @@ KERAS = """
     import json
     import keras
     from keras import layers
-    from tandem.networks.keras_known import mode_dependent_layer
-    from tandem.networks.keras_layers import build
+    from tandem.networks.keras_layers import build, mode_dependent_layer
     from tandem.networks.plan import Dense
 
     for chain in (

@@ -14,7 +14,6 @@ from tandem.backends import backend
 from tandem.backends.keras_frozen import FrozenModel
 from tandem.backends.variables import host
 from tandem.networks import keras_layers as models
-from tandem.networks.keras_known import mode_dependent_layer
 from tandem.networks.noisy import is_noise
 from tandem.networks.plan import Plan, Weights
 from tandem.networks.unit import is_unit
@@ -47,7 +46,7 @@ class KerasNetwork(backend.Network):
         return self.module(x, training=training)
 
     def mode_dependent_layer(self) -> str:
-        return mode_dependent_layer(self.module)
+        return models.mode_dependent_layer(self.module)
 
     @property
     def variables(self) -> list[Variable]:

@@ -12,7 +12,6 @@ from tandem.backends.torch_networks import TorchNetwork
 from tandem.networks import keras_bodies
 from tandem.networks import keras_layers as models
 from tandem.networks.defaults import Given, Source
-from tandem.networks.keras_known import mode_dependent_layer
 from tandem.networks.plan import Plan, Weights
 from tandem.types import AnyArray, Array, Tree
 
@@ -42,7 +41,7 @@ class KerasTorchNetwork(TorchNetwork):
         return self.module(x, training=self.learning if training is None else training)
 
     def mode_dependent_layer(self) -> str:
-        return mode_dependent_layer(self.module)
+        return models.mode_dependent_layer(self.module)
 
     def tensors(self) -> list[Any]:
         return [v.value.detach() for v in self.module.variables]

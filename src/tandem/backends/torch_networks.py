@@ -17,7 +17,7 @@ from tandem.errors import NetworkError
 from tandem.networks import torch_layers as modules
 from tandem.networks.onnx import entries
 from tandem.networks.plan import Plan, Weights
-from tandem.networks.torch_known import as_written
+from tandem.networks.torch_bodies import as_written
 from tandem.networks.unit import is_unit
 from tandem.types import AnyArray, Array, Tree, tree_map
 

@@ -17,8 +17,8 @@ from tandem.learning.learners import Span
 from tandem.learning.loop import Loop
 from tandem.learning.seeds import Generators, derived
 from tandem.learning.sequence_learner import SequenceLearner
-from tandem.networks.common_layers import moves
 from tandem.networks.plan import select
+from tandem.networks.renorm import moves
 from tandem.parallel.env_factory import EnvFactory
 from tandem.parallel.shared_memory import Handle, SharedArrays
 from tandem.parallel.transport import Arrays, Weights, writable

@@ -1,95 +1,40 @@
-"""Layers of plans that users' own modules are recognised by: what torch.nn and keras.layers have
-beside `plan`'s.
+"""Layers of plans in files that earlier commits wrote of users' networks. They only act, in NumPy;
+nothing makes them now: such a network acts through its framework.
 
-Such a module trains as it is, by its framework; these layers act in its place, so they do what it
-does in inference mode, in NumPy. Their weights are named and laid out as Keras has them. Shapes are
-those of one row, without the batch: `trailing` is how many axes follow the channels' (0: channels
-last; 2: a picture with channels first).
+Weights are named and laid out as Keras has them. `trailing` is how many axes follow the channels'
+(0: channels last; 2: an image with channels first).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import prod
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from tandem import ops
-from tandem.networks.plan import Dense, Flatten, Layer, Weights
+from tandem.networks.plan import Layer, Weights
 from tandem.networks.recurrent import lstm
 from tandem.types import Array
 
 Shape = tuple[int, ...]
 Pads = tuple[int, ...]  # on both sides of each axis: (before, after, before, after, ...)
-MOVING = "moving_"  # begins the names of weights that a forward pass moves in training
 
 
 @dataclass(frozen=True)
-class Common(Layer):
-    """A layer of NumPy's that knows the shapes of its weights and of what it puts out."""
-
-    # first weights by name, where they are no kernels: all of them this number
-    filled: ClassVar[dict[str, float]] = {}
-
-    @property
-    def shapes(self) -> dict[str, Shape]:
-        """Of its weights."""
-        return {}
-
-    def leaving(self, shape: Shape) -> Shape:
-        """The shape that comes out for one that goes in."""
-        return shape
-
-    def init(self, rng: np.random.Generator) -> Weights:
-        return {
-            n: np.full(shape, self.filled[n], np.float32)
-            if n in self.filled
-            else (rng.uniform(-1, 1, shape) / np.sqrt(max(1, prod(shape[:-1])))).astype(np.float32)
-            for n, shape in self.shapes.items()
-        }
-
-
-def leaving(layer: Layer, shape: Shape) -> Shape:
-    """The shape of a row after a layer that users' modules may have."""
-    if isinstance(layer, Common):
-        return layer.leaving(shape)
-    if isinstance(layer, Dense):
-        return (*shape[:-1], layer.units)
-    return (prod(shape),) if isinstance(layer, Flatten) else shape
-
-
-def moves(name: str) -> bool:
-    """Whether a forward pass moves the weight of this name in training, as batch normalisation
-    does."""
-    return name.rsplit("/", 1)[-1].startswith(MOVING)
-
-
-@dataclass(frozen=True)
-class Linear(Common):
+class Linear(Layer):
     """x @ kernel, without a bias. kernel [inputs, units]."""
 
     inputs: int
     units: int
-
-    @property
-    def outputs(self) -> int:
-        return self.units
-
-    @property
-    def shapes(self) -> dict[str, Shape]:
-        return {"kernel": (self.inputs, self.units)}
-
-    def leaving(self, shape: Shape) -> Shape:
-        return (*shape[:-1], self.units)
 
     def forward(self, w: Weights, x: Array) -> Array:
         return x @ w["kernel"]
 
 
 @dataclass(frozen=True)
-class Dropout(Common):
+class Dropout(Layer):
     """Dropout and other noise of training: nothing where an agent acts."""
 
     def forward(self, w: Weights, x: Array) -> Array:
@@ -97,41 +42,28 @@ class Dropout(Common):
 
 
 @dataclass(frozen=True)
-class Reshape(Common):
+class Reshape(Layer):
     """Rows of another shape, of the same numbers in the same order; as float32, where `cast` says
     so."""
 
     shape: Shape
     cast: bool = False
 
-    def leaving(self, shape: Shape) -> Shape:
-        return self.shape
-
     def forward(self, w: Weights, x: Array) -> Array:
         x = x.reshape(len(x), *self.shape)
         return x.astype(np.float32) if self.cast else x
 
 
-def _channels_last(x: Array, trailing: int) -> Array:
-    return np.moveaxis(x, -1 - trailing, -1) if trailing else x
-
-
-def _channels_back(x: Array, trailing: int) -> Array:
-    return np.moveaxis(x, -1, -1 - trailing) if trailing else x
-
-
 def _windows(x: Array, kernel: Shape, stride: Shape, pads: Pads, fill: float) -> Array:
     """Of x [B, ..., C], filled up by `pads`: [B, ..., C, *kernel], one for each place."""
     around = [(0, 0), *zip(pads[::2], pads[1::2], strict=True), (0, 0)]
-    if any(pads):
-        x = np.pad(x, around, constant_values=fill)
-    axes = tuple(range(1, x.ndim - 1))
-    found = np.lib.stride_tricks.sliding_window_view(x, kernel, axis=axes)
+    x = np.pad(x, around, constant_values=fill)
+    found = np.lib.stride_tricks.sliding_window_view(x, kernel, axis=tuple(range(1, x.ndim - 1)))
     return found[(slice(None), *(slice(None, None, s) for s in stride))]
 
 
 @dataclass(frozen=True)
-class Windowed(Common):
+class Windowed(Layer):
     """What looks at windows of `kernel` numbers along some axes, `stride` apart, with `pads`
     around."""
 
@@ -139,27 +71,6 @@ class Windowed(Common):
     stride: Shape
     pads: Pads
     trailing: int = 0
-
-    def _places(self, shape: Shape) -> Shape:
-        sides = _spatial(shape, self.trailing)
-        ends = zip(sides, self.kernel, self.stride, self.pads[::2], self.pads[1::2], strict=True)
-        return tuple((n + a + b - k) // s + 1 for n, k, s, a, b in ends)
-
-    def _with_channels(self, places: Shape, channels: int) -> Shape:
-        return (channels, *places) if self.trailing else (*places, channels)
-
-    def leaving(self, shape: Shape) -> Shape:
-        return self._with_channels(self._places(shape), channels_of(shape, self.trailing))
-
-
-def channels_of(shape: Shape, trailing: int) -> int:
-    """How many channels a row has."""
-    return shape[-1 - trailing]
-
-
-def _spatial(shape: Shape, trailing: int) -> Shape:
-    """The other axes."""
-    return shape[:-1] if trailing == 0 else (*shape[: -1 - trailing], *shape[-trailing:])
 
 
 @dataclass(frozen=True)
@@ -170,21 +81,13 @@ class Convolution(Windowed):
     filters: int = 0
     bias: bool = True
 
-    @property
-    def shapes(self) -> dict[str, Shape]:
-        kernel = {"kernel": (*self.kernel, self.channels, self.filters)}
-        return {**kernel, "bias": (self.filters,)} if self.bias else kernel
-
-    def leaving(self, shape: Shape) -> Shape:
-        return self._with_channels(self._places(shape), self.filters)
-
     def forward(self, w: Weights, x: Array) -> Array:
-        last = _channels_last(x, self.trailing)
+        last = np.moveaxis(x, -1 - self.trailing, -1)
         found = _windows(last, self.kernel, self.stride, self.pads, 0.0)
         patches = np.moveaxis(found, len(self.kernel) + 1, -1)  # [B, ..., *k, C]
         rows = patches.reshape(*patches.shape[: len(self.kernel) + 1], -1)
         out = rows @ w["kernel"].reshape(-1, self.filters)
-        return _channels_back(out + w["bias"] if self.bias else out, self.trailing)
+        return np.moveaxis(out + w["bias"] if self.bias else out, -1, -1 - self.trailing)
 
 
 @dataclass(frozen=True)
@@ -196,7 +99,7 @@ class Pool(Windowed):
     count_pads: bool = True
 
     def forward(self, w: Weights, x: Array) -> Array:
-        last = _channels_last(x, self.trailing)
+        last = np.moveaxis(x, -1 - self.trailing, -1)
         axes = tuple(range(-len(self.kernel), 0))
         windows = self.kernel, self.stride, self.pads
         if not self.average:
@@ -206,44 +109,32 @@ class Pool(Windowed):
         else:
             there = _windows(np.ones_like(last[:1]), *windows, 0.0).sum(axes)
             out = _windows(last, *windows, 0.0).sum(axes) / there
-        return _channels_back(out, self.trailing)
+        return np.moveaxis(out, -1, -1 - self.trailing)
 
 
 @dataclass(frozen=True)
-class BatchNorm(Common):
-    """Batch normalisation (Ioffe & Szegedy 2015, arXiv:1502.03167) as it acts: by the moving mean
-    and variance [width]. `scale` and `bias` say which of the two it learns."""
+class BatchNorm(Layer):
+    """Batch normalization (Ioffe & Szegedy 2015, arXiv:1502.03167) as it acts: by the moving mean
+    and variance [width]. `scale` and `bias` say which of the two it learned."""
 
     width: int
     epsilon: float
     trailing: int = 0
     scale: bool = True
     bias: bool = True
-    frozen: ClassVar[tuple[str, ...]] = ("moving_mean", "moving_variance")
-    filled: ClassVar[dict[str, float]] = {
-        "scale": 1.0, "bias": 0.0, "moving_mean": 0.0, "moving_variance": 1.0,
-    }  # fmt: skip
 
-    @property
-    def shapes(self) -> dict[str, Shape]:
-        learned = [n for n in ("scale", "bias") if getattr(self, n)]
-        return dict.fromkeys([*learned, *self.frozen], (self.width,))
-
-    def folded(self, w: Weights) -> tuple[Array, Array]:
-        """What x is multiplied by, and what is added then."""
+    def forward(self, w: Weights, x: Array) -> Array:
         factor = w.get("scale", np.float32(1)) / np.sqrt(w["moving_variance"] + self.epsilon)
         offset = w.get("bias", np.float32(0)) - w["moving_mean"] * factor
         shape = (self.width, *(1,) * self.trailing)
-        return factor.astype(np.float32).reshape(shape), offset.astype(np.float32).reshape(shape)
-
-    def forward(self, w: Weights, x: Array) -> Array:
-        factor, offset = self.folded(w)
-        return x * factor + offset
+        return x * factor.astype(np.float32).reshape(shape) + offset.astype(np.float32).reshape(
+            shape
+        )
 
 
 @dataclass(frozen=True)
-class GroupNorm(Common):
-    """Group normalisation (Wu & He 2018, arXiv:1803.08494): each of `groups` groups of channels by
+class GroupNorm(Layer):
+    """Group normalization (Wu & He 2018, arXiv:1803.08494): each of `groups` groups of channels by
     its mean and variance in this row. `before`: how many axes stand before the channels."""
 
     width: int
@@ -253,11 +144,6 @@ class GroupNorm(Common):
     trailing: int = 0
     scale: bool = True
     bias: bool = True
-    filled: ClassVar[dict[str, float]] = {"scale": 1.0, "bias": 0.0}
-
-    @property
-    def shapes(self) -> dict[str, Shape]:
-        return dict.fromkeys([n for n in ("scale", "bias") if getattr(self, n)], (self.width,))
 
     def forward(self, w: Weights, x: Array) -> Array:
         first = np.moveaxis(x, self.before + 1, 1)
@@ -272,29 +158,18 @@ class GroupNorm(Common):
 
 
 @dataclass(frozen=True)
-class Embedding(Common):
+class Embedding(Layer):
     """A learned vector for each whole number. embeddings [choices, width]."""
 
     choices: int
     width: int
-
-    @property
-    def outputs(self) -> int:
-        return self.width
-
-    @property
-    def shapes(self) -> dict[str, Shape]:
-        return {"embeddings": (self.choices, self.width)}
-
-    def leaving(self, shape: Shape) -> Shape:
-        return (*shape, self.width)
 
     def forward(self, w: Weights, x: Array) -> Array:
         return w["embeddings"][x if x.dtype.kind in "iu" else x.astype(np.int64)]
 
 
 @dataclass(frozen=True)
-class LSTM(Common):
+class LSTM(Layer):
     """From sequences [B, T, inputs] to the outputs after each step, [B, T, units] (Hochreiter &
     Schmidhuber 1997, with the forget gate of Gers et al. 2000), from a state of zeros: those of
     `recurrent.LSTMCell`. kernel [inputs, 4 units], recurrent [units, 4 units], bias [4 units], with
@@ -304,21 +179,6 @@ class LSTM(Common):
     inputs: int
     units: int
     bias: bool = True
-    filled: ClassVar[dict[str, float]] = {"bias": 0.0}
-
-    @property
-    def outputs(self) -> int:
-        return self.units
-
-    @property
-    def shapes(self) -> dict[str, Shape]:
-        wide = 4 * self.units
-        kernels: dict[str, Shape]
-        kernels = {"kernel": (self.inputs, wide), "recurrent": (self.units, wide)}
-        return {**kernels, "bias": (wide,)} if self.bias else kernels
-
-    def leaving(self, shape: Shape) -> Shape:
-        return (*shape[:-1], self.units)
 
     def forward(self, w: Weights, x: Array) -> Array:
         outer = x @ w["kernel"] + (w["bias"] if self.bias else np.float32(0))
@@ -331,29 +191,21 @@ class LSTM(Common):
 
 
 @dataclass(frozen=True)
-class Steps(Common):
+class Steps(Layer):
     """Of a sequence [B, T, F] its last step [B, F], or all of it."""
 
     last: bool
-
-    def leaving(self, shape: Shape) -> Shape:
-        return (*shape[:-2], shape[-1]) if self.last else shape
 
     def forward(self, w: Weights, x: Array) -> Array:
         return x[:, -1] if self.last else x
 
 
 @dataclass(frozen=True)
-class PReLU(Common):
+class PReLU(Layer):
     """A leaky rectifier with learned slopes (He et al. 2015, arXiv:1502.01852): alpha, one of all
     or one of each of the last axis, [width]."""
 
     width: int
-    filled: ClassVar[dict[str, float]] = {"alpha": 0.25}
-
-    @property
-    def shapes(self) -> dict[str, Shape]:
-        return {"alpha": (self.width,)}
 
     def forward(self, w: Weights, x: Array) -> Array:
         return np.where(x >= 0, x, w["alpha"] * x)
@@ -403,7 +255,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 @dataclass(frozen=True)
-class Function(Common):
+class Function(Layer):
     """A function of each number, or of each vector along the last axis (softmax), with parameters
     that are not learned; one of `FUNCTIONS`."""
 

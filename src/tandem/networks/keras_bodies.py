@@ -1,4 +1,5 @@
-"""Keras models that users make, completed with our heads."""
+"""Keras models that users make, completed with our heads; those that are chains of a plan's layers
+are recognized."""
 
 from __future__ import annotations
 
@@ -7,12 +8,12 @@ from typing import Any
 
 import keras
 import numpy as np
+from keras import layers
 
 from tandem.errors import NetworkError, brief
 from tandem.networks import plan as p
 from tandem.networks.defaults import Given, apart, example, fit, remembering, whole_streams
 from tandem.networks.implicit import quantile_network
-from tandem.networks.keras_known import recognise
 from tandem.networks.keras_layers import (
     Cell,
     CombineDueling,
@@ -23,13 +24,14 @@ from tandem.networks.keras_layers import (
     trace,
     write,
 )
-from tandem.networks.plan import Plan, init
+from tandem.networks.plan import Layer, Plan, init
 from tandem.networks.recurrent import beside
 from tandem.networks.users import refuse_precision
 from tandem.spaces import Leaf
 from tandem.types import Array, tree_map
 
 ops = keras.ops
+Known = list[tuple[Layer, dict[str, Any]]] | None  # layers, each with its variables by name
 
 
 class OnFeatures(keras.Model):
@@ -128,7 +130,7 @@ def _looked_at(
     fix = "make its last layer with dtype='float32'."
     refuse_precision(name, "outputs", keras.backend.standardize_dtype(out.dtype), fix)
     seen = source.inputs["obs"] if source.units or source.cosines else source.inputs
-    return int(out.shape[1]), recognise(body, seen) if isinstance(seen, Leaf) else None
+    return int(out.shape[1]), recognize(body, seen) if isinstance(seen, Leaf) else None
 
 
 def _with_fractions(
@@ -208,3 +210,117 @@ def _shifted(variables: dict[str, Any], places: int) -> dict[str, Any]:
     return {
         f"{int(n.split('/', 1)[0]) + places}/{n.split('/', 1)[1]}": v for n, v in variables.items()
     }
+
+
+def recognize(model: Any, entering: Leaf) -> tuple[Plan, dict[str, Any]] | None:
+    """The plan of a user's model that is a chain of a plan's layers on such observations, and its
+    variables by the plan's names; None for any other, and for one without variables."""
+    if not isinstance(model, keras.Model) or not model.built or not (row := chain(model)):
+        return None
+    found = _entrance(model.inputs[0], row[0], entering)
+    for part in row:
+        new = known(part)
+        if found is None or new is None:
+            return None
+        found = found + new
+    assert found is not None
+    variables = {f"{i}/{n}": v for i, (_, own) in enumerate(found) for n, v in own.items()}
+    return (tuple(layer for layer, _ in found), variables) if variables else None
+
+
+def chain(model: Any) -> list[Any]:
+    """The layers that a model calls one after the other, each once, and those of models in it; none
+    where it does otherwise."""
+    found = []
+    for layer in _in_a_row(model):
+        inner = chain(layer) if isinstance(layer, keras.Model) else [layer]
+        if not inner:
+            return []
+        found += inner
+    return found
+
+
+def _in_a_row(model: Any) -> list[Any]:
+    if type(model) is keras.Sequential:
+        return list(model.layers)
+    if type(model).__name__ != "Functional" or len(model.inputs) != 1 or len(model.outputs) != 1:
+        return []
+    x, found = model.inputs[0], []
+    for layer in model.layers[1:]:
+        if len(layer._inbound_nodes) != 1:
+            return []
+        (call,) = layer._inbound_nodes
+        if len(call.input_tensors) != 1 or call.input_tensors[0] is not x or len(call.outputs) != 1:
+            return []
+        x = call.outputs[0]
+        found.append(layer)
+    return found if x is model.outputs[0] else []
+
+
+def _entrance(symbolic: Any, first: Any, entering: Leaf) -> Known:
+    """What a model does with observations before its first layer: whole numbers become float32."""
+    wanted = tuple(symbolic.shape[1:])
+    if entering.dtype == "float32" or type(first) is layers.Rescaling:
+        return [] if wanted == entering.shape else None
+    flat = wanted == (entering.shape or (1,)) and len(wanted) == 1
+    return [(p.Cast(wanted[0]), {})] if flat and symbolic.dtype == "float32" else None
+
+
+def known(layer: Any) -> Known:
+    """The layers of a plan that do the same as this one; None where there are none."""
+    if layer.compute_dtype != "float32" or layer.variable_dtype != "float32":
+        return None
+    kind = type(layer)
+    if kind is layers.LayerNormalization:
+        plain = layer.axis in (-1, [-1]) and layer.scale and layer.center
+        if not plain or layer.get_config().get("rms_scaling"):
+            return None
+        weights = {"scale": layer.gamma, "bias": layer.beta}
+        return [(p.LayerNorm(layer.gamma.shape[0], layer.epsilon), weights)]
+    if kind in (layers.Dense, layers.Conv2D):
+        return _with_weights(layer)
+    if kind is layers.Activation:
+        name = _activation(layer)
+        return [(p.Activation(name), {})] if name else None
+    if kind in PLAIN:
+        wanted, made = PLAIN[kind]
+        plain = all(np.array_equal(getattr(layer, n), x) for n, x in wanted.items())
+        return [(made, {})] if plain else None
+    return None
+
+
+# layers without weights: their options, and the layer of a plan that they are then
+PLAIN: dict[type, tuple[dict[str, Any], Layer]] = {
+    layers.Identity: ({}, p.Activation("linear")),
+    layers.ReLU: (
+        {"negative_slope": 0.0, "max_value": None, "threshold": 0.0},
+        p.Activation("relu"),
+    ),
+    layers.ELU: ({"alpha": 1.0}, p.Activation("elu")),
+    layers.Flatten: ({"data_format": "channels_last"}, p.Flatten()),
+    layers.Rescaling: ({"scale": 1 / 255, "offset": 0.0}, p.Image(False)),
+}
+
+
+def _activation(layer: Any) -> str:
+    """The name of a layer's activation if it is Keras's own and a plan has it, else nothing."""
+    name = getattr(layer.activation, "__name__", "")
+    own = getattr(keras.activations, name, None) is layer.activation
+    return name if own and name in p.ACTIVATIONS else ""
+
+
+def _with_weights(layer: Any) -> Known:
+    name = _activation(layer)
+    if not name or not layer.use_bias or not isinstance(layer.kernel, keras.Variable):
+        return None
+    weights = {"kernel": layer.kernel, "bias": layer.bias}
+    *sides, inputs, units = layer.kernel.shape
+    if not sides:
+        return [(p.Dense(inputs, units, name), weights)]
+    form = {*layer.kernel_size}, {*layer.strides}
+    plain = layer.padding == "valid" and layer.groups == 1 and {*layer.dilation_rate} == {1}
+    if not plain or any(len(x) > 1 for x in form) or layer.data_format != "channels_last":
+        return None
+    (kernel,), (stride,) = form
+    made = p.Conv(inputs, units, kernel, stride, "linear")
+    return [(made, weights), (p.Activation(name), {})]

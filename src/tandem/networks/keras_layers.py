@@ -1,5 +1,4 @@
-"""Plans as Keras models, and the other way: weights out and in, and models of known layers
-recognised."""
+"""Plans as Keras models, and the other way: weights out and in."""
 
 from __future__ import annotations
 
@@ -357,3 +356,17 @@ def symbolic(inputs: Any, name: str | None = None) -> Any:
     return keras.Input(
         inputs.shape, name=name, dtype="int32" if inputs.dtype.startswith("int") else inputs.dtype
     )
+
+
+def mode_dependent_layer(model: Any) -> str:
+    """See `backends.backend.Network`."""
+    moving = keras.layers.BatchNormalization, keras.layers.SpectralNormalization
+
+    def depends(layer: Any) -> bool:
+        if isinstance(layer, moving):
+            return bool(layer.trainable)
+        if hasattr(layer, "recurrent_dropout"):  # has a generator in any case
+            return bool(layer.dropout > 0 or layer.recurrent_dropout > 0)
+        return bool(layer._seed_generators)
+
+    return next((type(x).__name__ for x in model._flatten_layers() if depends(x)), "")

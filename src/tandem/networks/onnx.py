@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -12,34 +11,8 @@ from tandem.errors import EngineError, NetworkError
 from tandem.math.action_values import CategoricalValues, ImplicitValues, QuantileValues
 from tandem.math.distributions import Beta, Distribution, TanhGaussian
 from tandem.math.masks import FORBIDDEN
-from tandem.networks import onnx_common, onnx_recurrent, onnx_unit
-from tandem.networks.implicit import Cosines, Product
-from tandem.networks.noisy import NoisyDense
-from tandem.networks.plan import (
-    Activation,
-    Branches,
-    Cast,
-    Conv,
-    Dense,
-    Dueling,
-    Flatten,
-    Half,
-    Image,
-    Layer,
-    LayerNorm,
-    Normalize,
-    OneHot,
-    Plan,
-    Scale,
-    Streams,
-    Weights,
-    select,
-    width,
-)
-from tandem.networks.policy_layers import DenseWithInputs, StateDependent, WithLogStd
-from tandem.networks.renorm import BatchRenorm
-from tandem.networks.simba import ResidualBlock, RunningNorm
-from tandem.networks.weight_norm import WeightNormConv, WeightNormDense, normalized
+from tandem.networks.onnx_layers import LAYERS
+from tandem.networks.plan import Plan, Weights, select
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Tree
 
@@ -169,174 +142,6 @@ class Graph:
         return self.helper.make_model(
             graph, opset_imports=opset, producer_name="tandem", ir_version=8
         )
-
-
-def _dense(g: Graph, layer: Dense, w: Weights, x: str) -> str:
-    # not Gemm, which takes no sequences
-    product = g("MatMul", x, g.constant(w["kernel"]))
-    return g.activate(layer.activation, g("Add", product, g.constant(w["bias"])))
-
-
-def _dense_with_inputs(g: Graph, layer: DenseWithInputs, w: Weights, x: str) -> str:
-    return g("Concat", _dense(g, layer, w, x), x, axis=-1)
-
-
-def _state_dependent(g: Graph, layer: StateDependent, w: Weights, x: str) -> str:
-    mean = _dense(g, layer, w, x)
-    if layer.limit:
-        mean = g("Clip", mean, g.constant(-layer.limit), g.constant(layer.limit))
-    features = g.reshape(x, (-1, layer.inputs, 1))
-    parts = g("Mul", features, g.constant(np.exp(w["log_std"])))
-    return g("Concat", mean, g.reshape(parts, (-1, layer.inputs * layer.units)), axis=-1)
-
-
-def _noisy_dense(g: Graph, layer: NoisyDense, w: Weights, x: str) -> str:
-    settled = {n: w[n] + w[f"{n}_sigma"] * w[f"{n}_noise"] for n in ("kernel", "bias")}
-    return _dense(g, layer, settled, x)
-
-
-def _weight_normed(plain: Callable[..., str]) -> Callable[..., str]:
-    return lambda g, layer, w, x: plain(g, layer, {**w, "kernel": normalized(w)}, x)
-
-
-def _conv(g: Graph, layer: Conv, w: Weights, x: str) -> str:
-    # HWIO to OIHW
-    kernel = g.constant(np.transpose(w["kernel"], (3, 2, 0, 1)))
-    bias = g.constant(w["bias"])
-    first = g("Transpose", x, perm=[0, 3, 1, 2])  # ONNX has channels first
-    out = g(
-        "Conv", first, kernel, bias, kernel_shape=[layer.kernel] * 2, strides=[layer.stride] * 2
-    )
-    return g.activate(layer.activation, g("Transpose", out, perm=[0, 2, 3, 1]))
-
-
-def _one_hot(g: Graph, layer: OneHot, w: Weights, x: str) -> str:
-    values = g.constant([0.0, 1.0])
-    if len(layer.sizes) == 1:
-        symbol = g("Sub", g.reshape(x, (-1,)), g.constant(layer.start, np.int64))
-        return g("OneHot", symbol, g.constant(layer.sizes[0], np.int64), values)
-    columns = [g("Gather", x, g.constant(i, np.int64), axis=1) for i in range(len(layer.sizes))]
-    parts = [
-        g("OneHot", c, g.constant(n, np.int64), values)
-        for c, n in zip(columns, layer.sizes, strict=True)
-    ]
-    return g("Concat", *parts, axis=-1)
-
-
-def _image(g: Graph, layer: Image, w: Weights, x: str) -> str:
-    scaled = g("Mul", g.float32(x), g.constant(1 / 255))
-    return g("Transpose", scaled, perm=[0, 2, 3, 1]) if layer.channels_first else scaled
-
-
-def _normalize(g: Graph, layer: Normalize, w: Weights, x: str) -> str:
-    deviation = np.sqrt(w["variance"] + np.float32(1e-8))
-    scaled = g("Div", g("Sub", x, g.constant(w["mean"])), g.constant(deviation))
-    return g("Clip", scaled, g.constant(-layer.clip), g.constant(layer.clip))
-
-
-def _layer_norm(g: Graph, layer: LayerNorm, w: Weights, x: str) -> str:
-    return g(
-        "LayerNormalization",
-        x,
-        g.constant(w["scale"]),
-        g.constant(w["bias"]),
-        axis=-1,
-        epsilon=layer.epsilon,
-    )
-
-
-def _batch_renorm(g: Graph, layer: BatchRenorm, w: Weights, x: str) -> str:
-    factor = w["scale"] / np.sqrt(w["moving_variance"] + np.float32(layer.epsilon))
-    centred = g("Sub", x, g.constant(w["moving_mean"]))
-    return g("Add", g("Mul", centred, g.constant(factor)), g.constant(w["bias"]))
-
-
-def _running_norm(g: Graph, layer: RunningNorm, w: Weights, x: str) -> str:
-    deviation = np.sqrt(w["moving_variance"] + np.float32(layer.epsilon))
-    return g("Div", g("Sub", x, g.constant(w["moving_mean"])), g.constant(deviation))
-
-
-def _residual(g: Graph, layer: ResidualBlock, w: Weights, x: str) -> str:
-    inner = x
-    for name, part in layer.parts.items():
-        own = {n.removeprefix(f"{name}_"): v for n, v in w.items() if n.startswith(f"{name}_")}
-        inner = LAYERS[type(part)](g, part, own, inner)
-    return g("Add", x, inner)
-
-
-def _scale(g: Graph, layer: Scale, w: Weights, x: str) -> str:
-    return g("Concat", x, g("Add", g("Mul", x, g.constant(0.0)), g.constant(w["log_std"])), axis=-1)
-
-
-def _with_log_std(g: Graph, layer: WithLogStd, w: Weights, x: str) -> str:
-    none = g("Mul", g.columns(x, 0, 1), g.constant(0.0))
-    return g("Concat", x, g("Add", none, g.constant(w["log_std"])), axis=-1)
-
-
-def _streams(g: Graph, layer: Streams, w: Weights, x: Array) -> str:
-    parts = [
-        g.plan(plan, select(w, name), layer.part(x, name)) for name, plan in layer.plans.items()
-    ]
-    return g("Concat", *parts, axis=-1) if len(parts) > 1 else parts[0]
-
-
-def _product(g: Graph, layer: Product, w: Weights, x: Array) -> str:
-    features, embedding = (g.plan(p, select(w, k), x[k]) for k, p in layer.plans.items())
-    return g("Mul", g("Unsqueeze", features, g.constant([1], np.int64)), embedding)
-
-
-def _cosines(g: Graph, layer: Cosines, w: Weights, x: str) -> str:
-    angles = np.arange(layer.count, dtype=np.float32) * np.pi
-    apart = g("Unsqueeze", x, g.constant([-1], np.int64))
-    return g("Cos", g("Mul", apart, g.constant(angles)))
-
-
-def _dueling(g: Graph, layer: Dueling, w: Weights, x: str) -> str:
-    value = g.plan(layer.value, select(w, "value"), x)
-    advantage = g.plan(layer.advantage, select(w, "advantage"), x)
-    each, numbers = width(layer.value), width(layer.advantage)
-    if each > 1:  # of distributions, choice after choice
-        apart = g.reshape(advantage, (-1, numbers // each, each))
-        mean = g("ReduceMean", apart, axes=[1], keepdims=1)
-        apart = g("Add", g.reshape(value, (-1, 1, each)), g("Sub", apart, mean))
-        return g.reshape(apart, (-1, numbers))
-    return g("Add", value, g("Sub", advantage, g("ReduceMean", advantage, axes=[-1], keepdims=1)))
-
-
-def _half(g: Graph, layer: Half, w: Weights, x: str) -> str:
-    return g.columns(x, layer.place.start, layer.place.stop)
-
-
-LAYERS: dict[type[Layer], Callable[..., str]] = {
-    Dense: _dense,
-    NoisyDense: _noisy_dense,
-    DenseWithInputs: _dense_with_inputs,
-    StateDependent: _state_dependent,
-    Conv: _conv,
-    WeightNormDense: _weight_normed(_dense),
-    WeightNormConv: _weight_normed(_conv),
-    Activation: lambda g, layer, w, x: g.activate(layer.activation, x),
-    Flatten: lambda g, layer, w, x: g("Flatten", x, axis=1),
-    Cast: lambda g, layer, w, x: g.reshape(g.float32(x), (-1, layer.width)),
-    OneHot: _one_hot,
-    Image: _image,
-    Normalize: _normalize,
-    LayerNorm: _layer_norm,
-    BatchRenorm: _batch_renorm,
-    RunningNorm: _running_norm,
-    ResidualBlock: _residual,
-    Scale: _scale,
-    WithLogStd: _with_log_std,
-    Branches: _streams,
-    Product: _product,
-    Cosines: _cosines,
-    Streams: _streams,
-    Half: _half,
-    Dueling: _dueling,
-    **onnx_common.LAYERS,
-    **onnx_recurrent.LAYERS,
-    **onnx_unit.LAYERS,
-}
 
 
 def values(g: Graph, out: str, policy: Distribution) -> str:

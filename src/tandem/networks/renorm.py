@@ -72,6 +72,11 @@ class BatchRenorm(Layer):
         return self.momentum * moving + (1.0 - self.momentum) * batch
 
 
+def moves(name: str) -> bool:
+    """Whether a forward pass in training moves the weight of this name."""
+    return name.rsplit("/", 1)[-1].startswith("moving_")
+
+
 def renormalized(body: Plan, momentum: float, warmup: int) -> Plan:
     """A body with batch renormalisation of what enters its first dense layer, and after the
     activation of each, as CrossQ has it; features of a picture are taken as they come."""

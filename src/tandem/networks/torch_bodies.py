@@ -1,4 +1,5 @@
-"""Torch modules that users make, completed with our heads."""
+"""Torch modules that users make, completed with our heads; those that are chains of a plan's layers
+are recognized."""
 
 from __future__ import annotations
 
@@ -13,11 +14,17 @@ from tandem.errors import NetworkError
 from tandem.networks import plan as p
 from tandem.networks.defaults import Given, apart, example, fit, remembering, whole_streams
 from tandem.networks.implicit import quantile_network
-from tandem.networks.plan import Plan, init
-from tandem.networks.torch_known import chain, recognise
-from tandem.networks.torch_layers import Cell, Dueling, Remembering, Streams, build, write
+from tandem.networks.plan import Layer, Plan, init
+from tandem.networks.torch_layers import (
+    ACTIVATIONS,
+    Cell,
+    Dueling,
+    Remembering,
+    Streams,
+    build,
+    write,
+)
 from tandem.networks.users import refuse_precision
-from tandem.spaces import Leaf
 from tandem.types import Array, tree_map
 
 
@@ -84,8 +91,7 @@ def _looked_at(name: str, source: Given, body: Any) -> tuple[int, Plan | None]:
         )
     fix = "end its forward method with a call of .float()."
     refuse_precision(name, "outputs", out.dtype, fix)
-    seen = source.inputs["obs"] if source.units or source.cosines else source.inputs
-    return int(out.shape[1]), recognise(body, seen) if isinstance(seen, Leaf) else None
+    return int(out.shape[1]), recognize(body)
 
 
 def _drawn(head: Plan, seed: int) -> nn.Sequential:
@@ -144,3 +150,51 @@ def _with_memory(
             getattr(module.cell, name).copy_(torch.as_tensor(value))
     write(layer.head, module.head, init(layer.head, rng))
     return (module, None) if known is None else (nn.Sequential(module), (layer,))
+
+
+NAMES = {kind: name for name, kind in ACTIVATIONS.items()}
+# the options of those whose plan has no others
+OPTIONS: dict[type[nn.Module], dict[str, Any]] = {
+    nn.GELU: {"approximate": "none"},
+    nn.ELU: {"alpha": 1.0},
+    nn.Softplus: {"beta": 1.0, "threshold": 20.0},
+}
+
+
+def recognize(module: nn.Module) -> Plan | None:
+    """The plan of a user's module that is a chain of a plan's layers; None for any other, and for
+    one without weights."""
+    layers = [known(part) for part in chain(module)]
+    plan = tuple(layer for layer in layers if layer is not None)
+    return plan if len(plan) == len(layers) and any(True for _ in module.parameters()) else None
+
+
+def chain(module: nn.Module) -> list[nn.Module]:
+    """The modules that `module` calls one after the other: those of a Sequential, and of those in
+    it, else itself alone."""
+    # a subclass may call them otherwise
+    if type(module) is not nn.Sequential or not as_written(module):
+        return [module]
+    return [inner for part in module for inner in chain(part)]
+
+
+def as_written(part: nn.Module) -> bool:
+    """Whether calling a module is its class's forward, and nothing besides."""
+    return not (part._forward_hooks or part._forward_pre_hooks or "forward" in vars(part))
+
+
+def known(part: nn.Module) -> Layer | None:
+    """The layer of a plan that does the same as this module."""
+    kind, options = type(part), vars(part)
+    if not as_written(part):
+        return None
+    if isinstance(part, nn.Linear) and kind is nn.Linear and part.bias is not None:
+        return p.Dense(part.in_features, part.out_features)
+    if isinstance(part, nn.LayerNorm) and kind is nn.LayerNorm and part.bias is not None:
+        width, *more = part.normalized_shape
+        return None if more else p.LayerNorm(width, part.eps)
+    if kind is nn.Flatten and (options["start_dim"], options["end_dim"]) == (1, -1):
+        return p.Flatten()
+    if kind in NAMES and all(options[n] == x for n, x in OPTIONS.get(kind, {}).items()):
+        return p.Activation(NAMES[kind])
+    return None

@@ -1,5 +1,4 @@
-"""Plans as torch modules, and the other way: weights out and in, and modules of known layers
-recognised."""
+"""Plans as torch modules, and the other way: weights out and in."""
 
 from __future__ import annotations
 
@@ -9,7 +8,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from tandem.networks import common_layers as c
 from tandem.networks import plan as p
 from tandem.networks.implicit import Product
 from tandem.networks.noisy import NoisyDense, is_noise
@@ -222,32 +220,9 @@ def _layer(layer: p.Layer) -> nn.Module:
     return special.get(type(layer), Direct)(layer)
 
 
-# what torch calls the weights of layers of `common_layers`
-ATTRIBUTES = {
-    "kernel": "weight", "bias": "bias", "scale": "weight", "alpha": "weight",
-    "embeddings": "weight", "moving_mean": "running_mean", "moving_variance": "running_var",
-}  # fmt: skip
-
-
-def _common(layer: c.Common, part: Any) -> dict[str, tuple[Any, str]]:
-    """The weights of such a layer, as `tensors` gives them."""
-    if isinstance(layer, c.LSTM):
-        by_name: dict[str, tuple[Any, str]] = {
-            "kernel": (part.weight_ih_l0, "dense"),
-            "recurrent": (part.weight_hh_l0, "dense"),
-        }
-        # torch adds two, of which the plan has the sum
-        pair = {"bias": ((part.bias_ih_l0, part.bias_hh_l0), "sum")} if layer.bias else {}
-        return by_name | pair
-    turned = {c.Linear: "dense", c.Convolution: "conv"}.get(type(layer), "")
-    return {
-        n: (getattr(part, ATTRIBUTES[n]), turned if n == "kernel" else "") for n in layer.shapes
-    }
-
-
 def tensors(plan: Plan, module: Any) -> dict[str, tuple[Any, str]]:
-    """Every weight of a plan's module by the plan's name for it: (tensor, or several; how they are
-    turned against the plan's layout)."""
+    """Every weight of a plan's module by the plan's name for it: (tensor; how it is turned against
+    the plan's layout)."""
     by_name: dict[str, tuple[Any, str]] = {}
     for i, (layer, part) in enumerate(zip(plan, module, strict=True)):
         if type(layer) in (p.Dense, p.Conv):
@@ -257,8 +232,6 @@ def tensors(plan: Plan, module: Any) -> dict[str, tuple[Any, str]]:
                 "dense" if isinstance(layer, p.Dense) else "conv",
             )
             by_name[f"{i}/bias"] = (inner.bias, "")
-        elif isinstance(layer, c.Common):
-            by_name.update({f"{i}/{n}": t for n, t in _common(layer, part).items()})
         elif isinstance(layer, p.LayerNorm):
             by_name[f"{i}/scale"], by_name[f"{i}/bias"] = (part.weight, ""), (part.bias, "")
         elif isinstance(layer, p.Streams):
@@ -305,25 +278,18 @@ def noise(module: Any, named: dict[str, Any]) -> dict[str, torch.Tensor]:
     }
 
 
+# how a torch weight's axes become the plan's, and the other way
+PLANNED = {"dense": (1, 0), "conv": (2, 3, 1, 0)}
+IN_TORCH = {"dense": (1, 0), "conv": (3, 2, 0, 1)}
+
+
 def read(plan: Plan, module: Any) -> Weights:
     """The weights of a plan's module, as NumPy arrays of their own."""
     with torch.no_grad():
         return {
-            n: np.array(_as_planned(t, turned).cpu().numpy(), order="C")
+            n: np.array((t.permute(PLANNED[turned]) if turned else t).cpu().numpy(), order="C")
             for n, (t, turned) in tensors(plan, module).items()
         }
-
-
-def _as_planned(t: Any, turned: str) -> torch.Tensor:
-    """A weight as the plan has it."""
-    if turned == "sum":
-        t = t[0] + t[1]
-    elif turned == "dense":
-        t = t.T
-    elif turned == "conv":
-        t = t.permute(*range(2, t.ndim), 1, 0)
-    there: torch.Tensor = t
-    return there
 
 
 def write(plan: Plan, module: Any, weights: Weights) -> None:
@@ -331,14 +297,4 @@ def write(plan: Plan, module: Any, weights: Weights) -> None:
     with torch.no_grad():
         for n, (t, turned) in tensors(plan, module).items():
             value = torch.as_tensor(np.asarray(weights[n]), device="cpu")
-            if turned == "sum":
-                # as they are where they fit: only their sum is known
-                if not torch.equal((t[0] + t[1]).cpu(), value):
-                    t[0].copy_(value)
-                    t[1].zero_()
-                continue
-            if turned == "dense":
-                value = value.T
-            elif turned == "conv":
-                value = value.permute(-1, -2, *range(value.ndim - 2))
-            t.copy_(value)
+            t.copy_(value.permute(IN_TORCH[turned]) if turned else value)

@@ -129,6 +129,18 @@ def is_function(network: Any) -> bool:
     return callable(network) and (isinstance(network, type) or not module)
 
 
+def refuse_old_layers(saved: Weights, networks: dict[str, Any], path: Any) -> None:
+    """ResumeError where the `saved` weights of a network that acts have the names of a plan's
+    layers, as earlier commits wrote them for more layers than plans have now."""
+    for name, network in networks.items():
+        if network.plan is None and not all(n.isdigit() for n in select(saved, name)):
+            raise ResumeError(
+                f"the network {name!r} was saved in {path} by the names of its layers, and some of "
+                "those of the network here have no such names any more.",
+                fix="train a new run without resume; tandem.load still loads this one's agent.",
+            )
+
+
 def refuse_old_critics(saved: Weights, networks: dict[str, Any]) -> None:
     """ResumeError where the `saved` state of an engine has a critic on a custom body as runs of
     tandem had them before features and action passed a hidden layer: its last layer took both."""

@@ -16,6 +16,7 @@ import numpy as np
 from tandem import spaces
 from tandem.algorithms.base import Algorithm
 from tandem.backends import process
+from tandem.backends.backend import Network
 from tandem.collect.actor import fixed, publish
 from tandem.collect.evaluation import EvaluationStopped
 from tandem.collect.trained_agent import Agent
@@ -37,6 +38,7 @@ from tandem.learning.events import BatchEnd, Evaluation, Event, TrainBegin, Trai
 from tandem.learning.vectors import note_resuming
 from tandem.networks import plan as plans
 from tandem.networks import serial
+from tandem.networks.users import refuse_old_layers
 from tandem.runs import atomic_files, checkpoint, config_file
 from tandem.runs import callbacks as calls
 from tandem.runs.callbacks import Callback
@@ -164,6 +166,7 @@ class Session:
         their targets, before the first step. CheckpointError where they do not fit."""
         saved = checkpoint.read(checkpoint.find(Path(source)))
         weights = saved.group("networks")
+        refuse_old_layers(weights, self._acting, saved.path)
         for role in self.kind.acting:
             arrays = plans.select(weights, role)
             for name in (role, f"{role}_target"):
@@ -363,7 +366,12 @@ class Session:
 
     def _weights(self) -> dict[str, plans.Weights]:
         """Of the networks that act, without noise."""
-        return {role: self.backend.networks[role].mean() for role in self.kind.acting}
+        return {role: network.mean() for role, network in self._acting.items()}
+
+    @property
+    def _acting(self) -> dict[str, Network]:
+        """The networks that act."""
+        return {role: self.backend.networks[role] for role in self.kind.acting}
 
     def agent_of(self, weights: dict[str, plans.Weights]) -> Agent:
         networks = {role: fixed(self.backend.networks[role], w) for role, w in weights.items()}
@@ -392,7 +400,7 @@ class Session:
     def state(self, replay: bool) -> tuple[JSONDict, checkpoint.Groups]:
         """What a checkpoint holds; acting needs `networks`, whose names all frameworks share."""
         data, groups = self.loop.state(replay)
-        acting = {r: self.backend.networks[r].plan for r in self.kind.acting}
+        acting = {r: network.plan for r, network in self._acting.items()}
         groups["networks"] = {
             f"{r}/{n}": w for r, weights in self._weights().items() for n, w in weights.items()
         }
@@ -428,6 +436,7 @@ class Session:
             )
         groups = {g: saved.group(g) for g in ("engine", "collector", "learner")}
         try:
+            refuse_old_layers(saved.group("networks"), self._acting, saved.path)
             if self.league is not None:  # before episodes are played again, against those in it
                 self.league.load_state(saved.data["league"], saved.group("league"))
             self.loop.load_state(saved.data, groups)

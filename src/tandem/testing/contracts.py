@@ -31,8 +31,8 @@ from tandem.learning.learners import compiled
 from tandem.learning.loop import Loop
 from tandem.learning.seeds import Generators, derived
 from tandem.math.action_values import ActionValues, ScalarValues
-from tandem.networks.common_layers import moves
 from tandem.networks.noisy import is_noise
+from tandem.networks.renorm import moves
 from tandem.networks.unit import is_unit
 from tandem.settings import apply, check_ranges
 from tandem.testing import fakes

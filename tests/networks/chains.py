@@ -1,0 +1,181 @@
+"""Runs with custom networks: chains of layers that plans have, and of layers that only their
+framework runs; as a script, on Keras.
+
+python tests/networks/chains.py FRAMEWORK FOLDER
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from math import prod
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import gymnasium
+import numpy as np
+
+import tandem
+from tandem import spaces
+from tandem.errors import NetworkError
+from tandem.runs.verification import verify
+from tandem.spaces import Leaf
+from tandem.testing.environments import Game, Identity
+
+SHORT: dict[str, Any] = {
+    "steps": 64,
+    "envs": 2,
+    "seed": 3,
+    "learning_starts": 16,
+    "train_every": 4,
+    "batch_size": 8,
+    "target_every": 16,
+    "learning_rate": 0.01,
+    "eval_every": 0,
+    "eval_episodes": 0,
+    "plots": False,
+    "progress": False,
+}
+LEARN = SHORT | {
+    "steps": 900, "train_every": 2, "batch_size": 32, "gamma": 0.0, "final_episodes": 2
+}  # fmt: skip
+DIGITS = Leaf("multidiscrete", (3,), "int64", (5, 4, 3))
+
+
+def box(*shape: int, dtype: str = "float32") -> Leaf:
+    size = prod(shape)
+    return Leaf("box", shape, dtype, (), (0.0,) * size, (9.0,) * size)
+
+
+class Numbers(Game):
+    """Observations without sense, of any kind; the second of two choices is the better one."""
+
+    length = 7
+
+    def __init__(self, leaf: Leaf) -> None:
+        self.observation_space = spaces.gymnasium_space(leaf)
+        self.action_space = gymnasium.spaces.Discrete(2)
+
+    def observe(self) -> Any:
+        x = self.observation_space
+        if x.dtype.kind in "iu":
+            top = getattr(x, "nvec", getattr(x, "n", 9))
+            return self.np_random.integers(top, size=x.shape).astype(x.dtype)
+        return self.np_random.uniform(0, 4, x.shape).astype(np.float32)
+
+    def play(self, action: Any) -> tuple[float, bool]:
+        return float(action), False
+
+
+class Lights(Identity):
+    """`Identity` with the symbol as the light that is on."""
+
+    def __init__(self) -> None:
+        super().__init__(n=3, length=6)
+        self.observation_space = gymnasium.spaces.Box(0.0, 1.0, (3,))
+
+    def observe(self) -> Any:
+        return np.eye(3, dtype=np.float32)[self.symbol]
+
+
+def planned(space: Any) -> Any:
+    """A chain within a chain, of a plan's layers, with a frozen part."""
+    if "keras" in sys.modules:
+        import keras
+        from keras import layers
+
+        frozen = layers.Dense(6)
+        frozen.trainable = False
+        inner = keras.Sequential([layers.Activation("gelu"), frozen])
+        return keras.Sequential([layers.Dense(8, "tanh"), inner, layers.LayerNormalization()])
+    import torch
+    from torch import nn
+
+    torch.manual_seed(5)
+    frozen = nn.Linear(8, 6).requires_grad_(False)
+    return nn.Sequential(
+        nn.Linear(3, 8), nn.Tanh(), nn.Sequential(nn.GELU(), frozen), nn.LayerNorm(6)
+    )
+
+
+def other(space: Any) -> Any:
+    """A chain of layers that no plan has."""
+    if "keras" in sys.modules:
+        import keras
+        from keras import layers
+
+        norm = [layers.Dense(32, use_bias=False), layers.BatchNormalization(momentum=0.9)]
+        return keras.Sequential([*norm, layers.LeakyReLU(0.1), layers.Dropout(0.05)])
+    import torch
+    from torch import nn
+
+    torch.manual_seed(5)
+    norm = [nn.Linear(3, 32, bias=False), nn.BatchNorm1d(32)]
+    return nn.Sequential(*norm, nn.LeakyReLU(0.1), nn.Dropout(0.05))
+
+
+def run(network: Any, stop_at: int | None = None, **given: Any) -> Any:
+    session = tandem.session("dqn", Lights, network=network, **given)
+    for _ in session.events(stop_at):
+        pass
+    return session
+
+
+def with_a_plan(framework: str, folder: Path) -> dict[str, Any]:
+    """What a run with the chain of a plan's layers comes to."""
+    if framework == "torch":
+        from tandem.networks import torch_bodies as bodies
+    else:
+        from tandem.networks import keras_bodies as bodies  # type: ignore[no-redef]
+    given = {"framework": framework, **SHORT}
+    known = run(planned, out=folder / "known", **given)
+    with mock.patch.object(bodies, "recognize", return_value=None):
+        unknown = run(planned, out=folder / "unknown", **given)
+    state, same = known.backend.state(), unknown.backend.state()
+    x = np.random.default_rng(7).normal(size=(6, 3)).astype(np.float32)
+    q = known.backend.networks["q"]
+    loaded = tandem.load(folder / "known", which="last")
+    old = tandem.load(folder / "unknown", which="last", network=planned)
+    return {
+        "planned": q.plan is not None and unknown.backend.networks["q"].plan is None,
+        "trains alike": state.keys() == same.keys()
+        and all(np.allclose(x, same[n], rtol=0, atol=1e-6) for n, x in state.items()),
+        "acts alike": type(loaded.networks["q"]).__name__ == "Twin"
+        and all(np.allclose(a.networks["q"](x), q.predict(x), atol=1e-5) for a in (loaded, old)),
+        "exported": tandem.export(loaded, folder / "agent.onnx").verified,
+    }
+
+
+def without_a_plan(framework: str, folder: Path) -> dict[str, Any]:
+    """What a run with the chain of other layers comes to."""
+    given = {"framework": framework, **LEARN}
+    whole = run(other, out=folder / "other", **given)
+    loaded = tandem.load(folder / "other", network=other)
+    (folder / "half").mkdir()
+    half = run(other, out=folder / "half" / "run", stop_at=450, **given)
+    resumed = tandem.session(resume=folder / "half" / "run", env=Lights, network=other)
+    for _ in resumed:
+        pass
+    facts = {
+        "planned": whole.backend.networks["q"].plan is not None,
+        "learns": tandem.evaluate(loaded, Lights, episodes=5).mean == 6.0,
+        "resumes": half.fingerprint() != whole.fingerprint() == resumed.fingerprint(),
+        "repeats": verify(folder / "other", 100, env=Lights, network=other).difference is None,
+    }
+    if framework != "jax":  # whose exporter is an extra of its own
+        facts["exported"] = tandem.export(loaded, folder / "other.onnx").verified
+    try:
+        tandem.export(loaded, folder / "other.npz")
+    except NetworkError as error:
+        facts["refused"] = error.fix
+    return facts
+
+
+def main(framework: str, folder: str) -> None:
+    for made in (with_a_plan, without_a_plan):
+        print(json.dumps([made.__name__, made(framework, Path(folder))]))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
