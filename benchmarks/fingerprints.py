@@ -1,6 +1,6 @@
-"""Fingerprints of some 80 short runs, to show that a change leaves results identical to the bit.
+"""Fingerprints of 79 short runs, to show that a change leaves results identical to the bit.
 
-    python -m benchmarks.fingerprints --out FILE        # about 15 minutes on one core
+    python -m benchmarks.fingerprints --out FILE        # about 7 minutes on one core
     python -m benchmarks.fingerprints --against FILE    # exits with 1 at the first difference
 
 A fingerprint is a hash of every array in `last.zip` and of every column of `progress.csv` that is
@@ -434,7 +434,7 @@ def compared(expected: list[dict[str, Any]], found: list[dict[str, Any]]) -> lis
         name, old = line["name"], before.get(line["name"])
         if "failed" in line:
             told.append(f"{name}: failed: {line['failed'].splitlines()[-1]}")
-        elif old is None:
+        elif old is None or "failed" in old:
             told.append(f"{name}: is not in the file")
         elif other := difference(old["parts"], line["parts"]):
             told.append(f"{name}: {other}")
@@ -452,7 +452,7 @@ def outcome(line: dict[str, Any]) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="fingerprints of some 80 short runs")
+    parser = argparse.ArgumentParser(description="fingerprints of 79 short runs")
     parser.add_argument("--out", type=Path, metavar="FILE", help="where to write them")
     parser.add_argument("--against", type=Path, metavar="FILE", help="fingerprints to compare with")
     parser.add_argument("--only", action="append", metavar="NAME", help="a run, or a part of names")
