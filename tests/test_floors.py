@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.size import packages
 from tests.helpers import ROOT, run_python
 
 HOUSE = ROOT / "src" / "tandem"
@@ -115,6 +116,54 @@ NOT_ON_IMPORT = (
 )
 IMPORT_SECONDS = 0.3
 FUNCTION_LINES = 80  # without its signature and docstring
+
+# Logical lines of each package (`python -m benchmarks.size`). A number may only be lowered, except
+# by a new capability, whose lines are agreed on beforehand.
+BUDGETS: dict[str, int] = {
+    "errors": 142,
+    "ops": 166,
+    "platforms": 201,
+    "plugins": 113,
+    "settings": 247,
+    "spaces": 238,
+    "streams": 63,
+    "types": 84,
+    "vector_actions": 78,
+    "version": 2,
+    "math": 1116,
+    "networks": 3100,
+    "exploration": 248,
+    "planning": 143,
+    "replay": 1535,
+    "backends": 4499,
+    "algorithms": 3762,
+    "envs": 2938,
+    "functional": 902,
+    "collect": 804,
+    "parallel": 1417,
+    "learning": 1998,
+    "compiled": 860,
+    "runs": 2842,
+    "zoo": 421,
+    "testing": 1543,
+    "agents": 3099,
+    "animation": 257,
+    "cli": 2601,
+    "cluster": 1737,
+    "comparison": 184,
+    "datasets": 344,
+    "drlbox": 458,
+    "extending": 17,
+    "hub": 372,
+    "onnx_export": 199,
+    "plots": 241,
+    "run_report": 193,
+    "trainer": 224,
+    "tuning": 1953,
+    "__init__": 40,
+    "__main__": 12,
+}
+SPARE = 20  # lines that a package may be below its budget; of large ones, a hundredth
 
 
 # --- the checker: from a file's path below src/tandem and its source to a list of faults ----------
@@ -248,6 +297,34 @@ def test_the_house_is_in_order(check) -> None:
         for fault in check(file.relative_to(HOUSE).as_posix(), _parsed(file))
     ]
     assert not found, "\n" + "\n".join(found)
+
+
+def test_packages_stay_within_their_budgets() -> None:
+    sizes = {name: size.logical for name, size in packages(ROOT).items() if name != "examples"}
+    assert budget_faults(sizes) == []
+
+
+def budget_faults(sizes: dict[str, int]) -> list[str]:
+    """Packages over their budget, without one, or so far below that it has to be lowered."""
+    found = []
+    for name in sorted({*sizes, *BUDGETS}):
+        lines, budget = sizes.get(name, 0), BUDGETS.get(name, 0)
+        if lines > budget:
+            found.append(f"{name} has {lines} logical lines, more than {budget}: shorten it")
+        elif lines < budget - max(SPARE, budget // 100) or lines == 0:
+            found.append(f"{name} has {lines} logical lines, {budget} before: lower its budget")
+    return found
+
+
+def test_a_budget_that_is_exceeded_or_too_high_is_found() -> None:
+    lowered = BUDGETS["math"] - max(SPARE, BUDGETS["math"] // 100)
+    assert budget_faults(BUDGETS | {"math": lowered}) == []
+    (above,) = budget_faults(BUDGETS | {"math": BUDGETS["math"] + 1})
+    assert "math has" in above and "shorten it" in above
+    (below,) = budget_faults(BUDGETS | {"math": lowered - 1})
+    assert "lower its budget" in below
+    assert "shorten" in budget_faults(BUDGETS | {"attic": 1})[0]
+    assert "lower" in budget_faults({n: b for n, b in BUDGETS.items() if n != "version"})[0]
 
 
 def _parsed(file: Path) -> ast.Module:
