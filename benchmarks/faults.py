@@ -82,7 +82,7 @@ class Imports:
             elif isinstance(node, ast.Import):
                 found |= {self._known(alias.name) for alias in node.names}
             elif isinstance(node, ast.JoinedStr) and isinstance(node.values[0], ast.Constant):
-                begin = node.values[0].value
+                begin = str(node.values[0].value)
                 if begin.startswith("tandem."):
                     found |= {module for module in self.modules if module.startswith(begin)}
         return found
