@@ -17,6 +17,7 @@ import csv
 import importlib.util
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -145,7 +146,9 @@ class Copy:
     broken: ClassVar[set[str]] = set()  # tests that fail without a fault
     sound: ClassVar[set[str]] = set()  # tests that do not
 
-    def __init__(self, tests_from: Path) -> None:
+    def __init__(self, tests_from: Path, python: list[str]) -> None:
+        """python: the command that runs Python."""
+        self.python, self.took = python, 0.0  # seconds of pytest
         self.base = Path(tempfile.mkdtemp(prefix="faults-"))  # short: sockets lie below it
         self.root = self.base / "repo"
         for source, of_tests in ((ROOT, False), (tests_from, True)):
@@ -166,19 +169,18 @@ class Copy:
         if (place := with_fault(fault, self.root)) is None:
             return row | {"result": "gone", "file": fault.file}
         file, text = place
-        began, stages = time.monotonic(), self.imports.stages(file, seconds)
+        self.took, stages = 0.0, self.imports.stages(file, seconds)
         while stages and not row["test"]:
-            left = limit - (time.monotonic() - began)
             with self._changed(file, text):
-                test = self._failing(*stages[0], left) if left > 0 else ""
+                test = self._failing(*stages[0], limit - self.took)
             if test and self._is_sound(test):
                 row |= {"result": "found", "test": test}
-            elif left <= 0 or stopping.is_set():
+            elif self.took >= limit or stopping.is_set():
                 row["result"] = f"not found in {limit:g} s"
                 break
             elif not test:
                 stages.pop(0)
-        return row | {"file": file, "seconds": round(time.monotonic() - began)}
+        return row | {"file": file, "seconds": round(self.took)}
 
     @contextmanager
     def _changed(self, file: str, text: str) -> Iterator[None]:
@@ -210,10 +212,11 @@ class Copy:
         is none within `limit` seconds."""
         known = [f"--deselect={test}" for test in sorted(self.broken)]
         known += [f"--ignore={test}" for test in sorted(self.broken) if test.endswith(".py")]
-        command = [sys.executable, "-m", "pytest", "-x", "-v", "-p", "no:cacheprovider", "-n", "0"]
+        command = [*self.python, "-m", "pytest", "-x", "-v", "-p", "no:cacheprovider", "-n", "0"]
         path = f"{self.root / 'src'}{os.pathsep}{self.root}"
         (self.base / "tmp").mkdir(exist_ok=True)
         own = {MARK: str(self.base), "PYTHONPATH": path, "TMPDIR": str(self.base / "tmp")}
+        own["PYTHONUNBUFFERED"] = "1"
         written = self.base / "out.txt"
         with written.open("w", encoding="utf-8") as out:
             process = subprocess.Popen(
@@ -221,15 +224,17 @@ class Copy:
                 stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True,
             )  # fmt: skip
             began = said = time.monotonic()
-            size = 0
+            size, waited = 0, True  # for the command to begin, which may wait for its turn
             while process.poll() is None and not stopping.is_set():
                 time.sleep(0.2)
                 now = time.monotonic()
                 if written.stat().st_size > size:
-                    said, size = now, written.stat().st_size
-                if now - began > limit:
+                    began = now if waited else began
+                    said, size, waited = now, written.stat().st_size, False
+                if now - began > limit and not waited:
                     break
         status, now = process.poll(), time.monotonic()
+        self.took += now - began
         self._end(process)
         text = written.read_text("utf-8", errors="replace")
         if (status is None and now - said < SILENCE) or status in (0, 5) or stopping.is_set():
@@ -268,7 +273,7 @@ def run(args: argparse.Namespace) -> None:
             seconds[file] += float(took)
 
     def work() -> None:
-        copy = Copy(args.tests_from)
+        copy = Copy(args.tests_from, shlex.split(args.python))
         try:
             while not stopping.is_set():
                 with lock:
@@ -327,6 +332,7 @@ def main(arguments: list[str] | None = None) -> int:
     runs.add_argument("--durations", type=Path, help="output of pytest --durations=0")
     runs.add_argument("--limit", type=float, default=240.0, help="seconds for each fault")
     runs.add_argument("--jobs", type=int, default=1)
+    runs.add_argument("--python", default=sys.executable, help="the command that runs the tests")
     draw = commands.add_parser("draw")
     draw.add_argument("--seed", type=int, default=0)
     draw.add_argument("--count", type=int, default=150)
