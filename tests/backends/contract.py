@@ -109,6 +109,10 @@ def stateful_forward(space: Any) -> Any:
     return layers(8, "norm", "relu", "drop")
 
 
+def planned(space: Any) -> Any:
+    return layers(8, "layer", "relu")
+
+
 def unknown(space: Any) -> Any:
     return layers(8, "norm", "relu", "drop", "own")
 
@@ -648,14 +652,14 @@ def check_training_mode_is_for_learning_alone() -> None:
     _training_mode_is_for_learning_alone(stateful_forward)
 
 
-def check_it_is_so_for_layers_that_are_not_known() -> None:
+def check_it_is_so_with_layers_of_their_own() -> None:
     _training_mode_is_for_learning_alone(unknown)
 
 
 def _training_mode_is_for_learning_alone(body: Any) -> None:
     algorithm, backend = build("dqn", fakes.DISCRETE, body)
     run = backend.compile(algorithm.update)
-    assert (algorithm.q.plan is None) == (body is unknown)
+    assert algorithm.q.plan is None
     data = batches(algorithm, fakes.DISCRETE, 3, tau=0.0, learning_rate=0.0)
     before, target = algorithm.q.read(), algorithm.target.read()
     out = run(data)
@@ -944,10 +948,10 @@ def check_a_refused_update_leaves_no_noise() -> None:
 
 def check_users_bodies_get_noisy_heads() -> None:
     x = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
-    for body in (stateful_forward, unknown):
+    for body in (planned, stateful_forward):
         algorithm, backend = build("dqn", fakes.DISCRETE, body, noisy="factorised")
         q, quiet = algorithm.q, algorithm.q.predict(x)
-        assert (q.plan is None) == (body is unknown) and len(q.noise) == len(
+        assert (q.plan is not None) == (body is planned) and len(q.noise) == len(
             algorithm.target.noise
         ) == 2
         q.place({n: v[0] for n, v in q.draw("factorised", np.random.default_rng(1), 1).items()})
