@@ -267,6 +267,13 @@ def assign(target: Any, source: Any) -> None:
             {"recurrent": 0},
         ),
         case(
+            "networks/users.py:body_of.make 3",
+            q_learner,
+            {"network": lambda space: (mlp(space), mlp(space))},
+            "return one body",
+            {"network": mlp},
+        ),
+        case(
             "networks/users.py:called",
             session,
             {"network": lambda: nn.Linear(4, 8)},

@@ -13,10 +13,12 @@ import torch
 
 import tandem
 from tandem import algorithms
+from tandem.envs.team import Team
 from tandem.networks.defaults import HIDDEN, Role, WithAction, example, mlp
 from tandem.networks.plan import Dense
 from tandem.spaces import Leaf
 from tandem.testing.environments import Game
+from tandem.testing.team_games import TwoStep
 from tandem.types import tree_map
 from tests.advice.net import follows
 from tests.helpers import COMPILED_LIGHTLY, run_python
@@ -238,6 +240,14 @@ def test_lazy_layers_take_their_sizes_from_the_first_look() -> None:
     for algorithm, env in (("sac", partial(Observing, NUMBERS)), ("dqn", "CartPole-v1")):
         run = tandem.session(algorithm, env, framework="torch", steps=10, network=lazy, out=None)
         assert all(n.plan for n in run.agent().networks.values())  # acts in NumPy
+
+
+def test_a_note_says_that_a_dict_of_networks_serves_all_agents():
+    network = {"q": torch.nn.Linear(5, 2)}
+    given = {"network": network, "out": None, "hidden": (4,), "steps": 50_000}
+    for share in (True, False):
+        run = tandem.session("vdn", lambda: Team(TwoStep()), share=share, **given)
+        assert any("share=False. Each network" in note for note in run.notes) is not share
 
 
 @pytest.mark.parametrize(

@@ -286,6 +286,17 @@ def test_what_cannot_be_is_answered_before_anything_runs(
     assert not list(tmp_path.iterdir())
 
 
+def test_the_framework_follows_from_a_custom_network() -> None:
+    torch = pytest.importorskip("torch")
+
+    def begun(what: str) -> None:
+        raise InterruptedError(what)
+
+    network = {"actor": torch.nn.Linear(4, 2), "critic": torch.nn.Linear(4, 1)}
+    with pytest.raises(InterruptedError, match="steps on torch"):
+        tandem.find_lr("ppo", "CartPole-v1", network=network, begun=begun)
+
+
 @pytest.mark.parametrize("command", ["find lr", "sweep", "train --seeds 2"])
 def test_a_folder_that_cannot_be_is_told_of_before_anything_runs(
     command: str,

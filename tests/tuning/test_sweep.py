@@ -198,6 +198,13 @@ def test_what_is_given_is_given_to_the_trials_that_it_counts_in(
     assert settings.priority_alpha == (0.5 if prioritized else 0.6)
 
 
+def test_a_sweep_infers_the_framework_from_a_custom_network(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    network = {"actor": torch.nn.Linear(4, 2), "critic": torch.nn.Linear(4, 1)}
+    made = sweeps.Sweep("ppo", "CartPole-v1", out=tmp_path / "new", trials=2, network=network)
+    assert made.plan.framework == "torch"
+
+
 # Known answers
 
 

@@ -355,6 +355,7 @@ def sources(
             "returns the body for all.",
         )
     wholes = wholes_of(network, space) if isinstance(network, dict) else {}
+    pairs = any(role.part != "actor" for role in roles.values() if not role.ours)
     for name, role in roles.items():
         rng = generator(f"network/{name}")
         if role.agents and not role.ours and is_function(network):
@@ -378,7 +379,7 @@ def sources(
             whole, seed = wholes[name], int(rng.integers(2**31))
             by_role[name] = Given(whole, role.inputs, role.outputs, seed)
         elif is_function(network):
-            body = body_of(network, role.space or space, role.part, role.units)
+            body = body_of(network, role.space or space, role.part, role.units, pairs)
             seed = int(rng.integers(2**31))
             inner = role.head_on_body, role.units, role.memory, role.cosines
             by_role[name] = Given(body, role.inputs, role.outputs, seed, *inner)

@@ -280,8 +280,8 @@ def _searched(
                 "settings that all trials share",
                 f"leave {name} out.",
             )
-    framework = backends.choose(framework)
     candidates = _fitting(candidates, env, settings)
+    framework = framework or arguments_of(candidates[0], env, steps, None, settings)["framework"]
     arguments = [arguments_of(c, env, steps, framework, settings) for c in candidates]
     if folder is not None:
         with writing(new_folder(folder) / "trials.csv"):  # or it is refused, before hours of trials
@@ -330,10 +330,10 @@ def arguments_of(
     candidate: Candidate,
     env: EnvLike,
     steps: int | None,
-    framework: str,
+    framework: str | None,
     settings: dict[str, Any],
 ) -> dict[str, Any]:
-    """What `train` is given for a candidate. Raises what it would raise."""
+    """What `train` is given for a candidate, framework included. Raises what it would raise."""
     settings = {n: x for n, x in settings.items() if n not in candidate.without}
     kwargs = settings.get("env_kwargs")
     values = {n: v for n, v in settings.items() if n not in ("env_kwargs", "device", "network")}
@@ -359,8 +359,8 @@ def arguments_of(
     config: Any = {"network": None, "device": "auto", **places}
     source, config["instance"] = brought(env, kwargs)
     config |= {"framework": framework, "env_kwargs": kwargs}
-    trainer._config(name, source or env, dict(values), seed=0, out=None, **config)
-    fixed = {"algorithm": name, "env": env, "framework": framework, "env_kwargs": kwargs}
+    chosen = trainer._config(name, source or env, dict(values), seed=0, out=None, **config)
+    fixed = {"algorithm": name, "env": env, "framework": chosen.framework, "env_kwargs": kwargs}
     return {**fixed, **places, **values}
 
 
