@@ -100,14 +100,21 @@ class Trial:
 
 @dataclass(frozen=True)
 class Found:
-    """What a search came to. edge: "lowest" or "highest" where the best learning rate is the last
-    one of those that were tried. folder: that of its files; picture: one of them."""
+    """What a search came to. best: the first of equals. edge: "lowest" or "highest" where the best
+    learning rate is the last one of those that were tried. folder: that of its files; picture: one
+    of them."""
 
     trials: list[Trial]
     best: Trial
     edge: str = ""
     folder: Path | None = None
     picture: Path | None = None
+
+    @property
+    def ties(self) -> list[str]:
+        """The labels of the trials with the best score, where several have it."""
+        labels = [t.candidate.label for t in self.trials if t.score == self.best.score]
+        return labels if len(labels) > 1 else []
 
 
 def find_lr(
