@@ -335,6 +335,8 @@ def _config(
     action = spaces.action_leaf(action_space, observation)
     kind = algorithms.get(algorithm, action)
     kind.check(observation, action, chosen)
+    if network is not None:
+        chosen = bodies.beside_custom(chosen, values, network)
     unused.refuse_for_actions(action, chosen, values)
     own.check_roles(kind, observation, action, chosen)
     selfplay.refuse(called, kind.needs, env, options)
