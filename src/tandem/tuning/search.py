@@ -21,7 +21,7 @@ from tandem.algorithms import own
 from tandem.algorithms.base import Algorithm
 from tandem.envs.factory import EnvLike, environment_name, versioned
 from tandem.envs.vector_source import brought
-from tandem.errors import NonFiniteError, SettingError, UnknownNameError
+from tandem.errors import NonFiniteError, SettingError, UnknownNameError, noting
 from tandem.learning.config import Options
 from tandem.learning.events import EvaluationEnd
 from tandem.learning.figures import figures, mean_and_std
@@ -289,7 +289,8 @@ def _searched(
             )
     framework = backends.choose(framework)
     candidates = _fitting(candidates, env, settings)
-    arguments = [arguments_of(c, env, steps, framework, settings) for c in candidates]
+    with noting():  # each note once
+        arguments = [arguments_of(c, env, steps, framework, settings) for c in candidates]
     if folder is not None:
         with writing(new_folder(folder) / "trials.csv"):  # or it is refused, before hours of trials
             TemporaryFile(dir=folder).close()
