@@ -297,12 +297,12 @@ def assign(target: Any, source: Any) -> None:
         case(
             "networks/value_scale.py:follow",
             partial(small, steps=32),
-            {"network": body(), "value_norm": "norm"},
+            {"network": body(), "value_norm": "popart"},
         ),
         case(
             "networks/value_scale.py:follow",
             partial(small, steps=32),
-            {"network": body(), "value_norm": "norm"},
+            {"network": body(), "value_norm": "popart"},
             "or leave network= out",
             {"network": None},
         ),

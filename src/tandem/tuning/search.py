@@ -21,7 +21,7 @@ from tandem.algorithms import own
 from tandem.algorithms.base import Algorithm
 from tandem.envs.factory import EnvLike, environment_name, versioned
 from tandem.envs.vector_source import brought
-from tandem.errors import NonFiniteError, SettingError, UnknownNameError
+from tandem.errors import NonFiniteError, SettingError, UnknownNameError, noting
 from tandem.learning.config import Options
 from tandem.learning.events import EvaluationEnd
 from tandem.learning.figures import figures, mean_and_std
@@ -100,14 +100,21 @@ class Trial:
 
 @dataclass(frozen=True)
 class Found:
-    """What a search came to. edge: "lowest" or "highest" where the best learning rate is the last
-    one of those that were tried. folder: that of its files; picture: one of them."""
+    """What a search came to. best: the first of equals. edge: "lowest" or "highest" where the best
+    learning rate is the last one of those that were tried. folder: that of its files; picture: one
+    of them."""
 
     trials: list[Trial]
     best: Trial
     edge: str = ""
     folder: Path | None = None
     picture: Path | None = None
+
+    @property
+    def ties(self) -> list[str]:
+        """The labels of the trials with the best score, where several have it."""
+        labels = [t.candidate.label for t in self.trials if t.score == self.best.score]
+        return labels if len(labels) > 1 else []
 
 
 def find_lr(
@@ -281,8 +288,11 @@ def _searched(
                 f"leave {name} out.",
             )
     candidates = _fitting(candidates, env, settings)
-    framework = framework or arguments_of(candidates[0], env, steps, None, settings)["framework"]
-    arguments = [arguments_of(c, env, steps, framework, settings) for c in candidates]
+    with noting():  # each note once
+        framework = (
+            framework or arguments_of(candidates[0], env, steps, None, settings)["framework"]
+        )
+        arguments = [arguments_of(c, env, steps, framework, settings) for c in candidates]
     if folder is not None:
         with writing(new_folder(folder) / "trials.csv"):  # or it is refused, before hours of trials
             TemporaryFile(dir=folder).close()
