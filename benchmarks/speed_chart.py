@@ -42,8 +42,8 @@ def draw(rows: dict[str, Any]) -> None:
     mpl.rcParams["svg.hashsalt"] = "tandem"  # the same file from the same numbers
     from matplotlib import pyplot as plt
 
-    figure, panels = plt.subplots(1, len(SHOWN), figsize=(11, 2.2))
-    for axes, (name, title) in zip(panels, SHOWN.items(), strict=True):
+    figure, panels = plt.subplots(2, 2, figsize=(6.5, 3.2))
+    for axes, (name, title) in zip(panels.flat, SHOWN.items(), strict=True):
         speeds = {
             who: rows[name]["contestants"][who]["steps_per_second"]
             for who in (*ENGINES, *PEERS)

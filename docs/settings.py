@@ -30,6 +30,7 @@ def table(algorithm: str) -> str:
     rows = ["| flag | default | meaning | source of the default |", "|---|---|---|---|"]
     for name, default, meaning, source, *_ in unused.offered(algorithms.get(algorithm).Settings):
         shown = ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
+        meaning = meaning.replace("|", r"\|")
         rows.append(f"| `--{name.replace('_', '-')}` | {shown} | {meaning} | {source} |")
     return "\n".join(rows) + "\n"
 

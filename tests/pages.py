@@ -5,7 +5,7 @@ The word after a block's fence says what it is:
 
 | word    | the block is                                     | the tests |
 |---------|--------------------------------------------------|-----------|
-| sh      | commands of tandem, one a line                   | run it    |
+| sh      | commands of tandem; a backslash continues a line | run it    |
 | python  | a whole program                                  | run it    |
 | py      | a program, or part of one, of another library's  | do not    |
 | output  | what the block before it prints                  | compare it|
@@ -144,8 +144,13 @@ def shortened(block: Block) -> Block:
 
     text = NUMBER.sub(fewer, block.text)
     if block.language == "sh":
-        text = "".join(_with_flags(line) + "\n" for line in text.splitlines())
+        text = "".join(_with_flags(line) + "\n" for line in commands(text))
     return replace(block, text=text)
+
+
+def commands(text: str) -> list[str]:
+    """The commands of a sh block; a backslash at the end of a line continues it."""
+    return text.replace("\\\n", "").splitlines()
 
 
 def _with_flags(line: str) -> str:
@@ -166,7 +171,7 @@ def run(block: Block, folder: Path) -> None:
         return
     from tandem.cli import main
 
-    for line in block.text.splitlines():
+    for line in commands(block.text):
         program, *arguments = shlex.split(line, comments=True)
         assert program == "tandem", f"{line!r} is no command of tandem; is its block ```console?"
         assert main(arguments) == 0, f"`{line}` failed"

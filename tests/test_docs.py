@@ -115,6 +115,7 @@ def test_a_block_that_fails_is_told_of(tmp_path) -> None:
         ("python", "train('ppo', steps=8_000)\n", "train('ppo', steps=300)\n"),
         ("python", "train(steps=200, episodes=20)\n", "train(steps=200, episodes=2)\n"),
         ("python", "train(update_steps=1000)\n", "train(update_steps=1000)\n"),
+        ("sh", "tandem verify a \\\n  --steps 10\n", "tandem verify a   --steps 10\n"),
         ("sh", "tandem verify a --steps 10000\n", "tandem verify a --steps 300\n"),
         ("sh", "tandem train --resume a\n", "tandem train --resume a\n"),
         (
@@ -203,6 +204,8 @@ def test_every_link_leads_somewhere(page) -> None:
 def test_the_table_of_settings_is_up_to_date(algorithm) -> None:
     page = PAGES[f"docs/algorithms/{algorithm}.md"]
     assert page == settings.renewed(page, algorithm), "run: python docs/settings.py"
+    rows = settings.table(algorithm).splitlines()
+    assert {len(re.split(r"(?<!\\)\|", row)) for row in rows} == {6}
 
 
 @pytest.mark.parametrize("algorithm", algorithms.NAMES)

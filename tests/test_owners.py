@@ -238,6 +238,43 @@ def test_flags_that_commands_have_not(words: str, says: str, capsys: Any) -> Non
 
 
 @pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("policy_kwargs", "hidden='64,64'. A custom network is network=lambda space: "),
+        ("features_extractor_class", "is 'network' here, "),
+        ("model", "is 'network' here, "),
+        ("seeds", "[tandem.train('ppo', env, seed=seed) for seed in range(3)], or on the command"),
+        ("log", "progress=True prints progress, out='runs/first' writes"),
+        ("tensorboard_log", "out='runs/first'. "),
+        ("verbose", "progress=True. "),
+        ("quiet", "leave it out. Nothing is printed"),
+    ],
+)
+def test_advice_for_programs_that_is_more_than_a_name(name: str, says: str) -> None:
+    fix = refused("ppo", "CartPole-v1", **{name: 3}).fix
+    assert says in fix
+    if "network" in fix:  # the line can be pasted
+        line = re.search(r"network=(lambda .*\(\)\))\. ", fix)
+        assert line
+        network = eval(line[1], {"torch": pytest.importorskip("torch")})
+        trainer.session("ppo", "CartPole-v1", network=network, **QUIET).backend.close()
+
+
+def test_a_schedule_of_another_library_and_an_optimizer_that_has_no_name_here() -> None:
+    keras = pytest.importorskip("keras")
+    decay = keras.optimizers.schedules.CosineDecay(3e-4, 100)
+    for value, also in ((lambda left: 3e-4 * left, ""), (decay, "optimizer=keras.optimizers.Adam")):
+        with follows("settings.py:convert") as advice:
+            trainer.settle("ppo", "", {"learning_rate": value})
+        (schedule,) = re.findall(r"learning_rate='(\S+)', a linear", advice.fix)
+        assert trainer.settle("ppo", "", {"learning_rate": schedule})[0].learning_rate.end == 0.0
+        assert also in advice.fix and ("optimizer=" in advice.fix) is bool(also)
+    with follows("settings.py:convert") as advice:
+        trainer.settle("ppo", "", {"optimizer": "adamw"})
+    assert "an optimizer of keras.optimizers or torch.optim" in advice.error.expected
+
+
+@pytest.mark.parametrize(
     ("name", "here"), [("env_id", "env"), ("algo", "algorithm"), ("callback", "callbacks")]
 )
 def test_arguments_by_other_names(name: str, here: str) -> None:

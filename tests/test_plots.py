@@ -26,6 +26,7 @@ def make(
     end: int = 1000,
     env: str = "CartPole-v1",
     test: bool = True,
+    **settings: Any,
 ) -> Path:
     """A run whose evaluation return is slope * steps, every 200 steps up to `end`."""
     writer = CsvWriter(folder / "progress.csv")
@@ -38,9 +39,8 @@ def make(
             row | ({"eval_mean": slope * step, "eval_std": 5.0} if test and step % 200 == 0 else {})
         )
     writer.close()
-    (folder / "config.json").write_text(
-        json.dumps({"algorithm": "ppo", "env": env, "framework": framework, "seed": seed})
-    )
+    config = {"algorithm": "ppo", "env": env, "framework": framework, "seed": seed}
+    (folder / "config.json").write_text(json.dumps({**config, "settings": settings}))
     return folder
 
 
@@ -128,6 +128,22 @@ def test_runs_of_several_kinds_are_told_apart_by_what_differs(
         "Acrobot-v1, Keras on JAX, 1 run",
     ]
     assert drawn[1].get_title(loc="left") == "Mine"
+
+
+def test_runs_with_other_settings_are_another_curve(tmp_path: Path, drawn: list[Any]) -> None:
+    folders = [
+        make(tmp_path / f"{g}{s}", seed=s, slope=s + g, gamma=g, clip=0.2)
+        for g in (0.9, 0.99)
+        for s in (0, 1)
+    ]
+    plots.curve([*folders, make(tmp_path / "other", "torch", gamma=0.5)], tmp_path / "a.png")
+    assert list(lines(drawn[0])) == [
+        "Keras on JAX, gamma=0.9, 2 runs",
+        "Keras on JAX, gamma=0.99, 2 runs",
+        "PyTorch, 1 run",
+    ]
+    plots.curve(folders, tmp_path / "b.png", individual=True)
+    assert {n for n in lines(drawn[1]) if not n.startswith("_")} == {"gamma=0.9", "gamma=0.99"}
 
 
 def test_single_runs_on_one_another_stay_visible(tmp_path: Path, drawn: list[Any]) -> None:

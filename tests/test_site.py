@@ -224,8 +224,27 @@ def test_formulas_have_the_spaces_of_tex_and_may_be_broken() -> None:
     assert "<mo>∼</mo>" in mathml(r"a \sim \pi") and "<mi>KL</mi>" in mathml(r"\mathrm{KL}(p)")
     long = mathml(r"y = r + \gamma (\min Q(s', a') - \alpha \log \pi(a' \mid s'))")
     assert long.count("<wbr><math") == 3 and long.count("<math") == long.count("</math>") == 4
+    norm = mathml(r"\max(\lVert z \rVert, -1)")
+    assert norm.count('stretchy="false"') >= 2 and 'form="prefix">\u2212' in norm
     with pytest.raises(ValueError, match="known command"):
         mathml(r"\nonsense x")
+
+
+def test_lines_break_where_they_may() -> None:
+    pytest.importorskip("mkdocs", reason="comes with make test")
+    made = module_of(DOCS / "hooks" / "tables.py").on_page_content
+    flag = '<span class="flag">'
+    assert made("<p>with --out or <code>tandem --seed 1</code></p>").count(flag + "--") == 2
+    assert (
+        made("<code>ROW=ppo-cartpole-jax</code>")
+        == f"<code>{flag}ROW=ppo-cartpole-jax</span></code>"
+    )
+    assert made("1,000.5 ± 2.0") == "1,000.5\u00a0±\u00a02.0"
+    assert made("<math>x</math>, y") == f"{flag}<math>x</math>,</span> y"
+    name = "math.returns.generalized_advantage"
+    assert made(f"<td><code>f({name}, x)</code></td>").count("<wbr>") == 4
+    assert made("<td><code>checkpoint.json</code></td>") == "<td><code>checkpoint.json</code></td>"
+    assert made(f"<pre><code>--out {name} ± 1</code></pre>").count("<") == 4
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from tandem.cli.find import KINDS
 from tandem.cli.parser import Parser, flags
 from tandem.learning.config import Options
 
+FLAG = re.compile(r"(`[^`]*`)|(?<![\w-])(--[a-z][\w-]*)")
 HEAD = """\
 # Command line
 
@@ -123,7 +124,9 @@ def _names(action: argparse.Action) -> str:
         return f"`{action.metavar or action.dest}`"
     value = "" if action.nargs == 0 else f" {action.metavar or action.dest.upper()}"
     long = [flag for flag in action.option_strings if flag.startswith("--")]
-    return ", ".join(f"`{flag}{value}`".replace("|", r"\|") for flag in long)
+    if "|" in value:  # a code span would show the backslash that a cell needs
+        return ", ".join(f"<code>{flag}{value.replace('|', '&#124;')}</code>" for flag in long)
+    return ", ".join(f"`{flag}{value}`" for flag in long)
 
 
 def _meaning(action: argparse.Action) -> str:
@@ -134,8 +137,9 @@ def _meaning(action: argparse.Action) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Plain text within a cell of a table."""
-    return re.sub(r"([|<*])", r"\\\1", text)
+    """Plain text within a cell of a table, with its flags as code."""
+    text = re.sub(r"([|<*])", r"\\\1", text)
+    return FLAG.sub(lambda found: found[1] or f"`{found[2]}`", text)
 
 
 def on_files(files: Files, config: Any) -> Files:

@@ -75,6 +75,7 @@ MEANT = {  # what the converter writes -> what is meant
     "<mo>&#x0005E;</mo>": '<mo stretchy="false">&#x002C6;</mo>',
     "<mi>&#x02032;</mi>": "<mo>&#x02032;</mo>",
     "<mo>&#x0007C;</mo>": '<mo stretchy="false" lspace="0" rspace="0">&#x0007C;</mo>',  # of |x|
+    "<mo>&#x02016;</mo>": '<mo stretchy="false" lspace="0" rspace="0">&#x02016;</mo>',  # of a norm
     "<mo>&#x0002F;</mo>": '<mo lspace="0" rspace="0">&#x0002F;</mo>',
 }
 
@@ -84,6 +85,8 @@ def _space(row: ET.Element) -> None:
     and before one that is in no brackets."""
     cells, spaced = list(row), []
     for i, cell in enumerate(cells):
+        if cell.text == "\u2212" and i and cells[i - 1].text in (",", "(", "["):
+            cell.set("form", "prefix")  # of a negative number
         if _is_name(cell) and i and (cells[i - 1].tag not in ("mo", "mspace")):
             spaced.append(ET.Element("mspace", width="0.167em"))
         spaced.append(cell)

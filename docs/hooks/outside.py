@@ -95,13 +95,23 @@ def relinked(page: str, text: str) -> str:
     return "".join([*parts, LINK.sub(moved, text[last:])])
 
 
+TITLES = {  # folder of the example programs -> title of its page
+    ".": "Trainer and drlbox names",
+    "pytorch": "Agents in PyTorch",
+    "pytorch/pool_network": "Agents in PyTorch, process pools",
+    "keras": "Agents in Keras",
+    "keras/pool_network": "Agents in Keras, process pools",
+    "cluster": "Cluster",
+}
+
+
 def examples() -> dict[str, str]:
     """Pages that show the example programs: path on the site -> text."""
     pages, list_ = {}, ["# Example programs", "", "Programs to run with `python -m`.", ""]
     folders = sorted({f.parent for f in (ROOT / EXAMPLES).rglob("*.py") if f.name[0] != "_"})
     for folder in folders:
         inner = folder.relative_to(ROOT / EXAMPLES).as_posix()
-        title = "Trainer and drlbox names" if inner == "." else inner.replace("/", ", ")
+        title = TITLES[inner]
         lines = [f"# {title}", ""]
         path = "examples/programs.md" if inner == "." else f"examples/{inner}.md"
         name = posixpath.relpath(path, "examples")
@@ -112,7 +122,8 @@ def examples() -> dict[str, str]:
             text = file.read_text(encoding="utf-8")
             about = (ast.get_docstring(ast.parse(text)) or "").split("\n\n")[0]
             module = file.relative_to(ROOT / "src").with_suffix("").as_posix().replace("/", ".")
-            lines += [f"## {file.stem}", "", f"`python -m {module}`", "", "```python"]
+            use = f"`python -m {module}`" if "__main__" in text else "Imported by other examples."
+            lines += [f"## {file.stem}", "", use, "", "```python"]
             lines += [text.rstrip(), "```", ""]
             list_ += [f"- `{file.stem}`: {' '.join(about.split())}"]
         list_.append("")

@@ -102,7 +102,7 @@ PAGES = (
         "Agents",
         "You write the network, the action and the loss ([guide](../advanced/agent.md)).",
         (
-            Part("tandem.agents.rl", OWN, "Agents"),
+            Part("tandem.agents.rl", OWN, "Base classes"),
             Part("tandem", FINDERS, "Finders and strategies"),
         ),
     ),
@@ -188,11 +188,12 @@ PAGES = (
 def text(page: Page) -> str:
     """A page for mkdocstrings."""
     lines = [f"# {page.title}", "", page.about, ""]
+    shown = {path for part in page.parts for path in part.paths()}
     for part in page.parts:
         level = 3 if part.title else 2
         if part.title:
             lines += [f"## {part.title}", ""]
-            if docstring := about(part.module):
+            if part.module not in shown and (docstring := about(part.module)):
                 lines += [docstring, ""]
         for path in part.paths():
             lines += [f"::: {path}", "    options:", f"      heading_level: {level}"]

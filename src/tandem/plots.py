@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,14 @@ from tandem.errors import RunFolderError, SettingError, one_of
 from tandem.math.statistics import bootstrap_band, iqm
 from tandem.runs.atomic_files import writing
 from tandem.runs.folder import Run, describe, read_run
+from tandem.runs.groups import comparable
 
 # The colour-blind safe palette of Okabe and Ito, 2008
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-KEYS = ("algorithm", "env", "framework")  # runs alike in these are one group
+KEYS = ("algorithm", "env", "framework")  # runs alike in these, and in settings, are one group
 SUFFIXES = (".png", ".svg", ".pdf")
 SCALES = ("linear", "log")
+LABEL = 60  # characters of a line in a legend
 POINTS = 200  # of the common grid on which runs are brought together
 
 
@@ -29,11 +32,11 @@ def curve(
     `out` (png, svg, pdf).
 
     One run: the evaluations with a band of one standard deviation, and the return of the training
-    episodes. Several: for every group of runs with the same algorithm, environment and framework
-    the interquartile mean over runs with its 95 % bootstrap band (`math/statistics.py`), on a
-    common grid of environment steps; `individual=True` draws each run by itself instead. Raises
-    SettingError for another suffix, RunFolderError for a folder that is not a run or has nothing to
-    draw yet.
+    episodes. Several: for every group of runs with the same algorithm, environment, framework and
+    settings the interquartile mean over runs with its 95 % bootstrap band (`math/statistics.py`),
+    on a common grid of environment steps; `individual=True` draws each run by itself instead.
+    Raises SettingError for another suffix, RunFolderError for a folder that is not a run or has
+    nothing to draw yet.
     """
     if not folders:
         raise SettingError(
@@ -325,9 +328,6 @@ def _draw_one(axes: Any, run: Run) -> str:
 
 
 def _draw_several(axes: Any, runs: list[Run], individual: bool) -> str:
-    groups: dict[tuple[Any, ...], list[Run]] = {}
-    for run in runs:
-        groups.setdefault(tuple(run.config.get(key) for key in KEYS), []).append(run)
     shared = [
         key for key in (*KEYS, "seed") if len({str(run.config.get(key)) for run in runs}) == 1
     ]
@@ -338,8 +338,8 @@ def _draw_several(axes: Any, runs: list[Run], individual: bool) -> str:
         else "return_mean"
     )
     lines = {
-        describe(members[0], differ): [_points(run, metric) for run in members]
-        for members in groups.values()
+        label: [_points(run, metric) for run in members]
+        for label, members in _groups(runs, differ).items()
     }
     if individual:
         _draw_individual(axes, lines, [describe(run, ["seed"]) for run in runs])
@@ -351,6 +351,26 @@ def _draw_several(axes: Any, runs: list[Run], individual: bool) -> str:
         fontsize=11.5,
     )
     return describe(runs[0], shared)
+
+
+def _groups(runs: list[Run], differ: list[str]) -> dict[str, list[Run]]:
+    """Runs that are alike but for their seeds, by a label of what tells them from the others:
+    `differ`, and the settings that differ among runs of one algorithm, environment and
+    framework."""
+    kinds: dict[tuple[Any, ...], list[Run]] = {}
+    for run in runs:
+        kinds.setdefault(tuple(run.config.get(key) for key in KEYS), []).append(run)
+    found: dict[str, list[Run]] = {}
+    for members in kinds.values():
+        parts = [comparable(run.config) for run in members]
+        each = [{**part["settings"], **part["options"]} for part in parts]
+        first = each[0]
+        names = [n for n in first if any(one.get(n, first[n]) != first[n] for one in each)]
+        for run, one in zip(members, each, strict=True):
+            words = [describe(run, differ), *(f"{n}={one.get(n, first[n])}" for n in names)]
+            label = fill(", ".join(filter(None, words)), LABEL)
+            found.setdefault(label, []).append(run)
+    return found
 
 
 def _draw_group(axes: Any, curves: list[tuple[Any, Any]], colour: str, label: str) -> None:

@@ -8,7 +8,7 @@ import math
 import os
 import sys
 from dataclasses import dataclass, field, fields, replace
-from numbers import Integral
+from numbers import Integral, Number
 from pathlib import Path
 from shlex import quote
 from types import UnionType
@@ -244,11 +244,17 @@ def convert(name: str, value: Any, hint: Any, default: Any) -> Any:
     try:
         return _converted(value, hint)
     except (TypeError, ValueError, OverflowError) as error:
-        raise SettingError(
-            f"setting {name}={value!r} (a {type(value).__name__}).",
-            describe_type(hint),
-            f"try {name}={written(default)}.",
-        ) from error
+        expected, fix = describe_type(hint), f"try {name}={written(default)}."
+        if name == "optimizer":
+            expected += "; or for tandem.train an optimizer of keras.optimizers or torch.optim"
+        if hint is Schedule and not isinstance(value, (str, Number)):  # a function, say
+            example = default if default.end is not None else Schedule(default.start or 0.01, 0.0)
+            fix = f"try {name}='{example}', a linear schedule from the first number to the second"
+            if name.endswith("learning_rate") and type(value).__module__.startswith("keras"):
+                fix += "; or give yours to an optimizer: optimizer=keras.optimizers.Adam(schedule)"
+            fix += "."
+        happened = f"setting {name}={value!r} (a {type(value).__name__})."
+        raise SettingError(happened, expected, fix) from error
 
 
 def flag(name: str, value: Any) -> str:

@@ -318,7 +318,7 @@ def _config(
     together; then makes the choices that "auto" leaves open, and chooses the framework. instance:
     an environment that a callable `env` has made already."""
     owners.refuse(algorithm, env, values, env_kwargs, TAKEN - {"settings"})
-    settled = settle(algorithm, environment_name(env), values)
+    settled = settle(algorithm, environment_name(env), values, told=True)
     chosen, options, source = one_env.settled(env, values, *settled)
     host.expect(options.threads, options.devices)
     kwargs = _as_json(env_kwargs) | atari.arguments(env, options)
@@ -330,11 +330,14 @@ def _config(
     else:
         space, action_space = spaces_of(env, kwargs, instance)
     given = {*values, "envs"}
-    chosen = fits.fitted(algorithms.get(algorithm).needs, chosen, options.devices, given)
+    needs = algorithms.get(algorithm).needs
+    chosen = fits.fitted(needs, chosen, options.devices, given, told=True)
     observation, called = spaces.observation_spec(space), own.name_of(algorithm)
     action = spaces.action_leaf(action_space, observation)
     kind = algorithms.get(algorithm, action)
     kind.check(observation, action, chosen)
+    if network is not None:
+        chosen = bodies.beside_custom(chosen, values, network)
     unused.refuse_for_actions(action, chosen, values)
     own.check_roles(kind, observation, action, chosen)
     selfplay.refuse(called, kind.needs, env, options)

@@ -211,7 +211,7 @@ def test_calls_in_processes(fix, tmp_path: Path) -> None:
 
 
 def test_a_loss_of_each_sample_with_each_other() -> None:
-    with follows("backends/broadcast_check.py:check_broadcasting") as advice:
+    with follows("backends/broadcast_check.py:check_losses") as advice:
         learn(SQUARE)
     assert "squeeze the axis" in advice.fix
     learn(SQUEEZED)

@@ -266,6 +266,13 @@ def assign(target: Any, source: Any) -> None:
             {"recurrent": 0},
         ),
         case(
+            "networks/users.py:body_of.make 3",
+            q_learner,
+            {"network": lambda space: (mlp(space), mlp(space))},
+            "return one body",
+            {"network": mlp},
+        ),
+        case(
             "networks/users.py:called",
             session,
             {"network": lambda: nn.Linear(4, 8)},
@@ -289,12 +296,12 @@ def assign(target: Any, source: Any) -> None:
         case(
             "networks/value_scale.py:follow",
             partial(small, steps=32),
-            {"network": body(), "value_norm": "norm"},
+            {"network": body(), "value_norm": "popart"},
         ),
         case(
             "networks/value_scale.py:follow",
             partial(small, steps=32),
-            {"network": body(), "value_norm": "norm"},
+            {"network": body(), "value_norm": "popart"},
             "or leave network= out",
             {"network": None},
         ),

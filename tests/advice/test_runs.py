@@ -132,7 +132,7 @@ def test_mistyped_settings_and_methods() -> None:
     with follows("zoo/__init__.py:entry") as advice:
         zoo.entry("dqn", "PongNoFrameskip-v4", "rainbw")
     assert zoo.entry("dqn", "PongNoFrameskip-v4", advice.quoted())
-    with follows("runs/callbacks.py:Callback.__init_subclass__") as advice:
+    with follows("runs/callbacks.py:refuse_other_hooks") as advice:
         type("Mine", (Callback,), {"on_epsode_end": print})
     type("Mine", (Callback,), {advice.quoted(): print})
 

@@ -108,6 +108,9 @@ def test_attributes_of_another_kind() -> None:
 class Pair(Probe):
     """Two networks that are trained."""
 
+    def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
+        return super().__call__(s, a, next_s, r, d) + self.target(s).mean()
+
     def update_param(self) -> None:
         self.copies.append(self.losses)
 

@@ -321,7 +321,7 @@ def test_an_agents_worker_that_is_lost_once_too_often(tmp_path: Path) -> None:
         ),
         # what the loss gives
         case(
-            "backends/broadcast_check.py:check_broadcasting",
+            "backends/broadcast_check.py:check_losses",
             learn,
             {"make": SQUARE},
             "squeeze the axis",

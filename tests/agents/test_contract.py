@@ -25,8 +25,15 @@ from tandem.agents.contract import SetArguments, TrainArguments  # noqa: E402
 from tandem.agents.rl import RL, LambdaCallback, RL_pytorch, restore_param  # noqa: E402
 from tandem.agents.train_call import print_interval  # noqa: E402
 from tandem.agents.user_functions import AgentAlgorithm, CompiledAction  # noqa: E402
-from tandem.errors import CheckpointError, NetworkError, SettingError, TandemError  # noqa: E402
+from tandem.errors import (  # noqa: E402
+    CheckpointError,
+    NetworkError,
+    SettingError,
+    TandemError,
+    UnknownNameError,
+)
 from tandem.exploration import EpsGreedyQPolicy, GreedyQPolicy, OrnsteinUhlenbeckProcess  # noqa: E402
+from tests.advice.net import follows  # noqa: E402
 from tests.agents.agents import Clock, Probe, trained  # noqa: E402
 
 
@@ -86,6 +93,21 @@ def test_wrong_losses_are_named(returned: Any, message: str) -> None:
 
     with pytest.raises(NetworkError, match=message):
         trained(Wrong())
+
+
+def test_a_loss_without_gradients_for_an_optimizer_is_refused() -> None:
+    class Detached(Probe):
+        def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
+            return (self.target(s)[:, 0] - r).pow(2).mean()  # another network
+
+    with follows("backends/broadcast_check.py:check_losses 2") as advice:
+        trained(Detached())
+    assert "networks, outside of no_grad, detach" in advice.fix
+    agent = Pair()
+    agent.param = agent.param[::-1]  # the first loss is of the first network alone
+    agent.set(policy=GreedyQPolicy(), pool_size=100, batch=4)
+    with pytest.raises(NetworkError, match="optimizer 0 depends on no weight"):
+        agent.train([torch.optim.SGD(part, 0.01) for part in agent.param], 4, p=0)
 
 
 def test_each_sample_with_each_other_is_refused_with_its_line() -> None:
@@ -391,6 +413,8 @@ def test_the_optimizer_goes_on_from_one_training_to_the_next_and_a_preset_one_is
     agent.set(policy=GreedyQPolicy(), pool_size=100, batch=4, num_updates=1)
     agent.train(torch.optim.SGD(agent.param, 100.0), 2, p=0)
     agent.train(None, 2, p=0)
+    with pytest.warns(UserWarning, match="trains with agent.optimizer as before"):
+        agent.train(torch.optim.SGD(agent.param, 100.0), 0, p=0)
     state = agent.optimizer.state[agent.param[0]]
     assert (
         isinstance(agent.optimizer, torch.optim.Adam)
@@ -609,6 +633,14 @@ def test_any_subset_and_any_object_is_a_callback() -> None:
     agent = Probe()
     agent.callbacks = [Stop(), LambdaCallback(on_train_begin=lambda logs: None)]
     assert trained(agent, None).total_episode == 2
+    agent.callbacks = [type("Other", (), {"on_epoch_end": print})()]
+    with pytest.raises(UnknownNameError, match="to 'on_batch_end'; setting agent.stop_training"):
+        trained(agent)
+    agent.callbacks = [print]
+    with follows("agents/train_call.py:check_callbacks") as advice:
+        trained(agent)
+    exec(advice.fix.removesuffix("."), {"agent": agent, "tandem": tandem})
+    trained(agent)
 
 
 @pytest.mark.parametrize(
@@ -988,8 +1020,11 @@ def test_what_has_nothing_to_choose_is_said_once(tmp_path: Path) -> None:
         ({}, {"window_size_pr": 3}),
         (ppo, {"num_store": 2}),
         ({"update_steps": 2, "update_batches": 3}, {}),
+        ({"alpha": 0.5}, {}),
+        ({"lambda_": 0.7, "PR": True}, {}),
+        ({"strategy": "final"}, {}),
     ):
-        name = next(iter(given), "update_steps")
+        name = next(iter({**given, **choices}))
         assert said(choices, given) == [name] and said(choices, given) == []
     for choices, given in (
         ({}, {"clearing_freq": 3, "window_size_": 2, "processes": 1, "pool_network": False}),

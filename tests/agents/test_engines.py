@@ -20,7 +20,7 @@ def test_keras_agents(engine: Any) -> None:
         pytest.skip(f"{engine} is not installed")
     light = COMPILED_LIGHTLY if engine == "jax" else {}
     (found,) = run_python(SNIPPET, engine=engine, timeout=600, env=light)
-    assert len(found) == 25 and all(x is True for x in found.values()), found
+    assert len(found) == 26 and all(x is True for x in found.values()), found
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import tandem
 from tandem import algorithms
@@ -34,6 +35,11 @@ SMALL: dict[str, Any] = {"hidden": (8,), "envs": 2, "rollout": 4, "batch_size": 
 
 def factory_of(game: Any) -> Any:
     return lambda: Team(game())
+
+
+class Sine(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return torch.sin(x)
 
 
 def rollout(game: Any, **settings: Any) -> tuple[Any, Trajectory]:
@@ -399,6 +405,25 @@ def test_value_statistics_are_those_of_all_returns() -> None:
     # returns that are all alike are not blown up
     assert follow(critic, np.zeros(100_000, np.float32), False).deviation >= 0.1
     assert Denormalize().outputs == 1
+
+
+@pytest.mark.parametrize("layers", [(), (torch.nn.Tanh(),), (torch.nn.Softsign(), Sine())])
+def test_value_statistics_of_a_whole_custom_critic(layers: Any) -> None:
+    """Of known layers or not; PopArt has to know that the last one is linear."""
+    linear, seen = torch.nn.Linear(3, 1), np.eye(3, dtype=np.float32)
+    network = {"actor": torch.nn.Linear(3, 2), "critic": torch.nn.Sequential(linear, *layers)}
+    own = {**SMALL, "centralized": False, "network": network}
+    loop = contracts.begin(MAPPO, factory_of(team_games.Endless), "torch", value_norm="norm", **own)
+    critic, before = loop.backend.networks["critic"], network["critic"](torch.eye(3)).detach()
+    follow(critic, np.float32([3.0, 5.0, 13.0]), False)
+    expected = before.numpy() * np.sqrt(56 / 3) + 7
+    np.testing.assert_allclose(critic.predict(seen), expected, rtol=1e-5)
+    if layers:
+        with pytest.raises(SettingError, match="value_norm='popart' .* not known"):
+            follow(critic, np.ones(3, np.float32), True)
+    else:
+        follow(critic, np.ones(3, np.float32), True)
+        np.testing.assert_allclose(critic.predict(seen), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["mappo", "mat", "maddpg", "qmix", "vdn"])

@@ -86,7 +86,7 @@ LEARNING = {
     "pqn": ("pqn_games",),
     "vdn": ("vdn_games",),
     "qmix": ("qmix_games",),
-    "mappo": ("mappo_games",),
+    "mappo": ("mappo_games", "mappo_own_critic"),
     "mat": ("mat_games",),
     "maddpg": ("maddpg_games",),
 }

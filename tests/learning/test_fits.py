@@ -84,6 +84,18 @@ def test_numbers_that_nobody_gave_never_make_a_setting_fail(algorithm, env, give
         assert {n: getattr(chosen, n) for n in options} == options
 
 
+def test_a_note_says_once_which_numbers_have_changed_to_fit(caplog: Any) -> None:
+    given = {"batch_size": 100, "framework": "torch", "eval_episodes": 0}
+    run = tandem.session("ppo", "CartPole-v1", **given)
+    said = "rollout set to 25 instead of 32, to fit batch_size=100."
+    assert (
+        run.config.settings.rollout == 25 and caplog.text.count(said) == run.notes.count(said) == 1
+    )
+    given["rollout"] = 100
+    run = tandem.session("ppo", "CartPole-v1", **given)
+    assert not [n for n in run.notes if "to fit" in n]
+
+
 def test_batches_divide_the_rollout_of_one_object() -> None:
     """It is one environment, where the defaults have eight."""
     given = {"rollout": 30, "hidden": (4,), "eval_episodes": 0, "framework": "torch"}

@@ -13,10 +13,13 @@ import torch
 
 import tandem
 from tandem import algorithms
+from tandem.envs.team import Team
+from tandem.errors import NetworkError, SettingError
 from tandem.networks.defaults import HIDDEN, Role, WithAction, example, mlp
 from tandem.networks.plan import Dense
 from tandem.spaces import Leaf
 from tandem.testing.environments import Game
+from tandem.testing.team_games import TwoStep
 from tandem.types import tree_map
 from tests.advice.net import follows
 from tests.helpers import COMPILED_LIGHTLY, run_python
@@ -240,6 +243,14 @@ def test_lazy_layers_take_their_sizes_from_the_first_look() -> None:
         assert all(n.plan for n in run.agent().networks.values())  # acts in NumPy
 
 
+def test_a_note_says_that_a_dict_of_networks_serves_all_agents():
+    network = {"q": torch.nn.Linear(5, 2)}
+    given = {"network": network, "out": None, "hidden": (4,), "steps": 50_000}
+    for share in (True, False):
+        run = tandem.session("vdn", lambda: Team(TwoStep()), share=share, **given)
+        assert any("share=False. Each network" in note for note in run.notes) is not share
+
+
 @pytest.mark.parametrize(
     ("algorithm", "env", "given", "idle"),
     [
@@ -256,3 +267,24 @@ def test_a_note_names_the_settings_that_a_custom_network_ignores(algorithm, env,
     assert [n for n in run.notes if "network" in n] == (
         [f"No effect beside network=: {idle}, of the default networks."] if idle else []
     )
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "env", "changed"),
+    [
+        ("a2c", "Pendulum-v1", {"normalize_observations": False}),
+        ("trpo", "Pendulum-v1", {"normalize_observations": False}),
+        ("mappo", "mpe/simple_speaker_listener_v4", {"share": True}),
+        ("ppo", "Pendulum-v1", {}),
+    ],
+)
+def test_numbers_of_the_zoo_give_way_to_a_custom_network(algorithm, env, changed):
+    given = {"framework": "torch", "eval_episodes": 0}
+    given |= {"envs": 2, "batch_size": 50, "centralized": False} if algorithm == "mappo" else {}
+    run = tandem.session(algorithm, env, steps=1_000, network=lazy, **given)
+    assert {n: getattr(run.config.settings, n) for n in changed} == changed
+    said = [f"{n} set to {x} instead of {not x}: " for n, x in changed.items()]
+    assert [n[: len(said[0])] for n in run.notes if " set to " in n and "custom" in n] == said
+    for name, value in changed.items():
+        with pytest.raises((SettingError, NetworkError), match=f"{name}={not value}"):
+            tandem.session(algorithm, env, network=lazy, **given, **{name: not value})

@@ -75,6 +75,21 @@ def test_any_subset_will_do_and_a_typo_will_not() -> None:
             def on_epsiode_end(self, event: Event) -> None: ...
 
 
+@pytest.mark.parametrize(
+    ("other", "here"),
+    [
+        ("_on_step", "on_batch_end"),
+        ("_on_training_start", "on_train_begin"),
+        ("_on_rollout_end", "on_batch_begin"),
+        ("on_epoch_end", "on_batch_end"),
+        ("on_train_batch_end", "on_batch_end"),
+    ],
+)
+def test_hooks_of_other_libraries_are_answered_with_those_here(other: str, here: str) -> None:
+    with pytest.raises(UnknownNameError, match=f"rename it to '{here}'; returning True stops"):
+        type("Other", (Callback,), {other: lambda self: True})
+
+
 @pytest.mark.parametrize("answer", [None, False, 1, "yes", [0], np.bool_(False)])
 def test_only_true_stops(answer: object) -> None:
     assert dispatch(episode(1.0), [LambdaCallback(on_episode_end=lambda e: answer)]) is None

@@ -57,9 +57,9 @@ def test_evaluations_say_which_is_the_best_and_remember_its_weights() -> None:
     observer = evaluations([3, 1, 3], lambda: {"actor": {"w": np.array(now)}})
     best, kept = [], []
     for now[0] in (10, 20, 30):
-        best += [event.best for event in observer.on_batch_end(block(now[0]))]
+        best += [(event.best, event.tie) for event in observer.on_batch_end(block(now[0]))]
         kept.append(int(observer.best_weights["actor"]["w"][0]))
-    assert best == [True, False, True] and kept == [10, 10, 30]
+    assert best == [(True, False), (False, False), (True, True)] and kept == [10, 10, 30]
     assert observer.last is not None and (observer.last.mean, observer.best) == (3.0, 3.0)
 
 

@@ -116,11 +116,13 @@ def test_evaluations_and_checkpoints_have_their_line() -> None:
     progress = Progress(1000, stream=out, clock=clock)
     progress(TrainBegin(0, 0, 0, 0.0, 1000, 1000))
     progress(EvaluationEnd(500, 1, 1, 1.0, Evaluation.of([1.0, 3.0], [1, 3]), True))
+    progress(EvaluationEnd(550, 1, 1, 1.0, Evaluation.of([2.0], [1]), True, tie=True))
     progress(EvaluationEnd(600, 1, 1, 1.0, Evaluation.of([1.0], [1]), False))
     progress(CheckpointSaved(600, 1, 1, 1.0, Path("run/best.zip")))  # of that evaluation: no news
     progress(CheckpointSaved(700, 1, 1, 1.0, Path("run/[last].zip")))
     assert out.getvalue().splitlines() == [
         "evaluation at 500 steps: return 2.0 ± 1.0 over 2 episodes, the best so far",
+        "evaluation at 550 steps: return 2.0 ± 0.0 over 1 episode",
         "evaluation at 600 steps: return 1.0 ± 0.0 over 1 episode",
         f"checkpoint at 700 steps: {Path('run/[last].zip')}",
     ]

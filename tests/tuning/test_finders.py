@@ -405,6 +405,14 @@ def test_trials_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[-1].startswith("best learning rate:") and 10 <= len(lines) <= 13
     LRFinder(agent).find(N=10, start_lr=0.01, end_lr=0.5, p=0)
     assert capsys.readouterr().out == ""
+    OptFinder(agent, [sgd(agent), sgd(agent)]).find()
+    same = "best optimizer:SGD (0.1)   the first of trials 1, 2, with the same mean reward"
+    assert capsys.readouterr().out.splitlines()[-1] == same
+    finder = LRFinder(agent)
+    finder.rewards, finder.lrs = [1.0] * 4, [0.1, 0.2, 0.3, 0.4]
+    finder._conclude(True)
+    said = "best learning rate:0.2 (no real choice: the reward never changed)"
+    assert capsys.readouterr().out.splitlines() == [said]
 
 
 def test_pictures_are_figures_of_the_points(tmp_path: Path) -> None:

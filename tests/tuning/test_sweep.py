@@ -81,6 +81,11 @@ class Scripted:
         pass
 
 
+class Alike(Scripted):
+    def go_on(self) -> Answer:
+        return super().go_on()._replace(mean=1.0)
+
+
 @pytest.mark.slow
 def test_a_trial_that_ends_in_any_way_is_one_result_among_others(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -196,6 +201,13 @@ def test_what_is_given_is_given_to_the_trials_that_it_counts_in(
     del given["framework"]
     settings = trainer.settle("dqn", "CartPole-v1", given)[0]
     assert settings.priority_alpha == (0.5 if prioritized else 0.6)
+
+
+def test_a_sweep_infers_the_framework_from_a_custom_network(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    network = {"actor": torch.nn.Linear(4, 2), "critic": torch.nn.Linear(4, 1)}
+    made = sweeps.Sweep("ppo", "CartPole-v1", out=tmp_path / "new", trials=2, network=network)
+    assert made.plan.framework == "torch"
 
 
 # Known answers
@@ -382,7 +394,7 @@ def test_the_command_at_the_end_trains_what_the_trials_trained(
 def test_the_command_tells_and_says_what_to_pass_on(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(at, "TrialRun", Scripted)
+    monkeypatch.setattr(at, "TrialRun", Alike)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "space.toml").write_text("only = true\ngamma = [0.9, 0.99]\nepochs = [3, 4]\n")
     words = ["sweep", "ppo", "tandem/Identity-v0", *WORDS, "--space", "space.toml"]
@@ -393,6 +405,7 @@ def test_the_command_tells_and_says_what_to_pass_on(
     assert "  gamma   0.9, 0.99\n  epochs  3, 4\n" in said
     assert "No trial has the settings as they are: epochs=10 is outside of that." in said
     assert "trial 2   failed: that it was" in said and "refused" not in said
+    assert "Trials 0, 6, 7 tie; trial 0, the first one, is chosen." in said
     assert "1 combinations that cannot be trained with were drawn anew." in said
     assert '["tandem/Identity-v0"]\nsource = "tandem sweep of ' in said
     train = next(line for line in said.splitlines() if "tandem train" in line)

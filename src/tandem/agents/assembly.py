@@ -28,7 +28,7 @@ from tandem.agents.user_functions import (
     team_reduction,
 )
 from tandem.backends import process
-from tandem.backends.broadcast_check import check_broadcasting
+from tandem.backends.broadcast_check import check_losses
 from tandem.backends.reach import naming_precision, reach
 from tandem.backends.variables import flat
 from tandem.collect.ahead import AheadCollector
@@ -121,7 +121,7 @@ class Assembly:
         )
         batch = tree_map(lambda x: np.stack([x, x], 1), example) if arguments.TRL else example
         with naming_precision(agent):
-            check_broadcasting(self.algorithm.losses, self.backend, batch)
+            check_losses(self.algorithm.losses, self.backend, self.optimizers, batch)
         self._batch = batch
         if adapts(agent):
             self.algorithm.choose_inputs(batch)

@@ -44,7 +44,7 @@ from tandem.agents.train_call import (
 )
 from tandem.agents.views import AttributeViews
 from tandem.backends.variables import assign_param
-from tandem.errors import SettingError
+from tandem.errors import SettingError, warn
 from tandem.runs.autosave import Autosave, Policy, Writer
 from tandem.streams import say
 
@@ -137,6 +137,12 @@ class BaseAgent(SavedAgent, AdaptiveMethods, AttributeViews):
                 "there is no optimizer.",
                 "an optimizer, or a list with one for each entry of agent.param",
                 "give one to train, or set agent.optimizer.",
+            )
+        others = {id(one) for one in as_list(train.optimizer)} - {*map(id, as_list(optimizer))}
+        if others:
+            warn(
+                "train was given another optimizer, and trains with agent.optimizer as before. To "
+                "train with the new one and an empty pool, assign it to agent.optimizer."
             )
         policy = Policy(**{f.name: getattr(self, f.name) for f in fields(Policy)})
         policy.check()

@@ -13,15 +13,19 @@ from tandem.agents.collection import AgentActor
 from tandem.agents.contract import AgentMembers, SetArguments, TrainArguments
 from tandem.agents.training import PhaseLearner
 from tandem.collect.ahead import AheadCollector
-from tandem.errors import WorkerError, warn
+from tandem.errors import SettingError, WorkerError, warn
 from tandem.learning.events import BatchBegin, BatchEnd, EpisodeBegin, EpisodeEnd
 from tandem.learning.loop import Loop
 from tandem.runs.autosave import Autosave, Writer
+from tandem.runs.callbacks import refuse_other_hooks
 from tandem.runs.checkpoint import Checkpoint
 from tandem.runs.signals import Signals
 from tandem.streams import say
 
 Logs = dict[str, float]
+HOOKS = tuple(
+    f"on_{what}_{when}" for what in ("train", "episode", "batch") for when in ("begin", "end")
+)
 
 
 class LambdaCallback:
@@ -63,6 +67,23 @@ def notify(callbacks: Iterable[object], name: str, *arguments: object) -> None:
             method(*arguments)
 
 
+def check_callbacks(callbacks: Iterable[object]) -> None:
+    """UnknownNameError for a callback with a hook of another library's, SettingError for one with
+    no hook at all: neither would ever be called."""
+    for callback in callbacks:
+        refuse_other_hooks(type(callback), HOOKS, "setting agent.stop_training = True")
+        if not isinstance(callback, LambdaCallback) and not any(
+            getattr(callback, name, None) for name in HOOKS
+        ):
+            raise SettingError(
+                f"a {type(callback).__name__} in agent.callbacks has none of the methods that "
+                "training calls.",
+                f"an object with some of {', '.join(HOOKS)}",
+                "agent.callbacks = [tandem.LambdaCallback(on_episode_end=lambda i, logs: "
+                "print(i, logs))].",
+            )
+
+
 class TrainCall:
     """Trains for as many episodes as `train` was told (None: until something ends it), prints as
     many lines, and keeps the agent's records.
@@ -79,6 +100,7 @@ class TrainCall:
         arguments: TrainArguments,
         metric: Any,
     ) -> None:
+        check_callbacks(agent.callbacks)
         self.agent, self.loop, self.actor, self.learner = agent, loop, actor, learner
         self.episodes, self.metric = arguments.episodes, metric
         self.every = print_interval(arguments.p, arguments.episodes)
@@ -320,6 +342,17 @@ def say_what_is_not_used(arguments: SetArguments, train: TrainArguments) -> None
             a.update_steps and a.update_batches and not a.PPO,
             s + "update_param comes after every update_batches mini-batches.",
         ),
+    )
+    modes = {
+        "PR=True": (a.PR, ("alpha", "epsilon", "initial_TD", "beta")),
+        "PR=True and PPO=True": (a.PR and a.PPO, ("lambda_", "initial_ratio")),
+        "HER=True": (a.HER, ("k", "strategy")),
+    }
+    usual = SetArguments()
+    rules += tuple(
+        (name, not on and getattr(a, name) != getattr(usual, name), s + f"it goes with {mode}.")
+        for mode, (on, names) in modes.items()
+        for name in names
     )
     for name, applies, text in rules:
         if applies:

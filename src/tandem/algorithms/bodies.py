@@ -151,6 +151,26 @@ def note_ignored(kind: Any, given: Iterable[str], network: Any, spaces: Any, set
                 idle.append(name)
     if idle:
         note(f"No effect beside network=: {', '.join(sorted(idle))}, of the default networks.")
+    apart = any(role.agents for role in kind.roles(*spaces, settings).values())
+    if isinstance(network, dict) and "share" in given and apart:
+        note("No effect beside network=: share=False. Each network of the dict serves all agents.")
+
+
+# what custom networks need, whatever an entry of the zoo says, and why
+BESIDE_CUSTOM = {
+    "normalize_observations": (False, "custom networks have no layer for these statistics"),
+    "share": (True, "the custom network is one for all agents"),
+}
+
+
+def beside_custom(settings: Any, given: Iterable[str], network: Any) -> Any:
+    """The settings for a custom `network`, with a note on what nobody has `given` and gives way."""
+    for name, (value, why) in BESIDE_CUSTOM.items():
+        fits = name == "share" and isinstance(network, dict)
+        if name not in given and not fits and getattr(settings, name, value) != value:
+            settings = replace(settings, **{name: value})
+            note(f"{name} set to {value} instead of {not value}: {why}.")
+    return settings
 
 
 def headed(roles: dict[str, Role], change: Callable[[Plan], Plan]) -> dict[str, Role]:

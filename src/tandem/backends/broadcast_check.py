@@ -1,5 +1,5 @@
-"""Arrays that have the batch twice, [B, B]: what becomes of (B, 1) with (B,), in a loss that then
-learns nonsense in silence.
+"""Losses that would silently learn nothing, or nonsense: those that depend on no trained weight,
+and those with arrays that have the batch twice, [B, B], the result of (B, 1) with (B,).
 
 A loss is run (torch) or traced (JAX, TensorFlow) once on a batch with an odd number of rows, and
 every array on the way is looked at.
@@ -23,6 +23,7 @@ from tandem.backends.backend import Losses, Network
 from tandem.errors import NetworkError
 from tandem.types import Array, Batch, leaves, tree_map
 
+Loss = Callable[[Batch], Any]
 Frames = Iterable[Any]  # with filename and lineno each, the innermost last
 HOUSE = Path(__file__).parents[1]
 LIBRARIES = (
@@ -33,18 +34,30 @@ LIBRARIES = (
 )
 
 
-def check_broadcasting(losses: Losses, backend: Any, batch: Batch) -> None:
-    """Computes or traces the losses once, on a batch of one row repeated B times, where B is the
-    length of no other axis. Raises what is wrong with them, and NetworkError for an array of shape
-    [B, B], which comes of (B, 1) with (B,). Nothing is changed."""
+def check_losses(losses: Losses, backend: Any, optimizers: list[Any], batch: Batch) -> None:
+    """Computes or traces the losses, on a batch of one row repeated B times, where B is the length
+    of no other axis. Raises what is wrong with them, and NetworkError for an array of shape [B, B],
+    which comes of (B, 1) with (B,), and for a loss that depends on no weight of its optimizer.
+    Nothing is changed."""
     rows = unused_prime(axis_lengths(backend.networks.values(), batch))
     repeated = tree_map(lambda x: np.repeat(x, rows, 0), batch)
     repeated = repeated._replace(weight=np.ones(rows, np.float32))
     if backend.framework == "torch":
         repeated = backend.to_device(repeated)
-    before = backend.state()
+    before, values = backend.state(), list[Any]()
+
+    def computed(b: Batch) -> list[Any]:
+        values[:] = losses(b)[0]
+        return list(values)
+
+    def depends(i: int, o: Any) -> bool:
+        k = min(i, len(values) - 1)
+        weights = o.parameters if backend.framework == "torch" else o.trained
+        return _depends(backend.framework, lambda b: losses(b)[0][k], values[k], repeated, weights)
+
     try:
-        lines = square_arrays(backend.framework, lambda b: losses(b)[0], repeated, rows)
+        lines = square_arrays(backend.framework, computed, repeated, rows)
+        idle = [i for i, o in enumerate(optimizers) if not (lines or depends(i, o))]
     finally:
         backend.load_state(before)
     if lines:
@@ -54,6 +67,71 @@ def check_broadcasting(losses: Losses, backend: Any, batch: Batch) -> None:
             "arrays of one number for each sample: (B,), or (B, 1) with (B, 1)",
             "squeeze the axis of length 1 before arrays of shapes (B, 1) and (B,) meet.",
         )
+    if idle:
+        which = f"the loss of optimizer {idle[0]}" if len(optimizers) > 1 else "the loss"
+        raise NetworkError(
+            f"{which} depends on no weight that is trained: all its gradients are zero.",
+            "a loss computed from the outputs of the networks in agent.param",
+            "compute it from those networks, outside of no_grad, detach and stop_gradient.",
+        )
+
+
+def _depends(framework: str, loss: Loss, value: Any, batch: Batch, weights: list[Any]) -> bool:
+    """Whether a gradient can flow from `loss(batch)` to any of the weights, whatever the numbers.
+    value: that loss, which was computed on torch."""
+    if framework == "torch":
+        return _torch_depends(value, weights)
+    return (_jax_depends if framework == "jax" else _tensorflow_depends)(loss, batch, weights)
+
+
+def _torch_depends(value: Any, weights: list[Any]) -> bool:
+    ids, seen, nodes = {id(w) for w in weights}, set[Any](), [value.grad_fn]
+    while nodes:
+        node = nodes.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            nodes += [following for following, _ in node.next_functions]
+    return bool({id(value), *(id(getattr(node, "variable", None)) for node in seen)} & ids)
+
+
+def _jax_depends(loss: Loss, batch: Batch, weights: list[Any]) -> bool:
+    import jax
+    import keras
+
+    def gradients(scale: Any) -> Any:
+        def scaled(values: list[Any]) -> Any:
+            with keras.StatelessScope(list(zip(weights, values, strict=True))):
+                return (loss(batch).sum() * scale).astype("float32")
+
+        return jax.vjp(scaled, [w.value for w in weights])[1](np.float32(1))
+
+    jaxpr = jax.make_jaxpr(gradients)(np.float32(1)).jaxpr
+    scaled = {id(v) for v in jaxpr.invars}  # what the scale enters; gradients, if they are not 0
+    for step in jaxpr.eqns:
+        if any(id(v) in scaled for v in step.invars):
+            scaled |= {id(v) for v in step.outvars}
+    return any(id(v) in scaled for v in jaxpr.outvars)
+
+
+def _tensorflow_depends(loss: Loss, batch: Batch, weights: list[Any]) -> bool:
+    import keras
+    import tensorflow as tf
+
+    found: list[bool] = []
+
+    def traced(b: Batch) -> Any:
+        values = [tf.identity(w.value) for w in weights]  # not variables of several devices
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(values)
+            with keras.StatelessScope(list(zip(weights, values, strict=True))):
+                value = loss(b)
+        found.append(any(g is not None for g in tape.gradient(value, values)))
+        return value
+
+    tf.function(traced, autograph=False).get_concrete_function(
+        tree_map(tf.convert_to_tensor, batch)
+    )
+    return found[-1]
 
 
 def unused_prime(lengths: set[int]) -> int:

@@ -91,7 +91,12 @@ def _conclude(
 ) -> None:
     best = found.best.candidate
     echo(f"best: {best.label}, return {found.best}")
-    if found.edge:
+    if found.ties:
+        echo(
+            f"{len(found.ties)} trials have this score: {'; '.join(found.ties)}. The first one is "
+            "chosen; other --steps or more --seeds can separate them."
+        )
+    elif found.edge:
         flag = {"lowest": "--start-lr", "highest": "--end-lr"}[found.edge]
         echo(f"That is the {found.edge} learning rate that was tried: see further with {flag}.")
     echo(f"picture: {shown(found.picture)}")

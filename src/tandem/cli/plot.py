@@ -11,8 +11,8 @@ from tandem.plots import curve
 from tandem.runs.folder import runs_in
 
 ABOUT = """Draws learning curves. One run: its evaluations and training episodes. Several: for each
-algorithm, environment and framework the interquartile mean over its runs with a 95 % bootstrap
-band. A folder of runs stands for all of them."""
+algorithm, environment, framework and choice of settings the interquartile mean over its runs with a
+95 % bootstrap band. A folder of runs stands for all of them."""
 
 
 def run(words: list[str]) -> int:

@@ -1,7 +1,8 @@
 """ACER on Breakout by `make_trainer`, from pictures: a whole model with convolutions, replay of
 rollout lists.
 
-pip install 'tandem-rl[atari]' python -m tandem.examples.breakout_acer [keras|torch] [STEPS]
+pip install 'tandem-rl[atari]'
+python -m tandem.examples.breakout_acer [keras|torch] [STEPS]
 """
 
 from __future__ import annotations

@@ -146,7 +146,8 @@ class BatchEnd(Event):
 @dataclass(frozen=True)
 class EvaluationEnd(Event):
     evaluation: Evaluation
-    best: bool  # the best so far
+    best: bool  # none before was better
+    tie: bool = False  # and one was as good
 
 
 @dataclass(frozen=True)

@@ -23,16 +23,29 @@ def of_length(s: Any, steps: int) -> Any:
     return replace(s, steps=steps, **{n: min(x, most[n]) for n, x in waiting.items()})
 
 
-def fitted(needs: str, s: Any, devices: int, given: Iterable[str], tries: int = 10) -> Any:
+def fitted(
+    needs: str, s: Any, devices: int, given: Iterable[str], tries: int = 10, told: bool = False
+) -> Any:
     """The settings, with numbers that nobody has `given` changed where they contradict others. What
-    cannot be changed so is left for `check`."""
+    cannot be changed so is left for `check`. told: with a note on those numbers."""
     try:
         check(needs, s, devices)
     except SettingError as error:
         for name, value in error.instead.items():
             if tries and name not in given and getattr(s, name) != value:
-                return fitted(needs, replace(s, **{name: value}), devices, given, tries - 1)
+                fit = fitted(needs, replace(s, **{name: value}), devices, given, tries - 1)
+                if told:
+                    _note_changed(s, fit, [n for n in error.instead if n in given])
+                return fit
     return s
+
+
+def _note_changed(before: Any, after: Any, asked: list[str]) -> None:
+    """A note on numbers that have changed to fit those that were asked for."""
+    pairs = [(f.name, getattr(before, f.name), getattr(after, f.name)) for f in fields(after)]
+    changed = [f"{n} set to {new} instead of {old}" for n, old, new in pairs if new != old]
+    kept = [f"{n}={getattr(after, n)}" for n in asked] or ["the other settings"]
+    note(f"{' and '.join(changed)}, to fit {' and '.join(kept)}.")
 
 
 def note_few(s: Any, learners: int) -> None:

@@ -36,6 +36,7 @@ from tandem.networks.plan import (
 from tandem.networks.recurrent import Recurrent, seeing
 from tandem.networks.several import each
 from tandem.networks.users import body_of, is_function, wholes_of
+from tandem.networks.value_scale import Denormalize
 from tandem.spaces import Leaf, Spec
 
 Inputs = Any  # a Spec, a WithAction of {"obs": Spec, "action": Leaf}, or WithFractions
@@ -274,6 +275,7 @@ class Given:
     units: int = 0  # of a memory between a body and the head
     memory: str = "gru"  # its kind
     cosines: int = 0  # with which fractions enter there
+    tail: Plan = ()  # behind a whole network
 
     @property
     def with_action(self) -> bool:
@@ -355,6 +357,7 @@ def sources(
             "returns the body for all.",
         )
     wholes = wholes_of(network, space) if isinstance(network, dict) else {}
+    pairs = any(role.part != "actor" for role in roles.values() if not role.ours)
     for name, role in roles.items():
         rng = generator(f"network/{name}")
         if role.agents and not role.ours and is_function(network):
@@ -376,9 +379,10 @@ def sources(
                     f"give the body alone, or leave {name_of} out.",
                 )
             whole, seed = wholes[name], int(rng.integers(2**31))
-            by_role[name] = Given(whole, role.inputs, role.outputs, seed)
+            tail = tuple(layer for layer in role.head if isinstance(layer, Denormalize))
+            by_role[name] = Given(whole, role.inputs, role.outputs, seed, tail=tail)
         elif is_function(network):
-            body = body_of(network, role.space or space, role.part, role.units)
+            body = body_of(network, role.space or space, role.part, role.units, pairs)
             seed = int(rng.integers(2**31))
             inner = role.head_on_body, role.units, role.memory, role.cosines
             by_role[name] = Given(body, role.inputs, role.outputs, seed, *inner)

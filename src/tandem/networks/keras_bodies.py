@@ -75,14 +75,14 @@ def _given(name: str, source: Given) -> tuple[Any, Plan | None, dict[str, Any]]:
     if isinstance(network, tuple):
         return _apart(name, source, network)
     out, known = _looked_at(name, source, network)
-    if not source.head:
+    if not source.head and not source.tail:
         return (network, *(known or (None, {})))
     if source.units:
         return _with_memory(source, network, out, known)
     if source.cosines:
         return _with_fractions(source, network, out, known)
     width = out + (source.inputs["action"].width if source.with_action else 0)
-    head_plan = fit(source.head, width)
+    head_plan = fit(source.head or source.tail, width)
     head, variables = build(head_plan, keras.Input((width,)))
     write(variables, init(head_plan, np.random.default_rng(source.seed)))
     model = OnFeatures(network, head) if source.with_action else keras.Sequential([network, head])

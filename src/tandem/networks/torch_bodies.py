@@ -58,13 +58,16 @@ def given(name: str, source: Given) -> tuple[nn.Module, Plan | None]:
     if isinstance(network, tuple):
         return _apart(name, source, network)
     out, plan = _looked_at(name, source, network)
-    if not source.head:
+    if not source.head and not source.tail:
         return (nn.Sequential(*chain(network)) if plan is not None else network), plan
     if source.units:
         return _with_memory(network, plan, out, source)
     if source.cosines:
         return _with_fractions(network, plan, out, source)
-    head_plan = fit(source.head, out + (source.inputs["action"].width if source.with_action else 0))
+    head_plan = fit(
+        source.head or source.tail,
+        out + (source.inputs["action"].width if source.with_action else 0),
+    )
     head = _drawn(head_plan, source.seed)
     if source.with_action:
         return OnFeatures(network, head), None

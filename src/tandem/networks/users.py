@@ -12,10 +12,10 @@ from tandem.networks.plan import Weights, select
 
 
 def body_of(
-    network: Callable[[Any], Any], space: Any, part: str, units: int = 0
+    network: Callable[[Any], Any], space: Any, part: str, units: int = 0, pairs: bool = True
 ) -> Callable[[], Any]:
     """A maker of bodies, by a user's function of the observation space, for a role's `part`;
-    `units` of a memory are to stand on it."""
+    `units` of a memory are to stand on it. pairs: whether it may return a pair."""
 
     def make() -> Any:
         module = called(network, space)
@@ -32,6 +32,12 @@ def body_of(
                 f"network= gave a pair of bodies; recurrent={units} puts one memory on them.",
                 "one body, whose memory policy and values see",
                 "return one body, or give recurrent=0.",
+            )
+        if not pairs:
+            raise NetworkError(
+                "network= gave a pair of bodies to an algorithm without an actor and a critic.",
+                "one body",
+                "return one body.",
             )
         return module if part == "both" else module[part == "critic"]
 

@@ -10,7 +10,7 @@ import numpy as np
 from tandem import ops
 from tandem.errors import SettingError
 from tandem.math.moments import merged
-from tandem.networks.plan import Layer, Weights
+from tandem.networks.plan import Dense, Layer, Plan, Weights
 from tandem.types import Array
 
 LEAST = 1e-2  # of a variance: returns that are all alike are not blown up
@@ -52,18 +52,21 @@ class Followed(NamedTuple):
 def follow(network: Any, returns: Array, preserve: bool) -> Followed:
     """Takes returns [M] into the statistics of a network that ends with such a layer. With
     `preserve` the layer before it is rescaled, so that the network puts out what it did (section
-    2.2, eq. 3, "Pop"). SettingError for a network, its user's, whose last layers have no names."""
+    2.2, eq. 3, "Pop"). SettingError for a network, its user's, where that layer is not known."""
     weights: Weights = network.read()
     places = [n.removesuffix("value_mean") for n in weights if n.endswith("value_mean")]
-    if not places or network.plan is None:
+    if not _ends_linearly(network.plan) if preserve else network.plan is not None and not places:
+        kind, other = ("popart", "norm") if preserve else ("norm", "no")
         raise SettingError(
-            "value_norm with a critic of your own that is no chain of known layers.",
-            "the default networks, or a body of Dense layers, norms and activations",
-            "give value_norm='no', or leave network= out.",
+            f"value_norm={kind!r} with a critic of your own whose last layer is not known.",
+            "the default networks, or a network of Dense layers, norms and activations",
+            f"give value_norm={other!r}, or leave network= out.",
         )
+    found = [[place + n for n in Denormalize.frozen] for place in places]  # one for each network
+    if network.plan is None:  # names are positions, and those of the last layer are the last ones
+        found = [list(weights)[-len(Denormalize.frozen) :]]
     changed = dict(weights)
-    for place in places:  # several agents may have a network each
-        names = [place + n for n in Denormalize.frozen]
+    for names in found:
         xp = ops.of(returns)
         mean, variance, count = (_wide(weights[n]) for n in names)
         deviation = xp.sqrt(variance)
@@ -71,7 +74,7 @@ def follow(network: Any, returns: Array, preserve: bool) -> Followed:
         new_variance = xp.maximum(new_variance, LEAST)
         now = xp.sqrt(new_variance)
         if preserve:
-            parent, _, index = place.rstrip("/").rpartition("/")
+            parent, _, index = names[0].rpartition("/")[0].rpartition("/")
             before = f"{parent}/{int(index) - 1}".lstrip("/")
             shrink, off = deviation / now, (mean - new_mean) / now
             changed[f"{before}/kernel"] = (weights[f"{before}/kernel"] * shrink).astype(np.float32)
@@ -86,6 +89,13 @@ def follow(network: Any, returns: Array, preserve: bool) -> Followed:
     if preserve:
         return Followed(_number(now), 1.0, 0.0)
     return Followed(*map(_number, (now, ratio, shift)))
+
+
+def _ends_linearly(plan: Plan | None) -> bool:
+    """Whether the layer before the statistics is known to be linear, as that of our heads is."""
+    if plan is None or not isinstance(plan[-1], Denormalize):  # in a layer with a head of ours
+        return plan is not None
+    return isinstance(last := plan[-2], Dense) and last.activation == "linear"
 
 
 def _wide(x: Array) -> Array:

@@ -36,25 +36,43 @@ METHODS: dict[type[Event], str] = {
     EvaluationEnd: "on_evaluation",
     CheckpointSaved: "on_checkpoint",
 }
+# hooks of Stable-Baselines3 and Keras: the nearest one here
+OTHER_HOOKS = {
+    "on_training_start": "on_train_begin",
+    "on_training_end": "on_train_end",
+    "on_rollout_start": "on_batch_end",
+    "on_rollout_end": "on_batch_begin",
+    "on_step": "on_batch_end",
+    "on_epoch_begin": "on_batch_begin",
+    "on_epoch_end": "on_batch_end",
+    "on_train_batch_begin": "on_batch_begin",
+    "on_train_batch_end": "on_batch_end",
+}
+
+
+def refuse_other_hooks(kind: type, known: Iterable[str], stop: str) -> None:
+    """UnknownNameError for a method of a callback class that looks like a hook and is none of the
+    `known` ones. stop: what its methods do to stop the run."""
+    for name in vars(kind):
+        if name.startswith(("on_", "_on_")) and name not in known:
+            here = OTHER_HOOKS.get(name.removeprefix("_"))
+            fix = here and f"rename it to {here!r}; {stop} stops the run."
+            raise UnknownNameError(f"callback method for {kind.__name__}:", name, known, fix or "")
 
 
 class Callback:
     """Override any of these; each takes the event. Returning True from any of them asks the run to
     stop, and nothing else does.
 
-    A method whose name begins with `on_` but is none of these would never be called: it is refused
-    when the class is made.
+    A method whose name begins with `on_` or `_on_` but is none of these would never be called: it
+    is refused when the class is made.
     """
 
     reason = "callback"  # what TrainEnd says where this one asked to stop
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        for name in vars(cls):
-            if name.startswith("on_") and name not in METHODS.values():
-                raise UnknownNameError(
-                    f"callback method for {cls.__name__}:", name, METHODS.values()
-                )
+        refuse_other_hooks(cls, METHODS.values(), "returning True")
 
     def on_train_begin(self, event: TrainBegin) -> bool | None:
         return None

@@ -65,7 +65,7 @@ def _expect_alike(name: str, runs: list[Run]) -> None:
     first: dict[str, Run] = {}
     for run in runs:
         other = first.setdefault(run.config["env"], run)
-        if words := differing(_comparable(run.config), _comparable(other.config)):
+        if words := differing(comparable(run.config), comparable(other.config)):
             raise SettingError(
                 f"{run.folder} and {other.folder} would count as runs of {name}, and differ: "
                 f"{', '.join(words[:4])}.",
@@ -82,7 +82,7 @@ def _expect_alike(name: str, runs: list[Run]) -> None:
             )
 
 
-def _comparable(config: JSONDict) -> JSONDict:
+def comparable(config: JSONDict) -> JSONDict:
     """What of a run's config makes it another experiment."""
     options = config.get("options", {})
     settings = {**config.get("settings", {}), "env_kwargs": config.get("env_kwargs") or {}}

@@ -104,14 +104,14 @@ class Evaluations:
     def _evaluated(self, event: Event) -> Iterator[Event]:
         evaluation, self.evaluated_at = self.evaluate(), event.env_steps
         mean = evaluation.mean if evaluation.returns else self.trained()
-        is_best = mean >= self.best
+        is_best, tie = mean >= self.best, mean == self.best
         self.best = mean if is_best else self.best
         if is_best and self.weights is not None:
             self.best_weights = self.weights()
         if evaluation.returns:
             self.last = evaluation
             self.history.append((event.env_steps, evaluation.mean, evaluation.std))
-            yield EvaluationEnd(**event.counters(), evaluation=evaluation, best=is_best)
+            yield EvaluationEnd(**event.counters(), evaluation=evaluation, best=is_best, tie=tie)
         elif is_best:
             yield from self.save(event.counters())
 

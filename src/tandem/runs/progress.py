@@ -125,9 +125,8 @@ class Progress(Callback):
     def _evaluation(self, event: EvaluationEnd) -> None:
         e, self._told = event.evaluation, event.env_steps
         text = f"evaluation at {event.env_steps:,} steps: return {e}"
-        self._say(
-            text + (", the best so far" if event.best else ""), "bold green" if event.best else ""
-        )
+        better = event.best and not event.tie
+        self._say(text + ", the best so far" * better, "bold green" if better else "")
 
     def _checkpoint(self, event: CheckpointSaved) -> None:
         # those of an evaluation, or of the very beginning, are no news

@@ -84,6 +84,14 @@ def best_of(outcomes: Sequence[Outcome], metrics: str) -> int:
     return int(np.argmax(scores) if metrics == "reward" else np.argmin(scores))
 
 
+def ties(outcomes: Sequence[Outcome], best: int, metrics: str) -> str:
+    """Returns a remark on the trials that the best one, the first of equals, ties with, or ""."""
+    score = outcomes[best].score(metrics)
+    equal = [str(i + 1) for i, outcome in enumerate(outcomes) if outcome.score(metrics) == score]
+    same = f"   the first of trials {', '.join(equal)}, with the same mean {metrics}"
+    return same if len(equal) > 1 else ""
+
+
 def told(i: int, trials: int, what: str, outcome: Outcome) -> str:
     """Returns a line on a trial."""
     found = outcome.fault or (

@@ -242,10 +242,13 @@ class LRFinder(Series):
             )
         self.best_lr = self.get_best_lr(min(self.window_size, len(self.lrs) - 2), 0, 0)
         if told:
-            say(f"best learning rate:{self.best_lr:.2g} (steepest {self._direction()})")
+            say(f"best learning rate:{self.best_lr:.2g} ({self._reason()})")
 
-    def _direction(self) -> str:
-        return "rise of the reward" if self.metrics == "reward" else "fall of the loss"
+    def _reason(self) -> str:
+        """Returns why the learning rate is the best."""
+        if not np.ptp(self.rewards if self.metrics == "reward" else self.losses):
+            return f"no real choice: the {self.metrics} never changed"
+        return f"steepest {'rise' if self.metrics == 'reward' else 'fall'} of the {self.metrics}"
 
 
 class _Sweep:

@@ -13,7 +13,7 @@ from tandem.agents.contract import check_count
 from tandem.agents.rl import BaseAgent
 from tandem.errors import SettingError, one_of
 from tandem.streams import say
-from tandem.tuning.finders import Limits, Series, best_of, checked_agent, described, told
+from tandem.tuning.finders import Limits, Series, best_of, checked_agent, described, ties, told
 from tandem.tuning.trials import METRICS, Outcome, TrialArguments, Trials
 from tandem.types import AnyArray
 
@@ -85,7 +85,8 @@ class OptFinder(Series):
         self.best_opt = self.optimizers[self.best_index]
         self.best_reward, self.best_loss = best.score("reward"), best.score("loss")
         if p != 0:
-            say(f"best optimizer:{described(self.best_opt)}")
+            same = ties(self._outcomes, self.best_index, metrics)
+            say(f"best optimizer:{described(self.best_opt)}{same}")
         return self.best_opt
 
     @property

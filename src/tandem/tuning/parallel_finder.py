@@ -22,7 +22,7 @@ from tandem.errors import NonFiniteError, SettingError, TandemError, one_of
 from tandem.parallel.choice import cores
 from tandem.parallel.tasks import Task, Tasks
 from tandem.streams import say
-from tandem.tuning.finders import best_of, checked_agent, described, told
+from tandem.tuning.finders import best_of, checked_agent, described, ties, told
 from tandem.tuning.trials import METRICS, Outcome, TrialArguments, layout_of, train_agent
 
 NUMBERS = (bool, int, float, str)  # attributes of an agent that come back
@@ -137,7 +137,7 @@ class ParallelFinder:
             "times": [outcome.seconds for outcome in outcomes],
         }
         if p != 0:
-            say(f"best agent:{self._name(best)}")
+            say(f"best agent:{self._name(best)}{ties(outcomes, best, metrics)}")
         return self.agents[best]
 
     def _name(self, i: int) -> str:

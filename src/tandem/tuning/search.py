@@ -21,7 +21,7 @@ from tandem.algorithms import own
 from tandem.algorithms.base import Algorithm
 from tandem.envs.factory import EnvLike, environment_name, versioned
 from tandem.envs.vector_source import brought
-from tandem.errors import NonFiniteError, SettingError, UnknownNameError
+from tandem.errors import NonFiniteError, SettingError, UnknownNameError, noting
 from tandem.learning.config import Options
 from tandem.learning.events import EvaluationEnd
 from tandem.learning.figures import figures, mean_and_std
@@ -100,14 +100,21 @@ class Trial:
 
 @dataclass(frozen=True)
 class Found:
-    """What a search came to. edge: "lowest" or "highest" where the best learning rate is the last
-    one of those that were tried. folder: that of its files; picture: one of them."""
+    """What a search came to. best: the first of equals. edge: "lowest" or "highest" where the best
+    learning rate is the last one of those that were tried. folder: that of its files; picture: one
+    of them."""
 
     trials: list[Trial]
     best: Trial
     edge: str = ""
     folder: Path | None = None
     picture: Path | None = None
+
+    @property
+    def ties(self) -> list[str]:
+        """The labels of the trials with the best score, where several have it."""
+        labels = [t.candidate.label for t in self.trials if t.score == self.best.score]
+        return labels if len(labels) > 1 else []
 
 
 def find_lr(
@@ -280,9 +287,12 @@ def _searched(
                 "settings that all trials share",
                 f"leave {name} out.",
             )
-    framework = backends.choose(framework)
     candidates = _fitting(candidates, env, settings)
-    arguments = [arguments_of(c, env, steps, framework, settings) for c in candidates]
+    with noting():  # each note once
+        framework = (
+            framework or arguments_of(candidates[0], env, steps, None, settings)["framework"]
+        )
+        arguments = [arguments_of(c, env, steps, framework, settings) for c in candidates]
     if folder is not None:
         with writing(new_folder(folder) / "trials.csv"):  # or it is refused, before hours of trials
             TemporaryFile(dir=folder).close()
@@ -330,10 +340,10 @@ def arguments_of(
     candidate: Candidate,
     env: EnvLike,
     steps: int | None,
-    framework: str,
+    framework: str | None,
     settings: dict[str, Any],
 ) -> dict[str, Any]:
-    """What `train` is given for a candidate. Raises what it would raise."""
+    """What `train` is given for a candidate, framework included. Raises what it would raise."""
     settings = {n: x for n, x in settings.items() if n not in candidate.without}
     kwargs = settings.get("env_kwargs")
     values = {n: v for n, v in settings.items() if n not in ("env_kwargs", "device", "network")}
@@ -359,8 +369,8 @@ def arguments_of(
     config: Any = {"network": None, "device": "auto", **places}
     source, config["instance"] = brought(env, kwargs)
     config |= {"framework": framework, "env_kwargs": kwargs}
-    trainer._config(name, source or env, dict(values), seed=0, out=None, **config)
-    fixed = {"algorithm": name, "env": env, "framework": framework, "env_kwargs": kwargs}
+    chosen = trainer._config(name, source or env, dict(values), seed=0, out=None, **config)
+    fixed = {"algorithm": name, "env": env, "framework": chosen.framework, "env_kwargs": kwargs}
     return {**fixed, **places, **values}
 
 

@@ -14,7 +14,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from tandem import backends, trainer
+from tandem import trainer
 from tandem.algorithms import own
 from tandem.algorithms.base import Algorithm
 from tandem.cli.seeds import at_once
@@ -233,7 +233,7 @@ def _planned(algorithm: Any, env: EnvLike, trials: int, asked: dict[str, Any]) -
     one_of("pruner", pruner, PRUNERS)
     check_sampler(sampler)
     seed, steps, told = asked.pop("seed", 0), asked.pop("steps", None), asked.pop("space", None)
-    framework = backends.choose(asked.pop("framework", None))
+    framework = asked.pop("framework", None)
     kind, name = own.checked(algorithm, trainer.TAKEN), own.name_of(algorithm)
     env = versioned(env)
     if not isinstance(told, Mapping):
@@ -266,7 +266,7 @@ def _planned(algorithm: Any, env: EnvLike, trials: int, asked: dict[str, Any]) -
     return Plan(
         algorithm=name,
         env=env if isinstance(env, str) else environment_name(env),
-        framework=framework,
+        framework=whole["framework"],
         trials=trials,
         seed=whole_number("seed", seed),
         pruner=pruner,

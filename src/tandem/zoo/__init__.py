@@ -136,9 +136,12 @@ def _value(value: object) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def settle(algorithm: str | type, env: str, values: dict[str, Any]) -> tuple[Any, Options, str]:
+def settle(
+    algorithm: str | type, env: str, values: dict[str, Any], told: bool = False
+) -> tuple[Any, Options, str]:
     """Settings and options for a run, and where they come from: the defaults, an entry for the
-    algorithm and environment over them, and what is given over both."""
+    algorithm and environment over them, and what is given over both. told: with a note on numbers
+    that have changed to fit others."""
     kind = algorithms.get(algorithm)
     owners.refuse(kind, env, values)
     base, chosen, options, tuned = _chosen(algorithm, env, values)
@@ -147,7 +150,7 @@ def settle(algorithm: str | type, env: str, values: dict[str, Any]) -> tuple[Any
         check_ranges(part)
     unused.refuse_given(unused.SETTINGS, chosen, base, values)
     unused.refuse_given(unused.OPTIONS, options, Options(), values)
-    chosen = fits.fitted(kind.needs, chosen, options.devices, values)
+    chosen = fits.fitted(kind.needs, chosen, options.devices, values, told=told)
     return chosen, options, tuned.source if tuned else f"defaults of {name_of(algorithm)}"
 
 

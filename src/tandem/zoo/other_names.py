@@ -79,6 +79,28 @@ _SAME: dict[tuple[str, ...], str] = {
 }
 OTHER_NAMES = {name: here for here, names in _SAME.items() for name in names.split()}
 
+_NETWORK = (
+    "network=lambda space: torch.nn.Sequential(torch.nn.Linear(space.shape[0], 64), "
+    "torch.nn.Tanh())"
+)
+# The advice for a program, where another name alone would not help: {odd} is the name that was
+# given.
+_INSTEAD = {
+    "policy_kwargs": "{odd!r} is 'hidden' here, as in hidden='64,64'. A custom network is "
+    f"{_NETWORK}.",
+    "features_extractor_class features_extractor_kwargs features_extractor model": "{odd!r} is "
+    f"'network' here, a function of the observation space or a class, as in {_NETWORK}.",
+    "seeds n_seeds num_seeds": "train once per seed, as in [tandem.train({algorithm!r}, env, "
+    "seed=seed) for seed in range(3)], or on the command line with --seeds 3.",
+    "log logger": "progress=True prints progress, out='runs/first' writes progress.csv and "
+    "TensorBoard events, and wandb, mlflow, writer and callbacks log elsewhere.",
+    "tensorboard_log": "give the run's folder, as in out='runs/first'. It gets TensorBoard events "
+    "unless tensorboard=False.",
+    "verbose progress_bar": "{odd!r} is 'progress' here, as in progress=True.",
+    "quiet": "leave it out. Nothing is printed without progress=True.",
+}
+INSTEAD = {name: advice for names, advice in _INSTEAD.items() for name in names.split()}
+
 # What is written otherwise here, by the name that was given, else by that of the setting.
 FORMS = {
     "epsilon": "1:0.05:0.1",

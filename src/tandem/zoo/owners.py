@@ -13,7 +13,7 @@ from tandem.algorithms.critics import CriticSettings, Values
 from tandem.errors import SettingError, SpaceError, TandemError, UnknownNameError, nearest
 from tandem.learning.config import Options
 from tandem.settings import hints_of
-from tandem.zoo.other_names import CHOICES, COUNTS, FORMS, OTHER_NAMES
+from tandem.zoo.other_names import CHOICES, COUNTS, FORMS, INSTEAD, OTHER_NAMES
 
 CLOSE = 0.8  # how alike another algorithm's setting is that may have been meant
 
@@ -52,6 +52,8 @@ def refuse(
     fix = ""
     if having := [n for n, names in others.items() if odd in names]:
         fix = f"leave it out: {_owned(having, env, values, kwargs)} {help}"
+    elif odd in INSTEAD and not command:
+        fix = f"{INSTEAD[odd].format(odd=odd, algorithm=name)} {help}"
     elif odd in OTHER_NAMES:
         fix = f"{_renamed(odd, known, others, command)} {help}"
     elif chosen := _choice(odd, kind, command):

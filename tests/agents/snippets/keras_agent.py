@@ -291,7 +291,16 @@ class Column(Q):
         return self.q(s)[:, :1]
 
 
-for kind, word in ((Square, "return ops.mean((value - r)"), (Column, "shape (11, 1)")):
+class Stopped(Q):
+    def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
+        return ops.mean((ops.stop_gradient(self.q(s)[:, 0]) - r) ** 2)
+
+
+for kind, word in (
+    (Square, "return ops.mean((value - r)"),
+    (Column, "shape (11, 1)"),
+    (Stopped, "depends on no weight"),
+):
     try:
         trained(kind=kind)
     except TandemError as error:

@@ -800,6 +800,47 @@ def qmix_games():
     )
 
 
+def summed(space):
+    """A body of layers that no plan has, for a team's dict and for one agent's array."""
+    if engine == "torch":
+        import torch
+
+        class Body(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = torch.nn.LazyLinear(8)
+
+            def forward(self, x):
+                return torch.sin(self.layer(torch.cat([*x.values()], -1) if type(x) is dict else x))
+
+        return Body()
+    import keras
+
+    class Body(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.layer = keras.layers.Dense(8)
+
+        def call(self, x):
+            parts = [*x.values()] if isinstance(x, dict) else [x]
+            return keras.ops.sin(self.layer(keras.ops.concatenate(parts, -1)))
+
+    return Body()
+
+
+@case
+def mappo_own_critic():
+    """The values of a critic of unknown layers are standardised too."""
+    given = {**BASE[MAPPO], "steps": 10_000, "network": summed}
+    loop = contracts.begin(MAPPO, team(together.Endless), engine, **given)
+    contracts.train(loop, updates=1)
+    critic = loop.backend.networks["critic"]
+    mean, variance, count = list(critic.read().values())[-3:]
+    rows = given["rollout"] * given["envs"] * 2
+    assert critic.plan is None and count[0] % rows == 0 and count[0] and variance[0] != 1, count
+    return near(mean, [2.0], 2.0)
+
+
 @case
 def mappo_games():
     solve(MAPPO, team(together.TwoStep), 8000, least=8.0)

@@ -1,6 +1,7 @@
 """DDPG with hindsight on FetchReach: an arm learns to put its hand where it is told, in PyTorch.
 
-pip install 'tandem-rl[robotics]' python -m tandem.examples.pytorch.DDPG_FetchReach
+pip install 'tandem-rl[robotics]'
+python -m tandem.examples.pytorch.DDPG_FetchReach
 
 Observations are Gymnasium-Robotics' Dicts, and the environment itself says by compute_reward what
 another goal had been worth.
