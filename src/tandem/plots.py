@@ -34,9 +34,9 @@ def curve(
     One run: the evaluations with a band of one standard deviation, and the return of the training
     episodes. Several: for every group of runs with the same algorithm, environment, framework and
     settings the interquartile mean over runs with its 95 % bootstrap band (`math/statistics.py`),
-    on a common grid of environment steps; `individual=True` draws each run by itself instead. Raises
-    SettingError for another suffix, RunFolderError for a folder that is not a run or has nothing to
-    draw yet.
+    on a common grid of environment steps; `individual=True` draws each run by itself instead.
+    Raises SettingError for another suffix, RunFolderError for a folder that is not a run or has
+    nothing to draw yet.
     """
     if not folders:
         raise SettingError(
