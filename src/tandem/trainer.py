@@ -268,7 +268,12 @@ def session(
         finally:
             close(environment_name(env), [] if instance is None else [instance])
         run = Session(
-            replace(conf, own_optimizer=optimizer is not None, own_eval_env=eval_env is not None),
+            replace(
+                conf,
+                own_optimizer=optimizer is not None,
+                optimizer_class="" if optimizer is None else type(optimizer).__name__,
+                own_eval_env=eval_env is not None,
+            ),
             source or env,
             folder=None if out is None else new_folder(out),
             network=network,

@@ -288,6 +288,18 @@ def test_environments_in_turns_are_converted_where_they_can_be() -> None:
         team(pytest.importorskip("pettingzoo.classic.tictactoe_v3").env)
 
 
+def test_a_parallel_environment_may_have_a_method_observe() -> None:
+    class Observing(Uneven):
+        def observe(self, agent: str) -> Any:
+            return self.seen()[agent]
+
+    zoo = pytest.importorskip("pettingzoo")
+    for kind in (Observing, type("Zoo", (Observing, zoo.ParallelEnv), {})):
+        made = make(kind)
+        assert isinstance(made, Team) and made.reset(seed=0)[0]["agents"].shape[0] == 2
+        assert isinstance(make(lambda kind=kind: team(kind())), Team)
+
+
 def test_an_evaluation_tells_what_each_agent_got() -> None:
     class Idle:
         def act(self, obs: Any, state: Any, noise: Any) -> Any:

@@ -130,3 +130,29 @@ def test_empty_and_foreign_folders_are_named(tmp_path: Path) -> None:
     (run / "progress.csv").unlink()
     with pytest.raises(RunFolderError, match=r"it has no progress\.csv"):
         read_run(run)
+
+
+def test_config_tells_of_the_optimizer_and_the_device_that_are_used(tmp_path: Path) -> None:
+    import torch
+
+    def optimizer() -> Any:
+        return torch.optim.SGD([torch.zeros(1)], lr=0.01, momentum=0.9)
+
+    given = {"framework": "torch", "steps": 512, "eval_episodes": 0, "plots": False}
+    runs = [
+        tandem.session("ppo", "CartPole-v1", out=tmp_path / n, optimizer=optimizer(), **given)
+        for n in ("whole", "parts")
+    ]
+    for run, end in zip(runs, (None, 256), strict=True):
+        for _ in run.events(end):
+            pass
+    config = json.loads((tmp_path / "parts" / "config.json").read_text())
+    assert config["optimizer_class"] == "SGD" and config["own_optimizer"]
+    odd = {"optimizer", "learning_rate", "adam_epsilon", "rms_decay"} & config["settings"].keys()
+    assert not odd and config["settings"]["gamma"] == 0.98
+    assert (config["device"], config["device_used"]) == ("auto", runs[0].backend.device)
+    runs[1].close()
+    rest = tandem.session(resume=tmp_path / "parts", optimizer=optimizer())
+    for _ in rest.events():
+        pass
+    assert rest.fingerprint() == runs[0].fingerprint()

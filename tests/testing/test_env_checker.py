@@ -6,12 +6,13 @@ import gymnasium
 import numpy as np
 import pytest
 
+from tandem.envs.factory import vectorize
 from tandem.errors import SettingError, UnknownNameError
 from tandem.replay.allocation import human
 from tandem.replay.buffer import Ring
 from tandem.spaces import leaf
 from tandem.testing import environments as known
-from tandem.testing.env_checker import check
+from tandem.testing.env_checker import check, speed_of
 
 
 def findings_of(env, steps: int = 60):
@@ -48,6 +49,25 @@ def test_the_algorithms_that_can_train_are_named() -> None:
 def test_native_vectors_are_measured_where_there_are_any() -> None:
     assert "steps/s" in findings_of("CartPole-v1")["native speed"].text
     assert "no vector entry point" in findings_of("Pendulum-v1")["native speed"].text
+
+
+@pytest.mark.parametrize("env", [known.Identity, known.Forbidden])
+def test_speed_is_measured_without_compilation(env, monkeypatch) -> None:
+    """The first step and the first end of an episode take 1,000 times as long as others."""
+    environments, seconds, compiled = vectorize(env, 2), [0.0], set()
+    real = environments.step
+
+    def step(action):
+        one = real(action)
+        new = {"move", *(["reset"] if one.terminated.any() or one.truncated.any() else [])}
+        seconds[0] += 1000.0 * len(new - compiled) or 1.0
+        compiled.update(new)
+        return one
+
+    monkeypatch.setattr(environments, "step", step)
+    monkeypatch.setattr("tandem.testing.env_checker.perf_counter", lambda: seconds[0])
+    monkeypatch.setattr("tandem.testing.env_checker.SECONDS", 100.0)
+    assert speed_of(environments, 0) == 2.0 and compiled == {"move", "reset"}
 
 
 def test_the_replay_size_is_that_of_the_ring() -> None:

@@ -34,6 +34,8 @@ NOTES = (
     "commit",
     "origin",
     "signature",
+    "optimizer_class",
+    "device_used",
     "extended_from",
     "devices_before",  # of older runs
     "inexact",

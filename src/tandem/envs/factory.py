@@ -122,7 +122,7 @@ def make(env: EnvLike, kwargs: EnvKwargs | None = None) -> Any:
     instance = env if is_instance(env) else functions.called(env) if callable(env) else None
     if functions.is_one(instance):
         return functions.view(instance, name=environment_name(env))
-    if instance is not None and versus.in_turn(instance) and not pettingzoo.together(instance):
+    if instance is not None and pettingzoo.in_turn(instance) and not pettingzoo.together(instance):
         return versus.Versus(instance)
     if hasattr(instance, "possible_agents"):
         return teams.team(instance)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import warnings
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from tandem.errors import EngineError, UnknownNameError
@@ -37,6 +38,21 @@ def by_id(name: str, kind: str, known: Iterable[str]) -> Any:
     if not hasattr(module, "env"):
         raise UnknownNameError(kind, name, known)
     return module
+
+
+def in_turn(env: Any) -> bool:
+    """Whether this has PettingZoo's AEC interface. A class of its own may set `agent_selection` no
+    sooner than in `reset`; one with the parallel interface may have a method `observe` too."""
+
+    def takes_turns() -> bool:
+        return any(hasattr(env, name) for name in ("agent_selection", "agent_iter", "last"))
+
+    if not hasattr(env, "possible_agents") or not callable(getattr(env, "observe", None)):
+        return False
+    if not takes_turns():
+        with suppress(Exception):  # whoever resets it for good tells of that
+            env.reset(seed=0)
+    return takes_turns()
 
 
 def together(env: Any) -> bool:

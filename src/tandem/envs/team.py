@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import spaces
 
 from tandem.envs.opening import look, reset
-from tandem.envs.pettingzoo import by_id, together
+from tandem.envs.pettingzoo import by_id, in_turn, together
 from tandem.envs.vector import SUCCESS, outside, raised, storable, success_of
 from tandem.errors import EnvironmentFault, SettingError, SpaceError, TandemError
 from tandem.spaces import MASK, Leaf, leaf
@@ -261,7 +261,7 @@ def team(env: Any, kwargs: EnvKwargs | None = None) -> Team:
             "an environment of PettingZoo's, parallel or AEC, or a callable that makes one",
             "give tandem.train an environment of one agent as it is.",
         )
-    if hasattr(env, "agent_iter") or hasattr(env, "observe"):  # AEC
+    if in_turn(env):
         if not together(env):
             raise SettingError(
                 f"the players of {env} move one after the other.",

@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium import spaces
 
 from tandem.envs.league import League, Player, RandomPlayer
-from tandem.envs.pettingzoo import by_id, together
+from tandem.envs.pettingzoo import by_id, in_turn, together
 from tandem.errors import EnvironmentFault, SettingError, SpaceError, one_of
 from tandem.spaces import MASK, action_leaf, observation_spec
 from tandem.types import Array, EnvKwargs, Info, Tree, tree_map
@@ -201,11 +201,6 @@ class Versus(gymnasium.Env):  # type: ignore[misc]
         return MASK in self.inner.infos.get(self.inner.agent_selection, {})
 
 
-def in_turn(env: Any) -> bool:
-    """Whether this is a game with PettingZoo's AEC interface."""
-    return hasattr(env, "possible_agents") and callable(getattr(env, "observe", None))
-
-
 def classic(name: str, kwargs: EnvKwargs | None = None) -> Versus:
     """Returns one of PettingZoo's classic games by its id, classic/NAME, against a random player.
     Raises EngineError where PettingZoo or what the game needs is not installed, UnknownNameError
@@ -219,7 +214,7 @@ def _check(env: Any, side: int | None) -> None:
     name = type(env).__name__
     if not in_turn(env):
         raise SettingError(
-            f"{name} has no possible_agents or no observe.",
+            f"{name} has no possible_agents, no observe or no agent_selection.",
             "a game with PettingZoo's AEC interface",
             "give tandem.train an environment of one agent as it is; agents that move together "
             "are for tandem.envs.team.",

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_origin, get_type_hints
 from tandem import algorithms
 from tandem.algorithms import own
 from tandem.algorithms.base import ReplaySettings
+from tandem.algorithms.unused import OF_OPTIMIZERS
 from tandem.envs.atari import Preprocessing
 from tandem.errors import SettingError, note
 from tandem.settings import Schedule, apply, setting
@@ -204,6 +205,8 @@ class Config:
     own_eval_env: bool = False
     vector: str = ""  # a user's vector: "own" of a program, "id", or module:function
     own_optimizer: bool = False
+    optimizer_class: str = ""  # of that one, in whose place settings of optimizers do nothing
+    device_used: str = ""  # what `device` came to
     extended_from: int = 0  # the length that the run began with, where it was extended
     inexact: list[str] = field(default_factory=list)  # what it was resumed on that rounds otherwise
     restarted_at: list[int] = field(default_factory=list)  # steps where episodes were not resumed
@@ -216,7 +219,10 @@ class Config:
 
     def to_json(self) -> JSONDict:
         data = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "own_algorithm"}
-        return data | {"settings": plain(self.settings), "options": asdict(self.options)}
+        settings = plain(self.settings)
+        idle = {"optimizer", *OF_OPTIMIZERS} if self.own_optimizer else set()
+        settings = {n: x for n, x in settings.items() if n not in idle}
+        return data | {"settings": settings, "options": asdict(self.options)}
 
 
 # What a run may be resumed with, by the metadata of its field: see `setting`.

@@ -85,7 +85,9 @@ def _expect_alike(name: str, runs: list[Run]) -> None:
 def comparable(config: JSONDict) -> JSONDict:
     """What of a run's config makes it another experiment."""
     options = config.get("options", {})
-    settings = {**config.get("settings", {}), "env_kwargs": config.get("env_kwargs") or {}}
+    beside = {"env_kwargs": config.get("env_kwargs") or {}}
+    beside["optimizer_class"] = config.get("optimizer_class", "")
+    settings = {**config.get("settings", {}), **beside}
     before = {f.name: options.get(f.name) for f in fields(Preprocessing)}
     kept = {name: config.get(name) for name in ("algorithm", "framework", "env")}
     return {**kept, "settings": settings, "options": before}

@@ -8,6 +8,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,7 @@ class Session:
         self.action = self.environments.action
         self.algorithm: Algorithm = self.loop.algorithm
         self.kind, self.backend = type(self.algorithm), self.loop.backend
+        self.config = replace(conf, device_used=self.backend.device)
         if self.league is not None:
             self.league.made = self.agent_of
         self.evaluation: Evaluation  # of the best agent, which `result` makes

@@ -175,17 +175,18 @@ def _speeds(env: EnvLike, seed: int) -> Iterator[Finding]:
 
 
 def speed_of(environments: Environments, seed: int) -> float:
-    """Steps of single environments in a second."""
+    """Steps of single environments in a second, once what some compile is compiled: the first step
+    and the first reset after an episode."""
     obs, n = environments.reset(), environments.n
     drawn = [actions(environments, np.random.default_rng(seed + i), obs) for i in range(64)]
     rng, masked = np.random.default_rng(seed), environments.action.masked
-    if not masked:
-        environments.step(drawn[0])  # with which some are compiled
-    began, count = perf_counter(), 0
-    while perf_counter() - began < SECONDS:
+    began, count, warm = 0.0, 0, False
+    while not count or perf_counter() - began < SECONDS:
         action = actions(environments, rng, obs) if masked else drawn[count % 64]
-        obs = environments.step(action).obs
-        count += 1
+        one = environments.step(action)
+        obs, count, over = one.obs, count + 1, bool((one.terminated | one.truncated).any())
+        if not began or (over and not warm):
+            began, count, warm = perf_counter(), 0, over
     return count * n / (perf_counter() - began)
 
 
