@@ -13,6 +13,8 @@ INSTALL = $(BIN)/python -m pip install -qq --disable-pip-version-check -c constr
 LOWEST_INSTALL = $(LOWEST)/bin/python -m pip install -qq --disable-pip-version-check -c constraints-lowest.txt
 PINS := pyproject.toml constraints.txt
 WORKERS ?= 2
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+DOCS_TESTS := $(addprefix tests/test_,docs.py site.py readme.py phrases.py distribution.py)
 LOWEST := .venv-lowest
 LOWEST_PYTHON ?= python3.11
 LOWEST_TESTS := $(addprefix tests/,test_ops.py test_spaces.py test_onnx_export.py backends envs functional networks replay tuning)
@@ -29,7 +31,7 @@ export PYGAME_HIDE_SUPPORT_PROMPT := 1
 export NO_MKDOCS_2_WARNING := 1
 
 .NOTPARALLEL: # two pips in one environment would break it
-.PHONY: help train test test-fast test-all test-lowest examples bench learn dist docs docs-serve notebooks lint format clean
+.PHONY: help train test test-docs test-fast test-all test-lowest examples bench learn dist docs docs-serve notebooks lint format clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -37,21 +39,24 @@ help: ## this list
 train: $(STAMPS)/jax ## the main job: PPO learns CartPole-v1, on Keras with JAX
 	@$(BIN)/tandem train ppo CartPole-v1 --framework jax $(ARGS)
 
-test: $(STAMPS)/test $(STAMPS)/docs $(STAMPS)/browser lint ## lint and the test-suite, on every engine
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not learns and not thorough" $(ARGS)
+test: $(STAMPS)/test $(STAMPS)/browser lint ## lint, types and the tests of the library, on every backend
+	@$(PYTEST) -m "not learns and not thorough" $(addprefix --ignore=,$(DOCS_TESTS)) $(ARGS)
+
+test-docs: $(STAMPS)/test $(STAMPS)/docs $(STAMPS)/browser ## the tests of the documentation, the site and the wheel
+	@$(PYTEST) -m "not learns and not thorough" $(DOCS_TESTS) $(ARGS)
 
 test-fast: $(STAMPS)/test ## the tests that take seconds
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not learns and not thorough" $(ARGS)
+	@$(PYTEST) -m "not slow and not learns and not thorough" $(ARGS)
 
-test-all: $(STAMPS)/test $(STAMPS)/docs $(STAMPS)/browser lint ## the same on every engine and variant (some forty minutes)
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not learns" $(ARGS)
+test-all: $(STAMPS)/test $(STAMPS)/docs $(STAMPS)/browser lint ## both, on every backend and variant (some forty minutes)
+	@$(PYTEST) -m "not learns" $(ARGS)
 
 test-lowest: $(LOWEST)/stamp ## the self-test and some tests with the lowest versions allowed, in .venv-lowest
 	@$(LOWEST)/bin/python -m tandem.testing
 	@$(LOWEST)/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow and not learns and not thorough" $(LOWEST_TESTS) $(ARGS)
 
 examples: $(STAMPS)/test ## every example to its full score (some five minutes)
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m learns $(ARGS)
+	@$(PYTEST) -m learns $(ARGS)
 
 bench: $(STAMPS)/peers ## speed beside other libraries, into benchmarks/results
 	@$(BIN)/python -m benchmarks.bench $(ARGS)

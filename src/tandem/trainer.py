@@ -233,12 +233,7 @@ def session(
             "both, or resume=",
             "train('ppo', 'CartPole-v1')",
         )
-    if extend or trust:
-        raise SettingError(
-            f"{'extend' if extend else 'trust'}=True was given without resume=.",
-            f"a run to {'extend' if extend else 'trust'}",
-            "give resume=, or leave it out.",
-        )
+    _refuse_of_resumed(extend=extend, trust=trust)
     if (seed := whole_number("seed", seed)) >= 2**63:
         raise SettingError(f"seed={seed!r}.", "a whole number below 2 ** 63", "try seed=0.")
     algorithm = own.checked(algorithm, TAKEN)  # refuses it before anything is made
@@ -294,6 +289,15 @@ def _refuse_given(fixed: dict[str, Any]) -> None:
             f"resume= was given with {', '.join(named)}.",
             "nothing that changes its results",
             "leave these out; a resumed run keeps the settings in its config.json.",
+        )
+
+
+def _refuse_of_resumed(**given: bool) -> None:
+    if named := [name for name, value in given.items() if value]:
+        raise SettingError(
+            f"{named[0]}=True was given without resume=.",
+            f"a run to {named[0]}",
+            "give resume=, or leave it out.",
         )
 
 

@@ -25,7 +25,7 @@ from tandem.cli import main
 from tandem.errors import RunFolderError
 from tandem.learning.config import RESUMABLE, Options
 from tandem.replay import allocation
-from tandem.runs import verification, writers
+from tandem.runs import verification
 from tandem.runs.callbacks import LambdaCallback
 from tandem.runs.folder import read_run
 from tandem.testing.environments import InfiniteHorizon
@@ -158,7 +158,7 @@ def test_a_lost_worker_may_be_started_again_on_resuming(tmp_path: Path) -> None:
 
 
 def test_a_run_on_a_full_disk_continues_elsewhere(tmp_path: Path, monkeypatch) -> None:
-    run, real = tmp_path / "run", writers.replace
+    run, real = tmp_path / "run", os.replace
     small(steps=64, out=tmp_path / "whole")
     small(steps=64, stop_at=32, out=run)
 
@@ -167,7 +167,7 @@ def test_a_run_on_a_full_disk_continues_elsewhere(tmp_path: Path, monkeypatch) -
             raise OSError(errno.ENOSPC, "No space left on device")
         real(source, target)
 
-    monkeypatch.setattr(writers, "replace", full)
+    monkeypatch.setattr(os, "replace", full)
     with follows("runs/atomic_files.py:writing") as advice:
         tandem.train(resume=run)
     assert advice.fix == "free some space, or choose another with --out."

@@ -92,8 +92,14 @@ def scored(agent: Any) -> None:
             "train('ppo', 'CartPole-v1')",
             {"algorithm": "ppo", "env": "CartPole-v1"},
         ),
-        case("trainer.py:session 2", start, {"extend": True}, "or leave it out", {"extend": False}),
-        case("trainer.py:session 3", start, {"seed": 2**63}),
+        case(
+            "trainer.py:_refuse_of_resumed",
+            start,
+            {"extend": True},
+            "or leave it out",
+            {"extend": False},
+        ),
+        case("trainer.py:session 2", start, {"seed": 2**63}),
         case(
             "trainer.py:_config",
             start,

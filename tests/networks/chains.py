@@ -23,6 +23,7 @@ from tandem.runs.verification import verify
 from tandem.spaces import Leaf
 from tandem.testing.environments import Game, Identity
 
+ON_KERAS = __name__ == "__main__"
 SHORT: dict[str, Any] = {
     "steps": 64,
     "envs": 2,
@@ -81,7 +82,7 @@ class Lights(Identity):
 
 def planned(space: Any) -> Any:
     """A chain within a chain, of a plan's layers, with a frozen part."""
-    if "keras" in sys.modules:
+    if ON_KERAS:
         import keras
         from keras import layers
 
@@ -101,7 +102,7 @@ def planned(space: Any) -> Any:
 
 def other(space: Any) -> Any:
     """A chain of layers that no plan has."""
-    if "keras" in sys.modules:
+    if ON_KERAS:
         import keras
         from keras import layers
 

@@ -194,7 +194,7 @@ class KerasBackend(backend.Backend):
             flat = [ops.reshape(g, (-1,)) for group in gradients for g in group]
             return ops.concatenate(flat)
 
-        run = ENGINE.forwards(vector, self.variables) if jit else partial(self.call, vector)
+        run = ENGINE.acting(vector, self.variables) if jit else partial(self.call, vector)
         return lambda batch: np.asarray(run(batch))
 
     def adopt(self, reached: Reached) -> None:
