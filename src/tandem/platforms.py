@@ -37,6 +37,8 @@ FROM_TERMINAL = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGHUP") if hasattr(signal, name)
 )
 ENDING = (*FROM_TERMINAL, signal.SIGTERM)  # signals that end a run with a checkpoint
+# those that a command left by SystemExit, which a library's import may have swallowed
+UNHEARD: list[int] = []
 ZEROS = 2**20  # bytes that are written at once
 WINDOWS_NAMES = '<>:"/\\|?*'  # what names of files cannot have there, and anywhere a "/"
 

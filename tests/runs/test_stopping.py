@@ -10,12 +10,14 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import tandem
+from tandem.cli import _terminable
 from tandem.errors import SettingError
 from tandem.learning.events import BatchEnd, EvaluationEnd
 from tandem.runs.callbacks import Callback, LambdaCallback, TimeLimit
@@ -278,3 +280,15 @@ def test_a_loop_over_seeds_ends_with_the_signal(number, workers, tmp_path: Path)
         assert process.returncode == -signal.SIGTERM, err
     else:
         assert process.returncode != 0 and "KeyboardInterrupt" in err
+
+
+def test_a_signal_is_heard_though_its_exit_was_swallowed() -> None:
+    """As by an import of a library that a signal interrupts."""
+    heard: list[str] = []
+    with _terminable():
+        with suppress(SystemExit):
+            signal.raise_signal(signal.SIGTERM)
+        with Signals(heard.append):
+            assert heard == ["SIGTERM"]
+    with Signals(heard.append):  # of the next command
+        assert heard == ["SIGTERM"]

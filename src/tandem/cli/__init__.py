@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from importlib import import_module
 from itertools import pairwise
+from typing import Any
 
 from tandem.cli import output
 from tandem.cli.output import echo
@@ -32,7 +33,7 @@ from tandem.errors import (
     TandemError,
     UnknownNameError,
 )
-from tandem.platforms import ENDING, FULL
+from tandem.platforms import ENDING, FULL, UNHEARD
 from tandem.streams import Display
 
 REFUSED = (
@@ -124,14 +125,21 @@ def _terminable() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+
+    def leave(number: int, _: Any) -> None:
+        UNHEARD.append(number)
+        sys.exit(128 + number)
+
+    UNHEARD.clear()
     before = {
-        number: signal.signal(number, lambda number, _: sys.exit(128 + number))
+        number: signal.signal(number, leave)
         for number in ENDING
         if number != signal.SIGINT and signal.getsignal(number) is not signal.SIG_IGN
     }
     try:
         yield
     finally:
+        UNHEARD.clear()
         for number, handler in before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from tandem.platforms import ENDING, FROM_TERMINAL
+from tandem.platforms import ENDING, FROM_TERMINAL, UNHEARD
 
 HANGUP = getattr(signal, "SIGHUP", None)  # there is none on Windows
 _entered: list[Signals] = []
@@ -34,6 +34,8 @@ class Signals:
                     continue
                 self._old[number] = signal.signal(number, self._caught)
         _entered.append(self)
+        if UNHEARD:
+            self.stop(signal.Signals(UNHEARD[0]).name)
         return self
 
     def _caught(self, number: int, frame: Any) -> None:
