@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import sys
 import tempfile
+from collections import Counter
 from itertools import groupby
+from typing import Any
 
 from tests.helpers import ON_CPU, ONE_THREAD, QUIET, compiled_in
 
@@ -27,6 +30,8 @@ settings.load_profile("tandem")
 
 
 COMPILED = pytest.StashKey[str]()
+BEGAN = pytest.StashKey[float]()
+SHOWN = 120.0  # seconds of all tests, from which they are shown by folder
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -41,6 +46,47 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     if COMPILED in config.stash:
         shutil.rmtree(config.stash[COMPILED], ignore_errors=True)
+
+
+# --- seconds of a processor, by folder ------------------------------------------------------------
+
+
+def _processor_seconds() -> float:
+    """Of this process and of those children that it has waited for."""
+    own, children = (
+        resource.getrusage(resource.RUSAGE_SELF),
+        resource.getrusage(resource.RUSAGE_CHILDREN),
+    )
+    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    item.stash[BEGAN] = _processor_seconds()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Any:
+    report = yield
+    if report.when == "teardown" and BEGAN in item.stash:
+        report.user_properties.append(("seconds", _processor_seconds() - item.stash[BEGAN]))
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Prints them where they are more than a few minutes."""
+    seconds, counts = Counter[str](), Counter[str]()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if getattr(report, "when", "") in ("call", "teardown"):
+                folder = "/".join(report.nodeid.split("::")[0].split("/")[:2])
+                counts[folder] += report.when == "call"
+                seconds[folder] += dict(report.user_properties).get("seconds", 0.0)
+    if (total := seconds.total()) > SHOWN:
+        terminalreporter.section("seconds of a processor")
+        for folder, spent in seconds.most_common():
+            terminalreporter.write_line(f"{spent:7.0f}  {counts[folder]:5d} tests  {folder}")
+        terminalreporter.write_line(f"{total:7.0f}  {counts.total():5d} tests")
 
 
 @pytest.fixture(autouse=True)

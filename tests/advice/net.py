@@ -1,10 +1,9 @@
-"""The net under the library's advice: where an error with a "Fix:" is made, which of these places
-a test reached, and which no test reaches.
+"""Tests that provoke an error and then do what its "Fix:" says.
 
 A site is a call that makes an error of `tandem.errors`, or one of that module's checks (`at_least`,
-`one_of`, ...). Its key is "room/file.py:Class.function", and " 2" after it for the second one of a
-function. A test provokes the error at a site by `follows`, or has a row for it, a `case`; then it
-does what the fix says. `test_net.py` compares the sites with the keys that the tests name.
+`one_of`, ...). Its key is "package/file.py:Class.function", and " 2" after it for the second one of
+a function. A test provokes the error at a site by `follows`, or has a row for it, a `case`.
+Errors that the tests of their own package provoke need none here.
 """
 
 from __future__ import annotations
@@ -157,14 +156,6 @@ class Case(NamedTuple):
 def case(key: str, *rest: Any, slow: bool = False) -> Any:
     marks = [pytest.mark.slow] if slow else []
     return pytest.param(Case(key, *rest), id=key.replace("/", "."), marks=marks)
-
-
-def excepted(*keys: str, because: str) -> None:
-    """Declares sites whose advice no test can follow, or that another one does: then `because`
-    begins with its place, tests/FILE.py::FUNCTION."""
-    assert because and all(key in sites() for key in keys), keys
-    for file, function in re.findall(r"tests/(\S+\.py)::(\w+)", because):
-        assert f"def {function}(" in (TESTS / file).read_text(encoding="utf-8"), because
 
 
 @cache

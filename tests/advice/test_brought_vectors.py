@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import gymnasium
-import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
@@ -15,7 +14,6 @@ import tandem
 from tandem.envs.factory import make
 from tandem.envs.vector_env import VectorEnvironments
 from tandem.envs.vector_source import brought, named
-from tandem.testing import environments as games
 from tests.advice.net import case, follows
 from tests.advice.worlds import Toy, steps, without
 from tests.envs import pool
@@ -54,19 +52,6 @@ def test_a_vector_that_says_no_autoreset_mode() -> None:
     stepped(partial(Counters, 4, AutoresetMode.SAME_STEP))
 
 
-class Choosing(games.Identity):
-    def action_masks(self) -> Any:
-        return np.ones(4)
-
-
-def test_masks_of_a_method_in_a_vector_that_resets_in_the_same_step() -> None:
-    make = partial(SyncVectorEnv, [Choosing] * 2)
-    with follows("envs/vector_env.py:VectorEnvironments._gives_masks") as advice:
-        wrapped(make(autoreset_mode=AutoresetMode.SAME_STEP))
-    told = advice.fix.partition("autoreset_mode=")[2].rstrip(".")
-    wrapped(make(autoreset_mode=eval(told, {"gymnasium": gymnasium})))
-
-
 def test_a_vector_that_steps_parts() -> None:
     parts = Counters()
     parts.is_async = True
@@ -101,30 +86,6 @@ def test_rewards_that_are_not_one_for_each() -> None:
         stepped(Odd)
     assert "return the reward as such an array from its step" in advice.fix
     stepped(type("Right", (Odd,), {"right": True}))
-
-
-class Forgets(Counters):
-    """Gives masks after resets, and after steps only where told."""
-
-    kept = False
-
-    def _info(self) -> Any:
-        return super()._info() if self.kept or not self.calls else {}
-
-
-def test_masks_that_are_missing() -> None:
-    def masked(kind: Any) -> Any:
-        return partial(kind, 4, AutoresetMode.SAME_STEP, masks=True)
-
-    with follows("envs/vector_reading.py:Reader._no_mask") as advice:
-        stepped(masked(Forgets))
-    assert "give the mask there, or make it an entry of the observation" in advice.fix
-    stepped(masked(type("Kept", (Forgets,), {"kept": True})))
-    stepped(lambda: SyncVectorEnv([tandem_game] * 3))
-
-
-def tandem_game() -> Any:
-    return make("tandem/IdentityDict-v0")
 
 
 def made(build: Any, **kwargs: Any) -> None:
@@ -188,20 +149,6 @@ def run(vector: Any = Resumable, **given: Any) -> None:
 @pytest.mark.parametrize(
     "case",
     [
-        case(
-            "learning/vectors.py:refuse",
-            run,
-            {"workers": 2},
-            "leave workers out",
-            {"workers": 0},
-        ),
-        case(
-            "learning/vectors.py:refuse",
-            run,
-            {"workers": 2},
-            "a function that makes one",
-            {"vector": Toy},
-        ),
         case(
             "learning/vectors.py:refuse 2",
             run,

@@ -14,13 +14,8 @@ from tandem.learning.config import Options
 from tandem.settings import apply
 from tandem.spaces import Leaf, action_leaf
 from tandem.vector_actions import taken_space
-from tests.advice.net import excepted, follows
+from tests.advice.net import follows
 
-excepted(
-    "compiled/loop.py:CompiledLoop.events",
-    because="tests/compiled/test_runs.py::test_a_session_that_was_left_within_a_call_says_so makes "
-    "it, on JAX",
-)
 SPEC, TWO = Leaf("box", (4,), "float32"), Leaf("discrete", (), "int64", (2,))
 PARTS = action_leaf(taken_space(spaces.Dict(go=spaces.Discrete(2))), SPEC)
 

@@ -103,20 +103,6 @@ A, B = {"a": jnp.zeros(2)}, {"a": jnp.zeros(2), "b": jnp.zeros(2)}
     "row",
     [
         case(
-            "functional/checks.py:check",
-            odd,
-            {"max_episode_steps": None},
-            "set self.max_episode_steps = 500",
-            {"max_episode_steps": 500},
-        ),
-        case(
-            "functional/checks.py:check",
-            odd,
-            {"action_space": None},
-            "set self.action_space to one of gymnasium.spaces",
-            {"action_space": spaces.Discrete(2)},
-        ),
-        case(
             "functional/checks.py:_check_whole",
             odd,
             {"max_episode_steps": -1},
@@ -323,13 +309,6 @@ def test_packages_that_are_missing(name, package, needed, monkeypatch) -> None:
     assert needed in installs(advice.fix) or advice.fix.endswith(f'" {needed}')
     libraries.here(monkeypatch)
     by_id("phys2d/Grid-v0" if package == "flax" else name)
-
-
-def test_games_of_more_than_two() -> None:
-    with follows("functional/adapters.py:Pgx.__init__") as advice:
-        make(libraries.Nim(3))
-    assert "make another one" in advice.fix and "one or two" in advice.error.expected
-    make(libraries.Nim(2))
 
 
 def test_jax_without_the_processor(monkeypatch) -> None:

@@ -3,7 +3,6 @@ go on with them by it."""
 
 from __future__ import annotations
 
-import html
 import importlib
 import json
 import re
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
-import numpy as np
 import pytest
 
 import tandem
@@ -107,36 +105,6 @@ def advised(command: str, capsys: Any) -> str:
     return re.findall(r"of a command, add (--import \w+)\.", capsys.readouterr().err)[0]
 
 
-def test_a_class_of_a_program(here: Path, capsys: Any) -> None:
-    """No file names what a program made; the program gives it again."""
-    (here / "own_games.py").write_text(MODULE)
-    mine = importlib.import_module("own_games").Mine
-    list(tandem.session("ppo", mine, out="run", **FAST).events(32))
-    assert json.loads(Path("run/config.json").read_text(encoding="utf-8"))["origin"] == {}
-    with follows("cli/agents.py:Loaded.expect_id") as advice:
-        _command(["watch", "run"])
-    play = advice.fix.removeprefix("do it in Python: ").rstrip(".")
-    page = html.unescape(tandem.report("run").read_text(encoding="utf-8"))
-    shown = re.findall(r"render_mode='rgb_array': <code>(.*)</code>", page)[0]
-
-    class Drawn(mine):  # type: ignore[misc, valid-type]
-        render_mode = "rgb_array"
-
-        def render(self) -> Any:
-            return np.zeros((8, 8, 3), np.uint8)
-
-    for code, file in ((play, "play.gif"), (shown, "run/animation.gif")):
-        eval(code, {"tandem": tandem, "env": Drawn()})
-        assert Path(file).is_file()
-    with follows("cli/agents.py:Loaded.expect_id") as advice:
-        _command(["evaluate", "run"])
-    code = advice.fix.removeprefix("do it in Python: ").rstrip(".")
-    assert eval(code, {"tandem": tandem, "env": mine}).mean == 5
-    assert main(["train", "--resume", "run"]) == 2
-    code = capsys.readouterr().err.partition("Fix: ")[2].replace("...", "env")
-    assert eval(code, {"tandem": tandem, "env": mine}).summary["env_steps"] == 64
-
-
 def test_a_module_to_import(here: Path) -> None:
     words = ["evaluate", "run", "--import", "own_games"]
     with follows("cli/parser.py:_Import.__call__") as advice:
@@ -174,16 +142,3 @@ def test_what_looks_for_settings_imports_it_in_its_processes(here: Path, capsys:
     forget()
     assert main(f"config ppo Zzyzx-v0 --out mine.toml {flag}".split()) == 0
     assert capsys.readouterr().out.endswith(f"train --config mine.toml {flag}\n")
-
-
-def test_an_id_that_its_module_does_not_register(here: Path) -> None:
-    """Only ids of that module are proposed."""
-    (here / "own_games.py").write_text(MODULE + REGISTERS.format("Mine"))
-    with follows("envs/ids.py:_unknown") as advice:
-        tandem.session("ppo", "own_games:Zzyx-v0", **FAST)
-    right = advice.quoted()
-    assert right == "own_games:Zzyzx-v0"
-    tandem.session("ppo", right, **FAST).backend.close()
-    with follows("envs/ids.py:_unknown") as advice:
-        tandem.session("ppo", "own_games:Hoper-v5", **FAST)
-    assert advice.fix == "give an id that importing own_games registers."

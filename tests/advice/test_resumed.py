@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import re
 import shlex
 import shutil
@@ -12,7 +10,6 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +19,9 @@ import torch
 import tandem
 from tandem import algorithms
 from tandem.cli import main
-from tandem.errors import RunFolderError
 from tandem.learning.config import RESUMABLE, Options
-from tandem.replay import allocation
 from tandem.runs import verification
-from tandem.runs.callbacks import LambdaCallback
 from tandem.runs.folder import read_run
-from tandem.testing.environments import InfiniteHorizon
 from tests.advice.net import follows, sites
 from tests.advice.worlds import without
 from tests.test_trainer import SMALL, TINY_DQN, small
@@ -84,37 +77,11 @@ def without_tensorboard(folder: Path) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def without_wandb(folder: Path) -> Iterator[None]:
-    options = json.loads((folder / "config.json").read_text(encoding="utf-8"))["options"]
-    altered(folder, options=options | {"wandb": "project"})
-    with pytest.MonkeyPatch.context() as patch, without(patch, "wandb"):
-        yield
-
-
-@contextmanager
-def without_mlflow(folder: Path) -> Iterator[None]:
-    options = json.loads((folder / "config.json").read_text(encoding="utf-8"))["options"]
-    altered(folder, options=options | {"mlflow": "experiment"})
-    with pytest.MonkeyPatch.context() as patch, without(patch, "mlflow"):
-        yield
-
-
-@contextmanager
-def with_little_memory(folder: Path) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(allocation, "available_memory", lambda: 100)
-        yield
-
-
 @pytest.mark.parametrize(
     "provoke, key, algorithm",
     [
         (on_machine_without_gpu, "backends/__init__.py:no_gpu", "ppo"),
         (without_tensorboard, "runs/writers.py:TensorBoardWriter.__init__", "ppo"),
-        (without_wandb, "runs/writers.py:WandbWriter.__init__", "ppo"),
-        (without_mlflow, "runs/writers.py:MlflowWriter.__init__", "ppo"),
-        (with_little_memory, "replay/allocation.py:require", "dqn"),
     ],
 )
 def test_advice_on_another_machine_is_taken_on_resuming(
@@ -126,60 +93,6 @@ def test_advice_on_another_machine_is_taken_on_resuming(
     folder = tmp_path / "run"
     tandem.train(algorithm, "CartPole-v1", framework="torch", stop_at=32, out=folder, **given)
     follow(provoke, key, folder)
-
-
-class Flaky(InfiniteHorizon):
-    """Raises once in a worker, as soon as a file is there."""
-
-    def __init__(self, file: str, parent: int) -> None:
-        super().__init__()
-        self.file, self.parent = Path(file), parent
-
-    def step(self, action: Any) -> Any:
-        if self.file.exists() and os.getpid() != self.parent:
-            self.file.unlink()
-            raise RuntimeError("once")
-        return super().step(action)
-
-
-@pytest.mark.slow
-def test_a_lost_worker_may_be_started_again_on_resuming(tmp_path: Path) -> None:
-    file, run = tmp_path / "fault", tmp_path / "run"
-    given: Any = {"env": partial(Flaky, str(file), os.getpid()), "resume": run}
-    given["callbacks"] = [LambdaCallback(on_train_begin=lambda event: file.touch())]
-    once = {"workers": 1, "eval_episodes": 0, "worker_restarts": 0}
-    small(given["env"], 64, out=run, stop_at=32, **once)
-    with follows("parallel/worker_group.py:WorkerGroup.answer") as advice:
-        tandem.train(**given)
-    (told,) = advice.assigned()
-    assert told == {"worker_patience": 120, "worker_restarts": 1}
-    with pytest.warns(UserWarning, match="started anew"):
-        assert tandem.train(**given, **told).reason == "steps"
-
-
-def test_a_run_on_a_full_disk_continues_elsewhere(tmp_path: Path, monkeypatch) -> None:
-    run, real = tmp_path / "run", os.replace
-    small(steps=64, out=tmp_path / "whole")
-    small(steps=64, stop_at=32, out=run)
-
-    def full(source: Path, target: Path) -> None:
-        if target.is_relative_to(run):
-            raise OSError(errno.ENOSPC, "No space left on device")
-        real(source, target)
-
-    monkeypatch.setattr(os, "replace", full)
-    with follows("runs/atomic_files.py:writing") as advice:
-        tandem.train(resume=run)
-    assert advice.fix == "free some space, or choose another with --out."
-    result = tandem.train(resume=run, out=tmp_path / "a")
-    words = ["train", "--resume", str(run), "--out", str(tmp_path / "b"), "--quiet"]
-    assert main(words) == 0 and result.folder == tmp_path / "a"
-    for folder in ("a", "b"):
-        one, two = read_run(tmp_path / folder).table, read_run(tmp_path / "whole").table
-        assert one["fingerprint"] == two["fingerprint"]
-    assert verification.verify(tmp_path / "a").difference is None
-    with pytest.raises(RunFolderError, match="exists and is not empty"):
-        tandem.train(resume=run, out=tmp_path / "a")
 
 
 @pytest.mark.slow

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tandem.cli import sweep as command
 from tandem.tuning import space as spaces
 from tandem.tuning import sweep as sweeps
 from tandem.tuning import sweep_study as studies
 from tests.advice.installs import installs
-from tests.advice.net import case, excepted, follows
+from tests.advice.net import case, follows
 from tests.tuning.test_space import Made
 
 FEW: dict[str, Any] = {"framework": "torch", "trials": 2}
@@ -40,41 +37,15 @@ def told(space: dict[str, Any], given: tuple[str, ...] = ()) -> spaces.Space:
             "tandem.sweep('ppo', 'CartPole-v1')",
             {"algorithm": "ppo"},
         ),
-        case("tuning/sweep.py:_planned 2", planned, {"pruner": "medium"}),
-        case("tuning/sweep_study.py:check_sampler", planned, {"sampler": "tep"}),
-        case(
-            "tuning/sweep.py:_planned 4",
-            planned,
-            {"eval_episodes": 0},
-            "leave eval_episodes out",
-            {"eval_episodes": 5},
-        ),
-        case(
-            "tuning/sweep.py:_planned 3",
-            planned,
-            {"runners": 2},
-            "leave runners out",
-            {"runners": 0},
-        ),
     ],
 )
 def test_advice_on_what_is_asked_for(case, tmp_path: Path) -> None:
     case.follow(out=tmp_path / "new")
 
 
-RANGE = {"low": 1e-4, "high": 1e-2, "scale": "log"}
-
-
 @pytest.mark.parametrize(
     "case",
     [
-        case(
-            "tuning/space.py:space_of",
-            told,
-            {"space": {"gama": True}},
-            "'gamma'",
-            {"space": {"gamma": True}},
-        ),
         case(
             "tuning/space.py:space_of 2",
             told,
@@ -82,40 +53,10 @@ RANGE = {"low": 1e-4, "high": 1e-2, "scale": "log"}
             "leave gamma out",
             {"given": ()},
         ),
-        case(
-            "tuning/space.py:space_of 3",
-            told,
-            {"space": {"only": True}},
-            'put one into the space: learning_rate = { low = 1e-4, high = 1e-2, scale = "log" }',
-            {"space": {"only": True, "rate": RANGE}},
-        ),
-        case(
-            "tuning/space.py:_range",
-            told,
-            {"space": {"rate": {**RANGE, "scale": "logg"}}},
-            "'log'",
-            {"space": {"rate": RANGE}},
-        ),
-        case(
-            "tuning/space.py:_odd",
-            told,
-            {"space": {"rate": {"low": 1e-4}}},
-            'learning_rate = { low = 1e-4, high = 1e-2, scale = "log" }',
-            {"space": {"rate": RANGE}},
-        ),
     ],
 )
 def test_advice_on_spaces(case) -> None:
     case.follow()
-
-
-def test_a_file_of_a_space_that_cannot_be_read(tmp_path: Path) -> None:
-    file = tmp_path / "space.toml"
-    file.write_text("learning_rate = 1e-4 to 1e-2")
-    with follows("tuning/space.py:read") as advice:
-        spaces.read(file)
-    file.write_text(advice.fix.removeprefix("write, say: "))
-    assert spaces.read(file) == {"learning_rate": RANGE}
 
 
 def test_where_optuna_or_what_it_needs_is_not_installed(
@@ -172,38 +113,6 @@ def test_a_sweep_that_is_new_or_has_a_strange_space(tmp_path: Path) -> None:
     spaces.Space.from_json([{**d, "setting": "gamma"} for d in made.plan.space], made.base)
 
 
-def test_going_on_without_what_a_program_gave(tmp_path: Path) -> None:
-    import gymnasium
-
-    def make() -> Any:
-        return gymnasium.make("CartPole-v1")
-
-    kept(tmp_path, env=make)
-    with follows("tuning/sweep.py:_continued 2") as advice:
-        sweeps.Sweep(resume=tmp_path)
-    assert advice.fix == f"tandem.sweep(env=..., resume={str(tmp_path)!r})"
-    again = sweeps.Sweep(env=make, resume=tmp_path)
-    trial = SimpleNamespace(number=0, user_attrs={"settings": {}})
-    assert again.arguments(trial)["env"] is make and again.again() == {"trust": False, "env": make}
-
-
-excepted(
-    "tuning/sweep.py:_Crew.run",
-    because="tests/tuning/test_sweep_faults.py::"
-    "test_a_disk_that_is_full_ends_the_sweep_and_no_trial",
-)
-
-
-def test_a_folder_is_one_process_s(tmp_path: Path) -> None:
-    made = kept(tmp_path)
-    one = studies.Study(tmp_path, made.plan, made.space)
-    with follows("runs/folder.py:locked") as advice:
-        studies.Study(tmp_path, made.plan, made.space)
-    assert advice.fix.startswith("wait for it")
-    one.close()
-    studies.Study(tmp_path, made.plan, made.space).close()
-
-
 def test_a_sweep_without_a_result_and_one_of_refusals(tmp_path: Path) -> None:
     made = kept(tmp_path)
     with follows("tuning/sweep_report.py:concluded") as advice:
@@ -236,18 +145,3 @@ def test_a_sweep_of_refusals_leaves_no_folder(
         with follows("tuning/sweep.py:_Crew._over"):
             sweep.train()
         assert (tmp_path / str(made)).exists() == bool(made)
-
-
-@pytest.mark.parametrize(
-    ("key", "words"),
-    [
-        ("cli/sweep.py:_complete", "CartPole-v1 ppo"),
-        ("cli/sweep.py:_complete 2", "ppo"),
-        ("cli/sweep.py:_complete 2", ""),
-    ],
-)
-def test_a_command_that_says_too_little_or_in_another_order(key: str, words: str) -> None:
-    with follows(key) as advice:
-        command._arguments(words.split())
-    said = shlex.split(advice.fix[advice.fix.index("tandem sweep") :])
-    assert command._arguments(said[2:]).env == "CartPole-v1"

@@ -3,9 +3,6 @@ its first steps."""
 
 from __future__ import annotations
 
-import os
-import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,8 +14,6 @@ torch = pytest.importorskip("torch")
 from tandem.exploration import GreedyQPolicy, OrnsteinUhlenbeckProcess  # noqa: E402
 from tests.advice.net import case, follows  # noqa: E402
 from tests.agents.agents import Clock, Probe, trained  # noqa: E402
-from tests.agents.test_phases import Goal  # noqa: E402
-from tests.parallel.faulty import Faulty  # noqa: E402
 
 
 def probe(*envs: Any, **members: Any) -> Any:
@@ -80,53 +75,12 @@ class Rooted(Clock):
 
 NOISE = OrnsteinUhlenbeckProcess(0.1)
 NUMBERS = probe(Boxed, action=lambda self, s: self.net(s))
-LONG = probe(Boxed, action=lambda self, s: self.net(s)[:, None])
 CHOICES = probe(silent, action=lambda self, s: self.net(s).argmax(-1))
 SAID = probe(lambda: silent(2), action=lambda self, s: self.net(s).argmax(-1))
 CLOCK = Clock()
 TWICE, BOTH = probe(lambda: CLOCK, lambda: CLOCK), probe(Clock, Clock)
-GOAL = {"make": Goal, "policy": None, "HER": True}
-LISTED = {"policy": [GreedyQPolicy(), GreedyQPolicy()]}
-LATER = {"num_steps": 2}
-DISCOUNTED = probe(gamma=0.99)
 SQUARE = loss(lambda q, r: ((q[:, :1] - r) ** 2).mean())
 SQUEEZED = loss(lambda q, r: ((q[:, :1].squeeze(1) - r) ** 2).mean())
-BOTH_OUT = probe(action=lambda self, s: (s, self.net(s)))
-
-
-def test_another_number_of_copies_of_a_single_environment() -> None:
-    for first, then in ({"processes": 2}, {"processes": 3}), ({"processes": 2}, {}):
-        agent = probe(Clock)()
-        chosen = {"policy": GreedyQPolicy(), "pool_size": 60, "batch": 4}
-        agent.set(**chosen)
-        agent.train(torch.optim.SGD(agent.param, 0.1), 1, p=0, **first)
-        with follows("agents/assembly.py:Assembly.check_copies") as advice:
-            agent.train(None, 1, p=0, pool_network=bool(then), **then)
-        (told,) = (each for each in advice.assigned() if "processes" in each)
-        assert "leave pool_network out" in advice.fix and told == first
-        agent.train(None, 1, p=0, **told)
-        assert agent._assembly.processes == 2 and len(agent._assembly.learner.ring) > 10
-        assert "or call set again" in advice.fix and "A list of environments" in advice.fix
-        agent.set(**chosen)
-        agent.train(None, 1, p=0, **then)
-        assert agent._assembly.processes == then.get("processes", 1)
-        agent.set(**chosen)
-        agent.env = [Clock(), Clock()]
-        for processes in (1, 2):
-            agent.train(None, 1, p=0, processes=processes)
-
-
-def test_an_agents_worker_that_is_lost_once_too_often(tmp_path: Path) -> None:
-    agent = Probe([Faulty(str(tmp_path), "raises", os.getpid(), at=5, times=4) for _ in range(2)])
-    agent.set(policy=GreedyQPolicy(), pool_size=200, batch=4)
-    with warnings.catch_warnings(), follows("parallel/worker_group.py:WorkerGroup.answer") as lost:
-        warnings.simplefilter("ignore")  # each that is started anew
-        agent.train(torch.optim.SGD(agent.param, 0.1), 100, processes=2, p=0)
-    assert "mend the environment" in lost.fix and "call train again" in lost.fix
-    assert not lost.assigned()  # `train` takes neither patience nor restarts
-    before, pool = len(agent.reward_list), len(agent._assembly.learner.ring)
-    agent.train(None, 3, processes=2, p=0)
-    assert len(agent.reward_list) >= before + 3 and len(agent._assembly.learner.ring) > pool > 0
 
 
 @pytest.mark.slow
@@ -135,97 +89,11 @@ def test_an_agents_worker_that_is_lost_once_too_often(tmp_path: Path) -> None:
     [
         # arguments of set and train
         case(
-            "agents/contract.py:check_count",
-            learn,
-            {"batch": 0},
-            "leave batch out",
-            {"batch": None},
-        ),
-        case(
-            "agents/contract.py:check_count",
-            train,
-            {"episodes": 2.5},
-            "such a number",
-            {"episodes": 1},
-        ),
-        case(
-            "agents/contract.py:_check_number",
-            learn,
-            {"PR": True, "alpha": -1},
-            "a number",
-            {"alpha": 0.5},
-        ),
-        case("agents/contract.py:_check_number", learn, {"k": "all"}, "leave k out", {"k": 4.0}),
-        case(
-            "agents/contract.py:_check_explorers",
-            learn,
-            {"policy": GreedyQPolicy},
-            "make one",
-            {"policy": GreedyQPolicy()},
-        ),
-        case(
-            "agents/contract.py:_check_explorers",
-            learn,
-            {"make": NUMBERS, "policy": None, "noise": "ou"},
-            "give it as noise",
-            {"noise": NOISE},
-        ),
-        case(
-            "agents/contract.py:SetArguments.__post_init__",
-            learn,
-            {"PR": "yes"},
-            "give True",
-            {"PR": True},
-        ),
-        case("agents/contract.py:SetArguments.__post_init__ 2", learn, {"strategy": "last"}),
-        case(
-            "agents/contract.py:SetArguments._check_together",
-            learn,
-            {"noise": NOISE},
-            "leave one of them out",
-            {"noise": None},
-        ),
-        case("agents/contract.py:SetArguments._check_together 2", learn, {"criterion": 1.0}),
-        case(
-            "agents/contract.py:SetArguments._check_together 3",
-            learn,
-            {"PPO": True, "pool_size": 2000},
-        ),
-        case(
-            "agents/contract.py:SetArguments._check_together 4",
-            learn,
-            {**GOAL, "PPO": True, "update_steps": 8},
-            "leave one",
-            {"PPO": False},
-        ),
-        case(
             "agents/contract.py:SetArguments._check_together 5",
             learn,
             {"TRL": True, "PR": True},
             "leave the other",
             {"PR": False},
-        ),
-        case(
-            "agents/contract.py:SetArguments._check_together 6",
-            learn,
-            {**GOAL, **LATER},
-            "leave num_steps out",
-            {"num_steps": None},
-        ),
-        case(
-            "agents/contract.py:SetArguments._check_together 7",
-            learn,
-            {"batch": 200},
-            "raise pool_size",
-            {"pool_size": 200},
-        ),
-        case("agents/assembly.py:_gamma", learn, LATER, "self.gamma = 0.99", {"make": DISCOUNTED}),
-        case(
-            "agents/rl.py:BaseAgent._train",
-            train,
-            {"optimizer": lambda *_: None},
-            "give one to train",
-            {"optimizer": torch.optim.SGD},
         ),
         # environments
         case(
@@ -241,14 +109,6 @@ def test_an_agents_worker_that_is_lost_once_too_often(tmp_path: Path) -> None:
             {"make": CHOICES, "policy": None},
             "env.action_space = gymnasium.spaces.Discrete(n)",
             {"make": SAID},
-        ),
-        case("agents/collection.py:make_explorers", learn, LISTED, "as many", {"make": BOTH}),
-        case(
-            "agents/collection.py:make_explorers",
-            learn,
-            LISTED,
-            "as many",
-            {"policy": [GreedyQPolicy()]},
         ),
         case(
             "agents/collection.py:copied",
@@ -278,13 +138,6 @@ def test_an_agents_worker_that_is_lost_once_too_often(tmp_path: Path) -> None:
             },
         ),
         case(
-            "agents/collection.py:AgentActor._act_one",
-            learn,
-            {"make": probe(action=lambda self, s: self.net(s)[0])},
-            "as it is",
-            {"make": Probe},
-        ),
-        case(
             "agents/collection.py:AgentActor._check",
             learn,
             {"policy": None},
@@ -305,63 +158,7 @@ def test_an_agents_worker_that_is_lost_once_too_often(tmp_path: Path) -> None:
             "noise instead of a policy",
             {"policy": None, "noise": NOISE},
         ),
-        case(
-            "agents/collection.py:PolicyExplorer.__call__",
-            learn,
-            {"make": LONG},
-            "noise instead of a policy",
-            {"make": NUMBERS, "policy": None, "noise": NOISE},
-        ),
-        case(
-            "agents/collection.py:PolicyExplorer.__call__",
-            learn,
-            {"make": probe(action=lambda self, s: self.net(s)[:, :1])},
-            "return action values",
-            {"make": Probe},
-        ),
         # what the loss gives
-        case(
-            "backends/broadcast_check.py:check_losses",
-            learn,
-            {"make": SQUARE},
-            "squeeze the axis",
-            {"make": SQUEEZED},
-        ),
-        case(
-            "agents/user_functions.py:AgentAlgorithm._check",
-            learn,
-            {"make": loss(lambda q, r: [q.mean(), q.mean()])},
-            "as many optimizers",
-            {"make": loss(lambda q, r: [q.mean()])},
-        ),
-        case(
-            "agents/user_functions.py:AgentAlgorithm._check 2",
-            learn,
-            {"make": loss(lambda q, r: 0.5)},
-            "the mean of the losses",
-            {"make": loss(lambda q, r: q.mean())},
-        ),
-        case(
-            "agents/user_functions.py:AgentAlgorithm._check 2",
-            learn,
-            {"make": loss(lambda q, r: None)},
-            "or one of each",
-            {"make": loss(lambda q, r: q[:, 0])},
-        ),
-        case(
-            "agents/user_functions.py:AgentAlgorithm._check 3",
-            learn,
-            {"make": loss(lambda q, r: q)},
-            "take the mean",
-            {"make": loss(lambda q, r: q.mean())},
-        ),
-        case(
-            "agents/user_functions.py:AgentAlgorithm._check 3",
-            learn,
-            {"make": loss(lambda q, r: q[:, :1])},
-            "squeeze",
-            {"make": loss(lambda q, r: q[:, :1].squeeze(1))},
-        ),
         case(
             "agents/user_functions.py:PrioritizedReplay.reported",
             learn,

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,14 +12,11 @@ import numpy as np
 import pytest
 
 from tandem.cluster import Agent, AlgorithmAgent, Cluster, Runner, agent_state
-from tandem.cluster import cluster as door
 from tandem.cluster.runner import construct
-from tandem.envs.team import team
 from tandem.testing.env_checker import check
 from tandem.testing.environments import NotFinite
-from tandem.testing.team_games import Climbing
 from tests.advice.net import case, follows
-from tests.cluster.agents import Bare, Counter, Plain, Recorder
+from tests.cluster.agents import Counter, Plain
 from tests.cluster.test_local import Net, fresh, here, make_agents
 
 torch = pytest.importorskip("torch")
@@ -30,24 +26,9 @@ def make(name: Any = "agent", agent_class: Any = Plain, num: Any = 1, **hyper: A
     return make_agents(fresh(), name, agent_class, num=num, **hyper)
 
 
-def twice(second: str = "agent", gain: int = 1) -> None:
-    """Makes an agent of gain 1, and another."""
-    cluster = fresh()
-    make_agents(cluster, "agent", Plain, gain=1)
-    make_agents(cluster, second, Plain, gain=gain)
-
-
-def start(runners: Any) -> None:
-    assert fresh().start_all_runners(runners) == [(0, 0)]
-
-
 class Runs(Runner):
     def run(self) -> tuple[int, int]:
         return self.rank, self.local_rank
-
-
-def runners() -> Any:
-    return door.Runners("runner", [Runs()], [0], None, fresh())
 
 
 class Needs(Runs):
@@ -66,13 +47,6 @@ class Takes(Runs):
 
 def runner(runner_class: Any, args: Any = None) -> None:
     assert construct(runner_class, args, 0, 0, here=True).run() == (0, 0)
-
-
-def asked(name: str, makes: bool = False) -> None:
-    cluster = fresh()
-    if makes:
-        make_agents(cluster, name, Plain)
-    here(cluster, name).choose_action(1)
 
 
 class Acts(Agent):
@@ -154,39 +128,6 @@ def algorithm(algorithm: str = "dqn", env: Any = None, seed: Any = 0, **settings
             "from -1 on",
             {"restarts": -1},
         ),
-        case("cluster/cluster.py:_check_name", make, {"name": "a/b"}),
-        case("cluster/cluster.py:_check_name", make, {"name": ""}),
-        case("cluster/cluster.py:_check_name", make, {"name": 3}),
-        case("cluster/cluster.py:_check_name 2", make, {"num": 0}),
-        case("cluster/cluster.py:_check_name 2", make, {"num": "2"}),
-        case(
-            "cluster/cluster.py:Cluster.make_agent",
-            make,
-            {"agent_class": Plain()},
-            "the class itself",
-            {"agent_class": Plain},
-        ),
-        case(
-            "cluster/cluster.py:Cluster.make_agent",
-            make,
-            {"agent_class": Bare},
-            "choose_action(state)",
-            {"agent_class": Plain},
-        ),
-        case(
-            "cluster/cluster.py:Cluster.start_all_runners",
-            start,
-            {"runners": Runs()},
-            "make_runner",
-            {"runners": runners()},
-        ),
-        case(
-            "cluster/runner.py:construct",
-            runner,
-            {"runner_class": Runs()},
-            "the class itself",
-            {"runner_class": Runs},
-        ),
         case(
             "cluster/runner.py:_arguments",
             runner,
@@ -194,43 +135,6 @@ def algorithm(algorithm: str = "dqn", env: Any = None, seed: Any = 0, **settings
             "into args",
             {"runner_class": Takes},
         ),
-        case(
-            "cluster/runner.py:_arguments 2",
-            runner,
-            {"runner_class": Bare, "args": 3},
-            "give none",
-            {"args": None},
-        ),
-        case(
-            "cluster/runner.py:_arguments 2",
-            runner,
-            {"runner_class": Bare, "args": 3},
-            "take them",
-            {"runner_class": Runs},
-        ),
-        case(
-            "cluster/runner.py:get_agent_here",
-            asked,
-            {"name": "a"},
-            "make_agent before",
-            {"makes": True},
-        ),
-        case(
-            "cluster/runner.py:refuse_other",
-            twice,
-            {"gain": 2},
-            "another name",
-            {"second": "other"},
-        ),
-        case("cluster/runner.py:refuse_other", twice, {"gain": 2}, "both alike", {"gain": 1}),
-        case(
-            "cluster/runner.py:ended",
-            gives,
-            {"how": "code"},
-            "raise an exception",
-            {"how": "raise"},
-        ),
-        case("cluster/runner.py:ended", gives, {"how": "code"}, "sys.exit(0)", {"how": "zero"}),
         case(
             "cluster/agent_host.py:Agent._acting",
             learn,
@@ -256,38 +160,6 @@ def algorithm(algorithm: str = "dqn", env: Any = None, seed: Any = 0, **settings
 )
 def test_followed(each: Any) -> None:
     each.follow()
-
-
-def test_settings_of_an_agent_by_their_right_names() -> None:
-    with follows("cluster/algorithm_agent.py:_config") as advice:
-        algorithm("dqn", lerning_rate=1e-3)
-    algorithm("dqn", **{advice.quoted(): 1e-3})
-
-
-def test_several_runners_without_ray(monkeypatch: Any) -> None:
-    monkeypatch.setattr(door, "_installed", lambda: False)
-    with follows("cluster/cluster.py:Cluster.make_runner") as advice:
-        fresh().make_runner("runner", Runs, num=2)
-    assert advice.fix == "pip install 'tandem-rl[ray]'"  # followed in test_upper_parallel.py
-    assert fresh().make_runner("runner", Runs).run() == [(0, 0)]
-
-
-def test_what_a_proxy_cannot_do() -> None:
-    class Sets(Recorder):
-        def set_gain(self, gain: float) -> None:
-            self.gain = gain
-
-    cluster = fresh()
-    (agent,) = make_agents(cluster, "agent", Sets, gain=1)
-    with follows("cluster/proxy.py:Proxy.__setattr__") as advice:
-        agent.gain = 2
-    assert "set_gain(value)" in advice.fix
-    agent.set_gain(2)
-    assert agent.gain == 2
-    with follows("cluster/proxy.py:Proxy.__reduce__") as advice:
-        pickle.dumps(agent)
-    assert "call get_agent('agent') there" in advice.fix
-    assert here(cluster, "agent").gain == 2
 
 
 def test_proxies_in_one_process_that_are_not_stepped_in_turn() -> None:
@@ -357,23 +229,6 @@ def test_a_kept_state_that_does_not_fit(tmp_path: Path) -> None:
     make_agents(Cluster(namespace="short", folder=tmp_path), "a" * 190, Counter)
 
 
-def test_another_folder_than_an_agents_own(tmp_path: Path) -> None:
-    for folder in (tmp_path / "one", None):
-        first = Cluster(namespace=f"folder-{folder}", folder=folder)
-        (one,) = make_agents(first, "agent", Counter)
-        other = Cluster(namespace=first.namespace, folder=tmp_path / "other")
-        with follows("cluster/agent_state.py:refuse_other_folder") as advice:
-            make_agents(other, "agent", Counter)
-        for word in ("give it to the first Cluster", "a namespace of its own"):
-            assert word in advice.fix
-        for joins in (first, Cluster(namespace=first.namespace)):
-            (again,) = make_agents(joins, "agent", Counter)
-            assert again._host is one._host
-        own = Cluster(namespace=f"{first.namespace}-own", folder=tmp_path / "other")
-        (own_agent,) = make_agents(own, "agent", Counter)
-        assert own_agent._host is not one._host
-
-
 def test_steps_in_their_order() -> None:
     env = gymnasium.make("CartPole-v1")
     own = {"observation_space": env.observation_space, "action_space": env.action_space}
@@ -405,17 +260,3 @@ def test_steps_in_their_order() -> None:
     step([1.0], [False])
     said = list(check(NotFinite, steps=100))
     assert any(each.verdict == "fault" and "nan" in each.text for each in said), said
-
-
-def test_rewards_of_a_team() -> None:
-    env = team(Climbing())
-    own = {"observation_space": env.observation_space, "action_space": env.action_space}
-    given = {"algorithm": "vdn", "framework": "torch", "rewards_space": env.rewards_space}
-    agent = AlgorithmAgent(**given, **own)
-    s, _ = env.reset(seed=0)
-    s2, _, over, cut, info = env.step(agent.choose_action(s))
-    with follows("cluster/sampler.py:Sampler._rewards") as advice:
-        agent.update(s, 0, [1.0, 2.0, 3.0], s2, over, cut)
-    assert "info['rewards'] of the team" in advice.fix
-    agent.choose_action(s)
-    agent.update(s, 0, info["rewards"], s2, over, cut)

@@ -18,7 +18,7 @@ from tandem.cluster import Cluster, agent_host, ray_actors
 from tandem.learning.events import BatchEnd
 from tandem.parallel.ray import connect
 from tests.advice.net import follows
-from tests.advice.upper import SHORT, made
+from tests.advice.upper import SHORT
 from tests.cluster.agents import Bare, Counter, Exits, Plain
 from tests.helpers import ROOT
 
@@ -49,28 +49,6 @@ def ended(namespace: str, name: str) -> None:
     while any(a["name"] == name for a in ray.util.list_named_actors(all_namespaces=True)):
         assert time.monotonic() < until
         time.sleep(0.05)
-
-
-def test_addresses_of_a_cluster() -> None:
-    here = ray.get_runtime_context().gcs_address
-    with follows("parallel/ray.py:connect") as advice:
-        connect("ray://127.0.0.1:10001")
-    assert "run the program there" in advice.fix and "ray job submit -- python" in advice.fix
-    assert connect(here) is ray
-    with follows("parallel/ray.py:connect 2") as advice:
-        connect("127.0.0.1:1")
-    assert "ray.shutdown()" in advice.fix and "leave the address out" in advice.fix
-    assert connect() is ray
-
-
-def test_room_for_runners() -> None:
-    given = {"algorithm": "a2c", "envs": 2, "worker_patience": 0.0}
-    with follows("parallel/ray.py:wait_for_cpus") as advice:
-        made(**given, runners=2)
-    assert "fewer runners" in advice.fix and "(runner_cpus)" in advice.fix
-    given["worker_patience"] = 60.0
-    made(**given, runners=2, runner_cpus=0.5)
-    made(**given, runners=1)
 
 
 def test_names_of_agents() -> None:
