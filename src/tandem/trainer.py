@@ -327,7 +327,7 @@ def _config(
     together; then makes the choices that "auto" leaves open, and chooses the framework. instance:
     an environment that a callable `env` has made already."""
     owners.refuse(algorithm, env, values, env_kwargs, TAKEN - {"settings"})
-    settled = settle(algorithm, environment_name(env), values, told=True)
+    settled = settle(algorithm, environment_name(env), values, noted=True)
     chosen, options, source = one_env.settled(env, values, *settled)
     host.expect(options.threads, options.devices)
     kwargs = _as_json(env_kwargs) | atari.arguments(env, options)
@@ -340,7 +340,7 @@ def _config(
         space, action_space = spaces_of(env, kwargs, instance)
     given = {*values, "envs"}
     needs = algorithms.get(algorithm).needs
-    chosen = fits.fitted(needs, chosen, options.devices, given, told=True)
+    chosen = fits.fitted(needs, chosen, options.devices, given, noted=True)
     observation, called = spaces.observation_spec(space), own.name_of(algorithm)
     action = spaces.action_leaf(action_space, observation)
     kind = algorithms.get(algorithm, action)

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 from keras import layers, ops
 
-from tandem.backends.keras_jax import acting, many, own
+from tandem.backends.keras_jax import compiled_function, many, own
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(3, 4)).astype(np.float32)
@@ -26,7 +26,7 @@ def network(*inner: Any, inputs: int = 4, outputs: int = 2) -> Any:
 
 def compare(function: Callable[..., Any], variables: list[Any], *xs: Any) -> None:
     """Checks that a compiled action gives what its function gives."""
-    action = acting(function, variables)
+    action = compiled_function(function, variables)
     for _ in range(2):
         found, wanted = action(*xs), jax.tree.map(np.asarray, function(*xs))
         assert jax.tree.structure(found) == jax.tree.structure(wanted)
@@ -66,7 +66,7 @@ def check_effects_happen_at_each_call() -> None:
         jax.debug.callback(lambda: called.append("here"))
         return s + 1.0
 
-    action = acting(effect, [])
+    action = compiled_function(effect, [])
     action(X), action(X)
     jax.effects_barrier()
     assert called == ["here"] * 2
@@ -74,7 +74,7 @@ def check_effects_happen_at_each_call() -> None:
 
 def check_networks_alike_are_not_confused() -> None:
     a, b = (network(layers.Dense(8, "relu")) for _ in range(2))
-    actions = [acting(lambda s, n=n: n(s), [*a.variables, *b.variables]) for n in (a, b)]
+    actions = [compiled_function(lambda s, n=n: n(s), [*a.variables, *b.variables]) for n in (a, b)]
     for action, net in zip(actions, (a, b), strict=True):
         np.testing.assert_allclose(action(X), np.asarray(net(X)), rtol=1e-5, atol=1e-6)
     assert np.abs(actions[0](X) - actions[1](X)).max() > 0.1
@@ -82,7 +82,7 @@ def check_networks_alike_are_not_confused() -> None:
 
 def check_new_values_are_seen_at_once() -> None:
     net = network(layers.Dense(8, "relu"))
-    action = acting(lambda s: net(s), net.variables)
+    action = compiled_function(lambda s: net(s), net.variables)
     for change in (
         lambda: net.weights[0].assign(net.weights[0].value + 1.0),
         lambda: net.set_weights([2 * w for w in net.get_weights()]),
@@ -101,7 +101,7 @@ def check_new_values_are_seen_at_once() -> None:
 def check_outputs_are_the_callers_own() -> None:
     v, x = keras.Variable(np.ones((3, 2), np.float32)), np.ones((3, 2), np.float32)
     for function in (lambda s: v.value, lambda s: s, lambda s: s.T, lambda s: v.value.T):
-        action = acting(function, [v])
+        action = compiled_function(function, [v])
         action(x)[:] = 7.0
         assert (action(x) == 1.0).all() and (x == 1.0).all()
 
@@ -145,7 +145,7 @@ def check_arrays_that_others_hold_stay() -> None:
 
 def check_a_view_of_weights_does_not_keep_updates_from_their_memory() -> None:
     a, b = (keras.Variable(np.full(3, x, np.float32)) for x in (1.0, 5.0))
-    update, action = updated([a, b], shared=True), acting(lambda s: s + a.value, [a, b])
+    update, action = updated([a, b], shared=True), compiled_function(lambda s: s + a.value, [a, b])
     update(1)
     for k in range(3):
         place = a.value.unsafe_buffer_pointer()

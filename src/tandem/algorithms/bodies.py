@@ -151,8 +151,11 @@ def note_ignored(kind: Any, given: Iterable[str], network: Any, spaces: Any, set
                 idle.append(name)
     if idle:
         note(f"No effect beside network=: {', '.join(sorted(idle))}, of the default networks.")
-    apart = any(role.agents for role in kind.roles(*spaces, settings).values())
-    if isinstance(network, dict) and "share" in given and apart:
+    if (
+        isinstance(network, dict)
+        and "share" in given
+        and any(role.agents for role in kind.roles(*spaces, settings).values())
+    ):
         note("No effect beside network=: share=False. Each network of the dict serves all agents.")
 
 

@@ -194,7 +194,9 @@ class KerasBackend(backend.Backend):
             flat = [ops.reshape(g, (-1,)) for group in gradients for g in group]
             return ops.concatenate(flat)
 
-        run = ENGINE.acting(vector, self.variables) if jit else partial(self.call, vector)
+        run = (
+            ENGINE.compiled_function(vector, self.variables) if jit else partial(self.call, vector)
+        )
         return lambda batch: np.asarray(run(batch))
 
     def adopt(self, reached: Reached) -> None:
@@ -219,7 +221,7 @@ class KerasBackend(backend.Backend):
         return wrapped
 
     def forward(self, function: Callable[..., Array]) -> Callable[..., Any]:
-        compiled: Callable[..., Any] = ENGINE.acting(function, self.variables)
+        compiled: Callable[..., Any] = ENGINE.compiled_function(function, self.variables)
         return compiled
 
     def call(self, function: Callable[..., Any], *arrays: Tree) -> Any:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from sys import getrefcount
 from typing import Any
 
 import jax
-import jax.extend
 import keras
 import numpy as np
 
 from tandem.backends import no_gpu
 from tandem.backends.keras_jax_devices import Layout
-from tandem.types import AnyArray, Array, Batch, Tree, Variable, tree_map
+from tandem.types import Array, Batch, Tree, Variable, tree_map
 
 NARROW = 32  # columns
 FEWER_COPIES = {"xla_cpu_copy_insertion_use_region_analysis": True}
@@ -56,53 +55,44 @@ def _known(option: str, value: bool | str) -> bool:
     return True
 
 
-def acting(function: Callable[..., Any], variables: list[Variable]) -> Callable[..., Tree]:
-    """A user's `action`, compiled for each structure, shape and dtype of its arguments: a function
-    of arrays that reads `variables`, without gradients; NumPy in and out.
+def compiled_function(
+    function: Callable[..., Any], variables: list[Variable]
+) -> Callable[..., Tree]:
+    """A function of arrays that reads `variables`, compiled for each structure, shape and dtype of
+    its arguments, without gradients; NumPy in and out.
 
     A call passes only those variables that the function reads: passing all variables of an agent
     takes longer than a small network does.
     """
-    compiled: dict[Any, Callable[[list[AnyArray]], Tree]] = {}
+    compiled: dict[Any, Callable[..., Tree]] = {}
 
     def call(*xs: Any) -> Tree:
         leaves, structure = jax.tree.flatten(xs)
         key = (structure, *((x.shape, x.dtype) for x in leaves))
         if (run := compiled.get(key)) is None:
-            run = compiled[key] = _compiled_action(function, variables, xs)
-        return run(leaves)
+            run = compiled[key] = _compiled(function, variables, xs)
+        return run(xs)
 
     return call
 
 
-def _compiled_action(
+def _compiled(
     function: Callable[..., Any], variables: list[Variable], xs: tuple[Any, ...]
-) -> Callable[[list[AnyArray]], Tree]:
-    """See `acting`. xs: arguments like those of the calls; these are given as flat lists."""
+) -> Callable[..., Tree]:
+    """See `compiled_function`. xs: arguments like those of the calls."""
 
-    def stateless(values: list[Array], xs: Any) -> Tree:
-        with keras.StatelessScope(list(zip(variables, values, strict=True))):
+    def stateless(read: list[Variable], values: list[Array], xs: Any) -> Tree:
+        with keras.StatelessScope(list(zip(read, values, strict=True))):
             return function(*xs)
 
-    count = len(variables)
-    traced, shapes = jax.make_jaxpr(stateless, return_shape=True)([v._value for v in variables], xs)
-    read = {id(x) for equation in traced.jaxpr.eqns for x in equation.invars}
-    read |= {id(x) for x in traced.jaxpr.outvars}
-    places = [i for i, x in enumerate(traced.jaxpr.invars[:count]) if id(x) in read]
-    used, flat = [variables[i] for i in places], jax.extend.core.jaxpr_as_fun(traced)
-
-    def step(values: list[Array], leaves: list[Array]) -> list[Array]:
-        every: list[Any] = [0.0] * count
-        for i, x in zip(places, values, strict=True):
-            every[i] = x
-        outputs: list[Array] = flat(*every, *leaves)
-        return outputs
-
-    run, structure = jax.jit(step), jax.tree.structure(shapes)
+    values = [v._value for v in variables]
+    jaxpr = jax.make_jaxpr(partial(stateless, variables))(values, xs).jaxpr
+    found = {id(x) for equation in jaxpr.eqns for x in equation.invars}
+    found |= {id(x) for x in jaxpr.outvars}
+    read = [v for v, x in zip(variables, jaxpr.invars, strict=False) if id(x) in found]
+    run = jax.jit(partial(stateless, read))
     # copies: the caller may write into them, and a view of a weight would keep its memory
-    return lambda leaves: structure.unflatten(
-        [np.array(x) for x in run([v._value for v in used], leaves)]
-    )
+    return lambda xs: tree_map(np.array, run([v._value for v in read], xs))
 
 
 def forward(model: Any) -> Callable[[Any], Any]:

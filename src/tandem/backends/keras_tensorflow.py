@@ -38,7 +38,9 @@ def close() -> None:
     context.context().clear_kernel_cache()
 
 
-def acting(function: Callable[..., Any], variables: list[Variable]) -> Callable[..., Any]:
+def compiled_function(
+    function: Callable[..., Any], variables: list[Variable]
+) -> Callable[..., Any]:
     """A function of arrays, compiled to a graph, without gradients; NumPy in and out."""
     compiled: dict[Any, Callable[..., Any]] = {}
 

@@ -34,7 +34,7 @@ def run(words: list[str]) -> int:
     """Prints the file, or writes it."""
     args = _arguments(train.with_address(words))
     settings, options, source = zoo.settle(
-        args.algorithm, args.env, train.given(args, args.algorithm), told=True
+        args.algorithm, args.env, train.given(args, args.algorithm), noted=True
     )
     kwargs = {} if args.env_kwargs is None else json_object("env-kwargs", args.env_kwargs)
     places = {

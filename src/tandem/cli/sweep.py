@@ -173,9 +173,9 @@ def _outcome(trial: SweepTrial) -> str:
 
 def _conclude(made: sweeps.Sweep, swept: Swept, imported: str | None) -> None:
     """Prints the table, where the files are, the entry for the zoo, and what to do with it."""
-    shown = [t for t in swept.ranked if t.state == COMPLETE][:ROWS]
-    echo("\n" + "\n".join(_table(shown)))
-    ties = [str(t.number) for t in shown if t.score == swept.best.score]
+    complete = [t for t in swept.ranked if t.state == COMPLETE]
+    echo("\n" + "\n".join(_table(complete[:ROWS])))
+    ties = [str(t.number) for t in complete if t.score == swept.best.score]
     if len(ties) > 1:
         echo(f"Trials {', '.join(ties)} tie; trial {swept.best.number}, the first one, is chosen.")
     counts = dict.fromkeys(STATES, 0)

@@ -329,7 +329,7 @@ def _config(
     usual = fits.of_length(usual, apply(usual, settings).steps)
     check_ranges(apply(usual, settings))
     chosen = apply(usual, settings).settled(settings)
-    chosen = fits.fitted(algorithm_class.needs, chosen, 1, settings, told=True)
+    chosen = fits.fitted(algorithm_class.needs, chosen, 1, settings, noted=True)
     return Config(
         algorithm,
         "cluster",

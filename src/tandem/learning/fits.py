@@ -24,17 +24,17 @@ def of_length(s: Any, steps: int) -> Any:
 
 
 def fitted(
-    needs: str, s: Any, devices: int, given: Iterable[str], tries: int = 10, told: bool = False
+    needs: str, s: Any, devices: int, given: Iterable[str], tries: int = 10, noted: bool = False
 ) -> Any:
     """The settings, with numbers that nobody has `given` changed where they contradict others. What
-    cannot be changed so is left for `check`. told: with a note on those numbers."""
+    cannot be changed so is left for `check`. noted: with a note on those numbers."""
     try:
         check(needs, s, devices)
     except SettingError as error:
         for name, value in error.instead.items():
             if tries and name not in given and getattr(s, name) != value:
                 fit = fitted(needs, replace(s, **{name: value}), devices, given, tries - 1)
-                if told:
+                if noted:
                     _note_changed(s, fit, [n for n in error.instead if n in given])
                 return fit
     return s

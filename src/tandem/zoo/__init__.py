@@ -137,10 +137,10 @@ def _value(value: object) -> Any:
 
 
 def settle(
-    algorithm: str | type, env: str, values: dict[str, Any], told: bool = False
+    algorithm: str | type, env: str, values: dict[str, Any], noted: bool = False
 ) -> tuple[Any, Options, str]:
     """Settings and options for a run, and where they come from: the defaults, an entry for the
-    algorithm and environment over them, and what is given over both. told: with a note on numbers
+    algorithm and environment over them, and what is given over both. noted: with a note on numbers
     that have changed to fit others."""
     kind = algorithms.get(algorithm)
     owners.refuse(kind, env, values)
@@ -150,7 +150,7 @@ def settle(
         check_ranges(part)
     unused.refuse_given(unused.SETTINGS, chosen, base, values)
     unused.refuse_given(unused.OPTIONS, options, Options(), values)
-    chosen = fits.fitted(kind.needs, chosen, options.devices, values, told=told)
+    chosen = fits.fitted(kind.needs, chosen, options.devices, values, noted=noted)
     return chosen, options, tuned.source if tuned else f"defaults of {name_of(algorithm)}"
 
 
