@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -18,7 +16,8 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-from benchmarks.measure import ONE_THREAD, ROOT
+from benchmarks import tables
+from benchmarks.measure import ROOT, last_line
 
 RESULTS = ROOT / "benchmarks" / "results"
 SEEDS = 5
@@ -133,16 +132,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _spawned(name: str, seed: int, episodes: int) -> Data:
-    command = [sys.executable, "-m", "benchmarks.adaptive", "--one", name, str(seed)]
-    command += ["--episodes", str(episodes)]
-    path = os.pathsep.join(
-        [str(ROOT / "src"), str(ROOT)]
-    )  # of this tree, wherever it was installed
-    environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": path}
-    out = subprocess.check_output(command, cwd=ROOT, env=environment, text=True)
-    found: Data = json.loads(out.splitlines()[-1])
-    commit = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=ROOT, text=True)
-    return found | {"commit": commit.strip()[:10]}
+    command = ("benchmarks.adaptive", "--one", name, seed, "--episodes", episodes)
+    found: Data = json.loads(last_line(*command))
+    return found | {"commit": tables.about()["commit"][:10]}
 
 
 def table(runs: list[Data]) -> str:

@@ -156,18 +156,8 @@ def row_steps(row: Reach, quick: bool) -> int:
 
 
 def _record(out: Path, row: Row | Reach, entry: dict[str, Any], args: Any) -> None:
-    from tandem.runs.config_file import commit
-
-    origin = {
-        "date": tables.now(),
-        "commit": commit(),
-        "seed": args.seed,
-        "machine": tables.machine(),
-    }
-    new = {
-        "seconds": args.seconds,
-        "rows": {row.name: {**entry, **origin, "versions": tables.versions()}},
-    }
+    about = tables.about() | {"seed": args.seed}
+    new = {"seconds": args.seconds, "rows": {row.name: {**entry, **about}}}
     data = tables.merged(tables.load(out / "speed.json"), new)
     tables.write(out / "speed.json", json.dumps(data, indent=1) + "\n")
     tables.write(out / "speed.md", tables.markdown(data))

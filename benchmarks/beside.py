@@ -6,15 +6,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import time
 from statistics import median
 from typing import Any
 
 from benchmarks import tables
-from benchmarks.measure import ONE_THREAD, ROOT
+from benchmarks.measure import ROOT, last_line
 
 ENGINES = ("jax", "torch")
 PROCESSES, ENVS, EPISODES, LENGTH, REPEATS = 2, 8, 48, 100, 5
@@ -80,8 +78,6 @@ def measured(engine: str) -> dict[str, Any]:
 
 def main() -> int:
     """Measures each engine in a process of its own."""
-    from tandem.runs.config_file import commit
-
     parser = argparse.ArgumentParser(prog="python -m benchmarks.beside", description=__doc__)
     parser.add_argument("--one", choices=ENGINES, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -90,17 +86,13 @@ def main() -> int:
         return 0
     rows: dict[str, dict[str, Any]] = {}
     for engine in ENGINES:
-        env = os.environ | ONE_THREAD | ({"KERAS_BACKEND": "jax"} if engine == "jax" else {})
-        command = [sys.executable, "-m", "benchmarks.beside", "--one", engine]
-        out = subprocess.check_output(command, cwd=ROOT, env=env, text=True)
-        rows[engine] = json.loads(out.splitlines()[-1])
+        told = last_line("benchmarks.beside", "--one", engine, contestant=engine)
+        rows[engine] = json.loads(told)
         print(f"  {engine}: {rows[engine]}", flush=True)
     data = {
         "rows": rows, "envs": ENVS, "processes": PROCESSES, "episodes": EPISODES,
-        "steps": EPISODES * LENGTH, "commit": commit(), "date": tables.now(),
-        "machine": tables.machine(), "versions": tables.versions(),
+        "steps": EPISODES * LENGTH, **(about := tables.about()),
     }  # fmt: skip
-    where = f"{tables.machine()['processor']}, {tables.machine()['cores']} cores"
     text = [
         "# Asynchronous collection",
         "",
@@ -118,12 +110,9 @@ def main() -> int:
             for engine, row in rows.items()
         ],
         "",
-        f"{tables.now()}, commit {commit()}, {where}.",
-        "",
+        tables.origin(about),
     ]
-    folder = ROOT / "benchmarks" / "results"
-    tables.write(folder / "beside.json", json.dumps(data, indent=1) + "\n")
-    tables.write(folder / "beside.md", "\n".join(text))
+    tables.save(ROOT / "benchmarks" / "results", "beside", data, text)
     return 0
 
 

@@ -208,16 +208,8 @@ def check_updates(row: ClusterRow, name: str, run: dict[str, Any]) -> None:
 
 
 def _record(out: Path, name: str, entry: dict[str, Any], args: Any, load: float) -> None:
-    from tandem.runs.config_file import commit
-
     theirs = ask({"kind": "versions"}, args) if PEER in entry.get("contestants", {}) else {}
-    origin = {
-        "date": tables.now(),
-        "commit": commit(),
-        "seed": args.seed,
-        "machine": tables.machine(),
-        "load": load,
-    }
+    origin = tables.about() | {"seed": args.seed, "load": load}
     origin |= {"versions": _versions(), "their_versions": theirs}
     data = tables.merged(tables.load(out / "cluster.json"), {"rows": {name: {**entry, **origin}}})
     tables.write(out / "cluster.json", json.dumps(data, indent=1) + "\n")

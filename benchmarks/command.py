@@ -8,17 +8,15 @@ several rounds. torch's compiled row begins with the graphs of an earlier run on
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
-from typing import Any
 
+from benchmarks import tables
 from benchmarks.measure import KERAS, ONE_THREAD, ROOT
 
 RESULTS = ROOT / "benchmarks" / "results"
@@ -92,17 +90,8 @@ def _peer() -> None:
 
 
 def _write(found: dict[str, list[tuple[float, float]]]) -> None:
-    from tandem.runs.config_file import versions
-
     peer = {i: median(run[i] for run in found["Stable-Baselines3"]) for i in (0, 1)}
-    commit = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=ROOT, text=True).strip()
-    about: dict[str, Any] = {
-        "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M UTC}",
-        "commit": commit,
-        "versions": versions(),
-    }
-    text = json.dumps({**about, "seconds": found}, indent=1)
-    (RESULTS / "command.json").write_text(text + "\n", encoding="utf-8")
+    about = tables.about()
     lines = [
         "# Whole commands",
         "",
@@ -119,8 +108,8 @@ def _write(found: dict[str, list[tuple[float, float]]]) -> None:
         lines.append(
             f"| {name} | {clock:.1f} | {peer[0] / clock:.2f} | {used:.1f} | {peer[1] / used:.2f} |"
         )
-    lines += ["", f"Measured {about['date']} at commit {commit[:10]}, seed 0.", ""]
-    (RESULTS / "command.md").write_text("\n".join(lines), encoding="utf-8")
+    lines += ["", f"Seed 0. {tables.origin(about)}"]
+    tables.save(RESULTS, "command", {**about, "seconds": found}, lines)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,7 +17,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks import tables
-from benchmarks.measure import ONE_THREAD, ROOT, last_core
+from benchmarks.measure import ROOT, last_core, last_line
 
 ZOO = {"envs": 8, "rollout": 32, "batch_size": 256, "epochs": 20}
 ROWS: dict[str, dict[str, Any]] = {
@@ -172,16 +170,9 @@ def in_turn(count: int) -> None:
 
 def _spawned(*words: str, core: int | None, cache: str = "") -> tuple[str, float]:
     """What a command printed last, and its seconds."""
-    environment = os.environ | ONE_THREAD | {"KERAS_BACKEND": "jax"}
-    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-    if cache:
-        environment["XDG_CACHE_HOME"] = cache
-    pin = (lambda: os.sched_setaffinity(0, {core})) if core is not None else None
-    began = time.monotonic()
-    out = subprocess.check_output(
-        [sys.executable, "-m", *words], cwd=ROOT, env=environment, text=True, preexec_fn=pin
-    )
-    return (out.splitlines() or [""])[-1], time.monotonic() - began
+    began, env = time.monotonic(), {"XDG_CACHE_HOME": cache} if cache else {}
+    told = last_line(*words, core=core, contestant="jax", env=env)
+    return told, time.monotonic() - began
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -250,8 +241,6 @@ def _measured(name: str, who: str, core: int | None, cache: str) -> float:
 
 def _write(found: dict[str, Any], out: Path) -> None:
     """The medians as JSON and as a table; rows of other calls stay."""
-    from tandem.runs.config_file import commit
-
     kept: dict[str, Any] = {}
     if (out / "compiled.json").exists():
         kept = json.loads((out / "compiled.json").read_text(encoding="utf-8"))["found"]
@@ -275,14 +264,9 @@ def _write(found: dict[str, Any], out: Path) -> None:
         if runs := kept.get(name):
             (one, ours), (other, theirs) = ((who, median(x)) for who, x in runs.items())
             lines += ["", f"{name[0].upper()}{name[1:]}: {ours:.1f} {one}, {theirs:.1f} {other}."]
-    machine = tables.machine()
-    where = f"{machine['processor']}, {machine['cores']} cores"
-    lines += ["", f"Medians. {tables.now()}, commit {commit()}, {where}."]
-    about = {"versions": tables.versions(), "machine": machine, "seed": 0}
-    about |= {"commit": commit(), "date": tables.now()}
-    out.mkdir(parents=True, exist_ok=True)
-    tables.write(out / "compiled.json", json.dumps(about | {"found": kept}, indent=1) + "\n")
-    tables.write(out / "compiled.md", "\n".join(lines) + "\n")
+    about = tables.about()
+    lines += ["", f"Medians. {tables.origin(about)}"]
+    tables.save(out, "compiled", about | {"seed": 0, "found": kept}, lines)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import tables
-from benchmarks.measure import ONE_THREAD, ROOT
+from benchmarks.measure import ROOT, last_line
 
 SCORES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "PPO CartPole-v1": ("ppo", "tandem/CartPole-v1", {}),
@@ -80,11 +78,9 @@ def _random(env: str) -> float:
 
 
 def _spawned(*words: object) -> dict[str, Any]:
-    environment = os.environ | ONE_THREAD | {"KERAS_BACKEND": "jax"}
-    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-    command = [sys.executable, "-m", "benchmarks.compiled_learn", *map(str, words)]
-    out = subprocess.check_output(command, cwd=ROOT, env=environment, text=True)
-    found: dict[str, Any] = json.loads(out.splitlines()[-1])
+    found: dict[str, Any] = json.loads(
+        last_line("benchmarks.compiled_learn", *words, contestant="jax")
+    )
     return found
 
 
@@ -154,17 +150,9 @@ def _write(found: dict[str, Any], out: Path) -> None:
             areas = np.array([area(run) for run in runs])
             band = T95 * areas.std(ddof=1) / len(areas) ** 0.5
             lines.append(f"- {how}: {areas.mean():.1f} ± {band:.1f}")
-    from tandem.runs.config_file import commit
-
-    machine = tables.machine()
-    where = f"{machine['processor']}, {machine['cores']} cores"
-    lines += ["", f"{tables.now()}, commit {commit()}, {where}."]
-    about = {"versions": tables.versions(), "machine": machine}
-    about |= {"commit": commit(), "date": tables.now()}
-    out.mkdir(parents=True, exist_ok=True)
-    data = json.dumps(about | {"found": found}, indent=1)
-    tables.write(out / "compiled_learn.json", data + "\n")
-    tables.write(out / "compiled_learn.md", "\n".join(lines) + "\n")
+    about = tables.about()
+    lines += ["", tables.origin(about)]
+    tables.save(out, "compiled_learn", about | {"found": found}, lines)
 
 
 if __name__ == "__main__":

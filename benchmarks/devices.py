@@ -7,7 +7,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,7 @@ from time import perf_counter
 from typing import Any
 
 from benchmarks import tables
-from benchmarks.measure import KERAS, ONE_THREAD, ROOT
+from benchmarks.measure import ROOT, last_line
 
 ENGINES = ("torch", "jax", "tensorflow")
 ROWS: dict[str, dict[str, Any]] = {
@@ -152,23 +151,15 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _spawned(row: str, engine: str, devices: str, blocks: int) -> Found:
-    command = [sys.executable, "-m", "benchmarks.devices", "--one", row, engine, devices]
-    command += ["--blocks", str(blocks)]
-    path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-    environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": path}
-    if devices == "2":  # one would be the pool of threads for all devices
-        environment["PJRT_NPROC"] = environment["TF_NUM_INTEROP_THREADS"] = "2"
-    if engine in KERAS:
-        environment["KERAS_BACKEND"] = KERAS[engine]
-    out = subprocess.check_output(command, cwd=ROOT, env=environment, text=True)
-    found: Found = json.loads(out.splitlines()[-1])
+    command = ("benchmarks.devices", "--one", row, engine, devices, "--blocks", blocks)
+    # one would be the pool of threads for all devices
+    env = {"PJRT_NPROC": devices, "TF_NUM_INTEROP_THREADS": devices}
+    found: Found = json.loads(last_line(*command, contestant=engine, env=env))
     return found
 
 
 def write(found: dict[str, Any], out: Path, repeats: int) -> None:
     """The medians as JSON and as tables."""
-    from tandem.runs.config_file import commit
-
     lines = [
         "# Several devices",
         "",
@@ -195,14 +186,9 @@ def write(found: dict[str, Any], out: Path, repeats: int) -> None:
                 f"| {engine} | {of['1', 'updates']:,.1f} | {of['2', 'updates']:,.1f} | {ratio:.2f} "
                 f"| {sums} | {sent} | {of['1', 'steps']:,.0f} | {of['2', 'steps']:,.0f} |"
             ]
-    machine = tables.machine()
-    where = f"{machine['processor']}, {machine['cores']} cores"
-    lines += ["", f"Medians of {repeats}. {tables.now()}, commit {commit()}, {where}."]
-    about = {"versions": tables.versions(), "machine": machine}
-    about |= {"commit": commit(), "date": tables.now()}
-    out.mkdir(parents=True, exist_ok=True)
-    tables.write(out / "devices.json", json.dumps(about | {"found": found}, indent=1) + "\n")
-    tables.write(out / "devices.md", "\n".join(lines) + "\n")
+    about = tables.about()
+    lines += ["", f"Medians of {repeats}. {tables.origin(about)}"]
+    tables.save(out, "devices", about | {"found": found}, lines)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ DQN, doing the same work: one update of 64 after each step, one hidden layer of 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections import defaultdict
 from collections.abc import Callable
@@ -151,8 +150,6 @@ def write(
     out: Path, pairs: dict[str, list[Pair]], reached: dict[str, list[dict[str, Any]]], args: Any
 ) -> None:
     """The medians as JSON and as a table."""
-    from tandem.runs.config_file import commit
-
     speed = {name: median(p.steps_per_second() for p in rounds) for name, rounds in pairs.items()}
     rows = [
         f"| {name} | {speed[name]:,.0f} | "
@@ -160,11 +157,11 @@ def write(
         for name in pairs
     ]
     head = ["| | steps/s | × trainer API |", "|---|--:|--:|"]
-    where = f"{tables.machine()['processor']}, {tables.machine()['cores']} cores"
-    about = (
+    about = tables.about()
+    method = (
         f"Medians of {args.repeats} on one core. Speed is the slope between {args.steps:,} and "
         f"{3 * args.steps:,} environment steps (a thirtieth of these for JAX without compilation). "
-        f"{tables.now()}, commit {commit()}, {where}."
+        f"{tables.origin(about)}"
     )
     text = [
         "# Agent API and trainer API",
@@ -188,22 +185,10 @@ def write(
         "|---|--:|---|---|",
         *[_line(engine, rounds) for engine, rounds in reached.items()],
         "",
-        about,
+        method,
     ]
-    versions = {
-        "versions": tables.versions(),
-        "machine": tables.machine(),
-        "commit": commit(),
-        "date": tables.now(),
-    }
-    data = {
-        **versions,
-        "pairs": {name: [p.to_json() for p in rounds] for name, rounds in pairs.items()},
-    }
-    data["reached"] = reached
-    out.mkdir(parents=True, exist_ok=True)
-    tables.write(out / "door.json", json.dumps(data, indent=1) + "\n")
-    tables.write(out / "door.md", "\n".join(text) + "\n")
+    runs = {name: [p.to_json() for p in rounds] for name, rounds in pairs.items()}
+    tables.save(out, "door", {**about, "pairs": runs, "reached": reached}, text)
 
 
 def _line(engine: str, runs: list[dict[str, Any]]) -> str:

@@ -18,7 +18,6 @@ import csv
 import hashlib
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -27,58 +26,19 @@ import traceback
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module, metadata
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import gymnasium
-import numpy as np
+from benchmarks import tables
+from benchmarks.measure import ONE_THREAD
+from tandem.testing.goal_games import BitFlip
 
 FRAMEWORKS = ("torch", "jax", "tensorflow")
 TIMES = {"seconds"}  # columns of progress.csv
-ENVIRONMENT = {  # of the processes that make the runs
-    **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
-    **dict.fromkeys(("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "PJRT_NPROC"), "1"),
-    "NUMBA_NUM_THREADS": "1",
-    "JAX_PLATFORMS": "cpu",
-    "CUDA_VISIBLE_DEVICES": "-1",
-    "TF_CPP_MIN_LOG_LEVEL": "3",
-    "PYGAME_HIDE_SUPPORT_PROMPT": "1",
-    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-}
+ENVIRONMENT = ONE_THREAD | {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
 
 Parts = dict[str, str]  # name of an array or a column -> hash
-
-
-class Switches(gymnasium.Env):  # type: ignore[misc]
-    """Eight switches, to be set as the goal says, one in each step: a small task for hindsight."""
-
-    observation_space = gymnasium.spaces.Dict(
-        {
-            name: gymnasium.spaces.Box(0, 1, (8,), np.float32)
-            for name in ("observation", "achieved_goal", "desired_goal")
-        }
-    )
-    action_space = gymnasium.spaces.Discrete(8)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.now, self.goal = self.np_random.integers(0, 2, (2, 8)).astype(np.float32)
-        self.steps = 0
-        return self.observed(), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.now[action] = 1 - self.now[action]
-        self.steps += 1
-        reward = float(self.compute_reward(self.now, self.goal, {}))
-        return self.observed(), reward, reward == 0, self.steps == 16, {}
-
-    def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
-        return np.all(achieved == desired, -1) - 1.0
-
-    def observed(self) -> dict[str, Any]:
-        state = {"observation": self.now, "achieved_goal": self.now, "desired_goal": self.goal}
-        return {name: value.copy() for name, value in state.items()}
 
 
 @dataclass(frozen=True)
@@ -229,7 +189,7 @@ OPTIONS: dict[str, Training] = {
         ("recurrent-sac-jax", "sac", PENDULUM, {**RECURRENT, "sequence": 4, "memory": "lstm"}),
         ("prioritized-dqn-torch", "dqn", CARTPOLE, {"prioritized": True, "dueling": True}),
         ("n-step-td3-tensorflow", "td3", PENDULUM, {"n_step": 3}),
-        ("hindsight-dqn-torch", "dqn", Switches, {"hindsight": "future"}),
+        ("hindsight-dqn-torch", "dqn", BitFlip, {"hindsight": "future"}),
         ("gsde-sac-torch", "sac", PENDULUM, {"action_noise": "gsde", "sde_sample_freq": 8}),
         ("rnd-ppo-torch", "ppo", CARTPOLE, {"intrinsic": "rnd", "rnd_features": 8}),
         ("devices-ppo-torch", "ppo", CARTPOLE, {"devices": 2, "device": "cpu"}),
@@ -402,29 +362,8 @@ def about() -> dict[str, Any]:
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
     changed = "+" if git("status", "--porcelain") else ""
-    packages = ("numpy", "gymnasium", "torch", "keras", "jax", "jaxlib", "tensorflow-cpu")
-    return {
-        "commit": git("log", "-1", "--format=%h") + changed,  # the last one of the library itself
-        "machine": f"{processor()}, {platform.system()} {platform.machine()}",
-        "python": platform.python_version(),
-        **{package: version(package) for package in packages},
-    }
-
-
-def processor() -> str:
-    """The processor's name, where the system says it."""
-    if (info := Path("/proc/cpuinfo")).exists():
-        for line in info.read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(": ")[2]
-    return platform.processor()
-
-
-def version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return ""
+    commit = git("log", "-1", "--format=%h") + changed  # the last one of the library itself
+    return {"commit": commit, "machine": tables.machine()["processor"], **tables.versions()}
 
 
 def compared(expected: list[dict[str, Any]], found: list[dict[str, Any]]) -> list[str]:

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ ONE_THREAD = {
     "TF_CPP_MIN_LOG_LEVEL": "3",
     "PYGAME_HIDE_SUPPORT_PROMPT": "1",
 }
+NO_MORE: dict[str, str] = {}
 KERAS = {"jax": "jax", "tensorflow": "tensorflow", "keras-torch": "torch"}
 
 
@@ -166,6 +167,22 @@ def spawn(
         )
     answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return answer
+
+
+def last_line(
+    *words: object, core: int | None = None, contestant: str = "", env: Mapping[str, str] = NO_MORE
+) -> str:
+    """What `python -m WORDS` prints last, on one thread."""
+    places = [str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]
+    given = os.environ | ONE_THREAD | {"PYTHONPATH": os.pathsep.join(filter(None, places))}
+    if backend := KERAS.get(contestant):
+        given["KERAS_BACKEND"] = backend
+    pin = (lambda: os.sched_setaffinity(0, {core})) if core is not None else None
+    command = [sys.executable, "-m", *map(str, words)]
+    out = subprocess.check_output(
+        command, cwd=ROOT, env={**given, **env}, text=True, preexec_fn=pin
+    )
+    return (out.splitlines() or [""])[-1]
 
 
 def calibrated(measure: Callable[[int], Run], start: int, seconds: float) -> int:

@@ -8,14 +8,11 @@ import ast
 import copy
 import csv
 import random
-import textwrap
 import tokenize
 import tomllib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatch
-from hashlib import sha1
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,31 +40,14 @@ SWAPPED |= {other: name for name, other in SWAPPED.items()}
 Code = ast.expr | ast.stmt
 
 
-@dataclass(frozen=True)
-class Fault:
-    """`new` in the place of `old`, which occurs once in `file`. A mutation is in the function or
-    method `scope`, in its line number `row` (counted from 0), which reads `context`, after `at`
-    characters; `digest` is that of the function's text."""
+class Fault(NamedTuple):
+    """`new` in the place of `old`, which occurs once in `file`."""
 
     name: str
     file: str
     old: str
     new: str
     kind: str = "listed"
-    line: int = 0
-    scope: str = ""
-    row: int = 0
-    at: int = 0
-    context: str = ""
-    digest: str = ""
-
-
-class Function(NamedTuple):
-    """A function or method, by its name in the file, as in "Class.method"."""
-
-    scope: str
-    node: ast.FunctionDef
-    digest: str
 
 
 def sources(root: Path) -> list[str]:
@@ -75,30 +55,12 @@ def sources(root: Path) -> list[str]:
     return sorted(p.relative_to(root).as_posix() for p in (root / SOURCE).rglob("*.py"))
 
 
-def functions(text: str) -> Iterator[Function]:
-    """All functions and methods in a file's text, except for those within functions."""
-    lines = text.splitlines()
-
-    def within(body: list[ast.stmt], scope: str) -> Iterator[Function]:
-        for node in body:
-            if isinstance(node, ast.ClassDef):
-                yield from within(node.body, f"{scope}{node.name}.")
-            elif isinstance(node, ast.FunctionDef):
-                own = textwrap.dedent("\n".join(lines[node.lineno - 1 : node.end_lineno]))
-                yield Function(f"{scope}{node.name}", node, sha1(own.encode()).hexdigest()[:12])
-
-    return within(ast.parse(text).body, "")
-
-
 def every_fault() -> list[Fault]:
     """The faults of faults.toml, then those of mutations.csv."""
     listed = tomllib.loads(LISTED.read_text("utf-8"))
     faults = [Fault(name, x["file"], x["old"], x["new"]) for name, x in listed.items()]
     with SAMPLED.open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            fields: dict[str, Any] = row | {n: int(row[n]) for n in ("line", "row", "at")}
-            faults.append(Fault(**fields))
-    return faults
+        return faults + [Fault(**row) for row in csv.DictReader(file)]
 
 
 def with_fault(fault: Fault, root: Path) -> tuple[str, str] | None:
@@ -107,36 +69,16 @@ def with_fault(fault: Fault, root: Path) -> tuple[str, str] | None:
     own = [fault.file] if (root / fault.file).is_file() else []
     for files in (own, sources(root)):
         texts = {file: (root / file).read_text("utf-8") for file in files}
-        if not fault.scope:
-            found = [(file, text) for file, text in texts.items() if fault.old in text]
-            if len(found) == 1 and found[0][1].count(fault.old) == 1:
-                return found[0][0], found[0][1].replace(fault.old, fault.new)
-            continue
-        known = [(file, f) for file, text in texts.items() for f in functions(text)]
-        places = [x for x in known if x[1].digest == fault.digest][:1]
-        places = places or [x for x in known if x[1].scope == fault.scope]
-        if len(places) == 1:
-            ((file, f),) = places
-            lines = texts[file].splitlines()
-            rows = range(f.node.lineno - 1, f.node.end_lineno or 0)
-            alike = [row for row in rows if lines[row].strip() == fault.context]
-            if f.digest == fault.digest or len(alike) == 1:
-                row = rows[fault.row] if f.digest == fault.digest else alike[0]
-                return file, _replaced(lines, row, fault)
+        found = [file for file, text in texts.items() for _ in range(text.count(fault.old))]
+        if len(found) == 1:
+            return found[0], texts[found[0]].replace(fault.old, fault.new)
     return None
-
-
-def _replaced(lines: list[str], row: int, fault: Fault) -> str:
-    line = lines[row]
-    at = len(line) - len(line.lstrip()) + fault.at
-    changed = line[:at] + fault.new + line[at + len(fault.old) :]
-    return "\n".join([*lines[:row], changed, *lines[row + 1 :], ""])
 
 
 def sample(seed: int, count: int) -> None:
     """Draws mutations, in each package in proportion to its logical lines, and writes them to
     mutations.csv."""
-    rng, lines = random.Random(seed), defaultdict[str, int](int)
+    rng, lines = random.Random(seed), Counter[str]()
     found, drawn = defaultdict[str, list[Fault]](list), list[Fault]()
     for file in sources(ROOT):
         inner = file.removeprefix(f"{SOURCE}/")
@@ -146,60 +88,60 @@ def sample(seed: int, count: int) -> None:
         with (ROOT / file).open("rb") as opened:
             kinds = [token.type for token in tokenize.tokenize(opened.readline)]
         lines[package] += kinds.count(tokenize.NEWLINE)
-        found[package] += mutations(file)
-    shares = {package: count * n / sum(lines.values()) for package, n in lines.items()}
+        found[package] += mutations(file, (ROOT / file).read_text("utf-8"))
+    shares = {package: count * n / lines.total() for package, n in lines.items()}
     quotas = {package: int(share) for package, share in shares.items()}
     rest = sorted(shares, key=lambda package: quotas[package] - shares[package])
     for package in rest[: count - sum(quotas.values())]:
         quotas[package] += 1
     for package, free in found.items():
-        while quotas[package]:
+        for _ in range(quotas[package]):
             kind = rng.choice(sorted({f.kind for f in free}))  # each as often as any other
             chosen = rng.choice([f for f in free if f.kind == kind])
             free.remove(chosen)
-            text = (ROOT / chosen.file).read_text("utf-8")
-            changed = _replaced(text.splitlines(), chosen.line - 1, chosen)
-            if ast.dump(ast.parse(changed)) != ast.dump(ast.parse(text)):
-                drawn.append(replace(chosen, name=f"m{len(drawn):03}"))
-                quotas[package] -= 1
+            drawn.append(chosen._replace(name=f"m{len(drawn):03}"))
     with SAMPLED.open("w", encoding="utf-8", newline="") as opened:
-        writer = csv.DictWriter(opened, list(asdict(drawn[0])), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(map(asdict, drawn))
+        writer = csv.writer(opened, lineterminator="\n")
+        writer.writerows([Fault._fields, *drawn])
 
 
-def mutations(file: str) -> list[Fault]:
-    """Every mutation that can be made within a line of a file's functions."""
-    text, found = (ROOT / file).read_text("utf-8"), list[Fault]()
-    lines = text.splitlines()
-    for f in functions(text):
-        for node in _computing(f.node) if f.node.name not in SHOWN else ():
-            line = lines[node.lineno - 1]
-            start, end = (
-                len(line.encode()[:n].decode()) for n in (node.col_offset, node.end_col_offset)
-            )
-            row, at = node.lineno - f.node.lineno, start - len(line) + len(line.lstrip())
-            place: Any = (node.lineno, f.scope, row, at, line.strip(), f.digest)
-            found += [Fault("", file, line[start:end], *new, *place) for new in _changes(node)]
+def mutations(file: str, text: str) -> list[Fault]:
+    """Every mutation within a line of a file's functions, where at most three lines above it say
+    which line it is."""
+    lines, found = text.splitlines(), list[Fault]()
+    for node in _computing(ast.parse(text)):
+        row, at = node.lineno - 1, slice(node.col_offset, node.end_col_offset)
+        line = lines[row].encode()
+        for first in range(row, max(row - 4, 0), -1):
+            old = "\n".join(["", *lines[first : row + 1], ""])
+            if text.count(old) == 1:
+                for new, kind in _changes(node):
+                    changed = (line[: at.start] + new.encode() + line[at.stop :]).decode()
+                    shown = "\n".join(["", *lines[first:row], changed, ""])
+                    found.append(Fault("", file, old, shown, kind))
+                break
     return found
 
 
-def _computing(node: ast.AST) -> Iterator[Code]:
-    """The nodes below this one, of a line each, that compute something: no messages, types or
-    docstrings."""
+def _computing(node: ast.AST, inside: bool = False) -> Iterator[Code]:
+    """The nodes below this one, of a line each, that compute something in a function: no messages,
+    types or docstrings."""
+    inside = inside or isinstance(node, ast.FunctionDef)
     for name, value in ast.iter_fields(node):
         if name in ("annotation", "returns", "decorator_list"):
             continue
         for child in value if isinstance(value, list) else [value]:
             if isinstance(child, ast.AST) and not _says(child):
-                if isinstance(child, Code) and child.lineno == child.end_lineno:
+                if inside and isinstance(child, Code) and child.lineno == child.end_lineno:
                     yield child
-                yield from _computing(child)
+                yield from _computing(child, inside)
 
 
 def _says(node: ast.AST) -> bool:
     """Whether a node makes a message, or is for type checkers alone; `strict` of zip changes
     nothing in a program that is right."""
+    if isinstance(node, ast.FunctionDef):
+        return node.name in SHOWN
     if isinstance(node, ast.Return | ast.Expr):
         is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         return is_text or (isinstance(node.value, ast.Call) and _says(node.value))

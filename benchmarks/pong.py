@@ -7,9 +7,6 @@ Needs `pip install envpool`; on one core, with nothing else running."""
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from statistics import median
@@ -19,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import tables
-from benchmarks.measure import ONE_THREAD, ROOT, last_core
+from benchmarks.measure import ROOT, last_core, last_line
 
 GAMES, ROLLOUT, BATCH, EPOCHS = 8, 128, 256, 4
 RATE, GAMMA, TRACE, CLIP, ENTROPY, VALUE, NORM = 2.5e-4, 0.99, 0.95, 0.1, 0.01, 0.5, 0.5
@@ -167,39 +164,24 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _spawned(who: str, blocks: int) -> float:
-    places = [str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]
-    environment = os.environ | ONE_THREAD
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, places))
-    core = last_core()
-    pin = (lambda: os.sched_setaffinity(0, {core})) if core is not None else None
-    command = [sys.executable, "-m", "benchmarks.pong", "--one", who, "--blocks", str(blocks)]
-    out = subprocess.check_output(
-        command, cwd=ROOT, env=environment, text=True, preexec_fn=pin, stderr=subprocess.DEVNULL
-    )
-    return float(out.splitlines()[-1])
+    command = ("benchmarks.pong", "--one", who, "--blocks", blocks)
+    return float(last_line(*command, core=last_core()))
 
 
 def _write(runs: dict[str, list[float]], out: Path) -> None:
-    from tandem.runs.config_file import commit
-
-    peer, machine = median(runs["single file"]), tables.machine()
+    about, peer = tables.about(), median(runs["single file"])
     lines = ["# PPO in EnvPool's Pong", ""]
     lines += ["Environment steps per second on one CPU core (`python -m benchmarks.pong`).", ""]
     lines += ["| | steps/s | × single file |", "|---|--:|--:|"]
     for who, speeds in runs.items():
         lines.append(f"| {who} | {median(speeds):,.0f} | {median(speeds) / peer:.2f} |")
-    where = f"{machine['processor']}, one core"
     lines += [
         "",
         "The compiled row uses torch.compile. The single file is a PPO program in the style of "
         "CleanRL, in `benchmarks/pong.py`.",
     ]
-    lines += ["", f"Medians. {tables.now()}, commit {commit()}, {where}."]
-    about = {"versions": tables.versions(), "machine": machine, "seed": 0}
-    about |= {"commit": commit(), "date": tables.now()}
-    out.mkdir(parents=True, exist_ok=True)
-    tables.write(out / "pong.json", json.dumps(about | {"found": runs}, indent=1) + "\n")
-    tables.write(out / "pong.md", "\n".join(lines) + "\n")
+    lines += ["", f"Medians. {tables.origin(about)}"]
+    tables.save(out, "pong", about | {"seed": 0, "found": runs}, lines)
 
 
 if __name__ == "__main__":

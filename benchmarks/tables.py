@@ -79,8 +79,29 @@ def write(path: Path, text: str) -> None:
         raise
 
 
+def save(folder: Path, name: str, data: Data, lines: list[str]) -> None:
+    """Writes measurements and their page."""
+    write(folder / f"{name}.json", json.dumps(data, indent=1) + "\n")
+    write(folder / f"{name}.md", "\n".join(lines) + "\n")
+
+
 def now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def about() -> Data:
+    """When it was measured, and of what, and on what."""
+    from tandem.runs.config_file import commit
+
+    origin = {"date": now(), "commit": commit(), "machine": machine()}
+    return {**origin, "versions": versions()}
+
+
+def origin(about: Data) -> str:
+    """The same as a sentence."""
+    machine = about["machine"]
+    where = f"{machine['processor']}, {machine['cores']} cores"
+    return f"{about['date']}, commit {about['commit']}, {where}."
 
 
 def machine() -> Data:

@@ -167,20 +167,9 @@ def check_updates(row: TeamRow, pairs: dict[str, list[Pair]]) -> None:
 
 
 def _record(out: Path, row: TeamRow, entry: dict[str, Any], args: Any, core: int | None) -> None:
-    from tandem.runs.config_file import commit
-
-    origin = {
-        "date": tables.now(),
-        "commit": commit(),
-        "seed": args.seed,
-        "machine": tables.machine(),
-    }
     theirs = _ask({"kind": "versions"}, args, core) if PEER in entry["contestants"] else {}
-    origin |= {
-        "versions": tables.versions(),
-        "their_versions": theirs,
-        "repeats": len(entry["bare"]),
-    }
+    origin = tables.about() | {"seed": args.seed, "their_versions": theirs}
+    origin |= {"repeats": len(entry["bare"])}
     data = tables.merged(tables.load(out / "teams.json"), {"rows": {row.name: {**entry, **origin}}})
     tables.write(out / "teams.json", json.dumps(data, indent=1) + "\n")
     tables.write(out / "teams.md", markdown(data))

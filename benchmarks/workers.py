@@ -291,7 +291,6 @@ def main() -> int:
 
 def write(measured: dict[str, Any], begun: list[dict[str, float]], args: Any) -> None:
     """The medians as JSON and as tables."""
-    from tandem.runs.config_file import commit
 
     lines = [
         "# Worker processes",
@@ -315,20 +314,10 @@ def write(measured: dict[str, Any], begun: list[dict[str, float]], args: Any) ->
         f"{size:.0f} MiB of resident memory.",
         "",
     ]
-    where = f"{tables.machine()['processor']}, {tables.machine()['cores']} cores"
-    lines += [f"Medians of {args.repeats}. {tables.now()}, commit {commit()}, {where}."]
-    versions = {
-        "versions": tables.versions(),
-        "machine": tables.machine(),
-        "commit": commit(),
-        "date": tables.now(),
-    }
-    out = ROOT / "benchmarks" / "results"
-    tables.write(
-        out / "workers.json",
-        json.dumps(versions | {"found": measured, "worker": begun}, indent=1) + "\n",
-    )
-    tables.write(out / "workers.md", "\n".join(lines) + "\n")
+    about = tables.about()
+    lines += [f"Medians of {args.repeats}. {tables.origin(about)}"]
+    found = about | {"found": measured, "worker": begun}
+    tables.save(ROOT / "benchmarks" / "results", "workers", found, lines)
 
 
 if __name__ == "__main__":

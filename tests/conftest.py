@@ -11,6 +11,7 @@ from collections import Counter
 from itertools import groupby
 from typing import Any
 
+from tests import children
 from tests.helpers import ON_CPU, ONE_THREAD, QUIET, compiled_in
 
 for name, value in {
@@ -53,11 +54,12 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def _processor_seconds() -> float:
     """Of this process and of those children that it has waited for."""
-    own, children = (
+    own, ended = (
         resource.getrusage(resource.RUSAGE_SELF),
         resource.getrusage(resource.RUSAGE_CHILDREN),
     )
-    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+    seconds = own.ru_utime + own.ru_stime + ended.ru_utime + ended.ru_stime
+    return seconds + children.processor_seconds
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
+from tests import children
+
 ROOT = Path(__file__).parent.parent
 Engine = Literal["torch", "jax", "tensorflow", "keras-torch"]
 KERAS_BACKENDS = {"jax": "jax", "tensorflow": "tensorflow", "keras-torch": "torch"}
@@ -66,14 +68,16 @@ def run_python(
     engine: Engine | None = None,
     timeout: float = 120.0,
     env: Mapping[str, str] | None = None,
+    forked: bool = True,
 ) -> list[Any]:
     """What a snippet (or a script, where `code` is a Path) prints, one JSON value a line, parsed.
 
     Keras reads its backend once, at import, so a test that needs another engine needs another
-    process. The child runs on one thread and on the CPU (`env` overrides that), finds `tandem` and
-    `tests`, and may start processes by `spawn`. Raises AssertionError with the child's stderr if it
-    fails, takes longer than `timeout` seconds (it is then killed with all the processes it
-    started), or prints anything that is not JSON.
+    process. With an engine it is a fork of one that has imported the framework, unless `forked` is
+    false: for what Python and the framework do when they begin. The child runs on one thread and on
+    the CPU (`env` overrides that), finds `tandem` and `tests`, and may start processes by `spawn`.
+    Raises AssertionError with the child's stderr if it fails, takes longer than `timeout` seconds
+    (it is then killed with all the processes it started), or prints anything that is not JSON.
     """
     with tempfile.TemporaryDirectory() as folder:
         script = code
@@ -81,13 +85,20 @@ def run_python(
         if isinstance(code, str):
             script = Path(folder) / "snippet.py"
             script.write_text(textwrap.dedent(code), encoding="utf-8")
-        out, err, status = _run(
-            [sys.executable, str(script), *args], _environment(engine, env or {}), timeout
-        )
+        command, variables = [str(script), *args], _environment(engine, env or {})
+        files = (Path(folder) / "out", Path(folder) / "err")
+        for file in files:
+            file.touch()
+        if engine and forked:
+            status = children.run(engine, command, variables, files, timeout)
+        else:
+            status = _run([sys.executable, *command], variables, files, timeout)
+        out, err = (file.read_text(encoding="utf-8") for file in files)
     if status != 0:
         raise AssertionError(
-            "the child "
-            f"{status if isinstance(status, str) else f'ended with status {status}'}:\n{err}"
+            f"the child was still running after {timeout} s:\n{err}"
+            if status is None
+            else f"the child ended with status {status}:\n{err}"
         )
     try:
         return [json.loads(line) for line in out.splitlines() if line.strip()]
@@ -98,24 +109,26 @@ def run_python(
 
 
 def _environment(engine: Engine | None, extra: Mapping[str, str]) -> dict[str, str]:
-    inherited = {k: v for k, v in os.environ.items() if k != "KERAS_BACKEND"}
+    not_theirs = ("KERAS_BACKEND", "PYTEST_CURRENT_TEST")
+    inherited = {k: v for k, v in os.environ.items() if k not in not_theirs}
     chosen = {"KERAS_BACKEND": KERAS_BACKENDS[engine]} if engine in KERAS_BACKENDS else {}
     path = {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
     return {**inherited, **ONE_THREAD, **ON_CPU, **ALONE, **QUIET, **path, **chosen, **extra}
 
 
-def _run(command: list[str], env: dict[str, str], timeout: float) -> tuple[str, str, int | str]:
-    pipe = subprocess.PIPE
-    child = subprocess.Popen(
-        command, stdout=pipe, stderr=pipe, text=True, cwd=ROOT, env=env, start_new_session=True
-    )
+def _run(
+    command: list[str], env: dict[str, str], files: tuple[Path, Path], timeout: float
+) -> int | None:
+    with files[0].open("w") as out, files[1].open("w") as err:
+        child = subprocess.Popen(
+            command, stdout=out, stderr=err, cwd=ROOT, env=env, start_new_session=True
+        )
     try:
-        out, err = child.communicate(timeout=timeout)
+        return child.wait(timeout)
     except subprocess.TimeoutExpired:
-        os.killpg(child.pid, signal.SIGKILL)  # its own processes too: they hold the pipes
-        out, err = child.communicate()
-        return out, err, f"was still running after {timeout} s"
-    return out, err, child.returncode
+        os.killpg(child.pid, signal.SIGKILL)  # its own processes too
+        child.wait()
+        return None
 
 
 def runs(pid: int) -> bool:

@@ -473,7 +473,8 @@ def test_the_module_of_a_network_is_imported_on_the_engine_of_the_run(tmp_path) 
     run_python(TRAINED, "jax", str(tmp_path / "run"))
     source = "import keras\nengine = keras.backend.backend()\n\ndef body(space): ..."
     (tmp_path / "bodies.py").write_text(source)
-    rows = run_python(EXPORTED, str(tmp_path / "run"), str(tmp_path), engine="tensorflow")
+    paths = (str(tmp_path / "run"), str(tmp_path))
+    rows = run_python(EXPORTED, *paths, engine="tensorflow", forked=False)
     assert rows == ["jax"]
 
 

@@ -44,8 +44,9 @@ BOTH = ("tensorflow", "jax")
 def said(engine: Any, *names: str) -> dict[str, Any]:
     if importlib.util.find_spec(engine) is None:
         pytest.skip(f"{engine} is not installed")
-    light = COMPILED_LIGHTLY if engine == "jax" else {}
-    (found,) = run_python(SNIPPET, *names, engine=engine, timeout=580, env=light)
+    of_jax = engine == "jax"  # which reads the number of devices when it is imported
+    light = COMPILED_LIGHTLY if of_jax else {}
+    (found,) = run_python(SNIPPET, *names, engine=engine, timeout=580, env=light, forked=not of_jax)
     return dict(found)
 
 
