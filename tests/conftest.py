@@ -32,6 +32,8 @@ settings.load_profile("tandem")
 
 COMPILED = pytest.StashKey[str]()
 BEGAN = pytest.StashKey[float]()
+# Seconds of a processor that a folder's tests may take in `make test`.
+BUDGETS: dict[str, int] = {}
 SHOWN = 120.0  # seconds of all tests, from which they are shown by folder
 
 
@@ -75,20 +77,40 @@ def pytest_runtest_makereport(item: pytest.Item) -> Any:
     return report
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A folder over its budget fails the run, as a test does."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if not hasattr(session.config, "workerinput") and reporter and _over(_spent(reporter)[0]):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Prints them where they are more than a few minutes."""
+    """Prints them where they are more than a few minutes, or too many."""
+    seconds, counts = _spent(terminalreporter)
+    over = _over(seconds)
+    if over or (total := seconds.total()) > SHOWN:
+        terminalreporter.section("seconds of a processor")
+        for folder, spent in seconds.most_common():
+            more = f", over its budget of {over[folder]} s" if folder in over else ""
+            terminalreporter.write_line(f"{spent:7.0f}  {counts[folder]:5d} tests  {folder}{more}")
+        terminalreporter.write_line(f"{total:7.0f}  {counts.total():5d} tests")
+
+
+def _spent(reporter: Any) -> tuple[Counter[str], Counter[str]]:
+    """Seconds and tests of each folder."""
     seconds, counts = Counter[str](), Counter[str]()
-    for reports in terminalreporter.stats.values():
+    for reports in reporter.stats.values():
         for report in reports:
             if getattr(report, "when", "") in ("call", "teardown"):
                 folder = "/".join(report.nodeid.split("::")[0].split("/")[:2])
                 counts[folder] += report.when == "call"
                 seconds[folder] += dict(report.user_properties).get("seconds", 0.0)
-    if (total := seconds.total()) > SHOWN:
-        terminalreporter.section("seconds of a processor")
-        for folder, spent in seconds.most_common():
-            terminalreporter.write_line(f"{spent:7.0f}  {counts[folder]:5d} tests  {folder}")
-        terminalreporter.write_line(f"{total:7.0f}  {counts.total():5d} tests")
+    return seconds, counts
+
+
+def _over(seconds: Counter[str]) -> dict[str, int]:
+    """The budgets of folders that took longer."""
+    return {name: most for name, most in BUDGETS.items() if seconds[name] > most}
 
 
 @pytest.fixture(autouse=True)
