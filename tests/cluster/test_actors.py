@@ -257,13 +257,7 @@ def learned(kept):
 def test_an_algorithm_goes_on_from_its_state(cluster, tmp_path, algorithm, act) -> None:
     """The agent is killed while two runners bring it steps: what was kept is there, its replay too,
     and they go on with it."""
-    args = {
-        "cluster": cluster,
-        "algorithm": algorithm,
-        "act": act,
-        "steps": 10**9,
-        "stop": tmp_path / "stop",
-    }
+    args = dict(cluster=cluster, algorithm=algorithm, act=act, steps=10**9, stop=tmp_path / "stop")
     ray.cloudpickle.register_pickle_by_value(__import__("sys").modules[Learns.__module__])
     runners = cluster.make_runner("r", Learns, args, num=2)
     found: list = []

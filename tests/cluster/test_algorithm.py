@@ -22,13 +22,7 @@ from tandem.types import leaves
 CARTPOLE = gymnasium.make("CartPole-v1")
 torch = pytest.importorskip("torch")
 SMALL = {"hidden": (16,), "framework": "torch"}
-REPLAY = {
-    "learning_starts": 20,
-    "batch_size": 8,
-    "buffer_size": 500,
-    "train_every": 1,
-    "envs": 1,
-} | SMALL
+REPLAY = dict(learning_starts=20, batch_size=8, buffer_size=500, train_every=1, envs=1) | SMALL
 ROLLOUT = {"rollout": 16, "envs": 1} | SMALL
 
 
@@ -72,13 +66,7 @@ def weights(backend):
         ("ppo", {**ROLLOUT, "rollout": 64, "batch_size": 32, "epochs": 2}),
         (
             "ppo",
-            {
-                **ROLLOUT,
-                "rollout": 64,
-                "batch_size": 32,
-                "epochs": 2,
-                "normalize_observations": True,
-            },
+            dict(ROLLOUT, rollout=64, batch_size=32, epochs=2, normalize_observations=True),
         ),
     ],
 )
@@ -126,10 +114,7 @@ def test_who_reads_its_attributes_in_one_process_changes_nothing(algorithm, sett
     own = agent_of(algorithm, CARTPOLE, steps=1000, **settings)
     steps(own, gymnasium.make("CartPole-v1"), 150)
     cluster, found = Cluster(namespace=f"reads-{algorithm}"), []
-    spaces = {
-        "observation_space": CARTPOLE.observation_space,
-        "action_space": CARTPOLE.action_space,
-    }
+    spaces = dict(observation_space=CARTPOLE.observation_space, action_space=CARTPOLE.action_space)
     given = {"algorithm": algorithm, "steps": 1000, **spaces, **settings}
 
     class Logs(Runner):
@@ -325,13 +310,7 @@ def test_dqn_answers_in_a_local_runner() -> None:
     class Learns(Runner):
         def __init__(self) -> None:
             spaces = {"observation_space": env.observation_space, "action_space": env.action_space}
-            settings = {
-                **REPLAY,
-                "learning_rate": 5e-3,
-                "steps": 1500,
-                "target_every": 100,
-                "batch_size": 32,
-            }
+            settings = dict(REPLAY, learning_rate=5e-3, steps=1500, target_every=100, batch_size=32)
             cluster.make_agent("dqn", AlgorithmAgent, algorithm="dqn", **spaces, **settings)
             self.agent = cluster.get_agent("dqn")
 

@@ -152,14 +152,7 @@ def test_nobody_waits_for_the_steps_of_one_who_only_acts(kind, monkeypatch) -> N
     pytest.importorskip("torch")
     monkeypatch.setattr("tandem.learning.config.compiles", lambda *_: False)  # some ten seconds
     env = known.Identity()
-    hyper = {
-        "algorithm": "ppo",
-        "rollout": 4,
-        "envs": 2,
-        "batch_size": 4,
-        "hidden": (4,),
-        "framework": "torch",
-    }
+    hyper = dict(algorithm="ppo", rollout=4, envs=2, batch_size=4, hidden=(4,), framework="torch")
     hyper |= {"observation_space": env.observation_space, "action_space": env.action_space}
     host = Here(AgentSpec(AlgorithmAgent, True, 1, hyper))
     handle = Direct(host, "agent 'a'", 1.0)

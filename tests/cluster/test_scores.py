@@ -50,13 +50,7 @@ CASES: dict[str, tuple[str, Any, int, dict[str, Any], float]] = {
         lambda: team(team_games.TwoStep),
         4000,
         SMALL
-        | {
-            "rollout": 64,
-            "batch_size": 128,
-            "learning_rate": "5e-3:1e-3",
-            "gamma": 0.9,
-            "entropy": "0.3:0",
-        },
+        | dict(rollout=64, batch_size=128, learning_rate="5e-3:1e-3", gamma=0.9, entropy="0.3:0"),
         8.0,
     ),
 }

@@ -28,13 +28,9 @@ from tests.parallel.faulty import Faulty
 from tests.parallel.test_process import runs
 
 pytest.importorskip("torch")
-QUIET = {
-    "eval_episodes": 0,
-    "final_episodes": 1,
-    "plots": False,
-    "tensorboard": False,
-    "checkpoint_seconds": 3600.0,
-}
+QUIET = dict(
+    eval_episodes=0, final_episodes=1, plots=False, tensorboard=False, checkpoint_seconds=3600.0
+)
 SMALL: dict[str, Any] = {
     "steps": 480,
     "envs": 2,
@@ -197,12 +193,9 @@ def faulty(folder: Path, fault: str, **more: Any) -> Any:
     ],
 )
 def test_one_that_is_lost_begins_anew(fault: str, tmp_path: Path) -> None:
-    given = {
-        **SMALL,
-        "learners": 2,
-        "steps": 1200,
-        "worker_patience": 3.0 if fault == "stands still" else 60.0,
-    }
+    given = dict(
+        SMALL, learners=2, steps=1200, worker_patience=3.0 if fault == "stands still" else 60.0
+    )
     run = tandem.session("a3c", faulty(tmp_path, fault), **given)
     with pytest.warns(UserWarning, match=FAULTS[fault]) as caught:
         pids = [w.process.pid for w in finished(run).loop.collector.group.workers]

@@ -22,37 +22,15 @@ from tandem.onnx_export import to_numpy, to_onnx
 from tandem.testing import contracts, team_games
 from tandem.testing.environments import Chain
 
-DQN: dict[str, Any] = {
-    "hidden": (8,),
-    "envs": 2,
-    "learning_starts": 8,
-    "train_every": 8,
-    "updates_per_call": 2,
-    "steps": 80,
-}
-DQN |= {
-    "batch_size": 8,
-    "buffer_size": 100,
-    "target_every": 16,
-    "epsilon": 0.0,
-    "noisy": "factorised",
-}
-PPO: dict[str, Any] = {
-    "hidden": (8,),
-    "envs": 2,
-    "rollout": 8,
-    "batch_size": 16,
-    "epochs": 1,
-    "steps": 80,
-}
+DQN: dict[str, Any] = dict(
+    hidden=(8,), envs=2, learning_starts=8, train_every=8, updates_per_call=2, steps=80
+)
+DQN |= dict(batch_size=8, buffer_size=100, target_every=16, epsilon=0.0, noisy="factorised")
+PPO: dict[str, Any] = dict(hidden=(8,), envs=2, rollout=8, batch_size=16, epochs=1, steps=80)
 PPO |= {"normalize_advantage": False, "noisy": "independent"}
-QUIET: dict[str, Any] = {
-    "plots": False,
-    "tensorboard": False,
-    "eval_episodes": 2,
-    "final_episodes": 2,
-    "keep": 1,
-}
+QUIET: dict[str, Any] = dict(
+    plots=False, tensorboard=False, eval_episodes=2, final_episodes=2, keep=1
+)
 
 
 def begin(name: str, **given: Any) -> Any:
@@ -196,13 +174,7 @@ def test_every_algorithm_learns_with_noise(name) -> None:
         if algorithms.get(name).needs != "transitions"
         else {"learning_starts": 8}
     )
-    own |= {
-        "batch_size": 8,
-        "buffer_size": 100,
-        "train_every": 8,
-        "updates_per_call": 2,
-        "policy_delay": 1,
-    }
+    own |= dict(batch_size=8, buffer_size=100, train_every=8, updates_per_call=2, policy_delay=1)
     names = algorithms.get(name).Settings.__dataclass_fields__
     known = {n: x for n, x in own.items() if n in names}
     loop = contracts.begin(

@@ -18,13 +18,9 @@ from tandem.settings import declared
 from tandem.spaces import Leaf
 from tandem.types import Cuts, Trajectory
 
-QUIET: dict[str, Any] = {
-    "plots": False,
-    "tensorboard": False,
-    "eval_episodes": 0,
-    "final_episodes": 1,
-    "hidden": (8,),
-}
+QUIET: dict[str, Any] = dict(
+    plots=False, tensorboard=False, eval_episodes=0, final_episodes=1, hidden=(8,)
+)
 
 
 def trajectory(reward: Any, last: Any, valid: Any = None) -> Trajectory:
@@ -70,11 +66,9 @@ def test_rows_that_only_reset_do_not_count_and_symbols_and_pictures_are_left_alo
     }
     seen = ObservationMoments(spec)  # type: ignore[arg-type]
     box = np.arange(8, dtype=np.float32).reshape(2, 2, 2)
-    obs = {
-        "box": box,
-        "symbol": np.zeros((2, 2), np.int64),
-        "picture": np.zeros((2, 2, 2, 2, 1), np.uint8),
-    }
+    obs = dict(
+        box=box, symbol=np.zeros((2, 2), np.int64), picture=np.zeros((2, 2, 2, 2, 1), np.uint8)
+    )
     seen.add(obs, np.array([[True, True], [False, True]]))
     assert list(seen.moments) == ["box"]
     assert seen.moments["box"].mean.tolist() == [(0 + 2 + 6) / 3, (1 + 3 + 7) / 3]

@@ -20,15 +20,9 @@ from tandem.testing import environments as games
 from tandem.testing.goal_games import BitFlip
 
 BOTH = {"normalize_observations": True, "normalize_rewards": True}
-SMALL: dict[str, Any] = {
-    "hidden": (8,),
-    "batch_size": 16,
-    "learning_starts": 40,
-    "train_every": 8,
-    "envs": 2,
-    "gamma": 0.5,
-    "steps": 120,
-}
+SMALL: dict[str, Any] = dict(
+    hidden=(8,), batch_size=16, learning_starts=40, train_every=8, envs=2, gamma=0.5, steps=120
+)
 
 
 def far() -> Any:

@@ -128,13 +128,7 @@ def test_the_returns_of_a_rollout_are_those_of_a_slow_reference(env: Any, bootst
     """Where episodes end or are cut, in the middle and at the last step, with masks, and in vectors
     that reset on the next step."""
     native: dict[str, Any] = {"vectorization": "native"} if env == "CartPole-v1" else {}
-    given: dict[str, Any] = {
-        "hidden": (8,),
-        "envs": 4,
-        "rollout": 21,
-        "batch_size": 84,
-        "steps": 420,
-    }
+    given: dict[str, Any] = dict(hidden=(8,), envs=4, rollout=21, batch_size=84, steps=420)
     given |= {"epsilon": "0.9:0.1", "q_lambda": 0.6, "gamma": 0.9, "bootstrap": bootstrap}
     loop = contracts.begin(PQN, env, "torch", **given, **native)
     rollouts: list[Any] = []

@@ -21,22 +21,8 @@ from tandem.runs.verification import verify
 from tandem.testing.turn_games import Nim, TicTacToe
 
 QUIET = {"plots": False, "tensorboard": False, "framework": "torch"}
-SMALL = {
-    "steps": 1600,
-    "envs": 4,
-    "rollout": 25,
-    "batch_size": 50,
-    "epochs": 2,
-    "hidden": (16,),
-    "opponents": 3,
-}
-SHORT = {
-    "snapshot_every": 150,
-    "eval_episodes": 2,
-    "final_episodes": 2,
-    "log_every": 100,
-    "keep": 1,
-}
+SMALL = dict(steps=1600, envs=4, rollout=25, batch_size=50, epochs=2, hidden=(16,), opponents=3)
+SHORT = dict(snapshot_every=150, eval_episodes=2, final_episodes=2, log_every=100, keep=1)
 
 
 def numbers(run: Any) -> list[int]:
@@ -192,15 +178,9 @@ def test_a_run_of_a_classic_game(tmp_path: Path) -> None:
 
 # Known answers
 
-NIM = {
-    "steps": 16_000,
-    "envs": 16,
-    "rollout": 32,
-    "batch_size": 128,
-    "epochs": 4,
-    "gamma": 1.0,
-    "opponents": 5,
-} | {"learning_rate": "3e-3:1e-4", "entropy": "0.05:0.01", "hidden": (32,), "eval_episodes": 0}
+NIM = dict(
+    steps=16_000, envs=16, rollout=32, batch_size=128, epochs=4, gamma=1.0, opponents=5
+) | dict(learning_rate="3e-3:1e-4", entropy="0.05:0.01", hidden=(32,), eval_episodes=0)
 
 
 @pytest.mark.parametrize(

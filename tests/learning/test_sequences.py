@@ -15,13 +15,9 @@ from tandem.testing import contracts
 from tandem.testing.environments import Chain, InfiniteHorizon, TerminatedTruncatedPair
 
 SMALL: dict[str, Any] = {"hidden": (8,), "envs": 3, "rollout": 4, "gamma": 0.5}
-REPLAYED = {
-    "replay": "prioritized",
-    "evict": "sample",
-    "replay_size": 20,
-    "replay_starts": 6,
-    "replay_ratio": 2.0,
-}
+REPLAYED = dict(
+    replay="prioritized", evict="sample", replay_size=20, replay_starts=6, replay_ratio=2.0
+)
 
 
 def begun(name: str, env: Any = Chain, **settings: Any) -> Any:

@@ -25,13 +25,7 @@ from tandem.learning.events import BatchEnd
 from tandem.parallel.process import Process, WorkerLost
 from tests.helpers import ROOT, run_python, runs
 
-SMALL: dict[str, Any] = {
-    "framework": "torch",
-    "steps": 96,
-    "envs": 4,
-    "hidden": (4,),
-    "eval_episodes": 1,
-}
+SMALL: dict[str, Any] = dict(framework="torch", steps=96, envs=4, hidden=(4,), eval_episodes=1)
 
 
 class Noted(Env[Any, Any]):

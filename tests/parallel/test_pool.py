@@ -40,13 +40,9 @@ ALIKE: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "ppo with statistics": (
         "ppo",
         games.IdentityBox,
-        {
-            "envs": 4,
-            "rollout": 16,
-            "batch_size": 16,
-            "normalize_observations": True,
-            "normalize_rewards": True,
-        },
+        dict(
+            envs=4, rollout=16, batch_size=16, normalize_observations=True, normalize_rewards=True
+        ),
     ),
     "a2c with a memory": (
         "a2c",
@@ -94,13 +90,7 @@ ALIKE: dict[str, tuple[str, Any, dict[str, Any]]] = {
         {"envs": 4, "train_every": 16, "updates_per_call": 4, "learning_starts": 64},
     ),
 }
-FAST = {
-    "eval_episodes": 0,
-    "final_episodes": 1,
-    "plots": False,
-    "tensorboard": False,
-    "framework": "torch",
-}
+FAST = dict(eval_episodes=0, final_episodes=1, plots=False, tensorboard=False, framework="torch")
 
 
 def rows(folder: Path, *without: str) -> list[list[str]]:
@@ -188,13 +178,7 @@ def test_workers_ahead_make_the_same_run_however_many(
 
 
 def test_workers_are_ahead_by_as_much_as_they_may_and_it_is_told() -> None:
-    settings = {
-        "envs": 4,
-        "train_every": 16,
-        "updates_per_call": 4,
-        "learning_starts": 100,
-        "hidden": (8,),
-    }
+    settings = dict(envs=4, train_every=16, updates_per_call=4, learning_starts=100, hidden=(8,))
     run = tandem.session("dqn", "CartPole-v1", steps=512, workers=1, ahead=3, **settings, **FAST)
     found = []
     for event in run:
@@ -353,13 +337,7 @@ def test_a_lost_worker_is_named_and_costs_its_unfinished_episodes(
 
 
 def test_replay_knows_that_the_episodes_broke_off(tmp_path: Path) -> None:
-    more = {
-        "train_every": 8,
-        "updates_per_call": 2,
-        "learning_starts": 100,
-        "n_step": 3,
-        "buffer_size": 2000,
-    }
+    more = dict(train_every=8, updates_per_call=2, learning_starts=100, n_step=3, buffer_size=2000)
     given = {k: v for k, v in SETTINGS.items() if k != "rollout"} | more
     run = tandem.session("dqn", faulty(tmp_path, "killed", at=101), workers=1, ahead=0, **given)
     with pytest.warns(UserWarning, match="was killed"):

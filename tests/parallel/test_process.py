@@ -31,11 +31,7 @@ class Served:
         frameworks = sorted(
             {"torch", "tensorflow", "jax", "keras", "matplotlib"} & set(sys.modules)
         )
-        return {
-            "pid": os.getpid(),
-            "frameworks": frameworks,
-            "threads": os.environ["OMP_NUM_THREADS"],
-        }
+        return dict(pid=os.getpid(), frameworks=frameworks, threads=os.environ["OMP_NUM_THREADS"])
 
     def fail(self) -> None:
         raise ValueError("on purpose")

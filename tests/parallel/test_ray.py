@@ -460,10 +460,9 @@ tandem.train(
 def test_a_learner_that_is_killed_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(KILLED)
-    env = os.environ | {
-        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
-        "RAY_ADDRESS": "local",
-    }
+    env = os.environ | dict(
+        PYTHONPATH=os.pathsep.join([str(ROOT / "src"), str(ROOT)]), RAY_ADDRESS="local"
+    )
     for name in ("whole", "parts"):
         done = subprocess.run([sys.executable, str(script), str(tmp_path / name)], env=env)
         assert done.returncode == (0 if name == "whole" else -9)
