@@ -13,6 +13,7 @@ import pytest
 
 from tandem.errors import WorkerError
 from tandem.parallel.tasks import Task, Tasks
+from tests.helpers import runs
 
 
 def square(x: int) -> tuple[int, int]:
@@ -41,21 +42,13 @@ def named(function: Any, *each: tuple[Any, ...]) -> list[Task]:
     return [Task(f"call {i}", function, arguments) for i, arguments in enumerate(each)]
 
 
-def gone(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return False
-
-
 def test_results_are_in_order_and_told_as_they_come() -> None:
     done: list[int] = []
     tasks = named(square, *((x,) for x in range(5)))
     results = Tasks(2).run(tasks, lambda i, result: done.append(i))
     assert [r[0] for r in results] == [0, 1, 4, 9, 16] and sorted(done) == list(range(5))
     pids = {r[1] for r in results}
-    assert len(pids) == 2 and os.getpid() not in pids and all(map(gone, pids))
+    assert len(pids) == 2 and os.getpid() not in pids and not any(map(runs, pids))
 
 
 def test_a_fresh_process_makes_one_call() -> None:
@@ -78,7 +71,7 @@ def test_a_process_that_is_lost_too_often_ends_all(tmp_path: Path) -> None:
     ):
         Tasks(1, again=1).run(tasks)
     assert "1 had been lost before" in caught.value.expected and caught.value.fix
-    assert all(gone(int(mark.name.split("-")[-1])) for mark in tmp_path.iterdir())
+    assert not any(runs(int(mark.name.split("-")[-1])) for mark in tmp_path.iterdir())
 
 
 def test_what_raises_is_not_made_again() -> None:
@@ -105,4 +98,4 @@ def test_no_process_is_left_when_it_is_interrupted() -> None:
     running: list[int] = []
     with pytest.raises(KeyboardInterrupt):
         tasks.run(named(wait, (0.1,), (60,)), end)
-    assert running and all(map(gone, running)) and time.monotonic() - began < 30
+    assert running and not any(map(runs, running)) and time.monotonic() - began < 30
