@@ -1,5 +1,4 @@
-"""Environments are closed when a run ends, however it ends, and when it is refused; workers that do
-not end are killed with what they started."""
+"""Environments are closed however a run ends; workers that do not end are killed with theirs."""
 
 from __future__ import annotations
 
@@ -85,6 +84,8 @@ def test_environments_of_workers_and_learners_are_closed(
 ) -> None:
     file = tmp_path / "notes"
     run = tandem.session(algorithm, lambda: Noted(file), **{**SMALL, **given})
+    workers = [w.process for w in run.loop.collector.group.workers]
+    assert all(process.runs for process in workers)
     for event in run:
         if isinstance(event, BatchEnd):
             if ends == "SIGTERM":
@@ -94,6 +95,7 @@ def test_environments_of_workers_and_learners_are_closed(
                 break
     found = counts(file)
     assert found["made"] == found["closed"] and len(set(found["made"])) == processes
+    assert not any(process.runs for process in workers)
 
 
 def broken(space: Any) -> Any:
@@ -210,23 +212,24 @@ def test_environments_that_an_agent_made_are_closed_with_it(tmp_path: Path) -> N
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_command_that_has_not_begun_closes_its_own(number, tmp_path, monkeypatch) -> None:
     pytest.importorskip("torch")
-    (tmp_path / "slow.py").write_text(
-        "import gymnasium, pathlib, time\n"
-        "class Slow(gymnasium.Wrapper):\n"
-        "    def __init__(self, render_mode=None):\n"
-        "        super().__init__(gymnasium.make('CartPole-v1'))\n"
-        "    def reset(self, **how):\n"
-        "        pathlib.Path('resetting').touch()\n"
-        "        time.sleep(60)\n"
-        "    def close(self):\n"
-        "        pathlib.Path('closed').touch()\n"
-        "gymnasium.register('Slow-v0', entry_point=Slow)\n",
-        encoding="utf-8",
-    )
-    code = """import signal, sys
+    code = """
+import pathlib, signal, sys, time, gymnasium
 from tandem.cli import main
+
+class Slow(gymnasium.Wrapper):
+    def __init__(self, render_mode=None):
+        super().__init__(gymnasium.make("CartPole-v1"))
+
+    def reset(self, **how):
+        pathlib.Path("resetting").touch()
+        time.sleep(60)
+
+    def close(self):
+        pathlib.Path("closed").touch()
+
+gymnasium.register("Slow-v0", entry_point=Slow)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # not as by nohup
-words = "train ppo slow:Slow-v0 --framework torch --steps 64 --no-plots --quiet"
+words = "train ppo Slow-v0 --framework torch --steps 64 --no-plots --quiet"
 sys.exit(main(words.split()))
 """
     monkeypatch.chdir(tmp_path)

@@ -1,5 +1,4 @@
-"""Calls in processes: in order, side by side, made again where a process is lost, and no process is
-left behind."""
+"""Calls in processes: in order, side by side, made again where a process is lost."""
 
 from __future__ import annotations
 
@@ -48,12 +47,9 @@ def test_results_are_in_order_and_told_as_they_come() -> None:
     results = Tasks(2).run(tasks, lambda i, result: done.append(i))
     assert [r[0] for r in results] == [0, 1, 4, 9, 16] and sorted(done) == list(range(5))
     pids = {r[1] for r in results}
+    fresh = Tasks(1, fresh=True).run(named(square, (1,), (2,), (3,)))
+    assert len({pid for _, pid in fresh}) == 3
     assert len(pids) == 2 and os.getpid() not in pids and not any(map(runs, pids))
-
-
-def test_a_fresh_process_makes_one_call() -> None:
-    results = Tasks(1, fresh=True).run(named(square, (1,), (2,), (3,)))
-    assert len({pid for _, pid in results}) == 3
 
 
 def test_a_call_is_made_again_where_its_process_was_killed(tmp_path: Path) -> None:
