@@ -221,11 +221,9 @@ def test_who_acts_for_an_agent_that_is_told_what_it_was_has_its_parameters() -> 
     """Also where it acted itself in the program before."""
     kept = agent_state.state_of(Counter(sync=True, at=7))
 
-    class Keeps:
-        def get(self, key):
-            return {"version": 3, "data": kept[0], "arrays": kept[1]}
-
-    host = AgentHost("c/0", AgentSpec(Counter, False, 1, {}), Keeps(), 1e9)
+    state = {"version": 3, "data": kept[0], "arrays": kept[1]}
+    store = SimpleNamespace(get=lambda key: state)
+    host = AgentHost("c/0", AgentSpec(Counter, False, 1, {}), store, 1e9)
     copy = ActingCopy(AgentSpec(Counter, False, 1, {}), host.newest)
     assert copy.perform("me", [("choose_action", (0,), {})], 0).value == 7 and not host.agent.sync
 

@@ -27,22 +27,13 @@ class Notes(Recorder):
         pass
 
 
-class Memory:
-    """A store that has nothing and keeps nothing."""
-
-    def get(self, key):
-        return None
-
-    def put(self, *state) -> None:
-        pass
-
-
 class Here(RemoteHost):
     """An actor's object, in this process."""
 
     def __init__(self, spec: AgentSpec) -> None:
         self._failed = None
-        AgentHost.__init__(self, "a/0", spec, Memory(), 0.0)
+        store = SimpleNamespace(get=lambda key: None, put=lambda *state: None)
+        AgentHost.__init__(self, "a/0", spec, store, 0.0)
 
 
 class Direct(ActorHandle):
