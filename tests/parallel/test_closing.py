@@ -106,24 +106,23 @@ def vector(file: Path) -> SyncVectorEnv:
     return SyncVectorEnv([partial(Noted, file)] * 4)
 
 
-@pytest.mark.parametrize(
-    ("kind", "given"),
-    [
-        (Noted, {"no_such_setting": 1}),
-        (Noted, {"network": broken}),
-        (Noted, {"eval_env": "CartPole-v1"}),
-        (Noted, {"hindsight": "future"}),
-        (Third, {}),
-        (Third, {"workers": 2}),
-        (vector, {"workers": 2}),
-    ],
-)
-def test_environments_of_a_refused_run_are_closed(kind: Any, given: Any, tmp_path: Path) -> None:
-    file = tmp_path / "notes"
-    with pytest.raises((TandemError, ValueError)):
-        tandem.session("dqn", lambda: kind(file), **SMALL, **given)
-    found = counts(file)
-    assert found["made"] == found["closed"] != []
+def test_environments_of_a_refused_run_are_closed(tmp_path: Path) -> None:
+    for i, (kind, given) in enumerate(
+        [
+            (Noted, {"no_such_setting": 1}),
+            (Noted, {"network": broken}),
+            (Noted, {"eval_env": "CartPole-v1"}),
+            (Noted, {"hindsight": "future"}),
+            (Third, {}),
+            (Third, {"workers": 2}),
+            (vector, {"workers": 2}),
+        ]
+    ):
+        env = partial(kind, tmp_path / f"{i}")
+        with pytest.raises((TandemError, ValueError)):
+            tandem.session("dqn", env, **SMALL, **given)
+        found = counts(tmp_path / f"{i}")
+        assert found["made"] == found["closed"] != [], given
 
 
 class Starts:
@@ -148,42 +147,30 @@ class Starts:
         self.child.kill()
 
 
-def started(session: bool, hangs: bool) -> tuple[Process, int]:
-    """(a process, and the one that it started)."""
+@pytest.mark.skipif(sys.platform == "win32", reason="starts sleep")
+@pytest.mark.parametrize(
+    ("how", "session", "hangs"),
+    [
+        *(("end", False, True), ("end", True, True), ("kill", True, True), ("exit", False, True)),
+        *(("end", True, False), ("fail", True, False), ("terminate", True, False)),
+    ],
+)
+def test_what_a_worker_started_ends_with_it(how: str, session: bool, hangs: bool) -> None:
+    """Killed where the worker hangs or exits; else it closes what it made."""
     process = Process((), Starts, session, hangs)
     process.answer(60)
     process.ask("pid")
     pid = process.answer(60)
     assert runs(pid)
-    return process, pid
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="starts sleep")
-@pytest.mark.parametrize(
-    ("how", "session"), [("end", False), ("end", True), ("kill", True), ("exit", False)]
-)
-def test_what_a_worker_started_is_killed_with_it(how: str, session: bool) -> None:
-    process, pid = started(session, hangs=True)
-    if how == "exit":
-        process.ask("exit")
-        with pytest.raises(WorkerLost):
-            process.answer(60)
+    if how == "kill":
+        process.kill()
+    elif how == "end":
+        process.end(0.3 if hangs else 5.0)
+        assert hangs or process._process.returncode == 0
     else:
-        process.end(0.3) if how == "end" else process.kill()
-    assert not process.runs and gone([pid])
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="starts sleep")
-@pytest.mark.parametrize("how", ["end", "fail", "terminate"])
-def test_a_worker_closes_what_it_made(how: str) -> None:
-    process, pid = started(session=True, hangs=False)
-    if how == "end":
-        process.end()
-        assert process._process.returncode == 0
-    else:
-        process.ask("fail") if how == "fail" else process.terminate()
-        said = "raised ValueError" if how == "fail" else "died of SIGTERM"
-        with pytest.raises(WorkerLost, match=said):
+        process.terminate() if how == "terminate" else process.ask(how)
+        said = {"exit": "exit code 3", "fail": "raised ValueError", "terminate": "died of SIGTERM"}
+        with pytest.raises(WorkerLost, match=said[how]):
             process.answer(60)
     assert gone([pid]) and not process.runs
 
