@@ -27,6 +27,7 @@ from tests.helpers import run_python, runs
 from tests.parallel.same_runs import faulty
 
 pytest.importorskip("torch")
+pytestmark = pytest.mark.slow
 QUIET = dict(eval_episodes=0, final_episodes=1, plots=False, tensorboard=False, framework="torch")
 SMALL: dict[str, Any] = dict(steps=480, envs=2, rollout=6, hidden=(8,), seed=3, **QUIET)
 SMALL["checkpoint_seconds"] = 3600.0
@@ -36,8 +37,7 @@ TURNS = {"learners": 2, "staleness": 1}
 
 
 def finished(run: Any, stop_at: int | None = None) -> Any:
-    for _ in run.events(stop_at):
-        pass
+    list(run.events(stop_at))
     return run
 
 
@@ -76,7 +76,6 @@ class Here:
         return [i for i, one in enumerate(others) if one.read in found]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["acer", "nstep_q"])
 def test_in_turns_a_run_is_that_of_one_process(algorithm: str, monkeypatch: Any) -> None:
     given = {**SMALL, **TURNS, **REPLAY, "recurrent": 4}
@@ -106,7 +105,6 @@ print(json.dumps([same, whole.loop.learner.updates == parts.loop.learner.updates
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "engine, algorithm",
     [
@@ -134,7 +132,6 @@ class Late(games.Chain):
         return super().play(action)
 
 
-@pytest.mark.slow
 def test_a_gradient_is_never_staler_than_the_bound(tmp_path: Path) -> None:
     bound, lags = 5, []
     given = {**SMALL, "envs": 1, "steps": 600, "learners": 3, "staleness": bound}
@@ -146,7 +143,6 @@ def test_a_gradient_is_never_staler_than_the_bound(tmp_path: Path) -> None:
     assert 2 <= max(lags) <= bound
 
 
-@pytest.mark.slow
 def test_what_they_learn_is_right() -> None:
     given = {**SMALL, **TURNS, "steps": 6000, "learning_rate": 1e-2, "gamma": 0.5}
     found = tandem.train("a3c", games.Identity, **given)
@@ -156,7 +152,6 @@ def test_what_they_learn_is_right() -> None:
 FAULTS = {"killed": "was killed", "raises": "ZeroDivisionError", "stands still": "still for 3 s"}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "fault", ["killed", *(pytest.param(f, marks=thorough) for f in ("raises", "stands still"))]
 )
@@ -171,7 +166,6 @@ def test_one_that_is_lost_begins_anew(fault: str, tmp_path: Path) -> None:
     assert run.loop.learner.updates == run.loop.env_steps // 12
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("replay", ["prioritized", "uniform"])
 def test_what_a_lost_one_kept_to_replay_stays(replay: str, tmp_path: Path) -> None:
     more = {**REPLAY, "replay": replay, "replay_size": 500, "steps": 1800}
@@ -188,7 +182,6 @@ def test_what_a_lost_one_kept_to_replay_stays(replay: str, tmp_path: Path) -> No
     assert (rewards.sum(0) > 0).mean() > 0.9  # it holds what was played
 
 
-@pytest.mark.slow
 def test_above_the_budget_it_ends_with_an_error_and_a_checkpoint(tmp_path: Path) -> None:
     env = faulty(tmp_path, "raises", times=2)
     given = {**SMALL, **TURNS, "steps": 1200, "worker_restarts": 1, "out": tmp_path / "run"}
@@ -208,7 +201,6 @@ class Diverges(games.Chain):
         return obs, 1e30, *rest
 
 
-@pytest.mark.slow
 def test_a_loss_that_is_not_finite_ends_the_run(tmp_path: Path) -> None:
     with pytest.raises(NonFiniteError, match="'net' was not finite"):
         tandem.train("a3c", Diverges, out=tmp_path / "run", **{**SMALL, **TURNS})
@@ -222,7 +214,6 @@ def body(layer: str, *given: Any) -> Any:
     return lambda space: nn.Sequential(nn.Linear(4, 8), getattr(nn, layer)(*given), nn.Tanh())
 
 
-@pytest.mark.slow
 def test_networks_that_move_by_themselves_are_refused() -> None:
     network = body("BatchNorm1d", 8)
     with pytest.raises(NetworkError, match="'net' moves weights of its own"):
@@ -236,22 +227,18 @@ def test_a_network_of_ones_own_travels() -> None:
     assert both[0].loop.learner.updates == 40
 
 
-@pytest.mark.parametrize(
-    "algorithm, env, given, said",
-    [
+def test_what_cannot_be_is_refused() -> None:
+    for algorithm, env, given, said in (
         ("ppo", "CartPole-v1", {"learners": 2}, "learners=2 with ppo"),
         ("a3c", "CartPole-v1", {"learners": 2, "workers": 1}, "learners=2 and workers=1"),
         ("a3c", "CartPole-v1", {"learners": 4, "staleness": 2}, "staleness=2 with 4 learners"),
         ("a3c", "CartPole-v1", {"learners": 0}, "learners=0"),
         ("a3c", games.Chain(), {"learners": 2}, "one object in this process"),
-    ],
-)
-def test_what_cannot_be_is_refused(algorithm: str, env: Any, given: Any, said: str) -> None:
-    with pytest.raises(SettingError, match=said):
-        tandem.session(algorithm, env, framework="torch", **given)
+    ):
+        with pytest.raises(SettingError, match=said):
+            tandem.session(algorithm, env, framework="torch", **given)
 
 
-@pytest.mark.slow
 def test_another_number_of_them_is_refused() -> None:
     run = tandem.session("a3c", "CartPole-v1", **SMALL, **TURNS)
     data, arrays = run.loop.collector.state()
@@ -260,7 +247,6 @@ def test_another_number_of_them_is_refused() -> None:
         run.loop.collector.load_state({**data, "lives": [0]}, arrays)
 
 
-@pytest.mark.slow
 def test_the_table_says_how_stale_gradients_were(tmp_path: Path) -> None:
     tandem.train("a3c", "CartPole-v1", out=tmp_path / "run", **SMALL, **TURNS)
     lags = [float(lag) for lag in read_run(tmp_path / "run").table["lag"]]

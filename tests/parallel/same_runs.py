@@ -75,7 +75,7 @@ def assert_resumed_exactly(folder: Path, name: str, again: Any = (), **more: Any
     assert rows(parts) == rows(whole)
 
 
-def sampled(names: Any, each: tuple[Any, ...]) -> list[Any]:
+def sampled(names: Any, each: Any) -> list[Any]:
     """All but `each`, which goes a way of its own, are thorough."""
     marks = {True: [pytest.mark.slow], False: [pytest.mark.slow, pytest.mark.thorough]}
     values = [n if isinstance(n, tuple) else (n,) for n in names]

@@ -10,12 +10,8 @@ import numpy as np
 from tandem.parallel.process import Process
 from tandem.parallel.shared_memory import SharedArrays, shape_dtype
 
-FORMS = {
-    "a/x": ((3, 5), "<f4"),
-    "a/y": ((), "<i8"),
-    "empty": ((0, 2), "<f4"),
-    "flags": ((7,), "|b1"),
-}
+FORMS: dict[str, tuple[tuple[int, ...], str]] = {"a/x": ((3, 5), "<f4"), "a/y": ((), "<i8")}
+FORMS |= {"empty": ((0, 2), "<f4"), "flags": ((7,), "|b1")}
 
 
 class Writer:

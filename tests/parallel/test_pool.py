@@ -21,36 +21,24 @@ from tandem.learning.events import BatchEnd
 from tandem.parallel import choice, worker_group
 from tandem.parallel.env_factory import EnvFactory, divide
 from tandem.testing import environments as games
+from tests.parallel import same_runs
 from tests.parallel.faulty import Faulty
 from tests.parallel.processes import gone, program
-from tests.parallel.same_runs import (
-    ALIKE,
-    FAST,
-    SETTINGS,
-    assert_alike,
-    assert_resumed_exactly,
-    faulty,
-    sampled,
-    trained,
-)
+from tests.parallel.same_runs import ALIKE, FAST, SETTINGS, faulty, sampled, trained
 
 torch = pytest.importorskip("torch")
 
 
-@pytest.mark.parametrize(
-    ("name", "ahead"),
-    sampled(
-        [*((n, 0) for n in ALIKE), *((n, a) for n in ("acer", "dqn", "sac") for a in (1, 3))],
-        (
-            *((n, 0) for n in ("ppo", "ppo with statistics", "a2c with a memory", "acer")),
-            *(("dqn", 0), ("mappo", 0), ("dqn", 3), ("sac", 1), ("acer", 1)),
-        ),
-    ),
-)
+AHEAD = [(name, ahead) for name in ("acer", "dqn", "sac") for ahead in (1, 3)]
+EACH = ("ppo", "ppo with statistics", "a2c with a memory", "acer", "dqn", "mappo")
+EACH = [*((name, 0) for name in EACH), ("dqn", 3), ("sac", 1), ("acer", 1)]
+
+
+@pytest.mark.parametrize("name, ahead", sampled([*((n, 0) for n in ALIKE), *AHEAD], EACH))
 def test_a_run_with_workers_is_that_of_one_process(name: str, ahead: int, tmp_path: Path) -> None:
     few, many = 1 if ahead else 0, 2  # ahead, a run without any is another
     one, other = (trained(tmp_path / str(n), name, workers=n, ahead=ahead) for n in (few, many))
-    assert_alike(one, other)
+    same_runs.assert_alike(one, other)
 
 
 def test_workers_are_ahead_by_as_much_as_they_may_and_it_is_told() -> None:
@@ -78,18 +66,15 @@ def test_environments_are_shared_out_evenly_and_begin_as_they_do_among_all() -> 
     assert not np.array_equal(*(x.reset() for x in vectors))
 
 
-@pytest.mark.parametrize(
-    ("env", "more", "what"),
-    [
+def test_what_cannot_be_shared_out_is_refused() -> None:
+    for env, more, what in (
         ("CartPole-v1", {"workers": 1, "ahead": 1}, "its newest policy's steps only"),
         ("CartPole-v1", {"workers": 4, "envs": 4}, "one environment at least"),
         ("CartPole-v1", {"workers": -1, "envs": 4}, "at least 0"),
         (games.Chain(), {"workers": 1, "envs": 2}, "object"),
-    ],
-)
-def test_what_cannot_be_shared_out_is_refused(env: Any, more: Any, what: str) -> None:
-    with pytest.raises(SettingError, match=what):
-        tandem.train("ppo", env, steps=64, **more, **FAST)
+    ):
+        with pytest.raises(SettingError, match=what):
+            tandem.train("ppo", env, steps=64, **more, **FAST)
 
 
 class Odd(torch.nn.Linear):
@@ -110,8 +95,7 @@ def test_layers_of_ones_own_and_pictures_are_acted_on_by_the_framework() -> None
         given["vectorization"] = "plain"
         runs = [tandem.session("ppo", env, workers=workers, **given) for workers in (0, 1)]
         for run in runs:
-            for _ in run:
-                pass
+            list(run)
         alone, shared = (run.backend.state() for run in runs)
         for name, x in alone.items():
             if x.dtype == np.float32:
@@ -119,16 +103,13 @@ def test_layers_of_ones_own_and_pictures_are_acted_on_by_the_framework() -> None
         assert runs[1].loop.learner.updates == runs[0].loop.learner.updates > 0
 
 
-@pytest.mark.parametrize(
-    ("name", "ahead"),
-    sampled(
-        [(n, 0) for n in ("ppo", "a2c with a memory", "dqn")]
-        + [("acer", 1), ("dqn", 1), ("dqn", 3), ("sac", 1)],
-        (("ppo", 0), ("acer", 1), ("dqn", 1), ("sac", 1)),
-    ),
-)
+RESUMED = [("ppo", 0), ("acer", 1), ("dqn", 1), ("sac", 1)]
+MORE = [("a2c with a memory", 0), ("dqn", 0), ("dqn", 3)]
+
+
+@pytest.mark.parametrize("name, ahead", sampled(RESUMED + MORE, RESUMED))
 def test_it_is_resumed_exactly(name: str, ahead: int, tmp_path: Path) -> None:
-    assert_resumed_exactly(tmp_path, name, workers=2, ahead=ahead)
+    same_runs.assert_resumed_exactly(tmp_path, name, workers=2, ahead=ahead)
 
 
 STILL, DIVERGED = "stood still for 2 s", "ZeroDivisionError: the simulator diverged"
@@ -147,13 +128,10 @@ def test_a_lost_worker_is_named_and_costs_no_steps(fault: str, tmp_path: Path) -
     assert run.summary["env_steps"] == 1600 and len(caught) == 1
 
 
-@pytest.mark.parametrize(
-    ("fault", "ahead"),
-    sampled(
-        [("killed", 0), *((fault, 2) for fault in ("killed", "raises", "stands still"))],
-        (("killed", 0), ("killed", 2), ("stands still", 2)),
-    ),
-)
+LOST = [("killed", 0), ("killed", 2), ("stands still", 2)]
+
+
+@pytest.mark.parametrize("fault, ahead", sampled([*LOST, ("raises", 2)], LOST))
 def test_replay_knows_that_episodes_broke_off(fault: str, ahead: int, tmp_path: Path) -> None:
     more = dict(train_every=8, updates_per_call=2, learning_starts=100, buffer_size=2000)
     more |= {"worker_patience": 2.0, "ahead": ahead, "workers": 2 if ahead else 1}
@@ -161,8 +139,7 @@ def test_replay_knows_that_episodes_broke_off(fault: str, ahead: int, tmp_path: 
     env = faulty(tmp_path, fault, at=101)
     run = tandem.session("dqn", env, n_step=1 if ahead else 3, **given)
     with pytest.warns(UserWarning, match=FAULTS[fault]) as caught:
-        for _ in run:
-            pass
+        list(run)
     ring = run.loop.learner.ring
     ids = np.arange(ring.oldest, ring.newest + 1)
     ends = [np.flatnonzero(ring.last.take(ring.position(ids[ids % 4 == e]))) for e in range(4)]
@@ -202,6 +179,7 @@ def test_an_environment_that_cannot_be_made_is_told_at_once() -> None:
 STUCK = """
 import functools, json, os, sys
 import tandem
+from tests.parallel import same_runs
 from tests.parallel.faulty import Faulty
 
 env = functools.partial(Faulty, sys.argv[1], "stands still in C", os.getpid(), at=60, times=9)
@@ -271,15 +249,15 @@ def test_auto_tries_and_says_what_it_chose(
     assert f"workers: {workers}" in run.config.source and why in run.config.source
 
 
-def test_a_trial_measures_a_step(tmp_path: Path) -> None:
-    factory = EnvFactory.of(partial(Slow, str(tmp_path), "none", os.getpid()), 2, 0, "auto", None)
-    assert 0.004 < choice.seconds(factory, 2) < 0.4
-
-
 class Slow(Faulty):
     def step(self, action: Any) -> Any:
         time.sleep(0.002)
         return super().step(action)
+
+
+def test_a_trial_measures_a_step(tmp_path: Path) -> None:
+    factory = EnvFactory.of(partial(Slow, str(tmp_path), "none", os.getpid()), 2, 0, "auto", None)
+    assert 0.004 < choice.seconds(factory, 2) < 0.4
 
 
 class Here(Faulty):
@@ -327,8 +305,7 @@ def test_a_run_goes_on_with_other_episodes(fault: str, at: int, error: Any, tmp_
 def test_whoever_goes_on_after_a_fault_has_new_workers(tmp_path: Path) -> None:
     session = tandem.session("a2c", here(tmp_path, "raises here"), workers=1, **SETTINGS)
     with pytest.raises(EnvironmentFault, match="the simulator diverged"):
-        for _ in session.events():
-            pass
+        list(session.events())
     pool = session.loop.collector
     assert not pool.state()[0]["begun"]
     told = list(session.loop.events())

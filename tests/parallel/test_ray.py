@@ -7,6 +7,7 @@ import signal
 import socket
 import threading
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from tests.parallel.same_runs import ALIKE, FAST, SETTINGS, faulty, rows, sample
 
 ray = pytest.importorskip("ray")
 pytest.importorskip("torch")
-pytestmark = pytest.mark.usefixtures("on_ray")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
 
 
 @pytest.mark.parametrize("name", sampled(ALIKE, ("ppo", "mappo")))
@@ -72,7 +73,6 @@ def test_a_lost_runner_is_started_again_by_ray_and_named(fault: str, tmp_path: P
     assert sorted(same) == ([False, True] if fault == "raises" else [True, True])
 
 
-@pytest.mark.slow
 def test_above_the_budget_it_ends_with_an_error_and_a_checkpoint(tmp_path: Path) -> None:
     env = faulty(tmp_path, "raises", times=2)
     raises = pytest.raises(WorkerError, match="the simulator diverged")
@@ -98,7 +98,6 @@ def test_actor_learners_are_those_of_this_machine(algorithm: str, tmp_path: Path
     assert there.loop.learner.updates == here.loop.learner.updates > 60
 
 
-@pytest.mark.slow
 def test_an_actor_learner_that_is_killed_begins_anew(tmp_path: Path) -> None:
     given = {**SMALL, **REPLAY, "learners": 2, "steps": 1200, "cluster": "auto"}
     run = tandem.session("acer", faulty(tmp_path, "killed"), **given)
@@ -108,38 +107,25 @@ def test_an_actor_learner_that_is_killed_begins_anew(tmp_path: Path) -> None:
     assert run.loop.env_steps >= 1200 and sorted(lives) == [0, 1]
 
 
-WIDE = {"envs": 4, "rollout": 64}
+# picklable as little as a lock is
+OWN = partial(lambda lock: gymnasium.make("CartPole-v1"), threading.Lock())
 
 
-class Own:
-    """Picklable as little as a lock is."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-
-    def __call__(self) -> Any:
-        return gymnasium.make("CartPole-v1")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("given", "error", "what"),
-    [
+def test_what_cannot_be_is_refused_before_anything_runs() -> None:
+    wide = {"envs": 4, "rollout": 64}
+    for given, error, what in (
         ({"runners": 2, "workers": 1, "envs": 4}, SettingError, "runners=2 and workers=1"),
-        ({**WIDE, "runners": 5}, SettingError, "runners=5 for 4 environments"),
+        ({**wide, "runners": 5}, SettingError, "runners=5 for 4 environments"),
         ({"runners": -1}, SettingError, "runners=-1"),
         ({"cluster": "auto"}, SettingError, "nothing that is to go there"),
         ({"runners": 1, "cluster": "127.0.0.1:1"}, EngineError, "this process is connected to"),
         ({"runners": 1, "cluster": "ray://127.0.0.1:10001"}, EngineError, "HOST:PORT"),
-        ({**WIDE, "runners": 4, "worker_patience": 0.5}, EngineError, "has 3 CPUs, and 4 are need"),
-        ({"runners": 1, "env": Own()}, SettingError, "cannot go to another process"),
-    ],
-)
-def test_what_cannot_be_is_refused_before_anything_runs(given: Any, error: Any, what: str) -> None:
-    env = given.pop("env", "CartPole-v1")
-    with warnings.catch_warnings(), pytest.raises(error, match=what):
-        warnings.simplefilter("ignore")
-        tandem.session("ppo", env, **given, **FAST)
+        ({**wide, "runners": 4, "worker_patience": 0.5}, EngineError, "has 3 CPUs, and 4 are need"),
+        ({"runners": 1, "env": OWN}, SettingError, "cannot go to another process"),
+    ):
+        with warnings.catch_warnings(), pytest.raises(error, match=what):
+            warnings.simplefilter("ignore")
+            tandem.session("ppo", **{"env": "CartPole-v1"} | given, **FAST)
 
 
 def test_a_run_without_a_part_on_a_cluster_is_not_resumed_on_one(tmp_path: Path) -> None:
@@ -216,8 +202,12 @@ class Odd(keras.layers.Dense):
         return keras.ops.abs(super().call(2 * x))
 
 
+def body(space):
+    return keras.Sequential([keras.Input(space.shape), Odd(8)])
+
+
 given = {"steps": 192, "envs": 2, "rollout": 16, "batch_size": 16, "plots": False}
-given |= {"eval_episodes": 0, "network": lambda space: keras.Sequential([Odd(8)])}
+given |= {"eval_episodes": 0, "network": body}
 runs = [
     tandem.session("ppo", "CartPole-v1", seed=1, vectorization="plain", **where, **given)
     for where in ({}, {"runners": 1})
@@ -229,7 +219,6 @@ print(json.dumps([apart, runs[1].loop.learner.updates]))
 """
 
 
-@pytest.mark.slow
 @pytest.mark.thorough  # as companions here: tests/parallel/test_pool.py
 def test_layers_of_ones_own_act_by_keras_on_the_engine_of_the_run() -> None:
     ended, (apart, updates) = run_python(KERAS, engine="jax", timeout=200)
@@ -282,7 +271,6 @@ cluster.shutdown()
 """
 
 
-@pytest.mark.slow
 def test_nodes_that_join_are_used_and_runners_leave_those_that_are_lost() -> None:
     ((before, after, same, lives, steps, said),) = run_python(TWO_NODES, timeout=200)
     assert before == after == 2 and not same and lives == [0, 1] and steps == 4000
@@ -313,7 +301,6 @@ killed(sys.argv[1], callbacks=[Killed()])
 """
 
 
-@pytest.mark.slow
 def test_a_learner_that_is_killed_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     killed(tmp_path / "whole")
     address = ray.get_runtime_context().gcs_address

@@ -61,10 +61,8 @@ def test_a_call_is_made_again_where_its_process_was_killed(tmp_path: Path) -> No
 
 def test_a_process_that_is_lost_too_often_ends_all(tmp_path: Path) -> None:
     tasks = named(unlucky, (1, tmp_path, 9))
-    with (
-        pytest.warns(UserWarning, match="made again"),
-        pytest.raises(WorkerError, match="call 0 was killed") as caught,
-    ):
+    raises = pytest.raises(WorkerError, match="call 0 was killed")
+    with pytest.warns(UserWarning, match="made again"), raises as caught:
         Tasks(1, again=1).run(tasks)
     assert "1 had been lost before" in caught.value.expected and caught.value.fix
     assert not any(runs(int(mark.name.split("-")[-1])) for mark in tmp_path.iterdir())
@@ -77,10 +75,8 @@ def test_what_raises_is_not_made_again() -> None:
 
 
 def test_a_call_has_its_time() -> None:
-    with (
-        pytest.warns(UserWarning, match="call 0 stood still for 0.3 s"),
-        pytest.raises(WorkerError),
-    ):
+    warns = pytest.warns(UserWarning, match="call 0 stood still for 0.3 s")
+    with warns, pytest.raises(WorkerError):
         Tasks(1, again=1, patience=0.3).run(named(wait, (60,)))
 
 
