@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from types import SimpleNamespace
 
 import gymnasium
 import numpy as np
@@ -16,7 +17,6 @@ from tandem.envs.team import team
 from tandem.errors import NonFiniteError, SettingError, SpaceError, UnknownNameError
 from tandem.learning import loop
 from tandem.learning.seeds import Generators, derived
-from tandem.testing import environments as known
 from tandem.types import leaves
 from tests.cluster.agents import spaces
 
@@ -72,8 +72,7 @@ def test_it_learns_as_the_trainer_does_to_the_bit(algorithm, settings) -> None:
     make = partial(gymnasium.make, "CartPole-v1", max_episode_steps=30)
     environments = vectorize(make, 1, derived(0, "environments"), "plain")
     run = loop.Loop(made.algorithm, made._backend, environments, Generators(0))
-    for _ in run.events(256):
-        pass
+    list(run.events(256))
     mine, theirs = weights(agent._backend), weights(made._backend)
     assert agent.updates == run.learner.updates > 0 and agent.env_steps == 256
     for name, w in theirs.items():
@@ -125,18 +124,11 @@ def blocks_of(told, env):
     agent = agent_of("dqn", env, **REPLAY)
     config = agent._sampler_config(remote=True)._replace(steps=32)
     one = sampler.Sampler(config, agent._networks, "acting")
-    found = []
-
-    class Writes:
-        choose_action = one.choose_action
-
-        def update(self, *given) -> None:
-            block = one.update(*given)
-            if block is not None:
-                found.append(block)
-
-    steps(Writes(), env, 64, told=told)
-    return found
+    found: list = []
+    writes = SimpleNamespace(choose_action=one.choose_action)
+    writes.update = lambda *given: found.append(one.update(*given))
+    steps(writes, env, 64, told=told)
+    return [block for block in found if block is not None]
 
 
 def test_a_limit_that_nobody_told_of_is_seen() -> None:
@@ -255,22 +247,3 @@ def test_what_was_kept_goes_on_and_what_was_saved_is_loaded(tmp_path) -> None:
     mine, theirs = weights(agent._backend), weights(other._backend)
     for name, w in mine.items():
         np.testing.assert_array_equal(theirs[name], w)
-
-
-@pytest.mark.slow
-def test_dqn_answers_in_a_local_runner() -> None:
-    cluster, env = Cluster(namespace="identity"), known.Identity()
-
-    class Learns(Runner):
-        def __init__(self) -> None:
-            given = dict(REPLAY, learning_rate=5e-3, steps=1500, target_every=100, batch_size=32)
-            given |= {"algorithm": "dqn", **spaces(env)}
-            cluster.make_agent("dqn", AlgorithmAgent, **given)
-            self.agent = cluster.get_agent("dqn")
-
-        def run(self):
-            steps(self.agent, env, 1500)
-            return self.agent.evaluate(known.Identity, 5)
-
-    found = Learns().run()
-    assert found.mean == found.lengths[0]

@@ -1,4 +1,4 @@
-"""The examples of the cluster door run: in this process, by Ray, and to their scores."""
+"""The examples of the cluster API and the programs of its pages run: here, and by Ray."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ import pytest
 
 from tandem.examples import cluster
 from tandem.examples.cluster.common import VectorEnv
-from tests.helpers import run_python
+from tests.helpers import ROOT, run_python
+from tests.pages import blocks
 
+PAGE = (ROOT / "docs" / "advanced" / "cluster.md").read_text("utf-8")
+(PROGRAM,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 FOLDER = Path(next(iter(cluster.__path__)))
 NAMES = sorted({path.stem for path in FOLDER.glob("*.py")} - {"__init__", "common"})
 FEW = {"ppo_discrete": 1_024, "ppo_continuous": 4_096, "trpo": 1_024, "mappo": 800}
@@ -137,6 +140,33 @@ def test_they_run_by_ray_with_two_runners(names: Any, variants: int, ray_address
     assert sorted({name for name, _ in found}) == sorted(names)
     assert len(found) == len(names) + variants
     assert all(len(scores) == 2 and all(x == x for x in scores) for _, scores in found)
+
+
+@pytest.mark.slow
+def test_the_program_runs_on_a_cluster(ray_address: str) -> None:
+    printed = r"print(__import__('json').dumps([\1]))"
+    code = re.sub(r"print\((.*)\)$", printed, PROGRAM, flags=re.MULTILINE)
+    code = code.replace("steps=5_000", "steps=500")
+    one, other, evaluation = run_python(code, timeout=200, env={"RAY_ADDRESS": ray_address})
+    assert one[0] > 3 and other[0] > 3 and evaluation[0] > 5
+
+
+@pytest.mark.slow
+def test_the_program_runs_here() -> None:
+    here = "\nprint(len(GymRunner(SimpleNamespace(runners=1, steps=300)).run()))\n"
+    ((scores),) = run_python(PROGRAM.partition("\nif __name__")[0] + here)
+    assert scores > 3
+
+
+@pytest.mark.slow
+@pytest.mark.thorough
+def test_the_tutorials_program_runs_on_a_cluster(ray_address: str) -> None:
+    page = (ROOT / "docs" / "tutorials" / "cluster.md").read_text("utf-8")
+    *_, program = (block.text for block in blocks(page) if block.language == "python")
+    assert "range(20_000)" in program
+    program = program.replace("range(20_000)", "range(600)")
+    steps, score = run_python(program, timeout=280, env={"RAY_ADDRESS": ray_address})
+    assert len(steps) == 2 and max(steps) > 200 and score > 5
 
 
 @pytest.mark.learns

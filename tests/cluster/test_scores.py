@@ -21,10 +21,12 @@ ROLLOUT = SMALL | {"rollout": 64, "learning_rate": "1e-2:1e-3", "log_std": -0.5}
 DDPG = REPLAY | {"exploration": 0.2, "actor_learning_rate": 1e-3}
 PPO = {"batch_size": 32, "epochs": 6, "entropy": 0.0}
 MAPPO = dict(rollout=64, batch_size=128, learning_rate="5e-3:1e-3", gamma=0.9, entropy="0.3:0")
+DQN = dict(learning_starts=100, batch_size=32, train_every=2, learning_rate=5e-3, target_every=100)
 # name: algorithm, environment, steps, settings; the score of a perfect policy, and a lower limit.
 # In IdentityBox the best constant action scores -3.3; in TwoStep agents that do not cooperate
 # score at most 7.
 CASES: dict[str, tuple[str, Any, int, dict[str, Any], float]] = {
+    "dqn": ("dqn", games.Identity, 1500, SMALL | DQN, 10.0),
     "sac": ("sac", games.IdentityBox, 1200, REPLAY, -0.5),
     "td3": ("td3", games.IdentityBox, 1500, REPLAY | {"exploration": 0.2}, -0.5),
     "ddpg": ("ddpg", games.IdentityBox, 1500, DDPG, -0.5),
