@@ -8,11 +8,12 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
 from tests import children
-from tests.helpers import ON_CPU, ONE_THREAD, QUIET, compiled_in
+from tests.helpers import ON_CPU, ONE_THREAD, QUIET, ROOT, compiled_in
 
 for name, value in {
     **ONE_THREAD,
@@ -120,6 +121,30 @@ def _denormals_as_they_were():
     yield
     if torch := sys.modules.get("torch"):
         torch.set_flush_denormal(False)
+
+
+@pytest.fixture(scope="session")
+def ray_address() -> Iterator[str]:
+    """A Ray cluster with three CPUs, which all tests of this process share."""
+    pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    with pytest.MonkeyPatch.context() as patch:  # its processes find what is tested here
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "src"), str(ROOT)]))
+        head = {"num_cpus": 3, "include_dashboard": False}
+        cluster = Cluster(initialize_head=True, head_node_args=head)
+    yield cluster.address
+    cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def on_ray(ray_address: str) -> Iterator[None]:
+    """This process is part of that cluster, for the tests of one file."""
+    import ray
+
+    ray.init(ray_address, logging_level="error", log_to_driver=False)
+    yield
+    ray.shutdown()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

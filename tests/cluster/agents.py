@@ -1,5 +1,4 @@
-"""Agents and runners for tests of the cluster door. They import no test framework: other processes
-import them."""
+"""Agents and runners, for other processes to import: no test framework."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ import time
 
 import numpy as np
 
-from tandem.cluster import Agent, Cluster, Runner
+from tandem.cluster import Agent, AlgorithmAgent, Runner
 
 
 class Recorder(Agent):
@@ -38,8 +37,7 @@ class Recorder(Agent):
 
 
 class Counter(Agent):
-    """Acts by the number of updates that it knows of, and learns for `seconds` each time; "at" says
-    how often it did."""
+    """Acts by the number of updates that it knows of, and learns for `seconds` each time."""
 
     def __init__(self, sync=True, **kwargs) -> None:
         super().__init__(sync)
@@ -90,8 +88,7 @@ def program(agent, steps=20):
 
 
 class Documented(Runner):
-    """As the documentation has it: settings get what the environment says, and the runner of rank 0
-    makes the agent."""
+    """As the documentation has it: the runner of rank 0 makes the agent."""
 
     def __init__(self, args) -> None:
         self.cluster, self.config = args.cluster, args
@@ -145,8 +142,7 @@ class Bare:
 
 
 class Steady(Runner):
-    """Steps until an agent has had so many updates, or `beyond` says so; writes down its own starts
-    in a folder."""
+    """Steps until a file says stop; writes down its own starts in a folder."""
 
     def __init__(self, args) -> None:
         self.args = args
@@ -165,6 +161,34 @@ class Steady(Runner):
         return known
 
 
+def spaces(env) -> dict:
+    """What an agent of an algorithm has to know of an environment."""
+    names = ("observation_space", "action_space", "rewards_space")
+    return {name: getattr(env, name) for name in names if hasattr(env, name)}
+
+
+class Learns(Runner):
+    """Steps in an environment, up to a limit or until a file says stop; gives what it imported."""
+
+    def __init__(self, args) -> None:
+        self.args, self.env = args, args["make"]()
+        if self.rank == 0:
+            args["cluster"].make_agent("a", AlgorithmAgent, **spaces(self.env), **args["settings"])
+        self.agent = args["cluster"].get_agent("a", act=args.get("act", "remote"))
+
+    def run(self):
+        s, _ = self.env.reset(seed=self.rank)
+        for _ in range(self.args["limit"]):
+            if "stop" in self.args and self.args["stop"].exists():
+                break
+            a = self.agent.choose_action(s)
+            s2, r, terminated, truncated, info = self.env.step(a)
+            over = terminated or truncated
+            self.agent.update(s, a, info.get("rewards", r), s2, over, truncated and not terminated)
+            s = self.env.reset()[0] if over else s2
+        return sorted({"torch", "keras", "jax", "tensorflow"} & set(sys.modules))
+
+
 class Where(Runner):
     """Tells its node, after it has seen that the others run as well."""
 
@@ -180,6 +204,3 @@ class Where(Runner):
         while len(list(self.folder.iterdir())) < self.others and time.monotonic() < until:
             time.sleep(0.05)
         return node
-
-
-__all__ = ["Cluster"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from types import SimpleNamespace
 
 import gymnasium
 import numpy as np
@@ -16,26 +17,18 @@ from tandem.envs.team import team
 from tandem.errors import NonFiniteError, SettingError, SpaceError, UnknownNameError
 from tandem.learning import loop
 from tandem.learning.seeds import Generators, derived
-from tandem.testing import environments as known
 from tandem.types import leaves
+from tests.cluster.agents import spaces
 
 CARTPOLE = gymnasium.make("CartPole-v1")
 torch = pytest.importorskip("torch")
 SMALL = {"hidden": (16,), "framework": "torch"}
-REPLAY = {
-    "learning_starts": 20,
-    "batch_size": 8,
-    "buffer_size": 500,
-    "train_every": 1,
-    "envs": 1,
-} | SMALL
+REPLAY = dict(learning_starts=20, batch_size=8, buffer_size=500, train_every=1, envs=1) | SMALL
 ROLLOUT = {"rollout": 16, "envs": 1} | SMALL
 
 
 def agent_of(algorithm, env, **settings):
-    extra = {"rewards_space": env.rewards_space} if hasattr(env, "rewards_space") else {}
-    spaces = {"observation_space": env.observation_space, "action_space": env.action_space}
-    return AlgorithmAgent(algorithm=algorithm, **spaces, **extra, **settings)
+    return AlgorithmAgent(algorithm=algorithm, **spaces(env), **settings)
 
 
 def steps(agent, env, count, seed=0, told=True):
@@ -46,13 +39,8 @@ def steps(agent, env, count, seed=0, told=True):
         a = agent.choose_action(s)
         s2, r, terminated, truncated, info = env.step(a)
         over = terminated or truncated
-        agent.update(
-            s,
-            a,
-            info.get("rewards", r),
-            s2,
-            *((over, truncated and not terminated) if told else (terminated,)),
-        )
+        ended = (over, truncated and not terminated) if told else (terminated,)
+        agent.update(s, a, info.get("rewards", r), s2, *ended)
         s = s2
         if over:
             episode += 1
@@ -65,21 +53,15 @@ def weights(backend):
     }
 
 
+LONGER = {**ROLLOUT, "rollout": 64, "batch_size": 32, "epochs": 2}
+
+
 @pytest.mark.parametrize(
     "algorithm, settings",
     [
         ("dqn", {**REPLAY, "train_every": 4, "target_every": 50}),
-        ("ppo", {**ROLLOUT, "rollout": 64, "batch_size": 32, "epochs": 2}),
-        (
-            "ppo",
-            {
-                **ROLLOUT,
-                "rollout": 64,
-                "batch_size": 32,
-                "epochs": 2,
-                "normalize_observations": True,
-            },
-        ),
+        ("ppo", LONGER),
+        ("ppo", {**LONGER, "normalize_observations": True}),
     ],
 )
 def test_it_learns_as_the_trainer_does_to_the_bit(algorithm, settings) -> None:
@@ -90,8 +72,7 @@ def test_it_learns_as_the_trainer_does_to_the_bit(algorithm, settings) -> None:
     make = partial(gymnasium.make, "CartPole-v1", max_episode_steps=30)
     environments = vectorize(make, 1, derived(0, "environments"), "plain")
     run = loop.Loop(made.algorithm, made._backend, environments, Generators(0))
-    for _ in run.events(256):
-        pass
+    list(run.events(256))
     mine, theirs = weights(agent._backend), weights(made._backend)
     assert agent.updates == run.learner.updates > 0 and agent.env_steps == 256
     for name, w in theirs.items():
@@ -116,21 +97,13 @@ class Reads:
 
 
 @pytest.mark.parametrize(
-    "algorithm, settings",
-    [
-        ("dqn", {**REPLAY, "train_every": 4}),
-        ("ppo", {**ROLLOUT, "rollout": 64, "batch_size": 32, "epochs": 2}),
-    ],
+    "algorithm, settings", [("dqn", {**REPLAY, "train_every": 4}), ("ppo", LONGER)]
 )
 def test_who_reads_its_attributes_in_one_process_changes_nothing(algorithm, settings) -> None:
     own = agent_of(algorithm, CARTPOLE, steps=1000, **settings)
     steps(own, gymnasium.make("CartPole-v1"), 150)
     cluster, found = Cluster(namespace=f"reads-{algorithm}"), []
-    spaces = {
-        "observation_space": CARTPOLE.observation_space,
-        "action_space": CARTPOLE.action_space,
-    }
-    given = {"algorithm": algorithm, "steps": 1000, **spaces, **settings}
+    given = {"algorithm": algorithm, "steps": 1000, **spaces(CARTPOLE), **settings}
 
     class Logs(Runner):
         def __init__(self) -> None:
@@ -147,23 +120,15 @@ def test_who_reads_its_attributes_in_one_process_changes_nothing(algorithm, sett
         np.testing.assert_array_equal(found[0][name], w, err_msg=name)
 
 
-def blocks_of(told, env, config=None, count=64):
+def blocks_of(told, env):
     agent = agent_of("dqn", env, **REPLAY)
-    one = sampler.Sampler(
-        (config or agent._sampler_config(remote=True))._replace(steps=32), agent._networks, "acting"
-    )
-    found = []
-
-    class Writes:
-        choose_action = one.choose_action
-
-        def update(self, *given) -> None:
-            block = one.update(*given)
-            if block is not None:
-                found.append(block)
-
-    steps(Writes(), env, count, told=told)
-    return found
+    config = agent._sampler_config(remote=True)._replace(steps=32)
+    one = sampler.Sampler(config, agent._networks, "acting")
+    found: list = []
+    writes = SimpleNamespace(choose_action=one.choose_action)
+    writes.update = lambda *given: found.append(one.update(*given))
+    steps(writes, env, 64, told=told)
+    return [block for block in found if block is not None]
 
 
 def test_a_limit_that_nobody_told_of_is_seen() -> None:
@@ -196,75 +161,45 @@ def test_blocks_come_apart_and_together() -> None:
     first, second = split_steps(parts[0], 16)
     np.testing.assert_array_equal(first.bootstrap, parts[0].obs[16])
     np.testing.assert_array_equal(np.concatenate([first.reward, second.reward]), parts[0].reward)
-    assert (
-        len(first.cuts.t) + len(second.cuts.t) == len(parts[0].cuts.t)
-        and (second.cuts.t < 16).all()
-    )
+    assert len(first.cuts.t) + len(second.cuts.t) == len(parts[0].cuts.t)
+    assert (second.cuts.t < 16).all()
 
 
+MPE = partial(team, "mpe/simple_spread_v3", {"max_cycles": 10})
+# others learn in tests/cluster/test_scores.py and test_examples.py
 CASES = [
-    ("dqn", "CartPole-v1", REPLAY),
     ("dqn", "CartPole-v1", {**REPLAY, "n_step": 3, "prioritized": True, "noisy": "factorised"}),
-    ("ppo", "CartPole-v1", {**ROLLOUT, "batch_size": 8}),
-    ("ppo", "Pendulum-v1", {**ROLLOUT, "batch_size": 8}),
     ("ppo", "Pendulum-v1", {**ROLLOUT, "batch_size": 8, "policy": "beta"}),
     ("ppo", "CartPole-v1", {**ROLLOUT, "batch_size": 16, "recurrent": 8, "sequence": 8}),
     ("a2c", "CartPole-v1", ROLLOUT),
     ("trpo", "CartPole-v1", {**ROLLOUT, "rollout": 32, "batch_size": 32, "recurrent": 4}),
-    ("ddpg", "Pendulum-v1", REPLAY),
-    ("td3", "Pendulum-v1", REPLAY),
-    ("sac", "Pendulum-v1", REPLAY),
     ("sac", "Pendulum-v1", {**REPLAY, "recurrent": 8, "sequence": 4, "burn_in": 2}),
     ("impala", "CartPole-v1", {"rollout": 8, "envs": 1, "recurrent": 4, **SMALL}),
+    ("mappo", MPE, ROLLOUT | dict(batch_size=16, recurrent=8, memory="lstm", sequence=8)),
+    ("mat", MPE, {**ROLLOUT, "batch_size": 8, "embedding": 8}),
 ]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm, env, settings", CASES)
-def test_every_algorithm_learns(algorithm, env, settings) -> None:
-    agent = agent_of(algorithm, gymnasium.make(env), steps=1000, **settings)
+def test_every_kind_of_algorithm_learns(algorithm, env, settings) -> None:
+    if env is MPE:
+        pytest.importorskip("mpe2")
+    env = partial(gymnasium.make, env) if isinstance(env, str) else env
+    agent = agent_of(algorithm, env(), steps=1000, **settings)
     before = weights(agent._backend)
-    steps(agent, gymnasium.make(env), 100)
+    steps(agent, env(), 100)
     agent.finish()
-    assert (
-        agent.updates > 0 and agent.metrics and all(np.isfinite(v) for v in agent.metrics.values())
-    )
-    assert any(not np.array_equal(before[n], w) for n, w in weights(agent._backend).items())
-
-
-TEAMS = [
-    ("maddpg", {"continuous_actions": True}, REPLAY),
-    ("mappo", {}, {**ROLLOUT, "batch_size": 8}),
-    (
-        "mappo",
-        {},
-        {**ROLLOUT, "batch_size": 16, "recurrent": 8, "memory": "lstm", "sequence": 8},
-    ),
-    ("mat", {}, {**ROLLOUT, "batch_size": 8, "embedding": 8}),
-    ("qmix", {}, REPLAY),
-    ("vdn", {}, REPLAY),
-]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("algorithm, given, settings", TEAMS)
-def test_every_team_learns(algorithm, given, settings) -> None:
-    pytest.importorskip("mpe2")
-    make = partial(team, "mpe/simple_spread_v3", {"max_cycles": 10, **given})
-    agent = agent_of(algorithm, make(), steps=1000, **settings)
-    before = weights(agent._backend)
-    steps(agent, make(), 100)
-    agent.finish()
-    assert agent.updates > 0
+    assert agent.updates > 0 and agent.metrics
+    assert all(np.isfinite(v) for v in agent.metrics.values())
     assert any(not np.array_equal(before[n], w) for n, w in weights(agent._backend).items())
 
 
 def test_several_environments_at_once_are_so_many_columns() -> None:
     agent = agent_of("ppo", CARTPOLE, steps=1000, **{**ROLLOUT, "envs": 3, "batch_size": 24})
-    envs = gymnasium.vector.SyncVectorEnv(
-        [lambda: gymnasium.make("CartPole-v1")] * 3,
-        autoreset_mode=gymnasium.vector.AutoresetMode.DISABLED,
-    )
+    mode = gymnasium.vector.AutoresetMode.DISABLED
+    pole = partial(gymnasium.make, "CartPole-v1")
+    envs = gymnasium.vector.SyncVectorEnv([pole] * 3, autoreset_mode=mode)
     s, _ = envs.reset(seed=0)
     for _ in range(40):
         a = agent.choose_action(s)
@@ -298,13 +233,9 @@ def test_wrong_use_is_refused_by_name() -> None:
 
 
 def test_what_was_kept_goes_on_and_what_was_saved_is_loaded(tmp_path) -> None:
-    agent = agent_of(
-        "ppo", CARTPOLE, steps=1000, **{**ROLLOUT, "batch_size": 8, "normalize_observations": True}
-    )
+    given = {**ROLLOUT, "batch_size": 8, "normalize_observations": True, "steps": 1000}
+    agent, other = (agent_of("ppo", CARTPOLE, **given) for _ in range(2))
     steps(agent, gymnasium.make("CartPole-v1"), 64)
-    other = agent_of(
-        "ppo", CARTPOLE, steps=1000, **{**ROLLOUT, "batch_size": 8, "normalize_observations": True}
-    )
     other.load_state(*agent.state())
     assert (other.updates, other.env_steps) == (agent.updates, 64)
     other._samplers[""] = agent._samplers[""]  # the same place in the same episode
@@ -316,28 +247,3 @@ def test_what_was_kept_goes_on_and_what_was_saved_is_loaded(tmp_path) -> None:
     mine, theirs = weights(agent._backend), weights(other._backend)
     for name, w in mine.items():
         np.testing.assert_array_equal(theirs[name], w)
-
-
-@pytest.mark.slow
-def test_dqn_answers_in_a_local_runner() -> None:
-    cluster, env = Cluster(namespace="identity"), known.Identity()
-
-    class Learns(Runner):
-        def __init__(self) -> None:
-            spaces = {"observation_space": env.observation_space, "action_space": env.action_space}
-            settings = {
-                **REPLAY,
-                "learning_rate": 5e-3,
-                "steps": 1500,
-                "target_every": 100,
-                "batch_size": 32,
-            }
-            cluster.make_agent("dqn", AlgorithmAgent, algorithm="dqn", **spaces, **settings)
-            self.agent = cluster.get_agent("dqn")
-
-        def run(self):
-            steps(self.agent, env, 1500)
-            return self.agent.evaluate(known.Identity, 5)
-
-    found = Learns().run()
-    assert found.mean == found.lengths[0]

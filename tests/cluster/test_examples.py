@@ -1,4 +1,4 @@
-"""The examples of the cluster door run: in this process, by Ray, and to their scores."""
+"""The examples of the cluster API and the programs of its pages run: here, and by Ray."""
 
 from __future__ import annotations
 
@@ -15,24 +15,17 @@ import pytest
 
 from tandem.examples import cluster
 from tandem.examples.cluster.common import VectorEnv
-from tests.helpers import run_python
+from tests.helpers import ROOT, run_python
+from tests.pages import blocks
 
-NAMES = sorted(
-    p.stem
-    for p in Path(next(iter(cluster.__path__))).glob("*.py")
-    if p.stem not in ("__init__", "common")
-)
-FEW = {
-    **dict.fromkeys(
-        ("dqn", "ddpg", "td3", "sac", "own_agent"), 1_200
-    ),  # they begin to learn after a thousand
-    **dict.fromkeys(("maddpg", "qmix", "vdn"), 2_080),
-    "ppo_discrete": 1_024,
-    "ppo_continuous": 4_096,
-    "trpo": 1_024,
-    "mappo": 800,
-}
-SLOW = ("maddpg", "mappo", "qmix", "vdn", "ppo_continuous", "trpo")
+PAGE = (ROOT / "docs" / "advanced" / "cluster.md").read_text("utf-8")
+(PROGRAM,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+FOLDER = Path(next(iter(cluster.__path__)))
+NAMES = sorted({path.stem for path in FOLDER.glob("*.py")} - {"__init__", "common"})
+FEW = {"ppo_discrete": 1_024, "ppo_continuous": 4_096, "trpo": 1_024, "mappo": 800}
+FEW |= dict.fromkeys(("maddpg", "qmix", "vdn"), 2_080)
+# these begin to learn after a thousand
+FEW |= dict.fromkeys(("dqn", "ddpg", "td3", "sac", "own_agent"), 1_200)
 
 
 def example(name: str) -> Any:
@@ -45,9 +38,7 @@ def test_every_algorithm_that_is_promised_has_its_example() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in NAMES]
-)
+@pytest.mark.parametrize("name", NAMES)
 def test_it_runs_in_this_process_until_it_has_learned_a_little(name, monkeypatch, capsys) -> None:
     module, made = example(name), {}
     make = module.cluster.make_agent
@@ -58,9 +49,8 @@ def test_it_runs_in_this_process_until_it_has_learned_a_little(name, monkeypatch
     args = module.settings("--local", "--framework", "torch", "--steps", str(FEW[name]))
     scores = module.main(module.cluster, module.GymRunner, args)
     assert len(scores) == 1 and scores[0] == scores[0]
-    assert re.search(
-        r"runner 0: mean return of the last 20 of \d+ episodes: -?\d", capsys.readouterr().out
-    )
+    said = capsys.readouterr().out
+    assert re.search(r"runner 0: mean return of the last 20 of \d+ episodes: -?\d", said)
     if name == "own_agent":
         assert len(made["agent"].replay_buffer) == FEW[name]
     else:
@@ -68,8 +58,7 @@ def test_it_runs_in_this_process_until_it_has_learned_a_little(name, monkeypatch
 
 
 class Counting(gymnasium.Env):
-    """Shows how many steps the episode has; ends by itself, or by a limit, after `length` of them.
-    Its reward is the action."""
+    """Counts its steps; ends by itself, or by a limit. Its reward is the action."""
 
     observation_space = gymnasium.spaces.Box(-1, 9, (1,), np.float32)
 
@@ -84,21 +73,15 @@ class Counting(gymnasium.Env):
     def step(self, action):
         self.count += 1
         over = self.count == self.length
-        return (
-            np.full(1, self.count, np.float32),
-            float(action),
-            over and not self.limit,
-            over and self.limit,
-            {},
-        )
+        ended = over and not self.limit, over and self.limit
+        return np.full(1, self.count, np.float32), float(action), *ended, {}
 
 
 def test_environments_side_by_side_show_how_an_episode_ended_and_begin_anew() -> None:
     envs = [Counting(2, limit=False), Counting(3, limit=True)]
     left = iter(envs)
-    vector = VectorEnv(
-        lambda: next(left), argparse.Namespace(envs=4, runners=2, steps=40, seed=100), rank=1
-    )
+    args = argparse.Namespace(envs=4, runners=2, steps=40, seed=100)
+    vector = VectorEnv(lambda: next(left), args, rank=1)
     assert (vector.n, vector.steps, [e.seeds for e in envs]) == (2, 10, [[102], [103]])
     seen = []
     for _ in range(3):
@@ -116,10 +99,10 @@ def test_environments_side_by_side_show_how_an_episode_ended_and_begin_anew() ->
 
 
 BY_RAY = """
-import contextlib, importlib, io, json, sys, time
+import contextlib, importlib, io, json, os, sys, time
 import ray
 
-ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+ray.init(os.environ["RAY_ADDRESS"], log_to_driver=False)
 
 
 def actors(kind):
@@ -134,9 +117,8 @@ for name, steps in json.loads(sys.argv[1]).items():
         "own_agent": [[], ["--no-sync"], ["--no-sync", "--act", "local"]],
     }
     for flags in variants.get(name, [[]]):
-        args = module.settings(
-            "--framework", "torch", "--runners", "2", "--steps", str(steps), *flags
-        )
+        given = ["--framework", "torch", "--runners", "2", "--steps", str(steps), *flags]
+        args = module.settings(*given)
         with contextlib.redirect_stdout(io.StringIO()):
             scores = module.main(module.cluster, module.GymRunner, args)
         print(json.dumps([name, scores]))
@@ -147,20 +129,44 @@ for name, steps in json.loads(sys.argv[1]).items():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)  # all of them are some fifty processes, most of which import torch
 @pytest.mark.parametrize(
-    "names, variants",
-    [
-        pytest.param(("qmix",), 0, marks=pytest.mark.slow, id="one"),
-        pytest.param(NAMES, 3, marks=[pytest.mark.slow, pytest.mark.thorough], id="all"),
-    ],
+    "names, variants", [(("qmix",), 0), pytest.param(NAMES, 3, marks=pytest.mark.thorough)]
 )
-def test_they_run_by_ray_with_two_runners(names: Any, variants: int) -> None:
-    found = run_python(BY_RAY, json.dumps({n: FEW[n] for n in names}), timeout=880)
-    assert (
-        sorted({name for name, _ in found}) == sorted(names) and len(found) == len(names) + variants
-    )
+def test_they_run_by_ray_with_two_runners(names: Any, variants: int, ray_address: str) -> None:
+    few, env = json.dumps({n: FEW[n] for n in names}), {"RAY_ADDRESS": ray_address}
+    found = run_python(BY_RAY, few, timeout=880, env=env)
+    assert sorted({name for name, _ in found}) == sorted(names)
+    assert len(found) == len(names) + variants
     assert all(len(scores) == 2 and all(x == x for x in scores) for _, scores in found)
+
+
+@pytest.mark.slow
+def test_the_program_runs_on_a_cluster(ray_address: str) -> None:
+    printed = r"print(__import__('json').dumps([\1]))"
+    code = re.sub(r"print\((.*)\)$", printed, PROGRAM, flags=re.MULTILINE)
+    code = code.replace("steps=5_000", "steps=500")
+    one, other, evaluation = run_python(code, timeout=200, env={"RAY_ADDRESS": ray_address})
+    assert one[0] > 3 and other[0] > 3 and evaluation[0] > 5
+
+
+@pytest.mark.slow
+def test_the_program_runs_here() -> None:
+    here = "\nprint(len(GymRunner(SimpleNamespace(runners=1, steps=300)).run()))\n"
+    ((scores),) = run_python(PROGRAM.partition("\nif __name__")[0] + here)
+    assert scores > 3
+
+
+@pytest.mark.slow
+@pytest.mark.thorough
+def test_the_tutorials_program_runs_on_a_cluster(ray_address: str) -> None:
+    page = (ROOT / "docs" / "tutorials" / "cluster.md").read_text("utf-8")
+    *_, program = (block.text for block in blocks(page) if block.language == "python")
+    assert "range(20_000)" in program
+    program = program.replace("range(20_000)", "range(600)")
+    steps, score = run_python(program, timeout=280, env={"RAY_ADDRESS": ray_address})
+    assert len(steps) == 2 and max(steps) > 200 and score > 5
 
 
 @pytest.mark.learns

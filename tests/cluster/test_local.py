@@ -6,25 +6,18 @@ import argparse
 import json
 from types import SimpleNamespace
 
+import gymnasium
 import numpy as np
 import pytest
 
 import tandem
-from tandem.cluster import Agent, Cluster, Runner, WiseRL, agent_host, agent_state
+from tandem.cluster import Agent, AlgorithmAgent, Cluster, Runner, WiseRL, agent_host, agent_state
 from tandem.cluster import cluster as door
 from tandem.cluster.agent_host import ActingCopy, AgentHost, AgentSpec
 from tandem.cluster.runner import RunnerHost, construct
 from tandem.errors import CheckpointError, EngineError, SettingError, UnknownNameError, WorkerError
-from tests.cluster.agents import (
-    Bare,
-    Counter,
-    Documented,
-    Exits,
-    FailsAtOnce,
-    Plain,
-    Recorder,
-    program,
-)
+from tests.cluster import agents
+from tests.cluster.agents import Bare, Counter, Documented, Exits, Plain, Recorder, program
 from tests.helpers import run_python
 
 
@@ -42,6 +35,8 @@ def test_the_door_brings_neither_ray_nor_a_framework() -> None:
     print(json.dumps(sorted({"ray", "torch", "keras", "jax", "tensorflow"} & set(sys.modules))))
     """
     assert run_python(code) == [[]]
+    names = "makeAgent getAgent makeRunner getRunner startAllRunner startAllRunners"
+    assert all(callable(getattr(WiseRL, name)) for name in names.split())
 
 
 def test_a_runner_made_directly_acts_and_learns_here() -> None:
@@ -49,49 +44,31 @@ def test_a_runner_made_directly_acts_and_learns_here() -> None:
     chosen, state_dim, rank, local_rank = Documented(args).run()
     assert chosen == list(range(1, 41, 2)) and (state_dim, rank, local_rank) == (4, 0, 0)
     agent = here(args.cluster, "recorder")
-    assert agent.lr == 0.1 and agent.history() == direct(Recorder())
+    own = Recorder()
+    program(own)
+    assert agent.lr == 0.1 and agent.history() == own.history()
+    with pytest.raises(AttributeError, match="has no attribute 'policy'"):
+        agent.policy  # noqa: B018
+    with pytest.raises(ValueError, match="no map here"):
+        agent.fail("map")
 
 
-def direct(agent):
-    program(agent)
-    return agent.history()
+def in_a_runner(call):
+    """What a call gives that a local runner makes."""
+
+    class Calls(Runner):
+        def __init__(self) -> None:
+            self.given = call()
+
+    return Calls().given
 
 
 def here(cluster, name):
-    """The agent's proxy, as a local runner gets it."""
-
-    class Asks(Runner):
-        def __init__(self) -> None:
-            self.agent = cluster.get_agent(name)
-
-    return Asks().agent
-
-
-def test_names_in_camel_case() -> None:
-    for name in (
-        "makeAgent",
-        "getAgent",
-        "makeRunner",
-        "getRunner",
-        "startAllRunner",
-        "startAllRunners",
-    ):
-        assert callable(getattr(WiseRL, name))
-
-
-def test_an_unknown_agent_is_answered_with_those_there_are() -> None:
-    cluster = fresh()
-    make_agents(cluster, "actor", Plain)
-    with pytest.raises(UnknownNameError, match=r"'acter'[^\n]*\nExpected: one of actor"):
-        here(cluster, "acter")
+    return in_a_runner(lambda: cluster.get_agent(name))
 
 
 def make_agents(cluster, *arguments, **named):
-    class Makes(Runner):
-        def __init__(self) -> None:
-            self.agents = cluster.make_agent(*arguments, **named)
-
-    return Makes().agents
+    return in_a_runner(lambda: cluster.make_agent(*arguments, **named))
 
 
 def test_the_same_agent_is_joined_and_another_is_refused() -> None:
@@ -104,40 +81,24 @@ def test_the_same_agent_is_joined_and_another_is_refused() -> None:
         make_agents(cluster, "a", Plain, gain=3)
     with pytest.raises(SettingError, match="class .*Counter"):
         make_agents(cluster, "a", Counter)
-
-
-def test_several_agents_of_a_name_are_given_out_in_turn() -> None:
-    cluster = fresh()
-    for i, agent in enumerate(make_agents(cluster, "a", Plain, num=2)):
+    with pytest.raises(UnknownNameError, match=r"'b'[^\n]*\nExpected: one of a"):
+        here(cluster, "b")
+    for i, agent in enumerate(make_agents(cluster, "two", Plain, num=2)):
         agent.update(0, i, 0, 0, False)
-    assert [here(cluster, "a").seen for _ in range(4)] == [[0], [1], [0], [1]]
+    assert [here(cluster, "two").seen for _ in range(4)] == [[0], [1], [0], [1]]  # in turn
 
 
-def test_what_there_is_not_is_an_attribute_error_and_errors_are_the_agents_own() -> None:
-    (agent,) = make_agents(fresh(), "a", Recorder)
-    with pytest.raises(AttributeError, match="has no attribute 'policy'"):
-        agent.policy  # noqa: B018
-    with pytest.raises(ValueError, match="no map here"):
-        agent.fail("map")
-
-
-@pytest.mark.parametrize("name, num", [("a/b", 1), ("", 1), ("a", 0), ("a", "2"), (1, 1)])
-def test_impossible_names_and_numbers_are_refused(name, num) -> None:
-    with pytest.raises(SettingError):
-        fresh().make_agent(name, Plain, num=num)
-
-
-def test_objects_are_no_agents_and_no_runners() -> None:
+def test_what_is_no_name_number_agent_or_runner_is_refused() -> None:
+    for name, num in (("a/b", 1), ("", 1), ("a", 0), ("a", "2"), (1, 1)):
+        with pytest.raises(SettingError):
+            fresh().make_agent(name, Plain, num=num)
     with pytest.raises(SettingError, match="as an agent"):
         fresh().make_agent("a", Plain())
     with pytest.raises(SettingError, match="as a runner"):
         construct(Plain, None, 0, 0)
-
-
-@pytest.mark.parametrize("runners", [None, 3, [None]])
-def test_only_runners_are_started(runners) -> None:
-    with pytest.raises(SettingError, match=r"as runners[\s\S]*what make_runner gave"):
-        fresh().start_all_runners(runners)
+    for runners in (None, 3, [None]):
+        with pytest.raises(SettingError, match=r"as runners[\s\S]*what make_runner gave"):
+            fresh().start_all_runners(runners)
 
 
 class Takes(Runner):
@@ -165,13 +126,10 @@ class Named(Takes):
         self.got = (args, self.rank, local_rank)
 
 
-@pytest.mark.parametrize("kind", [One, Two, Second, Named])
-def test_runners_take_what_they_take(kind) -> None:
+def test_runners_take_what_they_take() -> None:
     args = argparse.Namespace(x=1)
-    assert construct(kind, args, 3, 1).got == (args, 3, 1)
-
-
-def test_runners_that_take_nothing() -> None:
+    for kind in (One, Two, Second, Named):
+        assert construct(kind, args, 3, 1).got == (args, 3, 1)
     assert construct(Bare, None, 2, 1).run() == (2, 1)
     with pytest.raises(SettingError, match="takes none"):
         construct(Bare, argparse.Namespace(), 0, 0)
@@ -179,7 +137,7 @@ def test_runners_that_take_nothing() -> None:
 
 def test_a_runner_that_could_not_be_made_says_why_whatever_is_called(monkeypatch) -> None:
     monkeypatch.setattr(agent_host, "_identity", [""])
-    host = RunnerHost(FailsAtOnce, None, 0, 0, "r")
+    host = RunnerHost(agents.FailsAtOnce, None, 0, 0, "r")
     for call in (host.run, lambda: host.call("run", (), {})):
         with pytest.raises(OSError, match="no environment"):
             call()
@@ -203,11 +161,11 @@ def test_an_agent_of_the_trainer_door_is_not_a_base_of_the_clusters() -> None:
     assert names["Agent"] is Agent
 
 
-@pytest.mark.parametrize("sync", [True, False])
-def test_in_one_process_an_agent_acts_by_what_it_learned(sync) -> None:
-    (agent,) = make_agents(fresh(), "c", Counter, sync=sync)
-    agent.update(0, 0, 0, 0, False)
-    assert agent.at == 1 and agent.choose_action(0) == (1 if sync else 0)
+def test_in_one_process_an_agent_acts_by_what_it_learned() -> None:
+    for sync in (True, False):
+        (agent,) = make_agents(fresh(), "c", Counter, sync=sync)
+        agent.update(0, 0, 0, 0, False)
+        assert agent.at == 1 and agent.choose_action(0) == int(sync)
 
 
 def test_a_second_program_goes_on_from_the_folder(tmp_path) -> None:
@@ -263,11 +221,9 @@ def test_who_acts_for_an_agent_that_is_told_what_it_was_has_its_parameters() -> 
     """Also where it acted itself in the program before."""
     kept = agent_state.state_of(Counter(sync=True, at=7))
 
-    class Keeps:
-        def get(self, key):
-            return {"version": 3, "data": kept[0], "arrays": kept[1]}
-
-    host = AgentHost("c/0", AgentSpec(Counter, False, 1, {}), Keeps(), 1e9)
+    state = {"version": 3, "data": kept[0], "arrays": kept[1]}
+    store = SimpleNamespace(get=lambda key: state)
+    host = AgentHost("c/0", AgentSpec(Counter, False, 1, {}), store, 1e9)
     copy = ActingCopy(AgentSpec(Counter, False, 1, {}), host.newest)
     assert copy.perform("me", [("choose_action", (0,), {})], 0).value == 7 and not host.agent.sync
 
@@ -294,22 +250,19 @@ class Net:
 
     def __init__(self, lr=0.1) -> None:
         torch.manual_seed(0)
-        self.actor = torch.nn.Sequential(
-            torch.nn.Linear(2, 3), torch.nn.Tanh(), torch.nn.Linear(3, 1)
-        )
+        layers = torch.nn.Linear(2, 3), torch.nn.Tanh(), torch.nn.Linear(3, 1)
+        self.actor = torch.nn.Sequential(*layers)
         self.critics = [torch.nn.Linear(2, 1) for _ in range(2)]
-        self.optimizer = torch.optim.Adam(
-            [*self.actor.parameters(), *self.critics[0].parameters()], lr=lr
-        )
+        learned = [*self.actor.parameters(), *self.critics[0].parameters()]
+        self.optimizer = torch.optim.Adam(learned, lr=lr)
         self.epsilon, self.rng = 1.0, np.random.default_rng(0)
 
     def choose_action(self, state):
         return self.actor(torch.as_tensor(state)).detach().numpy()
 
     def update(self, x, y) -> None:
-        loss = (
-            (self.actor(torch.as_tensor(x)) + self.critics[0](torch.as_tensor(x)) - y) ** 2
-        ).mean()
+        x = torch.as_tensor(x)
+        loss = ((self.actor(x) + self.critics[0](x) - y) ** 2).mean()
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
@@ -329,32 +282,20 @@ def test_networks_optimizers_and_numbers_come_back_to_the_bit() -> None:
     for _ in range(3):
         other.update(x, 1.0)
     np.testing.assert_array_equal(one.choose_action(x), other.choose_action(x))
-    with pytest.raises(CheckpointError, match="does not fit"):
-        other.actor = torch.nn.Sequential(torch.nn.Linear(5, 3))
-        agent_state.load_into(other, *kept)
+    other.actor = torch.nn.Linear(5, 3)
+    made = [gymnasium.make(name) for name in ("CartPole-v1", "Pendulum-v1")]
+    given = {"algorithm": "ppo", "framework": "torch"}
+    pole, pendulum = (AlgorithmAgent(**given, **agents.spaces(env)) for env in made)
+    for agent, state in ((other, kept), (pendulum, agent_state.state_of(pole))):
+        with pytest.raises(CheckpointError, match=f"state of {type(agent).__name__} does not fit"):
+            agent_state.load_into(agent, *state)
 
 
 def test_where_ray_is_not_installed_the_same_program_runs_here(monkeypatch) -> None:
     monkeypatch.setattr(door, "_installed", lambda: False)
     cluster = Cluster(namespace="no-ray")
-    runners = cluster.make_runner("runner", Documented, SimpleNamespace(cluster=cluster, lr=0.1))
-    own = Recorder()
-    assert cluster.start_all_runners(runners) == [(program(own), 4, 0, 0)]
+    args = SimpleNamespace(cluster=cluster, lr=0.1)
+    runners = cluster.make_runner("runner", Documented, args)
+    assert cluster.start_all_runners(runners) == [(program(Recorder()), 4, 0, 0)]
     with pytest.raises(EngineError, match=r"pip install 'tandem-rl\[ray\]'"):
-        cluster.make_runner("more", Documented, SimpleNamespace(cluster=cluster, lr=0.1), num=2)
-
-
-def test_a_kept_state_of_another_algorithm_agent_is_refused_in_words() -> None:
-    import gymnasium
-
-    from tandem.cluster import AlgorithmAgent
-
-    def agent_for(name: str) -> AlgorithmAgent:
-        env = gymnasium.make(name)
-        spaces = {"observation_space": env.observation_space, "action_space": env.action_space}
-        return AlgorithmAgent(algorithm="ppo", framework="torch", **spaces)
-
-    with pytest.raises(CheckpointError, match="kept state of AlgorithmAgent does not fit"):
-        agent_state.load_into(
-            agent_for("Pendulum-v1"), *agent_state.state_of(agent_for("CartPole-v1"))
-        )
+        cluster.make_runner("more", Documented, args, num=2)

@@ -18,15 +18,14 @@ ray = pytest.importorskip("ray")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def nodes():
     from ray.cluster_utils import Cluster as Nodes
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "src"), str(ROOT)]))
-        made = Nodes(
-            initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
-        )
+        head = {"num_cpus": 1, "include_dashboard": False}
+        made = Nodes(initialize_head=True, head_node_args=head)
         ray.init(made.address, log_to_driver=False, logging_level="ERROR")
         yield made
         ray.shutdown()
@@ -50,16 +49,12 @@ def test_runners_are_on_all_nodes_and_one_that_joins_is_used(nodes, tmp_path) ->
 
 
 def test_who_has_left_the_cluster_is_told_so_and_begins_no_other(nodes) -> None:
-    (agent,) = Cluster().make_agent("a", Recorder)
+    (agent,) = Cluster().make_agent("b", Recorder)
     assert agent.choose_action(0) == 1
     ray.shutdown()
-    with pytest.raises(WorkerError, match=r"agent 'a' was called after ray.shutdown\(\)"):
+    with pytest.raises(WorkerError, match=r"agent 'b' was called after ray.shutdown\(\)"):
         agent.choose_action(0)
     args = SimpleNamespace(cluster=Cluster(namespace="after"), lr=0.1)
     # in this process, whatever has become of `agent`
-    assert Documented(args).run()[1:] == (
-        4,
-        0,
-        0,
-    )
+    assert Documented(args).run()[1:] == (4, 0, 0)
     assert not ray.is_initialized()

@@ -17,7 +17,7 @@ from tandem.cluster.proxy import AsyncProxy, LocalProxy, RemoteProxy
 from tandem.cluster.ray_actors import ActorHandle, Namespace, RemoteHost
 from tandem.errors import SettingError
 from tandem.testing import environments as known
-from tests.cluster.agents import Bare, Counter, Recorder
+from tests.cluster.agents import Bare, Counter, Recorder, spaces
 
 
 class Notes(Recorder):
@@ -27,27 +27,17 @@ class Notes(Recorder):
         pass
 
 
-class Memory:
-    """A store that has nothing and keeps nothing."""
-
-    def get(self, key):
-        return None
-
-    def put(self, *state) -> None:
-        pass
-
-
 class Here(RemoteHost):
     """An actor's object, in this process."""
 
     def __init__(self, spec: AgentSpec) -> None:
         self._failed = None
-        AgentHost.__init__(self, "a/0", spec, Memory(), 0.0)
+        store = SimpleNamespace(get=lambda key: None, put=lambda *state: None)
+        AgentHost.__init__(self, "a/0", spec, store, 0.0)
 
 
 class Direct(ActorHandle):
-    """A handle of an object in this process. What goes to it is pickled, and its arrays arrive as
-    from Ray's store: not to be written."""
+    """A handle of an object here. What goes to it is pickled; its arrays are not to be written."""
 
     def send(self, method, *given, group=""):
         return sent(getattr(self.actor, method)(*sent(given)))
@@ -66,11 +56,8 @@ def sent(value):
 
 
 def proxy(kind, agent_class, **hyper):
-    return kind(
-        "a",
-        "me#0",
-        Direct(Here(AgentSpec(agent_class, kind is RemoteProxy, 1, hyper)), "agent 'a'", 1.0),
-    )
+    host = Here(AgentSpec(agent_class, kind is RemoteProxy, 1, hyper))
+    return kind("a", "me#0", Direct(host, "agent 'a'", 1.0))
 
 
 @pytest.mark.parametrize("kind", [RemoteProxy, AsyncProxy])
@@ -80,11 +67,8 @@ def test_updates_are_of_what_was_then_though_an_environment_writes_into_its_arra
         state[:], info["at"], info["seen"][0] = i, i, i
         agent.update(state, info)
     updates = [given for _, given in agent.history()]
-    assert [(s[0], told["at"], told["seen"][0]) for s, told in updates] == [
-        (0, 0, 0),
-        (1, 1, 1),
-        (2, 2, 2),
-    ]
+    found = [(s[0], told["at"], told["seen"][0]) for s, told in updates]
+    assert found == [(0, 0, 0), (1, 1, 1), (2, 2, 2)]
 
 
 class Scales(Notes):
@@ -112,9 +96,8 @@ def test_arrays_may_be_written_wherever_they_arrive() -> None:
 
 def test_what_cannot_be_pickled_is_named() -> None:
     pytest.importorskip("ray")
-    with pytest.raises(
-        SettingError, match=r"agent 'a' cannot go to another process: .*lock.*\nExpected: .*\nFix: "
-    ):
+    said = r"agent 'a' cannot go to another process: .*lock.*\nExpected: .*\nFix: "
+    with pytest.raises(SettingError, match=said):
         ray_actors.submit(lambda *given: pickle.dumps(given), "agent 'a'", 1, threading.Lock())
 
 
@@ -145,29 +128,18 @@ def test_an_agent_may_call_its_methods_what_it_likes(kind) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [LocalProxy, RemoteProxy, AsyncProxy])
 def test_nobody_waits_for_the_steps_of_one_who_only_acts(kind, monkeypatch) -> None:
-    """As an evaluation with a proxy of its own does, while an update needs two blocks of the one
-    that learns."""
+    """As an evaluation does, while an update needs two blocks of the one that learns."""
     from tandem.cluster import AlgorithmAgent
 
     pytest.importorskip("torch")
     monkeypatch.setattr("tandem.learning.config.compiles", lambda *_: False)  # some ten seconds
     env = known.Identity()
-    hyper = {
-        "algorithm": "ppo",
-        "rollout": 4,
-        "envs": 2,
-        "batch_size": 4,
-        "hidden": (4,),
-        "framework": "torch",
-    }
-    hyper |= {"observation_space": env.observation_space, "action_space": env.action_space}
+    hyper = dict(algorithm="ppo", rollout=4, envs=2, batch_size=4, hidden=(4,), framework="torch")
+    hyper |= spaces(env)
     host = Here(AgentSpec(AlgorithmAgent, True, 1, hyper))
     handle = Direct(host, "agent 'a'", 1.0)
-    part = (
-        {"make": lambda me: host.agent.portable(me), "from_blocks": True}
-        if kind is AsyncProxy
-        else {}
-    )
+    make = {"make": lambda me: host.agent.portable(me), "from_blocks": True}
+    part = make if kind is AsyncProxy else {}
     learns, looks = (
         kind("a", me, host if kind is LocalProxy else handle, **part) for me in ("me#0", "me#1")
     )
@@ -195,12 +167,8 @@ class Called:
 
 def test_networks_are_attributes_though_they_can_be_called() -> None:
     agent = proxy(RemoteProxy, Notes, actor=Called(), also=math.sqrt)
-    assert (
-        agent.actor.weight == 3
-        and agent.actor(2) == 6
-        and agent.also(4) == 2
-        and agent.history() == []
-    )
+    assert agent.actor.weight == 3 and agent.actor(2) == 6
+    assert agent.also(4) == 2 and agent.history() == []
 
 
 @pytest.mark.parametrize("kind", [RemoteProxy, AsyncProxy])
@@ -208,10 +176,8 @@ def test_what_would_be_lost_with_a_proxy_is_refused(kind) -> None:
     agent = proxy(kind, Notes, gain=1)
     with pytest.raises(SettingError, match=r"gain of the agent 'a'[^\n]*\nExpected: .*\nFix: "):
         agent.gain = 2
-    with pytest.raises(
-        SettingError,
-        match=r"proxy of the agent 'a'[^\n]*\nExpected: .*\nFix: call get_agent\('a'\)",
-    ):
+    said = r"proxy of the agent 'a'[^\n]*\nExpected: .*\nFix: call get_agent\('a'\)"
+    with pytest.raises(SettingError, match=said):
         pickle.dumps(agent)
     assert agent.gain == 1
 

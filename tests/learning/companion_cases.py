@@ -1,6 +1,4 @@
-"""Runs on two devices of torch in which something goes wrong, in a process of their own; each
-prints what came of it. Arguments: a case, and a folder. A script as a user would write it: its
-runs start processes, and it has no guard."""
+"""Runs on two devices of torch that go wrong, as a user's script without a guard: case, folder."""
 
 from __future__ import annotations
 
@@ -22,32 +20,18 @@ from tandem.runs.folder import read_run
 from tandem.runs.result import Result
 
 MAIN = os.getpid()
-GIVEN: dict[str, Any] = {
-    "framework": "torch",
-    "device": "cpu",
-    "devices": 2,
-    "steps": 304,
-    "learning_starts": 60,
-    "batch_size": 32,
-    "hidden": (16,),
-    "train_every": 8,
-    "updates_per_call": 4,
-    "eval_every": 150,
-    "eval_episodes": 1,
-    "final_episodes": 1,
-    "log_every": 50,
-    "checkpoint_seconds": 0.0,
-    "plots": False,
-    "tensorboard": False,
-}
+GIVEN: dict[str, Any] = dict(
+    framework="torch", device="cpu", devices=2, steps=304, learning_starts=60, batch_size=32
+)
+GIVEN |= dict(hidden=(16,), train_every=8, updates_per_call=4, eval_every=150, eval_episodes=1)
+GIVEN |= dict(final_episodes=1, log_every=50, checkpoint_seconds=0.0, plots=False)
+GIVEN["tensorboard"] = False
 
 
 def children() -> list[int]:
     """The processes that this one has started, and that are there."""
-    return [
-        int(pid)
-        for pid in Path(f"/proc/self/task/{MAIN}/children").read_text(encoding="utf-8").split()
-    ]
+    text = Path(f"/proc/self/task/{MAIN}/children").read_text(encoding="utf-8")
+    return [int(pid) for pid in text.split()]
 
 
 def dropping(space: Any) -> nn.Module:
@@ -56,8 +40,7 @@ def dropping(space: Any) -> nn.Module:
 
 
 class Falling(nn.Linear):
-    """A layer that raises, in processes other than the run's only, when it is called for the 30th
-    time."""
+    """Raises when it is called for the 30th time, in processes other than the run's only."""
 
     calls = 0
 
@@ -94,13 +77,9 @@ def lost(folder: Path, number: int, **given: Any) -> dict[str, Any]:
     seconds, left = time.monotonic() - began, children()
     own = {"network": given["network"]} if "network" in given else {}
     result = tandem.train(resume=folder, **own) if number else None
-    return {
-        "error": str(error),
-        "seconds": seconds,
-        "left": left,
-        "steps": result.summary["env_steps"] if isinstance(result, Result) else 0,
-        "prints": prints(folder),
-    }
+    steps = result.summary["env_steps"] if isinstance(result, Result) else 0
+    found = {"error": str(error), "seconds": seconds, "left": left}
+    return found | {"steps": steps, "prints": prints(folder)}
 
 
 def killed(folder: Path) -> dict[str, Any]:
@@ -154,8 +133,7 @@ def ended(seconds: float = 3.0) -> list[int]:
 
 
 def own(folder: Path) -> dict[str, Any]:
-    """A network of the user's with dropout, and workers beside: whole, and resumed in the
-    middle."""
+    """A custom network with dropout, and workers: whole, and resumed in the middle."""
     more = {"network": dropping, "workers": 1, "envs": 2, **GIVEN}
     tandem.train("dqn", "CartPole-v1", out=folder / "whole", **more)
     tandem.train("dqn", "CartPole-v1", out=folder / "parts", stop_at=160, **more)

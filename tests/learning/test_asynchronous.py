@@ -1,5 +1,4 @@
-"""Runs with several actor-learners: what one process would do in turns, within a bound on
-staleness, whatever is lost."""
+"""Runs with several actor-learners: in turns, within a bound on staleness, whatever is lost."""
 
 from __future__ import annotations
 
@@ -21,36 +20,24 @@ from tandem.learning.events import BatchEnd
 from tandem.parallel import transport
 from tandem.parallel import worker_group as crews
 from tandem.parallel.shared_memory import Handle
+from tandem.runs.folder import read_run
 from tandem.runs.verification import verify
 from tandem.testing import environments as games
-from tests.helpers import run_python
-from tests.parallel.faulty import Faulty
-from tests.parallel.test_process import runs
+from tests.helpers import run_python, runs
+from tests.parallel.same_runs import faulty
 
 pytest.importorskip("torch")
-QUIET = {
-    "eval_episodes": 0,
-    "final_episodes": 1,
-    "plots": False,
-    "tensorboard": False,
-    "checkpoint_seconds": 3600.0,
-}
-SMALL: dict[str, Any] = {
-    "steps": 480,
-    "envs": 2,
-    "rollout": 6,
-    "hidden": (8,),
-    "framework": "torch",
-    "seed": 3,
-    **QUIET,
-}
+pytestmark = pytest.mark.slow
+QUIET = dict(eval_episodes=0, final_episodes=1, plots=False, tensorboard=False, framework="torch")
+SMALL: dict[str, Any] = dict(steps=480, envs=2, rollout=6, hidden=(8,), seed=3, **QUIET)
+SMALL["checkpoint_seconds"] = 3600.0
 REPLAY = {"replay": "uniform", "replay_starts": 4, "replay_size": 30, "replay_ratio": 1.0}
+thorough = pytest.mark.thorough
 TURNS = {"learners": 2, "staleness": 1}
 
 
 def finished(run: Any, stop_at: int | None = None) -> Any:
-    for _ in run.events(stop_at):
-        pass
+    list(run.events(stop_at))
     return run
 
 
@@ -66,8 +53,7 @@ def duplicated(argument: Any) -> Any:
 
 
 class Here:
-    """Stands where a worker's process does, in this one: answers wait in a pipe, as a process's
-    would."""
+    """Stands where a worker's process does, in this one: answers wait in a pipe."""
 
     def __init__(self, inherits: Any, make: Any, *given: Any) -> None:
         self.served = make(*map(duplicated, given))
@@ -90,55 +76,53 @@ class Here:
         return [i for i, one in enumerate(others) if one.read in found]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ["acer", pytest.param("nstep_q", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("algorithm", ["acer", "nstep_q"])
 def test_in_turns_a_run_is_that_of_one_process(algorithm: str, monkeypatch: Any) -> None:
     given = {**SMALL, **TURNS, **REPLAY, "recurrent": 4}
     apart = finished(tandem.session(algorithm, "CartPole-v1", **given))
     monkeypatch.setattr(transport, "Process", Here)
     monkeypatch.setattr(crews, "end", lambda *_: None)
     here = finished(tandem.session(algorithm, "CartPole-v1", **given))
-    assert (
-        apart.fingerprint()
-        == here.fingerprint()
-        != tandem.session(algorithm, "CartPole-v1", **SMALL).fingerprint()
-    )
+    begun = tandem.session(algorithm, "CartPole-v1", **SMALL)
+    assert apart.fingerprint() == here.fingerprint() != begun.fingerprint()
     assert apart.loop.learner.updates == here.loop.learner.updates > 60
     assert apart.averages.state() == here.averages.state()
 
 
-RESUMED = """
-import json, sys
-import tandem
-from tests.learning.test_asynchronous import REPLAY, SMALL, TURNS, finished
+def sittings(folder: str, engine: str, algorithm: str) -> list[bool]:
+    """Whether a run of several sittings is that of one."""
+    given = {**SMALL, **TURNS, **REPLAY, "framework": engine}
+    whole = finished(tandem.session(algorithm, "CartPole-v1", **given))
+    finished(tandem.session(algorithm, "CartPole-v1", out=folder, **given), 150)
+    finished(tandem.session(resume=folder), 300)
+    parts = finished(tandem.session(resume=folder))
+    same = whole.fingerprint() == parts.fingerprint()
+    updates = whole.loop.learner.updates == parts.loop.learner.updates > 60
+    return [same, updates, whole.loop.env_steps == parts.loop.env_steps == 480]
 
-folder, algorithm, given = (
-    sys.argv[1],
-    sys.argv[3],
-    {**SMALL, **TURNS, **REPLAY, "framework": sys.argv[2]},
-)
-whole = finished(tandem.session(algorithm, "CartPole-v1", **given))
-finished(tandem.session(algorithm, "CartPole-v1", out=folder, **given), 150)
-finished(tandem.session(resume=folder), 300)
-parts = finished(tandem.session(resume=folder))
-same = [r.fingerprint() == whole.fingerprint() and r.loop.env_steps == 480 for r in (whole, parts)]
-print(json.dumps([same, whole.loop.learner.updates == parts.loop.learner.updates > 60]))
+
+SITTINGS = """
+import json, sys
+from tests.learning.test_asynchronous import sittings
+
+print(json.dumps(sittings(*sys.argv[1:])))
 """
 
 
 @pytest.mark.parametrize(
     "engine, algorithm",
     [
-        pytest.param("torch", "acer", marks=pytest.mark.slow),
-        pytest.param("jax", "nstep_q", marks=pytest.mark.thorough),
-        pytest.param("tensorflow", "nstep_q", marks=pytest.mark.thorough),
+        ("torch", "acer"),
+        *(pytest.param(e, "nstep_q", marks=thorough) for e in ("jax", "tensorflow")),
     ],
 )
-def test_in_turns_resuming_is_exact(engine: str, algorithm: str, tmp_path: Path) -> None:
-    found = run_python(
-        RESUMED, str(tmp_path / "run"), engine, algorithm, engine=engine, timeout=280
-    )  # type: ignore[arg-type]
-    assert found == [[[True, True], True]]
+def test_in_turns_resuming_is_exact(engine: Any, algorithm: str, tmp_path: Path) -> None:
+    given = (str(tmp_path / "run"), engine, algorithm)
+    if engine == "torch":
+        found = sittings(*given)
+    else:
+        (found,) = run_python(SITTINGS, *given, engine=engine, timeout=280)
+    assert found == [True] * 3
 
 
 class Late(games.Chain):
@@ -156,7 +140,6 @@ class Late(games.Chain):
         return super().play(action)
 
 
-@pytest.mark.slow
 def test_a_gradient_is_never_staler_than_the_bound(tmp_path: Path) -> None:
     bound, lags = 5, []
     given = {**SMALL, "envs": 1, "steps": 600, "learners": 3, "staleness": bound}
@@ -168,41 +151,22 @@ def test_a_gradient_is_never_staler_than_the_bound(tmp_path: Path) -> None:
     assert 2 <= max(lags) <= bound
 
 
-@pytest.mark.slow
 def test_what_they_learn_is_right() -> None:
-    found = tandem.train(
-        "a3c",
-        games.Identity,
-        **{**SMALL, **TURNS, "steps": 6000, "learning_rate": 1e-2, "gamma": 0.5},
-    )
+    given = {**SMALL, **TURNS, "steps": 6000, "learning_rate": 1e-2, "gamma": 0.5}
+    found = tandem.train("a3c", games.Identity, **given)
     assert found.evaluation.mean == 10.0
 
 
-FAULTS = {
-    "killed": "was killed",
-    "raises": "ZeroDivisionError",
-    "stands still": "stood still for 3 s",
-}
-
-
-def faulty(folder: Path, fault: str, **more: Any) -> Any:
-    return partial(Faulty, str(folder), fault, os.getpid(), **more)
+FAULTS = {"killed": "was killed", "raises": "ZeroDivisionError", "stands still": "still for 3 s"}
 
 
 @pytest.mark.parametrize(
-    "fault",
-    [
-        pytest.param("killed", marks=pytest.mark.slow),
-        *(pytest.param(f, marks=pytest.mark.thorough) for f in ("raises", "stands still")),
-    ],
+    "fault", ["killed", *(pytest.param(f, marks=thorough) for f in ("raises", "stands still"))]
 )
 def test_one_that_is_lost_begins_anew(fault: str, tmp_path: Path) -> None:
-    given = {
-        **SMALL,
-        "learners": 2,
-        "steps": 1200,
-        "worker_patience": 3.0 if fault == "stands still" else 60.0,
-    }
+    given = dict(
+        SMALL, learners=2, steps=1200, worker_patience=3.0 if fault == "stands still" else 60.0
+    )
     run = tandem.session("a3c", faulty(tmp_path, fault), **given)
     with pytest.warns(UserWarning, match=FAULTS[fault]) as caught:
         pids = [w.process.pid for w in finished(run).loop.collector.group.workers]
@@ -210,7 +174,6 @@ def test_one_that_is_lost_begins_anew(fault: str, tmp_path: Path) -> None:
     assert run.loop.learner.updates == run.loop.env_steps // 12
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("replay", ["prioritized", "uniform"])
 def test_what_a_lost_one_kept_to_replay_stays(replay: str, tmp_path: Path) -> None:
     more = {**REPLAY, "replay": replay, "replay_size": 500, "steps": 1800}
@@ -220,30 +183,20 @@ def test_what_a_lost_one_kept_to_replay_stays(replay: str, tmp_path: Path) -> No
     learners = run.loop.collector
     lives = [w.generation for w in learners.group.workers]
     kept = [x["left"]["count"] for x in learners.replay.learned]
-    assert (
-        sorted(lives) == [0, 1] and sum(kept) == pytest.approx(1800 / 6, abs=4) and min(kept) > 100
-    )
+    assert sorted(lives) == [0, 1]
+    assert sum(kept) == pytest.approx(1800 / 6, abs=4) and min(kept) > 100
     (buffer,) = [b for b, life in zip(learners.replay.buffers, lives, strict=True) if life]
-    columns = buffer.arrays
-    assert (
-        columns["column/reward"][:-1, : kept[lives.index(1)]].sum(0) > 0
-    ).mean() > 0.9  # it holds what was played
+    rewards = buffer.arrays["column/reward"][:-1, : kept[lives.index(1)]]
+    assert (rewards.sum(0) > 0).mean() > 0.9  # it holds what was played
 
 
-@pytest.mark.slow
 def test_above_the_budget_it_ends_with_an_error_and_a_checkpoint(tmp_path: Path) -> None:
     env = faulty(tmp_path, "raises", times=2)
-    with (
-        warnings.catch_warnings(record=True) as said,
-        pytest.raises(WorkerError, match="the simulator diverged"),
-    ):
+    given = {**SMALL, **TURNS, "steps": 1200, "worker_restarts": 1, "out": tmp_path / "run"}
+    raises = pytest.raises(WorkerError, match="the simulator diverged")
+    with warnings.catch_warnings(record=True) as said, raises:
         warnings.simplefilter("always")
-        tandem.train(
-            "a3c",
-            env,
-            out=tmp_path / "run",
-            **{**SMALL, **TURNS, "steps": 1200, "worker_restarts": 1},
-        )
+        tandem.train("a3c", env, **given)
     assert len(said) == 1
     assert tandem.train(env=env, resume=tmp_path / "run").summary["env_steps"] >= 1200
 
@@ -256,60 +209,44 @@ class Diverges(games.Chain):
         return obs, 1e30, *rest
 
 
-@pytest.mark.slow
 def test_a_loss_that_is_not_finite_ends_the_run(tmp_path: Path) -> None:
     with pytest.raises(NonFiniteError, match="'net' was not finite"):
         tandem.train("a3c", Diverges, out=tmp_path / "run", **{**SMALL, **TURNS})
-    assert np.isfinite(
-        tandem.load(tmp_path / "run", which="last").networks["net"](np.ones((1, 4), np.float32))
-    ).all()
+    net = tandem.load(tmp_path / "run", which="last").networks["net"]
+    assert np.isfinite(net(np.ones((1, 4), np.float32))).all()
 
 
-def batch_norm(space: Any) -> Any:
+def body(layer: str, *given: Any) -> Any:
     from torch import nn
 
-    return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh())
+    return lambda space: nn.Sequential(nn.Linear(4, 8), getattr(nn, layer)(*given), nn.Tanh())
 
 
-def dropout(space: Any) -> Any:
-    from torch import nn
-
-    return nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.2), nn.Tanh())
-
-
-@pytest.mark.slow
 def test_networks_that_move_by_themselves_are_refused() -> None:
+    network = body("BatchNorm1d", 8)
     with pytest.raises(NetworkError, match="'net' moves weights of its own"):
-        tandem.train("a3c", "CartPole-v1", network=batch_norm, **{**SMALL, **TURNS})
+        tandem.train("a3c", "CartPole-v1", network=network, **{**SMALL, **TURNS})
 
 
-@pytest.mark.thorough
+@thorough
 def test_a_network_of_ones_own_travels() -> None:
-    both = [
-        finished(tandem.session("a3c", "CartPole-v1", network=dropout, **{**SMALL, **TURNS}))
-        for _ in range(2)
-    ]
+    given = {**SMALL, **TURNS, "network": body("Dropout", 0.2)}
+    both = [finished(tandem.session("a3c", "CartPole-v1", **given)) for _ in range(2)]
     assert both[0].loop.learner.updates == 40
 
 
-@pytest.mark.parametrize(
-    "algorithm, env, given, said",
-    [
+def test_what_cannot_be_is_refused() -> None:
+    for algorithm, env, given, said in (
         ("ppo", "CartPole-v1", {"learners": 2}, "learners=2 with ppo"),
         ("a3c", "CartPole-v1", {"learners": 2, "workers": 1}, "learners=2 and workers=1"),
         ("a3c", "CartPole-v1", {"learners": 4, "staleness": 2}, "staleness=2 with 4 learners"),
         ("a3c", "CartPole-v1", {"learners": 0}, "learners=0"),
         ("a3c", games.Chain(), {"learners": 2}, "one object in this process"),
-    ],
-)
-def test_what_cannot_be_is_refused(
-    algorithm: str, env: Any, given: dict[str, Any], said: str
-) -> None:
-    with pytest.raises(SettingError, match=said):
-        tandem.session(algorithm, env, framework="torch", **given)
+    ):
+        with pytest.raises(SettingError, match=said):
+            tandem.session(algorithm, env, framework="torch", **given)
 
 
-@pytest.mark.slow
 def test_another_number_of_them_is_refused() -> None:
     run = tandem.session("a3c", "CartPole-v1", **SMALL, **TURNS)
     data, arrays = run.loop.collector.state()
@@ -318,22 +255,13 @@ def test_another_number_of_them_is_refused() -> None:
         run.loop.collector.load_state({**data, "lives": [0]}, arrays)
 
 
-@pytest.mark.slow
 def test_the_table_says_how_stale_gradients_were(tmp_path: Path) -> None:
     tandem.train("a3c", "CartPole-v1", out=tmp_path / "run", **SMALL, **TURNS)
-    header, *rows = [
-        line.split(",")
-        for line in (tmp_path / "run" / "progress.csv").read_text(encoding="utf-8").splitlines()
-    ]
-    lags = [float(row[header.index("lag")]) for row in rows]
-    assert lags[0] == 0.0 and lags[1:] == [1.0] * (len(lags) - 1) and len(lags) == 40
+    lags = [float(lag) for lag in read_run(tmp_path / "run").table["lag"]]
+    assert lags == [0.0] + [1.0] * 39
     assert verify(tmp_path / "run", 240).difference is None
     tandem.train("a3c", "CartPole-v1", out=tmp_path / "free", **{**SMALL, "learners": 2})
     with pytest.raises(ResumeError, match="in the order in which they came"):
         verify(tmp_path / "free")
-    assert (
-        json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8"))["options"][
-            "learners"
-        ]
-        == 2
-    )
+    config = json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8"))
+    assert config["options"]["learners"] == 2

@@ -1,5 +1,4 @@
-"""The processes that torch's devices are: what comes of a run where one of them is lost, and that
-none is left, however a run ends."""
+"""The processes that torch's devices are: what happens if one is lost, and that none is left."""
 
 from __future__ import annotations
 
@@ -15,9 +14,11 @@ from typing import Any
 import pytest
 
 from tests.helpers import ROOT, _environment, run_python
+from tests.parallel.processes import gone
 
 CASES = Path(__file__).parent / "companion_cases.py"
 posix = pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="looks into /proc")
+thorough = pytest.mark.thorough
 pytestmark = [pytest.mark.slow, posix]
 
 
@@ -39,68 +40,56 @@ def test_one_that_is_killed(tmp_path: Path) -> None:
     assert found["prints"] == found["whole"], "resumed after the loss, the run was another"
 
 
-@pytest.mark.thorough
+@thorough
 def test_one_that_stands_still(tmp_path: Path) -> None:
     found = of("still", tmp_path)
-    assert (
-        "rank 1, of devices=2, stands still: it did not come to a sum within 5 s"
-        in (found["error"])
-    )
+    said = "rank 1, of devices=2, stands still: it did not come to a sum within 5 s"
+    assert said in found["error"]
     assert "device_timeout=10" in found["error"]
     assert 5 <= found["seconds"] < 15 and not found["left"]
     assert found["steps"] >= 304
 
 
-@pytest.mark.thorough
+@thorough
 def test_one_that_raises(tmp_path: Path) -> None:
     found = of("raised", tmp_path)
-    assert (
-        "rank 1, of devices=2, raised OSError: the device has fallen off the bus"
-        in (found["error"])
-    )
+    said = "rank 1, of devices=2, raised OSError: the device has fallen off the bus"
+    assert said in found["error"]
     assert "Falling" in found["error"] or "forward" in found["error"], "no traceback"
     assert "Fix: mend what raised" in found["error"] and not found["left"]
 
 
-@pytest.mark.thorough
+@thorough
 def test_a_callback_that_raises_leaves_no_process(tmp_path: Path) -> None:
     assert of("callback", tmp_path) == {"said": "of the callback", "left": []}
 
 
-@pytest.mark.thorough
+@thorough
 def test_what_cannot_begin_leaves_no_process(tmp_path: Path) -> None:
     found = of("unfit", tmp_path)
     assert "cannot go to another process" in found["errors"][0]
     assert "use batch_size=32" in found["errors"][1] and not found["left"]
 
 
-@pytest.mark.thorough
+@thorough
 def test_a_network_of_ones_own_with_dropout_and_workers(tmp_path: Path) -> None:
     found = of("own", tmp_path)
     assert len(found["whole"]) >= 5 and found["parts"] == found["whole"]
     assert not found["left"]
 
 
+BOTH = (signal.SIGINT, signal.SIGTERM)
+
+
 @pytest.mark.parametrize(
-    "number",
-    [
-        signal.SIGKILL,
-        pytest.param(signal.SIGINT, marks=pytest.mark.thorough),
-        pytest.param(signal.SIGTERM, marks=pytest.mark.thorough),
-    ],
+    "number", [signal.SIGKILL, *(pytest.param(n, marks=thorough) for n in BOTH)]
 )
 def test_they_end_with_the_run(number: int, tmp_path: Path) -> None:
     """SIGKILL is sent to the run's process alone, the others to all, as a terminal does."""
     pytest.importorskip("torch")
-    child = subprocess.Popen(
-        [sys.executable, str(CASES), "waiting", str(tmp_path)],
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-        env=_environment("torch", {}),
-        start_new_session=True,
-    )
-    assert child.stdout is not None
+    command, pipe = [sys.executable, str(CASES), "waiting", str(tmp_path)], subprocess.PIPE
+    own = {"cwd": ROOT, "env": _environment("torch", {}), "start_new_session": True}
+    child: Any = subprocess.Popen(command, stdout=pipe, text=True, **own)
     (companion,) = json.loads(child.stdout.readline())
     while not (tmp_path / "run" / "checkpoints" / "last.zip").is_file():
         time.sleep(0.05)
@@ -109,9 +98,7 @@ def test_they_end_with_the_run(number: int, tmp_path: Path) -> None:
         child.kill()
     else:
         os.killpg(child.pid, number)
-    code, limit = child.wait(30), time.monotonic() + 10
-    while Path(f"/proc/{companion}").exists() and time.monotonic() < limit:
-        time.sleep(0.05)
-    assert not Path(f"/proc/{companion}").exists(), "a companion outlived its run"
+    code = child.wait(30)
+    assert gone([companion], 10), "a companion outlived its run"
     assert code == -number
     child.stdout.close()

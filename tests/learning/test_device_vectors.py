@@ -1,5 +1,4 @@
-"""Vectors whose arrays live on a device: here they are tensors of the processor's memory, which are
-taken for another device's."""
+"""Vectors on a device: here tensors of the processor's memory, taken for another device's."""
 
 from __future__ import annotations
 
@@ -15,17 +14,9 @@ from tests.envs.test_vector_env import Tensors
 from tests.envs.vectors import MODES, Counters, Resumable
 from tests.helpers import run_python
 
-GIVEN: dict[str, Any] = {
-    "framework": "torch",
-    "steps": 400,
-    "rollout": 16,
-    "batch_size": 32,
-    "hidden": (8,),
-    "plots": False,
-    "tensorboard": False,
-    "eval_episodes": 1,
-    "final_episodes": 1,
-}
+QUICK = dict(framework="torch", steps=400, hidden=(8,), plots=False, tensorboard=False)
+QUICK |= {"eval_episodes": 1, "final_episodes": 1}
+GIVEN: dict[str, Any] = QUICK | {"rollout": 16, "batch_size": 32}
 
 
 class Kept(Tensors, Resumable):
@@ -36,8 +27,7 @@ class Kept(Tensors, Resumable):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("dict_obs", [False, True])
 def test_observations_stay_tensors_from_the_step_to_the_update(mode, dict_obs, monkeypatch) -> None:
-    """No observation becomes a NumPy array: what does is noted, by its shape. What was collected is
-    what a vector of NumPy's gives for the same actions."""
+    """No observation becomes a NumPy array, and what is collected is what NumPy's vector gives."""
     torch = pytest.importorskip("torch")
     shapes: list[tuple[int, ...]] = []
 
@@ -60,8 +50,7 @@ def test_observations_stay_tensors_from_the_step_to_the_update(mode, dict_obs, m
         return blocks[-1]
 
     session.loop.collector.collect = kept
-    for _ in session.loop.events():
-        pass
+    list(session.loop.events())
     assert shapes and not [shape for shape in shapes if shape[-1:] == (3,)]
     other = Counters(4, mode, dict_obs=dict_obs)
     envs = vector_env.VectorEnvironments("Counters", other, session.environments._seed)
@@ -87,23 +76,17 @@ def test_such_a_run_is_resumed_to_the_bit(monkeypatch, tmp_path) -> None:
 
     def run(**given: Any) -> Any:
         session = tandem.session(**given)
-        for _ in session.events(200 if "out" in given else None):
-            pass
+        list(session.events(200 if "out" in given else None))
         return session
 
-    whole = run(algorithm="ppo", env=Kept, **GIVEN)
-    run(algorithm="ppo", env=Kept, out=tmp_path / "run", **GIVEN)
+    given = GIVEN | {"algorithm": "ppo", "env": Kept}
+    whole = run(**given)
+    run(**given, out=tmp_path / "run")
     assert run(resume=tmp_path / "run", env=Kept).fingerprint() == whole.fingerprint()
     # a replay buffer, and statistics of observations, are in this memory
-    for other in (
-        {"algorithm": "dqn", "learning_starts": 50, "buffer_size": 200, "train_every": 8},
-        {"algorithm": "ppo", "normalize_observations": True} | GIVEN,
-    ):
-        session = run(env=Kept, **{k: v for k, v in GIVEN.items() if k in QUICK} | other)
-        assert isinstance(session.loop.collector._obs, np.ndarray)
-
-
-QUICK = ("framework", "steps", "hidden", "plots", "tensorboard", "eval_episodes", "final_episodes")
+    replay = dict(algorithm="dqn", learning_starts=50, buffer_size=200, train_every=8)
+    for other in (QUICK | replay | {"env": Kept}, given | {"normalize_observations": True}):
+        assert isinstance(run(**other).loop.collector._obs, np.ndarray)
 
 
 @pytest.mark.thorough
@@ -131,8 +114,7 @@ def test_arrays_of_jax_stay_too() -> None:
             session = tandem.session("ppo", lambda: Arrays(4, mode), steps=200, **given)
             collect, blocks = session.loop.collector.collect, []
             session.loop.collector.collect = lambda *a: blocks.append(collect(*a)) or blocks[-1]
-            for _ in session:
-                pass
+            list(session)
             assert all(isinstance(block.obs, jax.Array) for block in blocks)
             assert session.loop.env_steps >= 200
         """,

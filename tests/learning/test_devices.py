@@ -1,5 +1,4 @@
-"""Runs whose updates are divided among devices: by the doors, from the beginning to a verified
-end."""
+"""Runs whose updates are divided among devices, from the beginning to a verified end."""
 
 from __future__ import annotations
 
@@ -72,20 +71,18 @@ RUNS = """
 """
 
 
+thorough = pytest.mark.thorough
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "engine",
-    [
-        "jax",
-        "torch",
-        *(pytest.param(e, marks=pytest.mark.thorough) for e in ("tensorflow", "keras-torch")),
-    ],
+    ["jax", "torch", *(pytest.param(e, marks=thorough) for e in ("tensorflow", "keras-torch"))],
 )
 def test_runs_on_two_devices(engine, tmp_path) -> None:
-    (found,) = run_python(
-        RUNS, str(tmp_path), engine, engine=engine, timeout=280, env=COMPILED_LIGHTLY
-    )
+    given = {"engine": engine, "timeout": 280, "env": COMPILED_LIGHTLY}
+    (found,) = run_python(RUNS, str(tmp_path), engine, **given)
     assert found["code"] == 0 and found["config"] == 2 and found["rows"] >= 5
     (line,) = [x for x in found["said"].splitlines() if x.startswith("devices=2:")]
     assert "are quicker on one" in line and "docs/advanced/devices.md" in line
@@ -116,13 +113,10 @@ def test_processes_beside_the_run_have_one_device(device) -> None:
 
 @pytest.mark.slow
 def test_jax_has_as_many_devices_where_its_own_environments_started_it() -> None:
+    # parts of the processor are made as JAX starts, which is for the look at the spaces
     code = """
         from tandem import trainer
-
-        # parts of the processor are made as JAX starts, which is for the look at the spaces
-        run = trainer.session(
-            "a2c", "tandem/CartPole-v1", framework="jax", device="cpu", devices=2, envs=2
-        )
-        print(run.backend.devices)
+        given = {"framework": "jax", "device": "cpu", "devices": 2, "envs": 2}
+        print(trainer.session("a2c", "tandem/CartPole-v1", **given).backend.devices)
         """
     assert run_python(code) == [2]

@@ -17,25 +17,20 @@ from tests.advice.net import assigned
 ROLLOUT = {"recurrent": 8, "rollout": 64, "envs": 2}
 
 
-@pytest.mark.parametrize(
-    ("name", "given", "proposed"),
-    [
+def test_the_nearest_length_of_sequences_is_proposed() -> None:
+    for name, given, proposed in (
         ("ppo", {**ROLLOUT, "batch_size": 64, "sequence": 7}, 8),
         ("ppo", {**ROLLOUT, "batch_size": 64, "sequence": 33}, 32),
         ("ppo", {**ROLLOUT, "batch_size": 32, "sequence": 63}, 32),  # no larger one is in both
         ("a2c", {**ROLLOUT, "rollout": 5, "sequence": 2}, 1),
         ("sac", {"recurrent": 8, "batch_size": 256, "sequence": 10}, 8),
-    ],
-)
-def test_the_length_of_sequences_that_is_proposed_is_the_nearest(
-    name: str, given: dict[str, Any], proposed: int
-) -> None:
-    kind = algorithms.get(name)
-    settings = replace(kind.Settings(), **given)
-    with pytest.raises(SettingError) as caught:
-        fits.check(kind.needs, settings)
-    assert assigned(caught.value) == [{"sequence": proposed}]
-    fits.check(kind.needs, replace(settings, sequence=proposed))
+    ):
+        kind = algorithms.get(name)
+        settings = replace(kind.Settings(), **given)
+        with pytest.raises(SettingError) as caught:
+            fits.check(kind.needs, settings)
+        assert assigned(caught.value) == [{"sequence": proposed}]
+        fits.check(kind.needs, replace(settings, sequence=proposed))
 
 
 @pytest.mark.parametrize("memory", [{}, {"recurrent": 8, "sequence": 16}])
@@ -53,9 +48,8 @@ def test_a_buffer_has_room_for_a_batch(memory: dict[str, Any]) -> None:
 GRU = "tandem/CartPolePositions-v0"  # 8 environments x 128 steps, batches of 256, sequences of 16
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "env", "given", "changed"),
-    [
+def test_numbers_that_nobody_gave_never_make_a_setting_fail() -> None:
+    for algorithm, env, given, changed in (
         ("mappo", "mpe/simple_spread_v3", {"recurrent": 32}, {"sequence": 25, "rollout": 25}),
         ("ppo", "CartPole-v1", {"rollout": 100}, {"batch_size": 200, "envs": 8}),
         ("ppo", "CartPole-v1", {"batch_size": 100}, {"rollout": 25, "envs": 8}),
@@ -73,78 +67,56 @@ GRU = "tandem/CartPolePositions-v0"  # 8 environments x 128 steps, batches of 25
         ("sac", "Nowhere-v0", {"buffer_size": 100}, {"batch_size": 100}),
         ("acer", "CartPole-v1", {"replay_starts": 5_000}, {"replay_size": 5_000}),
         ("acer", "CartPole-v1", {"replay_size": 50}, {"replay_starts": 50}),
-    ],
-)
-def test_numbers_that_nobody_gave_never_make_a_setting_fail(algorithm, env, given, changed) -> None:
-    chosen, options, _ = trainer.settle(algorithm, env, given)
-    fits.check(algorithms.get(algorithm).needs, chosen, options.devices)
-    assert {n: getattr(chosen, n) for n in changed} == changed
-    if algorithm != "mappo":
-        options = {n: x for n, x in given.items() if hasattr(chosen, n)}
-        assert {n: getattr(chosen, n) for n in options} == options
+    ):
+        chosen, options, _ = trainer.settle(algorithm, env, given)
+        fits.check(algorithms.get(algorithm).needs, chosen, options.devices)
+        assert {n: getattr(chosen, n) for n in changed} == changed
+        if algorithm != "mappo":
+            options = {n: x for n, x in given.items() if hasattr(chosen, n)}
+            assert {n: getattr(chosen, n) for n in options} == options
 
 
 def test_a_note_says_once_which_numbers_have_changed_to_fit(caplog: Any) -> None:
     given = {"batch_size": 100, "framework": "torch", "eval_episodes": 0}
     run = tandem.session("ppo", "CartPole-v1", **given)
     said = "rollout set to 25 instead of 32, to fit batch_size=100."
-    assert (
-        run.config.settings.rollout == 25 and caplog.text.count(said) == run.notes.count(said) == 1
-    )
-    given["rollout"] = 100
-    run = tandem.session("ppo", "CartPole-v1", **given)
+    assert run.config.settings.rollout == 25
+    assert caplog.text.count(said) == run.notes.count(said) == 1
+    run = tandem.session("ppo", "CartPole-v1", **given, rollout=100)
     assert not [n for n in run.notes if "to fit" in n]
 
 
 def test_batches_divide_the_rollout_of_one_object() -> None:
-    """It is one environment, where the defaults have eight."""
     given = {"rollout": 30, "hidden": (4,), "eval_episodes": 0, "framework": "torch"}
     made = tandem.session("ppo", Identity(), **given)
-    s = made.config.settings
+    s = made.config.settings  # one environment, where the defaults have eight
     assert (s.envs, s.rollout, s.batch_size) == (1, 30, 30)
     made.backend.close()
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "given", "expected"),
-    [
-        ("sac", {"workers": 4}, {"envs": 4, "train_every": 4, "updates_per_call": 4}),
-        ("sac", {"workers": 4, "ahead": 0}, {"envs": 5}),  # and one for this process
-        ("sac", {"runners": 3}, {"envs": 3}),
-        ("ppo", {"workers": 2}, {"envs": 8}),
-        ("sac", {"workers": "auto"}, {"envs": 1}),
-    ],
-)
-def test_each_process_has_an_environment(algorithm, given, expected) -> None:
-    chosen, *_ = trainer.settle(algorithm, "Nowhere-v0", given)
-    assert {n: getattr(chosen, n) for n in expected} == expected
-
-
-def test_numbers_that_a_user_gave_are_refused_as_they_are() -> None:
-    given = {"rollout": 10, "envs": 3, "batch_size": 4}
-    chosen, *_ = trainer.settle("ppo", "CartPole-v1", given)
+    chosen, *_ = trainer.settle("ppo", "CartPole-v1", {"rollout": 10, "envs": 3, "batch_size": 4})
     with pytest.raises(SettingError, match="10 steps x 3 environments has 30 rows, batches have 4"):
         fits.check("rollouts", chosen)
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "env", "given", "expected"),
-    [
-        ("td3", "Nowhere-v0", {"steps": 2_000}, {"learning_starts": 200}),
-        ("td3", "Nowhere-v0", {"steps": 9}, {"learning_starts": 0}),
-        ("td3", "Nowhere-v0", {}, {"learning_starts": 10_000}),
-        ("td3", "Nowhere-v0", {"steps": 2_000, "learning_starts": 900}, {"learning_starts": 900}),
+def test_numbers_that_nobody_gave_follow_those_that_were() -> None:
+    for algorithm, env, given, expected in (
+        # each process has an environment
+        ("sac", "", {"workers": 4}, {"envs": 4, "train_every": 4, "updates_per_call": 4}),
+        ("sac", "", {"workers": 4, "ahead": 0}, {"envs": 5}),  # and one for this process
+        ("sac", "", {"runners": 3}, {"envs": 3}),
+        ("ppo", "", {"workers": 2}, {"envs": 8}),
+        ("sac", "", {"workers": "auto"}, {"envs": 1}),
+        # waiting takes a tenth of a run at most
+        ("td3", "", {"steps": 2_000}, {"learning_starts": 200}),
+        ("td3", "", {"steps": 9}, {"learning_starts": 0}),
+        ("td3", "", {}, {"learning_starts": 10_000}),
+        ("td3", "", {"steps": 2_000, "learning_starts": 900}, {"learning_starts": 900}),
         ("td3", "Pendulum-v1", {"steps": 2_000}, {"learning_starts": 1_000}),  # the zoo's
-        ("maddpg", "Nowhere-v0", {"steps": 50_000}, {"learning_starts": 5_000}),
-        ("acer", "Nowhere-v0", {"steps": 4_000, "replay": "uniform"}, {"replay_starts": 20}),
-        ("acer", "Nowhere-v0", {"replay": "uniform"}, {"replay_starts": 100}),
-    ],
-)
-def test_waiting_takes_a_tenth_of_a_run_at_most_by_default(
-    algorithm: str, env: str, given: dict[str, Any], expected: dict[str, Any]
-) -> None:
-    chosen, *_ = trainer.settle(algorithm, env, given)
-    assert {n: getattr(chosen, n) for n in expected} == expected
+        ("maddpg", "", {"steps": 50_000}, {"learning_starts": 5_000}),
+        ("acer", "", {"steps": 4_000, "replay": "uniform"}, {"replay_starts": 20}),
+        ("acer", "", {"replay": "uniform"}, {"replay_starts": 100}),
+    ):
+        chosen, *_ = trainer.settle(algorithm, env or "Nowhere-v0", given)
+        assert {n: getattr(chosen, n) for n in expected} == expected
 
 
 REPLAY = {"replay": "uniform", "replay_starts": 8, "replay_ratio": 1.0}

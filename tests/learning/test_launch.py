@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -19,28 +20,10 @@ from tests.helpers import ROOT
 pytest.importorskip("torch")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
 thorough = pytest.mark.thorough
-WORDS = [
-    "train",
-    "dqn",
-    "CartPole-v1",
-    "--learning-starts",
-    "100",
-    "--batch-size",
-    "32",
-    "--hidden",
-    "16",
-    "--eval-every",
-    "800",
-    "--eval-episodes",
-    "1",
-    "--final-episodes",
-    "1",
-    "--no-plots",
-    "--no-tensorboard",
-    "--quiet",
-    "--log-every",
-    "100",
-]
+WORDS = shlex.split(
+    "train dqn CartPole-v1 --learning-starts 100 --batch-size 32 --hidden 16 --eval-every 800 "
+    "--eval-episodes 1 --final-episodes 1 --no-plots --no-tensorboard --quiet --log-every 100"
+)
 
 
 def free_port() -> str:
@@ -52,19 +35,12 @@ def free_port() -> str:
 def launched(*words: Any, count: int = 2) -> list[subprocess.Popen[str]]:
     """Processes of the command, with what torchrun tells each of them."""
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-    port, each = free_port(), []
+    command, port, each = [sys.executable, "-m", "tandem", *map(str, words)], free_port(), []
     for rank in range(count):
         told = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
         told |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "PYTHONPATH": path}
-        each.append(
-            subprocess.Popen(
-                [sys.executable, "-m", "tandem", *map(str, words)],
-                env={**os.environ, **{n: str(x) for n, x in told.items()}},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-        )
+        env, pipe = {**os.environ, **{n: str(x) for n, x in told.items()}}, subprocess.PIPE
+        each.append(subprocess.Popen(command, env=env, stdout=pipe, stderr=pipe, text=True))
     return each
 
 

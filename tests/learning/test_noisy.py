@@ -1,5 +1,4 @@
-"""Noise on weights in a run: it stays while a block is collected, what is learned hears the same,
-and agents act without."""
+"""Noise on weights in a run: constant within a block, and agents act without."""
 
 from __future__ import annotations
 
@@ -22,37 +21,15 @@ from tandem.onnx_export import to_numpy, to_onnx
 from tandem.testing import contracts, team_games
 from tandem.testing.environments import Chain
 
-DQN: dict[str, Any] = {
-    "hidden": (8,),
-    "envs": 2,
-    "learning_starts": 8,
-    "train_every": 8,
-    "updates_per_call": 2,
-    "steps": 80,
-}
-DQN |= {
-    "batch_size": 8,
-    "buffer_size": 100,
-    "target_every": 16,
-    "epsilon": 0.0,
-    "noisy": "factorised",
-}
-PPO: dict[str, Any] = {
-    "hidden": (8,),
-    "envs": 2,
-    "rollout": 8,
-    "batch_size": 16,
-    "epochs": 1,
-    "steps": 80,
-}
+DQN: dict[str, Any] = dict(
+    hidden=(8,), envs=2, learning_starts=8, train_every=8, updates_per_call=2, steps=80
+)
+DQN |= dict(batch_size=8, buffer_size=100, target_every=16, epsilon=0.0, noisy="factorised")
+PPO: dict[str, Any] = dict(hidden=(8,), envs=2, rollout=8, batch_size=16, epochs=1, steps=80)
 PPO |= {"normalize_advantage": False, "noisy": "independent"}
-QUIET: dict[str, Any] = {
-    "plots": False,
-    "tensorboard": False,
-    "eval_episodes": 2,
-    "final_episodes": 2,
-    "keep": 1,
-}
+QUIET: dict[str, Any] = dict(
+    plots=False, tensorboard=False, eval_episodes=2, final_episodes=2, keep=1
+)
 
 
 def begin(name: str, **given: Any) -> Any:
@@ -78,9 +55,8 @@ def test_noise_stays_for_a_block_and_is_another_in_the_next(name, settings) -> N
     for event in loop.events():
         if isinstance(event, BatchEnd):
             inside = noises(loop.backend.networks[role].read())  # already what acts next
-            assert all(
-                np.array_equal(x, inside[n]) for n, x in noises(loop.networks[role].weights).items()
-            )
+            acting = noises(loop.networks[role].weights)
+            assert all(np.array_equal(x, inside[n]) for n, x in acting.items())
             heard.append([])
     blocks = [b for b in heard if b]
     assert len(blocks) >= 5 and all(len(b) == loop.learner.block for b in blocks)
@@ -93,9 +69,8 @@ def test_noise_stays_for_a_block_and_is_another_in_the_next(name, settings) -> N
 
 def test_a_rollout_is_learned_from_with_the_noise_that_acted() -> None:
     loop = begin("ppo", **PPO)
-    assert [abs(m["kl"]) < 1e-6 for m in contracts.train(loop)] == [
-        True
-    ] * 5  # the one update of each: nothing has moved
+    # the one update of each: nothing has moved
+    assert [abs(m["kl"]) < 1e-6 for m in contracts.train(loop)] == [True] * 5
     loop = begin("ppo", **PPO)
     real = loop.learner.learn
 
@@ -115,49 +90,39 @@ def test_each_update_has_noise_of_its_own_and_targets_too() -> None:
     loop.learner._run = lambda batch, *rest: (seen.append(batch.settings), real(batch, *rest))[1]
     contracts.train(loop)
     names = sorted(n for n in seen[0] if n.startswith("noise/"))
-    assert names == [
-        f"noise/{net}/2/{n}_noise" for net in ("q", "q_target") for n in ("bias", "kernel")
-    ]
+    layers = [f"{net}/2/{n}" for net in ("q", "q_target") for n in ("bias", "kernel")]
+    assert names == [f"noise/{layer}_noise" for layer in layers]
     for name in names:
         draws = np.concatenate([s[name] for s in seen])
-        assert len(draws) == loop.learner.updates and len(
-            np.unique(draws.reshape(len(draws), -1), axis=0)
-        ) == len(draws)
+        different = np.unique(draws.reshape(len(draws), -1), axis=0)
+        assert len(different) == len(draws) == loop.learner.updates
     assert not np.array_equal(seen[0][names[0]], seen[0][names[2]])
 
 
 @pytest.mark.parametrize("name, settings", [("dqn", DQN), ("ppo", PPO)])
-def test_saving_and_evaluating_leave_noise_alone_and_agents_have_none(
-    name, settings, tmp_path
-) -> None:
-    run = trainer.session(
-        name, "tandem/Chain-v0", framework="torch", out=tmp_path / "run", **settings, **QUIET
-    )
-    for _ in run.events():
-        pass
+def test_saving_leaves_noise_alone_and_agents_have_none(name, settings, tmp_path) -> None:
+    given = {"framework": "torch", "out": tmp_path / "run", **settings, **QUIET}
+    run = trainer.session(name, "tandem/Chain-v0", **given)
+    list(run.events())
     (role,) = run.kind.acting
     network = run.backend.networks[role]
     noise, before = noises(network.read()), run.fingerprint()
     assert noise and all(x.any() for x in noise.values())
     states = np.arange(4)
-    mean = Twin(network.plan, {n: 0 * x if is_noise(n) else x for n, x in network.read().items()})(
-        states
-    )
+    quiet = {n: 0 * x if is_noise(n) else x for n, x in network.read().items()}
+    mean = Twin(network.plan, quiet)(states)
     assert np.abs(mean - network.predict(states)).max() > 1e-3
     agents = [run.agent(), tandem.load(tmp_path / "run", which="last")]
     for agent in agents:
         twin = agent.networks[role]
-        assert isinstance(twin.plan[-1], NoisyDense) and not any(
-            x.any() for x in noises(twin.weights).values()
-        )
+        assert isinstance(twin.plan[-1], NoisyDense)
+        assert not any(x.any() for x in noises(twin.weights).values())
         np.testing.assert_array_equal(twin(states), mean)
         assert agent.act(0) in (0, 1) and agent.act(states, deterministic=False).shape == (4,)
     assert run.fingerprint() == before
     with np.load(to_numpy(agents[0], tmp_path / "a.npz").file) as data:
-        out = Twin(
-            from_json(json.loads(str(data["plan"]))),
-            {n: data[n] for n in data.files if n != "plan"},
-        )(states)
+        plan, arrays = from_json(json.loads(str(data["plan"]))), set(data.files) - {"plan"}
+        out = Twin(plan, {n: data[n] for n in arrays})(states)
     np.testing.assert_array_equal(out, mean)
     pytest.importorskip("onnxruntime")
     assert to_onnx(agents[0], tmp_path / "a.onnx").verified
@@ -191,29 +156,19 @@ def test_every_algorithm_learns_with_noise(name) -> None:
     """Its output layers hear noise, and sizes of the noise are learned."""
     env: Any = "Pendulum-v1" if name in ("sac", "crossq", "tqc", "ddpg", "td3") else "CartPole-v1"
     env = (lambda: Team(team_games.TwoStep())) if algorithms.get(name).team else env
-    own = (
-        {"rollout": 8, "envs": 2, "batch_size": 8}
-        if algorithms.get(name).needs != "transitions"
-        else {"learning_starts": 8}
-    )
-    own |= {
-        "batch_size": 8,
-        "buffer_size": 100,
-        "train_every": 8,
-        "updates_per_call": 2,
-        "policy_delay": 1,
-    }
-    names = algorithms.get(name).Settings.__dataclass_fields__
-    known = {n: x for n, x in own.items() if n in names}
-    loop = contracts.begin(
-        algorithms.get(name), env, "torch", steps=48, hidden=(8,), noisy="factorised", **known
-    )
+    kind = algorithms.get(name)
+    rollout = {"rollout": 8, "envs": 2}
+    own = rollout if kind.needs != "transitions" else {"learning_starts": 8}
+    own |= dict(batch_size=8, buffer_size=100, train_every=8, updates_per_call=2, policy_delay=1)
+    known = {n: x for n, x in own.items() if n in kind.Settings.__dataclass_fields__}
+    given = {"steps": 48, "hidden": (8,), "noisy": "factorised", **known}
+    loop = contracts.begin(kind, env, "torch", **given)
     before = contracts.weights(loop)
     assert contracts.train(loop)
     after = contracts.weights(loop)
     sigmas = [n for n in before if n.endswith("kernel_sigma")]
     trained = [n for n in sigmas if "_target/" not in n]
-    assert {n.split("/")[0] for n in sigmas} == {
-        n for n in loop.backend.networks if n not in ("log_alpha", "encoder") and "mixer" not in n
-    }
+    quiet = ("log_alpha", "encoder")
+    noisy = {n for n in loop.backend.networks if n not in quiet and "mixer" not in n}
+    assert {n.split("/")[0] for n in sigmas} == noisy
     assert all(not np.array_equal(before[n], after[n]) for n in trained)

@@ -18,13 +18,12 @@ from tandem.settings import declared
 from tandem.spaces import Leaf
 from tandem.types import Cuts, Trajectory
 
-QUIET: dict[str, Any] = {
-    "plots": False,
-    "tensorboard": False,
-    "eval_episodes": 0,
-    "final_episodes": 1,
-    "hidden": (8,),
-}
+QUIET: dict[str, Any] = dict(
+    plots=False, tensorboard=False, eval_episodes=0, final_episodes=1, hidden=(8,)
+)
+
+
+PPO = QUIET | dict(framework="torch", envs=2, rollout=16, batch_size=16, epochs=1)
 
 
 def trajectory(reward: Any, last: Any, valid: Any = None) -> Trajectory:
@@ -42,9 +41,8 @@ def trajectory(reward: Any, last: Any, valid: Any = None) -> Trajectory:
 )
 def test_moments_are_those_of_all_rows_at_once(sizes: list[int], seed: int, offset: float) -> None:
     rng = np.random.default_rng(seed)
-    batches = [
-        (offset + rng.standard_normal((n, 3)) * [1, 10, 0]).astype(np.float32) for n in sizes
-    ]
+    scale = [1, 10, 0]
+    batches = [np.float32(offset + rng.standard_normal((n, 3)) * scale) for n in sizes]
     moments, rows = Moments(3), np.concatenate(batches).astype(np.float64)
     for batch in batches:
         moments.add(batch)
@@ -56,10 +54,8 @@ def test_moments_are_those_of_all_rows_at_once(sizes: list[int], seed: int, offs
     other.load_state(moments.state())
     for m in (moments, other):
         m.add(np.ones((2, 3), np.float32))
-    assert (
-        moments.mean.tobytes() == other.mean.tobytes()
-        and moments.variance.tobytes() == other.variance.tobytes()
-    )
+    assert moments.mean.tobytes() == other.mean.tobytes()
+    assert moments.variance.tobytes() == other.variance.tobytes()
 
 
 def test_rows_that_only_reset_do_not_count_and_symbols_and_pictures_are_left_alone() -> None:
@@ -70,11 +66,9 @@ def test_rows_that_only_reset_do_not_count_and_symbols_and_pictures_are_left_alo
     }
     seen = ObservationMoments(spec)  # type: ignore[arg-type]
     box = np.arange(8, dtype=np.float32).reshape(2, 2, 2)
-    obs = {
-        "box": box,
-        "symbol": np.zeros((2, 2), np.int64),
-        "picture": np.zeros((2, 2, 2, 2, 1), np.uint8),
-    }
+    obs = dict(
+        box=box, symbol=np.zeros((2, 2), np.int64), picture=np.zeros((2, 2, 2, 2, 1), np.uint8)
+    )
     seen.add(obs, np.array([[True, True], [False, True]]))
     assert list(seen.moments) == ["box"]
     assert seen.moments["box"].mean.tolist() == [(0 + 2 + 6) / 3, (1 + 3 + 7) / 3]
@@ -84,16 +78,12 @@ def test_rows_that_only_reset_do_not_count_and_symbols_and_pictures_are_left_alo
 
 
 def test_rewards_are_divided_by_the_deviation_of_discounted_returns() -> None:
-    """gamma 0.5: environment 0 returns 2, then 2 + 0.5 * 2 = 3, its episode ends, then 4;
-    environment 1 stays at 0."""
+    """gamma 0.5: environment 0 returns 2, then 2 + 0.5 * 2 = 3, its episode ends, then 4."""
     scale = RewardScale(2, 0.5)
-    scaled = scale(
-        trajectory([[2, 0], [2, 0], [4, 0]], [[False, False], [True, False], [False, False]])
-    )
+    reward, last = [[2, 0], [2, 0], [4, 0]], [[False, False], [True, False], [False, False]]
+    scaled = scale(trajectory(reward, last))
     deviation = np.sqrt(np.var([2, 3, 4, 0, 0, 0]) + 1e-8)
-    np.testing.assert_allclose(
-        scaled.reward, np.array([[2, 0], [2, 0], [4, 0]]) / deviation, rtol=1e-6
-    )
+    np.testing.assert_allclose(scaled.reward, np.array(reward) / deviation, rtol=1e-6)
     assert scaled.reward.dtype == np.float32 and scale.running.tolist() == [4.0, 0.0]
     scale(trajectory([[1, 1]], [[False, False]]))
     assert scale.running.tolist() == [3.0, 1.0], "the return goes on in the next block"
@@ -112,16 +102,12 @@ def test_rewards_are_clipped_and_reset_rows_left_out() -> None:
 
 def test_rewards_are_standardised_by_all_that_came_so_far() -> None:
     standard = RewardStandard()
-    first = standard(
-        trajectory(
-            [[1, 3], [99, 5]], [[False, False], [False, True]], [[True, True], [False, True]]
-        )
-    )
+    reward, last = [[1, 3], [99, 5]], [[False, False], [False, True]]
+    first = standard(trajectory(reward, last, [[True, True], [False, True]]))
     valid = np.array([1.0, 3.0, 5.0])  # 99 came with a step that only reset
-    np.testing.assert_allclose(
-        first.reward,
-        (np.array([[1, 3], [99, 5]]) - 3) / valid.std() * [[1, 1], [0, 1]] + [[0, 0], [10, 0]],
-    )
+    wanted = (np.array(reward) - 3) / valid.std()
+    wanted[1, 0] = 10
+    np.testing.assert_allclose(first.reward, wanted)
     assert first.reward.dtype == np.float32
     other = RewardStandard()
     other.load_state(standard.state())
@@ -129,76 +115,39 @@ def test_rewards_are_standardised_by_all_that_came_so_far() -> None:
     for s in (standard, other):
         later = s(trajectory([[7, 7]], [[False, False]]))
         np.testing.assert_allclose(later.reward, [[(7 - seen.mean()) / seen.std()] * 2], rtol=1e-6)
-
-
-def test_rewards_are_not_standardised_twice() -> None:
+    both = {"normalize_rewards": True, "standardize_rewards": True}
     with pytest.raises(SettingError, match="normalize_rewards=True and standardize_rewards=True"):
-        trainer.session(
-            "ppo",
-            "Pendulum-v1",
-            framework="torch",
-            normalize_rewards=True,
-            standardize_rewards=True,
-            **QUIET,
-        )
+        trainer.session("ppo", "Pendulum-v1", **PPO, **both)
 
 
-DETAILS: dict[str, tuple[Any, Any]] = {  # the ten well-known ones: off, and on
-    "normalize_advantage": (False, True),
-    "normalize_observations": (False, True),
-    "standardize_rewards": (False, True),
-    "normalize_rewards": (False, True),
-    "entropy": (0.0, 0.01),
-    "learning_rate": (3e-4, "3e-4:0"),
-    "max_grad_norm": (1e9, 0.5),
-    "orthogonal": (False, True),
-    "adam_epsilon": (1e-8, 1e-5),
-    "activation": ("relu", "tanh"),
-}
+NORMALIZED = ("normalize_advantage", "normalize_observations", "normalize_rewards")
+DETAILS: dict[str, Any] = dict.fromkeys((*NORMALIZED, "standardize_rewards"), (False, True))
+DETAILS |= dict(orthogonal=(False, True), entropy=(0.0, 0.01), activation=("relu", "tanh"))
+DETAILS |= dict(learning_rate=(3e-4, "3e-4:0"), max_grad_norm=(1e9, 0.5), adam_epsilon=(1e-8, 1e-5))
 
 
 @pytest.mark.parametrize("name", DETAILS)
-def test_each_of_the_ten_details_of_ppo_is_a_setting_with_its_source_and_does_something(
-    name: str,
-) -> None:
+def test_each_of_the_ten_details_of_ppo_has_a_source_and_does_something(name: str) -> None:
+    """Its two values, off and on, make different runs."""
     (source,) = (s.source for s in declared(algorithms.get("ppo").Settings) if s.name == name)
     assert source
     prints = []
+    usual = PPO | {"epochs": 2, "normalize_advantage": False, "steps": 64}
     for value in DETAILS[name]:
-        given = {
-            "envs": 2,
-            "rollout": 16,
-            "batch_size": 16,
-            "epochs": 2,
-            "normalize_advantage": False,
-            **QUIET,
-            name: value,
-        }
-        run = trainer.session("ppo", "Pendulum-v1", framework="torch", steps=64, **given)
-        for _ in run.events():
-            pass
+        run = trainer.session("ppo", "Pendulum-v1", **usual | {name: value})
+        list(run.events())
         prints.append(run.fingerprint())
     assert prints[0] != prints[1]
 
 
 def test_a_run_publishes_its_statistics_and_takes_them_up_again(tmp_path: Path) -> None:
-    given: dict[str, Any] = {
-        "envs": 2,
-        "rollout": 16,
-        "batch_size": 16,
-        "epochs": 1,
-        "vectorization": "plain",
-        **QUIET,
-    }
+    given = PPO | {"vectorization": "plain", "steps": 96, "out": tmp_path / "run"}
     given |= {"normalize_observations": True, "normalize_rewards": True}
-    run = trainer.session(
-        "ppo", "Pendulum-v1", framework="torch", steps=96, out=tmp_path / "run", **given
-    )
+    run = trainer.session("ppo", "Pendulum-v1", **given)
     seen: list[Any] = []
     real = run.loop.learner.learn
     run.loop.learner.learn = lambda t, span: (seen.append(t.obs), real(t, span))[1]  # type: ignore[func-returns-value]
-    for _ in run.events(64):
-        pass
+    list(run.events(64))
     rows = np.concatenate(seen).reshape(-1, 3).astype(np.float64)
     assert len(rows) == 64
     for role in ("actor", "critic"):
@@ -207,11 +156,9 @@ def test_a_run_publishes_its_statistics_and_takes_them_up_again(tmp_path: Path) 
         np.testing.assert_allclose(weights["1/variance"], rows.var(0), rtol=1e-5)
     actor = run.backend.networks["actor"]
     normal = Twin(actor.plan[:2], actor.read())(rows.astype(np.float32))
-    assert normal.mean(0) == pytest.approx(np.zeros(3), abs=1e-4) and normal.std(
-        0
-    ) == pytest.approx(np.ones(3), abs=1e-3)
+    assert normal.mean(0) == pytest.approx(np.zeros(3), abs=1e-4)
+    assert normal.std(0) == pytest.approx(np.ones(3), abs=1e-3)
     resumed = trainer.session(resume=tmp_path / "run")
     mine, theirs = (r.loop.learner.state(True)[1] for r in (run, resumed))
-    assert {n: x.tobytes() for n, x in mine.items()} == {
-        n: x.tobytes() for n, x in theirs.items()
-    } and len(mine) == 7
+    assert {n: x.tobytes() for n, x in mine.items()} == {n: x.tobytes() for n, x in theirs.items()}
+    assert len(mine) == 7

@@ -1,5 +1,4 @@
-"""What every algorithm of replayed transitions can be told: how many updates, how step sizes begin,
-decay of weights, networks that begin anew."""
+"""Options of every algorithm with replayed transitions."""
 
 from __future__ import annotations
 
@@ -27,49 +26,39 @@ def loop_of(name: str, **settings):
     return contracts.begin(algorithms.get(name), env, "torch", **SMALL | settings)
 
 
-@pytest.mark.parametrize("rate, train_every, updates", [(0.25, 1, 21), (2.0, 4, 168), (0.3, 4, 26)])
-def test_updates_for_each_step(rate, train_every, updates) -> None:
-    loop = loop_of("dqn", updates_per_step=rate, train_every=train_every, steps=100)
-    contracts.train(loop)
-    assert loop.learner.updates == updates  # from the call after 20 steps to 100 steps
+def test_updates_for_each_step() -> None:
+    for name, given, updates in (
+        ("dqn", {"updates_per_step": 0.25, "train_every": 1}, 21),
+        ("dqn", {"updates_per_step": 2.0, "train_every": 4}, 168),
+        ("dqn", {"updates_per_step": 0.3, "train_every": 4}, 26),
+        ("sac", {"envs": 4}, 84),  # in calls of 4
+    ):
+        loop = loop_of(name, steps=100, **given)
+        contracts.train(loop)
+        assert loop.learner.updates == updates  # from the call after 20 steps to 100 steps
 
 
-@pytest.mark.parametrize(
-    "name, given, expected",
-    [
-        ("sac", {"envs": 4}, (4, 4)),
-        ("sac", {"envs": 4, "updates_per_call": 1}, (4, 1)),
-        ("sac", {"envs": 4, "updates_per_call": -1}, (4, -1)),
-        ("sac", {"envs": 4, "updates_per_step": 0.5}, (4, 1)),
-        ("dqn", {"envs": 2}, (4, 1)),
-        ("dqn", {"envs": 3}, (3, 1)),
-        ("dqn", {"envs": 8}, (8, 2)),
-        ("qmix", {"envs": 5}, (10, 1)),
-        ("maddpg", {"envs": 7}, (98, 1)),
-    ],
-)
-def test_environments_step_together(name, given, expected) -> None:
+def test_environments_step_together() -> None:
     """As many updates for each step as without their number, where nobody says."""
-    settings = zoo.settle(name, "Nowhere-v0", given)[0]
-    assert (settings.train_every, settings.updates_per_call) == expected
-    assert settings.settled(given) == settings
-
-
-def test_an_entry_keeps_its_updates_for_each_step() -> None:
-    """DQN's in CartPole has 128 for 256 steps."""
-    settings = zoo.settle("dqn", "CartPole-v1", {"envs": 24})[0]
-    assert (settings.train_every, settings.updates_per_call) == (264, 132)
-
-
-def test_several_environments_learn_as_often() -> None:
-    loop = loop_of("sac", envs=4, steps=100)
-    contracts.train(loop)
-    assert loop.learner.updates == 84  # in calls of 4, from the one after 20 steps on
+    for name, env, given, expected in (
+        ("sac", "", {"envs": 4}, (4, 4)),
+        ("sac", "", {"envs": 4, "updates_per_call": 1}, (4, 1)),
+        ("sac", "", {"envs": 4, "updates_per_call": -1}, (4, -1)),
+        ("sac", "", {"envs": 4, "updates_per_step": 0.5}, (4, 1)),
+        ("dqn", "", {"envs": 2}, (4, 1)),
+        ("dqn", "", {"envs": 3}, (3, 1)),
+        ("dqn", "", {"envs": 8}, (8, 2)),
+        ("dqn", "CartPole-v1", {"envs": 24}, (264, 132)),  # its entry has 128 for 256 steps
+        ("qmix", "", {"envs": 5}, (10, 1)),
+        ("maddpg", "", {"envs": 7}, (98, 1)),
+    ):
+        settings = zoo.settle(name, env or "Nowhere-v0", given)[0]
+        assert (settings.train_every, settings.updates_per_call) == expected
+        assert env or settings.settled(given) == settings
 
 
 def test_targets_are_copied_late_where_a_call_makes_no_update() -> None:
-    """The step at which they are due may lie in a call that owes none: the next one copies, also
-    after a restore in between."""
+    """Due in a call without updates, they are copied by the next one, also after a restore."""
 
     def begun():
         return loop_of("dqn", updates_per_step=0.25, train_every=1, target_every=50, steps=400)
@@ -88,9 +77,8 @@ def test_targets_are_copied_late_where_a_call_makes_no_update() -> None:
     loop = begun()
     found = watched(loop)
     for event in loop.events():
-        if (
-            isinstance(event, BatchEnd) and event.env_steps == 250
-        ):  # due now, and two steps later an update comes
+        # due now, and two steps later an update comes
+        if isinstance(event, BatchEnd) and event.env_steps == 250:
             break
     data, groups = loop.state(True)
     contracts.train(loop)
@@ -105,9 +93,9 @@ def test_targets_are_copied_late_where_a_call_makes_no_update() -> None:
 SOFT, WHOLE = 0.1, 1.0
 
 
-@pytest.mark.parametrize(
-    "tau, every, begin, end, updates, expected",
-    [
+def test_targets_move_with_environment_steps() -> None:
+    """As often as `target_every` says, whatever `train_every` is; copies follow the last update."""
+    for tau, every, begin, end, updates, expected in (
         (SOFT, 1, 0, 4, 1, [1 - 0.9**4]),
         (SOFT, 1, 0, 4, 4, [0.1] * 4),
         (SOFT, 1, 0, 4, 2, [1 - 0.9**2] * 2),
@@ -117,13 +105,10 @@ SOFT, WHOLE = 0.1, 1.0
         (WHOLE, 1, 0, 4, 4, [0, 0, 0, 1]),
         (WHOLE, 10, 256, 512, 2, [0, 1]),
         (WHOLE, 1000, 0, 4, 1, [0]),
-    ],
-)
-def test_targets_move_with_environment_steps(tau, every, begin, end, updates, expected) -> None:
-    """As often as `target_every` says, whatever `train_every` is; copies follow the last update."""
-    settings = SimpleNamespace(tau=tau, target_every=every)
-    found = copies(settings, Call(np.zeros(updates), begin, end, 0))
-    np.testing.assert_array_equal(found, np.float32(expected))
+    ):
+        settings = SimpleNamespace(tau=tau, target_every=every)
+        found = copies(settings, Call(np.zeros(updates), begin, end, 0))
+        np.testing.assert_array_equal(found, np.float32(expected))
 
 
 @pytest.mark.parametrize("name", ["dqn", "vdn", "qmix"])
@@ -146,11 +131,6 @@ def test_a_soft_target_moves_as_fast_where_updates_are_seldom(name: str) -> None
             checked += 1
         before = read("_target")
     assert checked == 6
-
-
-def test_how_many_updates_is_said_once() -> None:
-    with pytest.raises(SettingError, match=r"updates_per_step=2 and updates_per_call=4"):
-        loop_of("dqn", updates_per_step=2.0, updates_per_call=4)
 
 
 def test_step_sizes_rise_and_then_are_what_they_are() -> None:
@@ -182,11 +162,8 @@ def test_networks_begin_anew_and_the_buffer_stays() -> None:
     for n in names:  # targets are their networks
         if n.startswith("q1/"):
             assert np.array_equal(first[n], first[n.replace("q1/", "q1_target/")])
-    spread = {
-        n: x.std() for n, x in init(loop.algorithm.qs[0].plan, np.random.default_rng(0)).items()
-    }
-    for n, std in spread.items():
-        assert first[f"q1/{n}"].std() == pytest.approx(std, rel=0.6)
+    for n, x in init(loop.algorithm.qs[0].plan, np.random.default_rng(0)).items():
+        assert first[f"q1/{n}"].std() == pytest.approx(x.std(), rel=0.6)
 
 
 @pytest.mark.slow
@@ -199,19 +176,19 @@ def test_runs_with_all_of_them_go_on_exactly(name) -> None:
     contracts.resumes(kind, env, "torch", updates=25, **settings)
 
 
-def test_weight_decay_is_adams() -> None:
-    with pytest.raises(SettingError, match=r"weight_decay=0.1 with optimizer='sgd'"):
-        loop_of("dqn", weight_decay=0.1, optimizer="sgd")
+class Own(nn.Linear):
+    """Its layer is not known."""
+
+    def forward(self, x):
+        return torch.sin(super().forward(x.float()[:, None]))
 
 
-def test_layers_that_are_not_known_cannot_begin_anew() -> None:
-    class Own(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = nn.Linear(1, 8)
-
-        def forward(self, x):
-            return torch.sin(self.inner(x.float()[:, None]))
-
-    with pytest.raises(SettingError, match=r"reset_every with a network of your own \(q\)"):
-        loop_of("dqn", reset_every=10, network=lambda space: Own())
+def test_what_cannot_be_is_refused() -> None:
+    own = {"reset_every": 10, "network": lambda space: Own(1, 8)}
+    for given, said in (
+        ({"updates_per_step": 2.0, "updates_per_call": 4}, "=2 and updates_per_call=4"),
+        ({"weight_decay": 0.1, "optimizer": "sgd"}, "weight_decay=0.1 with optimizer='sgd'"),
+        (own, r"reset_every with a network of your own \(q\)"),
+    ):
+        with pytest.raises(SettingError, match=said):
+            loop_of("dqn", **given)

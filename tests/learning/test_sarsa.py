@@ -1,5 +1,4 @@
-"""What returns of action values go on with (Q-learning, SARSA, expected SARSA): known answers of a
-walk along an edge, and a slow reference of PQN's returns."""
+"""Q-learning, SARSA, expected SARSA: known answers, and a slow reference of PQN's returns."""
 
 from __future__ import annotations
 
@@ -20,8 +19,7 @@ GAMMA, EPSILON = 0.9, 0.4
 
 
 class Edge(Game):
-    """Three steps along an edge, from any of them: 1 is a step ahead, and pays 1 at the end; 0
-    falls, which costs 1. Episodes are cut after two steps, which no place shows."""
+    """Three steps along an edge: 1 is a step ahead, and pays 1 at the end; 0 falls, for -1."""
 
     observation_space, action_space, length, state = spaces.Discrete(3), spaces.Discrete(2), 2, 0
 
@@ -39,8 +37,7 @@ class Edge(Game):
 
 
 def known(bootstrap: str) -> Any:
-    """Q(s, ahead) of the three places: of the best policy, or of one that falls in half of its
-    random actions."""
+    """Q(s, ahead) of the three places: of the best policy, or of one that falls at random."""
     chance, found = 0.0 if bootstrap == "max" else EPSILON / 2, [1.0]
     for _ in range(2):
         found.insert(0, GAMMA * ((1 - chance) * found[0] - chance))
@@ -53,28 +50,21 @@ ON_STEPS = {"envs": 32, "learning_rate": "0.1:0.003", "target_updates": 10}
 OLDER = {"replay": "uniform", "replay_ratio": 1.0, "replay_starts": 64}
 
 
-def slowly(*case: Any) -> Any:
-    return pytest.param(*case, marks=pytest.mark.slow)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name, given",
     [
-        slowly(
-            "pqn", {**ON_PQN, "bootstrap": "max", "q_lambda": 0.0}
-        ),  # others learn of the policy
+        ("pqn", {**ON_PQN, "bootstrap": "max", "q_lambda": 0.0}),  # others learn of the policy
         ("pqn", {**ON_PQN, "bootstrap": "sarsa", "q_lambda": 0.7}),
-        slowly("pqn", {**ON_PQN, "bootstrap": "expected", "q_lambda": 0.7}),
-        slowly("nstep_q", {**ON_STEPS, "steps": 8_000, "rollout": 1, "bootstrap": "max"}),
-        slowly("nstep_q", {**ON_STEPS, "steps": 32_000, "rollout": 4, "bootstrap": "sarsa"}),
-        slowly("nstep_q", {**ON_STEPS, "steps": 32_000, "rollout": 4, "bootstrap": "expected"}),
+        ("pqn", {**ON_PQN, "bootstrap": "expected", "q_lambda": 0.7}),
+        ("nstep_q", {**ON_STEPS, "steps": 8_000, "rollout": 1, "bootstrap": "max"}),
+        ("nstep_q", {**ON_STEPS, "steps": 32_000, "rollout": 4, "bootstrap": "sarsa"}),
+        ("nstep_q", {**ON_STEPS, "steps": 32_000, "rollout": 4, "bootstrap": "expected"}),
         ("nstep_q", {**ON_STEPS, **OLDER, "steps": 4_000, "rollout": 1, "bootstrap": "expected"}),
     ],
 )
 def test_values_are_those_of_the_policy_that_is_learned(name: str, given: Any) -> None:
-    """With one weight for each place and action: Q-learning's are those of the best policy, SARSA's
-    and its expectation's of the one that acts, which falls at times."""
+    """Q-learning's are of the best policy, SARSA's of the one that acts, which falls at times."""
     every = {"hidden": (), "gamma": GAMMA, "epsilon": EPSILON}
     loop = contracts.begin(algorithms.get(name), Edge, "torch", **every, **given)
     contracts.train(loop)
@@ -125,16 +115,9 @@ def short_pole() -> Any:
 @pytest.mark.parametrize("bootstrap", ["max", "sarsa", "expected"])
 @pytest.mark.parametrize("env", [short_pole, Forbidden, "CartPole-v1"])
 def test_the_returns_of_a_rollout_are_those_of_a_slow_reference(env: Any, bootstrap: str) -> None:
-    """Where episodes end or are cut, in the middle and at the last step, with masks, and in vectors
-    that reset on the next step."""
+    """Where episodes end or are cut, with masks, and in vectors that reset on the next step."""
     native: dict[str, Any] = {"vectorization": "native"} if env == "CartPole-v1" else {}
-    given: dict[str, Any] = {
-        "hidden": (8,),
-        "envs": 4,
-        "rollout": 21,
-        "batch_size": 84,
-        "steps": 420,
-    }
+    given: dict[str, Any] = dict(hidden=(8,), envs=4, rollout=21, batch_size=84, steps=420)
     given |= {"epsilon": "0.9:0.1", "q_lambda": 0.6, "gamma": 0.9, "bootstrap": bootstrap}
     loop = contracts.begin(PQN, env, "torch", **given, **native)
     rollouts: list[Any] = []
@@ -151,9 +134,8 @@ def test_the_returns_of_a_rollout_are_those_of_a_slow_reference(env: Any, bootst
     assert any((t.last & (t.discount > 0)).any() for t, _, _ in rollouts) or native
     for t, batch, wanted in rollouts:
         counted = t.valid.reshape(-1)
-        np.testing.assert_allclose(
-            batch.extra["return"][counted], wanted[counted], rtol=1e-4, atol=1e-5
-        )
+        found = batch.extra["return"][counted]
+        np.testing.assert_allclose(found, wanted[counted], rtol=1e-4, atol=1e-5)
         if bootstrap != "max":
             assert t.extra["epsilon"].min() > 0.09 and t.extra["epsilon"].max() < 0.91
 
@@ -184,9 +166,8 @@ def test_the_returns_of_a_network_with_a_memory_follow_it_step_by_step() -> None
             for n in range(4):
                 value, g = (best[i + 1][n], wanted[i + 1, n]) if i < 19 else (ahead[n], ahead[n])
                 if t.last[i, n]:
-                    value = g = (
-                        seen(cuts[i, n], after[i][[n]])[0][0] if t.discount[i, n] > 0 else 0.0
-                    )
+                    cut = t.discount[i, n] > 0
+                    value = g = seen(cuts[i, n], after[i][[n]])[0][0] if cut else 0.0
                 wanted[i, n] = t.reward[i, n] + gamma * ((1 - trace) * value + trace * g)
         rows = np.moveaxis(wanted.reshape(4, 5, 4), 2, 1).reshape(-1, 5)
         np.testing.assert_allclose(batch.extra["return"], rows, rtol=1e-4, atol=1e-5)

@@ -14,9 +14,7 @@ from gymnasium import Env, spaces
 
 
 class Faulty(Env[Any, Any]):
-    """A walk on a line that pays where the action is the sign of what is seen. At step `at` of its
-    life the first one that comes there goes wrong: it is killed, exits, raises, or stands still, in
-    Python or in C."""
+    """Pays for the sign of what is seen. The first to come to step `at` of its life goes wrong."""
 
     observation_space = spaces.Box(-1, 1, (2,), np.float32)
     action_space = spaces.Discrete(2)

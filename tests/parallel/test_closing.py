@@ -1,5 +1,4 @@
-"""Environments are closed when a run ends, however it ends, and when it is refused; workers that do
-not end are killed with what they started."""
+"""Environments are closed however a run ends; workers that do not end are killed with theirs."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +22,10 @@ import tandem
 from tandem.errors import TandemError
 from tandem.learning.events import BatchEnd
 from tandem.parallel.process import Process, WorkerLost
-from tests.helpers import ROOT, run_python, runs
+from tests.helpers import run_python, runs
+from tests.parallel.processes import gone, program
 
-SMALL: dict[str, Any] = {
-    "framework": "torch",
-    "steps": 96,
-    "envs": 4,
-    "hidden": (4,),
-    "eval_episodes": 1,
-}
+SMALL: dict[str, Any] = dict(framework="torch", steps=96, envs=4, hidden=(4,), eval_episodes=1)
 
 
 class Noted(Env[Any, Any]):
@@ -70,10 +64,6 @@ class Third(Noted):
         super().__init__(file)
 
 
-def noted(file: Path, kind: type[Noted] = Noted) -> Callable[[], Noted]:
-    return lambda: kind(file)
-
-
 def counts(file: Path) -> dict[str, list[str]]:
     """The processes that made environments, and those that closed them, sorted."""
     lines = [line.split() for line in file.read_text(encoding="utf-8").splitlines()]
@@ -93,7 +83,9 @@ def test_environments_of_workers_and_learners_are_closed(
     algorithm: str, given: dict[str, Any], processes: int, ends: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "notes"
-    run = tandem.session(algorithm, noted(file), **{**SMALL, **given})
+    run = tandem.session(algorithm, lambda: Noted(file), **{**SMALL, **given})
+    workers = [w.process for w in run.loop.collector.group.workers]
+    assert all(process.runs for process in workers)
     for event in run:
         if isinstance(event, BatchEnd):
             if ends == "SIGTERM":
@@ -103,43 +95,34 @@ def test_environments_of_workers_and_learners_are_closed(
                 break
     found = counts(file)
     assert found["made"] == found["closed"] and len(set(found["made"])) == processes
+    assert not any(process.runs for process in workers)
 
 
 def broken(space: Any) -> Any:
     raise TandemError("no such network")
 
 
-@pytest.mark.parametrize(
-    ("kind", "given"),
-    [
-        (Noted, {"no_such_setting": 1}),
-        (Noted, {"network": broken}),
-        (Noted, {"eval_env": "CartPole-v1"}),
-        (Noted, {"hindsight": "future"}),
-        (Third, {}),
-        (Third, {"workers": 2}),
-    ],
-)
-def test_environments_of_a_refused_run_are_closed(
-    kind: type[Noted], given: dict[str, Any], tmp_path: Path
-) -> None:
-    file = tmp_path / "notes"
-    with pytest.raises((TandemError, ValueError)):
-        tandem.session("dqn", noted(file, kind), **SMALL, **given)
-    found = counts(file)
-    assert found["made"] == found["closed"] != []
+def vector(file: Path) -> SyncVectorEnv:
+    return SyncVectorEnv([partial(Noted, file)] * 4)
 
 
-def test_a_vector_of_a_refused_run_is_closed(tmp_path: Path) -> None:
-    file = tmp_path / "notes"
-
-    def vector() -> SyncVectorEnv:
-        return SyncVectorEnv([noted(file)] * 4)
-
-    with pytest.raises(TandemError):
-        tandem.session("dqn", vector, **SMALL, workers=2)
-    found = counts(file)
-    assert found["made"] == found["closed"] != []
+def test_environments_of_a_refused_run_are_closed(tmp_path: Path) -> None:
+    for i, (kind, given) in enumerate(
+        [
+            (Noted, {"no_such_setting": 1}),
+            (Noted, {"network": broken}),
+            (Noted, {"eval_env": "CartPole-v1"}),
+            (Noted, {"hindsight": "future"}),
+            (Third, {}),
+            (Third, {"workers": 2}),
+            (vector, {"workers": 2}),
+        ]
+    ):
+        env = partial(kind, tmp_path / f"{i}")
+        with pytest.raises((TandemError, ValueError)):
+            tandem.session("dqn", env, **SMALL, **given)
+        found = counts(tmp_path / f"{i}")
+        assert found["made"] == found["closed"] != [], given
 
 
 class Starts:
@@ -166,49 +149,30 @@ class Starts:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="starts sleep")
 @pytest.mark.parametrize(
-    ("how", "session"), [("end", False), ("end", True), ("kill", True), ("exit", False)]
+    ("how", "session", "hangs"),
+    [
+        *(("end", False, True), ("end", True, True), ("kill", True, True), ("exit", False, True)),
+        *(("end", True, False), ("fail", True, False), ("terminate", True, False)),
+    ],
 )
-def test_what_a_worker_started_is_killed_with_it(how: str, session: bool) -> None:
-    process = Process((), Starts, session, True)
+def test_what_a_worker_started_ends_with_it(how: str, session: bool, hangs: bool) -> None:
+    """Killed where the worker hangs or exits; else it closes what it made."""
+    process = Process((), Starts, session, hangs)
     process.answer(60)
     process.ask("pid")
     pid = process.answer(60)
     assert runs(pid)
-    if how == "exit":
-        process.ask("exit")
-        with pytest.raises(WorkerLost):
-            process.answer(60)
+    if how == "kill":
+        process.kill()
+    elif how == "end":
+        process.end(0.3 if hangs else 5.0)
+        assert hangs or process._process.returncode == 0
     else:
-        process.end(0.3) if how == "end" else process.kill()
-    assert not process.runs
-    limit = time.monotonic() + 5
-    while runs(pid) and time.monotonic() < limit:
-        time.sleep(0.02)
-    assert not runs(pid)
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="starts sleep")
-@pytest.mark.parametrize("how", ["end", "fail", "terminate"])
-def test_a_worker_closes_what_it_made(how: str) -> None:
-    process = Process((), Starts, True, False)
-    process.answer(60)
-    process.ask("pid")
-    pid = process.answer(60)
-    if how == "end":
-        process.end()
-        assert process._process.returncode == 0
-    elif how == "fail":
-        process.ask("fail")
-        with pytest.raises(WorkerLost, match="raised ValueError"):
+        process.terminate() if how == "terminate" else process.ask(how)
+        said = {"exit": "exit code 3", "fail": "raised ValueError", "terminate": "died of SIGTERM"}
+        with pytest.raises(WorkerLost, match=said[how]):
             process.answer(60)
-    else:
-        process.terminate()
-        with pytest.raises(WorkerLost, match="died of SIGTERM"):
-            process.answer(60)
-    limit = time.monotonic() + 5
-    while runs(pid) and time.monotonic() < limit:
-        time.sleep(0.02)
-    assert not process.runs and not runs(pid)
+    assert gone([pid]) and not process.runs
 
 
 def test_environments_that_an_agent_made_are_closed_with_it(tmp_path: Path) -> None:
@@ -233,41 +197,35 @@ def test_environments_that_an_agent_made_are_closed_with_it(tmp_path: Path) -> N
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_command_that_has_not_begun_closes_its_environments(number: int, tmp_path: Path) -> None:
+def test_a_command_that_has_not_begun_closes_its_own(number, tmp_path, monkeypatch) -> None:
     pytest.importorskip("torch")
-    (tmp_path / "slow.py").write_text(
-        "import gymnasium, pathlib, time\n"
-        "class Slow(gymnasium.Wrapper):\n"
-        "    def __init__(self, render_mode=None):\n"
-        "        super().__init__(gymnasium.make('CartPole-v1'))\n"
-        "    def reset(self, **how):\n"
-        "        pathlib.Path('resetting').touch()\n"
-        "        time.sleep(60)\n"
-        "    def close(self):\n"
-        "        pathlib.Path('closed').touch()\n"
-        "gymnasium.register('Slow-v0', entry_point=Slow)\n",
-        encoding="utf-8",
-    )
-    words = [
-        "train",
-        "ppo",
-        "slow:Slow-v0",
-        "--framework",
-        "torch",
-        "--steps",
-        "64",
-        "--no-plots",
-        "--quiet",
-    ]
-    env = os.environ | {"PYTHONPATH": str(ROOT / "src")}
-    code = "import signal, sys; signal.signal(signal.SIGHUP, signal.SIG_DFL); "  # not as by nohup
-    code += "from tandem.cli import main; sys.exit(main())"
-    process = subprocess.Popen([sys.executable, "-c", code, *words], cwd=tmp_path, env=env)
-    while not (tmp_path / "resetting").exists():
-        assert process.poll() is None
-        time.sleep(0.05)
-    process.send_signal(number)
-    assert process.wait(30) == 128 + number and (tmp_path / "closed").exists()
+    code = """
+import pathlib, signal, sys, time, gymnasium
+from tandem.cli import main
+
+class Slow(gymnasium.Wrapper):
+    def __init__(self, render_mode=None):
+        super().__init__(gymnasium.make("CartPole-v1"))
+
+    def reset(self, **how):
+        pathlib.Path("resetting").touch()
+        time.sleep(60)
+
+    def close(self):
+        pathlib.Path("closed").touch()
+
+gymnasium.register("Slow-v0", entry_point=Slow)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # not as by nohup
+words = "train ppo Slow-v0 --framework torch --steps 64 --no-plots --quiet"
+sys.exit(main(words.split()))
+"""
+    monkeypatch.chdir(tmp_path)
+    with program(code) as process:
+        while not (tmp_path / "resetting").exists():
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(number)
+        assert process.wait(30) == 128 + number and (tmp_path / "closed").exists()
 
 
 @pytest.mark.parametrize("how", ["unused", "left open", "an exception"])

@@ -1,5 +1,4 @@
-"""Processes that work for another: what they say, how they are lost, and that they never stay
-behind."""
+"""Processes that work for another: what they say, how they are lost, that none stays behind."""
 
 from __future__ import annotations
 
@@ -7,7 +6,6 @@ import ctypes
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -16,7 +14,8 @@ from typing import Any
 import pytest
 
 from tandem.parallel.process import END, Process, WorkerLost, end
-from tests.helpers import ROOT, run_python, runs
+from tests.helpers import run_python
+from tests.parallel.processes import gone, program
 
 
 class Served:
@@ -27,18 +26,12 @@ class Served:
         self.number += more
         return self.number
 
-    def about(self) -> dict[str, Any]:
-        frameworks = sorted(
-            {"torch", "tensorflow", "jax", "keras", "matplotlib"} & set(sys.modules)
-        )
-        return {
-            "pid": os.getpid(),
-            "frameworks": frameworks,
-            "threads": os.environ["OMP_NUM_THREADS"],
-        }
+    def about(self) -> list[Any]:
+        frameworks = {"torch", "tensorflow", "jax", "keras", "matplotlib"} & set(sys.modules)
+        return [os.getpid(), list(frameworks), os.environ["OMP_NUM_THREADS"]]
 
-    def fail(self) -> None:
-        raise ValueError("on purpose")
+    def fail(self, message: str) -> None:
+        raise ValueError(message)
 
     def exit(self, code: int) -> None:
         os._exit(code)
@@ -49,57 +42,46 @@ class Served:
         time.sleep(3600)
 
 
-def test_it_keeps_what_it_made_and_answers() -> None:
-    process = Process((), Served, 5)
+def begun() -> Process:
+    process = Process((), Served, 0)
     assert process.answer(60) is None
-    for expected in (7, 9):
+    return process
+
+
+def test_it_keeps_what_it_made_and_answers() -> None:
+    process = begun()
+    for expected in (2, 4):
         process.ask("add", 2)
         assert process.answer(60) == expected
     process.ask("about")
-    said = process.answer(60)
-    assert (
-        said["pid"] == process.pid != os.getpid()
-        and said["frameworks"] == []
-        and said["threads"] == "1"
-    )
+    assert process.answer(60) == [process.pid, [], "1"] and process.pid != os.getpid()
     process.end()
     assert not process.runs
 
 
-def begun() -> Process:
-    process = Process((), Served, 0)
-    process.answer(60)
-    return process
-
-
-def test_what_it_raised_is_told_with_its_traceback() -> None:
-    process = begun()
-    process.ask("fail")
-    with pytest.raises(WorkerLost, match="raised ValueError: on purpose") as caught:
-        process.answer(60)
-    assert "in fail" in caught.value.trace and not process.runs
-
-
-def test_what_cannot_be_made_is_told() -> None:
-    process = Process((), Served)
+def test_what_cannot_be_made_is_told(system: str, monkeypatch) -> None:
     with pytest.raises(WorkerLost, match="raised TypeError"):
-        process.answer(60)
+        Process((), Served).answer(60)
+    monkeypatch.setattr("tandem.parallel.process.BEGIN", "import sys; sys.exit(4); ")
+    with pytest.raises(WorkerLost, match=r"exit code 4|was killed"):
+        Process((), Served, 0).answer(60)
 
 
 @pytest.mark.parametrize(
     ("name", "argument", "patience", "how"),
     [
+        ("fail", "on purpose", 60.0, "raised ValueError: on purpose"),
         ("exit", 3, 60.0, "exit code 3"),
         ("sleep", False, 0.3, "stood still for 0.3 s"),
         ("sleep", True, 0.3, "stood still"),
     ],
 )
-def test_how_it_was_lost_is_told(name: str, argument: Any, patience: float, how: str) -> None:
+def test_how_it_was_lost_is_told(system, name: str, argument: Any, patience: float, how) -> None:
     process = begun()
     process.ask(name, argument)
-    with pytest.raises(WorkerLost, match=how):
+    with pytest.raises(WorkerLost, match=how) as caught:
         process.answer(patience)
-    assert not process.runs
+    assert not process.runs and (name == "fail") == ("in fail" in caught.value.trace)
 
 
 def test_a_kill_is_told_whether_it_was_asked_something_or_not() -> None:
@@ -122,13 +104,18 @@ def test_several_end_within_the_time_of_one() -> None:
 PARENT = """
 import json, os, signal, sys, time
 from tandem.parallel.process import Process
+from tandem.parallel.shared_memory import SharedArrays
+from tests.parallel.test_arrays import FORMS, Writer
 from tests.parallel.test_process import Served
 
-processes = [Process((), Served, 0) for _ in range(3)]
+arrays = [SharedArrays.create(FORMS) for _ in range(2)]
+processes = [Process(x.handle.inherits, Writer, x.handle) for x in arrays]
+processes += [Process((), Served, 0) for _ in range(3)]
 for process in processes:
     process.answer(60)
-processes[0].ask("sleep", False)
-processes[1].ask("sleep", True)
+processes[-1].ask("sleep", not sys.argv[2])
+if sys.argv[1] != "exit":
+    processes[-2].ask("sleep", False)
 print(json.dumps([p.pid for p in processes]), flush=True)
 time.sleep(0.2)
 if sys.argv[1] == "exit":
@@ -141,25 +128,17 @@ time.sleep(60)
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
 @pytest.mark.parametrize("how", ["SIGKILL", "SIGTERM", "exit"])
-def test_none_outlives_its_parent_even_one_that_never_returns(how: str, tmp_path: Path) -> None:
-    script = tmp_path / "parent.py"
-    script.write_text(PARENT)
-    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
-    with subprocess.Popen(
-        [sys.executable, str(script), how], stdout=subprocess.PIPE, env=env, text=True
-    ) as parent:
+def test_none_outlives_its_parent_even_one_that_never_returns(how: str, system: str) -> None:
+    with program(PARENT, how, system) as parent:
         assert parent.stdout is not None
         pids = json.loads(parent.stdout.readline())
-        assert len(pids) == 3
+        assert len(pids) == 5
         parent.wait(30)
-    limit = time.monotonic() + 5
-    while any(map(runs, pids)) and time.monotonic() < limit:
-        time.sleep(0.05)
-    assert not any(map(runs, pids))
+    assert gone(pids, 10 if system else 5)
 
 
 SCRIPT = """
-import json
+import contextlib, io, json
 import gymnasium
 import numpy as np
 import tandem
@@ -181,26 +160,14 @@ class Mine(gymnasium.Env):
 
 
 gymnasium.register("Mine-v0", Mine)
-steps = []
+given = {"framework": "torch", "envs": 4, "workers": 2, "eval_episodes": 0, "final_episodes": 1}
 for env in (lambda: Mine(), Mine, "Mine-v0"):
-    import contextlib, io
-
     with contextlib.redirect_stdout(io.StringIO()):
-        run = tandem.train(
-            "a2c",
-            env,
-            framework="torch",
-            steps=80,
-            envs=4,
-            workers=2,
-            eval_episodes=0,
-            final_episodes=1,
-        )
-    steps.append(run.summary["env_steps"])
-print(json.dumps(steps))
+        run = tandem.train("a2c", env, steps=80, **given)
+    print(json.dumps(run.summary["env_steps"]))
 """
 
 
 @pytest.mark.slow
 def test_a_plain_script_needs_no_guard_and_its_own_classes_travel() -> None:
-    assert run_python(SCRIPT, engine="torch") == [[80, 80, 80]]
+    assert run_python(SCRIPT, engine="torch") == [80, 80, 80]

@@ -1,18 +1,17 @@
-"""Runs with runners and actor-learners on a Ray cluster: the run of one process, whatever happens
-to them. The cluster is a real one, which the tests start on this machine."""
+"""Runs with runners and actor-learners on a real Ray cluster: the run of one process."""
 
 from __future__ import annotations
 
 import os
+import signal
 import socket
-import subprocess
-import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
 
 import tandem
@@ -20,113 +19,44 @@ from tandem.cli.train import with_address
 from tandem.errors import EngineError, ResumeError, SettingError, WorkerError
 from tandem.parallel.ray import _running_cluster, connect
 from tandem.parallel.ray_probe import check_cluster
-from tests.helpers import ROOT, own_cluster, run_python
+from tandem.runs.callbacks import Callback
+from tests.helpers import run_python
 from tests.learning.test_asynchronous import REPLAY, SMALL, TURNS, finished
-from tests.parallel.test_pool import ALIKE, FAST, SETTINGS, faulty, rows
+from tests.parallel import same_runs
+from tests.parallel.processes import program
+from tests.parallel.same_runs import ALIKE, FAST, SETTINGS, faulty, rows, sampled, trained
 
 ray = pytest.importorskip("ray")
 pytest.importorskip("torch")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def cluster() -> Iterator[None]:
-    yield from own_cluster(3)
-
-
-def layered(names: Any, slow: tuple[Any, ...]) -> list[Any]:
-    """All but these are thorough."""
-
-    def marks(name: Any) -> list[Any]:
-        return [pytest.mark.slow] if name in slow else [pytest.mark.slow, pytest.mark.thorough]
-
-    return [pytest.param(*(n if isinstance(n, tuple) else (n,)), marks=marks(n)) for n in names]
-
-
-@pytest.mark.parametrize("name", layered(ALIKE, ("ppo", "mappo")))
+@pytest.mark.parametrize("name", sampled(ALIKE, ("ppo", "mappo")))
 def test_a_run_with_runners_is_the_run_of_one_process(name: str, tmp_path: Path) -> None:
-    algorithm, env, settings = ALIKE[name]
-    for where in ({"workers": 0}, {"runners": 2}):
-        out = tmp_path / next(iter(where))
-        tandem.train(
-            algorithm,
-            env,
-            steps=512,
-            seed=3,
-            ahead=0,
-            out=out,
-            hidden=(8,),
-            **where,
-            **settings,
-            **FAST,
-        )
-    alone, together = (rows(tmp_path / where, "fingerprint") for where in ("workers", "runners"))
-    assert len(together) == len(alone) > 4
-    # alike but for the rounding of products over fewer rows
-    for one, other in zip(alone, together, strict=True):
-        assert [float(x or "nan") for x in other] == pytest.approx(
-            [float(x or "nan") for x in one], 1e-3, 1e-6, nan_ok=True
-        )
+    here = trained(tmp_path / "here", name, ahead=0, workers=0)
+    same_runs.assert_alike(here, trained(tmp_path / "there", name, ahead=0, runners=2))
 
 
-@pytest.mark.parametrize("name", layered(("dqn", "acer"), ("dqn",)))
+@pytest.mark.parametrize("name", sampled(("dqn", "acer"), ("dqn",)))
 def test_ahead_they_are_the_workers_of_a_pool(name: str, tmp_path: Path) -> None:
-    algorithm, env, settings = ALIKE[name]
-    for where in ({"workers": 2}, {"runners": 2}):
-        out = tmp_path / next(iter(where))
-        tandem.train(
-            algorithm,
-            env,
-            steps=512,
-            seed=3,
-            ahead=2,
-            out=out,
-            hidden=(8,),
-            **where,
-            **settings,
-            **FAST,
-        )
-    assert rows(tmp_path / "runners") == rows(tmp_path / "workers")  # to the bit, the lag included
+    there, here = (trained(tmp_path / x, name, ahead=2, **{x: 2}) for x in ("runners", "workers"))
+    assert rows(there) == rows(here)  # to the bit, the lag included
 
 
 @pytest.mark.parametrize(
-    "name, ahead",
-    layered([("ppo", 0), ("dqn", 2), ("a2c with a memory", 0)], (("dqn", 2),)),
+    "name, ahead", sampled([("ppo", 0), ("dqn", 2), ("a2c with a memory", 0)], (("dqn", 2),))
 )
 def test_it_is_resumed_exactly(name: str, ahead: int, tmp_path: Path) -> None:
-    algorithm, env, settings = ALIKE[name]
-    given = {
-        "steps": 512,
-        "seed": 3,
-        "runners": 2,
-        "ahead": ahead,
-        "hidden": (8,),
-        **settings,
-        **FAST,
-    }
-    tandem.train(algorithm, env, out=tmp_path / "whole", **given)
-    tandem.train(algorithm, env, out=tmp_path / "parts", stop_at=200, **given)
-    for stop_at in (330, None):
-        own = None if isinstance(env, str) else env
-        tandem.train(
-            env=own,
-            resume=tmp_path / "parts",
-            stop_at=stop_at,
-            cluster=ray.get_runtime_context().gcs_address,
-        )
-    assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
+    again = {"cluster": ray.get_runtime_context().gcs_address}
+    same_runs.assert_resumed_exactly(tmp_path, name, again, runners=2, ahead=ahead)
 
 
-FAULTS = {
-    "killed": "died: ",
-    "raises": "ZeroDivisionError: the simulator diverged",
-    "stands still": "stood still for 3 s",
-}
+DIVERGED = "ZeroDivisionError: the simulator diverged"
+FAULTS = {"killed": "died: ", "raises": DIVERGED, "stands still": "stood still for 3 s"}
 
 
-@pytest.mark.parametrize("fault", layered(FAULTS, ("killed", "stands still")))
-def test_a_lost_runner_is_named_started_again_by_ray_and_costs_its_unfinished_episodes(
-    fault: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("fault", sampled(FAULTS, ("killed", "stands still")))
+def test_a_lost_runner_is_started_again_by_ray_and_named(fault: str, tmp_path: Path) -> None:
     given = {**SETTINGS, "worker_patience": 3.0 if fault == "stands still" else 60.0}
     run = tandem.session("a2c", faulty(tmp_path, fault), runners=2, out=tmp_path / "run", **given)
     actors = [w.process._actor for w in run.loop.collector.group.workers]
@@ -143,13 +73,10 @@ def test_a_lost_runner_is_named_started_again_by_ray_and_costs_its_unfinished_ep
     assert sorted(same) == ([False, True] if fault == "raises" else [True, True])
 
 
-@pytest.mark.slow
 def test_above_the_budget_it_ends_with_an_error_and_a_checkpoint(tmp_path: Path) -> None:
     env = faulty(tmp_path, "raises", times=2)
-    with (
-        warnings.catch_warnings(),
-        pytest.raises(WorkerError, match="the simulator diverged") as caught,
-    ):
+    raises = pytest.raises(WorkerError, match="the simulator diverged")
+    with warnings.catch_warnings(), raises as caught:
         warnings.simplefilter("ignore")
         tandem.train("a2c", env, runners=1, out=tmp_path / "run", worker_restarts=1, **SETTINGS)
     assert "in _go_wrong" in str(caught.value) and "1 had been started anew" in str(caught.value)
@@ -160,70 +87,45 @@ def test_above_the_budget_it_ends_with_an_error_and_a_checkpoint(tmp_path: Path)
     assert again.summary["env_steps"] == 1600
 
 
-@pytest.mark.parametrize("algorithm", layered(("acer", "nstep_q"), ()))
+@pytest.mark.parametrize("algorithm", sampled(("acer", "nstep_q"), ()))
 def test_actor_learners_are_those_of_this_machine(algorithm: str, tmp_path: Path) -> None:
     given = {**SMALL, **TURNS, **REPLAY}
     here = finished(tandem.session(algorithm, "CartPole-v1", **given))
-    there = finished(
-        tandem.session(algorithm, "CartPole-v1", cluster="auto", out=tmp_path / "run", **given), 250
-    )
+    run = tandem.session(algorithm, "CartPole-v1", cluster="auto", out=tmp_path / "run", **given)
+    finished(run, 250)
     there = finished(tandem.session(resume=tmp_path / "run"))
-    assert (
-        here.fingerprint() == there.fingerprint()
-        and there.loop.learner.updates == here.loop.learner.updates > 60
-    )
+    assert here.fingerprint() == there.fingerprint()
+    assert there.loop.learner.updates == here.loop.learner.updates > 60
 
 
-@pytest.mark.slow
 def test_an_actor_learner_that_is_killed_begins_anew(tmp_path: Path) -> None:
     given = {**SMALL, **REPLAY, "learners": 2, "steps": 1200, "cluster": "auto"}
     run = tandem.session("acer", faulty(tmp_path, "killed"), **given)
     with pytest.warns(UserWarning, match="died: "):
         finished(run)
-    assert run.loop.env_steps >= 1200 and sorted(
-        w.generation for w in run.loop.collector.group.workers
-    ) == [0, 1]
+    lives = [w.generation for w in run.loop.collector.group.workers]
+    assert run.loop.env_steps >= 1200 and sorted(lives) == [0, 1]
 
 
-class Own:
-    """Picklable as little as a lock is."""
-
-    def __init__(self) -> None:
-        import threading
-
-        self.lock = threading.Lock()
-
-    def __call__(self) -> Any:
-        import gymnasium
-
-        return gymnasium.make("CartPole-v1")
+# picklable as little as a lock is
+OWN = partial(lambda lock: gymnasium.make("CartPole-v1"), threading.Lock())
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("given", "error", "what"),
-    [
+def test_what_cannot_be_is_refused_before_anything_runs() -> None:
+    wide = {"envs": 4, "rollout": 64}
+    for given, error, what in (
         ({"runners": 2, "workers": 1, "envs": 4}, SettingError, "runners=2 and workers=1"),
-        ({"runners": 5, "envs": 4, "rollout": 64}, SettingError, "runners=5 for 4 environments"),
+        ({**wide, "runners": 5}, SettingError, "runners=5 for 4 environments"),
         ({"runners": -1}, SettingError, "runners=-1"),
         ({"cluster": "auto"}, SettingError, "nothing that is to go there"),
         ({"runners": 1, "cluster": "127.0.0.1:1"}, EngineError, "this process is connected to"),
         ({"runners": 1, "cluster": "ray://127.0.0.1:10001"}, EngineError, "HOST:PORT"),
-        (
-            {"runners": 4, "envs": 4, "rollout": 64, "worker_patience": 0.5},
-            EngineError,
-            "has 3 CPUs, and 4 are needed",
-        ),
-        ({"runners": 1, "env": Own()}, SettingError, "cannot go to another process"),
-    ],
-)
-def test_what_cannot_be_is_refused_before_anything_runs(
-    given: dict[str, Any], error: Any, what: str
-) -> None:
-    env = given.pop("env", "CartPole-v1")
-    with warnings.catch_warnings(), pytest.raises(error, match=what):
-        warnings.simplefilter("ignore")
-        tandem.session("ppo", env, **given, **FAST)
+        ({**wide, "runners": 4, "worker_patience": 0.5}, EngineError, "has 3 CPUs, and 4 are need"),
+        ({"runners": 1, "env": OWN}, SettingError, "cannot go to another process"),
+    ):
+        with warnings.catch_warnings(), pytest.raises(error, match=what):
+            warnings.simplefilter("ignore")
+            tandem.session("ppo", **{"env": "CartPole-v1"} | given, **FAST)
 
 
 def test_a_run_without_a_part_on_a_cluster_is_not_resumed_on_one(tmp_path: Path) -> None:
@@ -233,21 +135,14 @@ def test_a_run_without_a_part_on_a_cluster_is_not_resumed_on_one(tmp_path: Path)
 
 
 def test_the_address_may_be_left_out() -> None:
-    assert with_address(["ppo", "E", "--cluster", "--runners", "2"]) == [
-        "ppo",
-        "E",
-        "--cluster=auto",
-        "--runners",
-        "2",
-    ]
-    assert with_address(["--cluster", "ppo", "E"]) == ["--cluster=auto", "ppo", "E"]
-    assert with_address(["ppo", "E", "--cluster"]) == ["ppo", "E", "--cluster=auto"]
-    assert with_address(["--cluster", "10.0.0.1:6379", "ppo"]) == [
-        "--cluster",
-        "10.0.0.1:6379",
-        "ppo",
-    ]
-    assert with_address(["--cluster=10.0.0.1:6379"]) == ["--cluster=10.0.0.1:6379"]
+    for given, expected in {
+        "ppo E --cluster --runners 2": "ppo E --cluster=auto --runners 2",
+        "--cluster ppo E": "--cluster=auto ppo E",
+        "ppo E --cluster": "ppo E --cluster=auto",
+        "--cluster 10.0.0.1:6379 ppo": "--cluster 10.0.0.1:6379 ppo",
+        "--cluster=10.0.0.1:6379": "--cluster=10.0.0.1:6379",
+    }.items():
+        assert with_address(given.split()) == expected.split()
 
 
 def test_an_address_where_nobody_listens_is_told_soon() -> None:
@@ -277,9 +172,7 @@ def test_who_is_no_cluster_is_told_soon(answer: bytes) -> None:
     check_cluster(ray.get_runtime_context().gcs_address)
 
 
-def test_a_cluster_that_runs_here_is_found_and_one_that_is_no_more_is_not(
-    tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_a_cluster_that_runs_here_is_found(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     assert _running_cluster() == "local"
@@ -304,42 +197,28 @@ import tandem
 ray.init("local", num_cpus=1, include_dashboard=False, logging_level="error", log_to_driver=False)
 
 
-class Odd(keras.layers.Layer):
+class Odd(keras.layers.Dense):
     def call(self, x):
-        return keras.ops.abs(2 * x)
+        return keras.ops.abs(super().call(2 * x))
 
 
 def body(space):
-    return keras.Sequential([keras.Input(space.shape), Odd(), keras.layers.Dense(8)])
+    return keras.Sequential([keras.Input(space.shape), Odd(8)])
 
 
-given = {
-    "steps": 192,
-    "envs": 2,
-    "rollout": 16,
-    "batch_size": 16,
-    "network": body,
-    "eval_episodes": 0,
-    "plots": False,
-}
+given = {"steps": 192, "envs": 2, "rollout": 16, "batch_size": 16, "plots": False}
+given |= {"eval_episodes": 0, "network": body}
 runs = [
     tandem.session("ppo", "CartPole-v1", seed=1, vectorization="plain", **where, **given)
     for where in ({}, {"runners": 1})
 ]
 print(json.dumps([[*run][-1].reason for run in runs]))
 weights = [{n: x for n, x in run.backend.state().items() if x.dtype == "float32"} for run in runs]
-print(
-    json.dumps(
-        [
-            max(float(abs(weights[0][n] - weights[1][n]).max()) for n in weights[0]),
-            runs[1].loop.learner.updates,
-        ]
-    )
-)
+apart = max(float(abs(weights[0][n] - weights[1][n]).max()) for n in weights[0])
+print(json.dumps([apart, runs[1].loop.learner.updates]))
 """
 
 
-@pytest.mark.slow
 @pytest.mark.thorough  # as companions here: tests/parallel/test_pool.py
 def test_layers_of_ones_own_act_by_keras_on_the_engine_of_the_run() -> None:
     ended, (apart, updates) = run_python(KERAS, engine="jax", timeout=200)
@@ -358,15 +237,8 @@ ray.init(address=cluster.address, logging_level="error", log_to_driver=False)
 said, made = [], []
 answers, sys.stdout = sys.stdout, sys.stderr  # Ray writes what went wrong to stdout
 warnings.showwarning = lambda message, *_: said.append(str(message))
-given = {
-    "steps": 4000,
-    "envs": 2,
-    "rollout": 8,
-    "hidden": (8,),
-    "framework": "torch",
-    "eval_episodes": 0,
-    "plots": False,
-}
+given = {"steps": 4000, "envs": 2, "rollout": 8, "hidden": (8,), "framework": "torch"}
+given |= {"eval_episodes": 0, "plots": False}
 waiting = threading.Thread(
     target=lambda: made.append(tandem.session("a2c", "CartPole-v1", runners=2, **given))
 )
@@ -392,81 +264,48 @@ for event in run:
     if isinstance(event, BatchEnd) and event.env_steps > 3900:
         after = nodes()
 lives = sorted(w.generation for w in run.loop.collector.group.workers)
-print(
-    json.dumps(
-        [len(set(before)), len(set(after)), before == after, lives, run.loop.env_steps, said]
-    ),
-    file=answers,
-    flush=True,
-)
+found = [len(set(before)), len(set(after)), before == after, lives, run.loop.env_steps, said]
+print(json.dumps(found), file=answers, flush=True)
 ray.shutdown()
 cluster.shutdown()
 """
 
 
-@pytest.mark.slow
 def test_nodes_that_join_are_used_and_runners_leave_those_that_are_lost() -> None:
     ((before, after, same, lives, steps, said),) = run_python(TWO_NODES, timeout=200)
     assert before == after == 2 and not same and lives == [0, 1] and steps == 4000
-    assert (
-        "the cluster has 1 CPUs, and 2 are needed: waiting" in said[0]
-        and "died: " in said[1]
-        and len(said) == 2
-    )
-
-
-KILLED = """
-import os
-import signal
-import sys
-
-import tandem
-from tandem.runs.callbacks import Callback
+    assert "the cluster has 1 CPUs, and 2 are needed: waiting" in said[0]
+    assert "died: " in said[1] and len(said) == 2
 
 
 class Killed(Callback):
     batches = 0
 
-    def on_batch_end(self, event):
+    def on_batch_end(self, event: Any) -> None:
         self.batches += 1
-        if self.batches == 20 and "parts" in sys.argv[1]:
+        if self.batches == 20:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-tandem.train(
-    "dqn",
-    "CartPole-v1",
-    runners=2,
-    steps=3000,
-    out=sys.argv[1],
-    checkpoint_seconds=0.0,
-    seed=3,
-    envs=4,
-    train_every=16,
-    updates_per_call=4,
-    learning_starts=100,
-    hidden=(8,),
-    eval_episodes=0,
-    final_episodes=1,
-    plots=False,
-    tensorboard=False,
-    framework="torch",
-    callbacks=[Killed()],
-)
+def killed(folder: Path | str, **more: Any) -> None:
+    given = FAST | dict(runners=2, steps=3000, checkpoint_seconds=0.0, seed=3, envs=4, hidden=(8,))
+    given |= {"train_every": 16, "updates_per_call": 4, "learning_starts": 100}
+    tandem.train("dqn", "CartPole-v1", out=folder, **given, **more)
+
+
+KILLED = """
+import sys
+from tests.parallel.test_ray import Killed, killed
+
+killed(sys.argv[1], callbacks=[Killed()])
 """
 
 
-@pytest.mark.slow
 def test_a_learner_that_is_killed_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(KILLED)
-    env = os.environ | {
-        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
-        "RAY_ADDRESS": "local",
-    }
-    for name in ("whole", "parts"):
-        done = subprocess.run([sys.executable, str(script), str(tmp_path / name)], env=env)
-        assert done.returncode == (0 if name == "whole" else -9)
+    killed(tmp_path / "whole")
+    address = ray.get_runtime_context().gcs_address
+    with program(KILLED, tmp_path / "parts", RAY_ADDRESS=address) as run:
+        assert run.wait(100) == -signal.SIGKILL
     assert len(rows(tmp_path / "parts")) < len(rows(tmp_path / "whole"))
     tandem.train(resume=tmp_path / "parts")
     assert rows(tmp_path / "parts") == rows(tmp_path / "whole")

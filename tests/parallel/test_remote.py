@@ -1,5 +1,4 @@
-"""Environments stepped in other processes are those of one process, in all that they give, keep and
-lose."""
+"""Environments stepped in other processes are those of one process."""
 
 from __future__ import annotations
 
@@ -56,8 +55,8 @@ def test_they_give_what_one_process_gives(kind: str, processes: int) -> None:
 
 
 def test_their_state_is_taken_and_put_back() -> None:
-    def remote() -> Remote:
-        return Remote("Some", [gymnasium.make("CartPole-v1") for _ in range(4)], 3, 3)
+    def remote(processes: int = 3) -> Remote:
+        return Remote("Some", [gymnasium.make("CartPole-v1") for _ in range(4)], 3, processes)
 
     first, second, rng = remote(), remote(), np.random.default_rng(0)
     first.reset()
@@ -69,9 +68,7 @@ def test_their_state_is_taken_and_put_back() -> None:
         actions = rng.integers(0, 2, 4)
         same(first.step(actions), second.step(actions))
     with pytest.raises(ResumeError, match="of 3 processes; there are 2 here"):
-        Remote("Some", [gymnasium.make("CartPole-v1") for _ in range(4)], 3, 2).load_state(
-            *first.state()
-        )
+        remote(2).load_state(*first.state())
 
 
 @pytest.mark.slow
@@ -93,17 +90,14 @@ def test_a_lost_worker_s_environments_begin_anew_and_say_so(fault: str, tmp_path
 
 
 def test_above_the_budget_it_is_an_error(tmp_path: Path) -> None:
-    remote = Remote(
-        "Some",
-        [Faulty(str(tmp_path), "raises", os.getpid(), at=2) for _ in range(2)],
-        3,
-        2,
-        restarts=0,
-    )
+    envs = [Faulty(str(tmp_path), "raises", os.getpid(), at=2) for _ in range(2)]
+    remote = Remote("Some", envs, 3, 2, restarts=0)
     remote.reset()
     remote.step(np.zeros(2, np.int64))
     with pytest.raises(WorkerError, match="the simulator diverged"):
         remote.step(np.zeros(2, np.int64))
+    with pytest.raises(SettingError, match="processes=3 for 2 environments"):
+        Remote("Some", [games.Chain(), games.Chain()], 0, 3)
 
 
 def test_what_this_process_s_own_share_raises_is_raised_as_ever() -> None:
@@ -113,8 +107,3 @@ def test_what_this_process_s_own_share_raises_is_raised_as_ever() -> None:
     remote.step(np.zeros(2, np.int64))
     with pytest.raises(EnvironmentFault, match="environment 0 of Some raised ValueError at step 3"):
         remote.step(np.zeros(2, np.int64))
-
-
-def test_each_process_needs_an_environment() -> None:
-    with pytest.raises(SettingError, match="processes=3 for 2 environments"):
-        Remote("Some", [games.Chain(), games.Chain()], 0, 3)

@@ -1,5 +1,4 @@
-"""Calls in processes: in order, side by side, made again where a process is lost, and no process is
-left behind."""
+"""Calls in processes: in order, side by side, made again where a process is lost."""
 
 from __future__ import annotations
 
@@ -13,6 +12,7 @@ import pytest
 
 from tandem.errors import WorkerError
 from tandem.parallel.tasks import Task, Tasks
+from tests.helpers import runs
 
 
 def square(x: int) -> tuple[int, int]:
@@ -41,26 +41,15 @@ def named(function: Any, *each: tuple[Any, ...]) -> list[Task]:
     return [Task(f"call {i}", function, arguments) for i, arguments in enumerate(each)]
 
 
-def gone(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return False
-
-
 def test_results_are_in_order_and_told_as_they_come() -> None:
     done: list[int] = []
     tasks = named(square, *((x,) for x in range(5)))
     results = Tasks(2).run(tasks, lambda i, result: done.append(i))
     assert [r[0] for r in results] == [0, 1, 4, 9, 16] and sorted(done) == list(range(5))
     pids = {r[1] for r in results}
-    assert len(pids) == 2 and os.getpid() not in pids and all(map(gone, pids))
-
-
-def test_a_fresh_process_makes_one_call() -> None:
-    results = Tasks(1, fresh=True).run(named(square, (1,), (2,), (3,)))
-    assert len({pid for _, pid in results}) == 3
+    fresh = Tasks(1, fresh=True).run(named(square, (1,), (2,), (3,)))
+    assert len({pid for _, pid in fresh}) == 3
+    assert len(pids) == 2 and os.getpid() not in pids and not any(map(runs, pids))
 
 
 def test_a_call_is_made_again_where_its_process_was_killed(tmp_path: Path) -> None:
@@ -72,13 +61,11 @@ def test_a_call_is_made_again_where_its_process_was_killed(tmp_path: Path) -> No
 
 def test_a_process_that_is_lost_too_often_ends_all(tmp_path: Path) -> None:
     tasks = named(unlucky, (1, tmp_path, 9))
-    with (
-        pytest.warns(UserWarning, match="made again"),
-        pytest.raises(WorkerError, match="call 0 was killed") as caught,
-    ):
+    raises = pytest.raises(WorkerError, match="call 0 was killed")
+    with pytest.warns(UserWarning, match="made again"), raises as caught:
         Tasks(1, again=1).run(tasks)
     assert "1 had been lost before" in caught.value.expected and caught.value.fix
-    assert all(gone(int(mark.name.split("-")[-1])) for mark in tmp_path.iterdir())
+    assert not any(runs(int(mark.name.split("-")[-1])) for mark in tmp_path.iterdir())
 
 
 def test_what_raises_is_not_made_again() -> None:
@@ -88,10 +75,8 @@ def test_what_raises_is_not_made_again() -> None:
 
 
 def test_a_call_has_its_time() -> None:
-    with (
-        pytest.warns(UserWarning, match="call 0 stood still for 0.3 s"),
-        pytest.raises(WorkerError),
-    ):
+    warns = pytest.warns(UserWarning, match="call 0 stood still for 0.3 s")
+    with warns, pytest.raises(WorkerError):
         Tasks(1, again=1, patience=0.3).run(named(wait, (60,)))
 
 
@@ -105,4 +90,4 @@ def test_no_process_is_left_when_it_is_interrupted() -> None:
     running: list[int] = []
     with pytest.raises(KeyboardInterrupt):
         tasks.run(named(wait, (0.1,), (60,)), end)
-    assert running and all(map(gone, running)) and time.monotonic() - began < 30
+    assert running and not any(map(runs, running)) and time.monotonic() - began < 30
