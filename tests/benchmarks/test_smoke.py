@@ -15,10 +15,8 @@ from benchmarks import bench, learn
 def test_us_beside_a_peer(tmp_path, row: str) -> None:
     """Both make the updates that the settings ask for: the bench refuses to compare otherwise."""
     pytest.importorskip("stable_baselines3")
-    assert (
-        bench.main(["--quick", "--row", row, "--contestants", "jax,sb3", "--out", str(tmp_path)])
-        == 0
-    )
+    words = ["--quick", "--row", row, "--contestants", "jax,sb3", "--out", str(tmp_path)]
+    assert bench.main(words) == 0
     found = json.loads((tmp_path / "speed.json").read_text(encoding="utf-8"))["rows"][row]
     jax, sb3 = (found["contestants"][name]["pairs"][0]["long"] for name in ("jax", "sb3"))
     assert jax["steps"] == sb3["steps"] and jax["updates"] == sb3["updates"] > 0
@@ -35,8 +33,7 @@ def test_a_row_is_learned_once(tmp_path) -> None:
         assert [line["seed"] for line in csv.DictReader(file)] == ["0", "1", "2"]
     results = list(tmp_path.glob("runs/*/seed-*/result.json"))
     written = {path: path.stat().st_mtime_ns for path in results}
-    assert (
-        len(results) == 3 and (tmp_path / "curves" / "dqn-cartpole-jax.png").stat().st_size > 1_000
-    )
+    assert len(results) == 3
+    assert (tmp_path / "curves" / "dqn-cartpole-jax.png").stat().st_size > 1_000
     assert learn.main(arguments) == 0
     assert {path: path.stat().st_mtime_ns for path in results} == written
