@@ -1,7 +1,4 @@
-"""The house keeps its floors: which room may import which, where a framework may be named, what
-`import tandem` costs, how large things may grow, and that nothing on disk is ever unpickled. The
-tables come first; then the checker; then the tests of the code; then the tests of the checker
-itself."""
+"""The house keeps its floors: imports, frameworks, costs, sizes, and nothing is unpickled."""
 
 from __future__ import annotations
 
@@ -141,8 +138,7 @@ def room_of(path: str) -> str:
 
 
 def imports(path: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """(line, dotted name) of every import, wherever it stands; relative ones made absolute,
-    `import_module("…")` too."""
+    """(line, dotted name) of every import, made absolute, and of `import_module("…")`."""
     package = ["tandem", *path.split("/")[:-1]]
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -151,14 +147,10 @@ def imports(path: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
             start = package[: len(package) - node.level + 1] if node.level else []
             source = ".".join([*start, *([node.module] if node.module else [])])
             yield from ((node.lineno, f"{source}.{alias.name}") for alias in node.names)
-        elif (
-            isinstance(node, ast.Call)
-            and node.args
-            and _name(node.func) in ("import_module", "__import__")
-        ):
-            target = node.args[0]
-            if isinstance(target, ast.Constant) and isinstance(target.value, str):
-                yield node.lineno, target.value
+        elif isinstance(node, ast.Call) and _name(node.func) in ("import_module", "__import__"):
+            for target in node.args[:1]:
+                if isinstance(target, ast.Constant) and isinstance(target.value, str):
+                    yield node.lineno, target.value
 
 
 def _name(node: ast.expr) -> str:
@@ -200,8 +192,7 @@ def _within(path: str, places: tuple[str, ...]) -> bool:
 
 
 def pickle_faults(path: str, tree: ast.Module) -> list[str]:
-    """Whatever would run code that is in a file: pickle and its kin, torch.load, NumPy's
-    allow_pickle."""
+    """What would run code in a file: pickle and its kin, torch.load, NumPy's allow_pickle."""
     found = [
         f"{path}:{line}: imports {name}"
         for line, name in imports(path, tree)
@@ -291,8 +282,7 @@ def test_import_tandem_is_quick_and_brings_no_framework() -> None:
 
 
 def test_no_room_brings_a_framework_when_it_is_imported() -> None:
-    """Workers import the actor and the collector, and must stay small; only using a framework may
-    bring it."""
+    """Workers import the actor and the collector: only using a framework may bring it."""
     paths = (file.relative_to(HOUSE).as_posix() for file in sorted(HOUSE.rglob("*.py")))
     uses = (*ONLY_IN["jax"], *ONLY_IN["ray"], "__main__.py")
     quiet = [p for p in paths if not _within(p, uses)]
@@ -305,16 +295,10 @@ def test_no_room_brings_a_framework_when_it_is_imported() -> None:
 # --- the checker itself ---------------------------------------------------------------------------
 
 OF_ARROWS = [
-    (
-        "math/returns.py: from tandem.replay import ring",
-        "math imports tandem.replay.ring, which is",
-    ),
+    ("math/returns.py: from tandem.replay import ring", "math imports tandem.replay.ring, which"),
     ("math/returns.py: from ..networks.mlp import Dense", "math imports tandem.networks.mlp.Dense"),
     ("math/deep/gae.py: from ... import learning", "math imports tandem.learning"),
-    (
-        "replay/ring.py: def f():\n    import tandem.exploration.noise",
-        ":2: replay imports tandem.ex",
-    ),
+    ("replay/ring.py: def f():\n    import tandem.exploration.noise", ":2: replay imports tandem."),
     ("spaces.py: from tandem import math", "spaces imports tandem.math"),
     ("learning/loop.py: import tandem", "learning imports tandem, which is not below it"),
     ("learning/loop.py: from tandem import train", "learning imports tandem.train, which is not"),
@@ -349,7 +333,7 @@ LINES = "    x = 1\n"
         *(("arrow_faults", *row) for row in OF_ARROWS),
         *(("library_faults", *row) for row in OF_LIBRARIES),
         *(("pickle_faults", *row) for row in OF_PICKLE),
-        ("size_faults", "math/returns.py: def f():\n" + 81 * LINES, "f has 81 lines"),
+        ("size_faults", f"math/returns.py: def f():\n{81 * LINES}", "f has 81 lines"),
     ],
 )
 def test_a_fault_is_found(check, place, expected) -> None:
@@ -358,35 +342,9 @@ def test_a_fault_is_found(check, place, expected) -> None:
     assert expected in fault
 
 
-@pytest.mark.parametrize(
-    "place",
-    [
-        "math/returns.py: import numpy\nfrom tandem import ops\nfrom tandem.types import Array",
-        "math/returns.py: from . import values",
-        "spaces.py: from tandem.errors import SpaceError",
-        "ops.py: def of(x):\n    import torch",
-        "backends/torch.py: import torch\nfrom tandem.networks import mlp",
-        "algorithms/dqn.py: from tandem.math import values\nfrom tandem.backends import backend",
-        "learning/loop.py: from tandem.collect import actor\nfrom tandem.version import *",
-        "testing/envs.py: from tandem.learning.loop import Loop",
-        "cli.py: from tandem import trainer\nimport tandem.plots\nfrom tandem.zoo import find",
-        "examples/dqn.py: import tandem.trainer\nimport torch, keras",
-        "parallel/ray.py: import ray",
-        "envs/functions.py: def f():\n    import_module('tandem.functional.names')",
-        "replay/ring.py: np.load(path, allow_pickle=False)\njson.load(file)",
-        "math/returns.py: def f():\n" + 80 * LINES,
-    ],
-)
-def test_what_is_allowed_passes(place) -> None:
-    path, _, source = place.partition(": ")
-    assert [fault for check in CHECKS.values() for fault in check(path, ast.parse(source))] == []
-
-
 def test_a_slow_or_heavy_import_would_be_noticed(tmp_path) -> None:
-    (tmp_path / "tandem.py").write_text(
-        "import time, sys\ntime.sleep(0.35)\nsys.modules['torch'] = time"
-    )
-    ((seconds, heavy),) = run_python(
-        IMPORT_SECONDS_AND_LIBRARIES, "tandem", env={"PYTHONPATH": str(tmp_path)}
-    )
+    slow = "import time, sys\ntime.sleep(0.35)\nsys.modules['torch'] = time"
+    (tmp_path / "tandem.py").write_text(slow)
+    env = {"PYTHONPATH": str(tmp_path)}
+    ((seconds, heavy),) = run_python(IMPORT_SECONDS_AND_LIBRARIES, "tandem", env=env)
     assert seconds > IMPORT_SECONDS and heavy == ["torch"]
