@@ -17,8 +17,7 @@ from tandem.errors import EngineError, EnvironmentFault, RunFolderError, Setting
 
 
 class Blinking(gym.Env[Any, Any]):
-    """Shows its step as a grey level, 20 a step; ends after `length` steps; each step pays its
-    action."""
+    """Shows its step as a grey level, 20 a step, for `length` steps, which pay their action."""
 
     observation_space = gym.spaces.Box(0, 100, (1,))
     action_space = gym.spaces.Discrete(5)

@@ -79,18 +79,17 @@ def test_two_algorithms_in_two_environments(two: Path) -> None:
     found = compare([two / "ppo", two / "dqn"], scores=SCORES, samples=400, seed=3)
     assert found.environments == ("Acrobot-v1", "CartPole-v1")  # as their folders are
     low, span = np.array([-500.0, 20.0]), np.array([400.0, 480.0])
+    iqm = statistics.interquartile_mean
     for name, every in (("PPO", PPO), ("DQN", DQN)):
         matrix = (np.array([every[env] for env in found.environments]).T - low) / span
         np.testing.assert_allclose(found.scores[name], matrix)
         each = found.metrics[name]
-        assert each["IQM"].value == pytest.approx(float(statistics.interquartile_mean(matrix)))
+        assert each["IQM"].value == pytest.approx(float(iqm(matrix)))
         assert each["mean"].value == pytest.approx(matrix.mean())
         assert each["median"].value == pytest.approx(np.median(matrix.mean(axis=0)))
         gap = 1 - np.minimum(matrix, 1).mean()
         assert each["optimality gap"].value == pytest.approx(gap)
-        band = statistics.stratified_bootstrap(
-            statistics.interquartile_mean, [matrix], samples=400, seed=3
-        )
+        band = statistics.stratified_bootstrap(iqm, [matrix], samples=400, seed=3)
         assert each["IQM"][1:] == pytest.approx(tuple(map(float, band)))
         share, lower, upper = found.profiles[name]
         at = found.thresholds
@@ -158,10 +157,8 @@ def test_returns_of_one_environment_need_no_scores_and_have_no_gap(tmp_path: Pat
 )
 def test_it_says_when_seeds_are_too_few(tmp_path: Path, runs, notes, interval) -> None:
     """All of PPO's runs are better than all of DQN's."""
-    folders = [
-        seeds(tmp_path / a, [start + n for n in range(runs)], a)
-        for a, start in (("ppo", 100.0), ("dqn", 0.0))
-    ]
+    every = {"ppo": 100.0 + np.arange(runs), "dqn": 0.0 + np.arange(runs)}
+    folders = [seeds(tmp_path / a, scores.tolist(), a) for a, scores in every.items()]
     found = compare(folders, samples=200)
     assert len(found.notes) == len(notes)
     for note, said in zip(found.notes, notes, strict=True):

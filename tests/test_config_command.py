@@ -1,5 +1,4 @@
-"""`tandem config` and `tandem train --config`: what is in a file is taken, flags win, and a run's
-own config.json makes the run again."""
+"""`tandem config` and `tandem train --config`: a file is taken, and flags win over it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What systems do differently: the ways that are chosen, and the small ones that have no room of
-their own. Workers on their second ways are in tests/parallel/test_second_ways.py."""
+"""What systems do differently; workers on their second ways: parallel/test_second_ways.py."""
 
 from __future__ import annotations
 
@@ -43,9 +42,8 @@ def test_the_variable_is_read_in_one_place() -> None:
 
 def test_free_memory_has_a_second_and_a_third_way(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "psutil", None)  # not installed
-    assert platforms.free_memory(tmp_path) == (
-        os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    )
+    pages = os.sysconf("SC_PHYS_PAGES")
+    assert platforms.free_memory(tmp_path) == os.sysconf("SC_PAGE_SIZE") * pages
     monkeypatch.setattr(platforms, "os", SimpleNamespace(environ={}, name="nt"))
     assert platforms.free_memory(tmp_path) is None
     told = SimpleNamespace(virtual_memory=lambda: SimpleNamespace(available=12345))

@@ -64,9 +64,7 @@ def title(axes: Any) -> str:
     return axes.get_title(loc="left")
 
 
-def test_one_run_shows_evaluations_with_their_spread_and_training(
-    tmp_path: Path, drawn: list[Any]
-) -> None:
+def test_one_run_shows_evaluations_with_their_spread_and_training(tmp_path: Path, drawn) -> None:
     run = make(tmp_path / "run", "tensorflow", seed=3)
     out = plots.curve([run], tmp_path / "new" / "curve.png")
     axes = drawn[0]
@@ -81,9 +79,7 @@ def test_one_run_shows_evaluations_with_their_spread_and_training(
     assert (band.ymin, band.ymax) == (195.0, 1005.0)
 
 
-def test_runs_of_one_kind_become_an_interquartile_mean_with_its_band(
-    tmp_path: Path, drawn: list[Any]
-) -> None:
+def test_runs_of_one_kind_become_an_interquartile_mean_with_its_band(tmp_path: Path, drawn) -> None:
     slopes = [1.0, 2.0, 4.0, 100.0]
     ends = [1000, 800, 1000, 1000]  # the curve ends where the first of them does
     pairs = enumerate(zip(slopes, ends, strict=True))
@@ -102,9 +98,7 @@ def test_runs_of_one_kind_become_an_interquartile_mean_with_its_band(
     np.testing.assert_allclose(line[:, 1], iqm(np.outer(slopes, line[:, 0])))
 
 
-def test_runs_of_several_kinds_are_told_apart_by_what_differs(
-    tmp_path: Path, drawn: list[Any]
-) -> None:
+def test_runs_of_several_kinds_are_told_apart_by_what_differs(tmp_path: Path, drawn) -> None:
     folders = [make(tmp_path / f"{f}{s}", f, s) for f in ("torch", "jax") for s in (0, 1)]
     plots.curve([*folders, make(tmp_path / "one", "tensorflow")], tmp_path / "a.png")
     kinds = ["PyTorch, 2 runs", "Keras on JAX, 2 runs", "Keras on TensorFlow, 1 run"]
@@ -140,9 +134,7 @@ def test_single_runs_on_one_another_stay_visible(tmp_path: Path, drawn: list[Any
     np.testing.assert_array_equal(drawn_lines[0].get_xydata(), drawn_lines[2].get_xydata())
 
 
-def test_single_runs_of_a_kind_are_named_by_seed_and_of_several_by_kind(
-    tmp_path: Path, drawn: list[Any]
-) -> None:
+def test_single_runs_are_named_by_seed_or_by_kind(tmp_path: Path, drawn: list[Any]) -> None:
     jax = [make(tmp_path / f"{s}", seed=s) for s in (0, 7)]
     plots.curve(jax, tmp_path / "a.png", individual=True)
     assert list(lines(drawn[0])) == ["seed 0", "seed 7"]
@@ -154,9 +146,7 @@ def test_single_runs_of_a_kind_are_named_by_seed_and_of_several_by_kind(
     assert colours[0] == colours[1] != colours[2] == colours[3]
 
 
-def test_without_evaluations_everywhere_the_training_return_is_compared(
-    tmp_path: Path, drawn: list[Any]
-) -> None:
+def test_without_evaluations_the_training_return_is_compared(tmp_path: Path, drawn) -> None:
     plots.curve([make(tmp_path / "a"), make(tmp_path / "b", test=False)], tmp_path / "a.png")
     assert drawn[0].get_ylabel() == "return of training episodes"
     np.testing.assert_allclose(lines(drawn[0])["2 runs"][-1], [1000.0, 500.0])

@@ -20,11 +20,8 @@ trees = st.recursive(
 
 
 def test_tree_map_reaches_into_tuples_and_keeps_their_types() -> None:
-    batch = Batch(
-        obs={"image": np.zeros((2, 3)), "speed": np.ones(2)},
-        action=np.array([0, 1]),
-        settings={"lr": 0.1},
-    )
+    obs = {"image": np.zeros((2, 3)), "speed": np.ones(2)}
+    batch = Batch(obs=obs, action=np.array([0, 1]), settings={"lr": 0.1})
     shapes = tree_map(np.shape, batch)
     assert isinstance(shapes, Batch)
     assert shapes.obs == {"image": (2, 3), "speed": (2,)} and shapes.action == (2,)

@@ -1,5 +1,4 @@
-"""The tuned settings: every entry can be used as it stands. No environment is made: those of
-packages that are not installed have entries too."""
+"""The tuned settings: every entry can be used as it stands. No environment is made."""
 
 from __future__ import annotations
 
@@ -73,9 +72,7 @@ def test_an_entry_holds_settings_in_their_ranges_and_says_its_source(algorithm) 
     + [(env, MOVING, fakes.BOX) for env in NUMBERS]
     + [(f"mpe/{game}", names, fakes.TEAM_DISCRETE) for game, names in TEAMS.items()],
 )
-def test_every_algorithm_that_can_act_in_an_environment_has_an_entry_for_it(
-    env, names, action
-) -> None:
+def test_every_algorithm_that_can_act_somewhere_has_an_entry_for_it(env, names, action) -> None:
     for name in names:
         settings, _, source = trainer.settle(name, env, {})
         assert not source.startswith("defaults of"), name

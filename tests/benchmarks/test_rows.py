@@ -63,9 +63,7 @@ def test_products_of_dqn_worked_by_hand() -> None:
         ("ddpg", {}, 1, 1, 1, 1.0),
     ],
 )
-def test_work_of_actors_and_critics_worked_by_hand(
-    name, changes, critics, outputs, heads, share
-) -> None:
+def test_work_of_critics_worked_by_hand(name, changes, critics, outputs, heads, share) -> None:
     """By the passes that the papers' equations need."""
     settings = replace(resolved(name), hidden=(8,), batch_size=16, **changes)
     actor, critic = 3 * 8 + 8 * heads, 4 * 8 + 8 * outputs  # of one row, forward
@@ -87,8 +85,7 @@ def test_work_of_a2c_worked_by_hand() -> None:
 
 
 def test_work_of_ppo_on_pictures_worked_by_hand() -> None:
-    """The Nature CNN's multiplications (Mnih et al. 2015, Methods), of one body with seven
-    outputs."""
+    """Those of the Nature CNN (Mnih et al. 2015, Methods), of one body with seven outputs."""
     settings = resolved("ppo-pong")
     first = 20 * 20 * 8 * 8 * 4 * 32
     rest = 9 * 9 * 4 * 4 * 32 * 64 + 7 * 7 * 3 * 3 * 64 * 64 + 3136 * 512 + 512 * 7

@@ -1,5 +1,4 @@
-"""The rows of benchmarks.teams say the same to both sides, and what is reported is what was
-measured."""
+"""The rows of benchmarks.teams say the same to both sides, and reports what was measured."""
 
 from __future__ import annotations
 

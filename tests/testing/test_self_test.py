@@ -47,14 +47,9 @@ def test_an_engine_that_is_missing_is_skipped_unless_it_was_asked_for(child, mon
 
 @pytest.mark.parametrize(
     ("ending", "patience", "how"),
-    [
-        ("sys.exit(3)", 60.0, "with code 3"),
-        ("time.sleep(60)", 1.0, "still ran after 1 s"),
-    ],
+    [("sys.exit(3)", 60.0, "with code 3"), ("time.sleep(60)", 1.0, "still ran after 1 s")],
 )
-def test_an_engine_that_dies_or_stands_still_is_a_fault(
-    child, ending: str, patience: float, how: str
-) -> None:
+def test_an_engine_that_dies_or_stands_still_is_a_fault(child, ending, patience, how) -> None:
     program = "import sys, time; print('what it said', file=sys.stderr, flush=True)"
     child(f"{program}; {ending}")
     code, lines = said(["jax"], patience=patience)
