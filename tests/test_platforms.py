@@ -58,9 +58,14 @@ def test_only_glibc_s_memory_is_kept(monkeypatch) -> None:
     malloc.keep_freed.cache_clear()
 
 
-def test_names_of_files_are_those_of_all_systems() -> None:
+def test_names_of_files_and_how_processes_ended_and_watched_parents() -> None:
     assert platforms.file_name("ALE/Pong-v5") == "ALE-Pong-v5"
     assert platforms.file_name('my.module:Env<"a|b">?*\\') == "my.module-Env--a-b-----"
+    assert platforms.ending(3) == "ended by itself, with exit code 3"
+    assert platforms.ending(-signal.SIGKILL).startswith("was killed (SIGKILL)")
+    assert platforms.ending(-signal.SIGSEGV) == "died of SIGSEGV"
+    assert platforms.parent_watch(os.getppid())(0.0)
+    assert not platforms.parent_watch(os.getpid())(60.0)  # at once
 
 
 def test_a_lock_is_one_process_s(tmp_path: Path) -> None:
@@ -68,17 +73,6 @@ def test_a_lock_is_one_process_s(tmp_path: Path) -> None:
         assert not platforms.lock(file)
     with (tmp_path / "lock").open("w") as file:
         assert platforms.lock(file)
-
-
-def test_how_a_process_ended_is_told() -> None:
-    assert platforms.ending(3) == "ended by itself, with exit code 3"
-    assert platforms.ending(-signal.SIGKILL).startswith("was killed (SIGKILL)")
-    assert platforms.ending(-signal.SIGSEGV) == "died of SIGSEGV"
-
-
-def test_a_parent_is_watched() -> None:
-    assert platforms.parent_watch(os.getppid())(0.0)
-    assert not platforms.parent_watch(os.getpid())(60.0)  # at once
 
 
 def test_cores_are_those_of_this_process(monkeypatch) -> None:

@@ -356,12 +356,11 @@ def test_load_takes_the_best_unless_told_otherwise(tmp_path: Path) -> None:
         trainer.load(tmp_path / "run", which="step-000000321")
     with pytest.raises(CheckpointError, match=r"no checkpoint 3 in(.|\n)*one of best, last, step"):
         trainer.load(tmp_path / "run", which=3)  # type: ignore[arg-type]
-
-
-def test_before_any_evaluation_the_last_stands_for_the_best(tmp_path: Path) -> None:
-    small(out=tmp_path / "run", steps=64, eval_episodes=0, learning_rate=0.05)
-    assert [f.name for f in (tmp_path / "run" / "checkpoints").iterdir()] == ["last.zip"]
-    assert (logits(trainer.load(tmp_path / "run")) != logits(session(**SMALL).agent())).any()
+    # before any evaluation the last stands for the best
+    new = tmp_path / "new"
+    small(out=new, steps=64, eval_episodes=0, learning_rate=0.05)
+    assert [f.name for f in (new / "checkpoints").iterdir()] == ["last.zip"]
+    assert (logits(trainer.load(new)) != logits(session(**SMALL).agent())).any()
 
 
 def agent_for(observation: Any, action: Any, algorithm: str = "ppo", **settings: Any) -> Any:

@@ -83,12 +83,9 @@ def test_every_algorithm_that_can_act_somewhere_has_an_entry_for_it(env, names, 
             assert settings.rewards == "team", "a reward that all share"
 
 
-def test_lists_of_algorithms_are_those_that_can_act() -> None:
+def test_lists_of_algorithms_and_entries() -> None:
     single = [name for name in algorithms.NAMES if not algorithms.get(name).team]
     assert sorted({*CHOOSING, *MOVING}) == single
-
-
-def test_entries() -> None:
     lander, acrobot = zoo.entry("dqn", "LunarLander-v3"), zoo.entry("dqn", "Acrobot-v1")
     assert lander.settings == acrobot.settings | {"steps": 300_000}, "it is like the other"
     assert acrobot.settings["hidden"] == (256, 256), "a tuple, as settings have it"

@@ -102,13 +102,6 @@ def test_curves_are_drawn_from_every_seed_that_was_ever_finished(folder, tmp_pat
     assert not draw(ROWS[1])
 
 
-def test_the_first_step_at_the_mark() -> None:
-    steps, means = [10, 20, 30, 40], [float("nan"), 474.9, 475.0, 500.0]
-    assert learn_tables.first_passing(steps, means, 475.0) == 30
-    assert learn_tables.first_passing(steps, means, 501.0) is None
-    assert learn_tables.first_passing(steps, means, None) is None
-
-
 def test_lines_are_replaced_by_row_and_seed_and_kept_in_order(tmp_path) -> None:
     last, first = ROWS[-1].name, ROWS[0].name
     old = [line(last, 0), line(first, 10, 1.0), line(first, 2, 1.0)]
@@ -122,11 +115,15 @@ def test_lines_are_replaced_by_row_and_seed_and_kept_in_order(tmp_path) -> None:
     assert learn_tables.read(tmp_path / "none.csv") == []
 
 
-def test_a_row_has_the_mean_and_every_seed() -> None:
+def test_a_row_has_the_mean_and_every_seed_and_the_first_step_at_the_mark() -> None:
     lines = [line(seed=i, best=b, step=s) for i, b, s in ((0, 500.0, "20000"), (1, 490.0, ""))]
     (row,) = (x for x in learn_tables.markdown(lines).splitlines() if x.startswith("| ppo-cart"))
     cells = [cell.strip() for cell in row.strip("|").split("|")]
     assert cells[3:5] == ["495.0", "500.0, 490.0"] and cells[7] == "20,000, never"
+    steps, means = [10, 20, 30, 40], [float("nan"), 474.9, 475.0, 500.0]
+    assert learn_tables.first_passing(steps, means, 475.0) == 30
+    assert learn_tables.first_passing(steps, means, 501.0) is None
+    assert learn_tables.first_passing(steps, means, None) is None
 
 
 class Process:

@@ -21,10 +21,15 @@ def work(name: str, settings: Any, observations: int, actions: int) -> float:
     return sum(m * k * n * often for m, k, n, often in products)
 
 
-def test_an_unknown_row_is_answered_with_the_known_ones() -> None:
+def test_unknown_rows_and_what_they_cannot_do_are_refused() -> None:
     with pytest.raises(SystemExit, match="no row 'pqn'") as raised:
         rows.find("pqn")
     assert "dqn" in str(raised.value)
+    settings = resolved("dqn")
+    with pytest.raises(ValueError, match="double=True"):
+        peers.translate("sb3", "dqn", replace(settings, double=True))
+    with pytest.raises(ValueError, match="ends before the run"):
+        peers.translate("sb3", "dqn", replace(settings, learning_rate=Schedule(1e-3, 0.0, 0.5)))
 
 
 def test_updates_and_blocks() -> None:
@@ -95,7 +100,7 @@ def test_work_of_ppo_on_pictures_worked_by_hand() -> None:
     assert work("ppo", settings, 0, 6) == pytest.approx(expected)
 
 
-def test_what_is_in_the_contrib_package() -> None:
+def test_what_is_in_the_contrib_package_and_their_schedules() -> None:
     """QR-DQN is our DQN with quantiles; its head has ten of them for each action."""
     row = rows.find("qrdqn")
     told = peers.translate("sb3", row.algorithm, rows.resolved(row))
@@ -107,6 +112,8 @@ def test_what_is_in_the_contrib_package() -> None:
     assert 20 in heads
     crossq = peers.translate("sbx", "crossq", resolved("crossq"))
     assert crossq["policy_kwargs"]["optimizer_kwargs"]["b1"] == 0.5 and "tau" not in crossq
+    at = peers._schedule({"start": 0.2, "end": 0.1})
+    assert (at(1.0), at(0.5), at(0.0)) == pytest.approx((0.2, 0.15, 0.1))
 
 
 TAKING_PART = [
@@ -168,14 +175,6 @@ def test_settings_in_their_words(row: str, expected: dict[str, Any]) -> None:
         assert "max_grad_norm" not in peers.translate("sbx", "dqn", resolved(row))
 
 
-def test_what_they_cannot_do_is_refused() -> None:
-    settings = resolved("dqn")
-    with pytest.raises(ValueError, match="double=True"):
-        peers.translate("sb3", "dqn", replace(settings, double=True))
-    with pytest.raises(ValueError, match="ends before the run"):
-        peers.translate("sb3", "dqn", replace(settings, learning_rate=Schedule(1e-3, 0.0, 0.5)))
-
-
 @pytest.mark.parametrize("name", [row.name for row in ROWS if isinstance(row, Row)])
 def test_runs_shorter_than_the_tuned_ones_have_the_same_schedules_there(name: str) -> None:
     """A schedule that ends after the run has come to a part of its way by the run's end."""
@@ -185,8 +184,3 @@ def test_runs_shorter_than_the_tuned_ones_have_the_same_schedules_there(name: st
     if ours.learning_rate.end is not None:
         end = replace(ours.learning_rate, fraction=1.0)(row.quick / ours.steps)
         assert told["learning_rate"]["end"] == pytest.approx(end, rel=1e-5)
-
-
-def test_their_schedules_count_down() -> None:
-    at = peers._schedule({"start": 0.2, "end": 0.1})
-    assert (at(1.0), at(0.5), at(0.0)) == pytest.approx((0.2, 0.15, 0.1))
