@@ -1,6 +1,4 @@
-"""What a wheel and an sdist have to hold, and nothing besides: `python -m tests.distribution
-FOLDER` looks into those of a folder (`make dist`). Exit code 1 where something is missing or too
-much."""
+"""What a wheel and an sdist have to hold: `python -m tests.distribution FOLDER`, by `make dist`."""
 
 from __future__ import annotations
 
@@ -15,32 +13,13 @@ from tests.helpers import ROOT
 
 PACKAGE = ROOT / "src" / "tandem"
 DATA = ("py.typed", "zoo/*.toml")  # in the package, beside its modules
-TOP = {  # of an sdist
-    "CHANGELOG.md",
-    "CONTRIBUTING.md",
-    "LICENSE",
-    "Makefile",
-    "PKG-INFO",
-    "README.md",
-    ".gitignore",  # hatchling puts it in: what is built from an sdist leaves out the same
-    "benchmarks",
-    "constraints-lowest.txt",
-    "constraints.txt",
-    "docs",
-    "pyproject.toml",
-    "src",
-    "tests",
-}
+# of an sdist
+TOP = {"CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "PKG-INFO", "README.md"}
+TOP |= {"benchmarks", "constraints-lowest.txt", "constraints.txt", "docs", "pyproject.toml"}
+# hatchling puts .gitignore in: what is built from an sdist leaves out the same
+TOP |= {"src", "tests", ".gitignore"}
 # what work leaves behind, wherever it lies
-LEFT = (
-    "__pycache__",
-    ".venv",
-    "*.pyc",
-    "*.egg-info",
-    ".*_cache",
-    ".hypothesis",
-    "*.part",
-)
+LEFT = ("__pycache__", ".venv", "*.pyc", "*.egg-info", ".*_cache", ".hypothesis", "*.part")
 LARGEST = 3 * 2**20  # bytes of either file: what grows beyond that is not source
 
 

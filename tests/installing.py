@@ -1,5 +1,4 @@
-"""Installs a package of the tests into a folder, without a network and without pip: the files that
-pip would write there."""
+"""Installs a package of the tests into a folder as pip would, without a network."""
 
 from __future__ import annotations
 
@@ -12,8 +11,7 @@ from tests.helpers import ROOT
 
 
 def install(package: Path, folder: Path) -> None:
-    """Puts the modules of `package`, which has a pyproject.toml and a folder src, into `folder`,
-    and the metadata that the former says."""
+    """Puts what is in `package`'s folder src and the metadata of its pyproject.toml in `folder`."""
     project = tomllib.loads((package / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
     shutil.copytree(package / "src", folder, ignore=ignored, dirs_exist_ok=True)

@@ -1,8 +1,4 @@
-"""Every function of tandem.ops, and of tandem.math but for those of the host, on fixed inputs, and
-their gradients: run as a script, on one engine's tensors.
-
-    python tests/ops_cases.py ENGINE FILE.npz
-"""
+"""Every function of tandem.ops and tandem.math, and gradients, on one engine: ENGINE FILE.npz."""
 
 from __future__ import annotations
 
@@ -27,9 +23,9 @@ from tandem.math import (
     returns,
     special,
     state_dependent,
-    value_distributions,
     values,
 )
+from tandem.math import value_distributions as spread
 from tandem.spaces import MASK, Leaf
 
 _rng = np.random.default_rng(0)
@@ -40,9 +36,7 @@ def _normal(*shape: int, scale: float = 2.0) -> np.ndarray:
 
 
 INPUTS: dict[str, np.ndarray] = {
-    "x": np.concatenate(
-        [_normal(4, 6), np.array([[0.0, -0.0, 30.0, -30.0, 1.0, -1.0]], np.float32)]
-    ),
+    "x": np.float32([*_normal(4, 6), [0.0, -0.0, 30.0, -30.0, 1.0, -1.0]]),
     "y": _normal(5, 6),
     "positive": np.abs(_normal(5, 6)) + np.float32(0.1),
     "odd": np.array([1.0, np.nan, np.inf, -np.inf, 0.0], np.float32),
@@ -63,8 +57,8 @@ INPUTS: dict[str, np.ndarray] = {
     "ratio": np.exp(_normal(7, 3)),
     "traces": _rng.random((7, 3)).astype(np.float32),
     "bootstrap": _normal(3),
-    "mixed": np.array(
-        [[0, 0.5, 1, 0], [1, -2, 0, 0], [1, 0, 1, 1], [0, 3, 0, 1], [1, 0.1, 1, 0]], np.float32
+    "mixed": np.float32(
+        [[0, 0.5, 1, 0], [1, -2, 0, 0], [1, 0, 1, 1], [0, 3, 0, 1], [1, 0.1, 1, 0]]
     ),
     "mask": np.tile(np.array([1, 0, 1, 1, 0, 1], np.int8), (5, 1)),
     "five": _normal(5, 5),
@@ -73,46 +67,70 @@ INPUTS: dict[str, np.ndarray] = {
 
 Call = Callable[..., Any]  # of the functions for its arrays, and the inputs by name
 
+
+def on(function: Call, *given: Any, at: int | None = None, **named: Any) -> Call:
+    """A call on inputs (by names), what calls give, and values; of its results, the one `at`."""
+
+    def value(f: Any, i: Any, x: Any) -> Any:
+        return i[x] if isinstance(x, str) else x(f, i) if callable(x) else x
+
+    def call(f: Any, i: Any) -> Any:
+        more = {n: value(f, i, x) for n, x in named.items()}
+        found = function(*(value(f, i, x) for x in given), **more)
+        return found if at is None else found[at]
+
+    return call
+
+
+def by(name: str, *given: Any, **named: Any) -> Call:
+    """A call of one of the functions for arrays."""
+    return lambda f, i: on(getattr(f, name), *given, **named)(f, i)
+
+
+def softmax(given: Any) -> Call:
+    return lambda f, i: f.exp(f.log_softmax(given(f, i) if callable(given) else i[given]))
+
+
+def choices(n: int) -> Call:
+    return lambda f, i: i["index"] % n
+
+
+def some(name: str, n: int) -> Call:
+    """The first columns of an input."""
+    return lambda f, i: i[name][:, :n]
+
+
 OPS: dict[str, Call] = {
-    **{
-        n: lambda f, i, n=n: getattr(f, n)(i["x"])
-        for n in ("exp", "cos", "tanh", "abs", "softplus", "sigmoid", "relu", "elu")
-    },
-    **{
-        n: lambda f, i, n=n: getattr(f, n)(i["x"])
-        for n in ("gelu", "silu", "log_softmax", "stop_gradient", "cast")
-    },
-    **{n: lambda f, i, n=n: getattr(f, n)(i["x"], -1) for n in ("sum", "mean", "argmax")},
-    **{n: lambda f, i, n=n: getattr(f, n)(i["positive"]) for n in ("log", "sqrt")},
-    **{n: lambda f, i, n=n: getattr(f, n)(i["x"], i["y"]) for n in ("minimum", "maximum")},
-    **{
-        f"{n} axis": lambda f, i, n=n: getattr(f, n)(i["x"], axis=0)
-        for n in ("sum", "mean", "argmax")
-    },
-    **{f"{n} all": lambda f, i, n=n: getattr(f, n)(i["x"]) for n in ("sum", "mean")},
+    **{n: by(n, "x") for n in ("exp", "cos", "tanh", "abs", "softplus", "sigmoid", "relu", "elu")},
+    **{n: by(n, "x") for n in ("gelu", "silu", "log_softmax", "stop_gradient", "cast")},
+    **{n: by(n, "x", -1) for n in ("sum", "mean", "argmax")},
+    **{n: by(n, "positive") for n in ("log", "sqrt")},
+    **{n: by(n, "x", "y") for n in ("minimum", "maximum")},
+    **{f"{n} axis": by(n, "x", axis=0) for n in ("sum", "mean", "argmax")},
+    **{f"{n} all": by(n, "x") for n in ("sum", "mean")},
     "where": lambda f, i: f.where(i["x"] > i["y"], i["x"], i["y"]),
     "where number": lambda f, i: f.where(i["x"] > 0, i["x"], 0.0),
-    "clip": lambda f, i: f.clip(i["x"], -1.0, 0.5),
+    "clip": by("clip", "x", -1.0, 0.5),
     "clip arrays": lambda f, i: f.clip(i["x"], i["y"] - i["positive"], i["y"]),
     "concat": lambda f, i: f.concat([i["x"], i["y"]], -1),
     "stack": lambda f, i: f.stack([i["row"], i["other"]], -1),
-    "reshape": lambda f, i: f.reshape(i["x"], (-1, 3)),
-    "swapaxes": lambda f, i: f.swapaxes(i["x"], 0, 1),
+    "reshape": by("reshape", "x", (-1, 3)),
+    "swapaxes": by("swapaxes", "x", 0, 1),
     "scan": lambda f, i: f.scan(
         lambda h, rows: 0.5 * h + rows[0] * rows[1], i["row"][:3], (i["unit"], i["noise"])
     ),
-    "take": lambda f, i: f.take(i["x"], i["index"]),
-    "one_hot": lambda f, i: f.one_hot(i["index"], 6),
-    "cast bytes": lambda f, i: f.cast(i["bytes"]),
-    "isfinite": lambda f, i: f.isfinite(i["odd"]),
-    "all": lambda f, i: f.all(f.isfinite(i["odd"])),
-    "sort": lambda f, i: f.sort(i["y"]),
-    "smallest": lambda f, i: f.smallest(i["y"], 4),
-    "smallest all": lambda f, i: f.smallest(i["x"], 6),
+    "take": by("take", "x", "index"),
+    "one_hot": by("one_hot", "index", 6),
+    "cast bytes": by("cast", "bytes"),
+    "isfinite": by("isfinite", "odd"),
+    "all": by("all", by("isfinite", "odd")),
+    "sort": by("sort", "y"),
+    "smallest": by("smallest", "y", 4),
+    "smallest all": by("smallest", "x", 6),
     "constant": lambda f, i: i["x"] + f.constant(np.arange(6, dtype=np.float32), i["x"]),
 }
 
-ATOMS = value_distributions.atoms(-3.0, 3.0, 7)
+ATOMS = spread.atoms(-3.0, 3.0, 7)
 TRAJECTORY = ("reward", "discount", "last", "value", "bootstrap")
 CHOICE, MASKED = distributions.Categorical(6), Leaf("discrete", (), "int64", (6,), masked=True)
 DENSITIES: dict[distributions.Density, tuple[str, str]] = {  # inputs: actions, and noise
@@ -145,39 +163,37 @@ def _loop(count: int, body: Callable[[Any], Any], state: Any) -> Any:
 
 def _solution(f: Any, i: dict[str, Any]) -> Any:
     """Of (M + 2) x = b, M = m m' of a vector m."""
-    m = i["row"]
-    return optimization.conjugate_gradient(
-        lambda x: m * f.sum(m * x) + 2.0 * x, i["other"], 5, _loop
-    )
+    m, solve = i["row"], optimization.conjugate_gradient
+    return solve(lambda x: m * f.sum(m * x) + 2.0 * x, i["other"], 5, _loop)
 
 
 def _acting(name: str, d: Any) -> dict[str, Call]:
     """What a distribution makes of a network, which is the identity here."""
-    return {
-        f"{name}.entering": lambda f, i: d.entering(i["y"]),
-        f"{name}.of": lambda f, i: d.of(lambda y: y, i["y"]),
-    }
+    return {f"{name}.entering": on(d.entering, "y"), f"{name}.of": lambda f, i: d.of(_same, i["y"])}
+
+
+def _same(y: Any) -> Any:
+    return y
 
 
 def _of_policies() -> dict[str, Call]:
     calls: dict[str, Call] = {}
     for d, (_, noise) in POLICIES.items():
         name = type(d).__name__
-        calls[f"{name}.part"] = lambda f, i, d=d: d.part(i["y"])
-        calls |= _acting(name, d)
+        calls |= {f"{name}.part": on(d.part, "y"), **_acting(name, d)}
         if not isinstance(d, ON_HOST):
-            calls[f"{name}.mode"] = lambda f, i, d=d: d.mode(i["y"])
-            calls[f"{name}.act mode"] = lambda f, i, d=d: d.act(i["y"], None)
+            calls |= {f"{name}.mode": on(d.mode, "y"), f"{name}.act mode": on(d.act, "y", None)}
         if noise:
-            calls[f"{name}.sample"] = lambda f, i, d=d, n=noise: d.sample(i["y"], i[n])
-            calls[f"{name}.act"] = lambda f, i, d=d, n=noise: d.act(i["y"], i[n])
+            calls |= {f"{name}.sample": on(d.sample, "y", noise)}
+            calls |= {f"{name}.act": on(d.act, "y", noise)}
     for p, (action, _) in DENSITIES.items():
         name = type(p).__name__
-        calls[f"{name}.log_prob"] = lambda f, i, d=p, a=action: d.log_prob(i["y"], i[a])
-        calls[f"{name}.entropy"] = lambda f, i, d=p: d.entropy(i["y"])
-        calls[f"{name}.kl"] = lambda f, i, d=p: d.kl(i["x"], i["y"])
+        calls |= {f"{name}.log_prob": on(p.log_prob, "y", action)}
+        calls |= {f"{name}.entropy": on(p.entropy, "y"), f"{name}.kl": on(p.kl, "x", "y")}
     return calls
 
+
+# By the names of the functions, each with the variant.
 
 # By the names of the functions, each with the variant.
 C51 = action_values.CategoricalValues(2, 3, -1.0, 1.0)
@@ -191,43 +207,30 @@ VALUES = {  # of x [5, 6], with so many choices
 def _of_values() -> dict[str, Call]:
     calls: dict[str, Call] = {}
     for d, n in VALUES.items():
-        name = type(d).__name__
-        calls[f"{name}.part"] = lambda f, i, d=d: d.part(i["x"])
-        calls |= _acting(name, d)
-        calls[f"{name}.spread"] = lambda f, i, d=d: d.spread(i["x"])
-        for which, at in (("loss", 0), ("loss error", 1)):
-            calls[f"{name}.{which}"] = lambda f, i, d=d, n=n, at=at: d.loss(
-                i["x"],
-                i["index"] % n,
-                i["row"],
-                i["weight"],
-                i["y"],
-                f.stop_gradient(i["positive"][:, :n]),
-            )[at]
-        calls[f"{name}.of_action"] = lambda f, i, d=d, n=n: d.of_action(i["x"], i["index"] % n)
-        calls[f"{name}.of_best"] = lambda f, i, d=d, n=n: d.of_best(i["x"], i["positive"][:, :n])
-        calls |= _of_next(name, d, n, lambda f, i: i["x"], lambda f, i: i["y"])
+        name, after = type(d).__name__, some("positive", n)
+        learned = ("x", choices(n), "row", "weight", "y", by("stop_gradient", after))
+        calls |= _acting(name, d) | {
+            f"{name}.part": on(d.part, "x"),
+            f"{name}.spread": on(d.spread, "x"),
+            f"{name}.loss": on(d.loss, *learned, at=0),
+            f"{name}.loss error": on(d.loss, *learned, at=1),
+            f"{name}.of_action": on(d.of_action, "x", choices(n)),
+            f"{name}.of_best": on(d.of_best, "x", after),
+        }
+        calls |= _of_next(name, d, n, "x", "y")
     return calls
 
 
-def _of_next(name: str, d: Any, n: int, out: Call, after: Call) -> dict[str, Call]:
+def _of_next(name: str, d: Any, n: int, out: Any, after: Any) -> dict[str, Call]:
     """By the best choice, and by probabilities of all."""
-
-    def policy(f: Any, i: Any) -> Any:
-        return f.exp(f.log_softmax(i["y"][:, :n]))
-
-    def soft(f: Any, i: Any) -> Any:
-        told = out(f, i), i["index"] % n, i["row"], i["weight"], after(f, i)
-        fraction = f.sigmoid(i["positive"][:, :2])
-        return d.loss(*told, i["positive"][:, :n], policy(f, i), fraction)[0]
-
+    policy, values = softmax(some("y", n)), some("positive", n)
+    learned = (out, choices(n), "row", "weight", after, values)
+    fraction = by("sigmoid", some("positive", 2))
     return {
-        f"{name}.under": lambda f, i: d.under(after(f, i), policy(f, i)),
-        f"{name}.of_next": lambda f, i: d.of_next(after(f, i), i["positive"][:, :n]),
-        f"{name}.of_next soft": lambda f, i: d.of_next(
-            after(f, i), i["positive"][:, :n], policy(f, i)
-        ),
-        f"{name}.loss soft": soft,
+        f"{name}.under": on(d.under, after, policy),
+        f"{name}.of_next": on(d.of_next, after, values),
+        f"{name}.of_next soft": on(d.of_next, after, values, policy),
+        f"{name}.loss soft": on(d.loss, *learned, policy, fraction, at=0),
     }
 
 
@@ -235,111 +238,67 @@ IMPLICIT = action_values.ImplicitValues(3, 4, 0.5)  # of x as [5, 2, 3]: two fra
 
 
 def _of_implicit() -> dict[str, Call]:
-    def out(f: Any, i: Any) -> Any:
-        return f.reshape(i["x"], (5, 2, 3))
-
-    def after(f: Any, i: Any) -> Any:
-        return f.reshape(i["y"], (5, 2, 3))
-
-    d, name = IMPLICIT, "ImplicitValues"
+    out, after = (by("reshape", name, (5, 2, 3)) for name in ("x", "y"))
+    d, name, values = IMPLICIT, "ImplicitValues", some("positive", 3)
+    fraction = by("sigmoid", some("positive", 2))
+    learned = (out, choices(3), "row", "weight", after, values)
     return {
-        f"{name}.part": lambda f, i: d.part(out(f, i)),
-        f"{name}.spread": lambda f, i: d.spread(out(f, i)),
+        f"{name}.part": on(d.part, out),
+        f"{name}.spread": on(d.spread, out),
         f"{name}.entering": lambda f, i: d.entering({"a": i["x"]})["fractions"],
         f"{name}.of": lambda f, i: d.of(lambda x: x["obs"], out(f, i)),
-        f"{name}.of_action": lambda f, i: d.of_action(out(f, i), i["index"] % 3),
-        f"{name}.of_best": lambda f, i: d.of_best(out(f, i), i["positive"][:, :3]),
-        f"{name}.loss": lambda f, i: d.loss(
-            out(f, i),
-            i["index"] % 3,
-            i["row"],
-            i["weight"],
-            after(f, i),
-            i["positive"][:, :3],
-            fraction=f.sigmoid(i["positive"][:, :2]),
-        )[0],
+        f"{name}.of_action": on(d.of_action, out, choices(3)),
+        f"{name}.of_best": on(d.of_best, out, values),
+        f"{name}.loss": on(d.loss, *learned, at=0, fraction=fraction),
         **_of_next(name, d, 3, out, after),
     }
 
 
+TANH, GSDE = distributions.TanhGaussian(3), state_dependent.StateDependentGaussian(3)
+GSDE_TANH = state_dependent.StateDependentTanh(3)
+GREEDY = values.epsilon_greedy_value
+LEARNED, SOFT = ("x", "index", "row", "other", "y"), ("x", "index", "row", "weight", "y")
+CLIPPED = ("row", "other", "weight", 0.2)
 MATH: dict[str, Call] = {
-    "categorical_projection": lambda f, i: value_distributions.categorical_projection(
-        i["x"], f.exp(f.log_softmax(i["y"])), ATOMS
-    ),
-    "cross_entropy": lambda f, i: value_distributions.cross_entropy(
-        i["x"], f.exp(f.log_softmax(i["y"]))
-    ),
-    "fractions": lambda f, i: value_distributions.fractions(i["x"]),
-    "quantile_huber": lambda f, i: value_distributions.quantile_huber(
-        i["x"], f.sigmoid(i["y"]), i["five"], 0.5
-    ),
-    "q_learning": lambda f, i: values.q_learning(i["x"], i["index"], i["row"], i["other"], i["y"]),
-    "q_learning double": lambda f, i: values.q_learning(
-        i["x"], i["index"], i["row"], i["other"], i["y"], i["x"]
-    ),
-    "epsilon_greedy_value": lambda f, i: values.epsilon_greedy_value(i["x"], i["index"], 0.3),
-    "epsilon_greedy_value of a number": lambda f, i: values.epsilon_greedy_value(
-        i["x"], i["index"], i["weight"][0]
-    ),
-    "epsilon_greedy_value masked": lambda f, i: values.epsilon_greedy_value(
+    "categorical_projection": on(spread.categorical_projection, "x", softmax("y"), ATOMS),
+    "cross_entropy": on(spread.cross_entropy, "x", softmax("y")),
+    "fractions": on(spread.fractions, "x"),
+    "quantile_huber": on(spread.quantile_huber, "x", by("sigmoid", "y"), "five", 0.5),
+    "q_learning": on(values.q_learning, *LEARNED),
+    "q_learning double": on(values.q_learning, *LEARNED, "x"),
+    "q_learning soft": on(values.q_learning, *LEARNED, policy=softmax("x")),
+    "epsilon_greedy_value": on(GREEDY, "x", "index", 0.3),
+    "epsilon_greedy_value of a number": lambda f, i: GREEDY(i["x"], i["index"], i["weight"][0]),
+    "epsilon_greedy_value masked": lambda f, i: GREEDY(
         i["x"], i["index"], i["weight"], f.cast(i["y"] > 0) + f.one_hot(i["index"], 6)
     ),
-    "q_learning soft": lambda f, i: values.q_learning(
-        i["x"], i["index"], i["row"], i["other"], i["y"], policy=f.exp(f.log_softmax(i["x"]))
-    ),
-    **{
-        f"munchausen {at}": lambda f, i, at=at: values.munchausen(
-            i["x"], i["index"], i["row"], i["weight"], i["y"], 0.9, 0.5, -1.0
-        )[at]
-        for at in (0, 1)
-    },
-    "huber": lambda f, i: values.huber(i["row"]),
-    "prediction_error": lambda f, i: curiosity.prediction_error(i["x"], i["y"]),
-    "kept": lambda f, i: curiosity.kept(f.sigmoid(i["row"]), 0.3, 0.5),
-    "clipped_value_loss": lambda f, i: values.clipped_value_loss(
-        i["row"], i["other"], i["weight"], 0.2
-    ),
-    "clipped_value_loss huber": lambda f, i: values.clipped_value_loss(
-        i["row"], i["other"], i["weight"], 0.2, 0.5
-    ),
-    "clipped_surrogate": lambda f, i: policy_losses.clipped_surrogate(
-        f.exp(i["row"]), i["other"], 0.2
-    ),
-    "kl_estimate": lambda f, i: policy_losses.kl_estimate(i["row"]),
-    "standardize": lambda f, i: policy_losses.standardize(i["row"], i["weight"]),
-    "accumulate": lambda f, i: returns.accumulate(i["reward"], i["traces"]),
-    "accumulate end": lambda f, i: returns.accumulate(i["reward"], i["traces"], i["bootstrap"]),
-    "multi_step": lambda f, i: returns.multi_step(
-        i["reward"], i["discount"], i["last"], i["bootstrap"]
-    ),
-    "n_step": lambda f, i: returns.n_step(i["reward"], i["discount"], i["last"], 3)[0],
-    "n_step after": lambda f, i: returns.n_step(
-        i["reward"], i["discount"], i["last"], 3, i["reward"]
-    )[2],
-    "generalized_advantage": lambda f, i: returns.generalized_advantage(
-        *(i[n] for n in TRAJECTORY), 0.9
-    ),
-    "lambda_return": lambda f, i: returns.lambda_return(*(i[n] for n in TRAJECTORY), 0.9),
-    "lambda_return traces": lambda f, i: returns.lambda_return(
-        *(i[n] for n in TRAJECTORY), i["traces"]
-    ),
-    "retrace": lambda f, i: returns.retrace(
-        *(i[n] for n in ("reward", "discount", "last", "q", "value", "bootstrap", "ratio")), 0.9
-    ),
-    **{
-        f"vtrace {part}": lambda f, i, part=part: returns.vtrace(
-            *(i[n] for n in TRAJECTORY), i["ratio"]
-        )[part]
-        for part in (0, 1)
-    },
+    **{f"munchausen {at}": on(values.munchausen, *SOFT, 0.9, 0.5, -1.0, at=at) for at in (0, 1)},
+    "huber": on(values.huber, "row"),
+    "prediction_error": on(curiosity.prediction_error, "x", "y"),
+    "kept": on(curiosity.kept, by("sigmoid", "row"), 0.3, 0.5),
+    "clipped_value_loss": on(values.clipped_value_loss, *CLIPPED),
+    "clipped_value_loss huber": on(values.clipped_value_loss, *CLIPPED, 0.5),
+    "clipped_surrogate": on(policy_losses.clipped_surrogate, by("exp", "row"), "other", 0.2),
+    "kl_estimate": on(policy_losses.kl_estimate, "row"),
+    "standardize": on(policy_losses.standardize, "row", "weight"),
+    "accumulate": on(returns.accumulate, "reward", "traces"),
+    "accumulate end": on(returns.accumulate, "reward", "traces", "bootstrap"),
+    "multi_step": on(returns.multi_step, "reward", "discount", "last", "bootstrap"),
+    "n_step": on(returns.n_step, "reward", "discount", "last", 3, at=0),
+    "n_step after": on(returns.n_step, "reward", "discount", "last", 3, "reward", at=2),
+    "generalized_advantage": on(returns.generalized_advantage, *TRAJECTORY, 0.9),
+    "lambda_return": on(returns.lambda_return, *TRAJECTORY, 0.9),
+    "lambda_return traces": on(returns.lambda_return, *TRAJECTORY, "traces"),
+    "retrace": on(returns.retrace, *TRAJECTORY[:3], "q", "value", "bootstrap", "ratio", 0.9),
+    **{f"vtrace {at}": on(returns.vtrace, *TRAJECTORY, "ratio", at=at) for at in (0, 1)},
     **{
         n: lambda f, i, n=n: getattr(special, n)(1.0 + i["positive"])
         for n in ("stirling_remainder", "digamma")
     },
     "log_beta": lambda f, i: special.log_beta(1.0 + i["positive"], 1.0 + f.exp(i["x"] / 10.0)),
     "conjugate_gradient": _solution,
-    "on_sphere": lambda f, i: optimization.on_sphere(i["y"]),
-    "unit_columns": lambda f, i: optimization.unit_columns(i["y"]),
+    "on_sphere": on(optimization.on_sphere, "y"),
+    "unit_columns": on(optimization.unit_columns, "y"),
     "CategoricalValues.mean": lambda f, i: C51.mean(C51.spread(i["x"])),
     "CategoricalValues.soft_target": lambda f, i: C51.soft_target(
         [i["x"], i["y"]],
@@ -353,47 +312,35 @@ MATH: dict[str, Call] = {
     "masked": lambda f, i: masks.masked(i["x"], {MASK: i["mask"]}, MASKED),
     "evenly": lambda f, i: masks.evenly(i["x"], {MASK: i["mask"]}, MASKED),
     **_of_policies(),
-    "Spherical.variance": lambda f, i: distributions.Spherical(5).variance(i["y"]),
-    "TanhGaussian.sample_log_prob action": lambda f, i: distributions.TanhGaussian(
-        3
-    ).sample_log_prob(i["y"], i["noise"])[0],
-    "TanhGaussian.sample_log_prob": lambda f, i: distributions.TanhGaussian(3).sample_log_prob(
-        i["y"], i["noise"]
-    )[1],
-    "merged mean": lambda f, i: moments.merged(i["x"][0], i["positive"][0], 3.0, i["y"])[0],
-    "merged variance": lambda f, i: moments.merged(i["x"][0], i["positive"][0], 3.0, i["y"])[1],
+    "Spherical.variance": on(distributions.Spherical(5).variance, "y"),
+    "TanhGaussian.sample_log_prob action": on(TANH.sample_log_prob, "y", "noise", at=0),
+    "TanhGaussian.sample_log_prob": on(TANH.sample_log_prob, "y", "noise", at=1),
+    **{
+        f"merged {n}": lambda f, i, at=at: moments.merged(i["x"][0], i["positive"][0], 3.0, i["y"])[
+            at
+        ]
+        for at, n in enumerate(("mean", "variance"))
+    },
     **_of_values(),
     **_of_implicit(),
     "total": lambda f, i: distributions.total([i["x"], i["y"], i["positive"]]),
-    "TanhGaussian.log_std": lambda f, i: distributions.TanhGaussian(3).log_std(i["y"]),
-    "StateDependentTanh.log_std": lambda f, i: state_dependent.StateDependentTanh(3).log_std(
-        i["y"]
-    ),
-    "StateDependentTanh.sample_log_prob": lambda f, i: state_dependent.StateDependentTanh(
-        3
-    ).sample_log_prob(i["y"], i["noise"])[1],
-    "StateDependentGaussian.log_std": lambda f, i: state_dependent.StateDependentGaussian(
-        3
-    ).log_std(i["y"]),
-    "StateDependentGaussian.gaussian": lambda f, i: state_dependent.StateDependentGaussian(
-        3
-    ).gaussian(i["y"]),
-    "tanh_normal action": lambda f, i: distributions.tanh_normal(
-        i["unit"], i["y"][:, :3], i["noise"]
-    )[0],
-    "tanh_normal log_prob": lambda f, i: distributions.tanh_normal(
-        i["unit"], i["y"][:, :3], i["noise"]
-    )[1],
+    "TanhGaussian.log_std": on(TANH.log_std, "y"),
+    "StateDependentTanh.log_std": on(GSDE_TANH.log_std, "y"),
+    "StateDependentTanh.sample_log_prob": on(GSDE_TANH.sample_log_prob, "y", "noise", at=1),
+    "StateDependentGaussian.log_std": on(GSDE.log_std, "y"),
+    "StateDependentGaussian.gaussian": on(GSDE.gaussian, "y"),
+    **{
+        f"tanh_normal {n}": on(distributions.tanh_normal, "unit", some("y", 3), "noise", at=at)
+        for at, n in enumerate(("action", "log_prob"))
+    },
 }
+
 # What runs on the host, over NumPy arrays or numbers.
 HOST = {"Moments.add", "Moments.state", "Moments.load_state", "iqm", "bootstrap_band"}
 HOST |= {f"{name}.{n}" for name in ("Bernoulli", "Product") for n in ("mode", "sample", "act")}
-HOST |= {
-    f"StateDependent{name}.{n}"
-    for name in ("Gaussian", "Deterministic")
-    for n in ("drawn", "sample")
-}
-HOST |= {"StateDependentGaussian.offset", "StateDependentTanh.sample"}
+HOST |= {f"StateDependent{n}.drawn" for n in ("Gaussian", "Deterministic")}
+HOST |= {f"StateDependent{n}.sample" for n in ("Gaussian", "Deterministic", "Tanh")}
+HOST |= {"StateDependentGaussian.offset"}
 HOST |= {"effective_sample_size", "smoothed", "rows_to_drop", "for_actions", "Beta.sample"}
 HOST |= {"relative", "moved", "multiplied", "batch_sizes", "size_below", "gradient_noise"}
 HOST |= {"Parameters.bounds", "atoms", "midpoints", "rectification", "forward_returns"}
@@ -454,8 +401,7 @@ Gradients = Callable[[dict[str, Function], Tensors], dict[str, Tensors]]
 
 
 def gradients(convert: Callable[[np.ndarray], Any], engine: str) -> dict[str, np.ndarray]:
-    """The gradients of the sums of what functions give, as NumPy: "function by input" for all
-    inputs of every function of real numbers, and "function at its kinks"."""
+    """Gradients of sums, as NumPy: "function by input", and "function at its kinks"."""
     of_all: Gradients = {"jax": _by_jax, "tensorflow": _by_tensorflow}.get(engine, _by_torch)
     real = {n: convert(x) for n, x in INPUTS.items() if x.dtype == np.float32 and n != "odd"}
     rest = {n: convert(x) for n, x in INPUTS.items() if n not in real}

@@ -1,5 +1,4 @@
-"""Which names the pages may use: what the repository has, and what a run makes, read out of the
-code."""
+"""Which names the pages may use: what the repository has, and what a run makes."""
 
 from __future__ import annotations
 
@@ -32,13 +31,8 @@ ENV_ID = re.compile(rf"({NAMESPACES})/(\*|NAME|\w+[-_]v\d+|\*-v\d+)|({UNVERSIONE
 # programs whose flags are not ours
 OTHER_PROGRAMS = {"docker", "pip", "ray", "pytest", "mypy", "git", "tensorboard"}
 # of other libraries
-NOT_OURS = {"distributed_training", "ClipAction", "URL"} | {
-    "GLU",
-    "glu",
-    "squareplus",
-    "sparsemax",
-    "AvgPool",
-}
+NOT_OURS = {"distributed_training", "ClipAction", "URL"}
+NOT_OURS |= {"GLU", "glu", "squareplus", "sparsemax", "AvgPool"}
 # of gymnasium.wrappers
 NOT_OURS |= {"NormalizeObservation", "RecordEpisodeStatistics", "RecordVideo", "RescaleAction"}
 # a table of two libraries: what is in its first column is of the other one
@@ -117,8 +111,7 @@ def _make_faults(span: str) -> Iterator[str]:
 
 @cache
 def words() -> set[str]:
-    """Every word of the library, the benchmarks, the tests' helpers and pyproject.toml, and the
-    library's modules."""
+    """Every word of the library, the benchmarks, tests/helpers.py and pyproject.toml."""
     files = [*SOURCE.rglob("*.py"), *(ROOT / "benchmarks").glob("*.py")]
     files += [ROOT / "tests" / "helpers.py", ROOT / "pyproject.toml"]
     words = {word for file in files for word in re.findall(r"\w+", file.read_text("utf-8"))}
@@ -139,8 +132,7 @@ def module_file(dotted: str) -> Path | None:
 
 @cache
 def importable(dotted: str) -> bool:
-    """Whether a dotted path leads to a module of tandem, or to what one holds. The examples are
-    programs: they are read instead of imported."""
+    """Whether a path leads to a module or what it holds. Examples are programs: they are read."""
     parts = dotted.split(".")
     module = next((n for n in range(len(parts), 0, -1) if module_file(".".join(parts[:n]))), 0)
     name, attributes = ".".join(parts[:module]), parts[module:]
@@ -184,8 +176,7 @@ def paths() -> tuple[str, ...]:
 
 @cache
 def made_by_runs() -> set[str]:
-    """The names of files and folders that the code makes, with * for what is put into them: texts
-    that end like a file's name, and whatever is joined to a path by a slash."""
+    """Names of files and folders that the code makes, with * for what is put into them."""
     found = set()
     for path in SOURCE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -205,8 +196,7 @@ def _text(node: ast.AST) -> str:
 
 
 def is_file(name: str) -> bool:
-    """Whether a file or folder is in the repository, wherever it stands, or is one that the code
-    makes. * stands for anything."""
+    """Whether a file is in the repository, or is one that the code makes. * stands for anything."""
     last = name.strip("/").split("/")[-1]
     return any(fnmatch(path, f"*/{name.strip('/')}/*") for path in paths()) or any(
         fnmatch(last, text) for text in made_by_runs()

@@ -46,15 +46,8 @@ RUN = {"sh", "python"}
 LANGUAGES = RUN | {"output", "console", "text", "py"}
 
 # What is left of a block that is not run whole.
-MOST = {
-    "steps": 300,
-    "stop_at": 150,
-    "train_steps": 300,
-    "episodes": 2,
-    "eval_episodes": 0,
-    "final_episodes": 1,
-    "N": 32,
-}
+MOST = {"steps": 300, "stop_at": 150, "train_steps": 300, "episodes": 2, "eval_episodes": 0}
+MOST |= {"final_episodes": 1, "N": 32}
 NUMBER = re.compile(rf"(--|\b)({'|'.join(MOST).replace('_', '[_-]')})([ =])(\d[\d_]*)\b")
 NO_MORE = {"steps": "300", "eval-episodes": "0", "final-episodes": "1", "framework": "torch"}
 
@@ -65,8 +58,7 @@ TIMED = r"(?= ?(?:s|ms|min|minutes|seconds|steps/s|steps a second|MB)\b)"
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block of a page: the word after its fence, its text, its first line's number, and,
-    of the block after it, the output and by how much its numbers may differ."""
+    """A fenced block: its word, text, first line's number, and the output after it."""
 
     language: str
     text: str
@@ -95,8 +87,7 @@ def blocks(page: str) -> list[Block]:
 
 
 def missing_line(expected: str, printed: str, tolerance: float) -> str | None:
-    """The first line of an expected output that is not printed, after those before it; None where
-    all are."""
+    """The first line of an expected output that is not printed after those before it, or None."""
     lines = iter(printed.splitlines())
     for line in expected.splitlines():
         if line.strip(" …") and not any(_alike(line, each, tolerance) for each in lines):
@@ -131,12 +122,7 @@ def _number(text: str) -> float:
 
 
 def shortened(block: Block) -> Block:
-    """The block with less to do.
-
-    `steps=8_000`, `--steps 8000`, `episodes=20` and their like become the number in `MOST` where
-    they are larger. A `tandem train` gets the flags of `NO_MORE` that it does not give, and draws
-    nothing: without --framework the engine would be JAX, which compiles for seconds.
-    """
+    """The block with fewer steps (`MOST`), and a `tandem train` with the flags of `NO_MORE`."""
 
     def fewer(found: re.Match[str]) -> str:
         most = MOST[found[2].replace("-", "_")]
@@ -178,8 +164,7 @@ def run(block: Block, folder: Path) -> None:
 
 
 def is_left_out(block: Block, whole: bool) -> bool:
-    """Whether a block is not run: where Stable-Baselines3 (`make bench` installs it) is missing,
-    and, unless pages are run whole, where the block starts Ray, which takes as long as a page."""
+    """Whether a block is not run: without Stable-Baselines3, and on Ray, which takes long."""
     if "stable_baselines3" in block.text and find_spec("stable_baselines3") is None:
         return True
     return "start_all_runners(" in block.text and not whole
@@ -206,8 +191,7 @@ def printed(folder: Path) -> Iterator[Path]:
 
 
 def run_page(page: Path, folder: Path, whole: bool) -> Iterator[dict[str, Any]]:
-    """Runs the blocks of a page in `folder`, a new one. For each: the page's name, the block's
-    line, the processor's seconds, and the traceback if it failed, else None."""
+    """Runs the blocks of a page in `folder`, a new one: what became of each."""
     folder.mkdir()
     os.chdir(folder)
     sys.path.insert(0, str(folder))

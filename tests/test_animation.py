@@ -17,8 +17,7 @@ from tandem.errors import EngineError, EnvironmentFault, RunFolderError, Setting
 
 
 class Blinking(gym.Env[Any, Any]):
-    """Shows its step as a grey level, 20 a step; ends after `length` steps; each step pays its
-    action."""
+    """Shows its step as a grey level, 20 a step, for `length` steps, which pay their action."""
 
     observation_space = gym.spaces.Box(0, 100, (1,))
     action_space = gym.spaces.Discrete(5)
@@ -58,9 +57,14 @@ def frames(path: Path) -> list[tuple[int, int]]:
     return found
 
 
+def played(out: Path, action: int = 0, env: Any = None, **given: Any) -> Path:
+    """The film of a constant policy."""
+    return animation.animate(lambda obs: action, env or Blinking(), out, **given)
+
+
 def test_a_gif_shows_every_step_at_the_environments_rate(tmp_path: Path) -> None:
     env = Blinking()
-    out = animation.animate(lambda obs: 2, env, tmp_path / "new" / "a.gif", seed=7)
+    out = played(tmp_path / "new" / "a.gif", 2, env, seed=7)
     found = frames(out)
     assert [grey for grey, _ in found] == pytest.approx([0, 20, 40, 60, 80, 100, 120], abs=3)
     assert [ms for _, ms in found] == [100] * 6 + [600]  # the end stands half a second longer
@@ -70,46 +74,48 @@ def test_a_gif_shows_every_step_at_the_environments_rate(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("suffix", ["gif", "mp4"])
 def test_a_film_that_is_broken_off_leaves_the_one_before(suffix: str, tmp_path: Path) -> None:
-    out = animation.animate(lambda obs: 2, Blinking(), tmp_path / f"a.{suffix}")
-    before = out.read_bytes()
-    asked = iter([False] * 4)
+    out = played(tmp_path / f"a.{suffix}", 2)
+    before, asked = out.read_bytes(), iter([False] * 4)
     with pytest.raises(EvaluationStopped):
-        animation.animate(lambda obs: 2, Blinking(), out, stopped=lambda: next(asked, True))
+        played(out, 2, stopped=lambda: next(asked, True))
     assert out.read_bytes() == before and list(tmp_path.iterdir()) == [out]
+
+    def interrupted(obs: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        animation.film(interrupted, Blinking(), tmp_path / f"b.{suffix}")
+    assert list(tmp_path.iterdir()) == [out], "no empty file"
 
 
 def test_a_fast_environments_gif_leaves_pictures_out_but_never_the_end(tmp_path: Path) -> None:
-    found = frames(animation.animate(lambda obs: 0, Blinking(length=5, fps=50), tmp_path / "a.gif"))
+    found = frames(played(tmp_path / "a.gif", env=Blinking(length=5, fps=50)))
     assert [grey for grey, _ in found] == pytest.approx([0, 40, 80, 100], abs=3)
     assert found[0][1] == 40
 
 
 def test_episodes_have_seeds_of_their_own_and_are_cut(tmp_path: Path) -> None:
-    env = Blinking(length=1000)
-    found = frames(
-        animation.animate(
-            lambda obs: 0, env, tmp_path / "a.gif", episodes=3, seed=5, max_steps=2, fps=5
-        )
-    )
-    assert env.seeds == [5, 6, 7]
-    assert [grey for grey, _ in found] == pytest.approx([0, 20, 40] * 3, abs=3) and found[0][
-        1
-    ] == 200
+    env, given = Blinking(length=1000), {"episodes": 3, "seed": 5, "max_steps": 2, "fps": 5}
+    found = frames(played(tmp_path / "a.gif", env=env, **given))
+    assert env.seeds == [5, 6, 7] and found[0][1] == 200
+    assert [grey for grey, _ in found] == pytest.approx([0, 20, 40] * 3, abs=3)
 
 
-def test_act_gets_the_observation(tmp_path: Path) -> None:
+def test_act_gets_the_observation_and_a_name_is_found(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
     seen: list[float] = []
-    animation.animate(
-        lambda obs: seen.append(float(obs[0])) or 1, Blinking(length=4), tmp_path / "a.gif"
-    )  # type: ignore[func-returns-value]
-    assert seen == [0.0, 1.0, 2.0, 3.0]
+
+    def act(obs: Any) -> int:
+        seen.append(float(obs[0]))
+        return 1
+
+    assert animation.animate(act, Blinking(length=4)) == tmp_path / "Blinking.gif"
+    assert seen == [0.0, 1.0, 2.0, 3.0] and (tmp_path / "Blinking.gif").is_file()
 
 
 def test_the_figures_stand_below(tmp_path: Path) -> None:
     """The strip differs between steps, the title does not."""
-    image = Image.open(
-        animation.animate(lambda obs: 3, Blinking(length=3, size=(100, 400)), tmp_path / "a.gif")
-    )
+    image = Image.open(played(tmp_path / "a.gif", 3, Blinking(length=3, size=(100, 400))))
     strips = []
     for i in range(2):
         image.seek(i)
@@ -134,79 +140,56 @@ def test_cartpole_is_small_and_looks_like_cartpole(tmp_path: Path) -> None:
     env.close()
 
 
-def test_mp4_has_every_frame(tmp_path: Path) -> None:
+def test_mp4_has_every_frame_and_needs_ffmpeg(tmp_path: Path, monkeypatch: Any) -> None:
     imageio_ffmpeg = pytest.importorskip("imageio_ffmpeg")
-    out = animation.animate(
-        lambda obs: 0, Blinking(length=8, fps=50, size=(41, 61)), tmp_path / "a.mp4"
-    )
+    out = played(tmp_path / "a.mp4", env=Blinking(length=8, fps=50, size=(41, 61)))
     count, seconds = imageio_ffmpeg.count_frames_and_secs(str(out))
     assert count == 9 and seconds == pytest.approx(9 / 50, abs=0.03)
-
-
-def test_without_ffmpeg_the_error_says_how_to_get_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     with pytest.raises(EngineError, match="pip install imageio-ffmpeg"):
-        animation.animate(lambda obs: 0, Blinking(), tmp_path / "a.mp4")
-
-
-def test_a_name_is_found_where_none_is_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert animation.animate(lambda obs: 0, Blinking(length=1)) == tmp_path / "Blinking.gif"
-    assert (tmp_path / "Blinking.gif").is_file()
+        played(out)
 
 
 def test_what_cannot_be_written_is_refused_before_playing(tmp_path: Path) -> None:
-    env = Blinking()
-    with pytest.raises(SettingError, match=r"a\.avi"):
-        animation.animate(lambda obs: 0, env, tmp_path / "a.avi")
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunFolderError, match="cannot write"):
-        animation.animate(lambda obs: 0, env, tmp_path / "file" / "a.gif")
-    with pytest.raises(SettingError, match="render_mode=None"):
-        animation.animate(lambda obs: 0, Blinking(mode=None), tmp_path / "a.gif")
-    assert env.seeds == []
+    for error, says, name, env in (
+        (SettingError, r"a\.avi", "a.avi", Blinking()),
+        (RunFolderError, "cannot write", "file/a.gif", Blinking()),
+        (SettingError, "render_mode=None", "a.gif", Blinking(mode=None)),
+    ):
+        with pytest.raises(error, match=says):
+            played(tmp_path / name, env=env)
+        assert env.seeds == []
 
 
-def test_mujoco_without_opengl_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class NoGL(Blinking):
-        mujoco_renderer = None
+class Faulty(Blinking):
+    """Its picture is something else, or an error."""
 
-        def render(self) -> Any:
-            raise RuntimeError("an OpenGL platform library has not been loaded")
+    def __init__(self, picture: Any) -> None:
+        super().__init__()
+        self.picture = picture
 
+    def render(self) -> Any:
+        if isinstance(self.picture, Exception):
+            raise self.picture
+        return self.picture
+
+
+def test_a_faulty_render_is_named(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("MUJOCO_GL", "glfw")
-    with pytest.raises(
-        EngineError, match=r"MUJOCO_GL is glfw[\s\S]*libosmesa6[\s\S]*MUJOCO_GL=osmesa"
+    no_gl = RuntimeError("an OpenGL platform library has not been loaded")
+    install = r"MUJOCO_GL is glfw[\s\S]*libosmesa6[\s\S]*MUJOCO_GL=osmesa"
+    for picture, error, says in (
+        (no_gl, EngineError, install),
+        (ValueError("no pygame"), EnvironmentFault, "ValueError: no pygame"),
+        (np.zeros((4, 4, 3)), EnvironmentFault, r"float64 \(4, 4, 3\)"),
+        (None, EnvironmentFault, "gave NoneType"),
     ):
-        animation.animate(lambda obs: 0, NoGL(), tmp_path / "a.gif")
-
-
-def test_a_faulty_render_is_named(tmp_path: Path) -> None:
-    class Raises(Blinking):
-        def render(self) -> Any:
-            raise ValueError("no pygame")
-
-    class Floats(Blinking):
-        def render(self) -> Any:
-            return np.zeros((4, 4, 3))
-
-    class Nothing(Blinking):
-        def render(self) -> Any:
-            return None
-
-    for env, text in (
-        (Raises(), "ValueError: no pygame"),
-        (Floats(), r"float64 \(4, 4, 3\)"),
-        (Nothing(), "gave NoneType"),
-    ):
-        with pytest.raises(EnvironmentFault, match=text):
-            animation.animate(lambda obs: 0, env, tmp_path / "a.gif")
+        env = Faulty(picture)
+        if error is EngineError:
+            env.mujoco_renderer = None  # one of MuJoCo's
+        with pytest.raises(error, match=says):
+            played(tmp_path / "a.gif", env=env)
 
 
 def test_a_window_needs_a_display(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,13 +208,3 @@ def test_a_window_needs_a_display(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WAYLAND_DISPLAY")
     monkeypatch.setattr(sys, "platform", "darwin")
     assert animation.has_display()
-
-
-def test_a_play_that_is_interrupted_leaves_no_empty_file(tmp_path: Path) -> None:
-    def interrupted(obs: Any) -> Any:
-        raise KeyboardInterrupt
-
-    for suffix in (".gif", ".mp4"):
-        with pytest.raises(KeyboardInterrupt):
-            animation.film(interrupted, Blinking(), tmp_path / f"a{suffix}")
-    assert list(tmp_path.iterdir()) == []

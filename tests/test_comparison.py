@@ -22,6 +22,8 @@ SCORES = {
     "CartPole-v1": {"random": 20.0, "reference": 500.0},
     "Acrobot-v1": {"random": -500.0, "reference": -100.0},
 }
+
+
 TOML = """
 [CartPole-v1]
 random = 20
@@ -77,18 +79,17 @@ def test_two_algorithms_in_two_environments(two: Path) -> None:
     found = compare([two / "ppo", two / "dqn"], scores=SCORES, samples=400, seed=3)
     assert found.environments == ("Acrobot-v1", "CartPole-v1")  # as their folders are
     low, span = np.array([-500.0, 20.0]), np.array([400.0, 480.0])
+    iqm = statistics.interquartile_mean
     for name, every in (("PPO", PPO), ("DQN", DQN)):
         matrix = (np.array([every[env] for env in found.environments]).T - low) / span
         np.testing.assert_allclose(found.scores[name], matrix)
         each = found.metrics[name]
-        assert each["IQM"].value == pytest.approx(float(statistics.interquartile_mean(matrix)))
+        assert each["IQM"].value == pytest.approx(float(iqm(matrix)))
         assert each["mean"].value == pytest.approx(matrix.mean())
         assert each["median"].value == pytest.approx(np.median(matrix.mean(axis=0)))
         gap = 1 - np.minimum(matrix, 1).mean()
         assert each["optimality gap"].value == pytest.approx(gap)
-        band = statistics.stratified_bootstrap(
-            statistics.interquartile_mean, [matrix], samples=400, seed=3
-        )
+        band = statistics.stratified_bootstrap(iqm, [matrix], samples=400, seed=3)
         assert each["IQM"][1:] == pytest.approx(tuple(map(float, band)))
         share, lower, upper = found.profiles[name]
         at = found.thresholds
@@ -113,9 +114,14 @@ def test_the_baseline_stands_last_and_each_is_compared_with_it_alone(two: Path) 
     assert found.verdict("SAC", "PPO") == "not told apart"
     assert found.verdict("DQN", "PPO") == "PPO is better"
     assert len(compare(every, scores=SCORES, samples=50).improvements) == 3
+    # each run counts once
+    one = compare([two / "ppo"], scores=SCORES, samples=20)
+    again = compare([two / "ppo", two / "ppo" / "Acrobot-v1"], scores=SCORES, samples=20)
+    np.testing.assert_array_equal(one.scores["PPO"], again.scores["PPO"])
+    assert not one.improvements and one.scores["PPO"].shape == (5, 2)
 
 
-def test_a_baseline_of_the_same_algorithm_is_a_group_of_its_own(tmp_path: Path) -> None:
+def test_what_is_a_group_of_its_own(tmp_path: Path) -> None:
     new = seeds(tmp_path / "new", [3.0, 4.0], settings={"gamma": 0.9})
     old = seeds(tmp_path / "old", [1.0, 2.0])
     found = compare([new], against=old, samples=20)
@@ -125,6 +131,8 @@ def test_a_baseline_of_the_same_algorithm_is_a_group_of_its_own(tmp_path: Path) 
         compare([new, old], samples=20)
     apart = seeds(tmp_path / "apart" / "old", [1.0, 2.0])
     assert list(compare([old, apart], by="folder", samples=20).scores) == [str(old), str(apart)]
+    jax = seeds(tmp_path / "jax", [1.0, 2.0], framework="jax")
+    assert list(compare([old, jax], samples=20).scores) == ["PPO, PyTorch", "PPO, Keras on JAX"]
 
 
 def test_returns_of_one_environment_need_no_scores_and_have_no_gap(tmp_path: Path) -> None:
@@ -149,10 +157,8 @@ def test_returns_of_one_environment_need_no_scores_and_have_no_gap(tmp_path: Pat
 )
 def test_it_says_when_seeds_are_too_few(tmp_path: Path, runs, notes, interval) -> None:
     """All of PPO's runs are better than all of DQN's."""
-    folders = [
-        seeds(tmp_path / a, [start + n for n in range(runs)], a)
-        for a, start in (("ppo", 100.0), ("dqn", 0.0))
-    ]
+    every = {"ppo": 100.0 + np.arange(runs), "dqn": 0.0 + np.arange(runs)}
+    folders = [seeds(tmp_path / a, scores.tolist(), a) for a, scores in every.items()]
     found = compare(folders, samples=200)
     assert len(found.notes) == len(notes)
     for note, said in zip(found.notes, notes, strict=True):
@@ -171,22 +177,6 @@ def test_groups_that_were_not_trained_equally_long_are_told_of(tmp_path: Path) -
     dqn = seeds(tmp_path / "dqn", DQN["CartPole-v1"], "dqn", steps=1000)
     (note,) = compare([ppo, dqn], samples=20).notes
     assert note == "in CartPole-v1 they were not trained equally long: PPO 5,000, DQN 1,000 steps."
-
-
-def test_each_run_counts_once(two: Path) -> None:
-    one = compare([two / "ppo"], scores=SCORES, samples=20)
-    again = compare([two / "ppo", two / "ppo" / "Acrobot-v1"], scores=SCORES, samples=20)
-    np.testing.assert_array_equal(one.scores["PPO"], again.scores["PPO"])
-    assert not one.improvements and one.scores["PPO"].shape == (5, 2)
-
-
-def test_frameworks_are_groups_of_their_own(tmp_path: Path) -> None:
-    one = seeds(tmp_path / "torch", [1.0, 2.0])
-    other = seeds(tmp_path / "jax", [1.0, 2.0])
-    for run in runs_in(other):
-        config = json.loads((run / "config.json").read_text(encoding="utf-8"))
-        (run / "config.json").write_text(json.dumps({**config, "framework": "jax"}))
-    assert list(compare([one, other], samples=20).scores) == ["PPO, PyTorch", "PPO, Keras on JAX"]
 
 
 def test_runs_in_a_folder(two: Path) -> None:

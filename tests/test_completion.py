@@ -59,14 +59,9 @@ def script(shell: str, folder: Path, capsys: Any) -> Path:
 
 def completed(script: Path, *lines: str) -> list[set[str]]:
     """The completions of each line in bash, which can run nothing of tandem."""
-    done = subprocess.run(
-        ["bash", "--norc", "--noprofile", "-c", BASH, "bash", script, *lines],
-        capture_output=True,
-        text=True,
-        cwd=script.parent,
-        env={"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"},
-        timeout=60,
-    )
+    command = ["bash", "--norc", "--noprofile", "-c", BASH, "bash", script, *lines]
+    env, folder = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}, script.parent
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=env, timeout=60)
     assert done.returncode == 0 and not done.stderr, done.stderr
     return [set(filter(None, line.split("\t"))) for line in done.stdout.split("\n")[:-1]]
 
@@ -101,10 +96,6 @@ def test_a_package_is_completed_too(maze: Path, tmp_path: Path, capsys: Any) -> 
 def test_a_broken_package_does_no_harm(broken: Path, capsys: Any) -> None:  # noqa: F811
     assert main(["completion", "bash"]) == 0
     assert "maze_pg" in capsys.readouterr().out
-
-
-def test_what_is_refused(capsys: Any) -> None:
-    assert main(["completion", "bsh"]) == 2
-    assert "did you mean 'bash'" in capsys.readouterr().err
-    assert main(["completion"]) == 2
-    assert "tandem completion [-h] bash|zsh|fish" in capsys.readouterr().err
+    for words, says in ((["bsh"], "did you mean 'bash'"), ([], "completion [-h] bash|zsh|fish")):
+        assert main(["completion", *words]) == 2
+        assert says in capsys.readouterr().err

@@ -1,8 +1,8 @@
-"""`tandem config` and `tandem train --config`: what is in a file is taken, flags win, and a run's
-own config.json makes the run again."""
+"""`tandem config` and `tandem train --config`: a file is taken, and flags win over it."""
 
 from __future__ import annotations
 
+import csv
 import json
 import tomllib
 from dataclasses import asdict
@@ -17,20 +17,17 @@ from tandem.errors import SettingError
 from tandem.learning.config import Options, plain
 from tandem.settings import apply
 
-QUIET = [
-    "--quiet",
-    "--no-plots",
-    "--no-tensorboard",
-    "--eval-episodes",
-    "1",
-    "--framework",
-    "torch",
-]
+QUIET = ["--quiet", "--no-plots", "--no-tensorboard", "--eval-episodes", "1"]
+QUIET += ["--framework", "torch"]
+
+
+def json_of(*path: Any) -> Any:
+    return json.loads(Path(*path).read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("algorithm", algorithms.NAMES)
-def test_every_setting_is_in_the_file_with_its_meaning(
-    algorithm: str, capsys: pytest.CaptureFixture[str]
+def test_every_setting_is_in_the_file_with_its_meaning_and_it_is_taken_as_it_stands(
+    algorithm: str, tmp_path: Path, capsys: Any
 ) -> None:
     assert main(["config", algorithm, "CartPole-v1", "--gamma", "0.5", "--seed", "7"]) == 0
     text = capsys.readouterr().out
@@ -45,6 +42,11 @@ def test_every_setting_is_in_the_file_with_its_meaning(
 
     assert plain(read(algorithms.get(algorithm).Settings(), "settings")) == plain(wanted)
     assert asdict(read(Options(), "options")) == asdict(options)
+    env, file = next(iter(zoo.environments(algorithm))), tmp_path / "written.toml"
+    assert main(["config", algorithm, env]) == 0
+    file.write_text(capsys.readouterr().out)
+    args = train.arguments(["--config", str(file)])
+    assert zoo.settle(algorithm, env, train.given(args)) == zoo.settle(algorithm, env, {})
 
 
 def test_flags_win_over_a_file_and_a_file_over_the_zoo(tmp_path: Path) -> None:
@@ -57,7 +59,7 @@ def test_flags_win_over_a_file_and_a_file_over_the_zoo(tmp_path: Path) -> None:
     one, two, three = (str(tmp_path / n) for n in ("one", "two", "three"))
     words = ["train", "--config", str(file), "--gamma", "0.8", *QUIET]
     assert main([*words, "--out", one]) == 0
-    kept = json.loads(Path(one, "config.json").read_text(encoding="utf-8"))
+    kept = json_of(one, "config.json")
     settings = kept["settings"]
     assert (settings["gamma"], settings["hidden"], settings["envs"]) == (0.8, [8], 2)
     assert settings["learning_rate"] == "0.001:0" and settings["gae_lambda"] == 0.8  # the zoo's
@@ -68,43 +70,25 @@ def test_flags_win_over_a_file_and_a_file_over_the_zoo(tmp_path: Path) -> None:
     given = ["--config", f"{one}/config.json", "--seeds", "2", "--quiet", "--out", three]
     assert main(["train", "ppo", *given]) == 0
     assert fingerprints(f"{three}/s5") != fingerprints(one)
-    both = [
-        json.loads(Path(three, f"s{n}", "config.json").read_text(encoding="utf-8")) for n in (4, 5)
-    ]
+    both = [json_of(three, f"s{n}", "config.json") for n in (4, 5)]
     assert [x["seed"] for x in both] == [4, 5] and both[0]["settings"] == settings
 
 
 def fingerprints(run: str) -> list[str]:
-    rows = [
-        row.split(",") for row in Path(run, "progress.csv").read_text(encoding="utf-8").splitlines()
-    ]
-    place = rows[0].index("fingerprint")
-    assert len(rows) > 1
-    return [row[place] for row in rows[1:]]
+    with Path(run, "progress.csv").open(encoding="utf-8", newline="") as file:
+        rows = [row["fingerprint"] for row in csv.DictReader(file)]
+    assert rows
+    return rows
 
 
-def test_arguments_of_an_environment_are_kept(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_arguments_of_an_environment_are_kept(tmp_path: Path, capsys: Any) -> None:
     file, out = tmp_path / "frozen lake.toml", tmp_path / "run"
     words = ["config", "dqn", "FrozenLake-v1", "--env-kwargs", '{"is_slippery": false}']
     assert main([*words, "--steps", "200", "--out", str(file)]) == 0
     assert f"tandem train --config '{file}'" in capsys.readouterr().out
     assert main(["train", "--config", str(file), *QUIET, "--out", str(out)]) == 0
-    kept = json.loads((out / "config.json").read_text(encoding="utf-8"))
+    kept = json_of(out, "config.json")
     assert kept["env_kwargs"] == {"is_slippery": False} and kept["settings"]["steps"] == 200
-
-
-@pytest.mark.parametrize("algorithm", algorithms.NAMES)
-def test_a_file_that_was_written_is_taken_as_it_stands(
-    algorithm: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    env = next(iter(zoo.environments(algorithm)))
-    assert main(["config", algorithm, env]) == 0
-    file = tmp_path / "written.toml"
-    file.write_text(capsys.readouterr().out)
-    args = train.arguments(["--config", str(file)])
-    assert zoo.settle(algorithm, env, train.given(args)) == zoo.settle(algorithm, env, {})
 
 
 @pytest.mark.parametrize(
@@ -176,7 +160,7 @@ WRITTEN = {  # what stands in a file, and what its error says
 
 @pytest.mark.parametrize(("text", "says"), WRITTEN.items())
 def test_what_stands_wrongly_in_a_file_is_told_with_its_place_and_type(
-    text: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    text: str, says: str, tmp_path: Path, capsys: Any
 ) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(text)

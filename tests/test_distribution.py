@@ -29,18 +29,13 @@ def build(source: Path, out: Path, kind: str) -> Path:
 
 @pytest.fixture(scope="module")
 def sdist(tmp_path_factory) -> Path:
-    """Built while the folder has what work leaves behind; another process of tests may do so too,
-    so that names are this one's, and a folder is left to whoever is last."""
+    """Built while the folder has what work leaves behind, by names of this process."""
     left = [
         ROOT / "runs" / f"left-by-test-{os.getpid()}" / "progress.csv",
         ROOT / "docs" / "__pycache__" / f"left-by-test-{os.getpid()}.pyc",
     ]
-    made = [
-        parent
-        for file in left
-        for parent in (file.parent, file.parent.parent)
-        if not parent.exists()
-    ]
+    parents = [parent for file in left for parent in (file.parent, file.parent.parent)]
+    made = [parent for parent in parents if not parent.exists()]
     for file in left:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("left")
@@ -82,11 +77,9 @@ def test_a_wheel_s_package_has_its_data(wheel: Path, tmp_path: Path) -> None:
         "print(tandem.__file__, zoo.entry('ppo', 'CartPole-v1').source)"
     )
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, env=env, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(str(tmp_path))
+    command = [sys.executable, "-c", program]
+    told = subprocess.check_output(command, cwd=tmp_path, env=env, text=True)
+    assert told.startswith(str(tmp_path))
 
 
 def test_what_is_missing_or_too_much_is_noticed(tmp_path: Path) -> None:
@@ -97,14 +90,9 @@ def test_what_is_missing_or_too_much_is_noticed(tmp_path: Path) -> None:
         file.writestr("tests/__init__.py", "")
         file.writestr("tandem_rl-0.1.0.dist-info/METADATA", "")
     faults = "\n".join(wheel_faults(wheel))
-    for part in (
-        "is without tandem/py.typed",
-        "is without tandem/zoo/ppo.toml",
-        "has tests/__init__.py",
-        "has no command tandem",
-        "is without its licence",
-    ):
-        assert part in faults
+    for part in ("tandem/py.typed", "tandem/zoo/ppo.toml", "its licence"):
+        assert f"is without {part}" in faults
+    assert "has tests/__init__.py" in faults and "has no command tandem" in faults
     sdist = tmp_path / "tandem_rl-0.1.0.tar.gz"
     with tarfile.open(sdist, "w:gz") as file:
         for name in ("pyproject.toml", "runs/a/progress.csv", "tests/__pycache__/x.pyc"):

@@ -32,11 +32,8 @@ print(cartpole_a3c.main("keras", verbose=False).evaluation.mean)
 def test_breakout_by_acer_on_torch(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     result = breakout_acer.main("torch", "64", final_episodes=1, num_parallel=1)
-    assert result.folder.name == "ALE-Breakout-v5-run1" and result.agent.observation.shape == (
-        4,
-        84,
-        84,
-    )
+    assert result.folder.name == "ALE-Breakout-v5-run1"
+    assert result.agent.observation.shape == (4, 84, 84)
     assert result.summary["updates"] >= 2  # 8 lists of 4 steps each
 
 
@@ -45,16 +42,13 @@ import json
 from tandem.examples import breakout_acer, cartpole_a3c
 
 print(json.dumps(cartpole_a3c.main("keras", "128", verbose=False).summary["updates"]))
-result = breakout_acer.main(
-    "keras", "32", final_episodes=1, verbose=False, save_dir=None, num_parallel=1
-)
+given = {"final_episodes": 1, "verbose": False, "save_dir": None, "num_parallel": 1}
+result = breakout_acer.main("keras", "32", **given)
 print(json.dumps([result.summary["updates"], list(result.agent.observation.shape)]))
 """
 
 
 @pytest.mark.slow
 def test_examples_on_keras() -> None:
-    assert run_python(CODE, engine="jax", timeout=200, env=COMPILED_LIGHTLY) == [
-        2,
-        [1, [4, 84, 84]],
-    ]
+    found = run_python(CODE, engine="jax", timeout=200, env=COMPILED_LIGHTLY)
+    assert found == [2, [1, [4, 84, 84]]]

@@ -35,7 +35,7 @@ def same(bound: str, version: str) -> bool:
     return version == bound or version.startswith(f"{bound}.") or all(a == b for a, b in parts)
 
 
-def test_they_are_the_bounds_of_the_project() -> None:
+def test_they_are_the_bounds_of_the_project_which_has_them_all() -> None:
     text = (ROOT / "constraints-lowest.txt").read_text(encoding="utf-8")
     pinned = dict(re.findall(r"^([\w.-]+)==(\S+)$", text, re.MULTILINE))
     bounds = lower_bounds()
@@ -46,8 +46,4 @@ def test_they_are_the_bounds_of_the_project() -> None:
             f"{name}: pyproject.toml allows {bound}, constraints-lowest.txt has {pinned[name]}"
         )
     assert not [n for n in pinned if n.startswith(("nvidia", "cuda", "triton"))]
-
-
-def test_every_dependency_has_a_lower_bound() -> None:
-    """But for Gymnasium's extras, whose versions are Gymnasium's."""
     assert [name for name, bound in lower_bounds().items() if not bound] == []

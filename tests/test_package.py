@@ -37,27 +37,17 @@ def test_type_checkers_see_each_name_where_it_is() -> None:
     }
 
 
-def test_train_stays_a_function_whatever_is_imported() -> None:
-    """No part of the package may be called `train`, `load` or `evaluate`: importing it would hide
-    the function."""
+def test_public_names() -> None:
+    assert set(tandem.__all__) == {*tandem._HOMES, "__version__"} <= set(dir(tandem))
+    with pytest.raises(AttributeError, match="'tandem' has no attribute 'tarin'"):
+        _ = tandem.tarin
+    # no part of the package may be called like them: importing it would hide the function
     for name in ("train", "load", "evaluate", "Agent", "Result", "Evaluation"):
         assert not (ROOT / "src" / "tandem" / name).exists()
         assert not (ROOT / "src" / "tandem" / f"{name}.py").exists()
-
-
-def test_errors_are_there_without_a_second_import() -> None:
+    # errors are there without a second import
     shown = run_python("import json, tandem; print(json.dumps(tandem.errors.TandemError.__name__))")
     assert shown == ["TandemError"]
-
-
-def test_an_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="'tandem' has no attribute 'tarin'"):
-        _ = tandem.tarin
-
-
-def test_every_public_name_is_listed() -> None:
-    assert set(tandem.__all__) == {*tandem._HOMES, "__version__"}
-    assert set(tandem.__all__) <= set(dir(tandem))
 
 
 def test_the_version_stands_in_one_place() -> None:

@@ -1,12 +1,10 @@
-"""What systems do differently: the ways that are chosen, and the small ones that have no room of
-their own. Workers on their second ways are in tests/parallel/test_second_ways.py."""
+"""What systems do differently; workers on their second ways: parallel/test_second_ways.py."""
 
 from __future__ import annotations
 
-import ast
 import os
+import re
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,49 +14,36 @@ import pytest
 from tandem import platforms
 from tandem.backends import malloc
 from tandem.errors import SettingError
-from tests.helpers import ROOT
+from tests.helpers import ROOT, held
 
 
-@pytest.mark.parametrize(
-    ("there", "asked", "expected"),
-    [
-        (("linux", "posix"), "", "linux"),
-        (("darwin", "posix"), "", "posix"),
-        (("linux", "posix"), "posix", "posix"),
-        (("darwin", "posix"), "linux", "posix"),  # it cannot have more than there is
-    ],
-)
-def test_a_system_has_what_it_has_or_less(there, asked, expected, monkeypatch) -> None:
-    monkeypatch.setattr(platforms, "sys", SimpleNamespace(platform=there[0]))
-    monkeypatch.setattr(
-        platforms, "os", SimpleNamespace(name=there[1], environ={"TANDEM_SYSTEM": asked})
-    )
-    assert platforms.system() == expected
-
-
-def test_another_system_is_refused(monkeypatch) -> None:
-    monkeypatch.setenv("TANDEM_SYSTEM", "windows")
+def test_a_system_has_what_it_has_or_less(monkeypatch) -> None:
+    for name, asked, expected in (
+        ("linux", "", "linux"),
+        ("darwin", "", "posix"),
+        ("linux", "posix", "posix"),
+        ("darwin", "linux", "posix"),  # it cannot have more than there is
+    ):
+        environ = {"TANDEM_SYSTEM": asked}
+        monkeypatch.setattr(platforms, "sys", SimpleNamespace(platform=name))
+        monkeypatch.setattr(platforms, "os", SimpleNamespace(name="posix", environ=environ))
+        assert platforms.system() == expected
+    environ["TANDEM_SYSTEM"] = "windows"
     with pytest.raises(SettingError, match="TANDEM_SYSTEM='windows'"):
         platforms.system()
 
 
 def test_the_variable_is_read_in_one_place() -> None:
-    readers = [
-        file.relative_to(ROOT).as_posix()
-        for file in (ROOT / "src").rglob("*.py")
-        if any(
-            isinstance(node, ast.Constant) and node.value == platforms.VARIABLE
-            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-        )
-    ]
+    texts = {file: file.read_text(encoding="utf-8") for file in (ROOT / "src").rglob("*.py")}
+    read = re.compile(f"[\"']{platforms.VARIABLE}[\"']")
+    readers = [f.relative_to(ROOT).as_posix() for f, text in texts.items() if read.search(text)]
     assert readers == ["src/tandem/platforms.py"]
 
 
 def test_free_memory_has_a_second_and_a_third_way(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "psutil", None)  # not installed
-    assert platforms.free_memory(tmp_path) == (
-        os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    )
+    pages = os.sysconf("SC_PHYS_PAGES")
+    assert platforms.free_memory(tmp_path) == os.sysconf("SC_PAGE_SIZE") * pages
     monkeypatch.setattr(platforms, "os", SimpleNamespace(environ={}, name="nt"))
     assert platforms.free_memory(tmp_path) is None
     told = SimpleNamespace(virtual_memory=lambda: SimpleNamespace(available=12345))
@@ -73,37 +58,21 @@ def test_only_glibc_s_memory_is_kept(monkeypatch) -> None:
     malloc.keep_freed.cache_clear()
 
 
-def test_names_of_files_are_those_of_all_systems() -> None:
+def test_names_of_files_and_how_processes_ended_and_watched_parents() -> None:
     assert platforms.file_name("ALE/Pong-v5") == "ALE-Pong-v5"
     assert platforms.file_name('my.module:Env<"a|b">?*\\') == "my.module-Env--a-b-----"
-
-
-def test_a_lock_is_one_process_s(tmp_path: Path) -> None:
-    other = (
-        "import sys; from tandem.platforms import lock; "
-        "file = open(sys.argv[1], 'w'); print(lock(file))"
-    )
-
-    def of_another() -> str:
-        command = [sys.executable, "-c", other, str(tmp_path / "lock")]
-        env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-        return subprocess.run(command, env=env, capture_output=True, text=True).stdout.strip()
-
-    with (tmp_path / "lock").open("w") as file:
-        assert platforms.lock(file)
-        assert of_another() == "False"
-    assert of_another() == "True"
-
-
-def test_how_a_process_ended_is_told() -> None:
     assert platforms.ending(3) == "ended by itself, with exit code 3"
     assert platforms.ending(-signal.SIGKILL).startswith("was killed (SIGKILL)")
     assert platforms.ending(-signal.SIGSEGV) == "died of SIGSEGV"
-
-
-def test_a_parent_is_watched() -> None:
     assert platforms.parent_watch(os.getppid())(0.0)
     assert not platforms.parent_watch(os.getpid())(60.0)  # at once
+
+
+def test_a_lock_is_one_process_s(tmp_path: Path) -> None:
+    with held(tmp_path / "lock"), (tmp_path / "lock").open("w") as file:
+        assert not platforms.lock(file)
+    with (tmp_path / "lock").open("w") as file:
+        assert platforms.lock(file)
 
 
 def test_cores_are_those_of_this_process(monkeypatch) -> None:

@@ -31,13 +31,10 @@ def make(
     """A run whose evaluation return is slope * steps, every 200 steps up to `end`."""
     writer = CsvWriter(folder / "progress.csv")
     for step in range(100, end + 1, 100):
-        row: dict[str, Any] = {
-            "env_steps": step,
-            "return_mean": None if step == 100 else slope * step / 2,
-        }
-        writer.write(
-            row | ({"eval_mean": slope * step, "eval_std": 5.0} if test and step % 200 == 0 else {})
-        )
+        mean = None if step == 100 else slope * step / 2
+        row: dict[str, Any] = {"env_steps": step, "return_mean": mean}
+        evaluated = {"eval_mean": slope * step, "eval_std": 5.0}
+        writer.write(row | (evaluated if test and step % 200 == 0 else {}))
     writer.close()
     config = {"algorithm": "ppo", "env": env, "framework": framework, "seed": seed}
     (folder / "config.json").write_text(json.dumps({**config, "settings": settings}))
@@ -63,38 +60,33 @@ def lines(axes: Any) -> dict[str, Any]:
     return {line.get_label(): line.get_xydata() for line in axes.get_lines()}
 
 
-def test_one_run_shows_evaluations_with_their_spread_and_training(
-    tmp_path: Path, drawn: list[Any]
-) -> None:
-    out = plots.curve(
-        [make(tmp_path / "run", "tensorflow", seed=3)], tmp_path / "new" / "curve.png"
-    )
+def title(axes: Any) -> str:
+    return axes.get_title(loc="left")
+
+
+def test_one_run_shows_evaluations_with_their_spread_and_training(tmp_path: Path, drawn) -> None:
+    run = make(tmp_path / "run", "tensorflow", seed=3)
+    out = plots.curve([run], tmp_path / "new" / "curve.png")
     axes = drawn[0]
     assert out.read_bytes()[:4] == b"\x89PNG" and out.stat().st_size > 10_000
-    assert axes.get_title(loc="left") == "PPO, CartPole-v1, Keras on TensorFlow, seed 3"
+    assert title(axes) == "PPO, CartPole-v1, Keras on TensorFlow, seed 3"
     found = lines(axes)
-    np.testing.assert_array_equal(
-        found["evaluation, mean ± std"], [[s, s] for s in (200, 400, 600, 800, 1000)]
-    )
-    np.testing.assert_array_equal(
-        found["training episodes"], [[s, s / 2] for s in range(200, 1001, 100)]
-    )
+    evaluated = [[s, s] for s in (200, 400, 600, 800, 1000)]
+    np.testing.assert_array_equal(found["evaluation, mean ± std"], evaluated)
+    trained = [[s, s / 2] for s in range(200, 1001, 100)]
+    np.testing.assert_array_equal(found["training episodes"], trained)
     band = axes.collections[0].get_paths()[0].get_extents()
     assert (band.ymin, band.ymax) == (195.0, 1005.0)
 
 
-def test_runs_of_one_kind_become_an_interquartile_mean_with_its_band(
-    tmp_path: Path, drawn: list[Any]
-) -> None:
+def test_runs_of_one_kind_become_an_interquartile_mean_with_its_band(tmp_path: Path, drawn) -> None:
     slopes = [1.0, 2.0, 4.0, 100.0]
     ends = [1000, 800, 1000, 1000]  # the curve ends where the first of them does
-    folders = [
-        make(tmp_path / f"{i}", seed=i, slope=s, end=e)
-        for i, (s, e) in enumerate(zip(slopes, ends, strict=True))
-    ]
+    pairs = enumerate(zip(slopes, ends, strict=True))
+    folders = [make(tmp_path / f"{i}", seed=i, slope=s, end=e) for i, (s, e) in pairs]
     plots.curve(folders, tmp_path / "curve.svg")
     axes = drawn[0]
-    assert axes.get_title(loc="left") == "PPO, CartPole-v1, Keras on JAX"
+    assert title(axes) == "PPO, CartPole-v1, Keras on JAX"
     (label, line), *others = lines(axes).items()
     assert label == "4 runs" and not others
     np.testing.assert_allclose(line[:, 0], np.linspace(200, 800, 200))
@@ -106,117 +98,80 @@ def test_runs_of_one_kind_become_an_interquartile_mean_with_its_band(
     np.testing.assert_allclose(line[:, 1], iqm(np.outer(slopes, line[:, 0])))
 
 
-def test_runs_of_several_kinds_are_told_apart_by_what_differs(
-    tmp_path: Path, drawn: list[Any]
-) -> None:
+def test_runs_of_several_kinds_are_told_apart_by_what_differs(tmp_path: Path, drawn) -> None:
     folders = [make(tmp_path / f"{f}{s}", f, s) for f in ("torch", "jax") for s in (0, 1)]
     plots.curve([*folders, make(tmp_path / "one", "tensorflow")], tmp_path / "a.png")
-    assert list(lines(drawn[0])) == [
-        "PyTorch, 2 runs",
-        "Keras on JAX, 2 runs",
-        "Keras on TensorFlow, 1 run",
-    ]
-    assert drawn[0].get_title(loc="left") == "PPO, CartPole-v1"
+    kinds = ["PyTorch, 2 runs", "Keras on JAX, 2 runs", "Keras on TensorFlow, 1 run"]
+    assert list(lines(drawn[0])) == kinds and title(drawn[0]) == "PPO, CartPole-v1"
     assert len(drawn[0].collections) == 2  # one run has no band
-    plots.curve(
-        [folders[0], make(tmp_path / "b", "jax", env="Acrobot-v1")],
-        tmp_path / "b.png",
-        title="Mine",
-    )
-    assert list(lines(drawn[1])) == [
-        "CartPole-v1, PyTorch, 1 run",
-        "Acrobot-v1, Keras on JAX, 1 run",
-    ]
-    assert drawn[1].get_title(loc="left") == "Mine"
-
-
-def test_runs_with_other_settings_are_another_curve(tmp_path: Path, drawn: list[Any]) -> None:
-    folders = [
+    other = make(tmp_path / "b", "jax", env="Acrobot-v1")
+    plots.curve([folders[0], other], tmp_path / "b.png", title="Mine")
+    kinds = ["CartPole-v1, PyTorch, 1 run", "Acrobot-v1, Keras on JAX, 1 run"]
+    assert list(lines(drawn[1])) == kinds and title(drawn[1]) == "Mine"
+    # those with other settings are another curve
+    tuned = [
         make(tmp_path / f"{g}{s}", seed=s, slope=s + g, gamma=g, clip=0.2)
         for g in (0.9, 0.99)
         for s in (0, 1)
     ]
-    plots.curve([*folders, make(tmp_path / "other", "torch", gamma=0.5)], tmp_path / "a.png")
-    assert list(lines(drawn[0])) == [
-        "Keras on JAX, gamma=0.9, 2 runs",
-        "Keras on JAX, gamma=0.99, 2 runs",
-        "PyTorch, 1 run",
-    ]
-    plots.curve(folders, tmp_path / "b.png", individual=True)
-    assert {n for n in lines(drawn[1]) if not n.startswith("_")} == {"gamma=0.9", "gamma=0.99"}
+    plots.curve([*tuned, make(tmp_path / "other", "torch", gamma=0.5)], tmp_path / "a.png")
+    kinds = [f"Keras on JAX, gamma={gamma}, 2 runs" for gamma in (0.9, 0.99)]
+    assert list(lines(drawn[2])) == [*kinds, "PyTorch, 1 run"]
+    plots.curve(tuned, tmp_path / "b.png", individual=True)
+    assert {n for n in lines(drawn[3]) if not n.startswith("_")} == {"gamma=0.9", "gamma=0.99"}
 
 
 def test_single_runs_on_one_another_stay_visible(tmp_path: Path, drawn: list[Any]) -> None:
     folders = [make(tmp_path / f, f) for f in ("torch", "jax", "tensorflow")]
     plots.curve(folders, tmp_path / "a.png", individual=True)
     drawn_lines = drawn[0].get_lines()
-    assert [line.get_label() for line in drawn_lines] == [
-        "PyTorch",
-        "Keras on JAX",
-        "Keras on TensorFlow",
-    ]
-    assert drawn[0].get_title(loc="left") == "PPO, CartPole-v1, seed 0"
+    labels = [line.get_label() for line in drawn_lines]
+    assert labels == ["PyTorch", "Keras on JAX", "Keras on TensorFlow"]
+    assert title(drawn[0]) == "PPO, CartPole-v1, seed 0"
     widths = [line.get_linewidth() for line in drawn_lines]
     assert widths == sorted(widths, reverse=True) and len(set(widths)) == 3
     assert len({line.get_color() for line in drawn_lines}) == 3
     np.testing.assert_array_equal(drawn_lines[0].get_xydata(), drawn_lines[2].get_xydata())
 
 
-def test_single_runs_of_one_kind_are_named_by_seed(tmp_path: Path, drawn: list[Any]) -> None:
-    plots.curve(
-        [make(tmp_path / f"{s}", seed=s) for s in (0, 7)], tmp_path / "a.png", individual=True
-    )
+def test_single_runs_are_named_by_seed_or_by_kind(tmp_path: Path, drawn: list[Any]) -> None:
+    jax = [make(tmp_path / f"{s}", seed=s) for s in (0, 7)]
+    plots.curve(jax, tmp_path / "a.png", individual=True)
     assert list(lines(drawn[0])) == ["seed 0", "seed 7"]
-
-
-def test_single_runs_of_several_kinds_share_a_colour_and_one_label(
-    tmp_path: Path, drawn: list[Any]
-) -> None:
-    plots.curve(
-        [make(tmp_path / f"{f}{s}", f, s) for f in ("torch", "jax") for s in (0, 1)],
-        tmp_path / "a.png",
-        individual=True,
-    )
-    labels = [text.get_text() for text in drawn[0].get_legend().get_texts()]
-    colours = [line.get_color() for line in drawn[0].get_lines()]
+    torch = [make(tmp_path / f"torch{s}", "torch", s) for s in (0, 7)]
+    plots.curve([*torch, *jax], tmp_path / "a.png", individual=True)
+    labels = [text.get_text() for text in drawn[1].get_legend().get_texts()]
+    colours = [line.get_color() for line in drawn[1].get_lines()]
     assert labels == ["PyTorch", "Keras on JAX"]
     assert colours[0] == colours[1] != colours[2] == colours[3]
 
 
-def test_without_evaluations_everywhere_the_training_return_is_compared(
-    tmp_path: Path, drawn: list[Any]
-) -> None:
+def test_without_evaluations_the_training_return_is_compared(tmp_path: Path, drawn) -> None:
     plots.curve([make(tmp_path / "a"), make(tmp_path / "b", test=False)], tmp_path / "a.png")
     assert drawn[0].get_ylabel() == "return of training episodes"
     np.testing.assert_allclose(lines(drawn[0])["2 runs"][-1], [1000.0, 500.0])
 
 
 def test_errors_name_what_is_wrong(tmp_path: Path) -> None:
-    run = make(tmp_path / "run")
-    with pytest.raises(RunFolderError, match=r"did you mean .*run\?"):
-        plots.curve([tmp_path / "rum"], tmp_path / "a.png")
-    with pytest.raises(RunFolderError, match="has no return to draw yet"):
-        plots.curve([make(tmp_path / "young", end=100)], tmp_path / "a.png")
-    with pytest.raises(RunFolderError, match="has no return to draw yet"):
-        plots.curve([run, make(tmp_path / "young", end=100)], tmp_path / "a.png")
-    with pytest.raises(SettingError, match=r"a\.nonsense"):
-        plots.curve([run], tmp_path / "a.nonsense")
-    # nothing is written under another name than the one that was given
-    for name in (
-        "a",
-        "a.d",
-        ".",
-    ):
-        with pytest.raises(SettingError, match=r"\.png, \.svg or \.pdf"):
-            plots.curve([run], tmp_path / name)
+    run, young = make(tmp_path / "run"), make(tmp_path / "young", end=100)
     odd = make(tmp_path / "odd") / "progress.csv"
     odd.write_text(odd.read_text(encoding="utf-8").replace("1000,", "1x,"))
-    with pytest.raises(RunFolderError, match="column env_steps of .*progress.csv .*'1x'"):
-        plots.curve([odd.parent], tmp_path / "a.png")
-    with pytest.raises(SettingError, match="no folder"):
-        plots.curve([], tmp_path / "a.png")
-    with pytest.raises(RunFolderError, match="cannot write"):
-        plots.curve([run], run / "config.json" / "a.png")
+    # nothing is written under another name than the one that was given
+    endings = r"\.png, \.svg or \.pdf"
+    for error, folders, out, says in (
+        (RunFolderError, [tmp_path / "rum"], "a.png", r"did you mean .*run\?"),
+        (RunFolderError, [young], "a.png", "has no return to draw yet"),
+        (RunFolderError, [run, young], "a.png", "has no return to draw yet"),
+        (SettingError, [run], "a.nonsense", r"a\.nonsense"),
+        (SettingError, [run], "a", endings),
+        (SettingError, [run], "a.d", endings),
+        (SettingError, [run], ".", endings),
+        (RunFolderError, [odd.parent], "a.png", "column env_steps of .*progress.csv .*'1x'"),
+        (SettingError, [], "a.png", "no folder"),
+        (RunFolderError, [run], "run/config.json/a.png", "cannot write"),
+    ):
+        with pytest.raises(error, match=says):
+            plots.curve(folders, tmp_path / out)
 
 
 def test_plotting_touches_no_global_state(tmp_path: Path) -> None:

@@ -1,18 +1,14 @@
-"""What installed packages add: found by their entry points, used as if it were tandem's, refused
-where it is broken, and in nobody's way."""
+"""What installed packages add: found, used as if it were tandem's, refused where it is broken."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-import shutil
-import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
 from importlib.metadata import EntryPoints
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -41,17 +37,10 @@ from tests.installing import install, path_with
 from tests.pages import blocks
 
 GOOD, BROKEN = ROOT / "tests" / "plugin_package", ROOT / "tests" / "broken_package"
-SMALL = [
-    *("--framework", "torch", "--quiet", "--eval-episodes", "1", "--final-episodes", "1"),
-    *("--no-plots", "--no-tensorboard"),
-]
-FAST: dict[str, Any] = {
-    "framework": "torch",
-    "eval_episodes": 0,
-    "final_episodes": 1,
-    "plots": False,
-    "tensorboard": False,
-}
+SMALL = ["--framework", "torch", "--quiet", "--eval-episodes", "1", "--final-episodes", "1"]
+SMALL += ["--no-plots", "--no-tensorboard"]
+FAST: dict[str, Any] = {"framework": "torch", "eval_episodes": 0, "final_episodes": 1}
+FAST |= {"plots": False, "tensorboard": False}
 
 
 def forget() -> None:
@@ -104,16 +93,20 @@ def broken(maze: Path, packages: dict[str, Path], monkeypatch: pytest.MonkeyPatc
     return packages["broken"]
 
 
-def shown(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
+def shown(capsys: pytest.CaptureFixture[str], words: str, *more: str, code: int = 0) -> str:
     """What a command prints, on stdout or, where it fails, on stderr."""
     capsys.readouterr()
-    assert main(list(words)) == code
+    assert main([*words.split(), *more]) == code
     printed = capsys.readouterr()
     return printed.err if code else printed.out
 
 
 def fingerprints(folder: Path) -> list[str]:
     return read_run(folder).table["fingerprint"]
+
+
+def imported(name: str) -> list[str]:
+    return [module for module in sys.modules if module.startswith(name)]
 
 
 # --- what it costs --------------------------------------------------------------------------------
@@ -138,10 +131,11 @@ def test_help_reads_no_metadata(packages: dict[str, Path]) -> None:
 
 def test_metadata_is_read_once_and_imports_nothing(maze: Path, monkeypatch: Any) -> None:
     assert algorithms.names() == (*algorithms.NAMES, "maze_pg")
+    assert zoo.entries("maze_pg") and zoo.families()["Mazes"] == ("maze/*",)
     monkeypatch.setattr(plugins, "entry_points", lambda: pytest.fail("read again"))
     assert "maze_pg" in algorithms.names() and own.is_known("maze_pg")
     assert trainer.session("a2c", "CartPole-v1", steps=8, **FAST).config.algorithm == "a2c"
-    assert not [name for name in sys.modules if name.startswith("tandem_maze")]
+    assert not imported("tandem_maze") and "maze/Corridor-v0" not in gymnasium.registry
 
 
 def test_the_library_asks_for_all_names() -> None:
@@ -158,59 +152,52 @@ def test_the_library_asks_for_all_names() -> None:
 # --- one of each ----------------------------------------------------------------------------------
 
 
-def test_list_has_what_it_brings(maze: Path, capsys: Any) -> None:
+def test_list_and_help_have_what_it_brings(maze: Path, capsys: Any) -> None:
     printed = shown(capsys, "list")
-    assert "algorithm maze_pg: A2C with a penalty on large values (tandem-maze 1.2.0)" in printed
-    assert "environments maze/Corridor-v0, maze/Long-v0 (tandem-maze 1.2.0)" in printed
-    assert "writer lines: --writer lines (tandem-maze 1.2.0)" in printed
-    assert "settings of maze_pg, ppo (tandem-maze 1.2.0)" in printed
+    for line in (
+        "algorithm maze_pg: A2C with a penalty on large values (tandem-maze 1.2.0)",
+        "environments maze/Corridor-v0, maze/Long-v0 (tandem-maze 1.2.0)",
+        "writer lines: --writer lines (tandem-maze 1.2.0)",
+        "settings of maze_pg, ppo (tandem-maze 1.2.0)",
+        "Mazes: maze/*",
+    ):
+        assert line in printed
     assert re.search(r"maze_pg +maze/Corridor-v0\n +with --entry: wide", printed)
-    assert "Mazes: maze/*" in printed and "not to be used" not in printed
-
-
-def test_help_has_it(maze: Path, capsys: Any) -> None:
-    for command in (["train"], ["config"], ["sweep"], ["find", "lr"]):
-        assert "maze_pg" in " ".join(shown(capsys, *command, "--help").split())
-    printed = " ".join(shown(capsys, "train", "maze_pg", "maze/Corridor-v0", "--help").split())
+    assert "not to be used" not in printed
+    for command in ("train", "config", "sweep", "find lr"):
+        assert "maze_pg" in " ".join(shown(capsys, f"{command} --help").split())
+    printed = " ".join(shown(capsys, "train maze_pg maze/Corridor-v0 --help").split())
     printed = printed.replace("- ", "-")  # where a line was broken
     assert "settings of maze_pg" in printed and "--penalty X" in printed
     assert "weight of the square of values [here 0.002: tandem-maze's own trials;" in printed
 
 
 def test_errors_have_it_among_what_is_known(maze: Path, capsys: Any) -> None:
-    for words in (
-        ["train", "maze_pq", "CartPole-v1"],
-        ["config", "maze_pq", "CartPole-v1"],
-        ["sweep", "maze_pq", "CartPole-v1"],
-        ["find", "lr", "maze_pq", "CartPole-v1"],
+    for words, known in (
+        ("train maze_pq CartPole-v1", "did you mean 'maze_pg'"),
+        ("config maze_pq CartPole-v1", "did you mean 'maze_pg'"),
+        ("sweep maze_pq CartPole-v1", "did you mean 'maze_pg'"),
+        ("find lr maze_pq CartPole-v1", "did you mean 'maze_pg'"),
+        ("train ppo maze/Coridor-v0", "'maze/Corridor-v0'"),
+        ("train ppo CartPole-v1 --writer line", "'lines'"),
+        ("train CartPole-v1 maze_pg", "tandem train maze_pg CartPole-v1"),
+        (f"train maze_pg CartPole-v1 --penalty -1 {' '.join(SMALL)}", "at least 0"),
     ):
-        assert "did you mean 'maze_pg'" in shown(capsys, *words, code=2)
-    assert "'maze/Corridor-v0'" in shown(capsys, "train", "ppo", "maze/Coridor-v0", code=2)
-    assert "'lines'" in shown(capsys, "train", "ppo", "CartPole-v1", "--writer", "line", code=2)
-    swapped = shown(capsys, "train", "CartPole-v1", "maze_pg", code=2)
-    assert "tandem train maze_pg CartPole-v1" in swapped
+        assert known in shown(capsys, words, code=2)
     for door in (tandem.make_trainer, tandem.make_evaluator):
         with pytest.raises(UnknownNameError, match="maze_pg"):
             door("maze_pq")
+    assert "maze_pg" in shown(capsys, "check Pendulum-v1 --steps 20"), "it has its own refusals"
 
 
 @pytest.mark.slow
 def test_a_run_from_its_command_to_its_report(maze: Path, tmp_path: Path, capsys: Any) -> None:
     """Algorithm, environment, settings and writer of a package; workers; stopped and resumed."""
-    asked = [
-        "train",
-        "maze_pg",
-        "maze/Corridor-v0",
-        *SMALL,
-        "--penalty",
-        "0.5",
-        "--writer",
-        "lines",
-    ]
+    asked = "train maze_pg maze/Corridor-v0 --penalty 0.5 --writer lines"
     whole, halves = tmp_path / "whole", tmp_path / "halves"
-    shown(capsys, *asked, "--out", str(whole))
-    shown(capsys, *asked, "--workers", "2", "--stop-at", "256", "--out", str(halves))
-    printed = shown(capsys, "train", "--resume", str(halves), "--quiet")
+    shown(capsys, asked, *SMALL, "--out", str(whole))
+    shown(capsys, f"{asked} --workers 2 --stop-at 256", *SMALL, "--out", str(halves))
+    printed = shown(capsys, f"train --resume {halves} --quiet")
     assert f"tandem evaluate {halves} --episodes 100\n" in printed, "no --algorithm is needed"
     assert fingerprints(whole) == fingerprints(halves)
 
@@ -218,21 +205,20 @@ def test_a_run_from_its_command_to_its_report(maze: Path, tmp_path: Path, capsys
     assert (conf["algorithm"], conf["source"]) == ("maze_pg", "tandem-maze's own trials")
     assert conf["settings"]["penalty"] == 0.5 and conf["settings"]["hidden"] == [16]
     assert conf["options"]["writer"] == ["lines"] and conf["versions"]["tandem-maze"] == "1.2.0"
-    first, *rows = map(
-        json.loads, (halves / "lines.jsonl").read_text(encoding="utf-8").splitlines()
-    )
+    lines = (halves / "lines.jsonl").read_text(encoding="utf-8").splitlines()
+    first, *rows = map(json.loads, lines)
     written = [r["fingerprint"] for r in rows if r["env_steps"] >= 0]
     assert first == {"algorithm": "maze_pg"} and written == fingerprints(whole)
     assert rows[-1] == {"env_steps": -1}, "it was closed"
 
-    assert "return " in shown(capsys, "evaluate", str(halves), "--episodes", "2")
-    assert "equal: " in shown(capsys, "verify", str(whole), "--steps", "128", "--quiet")
-    shown(capsys, "report", str(halves))
+    assert "return " in shown(capsys, f"evaluate {halves} --episodes 2")
+    assert "equal: " in shown(capsys, f"verify {whole} --steps 128 --quiet")
+    shown(capsys, f"report {halves}")
     report = (halves / "report.html").read_text(encoding="utf-8")
     assert "tandem train maze_pg maze/Corridor-v0 --framework torch --penalty 0.5" in report
     assert "--writer lines" in report and "weight of the square of values" in report
-    assert "wrote" in shown(capsys, "export", str(halves), "--to", "numpy")
-    assert "a.gif" in shown(capsys, "watch", str(halves), "--out", str(tmp_path / "a.gif"))
+    assert "wrote" in shown(capsys, f"export {halves} --to numpy")
+    assert "a.gif" in shown(capsys, f"watch {halves} --out {tmp_path / 'a.gif'}")
 
 
 def test_it_is_trained_by_a_program(maze: Path, tmp_path: Path) -> None:
@@ -261,34 +247,20 @@ def test_it_learns_on_several_devices(maze: Path, tmp_path: Path) -> None:
     assert result.summary["env_steps"] == 512 and result.summary["algorithm"] == "maze_pg"
 
 
-def test_an_environment_is_registered_when_it_is_looked_up(maze: Path, capsys: Any) -> None:
-    assert "maze/Corridor-v0" not in gymnasium.registry
-    trainer.session("a2c", "CartPole-v1", steps=8, **FAST)
-    assert "maze/Corridor-v0" not in gymnasium.registry, "nobody asked"
-    assert trainer.session("a2c", "maze/Long", steps=8, **FAST).config.env == "maze/Long-v0"
-    assert "maze_pg" in shown(capsys, "check", "maze/Corridor-v0", "--steps", "20")
-
-
-def test_a_module_may_register_its_ids_itself(
+def test_environments_are_registered_when_they_are_looked_up(
     maze: Path, tmp_path: Path, monkeypatch: Any, capsys: Any
 ) -> None:
-    (tmp_path / "registers_itself.py").write_text(
-        "import gymnasium\n"
-        "from tandem_maze.environments import Corridor\n"
-        "gymnasium.register('Alone-v0', Corridor, max_episode_steps=9)\n"
-    )
+    """By the function of an entry point, or by its module."""
+    assert trainer.session("a2c", "maze/Long", steps=8, **FAST).config.env == "maze/Long-v0"
+    assert "maze_pg" in shown(capsys, "check maze/Corridor-v0 --steps 20")
+    imports = "import gymnasium\nfrom tandem_maze.environments import Corridor\n"
+    registers = "gymnasium.register('Alone-v0', Corridor, max_episode_steps=9)\n"
+    (tmp_path / "registers_itself.py").write_text(imports + registers)
     added(tmp_path, "tandem-alone", {"environments": {"alone": "registers_itself"}})
     see(tmp_path, monkeypatch)
     assert trainer.session("a2c", "Alone", steps=8, **FAST).config.env == "Alone-v0"
     assert "environments Alone-v0 (tandem-alone 1.0)" in shown(capsys, "list")
     del sys.modules["registers_itself"]
-
-
-def test_what_the_algorithm_cannot_do_is_its_own_to_say(maze: Path, capsys: Any) -> None:
-    assert "maze_pg" in shown(capsys, "check", "Pendulum-v1", "--steps", "20", code=0)
-    assert "at least 0" in shown(
-        capsys, "train", "maze_pg", "CartPole-v1", "--penalty", "-1", *SMALL, code=2
-    )
 
 
 # --- settings -------------------------------------------------------------------------------------
@@ -309,35 +281,27 @@ def test_settings_of_a_package(maze: Path) -> None:
         zoo.settle("maze_pg", "maze/Corridor-v0", {"entry": "wid"})
 
 
-def test_settings_are_read_without_an_import(maze: Path) -> None:
-    assert zoo.entries("maze_pg") and zoo.families()["Mazes"] == ("maze/*",)
-    assert not [name for name in sys.modules if name.startswith("tandem_maze")]
-
-
 def test_config_writes_them_and_train_reads_them(maze: Path, tmp_path: Path, capsys: Any) -> None:
     file, out = tmp_path / "a.toml", tmp_path / "run"
-    shown(capsys, "config", "maze_pg", "maze/Corridor-v0", "--writer", "lines", "--out", str(file))
-    assert 'writer = ["lines"]' in file.read_text(
-        encoding="utf-8"
-    ) and "penalty = 0.002" in file.read_text(encoding="utf-8")
-    asked = ["train", "--config", str(file), "--penalty", "0.3", "--steps", "64", *SMALL]
-    shown(capsys, *asked, "--out", str(out))
+    shown(capsys, f"config maze_pg maze/Corridor-v0 --writer lines --out {file}")
+    text = file.read_text(encoding="utf-8")
+    assert 'writer = ["lines"]' in text and "penalty = 0.002" in text
+    asked = f"train --config {file} --penalty 0.3 --steps 64 --out {out}"
+    shown(capsys, asked, *SMALL)
     conf = read_run(out).config
     assert conf["algorithm"] == "maze_pg" and conf["settings"]["penalty"] == 0.3
     assert (out / "lines.jsonl").is_file()
-    again = ["train", f"--config={out / 'config.json'}", "--penalty", "0.4", "--quiet"]
-    shown(capsys, *again, "--out", str(tmp_path / "again"))
+    again = f"train --config={out / 'config.json'} --penalty 0.4 --quiet"
+    shown(capsys, again, "--out", str(tmp_path / "again"))
     assert read_run(tmp_path / "again").config["settings"]["penalty"] == 0.4
+
+
+FEW = "maze_pg maze/Corridor-v0 --steps 64 --framework torch --penalty 0.1 --out"
 
 
 @pytest.mark.slow
 def test_find(maze: Path, tmp_path: Path, capsys: Any) -> None:
-    few = ["--steps", "64", "--framework", "torch", "--penalty", "0.1"]
-    found = shown(
-        capsys,
-        *("find", "lr", "maze_pg", "maze/Corridor-v0", "--points", "2", "--processes", "1", *few),
-        *("--out", str(tmp_path / "find")),
-    )
+    found = shown(capsys, f"find lr {FEW} {tmp_path / 'find'} --points 2 --processes 1")
     assert "tandem train maze_pg maze/Corridor-v0" in found and "--penalty 0.1" in found
 
 
@@ -345,13 +309,18 @@ def test_find(maze: Path, tmp_path: Path, capsys: Any) -> None:
 @pytest.mark.thorough
 def test_sweep(maze: Path, tmp_path: Path, capsys: Any) -> None:
     pytest.importorskip("optuna")
-    few = ["--steps", "64", "--framework", "torch", "--penalty", "0.1", "--parallel", "1"]
-    asked = ["sweep", "maze_pg", "maze/Corridor-v0", "--trials", "1", *few]
-    swept = shown(capsys, *asked, "--out", str(tmp_path / "sweep"))
+    swept = shown(capsys, f"sweep {FEW} {tmp_path / 'sweep'} --trials 1 --parallel 1")
     assert "tandem train maze_pg maze/Corridor-v0" in swept and "--penalty 0.1" in swept
     assert "For tandem_maze/zoo/maze_pg.toml of tandem-maze, its folder of the group" in swept
-    more = shown(capsys, "sweep", "--resume", str(tmp_path / "sweep"), "--trials", "2")
+    more = shown(capsys, f"sweep --resume {tmp_path / 'sweep'} --trials 2")
     assert "maze_pg on maze/Corridor-v0" in more
+
+
+def tuned(folder: Path, file: str, text: str, point: str = "odd") -> None:
+    """A package that brings this file of settings."""
+    (folder / "tuned").mkdir(parents=True)
+    (folder / "tuned" / file).write_text(text)
+    added(folder, f"tandem-{point}", {"zoo": {point: "tuned"}})
 
 
 def test_where_an_entry_of_a_sweep_belongs(maze: Path, tmp_path: Path, monkeypatch: Any) -> None:
@@ -363,18 +332,14 @@ def test_where_an_entry_of_a_sweep_belongs(maze: Path, tmp_path: Path, monkeypat
     assert make_env("maze/Long-v0") and ids.origin("maze/Long-v0") == {"env": "tandem-maze 1.2.0"}
     assert ids.origin("CartPole-v1") == {}
     # a package without such a folder makes one
-    added(
-        tmp_path / "bare", "tandem-bare", {"algorithms": {"bare": "tandem_maze.algorithm:MazePG"}}
-    )
+    kind = {"algorithms": {"bare": "tandem_maze.algorithm:MazePG"}}
+    added(tmp_path / "bare", "tandem-bare", kind)
     see(tmp_path / "bare", monkeypatch)
     told = files.home("bare", plugins.source_of("algorithms", "bare"))
-    assert told.startswith("bare.toml in a folder of tandem-bare that an entry point of the group")
-    group, name = re.findall(r"group tandem\.(\w+)|^([\w.]+)", told)[1][0], told.partition(" ")[0]
-    (tmp_path / "zooed" / "tuned").mkdir(parents=True)
-    (tmp_path / "zooed" / "tuned" / name).write_text(
-        '["maze/Long-v0"]\nsource = "a sweep"\npenalty = 0.25\n'
-    )
-    added(tmp_path / "zooed", "tandem-bare-zoo", {group: {"bare": "tuned"}})
+    there = "a folder of tandem-bare that an entry point of the group tandem.zoo"
+    assert told.startswith(f"bare.toml in {there}")
+    text = '["maze/Long-v0"]\nsource = "a sweep"\npenalty = 0.25\n'
+    tuned(tmp_path / "zooed", told.partition(" ")[0], text, "bare-zoo")
     see(tmp_path / "zooed", monkeypatch)
     assert zoo.settle("bare", "maze/Long-v0", {})[0].penalty == 0.25
 
@@ -410,12 +375,12 @@ def test_the_advice_about_writers_is_followed(broken: Path) -> None:
     plugin_writers.check(["failing", "lines"])
 
 
-def test_without_a_package_there_is_no_writer(forgotten: None, tmp_path: Path) -> None:
-    with pytest.raises(UnknownNameError, match="there is none\nFix: install a package"):
-        tandem.train("a2c", "CartPole-v1", writer="lines", out=tmp_path / "a", **FAST)
-
-
 # --- without the package --------------------------------------------------------------------------
+
+
+def uninstall(maze: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if p != str(maze)])
+    forget()
 
 
 def test_a_run_needs_the_package_that_it_was_trained_with(
@@ -424,29 +389,27 @@ def test_a_run_needs_the_package_that_it_was_trained_with(
     folder = tmp_path / "run"
     tandem.train("maze_pg", "maze/Corridor-v0", steps=32, out=folder, **FAST)
     kind = algorithms.get("maze_pg")
-    monkeypatch.setattr(sys, "path", [p for p in sys.path if p != str(maze)])
-    forget()
+    uninstall(maze, monkeypatch)
     refused = "'maze_pg', an algorithm that no package which is installed here brings"
-    for error, use in (
-        (CheckpointError, lambda: tandem.load(folder)),
-        (CheckpointError, lambda: tandem.load(folder, algorithm=kind)),
-        (ResumeError, lambda: tandem.train(resume=folder)),
-    ):
-        with pytest.raises(error, match=refused):
-            use()
-    for command in ("evaluate", "verify", "watch"):
-        printed = shown(capsys, command, str(folder), code=2 if command == "verify" else 1)
+    for given in ({}, {"algorithm": kind}):
+        with pytest.raises(CheckpointError, match=refused):
+            tandem.load(folder, **given)
+    with pytest.raises(ResumeError, match=refused):
+        tandem.train(resume=folder)
+    for command, code in (("evaluate", 1), ("verify", 2), ("watch", 1)):
+        printed = shown(capsys, f"{command} {folder}", code=code)
         assert refused in printed and "pip install tandem-maze==1.2.0; `tandem list`" in printed
-    assert "wrote" in shown(capsys, "report", str(folder)), "it needs none"
+    assert "wrote" in shown(capsys, f"report {folder}"), "it needs none"
     assert "maze_pg" not in shown(capsys, "list")
+    with pytest.raises(UnknownNameError, match="there is none\nFix: install a package"):
+        tandem.train("a2c", "CartPole-v1", writer="lines", out=tmp_path / "a", **FAST)
 
 
 @pytest.mark.parametrize("old", [False, True], ids=["new", "old"])
 def test_a_runs_environment_and_writer_name_their_package(
     maze: Path, tmp_path: Path, monkeypatch: Any, capsys: Any, old: bool
 ) -> None:
-    """Without it, each use of the run says what to install; with it, all go on. An old config.json
-    has the versions of packages alone."""
+    """Without it, each use says what to install. An old config.json has the versions alone."""
     folder = tmp_path / "run"
     given = {**FAST, "steps": 64, "writer": "lines", "envs": 2}
     few = trainer.session("a2c", "maze/Corridor-v0", out=folder, **given)
@@ -456,12 +419,11 @@ def test_a_runs_environment_and_writer_name_their_package(
     if old:
         older(folder)
     spec, path = gymnasium.registry.pop("maze/Corridor-v0"), list(sys.path)
-    monkeypatch.setattr(sys, "path", [p for p in sys.path if p != str(maze)])
-    forget()
+    uninstall(maze, monkeypatch)
     install_it = "install that package, if you know it: pip install tandem-maze==1.2.0"
-    for words in (["evaluate"], ["watch"], ["record", "--out", "a/b-v0"], ["verify"]):
-        code = 2 if words == ["verify"] else 1
-        printed = shown(capsys, words[0], str(folder), *words[1:], code=code)
+    for words in ("evaluate {}", "watch {}", "record {} --out a/b-v0", "verify {}"):
+        code = 2 if words == "verify {}" else 1
+        printed = shown(capsys, words.format(folder), code=code)
         assert "of the package tandem-maze 1.2.0" in printed and install_it in printed
     with pytest.raises(ResumeError, match=r"of the package tandem-maze 1\.2\.0"):
         tandem.train(resume=folder)
@@ -471,7 +433,7 @@ def test_a_runs_environment_and_writer_name_their_package(
     assert advice.fix.startswith(install_it)
     monkeypatch.setattr(sys, "path", path)  # it is installed
     forget()
-    assert "return " in shown(capsys, "evaluate", str(folder), "--episodes", "1")
+    assert "return " in shown(capsys, f"evaluate {folder} --episodes 1")
     assert tandem.train(resume=folder).summary["env_steps"] >= 64
 
 
@@ -491,24 +453,14 @@ def older(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(conf))
 
 
-@pytest.mark.parametrize(
-    "origin",
-    [
-        {"algorithm": "--index-url=http://x y"},
-        {"algorithm": "x 1; rm -rf /"},
-        {"algorithm": 3},
-        "tandem-maze 1.2.0",
-        {},
-    ],
-)
-def test_only_what_is_a_package_gets_into_a_command(origin: Any) -> None:
-    assert config_file.package_of({"origin": origin}, "algorithm") == ""
+def test_only_what_is_a_package_gets_into_a_command() -> None:
+    texts = ("--index-url=http://x y", "x 1; rm -rf /", 3)
+    for origin in (*({"algorithm": x} for x in texts), "tandem-maze 1.2.0", {}):
+        assert config_file.package_of({"origin": origin}, "algorithm") == ""
     assert plugins.to_install("") == "install the package that it was trained with"
 
 
-def test_an_older_run_of_the_class_goes_on_by_its_name(
-    maze: Path, tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_an_older_run_of_the_class_goes_on_by_its_name(maze, tmp_path: Path, monkeypatch) -> None:
     """A class of a program becomes one of a package."""
     kind = algorithms.get("maze_pg")
     monkeypatch.setattr(plugins, "entry_points", lambda: EntryPoints(()))
@@ -559,44 +511,39 @@ def test_list_has_what_is_broken_and_why(broken: Path, capsys: Any) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ["train", "needy", "CartPole-v1", "--unheard-of", "1"],
-        ["train", "leaves", "CartPole-v1"],
-        ["train", "no_class", "CartPole-v1"],
-        ["train", "no_algorithm", "CartPole-v1"],
-        ["train", "faulty", "CartPole-v1"],
-        ["train", "dqn", "CartPole-v1"],
-        ["train", "ppo", "CartPole-v1"],
-        ["train", "ppo", "broken/Maze-v0"],
-        ["train", "ppo", "shadow/Maze-v0"],
-        ["train", "trpo", "CartPole-v1", "--writer", "bare"],
-        ["train", "trpo", "CartPole-v1", "--writer", "wandb"],
-        ["config", "needy", "CartPole-v1"],
-        ["sweep", "faulty", "CartPole-v1"],
-        ["find", "best", "needy", "maze_pg", "CartPole-v1"],
+        "train needy CartPole-v1 --unheard-of 1",
+        "train leaves CartPole-v1",
+        "train no_class CartPole-v1",
+        "train no_algorithm CartPole-v1",
+        "train faulty CartPole-v1",
+        "train dqn CartPole-v1",
+        "train ppo CartPole-v1",
+        "train ppo broken/Maze-v0",
+        "train ppo shadow/Maze-v0",
+        "train trpo CartPole-v1 --writer bare",
+        "train trpo CartPole-v1 --writer wandb",
+        "config needy CartPole-v1",
+        "sweep faulty CartPole-v1",
+        "find best needy maze_pg CartPole-v1",
     ],
-    ids=lambda words: " ".join(words[1:3] + words[4:]),
 )
 @pytest.mark.filterwarnings("ignore:the collection of settings")
-def test_what_is_broken_is_named_where_it_is_used(broken: Path, capsys: Any, words: Any) -> None:
-    told = shown(capsys, *words, code=2)
+def test_what_is_broken_is_named_where_it_is_used(broken: Path, capsys: Any, words: str) -> None:
+    told = shown(capsys, words, code=2)
     assert "tandem-broken 0.1" in told and "\nExpected: " in told and "\nFix: " in told
     assert "pip uninstall tandem-broken" in told
 
 
-def test_a_writer_that_fails_ends_the_run_by_its_name(broken: Path, tmp_path: Path) -> None:
-    with pytest.raises(PluginError, match="writer 'failing' of tandem-broken .* KeyError: 'acc"):
-        given = {**FAST, "writer": "failing", "out": tmp_path / "run", "steps": 40}
-        tandem.train("trpo", "CartPole-v1", **given)
-
-
 def test_others_do_not_notice(broken: Path, tmp_path: Path, capsys: Any) -> None:
-    """Nothing of the broken package is imported."""
-    asked = ["train", "trpo", "CartPole-v1", "--steps", "64", "--rollout", "16", *SMALL]
-    shown(capsys, *asked, "--out", str(tmp_path / "needy"))
-    asked = ["train", "maze_pg", "maze/Corridor-v0", "--steps", "64", *SMALL]
-    shown(capsys, *asked, "--out", str(tmp_path / "maze"))
-    assert not [name for name in sys.modules if name.startswith("tandem_broken")]
-    assert "trpo" in shown(capsys, "check", "CartPole-v1", "--steps", "20")
+    """Nothing of the broken package is imported, until its writer ends a run."""
+    asked = {"needy": "trpo CartPole-v1 --rollout 16", "maze": "maze_pg maze/Corridor-v0"}
+    for name, words in asked.items():
+        shown(capsys, f"train {words} --steps 64 --out {tmp_path / name}", *SMALL)
+    assert not imported("tandem_broken")
+    assert "trpo" in shown(capsys, "check CartPole-v1 --steps 20")
+    given = {**FAST, "writer": "failing", "out": tmp_path / "run", "steps": 40}
+    with pytest.raises(PluginError, match="writer 'failing' of tandem-broken .* KeyError: 'acc"):
+        tandem.train("trpo", "CartPole-v1", **given)
 
 
 @pytest.mark.filterwarnings("ignore:the collection of settings 'nowhere'")
@@ -637,75 +584,40 @@ def test_two_packages_with_one_name(maze: Path, tmp_path: Path, monkeypatch: Any
     assert own.name_of(MazePG) == "tandem_maze.algorithm:MazePG", "by its class it is to be had"
 
 
-@pytest.mark.parametrize("name", ["a b", "../up", "-x", "os:system"])
-def test_a_name_that_no_command_could_have(maze: Path, tmp_path: Path, monkeypatch: Any, name: Any):
-    added(tmp_path, "tandem-odd", {"algorithms": {name: "tandem_maze.algorithm:MazePG"}})
+def test_a_name_that_no_command_could_have(maze: Path, tmp_path: Path, monkeypatch: Any):
+    names = ("a b", "../up", "-x", "os:system")
+    odd = dict.fromkeys(names, "tandem_maze.algorithm:MazePG")
+    added(tmp_path, "tandem-odd", {"algorithms": odd})
     see(tmp_path, monkeypatch)
-    with pytest.raises(PluginError, match="has no name that a command"):
-        algorithms.get(name)
+    for name in names:
+        with pytest.raises(PluginError, match="has no name that a command"):
+            algorithms.get(name)
 
 
-@pytest.mark.parametrize(
-    "text, why",
-    [
-        ('["X-v0"]\ngamma = 0.9\n', "has no source"),
-        ('["X-v0"]\nsource = "s"\nlike = "Y-v0"\n', "like = 'Y-v0'"),
-        (
-            '["X-v0"]\nsource = "s"\nlike = "Y"\n[Y]\nsource = "s"\nlike = ["X-v0"]\n',
-            "like one another",
-        ),
-    ],
-)
-def test_a_file_of_settings_that_says_what_it_cannot(
-    maze: Path, tmp_path: Path, monkeypatch: Any, text: str, why: str
-) -> None:
-    (tmp_path / "tuned" / "odd").mkdir(parents=True)
-    (tmp_path / "tuned" / "odd" / "a2c.toml").write_text(text)
-    added(tmp_path, "tandem-odd", {"zoo": {"odd": "tuned.odd"}})
-    see(tmp_path, monkeypatch)
-    (fault,) = zoo.faults("a2c")
-    assert why in fault.happened and "tandem-odd 1.0" in fault.happened
-    assert zoo.faults("ppo") == []
-
-
-def test_settings_that_there_are_not(maze: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    (tmp_path / "tuned").mkdir()
-    (tmp_path / "tuned" / "a2c.toml").write_text('["X-v0"]\nsource = "a paper"\ngama = 1\n')
-    added(tmp_path, "tandem-odd", {"zoo": {"odd": "tuned"}})
-    see(tmp_path, monkeypatch)
+def test_a_file_of_settings_that_says_what_it_cannot(maze, tmp_path: Path, monkeypatch) -> None:
+    sourced = '["X-v0"]\nsource = "s"\n'
+    for why, text in {
+        "has no source": '["X-v0"]\ngamma = 0.9\n',
+        "like = 'Y-v0'": f'{sourced}like = "Y-v0"\n',
+        "like one another": f'{sourced}like = "Y"\n[Y]\nsource = "s"\nlike = ["X-v0"]\n',
+    }.items():
+        with monkeypatch.context() as patched:
+            tuned(tmp_path / why, "a2c.toml", text)
+            see(tmp_path / why, patched)
+            (fault,) = zoo.faults("a2c")
+            assert why in fault.happened and "tandem-odd 1.0" in fault.happened
+            assert zoo.faults("ppo") == []
+    tuned(tmp_path / "unknown", "a2c.toml", '["X-v0"]\nsource = "a paper"\ngama = 1\n')
+    see(tmp_path / "unknown", monkeypatch)
     with pytest.raises(PluginError, match=r"tandem-odd 1.0 has an entry \(a paper\).*'gama'"):
         zoo.settle("a2c", "X-v0", {})
 
 
-# --- as users install it --------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(find_spec("setuptools") is None, reason="setuptools is not installed")
-@pytest.mark.skipif(find_spec("pip") is None, reason="pip is not installed")
-def test_pip_installs_the_package(tmp_path: Path) -> None:
-    shutil.copytree(GOOD, tmp_path / "source")
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
-    where = ["--no-build-isolation", "--target", str(tmp_path / "there"), str(tmp_path / "source")]
-    subprocess.run([*pip, *where], check=True, capture_output=True)
-    code = """
-        import json
-        from tandem import algorithms, zoo
-        print(json.dumps([algorithms.names()[-1], list(zoo.entries("maze_pg"))]))
-    """
-    said = run_python(code, env=path_with(tmp_path / "there"))
-    assert said == [["maze_pg", ["maze/Corridor-v0", "maze/Corridor-v0:wide"]]]
-
-
-def test_the_page_has_a_package_that_works(
-    forgotten: None, tmp_path: Path, monkeypatch: Any, capsys: Any
-) -> None:
+def test_the_page_has_a_package_that_works(forgotten, tmp_path, monkeypatch, capsys) -> None:
     """docs/advanced/extending.md, "As a package": its files, written where it says."""
     page = (ROOT / "docs" / "advanced" / "extending.md").read_text(encoding="utf-8")
-    named = {}
-    for block in blocks(page):
-        if title := re.match(r"# ([\w/.]+\.(?:py|toml))\n", block.text):
-            named[title[1]] = block.text
+    titled = ((re.match(r"# ([\w/.]+\.(?:py|toml))\n", b.text), b.text) for b in blocks(page))
+    named = {title[1]: text for title, text in titled if title}
     part = page[page.index("## As a package") :]
     source = tmp_path / "source"
     for name, text in named.items():
@@ -722,10 +634,9 @@ def test_the_page_has_a_package_that_works(
         assert what in printed
     (lines,) = [b for b in blocks(part) if "tandem train reinforce" in b.text]
     for line in lines.text.splitlines():
-        program, *words = line.split()
-        if program == "tandem" and words[0] == "train":
+        if line.startswith("tandem train "):
             out = ["--steps", "64", "--out", str(tmp_path / "run")]
-            shown(capsys, *words, *SMALL, *out)
+            shown(capsys, line.removeprefix("tandem "), *SMALL, *out)
     assert (tmp_path / "run" / "rows.txt").is_file()
     assert read_run(tmp_path / "run").config["source"] == "trials here"
     for name in [n for n in sys.modules if n.startswith("tandem_corridor")]:

@@ -1,5 +1,4 @@
-"""The README is short, and the programs of the front pages are typed. That programs run and names
-exist, test_docs.py checks for every page."""
+"""The README is short, and the programs of the front pages are typed."""
 
 from __future__ import annotations
 
@@ -13,25 +12,23 @@ from tests.helpers import ROOT
 from tests.pages import blocks
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
 STRICT = ["--strict"]
 # these programs leave out annotations, and torch, whose classes they derive from, is `Any` here
 PLAIN = [*STRICT, "--allow-untyped-defs", "--allow-incomplete-defs", "--allow-untyped-calls"]
+
 PLAIN += ["--allow-subclassing-any"]
 
 
-def test_it_fits_on_a_screen_or_two() -> None:
+def test_it_is_short_and_has_a_program_a_command_and_their_outputs() -> None:
     assert README.count("\n") <= 120 and len(README.split()) <= 900
-
-
-def test_it_has_a_program_a_command_and_their_outputs() -> None:
     found = blocks(README)
     assert {"python", "sh", "console"} <= {block.language for block in found}
     assert all(block.output for block in found if block.language in ("python", "sh"))
-
-
-def test_a_fresh_machine_needs_two_commands() -> None:
+    # a fresh machine needs two commands
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    console = "".join(block.text for block in blocks(README) if block.language == "console")
+    console = "".join(block.text for block in found if block.language == "console")
     for target in ("train", "test"):
         assert f"make {target} " in console and re.search(f"^{target}:", makefile, re.MULTILINE)
 
@@ -62,21 +59,14 @@ def test_a_users_program_is_type_checked(options, names, tmp_path) -> None:
     """py.typed promises types: the package's names are no `Any`, and the programs are typed."""
     pytest.importorskip("mypy", reason="comes with `make lint`")
     texts = [(ROOT / name).read_text(encoding="utf-8") for name in names]
-    programs = [
-        block.text for text in texts for block in blocks(text) if block.language == "python"
-    ]
+    programs = [b.text for text in texts for b in blocks(text) if b.language == "python"]
     wrong = "import tandem\n\ntandem.train('ppo', 'CartPole-v1', seed='0')\ntandem.load(3)\n"
     for i, text in enumerate([*programs, wrong]):
         (tmp_path / f"program_{i}.py").write_text(text)
-    options = [*options, "--ignore-missing-imports", "--config-file="]
-    checked = subprocess.run(
-        [sys.executable, "-m", "mypy", *options, "--no-site-packages", "."],
-        cwd=tmp_path,
-        env={"MYPYPATH": str(ROOT / "src"), "PATH": ""},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    command = [sys.executable, "-m", "mypy", *options, "--ignore-missing-imports"]
+    command += ["--config-file=", "--no-site-packages", "."]
+    env = {"MYPYPATH": str(ROOT / "src"), "PATH": ""}
+    checked = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
     lines = checked.stdout.splitlines()
     errors = [line for line in lines if line.startswith("program_") and "error:" in line]
     of_wrong = [line for line in errors if f"program_{len(programs)}.py" in line]

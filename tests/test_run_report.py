@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import re
 import shlex
-import shutil
-import subprocess
 from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -24,14 +21,12 @@ from tandem.cli import train as training
 from tandem.learning.figures import figures, mean_and_std
 from tandem.run_report import command_of, report
 from tandem.runs.callbacks import Callback
+from tests.browser import needs_browser, shown
 from tests.test_comparison import make
 
 GIVEN = (
     "--framework torch --steps 600 --hidden 16,8 --gamma 0.9 --no-orthogonal --seed 3"
     " --entropy=-0.01"
-)
-BROWSER = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
 
 
@@ -77,6 +72,10 @@ class Page(HTMLParser):
             self.rows[-1][-1] += data
 
 
+def json_of(file: Path) -> Any:
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
 def test_everything_is_in_one_file(run, capsys) -> None:
     assert main(["report", str(run)]) == 0
     assert capsys.readouterr().out == f"wrote {run / 'report.html'}\n"
@@ -84,8 +83,7 @@ def test_everything_is_in_one_file(run, capsys) -> None:
     assert page.open == [] and not {"script", "link", "iframe"} & page.tags
     kinds = [source.partition(";")[0] for source in page.sources]
     assert kinds == ["data:image/svg+xml", "data:image/gif"]
-    config = json.loads((run / "config.json").read_text(encoding="utf-8"))
-    result = json.loads((run / "result.json").read_text(encoding="utf-8"))
+    config, result = json_of(run / "config.json"), json_of(run / "result.json")
     assert "PPO, CartPole-v1, PyTorch, seed 3" in page.text
     scored_best = mean_and_std(result["eval_mean"], result["eval_std"])
     assert f"The best checkpoint: {scored_best}" in page.text
@@ -106,7 +104,7 @@ def test_everything_is_in_one_file(run, capsys) -> None:
 
 
 def test_its_command_makes_the_same_run(run, tmp_path) -> None:
-    config = json.loads((run / "config.json").read_text(encoding="utf-8"))
+    config = json_of(run / "config.json")
     program, train, *words = shlex.split(command_of(config))
     assert (program, train) == ("tandem", "train")
     args = training.arguments([*words, "--out", str(tmp_path / "again")])
@@ -118,50 +116,42 @@ def test_its_command_makes_the_same_run(run, tmp_path) -> None:
     assert command_of(config) in page.text
 
 
+TRAIN = "tandem train ppo E-v0"
+TORCH = f"{TRAIN} --framework torch"
+BY_A_PROGRAM = "# made by a program, which gave:"
+
+
 @pytest.mark.parametrize(
     "more, command",
     [
-        (
-            {"settings": {"steps": 5, "gamma": 0.5}},
-            "tandem train ppo E-v0 --framework torch --steps 5 --gamma 0.5",
-        ),
+        ({"settings": {"steps": 5, "gamma": 0.5}}, f"{TORCH} --steps 5 --gamma 0.5"),
         (
             {"env_kwargs": {"a": 1}, "device": "cpu"},
-            """tandem train ppo E-v0 --env-kwargs '{"a": 1}' --framework torch --device cpu""",
+            f"""{TRAIN} --env-kwargs '{{"a": 1}}' --framework torch --device cpu""",
         ),
-        (
-            {"vector": "my.worlds:make"},
-            "tandem train ppo --vector my.worlds:make --framework torch",
-        ),
+        ({"vector": "a.b:make"}, "tandem train ppo --vector a.b:make --framework torch"),
         (
             {"origin": {"env_module": "my.car"}, "settings": {"steps": 9}, "extended_from": 5},
-            "tandem train ppo E-v0 --import my.car --framework torch --steps 5\n"
+            f"{TRAIN} --import my.car --framework torch --steps 5\n"
             "tandem train --resume DIR --steps 9 --extend --import my.car",
         ),
-        (
-            {"origin": {"env_module": "car; rm -r x"}},
-            "tandem train ppo E-v0 --framework torch",
-        ),
-        ({"vector": "id"}, "tandem train ppo E-v0 --framework torch"),
+        ({"origin": {"env_module": "car; rm -r x"}}, TORCH),
+        ({"vector": "id"}, TORCH),
         (
             {"algorithm": "mine:Own", "settings": {"b": [1, 2], "c": False}},
             "tandem train mine:Own E-v0 --framework torch --b 1,2 --no-c",
         ),
         (
             {"settings": {"steps": 9}, "extended_from": 5},
-            "tandem train ppo E-v0 --framework torch --steps 5\n"
-            "tandem train --resume DIR --steps 9 --extend",
+            f"{TORCH} --steps 5\ntandem train --resume DIR --steps 9 --extend",
         ),
-        (
-            {"own_env": True, "own_network": True},
-            "# made by a program, which gave: environment, network",
-        ),
+        ({"own_env": True, "own_network": True}, f"{BY_A_PROGRAM} environment, network"),
         # of a file that somebody else wrote
         (
             {"framework": "torch; id", "device": "a b", "settings": {"x; id #": 1}},
-            "tandem train ppo E-v0 --framework 'torch; id' --device 'a b' '--x; id #' 1",
+            f"{TRAIN} --framework 'torch; id' --device 'a b' '--x; id #' 1",
         ),
-        ({"vector": "own"}, "# made by a program, which gave: a vector"),
+        ({"vector": "own"}, f"{BY_A_PROGRAM} a vector"),
     ],
 )
 def test_commands(more, command) -> None:
@@ -200,23 +190,13 @@ def test_what_cannot_be_reported(tmp_path, capsys) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    BROWSER is None, reason="no chromium is installed (make test does so, as root on Debian)"
-)
+@needs_browser
 def test_a_browser_shows_it(run, tmp_path) -> None:
     """The curve's blue, the animation's picture in its frame, and text: without a network."""
     page, picture = report(run, tmp_path / "a.html"), tmp_path / "a.png"
-    command = [BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
-    command += [f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1100,2400"]
-    command += ["--host-resolver-rules=MAP * ~NOTFOUND", f"--screenshot={picture}", page.as_uri()]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        env={**os.environ, "HOME": str(tmp_path)},
-    )
-    assert picture.is_file(), done.stderr[-2000:]
+    options = ["--hide-scrollbars", "--window-size=1100,2400", f"--screenshot={picture}"]
+    _, log = shown(tmp_path, page.as_uri(), *options)
+    assert picture.is_file(), log[-2000:]
     seen = imageio.imread(picture)[..., :3].astype(int)
     assert seen.shape == (2400, 1100, 3)
 
@@ -224,14 +204,12 @@ def test_a_browser_shows_it(run, tmp_path) -> None:
         return int((np.abs(seen - colour).max(axis=-1) <= 12).sum())
 
     assert count((0x00, 0x72, 0xB2)) > 500  # the line of evaluations, and the bars of time
+    assert count((0x22, 0x22, 0x22)) > 500  # text
     pole = imageio.imread(run / "animation.gif", index=0)[..., :3].reshape(-1, 3)
     colours, counts = np.unique(pole, axis=0, return_counts=True)
-    brown = max(
-        ((tuple(map(int, c)), n) for c, n in zip(colours, counts, strict=True) if np.ptp(c) > 40),
-        key=lambda each: each[1],
-    )[0]
-    assert count(brown) > 100  # the pole
-    assert count((0x22, 0x22, 0x22)) > 500  # text
+    bright = np.ptp(colours.astype(int), axis=1) > 40
+    brown = colours[bright][counts[bright].argmax()]
+    assert count(tuple(brown.astype(int))) > 100  # the pole
 
 
 TELEPHONE = 390  # CSS pixels
@@ -251,26 +229,20 @@ onload = () => {{
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    BROWSER is None, reason="no chromium is installed (make test does so, as root on Debian)"
-)
+@needs_browser
 @pytest.mark.parametrize("kind", ["complete", "long words"])
 def test_it_reads_well_on_a_telephone(run, tmp_path, kind) -> None:
     """In a frame of that width, since a browser's own window has a least one."""
     folder = run
     if kind == "long words":  # names and paths that nothing breaks
         folder = make(tmp_path / ("long" * 30), 5.0, env="E" * 100, source="s" * 200)
-    shown = report(folder, tmp_path / "a.html").read_text(encoding="utf-8")
-    assert "<meta name='viewport' content='width=device-width, initial-scale=1'>" in shown
+    page = report(folder, tmp_path / "a.html").read_text(encoding="utf-8")
+    assert "<meta name='viewport' content='width=device-width, initial-scale=1'>" in page
     frame = tmp_path / "frame.html"
-    frame.write_text(FRAME.format(width=TELEPHONE, page=escape(shown)), encoding="utf-8")
-    command = [BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--dump-dom"]
-    command += [f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=5000"]
-    command += ["--host-resolver-rules=MAP * ~NOTFOUND", frame.as_uri()]
-    env = {**os.environ, "HOME": str(tmp_path)}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=env)
-    title = re.search(r"<title>(.*?)</title>", done.stdout)
-    assert title is not None, done.stderr[-2000:]
+    frame.write_text(FRAME.format(width=TELEPHONE, page=escape(page)), encoding="utf-8")
+    whole, log = shown(tmp_path, frame.as_uri(), "--dump-dom", "--virtual-time-budget=5000")
+    title = re.search(r"<title>(.*?)</title>", whole)
+    assert title is not None, log[-2000:]
     seen = json.loads(title[1])
     assert 0 < seen["page"] <= seen["screen"] <= TELEPHONE, seen
     assert all(width <= TELEPHONE for width in seen["pictures"])

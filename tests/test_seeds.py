@@ -23,13 +23,18 @@ def config(run: Path) -> Any:
     return json.loads((run / "config.json").read_text(encoding="utf-8"))
 
 
-@pytest.fixture
-def both(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
     """Two seeds, 256 steps each."""
-    parent = tmp_path / "both"
+    parent = tmp_path_factory.mktemp("seeds") / "both"
     given = ["train", "a2c", "CartPole-v1", *GIVEN, "--steps", "256", "--seeds", "2"]
     assert main([*given, "--out", str(parent)]) == 0
     return parent
+
+
+@pytest.fixture
+def both(trained: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(trained, tmp_path / "both")
 
 
 @pytest.mark.slow
@@ -59,9 +64,8 @@ def test_a_seed_that_is_being_trained_is_left_alone(both, capsys) -> None:
 @pytest.mark.slow
 def test_what_has_not_begun_begins_with_the_settings_of_then(tmp_path) -> None:
     file, parent = tmp_path / "my settings.toml", tmp_path / "all"
-    file.write_text(
-        'algorithm = "a2c"\nenv = "CartPole-v1"\n[settings]\ngamma = 0.9\nsteps = 256\n'
-    )
+    text = 'algorithm = "a2c"\nenv = "CartPole-v1"\n[settings]\ngamma = 0.9\nsteps = 256\n'
+    file.write_text(text)
     words = ["train", "--config", str(file), *GIVEN, "--seeds", "2", "--stop-at", "128"]
     assert main([*words, "--out", str(parent)]) == 0
     for zipped in (parent / "s1" / "checkpoints").glob("*.zip"):  # as of one that was killed

@@ -1,5 +1,4 @@
-"""The site of the documentation: it is built without a warning, has every public name, loads
-nothing from another host, and its notebooks hold what the tutorials do."""
+"""The site of the documentation: built without a warning, whole, and without another host."""
 
 from __future__ import annotations
 
@@ -9,7 +8,6 @@ import importlib.util
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import threading
@@ -28,17 +26,13 @@ from filelock import FileLock
 
 from tandem import algorithms
 from tandem.cli import COMMANDS, completion, find
+from tests.browser import needs_browser, shown, start
 from tests.helpers import ROOT
 from tests.pages import blocks, pages
 
 pytestmark = pytest.mark.timeout(600)  # the first one that needs the site waits until it is built
 DOCS = ROOT / "docs"
-BROWSER = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
-needs_browser = pytest.mark.skipif(
-    BROWSER is None, reason="no chromium is installed (make test does so, as root on Debian)"
-)
+
 PUBLIC = sorted(
     path
     for path in (ROOT / "src" / "tandem").rglob("*.py")
@@ -69,26 +63,21 @@ def test_a_tutorials_notebook_is_made_from_its_page(page) -> None:
     cells = json.loads(made)["cells"]
     code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     ran = [block for block in blocks(text) if block.language in ("sh", "python")]
-    assert code == [
-        re.sub("^", "!", b.text.strip(), flags=re.M) if b.language == "sh" else b.text.strip()
-        for b in ran
-    ]
+    marks = {"sh": "!", "python": ""}
+    assert code == [re.sub("^", marks[b.language], b.text.strip(), flags=re.M) for b in ran]
     assert len(code) >= 3
     assert len({cell["id"] for cell in cells}) == len(cells)
 
 
 def test_a_notebook_has_commands_and_text() -> None:
-    made = json.loads(
-        notebooks.notebook(
-            "# A\n\n```sh\ntandem list\n```\n\n<!-- tolerance: 20% -->\n\n```output\nppo\n```\n\n"
-            "```console\npip\n```\n\nB\n"
-        )
-    )
-    kinds = [(cell["cell_type"], "".join(cell["source"])) for cell in made["cells"]]
-    assert kinds == [
+    first = "# A\n\n```sh\ntandem list\n```\n\n<!-- tolerance: 20% -->\n\n"
+    made = notebooks.notebook(f"{first}```output\nppo\n```\n\n```console\npip\n```\n\nB\n")
+    cells = json.loads(made)["cells"]
+    text = "Expected output:\n\n```text\nppo\n```\n\n```console\npip\n```\n\nB"
+    assert [(cell["cell_type"], "".join(cell["source"])) for cell in cells] == [
         ("markdown", "# A"),
         ("code", "!tandem list"),
-        ("markdown", "Expected output:\n\n```text\nppo\n```\n\n```console\npip\n```\n\nB"),
+        ("markdown", text),
     ]
 
 
@@ -97,25 +86,18 @@ def test_a_notebook_has_commands_and_text() -> None:
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory) -> Path:
-    """The site, built as `make docs` builds it: a warning is an error. One of the processes that
-    test builds it for all."""
+    """The site as `make docs` builds it; one of the processes that test builds it for all."""
     if find_spec("material") is None or find_spec("mkdocstrings") is None:
         pytest.skip("mkdocs-material is not installed (make test does so)")
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent
-    built = folder / "site"
+    built, made = folder / "site", folder / "site-made"
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(made)]
+    env = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     with FileLock(folder / "site.lock"):
         if not (built / "index.html").is_file():
-            made = folder / "site-made"
-            done = subprocess.run(
-                [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(made)],
-                cwd=ROOT,
-                env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
-                capture_output=True,
-                text=True,
-                timeout=500,
-            )
+            done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
             assert done.returncode == 0, done.stdout + done.stderr
             made.rename(built)
     return built
@@ -133,11 +115,9 @@ def texts(site: Path, *endings: str) -> dict[str, str]:
 @pytest.mark.slow
 def test_every_page_is_on_the_site(site) -> None:
     there = texts(site, ".html")
-    assert {p.relative_to(DOCS).with_suffix(".html").as_posix() for p in DOCS.rglob("*.md")} <= set(
-        there
-    )
-    others = ("about", "changelog", "contributing", "security", "benchmarks/speed")
-    assert {f"{name}.html" for name in others} <= set(there)
+    names = {p.relative_to(DOCS).with_suffix("").as_posix() for p in DOCS.rglob("*.md")}
+    names |= {"about", "changelog", "contributing", "security", "benchmarks/speed"}
+    assert {f"{name}.html" for name in names} <= set(there)
     nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     for page in there:
         assert page == "404.html" or page.replace(".html", ".md") in nav, "a page outside of nav"
@@ -173,8 +153,9 @@ def test_every_public_name_is_in_the_reference(site) -> None:
 
 
 @pytest.mark.slow
-def test_every_command_and_flag_is_in_the_reference(site) -> None:
-    page = (site / "reference" / "commands.html").read_text(encoding="utf-8")
+def test_commands_flags_arguments_and_errors_are_in_the_reference(site) -> None:
+    reference = site / "reference"
+    page = (reference / "commands.html").read_text(encoding="utf-8")
     text = html.unescape(re.sub(r"<[^>]*>", "", page))
     flags, parsers = set[str](), [completion.all_commands()]
     for parser in parsers:
@@ -184,16 +165,12 @@ def test_every_command_and_flag_is_in_the_reference(site) -> None:
                 parsers += action.choices.values()
     assert len(flags) > 100 and not {f for f in flags - {"--help", "--version"} if f not in text}
     assert all(f'id="{name}"' in page for name in (*COMMANDS, *(f"find-{k}" for k in find.KINDS)))
-
-
-@pytest.mark.slow
-def test_arguments_and_errors_are_in_the_reference(site) -> None:
-    page = (site / "reference" / "trainer.html").read_text(encoding="utf-8")
+    page = (reference / "trainer.html").read_text(encoding="utf-8")
     train = page[page.index('id="tandem.train"') : page.index('id="tandem.session"')]
     text = html.unescape(re.sub(r"<[^>]*>", "", train))
     for argument in ("algorithm", "env_kwargs", "steps", "catch_signals"):
         assert re.search(rf"{argument}\s*\(", text), argument
-    errors = (site / "reference" / "errors.html").read_text(encoding="utf-8")
+    errors = (reference / "errors.html").read_text(encoding="utf-8")
     assert 'id="tandem.errors.ResumeError"' in errors
 
 
@@ -235,10 +212,8 @@ def test_lines_break_where_they_may() -> None:
     made = module_of(DOCS / "hooks" / "tables.py").on_page_content
     flag = '<span class="flag">'
     assert made("<p>with --out or <code>tandem --seed 1</code></p>").count(flag + "--") == 2
-    assert (
-        made("<code>ROW=ppo-cartpole-jax</code>")
-        == f"<code>{flag}ROW=ppo-cartpole-jax</span></code>"
-    )
+    row = "ROW=ppo-cartpole-jax"
+    assert made(f"<code>{row}</code>") == f"<code>{flag}{row}</span></code>"
     assert made("1,000.5 ± 2.0") == "1,000.5\u00a0±\u00a02.0"
     assert made("<math>x</math>, y") == f"{flag}<math>x</math>,</span> y"
     name = "math.returns.generalized_advantage"
@@ -249,22 +224,18 @@ def test_lines_break_where_they_may() -> None:
 
 @pytest.mark.slow
 def test_mathematics_is_in_the_pages(site) -> None:
-    """As MathML, with its font beside it."""
+    """As MathML, with its font beside it; equations lead to their functions."""
     page = (site / "algorithms" / "ppo.html").read_text(encoding="utf-8")
     assert page.count("<math") >= 15 and "$`" not in page and "<mi>min</mi>" in page
     from fontTools.ttLib import TTFont
 
     font = TTFont(site / "assets" / "math.woff")
     assert "MATH" in font and "Open Font License" in font["name"].getDebugName(13)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("algorithm", algorithms.NAMES)
-def test_an_algorithms_page_has_equations_that_lead_to_their_functions(site, algorithm) -> None:
-    page = (site / "algorithms" / f"{algorithm}.html").read_text(encoding="utf-8")
-    table = page[page.index('id="equations"') : page.index('id="settings"')]
-    assert table.count("<math") >= 3
-    assert re.search(r'href="\.\./reference/(algorithms|math)\.html#tandem\.', table)
+    for algorithm in algorithms.NAMES:
+        page = (site / "algorithms" / f"{algorithm}.html").read_text(encoding="utf-8")
+        table = page[page.index('id="equations"') : page.index('id="settings"')]
+        link = r'href="\.\./reference/(algorithms|math)\.html#tandem\.'
+        assert table.count("<math") >= 3 and re.search(link, table), algorithm
 
 
 # --- the search -----------------------------------------------------------------------------------
@@ -303,20 +274,15 @@ onload = async () => {
 </script>"""
 
 
-def searched(site: Path, profile: Path, queries: Iterable[str]) -> dict[str, list[str]]:
+def searched(site: Path, folder: Path, queries: Iterable[str]) -> dict[str, list[str]]:
     """What the site's own search finds for each query, in a browser: pages, best first."""
-    driver = DRIVER.replace("QUERIES", json.dumps([*queries])).encode()
+    driver = folder / "driver.html"
+    driver.write_text(DRIVER.replace("QUERIES", json.dumps([*queries])), encoding="utf-8")
     answers: Queue[bytes] = Queue()
 
     class Server(SimpleHTTPRequestHandler):
-        def do_GET(self) -> None:
-            if self.path != "/driver.html":
-                super().do_GET()
-                return
-            self.send_response(200)
-            self.send_header("Content-Type", "text/html")
-            self.end_headers()
-            self.wfile.write(driver)
+        def translate_path(self, path: str) -> str:
+            return str(driver) if path == "/driver.html" else super().translate_path(path)
 
         def do_POST(self) -> None:
             answers.put(self.rfile.read(int(self.headers["Content-Length"])))
@@ -328,19 +294,12 @@ def searched(site: Path, profile: Path, queries: Iterable[str]) -> dict[str, lis
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Server, directory=str(site)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    command = [BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu"]
-    command += [f"--user-data-dir={profile}", f"http://127.0.0.1:{server.server_port}/driver.html"]
-    browser = subprocess.Popen(
-        command,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "HOME": str(profile.parent)},
-    )
+    browser = start(folder, f"http://127.0.0.1:{server.server_port}/driver.html")
     try:
         found = json.loads(answers.get(timeout=120))
     finally:
         browser.kill()
-        browser.wait()
+        browser.communicate()
         server.shutdown()
         server.server_close()
     return {
@@ -351,42 +310,16 @@ def searched(site: Path, profile: Path, queries: Iterable[str]) -> dict[str, lis
 
 @pytest.mark.slow
 @needs_browser
-def test_the_search_leads_to_the_guides(site, tmp_path) -> None:
-    found = searched(site, tmp_path / "profile", QUERIES)
-    wrong = {
-        query: found[query][:4]
-        for query, pages in QUERIES.items()
-        if not pages & {*found[query][:2]}
-    }
+def test_the_search_leads_to_the_guides_without_a_network(site, tmp_path) -> None:
+    found = searched(site, tmp_path, QUERIES)
+    wrong = {q: found[q][:4] for q, pages in QUERIES.items() if not pages & {*found[q][:2]}}
     assert not wrong
-
-
-@pytest.mark.slow
-@needs_browser
-def test_the_search_finds_without_server_and_network(site, tmp_path) -> None:
-    command = [BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", "--dump-dom"]
-    command += [f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=10000"]
-    command += ["--host-resolver-rules=MAP * ~NOTFOUND", f"{site.as_uri()}/index.html?q=hindsight"]
-    env = {**os.environ, "HOME": str(tmp_path)}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=env)
-    assert re.search(r"\b[1-9]\d* matching documents", done.stdout), done.stderr[-2000:]
+    address = f"{site.as_uri()}/index.html?q=hindsight"  # without a server, too
+    page, log = shown(tmp_path, address, "--dump-dom", "--virtual-time-budget=10000")
+    assert re.search(r"\b[1-9]\d* matching documents", page), log[-2000:]
 
 
 # --- pages ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_each_algorithms_page_has_its_curves(site) -> None:
-    for path in sorted((DOCS / "algorithms").glob("*.md")):
-        shown = re.findall(
-            r"!\[[^\]]*\]\([./]*benchmarks/results/(curves/[\w-]+\.png)\)", path.read_text("utf-8")
-        )
-        there = list((ROOT / "benchmarks" / "results" / "curves").glob(f"{path.stem}-*.png"))
-        assert bool(shown) >= bool(there), f"{path.name} shows no curve"
-        page = (site / "algorithms" / f"{path.stem}.html").read_text(encoding="utf-8")
-        for curve in shown:
-            assert f'src="../benchmarks/{curve}"' in page, curve
-            assert (site / "benchmarks" / curve).is_file()
 
 
 @pytest.mark.slow

@@ -1,5 +1,4 @@
-"""The tuned settings: every entry can be used as it stands. No environment is made: those of
-packages that are not installed have entries too."""
+"""The tuned settings: every entry can be used as it stands. No environment is made."""
 
 from __future__ import annotations
 
@@ -16,50 +15,25 @@ from tandem.runs.resume import extended
 from tandem.settings import apply
 from tandem.testing import fakes
 
-PAIRS = [(name, env) for name in algorithms.NAMES for env in zoo.entries(name)]
-
 ANY = ("a2c", "a3c", "impala", "ppo", "sac", "trpo")  # that act by choices and by numbers
 CHOOSING = (*ANY, "acer", "dqn", "nstep_q", "pqn")
 MOVING = (*ANY, "crossq", "ddpg", "td3", "tqc")
-GAMES = (
-    "Asterix",
-    "BeamRider",
-    "Breakout",
-    "Enduro",
-    "Pong",
-    "Qbert",
-    "Seaquest",
-    "SpaceInvaders",
-)
-CHOICES = (
-    "CartPole-v1",
-    "Acrobot-v1",
-    "MountainCar-v0",
-    "LunarLander-v3",
-    "FrozenLake-v1",
-    "CliffWalking-v1",
-    "Taxi-v4",
-    "Blackjack-v1",
-    "MiniGrid-Empty-5x5-v0",
-    "MiniGrid-DoorKey-5x5-v0",
-    "MiniGrid-MemoryS7-v0",
-    *(f"ALE/{game}-v5" for game in GAMES),
-    "tandem/TicTacToe-v0",
-    "classic/tictactoe_v3",
-    "classic/connect_four_v3",
-)
+GAMES = ("Asterix", "BeamRider", "Breakout", "Enduro", "Pong", "Qbert", "Seaquest")
+CHOICES = [
+    *("CartPole-v1", "Acrobot-v1", "MountainCar-v0", "LunarLander-v3", "FrozenLake-v1"),
+    *("CliffWalking-v1", "Taxi-v4", "Blackjack-v1", "tandem/TicTacToe-v0"),
+    *(f"MiniGrid-{name}" for name in ("Empty-5x5-v0", "DoorKey-5x5-v0", "MemoryS7-v0")),
+    *(f"ALE/{game}-v5" for game in (*GAMES, "SpaceInvaders")),
+    *("classic/tictactoe_v3", "classic/connect_four_v3"),
+]
 LOCOMOTION = ("HalfCheetah", "Hopper", "Walker2d", "Ant", "Humanoid", "Swimmer")
 ARMS = ("Reacher", "Pusher", "InvertedPendulum", "InvertedDoublePendulum")
-NUMBERS = (
-    "MountainCarContinuous-v0",
-    "Pendulum-v1",
-    "LunarLanderContinuous-v3",
-    "BipedalWalker-v3",
-    "BipedalWalkerHardcore-v3",
-    "CarRacing-v3",
+NUMBERS = [
+    *("MountainCarContinuous-v0", "Pendulum-v1", "LunarLanderContinuous-v3", "CarRacing-v3"),
+    *("BipedalWalker-v3", "BipedalWalkerHardcore-v3"),
     *(f"{robot}-v5" for robot in (*LOCOMOTION, *ARMS)),
     *(f"Fetch{task}-v4" for task in ("Reach", "Push", "Slide", "PickAndPlace")),
-)
+]
 COOPERATIVE = ("simple_spread_v3", "simple_speaker_listener_v4", "simple_reference_v3")
 OPPOSED = ("simple_adversary_v3", "simple_tag_v3", "simple_push_v3")
 TEAMS = {
@@ -77,62 +51,45 @@ def held_for(algorithm: str, table: str) -> str:
     return mine[0]
 
 
-@pytest.mark.parametrize(("algorithm", "table"), PAIRS)
-def test_an_entry_holds_settings_in_their_ranges_and_says_its_source(algorithm, table) -> None:
-    entry = zoo.entries(algorithm)[table]
-    assert entry.settings and len(entry.source) > 10
-    chosen, _, source = trainer.settle(algorithm, held_for(algorithm, table), {})
-    assert source == entry.source
-    own = {name for name in entry.settings if name in chosen.__dataclass_fields__}
-    assert own == entry.settings.keys(), "settings that the algorithm does not have"
-    if chosen.batch_size and algorithms.get(algorithm).needs == "rollouts":
-        each = chosen.sequence if chosen.recurrent else 1
-        assert chosen.rollout * chosen.envs % chosen.batch_size == 0 == chosen.batch_size % each
-
-
-def test_every_algorithm_has_an_entry() -> None:
-    assert {name for name, _ in PAIRS} == set(algorithms.NAMES)
+@pytest.mark.parametrize("algorithm", algorithms.NAMES)
+def test_an_entry_holds_settings_in_their_ranges_and_says_its_source(algorithm) -> None:
+    assert zoo.entries(algorithm)
+    for table, entry in zoo.entries(algorithm).items():
+        assert entry.settings and len(entry.source) > 10
+        chosen, _, source = trainer.settle(algorithm, held_for(algorithm, table), {})
+        assert source == entry.source
+        own = {name for name in entry.settings if name in chosen.__dataclass_fields__}
+        assert own == entry.settings.keys(), "settings that the algorithm does not have"
+        if chosen.batch_size and algorithms.get(algorithm).needs == "rollouts":
+            each = chosen.sequence if chosen.recurrent else 1
+            assert chosen.rollout * chosen.envs % chosen.batch_size == 0, table
+            assert chosen.batch_size % each == 0, table
 
 
 @pytest.mark.parametrize(
     ("env", "names", "action"),
     [(env, CHOOSING, fakes.DISCRETE) for env in CHOICES]
-    + [(env, MOVING, fakes.BOX) for env in NUMBERS],
+    + [(env, MOVING, fakes.BOX) for env in NUMBERS]
+    + [(f"mpe/{game}", names, fakes.TEAM_DISCRETE) for game, names in TEAMS.items()],
 )
-def test_every_algorithm_that_can_act_in_an_environment_has_an_entry_for_it(
-    env, names, action
-) -> None:
+def test_every_algorithm_that_can_act_somewhere_has_an_entry_for_it(env, names, action) -> None:
     for name in names:
         settings, _, source = trainer.settle(name, env, {})
         assert not source.startswith("defaults of"), name
-        algorithms.get(name, action).check(fakes.VECTOR, action, settings)
+        team = action is fakes.TEAM_DISCRETE
+        observation = fakes.TEAM if team else fakes.VECTOR
+        algorithms.get(name, action).check(observation, action, settings)
+        if team and env.removeprefix("mpe/") in COOPERATIVE and name != "maddpg":
+            assert settings.rewards == "team", "a reward that all share"
 
 
-@pytest.mark.parametrize(("game", "names"), TEAMS.items())
-def test_every_algorithm_of_teams_has_an_entry_for_particle_worlds(game, names) -> None:
-    for name in names:
-        settings, _, source = trainer.settle(name, f"mpe/{game}", {})
-        assert not source.startswith("defaults of"), name
-        algorithms.get(name, fakes.TEAM_DISCRETE).check(fakes.TEAM, fakes.TEAM_DISCRETE, settings)
-        assert settings.rewards == "team" or game in OPPOSED or name == "maddpg", (
-            "a reward that all share"
-        )
-
-
-def test_lists_of_algorithms_are_those_that_can_act() -> None:
+def test_lists_of_algorithms_and_entries() -> None:
     single = [name for name in algorithms.NAMES if not algorithms.get(name).team]
     assert sorted({*CHOOSING, *MOVING}) == single
-
-
-def test_an_entry_like_another_adds_to_it() -> None:
     lander, acrobot = zoo.entry("dqn", "LunarLander-v3"), zoo.entry("dqn", "Acrobot-v1")
-    assert lander.settings == acrobot.settings | {"steps": 300_000}
+    assert lander.settings == acrobot.settings | {"steps": 300_000}, "it is like the other"
     assert acrobot.settings["hidden"] == (256, 256), "a tuple, as settings have it"
-
-
-def test_what_has_no_entry_gives_none() -> None:
-    assert zoo.entry("dqn", "Nowhere-v0") is None
-    assert zoo.entries("../dqn") == {}
+    assert zoo.entry("dqn", "Nowhere-v0") is None and zoo.entries("../dqn") == {}
 
 
 def test_an_entry_s_exponents_go_with_the_priorities_that_a_user_turns_off() -> None:
@@ -196,19 +153,17 @@ def test_extending_a_run_continues_its_schedules_to_their_horizon() -> None:
     chosen, options, _ = trainer.settle("ppo", "CartPole-v1", {"steps": 20_000, "entropy": "1:0"})
     conf = Config("ppo", "CartPole-v1", "torch", "cpu", 0, chosen, options)
     longer = extended(conf, 60_000).settings
-    assert [str(s) for s in (longer.clip, longer.entropy)] == [
-        "0.2:0:1.6666666666666665",
-        "1:0:0.3333333333333333",
-    ]
+    schedules = ["0.2:0:1.6666666666666665", "1:0:0.3333333333333333"]
+    assert [str(s) for s in (longer.clip, longer.entropy)] == schedules
     assert float(longer.clip(15_000 / 60_000)) == pytest.approx(float(chosen.clip(0.75)))
 
 
-@pytest.mark.parametrize(("steps", "expected"), [(49_999, 1), (50_000, 0), (100_000, 0)])
-def test_a_note_says_that_a_run_is_much_shorter_than_its_entry(steps: int, expected: int) -> None:
-    with noting(notes := []):
-        zoo.note_short("ppo", "CartPole-v1", "", steps)
-        zoo.note_short("ppo", "Nowhere-v0", "", steps)
-    assert len(notes) == expected and all("100,000" in text for text in notes)
+def test_a_note_says_that_a_run_is_much_shorter_than_its_entry() -> None:
+    for steps, expected in ((49_999, 1), (50_000, 0), (100_000, 0)):
+        with noting(notes := []):
+            zoo.note_short("ppo", "CartPole-v1", "", steps)
+            zoo.note_short("ppo", "Nowhere-v0", "", steps)
+        assert len(notes) == expected and all("100,000" in text for text in notes)
 
 
 @pytest.mark.slow
@@ -222,20 +177,19 @@ def test_ppo_solves_cartpole_in_a_fifth_of_its_entrys_steps() -> None:
 # --- families -------------------------------------------------------------------------------------
 
 
-def test_an_environments_own_table_wins_over_its_familys() -> None:
+def test_families() -> None:
+    """An environment's own table wins over its family's; of families, the first that has one."""
     tables = zoo.entries("ppo")
     assert zoo.entry("ppo", "Hopper-v5") is tables["Hopper-v5"]
     assert zoo.entry("ppo", "Ant-v5") is tables["MuJoCo locomotion"]
     assert zoo.entry("ppo", "Ant-v4") is None, "families are of the ids that they have"
-
-
-def test_the_family_that_stands_first_wins_where_it_has_a_table() -> None:
-    assert list(zoo.families()).index("MiniGrid with memory") < list(zoo.families()).index(
-        "MiniGrid"
-    )
+    names = list(zoo.families())
+    assert names.index("MiniGrid with memory") < names.index("MiniGrid")
     for name, table in (("ppo", "MiniGrid with memory"), ("dqn", "MiniGrid")):
         assert zoo.entry(name, "MiniGrid-MemoryS7-v0") is zoo.entries(name)[table]
         assert zoo.entry(name, "MiniGrid-Empty-5x5-v0") is zoo.entries(name)["MiniGrid"]
+    # a class or function may be called like a family, and is none of it
+    assert "Atari" in tables and zoo.entry("ppo", "Atari") is None
 
 
 def test_a_family_has_named_entries_too() -> None:
@@ -245,11 +199,6 @@ def test_a_family_has_named_entries_too() -> None:
     assert zoo.entry("dqn", "Nowhere-v0", "rainbow") is tables[":rainbow"]
     assert zoo.entry("dqn", "LunarLander-v3", "rainbow") is tables["LunarLander-v3:rainbow"]
     assert {"quantile", "rainbow"} == {*zoo.named("dqn", "ALE/Qbert-v5")}
-
-
-def test_a_familys_name_is_no_environments() -> None:
-    """A class or function may be called like one, and is none of it."""
-    assert "Atari" in zoo.entries("ppo") and zoo.entry("ppo", "Atari") is None
 
 
 @pytest.mark.parametrize("algorithm", algorithms.NAMES)

@@ -4,6 +4,7 @@ import json
 import re
 import signal
 import time
+from typing import Any
 
 import pytest
 
@@ -13,42 +14,28 @@ from tandem import algorithms
 from tandem.trainer import settle
 
 PPO = learn_rows.find("ppo-cartpole-jax")
+
+
 COLUMNS = (
     "env_steps,updates,episodes,seconds,return_mean,length_mean,eval_mean,eval_std,fingerprint\n"
 )
 
 
 def line(
-    row: str = PPO.name, seed: int = 0, best: float = 500.0, step: str = "20000"
+    row: str = PPO.name, seed: int = 0, best: float = 500.0, step: str = "20000", **more: str
 ) -> learn_tables.Line:
     cells = dict.fromkeys(learn_tables.COLUMNS, "")
-    numbers = {
-        "best_mean": str(best),
-        "last_mean": "450.0",
-        "seconds": "60",
-        "mark_step": step,
-        "episodes": "200",
-    }
-    return {**cells, **numbers, "row": row, "seed": str(seed), "commit": "abc"}
+    cells |= {"best_mean": str(best), "last_mean": "450.0", "seconds": "60", "mark_step": step}
+    return {**cells, "episodes": "200", "row": row, "seed": str(seed), "commit": "abc", **more}
 
 
 @pytest.fixture
 def folder(tmp_path):
     """A run as a finished one leaves it."""
-    result = {
-        "algorithm": "ppo",
-        "env": "CartPole-v1",
-        "framework": "jax",
-        "env_steps": 100_000,
-        "updates": 7_800,
-        "seconds": 12.5,
-        "eval_mean": 499.12345,
-        "eval_std": 1.5,
-        "eval_episodes": 200,
-        "last_eval_mean": 480.0,
-        "last_eval_std": 20.0,
-        "versions": {"python": "3.11", "platform": "somewhere", "jax": "0.10"},
-    }
+    result = {"algorithm": "ppo", "env": "CartPole-v1", "framework": "jax", "env_steps": 100_000}
+    result |= {"updates": 7_800, "seconds": 12.5, "eval_mean": 499.12345, "eval_std": 1.5}
+    result |= {"eval_episodes": 200, "last_eval_mean": 480.0, "last_eval_std": 20.0}
+    result["versions"] = {"python": "3.11", "platform": "somewhere", "jax": "0.10"}
     (tmp_path / "result.json").write_text(json.dumps(result))
     (tmp_path / "config.json").write_text(json.dumps({"commit": "0123456789abcdef"}))
     rows = "2500,0,0,1,,,100,1,a\n5000,0,0,1,,,,,b\n7500,0,0,1,,,480,1,c\n10000,0,0,1,,,300,1,d\n"
@@ -56,28 +43,15 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_rows_of_the_issue_are_there() -> None:
+def test_rows_are_read_as_they_are_written() -> None:
     assert len({row.name for row in ROWS}) == len(ROWS)
-    assert {row.framework for row in ROWS if row.name.startswith("ppo-cartpole")} == {
-        "jax",
-        "tensorflow",
-        "torch",
-        "keras-torch",
-    }
+    of_ppo = {row.framework for row in ROWS if row.name.startswith("ppo-cartpole")}
+    assert of_ppo == {"jax", "tensorflow", "torch", "keras-torch"}
     with pytest.raises(SystemExit, match="no row"):
         learn_rows.find("ppo-cartpole")
-
-
-def test_rows_are_read_as_they_are_written() -> None:
     iqn, pong = learn_rows.find("iqn-cartpole-jax"), learn_rows.find("ppo-pong-torch")
-    assert (iqn.algorithm, iqn.env, iqn.framework, iqn.steps, iqn.threshold, iqn.mark) == (
-        "dqn",
-        "CartPole-v1",
-        "jax",
-        50_000,
-        475.0,
-        475.0,
-    )
+    assert (iqn.algorithm, iqn.env, iqn.framework) == ("dqn", "CartPole-v1", "jax")
+    assert (iqn.steps, iqn.threshold, iqn.mark) == (50_000, 475.0, 475.0)
     assert iqn.settings == {"eval_every": 2_500, "entry": "implicit"} and iqn.seeds == (0, 1, 2)
     assert pong.seeds == (0,)
 
@@ -90,17 +64,18 @@ def test_rows_begin_from_entries_of_the_zoo_and_say_where_published_figures_are_
     assert "zoo" in learn_rows.SOURCES
 
 
-def test_a_finished_run_becomes_a_line(folder) -> None:
+def test_a_finished_run_becomes_a_line(folder, tmp_path) -> None:
     found = learn_tables.entry(PPO, 2, folder)
     assert tuple(found) == learn_tables.COLUMNS
-    assert (found["row"], found["seed"], found["steps"], found["best_mean"]) == (
-        PPO.name,
-        "2",
-        "100000",
-        "499.123",
-    )
-    assert (found["mark"], found["mark_step"], found["commit"]) == ("475", "7500", "0123456789")
-    assert found["versions"] == "jax=0.10 python=3.11"
+    expected = {"row": PPO.name, "seed": "2", "steps": "100000", "best_mean": "499.123"}
+    expected |= {"mark": "475", "mark_step": "7500", "commit": "0123456789"}
+    expected["versions"] = "jax=0.10 python=3.11"
+    assert {name: found[name] for name in expected} == expected
+    # only a run at its end is finished
+    assert learn.finished(folder, 100_000) and not learn.finished(folder, 100_001)
+    (folder / "result.json").write_text('{"env_st')
+    assert not learn.finished(folder, 100)
+    assert not learn.finished(tmp_path / "nowhere", 100)
 
 
 def test_curves_are_drawn_from_every_seed_that_was_ever_finished(folder, tmp_path) -> None:
@@ -127,45 +102,28 @@ def test_curves_are_drawn_from_every_seed_that_was_ever_finished(folder, tmp_pat
     assert not draw(ROWS[1])
 
 
-def test_the_first_step_at_the_mark() -> None:
-    steps, means = [10, 20, 30, 40], [float("nan"), 474.9, 475.0, 500.0]
-    assert learn_tables.first_passing(steps, means, 475.0) == 30
-    assert learn_tables.first_passing(steps, means, 501.0) is None
-    assert learn_tables.first_passing(steps, means, None) is None
-
-
-def test_lines_are_replaced_by_row_and_seed_and_kept_in_order() -> None:
+def test_lines_are_replaced_by_row_and_seed_and_kept_in_order(tmp_path) -> None:
     last, first = ROWS[-1].name, ROWS[0].name
     old = [line(last, 0), line(first, 10, 1.0), line(first, 2, 1.0)]
     found = learn_tables.merged(old, [line(first, 2, 2.0)])
-    assert [(x["row"], x["seed"], x["best_mean"]) for x in found] == [
-        (first, "2", "2.0"),
-        (first, "10", "1.0"),
-        (last, "0", "500.0"),
-    ]
-
-
-def test_lines_come_back_from_the_file(tmp_path) -> None:
-    lines = [line(seed=seed) for seed in range(3)]
-    learn_tables.write(
-        tmp_path / "learn.csv", tmp_path / "learn.md", lines, learn_tables.markdown(lines)
-    )
-    assert learn_tables.read(tmp_path / "learn.csv") == lines
+    kept = [(first, "2", "2.0"), (first, "10", "1.0"), (last, "0", "500.0")]
+    assert [(x["row"], x["seed"], x["best_mean"]) for x in found] == kept
+    # and come back from the file
+    lines, file = [line(seed=seed) for seed in range(3)], tmp_path / "learn.csv"
+    learn_tables.write(file, tmp_path / "learn.md", lines, learn_tables.markdown(lines))
+    assert learn_tables.read(file) == lines
     assert learn_tables.read(tmp_path / "none.csv") == []
 
 
-def test_a_row_has_the_mean_and_every_seed() -> None:
+def test_a_row_has_the_mean_and_every_seed_and_the_first_step_at_the_mark() -> None:
     lines = [line(seed=i, best=b, step=s) for i, b, s in ((0, 500.0, "20000"), (1, 490.0, ""))]
     (row,) = (x for x in learn_tables.markdown(lines).splitlines() if x.startswith("| ppo-cart"))
     cells = [cell.strip() for cell in row.strip("|").split("|")]
     assert cells[3:5] == ["495.0", "500.0, 490.0"] and cells[7] == "20,000, never"
-
-
-def test_only_a_run_at_its_end_is_finished(folder, tmp_path) -> None:
-    assert learn.finished(folder, 100_000) and not learn.finished(folder, 100_001)
-    (folder / "result.json").write_text('{"env_st')
-    assert not learn.finished(folder, 100)
-    assert not learn.finished(tmp_path / "nowhere", 100)
+    steps, means = [10, 20, 30, 40], [float("nan"), 474.9, 475.0, 500.0]
+    assert learn_tables.first_passing(steps, means, 475.0) == 30
+    assert learn_tables.first_passing(steps, means, 501.0) is None
+    assert learn_tables.first_passing(steps, means, None) is None
 
 
 class Process:
@@ -185,6 +143,11 @@ class Process:
         return self.returncode
 
 
+def side_by_side(start: Any, done: Any, seeds: list[int], seconds: float) -> None:
+    """Two at once."""
+    learn.side_by_side(seeds, 2, start, done, time.monotonic() + seconds, pause=0)
+
+
 def test_no_more_seeds_at_once_than_asked_for() -> None:
     running, most, ended = set(), [], []
 
@@ -197,11 +160,11 @@ def test_no_more_seeds_at_once_than_asked_for() -> None:
         running.discard(seed)
         ended.append((seed, code))
 
-    learn.side_by_side([0, 1, 2], 2, start, done, time.monotonic() + 60, pause=0)
+    side_by_side(start, done, [0, 1, 2], 60)
     assert max(most) == 2 and sorted(ended) == [(0, 0), (1, 1), (2, 2)]
 
 
-def test_at_the_deadline_runs_are_asked_to_end_and_none_begins() -> None:
+def test_at_the_deadline_and_after_a_crash_of_ours_runs_are_asked_to_end() -> None:
     started: dict[int, Process] = {}
     ended = []
 
@@ -209,46 +172,34 @@ def test_at_the_deadline_runs_are_asked_to_end_and_none_begins() -> None:
         started[seed] = Process(polls=float("inf"))
         return started[seed]
 
-    learn.side_by_side(
-        [0, 1, 2], 2, start, lambda *end: ended.append(end), time.monotonic() - 1, pause=0
-    )
-    assert set(started) == {0, 1} and ended == [(0, 0), (1, 0)]
+    side_by_side(start, lambda *end: ended.append(end), [0, 1, 2], -1)
+    assert set(started) == {0, 1} and ended == [(0, 0), (1, 0)], "none begins"
     assert all(process.signals == [signal.SIGTERM] for process in started.values())
-
-
-def test_a_crash_of_ours_leaves_no_process_behind() -> None:
-    process = Process(polls=1)
-    other = Process(polls=float("inf"))
 
     def done(*_: int) -> None:
         raise KeyboardInterrupt
 
+    both = Process(polls=1), Process(polls=float("inf"))
     with pytest.raises(KeyboardInterrupt):
-        learn.side_by_side(
-            [0, 1], 2, lambda seed: (process, other)[seed], done, time.monotonic() + 60, pause=0
-        )
-    assert other.signals == [signal.SIGTERM]
+        side_by_side(lambda seed: both[seed], done, [0, 1], 60)
+    assert both[1].signals == [signal.SIGTERM]
 
 
 def test_what_is_missing_is_said_with_its_time() -> None:
-    lines = [{**line(seed=seed), "steps": "100096", "env": "CartPole-v1"} for seed in (0, 2)]
+    lines = [line(seed=seed, steps="100096", env="CartPole-v1") for seed in (0, 2)]
     told = learn_tables.missing(lines).splitlines()
     assert len(told) == len(ROWS)
-    assert told[0].split() == [PPO.name, "seed", "1", "about", "1", "min", "make", "learn"] + [
-        f"ROW={PPO.name}"
-    ]
-    pong = next(text for text in told if text.startswith("ppo-pong-torch"))
-    assert "never timed" in pong
-    every = [
-        {**line(row.name, seed), "steps": str(row.steps)} for row in ROWS for seed in row.seeds
-    ]
+    said = f"{PPO.name} seed 1 about 1 min make learn ROW={PPO.name}"
+    assert " ".join(told[0].split()) == said
+    assert "never timed" in next(text for text in told if text.startswith("ppo-pong-torch"))
+    every = [line(row.name, seed, steps=str(row.steps)) for row in ROWS for seed in row.seeds]
     assert "Every row" in learn_tables.missing(every)
     short = [{**every[0], "steps": str(PPO.steps - 1)}, *every[1:]]
     assert learn_tables.missing(short).startswith(f"{PPO.name} ")
 
 
 def test_only_what_has_no_line_is_trained_where_that_is_asked_for(tmp_path, monkeypatch) -> None:
-    every = [{**line(seed=seed), "steps": str(PPO.steps)} for seed in PPO.seeds]
+    every = [line(seed=seed, steps=str(PPO.steps)) for seed in PPO.seeds]
     learn_tables.write(tmp_path / "learn.csv", tmp_path / "learn.md", every[1:], "")
     started: list[int] = []
 
@@ -272,53 +223,44 @@ def test_runs_are_kept_outside_of_the_work_tree(monkeypatch, tmp_path) -> None:
     assert learn.kept() == tmp_path / "tandem" / "learn"
 
 
+TOLD = learn_tables.read(learn_page.RESULTS / "learn.csv")
+
+
 def test_the_page_of_scores_is_up_to_date() -> None:
-    found = learn_page.page(learn_tables.read(learn_page.RESULTS / "learn.csv"))
-    assert learn_page.PAGE.read_text(encoding="utf-8") == found, (
-        "run: python -m benchmarks.learn_page"
-    )
+    written = learn_page.PAGE.read_text(encoding="utf-8")
+    assert written == learn_page.page(TOLD), "run: python -m benchmarks.learn_page"
 
 
 @pytest.mark.parametrize("algorithm", algorithms.NAMES)
 def test_the_algorithms_pages_have_their_curves(algorithm: str) -> None:
     text = (learn_page.ALGORITHMS / f"{algorithm}.md").read_text(encoding="utf-8")
-    found = learn_page.renewed(text, algorithm, learn_tables.read(learn_page.RESULTS / "learn.csv"))
+    found = learn_page.renewed(text, algorithm, TOLD)
     assert text == found, "run: python -m benchmarks.learn_page"
 
 
 def test_an_algorithms_page_says_what_a_row_was_given_and_came_to() -> None:
     row = learn_rows.find("simba-walker2d-jax")
-    lines = [
-        {**line(seed=seed, best=best), "row": row.name, "episodes": "200"}
-        for seed, best in enumerate((490.0, 500.0, 495.0))
-    ]
+    lines = [line(row.name, seed, best) for seed, best in enumerate((490.0, 500.0, 495.0))]
     text = learn_page.curves("sac", lines)
-    assert (
-        "Walker2d-v5 with `--body simba --hidden 128 --critic-hidden 128`: **495.0 ± 12.4**" in text
-    )
+    flags = "--body simba --hidden 128 --critic-hidden 128"
+    assert f"Walker2d-v5 with `{flags}`: **495.0 ± 12.4**" in text
     assert "(seeds 0, 1, 2): `make learn ROW=simba-walker2d-jax`" in text
     assert row.name not in learn_page.curves("tqc", lines)
-    row = learn_rows.find("dqn-cartpole-torch")  # its first engine is another one
-    of_two = [{**lines[0], "row": f"dqn-cartpole-{engine}"} for engine in ("torch", "jax")]
+    # of dqn-cartpole the first engine is another one
+    of_two = [line(f"dqn-cartpole-{engine}", 0, 490.0) for engine in ("torch", "jax")]
     text = learn_page.curves("dqn", of_two)
     assert "CartPole-v1: **490.0** after 50,000 steps" in text and "(seed 0)" in text
     assert "torch" not in text and "eval" not in text.replace("evaluations", "")
     assert "torch" in learn_page.curves("dqn", of_two[:1])
 
 
-def test_intervals_are_students() -> None:
-    lines = [
-        {**line(seed=seed, best=best), "episodes": "200"}
-        for seed, best in enumerate((490.0, 500.0, 495.0))
-    ]
+def test_the_page_has_students_intervals_and_published_figures_with_their_source() -> None:
+    lines = [line(seed=seed, best=best) for seed, best in enumerate((490.0, 500.0, 495.0))]
     (row,) = [text for text in learn_page.page(lines).splitlines() if PPO.name in text]
     assert "495.0 ± 12.4 |" in row  # 4.303 * 5 / sqrt(3)
     (alone,) = [text for text in learn_page.page(lines[:1]).splitlines() if PPO.name in text]
     assert "| 490.0 (1 of 3 seeds) |" in alone
-
-
-def test_the_page_has_published_figures_and_their_source() -> None:
-    row = learn_rows.find("trpo-swimmer-jax")
-    page = learn_page.page([{**line(seed=0, best=100.0), "row": row.name, "episodes": "200"}])
-    assert row.published and f"| {row.published} |" in page
+    swimmer = learn_rows.find("trpo-swimmer-jax")
+    page = learn_page.page([line(swimmer.name, best=100.0)])
+    assert swimmer.published and f"| {swimmer.published} |" in page
     assert all(f"{name}: {what}" in page for name, what in learn_rows.SOURCES.items())

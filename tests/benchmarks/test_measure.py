@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from typing import Any
 
 import pytest
 
@@ -26,31 +27,16 @@ def test_calibration_ends_with_a_length_that_takes_long_enough() -> None:
     found = measure.calibrated(measured, 1_000, seconds=5.0)
     assert found / 1_000 >= 5.0 and found <= 10_000
     assert asked[0] == 1_000 and asked[-1] == found
-
-
-def test_calibration_gives_up_on_work_that_takes_no_time() -> None:
-    with pytest.raises(RuntimeError, match="less than"):
+    with pytest.raises(RuntimeError, match="less than"):  # of work that takes no time
         measure.calibrated(lambda steps: run(steps, loop=0.5, first=0.5), 1, seconds=5.0)
 
 
-def test_everyone_has_a_turn_there_and_back() -> None:
-    assert list(measure.alternating(["a", "b"], 3)) == [
-        (0, "a"),
-        (0, "b"),
-        (1, "b"),
-        (1, "a"),
-        (2, "a"),
-        (2, "b"),
-    ]
-
-
-def test_other_work_is_not_compared() -> None:
+def test_other_work_is_not_compared_and_everyone_has_a_turn() -> None:
     dqn, ppo = rows.find("dqn"), rows.find("ppo-native")
     assert isinstance(dqn, Row) and isinstance(ppo, Row)
     measure.check_updates(dqn, "sb3", Pair(run(1_024, 128), run(3_072, 9 * 128)))
-    with pytest.raises(
-        RuntimeError, match="made 129 updates in 1024 steps of dqn; the settings ask for 128"
-    ):
+    says = "made 129 updates in 1024 steps of dqn; the settings ask for 128"
+    with pytest.raises(RuntimeError, match=says):
         measure.check_updates(dqn, "sb3", Pair(run(1_024, 129), run(3_072, 9 * 128)))
     # 100 and 300 rollouts, less the steps that only reset
     resetting = Pair(run(25_400, 2_000), run(76_600, 6_000))
@@ -59,21 +45,18 @@ def test_other_work_is_not_compared() -> None:
         measure.check_updates(ppo, "sb3", resetting)  # plain environments reset within a step
     with pytest.raises(RuntimeError):
         measure.check_updates(ppo, "jax", Pair(run(25_400, 4_000), run(76_600, 12_000)))
+    turns = [f"{i}{name}" for i, name in measure.alternating(["a", "b"], 3)]
+    assert turns == ["0a", "0b", "1b", "1a", "2a", "2b"]
 
 
 def test_jobs_say_the_same_to_both_sides() -> None:
     row = rows.find("sac")
-    ours, theirs = (measure.job(row, name, 5_000, 3) for name in ("torch", "sb3"))
+    ours, theirs, jax = (measure.job(row, name, 5_000, 3) for name in ("torch", "sb3", "jax"))
     assert ours["kind"] == "ours" and theirs["kind"] == "peer"
     assert all(ours[key] == theirs[key] for key in ("algorithm", "env", "envs", "steps", "seed"))
-    assert (
-        ours["settings"]["compile"] == "yes"
-        and "compile" not in measure.job(row, "jax", 5_000, 3)["settings"]
-    )
+    assert ours["settings"]["compile"] == "yes" and "compile" not in jax["settings"]
     json.dumps([ours, theirs, measure.bare_job(row)])  # they go to other processes as JSON
-
-
-def test_waiting_for_a_score_is_another_kind_of_job() -> None:
+    # waiting for a score is another kind of job
     row = rows.find("seconds-to-475")
     ours, theirs = (measure.job(row, name, 0, 0) for name in ("torch", "sbx"))
     assert (ours["kind"], theirs["kind"]) == ("ours-reach", "peer-reach")
@@ -84,12 +67,12 @@ def test_waiting_for_a_score_is_another_kind_of_job() -> None:
 def test_a_child_has_one_thread_and_its_engine(monkeypatch) -> None:
     seen = {}
 
-    def fake(
-        command: list[str], env: dict[str, str], **_: object
-    ) -> subprocess.CompletedProcess[str]:
+    def fake(command: list[str], env: dict[str, str], **_: object) -> Any:
         seen.update(env=env, job=json.loads(command[-1]))
         return subprocess.CompletedProcess(command, 0, 'chatter\n{"answer": 42}\n', "")
 
+    with pytest.raises(RuntimeError, match="KeyError: 'no such kind'"):
+        measure.spawn({"kind": "no such kind"}, None)
     monkeypatch.setenv("KERAS_BACKEND", "torch")
     monkeypatch.setattr(subprocess, "run", fake)
     assert measure.spawn({"contestant": "jax", "kind": "ours"}, 1) == {"answer": 42}
@@ -97,18 +80,8 @@ def test_a_child_has_one_thread_and_its_engine(monkeypatch) -> None:
     assert seen["job"]["core"] == 1 and seen["job"]["spawned"] > 0
     measure.spawn({"contestant": "sb3", "kind": "peer"}, None)
     assert "KERAS_BACKEND" not in seen["env"]
-
-
-def test_a_child_that_fails_is_quoted() -> None:
-    with pytest.raises(RuntimeError, match="KeyError: 'no such kind'"):
-        measure.spawn({"kind": "no such kind"}, None)
-
-
-@pytest.mark.skipif(
-    not hasattr(os, "sched_getaffinity"), reason="processes cannot be kept to a core here"
-)
-def test_the_core_is_one_of_ours() -> None:
-    assert measure.last_core() in os.sched_getaffinity(0)
+    if hasattr(os, "sched_getaffinity"):  # else processes cannot be kept to a core
+        assert measure.last_core() in os.sched_getaffinity(0)
 
 
 def test_the_quickest_of_many_timings_counts(monkeypatch) -> None:

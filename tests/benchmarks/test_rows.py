@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 
@@ -9,44 +10,46 @@ from benchmarks.rows import PEERS, ROWS, Row
 from tandem.algorithms import get
 from tandem.settings import Schedule
 
-SPEED = [row for row in ROWS if isinstance(row, Row)]
+
+def resolved(name: str) -> Any:
+    return rows.resolved(rows.find(name))
 
 
-def test_an_unknown_row_is_answered_with_the_known_ones() -> None:
+def work(name: str, settings: Any, observations: int, actions: int) -> float:
+    """Multiplications of one step."""
+    products = rows.products(name, settings, observations, actions)
+    return sum(m * k * n * often for m, k, n, often in products)
+
+
+def test_unknown_rows_and_what_they_cannot_do_are_refused() -> None:
     with pytest.raises(SystemExit, match="no row 'pqn'") as raised:
         rows.find("pqn")
     assert "dqn" in str(raised.value)
+    settings = resolved("dqn")
+    with pytest.raises(ValueError, match="double=True"):
+        peers.translate("sb3", "dqn", replace(settings, double=True))
+    with pytest.raises(ValueError, match="ends before the run"):
+        peers.translate("sb3", "dqn", replace(settings, learning_rate=Schedule(1e-3, 0.0, 0.5)))
 
 
-def test_updates_of_ppo_come_with_every_rollout() -> None:
-    settings = rows.resolved(rows.find("ppo-plain"))
-    assert rows.block(settings) == 256
-    assert [rows.updates(settings, n) for n in (255, 256, 2_560)] == [0, 20, 200]
-    assert rows.updates(replace(settings, batch_size=64), 256) == 80
-
-
-def test_updates_of_dqn_begin_with_the_first_block_beyond_learning_starts() -> None:
-    settings = rows.resolved(rows.find("dqn"))
-    assert [rows.updates(settings, n) for n in (768, 1_024, 1_280)] == [0, 128, 256]
-
-
-def test_updates_of_sac_begin_with_a_whole_batch() -> None:
-    settings = rows.resolved(rows.find("sac"))
-    assert [rows.updates(settings, n) for n in (255, 256, 1_000)] == [0, 1, 745]
-    assert rows.updates(replace(settings, learning_starts=0), 256) == 1
-
-
-def test_lengths_are_whole_blocks() -> None:
-    settings = rows.resolved(rows.find("dqn"))
-    assert [rows.rounded(settings, n) for n in (1, 256, 257)] == [256, 256, 512]
+def test_updates_and_blocks() -> None:
+    ppo, dqn, sac = (resolved(name) for name in ("ppo-plain", "dqn", "sac"))
+    assert rows.block(ppo) == 256
+    for settings, steps, expected in (
+        (ppo, (255, 256, 2_560), [0, 20, 200]),  # they come with every rollout
+        (replace(ppo, batch_size=64), (256,), [80]),
+        (dqn, (768, 1_024, 1_280), [0, 128, 256]),  # the first block beyond learning_starts
+        (sac, (255, 256, 1_000), [0, 1, 745]),  # a whole batch
+        (replace(sac, learning_starts=0), (256,), [1]),
+    ):
+        assert [rows.updates(settings, n) for n in steps] == expected
+    assert [rows.rounded(dqn, n) for n in (1, 256, 257)] == [256, 256, 512]
 
 
 def test_products_of_dqn_worked_by_hand() -> None:
     """One hidden layer of 3, observations of 4, 2 actions, batches of 5; an update each step."""
-    base = rows.resolved(rows.find("dqn"))
-    settings = replace(
-        base, hidden=(3,), batch_size=5, learning_starts=0, train_every=5, updates_per_call=5
-    )
+    settings = replace(resolved("dqn"), hidden=(3,), batch_size=5, learning_starts=0)
+    settings = replace(settings, train_every=5, updates_per_call=5)
     found = [(m, k, n, round(often, 2)) for m, k, n, often in rows.products("dqn", settings, 4, 2)]
     forward = [(5, 4, 3, 1.0), (5, 3, 2, 1.0)]
     weights = [(4, 5, 3, 1.0), (3, 5, 2, 1.0)]
@@ -55,34 +58,49 @@ def test_products_of_dqn_worked_by_hand() -> None:
     assert sorted(found) == sorted([*forward, *weights, *inputs, *forward, *acting])
 
 
-def test_work_of_sac_worked_by_hand() -> None:
-    """Multiplications of one step by the passes that the paper's equations need."""
-    base = rows.resolved(rows.find("sac"))
-    settings = replace(base, hidden=(8,), batch_size=16)
-    total = sum(m * k * n * often for m, k, n, often in rows.products("sac", settings, 3, 1))
-    actor, critic = 3 * 8 + 8 * 2, 4 * 8 + 8 * 1  # of one row, forward
-    # targets; forward, weights, inputs of the second layer
-    critics = 2 * critic + 2 * (critic + critic + 8 * 1)
-    # next; forward, weights, inputs; through the critics
-    policy = actor + (actor + actor + 8 * 2) + 2 * (critic + critic)
-    assert total == pytest.approx(16 * (critics + policy) + actor)
+@pytest.mark.parametrize(
+    ("name", "changes", "critics", "outputs", "heads", "share"),
+    [
+        ("sac", {}, 2, 1, 2, 1.0),
+        ("tqc", {"quantiles": 5}, 2, 5, 2, 1.0),
+        ("crossq", {"policy_delay": 2}, 2, 1, 2, 0.5),
+        ("td3", {}, 2, 1, 1, 0.5),
+        ("ddpg", {}, 1, 1, 1, 1.0),
+    ],
+)
+def test_work_of_critics_worked_by_hand(name, changes, critics, outputs, heads, share) -> None:
+    """By the passes that the papers' equations need."""
+    settings = replace(resolved(name), hidden=(8,), batch_size=16, **changes)
+    actor, critic = 3 * 8 + 8 * heads, 4 * 8 + 8 * outputs  # of one row, forward
+    learned = critics * (2 * critic + 8 * outputs)  # forward, weights, inputs of the second layer
+    # targets are of the same critics in one batch, or of copies of them
+    learned = 2 * learned if name == "crossq" else learned + critics * critic
+    through = 1 if heads == 1 else critics  # TD3 and DDPG go through one of them
+    # next actions; forward, weights, inputs; through the critics
+    policy = actor + share * (2 * actor + 8 * heads + 2 * through * critic)
+    assert work(name, settings, 3, 1) == pytest.approx(16 * (learned + policy) + actor)
 
 
-def test_work_of_tqc_and_crossq_worked_by_hand() -> None:
-    for name, outputs, share in (("tqc", 5, 1.0), ("crossq", 1, 0.5)):
-        changes = {"quantiles": outputs} if name == "tqc" else {"policy_delay": 2}
-        settings = replace(rows.resolved(rows.find(name)), hidden=(8,), batch_size=16, **changes)
-        total = sum(m * k * n * often for m, k, n, often in rows.products(name, settings, 3, 1))
-        actor, critic = 3 * 8 + 8 * 2, 4 * 8 + 8 * outputs
-        learned = 2 * (2 * critic + 8 * outputs)  # forward, weights, inputs of both critics
-        # targets are of the same critics in one batch, or of copies of them
-        learned = 2 * learned if name == "crossq" else learned + 2 * critic
-        # forward, weights, inputs; through the critics
-        policy = actor + share * (2 * actor + 8 * 2 + 2 * 2 * critic)
-        assert total == pytest.approx(16 * (learned + policy) + actor)
+def test_work_of_a2c_worked_by_hand() -> None:
+    settings = replace(resolved("a2c"), hidden=(8,))
+    actor, critic = 4 * 8 + 8 * 2, 4 * 8 + 8 * 1
+    assert rows.updates(settings, 400) == 10  # 40 rows each, so one row of one update a step
+    expected = (2 * actor + 8 * 2) + (2 * critic + 8 * 1) + critic + actor
+    assert work("a2c", settings, 4, 2) == pytest.approx(expected)
 
 
-def test_what_is_in_the_contrib_package() -> None:
+def test_work_of_ppo_on_pictures_worked_by_hand() -> None:
+    """Those of the Nature CNN (Mnih et al. 2015, Methods), of one body with seven outputs."""
+    settings = resolved("ppo-pong")
+    first = 20 * 20 * 8 * 8 * 4 * 32
+    rest = 9 * 9 * 4 * 4 * 32 * 64 + 7 * 7 * 3 * 3 * 64 * 64 + 3136 * 512 + 512 * 7
+    assert rows.updates(settings, 1_024) == 16  # 4 epochs of 4: each row four times
+    # acting gives the values too
+    expected = 4 * (2 * first + 3 * rest) + (first + rest)
+    assert work("ppo", settings, 0, 6) == pytest.approx(expected)
+
+
+def test_what_is_in_the_contrib_package_and_their_schedules() -> None:
     """QR-DQN is our DQN with quantiles; its head has ten of them for each action."""
     row = rows.find("qrdqn")
     told = peers.translate("sb3", row.algorithm, rows.resolved(row))
@@ -92,49 +110,10 @@ def test_what_is_in_the_contrib_package() -> None:
     assert [peers.library_of(p, "qrdqn") for p in PEERS] == ["sb3_contrib", "sbx"]
     heads = [n for _, m, n, _ in rows.products("dqn", rows.resolved(row), 4, 2) if m == 256]
     assert 20 in heads
-    crossq = peers.translate("sbx", "crossq", rows.resolved(rows.find("crossq")))
+    crossq = peers.translate("sbx", "crossq", resolved("crossq"))
     assert crossq["policy_kwargs"]["optimizer_kwargs"]["b1"] == 0.5 and "tau" not in crossq
-
-
-def test_work_of_td3_and_ddpg_worked_by_hand() -> None:
-    for name, critics, share in (("td3", 2, 0.5), ("ddpg", 1, 1.0)):
-        settings = replace(rows.resolved(rows.find(name)), hidden=(8,), batch_size=16)
-        total = sum(m * k * n * often for m, k, n, often in rows.products(name, settings, 3, 1))
-        actor, critic = 3 * 8 + 8 * 1, 4 * 8 + 8 * 1
-        # next actions, targets; forward, weights, inputs
-        learned = actor + critics * critic + critics * (2 * critic + 8 * 1)
-        # forward, weights, inputs; through a critic
-        policy = share * (2 * actor + 8 * 1 + 2 * critic)
-        assert total == pytest.approx(16 * (learned + policy) + actor)
-
-
-def test_work_of_a2c_worked_by_hand() -> None:
-    settings = replace(rows.resolved(rows.find("a2c")), hidden=(8,))
-    total = sum(m * k * n * often for m, k, n, often in rows.products("a2c", settings, 4, 2))
-    actor, critic = 4 * 8 + 8 * 2, 4 * 8 + 8 * 1
-    assert rows.updates(settings, 400) == 10  # 40 rows each, so one row of one update a step
-    assert total == pytest.approx((2 * actor + 8 * 2) + (2 * critic + 8 * 1) + critic + actor)
-
-
-def test_work_of_ppo_on_pictures_worked_by_hand() -> None:
-    """The Nature CNN's multiplications (Mnih et al. 2015, Methods), of one body with seven
-    outputs."""
-    settings = rows.resolved(rows.find("ppo-pong"))
-    total = sum(m * k * n * often for m, k, n, often in rows.products("ppo", settings, 0, 6))
-    first = 20 * 20 * 8 * 8 * 4 * 32
-    rest = 9 * 9 * 4 * 4 * 32 * 64 + 7 * 7 * 3 * 3 * 64 * 64 + 3136 * 512 + 512 * 7
-    assert rows.updates(settings, 1_024) == 16  # 4 epochs of 4: each row four times
-    # acting gives the values too
-    assert total == pytest.approx(4 * (2 * first + 3 * rest) + (first + rest))
-
-
-def test_their_convolutions_are_shared() -> None:
-    told = peers.translate("sb3", "ppo", rows.resolved(rows.find("ppo-pong")))
-    assert told["policy"] == "CnnPolicy" and told["policy_kwargs"]["net_arch"] == []
-    assert (told["learning_rate"], told["clip_range"]) == (
-        {"start": 2.5e-4, "end": 0.0},
-        {"start": 0.1, "end": 0.0},
-    )
+    at = peers._schedule({"start": 0.2, "end": 0.1})
+    assert (at(1.0), at(0.5), at(0.0)) == pytest.approx((0.2, 0.15, 0.1))
 
 
 TAKING_PART = [
@@ -158,59 +137,42 @@ def test_every_setting_is_translated_or_has_to_have_one_value(row: Row, peer: st
     peers.translate(peer, row.algorithm, rows.resolved(row))
 
 
-def test_ppo_in_their_words() -> None:
-    told = peers.translate("sb3", "ppo", rows.resolved(rows.find("ppo-plain")))
-    assert (
-        told["n_steps"],
-        told["batch_size"],
-        told["n_epochs"],
-        told["gamma"],
-        told["gae_lambda"],
-    ) == (
-        32,
-        256,
-        20,
-        0.98,
-        0.8,
-    )
-    assert told["learning_rate"] == {"start": 1e-3, "end": 0.0} and told["clip_range"] == {
-        "start": 0.2,
-        "end": 0.0,
-    }
-    assert (told["ent_coef"], told["vf_coef"], told["max_grad_norm"]) == (0.0, 0.5, 0.5)
-    assert told["policy_kwargs"] == {
-        "net_arch": [64, 64],
-        "optimizer_kwargs": {"eps": 1e-5},
-        "ortho_init": True,
-    }
+def falling(start: float, end: float) -> dict[str, float]:
+    return {"start": start, "end": end}
 
 
-def test_dqn_in_their_words() -> None:
-    settings = rows.resolved(rows.find("dqn"))
-    told = peers.translate("sb3", "dqn", settings)
-    assert (told["train_freq"], told["gradient_steps"], told["target_update_interval"]) == (
-        256,
-        128,
-        10,
-    )
-    assert (
-        told["exploration_initial_eps"],
-        told["exploration_final_eps"],
-        told["exploration_fraction"],
-    ) == (1.0, 0.04, 0.16)
-    # they learn from more than that many steps on, we from that many
-    assert told["learning_starts"] == 999
-    assert told["max_grad_norm"] == 10.0 and "max_grad_norm" not in peers.translate(
-        "sbx", "dqn", settings
-    )
-
-
-def test_what_they_cannot_do_is_refused() -> None:
-    settings = rows.resolved(rows.find("dqn"))
-    with pytest.raises(ValueError, match="double=True"):
-        peers.translate("sb3", "dqn", replace(settings, double=True))
-    with pytest.raises(ValueError, match="ends before the run"):
-        peers.translate("sb3", "dqn", replace(settings, learning_rate=Schedule(1e-3, 0.0, 0.5)))
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        (
+            "ppo-plain",
+            {"n_steps": 32, "batch_size": 256, "n_epochs": 20, "gamma": 0.98, "gae_lambda": 0.8}
+            | {"learning_rate": falling(1e-3, 0.0), "clip_range": falling(0.2, 0.0)}
+            | {"ent_coef": 0.0, "vf_coef": 0.5, "max_grad_norm": 0.5},
+        ),
+        (
+            "ppo-pong",  # their convolutions are shared
+            {"learning_rate": falling(2.5e-4, 0.0), "clip_range": falling(0.1, 0.0)}
+            | {"policy": "CnnPolicy"},
+        ),
+        (
+            "dqn",  # they learn from more than that many steps on, we from that many
+            {"train_freq": 256, "gradient_steps": 128, "target_update_interval": 10}
+            | {"exploration_initial_eps": 1.0, "exploration_final_eps": 0.04}
+            | {"exploration_fraction": 0.16, "learning_starts": 999, "max_grad_norm": 10.0},
+        ),
+    ],
+)
+def test_settings_in_their_words(row: str, expected: dict[str, Any]) -> None:
+    told = peers.translate("sb3", row.partition("-")[0], resolved(row))
+    assert {name: told[name] for name in expected} == expected
+    if row == "ppo-plain":
+        network = {"net_arch": [64, 64], "optimizer_kwargs": {"eps": 1e-5}, "ortho_init": True}
+        assert told["policy_kwargs"] == network
+    elif row == "ppo-pong":
+        assert told["policy_kwargs"]["net_arch"] == []
+    else:
+        assert "max_grad_norm" not in peers.translate("sbx", "dqn", resolved(row))
 
 
 @pytest.mark.parametrize("name", [row.name for row in ROWS if isinstance(row, Row)])
@@ -222,8 +184,3 @@ def test_runs_shorter_than_the_tuned_ones_have_the_same_schedules_there(name: st
     if ours.learning_rate.end is not None:
         end = replace(ours.learning_rate, fraction=1.0)(row.quick / ours.steps)
         assert told["learning_rate"]["end"] == pytest.approx(end, rel=1e-5)
-
-
-def test_their_schedules_count_down() -> None:
-    at = peers._schedule({"start": 0.2, "end": 0.1})
-    assert (at(1.0), at(0.5), at(0.0)) == pytest.approx((0.2, 0.15, 0.1))

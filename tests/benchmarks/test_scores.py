@@ -14,8 +14,7 @@ TOLD = learn_tables.read(ROOT / "benchmarks" / "results" / "learn.csv")
 
 
 def least(lines: list[learn_tables.Line]) -> float:
-    """The score below which a seed has lost something: a tenth of what the row's worst seed has,
-    and three standard errors of its evaluation, under it."""
+    """A tenth of what the row's worst seed has, and three standard errors, under it."""
     worst = min(lines, key=lambda line: float(line["best_mean"]))
     score, deviation = float(worst["best_mean"]), float(worst["best_std"])
     return score - 0.1 * abs(score) - 3 * deviation / float(worst["episodes"]) ** 0.5
@@ -31,8 +30,7 @@ def test_a_loss_is_more_than_what_seeds_differ_by() -> None:
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("name", ["ppo-cartpole-jax", "dqn-cartpole-jax", "sac-pendulum-jax"])
 def test_it_learns_as_well_as_it_did(name: str, tmp_path) -> None:
-    """One seed of the row by the command that made its line: on another machine it need not be the
-    same to the digit."""
+    """One seed of the row by its command, which on another machine may differ a little."""
     row, lines = learn_rows.find(name), [line for line in TOLD if line["row"] == name]
     assert len(lines) == len(row.seeds), f"learn.csv has {len(lines)} seeds of {name}"
     places = learn.Places(tmp_path / "runs", tmp_path)

@@ -29,11 +29,8 @@ def test_each_package_is_counted(tmp_path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(SOURCE)
     sizes = packages(tmp_path)
-    assert {name: size.logical for name, size in sizes.items()} == {
-        "math": 5,
-        "ops": 5,
-        "examples": 5,
-    }
+    logical = {name: size.logical for name, size in sizes.items()}
+    assert logical == {"math": 5, "ops": 5, "examples": 5}
     text = table(tmp_path)
     assert "| **src, without examples** | 2 | 10 | 32 | 3.20 |" in text
     assert "| **src** | 3 | 15 | 48 | 3.20 |" in text

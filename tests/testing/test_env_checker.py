@@ -36,19 +36,21 @@ def test_a_good_environment_has_no_fault(env) -> None:
     assert "steps/s, 8 environments" in findings["plain speed"].text
 
 
-def test_the_algorithms_that_can_train_are_named() -> None:
-    box, choice = (
-        set(findings_of(env)["algorithms"].text.split(", "))
-        for env in (known.IdentityBox, known.Identity)
+def test_the_algorithms_that_can_train_and_speeds_and_sizes_are_said() -> None:
+    box, choice, cartpole, pendulum = (
+        {name: finding.text for name, finding in findings_of(env).items()}
+        for env in (known.IdentityBox, known.Identity, "CartPole-v1", "Pendulum-v1")
     )
-    assert {"crossq", "ddpg", "td3", "tqc"} == box - choice
-    assert {"acer", "dqn", "nstep_q", "pqn"} == choice - box
-    assert {"a2c", "a3c", "impala", "ppo", "sac", "trpo"} == box & choice
-
-
-def test_native_vectors_are_measured_where_there_are_any() -> None:
-    assert "steps/s" in findings_of("CartPole-v1")["native speed"].text
-    assert "no vector entry point" in findings_of("Pendulum-v1")["native speed"].text
+    moving, choosing = (set(each["algorithms"].split(", ")) for each in (box, choice))
+    assert {"crossq", "ddpg", "td3", "tqc"} == moving - choosing
+    assert {"acer", "dqn", "nstep_q", "pqn"} == choosing - moving
+    assert {"a2c", "a3c", "impala", "ppo", "sac", "trpo"} == moving & choosing
+    # native vectors are measured where there are any
+    assert "steps/s" in cartpole["native speed"]
+    assert "no vector entry point" in pendulum["native speed"]
+    env = gymnasium.make("CartPole-v1")
+    size = Ring.size(1_000_000, 1, leaf(env.observation_space), leaf(env.action_space))
+    assert cartpole["replay"] == f"{human(size)} for 1,000,000 transitions"
 
 
 @pytest.mark.parametrize("env", [known.Identity, known.Forbidden])
@@ -70,12 +72,6 @@ def test_speed_is_measured_without_compilation(env, monkeypatch) -> None:
     assert speed_of(environments, 0) == 2.0 and compiled == {"move", "reset"}
 
 
-def test_the_replay_size_is_that_of_the_ring() -> None:
-    env = gymnasium.make("CartPole-v1")
-    size = Ring.size(1_000_000, 1, leaf(env.observation_space), leaf(env.action_space))
-    assert findings_of("CartPole-v1")["replay"].text == f"{human(size)} for 1,000,000 transitions"
-
-
 @pytest.mark.parametrize(
     "env, what, text",
     [
@@ -92,47 +88,29 @@ def test_a_fault_is_found_and_named(env, what, text) -> None:
     assert finding.verdict == "fault" and text in finding.text and "\n" not in finding.text
 
 
-def test_what_cannot_be_resumed_is_a_note() -> None:
-    finding = findings_of(known.Unrepeatable)["resume"]
-    assert finding.verdict == "note" and "not exactly resumable" in finding.text
-
-
 class Odd(known.InfiniteHorizon):
-    """A space that no algorithm takes."""
+    """Spaces that no algorithm takes, or observations that are outside of theirs."""
 
-    def __init__(self) -> None:
+    def __init__(self, seen: float = 0.5, **odd: gymnasium.Space) -> None:
         super().__init__()
-        self.action_space = gymnasium.spaces.Box(0, 3, (2,), np.int32)
-
-
-class Sequences(known.InfiniteHorizon):
-    def __init__(self) -> None:
-        super().__init__()
-        self.observation_space = gymnasium.spaces.Sequence(gymnasium.spaces.Discrete(3))
-
-
-class OutOfBounds(known.InfiniteHorizon):
-    """Says that its observations lie in [0, 1], and gives 1.5: Gymnasium's checker minds."""
+        vars(self).update(odd)
+        self.seen = seen
 
     def observe(self):
-        return np.full(1, 1.5, np.float32)
+        return np.full(1, self.seen, np.float32)
 
 
-def test_spaces_that_nothing_can_use_are_faults() -> None:
-    assert findings_of(Odd)["algorithms"].verdict == "fault"
-    assert (
-        list(findings_of(Sequences)) == ["spaces"]
-        and "Sequence" in findings_of(Sequences)["spaces"].text
-    )
-
-
-def test_the_word_of_gymnasium_is_heard() -> None:
-    finding = findings_of(OutOfBounds)["gymnasium"]
-    assert (
-        finding.verdict == "fault"
-        and "AssertionError" in finding.text
-        and "\x1b" not in finding.text
-    )
+def test_spaces_that_nothing_can_use_and_the_word_of_gymnasium() -> None:
+    whole = gymnasium.spaces.Box(0, 3, (2,), np.int32)
+    assert findings_of(lambda: Odd(action_space=whole))["algorithms"].verdict == "fault"
+    sequences = gymnasium.spaces.Sequence(gymnasium.spaces.Discrete(3))
+    findings = findings_of(lambda: Odd(observation_space=sequences))
+    assert list(findings) == ["spaces"] and "Sequence" in findings["spaces"].text
+    finding = findings_of(lambda: Odd(1.5))["gymnasium"]
+    assert finding.verdict == "fault" and "AssertionError" in finding.text
+    assert "\x1b" not in finding.text
+    finding = findings_of(known.Unrepeatable)["resume"]
+    assert finding.verdict == "note" and "not exactly resumable" in finding.text
 
 
 def test_an_environment_object_is_left_as_it_was() -> None:

@@ -22,10 +22,8 @@ def test_values_are_elements_of_their_space(spec) -> None:
         low, high = (np.reshape(b, spec.shape) for b in (spec.low, spec.high))
         assert (x >= low).all() and (x <= high).all()
     elif spec.sizes:
-        assert (
-            x.min() == spec.start
-            and (x.reshape(200, -1).max(0) == np.array(spec.sizes) - 1 + spec.start).all()
-        )
+        highest = np.array(spec.sizes) - 1 + spec.start
+        assert x.min() == spec.start and (x.reshape(200, -1).max(0) == highest).all()
     else:
         assert set(np.unique(x)) == {0, 1}
 
