@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import adaptive, bench, collect, learn
+from benchmarks import adaptive, bench, learn
 
 
 @pytest.mark.slow
@@ -65,25 +65,3 @@ def test_runs_of_what_adapts_are_made_once(tmp_path: Path) -> None:
     assert runs[0] == first and runs[1]["name"].startswith("PPO_pr")
     assert (tmp_path / "curves" / "adaptive.png").stat().st_size > 1_000
     assert "DQN, adabatch" in (tmp_path / "adaptive.md").read_text(encoding="utf-8")
-
-
-def test_the_table_and_the_bars_of_collecting() -> None:
-    found = {
-        "cartpole": {"blocks": [[30.0, 10.0, 24.0]] * 2, "commit": "abc"},
-        "pong-8": {"blocks": [[500.0, 500.0, 101.0]], "commit": "abc"},
-    }
-    assert collect.within("cartpole", found["cartpole"])
-    assert not collect.within("pong-8", found["pong-8"])
-    page = collect.table(found)
-    assert "| CartPole-v1 × 64, gymnasium.make_vec | 30 | 10 | 24.0 | 60.0% |" in page
-    assert "| Pong × 8, EnvPool | 500 | 500 | 101.0 | 10.1% |" in page
-    assert "Not measured: HalfCheetah-v4 × 64, EnvPool;" in page
-
-
-@pytest.mark.slow
-def test_a_row_of_collecting_is_measured(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    collect.main(["--quick", "--row", "cartpole", "--out", str(tmp_path)])
-    found = json.loads((tmp_path / "collect.json").read_text(encoding="utf-8"))["cartpole"]
-    assert found["envs"] == 64 and len(found["blocks"]) >= 2
-    assert "CartPole-v1 × 64" in (tmp_path / "collect.md").read_text(encoding="utf-8")
