@@ -21,7 +21,7 @@ from tandem.backends.keras_tensorflow_servers import ServerLayout, wait_for
 from tandem.backends.keras_tensorflow_workers import WorkerLayout
 from tandem.exploration import EpsGreedyQPolicy
 from tandem.types import Batch
-from tests.advice.net import Case, follows
+from tests.advice.net import follow, follows
 
 CHECK = "backends/keras_tensorflow_devices.py:Layout.check"
 WITHIN = "backends/keras_tensorflow_devices.py:_elsewhere"
@@ -119,23 +119,23 @@ def awaited(listens: bool, patience: float = 0.2) -> None:
 
 def of_workers() -> None:
     """The advice about several processes."""
-    Case("agents/rounds.py:Rounds._agree", round_of, {"other": 2}, "start", {"other": 0}).follow()
+    follow("agents/rounds.py:Rounds._agree", round_of, {"other": 2}, "start", {"other": 0})
     key = "agents/distributed.py:check_workers"
-    Case(key, hooked, {}, "leave adjust_func and batch_size_fn out", {"hooks": False}).follow()
-    Case(key, hooked, {}, "with a MirroredStrategy", {"workers": 1}).follow()
+    follow(key, hooked, {}, "leave adjust_func and batch_size_fn out", {"hooks": False})
+    follow(key, hooked, {}, "with a MirroredStrategy", {"workers": 1})
     key = "agents/custom_loop.py:CustomLoop.__call__"
-    Case(key, own_loop, {"times": 2}, "once for each", {"times": 1}).follow()
+    follow(key, own_loop, {"times": 2}, "once for each", {"times": 1})
     key = "agents/custom_loop.py:CustomLoop.step"
-    Case(key, own_loop, {"outside": True}, "for inputs in", {"outside": False}).follow()
+    follow(key, own_loop, {"outside": True}, "for inputs in", {"outside": False})
     gone = tf.errors.UnavailableError(None, None, "/job:worker/task:1 is gone")
     key = "backends/keras_tensorflow_workers.py:WorkerLayout.watched"
     given = {"kind": WorkerLayout, "error": gone}
-    Case(key, lost, given, "start all of them again", {"error": None}).follow()
+    follow(key, lost, given, "start all of them again", {"error": None})
     key = "backends/keras_tensorflow_servers.py:ServerLayout.watched"
     given = {"kind": ServerLayout, "error": gone}
-    Case(key, lost, given, "start the cluster again", {"error": None}).follow()
+    follow(key, lost, given, "start the cluster again", {"error": None})
     key = "backends/keras_tensorflow_servers.py:wait_for"
-    Case(key, awaited, {"listens": False}, "start tf.distribute.Server", {"listens": True}).follow()
+    follow(key, awaited, {"listens": False}, "start tf.distribute.Server", {"listens": True})
 
 
 def main() -> None:
@@ -146,14 +146,14 @@ def main() -> None:
     )
     mirrored, other = (tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]) for _ in range(2))
     both = {"strategy": mirrored, "scope": mirrored}
-    Case("agents/distributed.py:for_devices", train, both | {"batch": 1}).follow()
+    follow("agents/distributed.py:for_devices", train, both | {"batch": 1})
     key = "backends/__init__.py:no_strategy"
-    Case(key, train, {"strategy": "two"}, "call agent.train", {"strategy": None}).follow()
-    Case(WITHIN, train, {"strategy": 2, "scope": mirrored}, "give that strat", both).follow()
+    follow(key, train, {"strategy": "two"}, "call agent.train", {"strategy": None})
+    follow(WITHIN, train, {"strategy": 2, "scope": mirrored}, "give that strat", both)
     fix = "with strategy.scope(): agent = ...; optimizer = ..."
     for scope in (None, other):
         given = {"strategy": mirrored, "scope": scope}
-        Case(OUTSIDE, train, given, fix, both).follow()
+        follow(OUTSIDE, train, given, fix, both)
     agent, _ = made(mirrored)
     agent.set(policy=EpsGreedyQPolicy(0.5), batch=4, pool_size=100)
     with follows(OUTSIDE):
@@ -162,10 +162,8 @@ def main() -> None:
         optimizer = keras.optimizers.SGD()
     agent.distributed_training(optimizer, mirrored, 1, p=0)
     key = "backends/keras_tensorflow_devices.py:check_alone"
-    Case(
-        key, train, {"scope": mirrored}, "call agent.distributed_training(optimizer", both
-    ).follow()
-    Case(key, train, {"scope": mirrored}, "outside of strategy.scope()", {"scope": None}).follow()
+    follow(key, train, {"scope": mirrored}, "call agent.distributed_training(optimizer", both)
+    follow(key, train, {"scope": mirrored}, "outside of strategy.scope()", {"scope": None})
     own = {"strategy": 2, "counts": lambda: tf.Variable(1.0)}
-    Case(CHECK, train, own, "a keras.Variable", {"counts": lambda: keras.Variable(1.0)}).follow()
+    follow(CHECK, train, own, "a keras.Variable", {"counts": lambda: keras.Variable(1.0)})
     of_workers()

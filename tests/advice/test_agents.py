@@ -1,0 +1,225 @@
+"""The advice about agents of a user's class, and about the makers of `drlbox`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+import tandem
+from tandem.agents import assembly
+from tandem.exploration import GreedyQPolicy, OrnsteinUhlenbeckProcess
+from tests.advice.net import follow, follows, rows
+from tests.agents.agents import Clock, Probe, trained
+from tests.drlbox.test_makers import SHORT
+from tests.helpers import COMPILED_LIGHTLY, run_python
+
+
+def probe(*envs: Any, **members: Any) -> Any:
+    """Makes a Probe with other members, for one or several environments."""
+    return lambda: type("Own", (Probe,), members)([make() for make in envs] or None)
+
+
+def learn(make: Any = Probe, **choices: Any) -> Any:
+    return trained(make(), 1, **choices)
+
+
+def reporting(report: Any) -> Any:
+    """A Probe that reports a function of its errors [B] to prioritized_replay."""
+
+    def call(self: Any, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
+        TD = self.net(s)[:, 0] - r
+        if report is not None:
+            self.prioritized_replay.update(report(TD))
+        return TD**2
+
+    return probe(__call__=call)
+
+
+class Boxed(Clock):
+    """Takes two numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = spaces.Box(-1, 1, (2,), np.float32)
+
+
+class Rooted(Clock):
+    """Goes to other processes, and cannot be copied within one."""
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        raise TypeError("I hold a window")
+
+
+def silent() -> Any:
+    """A clock that does not say how many actions it has."""
+    clock = Clock()
+    del clock.action_space
+    return clock
+
+
+NOISE = OrnsteinUhlenbeckProcess(0.1)
+NUMBERS = probe(Boxed, action=lambda self, s: self.net(s))
+CHOICES = probe(silent, action=lambda self, s: self.net(s).argmax(-1))
+SAID = probe(Clock, action=lambda self, s: self.net(s).argmax(-1))
+CLOCK = Clock()
+TWICE, BOTH = probe(lambda: CLOCK, lambda: CLOCK), probe(Clock, Clock)
+TUPLE = probe(
+    action=lambda self, s: (s, self.net(s)),
+    __call__=lambda self, s, a, n, r, d: self.net(s).mean(),
+)
+ROOTED, ROOTS = {"make": probe(Rooted), "train": {"processes": 2}}, {"make": probe(Rooted, Rooted)}
+UNKNOWN, KNOWN = {"make": CHOICES, "policy": None}, {"make": SAID}
+SILENT, MEAN = {"make": reporting(None), "PR": True}, {"make": reporting(torch.mean), "PR": True}
+
+
+@pytest.mark.slow
+@rows(
+    ("_check_together 5", learn, {"TRL": True, "PR": True}, "leave the other", {"PR": False}),
+    ("Assembly._environments", learn, {"make": TWICE}, "one by one", {"make": BOTH}),
+    ("Assembly._action_space", learn, UNKNOWN, "env.action_space = gymnasium.spaces.Dis", KNOWN),
+    ("collection.py:copied", learn, ROOTED, "a list of them", ROOTS),
+    ("collection.py:copied", learn, ROOTED, "or processes=1", {"train": {"processes": 1}}),
+    ("Assembly._extra", learn, {"IRL": True}, "both as a tuple", {"make": TUPLE}),
+    ("AgentActor._check", learn, {"policy": None}, "return the action itself", KNOWN),
+    ("AgentActor._check", learn, {"policy": None}, "a policy", {"policy": GreedyQPolicy()}),
+    (
+        "AgentActor._check",
+        learn,
+        {"make": NUMBERS},
+        "noise instead of a policy",
+        {"policy": None, "noise": NOISE},
+    ),
+    ("PrioritizedReplay.reported", learn, SILENT, "update(TD) in __call__", {"make": Probe}),
+    ("PrioritizedReplay.reported 2", learn, MEAN, "before the mean", {"make": Probe}),
+)
+def test_agents(row: Any) -> None:
+    follow(*row)
+
+
+def test_noise_of_another_size_and_what_is_asked_before_its_time() -> None:
+    noise = OrnsteinUhlenbeckProcess(0.1, size=(3,))
+    with follows("NoiseExplorer.__call__") as advice:
+        learn(NUMBERS, policy=None, noise=noise)
+    assert advice.assigned() == [{"size": (2,)}]
+    learn(NUMBERS, policy=None, noise=OrnsteinUhlenbeckProcess(0.1, size=(2,)))
+    agent = Probe()
+    with follows("SavedAgent._set_arguments") as advice:
+        agent.train(torch.optim.SGD(agent.param, 0.1), 1, p=0)
+    assert advice.fix == "call set first."
+    trained(agent, 1)
+    with follows("PrioritizedReplay._scored") as advice:
+        agent.prioritized_replay.TD  # noqa: B018
+    assert advice.fix == "call set(PR=True, ...) first."
+    assert len(trained(agent, 1, PR=True).prioritized_replay.TD)
+
+
+def evaluated(name: str, **given: Any) -> Any:
+    return tandem.make_evaluator(name, num_episodes=1, **given).run()
+
+
+def test_evaluators(tmp_path: Path, monkeypatch: Any) -> None:
+    follow("Evaluator.__init__ 5", evaluator, {"max_steps": -1})
+
+    def made(name: str, env: str) -> dict[str, Any]:
+        short = {**SHORT, "env_maker": lambda: gymnasium.make(env), "final_episodes": 1}
+        if name == "sac":
+            short |= {"num_parallel": None, "hidden": (8,)}
+        own = {"save_dir": str(tmp_path / name), "train_steps": 64}
+        run = tandem.make_trainer(name, **{**short, **own}).run()
+        return {"env_maker": short["env_maker"], "load_model": str(run.folder)}
+
+    for name in ("dqn", "sac"):
+        given = made(name, "CartPole-v1")
+        with follows("Evaluator.agent") as advice:
+            evaluated("acer", **given)
+        assert len(evaluated(advice.quoted(), **given).returns) == 1
+    given = made("a3c", "Pendulum-v1")
+    with follows("Evaluator._action") as advice:
+        evaluated("ac", policy_type="greedy", **given)
+    assert advice.fix == "leave policy_type out."
+    assert len(evaluated("ac", **given).returns) == 1
+    monkeypatch.setitem(sys.modules, "keras", None)
+    with follows("own_networks.py:read") as advice:
+        tandem.make_trainer("a3c", **{**SHORT, "load_model": "net.keras"}).run()
+    assert advice.fix == "pip install 'tandem-rl[jax]'"
+
+
+def evaluator(**given: Any) -> None:
+    tandem.make_evaluator("ac", load_model="runs", **given)
+
+
+@pytest.mark.parametrize("running", ["torch", "keras-torch"])
+def test_keras_on_torch(running: str, monkeypatch: Any) -> None:
+    monkeypatch.setattr(assembly.backends, "running", lambda: running)
+    with follows("assembly.py:engine") as advice:
+        assembly.engine(torch=False)
+    assert "set KERAS_BACKEND=jax" in advice.fix and "subclass RL_pytorch" in advice.fix
+    assert assembly.engine(torch=True) == "torch"
+    monkeypatch.setattr(assembly.backends, "running", lambda: "jax")
+    assert assembly.engine(torch=False) == "jax"
+
+
+KERAS = """
+    import sys
+    import gymnasium
+    import keras
+    import tandem
+    from tandem.exploration import GreedyQPolicy
+    from tests.advice.net import follows
+
+    class Odd(keras.layers.Layer):
+        def call(self, x):
+            return keras.ops.abs(x)
+
+    class Agent(tandem.RL):
+        def __init__(self):
+            self.q = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+            self.param, self.env = self.q.weights, gymnasium.make("CartPole-v1")
+
+        def action(self, s):
+            return self.q(s)
+
+        def __call__(self, s, a, next_s, r, d):
+            return ((r - self.q(s)[:, 0]) ** 2).mean()
+
+        def update_param(self):
+            pass
+
+    def cartpole():
+        return gymnasium.make("CartPole-v1")
+
+    def feature(space):
+        x = keras.Input(space.shape)
+        return x, keras.layers.Dense(8)(x)
+
+    agent = Agent()
+    agent.set(policy=GreedyQPolicy(), pool_size=100, batch=4)
+    agent.train(None, keras.optimizers.SGD(0.01), 1, p=0)
+    print(agent.total_episode)
+    path, x = f"{sys.argv[1]}/net.keras", keras.Input((4,))
+    keras.Model(x, keras.layers.Dense(2)(Odd()(x))).save(path)
+    given = {"env_maker": cartpole, "load_model": path, "num_episodes": 1}
+    with follows("own_networks.py:read 2") as advice:
+        tandem.make_evaluator("dqn", **given).run()
+    assert "give classes of your own in load_model_custom={'Name': Class}" in advice.fix
+    found = tandem.make_evaluator("dqn", **given, load_model_custom={"Odd": Odd}).run()
+    print(len(found.returns))
+    three = lambda space: (x, x, x)
+    with follows("own_networks.py:_unfit") as advice:
+        tandem.make_trainer("a3c", feature_maker=three, env_maker=cartpole).run()
+    assert advice.fix.startswith("return (Input, feature)")
+    own = {"feature_maker": feature, "train_steps": 64, "num_parallel": 1}
+    print(tandem.make_trainer("a3c", env_maker=cartpole, **own).run().summary["updates"])
+"""
+
+
+@pytest.mark.slow
+def test_networks_of_keras(tmp_path: Path) -> None:
+    assert run_python(KERAS, str(tmp_path), engine="jax", env=COMPILED_LIGHTLY) == [1, 1, 2]
