@@ -18,7 +18,7 @@ from tandem import algorithms, plots, trainer
 from tandem.comparison import compare
 from tandem.compiled import choice
 from tandem.errors import SettingError, TandemError
-from tandem.learning import asynchronous, selfplay
+from tandem.learning import asynchronous, fits, selfplay
 from tandem.learning.config import Options
 from tandem.learning.events import BatchBegin, BatchEnd
 from tandem.math import returns
@@ -118,6 +118,32 @@ def run(usual: str, **given: Any) -> None:
 def test_settings_of_algorithms(row: Any) -> None:
     key, algorithm, *rest = row
     follow(key, partial(run, algorithm), *rest)
+
+
+def fitting(algorithm: str, devices: int = 2, **given: Any) -> None:
+    kind = algorithms.get(algorithm)
+    fits.check(kind.needs, apply(kind.Settings(), given), devices)
+
+
+UNEVEN = {"rollout": 9, "batch_size": 45}
+
+
+@rows(
+    ("ppo", UNEVEN | {"envs": 10}, "use batch_size=30, or devices=1"),
+    (
+        "ppo",
+        UNEVEN | {"envs": 5, "batch_size": 15},
+        "use devices=1",
+    ),  # no batch of 45 rows would do
+    ("ppo", UNEVEN | {"envs": 10, "recurrent": 8, "sequence": 3}, "use batch_size=30, or devices"),
+    ("a2c", {"envs": 3, "rollout": 5}, "use envs=2, or devices=1"),
+    ("dqn", {"batch_size": 33}, "use batch_size=32, or devices=1"),
+    ("qmix", {"recurrent": 8, "sequence": 4, "batch_size": 60}, "use batch_size=56, or devices=1"),
+    ("a3c", {"envs": 5}, "use envs=4, or devices=1"),
+)
+def test_uneven_shares_of_devices(row: Any) -> None:
+    algorithm, *rest = row
+    follow("devices.py:check_even", partial(fitting, algorithm), *rest)
 
 
 def refused(algorithm: str = "a3c", env: Any = "CartPole-v1", **options: Any) -> None:
