@@ -26,6 +26,12 @@ from tests.collect.own_networks import KerasSine, with_lambda
 from tests.test_trainer import SMALL, TINY_DQN
 
 ENGINE = str(running())
+if ENGINE == "tensorflow":  # as JAX_NUM_CPU_DEVICES=2
+    import tensorflow as tf
+
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+    )
 session = partial(trainer.session, "ppo", "CartPole-v1", framework=ENGINE, **SMALL)
 train = partial(trainer.train, "ppo", "CartPole-v1", framework=ENGINE, steps=32, **SMALL)
 SAME = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8)])
@@ -229,6 +235,29 @@ def a_schedule_in_a_file(path: Path) -> None:
     assert agent.total_episode == 2
 
 
+class Odd(keras.layers.Layer):
+    """Of a user's own, which Keras was not told of."""
+
+    def call(self, x: Any) -> Any:
+        return keras.ops.abs(x)
+
+
+def a_file_of_keras(path: Path) -> None:
+    cart = partial(gymnasium.make, "CartPole-v1")
+
+    def evaluated(**given: Any) -> None:
+        given |= {"env_maker": cart, "load_model": str(path), "num_episodes": 1}
+        assert len(tandem.make_evaluator("dqn", **given).run().returns) == 1
+
+    x = keras.Input((4,))
+    keras.Model(x, keras.layers.Dense(2)(Odd()(x))).save(path)
+    says, then = "load_model_custom={'Name': Class}", {"load_model_custom": {"Odd": Odd}}
+    follow("own_networks.py:read 2", evaluated, {}, says, then)
+    with follows("own_networks.py:_unfit") as advice:
+        tandem.make_trainer("a3c", feature_maker=lambda space: (x, x, x), env_maker=cart).run()
+    assert advice.fix.startswith("return (Input, feature)")
+
+
 def sine(space: Any) -> Any:
     return keras.Sequential([keras.Input(space.shape), KerasSine(16)])
 
@@ -258,6 +287,7 @@ def main(device: bool) -> None:
         with tempfile.TemporaryDirectory() as place:
             networks_that_do_not_travel(Path(place))
             a_schedule_in_a_file(Path(place) / "agent")
+            a_file_of_keras(Path(place) / "net.keras")
     with follows("backends/__init__.py:choose 4") as advice:
         choose("tensorflow" if ENGINE == "jax" else "jax")
     (told,) = advice.assigned()

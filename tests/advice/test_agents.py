@@ -18,7 +18,6 @@ from tandem.exploration import GreedyQPolicy, OrnsteinUhlenbeckProcess
 from tests.advice.net import follow, follows, rows
 from tests.agents.agents import Clock, Probe, trained
 from tests.drlbox.test_makers import SHORT
-from tests.helpers import COMPILED_LIGHTLY, run_python
 
 
 def probe(*envs: Any, **members: Any) -> Any:
@@ -164,62 +163,3 @@ def test_keras_on_torch(running: str, monkeypatch: Any) -> None:
     assert assembly.engine(torch=True) == "torch"
     monkeypatch.setattr(assembly.backends, "running", lambda: "jax")
     assert assembly.engine(torch=False) == "jax"
-
-
-KERAS = """
-    import sys
-    import gymnasium
-    import keras
-    import tandem
-    from tandem.exploration import GreedyQPolicy
-    from tests.advice.net import follows
-
-    class Odd(keras.layers.Layer):
-        def call(self, x):
-            return keras.ops.abs(x)
-
-    class Agent(tandem.RL):
-        def __init__(self):
-            self.q = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
-            self.param, self.env = self.q.weights, gymnasium.make("CartPole-v1")
-
-        def action(self, s):
-            return self.q(s)
-
-        def __call__(self, s, a, next_s, r, d):
-            return ((r - self.q(s)[:, 0]) ** 2).mean()
-
-        def update_param(self):
-            pass
-
-    def cartpole():
-        return gymnasium.make("CartPole-v1")
-
-    def feature(space):
-        x = keras.Input(space.shape)
-        return x, keras.layers.Dense(8)(x)
-
-    agent = Agent()
-    agent.set(policy=GreedyQPolicy(), pool_size=100, batch=4)
-    agent.train(None, keras.optimizers.SGD(0.01), 1, p=0)
-    print(agent.total_episode)
-    path, x = f"{sys.argv[1]}/net.keras", keras.Input((4,))
-    keras.Model(x, keras.layers.Dense(2)(Odd()(x))).save(path)
-    given = {"env_maker": cartpole, "load_model": path, "num_episodes": 1}
-    with follows("own_networks.py:read 2") as advice:
-        tandem.make_evaluator("dqn", **given).run()
-    assert "give classes of your own in load_model_custom={'Name': Class}" in advice.fix
-    found = tandem.make_evaluator("dqn", **given, load_model_custom={"Odd": Odd}).run()
-    print(len(found.returns))
-    three = lambda space: (x, x, x)
-    with follows("own_networks.py:_unfit") as advice:
-        tandem.make_trainer("a3c", feature_maker=three, env_maker=cartpole).run()
-    assert advice.fix.startswith("return (Input, feature)")
-    own = {"feature_maker": feature, "train_steps": 64, "num_parallel": 1}
-    print(tandem.make_trainer("a3c", env_maker=cartpole, **own).run().summary["updates"])
-"""
-
-
-@pytest.mark.slow
-def test_networks_of_keras(tmp_path: Path) -> None:
-    assert run_python(KERAS, str(tmp_path), engine="jax", env=COMPILED_LIGHTLY) == [1, 1, 2]

@@ -50,12 +50,11 @@ def tandem_(words: str) -> None:
         ),
         ("seeds.py:resumed", "train --resume several --seed 3", "leave them out", ""),
         ("seeds_command.py:read", "train --resume torn", "one by one: {}", "--resume torn/s0"),
-        pytest.param(
+        (
             "seeds.py:resumed 4",
             "train --resume begun --steps 96 --extend",
-            "train them as long as they were to be first: {}",
-            "--resume begun",
-            marks=pytest.mark.slow,
+            "train them as long as they were to be first: --resume begun",
+            "",
         ),
         ("_settings_file", f"{CONFIG} --resume plain", "or --resume", f"{CONFIG} {SHORT}"),
         ("config.py:_arguments", "config ppo", "tandem {}", "config ppo CartPole-v1"),

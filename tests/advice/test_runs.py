@@ -161,17 +161,18 @@ def test_advice_on_another_machine_is_taken_on_resuming(
 
 
 @pytest.mark.slow
-def test_several_seeds_continue_elsewhere(tmp_path: Path) -> None:
-    flags = "--framework torch --envs 2 --rollout 16 --batch-size 16 --epochs 1 --hidden 8"
-    words = f"train ppo CartPole-v1 --steps 64 --seeds 2 {flags} --no-plots --no-tensorboard"
-    here = [*words.split(), "--out", str(tmp_path / "here"), "--stop-at", "32"]
-    assert main(here) == 0
-    there = ["--out", str(tmp_path / "there"), "--device", "cpu", "--keep", "1"]
-    assert main(["train", "--resume", str(tmp_path / "here"), *there]) == 0
+def test_several_seeds_continue_elsewhere(runs: Path) -> None:
+    here, there = runs / "here", runs / "there"
     for seed in ("s0", "s1"):
-        assert read_run(tmp_path / "here" / seed).column("env_steps")[-1] == 32
-        run = read_run(tmp_path / "there" / seed)
-        assert run.column("env_steps")[-1] == 64 and run.config["options"]["keep"] == 1
+        shutil.copytree(runs / "plain", here / seed)
+    said = {"command": ["ppo", "CartPole-v1"], "seeds": [0, 1]}
+    (here / "seeds.json").write_text(json.dumps(said), encoding="utf-8")
+    words = ["--resume", str(here), "--out", str(there), "--device", "cpu", "--keep", "2"]
+    assert main(["train", *words]) == 0
+    for seed in ("s0", "s1"):
+        assert read_run(here / seed).column("env_steps")[-1] == 32
+        run = read_run(there / seed)
+        assert run.column("env_steps")[-1] == 64 and run.config["options"]["keep"] == 2
 
 
 @pytest.mark.parametrize("change", [{"device": "cpu"}, {"threads": 2}])
