@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -14,7 +15,12 @@ from gymnasium import spaces
 
 import tandem
 from tandem.agents import assembly
+from tandem.agents.custom_loop import CustomLoop
+from tandem.agents.distributed import check_workers
+from tandem.agents.rounds import Rounds
+from tandem.backends.backend import Outcome
 from tandem.exploration import GreedyQPolicy, OrnsteinUhlenbeckProcess
+from tandem.types import Batch
 from tests.advice.net import follow, follows, rows
 from tests.agents.agents import Clock, Probe, trained
 from tests.drlbox.test_makers import SHORT
@@ -117,6 +123,57 @@ def test_noise_of_another_size_and_what_is_asked_before_its_time() -> None:
         agent.prioritized_replay.TD  # noqa: B018
     assert advice.fix == "call set(PR=True, ...) first."
     assert len(trained(agent, 1, PR=True).prioritized_replay.TD)
+
+
+class Table:
+    """Another worker's devices, whose other worker says how it goes."""
+
+    rank, workers = 0, 2
+
+    def __init__(self, other: int = 0) -> None:
+        self.other = other
+
+    def gather(self, values: Any) -> Any:
+        return np.array([list(values), [3, self.other, False]])
+
+
+def round_of(other: int = 0) -> None:
+    assert Rounds(Table(other)).end_round(5) == 3
+
+
+def hooked(hooks: bool = True, workers: int = 2) -> None:
+    agent = Probe()
+    if hooks:
+        agent.adjust_func = agent.batch_size_fn = lambda *_: 4
+    check_workers(agent, SimpleNamespace(workers=workers))
+
+
+def own_loop(times: int = 1, outside: bool = False) -> None:
+    """A loop that hands each mini-batch over so many times; or anything else, by itself."""
+    agent: Any = SimpleNamespace()
+    loop = CustomLoop(agent, 1.0, False)
+
+    def ctl(batches: Any) -> Any:
+        for inputs in batches:
+            for _ in range(times):
+                loop.step(tuple(inputs) if outside else inputs)
+        return 0.0, 1
+
+    agent.CTL = ctl
+    x = np.ones((2, 3), np.float32)
+    batch = Batch(x, x, x, x, x, extra={}, settings={"update": np.arange(2)})
+    loop(lambda b: Outcome({"loss": np.ones(1)}, (), 1, False, ""), batch)
+
+
+@rows(
+    ("Rounds._agree", round_of, {"other": 2}, "start all of them again", {"other": 0}),
+    ("check_workers", hooked, {}, "leave adjust_func and batch_size_fn out", {"hooks": False}),
+    ("check_workers", hooked, {}, "with a MirroredStrategy", {"workers": 1}),
+    ("CustomLoop.__call__", own_loop, {"times": 2}, "once for each", {"times": 1}),
+    ("CustomLoop.step", own_loop, {"outside": True}, "for inputs in", {"outside": False}),
+)
+def test_agents_of_several_workers(row: Any) -> None:
+    follow(*row)
 
 
 def evaluated(name: str, **given: Any) -> Any:
