@@ -10,13 +10,14 @@ from torch import nn
 
 import tandem
 from tandem import trainer
+from tandem.envs.team import Team
 from tandem.networks import onnx
 from tandem.networks.torch_sequences import LastStep
 from tandem.onnx_export import to_onnx
+from tandem.testing.team_games import TwoStep
 from tests.advice.conftest import body
 from tests.advice.net import follow, follows, rows
 from tests.networks.chains import Numbers, box
-from tests.test_onnx_export import Team, team_games
 from tests.test_trainer import SMALL, TINY_DQN, small
 
 LAYER, SHARED = nn.Linear(4, 8), nn.Linear(3, 1)
@@ -164,7 +165,7 @@ def test_networks(row: Any) -> None:
 
 def test_agents_that_no_file_can_hold(tmp_path: Any) -> None:
     little = {"steps": 40, "hidden": (4,), "framework": "torch", "eval_episodes": 0, "plots": False}
-    team = tandem.train("vdn", lambda: Team(team_games.TwoStep()), final_episodes=1, **little)
+    team = tandem.train("vdn", lambda: Team(TwoStep()), final_episodes=1, **little)
     memory = small(steps=32, recurrent=4, sequence=16, batch_size=32, network=body())
     for key, agent in (("_network", team.agent), ("_network 2", memory.agent)):
         with follows(f"onnx_export.py:{key}") as advice:
