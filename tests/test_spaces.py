@@ -6,10 +6,12 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.spaces import flatten_space, unflatten
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from tandem.collect.trained_agent import rows_of
 from tandem.errors import SpaceError
 from tandem.spaces import (
     Leaf,
@@ -27,26 +29,13 @@ PIXELS = spaces.Box(0, 255, (84, 84, 3), np.uint8)
 TORQUE = spaces.Box(np.array([-1.0, -2.0]), np.array([1.0, 2.0]), dtype=np.float64)
 
 
-def test_a_box_keeps_its_bounds_and_acts_in_float32() -> None:
-    assert leaf(TORQUE) == Leaf("box", (2,), "float32", (), (-1.0, -2.0), (1.0, 2.0))
-    assert leaf(TORQUE).bounded and leaf(TORQUE).width == 2
-
-
-def test_a_box_without_a_bound_on_one_side_is_not_bounded() -> None:
-    assert not leaf(spaces.Box(np.float32([0, -np.inf]), np.float32([1, 1]))).bounded
-    assert not leaf(spaces.Discrete(3)).bounded
-
-
-def test_pictures_stay_bytes() -> None:
-    pixels = leaf(PIXELS)
-    assert pixels.dtype == "uint8" and pixels.image
-    assert not leaf(spaces.Box(0, 255, (84, 84), np.uint8)).image  # no channel axis
-    assert not leaf(spaces.Box(0.0, 1.0, (84, 84, 3))).image  # not bytes
+HALF = spaces.Box(np.float32([0, -np.inf]), np.float32([1, 1]))
 
 
 @pytest.mark.parametrize(
     "space, expected, width",
     [
+        (TORQUE, Leaf("box", (2,), "float32", (), (-1.0, -2.0), (1.0, 2.0)), 2),
         (spaces.Discrete(4), Leaf("discrete", (), "int64", (4,)), 4),
         (spaces.Discrete(3, start=-1), Leaf("discrete", (), "int64", (3,), start=-1), 3),
         (spaces.MultiDiscrete([2, 5]), Leaf("multidiscrete", (2,), "int64", (2, 5)), 7),
@@ -56,8 +45,15 @@ def test_pictures_stay_bytes() -> None:
     ],
 )
 def test_the_leaf_of_each_kind(space, expected, width) -> None:
-    assert leaf(space) == expected
-    assert leaf(space).width == width
+    assert leaf(space) == expected and leaf(space).width == width
+
+
+def test_bounded_spaces_and_pictures() -> None:
+    assert leaf(TORQUE).bounded
+    assert not leaf(HALF).bounded and not leaf(spaces.Discrete(3)).bounded
+    assert leaf(PIXELS).dtype == "uint8" and leaf(PIXELS).image
+    assert not leaf(spaces.Box(0, 255, (84, 84), np.uint8)).image  # no channel axis
+    assert not leaf(spaces.Box(0.0, 1.0, (84, 84, 3))).image  # not bytes
 
 
 @pytest.mark.parametrize(
@@ -84,28 +80,13 @@ NESTED = spaces.Dict(
 
 
 def test_dicts_inside_dicts_become_one() -> None:
-    spec = observation_spec(NESTED)
-    assert isinstance(spec, dict)
-    assert set(spec) == {"camera", "body/joint", "body/touch"}
-    assert spec["body/joint"] == leaf(TORQUE)
-
-
-def test_a_flattened_observation_has_the_names_and_shapes_of_its_spec() -> None:
     spec, obs = observation_spec(NESTED), NESTED.sample()
+    assert isinstance(spec, dict) and set(spec) == {"camera", "body/joint", "body/touch"}
+    assert spec["body/joint"] == leaf(TORQUE)
     flat = flattener(NESTED)(obs)
-    assert isinstance(spec, dict)
     assert {k: np.shape(v) for k, v in flat.items()} == {k: s.shape for k, s in spec.items()}
     assert flat["body/touch"] is obs["body"]["touch"]  # moved, not copied
-
-
-def test_an_observation_that_is_an_array_is_left_alone() -> None:
-    obs = TORQUE.sample()
-    assert flattener(TORQUE)(obs) is obs
-
-
-def test_a_dict_with_a_space_that_cannot_be_used_is_refused() -> None:
-    with pytest.raises(SpaceError, match="Text"):
-        observation_spec(spaces.Dict({"position": TORQUE, "order": spaces.Text(5)}))
+    assert flattener(TORQUE)(obs) is obs  # an array is left alone
 
 
 bounds = arrays.arrays(
@@ -126,14 +107,9 @@ any_space = st.recursive(
 
 
 @given(any_space)
-def test_json_brings_a_spec_back_as_it_was(space) -> None:
-    spec = observation_spec(space)
-    assert from_json(json.loads(json.dumps(to_json(spec)))) == spec
-
-
-@given(any_space)
-def test_every_flattened_sample_fits_its_spec(space) -> None:
+def test_every_spec_comes_back_from_json_and_fits_its_samples(space) -> None:
     spec, flat = observation_spec(space), flattener(space)(space.sample())
+    assert from_json(json.loads(json.dumps(to_json(spec)))) == spec
     pairs = [(spec[k], flat[k]) for k in spec] if isinstance(spec, dict) else [(spec, flat)]
     for one, value in pairs:
         assert np.shape(value) == one.shape
@@ -192,15 +168,19 @@ class Mission(spaces.Space):
         return "get the key"
 
 
+class Env(gymnasium.Env):
+    def __init__(self, observation, action) -> None:
+        self.observation_space, self.action_space = observation, action
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        return 0, 0.0, False, False, {}
+
+
 @pytest.mark.parametrize("text", [spaces.Text(5), Mission()], ids=["Text", "of its own"])
 def test_texts_are_refused_with_the_wrapper_that_leaves_them_out(text) -> None:
-    class Env(gymnasium.Env):
-        observation_space = spaces.Dict(
-            a=spaces.Discrete(2), b=spaces.Box(0, 1, (1,)), mission=text
-        )
-        action_space = spaces.Discrete(2)
-
-    env = Env()
+    parts = {"a": spaces.Discrete(2), "b": spaces.Box(0, 1, (1,)), "mission": text}
+    env = Env(spaces.Dict(parts), spaces.Discrete(2))
     with pytest.raises(SpaceError, match="entry 'mission' of the observation is text") as caught:
         observation_spec(env.observation_space)
     fixed = eval(caught.value.fix.removeprefix("leave it out: ").rstrip("."))
@@ -209,29 +189,15 @@ def test_texts_are_refused_with_the_wrapper_that_leaves_them_out(text) -> None:
         observation_spec(text)
 
 
-@pytest.mark.parametrize(
-    "space",
-    [
-        spaces.Dict(a=spaces.Box(-1, 1, (2,)), b=spaces.Box(0, 2, (1,))),
-        spaces.Tuple([spaces.Box(-1, 1, (2,)), spaces.Box(0, 2, (1,))]),
-    ],
-    ids=["Dict", "Tuple"],
-)
-def test_actions_of_several_boxes_are_joined_by_the_wrapper_that_is_named(space) -> None:
-    from gymnasium.spaces import flatten_space, unflatten
-
-    class Env(gymnasium.Env):
-        observation_space, action_space = spaces.Discrete(2), space
-
-        def step(self, action):
-            assert self.action_space.contains(action)
-            return 0, 0.0, False, False, {}
-
+@pytest.mark.parametrize("kind", [spaces.Dict, spaces.Tuple])
+def test_actions_of_several_boxes_are_joined_by_the_wrapper_that_is_named(kind) -> None:
+    boxes = spaces.Box(-1, 1, (2,)), spaces.Box(0, 2, (1,))
+    space = kind(dict(zip("ab", boxes, strict=True)) if kind is spaces.Dict else boxes)
     with pytest.raises(SpaceError, match="cannot use the action space") as caught:
         action_leaf(space, leaf(spaces.Discrete(2)))
     assert "FlattenObservation" not in str(caught.value)
     code = caught.value.fix.removeprefix("join the boxes: ").partition(", both from")[0]
-    names = {"gymnasium": gymnasium, "env": Env()}
+    names = {"gymnasium": gymnasium, "env": Env(spaces.Discrete(2), space)}
     fixed = eval(code, names | {"unflatten": unflatten, "flatten_space": flatten_space})
     assert action_leaf(fixed.action_space, leaf(spaces.Discrete(2))).shape == (3,)
     fixed.step(np.zeros(3, np.float32))
@@ -251,35 +217,26 @@ def test_other_actions_are_told_what_helps(space, says) -> None:
     assert says in caught.value.fix
 
 
-def test_names_that_fall_together_are_refused() -> None:
+def test_names_of_entries() -> None:
     one = spaces.Discrete(2)
     with pytest.raises(SpaceError, match="two entries of the observation space are called 'a/b'"):
         observation_spec(spaces.Dict({"a/b": one, "a": spaces.Dict(b=one)}))
-
-
-def test_a_tuple_is_a_dict_whose_names_are_numbers() -> None:
+    with pytest.raises(SpaceError, match="Text"):
+        observation_spec(spaces.Dict({"position": TORQUE, "order": spaces.Text(5)}))
     space = spaces.Tuple([spaces.Discrete(3), spaces.Dict(x=spaces.Box(0, 1, (2,)))])
-    spec = observation_spec(space)
+    spec = observation_spec(space)  # a tuple is a dict whose names are numbers
     assert list(spec) == ["0", "1/x"] and spec["0"].sizes == (3,)
     flat = flattener(space)((2, {"x": np.ones(2)}))
     assert flat["0"] == 2 and flat["1/x"].tolist() == [1, 1]
 
 
 def test_a_class_derived_from_a_space_is_one() -> None:
-    class Own(spaces.Box):
-        pass
-
-    class OwnDict(spaces.Dict):
-        pass
-
-    own = Own(-1, 1, (2,))
+    own = type("Own", (spaces.Box,), {})(-1, 1, (2,))
     assert leaf(own) == leaf(spaces.Box(-1, 1, (2,)))
-    assert list(observation_spec(OwnDict({"a": own}))) == ["a"]
+    assert list(observation_spec(type("OwnDict", (spaces.Dict,), {})({"a": own}))) == ["a"]
 
 
 def test_an_agent_takes_an_entry_without_a_name() -> None:
-    from tandem.collect.trained_agent import rows_of
-
     space = spaces.Dict({"": spaces.Discrete(2), "b": spaces.Dict({"": spaces.Discrete(3)})})
     rows, single = rows_of(observation_spec(space), {"": 1, "b": {"": 2}})
     assert single and rows == {"": 1, "b/": 2}

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
 import keras
-import numpy as np
 import tensorflow as tf
 
 from tandem import RL
-from tandem.agents.custom_loop import CustomLoop
-from tandem.agents.distributed import check_workers
-from tandem.agents.rounds import Rounds
-from tandem.backends.backend import Outcome
 from tandem.backends.keras_tensorflow_servers import ServerLayout, wait_for
 from tandem.backends.keras_tensorflow_workers import WorkerLayout
 from tandem.exploration import EpsGreedyQPolicy
-from tandem.types import Batch
-from tests.advice.net import Case, follows
+from tests.advice.net import follow
 
 CHECK = "backends/keras_tensorflow_devices.py:Layout.check"
 WITHIN = "backends/keras_tensorflow_devices.py:_elsewhere"
@@ -60,46 +53,6 @@ def train(strategy: Any = None, scope: Any = None, batch: int = 4, counts: Any =
         agent.distributed_training(optimizer, strategy, 1, p=0)
 
 
-class Table:
-    """Another worker's devices, whose other worker says how it goes."""
-
-    rank, workers = 0, 2
-
-    def __init__(self, other: int = 0) -> None:
-        self.other = other
-
-    def gather(self, values: Any) -> Any:
-        return np.array([list(values), [3, self.other]])
-
-
-def round_of(other: int = 0) -> None:
-    assert Rounds(Table(other)).end_round(5) == 3
-
-
-def hooked(hooks: bool = True, workers: int = 2) -> None:
-    agent, _ = made()
-    if hooks:
-        agent.adjust_func = agent.batch_size_fn = lambda *_: 4
-    check_workers(agent, SimpleNamespace(workers=workers))
-
-
-def own_loop(times: int = 1, outside: bool = False) -> None:
-    """A loop that hands each mini-batch over so many times; or anything else, by itself."""
-    agent: Any = SimpleNamespace()
-    loop = CustomLoop(agent, 1.0, False)
-
-    def ctl(batches: Any) -> Any:
-        for inputs in batches:
-            for _ in range(times):
-                loop.step(tuple(inputs) if outside else inputs)
-        return 0.0, 1
-
-    agent.CTL = ctl
-    x = np.ones((2, 3), np.float32)
-    batch = Batch(x, x, x, x, x, extra={}, settings={"update": np.arange(2)})
-    loop(lambda b: Outcome({"loss": np.ones(1)}, (), 1, False, ""), batch)
-
-
 def lost(kind: Any, error: Any) -> None:
     """Work of devices amid which somebody is lost, or nobody."""
     layout = kind.__new__(kind)
@@ -119,23 +72,15 @@ def awaited(listens: bool, patience: float = 0.2) -> None:
 
 def of_workers() -> None:
     """The advice about several processes."""
-    Case("agents/rounds.py:Rounds._agree", round_of, {"other": 2}, "start", {"other": 0}).follow()
-    key = "agents/distributed.py:check_workers"
-    Case(key, hooked, {}, "leave adjust_func and batch_size_fn out", {"hooks": False}).follow()
-    Case(key, hooked, {}, "with a MirroredStrategy", {"workers": 1}).follow()
-    key = "agents/custom_loop.py:CustomLoop.__call__"
-    Case(key, own_loop, {"times": 2}, "once for each", {"times": 1}).follow()
-    key = "agents/custom_loop.py:CustomLoop.step"
-    Case(key, own_loop, {"outside": True}, "for inputs in", {"outside": False}).follow()
     gone = tf.errors.UnavailableError(None, None, "/job:worker/task:1 is gone")
     key = "backends/keras_tensorflow_workers.py:WorkerLayout.watched"
     given = {"kind": WorkerLayout, "error": gone}
-    Case(key, lost, given, "start all of them again", {"error": None}).follow()
+    follow(key, lost, given, "start all of them again", {"error": None})
     key = "backends/keras_tensorflow_servers.py:ServerLayout.watched"
     given = {"kind": ServerLayout, "error": gone}
-    Case(key, lost, given, "start the cluster again", {"error": None}).follow()
+    follow(key, lost, given, "start the cluster again", {"error": None})
     key = "backends/keras_tensorflow_servers.py:wait_for"
-    Case(key, awaited, {"listens": False}, "start tf.distribute.Server", {"listens": True}).follow()
+    follow(key, awaited, {"listens": False}, "start tf.distribute.Server", {"listens": True})
 
 
 def main() -> None:
@@ -146,26 +91,20 @@ def main() -> None:
     )
     mirrored, other = (tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]) for _ in range(2))
     both = {"strategy": mirrored, "scope": mirrored}
-    Case("agents/distributed.py:for_devices", train, both | {"batch": 1}).follow()
+    follow("agents/distributed.py:for_devices", train, both | {"batch": 1})
     key = "backends/__init__.py:no_strategy"
-    Case(key, train, {"strategy": "two"}, "call agent.train", {"strategy": None}).follow()
-    Case(WITHIN, train, {"strategy": 2, "scope": mirrored}, "give that strat", both).follow()
+    follow(key, train, {"strategy": "two"}, "call agent.train", {"strategy": None})
+    follow(WITHIN, train, {"strategy": 2, "scope": mirrored}, "give that strat", both)
     fix = "with strategy.scope(): agent = ...; optimizer = ..."
     for scope in (None, other):
         given = {"strategy": mirrored, "scope": scope}
-        Case(OUTSIDE, train, given, fix, both).follow()
+        follow(OUTSIDE, train, given, fix, both)
     agent, _ = made(mirrored)
     agent.set(policy=EpsGreedyQPolicy(0.5), batch=4, pool_size=100)
-    with follows(OUTSIDE):
-        agent.distributed_training(keras.optimizers.SGD(), mirrored, 1, p=0)
-    with mirrored.scope():
-        optimizer = keras.optimizers.SGD()
-    agent.distributed_training(optimizer, mirrored, 1, p=0)
+    agent.distributed_training(keras.optimizers.SGD(), mirrored, 1, p=0)  # one that is new
     key = "backends/keras_tensorflow_devices.py:check_alone"
-    Case(
-        key, train, {"scope": mirrored}, "call agent.distributed_training(optimizer", both
-    ).follow()
-    Case(key, train, {"scope": mirrored}, "outside of strategy.scope()", {"scope": None}).follow()
+    follow(key, train, {"scope": mirrored}, "call agent.distributed_training(optimizer", both)
+    follow(key, train, {"scope": mirrored}, "outside of strategy.scope()", {"scope": None})
     own = {"strategy": 2, "counts": lambda: tf.Variable(1.0)}
-    Case(CHECK, train, own, "a keras.Variable", {"counts": lambda: keras.Variable(1.0)}).follow()
+    follow(CHECK, train, own, "a keras.Variable", {"counts": lambda: keras.Variable(1.0)})
     of_workers()

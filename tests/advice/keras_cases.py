@@ -6,6 +6,7 @@ import json
 import pickle
 import tempfile
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
@@ -20,12 +21,17 @@ from tandem import RL, trainer
 from tandem.backends import choose, running
 from tandem.exploration import GreedyQPolicy
 from tandem.onnx_export import to_onnx
-from tests.advice.net import Case, follows
+from tests.advice.net import follow, follows
 from tests.collect.own_networks import KerasSine, with_lambda
 from tests.test_trainer import SMALL, TINY_DQN
 
 ENGINE = str(running())
-OTHER = "tensorflow" if ENGINE == "jax" else "jax"
+if ENGINE == "tensorflow":  # as JAX_NUM_CPU_DEVICES=2
+    import tensorflow as tf
+
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+    )
 session = partial(trainer.session, "ppo", "CartPole-v1", framework=ENGINE, **SMALL)
 train = partial(trainer.train, "ppo", "CartPole-v1", framework=ENGINE, steps=32, **SMALL)
 SAME = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8)])
@@ -61,9 +67,9 @@ class Branching(keras.Model):
 class Q(RL):
     """Learns nothing of interest."""
 
-    def __init__(self, built: bool = True, frozen: bool = False) -> None:
+    def __init__(self, frozen: bool = False) -> None:
         super().__init__()
-        self.q = keras.Sequential([keras.Input((4,))] if built else [])
+        self.q = keras.Sequential([keras.Input((4,))])
         self.q.add(keras.layers.Dense(2, trainable=not frozen))
         self.param, self.env = self.q.weights, gymnasium.make("CartPole-v1")
 
@@ -93,7 +99,7 @@ class Configured(Descent):
         return {"step_size": self.step_size}
 
 
-def branching_action(jit: bool) -> None:
+def branches(jit: bool) -> None:
     class Branches(Q):
         jit_action = jit
 
@@ -103,105 +109,91 @@ def branching_action(jit: bool) -> None:
     rl(Branches(), keras.optimizers.Adam())
 
 
+def adam() -> dict[str, Any]:
+    return {"optimizer": keras.optimizers.Adam()}
+
+
 USED = keras.optimizers.Adam()
 USED.build([keras.Variable(np.zeros(3))])
-CASES = [
-    Case(
-        "networks/keras_bodies.py:_looked_at 2",
+BODY = {"network": body}
+TRPO = partial(trainer.session, "trpo", "CartPole-v1", framework=ENGINE, rollout=16, envs=1)
+DQN = partial(trainer.session, "dqn", "CartPole-v1", framework=ENGINE, buffer_size=1000)
+LEARNS = partial(trainer.train, "dqn", "CartPole-v1", framework=ENGINE, steps=28, **TINY_DQN)
+CASES: list[tuple[Any, ...]] = [
+    (
+        "keras_bodies.py:_looked_at",
+        session,
+        {"network": lambda space: [1]},
+        "return a model",
+        BODY,
+    ),
+    (
+        "keras_bodies.py:_looked_at 2",
         session,
         {"network": lambda space: Branching()},
         "by keras.ops.where",
         {"network": lambda space: Branching(where=True)},
     ),
-    Case(
-        "agents/user_functions.py:CompiledAction.__call__",
-        branching_action,
-        {"jit": True},
-        "set self.jit_action = False",
-        {"jit": False},
+    (
+        "keras_bodies.py:_looked_at 3",
+        session,
+        {"network": lambda space: body(space, kernel_regularizer="l2")},
+        "weight_decay is the setting",
+        {**BODY, "weight_decay": 0.01},
     ),
-    Case(
-        "backends/keras_optimizers.py:Given.__init__",
+    (
+        "TRPO.__init__ 2",
+        TRPO,
+        {"network": lambda space: body(space, kernel_constraint="non_neg")},
+        "leave the constraint out of the actor's body",
+        BODY,
+    ),
+    ("keep_apart", DQN, {"network": lambda space: SAME}, "within the function", BODY),
+    (
+        "whole_of.make",
+        LEARNS,
+        {"network": {"q": Whole()}},
+        "as in lambda space: Whole()",
+        {"network": {"q": lambda space: Whole()}},
+    ),
+    ("check_compile", session, {"compile": "no"}, "leave compile out", {"compile": "auto"}),
+    ("CompiledAction.__call__", branches, {"jit": True}, "jit_action = False", {"jit": False}),
+    (
+        "keras_optimizers.py:Given.__init__",
         session,
         {"optimizer": object()},
         "give keras.optimizers.Adam(learning_rate=3e-4), say",
         {"optimizer": keras.optimizers.Adam(learning_rate=1e-3)},
     ),
-    Case(
-        "backends/keras_optimizers.py:_copied",
+    (
+        "keras_optimizers.py:_copied",
         session,
         {"optimizer": Descent(0.1)},
         "define get_config in Descent",
         {"optimizer": Configured(0.1)},
     ),
-    Case(
-        "networks/keras_bodies.py:_looked_at",
-        session,
-        {"network": lambda space: [1]},
-        "return a model",
-        {"network": body},
-    ),
-    Case(
-        "networks/keras_bodies.py:_looked_at 3",
-        session,
-        {"network": lambda space: body(space, kernel_regularizer="l2")},
-        "weight_decay is the setting",
-        {"network": body, "weight_decay": 0.01},
-    ),
-    Case(
-        "algorithms/trpo.py:TRPO.__init__ 2",
-        partial(trainer.session, "trpo", "CartPole-v1", framework=ENGINE, rollout=16, envs=1),
-        {"network": lambda space: body(space, kernel_constraint="non_neg")},
-        "leave the constraint out of the actor's body",
-        {"network": body},
-    ),
-    Case(
-        "learning/config.py:check_compile",
-        session,
-        {"compile": "no"},
-        "leave compile out",
-        {"compile": "auto"},
-    ),
-    Case(
-        "backends/backend.py:keep_apart",
-        partial(trainer.session, "dqn", "CartPole-v1", framework=ENGINE, buffer_size=1000),
-        {"network": lambda space: SAME},
-        "make the layers within the function",
-        {"network": body},
-    ),
-    Case(
-        "networks/users.py:whole_of.make",
-        partial(trainer.train, "dqn", "CartPole-v1", framework=ENGINE, steps=28, **TINY_DQN),
-        {"network": {"q": Whole()}},
-        "as in lambda space: Whole()",
-        {"network": {"q": lambda space: Whole()}},
-    ),
-    Case(
-        "backends/keras_optimizers.py:Own.__init__",
+    (
+        "keras_optimizers.py:Own.__init__",
         rl,
         {"agent": Q(), "optimizer": object()},
         "give keras.optimizers.Adam()",
-        {"optimizer": keras.optimizers.Adam()},
+        adam(),
     ),
-    Case(
-        "backends/keras_optimizers.py:Own.look",
+    (
+        "keras_optimizers.py:Own.look",
         rl,
-        {"agent": Q(frozen=True), "optimizer": keras.optimizers.Adam()},
+        {"agent": Q(frozen=True), **adam()},
         "leave some of them trainable",
         {"agent": Q()},
     ),
-    Case(
-        "backends/keras_optimizers.py:Own.look 2",
+    (
+        "keras_optimizers.py:Own.look 2",
         rl,
         {"agent": Q(), "optimizer": USED},
         "keras.optimizers.Adam(), say",
-        {"optimizer": keras.optimizers.Adam()},
+        adam(),
     ),
 ]
-DEVICE = {
-    "jax": Case("backends/__init__.py:no_gpu", session, {"device": "cuda"}),
-    "tensorflow": Case("backends/__init__.py:no_gpu", session, {"device": "cuda"}),
-}
 
 
 def networks_that_do_not_travel(folder: Path) -> None:
@@ -216,8 +208,8 @@ def networks_that_do_not_travel(folder: Path) -> None:
     assert tandem.load(folder / "run", network=with_lambda).name == made.name
     own = train(network=sine, out=folder / "own").agent
     pickle.dumps(own)
-    if ENGINE == "jax" and find_spec("jax2onnx") is None:
-        with follows("backends/keras_frozen.py:FrozenModel.onnx") as advice:
+    if find_spec("jax2onnx") is None:
+        with follows("FrozenModel.onnx") as advice:
             to_onnx(own, folder / "a.onnx")
         assert "tandem-rl[onnx-jax]" in advice.fix
     else:
@@ -243,26 +235,61 @@ def a_schedule_in_a_file(path: Path) -> None:
     assert agent.total_episode == 2
 
 
+class Odd(keras.layers.Layer):
+    """Of a user's own, which Keras was not told of."""
+
+    def call(self, x: Any) -> Any:
+        return keras.ops.abs(x)
+
+
+def a_file_of_keras(path: Path) -> None:
+    cart = partial(gymnasium.make, "CartPole-v1")
+
+    def evaluated(**given: Any) -> None:
+        given |= {"env_maker": cart, "load_model": str(path), "num_episodes": 1}
+        assert len(tandem.make_evaluator("dqn", **given).run().returns) == 1
+
+    x = keras.Input((4,))
+    keras.Model(x, keras.layers.Dense(2)(Odd()(x))).save(path)
+    says, then = "load_model_custom={'Name': Class}", {"load_model_custom": {"Odd": Odd}}
+    follow("own_networks.py:read 2", evaluated, {}, says, then)
+    with follows("own_networks.py:_unfit") as advice:
+        tandem.make_trainer("a3c", feature_maker=lambda space: (x, x, x), env_maker=cart).run()
+    assert advice.fix.startswith("return (Input, feature)")
+
+
 def sine(space: Any) -> Any:
     return keras.Sequential([keras.Input(space.shape), KerasSine(16)])
 
 
-def another_engine() -> str:
-    """What is told to who asks for another engine than this process has."""
-    with follows("backends/__init__.py:choose 4") as advice:
-        choose(OTHER)
-    (told,) = advice.assigned()
-    assert choose(**told) == ENGINE
+def several_devices() -> str:
+    """What is told to who asks for more devices than the two that this process has."""
+    dqn = partial(trainer.session, "dqn", "CartPole-v1", framework=ENGINE, device="cpu", **TINY_DQN)
+    dqn(devices=2).loop.collector.close()
+    layout = import_module(f"tandem.backends.keras_{ENGINE}_devices").Layout
+    with follows("backends/__init__.py:too_few") as advice:
+        layout("cuda", 3)  # JAX's own kind of devices, which here are no GPUs
+    (fix,) = advice.assigned()
+    if ENGINE == "jax":
+        assert layout("cuda", count=fix["devices"]).count == 2
+    with follows("backends/__init__.py:too_few 2") as advice:
+        dqn(devices=4)
+    assert {"devices": 2} in [{"devices": each.get("devices")} for each in advice.assigned()]
     return advice.fix
 
 
 def main(device: bool) -> None:
     """Follows all, or only what is said of the device."""
-    DEVICE[ENGINE].follow()
+    follow("backends/__init__.py:no_gpu", session, {"device": "cuda"})
     if not device:
-        for each in CASES:
-            each.follow()
+        for row in CASES:
+            follow(*row)
         with tempfile.TemporaryDirectory() as place:
             networks_that_do_not_travel(Path(place))
             a_schedule_in_a_file(Path(place) / "agent")
-    print(json.dumps(another_engine()))
+            a_file_of_keras(Path(place) / "net.keras")
+    with follows("backends/__init__.py:choose 4") as advice:
+        choose("tensorflow" if ENGINE == "jax" else "jax")
+    (told,) = advice.assigned()
+    assert choose(**told) == ENGINE
+    print(json.dumps([advice.fix, several_devices()]))

@@ -2,8 +2,8 @@
 
 A site is a call that makes an error of `tandem.errors`, or one of that module's checks (`at_least`,
 `one_of`, ...). Its key is "package/file.py:Class.function", and " 2" after it for the second one of
-a function. A test provokes the error at a site by `follows`, or has a row for it, a `case`.
-Errors that the tests of their own package provoke need none here.
+a function; any end of it that no other has will do. Errors that the tests of their own package
+provoke need no test here.
 """
 
 from __future__ import annotations
@@ -25,10 +25,8 @@ from tandem import errors
 from tandem.errors import TandemError
 
 SOURCE = Path(errors.__file__).parent
-TESTS = Path(__file__).parent.parent
 KINDS = {k for k, v in vars(errors).items() if isinstance(v, type) and issubclass(v, TandemError)}
 CHECKS = {"at_least", "one_of", "same_shape", "same_shapes"}
-KEY = re.compile(r"[a-z_/]+\.py:[A-Za-z_][\w.]*( \d+)?\Z")
 ASSIGNED = re.compile(r"\b([a-z_][a-z0-9_]*)=('[^']*'|\([^)]*\)|[-\w.]*\w)")
 
 
@@ -47,14 +45,13 @@ def sites() -> dict[str, Site]:
     for path in sorted(SOURCE.rglob("*.py")):
         if path.name == "errors.py":
             continue
-        room, seen = path.relative_to(SOURCE).as_posix(), Counter[str]()
+        file, seen = path.relative_to(SOURCE).as_posix(), Counter[str]()
         for function, call in _calls(ast.parse(path.read_text(encoding="utf-8"))):
-            if _called(call) in KINDS | CHECKS:
+            if getattr(call.func, "id", getattr(call.func, "attr", "")) in KINDS | CHECKS:
                 seen[function] += 1
                 nth = f" {seen[function]}" if seen[function] > 1 else ""
-                found[f"{room}:{function}{nth}"] = Site(
-                    path, call.lineno, call.end_lineno or call.lineno
-                )
+                last = call.end_lineno or call.lineno
+                found[f"{file}:{function}{nth}"] = Site(path, call.lineno, last)
     return found
 
 
@@ -74,10 +71,6 @@ def _value(text: str) -> Any:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
         return text
-
-
-def _called(call: ast.Call) -> str:
-    return getattr(call.func, "id", getattr(call.func, "attr", ""))
 
 
 def assigned(error: TandemError) -> list[dict[str, Any]]:
@@ -112,7 +105,9 @@ class Advice:
 @contextmanager
 def follows(key: str) -> Iterator[Advice]:
     """Fails unless an error that was made at the site `key` comes out of the block."""
-    assert key in sites(), f"{key} is no site; near it: {errors.nearest(key, sites(), 5)}"
+    ends = ("/" + key, ":" + key, "." + key)
+    meant = [key] if key in sites() else [each for each in sites() if each.endswith(ends)]
+    assert len(meant) == 1, f"{key}: {meant or errors.nearest(key, sites(), 5)}"
     original, made, advice = TandemError.__init__, {}, Advice()
 
     def noted(self: TandemError, *args: Any, **kwargs: Any) -> None:
@@ -127,44 +122,32 @@ def follows(key: str) -> Iterator[Advice]:
     advice.error = caught.value
     path, line = made.get(id(caught.value), (None, 0))
     reached = [k for k, s in sites().items() if s.path == path and s.first <= line <= s.last]
-    assert reached == [key], f"came from {reached or path}, line {line}:\n{caught.value}"
+    assert reached == meant, f"came from {reached or path}, line {line}:\n{caught.value}"
     assert advice.fix
 
 
-class Case(NamedTuple):
-    """`call(**given)` fails at the site `key`; `call(**{**given, **then})`, which is what the fix
-    says, works. `says`: words of the fix that `then` goes by. Without `then`, the fix is read, and
-    what "name=value" says is tried."""
-
-    key: str
-    call: Callable[..., Any]
-    given: dict[str, Any]
-    says: str = ""
-    then: dict[str, Any] | None = None
-
-    def follow(self, **more: Any) -> None:
-        """With `more` for every call."""
-        with follows(self.key) as advice:
-            self.call(**more, **self.given)
-        assert self.says in advice.fix, advice.fix
-        told = advice.assigned() if self.then is None else [self.then]
-        assert told, f"no name=value in {advice.fix!r}"
-        for fix in told:
-            self.call(**more, **{**self.given, **fix})
-
-
-def case(key: str, *rest: Any, slow: bool = False) -> Any:
-    marks = [pytest.mark.slow] if slow else []
-    return pytest.param(Case(key, *rest), id=key.replace("/", "."), marks=marks)
+def follow(
+    key: str,
+    call: Callable[..., Any],
+    given: dict[str, Any],
+    says: str | dict[str, Any] = "",
+    then: dict[str, Any] | None = None,
+) -> None:
+    """`call(**given)` fails at the site `key`, and its fix has the words `says`; with `then`
+    besides, it works. Where `says` is a dict, the fix says all its "name=value", and these work.
+    Without `then`, what the fix says so is tried."""
+    with follows(key) as advice:
+        call(**given)
+    if isinstance(says, dict):
+        then = says
+    for words in [f"{n}={x!r}" for n, x in says.items()] if isinstance(says, dict) else [says]:
+        assert words in advice.fix, advice.fix
+    told = advice.assigned() if then is None else [then]
+    assert told, f"no name=value in {advice.fix!r}"
+    for fix in told:
+        call(**{**given, **fix})
 
 
-@cache
-def named() -> set[str]:
-    """The keys that the tests name, read from their source (the net's own tests aside)."""
-    return {
-        node.value
-        for path in TESTS.rglob("*.py")
-        if path.name not in ("net.py", "test_net.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and KEY.match(node.value)
-    }
+def rows(*table: tuple[Any, ...]) -> Any:
+    """Parameters of a test: arguments of `follow`."""
+    return pytest.mark.parametrize("row", table, ids=[row[0].replace("/", ".") for row in table])

@@ -2,148 +2,227 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import shlex
 import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import gymnasium
 import pytest
 
+import tandem
 from tandem.cli import _command, main
 from tandem.cli.train import _run
+from tandem.errors import CheckpointError, ResumeError, RunFolderError
 from tests.advice.net import follows
+from tests.test_trainer import SMALL
 
 SHORT = (
     "--quiet --framework torch --no-tensorboard --no-plots --hidden 8 --steps 64 --rollout 32 "
     "--envs 2 --batch-size 64 --eval-episodes 0 --final-episodes 1 --eval-max-steps 20"
 )
-VECTOR = "tests.envs.vectors:Resumable"
-FILES = {  # of settings
-    "file.toml": 'algorithm = "ppo"\nenv = "CartPole-v1"\n[settings]\ngamma = 0.97\n',
-    "list.json": "[]",
-    "named.json": '{"algorithmm": "ppo"}',
-    "seed.json": '{"seed": "1"}',
-    "code.json": '{"algorithm": "ppo", "env": "CartPole-v1", "own_network": true}',
-    "class.json": '{"algorithm": "tests.algorithms.own_classes:Penalised"}',
-    "gama.json": '{"algorithm": "ppo", "env": "CartPole-v1", "settings": {"gama": 0.9}}',
-}
-FILES["text.toml"] = FILES["file.toml"].replace("0.97", '"0.97"')
-PPO = f"train ppo CartPole-v1 {SHORT}"
+VECTOR = "--vector tests.envs.vectors:Resumable"
+KWARGS = "--env-kwargs '{\"num_envs\": 2}'"
+FILE = 'algorithm = "ppo"\nenv = "CartPole-v1"\n[settings]\ngamma = 0.97\n'
+PPO, CONFIG = f"train ppo CartPole-v1 {SHORT}", "train --config file.toml"
+SEEDS = {"several": '"seeds": [0]}', "begun": '"seeds": [0, 1]}', "torn": "{"}
 
 
 def tandem_(words: str) -> None:
     assert _command(shlex.split(words)) in (0, None)
 
 
-def told(fix: str) -> str:
-    """The first thing in quotes of a fix, or the command, or the flag with its value."""
-    found = re.search(r"'([^' ]+)'|`tandem (.+)`|tandem (train [^;.]+)|(--[a-z]+ [-./\w]*\w)", fix)
-    assert found, fix
-    return next(one for one in found.groups() if one)
-
-
 @pytest.mark.parametrize(
     "key, wrong, says, right",
     [
+        ("_several", "train --resume plain --seeds 2", "leave it out", "train --resume plain"),
         (
-            "cli/train.py:_several",
-            "train --resume plain --seeds 2",
-            "leave it out: the folder of several runs says how many there are",
-            "train --resume plain --quiet",
-        ),
-        (
-            "cli/seeds.py:several",
-            f"{PPO} --seeds 1 --out torn",
-            "choose another",
-            f"{PPO} --seeds 1 --out another",
-        ),
-        (
-            "cli/seeds.py:several",
+            "several",
             f"{PPO} --seeds 1 --out several",
-            "go on with them",
-            "train {told} --quiet",
+            "choose another, or go on with them: {}",
+            "--resume several",
         ),
+        ("seeds.py:resumed", "train --resume several --seed 3", "leave them out", ""),
+        ("seeds_command.py:read", "train --resume torn", "one by one: {}", "--resume torn/s0"),
         (
-            "cli/seeds.py:resumed",
-            "train --resume several --seed 3",
-            "leave them out",
-            "train --resume several --quiet",
-        ),
-        (
-            "cli/seeds_command.py:read",
-            "train --resume torn --quiet",
-            "resume the runs one by one",
-            "train {told} --quiet",
-        ),
-        pytest.param(
-            "cli/seeds.py:resumed 4",
+            "seeds.py:resumed 4",
             "train --resume begun --steps 96 --extend",
-            "train them as long as they were to be first",
-            "train {told} --quiet",
-            marks=pytest.mark.slow,
+            "train them as long as they were to be first: --resume begun",
+            "",
         ),
-        (
-            "cli/train.py:_settings_file",
-            "train --config file.toml --resume plain",
-            "or --resume, to begin anew",
-            f"train --config file.toml {SHORT}",
-        ),
-        ("cli/config.py:_arguments", "config ppo", "CartPole-v1", "config ppo CartPole-v1"),
+        ("_settings_file", f"{CONFIG} --resume plain", "or --resume", f"{CONFIG} {SHORT}"),
+        ("config.py:_arguments", "config ppo", "tandem {}", "config ppo CartPole-v1"),
         (
             "cli/config.py:run",
             "config ppo CartPole-v1 --out file.toml",
             "name another",
             "config ppo CartPole-v1 --out another.toml",
         ),
-        ("cli/settings_file.py:read 2", "train --config list.json", "shows one", "{told}"),
         (
-            "cli/settings_file.py:fill 2",
-            "train dqn --config file.toml",
-            "leave dqn out",
-            f"train --config file.toml {SHORT}",
+            "settings_file.py:read 2",
+            "train --config list.json",
+            "`tandem {}` shows one",
+            "config ppo CartPole-v1",
         ),
+        ("fill 2", "train dqn --config file.toml", "leave dqn out", f"{CONFIG} {SHORT}"),
         (
             "cli/train.py:_complete 2",
-            f"train ppo CartPole-v1 --vector {VECTOR} {SHORT}",
+            f"{PPO} {VECTOR}",
             "leave CartPole-v1 out",
-            f"train ppo --vector {VECTOR} {SHORT}",
+            f"train ppo {VECTOR} {SHORT}",
         ),
         (
             "cli/train.py:_complete 2",
-            f"train ppo CartPole-v1 --vector {VECTOR} {SHORT}",
-            "takes arguments by --env-kwargs",
-            f"train ppo --vector {VECTOR} --env-kwargs '{{\"num_envs\": 2}}' {SHORT}",
+            f"{PPO} {VECTOR}",
+            "by --env-kwargs",
+            f"train ppo {VECTOR} {KWARGS} {SHORT}",
         ),
-        ("cli/check.py:run", "check", "tandem check CartPole-v1", "check CartPole-v1 --steps 20"),
+        ("check.py:run", "check", "tandem {}", "check CartPole-v1"),
     ],
 )
-def test_what_a_command_is_told_can_be_typed(key, wrong, says, right, runs, monkeypatch) -> None:
+def test_what_a_command_is_told_can_be_typed(
+    key: str, wrong: str, says: str, right: str, runs: Path, monkeypatch: Any
+) -> None:
+    """`right` stands in the fix for {}, and is run where it is not empty."""
     monkeypatch.chdir(runs)
-    for name, said in FILES.items():
-        (runs / name).write_text(said)
-    (runs / "another.toml").unlink(missing_ok=True)
-    whole = '{"command": [], "seeds": [0]}'
-    begun = whole.replace("0", "0, 1")
-    for name, said in (("several", whole), ("begun", begun), ("torn", "{")):
-        if wrong.split(" --")[-1].partition(" ")[2] == name or f"--resume {name}" in wrong:
-            shutil.copytree(runs / "plain", runs / name / "s0", dirs_exist_ok=True)
-            (runs / name / "seeds.json").write_text(said.replace("[]", json.dumps(PPO.split()[1:])))
+    Path("file.toml").write_text(FILE, encoding="utf-8")
+    Path("list.json").write_text("[]", encoding="utf-8")
+    command = f'{{"command": {json.dumps(PPO.split()[1:])}, '
+    for name, said in SEEDS.items():
+        shutil.copytree(runs / "plain", runs / name / "s0")
+        (runs / name / "seeds.json").write_text(said if name == "torn" else command + said)
     with follows(key) as advice:
         tandem_(wrong)
-    assert says in advice.fix
-    typed = right.replace("{told}", told(advice.fix)) if "{told}" in right else right
-    words = shlex.split(typed)
-    if "--help" in words:
-        assert main(words) == 0
-    else:
-        tandem_(shlex.join(words))
+    assert says.replace("{}", right) in advice.fix
+    if "--resume" in right:
+        right = f"train {right.removeprefix('train ')} --quiet"
+    if right:
+        tandem_(right)
 
 
-def test_several_seeds_are_not_for_processes_launched_together(runs) -> None:
-    launch = SimpleNamespace(count=1)
+def test_several_seeds_are_not_for_processes_launched_together(runs: Path) -> None:
     words = shlex.split(PPO)[1:]
-    with follows("cli/train.py:_run") as advice:
-        _run([*words, "--seeds", "2"], launch)
+    with follows("train.py:_run") as advice:
+        _run([*words, "--seeds", "2"], SimpleNamespace(count=1))
     assert "with --seed instead of --seeds" in advice.fix
     assert _run([*words, "--seed", "1"]) == 0
+
+
+# --- environments that a program registered: other programs, and commands, import it --------------
+
+MODULE = """
+import gymnasium
+from tests.advice.worlds import Toy
+
+
+class Mine(Toy):
+    def step(self, action):
+        return *super().step(action)[:2], self.t >= 5, False, {}
+
+"""
+REGISTERS = "gymnasium.register('Zzyzx-v0', entry_point={})\n"
+COMMANDS = (
+    "train --config run/config.json --out again --quiet",
+    "evaluate run",
+    "train --resume run --quiet",
+    "verify run --quiet",
+)
+
+
+def forget() -> None:
+    """As in a process that has imported nothing of them."""
+    gymnasium.registry.pop("Zzyzx-v0", None)
+    for name in ("own_games", "registering"):
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    forget()  # other tests have modules of these names
+    yield tmp_path
+    forget()
+
+
+@pytest.mark.parametrize("by_module", [True, False], ids=["its module", "the program"])
+def test_an_id_whose_class_is_in_a_module(here: Path, capsys: Any, by_module: bool) -> None:
+    """What registers it is that module, or the program, which is then to be put into a module."""
+    text = MODULE + (REGISTERS.format("Mine") if by_module else "")
+    (here / "own_games.py").write_text(text)
+    mine = importlib.import_module("own_games").Mine
+    if not by_module:
+        gymnasium.register("Zzyzx-v0", entry_point=mine)
+    run = tandem.session("ppo", "Zzyzx-v0", out="run", framework="torch", steps=64, **SMALL)
+    list(run.events(32))
+    config = json.loads(Path("run/config.json").read_text(encoding="utf-8"))
+    assert config["origin"] == {"env_module": "own_games"}
+    for command in COMMANDS:
+        forget()
+        flag = advised(command, capsys)
+        assert flag == "--import own_games"
+        if not by_module:  # that module is there, and registers nothing
+            assert advised(f"{command} {flag}", capsys) == "--import MODULE"
+            register = "import gymnasium, own_games\n" + REGISTERS.format("own_games.Mine")
+            (here / "registering.py").write_text(register)
+            flag = "--import registering"
+        assert main(f"{command} {flag}".split()) == 0, capsys.readouterr().err
+        if "--resume" in command:
+            assert f"tandem evaluate run --episodes 100 {flag}\n" in capsys.readouterr().out
+    forget()
+    with pytest.raises(ResumeError, match="Fix: import own_games first"):
+        tandem.train(resume="run")
+    with pytest.raises(CheckpointError, match="Fix: import own_games first"):
+        tandem.load("run").play()
+    tandem.session(resume="run", env=mine).backend.close()  # what is given needs no id
+    importlib.import_module("own_games" if by_module else "registering")
+    assert tandem.train(resume="run", steps=96, extend=True).summary["env_steps"] == 96
+
+
+def advised(command: str, capsys: Any) -> str:
+    """The flag that the error of a command says to add."""
+    assert main(command.split()) in (1, 2)
+    return re.findall(r"of a command, add (--import \w+)\.", capsys.readouterr().err)[0]
+
+
+def test_a_module_to_import(here: Path) -> None:
+    for module, says in (
+        ("own_games", "be in the folder of own_games.py"),
+        ("own_games.py", "give its name, as in --import own_games."),
+        ("./own_games.py", "give its name, as in --import own_games."),
+        ("games/own_games.py", "give its name, as in --import own_games, from the folder games."),
+    ):
+        with follows("parser.py:_Import.__call__") as advice:
+            tandem_(f"evaluate run --import {module}")
+        assert advice.fix.startswith(says)
+    (here / "own_games.py").touch()
+    with pytest.raises(RunFolderError):  # there is no run; the module was found
+        tandem_("evaluate run --import own_games")
+
+
+@pytest.mark.slow
+def test_what_looks_for_settings_imports_it_in_its_processes(here: Path, capsys: Any) -> None:
+    (here / "own_games.py").write_text(MODULE + REGISTERS.format("Mine"))
+    flag = "--import own_games"
+    small = "--framework torch --steps 64 --envs 2 --rollout 16 --batch-size 32 --quiet"
+    find = f"find lr ppo Zzyzx-v0 --points 2 --processes 1 --out found {small} {flag}"
+    assert main(find.split()) == 0, capsys.readouterr().err
+    assert capsys.readouterr().out.splitlines()[-1].endswith(flag)
+    sweep = f"sweep ppo Zzyzx-v0 --trials 1 --parallel 1 --out swept {small} {flag}"
+    assert main(sweep.split()) == 0, capsys.readouterr().err
+    assert f"--seeds 5 {flag}\n" in capsys.readouterr().out
+    forget()
+    resume = "sweep --resume swept --trials 2 --quiet"
+    assert advised(resume, capsys) == flag
+    assert main(f"{resume} {flag}".split()) == 0, capsys.readouterr().err
+    forget()
+    assert main(f"check Zzyzx-v0 --steps 10 {flag}".split()) == 0
+    forget()
+    assert main(f"config ppo Zzyzx-v0 --out mine.toml {flag}".split()) == 0
+    assert capsys.readouterr().out.endswith(f"train --config mine.toml {flag}\n")

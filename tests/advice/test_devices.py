@@ -1,34 +1,35 @@
-"""The advice about several devices."""
+"""The advice about several devices, and about processes that were launched together."""
 
 from __future__ import annotations
 
 import json
 import re
 import socket
-import textwrap
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from tandem import trainer
-from tests.advice.net import Case, follows
-from tests.advice.upper import SHORT, made
+from tandem.agents import companion_agents
+from tandem.backends import torch_group
+from tandem.backends.torch_devices import own_device
+from tandem.cli.train import run
+from tandem.examples.pytorch.DQN import DQN
+from tandem.exploration import EpsGreedyQPolicy
+from tandem.learning import launch
+from tandem.spaces import Leaf
+from tests.advice.net import follow, follows, rows
+from tests.advice.worlds import SHORT, made
 from tests.helpers import run_python
 
-TWO = {"algorithm": "dqn", "env": "CartPole-v1", "framework": "torch", "device": "cpu"}
 
-
-def test_a_torch_without_its_distributed_package(monkeypatch) -> None:
-    torch = pytest.importorskip("torch")
-    monkeypatch.setattr(torch.distributed, "is_available", lambda: False)
-    Case("backends/torch_group.py:Group.__init__", made, {**TWO, "devices": 2}).follow()
-
-
-def test_more_devices_than_gpus(monkeypatch) -> None:
-    torch = pytest.importorskip("torch")
-    from tandem.backends.torch_devices import own_device
-
+def test_devices_that_torch_does_not_have(monkeypatch: Any) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(torch.distributed, "is_available", lambda: False)
+        follow("torch_group.py:Group.__init__", made, {"algorithm": "dqn", "devices": 2})
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "set_device", lambda number: None)
     with follows("backends/__init__.py:too_few") as advice:
@@ -40,59 +41,28 @@ def test_more_devices_than_gpus(monkeypatch) -> None:
 
 
 @pytest.mark.slow
-def test_a_companion_that_is_lost(tmp_path) -> None:
-    pytest.importorskip("torch")
-    given = {"learning_starts": 8, "batch_size": 8, "train_every": 4, "out": tmp_path / "run"}
-    run = trainer.session(**{**SHORT, **TWO, **given, "devices": 2})
-    with follows("learning/companions.py:Companions._error") as advice:
-        for event in run:
+def test_a_companion_that_is_lost(tmp_path: Path) -> None:
+    few = {"learning_starts": 8, "batch_size": 8, "train_every": 4, "devices": 2}
+    session = trainer.session("dqn", "CartPole-v1", out=tmp_path / "run", **{**SHORT, **few})
+    with follows("Companions._error") as advice:
+        for event in session:
             if event.updates:
-                run.backend.layout.group.followers.kill()
-    (fix,) = advice.assigned()[-1:]
-    assert "resume=" in advice.fix and fix == {"devices": 1}
-    assert trainer.train(resume=tmp_path / "run", **fix).summary["env_steps"] == SHORT["steps"]
-
-
-CASES = "from tests.advice import devices_cases; devices_cases.main()"
-FOUR = """
-    import json
-    from tests.advice.devices_cases import made
-    print(json.dumps(made("dqn", devices=4)))
-"""
-
-
-@pytest.mark.slow
-def test_advice_on_jax() -> None:
-    (fix,) = run_python(CASES, engine="jax")
-    (told,) = re.findall(r"(JAX_NUM_CPU_DEVICES)=4 before anything imports jax", fix)
-    assert run_python(FOUR, engine="jax", env={told: "4"}) == [json.loads("null")]
-
-
-@pytest.mark.thorough
-def test_advice_on_tensorflow() -> None:
-    (fix,) = run_python(CASES, engine="tensorflow")
-    (line,) = re.findall(r"call (tf\.config\..*\* 4\)) where your program begins", fix)
-    program = f"import tensorflow as tf\n{line}\ntf.zeros(1)\n" + textwrap.dedent(FOUR)
-    assert run_python(program, engine="tensorflow") == [json.loads("null")]
-
-
-AGENTS = "from tests.advice import agent_devices_cases; agent_devices_cases.main()"
+                session.backend.layout.group.followers.kill()
+    assert "resume=" in advice.fix and advice.assigned()[-1] == {"devices": 1}
+    result = trainer.train(resume=tmp_path / "run", devices=1)
+    assert result.summary["env_steps"] == SHORT["steps"]
 
 
 @pytest.mark.thorough
 def test_advice_about_agents() -> None:
-    assert run_python(AGENTS, engine="tensorflow") == []
+    agents = "from tests.advice import agent_devices_cases; agent_devices_cases.main()"
+    assert run_python(agents, engine="tensorflow") == []
 
 
 def torch_agent(
     strategy: Any = 2, frozen: bool = False, again: bool = False, loss: Any = None
 ) -> Any:
     """An agent of torch's that was trained on two devices, and is trained on with other weights."""
-    import torch
-
-    from tandem.examples.pytorch.DQN import DQN
-    from tandem.exploration import EpsGreedyQPolicy
-
     agent = DQN(4, 8, 2)
     optimizer = torch.optim.SGD(agent.param, 0.01)
     for i in range(2 if frozen else 1):
@@ -104,65 +74,64 @@ def torch_agent(
 
 
 @pytest.mark.thorough
-def test_advice_about_agents_of_torch() -> None:
-    pytest.importorskip("torch")
-    key = "agents/companion_agents.py:Devices.check_trained"
-    Case(key, torch_agent, {"frozen": True}, "call agent.set", {"again": True}).follow()
-    key = "agents/distributed.py:DistributedTraining.distributed_training"
-    Case(
-        key, torch_agent, {"loss": len, "strategy": 1}, "leave train_loss", {"loss": None}
-    ).follow()
+@rows(
+    ("Devices.check_trained", torch_agent, {"frozen": True}, "call agent.set", {"again": True}),
+    (
+        "DistributedTraining.distributed_training",
+        torch_agent,
+        {"loss": len, "strategy": 1},
+        "leave train_loss",
+        {"loss": None},
+    ),
+)
+def test_advice_about_agents_of_torch(row: Any) -> None:
+    follow(*row)
 
 
-def launched(framework="torch", devices=2, own=False, cluster=""):
+def launched(
+    framework: str = "torch", devices: int = 2, own: bool = False, cluster: str = ""
+) -> launch.Launched:
     """A run of two processes that were launched together, up to where the other one is told."""
-    from tandem.learning.launch import Launched
-    from tandem.spaces import Leaf
-
     store = SimpleNamespace(set=lambda name, text: None)
-    conf = SimpleNamespace(
-        framework=framework,
-        options=SimpleNamespace(devices=devices, device_timeout=5.0, cluster=cluster, runners=0),
-        own_network=own,
-        own_optimizer=False,
-        own_algorithm=None,
-        to_json=dict,
-    )
-    known = SimpleNamespace(
-        observation=Leaf("box", (4,), "float32"), action=Leaf("box", (1,), "float32")
-    )
-    return Launched(SimpleNamespace(count=2, runs=0, store=store), conf, known)
+    options = SimpleNamespace(devices=devices, device_timeout=5.0, cluster=cluster, runners=0)
+    given = {"own_network": own, "own_optimizer": False, "own_algorithm": None}
+    conf = SimpleNamespace(framework=framework, options=options, to_json=dict, **given)
+    leaves = {"observation": Leaf("box", (4,), "float32"), "action": Leaf("box", (1,), "float32")}
+    pair = SimpleNamespace(count=2, runs=0, store=store)
+    return launch.Launched(pair, conf, SimpleNamespace(**leaves))
 
 
-def test_advice_about_processes_that_were_launched(monkeypatch) -> None:
-    pytest.importorskip("torch")
-    from tandem.backends import torch_group
-    from tandem.learning import launch
+def agent(given: int) -> None:
+    companion_agents.Devices.of(given=given)
 
-    key = "learning/launch.py:check_launched"
-    Case(key, launched, {"framework": "jax"}, "framework='torch'", {"framework": "torch"}).follow()
-    key = "learning/launch.py:check_launched 2"
-    Case(key, launched, {"devices": 3}, "devices=2", {"devices": 2}).follow()
-    key, there = "learning/launch.py:check_launched 3", {"cluster": "auto"}
-    Case(key, launched, there, "leave cluster out", {"cluster": ""}).follow()
-    key = "learning/launch.py:check_launched 4"
-    Case(key, launched, {"own": True}, "leave the launcher out", {"own": False}).follow()
-    with follows("learning/launch.py:Others.error") as advice:
+
+@rows(
+    ("check_launched", launched, {"framework": "jax"}, {"framework": "torch"}),
+    ("check_launched 2", launched, {"devices": 3}, {"devices": 2}),
+    ("check_launched 3", launched, {"cluster": "auto"}, "leave cluster out", {"cluster": ""}),
+    ("check_launched 4", launched, {"own": True}, "leave the launcher out", {"own": False}),
+    ("LaunchedDevices.__init__", agent, {"given": 3}, "strategy=2", {"given": 2}),
+)
+def test_processes_that_were_launched(row: Any, monkeypatch: Any) -> None:
+    pair = SimpleNamespace(count=2, rank=1)
+    monkeypatch.setattr(companion_agents, "_launch", lambda: pair)
+    follow(*row)
+
+
+def test_the_environment_of_processes_that_were_launched(monkeypatch: Any) -> None:
+    with follows("Others.error") as advice:
         raise launched().error(1, "has died")
     assert "resume=" in advice.fix  # tests/learning/test_launch.py does it
     with socket.socket() as taken:
         taken.bind(("localhost", 0))
-        for name, value in {
-            "RANK": "1",
-            "WORLD_SIZE": "2",
-            "MASTER_ADDR": "localhost",
-            "MASTER_PORT": str(taken.getsockname()[1]),
-        }.items():
+        port = str(taken.getsockname()[1])
+        place = {"MASTER_ADDR": "localhost", "MASTER_PORT": port}
+        for name, value in {"RANK": "1", "WORLD_SIZE": "2", **place}.items():
             monkeypatch.setenv(name, value)
-        with follows("backends/torch_group.py:launched_store"):
+        with follows("launched_store"):
             torch_group.launched_store(1.0)
     monkeypatch.setenv("WORLD_SIZE", "two")
-    with follows("learning/launch.py:Launch.__init__") as advice:
+    with follows("Launch.__init__") as advice:
         launch.find()
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.delenv("RANK")
@@ -178,44 +147,25 @@ def cluster(*workers: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [("JAX_COORDINATOR_ADDRESS", "a:6543"), ("TF_CONFIG", cluster("a:4000", "b:4000"))],
-)
-def test_processes_of_jax_and_tensorflow_do_not_train_a_run_each(
-    name: str, value: str, monkeypatch, tmp_path
-) -> None:
-    from tandem.cli.train import run
-    from tandem.learning import launch
-
-    monkeypatch.setenv(name, value)
-    with follows("learning/launch.py:find") as advice:
-        run(["ppo", "CartPole-v1", "--out", str(tmp_path / "run")])
-    assert not (tmp_path / "run").exists()
-    monkeypatch.delenv(re.match(r"unset (\w+);", advice.fix)[1])
-    assert launch.find() is None
-
-
-@pytest.mark.parametrize(
-    "given",
+    "name, value, alone",
     [
-        {"JAX_COORDINATOR_ADDRESS": "a:6543", "JAX_NUM_PROCESSES": "1"},
-        {"TF_CONFIG": cluster("a:4000")},
-        {"TF_CONFIG": '["of another program"]'},
+        ("JAX_COORDINATOR_ADDRESS", "a:6543", {"JAX_NUM_PROCESSES": "1"}),
+        ("TF_CONFIG", cluster("a:4000", "b:4000"), {"TF_CONFIG": cluster("a:4000")}),
+        ("TF_CONFIG", cluster("a:4000", "b:4000"), {"TF_CONFIG": '["of another program"]'}),
     ],
 )
-def test_a_single_process_of_jax_or_tensorflow_trains(given: dict[str, str], monkeypatch) -> None:
-    from tandem.learning import launch
-
-    for name, value in given.items():
-        monkeypatch.setenv(name, value)
+def test_processes_of_jax_and_tensorflow_do_not_train_a_run_each(
+    name: str, value: str, alone: Any, monkeypatch: Any, tmp_path: Path
+) -> None:
+    """A single one trains, as without the variable."""
+    monkeypatch.setenv(name, value)
+    with follows("launch.py:find") as advice:
+        run(["ppo", "CartPole-v1", "--out", str(tmp_path / "run")])
+    assert not (tmp_path / "run").exists()
+    for each, one in alone.items():
+        monkeypatch.setenv(each, one)
     assert launch.find() is None
-
-
-def test_advice_about_an_agent_in_processes_that_were_launched(monkeypatch) -> None:
-    pytest.importorskip("torch")
-    from tandem.agents import companion_agents
-
-    launch = SimpleNamespace(count=2, rank=1)
-    monkeypatch.setattr(companion_agents, "_launch", lambda: launch)
-    key = "agents/companion_agents.py:LaunchedDevices.__init__"
-    Case(key, companion_agents.Devices.of, {"given": 3}, "strategy=2", {"given": 2}).follow()
+    for each in alone:
+        monkeypatch.delenv(each)
+    monkeypatch.delenv(re.match(r"unset (\w+);", advice.fix)[1], raising=False)
+    assert launch.find() is None

@@ -15,15 +15,10 @@ from gymnasium import spaces
 
 from tandem.envs.factory import make, vectorize
 from tandem.functional import TimeStep, checks, names
-from tests.advice.installs import installs
-from tests.advice.net import case, follows
-from tests.advice.worlds import steps, without
+from tests.advice.net import follow, follows, rows
+from tests.advice.worlds import installs, steps, without
 from tests.functional import libraries
 from tests.functional.worlds import PAIR, Odd, Walk
-
-
-def odd(n: int = 1, **given: Any) -> None:
-    steps(vectorize(partial(Odd, **given), n))
 
 
 def by_id(env: str, **kwargs: Any) -> None:
@@ -51,10 +46,6 @@ class Remembering(Odd):
         return super().step(key, state, action)._replace(obs=self.at + action)
 
 
-def steps_of(made: Any) -> None:
-    steps(vectorize(made, 1))
-
-
 @dataclass
 class Ball:
     at: Any
@@ -69,20 +60,21 @@ class RegisteredBall:
 class Pair(Odd):
     """Gives other things than asked for, from its reset or its step."""
 
-    reset_gives: Any = None
-    step_gives: Any = None
+    reset_gives: Any = staticmethod(lambda state, obs: (state, obs))
+    step_gives: Any = staticmethod(lambda one: one)
 
     def reset(self, key: Any) -> Any:
-        given = super().reset(key)
-        return given if self.reset_gives is None else self.reset_gives(*given)
+        return self.reset_gives(*super().reset(key))
 
     def step(self, key: Any, state: Any, action: Any) -> Any:
-        given = super().step(key, state, action)
-        return given if self.step_gives is None else self.step_gives(given)
+        return self.step_gives(super().step(key, state, action))
 
 
-def pair(**given: Any) -> None:
-    steps(vectorize(partial(Pair, **given), 1))
+def world(made: Any = Odd, **given: Any) -> None:
+    steps(vectorize(partial(made, **given), 1))
+
+
+odd, deciding, pair = world, partial(world, Deciding), partial(world, Pair)
 
 
 def alike(**given: Any) -> None:
@@ -90,202 +82,121 @@ def alike(**given: Any) -> None:
     checks.same_dtypes("Pair", Pair(**given))
 
 
-def deciding(how: Any) -> None:
-    steps(vectorize(partial(Deciding, how=how), 1))
-
-
 ENTRIES = spaces.Dict({"a": PAIR, "b": PAIR})
 A, B = {"a": jnp.zeros(2)}, {"a": jnp.zeros(2), "b": jnp.zeros(2)}
 
 
+IF = {"how": lambda condition, a, b: a if condition else b}
+INDEX = {"how": lambda condition, a, b: [a, b].index(2.0)}
+BALL, SPACE = {"state": Ball(0.0)}, {"observation_space": ENTRIES}
+TURNED = {"reset_gives": lambda state, obs: (obs, (state,))}
+RIGHT = {"reset_gives": lambda state, obs: (state, obs)}
+WHOLE = {"reset_gives": lambda state, obs: (state, jnp.zeros(2, int))}
+SPLIT = {"step_gives": lambda one: (one.obs, one.state, one.reward, one.terminated)}
+BYTES = {"observation_space": spaces.Box(0, 9, (2,), np.uint8)}
+CUT = "set self.max_episode_steps = 500"
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "row",
-    [
-        case(
-            "functional/checks.py:_check_whole",
-            odd,
-            {"max_episode_steps": -1},
-            "set self.max_episode_steps = 500, or 0",
-            {"max_episode_steps": 0},
-        ),
-        case(
-            "functional/checks.py:_check_whole",
-            odd,
-            {"max_episode_steps": 2.5},
-            "set self.max_episode_steps = 500",
-            {"max_episode_steps": 500},
-        ),
-        case(
-            "functional/checks.py:_check_whole",
-            odd,
-            {"reset_pool": -3},
-            "set self.reset_pool = 128, or 0",
-            {"reset_pool": 128},
-        ),
-        case(
-            "functional/checks.py:check 2",
-            pair,
-            {"reset_gives": lambda state, obs: obs},
-            "return state, obs from reset",
-            {"reset_gives": lambda state, obs: (state, obs)},
-        ),
-        case(
-            "functional/checks.py:check 3",
-            pair,
-            {"step_gives": lambda one: (one.obs, one.state, one.reward, one.terminated)},
-            "return tandem.functional.TimeStep(state, obs, reward, terminated, truncated)",
-            {"step_gives": lambda one: TimeStep(*one)},
-        ),
-        case(
-            "functional/checks.py:_traced",
-            deciding,
-            {"how": lambda condition, a, b: a if condition else b},
-            "write jnp.where(condition, a, b)",
-            {"how": jnp.where},
-        ),
-        case(
-            "functional/checks.py:_check_attributes",
-            steps_of,
-            {"made": Remembering},
-            "put at into the state that reset and step return",
-            {"made": Odd},
-        ),
-        case(
-            "functional/checks.py:_traced 2",
-            odd,
-            {"state": Ball(0.0)},
-            "register its class with jax.tree_util.register_dataclass",
-            {"state": RegisteredBall(jnp.float32(0))},
-        ),
-        case(
-            "functional/checks.py:_traced 2",
-            odd,
-            {"state": Ball(0.0)},
-            "let it be a dict or a NamedTuple",
-            {"state": {"at": jnp.float32(0)}},
-        ),
-        case(
-            "functional/checks.py:_traced 2",
-            deciding,
-            {"how": lambda condition, a, b: [a, b].index(2.0)},
-            "correct it; its own traceback is above this one",
-            {"how": jnp.where},
-        ),
-        case(
-            "functional/checks.py:_check_leaf",
-            pair,
-            {"reset_gives": lambda state, obs: (obs, (state,))},
-            "give one array there; reset returns state, obs, in this order",
-            {"reset_gives": lambda state, obs: (state, obs)},
-        ),
-        case(
-            "functional/checks.py:same_dtypes",
-            alike,
-            {"reset_gives": lambda state, obs: (state, jnp.zeros(2, int))},
-            "let reset give jnp.asarray(…, jnp.float32)",
-            {"reset_gives": lambda state, obs: (state, jnp.asarray(obs, jnp.float32))},
-        ),
-        case(
-            "functional/checks.py:_check_observation",
-            odd,
-            {"observation_space": ENTRIES, "obs": A},
-            "give 'b' in the observation",
-            {"obs": B},
-        ),
-        case(
-            "functional/checks.py:_check_observation",
-            odd,
-            {"observation_space": ENTRIES, "obs": A},
-            "or take it out of the space",
-            {"observation_space": spaces.Dict({"a": PAIR})},
-        ),
-        case(
-            "functional/checks.py:_check_leaf",
-            odd,
-            {"obs": jnp.zeros((1, 2))},
-            "let it be .reshape((2,))",
-            {"obs": jnp.zeros((1, 2)).reshape((2,))},
-        ),
-        case(
-            "functional/checks.py:_check_leaf",
-            odd,
-            {"observation_space": spaces.Box(0, 9, (2,), np.uint8)},
-            "let it be .astype(jnp.uint8)",
-            {"obs": jnp.zeros(2).astype(jnp.uint8)},
-        ),
-        case(
-            "functional/checks.py:_check_state",
-            odd,
-            {"state": {"at": jnp.zeros(3)}, "after": {"at": jnp.zeros(3, int)}},
-            "let step give jnp.asarray(…, float32).reshape((3,))",
-            {"after": {"at": jnp.asarray(jnp.zeros(3, int), jnp.float32).reshape((3,))}},
-        ),
-        case(
-            "functional/checks.py:_check_state",
-            odd,
-            {"state": jnp.bool_(False), "after": jnp.zeros(1, bool)},
-            "or reset what step gives",
-            {"state": jnp.zeros(1, bool)},
-        ),
-        case(
-            "functional/checks.py:_check_state 2",
-            odd,
-            {"state": A, "after": B},
-            "give state['b'] in both, or in neither",
-            {"state": B},
-        ),
-        case(
-            "functional/checks.py:_check_scalar",
-            odd,
-            {"reward": np.ones(3)},
-            "give reward.sum()",
-            {"reward": np.ones(3).sum()},
-        ),
-        case(
-            "functional/checks.py:_check_scalar",
-            odd,
-            {"terminated": np.zeros(3, bool)},
-            "give terminated.any()",
-            {"terminated": np.zeros(3, bool).any()},
-        ),
-        case(
-            "functional/checks.py:_check_scalar",
-            odd,
-            {"terminated": 0.0},
-            "give jnp.asarray(terminated, bool)",
-            {"terminated": np.asarray(0.0, bool)},
-        ),
-        case(
-            "functional/names.py:_made",
-            by_id,
-            {"env": "tandem/CartPole-v1", "max_episode_steps": "long"},
-            "max_episode_steps=500",
-        ),
-    ],
+@rows(
+    ("_check_whole", odd, {"max_episode_steps": -1}, f"{CUT}, or 0", {"max_episode_steps": 0}),
+    ("_check_whole", odd, {"max_episode_steps": 2.5}, CUT, {"max_episode_steps": 500}),
+    ("_check_whole", odd, {"reset_pool": -1}, "set self.reset_pool = 128, or 0", {"reset_pool": 0}),
+    (
+        "checks.py:check 2",
+        pair,
+        {"reset_gives": lambda state, obs: obs},
+        "return state, obs from reset",
+        RIGHT,
+    ),
+    (
+        "checks.py:check 3",
+        pair,
+        SPLIT,
+        "return tandem.functional.TimeStep(state, obs, reward, terminated, truncated)",
+        {"step_gives": lambda one: TimeStep(*one)},
+    ),
+    ("_traced", deciding, IF, "write jnp.where(condition, a, b)", {"how": jnp.where}),
+    ("_check_attributes", world, {"made": Remembering}, "put at into the state", {"made": Odd}),
+    (
+        "_traced 2",
+        odd,
+        BALL,
+        "register its class with jax.tree_util.register_dataclass",
+        {"state": RegisteredBall(jnp.float32(0))},
+    ),
+    ("_traced 2", odd, BALL, "a dict or a NamedTuple", {"state": {"at": jnp.float32(0)}}),
+    ("_traced 2", deciding, INDEX, "its own traceback is above this one", {"how": jnp.where}),
+    ("_check_leaf", pair, TURNED, "give one array there; reset returns state, obs", RIGHT),
+    (
+        "_check_leaf",
+        odd,
+        {"obs": jnp.zeros((1, 2))},
+        "let it be .reshape((2,))",
+        {"obs": jnp.zeros((1, 2)).reshape((2,))},
+    ),
+    ("_check_leaf", odd, BYTES, "let it be .astype(jnp.uint8)", {"obs": jnp.zeros(2, jnp.uint8)}),
+    ("same_dtypes", alike, WHOLE, "let reset give jnp.asarray(…, jnp.float32)", RIGHT),
+    ("_check_observation", odd, SPACE | {"obs": A}, "give 'b' in the observation", {"obs": B}),
+    (
+        "_check_observation",
+        odd,
+        SPACE | {"obs": A},
+        "or take it out of the space",
+        {"observation_space": spaces.Dict({"a": PAIR})},
+    ),
+    (
+        "_check_state",
+        odd,
+        {"state": {"at": jnp.zeros(3)}, "after": {"at": jnp.zeros(3, int)}},
+        "let step give jnp.asarray(…, float32).reshape((3,))",
+        {"after": {"at": jnp.asarray(jnp.zeros(3, int), jnp.float32).reshape((3,))}},
+    ),
+    (
+        "_check_state",
+        odd,
+        {"state": jnp.bool_(False), "after": jnp.zeros(1, bool)},
+        "or reset what step gives",
+        {"state": jnp.zeros(1, bool)},
+    ),
+    ("_check_state 2", odd, {"state": A, "after": B}, "give state['b'] in both", {"state": B}),
+    ("_check_scalar", odd, {"reward": np.ones(3)}, "give reward.sum()", {"reward": np.float64(3)}),
+    (
+        "_check_scalar",
+        odd,
+        {"terminated": np.zeros(3, bool)},
+        "give terminated.any()",
+        {"terminated": np.zeros(3, bool).any()},
+    ),
+    (
+        "_check_scalar",
+        odd,
+        {"terminated": 0.0},
+        "give jnp.asarray(terminated, bool)",
+        {"terminated": np.asarray(0.0, bool)},
+    ),
+    ("names.py:_made", by_id, {"env": "tandem/CartPole-v1", "max_episode_steps": "long"}),
 )
-def test_what_is_wrong_with_ones_own(row) -> None:
-    row.follow()
+def test_what_is_wrong_with_ones_own(row: Any) -> None:
+    key, *rest = row
+    follow(key if ":" in key else f"functional/checks.py:{key}", *rest)
 
 
-def test_arguments_that_an_id_does_not_take() -> None:
+def test_names_that_nobody_knows(monkeypatch) -> None:
     with follows("functional/names.py:_made 2") as advice:
         by_id("tandem/CartPole-v1", gravity=9.8)
     assert "correct the arguments" in advice.fix
     assert "max_episode_steps" in advice.error.expected
     by_id("tandem/CartPole-v1", max_episode_steps=9)
-
-
-def test_names_that_nobody_knows(monkeypatch) -> None:
     libraries.here(monkeypatch)
     for name, key in (
-        ("gymnax/Coridor-v0", "functional/names.py:_known"),
-        ("pgx/nimm", "functional/names.py:_known"),
-        ("phys2d/Gird-v0", "functional/names.py:_gymnasium"),
+        ("gymnax/Coridor-v0", "_known"),
+        ("pgx/nimm", "_known"),
+        ("phys2d/Gird-v0", "_gymnasium"),
     ):
-        with follows(key) as advice:
+        with follows(f"functional/names.py:{key}") as advice:
             make(name)
-        by_id(advice.quoted())
+        make(advice.quoted())
 
 
 @pytest.mark.slow
@@ -308,7 +219,7 @@ def test_packages_that_are_missing(name, package, needed, monkeypatch) -> None:
     assert installs(advice.fix) >= {"flax", "jax", "pgx"}
     assert needed in installs(advice.fix) or advice.fix.endswith(f'" {needed}')
     libraries.here(monkeypatch)
-    by_id("phys2d/Grid-v0" if package == "flax" else name)
+    make("phys2d/Grid-v0" if package == "flax" else name)
 
 
 def test_jax_without_the_processor(monkeypatch) -> None:
@@ -324,18 +235,10 @@ def test_jax_without_the_processor(monkeypatch) -> None:
 
 
 def test_states_of_others() -> None:
-    saved, other = vectorize(Walk, 2), vectorize("tandem/Pendulum-v1", 2)
-    plain = vectorize("CartPole-v1", 2, mode="plain")
-    for envs in (saved, other, plain):
+    saved, plain = vectorize(Walk, 2), vectorize("CartPole-v1", 2, mode="plain")
+    for envs in (saved, plain):
         envs.reset()
-    with follows("functional/vector.py:FunctionalVector._loaded") as advice:
-        other.load_state(*saved.state())
-    assert "resume with that one, or start anew" in advice.fix
     with follows("functional/vector.py:FunctionalVector.load_state") as advice:
         saved.load_state(*plain.state())
     assert "make them with mode='plain' (vectorization)" in advice.fix
-    again = vectorize(Walk, 2)
-    again.load_state(*saved.state())
-    as_plain = vectorize("CartPole-v1", 2, mode="plain")
-    as_plain.load_state(*plain.state())
-    assert "jax" in sys.modules
+    vectorize(Walk, 2).load_state(*saved.state())

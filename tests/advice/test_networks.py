@@ -1,53 +1,27 @@
-"""The advice of `networks`, and of PyTorch's backend."""
+"""The advice about custom networks and optimizers of PyTorch, and about exported agents."""
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
-import pytest
 import torch
+from onnx import helper
 from torch import nn
 
 import tandem
 from tandem import trainer
 from tandem.envs.team import Team
+from tandem.networks import onnx
 from tandem.networks.torch_sequences import LastStep
+from tandem.onnx_export import to_onnx
 from tandem.testing.team_games import TwoStep
-from tests.advice.net import case
-from tests.agents.agents import Probe
+from tests.advice.conftest import body
+from tests.advice.net import follow, follows, rows
 from tests.networks.chains import Numbers, box
-from tests.test_trainer import SMALL, TINY_DQN
+from tests.test_trainer import SMALL, TINY_DQN, small
 
 LAYER, SHARED = nn.Linear(4, 8), nn.Linear(3, 1)
-LSTM, DEEP = nn.LSTM(3, 5, batch_first=True), nn.Sequential(nn.Flatten(), nn.Linear(18, 1))
-
-
-def session(network: Any = None, env: Any = "CartPole-v1", **given: Any) -> Any:
-    more = {"framework": "torch", **SMALL, **given}
-    return trainer.session("ppo", env, network=network, **more)
-
-
-def q_learner(**given: Any) -> Any:
-    return trainer.session("dqn", "CartPole-v1", framework="torch", **{**TINY_DQN, **given})
-
-
-def actor_critic(**given: Any) -> Any:
-    more = {"framework": "torch", "rollout": 8, "envs": 2, "recurrent": 4, **given}
-    return trainer.session("impala", "CartPole-v1", **more)
-
-
-def team(**given: Any) -> None:
-    few = {"hidden": (4,), "steps": 20, "eval_episodes": 0}
-    trainer.session("mappo", lambda: Team(TwoStep()), framework="torch", **few, **given)
-
-
-def mlp(space: Any, units: int = 8) -> Any:
-    return nn.Sequential(nn.Linear(space.shape[0], units), nn.Tanh())
-
-
-def whole(actor: int = 2) -> dict[str, Any]:
-    return {"actor": nn.Linear(4, actor), "critic": nn.Linear(4, 1)}
+Q = {"q": nn.Linear(4, 2)}
 
 
 class WithAction(nn.Module):
@@ -75,147 +49,131 @@ class Both(nn.Module):
         return x.flatten(1), x.flatten(1)
 
 
-def sequences() -> Numbers:
+def lstm(space: Any, units: int = 5) -> nn.Module:
+    return nn.LSTM(space.shape[1], units, batch_first=True)
+
+
+def sequences(**given: Any) -> None:
     """Observations [6, 3]."""
-    return Numbers(box(6, 3))
+    ppo(env=lambda: Numbers(box(6, 3)), **given)
 
 
-def lstm(space: Any) -> nn.Module:
-    return nn.LSTM(space.shape[1], 5, batch_first=True)
+def roles(actor: Any) -> dict[str, Any]:
+    return {"actor": actor, "critic": nn.Sequential(nn.Flatten(), nn.Linear(18, 1))}
 
 
-def train(optimizer: Any, made: Any = None) -> None:
-    probe = Probe() if made is None else made
-    probe.set(policy=tandem.exploration.GreedyQPolicy(), pool_size=100, batch=4)
-    probe.train(optimizer(probe), 1, p=0)
+def last(*more: Any) -> Any:
+    return lambda space: nn.Sequential(lstm(space), LastStep(), *more)
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        case(
-            "networks/defaults.py:Given.features 2",
-            session,
-            {"network": lambda space: Deep()},
-            "end it with a Flatten layer",
-            {"network": lambda space: nn.Sequential(Deep(), nn.Flatten())},
-        ),
-        case(
-            "networks/defaults.py:Given.features 2",
-            session,
-            {"network": lambda space: lstm(space), "env": sequences},
-            "put tandem.networks.torch_sequences.LastStep() behind it.",
-            {"network": lambda space: nn.Sequential(lstm(space), LastStep())},
-        ),
-        case(
-            "networks/defaults.py:Given.features 2",
-            session,
-            {"network": lambda space: Both(), "env": sequences},
-            "return one of them",
-            {"network": lambda space: nn.Flatten()},
-        ),
-        case(
-            "networks/defaults.py:Given.features 2",
-            session,
-            {
-                "network": {"actor": nn.LSTM(3, 2, batch_first=True), "critic": DEEP},
-                "env": sequences,
-            },
-            "put tandem.networks.torch_sequences.LastStep() behind it, and end it with a "
-            "linear layer of 2 units",
-            {
-                "network": {
-                    "actor": nn.Sequential(LSTM, LastStep(), nn.Linear(5, 2)),
-                    "critic": DEEP,
-                }
-            },
-        ),
-        case(
-            "networks/defaults.py:Given.features 2",
-            session,
-            {"network": whole(3)},
-            "end it with a linear layer of 2 units",
-            {"network": whole(2)},
-        ),
-        case(
-            "networks/defaults.py:sources 3",
-            session,
-            {"network": whole(), "recurrent": 8, "sequence": 8},
-            "give the body alone",
-            {"network": mlp},
-        ),
-        case(
-            "networks/defaults.py:sources 3",
-            session,
-            {"network": whole(), "recurrent": 8, "rollout": 16},
-            "or leave recurrent out",
-            {"recurrent": 0},
-        ),
-        case(
-            "networks/defaults.py:sources 3",
-            q_learner,
-            {"network": {"q": nn.Linear(4, 2)}, "values": "implicit"},
-            "give the body alone",
-            {"network": mlp},
-        ),
-        case(
-            "networks/defaults.py:sources 3",
-            q_learner,
-            {"network": {"q": nn.Linear(4, 2)}, "values": "implicit"},
-            "or leave values out",
-            {"values": "scalar"},
-        ),
-        case(
-            "networks/users.py:body_of.make",
-            session,
-            {"network": lambda space: (mlp(space),) * 3},
-            "return a body, or two of them in a tuple",
-            {"network": lambda space: (mlp(space), mlp(space))},
-        ),
-        case(
-            "networks/users.py:body_of.make 2",
-            actor_critic,
-            {"network": lambda space: (mlp(space), mlp(space))},
-            "return one body",
-            {"network": mlp},
-        ),
-        case(
-            "networks/users.py:body_of.make 2",
-            actor_critic,
-            {"network": lambda space: (mlp(space), mlp(space))},
-            "or give recurrent=0",
-            {"recurrent": 0},
-        ),
-        case(
-            "networks/users.py:body_of.make 3",
-            q_learner,
-            {"network": lambda space: (mlp(space), mlp(space))},
-            "return one body",
-            {"network": mlp},
-        ),
-        case("backends/__init__.py:no_gpu", session, {"device": "cuda"}),
-        case(
-            "backends/backend.py:keep_apart",
-            partial(trainer.session, "dqn", "CartPole-v1", framework="torch", buffer_size=1000),
-            {"network": lambda space: LAYER},
-            "make the layers within the function",
-            {"network": lambda space: nn.Linear(4, 8)},
-        ),
-        case(
-            "backends/torch.py:TorchBackend.optimizer",
-            partial(trainer.session, "ddpg", "Pendulum-v1", framework="torch", buffer_size=1000),
-            {"network": {"actor": nn.Sequential(SHARED), "q": WithAction(SHARED)}},
-            "give networks that share no layers",
-            {"network": {"actor": nn.Linear(3, 1), "q": WithAction(nn.Linear(3, 1))}},
-        ),
-        case(
-            "backends/backend.py:Backend.refuse_decay",
-            session,
-            {"optimizer": torch.optim.SGD([torch.zeros(1)], lr=1e-3), "weight_decay": 0.1},
-            "leave weight_decay out",
-            {"weight_decay": 0.0},
-        ),
-    ],
+def mlp(space: Any) -> Any:
+    return nn.Sequential(nn.Linear(space.shape[0], 8), nn.Tanh())
+
+
+def bodies(count: int) -> Any:
+    return lambda space: (mlp(space),) * count
+
+
+def whole(actor: int = 2) -> dict[str, Any]:
+    return {"actor": nn.Linear(4, actor), "critic": nn.Linear(4, 1)}
+
+
+def ppo(env: Any = "CartPole-v1", **given: Any) -> None:
+    trainer.session("ppo", env, framework="torch", **{**SMALL, **given})
+
+
+def dqn(**given: Any) -> None:
+    trainer.session("dqn", "CartPole-v1", framework="torch", **{**TINY_DQN, **given})
+
+
+def ddpg(**given: Any) -> None:
+    trainer.session("ddpg", "Pendulum-v1", framework="torch", buffer_size=1000, **given)
+
+
+def impala(**given: Any) -> None:
+    more = {"framework": "torch", "rollout": 8, "envs": 2, "recurrent": 4, **given}
+    trainer.session("impala", "CartPole-v1", **more)
+
+
+LAST = "put tandem.networks.torch_sequences.LastStep() behind it"
+
+
+@rows(
+    (
+        "Given.features 2",
+        ppo,
+        {"network": lambda space: Deep()},
+        "end it with a Flatten layer",
+        {"network": lambda space: nn.Sequential(Deep(), nn.Flatten())},
+    ),
+    ("Given.features 2", sequences, {"network": lstm}, f"{LAST}.", {"network": last()}),
+    (
+        "Given.features 2",
+        sequences,
+        {"network": lambda space: Both()},
+        "return one of them",
+        {"network": lambda space: nn.Flatten()},
+    ),
+    (
+        "Given.features 2",
+        sequences,
+        {"network": roles(nn.LSTM(3, 2, batch_first=True))},
+        f"{LAST}, and end it with a linear layer of 2 units",
+        {"network": roles(last(nn.Linear(5, 2))(box(6, 3)))},
+    ),
+    ("Given.features 2", ppo, {"network": whole(3)}, "layer of 2 units", {"network": whole(2)}),
+    (
+        "sources 3",
+        ppo,
+        {"network": whole(), "recurrent": 8, "sequence": 8},
+        "body alone",
+        {"network": mlp},
+    ),
+    ("sources 3", ppo, {"network": whole(), "recurrent": 8}, "recurrent out", {"recurrent": 0}),
+    ("sources 3", dqn, {"network": Q, "values": "implicit"}, "the body alone", {"network": mlp}),
+    ("sources 3", dqn, {"network": Q, "values": "implicit"}, "values out", {"values": "scalar"}),
+    ("body_of.make", ppo, {"network": bodies(3)}, "two of them", {"network": bodies(2)}),
+    ("body_of.make 2", impala, {"network": bodies(2)}, "return one body", {"network": mlp}),
+    ("body_of.make 2", impala, {"network": bodies(2)}, {"recurrent": 0}),
+    ("body_of.make 3", dqn, {"network": bodies(2)}, "return one body", {"network": mlp}),
+    ("__init__.py:no_gpu", ppo, {"device": "cuda"}),
+    (
+        "keep_apart",
+        dqn,
+        {"network": lambda space: LAYER},
+        "make the layers within the function",
+        {"network": lambda space: nn.Linear(4, 8)},
+    ),
+    (
+        "TorchBackend.optimizer",
+        ddpg,
+        {"network": {"actor": nn.Sequential(SHARED), "q": WithAction(SHARED)}},
+        "give networks that share no layers",
+        {"network": {"actor": nn.Linear(3, 1), "q": WithAction(nn.Linear(3, 1))}},
+    ),
+    (
+        "Backend.refuse_decay",
+        ppo,
+        {"optimizer": torch.optim.SGD([torch.zeros(1)], lr=1e-3), "weight_decay": 0.1},
+        "leave weight_decay out",
+        {"weight_decay": 0.0},
+    ),
 )
-def test_advice_on_networks(case) -> None:
-    case.follow()
+def test_networks(row: Any) -> None:
+    follow(*row)
+
+
+def test_agents_that_no_file_can_hold(tmp_path: Any) -> None:
+    little = {"steps": 40, "hidden": (4,), "framework": "torch", "eval_episodes": 0, "plots": False}
+    team = tandem.train("vdn", lambda: Team(TwoStep()), final_episodes=1, **little)
+    memory = small(steps=32, recurrent=4, sequence=16, batch_size=32, network=body())
+    for key, agent in (("_network", team.agent), ("_network 2", memory.agent)):
+        with follows(f"onnx_export.py:{key}") as advice:
+            to_onnx(agent, tmp_path / "a.onnx")
+        assert "use tandem.load where the agent acts" in advice.fix
+    newer = helper.make_model(
+        helper.make_graph([], "later", [], []), opset_imports=[helper.make_opsetid("", 18)]
+    )
+    with follows("Graph.merge") as advice:
+        onnx.Graph().merge(newer.SerializeToString(), {})
+    assert advice.fix == "use tandem.load where the agent acts."

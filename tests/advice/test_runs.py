@@ -1,163 +1,271 @@
-"""The advice of `runs` and of the trainer door."""
+"""The advice about runs: what they are given, their folders, where they are resumed, verified and
+shared, and data sets that agents recorded."""
 
 from __future__ import annotations
 
 import json
+import re
+import shlex
+import shutil
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gymnasium
+import minari
+import numpy as np
 import pytest
 import torch
 
 import tandem
-from tandem import trainer
-from tandem.runs import verification
-from tandem.runs.autosave import Policy
+from tandem import algorithms, trainer
+from tandem.cli import main
+from tandem.learning.config import RESUMABLE, Options
+from tandem.runs.folder import read_run
+from tandem.runs.verification import verify
 from tests.advice.conftest import body, cart
-from tests.advice.net import case, follows
-from tests.advice.worlds import without
+from tests.advice.net import follow, follows, rows, sites
+from tests.advice.worlds import installs, without
+from tests.hub.server import TOKEN, running
 from tests.test_trainer import SMALL, small
 
 
-def done(fix: str, **names: Any) -> Any:
-    """What the program in a fix gives, with `...` for the one name that it leaves out."""
-    (value,) = names.values()
-    code = fix[fix.index("tandem.") :].rstrip(".").replace("...", "it")
-    return eval(code, {"tandem": tandem, "it": value})
+def start(env: Any = "CartPole-v1", **given: Any) -> None:
+    trainer.session("ppo", env, framework="torch", **{**SMALL, **given})
 
 
-# Settings of a run, and of what it is given
+SETS = {"env": "FrozenLake-v1", "env_kwargs": {"desc": {"SG"}}}
+LISTS = {"env": lambda: gymnasium.make("FrozenLake-v1", desc=["SG"]), "env_kwargs": None}
 
 
-def policy(**given: Any) -> None:
-    Policy(**given).check()
-
-
-def start(**given: Any) -> None:
-    trainer.session("ppo", "CartPole-v1", framework="torch", **{**SMALL, **given})
-
-
-def begin(algorithm: Any = None, env: Any = None, **given: Any) -> None:
-    trainer.session(algorithm, env, framework="torch", **{**SMALL, **given})
-
-
-def scored(agent: Any) -> None:
-    tandem.evaluate(agent, "CartPole-v1", 1, max_steps=5)
-
-
-@pytest.mark.parametrize(
-    "case",
-    [
-        case(
-            "trainer.py:_refuse_of_resumed",
-            start,
-            {"extend": True},
-            "or leave it out",
-            {"extend": False},
-        ),
-        case("trainer.py:session 2", start, {"seed": 2**63}),
-        case(
-            "trainer.py:_config",
-            start,
-            {"cluster": "auto"},
-            "or leave cluster out",
-            {"cluster": ""},
-        ),
-        case(
-            "trainer.py:_as_json",
-            begin,
-            {"algorithm": "ppo", "env": "FrozenLake-v1", "env_kwargs": {"desc": {"SG"}}},
-            "a callable that makes the environment",
-            {
-                "env": lambda: gymnasium.make("FrozenLake-v1", desc=["SG"]),
-                "env_kwargs": None,
-            },
-        ),
-    ],
+@rows(
+    ("_refuse_of_resumed", start, {"extend": True}, "or leave it out", {"extend": False}),
+    ("trainer.py:session 2", start, {"seed": 2**63}),
+    ("trainer.py:_config", start, {"cluster": "auto"}, "or leave cluster out", {"cluster": ""}),
+    ("trainer.py:_as_json", start, SETS, "a callable that makes the environment", LISTS),
 )
-def test_advice_on_what_a_run_is_given(case) -> None:
-    case.follow()
+def test_what_a_run_is_given(row: Any) -> None:
+    follow(*row)
 
 
-def test_a_path_is_no_agent(runs) -> None:
+def test_what_is_no_run_or_no_agent(runs: Path) -> None:
+    resume = partial(trainer.session, resume=runs / "plain")
+    key, given = "_refuse_given", {"framework": "torch"}
+    follow(f"trainer.py:{key}", resume, given, "leave these out", {"framework": None})
+    scored = partial(tandem.evaluate, env="CartPole-v1", episodes=1, max_steps=5)
     with follows("trainer.py:evaluate") as advice:
         scored(runs / "plain")
-    scored(done(advice.fix.partition(",")[0].replace("path", "..."), path=runs / "plain"))
-    assert "or result.agent of a run" in advice.fix
+    assert advice.fix == "give tandem.load(path), or result.agent of a run."
+    agent = tandem.load(runs / "plain")
+    scored(agent)
     scored(tandem.train(resume=runs / "plain").agent)
+    agent.name = ""
+    with follows("animation.py:filmed") as advice:
+        agent.play(max_steps=2)
+    assert agent.play(advice.quoted(), max_steps=2).episodes
 
 
-# Folders and files
+def test_what_cannot_be_verified(runs: Path) -> None:
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.01)
+    small(out=runs / "optimizer", steps=32, optimizer=optimizer)
+    for name, given, more in (
+        ("own", {"env": cart}, {"network": body()}),
+        ("cart", {}, {"env": cart}),
+        ("optimizer", {}, {"optimizer": optimizer}),
+    ):
+        with follows("verification.py:verify") as advice:
+            verify(runs / name, **given)
+        (word,) = more
+        said = f"verify it from a program: tandem.runs.verification.verify(folder, {word}=...)."
+        assert advice.fix == said
+        found = verify(runs / name, **given, **more)
+        assert found.rows and (found.difference is None) == (name != "own")  # of other weights
+    with follows("verification.py:verify 2") as advice:
+        verify(runs / "extended")
+    assert "verify one that was not extended" in advice.fix
+    with follows("verification.py:verify 4") as advice:
+        verify(runs / "plain", steps=31)
+    assert "give more --steps" in advice.fix
+    assert verify(runs / "plain", steps=32).difference is None
 
 
-# Checkpoints
+# --- resumed on another machine -------------------------------------------------------------------
 
 
-def rewritten(file: Path, change: Any) -> None:
-    """A checkpoint with other data."""
-    with zipfile.ZipFile(file) as old:
-        parts = {name: old.read(name) for name in old.namelist()}
-    (index,) = (name for name in parts if name.endswith(".json"))
-    data = json.loads(parts[index])
-    change(data)
-    with zipfile.ZipFile(file, "w") as new:
+def altered(folder: Path, **config: Any) -> None:
+    """Makes the run in a folder one of another machine: its configuration, and its device."""
+    file = folder / "checkpoints" / "last.zip"
+    with zipfile.ZipFile(file) as read:
+        parts = {name: read.read(name) for name in read.namelist()}
+    data = json.loads(parts["checkpoint.json"])
+    data["config"] |= config
+    data["device"] = config.get("device", data["device"])
+    parts["checkpoint.json"] = json.dumps(data).encode()
+    with zipfile.ZipFile(file, "w") as written:
         for name, part in parts.items():
-            new.writestr(name, json.dumps(data) if name == index else part)
+            written.writestr(name, part)
+    whole = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    (folder / "config.json").write_text(json.dumps(whole | config), encoding="utf-8")
 
 
-# Going on, and verifying
+@contextmanager
+def on_machine_without_gpu(folder: Path) -> Iterator[None]:
+    altered(folder, device="cuda")
+    yield
+
+
+@contextmanager
+def without_tensorboard(folder: Path) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch, without(patch, "tensorboard"):
+        yield
+
+
+FLAG = re.compile(r"--[a-z-]+(?: ''| [\w.]+)?")
 
 
 @pytest.mark.parametrize(
-    "case",
+    "provoke, key",
     [
-        case(
-            "trainer.py:_refuse_given",
-            trainer.session,
-            {"framework": "torch"},
-            "leave these out",
-            {"framework": None},
-        ),
+        (on_machine_without_gpu, "backends/__init__.py:no_gpu"),
+        (without_tensorboard, "runs/writers.py:TensorBoardWriter.__init__"),
     ],
 )
-def test_advice_on_going_on(case, runs) -> None:
-    case.follow(resume=runs / "plain")
+def test_advice_on_another_machine_is_taken_on_resuming(
+    provoke: Any, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a program, and as flags by a command on a copy of the run."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    folder, copy = tmp_path / "run", tmp_path / "copy"
+    small(stop_at=32, out=folder, tensorboard="TensorBoard" in key)
+    shutil.copytree(folder, copy)
+    with provoke(folder):
+        with follows(key) as advice:
+            tandem.train(resume=folder)
+        given = advice.assigned()[-1]
+        assert set(given) <= RESUMABLE
+        tandem.train(resume=folder, **given)
+    with provoke(copy):
+        flags = shlex.split(FLAG.search(advice.fix)[0])
+        assert main(["train", "--resume", str(copy), *flags, "--quiet"]) == 0
+    for each in (folder, copy):
+        run = read_run(each)
+        found = run.config["options"] | run.config["settings"] | {"device": run.config["device"]}
+        assert all(found[n] == x for n, x in given.items())
+        assert run.column("env_steps")[-1] == run.config["settings"]["steps"]
+    if "TensorBoard" in key:
+        assert "pip install tensorboard" in advice.fix
 
 
-def test_what_cannot_be_verified(runs) -> None:
-    with follows("runs/verification.py:verify") as advice:
-        verification.verify(runs / "own")
-    told = advice.fix.replace("(folder", f"({str(runs / 'own')!r}")
-    with follows("runs/verification.py:verify") as again:
-        done(told, env=cart)
-    verify = lambda **own: verification.verify(runs / "own", env=cart, **own)  # noqa: E731
-    assert "verify it from a program" in again.fix and "network=..." in again.fix
-    assert verify(network=body()).rows > 0
-    place, optimizer = runs / "optimizer", torch.optim.SGD([torch.zeros(1)], lr=0.01)
-    small(out=place, steps=32, optimizer=optimizer)
-    with follows("runs/verification.py:verify") as advice:
-        verification.verify(place)
-    assert "optimizer=..." in advice.fix
-    assert verification.verify(place, optimizer=optimizer).difference is None
-    with follows("runs/verification.py:verify 2") as advice:
-        verification.verify(runs / "extended")
-    assert "verify one that was not extended" in advice.fix
-    with follows("runs/verification.py:verify 4") as advice:
-        verification.verify(runs / "plain", steps=1)
-    assert "give more --steps" in advice.fix
-    assert verification.verify(runs / "plain", steps=32).difference is None
+@pytest.mark.slow
+def test_several_seeds_continue_elsewhere(runs: Path) -> None:
+    here, there = runs / "here", runs / "there"
+    for seed in ("s0", "s1"):
+        shutil.copytree(runs / "plain", here / seed)
+    said = {"command": ["ppo", "CartPole-v1"], "seeds": [0, 1]}
+    (here / "seeds.json").write_text(json.dumps(said), encoding="utf-8")
+    words = ["--resume", str(here), "--out", str(there), "--device", "cpu", "--keep", "2"]
+    assert main(["train", *words]) == 0
+    for seed in ("s0", "s1"):
+        assert read_run(here / seed).column("env_steps")[-1] == 32
+        run = read_run(there / seed)
+        assert run.column("env_steps")[-1] == 64 and run.config["options"]["keep"] == 2
 
 
-# Libraries that a run can do without
+@pytest.mark.parametrize("change", [{"device": "cpu"}, {"threads": 2}])
+def test_a_run_that_is_resumed_on_other_hardware_is_not_bit_exact(
+    change: Any, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    small(steps=96, stop_at=32, out=folder)
+    if "device" in change:  # of a run with device="auto" on a machine with a GPU, too
+        altered(folder, device="cuda")
+        with follows("verification.py:verify 7") as advice:
+            verify(folder)
+        assert "on the machine that trained it" in advice.fix
+    before = {"device": "cuda", "threads": 1}
+    result = tandem.train(resume=folder, stop_at=64, **change)
+    ((name, now),) = change.items()
+    assert read_run(folder).config["inexact"] == [f"{name}={now!r} after {name}={before[name]!r}"]
+    assert any("no longer bit-exact" in note for note in result.notes)
+    tandem.train(resume=folder)  # as it is now: nothing is added
+    assert len(read_run(folder).config["inexact"]) == 1
+    with follows("verification.py:verify 5") as advice:
+        verify(folder)
+    assert "verify one that was not resumed on others" in advice.fix
 
 
-def test_tensorboard(monkeypatch, tmp_path) -> None:
-    with without(monkeypatch, "tensorboard"):
-        with follows("runs/writers.py:TensorBoardWriter.__init__") as advice:
-            small(out=tmp_path / "a", steps=32, tensorboard=True)
-        (told,) = advice.assigned()
-        small(out=tmp_path / "b", steps=32, **told)
-    assert "pip install tensorboard" in advice.fix
-    small(out=tmp_path / "c", steps=32, tensorboard=True)
+ROOMS = ("runs", "learning", "parallel", "backends", "replay", "collect", "compiled", "envs")
+ERROR = re.compile(r"\b\w*(?<!Setting)(?<!Space)(?<!Network)Error\(")
+# Where a fix names a setting that `resume=` refuses: why no resumed run is given that advice.
+NEW_RUNS_ONLY = {
+    "backends/__init__.py:choose 4": "its other half: start a process with KERAS_BACKEND",
+    "compiled/choice.py:settled": "chooses for a new run",
+    "envs/stepped.py:not_resumable": "the seed of an environment's reset",
+    "learning/asynchronous.py:ActorLearners.load_state": "a run has its own learners",
+    "learning/launch.py:check_launched": "its other half: without the launcher",
+    "learning/launch.py:find": "chooses for a new run",
+    "parallel/pool.py:Pool.load_state": "a run has its own workers",
+    "replay/allocation.py:require": "its other half: out=",
+    "runs/verification.py:verify 3": "of verifying",
+}
+
+
+def test_all_advice_of_a_resumed_run_names_what_it_takes() -> None:
+    """Settings, spaces and networks that do not fit are refused before a run begins. Those of a
+    resumed run do, and what it is given besides is one of `RESUMABLE`."""
+    kinds = [Options, *(algorithms.get(name).Settings for name in algorithms.NAMES)]
+    known = {f.name for kind in kinds for f in fields(kind)} | {"framework", "seed", "env_kwargs"}
+    refused = set()
+    for key, site in sites().items():
+        lines = site.path.read_text(encoding="utf-8").splitlines()[site.first - 1 : site.last]
+        text = "\n".join(lines)
+        if key.split("/")[0] not in ROOMS or not ERROR.search(text):
+            continue
+        named = re.findall(r"\b([a-z_]+)=(?!=)", text) + re.findall(r"--([a-z-]+)", text)
+        settings = known & {name.replace("-", "_") for name in named}
+        if settings - RESUMABLE - {"steps"}:
+            refused.add(key)
+    assert refused == NEW_RUNS_ONLY.keys()
+
+
+# --- the hub, and data sets -----------------------------------------------------------------------
+
+
+def test_a_hub_that_fails(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running() as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        monkeypatch.setenv("HF_TOKEN", TOKEN)
+        assert tandem.push("runs/plain", "user/ppo")
+        hub.fails = True
+        with follows("hub/api.py:told 5") as advice:
+            tandem.pull("user/ppo", "a")
+        hub.fails = False
+        assert "try again later" in advice.fix and tandem.pull("user/ppo", "a")
+
+
+def test_data_sets(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fetch(name: str) -> None:
+        raise ImportError("it needs more")
+
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(runs.parent / "minari"))
+    monkeypatch.setattr(minari, "download_dataset", fetch)
+    tandem.record("runs/plain", "ab/ppo-v0", episodes=1, max_steps=3)
+    with follows("datasets/reading.py:_fetch") as advice:
+        tandem.datasets.load("ab/ppo-v1")
+    assert "minari" in installs(advice.fix)
+    data = tandem.datasets.load("ab/ppo-v0")
+    assert np.isfinite(data[0].score)
+    storage = type(data.minari.storage)
+    whole = storage.get_episodes
+
+    def shorter(self: Any, numbers: Any) -> Any:
+        for each in whole(self, numbers):
+            yield each | {"actions": each["actions"][:-1]}
+
+    monkeypatch.setattr(storage, "get_episodes", shorter)
+    with follows("datasets/reading.py:Dataset._expect_whole"):
+        data[0]

@@ -1,113 +1,88 @@
-"""The advice of sweeps: of the command, the function, spaces, and what is kept in a folder."""
+"""The advice of sweeps, and of what looks for settings (`tandem find`, finders)."""
 
 from __future__ import annotations
 
+import json
 import sys
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
+import tandem
+from tandem import LRFinder, OptFinder
+from tandem.tuning import search
 from tandem.tuning import space as spaces
 from tandem.tuning import sweep as sweeps
 from tandem.tuning import sweep_study as studies
-from tests.advice.installs import installs
-from tests.advice.net import case, follows
-from tests.tuning.test_space import Made
+from tandem.tuning.sweep import Sweep
+from tests.advice.net import follow, follows, rows
+from tests.advice.worlds import installs
+from tests.tuning.test_finders import Aimer, sgd
 
-FEW: dict[str, Any] = {"framework": "torch", "trials": 2}
-ASKED: dict[str, Any] = {"algorithm": "ppo", "env": "CartPole-v1", **FEW}
-
-
-def planned(out: Path, **given: Any) -> sweeps.Sweep:
-    return sweeps.Sweep(**{**ASKED, "out": out, **given})
-
-
-def told(space: dict[str, Any], given: tuple[str, ...] = ()) -> spaces.Space:
-    return spaces.space_of(Made(), dict.fromkeys(given, 1), space)
+ASKED: dict[str, Any] = {
+    "algorithm": "ppo",
+    "env": "CartPole-v1",
+    "framework": "torch",
+    "trials": 2,
+}
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        case(
-            "tuning/sweep.py:_planned",
-            planned,
-            {"algorithm": None},
-            "tandem.sweep('ppo', 'CartPole-v1')",
-            {"algorithm": "ppo"},
-        ),
-    ],
-)
-def test_advice_on_what_is_asked_for(case, tmp_path: Path) -> None:
-    case.follow(out=tmp_path / "new")
+def planned(out: Path, **given: Any) -> Sweep:
+    return Sweep(**{**ASKED, "out": out, **given})
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        case(
-            "tuning/space.py:space_of 2",
-            told,
-            {"space": {"gamma": True}, "given": ("gamma",)},
-            "leave gamma out",
-            {"given": ()},
-        ),
-    ],
-)
-def test_advice_on_spaces(case) -> None:
-    case.follow()
+def kept(folder: Path) -> Sweep:
+    """A sweep in a folder."""
+    made = planned(folder)
+    folder.mkdir(exist_ok=True)
+    made.plan.save(folder)
+    return made
+
+
+def test_what_a_sweep_is_given(tmp_path: Path) -> None:
+    at = partial(planned, tmp_path / "new")
+    key, none = "sweep.py:_planned", {"algorithm": None}
+    follow(key, at, none, "tandem.sweep('ppo', 'CartPole-v1')", {"algorithm": "ppo"})
+    follow("Sweep.__init__", at, {"trust": True}, "give resume=, or leave it out", {"trust": False})
+    both = {"space": {"gamma": True}, "gamma": 0.9}
+    follow("space.py:space_of 2", at, both, "leave gamma out", {"space": None})
 
 
 def test_where_optuna_or_what_it_needs_is_not_installed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    with monkeypatch.context() as patched, follows("tuning/space.py:optuna") as advice:
+    with monkeypatch.context() as patched, follows("space.py:optuna") as advice:
         patched.setitem(sys.modules, "optuna", None)
         planned(tmp_path)
     assert installs(advice.fix) == {"optuna"}
-    key = "tuning/sweep_study.py:check_sampler 2"
-    with monkeypatch.context() as patched, follows(key) as advice:
+    with monkeypatch.context() as patched, follows("check_sampler 2") as advice:
         patched.setattr(studies, "find_spec", lambda name: None)
         planned(tmp_path, sampler="gp")
     assert advice.fix == "pip install torch scipy; or use sampler='tpe'."
     assert planned(tmp_path, sampler="gp").plan.sampler == "gp"
 
 
-def kept(folder: Path, **given: Any) -> sweeps.Sweep:
-    """A sweep in a folder."""
-    made = planned(folder, **given)
-    folder.mkdir(exist_ok=True)
-    made.plan.save(folder)
-    return made
-
-
-def test_going_on_with_what_is_no_sweep_or_goes_on_otherwise(tmp_path: Path) -> None:
+def test_a_sweep_that_is_resumed(tmp_path: Path) -> None:
     folder = tmp_path / "new"
-    with follows("tuning/sweep_study.py:Plan.read") as advice:
-        sweeps.Sweep(resume=folder)
+    with follows("Plan.read") as advice:
+        Sweep(resume=folder)
     assert advice.fix.endswith("tandem sweep ALGORITHM ENV")
-    kept(folder)
+    made = kept(folder)
     for given in ({"gamma": 0.9}, {"env": "Acrobot-v1"}, {"pruner": "none"}):
-        with follows("tuning/sweep.py:_continued") as advice:
-            sweeps.Sweep(resume=folder, **given)
+        with follows("_continued") as advice:
+            Sweep(resume=folder, **given)
         assert advice.fix == "leave these out."
-    with follows("tuning/sweep.py:_continued 3") as advice:
-        sweeps.Sweep(resume=folder, trials=1)
+    with follows("_continued 3") as advice:
+        Sweep(resume=folder, trials=1)
     assert advice.fix.startswith("leave trials out")
-    assert sweeps.Sweep(resume=folder).plan.trials == 2
-    assert sweeps.Sweep(resume=folder, trials=5).plan.trials == 5
-
-
-def test_a_sweep_that_is_new_or_has_a_strange_space(tmp_path: Path) -> None:
-    with follows("tuning/sweep.py:Sweep.__init__") as advice:
-        planned(tmp_path / "new", trust=True)
-    assert advice.fix == "give resume=, or leave it out."
-    planned(tmp_path / "new")
-    made = kept(tmp_path)
-    assert sweeps.Sweep(resume=tmp_path, trust=True).plan.trials == 2
+    assert Sweep(resume=folder, trust=True).plan.trials == 2
+    assert Sweep(resume=folder, trials=5).plan.trials == 5
     strange = [{**dimension, "setting": "gama"} for dimension in made.plan.space]
-    with follows("tuning/space.py:Space.from_json") as advice:
+    with follows("Space.from_json") as advice:
         spaces.Space.from_json(strange, made.base)
     assert "did you mean 'gamma'" in advice.fix
     spaces.Space.from_json([{**d, "setting": "gamma"} for d in made.plan.space], made.base)
@@ -115,14 +90,13 @@ def test_a_sweep_that_is_new_or_has_a_strange_space(tmp_path: Path) -> None:
 
 def test_a_sweep_without_a_result_and_one_of_refusals(tmp_path: Path) -> None:
     made = kept(tmp_path)
-    with follows("tuning/sweep_report.py:concluded") as advice:
+    with follows("sweep_report.py:concluded") as advice:
         made.result()
-    _, _, words = advice.fix.partition("tandem train ")
-    assert words.split() == ["ppo", "CartPole-v1"]
+    assert advice.fix.endswith("tandem train ppo CartPole-v1")
     study = studies.Study(tmp_path, made.plan, made.space)
     crew = sweeps._Crew(made, study)
     crew._refused = sweeps.REFUSALS
-    with follows("tuning/sweep.py:_Crew._over") as advice:
+    with follows("_Crew._over") as advice:
         crew._over(
             sweeps._Line(study.ask()), studies.REFUSED, "Batches of 7.\nExpected: 8\nFix: 8."
         )
@@ -140,8 +114,88 @@ def test_a_sweep_of_refusals_leaves_no_folder(
 
     monkeypatch.setattr(sweeps._Crew, "run", refused)
     for made in (0, 1):
-        sweep = sweeps.Sweep("ppo", "CartPole-v1", framework="torch", out=tmp_path / str(made))
+        sweep = Sweep("ppo", "CartPole-v1", framework="torch", out=tmp_path / str(made))
         sweep.begun = lambda sweep, made=made: sweep.done.extend([None] * made)
-        with follows("tuning/sweep.py:_Crew._over"):
+        with follows("_Crew._over"):
             sweep.train()
         assert (tmp_path / str(made)).exists() == bool(made)
+
+
+# --- searches and finders -------------------------------------------------------------------------
+
+
+class Begun(Exception):
+    """A search got as far as its trials."""
+
+
+def begun(what: str) -> None:
+    raise Begun(what)
+
+
+def searched(function: Any, *words: Any, **given: Any) -> None:
+    given |= {"steps": 1, "framework": "torch", "processes": 1}
+    with pytest.raises(Begun):
+        function(*words, "CartPole-v1", begun=begun, **given)
+
+
+def test_searches_of_nothing_and_of_what_is_given() -> None:
+    with follows("search.py:_searched") as advice:
+        searched(search.find_best, [])
+    searched(search.find_best, json.loads(advice.fix.removeprefix("give ").partition(", say")[0]))
+    with follows("search.py:_searched 2") as advice:
+        searched(search.find_lr, "dqn", learning_rate=0.1)
+    assert advice.fix == "leave learning_rate out."
+    searched(search.find_lr, "dqn")
+    with follows("find_optimizer 2") as advice:
+        searched(search.find_optimizer, "dqn", optimizers=["adm"])
+    searched(search.find_optimizer, "dqn", optimizers=[advice.quoted()])
+    mine = torch.optim.SGD([torch.zeros(1)], lr=0.1)
+    for call in (
+        partial(search.find_lr, "dqn", optimizer=mine),
+        partial(search.find_best, ["dqn"], optimizer=mine),
+        partial(tandem.sweep, "dqn", optimizer=mine),
+        partial(search.find_optimizer, "dqn", optimizers=[mine]),
+    ):
+        with follows("refuse_own_optimizer") as advice:
+            call("CartPole-v1")
+        assert advice.fix.startswith("leave optimizer out")
+    lost = SimpleNamespace(score=float("nan"), fault="the loss was not finite")
+    with follows("search.py:_found") as advice:
+        search._found([lost], None, "title")
+    assert advice.fix == "lower the learning rates; leave --eval-episodes out."
+    assert "no trial came to an end with an evaluation: the loss was not fin" in str(advice.error)
+
+
+def aimer(optimizer: Any = sgd) -> Any:
+    agent = Aimer()
+    agent.optimizer = optimizer and optimizer(agent)
+    return agent
+
+
+def lr(look: str, steps: int = 40, **given: Any) -> Any:
+    """Finds a learning rate, then looks at the points that are found."""
+    finder = LRFinder(aimer(), -1)
+    finder.find(N=steps, start_lr=0.01, end_lr=0.5, p=0, **given)
+    return finder.get_derivatives(1, look)
+
+
+def opt(look: str = "loss", **given: Any) -> Any:
+    agent = aimer(None)
+    finder = OptFinder(agent, [sgd(agent, rate) for rate in (0.5, 0.1)])
+    finder.find(episodes=8, p=0, **given)
+    return finder.get_derivatives(1, look)
+
+
+LOSS = {"look": "reward", "metrics": "loss"}
+
+
+@pytest.mark.slow
+@rows(
+    ("LRFinder._curve", lr, {"look": "los"}, "metrics='loss'", {"look": "loss"}),
+    ("LRFinder._curve 2", lr, LOSS, "look at the loss", {"look": "loss"}),
+    ("LRFinder._curve 2", lr, LOSS, "call find again", {"metrics": "reward"}),
+    ("OptFinder._curve", opt, {"look": "los"}, "metrics='loss'", {"look": "loss"}),
+    ("OptFinder.find", opt, {"metrics": "los"}, {"metrics": "loss"}),
+)
+def test_finders(row: Any) -> None:
+    follow(*row)

@@ -1,8 +1,10 @@
-"""Environments that are wrong in one thing, and right once it is given otherwise."""
+"""Environments and short runs that the tests of advice share, and machines that lack something."""
 
 from __future__ import annotations
 
+import re
 import sys
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,41 +13,40 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-TWO, PAIR = spaces.Discrete(2), spaces.Box(0, 1, (2,), np.float32)
+from tandem import trainer
+from tests.helpers import ROOT
+
+QUIET = {"plots": False, "tensorboard": False, "eval_episodes": 0, "framework": "torch"}
+SHORT: dict[str, Any] = {"steps": 32, "hidden": (8,), "final_episodes": 1, **QUIET}
+PAIR, TWO = spaces.Box(0, 1, (2,), np.float32), spaces.Discrete(2)
 
 
 class Toy(gymnasium.Env):
-    """Its spaces, and what a step of it gives, are what it is made with. An episode has 9 steps."""
+    """An episode has 9 steps, each of which is worth `reward`."""
 
-    def __init__(
-        self,
-        observation_space: Any = PAIR,
-        action_space: Any = TWO,
-        *,
-        obs: Any = None,
-        reward: Any = 1.0,
-        terminated: Any = False,
-        info: Any = None,
-        fault: str = "",
-    ) -> None:
-        self.observation_space, self.action_space = observation_space, action_space
-        self.obs, self.reward, self.terminated = obs, reward, terminated
-        self.info, self.fault, self.t = info or {}, fault, 0
-
-    def seen(self) -> Any:
-        zeros = np.zeros(self.observation_space.shape or (), self.observation_space.dtype)
-        return zeros if self.obs is None or self.t == 0 else self.obs
+    def __init__(self, action_space: Any = TWO) -> None:
+        self.observation_space, self.action_space = PAIR, action_space
+        self.reward, self.t = 1.0, 0
 
     def reset(self, *, seed: Any = None, options: Any = None) -> Any:
         super().reset(seed=seed)
         self.t = 0
-        return self.seen(), dict(self.info)
+        return np.zeros(2, np.float32), {}
 
     def step(self, action: Any) -> Any:
         self.t += 1
-        if self.fault:
-            raise KeyError(self.fault)
-        return self.seen(), self.reward, self.terminated, self.t >= 9, dict(self.info)
+        return np.zeros(2, np.float32), self.reward, False, self.t >= 9, {}
+
+
+def made(algorithm: str = "ppo", env: Any = "CartPole-v1", **given: Any) -> None:
+    """A session, made and given up."""
+    run = trainer.session(algorithm, env, **{**QUIET, **given})
+    run.loop.collector.close()
+
+
+def ran(algorithm: str = "ppo", env: Any = "CartPole-v1", **given: Any) -> None:
+    """A session that has come to its end."""
+    assert list(trainer.session(algorithm, env, **{**SHORT, **given}))
 
 
 def steps(environments: Any, n: int = 3, action: int = 1) -> None:
@@ -71,3 +72,16 @@ def without(monkeypatch: Any, package: str) -> Iterator[None]:
             meanwhile.delitem(sys.modules, name)
         meanwhile.setattr(sys, "meta_path", [Missing, *sys.meta_path])
         yield
+
+
+def installs(fix: str) -> set[str]:
+    """The packages that the "pip install" of a fix leads to: those of an extra of tandem's, or the
+    one that it names."""
+    (what,) = re.findall(r"pip install ['\"]?([-\w]+(?:\[[\w,]+\])?)", fix)[:1]
+    name, _, extra = what.rstrip("]").partition("[")
+    if not extra:
+        return {name}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert name == project["name"]
+    extras = project["optional-dependencies"]
+    return {re.split(r"[>=<\[; ]", one)[0] for part in extra.split(",") for one in extras[part]}

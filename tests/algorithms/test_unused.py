@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -82,11 +83,23 @@ def test_what_does_nothing_is_refused_and_the_advice_works(name, kind, need, set
 def test_only_what_the_user_gave_and_what_is_not_so_anyway_counts() -> None:
     zoo = trainer.settle("a2c", "Pendulum-v1", {})[0]
     assert trainer.settle("a2c", "Pendulum-v1", {"optimizer": "adam"})[0].rms_decay == zoo.rms_decay
-    usual = algorithms.get("a2c").Settings()
-    settled("a2c", optimizer="adam", rms_decay=usual.rms_decay)
+    settled("a2c", optimizer="adam", rms_decay=algorithms.get("a2c").Settings().rms_decay)
     settled("td3", **{s.name: s.default for s in declared(algorithms.get("td3").Settings)})
     settled("run", ahead=0)
     settled("run", **{s.name: s.default for s in declared(Options)})
+    settled("acer", replay="none", replay_ratio=0)  # zero asks for nothing
+    settled("a3c", replay_ratio=0)
+    with pytest.raises(SettingError, match="with workers=0 and runners=0 and learners=1\\."):
+        settled("run", worker_patience=20)  # no text is not told as what stands beside
+    assert settled("pqn", adam_epsilon=1e-5)[0].adam_epsilon == 1e-5  # radam has an epsilon too
+    with pytest.raises(SettingError, match="weight_decay=0.1 with optimizer='radam'"):
+        settled("pqn", weight_decay=0.1)
+    settings = algorithms.get("dqn").Settings(weight_decay=0.1, optimizer="sgd")
+    with follows("algorithms/base.py:optimizer_options") as advice:
+        optimizer_options(settings)  # of settings that nobody settled, too
+    (given,) = advice.assigned()
+    optimizer_options(replace(settings, **given))
+    optimizer_options(replace(settings, weight_decay=0.0))
 
 
 MODES: dict[str, tuple[Any, ...]] = {  # what others stand beside, each with what it may become
@@ -107,12 +120,9 @@ MODES: dict[str, tuple[Any, ...]] = {  # what others stand beside, each with wha
 }
 
 
-def test_every_mode_is_tried() -> None:
-    assert {n for need in unused.SETTINGS for n in need.beside} == set(MODES)
-
-
 @pytest.mark.parametrize("name", list(algorithms.built_in()))
 def test_settings_of_an_entry_fall_back_where_a_user_changes_its_mode(name: str) -> None:
+    assert {n for need in unused.SETTINGS for n in need.beside} == set(MODES)
     kind = algorithms.get(name).Settings
     usual, known = kind(), kind.__dataclass_fields__
     for table in zoo.entries(name):
@@ -189,52 +199,35 @@ def test_what_counts_with_a_refused_setting_alone_is_left_out_too() -> None:
 
 
 def test_a_deviation_needs_a_part_that_has_one() -> None:
+    begin = partial(trainer.session, "ppo", framework="torch")
     with follows("algorithms/unused.py:refuse_for_actions") as advice:
-        trainer.session("ppo", "CartPole-v1", framework="torch", log_std=-1.0)
+        begin("CartPole-v1", log_std=-1.0)
     assert "leave log_std out" in advice.fix
-    trainer.session("ppo", "CartPole-v1", framework="torch")
-    trainer.session("ppo", "CartPole-v1", framework="torch", log_std=0.0)
-    trainer.session("ppo", "Pendulum-v1", framework="torch", log_std=-1.0)
-
-
-def test_zero_asks_for_nothing() -> None:
-    settled("acer", replay="none", replay_ratio=0)
-    settled("a3c", replay_ratio=0)
-
-
-def test_no_text_is_not_told_as_what_stands_beside() -> None:
-    with pytest.raises(SettingError, match="with workers=0 and runners=0 and learners=1\\."):
-        settled("run", worker_patience=20)
-
-
-def test_an_optimizer_of_ones_own_has_its_own_options() -> None:
-    def begun(**given: Any) -> None:
-        optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.1)
-        trainer.session("a2c", "CartPole-v1", framework="torch", optimizer=optimizer, **given)
-
-    for given in ({"rms_decay": 0.9}, {"adam_epsilon": 1e-3}):
-        with follows("algorithms/unused.py:refuse_beside_own_optimizer") as advice:
-            begun(**given)
-        assert f"leave {next(iter(given))} out" in advice.fix
-    begun(adam_epsilon=algorithms.get("a2c").Settings().adam_epsilon)
+    begin("CartPole-v1")
+    begin("CartPole-v1", log_std=0.0)
+    begin("Pendulum-v1", log_std=-1.0)
 
 
 @pytest.mark.parametrize(
     "name, given",
     [
+        ("a2c", {"rms_decay": 0.9}),
+        ("a2c", {"adam_epsilon": 1e-3}),
         ("sac", {"learning_rate": 0.5}),
         ("ppo", {"learning_rate_warmup": 1000}),
         ("ddpg", {"actor_learning_rate": 1e-6}),
     ],
 )
-def test_an_optimizer_of_ones_own_has_its_own_step_size(name: str, given: Any) -> None:
+def test_an_optimizer_of_ones_own_has_its_own_options(name: str, given: Any) -> None:
     optimizer = torch.optim.Adam([torch.zeros(1)], lr=1e-3)
-    more = {"framework": "torch", "optimizer": optimizer}
+    begin = partial(trainer.session, name, "Pendulum-v1", framework="torch", optimizer=optimizer)
     (setting,) = given
     with pytest.raises(SettingError, match=f"{setting}=.* optimizer of your own") as refused:
-        trainer.session(name, "Pendulum-v1", **more, **given)
+        begin(**given)
     assert f"leave {setting} out" in refused.value.fix
-    trainer.session(name, "Pendulum-v1", **more)  # those of the zoo's entry are no one's
+    begin()  # those of the zoo's entry are no one's
+    if setting == "adam_epsilon":
+        begin(adam_epsilon=algorithms.get(name).Settings().adam_epsilon)
 
 
 def test_settings_of_a_class_of_ones_own_mean_what_it_says() -> None:
@@ -245,18 +238,3 @@ def test_settings_of_a_class_of_ones_own_mean_what_it_says() -> None:
 
     assert "kappa" not in {n for n, *_ in unused.idle(unused.SETTINGS, Own(kappa=0.1))}
     assert "rnd_share" in {n for n, *_ in unused.idle(unused.SETTINGS, Own())}
-
-
-def test_radam_has_an_epsilon_too() -> None:
-    assert settled("pqn", adam_epsilon=1e-5)[0].adam_epsilon == 1e-5
-    with pytest.raises(SettingError, match="weight_decay=0.1 with optimizer='radam'"):
-        settled("pqn", weight_decay=0.1)
-
-
-def test_weight_decay_is_refused_of_settings_that_nobody_settled_too() -> None:
-    settings = algorithms.get("dqn").Settings(weight_decay=0.1, optimizer="sgd")
-    with follows("algorithms/base.py:optimizer_options") as advice:
-        optimizer_options(settings)
-    (given,) = advice.assigned()
-    optimizer_options(replace(settings, **given))
-    optimizer_options(replace(settings, weight_decay=0.0))

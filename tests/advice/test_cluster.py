@@ -1,0 +1,201 @@
+"""The advice of agents and runners on a cluster, in one process; what needs Ray is in
+`test_ray.py`."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+
+from tandem import trainer
+from tandem.cluster import Agent, AlgorithmAgent, Cluster, Runner, ray_actors
+from tandem.cluster.ray_actors import Namespace
+from tandem.cluster.runner import construct
+from tandem.parallel import ray as bridge
+from tests.advice.net import follow, follows, rows
+from tests.advice.worlds import installs
+from tests.cluster.agents import Counter
+from tests.cluster.test_local import fresh, here, make_agents
+from tests.test_trainer import SMALL
+
+
+class Needs(Runner):
+    """Needs more than a runner is given."""
+
+    def __init__(self, env: Any, seed: int, size: int) -> None:
+        """Keeps none of it."""
+
+    def run(self) -> tuple[int, int]:
+        return self.rank, self.local_rank
+
+
+class Takes(Needs):
+    def __init__(self, args: Any) -> None:
+        super().__init__(args.env, args.seed, args.size)
+
+
+def runner(runner_class: Any, args: Any = None) -> None:
+    assert construct(runner_class, args, 0, 0, here=True).run() == (0, 0)
+
+
+class Acts(Agent):
+    """Its network has a name that nobody looks for, or is `called` so."""
+
+    def __init__(self, sync: bool = True, called: str = "brain") -> None:
+        super().__init__(sync)
+        setattr(self, called, torch.nn.Linear(1, 1))
+
+    def choose_action(self, state: Any) -> int:
+        return 0
+
+    def update(self, *transition: Any) -> None:
+        """Learns nothing."""
+
+
+class Fires(Acts):
+    def _sync_model(self) -> None:
+        self._fire({"weight": self.brain.weight.detach().numpy()})
+
+    def _update_model(self, param: Any) -> None:
+        self.brain.load_state_dict(param)
+
+
+def learn(agent_class: Any = Acts, **given: Any) -> None:
+    (agent,) = make_agents(fresh(), "agent", agent_class, sync=False, **given)
+    agent.update(1)
+
+
+def learner(algorithm: str = "dqn", **given: Any) -> dict[str, Any]:
+    env = gymnasium.make("CartPole-v1")
+    own = {"observation_space": env.observation_space, "action_space": env.action_space}
+    return {"algorithm": algorithm, "framework": "torch", **own, **given}
+
+
+def algorithm(seed: int) -> None:
+    AlgorithmAgent(**learner(seed=seed))
+
+
+NEEDS = {"runner_class": Needs, "args": SimpleNamespace(env=0, seed=1, size=2)}
+
+
+@rows(
+    ("Cluster.__init__", Cluster, {"patience": -1.0}, {"patience": 0}),
+    ("Cluster.__init__ 2", Cluster, {"checkpoint_seconds": -1.0}, {"checkpoint_seconds": 0}),
+    ("Cluster.__init__ 3", Cluster, {"restarts": -2}, {"restarts": -1}),
+    ("runner.py:_arguments", runner, NEEDS, "into args", {"runner_class": Takes}),
+    ("Agent._acting", learn, {}, "name the network so", {"called": "actor"}),
+    ("Agent._acting", learn, {}, "override _sync_model", {"agent_class": Fires}),
+    ("algorithm_agent.py:_config 2", algorithm, {"seed": -1}, "such as 0", {"seed": 0}),
+)
+def test_clusters(row: Any) -> None:
+    follow(*row)
+
+
+def test_proxies_in_one_process_that_are_not_stepped_in_turn() -> None:
+    def proxies() -> tuple[Any, Any]:
+        cluster = fresh()
+        small = {"rollout": 8, "batch_size": 16, "epochs": 1, "hidden": (4,), "envs": 2}
+        (one,) = make_agents(cluster, "agent", AlgorithmAgent, **learner("ppo", **small))
+        return one, partial(here, cluster, "agent")
+
+    def step(proxies: list[Any], n: int = 0) -> None:
+        s = np.zeros((n, 4) if n else 4, np.float32)
+        for each in proxies:
+            a, zeros = each.choose_action(s), np.zeros(n or ())
+            assert a is not None
+            each.update(s, a, zeros, s, zeros, zeros)
+
+    one, another = proxies()
+    other = another()
+    step([one] * 3)
+    with follows("LocalProxy._call") as advice:
+        for _ in range(8):
+            step([one, other])
+    assert "in turn from the first step" in advice.fix and "one proxy the obs" in advice.fix
+    step([other] * 3)  # what was waited for comes
+    step([one])
+    assert one.env_steps == 16
+    one, another = proxies()
+    pair = [one, another()]
+    for _ in range(24):
+        step(pair)
+    assert one.env_steps == 48
+    one, _ = proxies()
+    for _ in range(24):
+        step([one], n=2)
+    assert one.env_steps == 48
+
+
+def test_names_that_are_too_long_for_a_file(tmp_path: Path) -> None:
+    follow(
+        "StateStore._file",
+        lambda name: make_agents(Cluster(namespace=name, folder=tmp_path), name, Counter),
+        {"name": "a" * 201},
+        "shorten it.",
+        {"name": "a" * 190},
+    )
+
+
+def test_flags_of_other_steps() -> None:
+    s = np.zeros(4, np.float32)
+    (agent,) = make_agents(fresh(), "agent", AlgorithmAgent, **learner())
+
+    def step(over: Any, reward: Any = (0.0,)) -> None:
+        agent.update(s, agent.choose_action(s), reward, s, over)
+
+    follow("sampler.py:_flags", step, {"over": [False, True]}, "one for each", {"over": [False]})
+
+
+def test_parts_of_a_cluster_that_are_gone(monkeypatch: Any) -> None:
+    """Found by name, without Ray."""
+    one, names = Cluster(namespace="one", patience=0.01), Namespace("one", 0.01, 0, 1.0, None)
+    context = SimpleNamespace(gcs_address="here")
+    found: dict[str, Any] = {}
+    monkeypatch.setattr(
+        ray_actors, "library", lambda: SimpleNamespace(get_runtime_context=lambda: context)
+    )
+    monkeypatch.setattr(ray_actors, "identity", lambda: "runner/r/0")
+    monkeypatch.setattr(Namespace, "find", lambda self, name: found.get(name))
+    monkeypatch.setattr(Namespace, "names", lambda self, kind: [])
+    monkeypatch.setattr(Cluster, "_connect", lambda self: names)
+    monkeypatch.setattr(Cluster, "_agent_actor", lambda *number: None)
+    with follows("Cluster.get_agent") as advice:
+        one.get_agent("agent", act="loca")
+    assert advice.quoted() == "local"
+    with follows("Cluster.get_runner") as advice:
+        one.get_runner("runner")
+    assert advice.fix.startswith("make_runner('runner', ...) makes it; 0.01 s were waited")
+    proxy = partial(one._proxy, names, "a", 0, SimpleNamespace(sync=False, agent_class=Counter), "")
+    with follows("Cluster._proxy 2") as advice:
+        proxy()
+    assert "make_agent makes another one by another name" in advice.fix
+    with follows("Namespace.store") as advice:
+        names.store()
+    assert advice.fix == "start it again."
+    found |= {"agent/a/0/copy": object(), ray_actors.STORE: object()}
+    assert proxy()._copy.name == "the copy of agent 'a'"
+    assert names.store() is not None
+    for name in ("name", "namespace", "lifetime", "get_if_exists"):
+        given, then = {"resource": {name: 1}, "cpus": 1.0}, {"resource": {"num_cpus": 0}}
+        follow("Namespace._options", names._options, given, "leave these out", then)
+
+
+def test_where_ray_or_posix_is_missing(monkeypatch: Any) -> None:
+    with monkeypatch.context() as patched, follows("parallel/ray.py:library") as advice:
+        patched.delitem(bridge.sys.modules, "ray", raising=False)
+        patched.setattr(bridge.importlib.util, "find_spec", lambda name: None)
+        bridge.library()
+    assert any(package.startswith("ray") for package in installs(advice.fix))
+    train = partial(trainer.train, "ppo", "CartPole-v1", framework="torch", steps=32, **SMALL)
+    with monkeypatch.context() as patched:
+        patched.setattr("tandem.platforms.os", SimpleNamespace(**vars(os) | {"name": "nt"}))
+        with follows("platforms.py:check_processes") as advice:
+            train(workers=1)
+        assert advice.fix == "train without them, one seed after another."
+        train()

@@ -1,0 +1,232 @@
+"""The advice about environments, vectors and games that a user brings, and about evaluating."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+import tandem
+from tandem.collect.evaluation import EvaluationEnvs
+from tandem.envs import factory
+from tandem.envs.factory import make, vectorize
+from tandem.envs.goals import WithGoal
+from tandem.envs.team import Team
+from tandem.envs.vector_env import VectorEnvironments
+from tandem.envs.vector_source import brought, named
+from tandem.testing.team_games import Climbing
+from tests.advice.net import follow, follows, rows
+from tests.advice.worlds import Toy, steps, without
+from tests.envs import pool
+from tests.envs.vectors import Counters, Resumable
+from tests.test_trainer import SMALL, small
+
+
+class Unseeded(Toy):
+    """The last rewards of its episodes are drawn from a generator that no seed reaches."""
+
+    def step(self, action: Any) -> Any:
+        self.reward = 0.0 if self.t < 7 else np.random.default_rng().random()
+        return super().step(action)
+
+
+class Seeded(Toy):
+    def step(self, action: Any) -> Any:
+        self.reward = self.np_random.random()
+        return super().step(action)
+
+
+class Aimed(Toy):
+    """Has a goal once it was reset."""
+
+    def reset(self, **given: Any) -> Any:
+        self.goal = np.zeros(2)
+        return super().reset(**given)
+
+
+class WithoutInfos(Climbing):
+    def reset(self, seed: Any = None, options: Any = None) -> Any:
+        return super().reset(seed)[0], None
+
+
+class Odd(Counters):
+    """Its rewards are one number for all."""
+
+    def step(self, actions: Any) -> Any:
+        obs, reward, *rest = super().step(actions)
+        return obs, reward.sum(), *rest
+
+
+def resumes(env: Any) -> None:
+    if fault := factory.resume_fault(env, mode="plain"):
+        raise fault
+
+
+def played(env: Any) -> None:
+    team = Team(env)
+    team.reset(seed=0)
+    team.step(team.action_space.sample())
+
+
+def evaluated(environments: int = 1, max_steps: int = 0) -> None:
+    envs = EvaluationEnvs(Toy, environments)
+    envs.ready(1, 0, max_steps)
+    envs.close()
+
+
+def stepped(vector: Any = Counters, mode: Any = "its own") -> None:
+    made = vector()
+    if mode != "its own":
+        made.metadata = {**made.metadata, "autoreset_mode": mode}
+    steps(VectorEnvironments("Counters", made), 6)
+
+
+def wrapped(parts: bool) -> None:
+    vector = Counters()
+    vector.is_async = pool.Pool("CartPole-v1", {**pool.COMMON, "batch_size": 1}).is_async ^ parts
+    VectorEnvironments("Counters", vector)
+
+
+def built(build: Any, **kwargs: Any) -> None:
+    source, _ = brought(build, kwargs)
+    assert source is not None
+    source.environments(2 if source.is_sized else None, 0, kwargs).close()
+
+
+def needs(num_envs: int, size: int) -> Any:
+    return Counters(num_envs)
+
+
+def run(vector: Any = Resumable, **given: Any) -> None:
+    tandem.session("ppo", vector, framework="torch", **{**SMALL, "vectorization": "auto", **given})
+
+
+STEP, SAME = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP
+GAPS = {"vector": partial(Counters, 4, SAME, gap=True)}
+FOUR = {"vector": lambda: Resumable(4), "envs": 6}
+
+
+@rows(
+    ("factory.py:vectorize", vectorize, {"env": "CartPole-v1", "n": 0}),
+    ("EvaluationEnvs.__init__", evaluated, {"environments": 0}),
+    ("EvaluationEnvs.ready 2", evaluated, {"max_steps": -1}),
+    ("resume_fault_between", resumes, {"env": Unseeded}, "self.np_random", {"env": Seeded}),
+    ("WithGoal._goal", WithGoal, {"env": Toy()}, "set self.goal in reset", {"env": Aimed()}),
+    ("Team._checked", played, {"env": WithoutInfos()}, "return both", {"env": Climbing()}),
+    (
+        "vector_env.py:autoreset_mode",
+        stepped,
+        {"mode": None},
+        "AutoresetMode.NEXT_STEP",
+        {"mode": STEP},
+    ),
+    (
+        "autoreset_mode",
+        stepped,
+        {"mode": None},
+        "the mode that it has",
+        {"vector": partial(Counters, 4, SAME), "mode": SAME},
+    ),
+    ("Reader.last", stepped, GAPS, "AutoresetMode.NEXT_STEP", {"mode": STEP}),
+    (
+        "_refuse_parts",
+        wrapped,
+        {"parts": True},
+        "make it with batch_size=num_envs",
+        {"parts": False},
+    ),
+    ("Reader.last", stepped, GAPS, "put the last", {"vector": partial(Counters, 4, SAME)}),
+    (
+        "Reader.numbers",
+        stepped,
+        {"vector": Odd},
+        "the reward as such an array",
+        {"vector": Counters},
+    ),
+    (
+        "VectorSource._made",
+        built,
+        {"build": lambda num_envs: Toy()},
+        "such as gymnasium.vector.SyncVectorEnv([make] * 8)",
+        {"build": lambda num_envs: SyncVectorEnv([Toy] * num_envs)},
+    ),
+    ("function_source", built, {"build": needs}, "give the others by env_kwargs=", {"size": 3}),
+    (
+        "function_source",
+        built,
+        {"build": needs},
+        "or build them",
+        {"build": partial(needs, size=3)},
+    ),
+    ("vectors.py:refuse 2", run, {"opponents": 2}, "leave opponents out", {"opponents": 0}),
+    (
+        "vectors.py:refuse 3",
+        run,
+        {"vectorization": "plain"},
+        "leave vec",
+        {"vectorization": "auto"},
+    ),
+    ("vector_source.py:other_number", run, FOUR, {"envs": 4}),
+    (
+        "vector_source.py:other_number",
+        run,
+        FOUR,
+        "or make a vector of 6",
+        {"vector": lambda: Resumable(6)},
+    ),
+)
+def test_environments(row: Any) -> None:
+    follow(*row)
+
+
+class Allowing(Toy):
+    """Its method says that the first action is not allowed."""
+
+    def __init__(self) -> None:
+        super().__init__(action_space=spaces.Discrete(3))
+
+    def action_masks(self) -> list[int]:
+        return [0, 1, 1]
+
+
+def test_an_agent_that_was_trained_with_masks_says_how_to_give_them() -> None:
+    agent, env = small(Allowing, steps=32).agent, make(Allowing)
+    obs, _ = env.reset()
+    for seen in (obs, np.stack([obs] * 2), {"obs": obs}):
+        with follows("trained_agent.py:rows_of") as advice:
+            agent.act(seen)
+    assert eval(advice.fix.removeprefix("give it, as in ")[:-1]) in (1, 2)
+
+
+def test_names_of_environments(monkeypatch: Any) -> None:
+    with follows("vector_source.py:named") as advice:
+        named("tests.envs.vectors:Resumible")
+    assert named(advice.quoted()).name == "Resumable"
+    with follows("vector_source.py:named") as advice:
+        named("CartPole-v1")
+    assert "write MODULE:FUNCTION" in advice.fix
+    named("gymnasium:make_vec", {"id": "CartPole-v1"})
+    with follows("factory.py:_refuse_vector") as advice:
+        make(Counters())
+    assert "give its id, the environment, or a function that makes it" in advice.fix
+    for env in ("CartPole-v1", Toy(), Toy):
+        make(env)
+    for key, game in (("by_id 2", "mpe/simple_spred_v3"), ("by_id 3", "mpe/_mpe_utils")):
+        with follows(f"pettingzoo.py:{key}") as advice:
+            make(game)
+        make(advice.quoted()).close()
+    with without(monkeypatch, "envpool"), follows("envpool.py:_library") as advice:
+        brought("envpool/CartPole-v1")
+    assert advice.fix == "pip install envpool"
+    monkeypatch.setitem(sys.modules, "envpool", pool)
+    with follows("envpool.py:_config") as advice:
+        brought("envpool/CartPole-v11")
+    built(advice.quoted())
+    with follows("envpool.py:make_vector") as advice:
+        built("envpool/CartPole-v1", size=3)
+    assert "leave size out of env_kwargs" in advice.fix
+    built("envpool/CartPole-v1", max_episode_steps=9)

@@ -1,0 +1,373 @@
+"""The advice about settings, which algorithms and runs refuse together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv
+
+import tandem
+from tandem import algorithms, plots, trainer
+from tandem.comparison import compare
+from tandem.compiled import choice
+from tandem.errors import SettingError, TandemError
+from tandem.learning import asynchronous, fits, selfplay
+from tandem.learning.config import Options
+from tandem.learning.events import BatchBegin, BatchEnd
+from tandem.math import returns
+from tandem.replay.buffer import Ring
+from tandem.replay.scored import ScoredSampler
+from tandem.settings import Schedule, apply, check_ranges, declared
+from tandem.spaces import Leaf, action_leaf
+from tandem.testing import contracts
+from tandem.testing import environments as games
+from tandem.testing.goal_games import BitFlip
+from tandem.vector_actions import taken_space
+from tests.advice.net import assigned, follow, follows, quoted, rows
+from tests.advice.worlds import QUIET, SHORT, Toy, made, ran
+
+BOX = partial(Toy, spaces.Box(-1, 1, (2,), np.float32))
+TEAM = {"env": "mpe/simple_spread_v3"}
+BOXES = {**TEAM, "env_kwargs": {"continuous_actions": True}}
+SARSA, SIMBA = {"bootstrap": "sarsa"}, {"body": "simba"}
+MUNCHAUSEN = {"munchausen": True}
+
+
+def body(space: Any) -> Any:
+    return torch.nn.Sequential(torch.nn.Linear(space.shape[0], 8), torch.nn.Tanh())
+
+
+def bit_flips(num_envs: int) -> Any:
+    return SyncVectorEnv([BitFlip] * num_envs)
+
+
+def run(usual: str, **given: Any) -> None:
+    ran(given.pop("algorithm", usual), **given)
+
+
+@pytest.mark.slow
+@rows(
+    ("action_spaces.py:floats 2", "ppo", BOXES, "mappo", {"algorithm": "mappo"}),
+    ("action_spaces.py:floats 2", "td3", BOXES, "maddpg", {"algorithm": "maddpg"}),
+    ("SAC.check_settings", "sac", {"recurrent": 8, "sequence": 4, "n_step": 2}, {"n_step": 1}),
+    ("teams.py:check_replay", "qmix", TEAM | {"recurrent": 8, "prioritized": True}),
+    ("teams.py:check_replay", "qmix", TEAM | {"recurrent": 8, "n_step": 2}),
+    (
+        "critics.py:check_values",
+        "dqn",
+        {"values": "categorical", "v_min": 5, "v_max": 5},
+        {"v_min": -10, "v_max": 10},
+    ),
+    ("NStepQ.check", "nstep_q", SARSA | {"replay": "uniform"}),
+    ("NStepQ.check 2", "nstep_q", SARSA | {"replay": "none", "rollout": 1}, {"rollout": 2}),
+    ("NStepQ.check 3", "nstep_q", SARSA | {"replay": "none", "double": False}),
+    ("_check_munchausen", "dqn", MUNCHAUSEN | {"values": "categorical"}, {"values": "implicit"}),
+    ("_check_munchausen 2", "dqn", MUNCHAUSEN | {"n_step": 2}, {"n_step": 1}),
+    ("_check_munchausen 3", "dqn", MUNCHAUSEN | {"double": True}, {"double": False}),
+    ("bodies.py:body", "dqn", SIMBA | {"layer_norm": True}, "layer_norm", {"layer_norm": False}),
+    ("TRPO.check 2", "trpo", SIMBA | {"normalize_observations": False}),
+    (
+        "deterministic.py:Deterministic.check",
+        "td3",
+        {"env": BOX, "action_noise": "gsde", "exploration": "0.3:0.1"},
+        {"exploration": 0.3},
+    ),
+    ("TQC.check", "tqc", {"env": BOX, "quantiles": 20, "dropped": 20}, {"dropped": 2}),
+    ("MAT.check 2", "mat", BOXES | {"embedding": 10, "heads": 4}, {"embedding": 12}),
+    ("MAT.sources", "mat", BOXES | {"network": body}, "leave network out", {"network": None}),
+    (
+        "MAT.sources",
+        "mat",
+        BOXES | {"network": body},
+        "use mappo",
+        {"algorithm": "mappo", "centralized": False},
+    ),
+    ("OnSequences.roles", "impala", {"recurrent": 8, "shared": False}),
+    ("remembering.py:check", "dqn", {"env": BitFlip, "hindsight": "final", "recurrent": 8}),
+    ("remembering.py:check 2", "td3", {"env": BOX, "action_noise": "ou", "recurrent": 8}),
+    ("DQN.check", "dqn", {"values": "implicit", "recurrent": 8}, {"values": "quantile"}),
+    (
+        "CrossQ.check",
+        "crossq",
+        {"env": BOX, "weight_projection": True, "weight_norm": True},
+        "leave weight_norm out",
+        {"weight_norm": False},
+    ),
+    ("asynchronous.py:refuse_statistics", "a3c", {"learners": 2, "normalize_rewards": True}),
+    (
+        "fits.py:transitions 4",
+        "dqn",
+        {"recurrent": 8, "sequence": 8, "burn_in": 8, "batch_size": 8, "buffer_size": 15},
+        {"buffer_size": 16},
+    ),
+    (
+        "goals.py:goals_of",
+        "dqn",
+        {"hindsight": "final", "env": bit_flips},
+        "give the environment itself",
+        {"env": BitFlip},
+    ),
+)
+def test_settings_of_algorithms(row: Any) -> None:
+    key, algorithm, *rest = row
+    follow(key, partial(run, algorithm), *rest)
+
+
+def fitting(algorithm: str, devices: int = 2, **given: Any) -> None:
+    kind = algorithms.get(algorithm)
+    fits.check(kind.needs, apply(kind.Settings(), given), devices)
+
+
+UNEVEN = {"rollout": 9, "batch_size": 45}
+
+
+@rows(
+    ("ppo", UNEVEN | {"envs": 10}, "use batch_size=30, or devices=1"),
+    (
+        "ppo",
+        UNEVEN | {"envs": 5, "batch_size": 15},
+        "use devices=1",
+    ),  # no batch of 45 rows would do
+    ("ppo", UNEVEN | {"envs": 10, "recurrent": 8, "sequence": 3}, "use batch_size=30, or devices"),
+    ("a2c", {"envs": 3, "rollout": 5}, "use envs=2, or devices=1"),
+    ("dqn", {"batch_size": 33}, "use batch_size=32, or devices=1"),
+    ("qmix", {"recurrent": 8, "sequence": 4, "batch_size": 60}, "use batch_size=56, or devices=1"),
+    ("a3c", {"envs": 5}, "use envs=4, or devices=1"),
+)
+def test_uneven_shares_of_devices(row: Any) -> None:
+    algorithm, *rest = row
+    follow("devices.py:check_even", partial(fitting, algorithm), *rest)
+
+
+def refused(algorithm: str = "a3c", env: Any = "CartPole-v1", **options: Any) -> None:
+    """What a session asks of its options before it begins processes."""
+    o, needs = replace(Options(), **options), algorithms.get(algorithm).needs
+    asynchronous.refuse(algorithm, needs, env, o)
+    selfplay.refuse(algorithm, needs, env, o)
+
+
+def replayed(**settings: Any) -> None:
+    """A learner without an environment of its own."""
+    contracts.begin(algorithms.get("dqn"), games.Chain, "torch", steps=100, **settings)
+
+
+def scored(lambda_: float) -> None:
+    ring = Ring(8, 1, Leaf("box", (2,), "float32"), Leaf("discrete", (), "int64", (4,)))
+    ScoredSampler(ring, {"TD": 7.0}, share=lambda_)
+
+
+def statistics(**of: bool) -> None:
+    none = {"normalize_observations": False, "normalize_rewards": False}
+    asynchronous.refuse_statistics(2, SimpleNamespace(**none | of))
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> None:
+    from tests.test_comparison import seeds
+
+    monkeypatch.chdir(tmp_path)
+    seeds(tmp_path / "ppo", [1.0, 2.0])
+
+
+ONES = np.ones((4, 3), np.float32)
+series = partial(plots.series, [1.0, 2.0], [1.0, 2.0], "x", "y")
+zoo = partial(made, "acer", "LunarLander-v3")
+
+
+@rows(
+    ("asynchronous.py:refuse 4", refused, {"learners": 2, "devices": 2}),
+    ("asynchronous.py:refuse 4", refused, {"learners": 2, "devices": 2}, "out", {"devices": 1}),
+    (
+        "asynchronous.py:refuse_statistics",
+        zoo,
+        {"learners": 2},
+        "normalize_rewards=False where the zoo's entry has it",
+        {"learners": 1},
+    ),
+    (
+        "asynchronous.py:refuse_statistics",
+        statistics,
+        {"normalize_observations": True},
+        {"normalize_observations": False},
+    ),
+    ("ReplayLearner._relabelling", replayed, {"hindsight": "future"}, {"hindsight": "no"}),
+    ("ScoredSampler.__init__", scored, {"lambda_": 1.01}),
+    ("ScoredSampler.__init__", scored, {"lambda_": -0.01}),
+    ("plots.py:series", series, {"x_scale": "lg"}, {"x_scale": "log"}),
+    ("comparison.py:compare", compare, {"folders": "ppo", "which": "lats"}, {"which": "last"}),
+    ("comparison.py:compare 2", compare, {"folders": "ppo", "by": "folders"}, {"by": "folder"}),
+    (
+        "returns.py:n_step",
+        returns.n_step,
+        {"reward": ONES, "discount": ONES.ravel(), "last": ONES > 0, "n": 2},
+        "give discount.reshape(4, 3)",
+        {"discount": ONES},
+    ),
+)
+def test_settings_elsewhere(row: Any, folder: None) -> None:
+    follow(*row)
+
+
+# --- runs that are compiled -----------------------------------------------------------------------
+
+SPEC, TWO = Leaf("box", (4,), "float32"), Leaf("discrete", (), "int64", (2,))
+PARTS = action_leaf(taken_space(spaces.Dict(go=spaces.Discrete(2))), SPEC)
+
+
+def chosen(name: str = "ppo", action: Any = TWO, functional: bool = True, **given: Any) -> str:
+    kind, engine = algorithms.get(name), given.pop("framework", "jax")
+    o = apply(Options(), {n: given.pop(n) for n in ("workers",) if n in given})
+    s = apply(kind.Settings(), given)
+    world = ("tandem/CartPole-v1", functional)
+    return str(choice.settled(*world, kind, s, o, (SPEC, action), engine, "cpu")[0].vectorization)
+
+
+def compiled(vectorization: str = "compiled", **given: Any) -> None:
+    assert chosen(vectorization=vectorization, **given) == vectorization
+
+
+@rows(
+    ("choice.py:check", {"functional": False}, "give such an env", {"functional": True}),
+    ("choice.py:check", {"functional": False}, "vectorization", {"vectorization": "auto"}),
+    ("choice.py:check 2", {"name": "dqn", "n_step": 2}, {"n_step": 1}),
+    ("choice.py:check 2", {"name": "sac", "normalize_rewards": True}, {"normalize_rewards": False}),
+    ("choice.py:check 2", {"recurrent": 8}, {"recurrent": 0}),
+    ("choice.py:check 2", {"noisy": "independent"}, {"noisy": "no"}),
+    ("choice.py:check 2", {"action": PARTS}, "actions are of one kind", {"action": TWO}),
+    ("choice.py:check 2", {"workers": 2}, "leave workers out", {"workers": 0}),
+    ("choice.py:check 2", {"name": "impala"}, "choose ppo", {"name": "ppo"}),
+    ("choice.py:check 2", {"name": "mappo"}, "dqn, sac, tqc", {"name": "sac"}),
+    ("choice.py:settled", {"framework": "torch"}, {"framework": "jax"}),
+    ("choice.py:settled", {"framework": "torch"}, "vectorization", {"vectorization": "auto"}),
+)
+def test_compiled_runs(row: Any) -> None:
+    key, *rest = row
+    follow(key, compiled, *rest)
+
+
+def test_auto_compiles_where_it_pays() -> None:
+    auto = partial(chosen, vectorization="auto")
+    assert auto() == auto(name="sac") == auto(name="trpo") == "compiled"
+    assert auto(framework="torch") == auto(functional=False) == auto(action=PARTS) == "auto"
+    assert auto(workers=2) == auto(recurrent=8) == auto(name="acer") == "auto"
+    assert auto(name="dqn", updates_per_call=128) == "auto"
+    assert auto(name="dqn") == auto(workers="auto") == "compiled"
+    with pytest.raises(SettingError, match="with nstep_q,"):  # as its users call it
+        compiled(name="nstep_q")
+
+
+# --- all settings by their declaration ------------------------------------------------------------
+
+KINDS = [*(algorithms.get(name).Settings for name in algorithms.NAMES), Options]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_a_number_out_of_its_range_is_answered_with_one_within(kind: Any) -> None:
+    for setting in (s for s in declared(kind) if s.limits is not None):
+        low = max(setting.limits.minimum, setting.limits.above)
+        beyond = low - 1 if low > -float("inf") else setting.limits.maximum + 1
+        if beyond == float("inf"):
+            continue  # any number will do
+        if beyond == setting.limits.special:
+            beyond -= 1
+        value: Any = int(beyond) if isinstance(setting.default, int) else beyond
+        if isinstance(setting.default, tuple):
+            value = (int(beyond),)
+        if isinstance(setting.default, Schedule):
+            value = str(beyond)
+        with pytest.raises(SettingError) as caught:
+            check_ranges(apply(kind(), {setting.name: value}))
+        tried = caught.value.fix.removeprefix("try ").rstrip(".")
+        for fix in assigned(caught.value) or [{setting.name: tried}]:
+            assert set(fix) == {setting.name}
+            check_ranges(apply(kind(), fix))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_a_value_of_another_kind_is_answered_with_one_of_its_own(kind: Any) -> None:
+    for s in declared(kind):
+        for odd in (object(), "no such thing", 1j, [None]):
+            try:
+                apply(kind(), {s.name: odd})
+            except SettingError as error:
+                (fix,) = assigned(error)[:1]
+                check_ranges(apply(kind(), fix))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "algorithm, env, given",
+    [
+        ("dqn", "CartPole-v1", {"envs": 2, "train_every": 1}),
+        ("ppo", "CartPole-v1", {"batch_size": 100, "rollout": 64, "envs": 2}),
+        ("ppo", "CartPole-v1", {"recurrent": 8, "sequence": 7, "rollout": 32, "batch_size": 64}),
+        ("ppo", "CartPole-v1", {"recurrent": 8, "shared": True}),
+        ("pqn", "CartPole-v1", {"memory": "lstm"}),
+        ("ppo", "CartPole-v1", {"value_norm": "norm", "shared": True}),
+        ("ppo", "CartPole-v1", {"workers": 3, "envs": 2}),
+        ("ppo", "CartPole-v1", {"learning_rate": "fast"}),
+        ("ppo", "CartPole-v1", {"optimizer": "adamw"}),
+        ("ppo", "Pendulum-v1", {"action_noise": "gsde", "policy": "beta"}),
+        ("sac", "Pendulum-v1", {"noisy": "factorised", "action_noise": "gsde"}),
+        ("sac", "Pendulum-v1", {"log_std": -1.0}),
+        ("td3", "Pendulum-v1", {"action_noise": "ou", "sde_sample_freq": 4}),
+        ("sac", "CartPole-v1", {"action_noise": "gsde"}),
+        ("qmix", "mpe/simple_spread_v3", {"recurrent": 8, "sequence": 0}),
+        ("mappo", "mpe/simple_spread_v3", {"normalize_rewards": True}),
+    ],
+)
+def test_settings_that_do_not_fit_together_do_when_the_advice_is_taken(
+    algorithm: str, env: str, given: Any
+) -> None:
+    session = partial(trainer.session, algorithm, env, **QUIET)
+    with pytest.raises(TandemError) as caught:
+        session(**given)
+    fixes = assigned(caught.value)
+    assert fixes, caught.value.fix
+    for fix in fixes:
+        told = {**given, **fix}
+        try:
+            session(**told)
+        except TandemError as error:  # of what that leads to, there is advice too
+            (more,) = assigned(error)
+            session(**told, **more)
+
+
+@pytest.mark.parametrize(
+    "wrong, right",
+    [
+        ({"algorithm": "pp0"}, "ppo"),
+        ({"env": "CartPol-v1"}, "CartPole-v1"),
+        ({"framework": "pytorch"}, "torch"),
+        ({"device": "gpu"}, "cuda"),
+        ({"activation": "tahn"}, "tanh"),
+        ({"lerning_rate": 1e-3}, "learning_rate"),
+    ],
+)
+def test_a_mistyped_name_is_answered_with_the_right_one(wrong: Any, right: str) -> None:
+    given = {"algorithm": "ppo", "env": "CartPole-v1", **QUIET}
+    with pytest.raises(TandemError) as caught:
+        trainer.session(**given | wrong)
+    assert quoted(caught.value) == right
+
+
+def test_a_session_that_was_left_within_a_block(tmp_path: Any) -> None:
+    def left(at: type) -> trainer.Session:
+        run = trainer.session("a2c", "CartPole-v1", **SHORT, out=tmp_path / at.__name__)
+        run.saves_when_left = False  # as of a trial that is pruned
+        next(event for event in run if isinstance(event, at))
+        return run
+
+    run = left(BatchBegin)
+    with follows("loop.py:Loop.events") as advice:
+        list(run)
+    assert "resume from the run's folder" in advice.fix and "the next BatchEnd" in advice.fix
+    assert tandem.train(resume=tmp_path / "BatchBegin").summary["env_steps"] >= 32
+    assert list(left(BatchEnd))
