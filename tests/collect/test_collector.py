@@ -66,11 +66,9 @@ def test_block_against_a_slow_reference():
     for block in range(6):
         noise = _noise(collector.environments.action, 17, n, seed=block)
         got, cuts, episodes = collector.collect(17, Noisy(), noise), [], []
-        assert (
-            got.obs.shape == (17, n, 4)
-            and got.valid.all()
-            and got.discount.dtype == got.reward.dtype == np.float32
-        )
+        assert got.obs.shape == (17, n, 4)
+        assert got.valid.all()
+        assert got.discount.dtype == got.reward.dtype == np.float32
         for t in range(17):
             for i, env in enumerate(alone):
                 np.testing.assert_array_equal(got.obs[t, i], obs[i])
@@ -78,9 +76,8 @@ def test_block_against_a_slow_reference():
                 assert got.action[t, i] == noise[t, i] and got.extra["count"][t, i] == length[i]
                 obs[i], reward, terminated, truncated, _ = env.step(noise[t, i])
                 score[i], length[i] = score[i] + reward, length[i] + 1
-                assert got.reward[t, i] == reward and got.discount[t, i] == np.float32(
-                    0 if terminated else gamma
-                )
+                assert got.reward[t, i] == reward
+                assert got.discount[t, i] == np.float32(0 if terminated else gamma)
                 assert got.last[t, i] == (terminated or truncated)
                 if got.last[t, i]:
                     cuts.append((t, i, obs[i].tolist()))
@@ -169,8 +166,7 @@ def test_wrong_shapes_of_an_actor_are_named():
 )
 @pytest.mark.parametrize("blocks", [0, 7])
 def test_resume_is_exact(env, mode, blocks):
-    """Also before the first block, with recurrent states, and in the middle of episodes; the state
-    goes through JSON."""
+    """Also before the first block, with recurrent states, and in the middle of episodes."""
     make_one = lambda: Collector(vectorize(env, 3, seed=9, mode=mode), 0.99)  # noqa: E731
     whole, again = make_one(), make_one()
     noise = [_noise(whole.environments.action, 23, 3, seed=k) for k in range(blocks + 12)]
@@ -230,8 +226,7 @@ def test_unit_actions_stretch_to_the_bounds():
 
 @pytest.mark.parametrize("mode", ["clip", "unit"])
 def test_actions_lie_in_a_box_of_doubles_too(mode):
-    """0.3 as a float is above 0.3, -0.1 below -0.1: an environment that asserts what it is given
-    would break off."""
+    """0.3 as a float is above 0.3, -0.1 below -0.1."""
     box = spaces.Box(-0.1, 0.3, (2,), np.float64)
     for action in to_environment(observation_spec(box), mode)(
         np.array([[-9, -9], [9, 9], [-1, 1]], np.float32)
@@ -249,10 +244,8 @@ def test_actions_are_in_their_spaces_own_dtype():
     leaf = action_leaf(
         spaces.Discrete(3, start=5, dtype=np.int32), observation_spec(spaces.Discrete(3))
     )
-    assert (
-        to_environment(leaf)(np.array([0, 2])).tolist() == [5, 7]
-        and to_environment(leaf)(np.array([0])).dtype == np.int32
-    )
+    assert to_environment(leaf)(np.array([0, 2])).tolist() == [5, 7]
+    assert to_environment(leaf)(np.array([0])).dtype == np.int32
 
 
 def test_unit_needs_a_bounded_box():
@@ -306,10 +299,8 @@ def test_evaluation_does_not_depend_on_how_many_environments_play(episodes):
     ]
     assert runs[0] == runs[1] == runs[2] and len(runs[0][0]) == len(runs[0][1]) == episodes
     if episodes > 1:
-        assert (
-            runs[0] != evaluate(Balances(), "CartPole-v1", episodes, seed=4)
-            and len(set(runs[0][1])) > 1
-        )
+        assert runs[0] != evaluate(Balances(), "CartPole-v1", episodes, seed=4)
+        assert len(set(runs[0][1])) > 1
 
 
 def test_evaluation_is_not_biased_towards_short_episodes():

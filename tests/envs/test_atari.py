@@ -24,11 +24,7 @@ from tandem.replay.buffer import Ring
 BREAKOUT = "ALE/Breakout-v5"
 TRAINING = {"life_loss_ends": True, "clip_rewards": True}
 # nothing is drawn: every reset is the same
-STILL = {
-    "noop_max": 0,
-    "sticky_actions": 0.0,
-    "press_fire": False,
-}
+STILL = {"noop_max": 0, "sticky_actions": 0.0, "press_fire": False}
 
 
 class Random:
@@ -71,11 +67,9 @@ def walk(envs: Environments, steps: int, seed: int = 0) -> Iterator[Any]:
 def test_ids_are_known_and_nothing_else_is_touched() -> None:
     assert atari.is_atari("ALE/Pong-v5") and atari.is_atari("ale_py:PongNoFrameskip-v4")
     atari.quiet()
-    assert (
-        atari.is_atari("PongNoFrameskip-v4")
-        and not atari.is_atari("CartPole-v1")
-        and not atari.is_atari("No/Such-v0")
-    )
+    assert atari.is_atari("PongNoFrameskip-v4")
+    assert not atari.is_atari("CartPole-v1")
+    assert not atari.is_atari("No/Such-v0")
 
     def own() -> Any:
         return gymnasium.make(BREAKOUT, obs_type="grayscale")
@@ -90,10 +84,8 @@ def test_what_is_seen(mode: Any) -> None:
     assert type(envs) is {"plain": Stepped, "native": AtariVector}[mode]
     spec = envs.observation
     assert (spec.shape, spec.dtype, spec.stack, spec.image) == ((4, 84, 84), "uint8", 4, True)
-    assert spaces_of(BREAKOUT) == (
-        envs.observation_space,
-        envs.action_space,
-    ) and envs.action.sizes == (4,)
+    assert spaces_of(BREAKOUT) == (envs.observation_space, envs.action_space)
+    assert envs.action.sizes == (4,)
     obs = envs.reset()
     assert obs.shape == (2, 4, 84, 84) and obs.dtype == np.uint8
     for one in walk(envs, 60):
@@ -190,8 +182,7 @@ def test_rewards_are_clipped_for_learners_and_counted_whole() -> None:
 
 @pytest.mark.slow
 def test_evaluation_plays_whole_games_of_whole_rewards() -> None:
-    """A policy that never presses FIRE still comes to the game's end: FIRE is pressed for it, once
-    a life."""
+    """A policy that never presses FIRE still comes to the game's end."""
     scores, lengths, *_ = evaluate(Random(always=0), BREAKOUT, 2, 0)
     assert len(scores) == 2 and all(100 < n < 400 for n in lengths)
     assert not vectorize(BREAKOUT, 2, 0).clips and vectorize(BREAKOUT, 2, 0, "auto", TRAINING).clips
@@ -249,10 +240,7 @@ def test_plain_games_are_resumed_in_the_middle_of_episodes() -> None:
 
 
 # Seeds in every episode, in some, in the first only.
-@pytest.mark.parametrize(
-    "each",
-    [pytest.param(n, marks=pytest.mark.slow) for n in (1, 40, 4_000)],
-)
+@pytest.mark.parametrize("each", [pytest.param(n, marks=pytest.mark.slow) for n in (1, 40, 4_000)])
 def test_the_vector_is_resumed_in_the_middle_of_episodes(
     each: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -316,10 +304,8 @@ def test_the_ring_gives_back_what_acting_saw(mode: Any) -> None:
 
 
 def test_what_arguments_there_are() -> None:
-    assert (
-        atari.arguments("CartPole-v1", Preprocessing()) == {}
-        and atari.training("CartPole-v1", {}, Preprocessing()) is None
-    )
+    assert atari.arguments("CartPole-v1", Preprocessing()) == {}
+    assert atari.training("CartPole-v1", {}, Preprocessing()) is None
     given = atari.arguments(BREAKOUT, Preprocessing(frame_skip=2))
     assert given["frame_skip"] == 2 and not set(given) & {"life_loss_ends", "clip_rewards"}
     assert atari.training(BREAKOUT, given, Preprocessing())["life_loss_ends"] is True
@@ -340,10 +326,8 @@ def test_the_older_manner() -> None:
     frame = env.unwrapped.ale.getEpisodeFrameNumber()
     env.step(0)
     assert env.unwrapped.ale.getEpisodeFrameNumber() == frame + 8
-    assert (
-        isinstance(separate(atari.history), type(atari.history))
-        and environment_name(env) == BREAKOUT
-    )
+    assert isinstance(separate(atari.history), type(atari.history))
+    assert environment_name(env) == BREAKOUT
     lives = [atari.history(episodic=episodic) for episodic in (True, False)]
     lengths = []
     for game in lives:

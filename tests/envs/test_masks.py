@@ -245,12 +245,7 @@ class MethodOfAxes(games.ForbiddenMultiDiscrete):
 
 
 @pytest.mark.parametrize(
-    "env",
-    [
-        Method,
-        MethodOfAxes,
-        lambda: gymnasium.wrappers.RecordEpisodeStatistics(Method()),
-    ],
+    "env", [Method, MethodOfAxes, lambda: gymnasium.wrappers.RecordEpisodeStatistics(Method())]
 )
 def test_masks_of_a_method_become_a_part_of_the_observation(env: Any) -> None:
     t = collected(env)  # invalid actions raise
@@ -304,10 +299,7 @@ def test_a_method_that_raises_or_returns_nothing_is_named_alike_in_vectors() -> 
             return None
 
     for kind, text in ((Raises, "raised KeyError"), (Nothing, "no (action )?mask")):
-        for envs in (
-            vectorize(kind, 2),
-            VectorEnvironments("masked", SyncVectorEnv([kind] * 2)),
-        ):
+        for envs in (vectorize(kind, 2), VectorEnvironments("masked", SyncVectorEnv([kind] * 2))):
             with pytest.raises(EnvironmentFault, match=text):
                 envs.reset()
 

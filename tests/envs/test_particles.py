@@ -80,10 +80,8 @@ def test_it_is_the_plain_vector_to_the_bit(
     name: str, n: int, steps: int, first: int, kwargs: dict[str, Any]
 ) -> None:
     plain, native = pair(name, n, kwargs, first)
-    assert (
-        plain.observation_space == native.observation_space
-        and plain.action_space == native.action_space
-    )
+    assert plain.observation_space == native.observation_space
+    assert plain.action_space == native.action_space
     assert (plain.observation, plain.action, plain.extra) == (
         native.observation,
         native.action,
@@ -135,10 +133,7 @@ def test_its_state_is_plain_data_from_which_it_goes_on(name: str) -> None:
     actions = [random_actions(native.action, 4, rng, obs) for _ in range(30)]
     expected = [native.step(a) for a in actions]
     # a fresh one, and one in use
-    for other in (
-        vectorize(name, 4, 7, "native", kwargs, 2),
-        native,
-    ):
+    for other in (vectorize(name, 4, 7, "native", kwargs, 2), native):
         other.load_state(data, arrays)
         for a, one in zip(actions, expected, strict=True):
             assert_same_step(one, other.step(a))
@@ -193,9 +188,8 @@ def test_faults_are_told_as_elsewhere() -> None:
 
 
 def test_it_is_taken_where_it_is_known_to_be_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert isinstance(vectorize(SPREAD), Particles) and isinstance(
-        vectorize(SPREAD, mode="plain"), Stepped
-    )
+    assert isinstance(vectorize(SPREAD), Particles)
+    assert isinstance(vectorize(SPREAD, mode="plain"), Stepped)
     for name, kwargs in ((SPREAD, {"terminate_on_success": True}), ("mpe/simple_tag_v3", {})):
         assert isinstance(vectorize(name, 2, kwargs=kwargs), Stepped)
         with pytest.raises(SettingError, match="mode='plain'"):

@@ -191,18 +191,14 @@ def test_a_copy_is_of_the_object_and_not_of_the_agent_that_reduces() -> None:
     other = copy.deepcopy(env)
     at = other.at
     env.step(1)
-    assert (
-        other.at == at != env.at
-        and other.inner is not env.inner
-        and other.action_space == env.action_space
-    )
+    assert other.at == at != env.at
+    assert other.inner is not env.inner
+    assert other.action_space == env.action_space
     assert other.step(1)[0][0] == env.at
 
 
 def test_gymnasiums_own_stay_as_they_are() -> None:
     env = gymnasium.make("CartPole-v1")
-    assert (
-        adapted(env) is env
-        and isinstance(adapted(Old()), Plain)
-        and isinstance(adapted(env, reduce=max), Plain)
-    )
+    assert adapted(env) is env
+    assert isinstance(adapted(Old()), Plain)
+    assert isinstance(adapted(env, reduce=max), Plain)

@@ -63,19 +63,12 @@ class Uneven:
 def test_agents_that_differ_stand_side_by_side() -> None:
     made = Team(Uneven())
     obs, _ = made.reset(seed=0)
-    assert obs["agents"].tolist() == [[1, 0, 0, 0, 1, 0], [0, 0, 0, 0, 0, 1]] and obs[
-        "active"
-    ].tolist() == [1, 1]
+    assert obs["agents"].tolist() == [[1, 0, 0, 0, 1, 0], [0, 0, 0, 0, 0, 1]]
+    assert obs["active"].tolist() == [1, 1]
     # it has none of its own: what both see, but not who they are
     assert obs["state"].tolist() == [1] + [0] * 7
-    assert made.action_space == spaces.MultiDiscrete([3, 3]) and obs[MASK].tolist() == [
-        1,
-        1,
-        0,
-        1,
-        1,
-        0,
-    ]
+    assert made.action_space == spaces.MultiDiscrete([3, 3])
+    assert obs[MASK].tolist() == [1, 1, 0, 1, 1, 0]
     obs, reward, *ends, info = made.step(np.array([1, 1]))
     assert made.inner.taken == [{"loud": 1, "quiet": 6}]
     assert (reward, ends, info["rewards"].tolist()) == (2.5, [False, False], [1.0, 4.0])
@@ -90,14 +83,8 @@ def test_one_that_leaves_is_gone_and_a_limit_cuts() -> None:
         [1, 0]
     ] * 4  # the limit took none
     assert [x[1] for x in found] == [2.5, 2.5, 2.5, 0.5, 0.5, 0.5]
-    assert found[3][0]["agents"][1].tolist() == [0] * 5 + [1] and found[3][0][MASK].tolist() == [
-        1,
-        1,
-        0,
-        1,
-        1,
-        1,
-    ]
+    assert found[3][0]["agents"][1].tolist() == [0] * 5 + [1]
+    assert found[3][0][MASK].tolist() == [1, 1, 0, 1, 1, 1]
     assert [x[2:4] for x in found] == [(False, False)] * 5 + [(False, True)]
     assert [set(t) for t in made.inner.taken[2:4]] == [{"loud", "quiet"}, {"loud"}]
 
@@ -131,8 +118,7 @@ def test_whom_a_limit_takes_alone_is_seen_once_more_and_then_gone() -> None:
 
 
 def test_where_a_limit_cuts_the_choices_are_those_that_there_were() -> None:
-    """What was seen last is worth what the best of them is: a choice that there is not has a value
-    that nothing taught."""
+    """What was seen last is worth what the best of them is."""
     made = Team(Uneven(limit=2))
     made.reset(seed=0)
     _, last = (made.step(np.array([0, 0])) for _ in range(2))
@@ -250,9 +236,8 @@ def test_environments_that_break_the_contract_are_told_how() -> None:
 def test_particle_worlds() -> None:
     pytest.importorskip("mpe2")
     made = team("mpe/simple_spread_v3", {"N": 3, "max_cycles": 25, "local_ratio": 0.5})
-    assert made.observation_space["agents"].shape == (3, 21) and made.observation_space[
-        "state"
-    ].shape == (54,)
+    assert made.observation_space["agents"].shape == (3, 21)
+    assert made.observation_space["state"].shape == (54,)
     assert np.array_equal(made.reset(seed=3)[0]["state"], made.inner.state())
     vector = vectorize(lambda: team("mpe/simple_adversary_v3"), 2, 7)
     obs = vector.reset()

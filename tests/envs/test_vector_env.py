@@ -78,8 +78,7 @@ def test_transitions_are_those_that_were(mode, kind) -> None:
 
 
 def test_modes_of_gymnasium_s_vectors_give_the_same_transitions() -> None:
-    """Gymnasium's own SyncVectorEnv, with masks in `info` and the same actions: what was acted on
-    and what came of it is the same in each mode."""
+    """Gymnasium's own SyncVectorEnv, with masks in `info` and the same actions."""
     stories = []
     for mode in MODES:
         vector = SyncVectorEnv([games.Forbidden] * 3, autoreset_mode=mode)
@@ -172,8 +171,7 @@ def test_a_collector_goes_on_in_the_same_or_in_new_episodes(resumable) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_evaluation_counts_whole_episodes(mode) -> None:
-    """Episodes are those with the lowest numbers; one over its budget is cut, and all begin anew
-    where none counts any more."""
+    """Episodes are those with the lowest numbers."""
     played = evaluate(Drawn(), Counters(N, mode), 6, noise=lambda t, n: np.zeros(n, np.int64))
     assert played.lengths == [2, 3, 4, 5, 5, 2]
     assert played.returns == [sum(range(1, n + 1)) for n in played.lengths]
@@ -230,11 +228,7 @@ def lying(space: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    "space",
-    [
-        spaces.Box(-9, 9, (4,), np.float32),
-        spaces.Box(0, 255, (3,), np.uint8),
-    ],
+    "space", [spaces.Box(-9, 9, (4,), np.float32), spaces.Box(0, 255, (3,), np.uint8)]
 )
 def test_a_space_that_lies_is_told_at_once(space) -> None:
     with pytest.raises(EnvironmentFault, match=r"shape \(4, 3\) and dtype float32"):

@@ -1,5 +1,4 @@
-"""Games of two in turn, seen by one of them: who is paid what, who sits where, who plays against
-whom, and all of it again."""
+"""Games of two in turn, seen by one of them."""
 
 from __future__ import annotations
 
@@ -96,25 +95,13 @@ class Pocket:
 def test_the_end_pays_whoever_brings_it() -> None:
     env = Versus(TicTacToe(), Scripted(3, 4), side=0)
     obs, info = env.reset(seed=0)
-    assert (
-        info == {"side": "player_0", "opponent": 0}
-        and not obs["observation"].any()
-        and obs[MASK].all()
-    )
+    assert info == {"side": "player_0", "opponent": 0}
+    assert not obs["observation"].any()
+    assert obs[MASK].all()
     found = [env.step(a) for a in (0, 1, 2)]
     assert [x[1:4] for x in found] == [(0.0, False, False)] * 2 + [(1.0, True, False)]
     # its own marks first
-    assert found[1][0]["observation"].tolist() == [
-        1,
-        1,
-        *[0] * 7,
-        0,
-        0,
-        0,
-        1,
-        1,
-        *[0] * 4,
-    ]
+    assert found[1][0]["observation"].tolist() == [1, 1, *[0] * 7, 0, 0, 0, 1, 1, *[0] * 4]
     assert found[1][0][MASK].tolist() == [0, 0, 1, 0, 0, 1, 1, 1, 1]
     assert found[2][0][MASK].all(), "after the end nothing is chosen"
     env = Versus(TicTacToe(), Scripted(0, 1, 2), side=1)
@@ -157,24 +144,18 @@ def test_sides_are_drawn_and_all_follows_from_the_seed() -> None:
     assert games == [played(seed) for seed in range(200)]
     assert 70 < sum(g[0] == "player_0" for g in games) < 130
     pays = Counter((g[0], g[-1][1]) for g in games)
-    assert (
-        pays["player_0", 1.0] > pays["player_0", -1.0]
-        and pays["player_1", 1.0] < pays["player_1", -1.0]
-    )
+    assert pays["player_0", 1.0] > pays["player_0", -1.0]
+    assert pays["player_1", 1.0] < pays["player_1", -1.0]
 
 
 def test_who_has_left_and_who_goes_on() -> None:
     env = Versus(Pocket(), Scripted(1, 1), side=1)
     obs, _ = env.reset(seed=4)
-    assert (
-        obs["observation"].dtype == np.float32
-        and (obs["observation"] == env.inner.cards).all()
-        and obs[MASK].all()
-    )
-    assert env.step(np.int64(1))[1:3] == (0.0, False) and env.inner.terminations == {
-        "p0": True,
-        "p1": False,
-    }
+    assert obs["observation"].dtype == np.float32
+    assert (obs["observation"] == env.inner.cards).all()
+    assert obs[MASK].all()
+    assert env.step(np.int64(1))[1:3] == (0.0, False)
+    assert env.inner.terminations == {"p0": True, "p1": False}
     assert env.step(np.int64(1))[1:3] == (0.0, False) and env.inner.agents == ["p1"]
     assert env.step(np.int64(1))[1:4] == (0.5, True, False)
     env = Versus(Pocket(), Scripted(1, 2), side=1)
@@ -372,10 +353,8 @@ def test_classic_games(monkeypatch: pytest.MonkeyPatch) -> None:
     obs, _ = made.reset(seed=5)
     assert obs["observation"].shape == (3, 3, 2) and obs["observation"].dtype == np.float32
     assert made.render().dtype == np.uint8 and made.render_mode == "rgb_array"
-    assert (
-        resume_fault("classic/tictactoe_v3") is None
-        and resume_fault("classic/connect_four_v3") is None
-    )
+    assert resume_fault("classic/tictactoe_v3") is None
+    assert resume_fault("classic/connect_four_v3") is None
     paid, rng = Counter(), np.random.default_rng(0)
     for seed in range(60):
         (obs, info), over = made.reset(seed=seed), False
@@ -383,14 +362,10 @@ def test_classic_games(monkeypatch: pytest.MonkeyPatch) -> None:
             obs, reward, over, cut, _ = made.step(rng.choice(np.flatnonzero(obs[MASK])))
         assert not cut
         paid[info["side"], reward] += 1
-    assert {pay for _, pay in paid} <= {-1.0, 0.0, 1.0} and {who for who, _ in paid} == {
-        "player_1",
-        "player_2",
-    }
-    assert (
-        paid["player_1", 1.0] > paid["player_1", -1.0]
-        and paid["player_2", 1.0] < paid["player_2", -1.0]
-    )
+    assert {pay for _, pay in paid} <= {-1.0, 0.0, 1.0}
+    assert {who for who, _ in paid} == {"player_1", "player_2"}
+    assert paid["player_1", 1.0] > paid["player_1", -1.0]
+    assert paid["player_2", 1.0] < paid["player_2", -1.0]
     with pytest.raises(UnknownNameError, match="classic/tictactoe_v3"):
         make("classic/tictaktoe_v3")
     with pytest.raises(SettingError, match="move together"):

@@ -84,10 +84,7 @@ def test_boltzmann_and_its_clip() -> None:
     near(shares(e.BoltzmannQPolicy(2.0, seed=0)), softmax(Q / 2))
     near(shares(e.BoltzmannQPolicy(clip=(-0.5, 1.5), seed=0)), softmax(Q.clip(-0.5, 1.5)))
     # both at the clip; no overflow
-    assert e.BoltzmannQPolicy(1e-3).select_action(np.array([1e5, 1e5 + 1e4])) in (
-        0,
-        1,
-    )
+    assert e.BoltzmannQPolicy(1e-3).select_action(np.array([1e5, 1e5 + 1e4])) in (0, 1)
     near(
         shares(e.MaxBoltzmannQPolicy(0.3, 2.0, seed=0)), 0.3 * softmax(Q / 2) + [0.0, 0.7, 0.0, 0.0]
     )

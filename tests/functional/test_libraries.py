@@ -1,5 +1,4 @@
-"""Functional environments of other libraries: on modules with their interfaces, and on these
-themselves where they are installed."""
+"""Functional environments of other libraries."""
 
 from __future__ import annotations
 

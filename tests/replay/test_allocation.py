@@ -41,8 +41,7 @@ def test_free_memory_of_a_machine(tmp_path: Path) -> None:
 
 
 def test_a_container_has_less(tmp_path: Path) -> None:
-    """The tightest group around the process decides; files that the kernel can drop count as
-    free."""
+    """The tightest group around the process decides."""
     write(
         tmp_path,
         {

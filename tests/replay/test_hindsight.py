@@ -90,11 +90,7 @@ class World:
 
 
 def played(
-    envs: int = 3,
-    lazy: bool = False,
-    capacity: int = 60,
-    seed: int = 0,
-    terminal: str = "no",
+    envs: int = 3, lazy: bool = False, capacity: int = 60, seed: int = 0, terminal: str = "no"
 ) -> tuple[World, Ring]:
     """terminal: whether the ring stores what follows a termination; "later": it was loaded from
     one that does not."""
@@ -187,10 +183,7 @@ def test_goals_are_what_the_episode_reached(strategy: Any, lazy: bool, terminal:
         reached = [after for x, after in pairwise(of[s]) if x in held and after not in unknown]
         later, end = {x for x in reached if x > s}, set(reached[-1:])
         expected = {"future": later, "final": end, "episode": set(reached)}[strategy]
-        assert its == (expected if expected and s not in ended else {0}), (
-            s,
-            strategy,
-        )
+        assert its == (expected if expected and s not in ended else {0}), (s, strategy)
 
     changed, done = given[:, 0] != OWN, (arrived == given)[:, 0]
     assert done[changed].any() and not done[changed].all()

@@ -92,8 +92,7 @@ def test_one_row_from_each_part_of_the_total() -> None:
 
 
 def test_importance_weights_by_hand() -> None:
-    """p = 1, 2, 4, 1 of 8, so N P = 1/2, 1, 2, 1/2; with beta 1 the weights are 2, 1, 1/2, 2 before
-    division by 2."""
+    """p = 1, 2, 4, 1 of 8, so N P = 1/2, 1, 2, 1/2."""
     sampler = make("prioritized", 4, alpha=1.0, eps=1e-12)
     sampler.add(steps(4))
     sampler.update(np.array([[0, 1, 2, 3]]), np.array([[1.0, 2.0, 4.0, 1.0]]))
@@ -126,14 +125,7 @@ def test_first_rows_have_priority_1_and_those_not_to_be_learned_from_none() -> N
     sampler = make("prioritized", 6, envs=2)
     sampler.add(steps(2, 2, invalid=((1, 0),)))
     # the last two: the slot of what follows
-    assert sampler.state()[1]["priority"].tolist() == [
-        1,
-        1,
-        0,
-        1,
-        0,
-        0,
-    ]
+    assert sampler.state()[1]["priority"].tolist() == [1, 1, 0, 1, 0, 0]
 
 
 def test_of_several_priorities_the_last_wins_and_overwritten_rows_are_left_out() -> None:
@@ -151,8 +143,7 @@ def test_of_several_priorities_the_last_wins_and_overwritten_rows_are_left_out()
 
 
 def test_distinct_rows_come_in_proportion_and_leave_the_tree_as_it_was() -> None:
-    """One row has nine tenths of the priority: it is in every batch, once, and the others come
-    alike."""
+    """One row has nine tenths of the priority."""
     sampler = make("prioritized", 50, envs=2, alpha=1.0, distinct=True)
     sampler.add(steps(10, 2, invalid=((3, 1),)))
     valid = [i for i in range(20) if i != 7]
@@ -168,10 +159,7 @@ def test_distinct_rows_come_in_proportion_and_leave_the_tree_as_it_was() -> None
     whole = sampler.draw(np.random.default_rng(0), 3, 19, np.ones(3)).ids
     assert (np.sort(whole, 1) == valid).all()
     # more than there are: with repeats
-    assert sampler.draw(np.random.default_rng(0), 3, 20, np.ones(3)).ids.shape == (
-        3,
-        20,
-    )
+    assert sampler.draw(np.random.default_rng(0), 3, 20, np.ones(3)).ids.shape == (3, 20)
 
 
 def test_sequences_are_drawn_once_they_are_whole() -> None:

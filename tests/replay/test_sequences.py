@@ -134,10 +134,8 @@ def test_another_takes_over_what_one_kept_in_the_same_arrays(options) -> None:
     shared["writing"][0] = 2  # it ended in the middle of a sequence
     shared["column/reward"][:2, 2] = -1.0
     other.take_over(left)
-    assert (
-        np.array_equal(shared["column/reward"][:, 2], shared["column/reward"][:, 1])
-        and shared["writing"][0] == -1
-    )
+    assert np.array_equal(shared["column/reward"][:, 2], shared["column/reward"][:, 1])
+    assert shared["writing"][0] == -1
 
 
 def test_the_state_of_another_buffer_is_refused() -> None:

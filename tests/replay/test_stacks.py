@@ -1,5 +1,4 @@
-"""A ring that keeps each picture of a stack once, against one that keeps whole stacks: the same
-transitions, bit for bit."""
+"""A ring that keeps each picture of a stack once, against one that keeps whole stacks."""
 
 from __future__ import annotations
 
@@ -199,12 +198,7 @@ def test_pictures_that_are_stored_once_take_what_size_says() -> None:
     ring = Ring(1_000, 8, atari, action)
     assert sum(x.nbytes for x in ring._columns.values()) == Ring.size(1_000, 8, atari, action)
     # the observation after the newest row; what the oldest shows
-    assert ring._columns["obs"].shape == (
-        125 + 1 + 3,
-        8,
-        84,
-        84,
-    )
+    assert ring._columns["obs"].shape == (125 + 1 + 3, 8, 84, 84)
 
 
 def test_what_is_no_stack_is_refused() -> None:

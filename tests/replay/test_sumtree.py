@@ -66,8 +66,7 @@ def test_every_node_is_the_sum_of_its_children(
 @settings(max_examples=200, derandomize=True, deadline=None)
 @given(PRIORITIES.filter(any), st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=40))
 def test_find_is_the_prefix_sum_search(priorities: list[float], shares: list[float]) -> None:
-    """Against a loop over running sums, up to their rounding; and never a leaf of priority 0, not
-    even at the borders."""
+    """Against a loop over running sums, up to their rounding."""
     tree = tree_of(priorities)
     borders = np.cumsum(priorities)
     values = np.concatenate(

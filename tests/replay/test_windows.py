@@ -50,8 +50,7 @@ def test_each_agent_s_rewards_are_summed_and_what_is_no_reward_is_not() -> None:
 
 
 def test_a_window_ends_where_a_limit_takes_an_agent() -> None:
-    """What it saw then is what it is bootstrapped from; later there is nothing of it. One that left
-    (0) is no reason to end: it has no future."""
+    """What it saw then is what it is bootstrapped from."""
     active = [[1, 1], [1, 1], [1, 2], [1, 0], [0, 0]]
     batch = stored(active).transitions(np.arange(4), 3)
     assert batch.next_obs["at"][:, 0].tolist() == [2, 2, 4, 4]
