@@ -97,11 +97,8 @@ def test_what_is_written_comes_back(run, tmp_path, capsys) -> None:
     assert (first.observations.dtype, first.actions.dtype) == (np.float32, np.int64)
     assert last.number == 3 and last.ended == "terminated" and last.terminations[-1]
     env = gym.make("CartPole-v1")  # the same again, by what is stored
-    obs, _ = env.reset(seed=first.seed)
-    for i, action in enumerate(first.actions):
-        assert np.array_equal(obs, first.observations[i])
-        obs, *_ = env.step(action)
-    assert np.array_equal(obs, first.observations[-1])
+    seen = [env.reset(seed=first.seed)[0], *(env.step(a)[0] for a in first.actions)]
+    assert np.array_equal(seen, first.observations)
     with pytest.raises(IndexError):
         data[4]
 
@@ -136,27 +133,26 @@ def test_the_metadata(run, tmp_path) -> None:
     assert said["versions"]["tandem-rl"] and str(tmp_path) not in json.dumps(data.metadata)
 
 
-@pytest.mark.parametrize("deterministic", [True, False])
-def test_how_many_there_are_changes_none(run, tmp_path, deterministic) -> None:
-    few = tandem.record(run, tmp_path / "few", episodes=2, deterministic=deterministic)
-    many = tandem.record(run, tmp_path / "many", episodes=5, deterministic=deterministic)
-    for a, b in zip(few, list(many)[:2], strict=True):
-        assert a.seed == b.seed and same(a.observations, b.observations)
-        assert same(a.actions, b.actions)
-    scores = {len(episode) for episode in many}
-    assert len(scores) > 1
-
-
-def test_actions_are_drawn_where_asked(run, tmp_path, capsys) -> None:
-    best, drawn = (
-        tandem.record(run, tmp_path / str(d), episodes=3, deterministic=d) for d in (True, False)
-    )
-    assert any(not same(a.actions, b.actions) for a, b in zip(best, drawn, strict=True))
+def test_how_many_there_are_changes_none_and_actions_are_drawn_where_asked(
+    run, tmp_path, capsys
+) -> None:
+    kept = []
+    for best in (True, False):
+        few, many = (
+            tandem.record(run, tmp_path / f"{best} {n}", episodes=n, deterministic=best)
+            for n in (2, 5)
+        )
+        for a, b in zip(few, list(many)[:2], strict=True):
+            assert a.seed == b.seed and same(a.observations, b.observations)
+            assert same(a.actions, b.actions)
+        assert len({len(episode) for episode in many}) > 1
+        kept.append(many)
+    assert any(not same(a.actions, b.actions) for a, b in zip(*kept, strict=True))
     for words in ([], ["--no-deterministic"]):
-        assert main(["evaluate", str(run), "--episodes", "3", "--json", *words]) == 0
+        assert main(["evaluate", str(run), "--episodes", "5", "--json", *words]) == 0
     said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [s["deterministic"] for s in said] == [True, False]
-    assert said[0]["returns"] == [e.score for e in best] != said[1]["returns"]
+    assert said[0]["returns"] == [e.score for e in kept[0]] != said[1]["returns"]
 
 
 SPACES = {
@@ -165,9 +161,7 @@ SPACES = {
     "discrete": spaces.Discrete(5),
     "several": spaces.MultiDiscrete([2, 3]),
     "bits": spaces.MultiBinary(4),
-    "dictionary": spaces.Dict(
-        {"a": spaces.Box(-1, 1, (2,)), "b": spaces.Dict({"c": spaces.Discrete(2)})}
-    ),
+    "dictionary": spaces.Dict(a=spaces.Box(-1, 1, (2,)), b=spaces.Dict({"c": spaces.Discrete(2)})),
     "tuple": spaces.Tuple((spaces.Box(-1, 1, (2,)), spaces.Discrete(3))),
 }
 ACTIONS = {
@@ -184,29 +178,28 @@ class Chance:
     """Called as Stable-Baselines3 calls its models; acts by chance."""
 
     def __init__(self, space: Any) -> None:
-        self.space = space
+        self.space, self.starts = space, list[Any]()
         self.space.seed(0)
-        self.starts: list[Any] = []
 
-    def predict(
-        self, observation: Any, state: Any, episode_start: Any, deterministic: bool
-    ) -> tuple[Any, Any]:
+    def predict(self, observation: Any, state: Any, episode_start: Any, deterministic: bool) -> Any:
         self.starts.append((state, bool(episode_start[0])))
         return self.space.sample(), (state or 0) + 1
 
 
+def recorded(env: World, tmp_path: Path, episodes: int = 2) -> tuple[Any, Chance]:
+    agent = Chance(env.action_space)
+    return tandem.record(agent, tmp_path / "a", env=env, episodes=episodes), agent
+
+
+ROWS = [*((x, None) for x in SPACES.values()), *((SPACES["vector"], x) for x in ACTIONS.values())]
+
+
 @pytest.mark.parametrize(
-    "observation, action",
-    [
-        *((space, None) for space in SPACES.values()),
-        *((SPACES["vector"], a) for a in ACTIONS.values()),
-    ],
-    ids=[*SPACES, *(f"{name} actions" for name in ACTIONS)],
+    "observation, action", ROWS, ids=[*SPACES, *(f"{name} actions" for name in ACTIONS)]
 )
 def test_every_kind_of_space(tmp_path, observation, action) -> None:
     env = World(observation, action)
-    agent = Chance(env.action_space)
-    data = tandem.record(agent, tmp_path / "a", env=env, episodes=2)
+    data, agent = recorded(env, tmp_path)
     assert data.observation_space == observation and data.action_space == env.action_space
     for episode, (seen, taken) in zip(data, env.log[-2:], strict=True):
         assert all(len(x) == 6 for x in leaves(episode.observations))
@@ -250,24 +243,20 @@ def test_every_kind_of_agent(tmp_path, algorithm, observation, action, more) -> 
 
     given = {**SHORT, "hidden": (8,), **more, "envs": 2, "plots": False}
     agent = tandem.train(algorithm, make, **given).agent
-    for deterministic in (True, False):
-        out = tmp_path / str(deterministic)
-        data = tandem.record(
-            agent, out, env=make, episodes=3, deterministic=deterministic, max_steps=4
-        )
+    for best in (True, False):
+        how = {"env": make, "episodes": 3, "deterministic": best, "max_steps": 4}
+        data = tandem.record(agent, tmp_path / str(best), **how)
         assert len(data) == 3 and data.steps == 12
         assert {episode.ended for episode in data} == {"truncated"}
         state, obs = None, data[1].observations
-        for i in range(4 if deterministic else 0):  # a memory begins anew with each episode
+        for i in range(4 if best else 0):  # a memory begins anew with each episode
             taken, state = agent.predict(_at(obs, i), state, deterministic=True)
             assert _equal(_at(data[1].actions, i), taken)
 
 
 def test_how_an_episode_ended(tmp_path) -> None:
-    env = World(SPACES["vector"])
-    data = tandem.record(Chance(env.action_space), tmp_path / "a", env=env, episodes=8)
+    data, _ = recorded(World(SPACES["vector"]), tmp_path, episodes=8)
     for episode in data:
-        assert episode.seed is not None
         odd = bool(episode.seed % 2)
         assert (episode.terminations[-1], episode.truncations[-1]) == (not odd, odd)
         assert not episode.terminations[:-1].any() and not episode.truncations[:-1].any()
@@ -296,31 +285,28 @@ def test_masks_are_a_part_of_what_is_seen(tmp_path) -> None:
 def test_spaces_that_cannot_be_stored(tmp_path, space, text) -> None:
     env = World(space)
     with pytest.raises(SpaceError, match=text):
-        tandem.record(Chance(env.action_space), tmp_path / "a", env=env)
+        recorded(env, tmp_path)
     assert list(tmp_path.iterdir()) == [] and env.log == []
 
 
 def test_what_is_refused(run, tmp_path, capsys) -> None:
-    agent = tandem.load(run)
-    with pytest.raises(SpaceError, match="several agents"):
-        tandem.record(agent, tmp_path / "a", env="mpe/simple_spread_v3")
-    with pytest.raises(SettingError, match="does not say what it was trained in"):
-        tandem.record(Chance(spaces.Discrete(2)), tmp_path / "a")
-    with pytest.raises(SettingError, match="give tandem.load"):
-        tandem.record(3, tmp_path / "a")
-    with pytest.raises(SettingError, match="out="):
-        tandem.record(agent, "")
-    with pytest.raises(SettingError, match="episodes"):
-        tandem.record(agent, tmp_path / "a", episodes=0)
-    with pytest.raises(SpaceError, match=r"shape \(3,\)"):
-        tandem.record(agent, tmp_path / "a", env="Pendulum-v1", episodes=1)
+    agent, out = tandem.load(run), tmp_path / "a"
+    for error, text, who, where, given in (
+        (SpaceError, "several agents", agent, out, {"env": "mpe/simple_spread_v3"}),
+        (SettingError, "not say what it was trained in", Chance(spaces.Discrete(2)), out, {}),
+        (SettingError, "give tandem.load", 3, out, {}),
+        (SettingError, "out=", agent, "", {}),
+        (SettingError, "episodes", agent, out, {"episodes": 0}),
+        (SpaceError, r"shape \(3,\)", agent, out, {"env": "Pendulum-v1", "episodes": 1}),
+    ):
+        with pytest.raises(error, match=text):
+            tandem.record(who, where, **given)
     assert list(tmp_path.iterdir()) == []
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "b").touch()
-    assert main(["record", str(run), "--episodes", "1", "--out", str(tmp_path / "a")]) == 2
-    assert "exists and is not empty" in capsys.readouterr().err
-    assert main(["record", str(run), "--episodes", "1", "--out", str(tmp_path / "a/b/c")]) == 2
-    assert "cannot write" in capsys.readouterr().err
+    out.mkdir()
+    (out / "b").touch()
+    for place, text in ((out, "exists and is not empty"), (out / "b" / "c", "cannot write")):
+        assert main(["record", str(run), "--episodes", "1", "--out", str(place)]) == 2
+        assert text in capsys.readouterr().err
 
 
 def test_what_cannot_be_loaded(run, tmp_path, monkeypatch) -> None:
@@ -356,12 +342,10 @@ def test_what_cannot_be_loaded(run, tmp_path, monkeypatch) -> None:
 
 def test_without_minari(run, tmp_path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "minari", None)
-    for call in (
-        lambda: tandem.record(run, tmp_path / "a"),
-        lambda: tandem.datasets.load(tmp_path / "a"),
-    ):
-        with pytest.raises(EngineError, match=r"pip install 'tandem-rl\[data\]'"):
-            call()
+    with pytest.raises(EngineError, match=r"pip install 'tandem-rl\[data\]'"):
+        tandem.record(run, tmp_path / "a")
+    with pytest.raises(EngineError, match=r"pip install 'tandem-rl\[data\]'"):
+        tandem.datasets.load(tmp_path / "a")
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tandem.errors import SettingError
 from tandem.exploration import GaussianWhiteNoiseProcess, OrnsteinUhlenbeckProcess, RandomProcess
 
-MAKES: dict[str, Callable[..., RandomProcess]] = {
-    "white": lambda seed=0, **more: GaussianWhiteNoiseProcess(0.5, 2.0, size=3, seed=seed, **more),
-    "ou": lambda seed=0, **more: OrnsteinUhlenbeckProcess(
-        0.15, 0.5, 2.0, size=3, seed=seed, **more
-    ),
-}
+MAKES: dict[str, Callable[..., RandomProcess]] = dict(
+    white=lambda seed=0, **more: GaussianWhiteNoiseProcess(0.5, 2.0, size=3, seed=seed, **more),
+    ou=lambda seed=0, **more: OrnsteinUhlenbeckProcess(0.15, 0.5, 2.0, size=3, seed=seed, **more),
+)
 
 
 def test_white_noise_is_drawn_from_its_normal() -> None:
@@ -65,24 +62,5 @@ def test_seeds_and_saved_states(make: Callable[..., RandomProcess]) -> None:
     first, second, other = (make(seed=s, sigma_min=0.1, n_steps_annealing=20) for s in (1, 1, 2))
     assert first.sample().tolist() == second.sample().tolist() != other.sample().tolist()
     other.load_state(json.loads(json.dumps(first.state())))
-    expected = [second.sample().tolist() for _ in range(5)]
-    assert (
-        [first.sample().tolist() for _ in range(5)]
-        == expected
-        == [other.sample().tolist() for _ in range(5)]
-    )
-
-
-@pytest.mark.parametrize(
-    "make, says",
-    [
-        (lambda: GaussianWhiteNoiseProcess(sigma=-1.0), "sigma=-1.0"),
-        (lambda: GaussianWhiteNoiseProcess(sigma=0.1, sigma_min=0.2), "sigma_min=0.2"),
-        (lambda: GaussianWhiteNoiseProcess(n_steps_annealing=0), "n_steps_annealing=0"),
-        (lambda: OrnsteinUhlenbeckProcess(0.15, dt=0.0), "dt=0.0"),
-        (lambda: OrnsteinUhlenbeckProcess(-0.15), "theta=-0.15"),
-    ],
-)
-def test_numbers_out_of_range_are_named(make: Callable[[], RandomProcess], says: str) -> None:
-    with pytest.raises(SettingError, match=f"{says}(.|\n)*Expected(.|\n)*Fix"):
-        make()
+    rest = [[one.sample().tolist() for _ in range(5)] for one in (first, second, other)]
+    assert rest[0] == rest[1] == rest[2]

@@ -16,11 +16,11 @@ from tandem.replay.resized import take_over
 from tandem.replay.samplers import DistinctSampler, PassSampler, PrioritizedSampler, UniformSampler
 from tandem.replay.scored import ScoredSampler
 from tandem.replay.triplets import TripletDraws
-from tandem.types import Cuts, Trajectory
-from tests.replay.test_samplers import ACTION, BETA, OBS
+from tandem.types import Trajectory
+from tests.replay.test_samplers import BETA, OBS
+from tests.replay.worlds import ACTION, block
 
 N = 3
-NONE = np.zeros(0, np.int64)
 
 
 def step(t: int, invalid: Sequence[int] = (), last: Sequence[int] = ()) -> Trajectory:
@@ -29,11 +29,8 @@ def step(t: int, invalid: Sequence[int] = (), last: Sequence[int] = ()) -> Traje
     valid, ended = np.ones((1, N), bool), np.zeros((1, N), bool)
     valid[0, list(invalid)] = False
     ended[0, list(last)] = True
-    discount = np.where(ended, 0.0, 0.5).astype(np.float32)
-    none = Cuts(NONE, NONE, np.zeros((0, 1), np.float32))
     after = ids.reshape(N, 1) + N
-    actions = np.zeros((1, N), np.int64)
-    return Trajectory(ids[..., None], actions, ids, discount, ended, valid, none, after)
+    return block(ids[..., None], after, ids, np.where(ended, 0.0, 0.5), ended, valid)
 
 
 def samplers(ring: Ring) -> list[Any]:

@@ -8,7 +8,8 @@ import pytest
 from tandem.errors import SettingError
 from tandem.replay.buffer import Ring
 from tandem.replay.triplets import TripletSampler
-from tests.replay.test_hindsight import ACTION, GAMMA, OBS, World, played, rows, state, terminating
+from tests.replay.test_hindsight import GAMMA, OBS, Aimed, played, rows, state, terminating
+from tests.replay.worlds import ACTION
 
 
 @pytest.mark.parametrize("terminal", ["no", "yes", "later"])
@@ -56,6 +57,6 @@ def test_halves_go_from_i_to_k_and_from_k_to_j() -> None:
 
 def test_nothing_to_draw_is_said() -> None:
     ring = Ring(50, 1, OBS, ACTION)
-    ring.add(World(1, 0).play(1))
+    ring.add(Aimed(0, 1).trajectory(1))
     with pytest.raises(SettingError, match="none of them of three steps"):
         TripletSampler(ring).draw(np.random.default_rng(0), 4)

@@ -7,7 +7,7 @@ import numpy as np
 
 from tandem.replay.buffer import Ring
 from tandem.spaces import Leaf
-from tandem.types import Cuts, Trajectory
+from tests.replay.worlds import block
 
 TEAM = {"at": Leaf("box", (1,), "float32"), "active": Leaf("box", (2,), "int8")}
 CHOICES = Leaf("multidiscrete", (2,), "int64", (2, 2))
@@ -22,21 +22,10 @@ def stored(active: list[list[int]], limited: str = "active") -> Ring:
         "at": np.arange(steps + 1, dtype=np.float32)[:, None, None],
         "active": np.array(active, np.int8)[:, None],
     }
-    none = np.zeros(0, np.int64)
     ring = Ring(10, 1, TEAM, CHOICES, extra=OWN, limited=limited)
-    ring.add(
-        Trajectory(
-            {n: x[:-1] for n, x in obs.items()},
-            np.zeros((steps, 1, 2), np.int64),
-            own.mean(-1),
-            np.full((steps, 1), 0.5, np.float32),
-            np.zeros((steps, 1), bool),
-            np.ones((steps, 1), bool),
-            Cuts(none, none, {n: x[:0, 0] for n, x in obs.items()}),
-            {n: x[-1] for n, x in obs.items()},
-            {"rewards": own, "other": own},
-        )
-    )
+    now, after = ({n: x[:-1] for n, x in obs.items()}, {n: x[-1] for n, x in obs.items()})
+    paid = {"rewards": own, "other": own}
+    ring.add(block(now, after, own.mean(-1), 0.5, action=np.zeros((steps, 1, 2), int), extra=paid))
     return ring
 
 
