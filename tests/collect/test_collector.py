@@ -102,7 +102,8 @@ def test_native_block_keeps_the_last_observation_in_the_next_row():
     t, i = np.argwhere(got.last[:-1])[0]
     # the pole has fallen
     assert abs(got.obs[t + 1, i, 0]) > 2.4 or abs(got.obs[t + 1, i, 2]) > 0.2095
-    assert got.discount[t, i] == 0 and np.abs(got.obs[t + 2, i]).max() <= 0.05
+    assert got.discount[t, i] == 0 and (got.reward == got.valid).all()
+    assert np.abs(got.obs[1:][~got.valid[:-1]]).max() <= 0.05  # a new episode begins
     # restarted after `last` and after not `valid`
     assert got.extra["count"][t + 1, i] == got.extra["count"][t + 2, i] == 0
     assert next(e.length for _, e in collector.episodes if e.env == i) == t + 1

@@ -28,6 +28,7 @@ from tandem.errors import (
 )
 from tandem.testing.environments import Forbidden
 from tandem.types import leaves
+from tests.envs.made import Made
 
 SHORT = {"framework": "torch", "steps": 64, "eval_episodes": 0, "final_episodes": 1}
 
@@ -44,33 +45,6 @@ def run(tmp_path_factory) -> Path:
     given = {**SHORT, "hidden": (8,), "plots": False, "seed": 4}
     tandem.train("ppo", "CartPole-v1", out=folder, **given)
     return folder
-
-
-class World(gym.Env[Any, Any]):
-    """Draws what it shows, pays the step's number; terminates after `length` steps, or truncates
-    with an odd seed. `log` has all that it showed and took."""
-
-    def __init__(self, observation: Any, action: Any = None, length: int = 5) -> None:
-        self.observation_space = observation
-        self.action_space = spaces.Discrete(3) if action is None else action
-        self.length, self.t, self.odd = length, 0, False
-        self.log: list[tuple[list[Any], list[Any]]] = []
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.observation_space.seed(seed)
-        self.t, self.odd = 0, bool((seed or 0) % 2)
-        self.log.append(([self.observation_space.sample()], []))
-        return self.log[-1][0][-1], {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        assert self.action_space.contains(action), action
-        self.t += 1
-        seen, taken = self.log[-1]
-        seen.append(self.observation_space.sample())
-        taken.append(action)
-        over = self.t >= self.length
-        return seen[-1], float(self.t), over and not self.odd, over and self.odd, {}
 
 
 def same(first: Any, second: Any) -> bool:
@@ -111,7 +85,7 @@ def test_a_path_from_where_one_is(run, tmp_path, monkeypatch) -> None:
     assert [f.name for f in Path("new").iterdir()] == ["mine"]
 
 
-def test_minari_reads_it_too(run) -> None:
+def test_minari_reads_it_and_its_metadata_too(run, tmp_path) -> None:
     mine = tandem.record(run, "a/b/ppo-v3", episodes=2)
     theirs = minari.load_dataset("a/b/ppo-v3")
     assert theirs.spec.dataset_id == "a/b/ppo-v3" and theirs.spec.namespace == "a/b"
@@ -119,17 +93,12 @@ def test_minari_reads_it_too(run) -> None:
     assert theirs.recover_environment().spec.id == "CartPole-v1"
     for a, b in zip(mine, theirs.iterate_episodes(), strict=True):
         assert same(a.observations, b.observations) and same(a.rewards, b.rewards)
-
-
-def test_the_metadata(run, tmp_path) -> None:
     data = tandem.record(run, tmp_path / "mine", episodes=2, seed=5, deterministic=False)
-    said = data.metadata["tandem"]
+    said, words = data.metadata["tandem"], "--episodes 2 --seed 5 --no-deterministic"
     assert data.name == "mine-v0" and data.metadata["algorithm_name"] == "ppo"
     assert said["train"].startswith("tandem train ppo CartPole-v1 --framework torch --seed 4")
     assert (said["seed"], said["train_seed"], said["algorithm"]) == (5, 4, "ppo")
-    assert said["record"] == (
-        "tandem record DIR --episodes 2 --seed 5 --no-deterministic --out mine-v0"
-    )
+    assert said["record"] == f"tandem record DIR {words} --out mine-v0"
     assert said["versions"]["tandem-rl"] and str(tmp_path) not in json.dumps(data.metadata)
 
 
@@ -186,7 +155,7 @@ class Chance:
         return self.space.sample(), (state or 0) + 1
 
 
-def recorded(env: World, tmp_path: Path, episodes: int = 2) -> tuple[Any, Chance]:
+def recorded(env: Made, tmp_path: Path, episodes: int = 2) -> tuple[Any, Chance]:
     agent = Chance(env.action_space)
     return tandem.record(agent, tmp_path / "a", env=env, episodes=episodes), agent
 
@@ -198,7 +167,7 @@ ROWS = [*((x, None) for x in SPACES.values()), *((SPACES["vector"], x) for x in 
     "observation, action", ROWS, ids=[*SPACES, *(f"{name} actions" for name in ACTIONS)]
 )
 def test_every_kind_of_space(tmp_path, observation, action) -> None:
-    env = World(observation, action)
+    env = Made(observation, action)
     data, agent = recorded(env, tmp_path)
     assert data.observation_space == observation and data.action_space == env.action_space
     for episode, (seen, taken) in zip(data, env.log[-2:], strict=True):
@@ -239,7 +208,7 @@ def _equal(a: Any, b: Any) -> bool:
 )
 def test_every_kind_of_agent(tmp_path, algorithm, observation, action, more) -> None:
     def make() -> Any:
-        return World(SPACES[observation], ACTIONS.get(action))
+        return Made(SPACES[observation], ACTIONS.get(action))
 
     given = {**SHORT, "hidden": (8,), **more, "envs": 2, "plots": False}
     agent = tandem.train(algorithm, make, **given).agent
@@ -255,7 +224,7 @@ def test_every_kind_of_agent(tmp_path, algorithm, observation, action, more) -> 
 
 
 def test_how_an_episode_ended(tmp_path) -> None:
-    data, _ = recorded(World(SPACES["vector"]), tmp_path, episodes=8)
+    data, _ = recorded(Made(SPACES["vector"]), tmp_path, episodes=8)
     for episode in data:
         odd = bool(episode.seed % 2)
         assert (episode.terminations[-1], episode.truncations[-1]) == (not odd, odd)
@@ -283,7 +252,7 @@ def test_masks_are_a_part_of_what_is_seen(tmp_path) -> None:
     ],
 )
 def test_spaces_that_cannot_be_stored(tmp_path, space, text) -> None:
-    env = World(space)
+    env = Made(space)
     with pytest.raises(SpaceError, match=text):
         recorded(env, tmp_path)
     assert list(tmp_path.iterdir()) == [] and env.log == []

@@ -39,9 +39,7 @@ from tandem.types import leaves
 
 def _random_steps(envs, count, seed):
     rng = np.random.default_rng(seed)
-    if envs.action.kind == "box":
-        return rng.uniform(-1, 1, (count, envs.n, *envs.action.shape)).astype(np.float32)
-    return rng.integers(0, envs.action.sizes[0], (count, envs.n))
+    return np.stack([random_actions(envs.action, envs.n, rng, None) for _ in range(count)])
 
 
 def _same(a, b):
@@ -175,64 +173,39 @@ def test_an_unknown_id_with_its_module_is_answered_with_one_that_can_be_given():
 def test_one_object_is_one_environment():
     env = known.Chain()
     assert vectorize(env, 1).n == 1
-    with pytest.raises(SettingError, match="same environment"):
-        vectorize(env, 2)
-    with pytest.raises(SettingError, match="same environment"):
-        vectorize(lambda: env, 2)
+    for shared in (env, lambda: env):
+        with pytest.raises(SettingError, match="same environment"):
+            vectorize(shared, 2)
     copied = separate(env)
     assert copied is not env and copied.n == env.n and separate("CartPole-v1") == "CartPole-v1"
 
 
-def test_auto_is_native_where_that_can_be_resumed():
-    assert isinstance(vectorize("CartPole-v1", 8), Native)
-    assert isinstance(vectorize("CartPole-v1", 2), Stepped)
-    assert isinstance(vectorize("CartPole-v1", 8, mode="plain"), Stepped)
-    assert isinstance(vectorize("CartPole-v1", 2, mode="native"), Native)
-    assert isinstance(vectorize("Pendulum-v1", 2), Stepped)
+@pytest.mark.parametrize(
+    "kind, env, n, given",
+    [
+        (Native, "CartPole-v1", 8, {}),
+        (Stepped, "CartPole-v1", 2, {}),
+        (Stepped, "CartPole-v1", 8, {"mode": "plain"}),
+        (Native, "CartPole-v1", 2, {"mode": "native"}),
+        (Stepped, "Pendulum-v1", 2, {}),
+        (Native, "CartPole-v1", 8, {"kwargs": {"max_episode_steps": 9}}),
+        # vector entry points would cut every step by this limit
+        (Stepped, "CartPole-v1", 8, {"kwargs": {"max_episode_steps": -1}}),
+    ],
+)
+def test_auto_is_native_where_that_can_be_resumed(kind, env, n, given):
+    envs = vectorize(env, n, **given)
+    envs.reset()
+    assert type(envs) is kind
+    actions = random_actions(envs.action, n, np.random.default_rng(0), None)
+    assert not envs.step(actions).truncated.any()
     with pytest.raises(SettingError, match="no vector entry point"):
         vectorize("Pendulum-v1", 2, mode="native")
     with pytest.raises(SettingError, match="mode="):
         vectorize("Pendulum-v1", 2, mode="quick")
 
 
-def test_without_a_limit_nothing_is_native():
-    """Vector entry points would cut every step by a limit of -1."""
-    envs = vectorize("CartPole-v1", 8, kwargs={"max_episode_steps": -1})
-    envs.reset()
-    assert isinstance(envs, Stepped) and not envs.step(np.zeros(8, np.int64)).truncated.any()
-    assert isinstance(vectorize("CartPole-v1", 8, kwargs={"max_episode_steps": 9}), Native)
-
-
 # stepping
-
-
-def test_plain_vector_is_each_environment_alone_with_its_seeds():
-    """Against a slow reference: every environment stepped by hand, reset with episode_seed when it
-    ends."""
-    envs = Stepped("CartPole-v1", [make("CartPole-v1") for _ in range(3)], seed=5)
-    alone = [gymnasium.make("CartPole-v1") for _ in range(3)]
-    episode = [0, 0, 0]
-    obs = envs.reset()
-    np.testing.assert_array_equal(
-        obs, [env.reset(seed=episode_seed(5, i, 0))[0] for i, env in enumerate(alone)]
-    )
-    ends = 0
-    for actions in _random_steps(envs, 120, seed=1):
-        one = envs.step(actions)
-        final = dict(one.final)
-        for i, env in enumerate(alone):
-            seen, reward, terminated, truncated, _ = env.step(actions[i])
-            found = one.reward[i], one.terminated[i], one.truncated[i], one.valid[i]
-            assert found == (reward, terminated, truncated, True)
-            if terminated or truncated:
-                np.testing.assert_array_equal(final.pop(i), seen)
-                episode[i] += 1
-                ends += 1
-                seen, _ = env.reset(seed=episode_seed(5, i, episode[i]))
-            np.testing.assert_array_equal(one.obs[i], seen)
-        assert not final
-        assert one.obs.dtype == one.reward.dtype == np.float32
-    assert ends > 5
 
 
 def test_arrays_are_new_in_every_step():
@@ -247,20 +220,6 @@ def test_arrays_are_new_in_every_step():
         for x, y, z in zip(first[:5], copies, second[:5], strict=True):
             np.testing.assert_array_equal(x, y)
             assert not np.shares_memory(x, z) and x.flags.c_contiguous
-
-
-def test_native_rows_after_an_end_only_reset():
-    envs = vectorize("CartPole-v1", 8, seed=3, mode="native")
-    obs = envs.reset()
-    assert np.abs(obs).max() <= 0.05
-    ended, resets = np.zeros(8, bool), 0
-    for actions in _random_steps(envs, 150, seed=2):
-        one = envs.step(actions)
-        np.testing.assert_array_equal(one.valid, ~ended)
-        assert (one.reward == one.valid).all() and not one.final
-        assert np.abs(one.obs[~one.valid]).max(initial=0) <= 0.05  # a new episode begins
-        ended, resets = one.terminated | one.truncated, resets + (~one.valid).sum()
-    assert resets > 10
 
 
 def test_observations_follow_their_spec():
@@ -288,12 +247,13 @@ def test_spaces_must_be_there_and_agree():
         each(lambda: known.Chain(3), lambda: known.Chain(4))
 
 
-def test_an_environment_cannot_write_into_its_callers_actions():
-    class Greedy(known.IdentityBox):
-        def play(self, action):
-            action *= 0
-            return super().play(action)
+class Greedy(known.IdentityBox):
+    def play(self, action):
+        action *= 0
+        return super().play(action)
 
+
+def test_an_environment_cannot_write_into_its_callers_actions():
     envs = vectorize(Greedy, 2)
     envs.reset()
     actions = np.ones((2, 1), np.float32)
@@ -311,34 +271,38 @@ OWN = {
 }
 
 
-def _drawn(envs, count, seed):
-    rng = np.random.default_rng(seed)
-    return [random_actions(envs.action, envs.n, rng, None) for _ in range(count)]
-
-
-def test_random_actions_are_within_a_box_wherever_it_lies():
-    for low, high, first, last in (
+@pytest.mark.parametrize(
+    "low, high, first, last",
+    [
         (1500, 3000, 1500, 2500),
         (-3000, -1500, -2500, -1500),
         (-np.inf, np.inf, -1000, 1000),
         (0, 1e6, 0, 1000),
-    ):
-        envs = vectorize(lambda low=low, high=high: Strict(spaces.Box(low, high, (2,))), 300)
-        drawn = random_actions(envs.action, 300, np.random.default_rng(0), None)
-        assert first <= drawn.min() < first + 20 and last - 20 < drawn.max() <= last
+    ],
+)
+def test_random_actions_are_within_a_box_wherever_it_lies(low, high, first, last):
+    envs = vectorize(lambda: Strict(spaces.Box(low, high, (2,))), 300)
+    drawn = random_actions(envs.action, 300, np.random.default_rng(0), None)
+    assert first <= drawn.min() < first + 20 and last - 20 < drawn.max() <= last
+
+
+def _goes_on(make_env, envs, dtype):
+    for actions in _random_steps(envs, 20, 0):
+        envs.step(actions)
+    data, arrays = envs.state()
+    assert arrays["actions"].dtype == dtype
+    again = vectorize(make_env, 2)
+    again.load_state(json.loads(json.dumps(data)), arrays)
+    assert all(_same(envs.step(a), again.step(a)) for a in _random_steps(envs, 5, 1))
+    assert again.state()[1]["actions"].dtype == dtype
+    return data
 
 
 @pytest.mark.parametrize("space", OWN.values(), ids=OWN)
 def test_actions_reach_an_environment_in_its_spaces_own_dtype(space):
     envs = vectorize(lambda: Strict(space), 2)
     envs.reset()
-    for actions in _drawn(envs, 20, 0):
-        envs.step(actions)
-    data, arrays = envs.state()
-    assert arrays["actions"].dtype == space.dtype
-    again = vectorize(lambda: Strict(space), 2)
-    again.load_state(json.loads(json.dumps(data)), arrays)
-    assert all(_same(envs.step(a), again.step(a)) for a in _drawn(envs, 5, 1))
+    _goes_on(lambda: Strict(space), envs, space.dtype)
     assert from_json(json.loads(json.dumps(to_json(envs.action)))).own == envs.action.own
 
 
@@ -349,14 +313,8 @@ def test_a_run_whose_actions_had_another_dtype_goes_on_with_that(space):
     envs.reset()
     # as it was then
     envs.load_state({"seeds": [1, 2], "episodes": [0, 0], "lengths": [0, 0]}, envs.state()[1])
-    for actions in _drawn(envs, 20, 0):
-        envs.step(actions)
-    data, arrays = envs.state()
-    assert data["dtype"] == "float32" and arrays["actions"].dtype == np.float32
-    again = vectorize(lambda: Strict(space, lenient=True), 2)
-    again.load_state(data, arrays)
-    assert all(_same(envs.step(a), again.step(a)) for a in _drawn(envs, 5, 1))
-    assert again.state()[1]["actions"].dtype == np.float32
+    data = _goes_on(lambda: Strict(space, lenient=True), envs, np.float32)
+    assert data["dtype"] == "float32"
 
 
 def test_a_vector_of_its_own_gets_actions_in_its_spaces_dtype_too():
@@ -437,6 +395,9 @@ def test_faults_of_resets_are_named():
     image = spaces.Box(0, 255, (2, 2), np.uint8)
     with pytest.raises(EnvironmentFault, match="float64"):
         vectorize(lambda: Shows(lambda t: np.full((2, 2), 0.5), image), 1).reset()
+    for wrong in ([0.9, 1.0], [-1, 2], [256, 1], [[1, 2], [3, 4.5]]):  # to agents, too
+        with pytest.raises(SpaceError, match="uint8 cannot hold"):
+            rows_of(Leaf("box", (2,), "uint8"), wrong)
 
 
 @pytest.mark.parametrize(
@@ -492,12 +453,6 @@ def test_numbers_that_the_space_cannot_hold_are_refused(space, wrong, expected, 
         envs.step(ZEROS)
 
 
-@pytest.mark.parametrize("wrong", [[0.9, 1.0], [-1, 2], [256, 1], [[1, 2], [3, 4.5]]])
-def test_an_agent_refuses_numbers_that_its_space_cannot_hold(wrong):
-    with pytest.raises(SpaceError, match="uint8 cannot hold"):
-        rows_of(Leaf("box", (2,), "uint8"), wrong)
-
-
 @pytest.mark.parametrize(
     "space, right",
     [
@@ -532,37 +487,31 @@ def test_numbers_of_another_width_are_taken_where_they_fit(space, right):
     ],
 )
 def test_goes_on_exactly_after_a_state_through_json(env, mode):
-    envs = vectorize(env, 3, seed=4, mode=mode)
+    envs, again = (vectorize(env, 3, seed=4, mode=mode) for _ in range(2))
     envs.reset()
     for actions in _random_steps(envs, 333, seed=0):
         envs.step(actions)
     data, arrays = envs.state()
-    again = vectorize(env, 3, seed=4, mode=mode)
     again.load_state(json.loads(json.dumps(data)), arrays)
     assert json.loads(json.dumps(again.state()[0])) == json.loads(json.dumps(data))
     for actions in _random_steps(envs, 300, seed=1):
-        expected = envs.step(actions)
-        one = again.step(actions)
+        expected, one = envs.step(actions), again.step(actions)
         assert _same(one, expected)
-        assert [(i, leaves(x)[0].tolist()) for i, x in one.final] == [
-            (i, leaves(x)[0].tolist()) for i, x in expected.final
-        ]
+        ends = [[(i, leaves(x)[0].tolist()) for i, x in step.final] for step in (one, expected)]
+        assert ends[0] == ends[1]
 
 
 def test_the_action_log_survives_growth_and_ends():
     """Episodes of different lengths, longer together than the log's first size."""
-    lengths = iter((7, 1000, 300) * 2)
-    makers = [functools.partial(known.Identity, 3, next(lengths)) for _ in range(3)]
-    envs = Stepped("Identity", [m() for m in makers], seed=0)
+    envs = Stepped("Identity", [known.Identity(3, n) for n in (7, 1000, 300)], seed=0)
     envs.reset()
     history = _random_steps(envs, 700, seed=3)
     for actions in history:
         envs.step(actions)
     data, arrays = envs.state()
     assert data["lengths"] == [0, 700, 100] and data["episodes"] == [100, 0, 2]
-    np.testing.assert_array_equal(
-        arrays["actions"], np.concatenate([history[:, 1], history[600:, 2]])
-    )
+    expected = np.concatenate([history[:, 1], history[600:, 2]])
+    np.testing.assert_array_equal(arrays["actions"], expected)
 
 
 def test_loading_a_state_into_fewer_environments_is_refused():
@@ -577,14 +526,14 @@ def test_rewards_that_hang_on_earlier_episodes_are_not_resumable():
     def normalized():
         return gymnasium.wrappers.NormalizeReward(gymnasium.make("CartPole-v1"))
 
-    envs, actions = vectorize(normalized, 2), np.zeros(2, np.int64)
+    envs = vectorize(normalized, 2)
     envs.reset()
     for _ in range(6):
-        envs.step(actions)
+        envs.step(ZEROS)
     vectorize(normalized, 2).load_state(*envs.state())  # in their first episodes
-    while not envs.step(actions).final:
+    while not envs.step(ZEROS).final:
         pass
-    envs.step(actions)
+    envs.step(ZEROS)
     data, arrays = envs.state()
     with pytest.raises(ResumeError, match="its rewards came out different"):
         vectorize(normalized, 2).load_state(data, arrays)
@@ -593,27 +542,19 @@ def test_rewards_that_hang_on_earlier_episodes_are_not_resumable():
     assert "rewards came out different" in str(resume_fault(normalized))
 
 
+class Hidden(known.Chain):  # the same observation, another future: only going on shows it
+    def play(self, action):
+        self.place = self.place or np.random.default_rng().integers(1, 3)
+        return super().play(action)
+
+
 def test_what_cannot_be_resumed_is_named():
     assert resume_fault("CartPole-v1", mode="native") is None
     assert resume_fault("CartPole-v1", mode="plain") is None
     assert resume_fault(known.Identity(3)) is None
     assert "environment 0 of tandem/Unrepeatable-v0" in str(resume_fault("tandem/Unrepeatable-v0"))
     assert "not exactly resumable" in str(resume_fault(known.Unrepeatable))
-
-    class Hidden(known.Chain):  # the same observation, another future: only going on shows it
-        def play(self, action):
-            self.place = self.place or np.random.default_rng().integers(1, 3)
-            return super().play(action)
-
     assert isinstance(resume_fault(Hidden), ResumeError)
-
-
-def test_a_native_state_of_unknown_kind_is_refused():
-    envs = vectorize("CartPole-v1", 2, mode="native")
-    envs.reset()
-    envs._envs.screens = [object()]
-    with pytest.raises(ResumeError, match="screens.*not exactly resumable"):
-        envs.state()
 
 
 def test_a_native_state_keeps_kinds_and_aliases_or_says_so():
@@ -637,6 +578,9 @@ def test_a_native_state_keeps_kinds_and_aliases_or_says_so():
     inner.p = inner.q = np.zeros(2)  # one array under two names cannot take two values
     with pytest.raises(ResumeError, match="came out different"):
         envs.load_state(data, arrays)
+    inner.screens = [object()]
+    with pytest.raises(ResumeError, match="screens.*not exactly resumable"):
+        envs.state()
 
 
 def test_seeds_of_episodes_are_apart():

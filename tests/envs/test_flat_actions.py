@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -21,10 +20,11 @@ from tandem.math.products import Product, for_actions
 from tandem.onnx_export import to_numpy, to_onnx
 from tandem.testing.action_games import Parts
 from tandem.vector_actions import restored, vector_space
+from tests.envs.made import Made
 
 QUIET = {"plots": False, "tensorboard": False, "framework": "torch", "hidden": (8,)}
 SHORT: Any = {"envs": 2, "rollout": 16, "batch_size": 16}
-BOX = spaces.Box(-2, 3, (2, 3), np.float32)
+BOX, SEEN = spaces.Box(-2, 3, (2, 3), np.float32), spaces.Box(-1, 1, (3,), np.float32)
 KINDS = dict(
     bits=spaces.MultiBinary((2, 3)),
     box=BOX,
@@ -36,29 +36,14 @@ KINDS = dict(
 )
 
 
-class Demanding(gymnasium.Env[Any, Any]):
-    """Takes nothing but actions of its space, and ends after ten."""
-
-    def __init__(self, action: Any) -> None:
-        self.action_space, self.observation_space = action, spaces.Box(-1, 1, (3,), np.float32)
-        self.taken: list[Any] = []
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        self.t = 0
-        return np.zeros(3, np.float32), {}
-
-    def step(self, action: Any) -> Any:
-        assert action in self.action_space, f"{action!r} is not in {self.action_space}"
-        self.taken.append(action)
-        self.t += 1
-        return np.full(3, self.t / 10, np.float32), 1.0, self.t >= 10, False, {}
+def demanding(action: Any) -> Made:
+    return Made(SEEN, action, length=10)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_vectors_become_actions_of_the_space_and_actions_of_the_space_pass(kind) -> None:
     space = KINDS[kind]
-    env = FlatActions(Demanding(space))
+    env = FlatActions(demanding(space))
     leaf = described.action_leaf(env.action_space, {})
     assert len(leaf.shape) == 1 and described.from_json(described.to_json(leaf)) == leaf
     env.reset(seed=0)
@@ -68,13 +53,13 @@ def test_vectors_become_actions_of_the_space_and_actions_of_the_space_pass(kind)
         if leaf.parts:  # choices between two whole numbers are none
             vector = np.rint(vector)
         env.step(vector)
-        own = env.unwrapped.taken[-1]
+        own = env.unwrapped.log[-1][1][-1]
         again = restored(leaf)(np.stack([vector, vector]))
         for one, two in zip(tree(own), tree(again), strict=True):
             np.testing.assert_array_equal(two, np.stack([one, one]))
         env.step(own)
-        assert env.unwrapped.taken[-1] is own
-    assert spaces_of(lambda: Demanding(space))[1].inner == space
+        assert env.unwrapped.log[-1][1][-1] is own
+    assert spaces_of(lambda: demanding(space))[1].inner == space
 
 
 def tree(x: Any) -> list[Any]:
@@ -100,7 +85,7 @@ def assert_equal(one: Any, other: Any) -> None:
 def test_a_run_trains_evaluates_resumes_and_its_agent_gives_actions_of_the_space(
     kind, workers, tmp_path
 ) -> None:
-    make, obs = lambda: Demanding(KINDS[kind]), np.zeros(3, np.float32)
+    make, obs = lambda: demanding(KINDS[kind]), np.zeros(3, np.float32)
     given = {"eval_episodes": 1, "final_episodes": 1, "eval_every": 64, "workers": workers}
     given |= QUIET | SHORT
 
@@ -126,11 +111,11 @@ def test_a_run_trains_evaluates_resumes_and_its_agent_gives_actions_of_the_space
     assert {len(x) for x in tree(many)} == {7}
     tandem.load(tmp_path / "whole", env=make)
     with pytest.raises(tandem.errors.SpaceError, match="actions of the form"):
-        tandem.load(tmp_path / "whole", env=lambda: Demanding(spaces.Discrete(7)))
+        tandem.load(tmp_path / "whole", env=lambda: demanding(spaces.Discrete(7)))
 
 
 def trained(algorithm: str, kind: str, **given: Any) -> Any:
-    make = lambda: Demanding(KINDS[kind])  # noqa: E731
+    make = lambda: demanding(KINDS[kind])  # noqa: E731
     return tandem.train(algorithm, make, eval_every=0, progress=False, **QUIET, **given).agent
 
 

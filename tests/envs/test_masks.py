@@ -23,6 +23,7 @@ from tandem.testing import environments as games
 from tandem.testing.env_checker import check
 from tandem.types import leaves
 from tests.envs.actors import Acts
+from tests.envs.made import Made
 
 QUIET: dict[str, Any] = {"plots": False, "tensorboard": False, "framework": "torch", "hidden": (8,)}
 MULTI = Leaf("multidiscrete", (2,), "int64", (3, 2), masked=True)
@@ -54,22 +55,18 @@ def test_a_mask_in_the_observation_is_left_where_it_is() -> None:
     assert (t.action != t.obs["symbols"]).all()
 
 
-class Several(gymnasium.Env[Any, Any]):
+class Several(Made):
     """Choices in two rows, of which the first is allowed alone, or the last in the second row."""
 
-    observation_space = spaces.Box(-1, 1, (2,), np.float32)
     MASK = np.int8([1, 0, 0, 1, 0, 0, 0, 0, 1, 0, 1])
 
     def __init__(self, sizes: Any = ((3, 3), (3, 2)), mask: Any = MASK) -> None:
-        self.action_space, self.info = spaces.MultiDiscrete(sizes), {"action_mask": mask}
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        return np.zeros(2, np.float32), self.info
+        box, info = spaces.Box(-1, 1, (2,), np.float32), {"action_mask": mask}
+        super().__init__(box, spaces.MultiDiscrete(sizes), 99, info)
 
     def step(self, action: Any) -> Any:
         assert action.tolist() == [[0, 0], [2, 1]]
-        return np.zeros(2, np.float32), 1.0, False, False, self.info
+        return super().step(action)
 
 
 A, B, C, D = np.split(Several.MASK, [3, 6, 9])

@@ -23,6 +23,7 @@ from tandem.replay.buffer import Ring
 from tandem.testing import environments as games
 from tandem.types import leaves, tree_map
 from tests.envs.actors import Acts, always
+from tests.envs.made import Made
 from tests.envs.vectors import MODES, Counters, Resumable
 
 N = 4
@@ -102,26 +103,16 @@ SEEN = {
 }
 
 
-class Rowed(gymnasium.Env[Any, Any]):
-    """Episodes of two steps; the first of its choices is forbidden."""
+class Rowed(Made):
+    """Episodes of two steps, all alike; the first of its choices is forbidden."""
 
     def __init__(self, seen: Any, parts: bool) -> None:
-        self.observation_space, self.action_space = seen, CHOICES if parts else spaces.Discrete(3)
         rows = (np.int8([0, 1, 1]), np.int8([0, 1]))
-        self.info = {"action_mask": rows if parts else rows[0]}
-
-    def seen(self) -> Any:
-        self.observation_space.seed(self.t)
-        return self.observation_space.sample()
+        mask = {"action_mask": rows if parts else rows[0]}
+        super().__init__(seen, CHOICES if parts else None, 2, mask)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        self.t = 0
-        return self.seen(), self.info
-
-    def step(self, action: Any) -> Any:
-        self.t += 1
-        return self.seen(), 1.0, self.t >= 2, False, self.info
+        return super().reset(seed=0)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -231,15 +231,51 @@ def test_files_hold_the_same_as_memory(tmp_path: Path) -> None:
     assert size <= on_disk < size + 8 * 200  # .npy headers
 
 
+# of teams
+
+TEAM = {"at": Leaf("box", (1,), "float32"), "active": Leaf("box", (2,), "int8")}
+CHOICES = Leaf("multidiscrete", (2,), "int64", (2, 2))
+OWN = {"rewards": Leaf("box", (2,), "float32"), "other": Leaf("box", (2,), "float32")}
+
+
+def team_ring(active: list[list[int]], limited: str = "active") -> Ring:
+    """One environment that never ends; gamma = 1/2. In step t agents are paid 4^t and 2 · 4^t."""
+    steps = len(active) - 1
+    own = (4.0 ** np.arange(steps)[:, None, None] * [1, 2]).astype(np.float32)
+    obs = {
+        "at": np.arange(steps + 1, dtype=np.float32)[:, None, None],
+        "active": np.array(active, np.int8)[:, None],
+    }
+    ring = Ring(10, 1, TEAM, CHOICES, extra=OWN, limited=limited)
+    now, after = ({n: x[:-1] for n, x in obs.items()}, {n: x[-1] for n, x in obs.items()})
+    paid = {"rewards": own, "other": own}
+    ring.add(block(now, after, own.mean(-1), 0.5, action=np.zeros((steps, 1, 2), int), extra=paid))
+    return ring
+
+
+def test_each_agent_s_rewards_are_summed_and_what_is_no_reward_is_not() -> None:
+    batch = team_ring([[1, 1]] * 5).transitions(np.arange(4), 3)
+    assert batch.extra["rewards"].tolist() == [[7, 14], [28, 56], [48, 96], [64, 128]]
+    assert batch.extra["other"].tolist() == [[1, 2], [4, 8], [16, 32], [64, 128]]
+    assert batch.reward.tolist() == [10.5, 42, 72, 96]
+    assert batch.discount.tolist() == [0.125, 0.125, 0.25, 0.5]
+    assert batch.next_obs["at"][:, 0].tolist() == [3, 4, 4, 4]
+
+
+def test_a_window_ends_where_a_limit_takes_an_agent() -> None:
+    """What it saw then is what it is bootstrapped from."""
+    active = [[1, 1], [1, 1], [1, 2], [1, 0], [0, 0]]
+    batch = team_ring(active).transitions(np.arange(4), 3)
+    assert batch.next_obs["at"][:, 0].tolist() == [2, 2, 4, 4]
+    assert batch.next_obs["active"].tolist() == [[1, 2], [1, 2], [0, 0], [0, 0]]
+    assert batch.extra["rewards"].tolist() == [[3, 6], [4, 8], [48, 96], [64, 128]]
+    assert batch.discount.tolist() == [0.25, 0.5, 0.25, 0.5]
+    # of one agent alone, an entry of that name says nothing
+    plain = team_ring(active, limited="").transitions(np.arange(4), 3)
+    assert plain.next_obs["at"][:, 0].tolist() == [3, 4, 4, 4]
+
+
 FRAMES = Leaf("box", (84, 84, 4), "uint8")
-
-
-def test_size_is_that_of_the_arrays() -> None:
-    slots, row = 125_001 * 8, 84 * 84 * 4 + 8 + 4 + 4 + 1 + 1
-    assert Ring.size(1_000_000, 8, FRAMES, ACTION) == slots * row
-    ring = Ring(100, 3, OBS["dict"], FORCE)
-    assert sum(x.nbytes for x in ring._columns.values()) == Ring.size(100, 3, OBS["dict"], FORCE)
-    assert ring._columns["obs/seen/left"].dtype == np.uint8
 
 
 def test_too_large_is_refused_before_it_is_allocated(
@@ -258,9 +294,6 @@ def test_too_large_is_refused_before_it_is_allocated(
         Ring(1_000_000, 8, FRAMES, ACTION, path=str(tmp_path))
     assert not list(tmp_path.iterdir())
     Ring(100_000, 8, FRAMES, ACTION)  # the disk does not matter here
-    for capacity, envs in ((0, 1), (1, 0), (-5, 2)):
-        with pytest.raises(SettingError):
-            Ring(capacity, envs, VECTOR, ACTION)
 
 
 def test_arrays_that_do_not_fit_are_refused_and_change_nothing() -> None:
