@@ -35,6 +35,7 @@ from tandem.spaces import Leaf, from_json, to_json
 from tandem.testing import environments as known
 from tandem.testing.memory_games import CartPolePositions
 from tandem.types import leaves
+from tests.envs.vectors import Counters
 
 
 def _random_steps(envs, count, seed):
@@ -318,23 +319,12 @@ def test_a_run_whose_actions_had_another_dtype_goes_on_with_that(space):
 
 
 def test_a_vector_of_its_own_gets_actions_in_its_spaces_dtype_too():
-    class Vector(gymnasium.vector.VectorEnv):
-        metadata = {"autoreset_mode": gymnasium.vector.AutoresetMode.NEXT_STEP}
-        num_envs, single_action_space = 2, OWN["float16"]
-        single_observation_space = Strict.observation_space
-        seen: list[np.dtype] = []
-
-        def reset(self, *, seed=None, options=None):
-            return np.zeros((2, 1), np.float32), {}
-
-        def step(self, actions):
-            self.seen.append(actions.dtype)
-            return self.reset()[0], np.zeros(2), np.zeros(2, bool), np.zeros(2, bool), {}
-
-    envs = Native("Vector", Vector())
+    vector = Counters(2)
+    vector.single_action_space = OWN["float16"]
+    envs = Native("Vector", vector)
     envs.reset()
     envs.step(np.ones((2, 2), np.float32))
-    assert Vector.seen == [np.float16]
+    assert vector.taken[0].dtype == np.float16
 
 
 def test_an_environment_may_reuse_its_observation():

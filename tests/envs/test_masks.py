@@ -47,10 +47,7 @@ def test_masks_in_info_become_a_part_of_the_observation() -> None:
         np.testing.assert_array_equal(obs["action_mask"], obs["obs"][..., None] != np.arange(4))
         assert obs["action_mask"].dtype == np.int8
     assert len(t.cuts.t) and (t.action != t.obs["obs"]).all()  # it would have raised, too
-
-
-def test_a_mask_in_the_observation_is_left_where_it_is() -> None:
-    t = collected(games.ForbiddenMultiDiscrete)
+    t = collected(games.ForbiddenMultiDiscrete)  # a mask in the observation is left there
     assert set(t.obs) == {"symbols", "action_mask"} and t.obs["action_mask"].dtype == np.int8
     assert (t.action != t.obs["symbols"]).all()
 
@@ -91,11 +88,6 @@ def test_masks_of_actions_of_several_axes_are_seen(make: Any) -> None:
     assert np.array_equal(obs["action_mask"], t.obs["action_mask"][0, :2])
 
 
-def test_without_masks_an_environment_is_not_wrapped() -> None:
-    envs = vectorize(games.Identity, 2)
-    assert not envs.action.masked and all(isinstance(e, games.Identity) for e in envs._envs)  # type: ignore[attr-defined]
-
-
 def test_an_entry_of_that_name_masks_no_continuous_actions_and_has_to_fit_discrete_ones() -> None:
     obs = observation_spec(
         spaces.Dict({"action_mask": spaces.MultiBinary(3), "x": spaces.Discrete(2)})
@@ -105,24 +97,22 @@ def test_an_entry_of_that_name_masks_no_continuous_actions_and_has_to_fit_discre
     for space in (spaces.Discrete(4), spaces.MultiDiscrete([3, 2])):
         with pytest.raises(SpaceError, match=r"'action_mask' of shape \(3,\)"):
             action_leaf(space, obs)
+    plain = vectorize(games.Identity, 2)  # without masks it is not wrapped
+    assert not plain.action.masked
+    assert all(isinstance(e, games.Identity) for e in plain._envs)  # type: ignore[attr-defined]
 
 
-def test_every_allowed_action_is_equally_likely() -> None:
-    rng = np.random.default_rng(0)
-    obs = {"action_mask": np.tile(np.int8([1, 0, 1, 0, 1]), (30_000, 1))}
-    drawn = evenly(rng.random((30_000, 5), dtype=np.float32), obs, MULTI)
-    np.testing.assert_allclose(
-        np.bincount(drawn[:, 0], minlength=3) / 30_000, [0.5, 0, 0.5], atol=0.02
-    )
+def test_every_allowed_action_is_equally_likely_and_logits_are_masked() -> None:
+    rng, row = np.random.default_rng(0), np.int8([1, 0, 1, 0, 1])
+    noise = rng.random((30_000, 5), dtype=np.float32)
+    drawn = evenly(noise, {"action_mask": np.tile(row, (30_000, 1))}, MULTI)
+    share = np.bincount(drawn[:, 0], minlength=3) / 30_000
+    np.testing.assert_allclose(share, [0.5, 0, 0.5], atol=0.02)
     assert (drawn[:, 1] == 1).all()
-
-
-def test_masked_logits_and_unmasked_ones() -> None:
     out = np.float32([[1, 2, 3, 4, 5]])
-    found = masked(out, {"action_mask": np.int8([[1, 0, 1, 0, 1]])}, MULTI)
+    found = masked(out, {"action_mask": row[None]}, MULTI)
     np.testing.assert_array_equal(found, np.float32([[1, -1e9, 3, -1e9, 5]]))
-    plain = Leaf("multidiscrete", (2,), "int64", (3, 2))
-    assert masked(out, None, plain) is out
+    assert masked(out, None, Leaf("multidiscrete", (2,), "int64", (3, 2))) is out
 
 
 class Stuck(games.Forbidden):
@@ -254,25 +244,25 @@ def test_masks_of_a_method_are_seen_in_vectors(make: Any) -> None:
     assert (t.action != t.obs["obs"])[t.valid].all() and t.valid.sum() > 60
 
 
-def test_a_method_that_raises_or_returns_nothing_is_named_alike_in_vectors() -> None:
-    class Raises(Method):
-        def action_masks(self) -> Any:
-            raise KeyError("board")
+class RaisingMethod(Method):
+    def action_masks(self) -> Any:
+        raise KeyError("board")
 
-    class Nothing(Method):
-        def action_masks(self) -> Any:
-            return None
 
-    for kind, text in ((Raises, "raised KeyError"), (Nothing, "no (action )?mask")):
-        for envs in (vectorize(kind, 2), VectorEnvironments("masked", SyncVectorEnv([kind] * 2))):
+class EmptyMethod(Method):
+    def action_masks(self) -> Any:
+        return None
+
+
+def test_methods_that_cannot_be_used_are_named_alike_in_vectors() -> None:
+    for kind, text in ((RaisingMethod, "raised KeyError"), (EmptyMethod, "no (action )?mask")):
+        vector = VectorEnvironments("masked", SyncVectorEnv([kind] * 2))
+        for envs in (vectorize(kind, 2), vector):
             with pytest.raises(EnvironmentFault, match=text):
                 envs.reset()
-
-
-def test_a_vector_that_resets_in_the_same_step_cannot_have_masks_of_a_method() -> None:
-    vector = SyncVectorEnv([Method] * 2, autoreset_mode="SameStep")
+    same = SyncVectorEnv([Method] * 2, autoreset_mode="SameStep")
     with pytest.raises(EnvironmentFault, match="autoreset_mode=gymnasium.vector.AutoresetMode"):
-        VectorEnvironments("masked", vector)
+        VectorEnvironments("masked", same)
 
 
 GIVEN: dict[str, dict[str, Any]] = {

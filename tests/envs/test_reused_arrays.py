@@ -14,11 +14,11 @@ from gymnasium import spaces
 
 import tandem
 from tandem import animation
-from tandem.agents.rl import RL_pytorch
 from tandem.cluster import AlgorithmAgent, Cluster, Runner
 from tandem.exploration import GaussianWhiteNoiseProcess
 from tandem.planning import BaseNode, run_mcts_search
 from tandem.types import leaves, tree_map
+from tests.agents.agents import Probe
 
 
 class Drift(gymnasium.Env):
@@ -151,31 +151,10 @@ def test_records_and_plays(pair: Any, agents: Any, tmp_path: Any) -> None:
     assert steps.tolist() == [0, 1, 2, 3, 4] and len(found[1][1]) == 4
 
 
-class Hold(RL_pytorch):
-    """Its critic learns nothing; its noise moves."""
-
-    def __init__(self, env: Any) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.net = torch.nn.Linear(2, 1)
-        self.param = self.net.parameters()
-        self.env, self.seen = env, list[Any]()
-
-    def action(self, s: Any) -> Any:
-        return self.net(s)
-
-    def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
-        self.seen.append((s, a, next_s, r, d))
-        return (self.net(s)[:, 0] - r).pow(2)
-
-    def update_param(self) -> None:
-        pass
-
-
 def test_agents_of_ones_own() -> None:
     found = []
     for env in (Drift, Reusing):
-        agent = Hold([env(), env()])
+        agent = Probe([env(), env()], actions=1)
         agent.set(noise=GaussianWhiteNoiseProcess(seed=0), pool_size=60, batch=4, num_updates=1)
         agent.train(torch.optim.SGD(agent.param, 1e-3), episodes=6, p=0, processes=1)
         pools = agent.state_pool, agent.action_pool, agent.next_state_pool, agent.reward_pool

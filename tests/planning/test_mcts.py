@@ -42,7 +42,7 @@ def evenly(state: tuple[int, ...]) -> list[tuple[int, float]]:
 def search(board: str, simulations: Any = 600, **more: Any) -> Any:
     """The search from a board of "o" (to move), "x" and "."."""
     state = tuple({"o": 1, "x": -1, ".": 0}[c] for c in board)
-    given = state, TicTacToe(), evenly, lambda s: 0.0, simulations, 1.5
+    given = state, TicTacToe(), evenly, zero, simulations, 1.5
     return run_mcts_search(Node(), *given, **more)
 
 
@@ -178,6 +178,10 @@ def right(state: int) -> Any:
     return [(1, 1.0)]
 
 
+def zero(state: Any) -> float:
+    return 0.0
+
+
 def test_values_come_as_networks_give_them() -> None:
     one, other = line(right, lambda s: 0.5), line(right, lambda s: np.array([[0.5]]))
     assert one.total == other.total
@@ -202,48 +206,33 @@ def test_an_environments_state_may_be_a_number() -> None:
     assert select_action_after_search(root, 0) == 1 and root.children[1].state == 2
 
 
-PAIR = r"dirichlet=(.|\n)*a pair(.|\n)*try"
-
-
-@pytest.mark.parametrize(
-    "error, text, call",
-    [
-        (
-            EnvironmentFault,
-            r"cannot be put into a state(.|\n)*simulate",
-            lambda: run_mcts_search(Node(), 0, object(), evenly, lambda s: 0.0),
-        ),
-        # a full board that nobody called over
-        (NetworkError, "0 actions", lambda: search("oxoxoxxox", 1)),
-        (NetworkError, "value nan", lambda: line(right, lambda s: float("nan"))),
-        (NetworkError, "the networks gave", lambda: line(lambda s: None, None)),
-        (NetworkError, "the networks gave", lambda: line(right, None)),  # a value is missing
-        (NetworkError, "the networks gave", lambda: line(np.ones, lambda s: 0.0)),  # actions are
-        (NetworkError, "the networks gave", lambda: line(right, lambda s: np.zeros(2))),
-        (SettingError, r"num_simulations=2\.5", lambda: search("." * 9, 2.5)),
-        (SettingError, "num_simulations=0", lambda: search("." * 9, 0)),
-        (SettingError, "no visited children", lambda: select_action_after_search(Node())),
-        *(
-            (
-                SettingError,
-                f"temperature={t!r}",
-                lambda t=t: select_action_after_search(search("." * 9, 5), t),
-            )
-            for t in (-1, "hot")
-        ),
-        *(
-            (SettingError, PAIR, lambda noise=noise: search("." * 9, 5, dirichlet=noise))
-            for noise in (
-                *((0.0, 0.5), 0.3, (0.3,), (0.3, 0.25, 1), ("a", "b"), (0.3, None), (np.inf, 0.5)),
-                "ab",
-            )
-        ),
-        *(
-            (SettingError, "c_puct=", lambda c=c: line(right, lambda s: 0.0, 5, c))
-            for c in ("x", None, -1.0, np.nan)
-        ),
-    ],
-)
-def test_what_cannot_be_searched_is_named(error: Any, text: str, call: Any) -> None:
+def refused(error: Any, text: str, call: Any, *args: Any, **given: Any) -> None:
     with pytest.raises(error, match=text):
-        call()
+        call(*args, **given)
+
+
+def test_what_cannot_be_searched_is_named() -> None:
+    put, empty = r"cannot be put into a state(.|\n)*simulate", "." * 9
+    refused(EnvironmentFault, put, run_mcts_search, Node(), 0, object(), evenly, zero)
+    refused(NetworkError, "0 actions", search, "oxoxoxxox", 1)  # a full board, not called over
+    refused(NetworkError, "value nan", line, right, lambda s: float("nan"))
+    for policy, value in (
+        (lambda s: None, None),
+        (right, None),  # a value is missing
+        (lambda s: np.array([1.0]), zero),  # actions are
+        (right, lambda s: np.zeros(2)),
+    ):
+        refused(NetworkError, "the networks gave", line, policy, value)
+    refused(SettingError, r"num_simulations=2\.5", search, empty, 2.5)
+    refused(SettingError, "num_simulations=0", search, empty, 0)
+    choose, root = select_action_after_search, search(empty, 5)
+    refused(SettingError, "no visited children", choose, Node())
+    refused(SettingError, "temperature=-1", choose, root, -1)
+    refused(SettingError, "temperature='hot'", choose, root, "hot")
+    pair = r"dirichlet=(.|\n)*a pair(.|\n)*try"
+    for noise in ((0.0, 0.5), 0.3, (0.3,), (0.3, 0.25, 1), (0.3, None), (np.inf, 0.5)):
+        refused(SettingError, pair, search, empty, 5, dirichlet=noise)
+    for words in (("a", "b"), "ab"):
+        refused(SettingError, pair, search, empty, 5, dirichlet=words)
+    for c in ("x", None, -1.0, np.nan):
+        refused(SettingError, "c_puct=", line, right, zero, 5, c)
