@@ -34,17 +34,6 @@ def agent(network: Any = None, env: str = "CartPole-v1", **more: Any) -> Any:
     return tandem.train("ppo", env, network=network, framework="torch", **SMALL, **more).agent
 
 
-@pytest.mark.parametrize("network", [None, body], ids=["known", "own"])
-def test_copies_and_pickles_act_alike(network) -> None:
-    first = agent(network)
-    for other in (copy.deepcopy(first), copy.copy(first), pickle.loads(pickle.dumps(first))):
-        assert other.act(OBS).tolist() == first.act(OBS).tolist()
-        _ = first.seed(3), other.seed(3)
-        drawn = [a.act(OBS, deterministic=False).tolist() for a in (first, other)]
-        assert drawn[0] == drawn[1]
-        assert tandem.evaluate(other, "CartPole-v1", 2) == tandem.evaluate(first, "CartPole-v1", 2)
-
-
 def test_an_agent_with_a_memory_and_boxes_for_actions_travels_too() -> None:
     first = agent(env="Pendulum-v1", recurrent=8, hidden=(8,))
     other, states = pickle.loads(pickle.dumps(first)), [None, None]
@@ -55,13 +44,20 @@ def test_an_agent_with_a_memory_and_boxes_for_actions_travels_too() -> None:
     np.testing.assert_array_equal(states[0], states[1])
 
 
-def test_a_loaded_agent_and_a_result_travel(tmp_path) -> None:
-    given = {"framework": "torch", "network": body, "out": tmp_path / "run", "plots": False}
+@pytest.mark.parametrize("network", [None, body], ids=["known", "own"])
+def test_copies_and_pickles_act_alike(network, tmp_path) -> None:
+    given = dict(framework="torch", network=network, out=tmp_path / "run", plots=False)
     result = tandem.train("ppo", "CartPole-v1", **given, **SMALL)
-    loaded = tandem.load(tmp_path / "run", network=body)
+    first, loaded = result.agent, tandem.load(tmp_path / "run", network=network)
     there = pickle.loads(pickle.dumps((result, loaded)))
-    assert there[0].agent.act(OBS).tolist() == there[1].act(OBS).tolist()
     assert there[0].summary == result.summary
+    assert there[0].agent.act(OBS).tolist() == there[1].act(OBS).tolist()
+    for other in (copy.deepcopy(first), copy.copy(first), there[0].agent):
+        assert other.act(OBS).tolist() == first.act(OBS).tolist()
+        _ = first.seed(3), other.seed(3)
+        drawn = [a.act(OBS, deterministic=False).tolist() for a in (first, other)]
+        assert drawn[0] == drawn[1]
+        assert tandem.evaluate(other, "CartPole-v1", 2) == tandem.evaluate(first, "CartPole-v1", 2)
 
 
 def test_a_class_that_cannot_be_imported_travels_too() -> None:

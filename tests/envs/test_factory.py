@@ -327,20 +327,6 @@ def test_a_vector_of_its_own_gets_actions_in_its_spaces_dtype_too():
     assert vector.taken[0].dtype == np.float16
 
 
-def test_an_environment_may_reuse_its_observation():
-    buffer = np.zeros(1, np.float32)
-
-    def shown(t):
-        buffer[0] = t
-        return buffer
-
-    envs = vectorize(lambda: Shows(shown, length=3), 2)
-    first = envs.reset()
-    steps = [envs.step(ZEROS) for _ in range(3)]
-    assert first.tolist() == [[0], [0]] and [s.obs[0, 0] for s in steps] == [1, 2, 0]
-    assert [(i, x.tolist()) for i, x in steps[2].final] == [(0, [3]), (1, [3])]
-
-
 # faults
 
 

@@ -82,9 +82,7 @@ def assert_equal(one: Any, other: Any) -> None:
         *(pytest.param(k, 1, marks=pytest.mark.thorough) for k in KINDS if k != "dict"),
     ],
 )
-def test_a_run_trains_evaluates_resumes_and_its_agent_gives_actions_of_the_space(
-    kind, workers, tmp_path
-) -> None:
+def test_a_run_trains_evaluates_and_resumes_and_its_agent_acts(kind, workers, tmp_path) -> None:
     make, obs = lambda: demanding(KINDS[kind]), np.zeros(3, np.float32)
     given = {"eval_episodes": 1, "final_episodes": 1, "eval_every": 64, "workers": workers}
     given |= QUIET | SHORT

@@ -72,11 +72,7 @@ SQUARE = np.eye(3, dtype=np.int8)[[[0, 0], [2, 1]]]  # it has the axes of the ac
 
 @pytest.mark.parametrize(
     "make",
-    [
-        Several,
-        lambda: Several(mask=((A, B), (C, D))),
-        lambda: Several(((3, 3), (3, 3)), SQUARE),
-    ],
+    [Several, lambda: Several(mask=((A, B), (C, D))), lambda: Several(((3, 3), (3, 3)), SQUARE)],
 )
 def test_masks_of_actions_of_several_axes_are_seen(make: Any) -> None:
     shown, action = spaces_of(make)

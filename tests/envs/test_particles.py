@@ -45,9 +45,8 @@ def positions(plain: Stepped, native: Particles) -> tuple[Array, Array]:
     away."""
     worlds = [env.unwrapped.inner.unwrapped.world for env in plain._envs]
     rows = [[e.state.p_pos for e in w.entities] + [a.state.p_vel for a in w.agents] for w in worlds]
-    return np.array([np.concatenate(row) for row in rows]), np.concatenate(
-        [native._bodies, native._speeds], axis=1
-    )
+    ours = np.concatenate([native._bodies, native._speeds], axis=1)
+    return np.array([np.concatenate(row) for row in rows]), ours
 
 
 def crowding(plain: Stepped, rng: np.random.Generator, obs: Tree, continuous: bool) -> Array:
@@ -162,7 +161,7 @@ def test_faults_are_told_as_elsewhere() -> None:
                 vector.step(wrong)
 
 
-def test_it_is_taken_where_it_is_known_to_be_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_taken_where_it_is_known_to_be_the_same(monkeypatch: Any) -> None:
     assert isinstance(vectorize(SPREAD), Particles)
     assert isinstance(vectorize(SPREAD, mode="plain"), Stepped)
     for name, kwargs in ((SPREAD, {"terminate_on_success": True}), ("mpe/simple_tag_v3", {})):

@@ -101,9 +101,8 @@ class Slow:
             for action, prior in ((-1, PRIORS[state]), (1, 1 - PRIORS[state])):
                 child = (*path, action)
                 q = self.sign * self.w[child] / self.n[child] if child in self.n else 0.0
-                scores.append(
-                    q + self.c * prior * (self.n[path] - 1) ** 0.5 / (1 + self.n.get(child, 0))
-                )
+                u = prior * (self.n[path] - 1) ** 0.5 / (1 + self.n.get(child, 0))
+                scores.append(q + self.c * u)
             action = (-1, 1)[int(np.argmax(scores))]
             value = self.sign * self.simulate((*path, action), state + action)
         self.w[path] = self.w.get(path, 0.0) + value

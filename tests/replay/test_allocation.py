@@ -60,7 +60,7 @@ def test_free_memory_of_machines_and_containers(tmp_path: Path, files: Any, expe
     assert allocation.available_memory(tmp_path) == expected
 
 
-def test_where_nothing_is_known_nothing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_nothing_is_known_nothing_is_refused(monkeypatch: Any) -> None:
     available = allocation.available_memory()
     assert available is None or 2**20 < available < 2**50
     monkeypatch.setattr(allocation, "available_memory", lambda: None)
@@ -76,7 +76,7 @@ def files(tmp_path: Path) -> list[Path]:
     return [tmp_path / "obs.npy", tmp_path / "last.npy"]
 
 
-def test_disks_that_are_too_small(monkeypatch: pytest.MonkeyPatch, files: list[Path]) -> None:
+def test_disks_that_are_too_small(monkeypatch: Any, files: Any) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 500_000}))
     with pytest.raises(MemoryBudgetError, match=r"943\.4 KiB.*488\.3 KiB") as refused:
         allocation.allocate(COLUMNS, "this", 6000, files)
@@ -91,8 +91,8 @@ COLUMNS = {"obs": ((3000, 2, 40), np.float32), "last": ((3000, 2), bool)}
 
 
 @pytest.mark.parametrize("system", [platforms.LINUX, platforms.POSIX])
-def test_files_have_their_place_on_the_disk_and_are_used_again(
-    system: str, monkeypatch: pytest.MonkeyPatch, files: list[Path]
+def test_files_have_their_place_and_are_used_again(
+    system: str, monkeypatch: Any, files: Any
 ) -> None:
     monkeypatch.setenv(platforms.VARIABLE, system)
     # a sparse file of an older version is replaced
@@ -112,9 +112,7 @@ def test_files_have_their_place_on_the_disk_and_are_used_again(
 
 
 @pytest.mark.parametrize("system", [platforms.LINUX, platforms.POSIX])
-def test_a_disk_that_fills_meanwhile_is_refused_with_the_size_needed(
-    system: str, monkeypatch: pytest.MonkeyPatch, files: list[Path]
-) -> None:
+def test_a_disk_that_fills_meanwhile_is_refused(system: str, monkeypatch: Any, files: Any) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -127,7 +125,7 @@ def test_a_disk_that_fills_meanwhile_is_refused_with_the_size_needed(
     assert not list(files[0].parent.iterdir())
 
 
-def test_other_systems_file_in_common_has_its_place_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_systems_file_in_common_has_its_place_too(monkeypatch: Any) -> None:
     monkeypatch.setenv(platforms.VARIABLE, platforms.POSIX)
     shared = SharedArrays.create({"x": ((100_000,), "<f8")})
     status = os.fstat(shared.handle.fd)

@@ -120,9 +120,8 @@ def test_goals_are_what_the_episode_reached(strategy: Any, lazy: bool, terminal:
     before = ring.transitions(ids)
     arrived, states = before.next_obs["achieved_goal"].copy(), state(ring, ids)
     goals = DictGoals(lambda a, g, info: (a == g)[:, 0] * 1.0, lambda a, g, info: (a == g)[:, 0])
-    batch = Hindsight(ring, goals, k=None, strategy=strategy).relabel(
-        np.random.default_rng(0), ids, before
-    )
+    hindsight = Hindsight(ring, goals, k=None, strategy=strategy)
+    batch = hindsight.relabel(np.random.default_rng(0), ids, before)
     given = batch.obs["desired_goal"]
     assert (given == batch.next_obs["desired_goal"]).all()
 
@@ -143,9 +142,8 @@ def test_goals_are_what_the_episode_reached(strategy: Any, lazy: bool, terminal:
     assert done[changed].any() and not done[changed].all()
     assert (batch.reward[changed] == done[changed]).all()
     over = done | (ring.discount[ring.position(ids)] == 0)  # stays an end with any goal
-    np.testing.assert_array_equal(
-        batch.discount[changed], np.where(over[changed], np.float32(0), np.float32(GAMMA))
-    )
+    expected = np.where(over, np.float32(0), np.float32(GAMMA))
+    np.testing.assert_array_equal(batch.discount[changed], expected[changed])
 
 
 def terminating(ring: Ring) -> list[int]:
@@ -288,9 +286,7 @@ def test_halves_go_from_i_to_k_and_from_k_to_j() -> None:
     ring_ids = TripletSampler(ring).draw(np.random.default_rng(1), 500)
     batch = TripletSampler(ring).transitions(ring_ids)
     after = {s: e[i + 1] for e in world.all for i, s in enumerate(e[:-1])}
-    obs, next_obs = (
-        x["observation"][..., 0].astype(int).tolist() for x in (batch.obs, batch.next_obs)
-    )
+    obs, next_obs = (x["observation"][..., 0].tolist() for x in (batch.obs, batch.next_obs))
     for (i, k, j), s, after_s in zip(state(ring, ring_ids).tolist(), obs, next_obs, strict=True):
         assert s == [i, after[k]] and after_s == [after[k], after[j]]
     whole = ring.transitions(ring_ids)

@@ -32,9 +32,8 @@ def steps(count: int, envs: int = 1, invalid: Any = ()) -> Trajectory:
     valid = np.ones((count, envs), bool)
     for t, env in invalid:
         valid[t, env] = False
-    return block(
-        np.zeros((count, envs, 1), np.float32), np.zeros((envs, 1), np.float32), valid=valid
-    )
+    obs = np.zeros((count + 1, envs, 1), np.float32)
+    return block(obs[:-1], obs[-1], valid=valid)
 
 
 def make(kind: str, capacity: int, envs: int = 1, **settings: Any) -> Sampler:
@@ -87,16 +86,13 @@ def filled(count: int, priorities: Any = (), **settings: Any) -> Sampler:
     return sampler
 
 
-def test_prioritized_with_alpha_0_is_uniform() -> None:
-    sampler = filled(10, np.logspace(-3, 3, 10), alpha=0.0)
-    draw = sampler.draw(np.random.default_rng(0), 5000, 1, np.ones(5000))
-    assert_frequencies(draw.ids, dict.fromkeys(range(10), 1.0))
-    assert (draw.weight == 1).all()
-
-
-def test_one_row_from_each_part_of_the_total() -> None:
+def test_one_row_from_each_part_of_the_total_and_alike_with_alpha_0() -> None:
     ids = filled(4, [1, 1, 2, 4]).draw(np.random.default_rng(0), 200, 8, np.ones(200)).ids
     assert (np.sort(ids, axis=1) == [0, 1, 2, 2, 3, 3, 3, 3]).all()
+    flat = filled(10, np.logspace(-3, 3, 10), alpha=0.0)
+    draw = flat.draw(np.random.default_rng(0), 5000, 1, np.ones(5000))
+    assert_frequencies(draw.ids, dict.fromkeys(range(10), 1.0))
+    assert (draw.weight == 1).all()
 
 
 def test_importance_weights_by_hand() -> None:
@@ -179,7 +175,7 @@ def test_priorities_must_be_finite(bad: float) -> None:
     assert sampler.state()[1]["priority"].tolist() == [1, 1, 1, 0, 0]
 
 
-def test_empty_rings_and_senseless_settings_are_refused() -> None:
+def test_empty_rings_senseless_settings_and_other_states_are_refused() -> None:
     for sampler in (make("uniform", 4), make("prioritized", 4)):
         for _ in range(2):
             with pytest.raises(SettingError, match="nothing to draw"):
@@ -188,6 +184,8 @@ def test_empty_rings_and_senseless_settings_are_refused() -> None:
     for wrong in ({"alpha": -0.1}, {"eps": 0.0}, {"alpha": float("nan")}):
         with pytest.raises(SettingError):
             make("prioritized", 4, **wrong)
+    with pytest.raises(ResumeError, match="the ring first"):
+        make("prioritized", 10).load_state(*filled(5).state())
 
 
 @pytest.mark.parametrize("writes", [[3], [1] * 30, [7, 0, 25, 1], [200, 2]])
@@ -275,11 +273,6 @@ def test_writing_the_state_changes_no_draw() -> None:
     assert run(True) == run(False)
 
 
-def test_priorities_of_another_ring_are_refused() -> None:
-    with pytest.raises(ResumeError, match="the ring first"):
-        make("prioritized", 10).load_state(*filled(5).state())
-
-
 # rows that are let go of for some environments only, against a list that is kept beside
 
 N = 3
@@ -346,9 +339,20 @@ def test_n_step_windows_of_what_is_left_are_whole() -> None:
     assert ring.floors.tolist() == [0, 4, 0]
     batch = ring.transitions(np.array([13, 0]), 2)
     np.testing.assert_array_equal(batch.reward, [13 + 0.5 * 16, 0 + 0.5 * 3])
-    assert not ring.contains(np.array([10]))[0] and ring.contains(np.array([13]))[0]
+    assert ring.contains(np.array([10, 13])).tolist() == [False, True]
     with pytest.raises(SettingError, match="of some environments less"):
         ring.transitions(np.array([10]))
+
+
+def test_files_without_floors_load() -> None:
+    ring = Ring(8 * N, N, OBS, ACTION)
+    ring.add(step(0))
+    meta, arrays = ring.state()
+    del meta["floors"]
+    ring.forget_rows(2)
+    valid = np.array([[True] * N, [False] * N])
+    ring.load_state(meta, {n: x.copy() for n, x in arrays.items()} | {"valid": valid})
+    assert ring.floors.tolist() == [0, 0, 0] and len(ring) == 3
 
 
 def test_goals_and_triplets_come_from_what_is_left() -> None:
@@ -388,26 +392,12 @@ def test_a_checkpoint_goes_into_a_ring_of_another_length(
         for s in (sampler, again):
             s.add(step(t))
         same = [i for i in one.rows().tolist() if i in set(other.rows().tolist())]
-        np.testing.assert_array_equal(
-            one.transitions(np.array(same)).obs, other.transitions(np.array(same)).obs
-        )
+        seen = [ring.transitions(np.array(same)).obs for ring in (one, other)]
+        np.testing.assert_array_equal(*seen)
         if before == after:
-            draws = [
-                s.draw(np.random.default_rng(t), 2, 4, np.ones(2)).ids for s in (sampler, again)
-            ]
+            given = 2, 4, np.ones(2)
+            draws = [s.draw(np.random.default_rng(t), *given).ids for s in (sampler, again)]
             np.testing.assert_array_equal(*draws)
     assert len(other) == after * N
     if kind == 4:
         np.testing.assert_array_equal(again.powers()[-6:], sampler.powers()[-6:])
-
-
-def test_files_without_floors_load() -> None:
-    ring = Ring(8 * N, N, OBS, ACTION)
-    ring.add(step(0))
-    meta, arrays = ring.state()
-    del meta["floors"]
-    ring.forget_rows(2)
-    arrays = {n: x.copy() for n, x in arrays.items()} | {"valid": np.ones((2, N), bool)}
-    arrays["valid"][1] = False
-    ring.load_state(meta, arrays)
-    assert ring.floors.tolist() == [0, 0, 0] and len(ring) == 3
