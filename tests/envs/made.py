@@ -1,10 +1,12 @@
-"""An environment of any spaces."""
+"""An environment of any spaces, and actors without a network."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
+import numpy as np
 from gymnasium import spaces
 
 
@@ -35,3 +37,21 @@ class Made(gymnasium.Env[Any, Any]):
         taken.append(action)
         over = self.t >= self.length
         return seen[-1], float(self.t), over and not self.odd, over and self.odd, self.info
+
+
+class Acts:
+    """Acts by a function of what is seen and of its noise."""
+
+    def __init__(self, by: Callable[[Any, Any], Any]) -> None:
+        self.by = by
+
+    def initial_state(self, n: int) -> Any:
+        return ()
+
+    def act(self, obs: Any, state: Any, noise: Any) -> Any:
+        return self.by(obs, noise), {}, state
+
+
+def always(action: Any) -> Acts:
+    """An actor that sees arrays, and always takes this action."""
+    return Acts(lambda obs, noise: np.array([action] * len(obs)))

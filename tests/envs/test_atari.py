@@ -21,7 +21,7 @@ from tandem.envs.stepped import Stepped
 from tandem.envs.vector import Environments, episode_seed
 from tandem.errors import ResumeError, SettingError
 from tandem.replay.buffer import Ring
-from tests.envs.actors import Acts, always
+from tests.envs.made import Acts, always
 
 BREAKOUT = "ALE/Breakout-v5"
 TRAINING = {"life_loss_ends": True, "clip_rewards": True}

@@ -15,7 +15,7 @@ from tandem.envs.vector_source import brought
 from tandem.errors import SettingError
 from tandem.replay.buffer import Ring
 from tests.envs import pool
-from tests.envs.actors import always
+from tests.envs.made import always
 
 GAME = {"frame_stack": 4, "life_loss_ends": True, "clip_rewards": True}
 QUICK: Any = {"framework": "torch", "plots": False, "tensorboard": False, "hidden": (8,)}

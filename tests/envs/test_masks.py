@@ -22,8 +22,7 @@ from tandem.spaces import Leaf, action_leaf, from_json, observation_spec, seen, 
 from tandem.testing import environments as games
 from tandem.testing.env_checker import check
 from tandem.types import leaves
-from tests.envs.actors import Acts
-from tests.envs.made import Made
+from tests.envs.made import Acts, Made
 
 QUIET: dict[str, Any] = {"plots": False, "tensorboard": False, "framework": "torch", "hidden": (8,)}
 MULTI = Leaf("multidiscrete", (2,), "int64", (3, 2), masked=True)

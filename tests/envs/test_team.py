@@ -17,7 +17,7 @@ from tandem.errors import EnvironmentFault, SettingError, SpaceError, UnknownNam
 from tandem.learning.events import Evaluation
 from tandem.spaces import MASK
 from tandem.testing import team_games
-from tests.envs.actors import Acts
+from tests.envs.made import Acts
 
 
 class Uneven:

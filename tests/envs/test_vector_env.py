@@ -22,8 +22,7 @@ from tandem.errors import EnvironmentFault, NonFiniteError
 from tandem.replay.buffer import Ring
 from tandem.testing import environments as games
 from tandem.types import leaves, tree_map
-from tests.envs.actors import Acts, always
-from tests.envs.made import Made
+from tests.envs.made import Acts, Made, always
 from tests.envs.vectors import MODES, Counters, Resumable
 
 N = 4

@@ -20,7 +20,7 @@ from tandem.exploration import EpsGreedyQPolicy
 from tandem.functional.vector import FunctionalVector
 from tandem.types import leaves
 from tests.agents.agents import Probe, trained
-from tests.envs.actors import Acts
+from tests.envs.made import Acts
 from tests.functional.worlds import Broken, Doors, Walk, Weak
 from tests.helpers import run_python
 

@@ -214,6 +214,10 @@ def test_wrong_judgements_and_settings_are_named() -> None:
         Hindsight(ring, wrong.goals, strategy="past")  # type: ignore[arg-type]
     with pytest.raises(SettingError, match="k=-1"):
         Hindsight(ring, wrong.goals, k=-1)
+    short = Ring(50, 1, OBS, ACTION)
+    short.add(Aimed(0, 1).trajectory(1))
+    with pytest.raises(SettingError, match="none of them of three steps"):
+        TripletSampler(short).draw(np.random.default_rng(0), 4)
 
 
 def test_observations_of_broken_off_and_ended_episodes_are_found_in_any_order() -> None:
@@ -293,10 +297,3 @@ def test_halves_go_from_i_to_k_and_from_k_to_j() -> None:
     np.testing.assert_array_equal(batch.action, whole.action[:, :2])
     np.testing.assert_array_equal(batch.reward, whole.reward[:, :2])
     np.testing.assert_array_equal(batch.discount, np.full((500, 2), np.float32(GAMMA)))
-
-
-def test_nothing_to_draw_is_said() -> None:
-    ring = Ring(50, 1, OBS, ACTION)
-    ring.add(Aimed(0, 1).trajectory(1))
-    with pytest.raises(SettingError, match="none of them of three steps"):
-        TripletSampler(ring).draw(np.random.default_rng(0), 4)

@@ -177,9 +177,6 @@ def test_what_is_no_stack_is_refused() -> None:
         Ring(10, 1, replace(leaf, stack=4), ACTION)
     with pytest.raises(SpaceError, match="stacks of shape"):
         Ring(10, 1, leaf, ACTION).add(block._replace(obs=block.obs[:, :, 1:]))
-
-
-def test_a_leaf_keeps_its_stack_in_json() -> None:
     assert from_json(to_json(stack_of(4))) == stack_of(4)
     old = to_json(stack_of(4))
     del old["stack"]  # as checkpoints written before there was one

@@ -143,17 +143,12 @@ class World:
             rows = [[getattr(row, name) for row in line] for line in new]
             return np.array(rows).reshape(steps, len(self.rows))
 
-        return Trajectory(
+        at = np.array(cuts, np.int64).reshape(-1, 2)
+        seen = self.obs([new[t][env].next_obs for t, env in cuts])
+        return block(
             self.obs(field("obs")),
-            self.action(field("action")),
-            field("reward").astype("float32"),
-            field("discount").astype("float32"),
-            field("last").astype(bool),
-            field("valid").astype(bool),
-            Cuts(
-                np.array([t for t, _ in cuts], np.int64),
-                np.array([env for _, env in cuts], np.int64),
-                self.obs([new[t][env].next_obs for t, env in cuts]),
-            ),
             self.obs([episode[-1] for episode in self.episodes]),
+            *(field(name) for name in ("reward", "discount", "last", "valid")),
+            action=self.action(field("action")),
+            cuts=Cuts(at[:, 0], at[:, 1], seen),
         )
