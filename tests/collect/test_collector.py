@@ -149,15 +149,10 @@ def _bytes(trajectory):
     return [x.tobytes() for x in leaves(tuple(trajectory))]
 
 
-@pytest.mark.parametrize(
-    ("env", "mode"),
-    [
-        ("CartPole-v1", "native"),
-        ("CartPole-v1", "plain"),
-        ("Pendulum-v1", "plain"),
-        ("tandem/IdentityDict-v0", "plain"),
-    ],
-)
+PLAIN = ("CartPole-v1", "Pendulum-v1", "tandem/IdentityDict-v0")
+
+
+@pytest.mark.parametrize("env, mode", [("CartPole-v1", "native"), *((x, "plain") for x in PLAIN)])
 @pytest.mark.parametrize("blocks", [0, 7])
 def test_resume_is_exact(env, mode, blocks):
     """Also before the first block, with recurrent states, and in the middle of episodes; the state

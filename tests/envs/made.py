@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import gymnasium
@@ -17,7 +18,7 @@ class Made(gymnasium.Env[Any, Any]):
     def __init__(
         self, observation: Any, action: Any = None, length: int = 5, info: Any = None
     ) -> None:
-        self.observation_space = observation
+        self.observation_space = deepcopy(observation)  # each has random numbers of its own
         self.action_space = spaces.Discrete(3) if action is None else action
         self.length, self.info, self.t, self.odd = length, info or {}, 0, False
         self.log: list[tuple[list[Any], list[Any]]] = []

@@ -356,7 +356,7 @@ NO_ARRAY = np.zeros(1, np.bool_)
     ],
 )
 def test_faults_are_named_with_environment_and_step(bad, at, error, says, alone):
-    envs = each(known.InfiniteHorizon if alone else bad, bad, known.InfiniteHorizon)
+    envs = each(*((known.InfiniteHorizon, bad, known.InfiniteHorizon) if alone else (bad,) * 3))
     envs.reset()
     for _ in range(at - 1):
         envs.step(np.zeros(3, np.int64))
@@ -452,16 +452,10 @@ def test_numbers_of_another_width_are_taken_where_they_fit(space, right):
 # exact resume
 
 
-@pytest.mark.parametrize(
-    ("env", "mode"),
-    [
-        ("CartPole-v1", "native"),
-        ("CartPole-v1", "plain"),
-        ("Pendulum-v1", "plain"),
-        ("tandem/IdentityDict-v0", "plain"),
-        ("tandem/IdentityImage-v0", "plain"),
-    ],
-)
+PLAIN = ("CartPole-v1", "Pendulum-v1", "tandem/IdentityDict-v0", "tandem/IdentityImage-v0")
+
+
+@pytest.mark.parametrize("env, mode", [("CartPole-v1", "native"), *((x, "plain") for x in PLAIN)])
 def test_goes_on_exactly_after_a_state_through_json(env, mode):
     envs, again = (vectorize(env, 3, seed=4, mode=mode) for _ in range(2))
     envs.reset()

@@ -97,6 +97,7 @@ def test_spaces_are_found_or_asked_for() -> None:
     assert env.observation_space == spaces.Box(0, 255, (4, 4, 1), np.uint8)
     assert env.reset(seed=5)[1] == {"seed": 5} and env.inner.told == 5
     assert env.step(0)[1:4] == (1.0, False, True)
+    env.close()  # it has no such method
 
 
 class Team:

@@ -138,10 +138,8 @@ def test_runs_in_them_are_the_same_each_time() -> None:
 @pytest.mark.parametrize(
     "package, names",
     [
-        (
-            "flax",
-            "phys2d/CartPole-v1 phys2d/Pendulum-v0 tabular/Blackjack-v0 tabular/CliffWalking-v0",
-        ),
+        ("flax", "phys2d/CartPole-v1 phys2d/Pendulum-v0"),
+        ("flax", "tabular/Blackjack-v0 tabular/CliffWalking-v0"),
         ("gymnax", "gymnax/CartPole-v1 gymnax/Pendulum-v1 gymnax/Breakout-MinAtar"),
         ("brax", "brax/inverted_pendulum"),
         ("mujoco_playground", "playground/CartpoleBalance"),
