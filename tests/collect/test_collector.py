@@ -298,16 +298,13 @@ def test_an_episode_without_an_end_is_cut_and_counts_with_its_return_so_far(epis
     assert ends.returns == played.returns and ends.cut == 0, "it ended by itself"
 
 
-def test_some_episodes_are_cut_and_others_are_not() -> None:
+def test_some_episodes_are_cut_at_twice_the_limit_or_the_longest_episode_of_training() -> None:
     left = iter([3, 70, 5])
     make_one = lambda: known.InfiniteHorizon(length=next(left))  # noqa: E731
     played = evaluate(Always(1), make_one, 3, max_steps=9)
     assert (played.lengths, played.cut) == ([3, 9, 5], 1)
     text = str(Evaluation.of(*played))
     assert text.endswith("over 3 episodes, 1 of them cut at 9 steps")
-
-
-def test_the_budget_is_twice_the_limit_or_the_longest_episode_of_training() -> None:
     limited = gymnasium.make("CartPole-v1", max_episode_steps=4000)
     assert default_budget(endless()) == 5000 == evaluate(Always(1), endless, 1).lengths[0]
     assert (default_budget(limited), default_budget(limited, 6000)) == (8000, 12000)

@@ -471,7 +471,7 @@ def test_goes_on_exactly_after_a_state_through_json(env, mode):
         assert ends[0] == ends[1]
 
 
-def test_the_action_log_survives_growth_and_ends():
+def test_the_action_log_survives_growth_and_ends_and_seeds_are_apart():
     """Episodes of different lengths, longer together than the log's first size."""
     envs = Stepped("Identity", [known.Identity(3, n) for n in (7, 1000, 300)], seed=0)
     envs.reset()
@@ -482,6 +482,8 @@ def test_the_action_log_survives_growth_and_ends():
     assert data["lengths"] == [0, 700, 100] and data["episodes"] == [100, 0, 2]
     expected = np.concatenate([history[:, 1], history[600:, 2]])
     np.testing.assert_array_equal(arrays["actions"], expected)
+    seeds = {episode_seed(s, i, k) for s in range(4) for i in range(8) for k in range(50)}
+    assert len(seeds) == 4 * 8 * 50 and max(seeds) < 2**31
 
 
 def test_loading_a_state_into_fewer_environments_is_refused():
@@ -551,8 +553,3 @@ def test_a_native_state_keeps_kinds_and_aliases_or_says_so():
     inner.screens = [object()]
     with pytest.raises(ResumeError, match="screens.*not exactly resumable"):
         envs.state()
-
-
-def test_seeds_of_episodes_are_apart():
-    seeds = {episode_seed(s, i, k) for s in range(4) for i in range(8) for k in range(50)}
-    assert len(seeds) == 4 * 8 * 50 and max(seeds) < 2**31

@@ -215,7 +215,7 @@ def test_classes_are_made_and_objects_without_agents_refused() -> None:
     assert isinstance(team(Uneven), Team)  # the class itself, which says who there may be
 
 
-def test_particle_worlds() -> None:
+def test_particle_worlds_and_moves_of_several_axes() -> None:
     pytest.importorskip("mpe2")
     made = team("mpe/simple_spread_v3", {"N": 3, "max_cycles": 25, "local_ratio": 0.5})
     assert made.observation_space["agents"].shape == (3, 21)
@@ -233,10 +233,6 @@ def test_particle_worlds() -> None:
         make("mpe/simple_spread_v3", {"N": 0})
     with pytest.raises(UnknownNameError, match="mpe/simple_spread_v3"):
         team("mpe/simple_spraed_v3")
-
-
-def test_moves_of_several_axes() -> None:
-    pytest.importorskip("mpe2")
     made = team("mpe/simple_speaker_listener_v4", {"continuous_actions": True})
     made.reset(seed=1)
     assert made.action_space.shape == (2, 5)

@@ -56,16 +56,13 @@ def test_one_choice_draws_what_many_draw(actions: int) -> None:
     assert one.rng.bit_generator.state == rng.bit_generator.state
 
 
-def test_softmax_takes_probabilities_in_either_documented_way() -> None:
+def test_softmax_in_either_documented_way_and_boltzmann_with_its_clip() -> None:
     p = np.array([0.1, 0.2, 0.3, 0.4], np.float32)
     near(shares(e.SoftmaxPolicy(seed=0), np.broadcast_to(p, (40_000, 4))), p)
     assert e.SoftmaxPolicy(seed=3).select_action(4, p) == e.SoftmaxPolicy(seed=3).select_action(p)
     assert e.SoftmaxPolicy().select_action(np.array([0.0, 0.0, 1.0])) == 2
     with pytest.raises(SettingError, match=r"no probabilities(.|\n)*BoltzmannQPolicy"):
         e.SoftmaxPolicy().select_action(Q)
-
-
-def test_boltzmann_and_its_clip() -> None:
     near(shares(e.BoltzmannQPolicy(2.0, seed=0)), softmax(Q / 2))
     near(shares(e.BoltzmannQPolicy(clip=(-0.5, 1.5), seed=0)), softmax(Q.clip(-0.5, 1.5)))
     # both at the clip; no overflow

@@ -114,14 +114,11 @@ def test_they_resume_to_the_bit(env: Any) -> None:
     assert resume_fault(env) is None
 
 
-def test_a_pool_is_where_episodes_begin() -> None:
+def test_episodes_begin_in_a_pool_and_states_of_others_are_refused() -> None:
     envs = vectorize(partial(Walk, limit=2, pool=3), 4)
     firsts = [envs.reset()]
     firsts += [envs.step(np.zeros(4, np.int64)).obs for _ in range(20)][1::2]
     assert len(np.unique(np.concatenate(firsts), axis=0)) == 3
-
-
-def test_the_state_of_others_is_refused() -> None:
     envs = vectorize(Walk, 2)
     envs.reset()
     other = vectorize("tandem/CartPole-v1", 2)

@@ -181,9 +181,12 @@ def zero(state: Any) -> float:
     return 0.0
 
 
-def test_values_come_as_networks_give_them() -> None:
+def test_values_come_as_networks_give_them_and_states_may_be_numbers() -> None:
     one, other = line(right, lambda s: 0.5), line(right, lambda s: np.array([[0.5]]))
     assert one.total == other.total
+    given = Table(), lambda s: [(0, 0.5), (1, 0.5)], lambda s: float(s == 2), 20
+    root = run_mcts_search(BaseNode(), 0, *given)
+    assert select_action_after_search(root, 0) == 1 and root.children[1].state == 2
 
 
 class Table(gym.Env):  # type: ignore[misc]
@@ -197,12 +200,6 @@ class Table(gym.Env):  # type: ignore[misc]
     def step(self, action: Any) -> Any:
         self.state = self.after[self.state][action]  # a key, as no array is
         return self.state, 0.0, self.state == 3, False, {}
-
-
-def test_an_environments_state_may_be_a_number() -> None:
-    given = Table(), lambda s: [(0, 0.5), (1, 0.5)], lambda s: float(s == 2), 20
-    root = run_mcts_search(BaseNode(), 0, *given)
-    assert select_action_after_search(root, 0) == 1 and root.children[1].state == 2
 
 
 def refused(error: Any, text: str, call: Any, *args: Any, **given: Any) -> None:

@@ -194,17 +194,7 @@ def test_what_keeps_its_goal_keeps_everything() -> None:
     np.testing.assert_array_equal(batch.discount[~same], whole.discount[~same])
 
 
-def test_an_end_that_is_told_for_one_goal_at_a_time() -> None:
-    """Gymnasium-Robotics' compute_terminated gives one answer, whatever it is asked for."""
-    obs, goal = {"achieved_goal": np.array([[1.0], [2.0], [3.0]])}, np.array([[1.0], [5.0], [3.0]])
-    never = DictGoals(lambda a, g, i: -1.0 * (a != g)[:, 0], lambda a, g, i: False)
-    reward, done = never.judge(obs, goal, NOTHING)
-    assert reward.tolist() == [0, -1, 0] and done.tolist() == [False] * 3 and done.dtype == np.bool_
-    near = DictGoals(zeros, lambda a, g, i: bool(np.linalg.norm(a - g) < 0.5))
-    assert near.judge(obs, goal, NOTHING)[1].tolist() == [True, False, True]
-
-
-def test_wrong_judgements_and_settings_are_named() -> None:
+def test_judgements_for_one_goal_at_a_time_and_wrong_ones() -> None:
     _, ring = played()
     ids = rows(ring)
     wrong = Hindsight(ring, DictGoals(lambda a, g, i: np.zeros((len(g), 1))), k=None)
@@ -218,6 +208,13 @@ def test_wrong_judgements_and_settings_are_named() -> None:
     short.add(Aimed(0, 1).trajectory(1))
     with pytest.raises(SettingError, match="none of them of three steps"):
         TripletSampler(short).draw(np.random.default_rng(0), 4)
+    """Gymnasium-Robotics' compute_terminated gives one answer, whatever it is asked for."""
+    obs, goal = {"achieved_goal": np.array([[1.0], [2.0], [3.0]])}, np.array([[1.0], [5.0], [3.0]])
+    never = DictGoals(lambda a, g, i: -1.0 * (a != g)[:, 0], lambda a, g, i: False)
+    reward, done = never.judge(obs, goal, NOTHING)
+    assert reward.tolist() == [0, -1, 0] and done.tolist() == [False] * 3 and done.dtype == np.bool_
+    near = DictGoals(zeros, lambda a, g, i: bool(np.linalg.norm(a - g) < 0.5))
+    assert near.judge(obs, goal, NOTHING)[1].tolist() == [True, False, True]
 
 
 def test_observations_of_broken_off_and_ended_episodes_are_found_in_any_order() -> None:
