@@ -14,43 +14,29 @@ from tandem.collect.collector import Collector
 from tandem.collect.evaluation import evaluate
 from tandem.envs import atari
 from tandem.envs.atari import Preprocessing
+from tandem.envs.atari_fire import Fire
 from tandem.envs.atari_vector import AtariVector
 from tandem.envs.factory import environment_name, make, resume_fault, separate, spaces_of, vectorize
 from tandem.envs.stepped import Stepped
 from tandem.envs.vector import Environments, episode_seed
 from tandem.errors import ResumeError, SettingError
 from tandem.replay.buffer import Ring
+from tests.envs.made import Acts, always
 
 BREAKOUT = "ALE/Breakout-v5"
 TRAINING = {"life_loss_ends": True, "clip_rewards": True}
-# nothing is drawn: every reset is the same
-STILL = {
-    "noop_max": 0,
-    "sticky_actions": 0.0,
-    "press_fire": False,
-}
+STILL = {"noop_max": 0, "sticky_actions": 0.0, "press_fire": False}  # every reset is the same
 
 
-class Random:
-    """An actor that draws from the first `actions`, or always takes one."""
+def chance(actions: int = 4) -> Acts:
+    rng = np.random.default_rng(0)
+    return Acts(lambda obs, noise: rng.integers(actions, size=len(obs)))
 
-    def __init__(self, actions: int = 4, always: int | None = None) -> None:
-        self.rng, self.actions, self.always = np.random.default_rng(0), actions, always
 
-    def act(self, obs: Any, state: Any, noise: Any) -> Any:
-        n = len(obs)
-        return (
-            (
-                self.rng.integers(self.actions, size=n)
-                if self.always is None
-                else np.full(n, self.always)
-            ),
-            {},
-            state,
-        )
-
-    def initial_state(self, n: int) -> Any:
-        return ()
+def assert_same(one: Any, other: Any) -> None:
+    for a, b in zip(one[:5], other[:5], strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert len(one.final) == len(other.final)
 
 
 @pytest.fixture(params=["plain", "native"])
@@ -69,18 +55,14 @@ def walk(envs: Environments, steps: int, seed: int = 0) -> Iterator[Any]:
 
 
 def test_ids_are_known_and_nothing_else_is_touched() -> None:
-    assert atari.is_atari("ALE/Pong-v5") and atari.is_atari("ale_py:PongNoFrameskip-v4")
     atari.quiet()
-    assert (
-        atari.is_atari("PongNoFrameskip-v4")
-        and not atari.is_atari("CartPole-v1")
-        and not atari.is_atari("No/Such-v0")
-    )
+    for name in ("ALE/Pong-v5", "ale_py:PongNoFrameskip-v4", "PongNoFrameskip-v4"):
+        assert atari.is_atari(name)
 
     def own() -> Any:
         return gymnasium.make(BREAKOUT, obs_type="grayscale")
 
-    assert not atari.is_atari(own)
+    assert not any(map(atari.is_atari, ("CartPole-v1", "No/Such-v0", own)))
     assert make(own).observation_space.shape == (210, 160) and not vectorize(own, 2).clips
     assert make("ale_py:PongNoFrameskip-v4").observation_space.shape == (4, 84, 84)
 
@@ -90,10 +72,8 @@ def test_what_is_seen(mode: Any) -> None:
     assert type(envs) is {"plain": Stepped, "native": AtariVector}[mode]
     spec = envs.observation
     assert (spec.shape, spec.dtype, spec.stack, spec.image) == ((4, 84, 84), "uint8", 4, True)
-    assert spaces_of(BREAKOUT) == (
-        envs.observation_space,
-        envs.action_space,
-    ) and envs.action.sizes == (4,)
+    assert spaces_of(BREAKOUT) == (envs.observation_space, envs.action_space)
+    assert envs.action.sizes == (4,)
     obs = envs.reset()
     assert obs.shape == (2, 4, 84, 84) and obs.dtype == np.uint8
     for one in walk(envs, 60):
@@ -109,90 +89,88 @@ def test_what_is_seen(mode: Any) -> None:
 
 @pytest.mark.slow
 def test_both_ways_see_the_same_pictures() -> None:
-    for does in (
-        STILL,
-        {**STILL, "frame_skip": 1, "frame_stack": 2},
-        {**STILL, "frame_skip": 3, "frame_stack": 1},
-    ):
+    for more in ({}, {"frame_skip": 1, "frame_stack": 2}, {"frame_skip": 3, "frame_stack": 1}):
+        does = STILL | more
         plain, native = (vectorize(BREAKOUT, 1, 0, mode, does) for mode in ("plain", "native"))
         np.testing.assert_array_equal(plain.reset(), native.reset())
         for one, other in zip(walk(plain, 40), walk(native, 40), strict=True):
-            for a, b in zip(one[:5], other[:5], strict=True):
-                np.testing.assert_array_equal(a, b)
+            assert_same(one, other)
+
+
+def frames(envs: Environments, mode: str) -> int:
+    if mode == "plain":
+        return int(envs._envs[0].unwrapped.ale.getEpisodeFrameNumber())  # type: ignore[attr-defined]
+    return int(envs._envs.step(np.zeros(1, np.int64))[4]["frame_number"][0])  # type: ignore[attr-defined]
 
 
 @pytest.mark.slow
 def test_options_reach_the_game(mode: Any) -> None:
     assert games(1, mode, {**TRAINING, "frame_stack": 2}).observation.shape == (2, 84, 84)
-    frames = {}
     for skip in (2, 4):
         envs = games(1, mode, {**STILL, "frame_skip": skip})
         envs.reset()
         _ = list(walk(envs, 10))
-        ale = envs._envs[0].unwrapped.ale if mode == "plain" else None
-        frames[skip] = (
-            ale.getEpisodeFrameNumber()
-            if ale
-            else int(envs._envs.step(np.zeros(1, np.int64))[4]["frame_number"][0])
-        )
-    assert frames == ({2: 20, 4: 40} if mode == "plain" else {2: 22, 4: 44})
+        assert frames(envs, mode) == skip * (10 if mode == "plain" else 11)
     first = [games(1, mode, {**STILL, "noop_max": most}, "ALE/Pong-v5").reset() for most in (0, 30)]
     assert not np.array_equal(*first)
-
-
-def test_sticky_actions_are_the_ids_own_or_as_told() -> None:
-    def probability(env: str, kwargs: Any) -> float:
-        return float(make(env, kwargs).unwrapped.ale.getFloat("repeat_action_probability"))
-
-    assert probability(BREAKOUT, {}) == 0.25 and probability("BreakoutNoFrameskip-v4", {}) == 0.0
-    assert probability(BREAKOUT, {"sticky_actions": 0.5}) == 0.5
+    for env, kwargs, expected in (
+        (BREAKOUT, {}, 0.25),
+        ("BreakoutNoFrameskip-v4", {}, 0.0),
+        (BREAKOUT, {"sticky_actions": 0.5}, 0.5),
+    ):
+        ale = make(env, kwargs).unwrapped.ale
+        assert ale.getFloat("repeat_action_probability") == expected
 
 
 def test_a_lost_life_ends_episodes_in_training_only(mode: Any) -> None:
-    envs = games(1, mode)
+    envs: Any = games(1, mode)
     envs.reset()
-    lengths, since = [], 0
-    for one in walk(envs, 300):
-        since += 1
-        if one.terminated[0]:
-            lengths.append(since)
-            since = 0
-    assert len(lengths) >= 3
-    info = envs._envs.step(np.zeros(1, np.int64))[4] if mode == "native" else None
-    assert (
-        info["lives"][0] if info else envs._envs[0].unwrapped.ale.lives()
-    ) == 5  # the next episode is a new game
+    assert sum(one.terminated[0] for one in walk(envs, 300)) >= 3
+    game = envs._envs if mode == "native" else envs._envs[0]
+    lives = game.step(np.zeros(1, np.int64))[4]["lives"][0] if mode == "native" else 0
+    assert (lives or game.unwrapped.ale.lives()) == 5  # the next episode is a new game
     game = make(BREAKOUT)
     game.reset(seed=0)
-    lives, ends = {game.unwrapped.ale.lives()}, 0
-    rng = np.random.default_rng(0)
-    while not ends:
+    seen, over, rng = {game.unwrapped.ale.lives()}, False, np.random.default_rng(0)
+    while not over:
         *_, terminated, truncated, _ = game.step(int(rng.integers(4)))
-        lives.add(game.unwrapped.ale.lives())
-        ends += terminated or truncated
-    assert lives == {5, 4, 3, 2, 1, 0}
+        seen.add(game.unwrapped.ale.lives())
+        over = terminated or truncated
+    assert seen == {5, 4, 3, 2, 1, 0}
+
+
+class Changes(gymnasium.Wrapper):  # type: ignore[misc]
+    """Pays 4 in each step; `ends`: its first episode ends in its first step."""
+
+    resets, ends = 0, False
+
+    def reset(self, **how: Any) -> Any:
+        self.resets += 1
+        return self.env.reset(**how)
+
+    def step(self, action: Any) -> Any:
+        seen, _, over, *rest = self.env.step(action)
+        return seen, 4.0, self.resets == 1 if self.ends else over, *rest
 
 
 def test_rewards_are_clipped_for_learners_and_counted_whole() -> None:
-    class Rich(gymnasium.Wrapper):  # type: ignore[misc]
-        def step(self, action: Any) -> Any:
-            seen, _, *rest = self.env.step(action)
-            return seen, 4.0, *rest
-
-    envs = Stepped("rich", [Rich(make(BREAKOUT, {"life_loss_ends": True}))])
+    envs = Stepped("rich", [Changes(make(BREAKOUT, {"life_loss_ends": True}))])
     envs.clips = True
     collector = Collector(envs, 0.99)
-    trajectory = collector.collect(120, Random())
+    trajectory = collector.collect(120, chance())
     assert (trajectory.reward == 1).all() and trajectory.reward.dtype == np.float32
     assert collector.episodes
     assert all(ended.episode.score == 4 * ended.episode.length for ended in collector.episodes)
+    inner = Changes(gymnasium.make(BREAKOUT))  # an end in the step of FIRE resets again
+    inner.ends = True
+    Fire(inner).reset(seed=0)
+    assert inner.resets == 2
 
 
 @pytest.mark.slow
 def test_evaluation_plays_whole_games_of_whole_rewards() -> None:
-    """A policy that never presses FIRE still comes to the game's end: FIRE is pressed for it, once
-    a life."""
-    scores, lengths, *_ = evaluate(Random(always=0), BREAKOUT, 2, 0)
+    """A policy that never presses FIRE still comes to the game's end."""
+    scores, lengths, *_ = evaluate(always(0), BREAKOUT, 2, 0)
     assert len(scores) == 2 and all(100 < n < 400 for n in lengths)
     assert not vectorize(BREAKOUT, 2, 0).clips and vectorize(BREAKOUT, 2, 0, "auto", TRAINING).clips
     # lives go on: ale_py's vector presses FIRE at resets only
@@ -202,31 +180,9 @@ def test_evaluation_plays_whole_games_of_whole_rewards() -> None:
         vectorize(BREAKOUT, 2, 0, "native")
 
 
-def test_an_end_in_the_step_of_fire_resets_again() -> None:
-    from tandem.envs.atari_fire import Fire
-
-    class Ends(gymnasium.Wrapper):  # type: ignore[misc]
-        resets = 0
-
-        def reset(self, **how: Any) -> Any:
-            self.resets += 1
-            return self.env.reset(**how)
-
-        def step(self, action: Any) -> Any:
-            seen, reward, _, truncated, info = self.env.step(action)
-            return seen, reward, self.resets == 1, truncated, info
-
-    env = Fire(Ends(gymnasium.make(BREAKOUT)))
-    env.reset(seed=0)
-    assert env.env.resets == 2
-
-
 @pytest.mark.slow
-def test_an_episode_comes_from_its_seed_wherever_it_is_played(
-    mode: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Episode 1 of environment 1 is the same among two and among three, after first episodes of
-    other lengths."""
+def test_an_episode_comes_from_its_seed_anywhere(mode: Any, monkeypatch: Any) -> None:
+    """Episode 1 of environment 1, among two and among three, after others of other lengths."""
     monkeypatch.setattr(AtariVector, "EACH", 1)
     seen = []
     for n, warm in ((2, 0), (3, 5)):
@@ -244,18 +200,10 @@ def test_an_episode_comes_from_its_seed_wherever_it_is_played(
 
 
 @pytest.mark.slow
-def test_plain_games_are_resumed_in_the_middle_of_episodes() -> None:
-    assert resume_fault(BREAKOUT, 40, mode="plain", kwargs=TRAINING) is None
-
-
-# Seeds in every episode, in some, in the first only.
-@pytest.mark.parametrize(
-    "each",
-    [pytest.param(n, marks=pytest.mark.slow) for n in (1, 40, 4_000)],
-)
-def test_the_vector_is_resumed_in_the_middle_of_episodes(
-    each: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("each", [1, 40, 4_000])
+def test_games_are_resumed_in_the_middle_of_episodes(each: int, monkeypatch: Any) -> None:
+    if each == 1:
+        assert resume_fault(BREAKOUT, 40, mode="plain", kwargs=TRAINING) is None
     monkeypatch.setattr(AtariVector, "EACH", each)
     first, second = games(3, "native"), games(3, "native")
     first.reset()
@@ -263,12 +211,9 @@ def test_the_vector_is_resumed_in_the_middle_of_episodes(
     assert ended >= 6
     second.load_state(*first.state())  # in an environment just made
     for one, other in zip(walk(first, 60, 5), walk(second, 60, 5), strict=True):
-        for a, b in zip(one[:5], other[:5], strict=True):
-            np.testing.assert_array_equal(a, b)
-        assert len(one.final) == len(other.final)
+        assert_same(one, other)
     data, arrays = first.state()
-    again, _ = second.state()
-    assert data == again
+    assert data == second.state()[0]
     second.load_state(data, arrays)  # and in one that was in use
     np.testing.assert_array_equal(second.state()[1]["actions"], arrays["actions"])
     assert max(data["lengths"]) < 40 + 100 if each < 4_000 else data["lengths"] == [150] * 3
@@ -281,13 +226,13 @@ def test_another_game_is_not_resumed() -> None:
     data, arrays = envs.state()
     with pytest.raises(ResumeError, match="saved state is of 2 environments"):
         games(3, "native").load_state(data, arrays)
-    for wrong in ({"arrays": {"obs/0": arrays["obs/0"] ^ 1}}, {"data": {"ends": [0, 1]}}):
-        with pytest.raises(
-            ResumeError, match="environment [01] of ALE/Breakout-v5 could not be brought back"
-        ):
-            games(2, "native").load_state(
-                {**data, **wrong.get("data", {})}, {**arrays, **wrong.get("arrays", {})}
-            )
+    text = "environment [01] of ALE/Breakout-v5 could not be brought back"
+    for wrong, right in (
+        (data, arrays | {"obs/0": arrays["obs/0"] ^ 1}),
+        (data | {"ends": [0, 1]}, arrays),
+    ):
+        with pytest.raises(ResumeError, match=text):
+            games(2, "native").load_state(wrong, right)
     broken = games(1, "native")
     broken.reset()
     with pytest.raises(Exception, match="raised"):
@@ -300,32 +245,27 @@ def test_the_ring_gives_back_what_acting_saw(mode: Any) -> None:
     ring, collector = Ring(60, 2, envs.observation, envs.action), Collector(envs, 0.99)
     obs, after, cut = [], [], 0
     for _ in range(12):
-        trajectory = collector.collect(7, Random(6))
+        trajectory = collector.collect(7, chance(6))
         ring.add(trajectory)
         following = np.concatenate([trajectory.obs[1:], trajectory.bootstrap[None]])
         following[trajectory.cuts.t, trajectory.cuts.env] = trajectory.cuts.obs
         cut += int((trajectory.last & (trajectory.discount > 0)).sum())
         obs.append(trajectory.obs)
         after.append(following)
-    assert cut >= 4
+    assert cut >= 4 and len(ring) == 60
     ids = np.arange(ring.oldest, ring.newest + 1)
     batch = ring.transitions(ids)
-    np.testing.assert_array_equal(batch.obs, np.concatenate(obs).reshape(-1, 4, 84, 84)[ids])
-    np.testing.assert_array_equal(batch.next_obs, np.concatenate(after).reshape(-1, 4, 84, 84)[ids])
-    assert len(ring) == 60
+    for found, kept in ((batch.obs, obs), (batch.next_obs, after)):
+        np.testing.assert_array_equal(found, np.concatenate(kept).reshape(-1, 4, 84, 84)[ids])
 
 
 def test_what_arguments_there_are() -> None:
-    assert (
-        atari.arguments("CartPole-v1", Preprocessing()) == {}
-        and atari.training("CartPole-v1", {}, Preprocessing()) is None
-    )
+    assert atari.arguments("CartPole-v1", Preprocessing()) == {}
+    assert atari.training("CartPole-v1", {}, Preprocessing()) is None
     given = atari.arguments(BREAKOUT, Preprocessing(frame_skip=2))
     assert given["frame_skip"] == 2 and not set(given) & {"life_loss_ends", "clip_rewards"}
     assert atari.training(BREAKOUT, given, Preprocessing())["life_loss_ends"] is True
-    with pytest.raises(
-        SettingError, match=r"frame_stack=2 was given for an environment that is no Atari id"
-    ):
+    with pytest.raises(SettingError, match="frame_stack=2 was given for .* that is no Atari id"):
         atari.arguments("CartPole-v1", Preprocessing(frame_stack=2))
     with pytest.raises(SettingError, match="sticky_actions=1.5"):
         atari.arguments(BREAKOUT, Preprocessing(sticky_actions=1.5))
@@ -340,13 +280,11 @@ def test_the_older_manner() -> None:
     frame = env.unwrapped.ale.getEpisodeFrameNumber()
     env.step(0)
     assert env.unwrapped.ale.getEpisodeFrameNumber() == frame + 8
-    assert (
-        isinstance(separate(atari.history), type(atari.history))
-        and environment_name(env) == BREAKOUT
-    )
-    lives = [atari.history(episodic=episodic) for episodic in (True, False)]
+    assert isinstance(separate(atari.history), type(atari.history))
+    assert environment_name(env) == BREAKOUT
     lengths = []
-    for game in lives:
+    for episodic in (True, False):
+        game = atari.history(episodic=episodic)
         game.reset(seed=0)
         n, over = 0, False
         while not over:

@@ -15,6 +15,7 @@ import numpy as np
 import pettingzoo
 import pytest
 from gymnasium.utils.env_checker import check_env
+from pettingzoo.test import api_test, parallel_api_test
 
 from tandem import envs
 from tandem.envs.action_masks import Masked
@@ -29,31 +30,13 @@ from tandem.envs.versus import Versus
 from tandem.testing import environments as known
 from tandem.testing import team_games, turn_games
 from tandem.testing.action_games import Parts
+from tests.envs.test_plain import Old
 
 
 class Reach(known.InfiniteHorizon):
     """With a goal, as the agent door's hindsight takes it."""
 
     goal = np.zeros(2, np.float32)
-
-
-class Documented:
-    """Of no library: what `Plain` takes."""
-
-    observation_space = gymnasium.spaces.Box(-1, 1, (2,))
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def reset(self) -> Any:
-        self.steps = 0
-        return np.zeros(2, np.float32)
-
-    def step(self, action: int) -> Any:
-        self.steps += 1
-        return np.zeros(2, np.float32), 1.0, self.steps == 5, {}
-
-
-def atari_fire() -> Any:
-    return make("ALE/Breakout-v5")
 
 
 MADE: dict[type, list[Callable[[], Any]]] = {
@@ -65,10 +48,10 @@ MADE: dict[type, list[Callable[[], Any]]] = {
         lambda: EpisodeBudget(Team(team_games.Climbing()), 5),
     ],
     WithGoal: [lambda: WithGoal(Reach())],
-    Plain: [lambda: Plain(Documented())],
+    Plain: [lambda: Plain(Old())],
     Team: [lambda: Team(team_games.Climbing()), lambda: Team(team_games.TwoStep())],
     Versus: [lambda: Versus(turn_games.Nim()), lambda: Versus(turn_games.Nim(20))],
-    Fire: [atari_fire],
+    Fire: [lambda: make("ALE/Breakout-v5")],
 }
 
 
@@ -94,30 +77,23 @@ def test_none_is_left_out() -> None:
 def test_gymnasium_finds_nothing(make_one: Callable[[], Any]) -> None:
     env = make_one()
     with warnings.catch_warnings():
-        # of bounds that are infinite, and of wrappers, which are what is checked here
-        warnings.filterwarnings("ignore", message=".*(infinity|unwrapped).*")
+        # of bounds that are infinite, and of wrappers and old seeds, which are what is checked here
+        warnings.filterwarnings("ignore", message=".*(infinity|unwrapped|`seed` function).*")
         check_env(env, skip_render_check=True)
     env.close()
 
 
-@pytest.mark.parametrize(
-    "game", [team_games.Climbing, team_games.TwoStep, team_games.Landmarks, team_games.Leaving]
-)
-def test_pettingzoo_finds_nothing_in_teams(game: Any) -> None:
-    from pettingzoo.test import parallel_api_test
+TEAMS = [team_games.Climbing, team_games.TwoStep, team_games.Landmarks, team_games.Leaving]
+CHECKED = [
+    *((pettingzoo.ParallelEnv, parallel_api_test, game) for game in TEAMS),
+    *((pettingzoo.AECEnv, api_test, game) for game in (turn_games.Nim, turn_games.TicTacToe)),
+]
 
+
+@pytest.mark.parametrize("base, checks, game", CHECKED)
+def test_pettingzoo_finds_nothing_in_teams_and_games_of_turns(base, checks, game) -> None:
     # ours need not be installed with it: only its checker asks for its class
-    kind = type(game.__name__, (game, pettingzoo.ParallelEnv), {})
+    kind = type(game.__name__, (game, base), {})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        parallel_api_test(kind(), num_cycles=50)
-
-
-@pytest.mark.parametrize("game", [turn_games.Nim, turn_games.TicTacToe])
-def test_pettingzoo_finds_nothing_in_games_of_turns(game: Any) -> None:
-    from pettingzoo.test import api_test
-
-    kind = type(game.__name__, (game, pettingzoo.AECEnv), {})
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        api_test(kind(), num_cycles=50)
+        checks(kind(), num_cycles=50)

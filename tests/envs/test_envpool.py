@@ -15,29 +15,16 @@ from tandem.envs.vector_source import brought
 from tandem.errors import SettingError
 from tandem.replay.buffer import Ring
 from tests.envs import pool
+from tests.envs.made import always
 
 GAME = {"frame_stack": 4, "life_loss_ends": True, "clip_rewards": True}
-QUICK: dict[str, Any] = {
-    "framework": "torch",
-    "plots": False,
-    "tensorboard": False,
-    "eval_episodes": 1,
-    "final_episodes": 1,
-    "hidden": (8,),
-}
+QUICK: Any = {"framework": "torch", "plots": False, "tensorboard": False, "hidden": (8,)}
+QUICK |= {"eval_episodes": 1, "final_episodes": 1}
 
 
 @pytest.fixture
 def envpool(monkeypatch: Any) -> None:
     monkeypatch.setitem(sys.modules, "envpool", pool)
-
-
-class Noop:
-    def initial_state(self, n: int) -> Any:
-        return ()
-
-    def act(self, obs: Any, state: Any, noise: Any) -> Any:
-        return np.zeros(len(obs), np.int64), {}, state
 
 
 def stored_as_seen(env: str, n: int, steps: int, **kwargs: Any) -> None:
@@ -49,15 +36,13 @@ def stored_as_seen(env: str, n: int, steps: int, **kwargs: Any) -> None:
     ring, blocks = Ring(400, n, envs.observation, envs.action), []
     collector = Collector(envs, 0.99)
     for _ in range(2):
-        blocks.append(collector.collect(steps, Noop(), np.zeros((steps, n))))
+        blocks.append(collector.collect(steps, always(0)))
         ring.add(blocks[-1])
-    batch = ring.transitions(ids := ring.rows())
     obs = np.concatenate([block.obs for block in blocks])
-    at = (ids // n, ids % n)
-    assert (batch.obs == obs[at]).all()
-    following = obs[at[0][: -3 * n] + 1, at[1][: -3 * n]]
-    held = batch.discount[: -3 * n] > 0
-    assert (batch.next_obs[: -3 * n] == following)[held].all()
+    batch = ring.transitions(ids := ring.rows())
+    assert (batch.obs == obs[ids // n, ids % n]).all()
+    held = (batch.discount > 0) & (ids < ids[-3 * n])
+    assert (batch.next_obs == obs[(ids // n + 1) % len(obs), ids % n])[held].all()
     first = obs[0]
     assert (first[:, :-1] == 0).all() and (first[:, -1] != 0).any()
     assert np.abs(np.concatenate([block.reward for block in blocks])).max() <= 1
@@ -89,9 +74,6 @@ def test_what_was_trained_there_goes_on_and_is_scored_there(envpool: None, tmp_p
     assert [note for note in result.notes if "starts new episodes" in note]
     assert result.summary["env_steps"] >= 600
     assert tandem.evaluate(result.agent, "envpool/CartPole-v1", 3).lengths == [6, 6, 6]
-
-
-def test_settings_of_games_are_for_games(envpool: None) -> None:
     with pytest.raises(SettingError, match="no Atari id"):
         tandem.session("ppo", "envpool/CartPole-v1", frame_stack=2)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -15,49 +14,36 @@ from tandem import spaces as described
 from tandem import trainer
 from tandem.envs.factory import spaces_of, vectorize
 from tandem.envs.flat_actions import FlatActions
+from tandem.errors import NetworkError
 from tandem.math.distributions import Bernoulli, Categorical, Gaussian
 from tandem.math.products import Product, for_actions
+from tandem.onnx_export import to_numpy, to_onnx
 from tandem.testing.action_games import Parts
 from tandem.vector_actions import restored, vector_space
+from tests.envs.made import Made
 
-QUIET = {"plots": False, "tensorboard": False, "eval_episodes": 0, "final_episodes": 1}
-BOX = spaces.Box(-2, 3, (2, 3), np.float32)
-KINDS = {
-    "bits": spaces.MultiBinary((2, 3)),
-    "box": BOX,
-    "number": spaces.Box(-2.0, 3.0, (), np.float32),
-    "doubles": spaces.Box(-2, 3, (2, 2), np.float64),
-    "choices": spaces.MultiDiscrete([[2, 3], [4, 2]]),
-    "dict": spaces.Dict(
-        {"go": spaces.Discrete(3, start=2), "arm": BOX, "on": spaces.MultiBinary(2)}
-    ),
-    "tuple": spaces.Tuple((spaces.Discrete(2), spaces.Dict({"x": spaces.MultiDiscrete([2, 3])}))),
-}
+QUIET = {"plots": False, "tensorboard": False, "framework": "torch", "hidden": (8,)}
+SHORT: Any = {"envs": 2, "rollout": 16, "batch_size": 16}
+BOX, SEEN = spaces.Box(-2, 3, (2, 3), np.float32), spaces.Box(-1, 1, (3,), np.float32)
+KINDS = dict(
+    bits=spaces.MultiBinary((2, 3)),
+    box=BOX,
+    number=spaces.Box(-2.0, 3.0, (), np.float32),
+    doubles=spaces.Box(-2, 3, (2, 2), np.float64),
+    choices=spaces.MultiDiscrete([[2, 3], [4, 2]]),
+    dict=spaces.Dict({"go": spaces.Discrete(3, start=2), "arm": BOX, "on": spaces.MultiBinary(2)}),
+    tuple=spaces.Tuple((spaces.Discrete(2), spaces.Dict({"x": spaces.MultiDiscrete([2, 3])}))),
+)
 
 
-class Demanding(gymnasium.Env[Any, Any]):
-    """Takes nothing but actions of its space, and ends after ten."""
-
-    def __init__(self, action: Any) -> None:
-        self.action_space, self.observation_space = action, spaces.Box(-1, 1, (3,), np.float32)
-        self.taken: list[Any] = []
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        self.t = 0
-        return np.zeros(3, np.float32), {}
-
-    def step(self, action: Any) -> Any:
-        assert action in self.action_space, f"{action!r} is not in {self.action_space}"
-        self.taken.append(action)
-        self.t += 1
-        return np.full(3, self.t / 10, np.float32), 1.0, self.t >= 10, False, {}
+def demanding(action: Any) -> Made:
+    return Made(SEEN, action, length=10)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_vectors_become_actions_of_the_space_and_actions_of_the_space_pass(kind) -> None:
     space = KINDS[kind]
-    env = FlatActions(Demanding(space))
+    env = FlatActions(demanding(space))
     leaf = described.action_leaf(env.action_space, {})
     assert len(leaf.shape) == 1 and described.from_json(described.to_json(leaf)) == leaf
     env.reset(seed=0)
@@ -67,13 +53,13 @@ def test_vectors_become_actions_of_the_space_and_actions_of_the_space_pass(kind)
         if leaf.parts:  # choices between two whole numbers are none
             vector = np.rint(vector)
         env.step(vector)
-        own = env.unwrapped.taken[-1]
+        own = env.unwrapped.log[-1][1][-1]
         again = restored(leaf)(np.stack([vector, vector]))
         for one, two in zip(tree(own), tree(again), strict=True):
             np.testing.assert_array_equal(two, np.stack([one, one]))
         env.step(own)
-        assert env.unwrapped.taken[-1] is own
-    assert spaces_of(lambda: Demanding(space))[1].inner == space
+        assert env.unwrapped.log[-1][1][-1] is own
+    assert spaces_of(lambda: demanding(space))[1].inner == space
 
 
 def tree(x: Any) -> list[Any]:
@@ -82,28 +68,27 @@ def tree(x: Any) -> list[Any]:
     return [leaf for part in x for leaf in tree(part)] if isinstance(x, tuple) else [x]
 
 
+def assert_equal(one: Any, other: Any) -> None:
+    for a, b in zip(tree(one), tree(other), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "kind, workers",
     [
-        pytest.param(
-            kind, workers, marks=[pytest.mark.thorough] if workers and kind != "dict" else []
-        )
-        for workers in (0, 1)
-        for kind in KINDS
+        *((kind, 0) for kind in KINDS),
+        ("dict", 1),
+        *(pytest.param(k, 1, marks=pytest.mark.thorough) for k in KINDS if k != "dict"),
     ],
 )
-def test_a_run_trains_evaluates_resumes_and_its_agent_gives_actions_of_the_space(
-    kind, workers, tmp_path
-) -> None:
-    space, obs = KINDS[kind], np.zeros(3, np.float32)
+def test_a_run_trains_evaluates_and_resumes_and_its_agent_acts(kind, workers, tmp_path) -> None:
+    make, obs = lambda: demanding(KINDS[kind]), np.zeros(3, np.float32)
+    given = {"eval_episodes": 1, "final_episodes": 1, "eval_every": 64, "workers": workers}
+    given |= QUIET | SHORT
 
     def begin(name):
-        return trainer.session(
-            "ppo", lambda: Demanding(space), framework="torch", steps=128, envs=2, rollout=16,
-            batch_size=16, hidden=(8,), workers=workers, out=tmp_path / name,
-            **{**QUIET, "eval_episodes": 1, "eval_every": 64},
-        )  # fmt: skip
+        return trainer.session("ppo", make, steps=128, out=tmp_path / name, **given)
 
     whole = begin("whole")
     for _ in whole.events():
@@ -112,30 +97,30 @@ def test_a_run_trains_evaluates_resumes_and_its_agent_gives_actions_of_the_space
     for event in broken.events():
         if event.env_steps >= 64:
             broken.stop()
-    again = trainer.session(resume=tmp_path / "broken", env=lambda: Demanding(space))
+    again = trainer.session(resume=tmp_path / "broken", env=make)
     for _ in again.events():
         pass
     one, other = (run.agent().act(obs) for run in (whole, again))
-    assert one in space
-    for a, b in zip(tree(one), tree(other), strict=True):
-        np.testing.assert_array_equal(a, b)
+    assert one in KINDS[kind]
+    assert_equal(one, other)
     loaded = tandem.load(tmp_path / "whole", which="last")
-    for a, b in zip(tree(loaded.act(obs)), tree(one), strict=True):
-        np.testing.assert_array_equal(a, b)
+    assert_equal(loaded.act(obs), one)
     many = loaded.act(np.zeros((7, 3), np.float32), deterministic=False)
     assert {len(x) for x in tree(many)} == {7}
-    tandem.load(tmp_path / "whole", env=lambda: Demanding(space))
+    tandem.load(tmp_path / "whole", env=make)
     with pytest.raises(tandem.errors.SpaceError, match="actions of the form"):
-        tandem.load(tmp_path / "whole", env=lambda: Demanding(spaces.Discrete(7)))
+        tandem.load(tmp_path / "whole", env=lambda: demanding(spaces.Discrete(7)))
 
 
-def test_a_box_of_any_shape_is_for_replay_too(tmp_path) -> None:
+def trained(algorithm: str, kind: str, **given: Any) -> Any:
+    make = lambda: demanding(KINDS[kind])  # noqa: E731
+    return tandem.train(algorithm, make, eval_every=0, progress=False, **QUIET, **given).agent
+
+
+def test_a_box_of_any_shape_is_for_replay_too() -> None:
     for algorithm in ("sac", "td3", "ddpg"):
-        result = tandem.train(
-            algorithm, lambda: Demanding(BOX), framework="torch", steps=80, learning_starts=20,
-            batch_size=8, hidden=(8,), eval_every=0, progress=False,
-        )  # fmt: skip
-        assert result.agent.act(np.zeros(3, np.float32)) in BOX
+        agent = trained(algorithm, "box", steps=80, learning_starts=20, batch_size=8)
+        assert agent.act(np.zeros(3, np.float32)) in BOX
 
 
 def test_a_game_of_parts_is_exactly_resumable_and_known_to_the_checker() -> None:
@@ -172,39 +157,30 @@ def test_a_product_is_the_sum_of_its_parts() -> None:
     out, old = rng.standard_normal((2, 6, d.width)).astype(np.float32)
     action = d.sample(out, d.noise(rng, (6,)))
     assert action.shape == (6, 7) and action.dtype == np.float32
-    normal = np.concatenate([out[:, :2], out[:, 11:]], -1)
-    normal_old = np.concatenate([old[:, :2], old[:, 11:]], -1)
+    normal = [0, 1, 11, 12]
     parts = [
-        (Gaussian(2), normal, normal_old, action[:, :2]),
-        (Bernoulli(2), out[:, 2:4], old[:, 2:4], action[:, 2:4]),
-        (Categorical(3), out[:, 4:7], old[:, 4:7], action[:, 4].astype(int)),
-        (Categorical(2), out[:, 7:9], old[:, 7:9], action[:, 5].astype(int)),
-        (Categorical(2), out[:, 9:11], old[:, 9:11], action[:, 6].astype(int)),
+        (Gaussian(2), normal, action[:, :2]),
+        (Bernoulli(2), slice(2, 4), action[:, 2:4]),
+        (Categorical(3), slice(4, 7), action[:, 4].astype(int)),
+        (Categorical(2), slice(7, 9), action[:, 5].astype(int)),
+        (Categorical(2), slice(9, 11), action[:, 6].astype(int)),
     ]
-    np.testing.assert_allclose(
-        d.log_prob(out, action), sum(k.log_prob(o, a) for k, o, _, a in parts), rtol=1e-5
-    )
-    np.testing.assert_allclose(d.entropy(out), sum(k.entropy(o) for k, o, _, _ in parts), rtol=1e-5)
-    np.testing.assert_allclose(d.kl(old, out), sum(k.kl(p, o) for k, o, p, _ in parts), rtol=1e-5)
+    for found, expected in (
+        (d.log_prob(out, action), [k.log_prob(out[:, s], a) for k, s, a in parts]),
+        (d.entropy(out), [k.entropy(out[:, s]) for k, s, _ in parts]),
+        (d.kl(old, out), [k.kl(old[:, s], out[:, s]) for k, s, _ in parts]),
+    ):
+        np.testing.assert_allclose(found, sum(expected), rtol=1e-5)
     best = restored(leaf)(d.mode(out))
     assert best["rest"][0].tolist() == (out[:, 4:7].argmax(-1) + 5).tolist()
 
 
 def test_exports_give_actions_as_the_environment_takes_them(tmp_path) -> None:
     pytest.importorskip("onnx")
-    from tandem.errors import NetworkError
-    from tandem.onnx_export import to_numpy, to_onnx
-
-    for kind in ("bits", "box", "doubles"):
-        result = tandem.train(
-            "ppo", lambda kind=kind: Demanding(KINDS[kind]), framework="torch", steps=32, envs=1,
-            rollout=16, batch_size=16, hidden=(8,), eval_every=0, progress=False,
-        )  # fmt: skip
-        assert to_onnx(result.agent, tmp_path / f"{kind}.onnx").verified
-    result = tandem.train(
-        "ppo", lambda: Demanding(KINDS["dict"]), framework="torch", steps=32, envs=1, rollout=16,
-        batch_size=16, hidden=(8,), eval_every=0, progress=False,
-    )  # fmt: skip
+    for kind in ("bits", "box", "doubles", "dict"):
+        agent = trained("ppo", kind, steps=32, **SHORT)
+        if kind != "dict":
+            assert to_onnx(agent, tmp_path / f"{kind}.onnx").verified
     with pytest.raises(NetworkError, match="export it to numpy instead"):
-        to_onnx(result.agent, tmp_path / "dict.onnx")
-    to_numpy(result.agent, tmp_path / "dict.npz")
+        to_onnx(agent, tmp_path / "dict.onnx")
+    to_numpy(agent, tmp_path / "dict.npz")

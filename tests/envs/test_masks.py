@@ -22,23 +22,17 @@ from tandem.spaces import Leaf, action_leaf, from_json, observation_spec, seen, 
 from tandem.testing import environments as games
 from tandem.testing.env_checker import check
 from tandem.types import leaves
+from tests.envs.made import Acts, Made
 
-QUIET: dict[str, Any] = {
-    "plots": False,
-    "tensorboard": False,
-    "eval_episodes": 2,
-    "final_episodes": 2,
-    "hidden": (8,),
-}
+QUIET: dict[str, Any] = {"plots": False, "tensorboard": False, "framework": "torch", "hidden": (8,)}
 MULTI = Leaf("multidiscrete", (2,), "int64", (3, 2), masked=True)
 
 
 def collected(env: Any, n: int = 3, steps: int = 40) -> Any:
-    envs = vectorize(env, n)
+    envs = env if isinstance(env, VectorEnvironments) else vectorize(env, n)
     chance = RandomActor(envs.action)
-    return Collector(envs, 0.9).collect(
-        steps, chance, chance.noise(np.random.default_rng(0), (steps, n))
-    )
+    noise = chance.noise(np.random.default_rng(0), (steps, envs.n))
+    return Collector(envs, 0.9).collect(steps, chance, noise)
 
 
 def test_masks_in_info_become_a_part_of_the_observation() -> None:
@@ -52,59 +46,41 @@ def test_masks_in_info_become_a_part_of_the_observation() -> None:
         np.testing.assert_array_equal(obs["action_mask"], obs["obs"][..., None] != np.arange(4))
         assert obs["action_mask"].dtype == np.int8
     assert len(t.cuts.t) and (t.action != t.obs["obs"]).all()  # it would have raised, too
-
-
-def test_a_mask_in_the_observation_is_left_where_it_is() -> None:
-    t = collected(games.ForbiddenMultiDiscrete)
+    t = collected(games.ForbiddenMultiDiscrete)  # a mask in the observation is left there
     assert set(t.obs) == {"symbols", "action_mask"} and t.obs["action_mask"].dtype == np.int8
     assert (t.action != t.obs["symbols"]).all()
 
 
-class Several(gymnasium.Env[Any, Any]):
+class Several(Made):
     """Choices in two rows, of which the first is allowed alone, or the last in the second row."""
 
-    observation_space = spaces.Box(-1, 1, (2,), np.float32)
-    action_space = spaces.MultiDiscrete([[3, 3], [3, 2]])
     MASK = np.int8([1, 0, 0, 1, 0, 0, 0, 0, 1, 0, 1])
 
-    def __init__(self, parts: bool = False) -> None:
-        a, b, c, d = np.split(self.MASK, [3, 6, 9])
-        self.info = {"action_mask": ((a, b), (c, d)) if parts else self.MASK}
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        return np.zeros(2, np.float32), self.info
+    def __init__(self, sizes: Any = ((3, 3), (3, 2)), mask: Any = MASK) -> None:
+        box, info = spaces.Box(-1, 1, (2,), np.float32), {"action_mask": mask}
+        super().__init__(box, spaces.MultiDiscrete(sizes), 99, info)
 
     def step(self, action: Any) -> Any:
         assert action.tolist() == [[0, 0], [2, 1]]
-        return np.zeros(2, np.float32), 1.0, False, False, self.info
+        return super().step(action)
 
 
-@pytest.mark.parametrize("parts", [False, True])
-def test_masks_of_actions_of_several_axes_are_seen(parts: bool) -> None:
-    shown, action = spaces_of(lambda: Several(parts))
-    assert action.inner == Several.action_space and set(shown.spaces) == {"obs", "action_mask"}
-    t = collected(lambda: Several(parts), steps=5)
-    assert (t.obs["action_mask"] == Several.MASK).all() and (t.action == [0, 0, 2, 1]).all()
+A, B, C, D = np.split(Several.MASK, [3, 6, 9])
+SQUARE = np.eye(3, dtype=np.int8)[[[0, 0], [2, 1]]]  # it has the axes of the actions
 
 
-def test_a_mask_may_have_the_axes_of_the_actions() -> None:
-    class Square(Several):
-        action_space = spaces.MultiDiscrete([[3, 3], [3, 3]])
-
-        def __init__(self) -> None:
-            self.info = {"action_mask": np.eye(3, dtype=np.int8)[[[0, 0], [2, 1]]]}
-
-    t = collected(Square, steps=5)
-    assert (t.action == [0, 0, 2, 1]).all()
-    vector = VectorEnvironments("Square", SyncVectorEnv([Square, Square]), seed=0)
-    obs = vector.reset()
+@pytest.mark.parametrize(
+    "make",
+    [Several, lambda: Several(mask=((A, B), (C, D))), lambda: Several(((3, 3), (3, 3)), SQUARE)],
+)
+def test_masks_of_actions_of_several_axes_are_seen(make: Any) -> None:
+    shown, action = spaces_of(make)
+    assert action.inner == make().action_space and set(shown.spaces) == {"obs", "action_mask"}
+    t, own = collected(make, steps=5), make().action_space
+    flat = Several.MASK if own == Several().action_space else SQUARE.reshape(-1)
+    assert (t.obs["action_mask"] == flat).all() and (t.action == [0, 0, 2, 1]).all()
+    obs = VectorEnvironments("Several", SyncVectorEnv([make, make]), seed=0).reset()
     assert np.array_equal(obs["action_mask"], t.obs["action_mask"][0, :2])
-
-
-def test_without_masks_an_environment_is_not_wrapped() -> None:
-    envs = vectorize(games.Identity, 2)
-    assert not envs.action.masked and all(isinstance(e, games.Identity) for e in envs._envs)  # type: ignore[attr-defined]
 
 
 def test_an_entry_of_that_name_masks_no_continuous_actions_and_has_to_fit_discrete_ones() -> None:
@@ -116,79 +92,64 @@ def test_an_entry_of_that_name_masks_no_continuous_actions_and_has_to_fit_discre
     for space in (spaces.Discrete(4), spaces.MultiDiscrete([3, 2])):
         with pytest.raises(SpaceError, match=r"'action_mask' of shape \(3,\)"):
             action_leaf(space, obs)
+    plain = vectorize(games.Identity, 2)  # without masks it is not wrapped
+    assert not plain.action.masked
+    assert all(isinstance(e, games.Identity) for e in plain._envs)  # type: ignore[attr-defined]
 
 
-def test_every_allowed_action_is_equally_likely() -> None:
-    rng = np.random.default_rng(0)
-    obs = {"action_mask": np.tile(np.int8([1, 0, 1, 0, 1]), (30_000, 1))}
-    drawn = evenly(rng.random((30_000, 5), dtype=np.float32), obs, MULTI)
-    np.testing.assert_allclose(
-        np.bincount(drawn[:, 0], minlength=3) / 30_000, [0.5, 0, 0.5], atol=0.02
-    )
+def test_every_allowed_action_is_equally_likely_and_logits_are_masked() -> None:
+    rng, row = np.random.default_rng(0), np.int8([1, 0, 1, 0, 1])
+    noise = rng.random((30_000, 5), dtype=np.float32)
+    drawn = evenly(noise, {"action_mask": np.tile(row, (30_000, 1))}, MULTI)
+    share = np.bincount(drawn[:, 0], minlength=3) / 30_000
+    np.testing.assert_allclose(share, [0.5, 0, 0.5], atol=0.02)
     assert (drawn[:, 1] == 1).all()
-
-
-def test_masked_logits_and_unmasked_ones() -> None:
     out = np.float32([[1, 2, 3, 4, 5]])
-    found = masked(out, {"action_mask": np.int8([[1, 0, 1, 0, 1]])}, MULTI)
+    found = masked(out, {"action_mask": row[None]}, MULTI)
     np.testing.assert_array_equal(found, np.float32([[1, -1e9, 3, -1e9, 5]]))
-    plain = Leaf("multidiscrete", (2,), "int64", (3, 2))
-    assert masked(out, None, plain) is out
+    assert masked(out, None, Leaf("multidiscrete", (2,), "int64", (3, 2))) is out
 
 
 class Stuck(games.Forbidden):
-    """Forbids everything from step `at` of an episode on; `how` it ends there, or does not."""
+    """Forbids everything from its third step on, where it ends, is cut, or does not end."""
 
-    def __init__(self, how: str, at: int = 3) -> None:
+    def __init__(self, terminates: bool = False, cuts: bool = False) -> None:
         super().__init__()
-        self.how, self.at = how, at
+        self.ends = np.array([terminates, cuts])
 
     def mask(self) -> Any:
-        return super().mask() * (self.t < self.at)
+        return super().mask() * (self.t < 3)
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        obs, reward, terminated, truncated, info = super().step(action)
-        over = self.t == self.at
-        return (
-            obs,
-            reward,
-            terminated or (over and self.how == "ends"),
-            truncated or (over and self.how == "is cut"),
-            info,
-        )
+    def step(self, action: Any) -> Any:
+        obs, reward, *over, info = super().step(action)
+        return obs, reward, *map(bool, over | (self.ends & (self.t == 3))), info
 
 
-@pytest.mark.parametrize("how", ["goes on", "is cut"])
-def test_a_mask_that_forbids_everything_is_named_with_environment_and_step(how) -> None:
-    with pytest.raises(
-        EnvironmentFault,
-        match="the action mask of environment 0 of .* forbids every choice at step 3 of its",
-    ):
-        collected(lambda: Stuck(how))
+class Forgets(games.Forbidden):
+    """Masks only with its first observation."""
+
+    def step(self, action: Any) -> Any:
+        return (*super().step(action)[:4], {})
 
 
-def test_where_an_episode_terminates_nothing_need_be_allowed() -> None:
-    assert collected(lambda: Stuck("ends")).last.sum() > 3
-
-
-def test_a_mask_that_is_missing_later_is_named() -> None:
-    class Forgets(games.Forbidden):
-        def step(self, action: Any) -> Any:
-            return (*super().step(action)[:4], {})
-
-    with pytest.raises(
-        EnvironmentFault, match=r"at step 1 of its episode: no mask in info\['action_mask'\] here"
-    ):
+def test_masks_that_forbid_everything_or_are_missing_later_are_named() -> None:
+    text = "the action mask of environment 0 of .* forbids every choice at step 3 of its"
+    for make in (Stuck, lambda: Stuck(cuts=True)):
+        with pytest.raises(EnvironmentFault, match=text):
+            collected(make)
+    # where an episode terminates nothing need be allowed
+    assert collected(lambda: Stuck(terminates=True)).last.sum() > 3
+    with pytest.raises(EnvironmentFault, match=r"at step 1 of its ep.* in info\['action_mask'\]"):
         collected(Forgets)
 
 
 def test_masks_in_the_info_of_a_vector_of_its_own_are_seen() -> None:
     name = "tandem-tests/MaskedVector-v0"
-    gymnasium.register(
-        name,
-        entry_point=games.Forbidden,
-        vector_entry_point=lambda num_envs, **_: SyncVectorEnv([games.Forbidden] * num_envs),
-    )
+
+    def vector(num_envs: int, **_: Any) -> Any:
+        return SyncVectorEnv([games.Forbidden] * num_envs)
+
+    gymnasium.register(name, entry_point=games.Forbidden, vector_entry_point=vector)
     try:
         assert vectorize(name, 8).action.masked
         plain, native = (vectorize(name, 3, mode=mode) for mode in ("plain", "native"))
@@ -200,14 +161,8 @@ def test_masks_in_the_info_of_a_vector_of_its_own_are_seen() -> None:
 
 
 def test_evaluation_check_and_resume_take_no_forbidden_action() -> None:
-    class Best:
-        def act(self, obs: Any, state: Any, noise: Any) -> Any:
-            return (obs["obs"] + 1) % 4, {}, state
-
-        def initial_state(self, n: int) -> Any:
-            return ()
-
-    assert evaluate(Best(), games.Forbidden, 5)[0] == [10.0] * 5
+    best = Acts(lambda obs, noise: (obs["obs"] + 1) % 4)
+    assert evaluate(best, games.Forbidden, 5)[0] == [10.0] * 5
     for env in (games.Forbidden, games.ForbiddenMultiDiscrete):
         assert resume_fault(env) is None
         found = {f.what: f for f in check(env, steps=100)}
@@ -217,7 +172,7 @@ def test_evaluation_check_and_resume_take_no_forbidden_action() -> None:
         assert "sac" in found["algorithms"].text or env is games.ForbiddenMultiDiscrete
 
 
-class Method(games.Forbidden):
+class Method(Forgets):
     """Masks by the method that sb3-contrib asks for, and none in info."""
 
     def action_masks(self) -> Any:
@@ -225,9 +180,6 @@ class Method(games.Forbidden):
 
     def reset(self, **given: Any) -> Any:
         return super().reset(**given)[0], {}
-
-    def step(self, action: Any) -> Any:
-        return (*super().step(action)[:4], {})
 
 
 class MethodOfAxes(games.ForbiddenMultiDiscrete):
@@ -244,27 +196,22 @@ class MethodOfAxes(games.ForbiddenMultiDiscrete):
         return super().observe()["action_mask"].astype(bool)
 
 
-@pytest.mark.parametrize(
-    "env",
-    [
-        Method,
-        MethodOfAxes,
-        lambda: gymnasium.wrappers.RecordEpisodeStatistics(Method()),
-    ],
-)
+class Both(games.Forbidden):
+    """Its masks in info win."""
+
+    def action_masks(self) -> Any:
+        return np.arange(4) == self.symbol
+
+
+def recorded() -> Any:
+    return gymnasium.wrappers.RecordEpisodeStatistics(Method())
+
+
+@pytest.mark.parametrize("env", [Method, MethodOfAxes, recorded, Both])
 def test_masks_of_a_method_become_a_part_of_the_observation(env: Any) -> None:
     t = collected(env)  # invalid actions raise
     assert (t.action != t.obs["obs"]).all() and t.obs["action_mask"].dtype == np.int8
     assert resume_fault(env) is None
-
-
-def test_masks_in_info_win_over_a_method() -> None:
-    class Both(games.Forbidden):
-        def action_masks(self) -> Any:
-            return np.arange(4) == self.symbol
-
-    t = collected(Both)
-    assert (t.action != t.obs["obs"]).all()
 
 
 class Silent(Method):
@@ -287,57 +234,45 @@ class OwnMethod(SyncVectorEnv):
 )
 def test_masks_of_a_method_are_seen_in_vectors(make: Any) -> None:
     envs = VectorEnvironments("masked", make())
-    chance = RandomActor(envs.action)
-    noise = chance.noise(np.random.default_rng(0), (40, 2))
-    t = Collector(envs, 0.9).collect(40, chance, noise)
+    t = collected(envs)
     envs.close()
     assert (t.action != t.obs["obs"])[t.valid].all() and t.valid.sum() > 60
 
 
-def test_a_method_that_raises_or_returns_nothing_is_named_alike_in_vectors() -> None:
-    class Raises(Method):
-        def action_masks(self) -> Any:
-            raise KeyError("board")
+class RaisingMethod(Method):
+    def action_masks(self) -> Any:
+        raise KeyError("board")
 
-    class Nothing(Method):
-        def action_masks(self) -> Any:
-            return None
 
-    for kind, text in ((Raises, "raised KeyError"), (Nothing, "no (action )?mask")):
-        for envs in (
-            vectorize(kind, 2),
-            VectorEnvironments("masked", SyncVectorEnv([kind] * 2)),
-        ):
+class EmptyMethod(Method):
+    def action_masks(self) -> Any:
+        return None
+
+
+def test_methods_that_cannot_be_used_are_named_alike_in_vectors() -> None:
+    for kind, text in ((RaisingMethod, "raised KeyError"), (EmptyMethod, "no (action )?mask")):
+        vector = VectorEnvironments("masked", SyncVectorEnv([kind] * 2))
+        for envs in (vectorize(kind, 2), vector):
             with pytest.raises(EnvironmentFault, match=text):
                 envs.reset()
-
-
-def test_a_vector_that_resets_in_the_same_step_cannot_have_masks_of_a_method() -> None:
-    vector = SyncVectorEnv([Method] * 2, autoreset_mode="SameStep")
+    same = SyncVectorEnv([Method] * 2, autoreset_mode="SameStep")
     with pytest.raises(EnvironmentFault, match="autoreset_mode=gymnasium.vector.AutoresetMode"):
-        VectorEnvironments("masked", vector)
+        VectorEnvironments("masked", same)
 
 
-@pytest.mark.parametrize(
-    "name, env",
-    [*((n, games.Forbidden) for n in ("dqn", "ppo", "a2c", "trpo", "sac")), ("ppo", Method)],
-)
+GIVEN: dict[str, dict[str, Any]] = {
+    "dqn": {"learning_starts": 50},
+    "ppo": {"batch_size": 32, "rollout": 32, "envs": 2},
+    "a2c": {"envs": 2},
+    "trpo": {"rollout": 64, "batch_size": 32},
+    "sac": {"learning_starts": 50},
+}
+
+
+@pytest.mark.parametrize("name, env", [*((n, games.Forbidden) for n in GIVEN), ("ppo", Method)])
 def test_a_run_takes_no_forbidden_action_though_it_would_pay_most(name, env, tmp_path) -> None:
-    given = {
-        "ppo": {"batch_size": 32, "rollout": 32, "envs": 2},
-        "a2c": {"envs": 2},
-        "trpo": {"rollout": 64, "batch_size": 32},
-    }.get(name, {})
-    given |= {"learning_starts": 50} if name in ("dqn", "sac") else {}
-    run = trainer.session(
-        name,
-        lambda: env(raises=False),
-        framework="torch",
-        steps=200,
-        out=tmp_path / "run",
-        **given,
-        **QUIET,
-    )
+    make, given = lambda: env(raises=False), {"eval_episodes": 2, "final_episodes": 2, **QUIET}
+    run = trainer.session(name, make, steps=200, out=tmp_path / "run", **given, **GIVEN[name])
     seen: list[Any] = []
     real = run.loop.learner.learn
     run.loop.learner.learn = lambda t, span: (seen.append(t), real(t, span))[1]  # type: ignore[func-returns-value]
@@ -346,14 +281,12 @@ def test_a_run_takes_no_forbidden_action_though_it_would_pay_most(name, env, tmp
     assert all((t.action != t.obs["obs"]).all() for t in seen)
     assert run.last_evaluation is not None and max(run.last_evaluation.returns) <= 10
     agent = trainer.load(tmp_path / "run", which="last")
-    obs = {
-        "obs": np.arange(4).repeat(50),
-        "action_mask": (1 - np.eye(4, dtype=np.int8)).repeat(50, 0),
-    }
+    mask = (1 - np.eye(4, dtype=np.int8)).repeat(50, 0)
+    obs = {"obs": np.arange(4).repeat(50), "action_mask": mask}
     for deterministic in (True, False):
         assert (agent.act(obs, deterministic) != obs["obs"]).all()
     one = agent.act({"obs": np.int64(2), "action_mask": np.int8([0, 1, 0, 0])})
     assert one == 1 and np.shape(one) == ()
     assert agent.act(2, action_masks=[False, True, False, False]) == 1  # as sb3-contrib has it
-    several, _ = agent.predict(obs["obs"], action_masks=obs["action_mask"])
+    several, _ = agent.predict(obs["obs"], action_masks=mask)
     assert (several != obs["obs"]).all()

@@ -9,18 +9,16 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+import torch
+from gymnasium import spaces
 
-torch = pytest.importorskip("torch")
-
-from gymnasium import spaces  # noqa: E402
-
-import tandem  # noqa: E402
-from tandem import animation  # noqa: E402
-from tandem.agents.rl import RL_pytorch  # noqa: E402
-from tandem.cluster import AlgorithmAgent, Cluster, Runner  # noqa: E402
-from tandem.exploration import GaussianWhiteNoiseProcess  # noqa: E402
-from tandem.planning import BaseNode, run_mcts_search  # noqa: E402
-from tandem.types import leaves, tree_map  # noqa: E402
+import tandem
+from tandem import animation
+from tandem.cluster import AlgorithmAgent, Cluster, Runner
+from tandem.exploration import GaussianWhiteNoiseProcess
+from tandem.planning import BaseNode, run_mcts_search
+from tandem.types import leaves, tree_map
+from tests.agents.agents import Probe
 
 
 class Drift(gymnasium.Env):
@@ -88,16 +86,12 @@ class ReusingGoal(Goal):
     reuses = True
 
 
-SMALL: dict[str, Any] = {
-    "framework": "torch",
-    "hidden": (4,),
-    "steps": 64,
-    "compile": "no",
-    "eval_every": 0,
-    "out": None,
-}
+SMALL: Any = {"framework": "torch", "hidden": (4,), "steps": 64, "compile": "no", "eval_every": 0}
 REPLAY = {"learning_starts": 16, "batch_size": 8, "buffer_size": 64}
-HINDSIGHT = {"hindsight": "future", "copy_info": True}
+
+
+def vector(num_envs: int) -> Any:
+    return gymnasium.vector.SyncVectorEnv([Drift] * num_envs)
 
 
 def reusing_vector(num_envs: int) -> Any:
@@ -105,15 +99,16 @@ def reusing_vector(num_envs: int) -> Any:
     return gymnasium.vector.SyncVectorEnv([Reusing] * num_envs, copy=False)
 
 
-def vector(num_envs: int) -> Any:
-    return gymnasium.vector.SyncVectorEnv([Drift] * num_envs)
-
-
-def learned(algorithm: str, env: Any, **more: Any) -> list[Any]:
+def trained(algorithm: str, env: Any, **more: Any) -> Any:
     run = tandem.session(algorithm, env, **SMALL, **more)
     for _ in run:
         pass
-    return leaves({n: net.read() for n, net in run.backend.networks.items()})
+    return run
+
+
+def assert_equal(one: Any, other: Any) -> None:
+    for a, b in zip(leaves(one), leaves(other), strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize(
@@ -121,99 +116,54 @@ def learned(algorithm: str, env: Any, **more: Any) -> list[Any]:
     [
         ("ppo", (Drift, Reusing), {"envs": 2, "rollout": 16, "batch_size": 16}),
         ("ddpg", (Drift, Reusing), {"envs": 2, "train_every": 2, **REPLAY}),
-        ("ddpg", (Goal, ReusingGoal), {**REPLAY, **HINDSIGHT}),
-        ("ddpg", (vector, reusing_vector), {"envs": 2, "train_every": 2, **REPLAY}),
+        ("ddpg", (Goal, ReusingGoal), {**REPLAY, "hindsight": "future", "copy_info": True}),
+        ("ddpg", (vector, reusing_vector), {"envs": 2, "eval_env": Drift, **REPLAY}),
     ],
 )
 def test_training(algorithm: str, pair: Any, more: Any) -> None:
-    if pair[0] is vector:
-        more = more | {"eval_env": Drift}
-    weights = [learned(algorithm, env, **more) for env in pair]
-    assert all(np.array_equal(a, b) for a, b in zip(*weights, strict=True))
+    runs = [trained(algorithm, env, **more) for env in pair]
+    assert_equal(*({n: net.read() for n, net in r.backend.networks.items()} for r in runs))
 
 
 @pytest.fixture(scope="module")
 def agents() -> dict[Any, Any]:
     """An agent for each of the observation spaces."""
-    made = {}
-    for env in (Drift, Goal):
-        run = tandem.session("ppo", env, envs=1, rollout=32, batch_size=32, **SMALL)
-        for _ in run:
-            pass
-        made[env] = run.agent()
-    return made
-
-
-def test_evaluation(agents: Any) -> None:
-    scores = [tandem.evaluate(agents[Drift], env, episodes=5) for env in (Drift, Reusing)]
-    assert scores[0].returns == scores[1].returns and len(set(scores[0].returns)) > 1
+    given = {"envs": 1, "rollout": 32, "batch_size": 32}
+    return {env: trained("ppo", env, **given).agent() for env in (Drift, Goal)}
 
 
 @pytest.mark.parametrize("pair", [(Drift, Reusing), (Goal, ReusingGoal)])
-def test_records_and_plays(pair: Any, agents: Any, tmp_path: Any) -> None:
+def test_evaluations_records_and_plays(pair: Any, agents: Any, tmp_path: Any) -> None:
+    one, other = (tandem.evaluate(agents[pair[0]], env, episodes=5).returns for env in pair)
+    assert one == other and len(set(one)) > 1
+    pytest.importorskip("minari")
     found = []
     for env in pair:
-        pytest.importorskip("minari")
         data = tandem.record(agents[pair[0]], tmp_path / env.__name__, env=env, episodes=2)
         parts = [(e.observations, e.actions, e.rewards, e.terminations) for e in data]
-        acts = agents[pair[0]].act
-        found.append((parts, animation.play(acts, env(), 10)))
-    for a, b in zip(leaves_of(found[0]), leaves_of(found[1]), strict=True):
-        np.testing.assert_array_equal(a, b)
-    steps = leaves_of(found[1][0][0][0])[0][:, 1]
-    assert steps.tolist() == [0, 1, 2, 3, 4] and len(found[1][1][0]) == 4
-
-
-def leaves_of(tree: Any) -> list[Any]:
-    tree = tuple(map(tuple_of, tree)) if isinstance(tree, list) else tree
-    return leaves(tuple_of(tree))
-
-
-def tuple_of(tree: Any) -> Any:
-    if isinstance(tree, list | tuple):
-        return tuple(tuple_of(x) for x in tree)
-    return tree
-
-
-class Hold(RL_pytorch):
-    """Its critic learns nothing; its noise moves."""
-
-    def __init__(self, env: Any) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.net = torch.nn.Linear(2, 1)
-        self.param = self.net.parameters()
-        self.env, self.seen = env, list[Any]()
-
-    def action(self, s: Any) -> Any:
-        return self.net(s)
-
-    def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
-        self.seen.append((s, a, next_s, r, d))
-        return (self.net(s)[:, 0] - r).pow(2)
-
-    def update_param(self) -> None:
-        pass
+        frames, *rest = animation.play(agents[pair[0]].act, env(), 10)
+        found.append((tuple(parts), tuple(frames), *rest))
+    assert_equal(*found)
+    steps = leaves(found[1][0][0][0])[0][:, 1]
+    assert steps.tolist() == [0, 1, 2, 3, 4] and len(found[1][1]) == 4
 
 
 def test_agents_of_ones_own() -> None:
     found = []
     for env in (Drift, Reusing):
-        agent = Hold([env(), env()])
+        agent = Probe([env(), env()], actions=1)
         agent.set(noise=GaussianWhiteNoiseProcess(seed=0), pool_size=60, batch=4, num_updates=1)
         agent.train(torch.optim.SGD(agent.param, 1e-3), episodes=6, p=0, processes=1)
         pools = agent.state_pool, agent.action_pool, agent.next_state_pool, agent.reward_pool
         found.append((*pools, tuple(agent.seen), tuple(agent.run_agent(10)[0])))
-    for a, b in zip(leaves(found[0]), leaves(found[1]), strict=True):
-        assert np.array_equal(a, b)
+    assert_equal(*found)
     assert (found[1][2][:, 1] == found[1][0][:, 1] + 1).all()
 
 
 class Shares(Runner):
     """A runner in this process, and the proxy of its agent."""
 
-    def __init__(self, args: Any) -> None:
-        cluster, given = args
+    def __init__(self, cluster: Any, given: Any) -> None:
         (self.agent,) = cluster.make_agent("agent", AlgorithmAgent, **given)
 
 
@@ -221,27 +171,21 @@ class Shares(Runner):
 def test_the_loop_of_the_cluster(shared: bool) -> None:
     """Also where its names keep what was returned: `s` has changed when `update` is called."""
     found = []
+    spaces_of = {"observation_space": Drift.observation_space, "action_space": Drift.action_space}
+    options = {n: SMALL[n] for n in ("framework", "hidden", "steps")}
+    given = {"algorithm": "ddpg", **spaces_of, **options, **REPLAY}
     for number, env in enumerate((Drift(), Reusing())):
-        given = {
-            "algorithm": "ddpg",
-            "observation_space": env.observation_space,
-            "action_space": env.action_space,
-            **{n: SMALL[n] for n in ("framework", "hidden", "steps")},
-            **REPLAY,
-        }
         cluster = Cluster(namespace=f"reused-{number}")
-        agent = Shares((cluster, given)).agent if shared else AlgorithmAgent(**given)
+        agent = Shares(cluster, given).agent if shared else AlgorithmAgent(**given)
         s, _ = env.reset(seed=0)
         for _ in range(30):
             a = agent.choose_action(s)
             s2, r, over, cut, _ = env.step(a)
             agent.update(s, a, r, s2, over or cut, cut)
             s = env.reset()[0] if over or cut else s2
-        learner = agent.learner
-        ring = learner.ring
+        ring = agent.learner.ring
         found.append(tree_map(np.array, ring.transitions(ring.rows())))
-    for a, b in zip(leaves(found[0]), leaves(found[1]), strict=True):
-        np.testing.assert_array_equal(a, b)
+    assert_equal(*found)
     going = found[1].discount > 0
     assert (found[1].next_obs[going, 1] == found[1].obs[going, 1] + 1).all() and going.sum() > 15
 

@@ -17,6 +17,7 @@ from tandem.errors import EnvironmentFault, SettingError, SpaceError, UnknownNam
 from tandem.learning.events import Evaluation
 from tandem.spaces import MASK
 from tandem.testing import team_games
+from tests.envs.made import Acts
 
 
 class Uneven:
@@ -63,41 +64,35 @@ class Uneven:
 def test_agents_that_differ_stand_side_by_side() -> None:
     made = Team(Uneven())
     obs, _ = made.reset(seed=0)
-    assert obs["agents"].tolist() == [[1, 0, 0, 0, 1, 0], [0, 0, 0, 0, 0, 1]] and obs[
-        "active"
-    ].tolist() == [1, 1]
+    assert obs["agents"].tolist() == [[1, 0, 0, 0, 1, 0], [0, 0, 0, 0, 0, 1]]
+    assert obs["active"].tolist() == [1, 1]
     # it has none of its own: what both see, but not who they are
     assert obs["state"].tolist() == [1] + [0] * 7
-    assert made.action_space == spaces.MultiDiscrete([3, 3]) and obs[MASK].tolist() == [
-        1,
-        1,
-        0,
-        1,
-        1,
-        0,
-    ]
+    assert made.action_space == spaces.MultiDiscrete([3, 3])
+    assert obs[MASK].tolist() == [1, 1, 0, 1, 1, 0]
     obs, reward, *ends, info = made.step(np.array([1, 1]))
     assert made.inner.taken == [{"loud": 1, "quiet": 6}]
     assert (reward, ends, info["rewards"].tolist()) == (2.5, [False, False], [1.0, 4.0])
     assert obs["agents"].tolist() == [[0, 1, 0, 0, 1, 0], [1, 1, 1, 1, 0, 1]]
 
 
-def test_one_that_leaves_is_gone_and_a_limit_cuts() -> None:
-    made = Team(Uneven())
+def played(game: Any, steps: int = 6) -> tuple[Team, list[Any]]:
+    made = Team(game)
     made.reset(seed=0)
-    found = [made.step(np.array([0, 0])) for _ in range(6)]
-    assert [x[0]["active"].tolist() for x in found] == [[1, 1], [1, 1]] + [
-        [1, 0]
-    ] * 4  # the limit took none
+    found = [made.step(np.array([0, 0])) for _ in range(steps)]
+    assert all(x[0] in made.observation_space for x in found)
+    return made, found
+
+
+BOTH, LOUD = [1, 1, 0, 1, 1, 0], [1, 1, 0, 1, 1, 1]  # what may be chosen
+
+
+def test_one_that_leaves_is_gone_and_a_limit_cuts() -> None:
+    made, found = played(Uneven())
+    # the limit took none
+    assert [x[0]["active"].tolist() for x in found] == [[1, 1], [1, 1]] + [[1, 0]] * 4
     assert [x[1] for x in found] == [2.5, 2.5, 2.5, 0.5, 0.5, 0.5]
-    assert found[3][0]["agents"][1].tolist() == [0] * 5 + [1] and found[3][0][MASK].tolist() == [
-        1,
-        1,
-        0,
-        1,
-        1,
-        1,
-    ]
+    assert found[3][0]["agents"][1].tolist() == [0] * 5 + [1] and found[3][0][MASK].tolist() == LOUD
     assert [x[2:4] for x in found] == [(False, False)] * 5 + [(False, True)]
     assert [set(t) for t in made.inner.taken[2:4]] == [{"loud", "quiet"}, {"loud"}]
 
@@ -107,37 +102,20 @@ class Limited(Uneven):
 
     def step(self, actions: dict[str, Any]) -> Any:
         obs, rewards, ended, cut, infos = super().step(actions)
-        return (
-            obs,
-            rewards,
-            dict.fromkeys(ended, False),
-            {n: cut[n] or ended[n] for n in cut},
-            infos,
-        )
+        cut = {n: cut[n] or ended[n] for n in cut}
+        return obs, rewards, dict.fromkeys(ended, False), cut, infos
 
 
 def test_whom_a_limit_takes_alone_is_seen_once_more_and_then_gone() -> None:
     """Its last observation, with the choices that there were, is what its value is bootstrapped
     from; the row after would be learned from as one where it acted and was paid nothing."""
-    made = Team(Limited())
-    made.reset(seed=0)
-    found = [made.step(np.array([0, 0])) for _ in range(6)]
+    _, found = played(Limited())
     assert [x[0]["active"].tolist() for x in found] == [[1, 1], [1, 1], [1, 2]] + [[1, 0]] * 3
-    assert all(x[0] in made.observation_space for x in found)
-    assert found[2][0][MASK].tolist() == [1, 1, 0, 1, 1, 0]
-    assert found[3][0][MASK].tolist() == [1, 1, 0, 1, 1, 1]
+    assert [x[0][MASK].tolist() for x in found[2:4]] == [BOTH, LOUD]
     assert found[2][0]["agents"][1].any() and not found[3][0]["agents"][1, :5].any()
     assert [x[2:4] for x in found] == [(False, False)] * 5 + [(False, True)]
-
-
-def test_where_a_limit_cuts_the_choices_are_those_that_there_were() -> None:
-    """What was seen last is worth what the best of them is: a choice that there is not has a value
-    that nothing taught."""
-    made = Team(Uneven(limit=2))
-    made.reset(seed=0)
-    _, last = (made.step(np.array([0, 0])) for _ in range(2))
-    assert last[0]["active"].tolist() == [1, 1] and last[3]
-    assert last[0][MASK].tolist() == [1, 1, 0, 1, 1, 0]
+    _, (_, last) = played(Uneven(limit=2), 2)
+    assert last[0]["active"].tolist() == [1, 1] and last[3] and last[0][MASK].tolist() == BOTH
 
 
 @pytest.mark.parametrize(
@@ -156,103 +134,92 @@ def test_games_pay_what_they_say() -> None:
     ):
         made = Team(game())
         made.reset()
-        rewards = [made.step(np.array(a)) for a in actions]
-        assert rewards[-1][1] == made.inner.optimum and rewards[-1][2]
+        *_, last = [made.step(np.array(a)) for a in actions]
+        assert last[1] == made.inner.optimum and last[2]
     assert Team(team_games.Penalty(-30)).inner.payoff.min() == -30
 
 
 @pytest.mark.slow
 def test_one_mind_for_all_learns_two_steps() -> None:
-    given = {
-        "steps": 6000,
-        "envs": 8,
-        "rollout": 16,
-        "batch_size": 64,
-        "learning_rate": "1e-2:1e-3",
-        "entropy": 0.05,
-    }
-    quiet = {"eval_episodes": 0, "plots": False, "hidden": (16,), "framework": "torch"}
-    assert (
-        tandem.train("ppo", lambda: Team(team_games.TwoStep()), **given, **quiet).evaluation.mean
-        == 8.0
-    )
+    given = {"steps": 6000, "envs": 8, "rollout": 16, "batch_size": 64, "entropy": 0.05}
+    given |= {"learning_rate": "1e-2:1e-3", "eval_episodes": 0, "plots": False, "hidden": (16,)}
+    made = tandem.train("ppo", lambda: Team(team_games.TwoStep()), framework="torch", **given)
+    assert made.evaluation.mean == 8.0
 
 
-def test_what_is_no_team_is_refused() -> None:
-    class Mixed(Uneven):
-        actions = {"loud": spaces.Discrete(3), "quiet": spaces.Box(0, 1, (2,))}
+class Silent(Uneven):
+    def step(self, actions: Any) -> Any:
+        obs, rewards, *rest = super().step(actions)
+        rewards.pop("quiet")
+        return obs, rewards, *rest
 
-    class Silent(Uneven):
-        def step(self, actions: Any) -> Any:
-            obs, rewards, *rest = super().step(actions)
-            rewards.pop("quiet")
-            return obs, rewards, *rest
 
-    with pytest.raises(SpaceError, match="Discrete for all of them"):
-        Team(Mixed())
-    made = Team(Silent())
-    made.reset()
-    with pytest.raises(EnvironmentFault, match="no reward to quiet"):
-        made.step(np.array([0, 0]))
+class Staying(Uneven):
+    """An episode whose agents stay in the list would go on for ever."""
+
+    def step(self, actions: Any) -> Any:
+        found = super().step(actions)
+        self.agents = list(self.possible_agents)
+        return found
+
+
+class Wordless(Uneven):
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        return super().reset(seed)[0]
+
+
+class Seedless(Uneven):
+    def reset(self) -> Any:  # type: ignore[override]
+        return super().reset()
+
+
+def uneven(**attributes: Any) -> Any:
+    return type("Other", (Uneven,), attributes)
+
+
+def of_both(space: Any) -> dict[str, Any]:
+    return dict.fromkeys(Uneven.possible_agents, space)
+
+
+MIXED = {"loud": spaces.Discrete(3), "quiet": spaces.Box(0, 1, (2,))}
+
+
+@pytest.mark.parametrize(
+    "game, kind, said",
+    [
+        (uneven(actions=MIXED), SpaceError, "Discrete for all of them"),
+        (Wordless, EnvironmentFault, "reset of Wordless returned the observation alone"),
+        (Seedless, EnvironmentFault, "Seedless raised TypeError while resetting"),
+        (
+            uneven(observations=of_both(spaces.Dict({"place": spaces.Discrete(2)}))),
+            SpaceError,
+            "loud observes a Dict of 'place'",
+        ),
+        (uneven(actions=of_both(spaces.Box(0, 3, (2,), np.int64))), SpaceError, "Box of floats"),
+        (uneven(possible_agents=()), SpaceError, "Other has no agents"),
+        (Silent, EnvironmentFault, "no reward to quiet"),
+        (Staying, EnvironmentFault, "ended for quiet, and has them among its agents"),
+    ],
+)
+def test_environments_that_break_the_contract_are_told_how(game: Any, kind: Any, said: str) -> None:
+    with pytest.raises(kind, match=said):
+        made = make(game)
+        made.reset()
+        for _ in range(3):
+            made.step(np.array([0, 0]))
+
+
+def test_classes_are_made_and_objects_without_agents_refused() -> None:
     with pytest.raises(SettingError, match="no possible_agents"):
         team(object())
     assert isinstance(team(Uneven), Team)  # the class itself, which says who there may be
 
 
-def test_whoever_ended_is_no_agent_any_more() -> None:
-    """An episode whose agents stay in the list would go on for ever."""
-
-    class Staying(Uneven):
-        def step(self, actions: Any) -> Any:
-            found = super().step(actions)
-            self.agents = list(self.possible_agents)
-            return found
-
-    made = Team(Staying())
-    made.reset()
-    for _ in range(2):
-        made.step(np.array([0, 0]))
-    with pytest.raises(EnvironmentFault, match="ended for quiet, and has them among its agents"):
-        made.step(np.array([0, 0]))
-
-
-def test_environments_that_break_the_contract_are_told_how() -> None:
-    class Wordless(Uneven):
-        def reset(self, seed: int | None = None, options: Any = None) -> Any:
-            return super().reset(seed)[0]
-
-    class Seedless(Uneven):
-        def reset(self) -> Any:  # type: ignore[override]
-            return super().reset()
-
-    class Parts(Uneven):
-        observations = dict.fromkeys(
-            Uneven.possible_agents, spaces.Dict({"place": spaces.Discrete(2)})
-        )
-
-    class Whole(Uneven):
-        actions = dict.fromkeys(Uneven.possible_agents, spaces.Box(0, 3, (2,), np.int64))
-
-    class Nobody(Uneven):
-        possible_agents = ()  # type: ignore[assignment]
-
-    for game, kind, said in (
-        (Wordless, EnvironmentFault, "reset of Wordless returned the observation alone"),
-        (Seedless, EnvironmentFault, "Seedless raised TypeError while resetting"),
-        (Parts, SpaceError, "loud observes a Dict of 'place'"),
-        (Whole, SpaceError, "Box of floats"),
-        (Nobody, SpaceError, "Nobody has no agents"),
-    ):
-        with pytest.raises(kind, match=said):
-            make(game)
-
-
-def test_particle_worlds() -> None:
+def test_particle_worlds_and_moves_of_several_axes() -> None:
     pytest.importorskip("mpe2")
     made = team("mpe/simple_spread_v3", {"N": 3, "max_cycles": 25, "local_ratio": 0.5})
-    assert made.observation_space["agents"].shape == (3, 21) and made.observation_space[
-        "state"
-    ].shape == (54,)
+    assert made.observation_space["agents"].shape == (3, 21)
+    assert made.observation_space["state"].shape == (54,)
     assert np.array_equal(made.reset(seed=3)[0]["state"], made.inner.state())
     vector = vectorize(lambda: team("mpe/simple_adversary_v3"), 2, 7)
     obs = vector.reset()
@@ -266,18 +233,13 @@ def test_particle_worlds() -> None:
         make("mpe/simple_spread_v3", {"N": 0})
     with pytest.raises(UnknownNameError, match="mpe/simple_spread_v3"):
         team("mpe/simple_spraed_v3")
-
-
-def test_moves_of_several_axes() -> None:
-    pytest.importorskip("mpe2")
     made = team("mpe/simple_speaker_listener_v4", {"continuous_actions": True})
     made.reset(seed=1)
     assert made.action_space.shape == (2, 5)
-    taken = []
-    inner = made.inner.step
-    made.inner.step = lambda actions: (taken.append(actions), inner(actions))[1]
+    taken, inner = {}, made.inner.step
+    made.inner.step = lambda actions: (taken.update(actions), inner(actions))[1]
     made.step(np.full((2, 5), 0.5, np.float32))
-    assert {n: x.shape for n, x in taken[0].items()} == {"speaker_0": (3,), "listener_0": (5,)}
+    assert {n: x.shape for n, x in taken.items()} == {"speaker_0": (3,), "listener_0": (5,)}
 
 
 def test_environments_in_turns_are_converted_where_they_can_be() -> None:
@@ -301,13 +263,7 @@ def test_a_parallel_environment_may_have_a_method_observe() -> None:
 
 
 def test_an_evaluation_tells_what_each_agent_got() -> None:
-    class Idle:
-        def act(self, obs: Any, state: Any, noise: Any) -> Any:
-            return np.zeros((len(obs["agents"]), 2), np.int64), {}, state
-
-        def initial_state(self, n: int) -> Any:
-            return ()
-
-    found = evaluate(Idle(), lambda: Team(team_games.Leaving()), 3)
+    idle = Acts(lambda obs, noise: np.zeros((len(obs["agents"]), 2), np.int64))
+    found = evaluate(idle, lambda: Team(team_games.Leaving()), 3)
     assert found == ([2.5] * 3, [3] * 3, [[3.0, 2.0]] * 3, 0, None)
     assert Evaluation.of(*found)[4] == (3.0, 2.0) and Evaluation.of(*found).mean == 2.5

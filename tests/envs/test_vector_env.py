@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
@@ -19,29 +21,28 @@ from tandem.envs.vector_env import VectorEnvironments
 from tandem.errors import EnvironmentFault, NonFiniteError
 from tandem.replay.buffer import Ring
 from tandem.testing import environments as games
-from tandem.types import leaves
+from tandem.types import leaves, tree_map
+from tests.envs.made import Acts, Made, always
 from tests.envs.vectors import MODES, Counters, Resumable
 
 N = 4
 
 
-class Drawn:
-    """Acts by its noise; where there are masks, by what they allow."""
+def drawn(obs: Any, noise: Any) -> Any:
+    """Its noise; where there are masks, what they allow."""
+    return obs["action_mask"].argmax(1) if isinstance(obs, dict) and "action_mask" in obs else noise
 
-    def initial_state(self, n: int) -> Any:
-        return ()
 
-    def act(self, obs: Any, state: Any, noise: Any) -> Any:
-        if isinstance(obs, dict) and "action_mask" in obs:
-            noise = obs["action_mask"].argmax(1)
-        return noise, {}, state
+ACTOR = Acts(drawn)
 
 
 def collected(vector: Any, blocks: int = 3, steps: int = 16) -> Any:
     envs = VectorEnvironments("Counters", vector, seed=5)
     collector, rng = Collector(envs, 0.9), np.random.default_rng(0)
-    draw = lambda: rng.integers(0, 2, (steps, envs.n))  # noqa: E731
-    return envs, [collector.collect(steps, Drawn(), draw()) for _ in range(blocks)], collector
+    found = []
+    for _ in range(blocks):
+        found.append(collector.collect(steps, ACTOR, rng.integers(0, 2, (steps, envs.n))))
+    return envs, found, collector
 
 
 def counts(obs: Any) -> Any:
@@ -78,19 +79,15 @@ def test_transitions_are_those_that_were(mode, kind) -> None:
 
 
 def test_modes_of_gymnasium_s_vectors_give_the_same_transitions() -> None:
-    """Gymnasium's own SyncVectorEnv, with masks in `info` and the same actions: what was acted on
-    and what came of it is the same in each mode."""
+    """Gymnasium's own SyncVectorEnv, with masks in `info` and the same actions."""
     stories = []
     for mode in MODES:
         vector = SyncVectorEnv([games.Forbidden] * 3, autoreset_mode=mode)
-        envs, blocks, _ = collected(vector, blocks=1, steps=40)
+        envs, (block,), _ = collected(vector, blocks=1, steps=40)
         assert envs.action.masked
-        block = blocks[0]
-        rows = [np.flatnonzero(block.valid[:, i])[:20] for i in range(3)]
-        stories.append(
-            [np.stack([x[r, i] for i, r in enumerate(rows)]) for x in leaves(block.obs)]
-            + [np.stack([block.reward[r, i] for i, r in enumerate(rows)])]
-        )
+        rows = [(np.flatnonzero(block.valid[:, i])[:20], i) for i in range(3)]
+        parts = (*leaves(block.obs), block.reward)
+        stories.append([np.stack([x[row] for row in rows]) for x in parts])
     for story in stories[1:]:
         assert all((a == b).all() for a, b in zip(stories[0], story, strict=True))
 
@@ -105,26 +102,16 @@ SEEN = {
 }
 
 
-class Rowed(gymnasium.Env[Any, Any]):
-    """Episodes of two steps; the first of its choices is forbidden."""
+class Rowed(Made):
+    """Episodes of two steps, all alike; the first of its choices is forbidden."""
 
     def __init__(self, seen: Any, parts: bool) -> None:
-        self.observation_space, self.action_space = seen, CHOICES if parts else spaces.Discrete(3)
         rows = (np.int8([0, 1, 1]), np.int8([0, 1]))
-        self.info = {"action_mask": rows if parts else rows[0]}
-
-    def seen(self) -> Any:
-        self.observation_space.seed(self.t)
-        return self.observation_space.sample()
+        mask = {"action_mask": rows if parts else rows[0]}
+        super().__init__(seen, CHOICES if parts else None, 2, mask)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        self.t = 0
-        return self.seen(), self.info
-
-    def step(self, action: Any) -> Any:
-        self.t += 1
-        return self.seen(), 1.0, self.t >= 2, False, self.info
+        return super().reset(seed=0)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -144,40 +131,40 @@ def test_masks_are_beside_observations_of_every_kind(mode, seen, parts) -> None:
     assert ends == ([] if mode is AutoresetMode.NEXT_STEP else [mask] * 6)
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_a_vector_with_a_state_is_resumed_to_the_bit(mode) -> None:
-    made = [VectorEnvironments("Counters", Resumable(N, mode), seed=3) for _ in range(2)]
+def cartpoles() -> Any:
+    return gymnasium.make_vec("CartPole-v1", 3)
+
+
+@pytest.mark.parametrize("make", [*(partial(Resumable, N, mode) for mode in MODES), cartpoles])
+def test_a_vector_with_a_state_is_resumed_to_the_bit(make) -> None:
+    made = [VectorEnvironments("Counters", make(), seed=3) for _ in range(2)]
     assert made[0].resumable
-    assert resume_fault_between(*made, 12, 0) is None
-    assert not VectorEnvironments("Counters", Counters(N, mode)).resumable
+    assert resume_fault_between(*made, 30, 0) is None
+    assert not VectorEnvironments("Counters", Counters(N)).resumable
 
 
-@pytest.mark.parametrize("resumable", [True, False])
-def test_a_collector_goes_on_in_the_same_or_in_new_episodes(resumable) -> None:
-    kind = Resumable if resumable else Counters
+@pytest.mark.parametrize("kind", [Resumable, Counters])
+def test_a_collector_goes_on_in_the_same_or_in_new_episodes(kind) -> None:
     envs, _, collector = collected(kind(N), blocks=1)
     state = collector.state()
-    expected = collector.collect(8, Drawn(), np.ones((8, N), np.int64))
+    expected = collector.collect(8, ACTOR, np.ones((8, N), np.int64))
     other = Collector(VectorEnvironments("Counters", kind(N), seed=5), 0.9)
     other.load_state(*state)
-    block = other.collect(8, Drawn(), np.ones((8, N), np.int64))
-    same = all(
-        (a == b).all() for a, b in zip(leaves(block[:6]), leaves(expected[:6]), strict=False)
-    )
-    assert same == resumable
-    if not resumable:
+    block = other.collect(8, ACTOR, np.ones((8, N), np.int64))
+    pairs = zip(leaves(block[:6]), leaves(expected[:6]), strict=False)
+    assert all((a == b).all() for a, b in pairs) == (kind is Resumable)
+    if kind is Counters:
         assert (block.obs[0, :, 1] == 0).all()
         assert other.environments._envs.seeds[-1] != envs._envs.seeds[0]  # none is played twice
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_evaluation_counts_whole_episodes(mode) -> None:
-    """Episodes are those with the lowest numbers; one over its budget is cut, and all begin anew
-    where none counts any more."""
-    played = evaluate(Drawn(), Counters(N, mode), 6, noise=lambda t, n: np.zeros(n, np.int64))
+    """Episodes are those with the lowest numbers; one over its budget is cut."""
+    played = evaluate(always(0), Counters(N, mode), 6)
     assert played.lengths == [2, 3, 4, 5, 5, 2]
     assert played.returns == [sum(range(1, n + 1)) for n in played.lengths]
-    cut = evaluate(Drawn(), Counters(2, mode), 3, noise=lambda t, n: np.ones(n, int), max_steps=2)
+    cut = evaluate(always(1), Counters(2, mode), 3, max_steps=2)
     assert cut.lengths == [2, 2, 2] and cut.cut == 2
 
 
@@ -192,24 +179,17 @@ def test_seeds_go_by_reset() -> None:
 
 
 def test_a_vector_that_raises_begins_anew_and_no_transition_spans_it() -> None:
-    envs = VectorEnvironments("Counters", Counters(N, fails_at=6))
-    collector = Collector(envs, 0.9)
+    collector = Collector(VectorEnvironments("Counters", Counters(N, fails_at=6)), 0.9)
     noise = np.zeros((4, N), np.int64)
-    collector.collect(4, Drawn(), noise)
+    collector.collect(4, ACTOR, noise)
     with pytest.raises(EnvironmentFault, match="own vector of environments raised ZeroDivision"):
-        collector.collect(4, Drawn(), noise)
-    block = collector.collect(4, Drawn(), noise)
+        collector.collect(4, ACTOR, noise)
+    block = collector.collect(4, ACTOR, noise)
     assert collector.broken == [0, 1, 2, 3] and (block.obs[0, :, 1] == 0).all()
 
 
 class Dancers(Counters):
     """Takes a Dict of actions."""
-
-    def __init__(self) -> None:
-        super().__init__(3)
-        self.single_action_space = spaces.Dict(
-            move=spaces.Box(-1, 1, (2, 2), np.float32), hold=spaces.Discrete(3)
-        )
 
     def step(self, actions: Any) -> Any:
         assert actions["move"].shape == (3, 2, 2) and actions["hold"].shape == (3,)
@@ -217,31 +197,21 @@ class Dancers(Counters):
 
 
 def test_dicts_of_actions_are_put_together() -> None:
-    envs = VectorEnvironments("Dancers", Dancers())
+    vector = Dancers(3)
+    move = spaces.Box(-1, 1, (2, 2), np.float32)
+    vector.single_action_space = spaces.Dict(move=move, hold=spaces.Discrete(3))
+    envs = VectorEnvironments("Dancers", vector)
     envs.reset()
     assert envs.action.kind == "dict"
     envs.step(np.zeros((3, *envs.action.shape), np.float32))
 
 
-def lying(space: Any) -> Any:
-    vector = Counters(N)
-    vector.single_observation_space = space
-    return vector
-
-
-@pytest.mark.parametrize(
-    "space",
-    [
-        spaces.Box(-9, 9, (4,), np.float32),
-        spaces.Box(0, 255, (3,), np.uint8),
-    ],
-)
-def test_a_space_that_lies_is_told_at_once(space) -> None:
-    with pytest.raises(EnvironmentFault, match=r"shape \(4, 3\) and dtype float32"):
-        VectorEnvironments("Counters", lying(space)).reset()
-
-
-def test_numbers_that_are_none_are_told() -> None:
+def test_spaces_that_lie_and_numbers_that_are_none_are_told() -> None:
+    for space in (spaces.Box(-9, 9, (4,), np.float32), spaces.Box(0, 255, (3,), np.uint8)):
+        lying = Counters(N)
+        lying.single_observation_space = space
+        with pytest.raises(EnvironmentFault, match=r"shape \(4, 3\) and dtype float32"):
+            VectorEnvironments("Counters", lying).reset()
     vector = Counters(N)
     envs = VectorEnvironments("Counters", vector)
     envs.reset()
@@ -250,54 +220,36 @@ def test_numbers_that_are_none_are_told() -> None:
         envs.step(np.zeros(N, np.int64))
 
 
-def test_gymnasium_s_own_vector_is_resumed_to_the_bit() -> None:
-    one, two = (
-        VectorEnvironments("CartPole", gymnasium.make_vec("CartPole-v1", 3)) for _ in range(2)
-    )
-    assert one.resumable and resume_fault_between(one, two, 30, 0) is None
-
-
 class Tensors(Counters):
     """A simulator in torch: what it gives and takes are tensors."""
 
     def reset(self, *, seed: Any = None, options: Any = None) -> Any:
         if options is not None:
-            assert isinstance(options["reset_mask"], self.torch.Tensor)
+            assert isinstance(options["reset_mask"], torch.Tensor)
             options = {"reset_mask": options["reset_mask"].numpy()}
         obs, info = super().reset(seed=seed, options=options)
-        return self.kept(obs), info
+        return tree_map(torch.as_tensor, obs), info
 
     def step(self, actions: Any) -> Any:
-        assert isinstance(actions, self.torch.Tensor) and actions.dtype == self.torch.int64
+        assert isinstance(actions, torch.Tensor) and actions.dtype == torch.int64
         obs, *rest, info = super().step(actions.numpy())
         if "final_obs" in info:
             rows = info["final_obs"]
             for i in np.flatnonzero(info["_final_obs"]):
-                rows[i] = self.kept(rows[i])
-        return self.kept(obs), *map(self.torch.as_tensor, rest), info
-
-    @property
-    def torch(self) -> Any:
-        return pytest.importorskip("torch")
-
-    def kept(self, obs: Any) -> Any:
-        if isinstance(obs, dict):
-            return {key: self.torch.as_tensor(x) for key, x in obs.items()}
-        return self.torch.as_tensor(obs)
+                rows[i] = tree_map(torch.as_tensor, rows[i])
+        return tree_map(torch.as_tensor, obs), *map(torch.as_tensor, rest), info
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_tensors_are_read_where_they_lie(mode, monkeypatch) -> None:
-    torch = pytest.importorskip("torch")
     tensor = torch.arange(6.0).reshape(2, 3)
     assert to_numpy(tensor).ctypes.data == tensor.data_ptr()
     assert maker(tensor)(np.ones(2)).device == tensor.device
     _, expected, _ = collected(Counters(N, mode))
     monkeypatch.delattr(torch.Tensor, "__array__")  # the way by which NumPy copies
     _, blocks, _ = collected(Tensors(N, mode))
-    for mine, other in zip(blocks, expected, strict=True):
-        for a, b in zip(leaves(mine), leaves(other), strict=True):
-            assert np.array_equal(a, b)
+    for a, b in zip(leaves(tuple(blocks)), leaves(tuple(expected)), strict=True):
+        assert np.array_equal(a, b)
 
 
 def test_arrays_of_jax_go_both_ways() -> None:

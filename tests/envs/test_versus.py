@@ -1,5 +1,4 @@
-"""Games of two in turn, seen by one of them: who is paid what, who sits where, who plays against
-whom, and all of it again."""
+"""Games of two in turn, seen by one of them."""
 
 from __future__ import annotations
 
@@ -93,47 +92,36 @@ class Pocket:
 # Who is paid, and where one sits
 
 
+def begun(game: Any, *moves: Any, side: int = 0, seed: int = 0) -> tuple[Versus, Any, Any]:
+    """An environment against these moves, and what its reset gave."""
+    env = Versus(game, Scripted(*moves), side=side)
+    return env, *env.reset(seed=seed)
+
+
 def test_the_end_pays_whoever_brings_it() -> None:
-    env = Versus(TicTacToe(), Scripted(3, 4), side=0)
-    obs, info = env.reset(seed=0)
-    assert (
-        info == {"side": "player_0", "opponent": 0}
-        and not obs["observation"].any()
-        and obs[MASK].all()
-    )
+    env, obs, info = begun(TicTacToe(), 3, 4)
+    assert info == {"side": "player_0", "opponent": 0}
+    assert not obs["observation"].any() and obs[MASK].all()
     found = [env.step(a) for a in (0, 1, 2)]
     assert [x[1:4] for x in found] == [(0.0, False, False)] * 2 + [(1.0, True, False)]
     # its own marks first
-    assert found[1][0]["observation"].tolist() == [
-        1,
-        1,
-        *[0] * 7,
-        0,
-        0,
-        0,
-        1,
-        1,
-        *[0] * 4,
-    ]
+    assert found[1][0]["observation"].tolist() == [1, 1, *[0] * 7, 0, 0, 0, 1, 1, *[0] * 4]
     assert found[1][0][MASK].tolist() == [0, 0, 1, 0, 0, 1, 1, 1, 1]
     assert found[2][0][MASK].all(), "after the end nothing is chosen"
-    env = Versus(TicTacToe(), Scripted(0, 1, 2), side=1)
-    obs, info = env.reset(seed=0)
+    env, obs, info = begun(TicTacToe(), 0, 1, 2, side=1)
     assert info["side"] == "player_1" and obs["observation"].tolist() == [*[0] * 9, 1, *[0] * 8]
     found = [env.step(a) for a in (3, 4)]
-    assert [x[1:4] for x in found] == [(0.0, False, False), (-1.0, True, False)], (
-        "the opponent's last move reaches it"
-    )
+    # the opponent's last move reaches it
+    assert [x[1:4] for x in found] == [(0.0, False, False), (-1.0, True, False)]
     assert found[-1][0]["observation"].tolist() == [0, 0, 0, 1, 1, *[0] * 4, 1, 1, 1, *[0] * 6]
 
 
 def test_a_draw_pays_nothing_and_the_opponent_sees_its_own_side() -> None:
-    other = Scripted(1, 3, 5, 6)
-    env = Versus(TicTacToe(), other, side=0)
-    env.reset(seed=3)
+    env, *_ = begun(TicTacToe(), 1, 3, 5, 6, seed=3)
     found = [env.step(a) for a in (0, 4, 2, 7, 8)]
     assert [x[1] for x in found] == [0.0] * 4 + [1.0]  # 0, 4, 8
     env.reset(seed=3)
+    other = env.opponent
     other.moves = (4, 1, 3, 8)
     found = [env.step(a) for a in (0, 2, 7, 5, 6)]
     assert [x[1:3] for x in found] == [(0.0, False)] * 4 + [(0.0, True)]
@@ -142,53 +130,54 @@ def test_a_draw_pays_nothing_and_the_opponent_sees_its_own_side() -> None:
     assert second[MASK].tolist() == [[0, 1, 0, 1, 0, 1, 1, 1, 1]]
 
 
-def test_sides_are_drawn_and_all_follows_from_the_seed() -> None:
-    def played(seed: int) -> list[Any]:
-        env, rng = Versus(TicTacToe()), np.random.default_rng(seed)
-        obs, info = env.reset(seed=seed)
-        found, over = [info["side"]], False
-        while not over:
-            action = rng.choice(np.flatnonzero(obs[MASK]))
-            obs, reward, over, _, _ = env.step(action)
-            found.append((obs["observation"].tolist(), reward))
-        return found
+def played(env: Any, seed: int) -> tuple[str, float, list[Any]]:
+    """Its side, what it was paid at the end, and what it saw, where it plays at random."""
+    rng = np.random.default_rng(seed)
+    (obs, info), over, seen = env.reset(seed=seed), False, []
+    while not over:
+        obs, reward, over, cut, _ = env.step(rng.choice(np.flatnonzero(obs[MASK])))
+        assert not cut
+        seen.append(obs["observation"].tolist())
+    return info["side"], reward, seen
 
-    games = [played(seed) for seed in range(200)]
-    assert games == [played(seed) for seed in range(200)]
+
+def assert_fair(games: list[Any], first: str, second: str) -> None:
+    pays = Counter(game[:2] for game in games)
+    assert {pay for _, pay in pays} <= {-1.0, 0.0, 1.0}
+    assert {who for who, _ in pays} == {first, second}
+    assert pays[first, 1.0] > pays[first, -1.0] and pays[second, 1.0] < pays[second, -1.0]
+
+
+def test_sides_are_drawn_and_all_follows_from_the_seed() -> None:
+    games, again = ([played(Versus(TicTacToe()), seed) for seed in range(200)] for _ in range(2))
+    assert games == again
     assert 70 < sum(g[0] == "player_0" for g in games) < 130
-    pays = Counter((g[0], g[-1][1]) for g in games)
-    assert (
-        pays["player_0", 1.0] > pays["player_0", -1.0]
-        and pays["player_1", 1.0] < pays["player_1", -1.0]
-    )
+    assert_fair(games, "player_0", "player_1")
+
+
+ONE, TWO = np.int64(1), np.int64(2)
 
 
 def test_who_has_left_and_who_goes_on() -> None:
-    env = Versus(Pocket(), Scripted(1, 1), side=1)
-    obs, _ = env.reset(seed=4)
-    assert (
-        obs["observation"].dtype == np.float32
-        and (obs["observation"] == env.inner.cards).all()
-        and obs[MASK].all()
-    )
-    assert env.step(np.int64(1))[1:3] == (0.0, False) and env.inner.terminations == {
-        "p0": True,
-        "p1": False,
-    }
-    assert env.step(np.int64(1))[1:3] == (0.0, False) and env.inner.agents == ["p1"]
-    assert env.step(np.int64(1))[1:4] == (0.5, True, False)
-    env = Versus(Pocket(), Scripted(1, 2), side=1)
-    env.reset(seed=4)
-    assert env.step(np.int64(1))[1:3] == (1.0, True)  # it folds
+    env, obs, _ = begun(Pocket(), 1, 1, side=1, seed=4)
+    assert obs["observation"].dtype == np.float32
+    assert (obs["observation"] == env.inner.cards).all() and obs[MASK].all()
+    assert env.step(ONE)[1:3] == (0.0, False)
+    assert env.inner.terminations == {"p0": True, "p1": False}
+    assert env.step(ONE)[1:3] == (0.0, False) and env.inner.agents == ["p1"]
+    assert env.step(ONE)[1:4] == (0.5, True, False)
+    env, *_ = begun(Pocket(), 1, 2, side=1, seed=4)
+    assert env.step(ONE)[1:3] == (1.0, True)  # it folds
 
 
 def test_a_game_without_a_turn_is_played_anew() -> None:
     env = Versus(Pocket(), side=1)
-    first = [env.reset(seed=seed)[0]["observation"].tolist() for seed in range(30)]
-    assert first == [env.reset(seed=seed)[0]["observation"].tolist() for seed in range(30)]
-    assert all(env.step(np.int64(2))[1:3] == (-1.0, True) for _ in range(30) if env.reset())
+    seeds = [*range(30), *range(30)]
+    first = [env.reset(seed=seed)[0]["observation"].tolist() for seed in seeds]
+    assert first[:30] == first[30:]
+    assert all(env.step(TWO)[1:3] == (-1.0, True) for _ in range(30) if env.reset())
     with pytest.raises(EnvironmentFault, match="in a row ended before p1 had a turn"):
-        Versus(Pocket(), Scripted(2), side=1).reset(seed=0)
+        begun(Pocket(), 2, side=1)
 
 
 @pytest.mark.parametrize(
@@ -199,9 +188,8 @@ def test_a_game_is_an_environment_of_gymnasium(game: Any) -> None:
     made = make(game)
     if game is not TicTacToe:  # where any first action may be taken
         check_env(made, skip_render_check=True)
-    assert made.masked == (
-        MASK in made.reset(seed=0)[0] if isinstance(made.observation_space, spaces.Dict) else False
-    )
+    of_parts = isinstance(made.observation_space, spaces.Dict)
+    assert made.masked == (of_parts and MASK in made.reset(seed=0)[0])
 
 
 def test_games_end_as_they_should() -> None:
@@ -260,21 +248,23 @@ def test_the_newest_play_and_chance_does_at_first() -> None:
         assert env.number == 0 or env._playing.number == env.number
 
 
+def numbers(vector: Any) -> list[int]:
+    return [env.unwrapped.number for env in vector._envs]
+
+
 def test_the_opponent_of_an_episode_stays_though_it_leaves_the_pool() -> None:
-    one = league(2, 5)
-    vector, rng = vectorize(Game(TicTacToe, one), 4, 2), np.random.default_rng(0)
-    obs = vector.reset()
+    one, other = league(2, 5), league(2)
+    vector, again = (vectorize(Game(TicTacToe, pool), 4, 2) for pool in (one, other))
+    rng, obs = np.random.default_rng(0), vector.reset()
     obs = vector.step(random_actions(vector.action, 4, rng, obs)).obs
-    before = [env.unwrapped.number for env in vector._envs]
+    before = numbers(vector)
     for number in range(6, 12):
         one.add(weights(number))
-    assert [env.unwrapped.number for env in vector._envs] == before and set(before) == {4, 5}
+    assert numbers(vector) == before and set(before) == {4, 5}
     data, held = one.state()
     assert data == {"copies": 11, "kept": [4, 5, 10, 11]} and held["4/actor/0/bias"] == 4
     state = vector.state()
     assert state[0]["options"] == [{"copies": 5}] * 4
-    other = league(2)
-    again = vectorize(Game(TicTacToe, other), 4, 2)
     again.reset()
     other.load_state(data, held)
     again.load_state(*state)
@@ -283,7 +273,7 @@ def test_the_opponent_of_an_episode_stays_though_it_leaves_the_pool() -> None:
         a, b = vector.step(actions), again.step(actions)
         assert [x.tobytes() for x in leaves(a[:5])] == [x.tobytes() for x in leaves(b[:5])]
         obs = a.obs
-    assert {env.unwrapped.number for env in vector._envs} <= {10, 11}
+    assert set(numbers(vector)) <= {10, 11}
     for made in (one, other):
         made.add(weights(12))
     assert one.state()[0] == other.state()[0] and not {4, 5} & set(one.state()[0]["kept"])
@@ -293,71 +283,66 @@ def test_the_opponent_of_an_episode_stays_though_it_leaves_the_pool() -> None:
 
 
 def test_an_agent_of_ones_own_may_be_the_opponent() -> None:
-    env = Versus(Nim(), Scripted(2, 2, 2), side=1)
-    env.reset(seed=0)
-    assert env.resume_options is None and env.step(np.int64(2))[1:3] == (0.0, False)
+    env, *_ = begun(Nim(), 2, 2, 2, side=1)
+    assert env.resume_options is None and env.step(TWO)[1:3] == (0.0, False)
     assert env.step(np.int64(0))[0]["observation"].argmax() == 0
 
 
 # What is no such game
 
 
-def test_what_cannot_be_played_so_is_refused() -> None:
-    class Unequal(Pocket):
-        def action_space(self, agent: str) -> Any:
-            return spaces.Discrete(2 + (agent == "p1"), start=1)
-
-    class Silent(Pocket):
-        def step(self, action: Any) -> None:
-            super().step(action)
-            self.infos = {}
-
-    for game, kind, said in (
-        (Pocket(3), SettingError, "has 3 players: p0, p1, p2"),
-        (Pocket(together=True), SettingError, "players of Pocket move together"),
-        (Unequal(), SpaceError, "the same for both"),
-        (object(), SettingError, "AEC interface"),
-    ):
-        with pytest.raises(kind, match=said):
-            Versus(game)
-    with pytest.raises(SettingError, match="side=2"):
-        Versus(Nim(), side=2)
-    with pytest.raises(SettingError, match="opponent='me'"):
-        Versus(Nim(), "me")  # type: ignore[arg-type]
-    with pytest.raises(SettingError, match="callable"):
-        make(Nim())
-    env = Versus(Silent(), Scripted(1), side=0)
-    env.reset(seed=0)
-    with pytest.raises(EnvironmentFault, match="gave p1 no 'action_mask'"):
-        env.step(np.int64(1))
+class Unequal(Pocket):
+    def action_space(self, agent: str) -> Any:
+        return spaces.Discrete(2 + (agent == "p1"), start=1)
 
 
-def test_a_game_needs_no_metadata() -> None:
-    class Bare(Pocket):
-        def __init__(self) -> None:
-            super().__init__()
-            del self.metadata
+class Silent(Pocket):
+    def step(self, action: Any) -> None:
+        super().step(action)
+        self.infos = {}
 
-    assert isinstance(make(Bare), Versus)
+
+class Bare(Pocket):
+    def __init__(self) -> None:
+        super().__init__()
+        del self.metadata
+
+
+def in_league(env: Any) -> Any:
+    return Game(env, League(3))()
 
 
 @pytest.mark.parametrize(
-    "env, said",
+    "call, kind, said",
     [
-        ("CartPole-v1", "where nobody else plays"),
-        (lambda: Versus(Nim(), Scripted(0)), "the opponent is chosen already"),
+        (lambda: Versus(Pocket(3)), SettingError, "has 3 players: p0, p1, p2"),
+        (lambda: Versus(Pocket(together=True)), SettingError, "players of Pocket move together"),
+        (lambda: Versus(Unequal()), SpaceError, "the same for both"),
+        (lambda: Versus(object()), SettingError, "AEC interface"),
+        (lambda: Versus(Nim(), side=2), SettingError, "side=2"),
+        (lambda: Versus(Nim(), "me"), SettingError, "opponent='me'"),
+        (lambda: make(Nim()), SettingError, "callable"),
+        (lambda: begun(Silent(), 1)[0].step(ONE), EnvironmentFault, "gave p1 no 'action_mask'"),
+        (lambda: in_league("CartPole-v1"), SettingError, "where nobody else plays"),
         (
-            lambda: gymnasium.wrappers.FlattenObservation(Versus(Nim())),
+            lambda: in_league(lambda: Versus(Nim(), Scripted(0))),
+            SettingError,
+            "the opponent is chosen already",
+        ),
+        (
+            lambda: in_league(lambda: gymnasium.wrappers.FlattenObservation(Versus(Nim()))),
+            SettingError,
             "FlattenObservation around what one player sees",
         ),
     ],
 )
-def test_a_league_needs_a_game(env: Any, said: str) -> None:
-    with pytest.raises(SettingError, match=said):
-        Game(env, League(3))()
+def test_what_cannot_be_played_so_is_refused(call: Any, kind: Any, said: str) -> None:
+    with pytest.raises(kind, match=said):
+        call()
 
 
-def test_a_registered_game_finds_its_league() -> None:
+def test_a_game_needs_no_metadata_and_a_registered_one_finds_its_league() -> None:
+    assert isinstance(make(Bare), Versus)
     one = league(2, 3)
     made = Game("tandem/TicTacToe-v0", one)()
     assert made.reset(seed=0)[1]["opponent"] in (2, 3) and made.unwrapped.league is one
@@ -366,31 +351,15 @@ def test_a_registered_game_finds_its_league() -> None:
 # PettingZoo's
 
 
-def test_classic_games(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_classic_games(monkeypatch: Any) -> None:
     pytest.importorskip("pettingzoo.classic.tictactoe_v3")
     made = make("classic/tictactoe_v3", {"render_mode": "rgb_array"})
     obs, _ = made.reset(seed=5)
     assert obs["observation"].shape == (3, 3, 2) and obs["observation"].dtype == np.float32
     assert made.render().dtype == np.uint8 and made.render_mode == "rgb_array"
-    assert (
-        resume_fault("classic/tictactoe_v3") is None
-        and resume_fault("classic/connect_four_v3") is None
-    )
-    paid, rng = Counter(), np.random.default_rng(0)
-    for seed in range(60):
-        (obs, info), over = made.reset(seed=seed), False
-        while not over:
-            obs, reward, over, cut, _ = made.step(rng.choice(np.flatnonzero(obs[MASK])))
-        assert not cut
-        paid[info["side"], reward] += 1
-    assert {pay for _, pay in paid} <= {-1.0, 0.0, 1.0} and {who for who, _ in paid} == {
-        "player_1",
-        "player_2",
-    }
-    assert (
-        paid["player_1", 1.0] > paid["player_1", -1.0]
-        and paid["player_2", 1.0] < paid["player_2", -1.0]
-    )
+    assert resume_fault("classic/tictactoe_v3") is None
+    assert resume_fault("classic/connect_four_v3") is None
+    assert_fair([played(made, seed) for seed in range(60)], "player_1", "player_2")
     with pytest.raises(UnknownNameError, match="classic/tictactoe_v3"):
         make("classic/tictaktoe_v3")
     with pytest.raises(SettingError, match="move together"):

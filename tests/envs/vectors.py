@@ -1,5 +1,4 @@
-"""A vector of environments whose observations count: each says its episode, its step, and a number
-drawn by the vector's generator."""
+"""A vector of environments whose observations count."""
 
 from __future__ import annotations
 

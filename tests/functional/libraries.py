@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,21 +20,8 @@ from gymnasium.experimental.functional import FuncEnv
 # gymnax
 
 
-class GymnaxDiscrete:
-    shape, dtype = (), jnp.int32
-
-    def __init__(self, n: int) -> None:
-        self.n = n
-
-
-class GymnaxBox:
-    def __init__(self, low: Any, high: Any, shape: Any, dtype: Any = jnp.float32) -> None:
-        self.low, self.high, self.shape, self.dtype = low, high, shape, dtype
-
-
-class GymnaxDict:
-    def __init__(self, parts: Any) -> None:
-        self.spaces = parts
+def gymnax_box(low: Any, high: Any, shape: Any) -> Any:
+    return SimpleNamespace(low=low, high=high, shape=shape, dtype=jnp.float32)
 
 
 @dataclass(frozen=True)
@@ -60,11 +48,11 @@ class Corridor:
         self.start = start
 
     def observation_space(self, params: Params) -> Any:
-        flag = GymnaxBox(0, 1, (), jnp.float32)
-        return GymnaxDict({"at": GymnaxBox(-9.0, jnp.full(1, 9.0), (1,)), "far": flag})
+        at = gymnax_box(-9.0, jnp.full(1, 9.0), (1,))
+        return SimpleNamespace(spaces={"at": at, "far": gymnax_box(0, 1, ())})
 
     def action_space(self, params: Params | None = None) -> Any:
-        return GymnaxDiscrete(3)
+        return SimpleNamespace(n=3, shape=(), dtype=jnp.int32)
 
     def _seen(self, state: Any) -> Any:
         return {"at": state.at[None], "far": state.at > 1}
@@ -239,25 +227,22 @@ class GridJaxEnv(FunctionalJaxEnv):
 
 def here(monkeypatch: Any) -> None:
     """The modules can be imported, and phys2d/Grid-v0 is registered."""
-    import gymnasium
-
-    brax, envs = ModuleType("brax"), ModuleType("brax.envs")
+    brax_envs = {"_envs": {"slide": Slide}, "get_environment": lambda _, **kw: Slide(**kw)}
     registry = SimpleNamespace(
         ALL_ENVS=("Slide",),
         load=_load,
         get_default_config=lambda _: SimpleNamespace(episode_length=5, impl="warp"),
     )
-    for module, content in (
-        (ModuleType("gymnax"), {"registered_envs": ["Corridor-v0"], "make": _gymnax}),
-        (brax, {"envs": envs}),
-        (envs, {"_envs": {"slide": Slide}, "get_environment": lambda _, **kw: Slide(**kw)}),
-        (ModuleType("mujoco_playground"), {"registry": registry}),
-        (
-            ModuleType("pgx"),
-            {"available_envs": lambda: tuple(GAMES), "make": lambda name: GAMES[name]()},
-        ),
+    pgx = {"available_envs": lambda: tuple(GAMES), "make": lambda name: GAMES[name]()}
+    for name, content in (
+        ("gymnax", {"registered_envs": ["Corridor-v0"], "make": _gymnax}),
+        ("brax.envs", brax_envs),
+        ("brax", {"envs": SimpleNamespace(**brax_envs)}),
+        ("mujoco_playground", {"registry": registry}),
+        ("pgx", pgx),
     ):
+        module = ModuleType(name)
         vars(module).update(content)
-        monkeypatch.setitem(sys.modules, module.__name__, module)
+        monkeypatch.setitem(sys.modules, name, module)
     spec = EnvSpec("phys2d/Grid-v0", entry_point=GridJaxEnv, max_episode_steps=20)
     monkeypatch.setitem(gymnasium.registry, "phys2d/Grid-v0", spec)

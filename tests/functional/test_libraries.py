@@ -1,5 +1,4 @@
-"""Functional environments of other libraries: on modules with their interfaces, and on these
-themselves where they are installed."""
+"""Functional environments of other libraries."""
 
 from __future__ import annotations
 
@@ -85,18 +84,13 @@ def random_games(name: Any, n: int = 2, count: int = 120) -> list[Any]:
     return rows
 
 
-def test_games_of_one_pay_what_they_pay() -> None:
+def test_games_of_one_pay_what_they_pay_and_of_two_the_other_moves_at_random() -> None:
     rows = random_games("pgx/count")
     assert all(0 < r <= 3 for row in rows for r in row.reward)
     assert rows[0].obs["obs"].shape == (2, 2, 3)
-    lengths = sum(len(row.final) for row in rows)
-    assert np.sum([row.reward for row in rows]) >= 7 * lengths
-
-
-def test_in_games_of_two_the_other_one_moves_at_random_and_in_turn() -> None:
+    assert np.sum([row.reward for row in rows]) >= 7 * sum(len(row.final) for row in rows)
     rows = random_games("pgx/nim")
-    rewards = np.array([row.reward for row in rows])
-    over = np.array([row.terminated for row in rows])
+    rewards, over = (np.array([getattr(row, n) for row in rows]) for n in ("reward", "terminated"))
     assert set(rewards[over]) == {1.0, -1.0} and (rewards[~over] == 0).all()
     # nobody plays better than chance, and sides are drawn: some games are won, some lost
     assert 0.2 < (rewards[over] > 0).mean() < 0.8
@@ -105,8 +99,7 @@ def test_in_games_of_two_the_other_one_moves_at_random_and_in_turn() -> None:
 @pytest.mark.slow
 def test_a_game_that_ends_before_the_learners_turn_is_none() -> None:
     rows = random_games(libraries.Nim(first_out=True))
-    begun = [i for t, row in enumerate(rows) for i, _ in row.final]
-    assert len(begun) > 40
+    assert sum(len(row.final) for row in rows) > 40
     # had the other one given up in one of them, its next step would have been paid nothing
     assert all(row.reward[row.terminated].all() for row in rows)
 
@@ -124,17 +117,12 @@ def test_gymnasiums_functional_ones_have_discrete_actions_and_pictures() -> None
 
 
 def test_objects_of_other_libraries_are_taken_as_they_are() -> None:
-    for env, name in (
-        (libraries.Grid(), "Grid"),
-        (libraries.Slide(), "Slide"),
-        (libraries.Nim(), "Nim"),
-        (libraries.Corridor(), "Corridor"),
-        (libraries.Grid, "Grid"),
-    ):
+    for kind in (libraries.Grid, libraries.Slide, libraries.Nim, libraries.Corridor):
+        env = kind()
         envs = vectorize(env, 2)
-        assert is_one(env) or isinstance(env, type)
-        assert isinstance(envs, FunctionalVector) and envs.name == name
+        assert is_one(env) and isinstance(envs, FunctionalVector) and envs.name == kind.__name__
         assert vectorize(env, 2).reset() is not None
+    assert vectorize(libraries.Grid, 2).name == "Grid"
     with pytest.raises(SpaceError, match="nim has 3 players"):
         make("pgx/crowd")
 
@@ -150,10 +138,8 @@ def test_runs_in_them_are_the_same_each_time() -> None:
 @pytest.mark.parametrize(
     "package, names",
     [
-        (
-            "flax",
-            "phys2d/CartPole-v1 phys2d/Pendulum-v0 tabular/Blackjack-v0 tabular/CliffWalking-v0",
-        ),
+        ("flax", "phys2d/CartPole-v1 phys2d/Pendulum-v0"),
+        ("flax", "tabular/Blackjack-v0 tabular/CliffWalking-v0"),
         ("gymnax", "gymnax/CartPole-v1 gymnax/Pendulum-v1 gymnax/Breakout-MinAtar"),
         ("brax", "brax/inverted_pendulum"),
         ("mujoco_playground", "playground/CartpoleBalance"),

@@ -19,6 +19,8 @@ from tandem.errors import EnvironmentFault, NonFiniteError, ResumeError, SpaceEr
 from tandem.exploration import EpsGreedyQPolicy
 from tandem.functional.vector import FunctionalVector
 from tandem.types import leaves
+from tests.agents.agents import Probe, trained
+from tests.envs.made import Acts
 from tests.functional.worlds import Broken, Doors, Walk, Weak
 from tests.helpers import run_python
 
@@ -44,13 +46,13 @@ class Bare(Walk):
         return tuple(super().step(key, state, action))
 
 
-def test_a_tuple_in_the_order_of_a_time_step_is_one() -> None:
-    assert same(played(vectorize(Bare, 2)), played(vectorize(Walk, 2)))
-
-
 def same(one: Any, other: Any) -> bool:
     pairs = zip(leaves(tuple(one)), leaves(tuple(other)), strict=True)
     return all(np.asarray(a).tobytes() == np.asarray(b).tobytes() for a, b in pairs)
+
+
+def test_a_tuple_in_the_order_of_a_time_step_is_one() -> None:
+    assert same(played(vectorize(Bare, 2)), played(vectorize(Walk, 2)))
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -77,25 +79,17 @@ def test_ours_are_gymnasiums_step_for_step(name: str) -> None:
     assert ended == (4 if "CartPole" in name else 0)
 
 
-def test_episodes_are_cut_at_their_limit() -> None:
-    envs = vectorize("tandem/Pendulum-v1", 2, kwargs={"max_episode_steps": 5})
-    rows = played(envs, 11)
-    assert [bool(row[3].all()) for row in rows[1:]] == [t % 5 == 0 for t in range(1, 12)]
-    assert not any(row[2].any() for row in rows[1:])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("env", ["tandem/CartPole-v1", Walk, Doors], ids=str)
 def test_many_are_one_by_one_to_the_bit_however_they_are_divided(env: Any) -> None:
-    many = vectorize(env, 4, seed=7)
-    plain = vectorize(env, 4, seed=7, mode="plain")
+    many, plain = (vectorize(env, 4, seed=7, mode=mode) for mode in ("auto", "plain"))
     assert isinstance(many, FunctionalVector) and isinstance(plain, Stepped)
     rows = played(many)
     assert sum(len(row[5]) for row in rows[1:]) > 2
     assert same(rows, played(plain))
     parts = [vectorize(env, 2, seed=7, first=first) for first in (0, 2)]
-    obs, seen = [part.reset() for part in parts], vectorize(env, 4, seed=7)
-    whole = seen.reset()
+    seen = vectorize(env, 4, seed=7)
+    obs, whole = [part.reset() for part in parts], seen.reset()
     for t in range(30):
         action = np.full(4, t % 2)
         whole = seen.step(action).obs
@@ -120,14 +114,11 @@ def test_they_resume_to_the_bit(env: Any) -> None:
     assert resume_fault(env) is None
 
 
-def test_a_pool_is_where_episodes_begin() -> None:
+def test_episodes_begin_in_a_pool_and_states_of_others_are_refused() -> None:
     envs = vectorize(partial(Walk, limit=2, pool=3), 4)
     firsts = [envs.reset()]
     firsts += [envs.step(np.zeros(4, np.int64)).obs for _ in range(20)][1::2]
     assert len(np.unique(np.concatenate(firsts), axis=0)) == 3
-
-
-def test_the_state_of_others_is_refused() -> None:
     envs = vectorize(Walk, 2)
     envs.reset()
     other = vectorize("tandem/CartPole-v1", 2)
@@ -151,12 +142,9 @@ def test_masks_forbid_and_must_leave_a_choice() -> None:
     envs = vectorize(Doors, 3)
     rows = played(envs)
     assert envs.action.masked and all((row[1] == 1).all() for row in rows[1:])
-
-    class Shut(Doors):
-        shut_all = 4
-
+    shut = type("Shut", (Doors,), {"shut_all": 4})
     with pytest.raises(EnvironmentFault, match="forbids every choice at step 4"):
-        played(vectorize(Shut, 2))
+        played(vectorize(shut, 2))
 
 
 def test_a_view_is_an_environment_of_gymnasiums() -> None:
@@ -190,60 +178,41 @@ def test_objects_classes_and_functions_are_taken_alike() -> None:
 def test_what_is_none_is_as_it_was() -> None:
     cart = gymnasium.make("CartPole-v1")
     assert make(cart) is cart and not functions.is_one(cart) and not functions.is_one("CartPole-v1")
-    assert not functions.is_id("tandem/Identity-v0")
-    assert environment_name(make("tandem/Identity-v0")) == "tandem/Identity-v0"
+    assert not functions.is_id(name := "tandem/Identity-v0")
+    assert environment_name(make(name)) == name
     with pytest.raises(SpaceError, match="no max_episode_steps"):
-
-        class Forgetful(Walk):
-            def __init__(self) -> None:
-                pass
-
-        make(Forgetful)
+        make(type("Forgetful", (Walk,), {"__init__": lambda self: None}))
 
 
-class Pushing:
-    def initial_state(self, n: int) -> Any:
-        return ()
-
-    def act(self, obs: Any, state: Any, noise: Any) -> Any:
-        return (obs[:, 2] > 0).astype(np.int64), {}, state
+PUSHING = Acts(lambda obs, noise: (obs[:, 2] > 0).astype(np.int64))
 
 
 @pytest.mark.slow
 def test_evaluations_play_the_same_episodes_whatever_their_number_is() -> None:
-    scores = [
-        evaluate(Pushing(), "tandem/CartPole-v1", 6, seed=3, environments=n).returns for n in (2, 5)
-    ]
-    assert scores[0] == scores[1] and min(scores[0]) > 20 and len(set(scores[0])) > 2
-    cut = evaluate(Pushing(), "tandem/CartPole-v1", 3, seed=3, max_steps=7)
+    name = "tandem/CartPole-v1"
+    one, other = (evaluate(PUSHING, name, 6, seed=3, environments=n).returns for n in (2, 5))
+    assert one == other and min(one) > 20 and len(set(one)) > 2
+    cut = evaluate(PUSHING, name, 3, seed=3, max_steps=7)
     assert cut.lengths == [7, 7, 7] and cut.cut == 3
-    own = evaluate(Pushing(), "tandem/CartPole-v1", 3, kwargs={"max_episode_steps": 7}, max_steps=7)
+    own = evaluate(PUSHING, name, 3, kwargs={"max_episode_steps": 7}, max_steps=7)
     assert own.lengths == [7, 7, 7] and own.cut == 0
-    state = make("tandem/CartPole-v1")
-    assert evaluate(Pushing(), state, 2).returns[0] > 20
-
-
-class Noting:
-    """Keeps what it sees first."""
-
-    def initial_state(self, n: int) -> Any:
-        self.first: Any = None
-        return ()
-
-    def act(self, obs: Any, state: Any, noise: Any) -> Any:
-        self.first = obs.copy() if self.first is None else self.first
-        return np.zeros(len(obs), np.int64), {}, state
+    assert evaluate(PUSHING, make(name), 2).returns[0] > 20
 
 
 def test_an_evaluation_s_seed_draws_its_pool_of_beginnings_too() -> None:
-    env, firsts = Walk(pool=3), list[Any]()
+    env, firsts, seen = Walk(pool=3), list[Any](), list[Any]()
+
+    def noting(obs: Any, noise: Any) -> Any:
+        seen.append(obs.copy())
+        return np.zeros(len(obs), np.int64)
+
     for seed in (0, 0, 1):
-        actor = Noting()
-        evaluate(actor, env, 4, seed)
-        firsts.append({row.tobytes() for row in actor.first})
+        seen.clear()
+        evaluate(Acts(noting), env, 4, seed)
+        firsts.append({row.tobytes() for row in seen[0]})
     assert firsts[0] == firsts[1] and firsts[0].isdisjoint(firsts[2])
-    trained = vectorize(env, 20, seed=0).reset()
-    assert firsts[0].isdisjoint(row.tobytes() for row in trained)
+    others = vectorize(env, 20, seed=0).reset()
+    assert firsts[0].isdisjoint(row.tobytes() for row in others)
 
 
 QUICK: dict[str, Any] = {
@@ -259,20 +228,19 @@ QUICK: dict[str, Any] = {
 }
 
 
-def run(env: Any = "tandem/CartPole-v1", algorithm: str = "ppo", **given: Any) -> str:
-    session = tandem.session(algorithm, env, **{**QUICK, "steps": 192, **given})
+def finished(session: Any) -> str:
     for _ in session:
         pass
     return session.fingerprint()
 
 
+def run(env: Any = "tandem/CartPole-v1", algorithm: str = "ppo", **given: Any) -> str:
+    return finished(tandem.session(algorithm, env, **{**QUICK, "steps": 192, **given}))
+
+
 def test_a_run_is_resumed_to_the_bit(tmp_path: Any) -> None:
-    whole = run(Walk)
     tandem.train("ppo", Walk, **{**QUICK, "steps": 192, "stop_at": 64, "out": tmp_path / "run"})
-    session = tandem.session(resume=tmp_path / "run", env=Walk)
-    for _ in session:
-        pass
-    assert session.fingerprint() == whole
+    assert finished(tandem.session(resume=tmp_path / "run", env=Walk)) == run(Walk)
 
 
 @pytest.mark.parametrize("env", ["tandem/CartPole-v1", Walk, lambda: Walk(), Walk()])
@@ -310,30 +278,7 @@ def test_every_engine_learns_in_them(engine: Any) -> None:
 
 
 def test_agents_of_ones_own_take_them() -> None:
-    import torch
-
-    class Learner(tandem.RL_pytorch):
-        def __init__(self) -> None:
-            super().__init__()
-            self.env = make(Walk)
-            self.q = torch.nn.Linear(2, 2)
-            self.param = self.q.parameters()
-
-        def action(self, s: Any) -> Any:
-            return self.q(s)
-
-        def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
-            values = self.q(s).gather(1, a.long().reshape(-1, 1)).squeeze(1)
-            return (r - values).square().mean()
-
-        def update_param(self) -> None:
-            pass
-
-    torch.manual_seed(0)
-    agent = Learner()
-    agent.seed = 0
-    agent.set(policy=EpsGreedyQPolicy(0.5), pool_size=200, batch=8)
-    agent.train(torch.optim.Adam(agent.q.parameters(), 1e-2), episodes=3)
+    agent = trained(Probe(make(Walk)), 3, policy=EpsGreedyQPolicy(0.5, seed=0), pool_size=200)
     assert len(agent.reward_list) == 3 and max(agent.reward_list) > 0
 
 
@@ -344,10 +289,10 @@ HOST = """
     before = vectorize("tandem/CartPole-v1", 2).reset()
     import jax
 
-    print(json.dumps([os.environ["PJRT_NPROC"], jax.config.read("jax_cpu_enable_async_dispatch")]))
-    print(json.dumps([os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"], str(before.dtype)]))
+    ours = os.environ["PJRT_NPROC"], os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"]
+    print(json.dumps([*ours, jax.config.read("jax_cpu_enable_async_dispatch"), str(before.dtype)]))
 """
 
 
 def test_jax_is_set_up_for_a_process_that_steps() -> None:
-    assert run_python(HOST) == [["1", False], ["false", "float32"]]
+    assert run_python(HOST) == [["1", "false", False, "float32"]]

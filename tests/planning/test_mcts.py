@@ -39,12 +39,11 @@ def evenly(state: tuple[int, ...]) -> list[tuple[int, float]]:
     return [(i, 1 / len(free)) for i in free]
 
 
-def search(board: str, simulations: int = 600, **more: Any) -> Any:
+def search(board: str, simulations: Any = 600, **more: Any) -> Any:
     """The search from a board of "o" (to move), "x" and "."."""
     state = tuple({"o": 1, "x": -1, ".": 0}[c] for c in board)
-    return run_mcts_search(
-        Node(), state, TicTacToe(), evenly, lambda s: 0.0, simulations, 1.5, **more
-    )
+    given = state, TicTacToe(), evenly, zero, simulations, 1.5
+    return run_mcts_search(Node(), *given, **more)
 
 
 @pytest.mark.parametrize(
@@ -102,13 +101,17 @@ class Slow:
             for action, prior in ((-1, PRIORS[state]), (1, 1 - PRIORS[state])):
                 child = (*path, action)
                 q = self.sign * self.w[child] / self.n[child] if child in self.n else 0.0
-                scores.append(
-                    q + self.c * prior * (self.n[path] - 1) ** 0.5 / (1 + self.n.get(child, 0))
-                )
+                u = prior * (self.n[path] - 1) ** 0.5 / (1 + self.n.get(child, 0))
+                scores.append(q + self.c * u)
             action = (-1, 1)[int(np.argmax(scores))]
             value = self.sign * self.simulate((*path, action), state + action)
         self.w[path] = self.w.get(path, 0.0) + value
         return value
+
+
+def both(state: int) -> Any:
+    """A policy network that gives the value too."""
+    return [(-1, PRIORS[state]), (1, 1 - PRIORS[state])], VALUES[state]
 
 
 @pytest.mark.parametrize("kind", [BaseNode, Node])
@@ -117,41 +120,24 @@ def test_every_visit_is_that_of_a_slow_search(kind: type[BaseNode], c: float) ->
     slow = Slow(kind.sign, c)
     for _ in range(301):
         slow.simulate((), 2)
-
-    def both(state: int) -> Any:  # a policy network that gives the value too
-        return [(-1, PRIORS[state]), (1, 1 - PRIORS[state])], VALUES[state]
-
     root = run_mcts_search(kind(), 2, Line(), both, None, 200, c)
     run_mcts_search(root, 2, Line(), both, None, 100, c)  # goes on from what is known
     stack: list[tuple[tuple[int, ...], BaseNode]] = [((), root)]
-    seen = 0
-    while stack:
-        path, node = stack.pop()
+    for path, node in stack:
         assert node.visits == slow.n.get(path, 0), path
         if node.visits:
             assert node.total == pytest.approx(slow.w[path]), path
-        seen += 1
         stack += [((*path, a), child) for a, child in node.children.items()]
-    assert seen > 8
+    assert len(stack) > 8
 
 
 def test_cartpole_stands_where_it_is_put_and_keeps_standing() -> None:
-    class Pole(gym.Wrapper):
-        def get_env_result(self, state: Any) -> float:
-            return -1.0
-
-    env, simulator = gym.make("CartPole-v1"), Pole(gym.make("CartPole-v1"))
+    env, simulator = gym.make("CartPole-v1"), gym.Wrapper(gym.make("CartPole-v1"))
+    simulator.get_env_result = lambda state: -1.0
     obs, _ = env.reset(seed=3)
     for _ in range(60):
-        root = run_mcts_search(
-            BaseNode(),
-            env.unwrapped.state,
-            simulator,
-            lambda s: ([(0, 0.5), (1, 0.5)], 0.0),
-            None,
-            40,
-            1.0,
-        )
+        given = simulator, lambda s: ([(0, 0.5), (1, 0.5)], 0.0), None, 40, 1.0
+        root = run_mcts_search(BaseNode(), env.unwrapped.state, *given)
         np.testing.assert_allclose(np.asarray(root.state, np.float32), obs, rtol=1e-6)
         obs, _, terminated, _, _ = env.step(select_action_after_search(root, 0))
         assert not terminated
@@ -165,92 +151,84 @@ def test_temperature() -> None:
     assert visit_shares(root) == {"a": 0.75, "b": 0.25, "c": 0.0}
     assert visit_shares(root, 0.5) == pytest.approx({"a": 0.9, "b": 0.1, "c": 0.0})
     assert visit_shares(root, 0) == {"a": 1.0, "b": 0.0, "c": 0.0}
+    rng = np.random.default_rng(0)
+    drawn = [select_action_after_search(root, rng=rng) for _ in range(2000)]
+    assert abs(drawn.count("a") / 2000 - 0.75) < 0.05 and "c" not in drawn
     root.children["a"].visits = 10**6
     assert visit_shares(root, 1e-3)["a"] == 1.0  # no overflow
-    root.children["a"].visits = 3
-    drawn = [
-        select_action_after_search(root, rng=rng)
-        for rng in [np.random.default_rng(0)]
-        for _ in range(2000)
-    ]
-    assert abs(drawn.count("a") / 2000 - 0.75) < 0.05 and "c" not in drawn
 
 
 def test_noise_at_the_root_is_drawn_from_the_generator() -> None:
-    roots = [
-        search("o...x...o", 1, dirichlet=(0.3, 0.25), rng=np.random.default_rng(s))
-        for s in (0, 0, 1)
-    ]
-    priors = [[child.prior for child in root.children.values()] for root in roots]
+    priors = []
+    for seed in (0, 0, 1):
+        rng = np.random.default_rng(seed)
+        root = search("o...x...o", 1, dirichlet=(0.3, 0.25), rng=rng)
+        priors.append([child.prior for child in root.children.values()])
     assert priors[0] == priors[1] != priors[2] and sum(priors[0]) == pytest.approx(1.0)
     expected = 0.75 / 6 + 0.25 * np.random.default_rng(0).dirichlet([0.3] * 6)
     np.testing.assert_allclose(priors[0], expected)
 
 
-def test_values_come_as_networks_give_them() -> None:
-    roots = [
-        run_mcts_search(Node(), 2, Line(), lambda s: [(1, 1.0)], lambda s, v=v: v, 5)
-        for v in (0.5, np.array([[0.5]]))
-    ]
-    assert roots[0].total == roots[1].total
+def line(policy: Any, value: Any, simulations: int = 5, c: Any = 1.5) -> Any:
+    return run_mcts_search(Node(), 2, Line(), policy, value, simulations, c)
 
 
-def test_an_environments_state_may_be_a_number() -> None:
-    class Table(gym.Env):  # type: ignore[misc]
-        observation_space, action_space, state = gym.spaces.Discrete(4), gym.spaces.Discrete(2), 0
-        after = {0: (1, 2), 1: (3, 3), 2: (3, 3)}
+def right(state: int) -> Any:
+    return [(1, 1.0)]
 
-        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-            self.state = 0
-            return self.state, {}
 
-        def step(self, action: Any) -> Any:
-            self.state = self.after[self.state][action]  # a key, as no array is
-            return self.state, 0.0, self.state == 3, False, {}
+def zero(state: Any) -> float:
+    return 0.0
 
-    root = run_mcts_search(
-        BaseNode(), 0, Table(), lambda s: [(0, 0.5), (1, 0.5)], lambda s: float(s == 2), 20
-    )
+
+def test_values_come_as_networks_give_them_and_states_may_be_numbers() -> None:
+    one, other = line(right, lambda s: 0.5), line(right, lambda s: np.array([[0.5]]))
+    assert one.total == other.total
+    given = Table(), lambda s: [(0, 0.5), (1, 0.5)], lambda s: float(s == 2), 20
+    root = run_mcts_search(BaseNode(), 0, *given)
     assert select_action_after_search(root, 0) == 1 and root.children[1].state == 2
 
 
+class Table(gym.Env):  # type: ignore[misc]
+    observation_space, action_space, state = gym.spaces.Discrete(4), gym.spaces.Discrete(2), 0
+    after = {0: (1, 2), 1: (3, 3), 2: (3, 3)}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.state = 0
+        return self.state, {}
+
+    def step(self, action: Any) -> Any:
+        self.state = self.after[self.state][action]  # a key, as no array is
+        return self.state, 0.0, self.state == 3, False, {}
+
+
+def refused(error: Any, text: str, call: Any, *args: Any, **given: Any) -> None:
+    with pytest.raises(error, match=text):
+        call(*args, **given)
+
+
 def test_what_cannot_be_searched_is_named() -> None:
-    with pytest.raises(EnvironmentFault, match=r"cannot be put into a state(.|\n)*simulate"):
-        run_mcts_search(Node(), 0, object(), evenly, lambda s: 0.0)
-    with pytest.raises(NetworkError, match="0 actions"):
-        search("oxoxoxxox", 1)  # a full board that nobody called over
-    with pytest.raises(NetworkError, match="value nan"):
-        run_mcts_search(Node(), 2, Line(), lambda s: [(1, 1.0)], lambda s: float("nan"))
+    put, empty = r"cannot be put into a state(.|\n)*simulate", "." * 9
+    refused(EnvironmentFault, put, run_mcts_search, Node(), 0, object(), evenly, zero)
+    refused(NetworkError, "0 actions", search, "oxoxoxxox", 1)  # a full board, not called over
+    refused(NetworkError, "value nan", line, right, lambda s: float("nan"))
     for policy, value in (
         (lambda s: None, None),
-        (lambda s: [(1, 1.0)], None),  # a value is missing
-        (lambda s: np.array([1.0]), lambda s: 0.0),  # actions are
-        (lambda s: [(1, 1.0)], lambda s: np.zeros(2)),
+        (right, None),  # a value is missing
+        (lambda s: np.array([1.0]), zero),  # actions are
+        (right, lambda s: np.zeros(2)),
     ):
-        with pytest.raises(NetworkError, match="the networks gave"):
-            run_mcts_search(Node(), 2, Line(), policy, value)
-    with pytest.raises(SettingError, match=r"num_simulations=2\.5"):
-        search("." * 9, 2.5)  # type: ignore[arg-type]
-    with pytest.raises(SettingError, match="num_simulations=0"):
-        search("." * 9, 0)
-    with pytest.raises(SettingError, match="no visited children"):
-        select_action_after_search(Node())
-    with pytest.raises(SettingError, match="temperature=-1"):
-        select_action_after_search(search("." * 9, 5), -1)
-    for noise in (
-        (0.0, 0.5),
-        0.3,
-        (0.3,),
-        (0.3, 0.25, 1),
-        ("a", "b"),
-        (0.3, None),
-        (np.inf, 0.5),
-        "ab",
-    ):
-        with pytest.raises(SettingError, match=r"dirichlet=(.|\n)*a pair(.|\n)*try"):
-            search("." * 9, 5, dirichlet=noise)  # type: ignore[arg-type]
+        refused(NetworkError, "the networks gave", line, policy, value)
+    refused(SettingError, r"num_simulations=2\.5", search, empty, 2.5)
+    refused(SettingError, "num_simulations=0", search, empty, 0)
+    choose, root = select_action_after_search, search(empty, 5)
+    refused(SettingError, "no visited children", choose, Node())
+    refused(SettingError, "temperature=-1", choose, root, -1)
+    refused(SettingError, "temperature='hot'", choose, root, "hot")
+    pair = r"dirichlet=(.|\n)*a pair(.|\n)*try"
+    for noise in ((0.0, 0.5), 0.3, (0.3,), (0.3, 0.25, 1), (0.3, None), (np.inf, 0.5)):
+        refused(SettingError, pair, search, empty, 5, dirichlet=noise)
+    for words in (("a", "b"), "ab"):
+        refused(SettingError, pair, search, empty, 5, dirichlet=words)
     for c in ("x", None, -1.0, np.nan):
-        with pytest.raises(SettingError, match="c_puct="):
-            run_mcts_search(Node(), 2, Line(), lambda s: [(1, 1.0)], lambda s: 0.0, 5, c)  # type: ignore[arg-type]
-    with pytest.raises(SettingError, match="temperature='hot'"):
-        select_action_after_search(search("." * 9, 5), "hot")  # type: ignore[arg-type]
+        refused(SettingError, "c_puct=", line, right, zero, 5, c)

@@ -3,83 +3,66 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tandem import platforms
-from tandem.errors import MemoryBudgetError
+from tandem.errors import MemoryBudgetError, SettingError, SpaceError
 from tandem.parallel.shared_memory import SharedArrays
 from tandem.replay import allocation
+from tandem.replay.layout import Layout, check_column
+from tandem.spaces import Leaf
 
 
-def write(root: Path, files: dict[str, str]) -> None:
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
+def test_sizes_for_people() -> None:
+    sizes = [allocation.human(n) for n in (0, 1023, 1536, 3 * 2**30, 2**52)]
+    assert sizes == ["0 bytes", "1023 bytes", "1.5 KiB", "3.0 GiB", "4096.0 TiB"]
+
+
+OUTER, V1 = "sys/fs/cgroup/outer", "sys/fs/cgroup/memory/docker"
+MACHINE = "MemTotal:  900 kB\nMemFree:  100 kB\nMemAvailable:  5000 kB\n"
 
 
 @pytest.mark.parametrize(
-    ("size", "text"),
+    "files, expected",
     [
-        (0, "0 bytes"),
-        (1023, "1023 bytes"),
-        (1536, "1.5 KiB"),
-        (3 * 2**30, "3.0 GiB"),
-        (2**52, "4096.0 TiB"),
+        ({}, 5000 * 1024),
+        # the tightest group around the process decides; files that the kernel can drop are free
+        (
+            {
+                "proc/self/cgroup": "0::/outer/inner\n",
+                f"{OUTER}/inner/memory.max": "max\n",
+                f"{OUTER}/inner/memory.current": "100000\n",
+                f"{OUTER}/inner/memory.stat": "anon 1\ninactive_file 70\n",
+                f"{OUTER}/memory.max": "200000\n",
+                f"{OUTER}/memory.current": "150000\n",
+                f"{OUTER}/memory.stat": "anon 1\ninactive_file 30000\n",
+            },
+            80_000,
+        ),
+        (
+            {
+                "proc/self/cgroup": "5:cpu:/docker\n4:memory:/docker\n",
+                f"{V1}/memory.limit_in_bytes": "1000\n",
+                f"{V1}/memory.usage_in_bytes": "900\n",
+                f"{V1}/memory.stat": "total_inactive_file 250\n",
+            },
+            350,
+        ),
     ],
 )
-def test_sizes_for_people(size: int, text: str) -> None:
-    assert allocation.human(size) == text
+def test_free_memory_of_machines_and_containers(tmp_path: Path, files: Any, expected: int) -> None:
+    for name, text in (files | {"proc/meminfo": MACHINE}).items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert allocation.available_memory(tmp_path) == expected
 
 
-def test_free_memory_of_a_machine(tmp_path: Path) -> None:
-    write(
-        tmp_path, {"proc/meminfo": "MemTotal:  900 kB\nMemFree:  100 kB\nMemAvailable:  500 kB\n"}
-    )
-    assert allocation.available_memory(tmp_path) == 500 * 1024
-
-
-def test_a_container_has_less(tmp_path: Path) -> None:
-    """The tightest group around the process decides; files that the kernel can drop count as
-    free."""
-    write(
-        tmp_path,
-        {
-            "proc/meminfo": "MemAvailable:  5000 kB\n",
-            "proc/self/cgroup": "0::/outer/inner\n",
-            "sys/fs/cgroup/outer/inner/memory.max": "max\n",
-            "sys/fs/cgroup/outer/inner/memory.current": "100000\n",
-            "sys/fs/cgroup/outer/inner/memory.stat": "anon 1\ninactive_file 70\n",
-            "sys/fs/cgroup/outer/memory.max": "200000\n",
-            "sys/fs/cgroup/outer/memory.current": "150000\n",
-            "sys/fs/cgroup/outer/memory.stat": "anon 1\ninactive_file 30000\n",
-        },
-    )
-    assert allocation.available_memory(tmp_path) == 80_000
-
-
-def test_containers_of_version_1(tmp_path: Path) -> None:
-    group = "sys/fs/cgroup/memory/docker"
-    write(
-        tmp_path,
-        {
-            "proc/meminfo": "MemAvailable:  5000 kB\n",
-            "proc/self/cgroup": "5:cpu:/docker\n4:memory:/docker\n",
-            f"{group}/memory.limit_in_bytes": "1000\n",
-            f"{group}/memory.usage_in_bytes": "900\n",
-            f"{group}/memory.stat": "total_inactive_file 250\n",
-        },
-    )
-    assert allocation.available_memory(tmp_path) == 350
-
-
-def test_this_machine_tells_something_sensible() -> None:
+def test_where_nothing_is_known_nothing_is_refused(monkeypatch: Any) -> None:
     available = allocation.available_memory()
     assert available is None or 2**20 < available < 2**50
-
-
-def test_where_nothing_is_known_nothing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(allocation, "available_memory", lambda: None)
     allocation.require(2**60, "this")
     monkeypatch.setattr(allocation, "available_memory", lambda: 10)
@@ -88,26 +71,33 @@ def test_where_nothing_is_known_nothing_is_refused(monkeypatch: pytest.MonkeyPat
         allocation.require(11, "this")
 
 
-def test_files_that_will_be_replaced_count_as_free(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    old = tmp_path / "old.npy"
-    old.write_bytes(bytes(1_000_000))
-    monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 10}))
-    allocation.require(900_000, "this", [old, tmp_path / "new.npy"])
+@pytest.fixture
+def files(tmp_path: Path) -> list[Path]:
+    return [tmp_path / "obs.npy", tmp_path / "last.npy"]
+
+
+def test_disks_that_are_too_small(monkeypatch: Any, files: Any) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 500_000}))
+    with pytest.raises(MemoryBudgetError, match=r"943\.4 KiB.*488\.3 KiB") as refused:
+        allocation.allocate(COLUMNS, "this", 6000, files)
+    assert "--buffer-size 1035 or less" in refused.value.fix
+    files[0].write_bytes(bytes(1_000_000))  # will be replaced, and counts as free
+    allocation.require(1_400_000, "this", files)
     with pytest.raises(MemoryBudgetError, match="larger disk"):
-        allocation.require(2_000_000, "this", [old])
+        allocation.require(2_000_000, "this", files)
 
 
 COLUMNS = {"obs": ((3000, 2, 40), np.float32), "last": ((3000, 2), bool)}
 
 
 @pytest.mark.parametrize("system", [platforms.LINUX, platforms.POSIX])
-def test_files_have_their_place_on_the_disk_and_are_used_again(
-    system: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_files_have_their_place_and_are_used_again(
+    system: str, monkeypatch: Any, files: Any
 ) -> None:
     monkeypatch.setenv(platforms.VARIABLE, system)
-    files = [tmp_path / "obs.npy", tmp_path / "last.npy"]
+    # a sparse file of an older version is replaced
+    np.lib.format.open_memmap(files[0], "w+", np.float32, (3000, 2, 40))
+    assert files[0].stat().st_blocks * 512 < files[0].stat().st_size
     arrays = allocation.allocate(COLUMNS, "this", 6000, files)
     for file, x in zip(files, arrays.values(), strict=True):
         status = file.stat()
@@ -121,18 +111,8 @@ def test_files_have_their_place_on_the_disk_and_are_used_again(
     assert (again["obs"][7] == 3.0).all() and [f.stat().st_ino for f in files] == before
 
 
-def test_a_sparse_file_of_an_older_version_is_replaced(tmp_path: Path) -> None:
-    file = tmp_path / "obs.npy"
-    np.lib.format.open_memmap(file, "w+", np.float32, (3000, 2, 40))
-    assert file.stat().st_blocks * 512 < file.stat().st_size
-    allocation.allocate({"obs": COLUMNS["obs"]}, "this", 6000, [file])
-    assert file.stat().st_blocks * 512 >= file.stat().st_size
-
-
 @pytest.mark.parametrize("system", [platforms.LINUX, platforms.POSIX])
-def test_a_disk_that_fills_meanwhile_is_refused_with_the_size_needed(
-    system: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_disk_that_fills_meanwhile_is_refused(system: str, monkeypatch: Any, files: Any) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -140,24 +120,65 @@ def test_a_disk_that_fills_meanwhile_is_refused_with_the_size_needed(
     monkeypatch.setattr(os, "posix_fallocate", full)
     if system != platforms.LINUX:
         monkeypatch.setattr(allocation, "reserve", full)
-    files = [tmp_path / "obs.npy", tmp_path / "last.npy"]
     with pytest.raises(MemoryBudgetError, match=r"this needs 943.4 KiB, but .*No space left"):
         allocation.allocate(COLUMNS, "this", 6000, files)
-    assert not list(tmp_path.iterdir())
+    assert not list(files[0].parent.iterdir())
 
 
-def test_a_disk_that_is_too_small_is_refused_with_a_size_that_fits(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 500_000}))
-    files = [tmp_path / "obs.npy", tmp_path / "last.npy"]
-    with pytest.raises(MemoryBudgetError, match=r"943\.4 KiB.*488\.3 KiB") as refused:
-        allocation.allocate(COLUMNS, "this", 6000, files)
-    assert "--buffer-size 1035 or less" in refused.value.fix
-
-
-def test_other_systems_file_in_common_has_its_place_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_systems_file_in_common_has_its_place_too(monkeypatch: Any) -> None:
     monkeypatch.setenv(platforms.VARIABLE, platforms.POSIX)
     shared = SharedArrays.create({"x": ((100_000,), "<f8")})
     status = os.fstat(shared.handle.fd)
     assert status.st_blocks * 512 >= status.st_size >= 800_000 and not shared["x"].any()
+
+
+# columns
+
+PICTURES = Leaf("box", (3, 2, 2), "uint8", stack=3)
+SPEED = Leaf("box", (2,), "float32")
+ACTION = Leaf("discrete", (), "int64", (4,))
+
+
+def test_columns_have_the_slots_of_the_capacity_the_past_and_what_follows() -> None:
+    extra = {"log_prob": Leaf("box", (), "float32")}
+    layout = Layout(5, 2, {"eye": PICTURES, "speed": SPEED}, ACTION, extra)
+    assert layout.history == 2
+    assert layout.slots == 3 + 2 + 1  # 5 transitions of 2 environments are 3 time steps
+    number, flag = ((6, 2), "float32"), ((6, 2), "bool")
+    assert layout.columns == {
+        "obs/eye": ((6, 2, 2, 2), "uint8"),
+        "age/obs/eye": ((6, 2), "uint8"),
+        "obs/speed": ((6, 2, 2), "float32"),
+        "action": ((6, 2), "int64"),
+        "reward": number,
+        "discount": number,
+        "last": flag,
+        "valid": flag,
+        "extra/log_prob": number,
+    }
+    assert layout.nbytes == 6 * 2 * (4 + 1 + 8 + 8 + 4 + 4 + 1 + 1 + 4)
+
+
+def test_files_have_names_that_any_system_takes(tmp_path) -> None:
+    layout = Layout(5, 2, {"a/b": SPEED, "a:c": SPEED}, ACTION, {})
+    names = [file.name for file in layout.files(tmp_path)]
+    assert names[:3] == ["00_obs.npy", "01_obs.npy", "02_action.npy"]
+    assert len(set(names)) == len(layout.columns)
+    for capacity, envs in ((0, 1), (1, 0)):
+        with pytest.raises(SettingError, match="at least one of each"):
+            Layout(capacity, envs, SPEED, ACTION, {})
+    for x in (np.zeros((3, 1), np.float32), np.zeros((3, 2), np.float64)):
+        with pytest.raises(SpaceError, match="reward came with shape"):
+            check_column("reward", x, (3, 2), np.dtype("float32"))
+
+
+def test_observations_are_split_into_columns_and_joined_again() -> None:
+    layout = Layout(5, 2, {"eye": PICTURES, "speed": SPEED}, ACTION, {})
+    obs = {"speed": np.ones((4, 2), np.float32), "eye": np.full((4, 3, 2, 2), 7, np.uint8)}
+    arrays = layout.split(obs)
+    assert [x.shape for x in arrays] == [(4, 3, 2, 2), (4, 2)]  # in the order of the space
+    joined = layout.join(arrays)
+    assert {k: x.shape for k, x in joined.items()} == {k: x.shape for k, x in obs.items()}
+    assert [x.shape for x in layout.obs_columns(obs)] == [(4, 2, 2), (4,), (4, 2)]
+    alone = Layout(5, 2, SPEED, ACTION, {})
+    assert alone.split(obs["speed"])[0] is alone.join([obs["speed"]]) is obs["speed"]

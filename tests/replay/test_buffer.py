@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,150 +15,33 @@ from tandem.errors import EnvironmentFault, MemoryBudgetError, ResumeError, Sett
 from tandem.replay import allocation, windows
 from tandem.replay.buffer import Ring
 from tandem.spaces import Leaf, Spec
-from tandem.types import Batch, Cuts, Trajectory, leaves, tree_map
+from tandem.types import Cuts, Trajectory, leaves, tree_map
+from tests.replay.worlds import ACTION, FORCE, Row, World, block
 
 VECTOR = Leaf("box", (2,), "float32")
 PICTURE = Leaf("box", (2, 3), "uint8")
-ACTION = Leaf("discrete", (), "int64", (4,))
-FORCE = Leaf("box", (3,), "float32")
-OBS: dict[str, Spec] = {
-    "vector": VECTOR,
-    "picture": PICTURE,
-    "dict": {"at": VECTOR, "seen/left": PICTURE},
-}
+OBS: dict[str, Spec] = dict(
+    vector=VECTOR, picture=PICTURE, dict={"at": VECTOR, "seen/left": PICTURE}
+)
 
 
-@dataclass
-class Row:
-    """One step as it truly was; observations are serial numbers."""
-
-    obs: int
-    action: int
-    reward: np.float32
-    discount: np.float32
-    last: bool
-    valid: bool
-    next_obs: int
-    cut: bool = False  # whether the environment went on from somewhere else than next_obs
+Window = tuple[Row, np.float32, np.float32, int, list[tuple[int, np.float32]]]
 
 
-class World:
-    """Environments that terminate, are cut and reset at random, in the same step or (`lazy`) in the
-    next one."""
-
-    def __init__(
-        self,
-        seed: int,
-        envs: int,
-        spec: Spec,
-        action: Leaf = ACTION,
-        lazy: Sequence[bool] = (False,) * 9,
-    ) -> None:
-        self.rng = np.random.default_rng(seed)
-        self.lazy, self.spec, self.action_leaf = lazy, spec, action
-        self.serial = 0
-        self.rows: list[list[Row]] = [[] for _ in range(envs)]
-        self.now = [self.new() for _ in range(envs)]
-        self.resets = [False] * envs
-
-    def new(self) -> int:
-        self.serial += 1
-        return self.serial
-
-    def step(self, env: int) -> Row:
-        obs = self.now[env]
-        if self.resets[env]:
-            self.resets[env] = False
-            self.now[env] = self.new()
-            return Row(obs, 0, np.float32(0), np.float32(0.9), False, False, self.now[env])
-        fate = self.rng.choice(["on", "terminated", "cut"], p=[0.7, 0.15, 0.15])
-        action, reward = int(self.rng.integers(4)), np.float32(self.rng.normal())
-        following = self.now[env] = self.new()
-        ended = fate != "on"
-        if ended and not self.lazy[env]:
-            self.now[env] = self.new()
-        self.resets[env] = ended and self.lazy[env]
-        discount = np.float32(0 if fate == "terminated" else self.rng.choice([0.9, 0.99]))
-        return Row(
-            obs, action, reward, discount, ended, True, following, ended and not self.lazy[env]
-        )
-
-    def obs(self, numbers: Any) -> Any:
-        """Observations as arrays, told apart by their serial numbers."""
-        numbers = np.asarray(numbers, np.int64)
-
-        def array(leaf: Leaf) -> np.ndarray[Any, Any]:
-            x = numbers.reshape(numbers.shape + (1,) * len(leaf.shape)) * 7 + np.arange(
-                np.prod(leaf.shape)
-            ).reshape(leaf.shape)
-            return (x % 256).astype(leaf.dtype) if leaf.dtype == "uint8" else x.astype(leaf.dtype)
-
-        return tree_map(array, self.spec)
-
-    def action(self, numbers: Any) -> np.ndarray[Any, Any]:
-        x = np.asarray(numbers)
-        return (
-            np.stack([x, -x, x + 1], -1).astype("float32")
-            if self.action_leaf == FORCE
-            else x.astype("int64")
-        )
-
-    def trajectory(self, steps: int) -> Trajectory:
-        envs = range(len(self.rows))
-        new = [[self.step(env) for env in envs] for _ in range(steps)]
-        for line in new:
-            for env, row in enumerate(line):
-                self.rows[env].append(row)
-        # not in the order of time
-        cuts = [(t, env) for env in envs for t in range(steps) if new[t][env].cut]
-
-        def field(name: str) -> np.ndarray[Any, Any]:
-            return np.array([[getattr(row, name) for row in line] for line in new]).reshape(
-                steps, len(self.rows)
-            )
-
-        return Trajectory(
-            self.obs(field("obs")),
-            self.action(field("action")),
-            field("reward").astype("float32"),
-            field("discount").astype("float32"),
-            field("last").astype(bool),
-            field("valid").astype(bool),
-            Cuts(
-                np.array([t for t, _ in cuts], np.int64),
-                np.array([env for _, env in cuts], np.int64),
-                self.obs([new[t][env].next_obs for t, env in cuts]),
-            ),
-            self.obs(self.now),
-        )
-
-    def window(self, t: int, env: int, n: int) -> tuple[Row, np.float32, np.float32, int]:
-        """The n-step transition from row t: (its row, reward, discount, number of the observation
-        after it)."""
-        row = end = self.rows[env][t]
-        reward, discount = row.reward, row.discount
-        for k in range(1, n):
-            if end.last or t + k >= len(self.rows[env]):
-                break
-            end = self.rows[env][t + k]
-            reward = reward + discount * end.reward
-            discount = discount * end.discount
-        return row, reward, discount, end.next_obs
-
-    def between(self, t: int, env: int, n: int) -> list[tuple[int, np.float32]]:
-        """(number of the observation, discount before it) of the steps after row t that n-step
-        transitions pass, 0 where the window has ended."""
-        end, found = self.rows[env][t], []
-        discount = end.discount
-        for k in range(1, n):
-            if end.last or t + k >= len(self.rows[env]):
-                discount = np.float32(0)
-                found.append((0, discount))
-                continue
-            end = self.rows[env][t + k]
-            found.append((end.obs, discount))
-            discount = discount * end.discount
-        return found
+def window(world: World, t: int, env: int, n: int) -> Window:
+    """The n-step transition from row t: its row, reward, discount, and the observation after it; of
+    its further steps their observations and the discounts before them, 0 where it has ended."""
+    rows, passed = world.rows[env], []
+    row = end = rows[t]
+    reward, discount = row.reward, row.discount
+    for k in range(1, n):
+        if end.last or t + k >= len(rows):
+            passed.append((0, np.float32(0)))
+            continue
+        end = rows[t + k]
+        passed.append((end.obs, discount))
+        reward, discount = reward + discount * end.reward, discount * end.discount
+    return row, reward, discount, end.next_obs, passed
 
 
 def same(a: Any, b: Any) -> None:
@@ -174,36 +56,32 @@ def check_against(ring: Ring, world: World, n: int) -> None:
     oldest = max(0, steps - -(-ring.capacity // envs))
     assert (ring.oldest, ring.newest) == (oldest * envs, steps * envs - 1)
     named = np.arange(-envs, (steps + 2) * envs)
-    np.testing.assert_array_equal(
-        ring.contains(named), (named >= oldest * envs) & (named < steps * envs)
-    )
+    there = (named >= oldest * envs) & (named < steps * envs)
+    np.testing.assert_array_equal(ring.contains(named), there)
     ids = np.arange(oldest * envs, steps * envs)
-    found = [world.window(int(i) // envs, int(i) % envs, n) for i in ids]
-    assert len(ring) == sum(row.valid for row, *_ in found)
+    found = [window(world, int(i) // envs, int(i) % envs, n) for i in ids]
+    rows = [row for row, *_ in found]
+    assert len(ring) == sum(row.valid for row in rows)
     # no more is kept than is needed
-    assert len(ring._cuts) == sum(row.cut and row.discount > 0 for row, *_ in found)
+    assert len(ring._cuts) == sum(row.cut and row.discount > 0 for row in rows)
     if not len(ids):
         return
-    np.testing.assert_array_equal(ring.valid[ring.position(ids)], [row.valid for row, *_ in found])
-    np.testing.assert_array_equal(ring.last[ring.position(ids)], [row.last for row, *_ in found])
+    np.testing.assert_array_equal(ring.valid[ring.position(ids)], [row.valid for row in rows])
+    np.testing.assert_array_equal(ring.last[ring.position(ids)], [row.last for row in rows])
     batch = ring.transitions(ids, n)
-    same(batch.obs, world.obs([row.obs for row, *_ in found]))
-    same(batch.action, world.action([row.action for row, *_ in found]))
-    same(batch.reward, np.array([reward for _, reward, _, _ in found], np.float32))
-    same(batch.discount, np.array([discount for _, _, discount, _ in found], np.float32))
+    same(batch.obs, world.obs([row.obs for row in rows]))
+    same(batch.action, world.action([row.action for row in rows]))
+    same(batch.reward, np.array([reward for _, reward, *_ in found], np.float32))
+    same(batch.discount, np.array([discount for _, _, discount, *_ in found], np.float32))
     alive = batch.discount > 0  # what follows a termination has no meaning, but must be a number
-    same(
-        tree_map(lambda x: x[alive], batch.next_obs),
-        world.obs([f[3] for f, a in zip(found, alive, strict=True) if a]),
-    )
+    following = world.obs(np.array([f[3] for f in found])[alive])
+    same(tree_map(lambda x: x[alive], batch.next_obs), following)
     assert all(np.isfinite(x).all() for x in leaves(batch.next_obs))
     obs, discount = windows.between(ring, ids, n)
-    steps = [world.between(int(i) // envs, int(i) % envs, n) for i in ids]
-    wanted = np.array([[d for _, d in each] for each in steps], np.float32)
-    same(discount, wanted.reshape(len(ids), n - 1))
-    numbers = np.array([[number for number, _ in each] for each in steps]).reshape(len(ids), n - 1)
+    passed = np.array([f[4] for f in found], np.float64).reshape(len(ids), n - 1, 2)
+    same(discount, passed[..., 1].astype(np.float32))
     there = discount > 0
-    same(tree_map(lambda x: x[there], obs), world.obs(numbers[there]))
+    same(tree_map(lambda x: x[there], obs), world.obs(passed[..., 0][there]))
     assert all(x.shape[:2] == (len(ids), n - 1) for x in leaves(obs))
 
 
@@ -220,14 +98,7 @@ def check_against(ring: Ring, world: World, n: int) -> None:
     force=st.booleans(),
 )
 def test_ring_is_the_reference(
-    seed: int,
-    envs: int,
-    capacity: int,
-    chunks: list[int],
-    n: int,
-    lazy: Sequence[bool],
-    kind: str,
-    force: bool,
+    seed: int, envs: int, capacity: int, chunks: Any, n: int, lazy: Any, kind: str, force: bool
 ) -> None:
     action = FORCE if force else ACTION
     world = World(seed, envs, OBS[kind], action, lazy)
@@ -248,31 +119,23 @@ def test_many_cuts_over_many_rounds() -> None:
 
 
 def hand_made(
-    rewards: list[float], last: list[bool], discount: list[float], cut_at: int | None = None
+    reward: list[float], discount: Any = 0.5, last: Any = False, cut_at: Any = (), first: int = 0
 ) -> Trajectory:
-    """One environment whose observations are [t, 0]; the true last observation of a cut is [99,
-    0]."""
-    steps = len(rewards)
+    """Observations [t, 0] of one environment; the true last one of a cut is [99, 0]."""
+    steps = len(reward)
     obs = np.zeros((steps + 1, 1, 2), np.float32)
-    obs[:, 0, 0] = np.arange(steps + 1)
-    at = np.array([] if cut_at is None else [cut_at], np.int64)
-    return Trajectory(
-        obs[:-1],
-        np.arange(steps)[:, None] % 4,
-        np.array(rewards, np.float32)[:, None],
-        np.array(discount, np.float32)[:, None],
-        np.array(last)[:, None],
-        np.ones((steps, 1), bool),
-        Cuts(at, np.zeros_like(at), np.tile(np.float32([99, 0]), (len(at), 1))),
-        obs[-1],
-    )
+    obs[:, 0, 0] = first + np.arange(steps + 1)
+    at = np.array(cut_at, np.int64)
+    cuts = Cuts(at, np.zeros_like(at), np.tile(np.float32([99, 0]), (len(at), 1)))
+    rest = (np.reshape(x, (-1, 1)) for x in (reward, discount, last))
+    return block(obs[:-1], obs[-1], *rest, cuts=cuts)
 
 
 def test_n_step_worked_by_hand() -> None:
     """gamma = 1/2. Steps 0..2 end in a cut with a reset at once, 3..4 terminate, 5..6 go on."""
     ring = Ring(10, 1, VECTOR, ACTION)
     last = [False, False, True, False, True, False, False]
-    ring.add(hand_made([1, 2, 4, 8, 16, 32, 64], last, [0.5, 0.5, 0.5, 0.5, 0, 0.5, 0.5], cut_at=2))
+    ring.add(hand_made([1, 2, 4, 8, 16, 32, 64], [0.5, 0.5, 0.5, 0.5, 0, 0.5, 0.5], last, [2]))
     batch = ring.transitions(np.arange(7), n=3)
     assert batch.reward.tolist() == [1 + 1 + 1, 2 + 2, 4, 8 + 8, 16, 32 + 32, 64]
     assert batch.discount.tolist() == [0.125, 0.25, 0.5, 0, 0, 0.25, 0.5]
@@ -285,38 +148,29 @@ def test_n_step_worked_by_hand() -> None:
 
 def test_window_at_the_head_grows_with_the_ring() -> None:
     ring = Ring(10, 1, VECTOR, ACTION)
-    ring.add(hand_made([1, 2], [False] * 2, [0.5] * 2))
-    short = ring.transitions(np.array([0]), n=3)
-    assert (short.reward[0], short.discount[0], short.next_obs[0, 0]) == (2, 0.25, 2)
-    later = hand_made([4, 8], [False] * 2, [0.5] * 2)
-    ring.add(
-        later._replace(obs=later.obs + np.float32(2), bootstrap=later.bootstrap + np.float32(2))
-    )
-    full = ring.transitions(np.array([0]), n=3)
-    assert (full.reward[0], full.discount[0], full.next_obs[0, 0]) == (3, 0.125, 3)
+    for new, expected in (
+        (hand_made([1, 2]), (2, 0.25, 2)),
+        (hand_made([4, 8], first=2), (3, 0.125, 3)),
+    ):
+        ring.add(new)
+        found = ring.transitions(np.array([0]), n=3)
+        assert (found.reward[0], found.discount[0], found.next_obs[0, 0]) == expected
 
 
 @pytest.mark.parametrize("n", [1, 3])
 @pytest.mark.parametrize("shape", [(), (0,), (5,), (3, 4), (2, 3, 2)])
 def test_any_leading_shape(shape: tuple[int, ...], n: int) -> None:
-    world = World(1, 2, OBS["dict"], FORCE)
-    ring = Ring(40, 2, OBS["dict"], FORCE)
+    """And what was taken stays when the ring moves on."""
+    world, ring = World(1, 2, OBS["dict"], FORCE), Ring(40, 2, OBS["dict"], FORCE)
     ring.add(world.trajectory(30))
     ids = np.random.default_rng(0).integers(ring.oldest, ring.newest + 1, shape)
     batch, flat = ring.transitions(np.asarray(ids), n), ring.transitions(np.ravel(ids), n)
+    kept = tree_map(np.copy, batch[:5])
     for x, y in zip(leaves(batch[:5]), leaves(flat[:5]), strict=True):
         assert x.shape[: len(shape)] == shape
         np.testing.assert_array_equal(x.reshape(y.shape), y)
-
-
-def test_what_was_taken_stays_when_the_ring_moves_on() -> None:
-    world = World(2, 1, VECTOR)
-    ring = Ring(5, 1, VECTOR, ACTION)
-    ring.add(world.trajectory(5))
-    batch = ring.transitions(np.arange(5))
-    kept: Batch = tree_map(np.copy, batch)
-    ring.add(world.trajectory(5))
-    same(batch, kept)
+    ring.add(world.trajectory(30))
+    same(batch[:5], kept)
 
 
 @pytest.mark.parametrize("lazy", [(False, False), (True, True), (False, True)])
@@ -331,9 +185,7 @@ def test_state_round_trip(before: int, lazy: Sequence[bool]) -> None:
     meta, arrays = ring.state()
     assert len(arrays["reward"]) == (min(before + 1, 11) if before else 0)
     other.load_state(meta, tree_map(np.copy, arrays))
-    assert [x.tobytes() for x in other.state()[1].values()] == [
-        x.tobytes() for x in arrays.values()
-    ]
+    same(other.state()[1], arrays)
     for steps in (1, 4, 9):
         trajectory = world.trajectory(steps)
         ring.add(trajectory)
@@ -343,25 +195,23 @@ def test_state_round_trip(before: int, lazy: Sequence[bool]) -> None:
         same(ring.transitions(ids, 2), other.transitions(ids, 2))
 
 
-def test_state_of_another_ring_is_refused() -> None:
-    ring = Ring(20, 2, VECTOR, ACTION)
-    ring.add(World(3, 2, VECTOR).trajectory(3))
-    for other in (
-        Ring(22, 2, VECTOR, ACTION),
-        Ring(20, 1, VECTOR, ACTION),
-        Ring(20, 2, PICTURE, ACTION),
-    ):
+def test_states_of_other_rings_and_rows_that_are_gone_are_refused() -> None:
+    ring = Ring(4, 1, VECTOR, ACTION)
+    ring.add(World(7, 1, VECTOR).trajectory(9))
+    for other in ((6, 1, VECTOR), (4, 2, VECTOR), (4, 1, PICTURE)):
         with pytest.raises(ResumeError, match="saved replay buffer"):
-            other.load_state(*ring.state())
+            Ring(*other, ACTION).load_state(*ring.state())
+    for ids in ([4], [9], [5, 6, 9], [-1]):
+        with pytest.raises(SettingError, match="holds 5 to 8"):
+            ring.transitions(np.array(ids))
 
 
 def test_files_hold_the_same_as_memory(tmp_path: Path) -> None:
     spec = OBS["dict"]
     for _ in range(2):  # the second time over the files of the first
-        world = World(5, 2, spec)
+        world = World(5, 2, spec, FORCE)
         plain = Ring(30, 2, spec, FORCE)
         mapped = Ring(30, 2, spec, FORCE, path=str(tmp_path / "replay"))
-        world.action_leaf = FORCE
         for steps in (1, 7, 40, 3):
             trajectory = world.trajectory(steps)
             plain.add(trajectory)
@@ -375,42 +225,67 @@ def test_files_hold_the_same_as_memory(tmp_path: Path) -> None:
     assert size <= on_disk < size + 8 * 200  # .npy headers
 
 
-def test_size_is_that_of_the_arrays() -> None:
-    assert Ring.size(1_000_000, 8, Leaf("box", (84, 84, 4), "uint8"), ACTION) == (125_001 * 8) * (
-        84 * 84 * 4 + 8 + 4 + 4 + 1 + 1
-    )
-    ring = Ring(100, 3, OBS["dict"], FORCE)
-    assert sum(x.nbytes for x in ring._columns.values()) == Ring.size(100, 3, OBS["dict"], FORCE)
-    assert ring._columns["obs/seen/left"].dtype == np.uint8
+# of teams
+
+TEAM = {"at": Leaf("box", (1,), "float32"), "active": Leaf("box", (2,), "int8")}
+CHOICES = Leaf("multidiscrete", (2,), "int64", (2, 2))
+OWN = {"rewards": Leaf("box", (2,), "float32"), "other": Leaf("box", (2,), "float32")}
 
 
-def test_too_large_is_refused_before_it_is_allocated(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    frames = Leaf("box", (84, 84, 4), "uint8")
+def team_ring(active: list[list[int]], limited: str = "active") -> Ring:
+    """One environment that never ends; gamma = 1/2. In step t agents are paid 4^t and 2 · 4^t."""
+    steps = len(active) - 1
+    own = (4.0 ** np.arange(steps)[:, None, None] * [1, 2]).astype(np.float32)
+    obs = {
+        "at": np.arange(steps + 1, dtype=np.float32)[:, None, None],
+        "active": np.array(active, np.int8)[:, None],
+    }
+    ring = Ring(10, 1, TEAM, CHOICES, extra=OWN, limited=limited)
+    now, after = ({n: x[:-1] for n, x in obs.items()}, {n: x[-1] for n, x in obs.items()})
+    paid = {"rewards": own, "other": own}
+    ring.add(block(now, after, own.mean(-1), 0.5, action=np.zeros((steps, 1, 2), int), extra=paid))
+    return ring
+
+
+def test_each_agent_s_rewards_are_summed_and_what_is_no_reward_is_not() -> None:
+    batch = team_ring([[1, 1]] * 5).transitions(np.arange(4), 3)
+    assert batch.extra["rewards"].tolist() == [[7, 14], [28, 56], [48, 96], [64, 128]]
+    assert batch.extra["other"].tolist() == [[1, 2], [4, 8], [16, 32], [64, 128]]
+    assert batch.reward.tolist() == [10.5, 42, 72, 96]
+    assert batch.discount.tolist() == [0.125, 0.125, 0.25, 0.5]
+    assert batch.next_obs["at"][:, 0].tolist() == [3, 4, 4, 4]
+
+
+def test_a_window_ends_where_a_limit_takes_an_agent() -> None:
+    """What it saw then is what it is bootstrapped from."""
+    active = [[1, 1], [1, 1], [1, 2], [1, 0], [0, 0]]
+    batch = team_ring(active).transitions(np.arange(4), 3)
+    assert batch.next_obs["at"][:, 0].tolist() == [2, 2, 4, 4]
+    assert batch.next_obs["active"].tolist() == [[1, 2], [1, 2], [0, 0], [0, 0]]
+    assert batch.extra["rewards"].tolist() == [[3, 6], [4, 8], [48, 96], [64, 128]]
+    assert batch.discount.tolist() == [0.25, 0.5, 0.25, 0.5]
+    # of one agent alone, an entry of that name says nothing
+    plain = team_ring(active, limited="").transitions(np.arange(4), 3)
+    assert plain.next_obs["at"][:, 0].tolist() == [3, 4, 4, 4]
+
+
+FRAMES = Leaf("box", (84, 84, 4), "uint8")
+
+
+def test_too_large_is_refused_before_it_is_allocated(monkeypatch: Any, tmp_path: Path) -> None:
     monkeypatch.setattr(allocation, "available_memory", lambda: 8 * 2**30)
     with pytest.raises(MemoryBudgetError) as error:
-        Ring(1_000_000, 8, frames, ACTION)
+        Ring(1_000_000, 8, FRAMES, ACTION)
     assert "26.3 GiB" in str(error.value) and "8.0 GiB" in str(error.value)
     assert "path" in error.value.fix and "30%" in error.value.fix
-    Ring(10_000, 8, frames, ACTION)  # one that fits
-
+    Ring(10_000, 8, FRAMES, ACTION)  # one that fits
+    with pytest.raises(MemoryBudgetError, match="TiB"):  # without an overflow
+        Ring(10**15, 1, Leaf("box", (10**6,), "float32"), ACTION)
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 10**6}))
     with pytest.raises(MemoryBudgetError, match="disk of"):
-        Ring(1_000_000, 8, frames, ACTION, path=str(tmp_path))
+        Ring(1_000_000, 8, FRAMES, ACTION, path=str(tmp_path))
     assert not list(tmp_path.iterdir())
-    Ring(100_000, 8, frames, ACTION)  # the disk does not matter here
-
-
-def test_absurd_sizes_do_not_overflow() -> None:
-    with pytest.raises(MemoryBudgetError, match="TiB"):
-        Ring(10**15, 1, Leaf("box", (10**6,), "float32"), ACTION)
-
-
-@pytest.mark.parametrize(("capacity", "envs"), [(0, 1), (1, 0), (-5, 2)])
-def test_senseless_sizes_are_refused(capacity: int, envs: int) -> None:
-    with pytest.raises(SettingError):
-        Ring(capacity, envs, VECTOR, ACTION)
+    Ring(100_000, 8, FRAMES, ACTION)  # the disk does not matter here
 
 
 def test_arrays_that_do_not_fit_are_refused_and_change_nothing() -> None:
@@ -438,11 +313,3 @@ def test_arrays_that_do_not_fit_are_refused_and_change_nothing() -> None:
     same(ring.state()[1], before)
     ring.add(good)
     check_against(ring, world, 2)
-
-
-def test_rows_that_are_gone_are_refused() -> None:
-    ring = Ring(4, 1, VECTOR, ACTION)
-    ring.add(World(7, 1, VECTOR).trajectory(9))
-    for ids in ([4], [9], [5, 6, 9], [-1]):
-        with pytest.raises(SettingError, match="holds 5 to 8"):
-            ring.transitions(np.array(ids))

@@ -4,7 +4,8 @@ own."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import combinations, pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,100 +15,53 @@ from tandem.errors import SettingError
 from tandem.replay.buffer import Ring
 from tandem.replay.episodes import Episodes
 from tandem.replay.hindsight import DictGoals, Hindsight, Info
+from tandem.replay.triplets import TripletSampler
 from tandem.spaces import Leaf
-from tandem.types import Cuts, Trajectory
+from tests.replay.worlds import ACTION, World
 
 NUMBER = Leaf("box", (1,), "float32")
 OBS: dict[str, Any] = {"observation": NUMBER, "achieved_goal": NUMBER, "desired_goal": NUMBER}
-ACTION = Leaf("discrete", (), "int64", (2,))
 GAMMA = 0.9
 NOTHING = Info()
 OWN = -1.0  # the goal that episodes have while they are played
 
 
-class World:
-    """N environments that reset in the same step; every state is a number of its own."""
+class Aimed(World):
+    """Observations with goals."""
 
-    def __init__(self, envs: int, seed: int, lazy: bool = False) -> None:
-        self.n, self.rng, self.serial, self.lazy = envs, np.random.default_rng(seed), 0, lazy
-        # the running ones: their states
-        self.episodes: list[list[int]] = [[self.new()] for _ in range(envs)]
-        self.all: list[list[int]] = list(self.episodes)
-        self.resets = [False] * envs
+    ends, terminates = 0.25, 0.4
 
-    def new(self) -> int:
-        self.serial += 1
-        return self.serial
+    def said(self) -> Any:
+        return 0, np.float32(0), np.float32(GAMMA)
 
-    def obs(self, numbers: list[int]) -> dict[str, Any]:
-        x = np.array(numbers, np.float32)[:, None]
+    def obs(self, numbers: Any) -> dict[str, Any]:
+        x = np.asarray(numbers, np.float32)[..., None]
         return {"observation": x, "achieved_goal": 10 * x, "desired_goal": np.full_like(x, OWN)}
 
-    def play(self, steps: int) -> Trajectory:
-        seen, discount, last, valid, cuts = [], [], [], [], []
-        for t in range(steps):
-            seen.append([e[-1] for e in self.episodes])
-            row_discount, row_last, row_valid = [GAMMA] * self.n, [False] * self.n, [True] * self.n
-            for i in range(self.n):
-                if self.resets[i]:
-                    self.resets[i], row_valid[i] = False, False
-                    self.begin(i)
-                    continue
-                self.episodes[i].append(self.new())
-                chance = self.rng.random()
-                if chance < 0.25:
-                    row_last[i] = True
-                    if chance < 0.1:
-                        row_discount[i] = 0.0
-                    if self.lazy:
-                        self.resets[i] = True
-                    else:
-                        cuts.append((t, i, self.episodes[i][-1]))
-                        self.begin(i)
-            discount.append(row_discount)
-            last.append(row_last)
-            valid.append(row_valid)
-        parts = [self.obs(s) for s in seen]
-        c = Cuts(
-            np.array([c[0] for c in cuts], np.int64),
-            np.array([c[1] for c in cuts], np.int64),
-            self.obs([c[2] for c in cuts]),
-        )
-        return Trajectory(
-            {k: np.stack([p[k] for p in parts]) for k in OBS},
-            np.zeros((steps, self.n), np.int64),
-            np.zeros((steps, self.n), np.float32),
-            np.array(discount, np.float32),
-            np.array(last),
-            np.array(valid),
-            c,
-            self.obs([e[-1] for e in self.episodes]),
-        )
 
-    def begin(self, i: int) -> None:
-        self.episodes[i] = [self.new()]
-        self.all.append(self.episodes[i])
+def chances(*given: float) -> Any:
+    """A generator of these numbers, and then of such as end no episode."""
+    left = iter(given)
+    return SimpleNamespace(random=lambda: next(left, 1.0))
 
 
-def played(
-    envs: int = 3,
-    lazy: bool = False,
-    capacity: int = 60,
-    seed: int = 0,
-    terminal: str = "no",
-) -> tuple[World, Ring]:
+def played(envs: int = 3, lazy: bool = False, terminal: str = "no") -> tuple[Aimed, Ring]:
     """terminal: whether the ring stores what follows a termination; "later": it was loaded from
     one that does not."""
-    world = World(envs, seed, lazy)
-    ring = Ring(capacity, envs, OBS, ACTION, terminal=terminal == "yes")
+    world = Aimed(0, envs, lazy=(lazy,) * envs)
+    ring = Ring(60, envs, OBS, ACTION, terminal=terminal == "yes")
     for steps in (7, 1, 30, 12):  # it wraps around
         if terminal == "later" and steps == 12:
-            older, ring = ring, Ring(capacity, envs, OBS, ACTION, terminal=True)
+            older, ring = ring, Ring(60, envs, OBS, ACTION, terminal=True)
             meta, arrays = older.state()
             del meta["terminal_from"]  # as checkpoints of older versions
             ring.load_state(meta, arrays)
-        ring.add(world.play(steps))
+        ring.add(world.trajectory(steps))
     return world, ring
+
+
+def zeros(a: Any, g: Any, info: Any) -> Any:
+    return np.zeros(len(g))
 
 
 def rows(ring: Ring) -> np.ndarray:
@@ -122,10 +76,10 @@ def state(ring: Ring, ids: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("lazy", [False, True])
 @pytest.mark.parametrize("envs", [1, 3])
 def test_bounds_are_those_of_the_episodes_that_were_played(envs: int, lazy: bool) -> None:
-    world, ring = World(envs, 1, lazy), Ring(60, envs, OBS, ACTION)
+    world, ring = Aimed(1, envs, lazy=(lazy,) * envs), Ring(60, envs, OBS, ACTION)
     episodes = Episodes(ring)
     for steps in (4, 9, 1, 40, 3):
-        ring.add(world.play(steps))
+        ring.add(world.trajectory(steps))
         ids = rows(ring)
         first, last = episodes.bounds(ids)
         again = Episodes(ring).bounds(ids)  # one that looks for the first time
@@ -139,23 +93,19 @@ def test_bounds_are_those_of_the_episodes_that_were_played(envs: int, lazy: bool
 
 @pytest.mark.parametrize("strategy", ["future", "final", "episode"])
 def test_an_episode_that_is_broken_off_has_no_part_in_the_next(strategy: Any) -> None:
-    world, ring = World(2, 0), Ring(60, 2, OBS, ACTION)
-    world.rng = type("Never", (), {"random": lambda self: 1.0})()  # no episode ends
-    hindsight = Hindsight(
-        ring, DictGoals(lambda a, g, i: np.zeros(len(g))), k=None, strategy=strategy
-    )
-    ring.add(world.play(3))
+    world, ring = Aimed(0, 2), Ring(60, 2, OBS, ACTION)
+    world.rng = chances()
+    hindsight = Hindsight(ring, DictGoals(zeros), k=None, strategy=strategy)
+    ring.add(world.trajectory(3))
     hindsight.episodes.bounds(rows(ring))  # it has looked by then
     ring.break_off([1])
     world.begin(1)
-    ring.add(world.play(4))
+    ring.add(world.trajectory(4))
     ids = rows(ring)
     first, last = hindsight.episodes.bounds(ids)
     assert (first % 2 == ids % 2).all() and (last % 2 == ids % 2).all()
-    spans = {
-        (int(i) % 2, int(a) // 2, int(b) // 2) for i, a, b in zip(ids, first, last, strict=True)
-    }
-    assert spans == {(0, 0, 6), (1, 0, 2), (1, 3, 6)}
+    spans = zip((ids % 2).tolist(), (first // 2).tolist(), (last // 2).tolist(), strict=True)
+    assert set(spans) == {(0, 0, 6), (1, 0, 2), (1, 3, 6)}
     source, found = hindsight.sources(np.random.default_rng(0), np.tile(ids, 50))
     again = Episodes(ring).bounds(source[found])[0]
     assert (again == np.tile(first, 50)[found]).all()
@@ -170,9 +120,8 @@ def test_goals_are_what_the_episode_reached(strategy: Any, lazy: bool, terminal:
     before = ring.transitions(ids)
     arrived, states = before.next_obs["achieved_goal"].copy(), state(ring, ids)
     goals = DictGoals(lambda a, g, info: (a == g)[:, 0] * 1.0, lambda a, g, info: (a == g)[:, 0])
-    batch = Hindsight(ring, goals, k=None, strategy=strategy).relabel(
-        np.random.default_rng(0), ids, before
-    )
+    hindsight = Hindsight(ring, goals, k=None, strategy=strategy)
+    batch = hindsight.relabel(np.random.default_rng(0), ids, before)
     given = batch.obs["desired_goal"]
     assert (given == batch.next_obs["desired_goal"]).all()
 
@@ -187,18 +136,14 @@ def test_goals_are_what_the_episode_reached(strategy: Any, lazy: bool, terminal:
         reached = [after for x, after in pairwise(of[s]) if x in held and after not in unknown]
         later, end = {x for x in reached if x > s}, set(reached[-1:])
         expected = {"future": later, "final": end, "episode": set(reached)}[strategy]
-        assert its == (expected if expected and s not in ended else {0}), (
-            s,
-            strategy,
-        )
+        assert its == (expected if expected and s not in ended else {0}), (s, strategy)
 
     changed, done = given[:, 0] != OWN, (arrived == given)[:, 0]
     assert done[changed].any() and not done[changed].all()
     assert (batch.reward[changed] == done[changed]).all()
     over = done | (ring.discount[ring.position(ids)] == 0)  # stays an end with any goal
-    np.testing.assert_array_equal(
-        batch.discount[changed], np.where(over[changed], np.float32(0), np.float32(GAMMA))
-    )
+    expected = np.where(over, np.float32(0), np.float32(GAMMA))
+    np.testing.assert_array_equal(batch.discount[changed], expected[changed])
 
 
 def terminating(ring: Ring) -> list[int]:
@@ -211,11 +156,10 @@ def terminating(ring: Ring) -> list[int]:
 
 
 def test_future_goals_are_drawn_evenly() -> None:
-    ring = Ring(50, 1, OBS, ACTION)
-    world = World(1, 0)
-    world.rng = type("Never", (), {"random": lambda self: 1.0})()  # no episode ends
-    ring.add(world.play(11))
-    hindsight = Hindsight(ring, DictGoals(lambda a, g, i: np.zeros(len(g))), k=None)
+    world, ring = Aimed(0, 1), Ring(50, 1, OBS, ACTION)
+    world.rng = chances()
+    ring.add(world.trajectory(11))
+    hindsight = Hindsight(ring, DictGoals(zeros), k=None)
     source, found = hindsight.sources(np.random.default_rng(0), np.full(12_000, 4))
     assert found.all()
     counts = np.bincount(source, minlength=11)
@@ -226,9 +170,7 @@ def test_future_goals_are_drawn_evenly() -> None:
 def test_k_says_how_many_keep_their_goal(k: float | None, share: float) -> None:
     _, ring = played()
     ids = np.tile(rows(ring), (4, 100))
-    hindsight = Hindsight(
-        ring, DictGoals(lambda a, g, i: np.zeros(len(g))), k=k, strategy="episode"
-    )
+    hindsight = Hindsight(ring, DictGoals(zeros), k=k, strategy="episode")
     batch = hindsight.relabel(np.random.default_rng(0), ids, ring.transitions(ids))
     assert batch.reward.shape == ids.shape and batch.obs["desired_goal"].shape == (*ids.shape, 1)
     possible = hindsight.sources(np.random.default_rng(0), ids.reshape(-1))[1].mean()
@@ -252,20 +194,7 @@ def test_what_keeps_its_goal_keeps_everything() -> None:
     np.testing.assert_array_equal(batch.discount[~same], whole.discount[~same])
 
 
-def test_an_end_that_is_told_for_one_goal_at_a_time() -> None:
-    """Gymnasium-Robotics' compute_terminated gives one answer, whatever it is asked for."""
-    obs, goal = {"achieved_goal": np.array([[1.0], [2.0], [3.0]])}, np.array([[1.0], [5.0], [3.0]])
-    reward, done = DictGoals(lambda a, g, i: -1.0 * (a != g)[:, 0], lambda a, g, i: False).judge(
-        obs, goal, NOTHING
-    )
-    assert reward.tolist() == [0, -1, 0] and done.tolist() == [False] * 3 and done.dtype == np.bool_
-    near = DictGoals(
-        lambda a, g, i: np.zeros(len(g)), lambda a, g, i: bool(np.linalg.norm(a - g) < 0.5)
-    )
-    assert near.judge(obs, goal, NOTHING)[1].tolist() == [True, False, True]
-
-
-def test_wrong_judgements_and_settings_are_named() -> None:
+def test_judgements_for_one_goal_at_a_time_and_wrong_ones() -> None:
     _, ring = played()
     ids = rows(ring)
     wrong = Hindsight(ring, DictGoals(lambda a, g, i: np.zeros((len(g), 1))), k=None)
@@ -275,18 +204,27 @@ def test_wrong_judgements_and_settings_are_named() -> None:
         Hindsight(ring, wrong.goals, strategy="past")  # type: ignore[arg-type]
     with pytest.raises(SettingError, match="k=-1"):
         Hindsight(ring, wrong.goals, k=-1)
+    short = Ring(50, 1, OBS, ACTION)
+    short.add(Aimed(0, 1).trajectory(1))
+    with pytest.raises(SettingError, match="none of them of three steps"):
+        TripletSampler(short).draw(np.random.default_rng(0), 4)
+    """Gymnasium-Robotics' compute_terminated gives one answer, whatever it is asked for."""
+    obs, goal = {"achieved_goal": np.array([[1.0], [2.0], [3.0]])}, np.array([[1.0], [5.0], [3.0]])
+    never = DictGoals(lambda a, g, i: -1.0 * (a != g)[:, 0], lambda a, g, i: False)
+    reward, done = never.judge(obs, goal, NOTHING)
+    assert reward.tolist() == [0, -1, 0] and done.tolist() == [False] * 3 and done.dtype == np.bool_
+    near = DictGoals(zeros, lambda a, g, i: bool(np.linalg.norm(a - g) < 0.5))
+    assert near.judge(obs, goal, NOTHING)[1].tolist() == [True, False, True]
 
 
 def test_observations_of_broken_off_and_ended_episodes_are_found_in_any_order() -> None:
     """Environment 1 ends in the newest step, and environment 0 is lost after it."""
-    ring = Ring(20, 2, OBS, ACTION, terminal=True)
-    world = World(2, 0)
-    chances = iter([1.0, 0.0, 1.0, 1.0])  # environment 1 terminates in its first step
-    world.rng = type("Given", (), {"random": lambda self: next(chances)})()
-    ring.add(world.play(1))
+    world, ring = Aimed(0, 2), Ring(20, 2, OBS, ACTION, terminal=True)
+    world.rng = chances(1.0, 0.0)  # environment 1 terminates in its first step
+    ring.add(world.trajectory(1))
     ring.break_off([0])
     world.begin(0)
-    ring.add(world.play(1))
+    ring.add(world.trajectory(1))
     after = ring.after(np.array([0, 1]))["observation"][:, 0]
     assert after.tolist() == [3.0, 4.0] and ring.discount[[0, 1]].tolist() == [np.float32(GAMMA), 0]
 
@@ -312,3 +250,47 @@ def test_info_that_is_not_stored_raises_however_it_is_read() -> None:
     assert stored["wind"].tolist() == [1, 2] == [x["wind"] for x in stored] and len(stored) == 2
     assert stored.get("wind")[1] == stored[1]["wind"] and "wind" in stored and "wind" in stored[0]
     assert stored[-1].get("place").tolist() == [2, 3]
+
+
+# triplets
+
+
+@pytest.mark.parametrize("terminal", ["no", "yes", "later"])
+@pytest.mark.parametrize("lazy", [False, True])
+def test_every_three_steps_of_every_finished_episode_come_alike(lazy: bool, terminal: str) -> None:
+    world, ring = played(lazy=lazy, terminal=terminal)
+    sampler = TripletSampler(ring)
+    ids = sampler.draw(np.random.default_rng(0), 40_000)
+    drawn = state(ring, ids)
+    held, ended = set(state(ring, rows(ring)).tolist()), set(terminating(ring))
+    running = {e[0] for e in world.episodes}
+    usable = [
+        [s for s in e[:-1] if s in held and s not in ended]
+        for e in world.all
+        if e[0] not in running
+    ]
+    just_ended = [e for e in usable if len(e) >= 3]
+    assert len(just_ended) >= 3 and len({len(e) for e in just_ended}) > 1
+    expected = {
+        three: 1 / len(just_ended) / (len(e) * (len(e) - 1) * (len(e) - 2) / 6)
+        for e in just_ended
+        for three in combinations(e, 3)
+    }
+    found, counts = np.unique(drawn, axis=0, return_counts=True)
+    assert {tuple(x) for x in found.tolist()} == set(expected)
+    wanted = 40_000 * np.array([expected[tuple(x)] for x in found.tolist()])
+    assert (abs(counts - wanted) < 5 * wanted**0.5 + 5).all()
+
+
+def test_halves_go_from_i_to_k_and_from_k_to_j() -> None:
+    world, ring = played()
+    ring_ids = TripletSampler(ring).draw(np.random.default_rng(1), 500)
+    batch = TripletSampler(ring).transitions(ring_ids)
+    after = {s: e[i + 1] for e in world.all for i, s in enumerate(e[:-1])}
+    obs, next_obs = (x["observation"][..., 0].tolist() for x in (batch.obs, batch.next_obs))
+    for (i, k, j), s, after_s in zip(state(ring, ring_ids).tolist(), obs, next_obs, strict=True):
+        assert s == [i, after[k]] and after_s == [after[k], after[j]]
+    whole = ring.transitions(ring_ids)
+    np.testing.assert_array_equal(batch.action, whole.action[:, :2])
+    np.testing.assert_array_equal(batch.reward, whole.reward[:, :2])
+    np.testing.assert_array_equal(batch.discount, np.full((500, 2), np.float32(GAMMA)))

@@ -58,45 +58,33 @@ def test_what_comes_out_is_what_went_in() -> None:
     np.testing.assert_array_equal(drawn.importance, np.ones(64, np.float32))
 
 
-def test_the_oldest_give_way() -> None:
-    made = filled(*range(1, 8))
-    assert set(names(made.draw(np.random.default_rng(0), 200, 0.4).batch)) == {3, 4, 5, 6, 7}
+def shares(made: SequenceBuffer, size: int) -> np.ndarray:
+    slots = made.draw(np.random.default_rng(0), 10_000, 0.5).slots
+    return np.bincount(slots, minlength=size) / 10_000
 
 
 def test_prioritized_draws_in_proportion_and_weighs_by_hand() -> None:
-    made = filled(1, 2, 3, 4, alpha=1.0)
-    made.update(np.arange(4), np.array([1.0, 2.0, 3.0, 4.0]))
-    drawn = made.draw(np.random.default_rng(0), 10_000, 0.5)
-    share = np.bincount(drawn.slots, minlength=4) / 10_000
+    made = filled(1, 2, 3, 4, alpha=0.5)
+    made.update(np.arange(4), np.array([1.0, 4.0, 9.0, 16.0]))
     # stratified: next to no spread
-    np.testing.assert_allclose(share, [0.1, 0.2, 0.3, 0.4], atol=2e-4)
-    np.testing.assert_allclose(
-        drawn.importance, (1.0 / np.array([1.0, 2.0, 3.0, 4.0])[drawn.slots]) ** 0.5, rtol=1e-5
-    )
+    np.testing.assert_allclose(shares(made, 4), [0.1, 0.2, 0.3, 0.4], atol=2e-4)
+    drawn = made.draw(np.random.default_rng(0), 10_000, 0.5)
+    weights = (1.0 / np.array([1.0, 2.0, 3.0, 4.0])[drawn.slots]) ** 0.5
+    np.testing.assert_allclose(drawn.importance, weights, rtol=1e-5)
     made.add(sequences(5), np.random.default_rng(0))
-    share = (
-        np.bincount(made.draw(np.random.default_rng(0), 10_000, 0.5).slots, minlength=5) / 10_000
-    )
-    assert share[4] == pytest.approx(4 / 14, abs=2e-3)  # as the largest so far
+    assert shares(made, 5)[4] == pytest.approx(4 / 14, abs=2e-3)  # as the largest so far
 
 
-def test_alpha_makes_it_flatter() -> None:
-    made = filled(1, 2, alpha=0.5)
-    made.update(np.arange(2), np.array([1.0, 4.0]))
-    share = np.bincount(made.draw(np.random.default_rng(0), 9_999, 1.0).slots, minlength=2) / 9_999
-    np.testing.assert_allclose(share, [1 / 3, 2 / 3], atol=1e-3)
-
-
-def test_those_of_low_priority_give_way_more_often() -> None:
+def test_the_oldest_or_those_of_low_priority_give_way_more_often() -> None:
+    oldest = filled(*range(1, 8)).draw(np.random.default_rng(0), 200, 0.4)
+    assert set(names(oldest.batch)) == {3, 4, 5, 6, 7}
     gone = np.zeros(5)
     for seed in range(500):
         made = filled(*range(5), alpha=1.0, evict="sample")
         made.update(np.arange(5), np.array([1.0, 1.0, 1.0, 1.0, 4.0]))
         made.add(sequences(9), np.random.default_rng(seed))
-        gone += [
-            name not in names(made.draw(np.random.default_rng(0), 200, 1.0).batch)
-            for name in range(5)
-        ]
+        left = names(made.draw(np.random.default_rng(0), 200, 1.0).batch)
+        gone += [name not in left for name in range(5)]
     np.testing.assert_allclose(gone / 500, np.array([4, 4, 4, 4, 1]) / 17, atol=0.06)
 
 
@@ -134,22 +122,18 @@ def test_another_takes_over_what_one_kept_in_the_same_arrays(options) -> None:
     shared["writing"][0] = 2  # it ended in the middle of a sequence
     shared["column/reward"][:2, 2] = -1.0
     other.take_over(left)
-    assert (
-        np.array_equal(shared["column/reward"][:, 2], shared["column/reward"][:, 1])
-        and shared["writing"][0] == -1
-    )
+    assert np.array_equal(shared["column/reward"][:, 2], shared["column/reward"][:, 1])
+    assert shared["writing"][0] == -1
 
 
-def test_the_state_of_another_buffer_is_refused() -> None:
-    data, arrays = filled(1, 2).state()
+def test_what_is_refused() -> None:
     with pytest.raises(ResumeError, match="5 sequences of 4 steps"):
-        buffer(6).load_state(data, arrays)
-
-
-def test_priorities_must_be_finite() -> None:
-    made = filled(1, 2, alpha=0.6)
+        buffer(6).load_state(*filled(1, 2).state())
     with pytest.raises(NonFiniteError, match="NaN or infinite"):
-        made.update(np.array([0]), np.array([np.nan]))
+        filled(1, 2, alpha=0.6).update(np.array([0]), np.array([np.nan]))
+    assert sum(x.nbytes for x in buffer().state()[1].values()) == 0  # nothing is allocated yet
+    with pytest.raises(MemoryBudgetError, match="sequences of 4 steps needs"):
+        buffer(10**12)
 
 
 def test_pictures_of_stacks_are_kept_once_and_stacked_again() -> None:
@@ -168,21 +152,10 @@ def test_pictures_of_stacks_are_kept_once_and_stacked_again() -> None:
     np.testing.assert_array_equal(drawn.batch.obs["eye"], stacks[:, which])
     np.testing.assert_array_equal(drawn.batch.obs["ear"], plain.obs[:, which])
     large = [Leaf("box", (4, 84, 84), "uint8", stack=k) for k in (4, 0)]
-    once, whole = (
-        sum(x.nbytes for x in SequenceBuffer(100, 20, leaf, columns)._columns.values())
-        for leaf in large
-    )
-    assert once < 0.29 * whole
+    once, whole = (SequenceBuffer(100, 20, leaf, columns)._columns.values() for leaf in large)
+    assert sum(x.nbytes for x in once) < 0.29 * sum(x.nbytes for x in whole)
     data, arrays = made.state()
     other = SequenceBuffer(5, STEPS, {"eye": picture, "ear": OBS}, columns)
     other.load_state(data, {n: x.copy() for n, x in arrays.items()})
-    again = other.draw(np.random.default_rng(1), 9, 1.0).batch.obs["eye"]
-    np.testing.assert_array_equal(
-        again, made.draw(np.random.default_rng(1), 9, 1.0).batch.obs["eye"]
-    )
-
-
-def test_its_size_is_refused_before_it_is_allocated() -> None:
-    assert sum(x.nbytes for x in buffer().state()[1].values()) == 0  # nothing yet
-    with pytest.raises(MemoryBudgetError, match="sequences of 4 steps needs"):
-        buffer(10**12)
+    again = [one.draw(np.random.default_rng(1), 9, 1.0).batch.obs["eye"] for one in (made, other)]
+    np.testing.assert_array_equal(*again)

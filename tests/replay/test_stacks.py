@@ -1,9 +1,7 @@
-"""A ring that keeps each picture of a stack once, against one that keeps whole stacks: the same
-transitions, bit for bit."""
+"""A ring that keeps each picture of a stack once, against one that keeps whole stacks."""
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +16,8 @@ from tandem.replay.buffer import Ring
 from tandem.replay.samplers import PrioritizedSampler, UniformSampler
 from tandem.spaces import Leaf, from_json, to_json
 from tandem.types import Cuts, Trajectory, leaves
+from tests.replay.worlds import ACTION, World
 
-ACTION = Leaf("discrete", (), "int64", (4,))
 GIB = 2**30
 
 
@@ -27,90 +25,42 @@ def stack_of(k: int) -> Leaf:
     return Leaf("box", (k, 2, 3), "uint8", stack=k)
 
 
-class Cameras:
-    """Environments that show their newest k pictures, and are terminated, cut and reset at random,
-    at once or a step later."""
+class Cameras(World):
+    """Environments that show their newest k pictures."""
+
+    ends = 0.25
 
     def __init__(
-        self,
-        seed: int,
-        envs: int,
-        k: int,
-        lazy: tuple[bool, ...] = (False,) * 9,
-        dtype: str = "uint8",
+        self, seed: int, envs: int, k: int, lazy: Any = (False,) * 9, dtype: str = "uint8"
     ) -> None:
-        self.rng, self.k, self.lazy, self.dtype = np.random.default_rng(seed), k, lazy, dtype
-        self.queues = [self.opened() for _ in range(envs)]
-        self.resets = [False] * envs
+        self.k, self.dtype, self.stacks = k, dtype, dict[int, Any]()
+        super().__init__(seed, envs, lazy=lazy)
 
-    def picture(self) -> np.ndarray[Any, Any]:
+    def follow(self, env: int) -> int:
+        number, episode = super().follow(env), self.episodes[env]
+        first = len(episode) == 1
+        before = np.zeros((self.k, 2, 3), self.dtype) if first else self.stacks[episode[-2]]
         # as many games are between scenes: zeros that are no padding
-        dark = self.rng.random() < 0.2
-        return (
-            np.zeros((2, 3), self.dtype)
-            if dark
-            else self.rng.integers(0, 256, (2, 3)).astype(self.dtype)
-        )
+        dark = self.values.random() < 0.2
+        picture = np.zeros((2, 3)) if dark else self.values.integers(0, 256, (2, 3))
+        self.stacks[number] = np.concatenate([before[1:], picture[None].astype(self.dtype)])
+        return number
 
-    def opened(self) -> deque[Any]:
-        return deque(
-            [np.zeros((2, 3), self.dtype)] * (self.k - 1) + [self.picture()], maxlen=self.k
-        )
-
-    def trajectory(self, steps: int) -> Trajectory:
-        n = len(self.queues)
-        obs = np.empty((steps, n, self.k, 2, 3), self.dtype)
-        last = np.zeros((steps, n), bool)
-        terminated = np.zeros((steps, n), bool)
-        valid = np.ones((steps, n), bool)
-        cuts: list[tuple[int, int, Any]] = []
-        for t in range(steps):
-            for i in range(n):
-                obs[t, i] = self.queues[i]
-                if self.resets[i]:
-                    self.resets[i], valid[t, i], self.queues[i] = False, False, self.opened()
-                    continue
-                self.queues[i].append(self.picture())
-                last[t, i] = self.rng.random() < 0.25
-                terminated[t, i] = last[t, i] and self.rng.random() < 0.5
-                if last[t, i] and self.lazy[i]:
-                    self.resets[i] = True
-                elif last[t, i]:
-                    cuts.append((t, i, np.stack(self.queues[i])))
-                    self.queues[i] = self.opened()
-        return Trajectory(
-            obs,
-            self.rng.integers(0, 4, (steps, n)),
-            self.rng.normal(size=(steps, n)).astype("float32"),
-            np.where(terminated, 0, 0.9).astype("float32"),
-            last,
-            valid,
-            Cuts(
-                np.array([t for t, _, _ in cuts], np.int64),
-                np.array([i for _, i, _ in cuts], np.int64),
-                np.array([x for _, _, x in cuts], self.dtype).reshape(-1, self.k, 2, 3),
-            ),
-            np.stack([np.stack(q) for q in self.queues]),
-        )
+    def obs(self, numbers: Any) -> Any:
+        shape = np.shape(numbers)
+        found = [self.stacks[int(n)] for n in np.ravel(numbers)]
+        return np.array(found, self.dtype).reshape(*shape, self.k, 2, 3)
 
 
 def same(once: Ring, whole: Ring, n: int) -> None:
     """Every row of both rings is the same transition. What follows a termination means nothing."""
-    assert (once.oldest, once.newest, len(once), len(once._cuts)) == (
-        whole.oldest,
-        whole.newest,
-        len(whole),
-        len(whole._cuts),
-    )
+    sizes = [(r.oldest, r.newest, len(r), len(r._cuts)) for r in (once, whole)]
+    assert sizes[0] == sizes[1]
     ids = np.arange(whole.oldest, whole.newest + 1)
     np.testing.assert_array_equal(once.valid[once.position(ids)], whole.valid[whole.position(ids)])
     one, other = once.transitions(ids, n), whole.transitions(ids, n)
     goes_on = other.discount > 0
-    for a, b in zip(
-        leaves((one.obs, one.action, one.reward, one.discount)),
-        leaves(tuple(other[:4])),
-        strict=True,
-    ):
+    for a, b in zip(leaves(tuple(one[:4])), leaves(tuple(other[:4])), strict=True):
         assert a.dtype == b.dtype
         np.testing.assert_array_equal(a, b)
     for a, b in zip(leaves(one.next_obs), leaves(other.next_obs), strict=True):
@@ -179,9 +129,8 @@ def test_samplers_draw_only_rows_that_can_be_shown(envs: int) -> None:
         whole.add(block)
         for draw in (rare.draw(rng, 4, 8, np.ones(4)), even.draw(rng, 4, 8)):
             assert once.contains(draw.ids).all() and once.valid[once.position(draw.ids)].all()
-            np.testing.assert_array_equal(
-                once.transitions(draw.ids).obs, whole.transitions(draw.ids).obs
-            )
+            found = [ring.transitions(draw.ids).obs for ring in (once, whole)]
+            np.testing.assert_array_equal(*found)
             seen |= set(draw.ids.ravel().tolist())
         rare.update(draw.ids, rng.random(draw.ids.shape))
         p = rare._priorities.tree.leaves
@@ -199,12 +148,7 @@ def test_pictures_that_are_stored_once_take_what_size_says() -> None:
     ring = Ring(1_000, 8, atari, action)
     assert sum(x.nbytes for x in ring._columns.values()) == Ring.size(1_000, 8, atari, action)
     # the observation after the newest row; what the oldest shows
-    assert ring._columns["obs"].shape == (
-        125 + 1 + 3,
-        8,
-        84,
-        84,
-    )
+    assert ring._columns["obs"].shape == (125 + 1 + 3, 8, 84, 84)
 
 
 def test_what_is_no_stack_is_refused() -> None:
@@ -233,9 +177,6 @@ def test_what_is_no_stack_is_refused() -> None:
         Ring(10, 1, replace(leaf, stack=4), ACTION)
     with pytest.raises(SpaceError, match="stacks of shape"):
         Ring(10, 1, leaf, ACTION).add(block._replace(obs=block.obs[:, :, 1:]))
-
-
-def test_a_leaf_keeps_its_stack_in_json() -> None:
     assert from_json(to_json(stack_of(4))) == stack_of(4)
     old = to_json(stack_of(4))
     del old["stack"]  # as checkpoints written before there was one
