@@ -40,13 +40,11 @@ def check_what_is_done_to_outputs_is_done() -> None:
     each = [*a.variables, *b.variables]
     functions: list[Callable[[Any], Any]] = [
         lambda s: ops.argmax(a(s), -1),
-        lambda s: a(s) + b(s),
-        lambda s: a(s) - 0.5,
+        lambda s: a(s) + b(s) - 0.5,
         lambda s: (a(s), ops.softmax(b(s))),
         lambda s: {"mean": ops.tanh(a(s)) * 2.0, "std": ops.exp(ops.clip(b(s), -2.0, 1.0))},
         lambda s: a(s[:, ::-1]),
         lambda s: ops.concatenate([a(s), b(s)], -1)[:, 1:],
-        lambda s: ops.max(a(s), -1, keepdims=True) / (1.0 + ops.abs(b(s))),
         lambda s: ops.where(s[:, :2] > 0, a(s), b(s)),
         lambda s: s,
         lambda s: a.weights[1],

@@ -40,12 +40,14 @@ def build():
 def trained(reward, *calls):
     network, target, run = build()
     for k in calls:
-        settings = {"learning_rate": RATE[k], "tau": TAU[k]}
-        outcome = run(
-            Batch(OBS[k], np.zeros((len(OBS[k]), 5), np.int64), reward[k], settings=settings)
-        )
+        settings, none = {"learning_rate": RATE[k], "tau": TAU[k]}, np.zeros((len(OBS[k]), 5), int)
+        outcome = run(Batch(OBS[k], none, reward[k], settings=settings))
     weights = {**network.read(), **{f"target/{n}": x for n, x in target.read().items()}}
     return {n: np.array(x) for n, x in weights.items()}, outcome
+
+
+def alike(one, other, **within):
+    return all(np.allclose(one[n], x, **within) for n, x in other.items())
 
 
 together, outcome = trained(REWARD, slice(0, 3))
@@ -54,21 +56,15 @@ bad = REWARD.copy()
 bad[1, 2] = np.nan
 halted, refused = trained(bad, slice(0, 3))
 first, _ = trained(REWARD, slice(0, 1))
+targets = {n: together[n.removeprefix("target/")] for n in together}
 found = {
-    "same": all(np.allclose(together[n], apart[n], atol=1e-7) for n in together),
-    "moved": not all(np.array_equal(together[n], first[n]) for n in first),
-    "followed": all(
-        np.allclose(together[n.removeprefix("target/")], x, atol=1e-6) for n, x in together.items()
-    ),
+    "same": alike(together, apart, atol=1e-7),
+    "moved": not alike(together, first, rtol=0, atol=0),
+    "followed": alike(together, targets, atol=1e-6),
     "shapes": [
         outcome.applied,
-        list(np.shape(outcome.priority)),
-        list(np.shape(outcome.metrics["loss"])),
+        *map(list, map(np.shape, (outcome.priority, outcome.metrics["loss"]))),
     ],
-    "halted": [
-        refused.applied,
-        refused.fault,
-        all(np.array_equal(halted[n], first[n]) for n in first),
-    ],
+    "halted": [refused.applied, refused.fault, alike(halted, first, rtol=0, atol=0)],
 }
 print(json.dumps(found))

@@ -15,7 +15,6 @@ QUIET: dict[str, Any] = {"framework": "torch", "plots": False, "tensorboard": Fa
 @pytest.mark.parametrize(
     ("algorithm", "given", "pairs"),
     [
-        ("dqn", {}, 0),
         ("dqn", {"values": "categorical", "atoms": 11}, 11 * 11),
         ("dqn", {"values": "quantile", "quantiles": 30}, 30 * 30),
         ("dqn", {"values": "implicit"}, 0),
