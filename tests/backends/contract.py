@@ -20,6 +20,7 @@ from tandem.backends.broadcast_check import square_arrays
 from tandem.errors import NetworkError, SettingError
 from tandem.networks.plan import Twin
 from tandem.settings import Schedule
+from tandem.spaces import Leaf
 from tandem.testing import fakes
 from tandem.types import Batch, Update, tree_map
 
@@ -28,13 +29,9 @@ SMALL: dict[str, Any] = {"hidden": (8,), "learning_rate": Schedule(3e-2)}
 ROWS = 16
 
 
-def build(
-    name: str, action: Any, network: Any = None, seed: int = 0, **settings: Any
-) -> tuple[Any, Any]:
-    settings = {**SMALL, **settings}
-    return fakes.build(
-        name, FRAMEWORK, action, network=network, seed=seed, compile=COMPILE, **settings
-    )
+def build(name: str, action: Any, network: Any = None, **settings: Any) -> tuple[Any, Any]:
+    settings = {"network": network, "compile": COMPILE, **SMALL, **settings}
+    return fakes.build(name, FRAMEWORK, action, **settings)
 
 
 def batches(algorithm: Any, action: Any, updates: int, seed: int = 0, **settings: Any) -> Batch:
@@ -402,15 +399,23 @@ def check_each_verb_moves_its_own_weights_only() -> None:
 def check_a_seldom_target_moves_by_tau_with_kept_updates_alone() -> None:
     """In one call as one by one, statistics copied at that time; never with an update that is
     refused, nor with those after."""
-    more: dict[str, Any] = {"noisy": "independent", "prioritized": True}
-    for jit, network in ((True, stateful_forward), (False, None)):
-        algorithm, backend = build("dqn", fakes.DISCRETE, network, **({} if network else more))
+    image = Leaf("box", (8, 8, 2), "uint8")
+    noisy: dict[str, Any] = {"noisy": "independent", "prioritized": True}
+    for jit, network, seen, more in (
+        (True, stateful_forward, fakes.VECTOR, {}),
+        (False, None, fakes.VECTOR, noisy),
+        # on a processor JAX and TensorFlow make updates of convolutions one by one
+        (True, None, image, {"optimizer": "sgd", "prioritized": True}),
+    ):
+        algorithm, backend = build("dqn", fakes.DISCRETE, network, observation=seen, **more)
         run = backend.compile(algorithm.update, jit)
         first = backend.state()
-        data = batches(algorithm, fakes.DISCRETE, 5)
+        data = fakes.batches(algorithm, seen, fakes.DISCRETE, 5, ROWS)
         data = data._replace(settings=data.settings | {"tau": np.float32([1, 0.25, 0, 1, 1])})
         spoilt = data._replace(reward=poisoned(data.reward, 3))
-        assert run(spoilt).applied == 3
+        out = run(spoilt)
+        assert (out.applied, out.fault, len(out.metrics["loss"])) == (3, "q", 3)
+        assert not more or out.priority.shape == (3, ROWS)
         after = backend.state()
         backend.load_state(first)
         for k in range(3):

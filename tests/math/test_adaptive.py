@@ -37,40 +37,35 @@ def test_the_table_is_the_documented_one() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("sign", "e", "target", "given", "expected"),
-    [
-        (1, 20.0, 10.0, {"rate": 0.1, "smooth": 0.0}, 0.6),  # 0.5 + 0.1 (2 - 1)
-        (-1, 5.0, 10.0, {"rate": 0.1, "smooth": 0.0}, 0.55),
-        (1, 20.0, 10.0, {"rate": 0.1}, 0.2 * 0.5 + 0.8 * 0.6),
-        (1, 20.0, 10.0, {"rate": 1.0, "max": 0.7, "smooth": 0.5}, 0.6),
-        (1, 0.0, 10.0, {"rate": 1.0, "min": 0.3, "smooth": 0.0}, 0.3),
-        (1, 0.0, 0.0, {"rate": 1.0, "smooth": 0.0}, 0.5),
-        (1, 3.0, 0.0, {"rate": 1.0, "max": 0.9, "smooth": 0.0}, 0.9),
-        (-1, 3.0, 0.0, {"rate": 1.0, "smooth": 0.0}, 0.0),
-        (1, 3.0, 0.0, {"rate": 1.0, "smooth": 0.0}, 0.5),  # where the limit is infinite, it stays
-    ],
-)
-def test_a_number_moves(sign: int, e: float, target: float, given: Any, expected: float) -> None:
-    parameters, rule = Parameters.of("alpha", given), RULES["alpha"]
-    assert moved(0.5, sign, relative(e, target), parameters, rule) == pytest.approx(expected)
+PLAIN = {"rate": 1.0, "smooth": 0.0}
 
 
 @pytest.mark.parametrize(
-    ("sign", "e", "target", "given", "expected"),
+    ("name", "sign", "e", "target", "given", "expected"),
     [
-        (1, 20.0, 10.0, {}, 8.0),
-        (-1, 20.0, 10.0, {"scale": 3.0}, 6.0),
-        (1, 20.0, 10.0, {"max": 5}, 5.0),
-        (1, 1.0, 10.0, {}, 1.0),  # a count is 1 at least
-        (1, 11.0, 10.0, {}, 4.4),  # rounded only where it is used
-        (-1, 0.0, 10.0, {"max": 7}, 7.0),
-        (1, 1.0, 0.0, {}, 4.0),  # where the limit is infinite, it stays
+        ("alpha", 1, 20.0, 10.0, {"rate": 0.1, "smooth": 0.0}, 0.6),  # 0.5 + 0.1 (2 - 1)
+        ("alpha", -1, 5.0, 10.0, {"rate": 0.1, "smooth": 0.0}, 0.55),
+        ("alpha", 1, 20.0, 10.0, {"rate": 0.1}, 0.2 * 0.5 + 0.8 * 0.6),
+        ("alpha", 1, 20.0, 10.0, {"rate": 1.0, "max": 0.7, "smooth": 0.5}, 0.6),
+        ("alpha", 1, 0.0, 10.0, {**PLAIN, "min": 0.3}, 0.3),
+        ("alpha", 1, 0.0, 0.0, PLAIN, 0.5),
+        ("alpha", 1, 3.0, 0.0, {**PLAIN, "max": 0.9}, 0.9),
+        ("alpha", -1, 3.0, 0.0, PLAIN, 0.0),
+        ("alpha", 1, 3.0, 0.0, PLAIN, 0.5),  # where the limit is infinite, it stays
+        ("store", 1, 20.0, 10.0, {}, 8.0),
+        ("store", -1, 20.0, 10.0, {"scale": 3.0}, 6.0),
+        ("store", 1, 20.0, 10.0, {"max": 5}, 5.0),
+        ("store", 1, 1.0, 10.0, {}, 1.0),  # a count is 1 at least
+        ("store", 1, 11.0, 10.0, {}, 4.4),  # rounded only where it is used
+        ("store", -1, 0.0, 10.0, {"max": 7}, 7.0),
+        ("store", 1, 1.0, 0.0, {}, 4.0),  # where the limit is infinite, it stays
     ],
 )
-def test_a_count_moves(sign: int, e: float, target: float, given: Any, expected: float) -> None:
-    new = multiplied(4.0, sign, relative(e, target), Parameters.of("store", given), RULES["store"])
-    assert new == pytest.approx(expected)
+def test_a_number_moves(name, sign, e, target, given, expected) -> None:
+    rule, parameters = RULES[name], Parameters.of(name, given)
+    move, old = (multiplied, 4.0) if rule.count else (moved, 0.5)
+    found = move(old, sign, relative(e, target), parameters, rule)
+    assert found == pytest.approx(expected)
 
 
 def test_what_numbers_can_be_at_all() -> None:

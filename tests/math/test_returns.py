@@ -1,6 +1,4 @@
-"""Returns and corrections: as the sums that their papers have, by loops in float64, and against
-numbers that the tests of google-deepmind/rlax assert (multistep_test.py, vtrace_test.py). Only
-numbers are theirs; their sequences are rows, ours are columns."""
+"""Returns and corrections: as the sums that their papers have, by loops in float64."""
 
 from __future__ import annotations
 
@@ -152,76 +150,3 @@ def test_n_steps_end_with_their_episode_and_with_the_steps(n: int) -> None:
         np.testing.assert_allclose(got[1][t, env], product, rtol=1e-6)
         assert got[2][t, env] == value[k, env] and (got[3][t, env] == several[k, env]).all()
     assert max(lengths) == min(n, 9) or n > 5
-
-
-# --- numbers of others ----------------------------------------------------------------------------
-
-
-def columns(*rows: list[float]) -> np.ndarray:
-    return np.array(rows, np.float32).T
-
-
-def never(x: np.ndarray) -> np.ndarray:
-    return np.zeros(x.shape, np.bool_)
-
-
-def test_lambda_returns_of_rlax() -> None:
-    reward = columns([1.0, 0.0, -1.0, 0.0, 1.0], [0.5, 0.8, -0.7, 0.0, 2.1])
-    discount = columns([0.5, 0.9, 1.0, 0.5, 0.8], [0.9, 0.5, 0.3, 0.8, 0.7])
-    after = columns([3.0, 1.0, 5.0, -5.0, 3.0], [-1.7, 1.2, 2.3, 2.2, 2.7])
-    value = np.concatenate([np.zeros((1, 2), np.float32), after[:-1]])
-    got = lambda_return(reward, discount, never(reward), value, after[-1], 0.75)
-    first = [1.6460547, 0.72281253, 0.7375001, 0.6500001, 3.4]
-    wanted = columns(first, [0.7866317, 0.9913063, 0.1101501, 2.834, 3.99])
-    np.testing.assert_allclose(got, wanted, rtol=1e-5)
-
-
-def test_advantages_of_rlax() -> None:
-    """Its tolerance, 1e-3, is its own; a discount of 0 in the middle of the second row is an
-    end."""
-    reward = columns([0.0, 0.0, 1.0, 0.0, -0.5], [0.0, 0.0, 0.0, 0.0, 1.0])
-    value = columns([1.0, 4.0, -3.0, -2.0, -1.0], [-3.0, -2.0, -1.0, 0.0, 5.0])
-    discount = columns([0.99] * 5, [0.9, 0.9, 0.9, 0.0, 0.9])
-    first = [-0.676979, -5.248167, 2.4846, 0.6704, -0.49]
-    wanted = columns(first, [2.2899, 1.73, 1.0, 0.0, -4.9])
-    for last in (never(reward), discount == 0):
-        got = generalized_advantage(reward, discount, last, value, np.float32([-1, -1]), 0.7)
-        np.testing.assert_allclose(got, wanted, atol=1e-3)
-
-
-def test_vtrace_of_rlax() -> None:
-    """Its sequences of two choices; the ratios of the softmax of its logits."""
-    one, other = [[8.9, 0.7], [5.0, 1.0], [0.6, 0.1], [-0.9, -0.1]], [[0.3, -5.0], [1.0, -8.0]]
-    behaviour = np.array([one, [*other, [0.3, 1.7], [4.7, 3.3]]])
-    one, other = [[0.4, 0.5], [9.2, 8.8], [0.7, 4.4], [7.9, 1.4]], [[1.0, 0.9], [1.0, -1.0]]
-    target = np.array([one, [*other, [-4.3, 8.7], [0.8, 0.3]]])
-    action = np.array([[0, 1, 0, 0], [1, 0, 0, 1]])
-    log_p, log_mu = (x - np.log(np.exp(x).sum(-1, keepdims=True)) for x in (target, behaviour))
-    log_ratio = np.take_along_axis(log_p - log_mu, action[..., None], -1)[..., 0].T
-    reward = columns([-1.3, -1.3, 2.3, 42.0], [1.3, 5.3, -3.3, -5.0])
-    discount = columns([0.0, 0.89, 0.85, 0.99], [0.88, 1.0, 0.83, 0.95])
-    value, last = columns([2.1, 1.1, -3.1, 0.0], [3.1, 0.1, -1.1, 7.4]), np.float32([8.4, -1.2])
-    found, advantage = vtrace(
-        reward, discount, discount == 0, value, last, np.exp(log_ratio).astype(np.float32)
-    )
-    first = [-1.6155143, -3.4973226, 1.8670533, 50.316002]
-    errors = columns(first, [1.4662437, 3.6116405, -8.3327293e-5, -13.54])
-    gains = columns(first, [1.4662433, 3.6116405, -8.3369283e-5, -13.54])
-    np.testing.assert_allclose(found - value, errors, rtol=1e-3, atol=2e-7)
-    np.testing.assert_allclose(advantage, gains, rtol=1e-3, atol=2e-7)
-
-
-def test_retrace_of_rlax() -> None:
-    """value_learning_test.py, the continuous case: half the squared error of each target."""
-    q = columns([1.1, 1.1, 3.1], [3.1, 9.5, -2.1])
-    # of a target network: what the trace looks back on
-    target_q = columns([1.2, 0.2, 2.2], [2.2, 1.2, -1.2])
-    expected_q = columns([-0.08, 0.84000003, -2.625], [1.2, -1.9, 1.3499999])  # after each step
-    reward = columns([-1.3, -1.3, 2.3], [1.3, 5.3, -3.3])
-    discount = columns([0.0, 0.89, 0.85], [0.88, 1.0, 0.83])
-    log_ratio = columns([2.0794415, -0.4054651, 1.0986122], [0.51082563, -1.2039728, -1.0986123])
-    value, last = np.concatenate([np.zeros((1, 2), np.float32), expected_q[:-1]]), expected_q[-1]
-    ratio = np.exp(log_ratio)
-    got = retrace(reward, discount, never(reward), target_q, value, last, ratio, 0.9)
-    wanted = columns([2.88, 5.643226, 4.594238], [0.04236919, 20.44066, 0.003160141])
-    np.testing.assert_allclose(0.5 * (got - q) ** 2, wanted, rtol=2e-5, atol=1e-6)

@@ -114,18 +114,14 @@ def test_aggregates_are_rliables() -> None:
     np.testing.assert_allclose(found, [low, high], rtol=0, atol=1e-12)
 
 
-def test_probability_of_improvement_is_rliables() -> None:
-    """Two samples of different sizes, with equal scores in them; after np.random.seed(9)."""
+def test_improvement_and_performance_profiles_are_rliables() -> None:
+    """Of two samples of different sizes, with equal scores in them, after np.random.seed(9); and
+    library.create_performance_profile, after np.random.seed(10)."""
     assert probability_of_improvement(X, Y) == pytest.approx(0.55, abs=1e-12)
     found = stratified_bootstrap(probability_of_improvement, [X, Y], indices=drawn(9, 5, 4))
     np.testing.assert_allclose(found, [1 / 3, 0.7543749999999998], rtol=0, atol=1e-12)
-
-
-def test_performance_profiles_are_rliables() -> None:
-    """library.create_performance_profile, after np.random.seed(10)."""
     point = [1.0, 0.9333333333333333, 0.8666666666666667, 0.6, 0.06666666666666667, 0.0]
-    low = [1.0, 0.8, 0.6666666666666666, 0.3333333333333333, 0.0, 0.0]
-    high = [1.0, 1.0, 1.0, 0.8666666666666667, 0.2, 0.0]
+    low, high = [1.0, 0.8, 0.6666666666666666, 1 / 3, 0.0, 0.0], [1.0, 1.0, 1.0, 13 / 15, 0.2, 0.0]
     np.testing.assert_allclose(performance_profile(X, TAUS), point, rtol=0, atol=1e-12)
     found = stratified_bootstrap(lambda x: performance_profile(x, TAUS), [X], indices=drawn(10, 5))
     np.testing.assert_allclose(found, [low, high], rtol=0, atol=1e-12)
