@@ -97,13 +97,11 @@ class Lookahead(torch.optim.Optimizer):
         super().__init__(inner.param_groups[0]["params"], {})
 
 
-def test_an_optimizer_that_wraps_another_is_refused_by_name() -> None:
+def test_copies_do_not_count_their_first_steps_and_wrappers_are_refused_by_name() -> None:
     with follows("backends/torch_optimizers.py:_copied 2") as advice:
         _copied(Lookahead(torch.optim.SGD([torch.zeros(1)])), [torch.zeros(1)])
     assert "Lookahead" in str(advice.error)
-
-
-def test_the_steps_that_give_a_copy_its_state_are_not_counted() -> None:
+    # the steps that give a copy its state are not counted
     weights = [torch.nn.Parameter(torch.zeros(2)) for _ in range(3)]
     copy = _copied(Counting([torch.zeros(1, requires_grad=True)]), weights)
     assert copy.param_groups[0]["step"] == 0

@@ -75,18 +75,12 @@ def test_every_array_that_does_not_fit_is_refused_by_name(name) -> None:
             function(**arguments | {other: arguments[other][None]})
 
 
-def test_a_mask_of_other_choices_is_refused() -> None:
+def test_masks_rows_and_vectors_that_do_not_fit_are_refused() -> None:
     out = np.ones((5, A), np.float32)
     masks.masked(out, {MASK: np.ones((5, A), np.int8)}, LEFT_OR_RIGHT)
     with pytest.raises(SpaceError, match=r"mask has shape \(5, 2\).\nExpected: shape \(5, 3\)"):
         masks.masked(out, {MASK: np.ones((5, 2), np.int8)}, LEFT_OR_RIGHT)
-
-
-def test_rows_of_another_width_are_refused() -> None:
     with pytest.raises(SpaceError, match=r"rows has shape \(5, 1\).\nExpected: shape \(any, 2\)"):
         Moments(2).add(np.ones((5, 1)))
-
-
-def test_conjugate_gradients_take_one_vector() -> None:
     with pytest.raises(SpaceError, match="b has shape"):
         optimization.conjugate_gradient(abs, np.ones((2, 1)), 1, lambda n, body, state: state)

@@ -50,22 +50,6 @@ def test_band_of_two_runs_by_hand() -> None:
     assert (low, high) == (0.5, 0.5)
 
 
-def test_band_agrees_with_scipys_percentile_bootstrap() -> None:
-    scores = np.random.default_rng(3).normal(100, 15, size=(12, 3))
-    low, high = bootstrap_band(scores, samples=6000)
-    reference = stats.bootstrap(
-        (scores,),
-        lambda x, axis: stats.trim_mean(x, 0.25, axis=axis),
-        method="percentile",
-        axis=0,
-        n_resamples=6000,
-        rng=1,
-    ).confidence_interval
-    np.testing.assert_allclose(low, reference.low, atol=0.6)
-    np.testing.assert_allclose(high, reference.high, atol=0.6)
-    assert (low < iqm(scores)).all() and (iqm(scores) < high).all()
-
-
 def test_band_draws_whole_runs_together_and_is_seeded() -> None:
     """Two columns that are copies of each other must get the same band: a run is drawn, not its
     points."""

@@ -177,6 +177,10 @@ def test_each_optimizer_is_tried_with_the_settings_that_are_its_own(
     best = Candidate("ppo", {"optimizer": "sgd"}, "sgd", without=frozenset({"adam_epsilon"}))
     line = conclusion(capsys, best, {"adam_epsilon": "1e-4"})
     assert line.endswith("tandem train ppo CartPole-v1 --optimizer sgd")
+    # what all trials share is passed on too
+    best = Candidate("dqn", {"double": "true"}, "dqn double=true")
+    line = conclusion(capsys, best, {"plots": False, "writer": ["a", "b"]})
+    assert line == "  tandem train dqn CartPole-v1 --double --no-plots --writer a --writer b"
 
 
 # The command
@@ -202,12 +206,6 @@ def test_what_is_to_be_passed_on_is_what_train_takes(settings, flags) -> None:
     args = arguments(["dqn", "CartPole-v1", *shlex.split(told)])
     asked = trainer.settle("dqn", "CartPole-v1", settings)
     assert trainer.settle("dqn", "CartPole-v1", given(args)) == asked
-
-
-def test_settings_that_trials_share_are_passed_on_so_too(capsys: Any) -> None:
-    best = Candidate("dqn", {"double": "true"}, "dqn double=true")
-    line = conclusion(capsys, best, {"plots": False, "writer": ["a", "b"]})
-    assert line == "  tandem train dqn CartPole-v1 --double --no-plots --writer a --writer b"
 
 
 @pytest.mark.slow
