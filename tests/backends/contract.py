@@ -864,29 +864,24 @@ def broken() -> Any:
     return keras.Sequential([keras.Input((5,)), keras.layers.Dense(2)])
 
 
-# for where each takes seconds to compile
-FEW = {
-    check_a_seldom_target_moves_by_tau_with_kept_updates_alone,
-    check_a_stop_leaves_the_weights_of_the_updates_before,
-    check_bodies_get_heads,
-    check_dropout_drops_while_learning,
-    check_each_verb_moves_its_own_weights_only,
-    check_nan_is_named_and_leaves_weights_statistics_generators_and_noise_alone,
-    check_nan_that_a_bound_may_hide_is_named,
-    check_noise_enters_with_each_update,
-    check_optimizers_are_the_papers,
-    check_state_brings_everything_back,
-    check_statistics_are_placed,
-    check_training_mode_is_for_learning_alone,
-    check_what_does_not_fit_is_refused,
-    check_what_is_not_due_is_left_out,
-    check_whole_networks_are_taken,
-}
+# words of the names of those that are checked where each takes seconds to compile
+FEW = (
+    "a_seldom",
+    "a_stop",
+    "get_heads",
+    "dropout",
+    "each_verb",
+    "nan_",
+    "noise_enters",
+    "training",
+)
+FEW += ("optimizers_are", "state_brings", "statistics_are", "does_not_fit", "not_due", "are_taken")
 
 
 def main() -> None:
     for name, check in list(globals().items()):
-        if name.startswith("check_") and ("few" not in sys.argv or check in FEW):
+        few = "few" not in sys.argv or any(word in name for word in FEW)
+        if name.startswith("check_") and few:
             try:
                 check()
                 fault = None
