@@ -463,9 +463,8 @@ def check_optimizers_are_the_papers() -> None:
         return Update(found)
 
     reward = np.random.default_rng(0).normal(3, 1, (12, 5)).astype(np.float32)
-    settings = {"rate": np.linspace(0.01, 0.3, 12, dtype=np.float32), "clip": np.full(12, 9.0)}
-    settings["clip"][3] = 0.5
-    rate, clip = settings.values()
+    rate, clip = np.linspace(0.01, 0.3, 12, dtype=np.float32), np.full(12, 9, np.float32)
+    clip[3], settings = 0.5, {"rate": rate, "clip": clip}
     out = backend.compile(update)(Batch(reward, reward, reward, settings=settings))
     limit, adapted = 2 / 0.001 - 1, 0
     for name, number in numbers.items():
