@@ -22,17 +22,8 @@ from tests.advice.net import follows  # noqa: E402
 from tests.agents.agents import Probe, trained  # noqa: E402
 from tests.helpers import run_python  # noqa: E402
 
-TINY = {
-    "framework": "torch",
-    "steps": 64,
-    "rollout": 32,
-    "envs": 2,
-    "epochs": 1,
-    "batch_size": 64,
-    "eval_episodes": 0,
-    "final_episodes": 1,
-    "eval_max_steps": 20,
-}
+TINY: dict[str, Any] = {"framework": "torch", "steps": 64, "rollout": 32, "envs": 2, "epochs": 1}
+TINY |= {"batch_size": 64, "eval_episodes": 0, "final_episodes": 1, "eval_max_steps": 20}
 
 
 class Dropping(nn.Module):
@@ -70,13 +61,16 @@ def own_settings() -> Iterator[None]:
     torch.set_rng_state(before[1])
 
 
+OWN: dict[str, Any] = {"network": lambda space: Dropping()}
+
+
 def train(**more: Any) -> Any:
-    return tandem.train("ppo", "CartPole-v1", network=lambda space: Dropping(), **TINY | more)
+    return tandem.train("ppo", "CartPole-v1", **OWN | TINY | more)
 
 
 def a_run(folder: Any) -> None:
     train(out=folder / "run", plots=False)
-    tandem.load(folder / "run", network=lambda space: Dropping()).act(np.ones((1, 4), np.float32))
+    tandem.load(folder / "run", **OWN).act(np.ones((1, 4), np.float32))
 
 
 def a_failing_run(folder: Any) -> None:
@@ -89,14 +83,11 @@ def a_failing_run(folder: Any) -> None:
 
 def a_refused_run(folder: Any) -> None:
     with pytest.raises(NetworkError):
-        tandem.train("ppo", "CartPole-v1", network=lambda space: nn.Linear(3, 8), **TINY)
+        train(network=lambda space: nn.Linear(3, 8))
 
 
 def a_session(folder: Any) -> None:
-    run, other = (
-        tandem.session("ppo", "CartPole-v1", network=lambda space: Dropping(), **TINY)
-        for _ in range(2)
-    )
+    run, other = (tandem.session("ppo", "CartPole-v1", **OWN, **TINY) for _ in range(2))
     for events in zip(run, other, strict=True):
         here = settings()
         assert here[0] == 2 and here[1] and type(events[0]) is type(events[1])
@@ -145,55 +136,32 @@ def an_agent(folder: Any) -> None:
 
 
 def an_agent_of_the_cluster(folder: Any) -> None:
-    box, two = gymnasium.spaces.Box(-1, 1, (4,)), gymnasium.spaces.Discrete(2)
-    agent = AlgorithmAgent(
-        algorithm="dqn",
-        observation_space=box,
-        action_space=two,
-        framework="torch",
-        learning_starts=4,
-        batch_size=4,
-        steps=1000,  # too few to compile for
-    )
+    given: dict[str, Any] = {"observation_space": gymnasium.spaces.Box(-1, 1, (4,))}
+    given |= {"action_space": gymnasium.spaces.Discrete(2), "learning_starts": 4, "batch_size": 4}
+    # too few steps to compile for
+    agent = AlgorithmAgent(algorithm="dqn", framework="torch", steps=1000, **given)
     x = np.ones(4, np.float32)
     for _ in range(8):
         agent.update(x, agent.choose_action(x), 1.0, x, False)
     agent.load_state(*agent.state())
 
 
-@pytest.mark.parametrize(
-    "use",
-    [
-        a_run,
-        a_failing_run,
-        a_refused_run,
-        a_session,
-        nested_runs,
-        overlapping_runs,
-        an_agent,
-        an_agent_of_the_cluster,
-    ],
-)
+USES = [a_run, a_failing_run, a_refused_run, a_session, nested_runs, overlapping_runs]
+USES += [an_agent, an_agent_of_the_cluster]
+
+
+@pytest.mark.parametrize("use", USES)
 def test_the_settings_of_the_program_are_restored(use, tmp_path, own_settings) -> None:
     before = settings()
     use(tmp_path)
     assert settings() == before
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "env", "more"),
-    [
-        ("ppo", "CartPole-v1", {"rollout": 32, "batch_size": 64, "recurrent": 4}),
-        ("sac", "Pendulum-v1", {"learning_starts": 32}),
-        ("dqn", "CartPole-v1", {"learning_starts": 32, "noisy": "independent"}),
-    ],
-)
-def test_a_default_of_float64_changes_nothing(algorithm, env, more, own_settings) -> None:
-    small = {n: TINY[n] for n in ("framework", "steps", "eval_episodes", "final_episodes")}
+def test_a_default_of_float64_changes_nothing(own_settings) -> None:
     found = []
     for dtype in (torch.float32, torch.float64):
         torch.set_default_dtype(dtype)
-        run = tandem.session(algorithm, env, envs=2, hidden=(8,), **small, **more)
+        run = tandem.session("ppo", "CartPole-v1", hidden=(8,), recurrent=4, **TINY)
         for _ in run:
             pass
         found.append(run.fingerprint())
@@ -239,48 +207,43 @@ def test_agents_of_another_precision_are_refused_by_name(dtype, own_settings) ->
     trained(agent)
 
 
+KERAS = """
+    import keras, pytest, random, sys
+    import numpy as np
+    import tandem
+    from tandem.errors import NetworkError
+    from tests.backends.test_process import TINY
+
+    class Body(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.inner = keras.layers.Dense(8, "tanh")
+
+        def call(self, x):
+            return self.inner(x) * keras.ops.ones((8,))
+
+    small, found = TINY | dict(framework=sys.argv[1]), []
+    for floatx, policy in (("float32",) * 2, ("float64",) * 2, ("float32", "mixed_bfloat16")):
+        keras.config.set_floatx(floatx)
+        keras.config.set_dtype_policy(policy)
+        state = random.getstate()
+        run = tandem.session("ppo", "CartPole-v1", network=lambda space: Body(), **small)
+        for _ in run:
+            pass
+        found.append(run.fingerprint())
+        assert run.agent().act(np.ones((3, 4), np.float32)).shape == (3,)
+        assert keras.config.floatx() == floatx and keras.config.dtype_policy().name == policy
+        assert random.getstate() == state
+    assert found[0] == found[1] == found[2]
+    given = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+    with pytest.raises(NetworkError, match="bfloat16 outputs(.|\\n)*Fix: make its last layer"):
+        tandem.train("dqn", "CartPole-v1", network={"q": given}, framework=sys.argv[1], steps=8,
+                     eval_episodes=0, final_episodes=1)
+"""
+THOROUGH = [pytest.param(e, marks=pytest.mark.thorough) for e in ("tensorflow", "keras-torch")]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "engine",
-    ["jax", *(pytest.param(e, marks=pytest.mark.thorough) for e in ("tensorflow", "keras-torch"))],
-)
+@pytest.mark.parametrize("engine", ["jax", *THOROUGH])
 def test_precisions_of_keras_change_nothing(engine) -> None:
-    run_python(
-        f"""
-        import keras, pytest, random
-        import numpy as np
-        import tandem
-        from tandem.errors import NetworkError
-        from tests.backends.test_process import TINY
-
-        class Body(keras.Model):
-            def __init__(self):
-                super().__init__()
-                self.inner = keras.layers.Dense(8, "tanh")
-
-            def call(self, x):
-                return self.inner(x) * keras.ops.ones((8,))
-
-        small = TINY | dict(framework={engine!r})
-        found = []
-        for floatx, policy in (("float32",) * 2, ("float64",) * 2, ("float32", "mixed_bfloat16")):
-            keras.config.set_floatx(floatx)
-            keras.config.set_dtype_policy(policy)
-            state = random.getstate()
-            for network in (None, lambda space: Body()):
-                run = tandem.session("ppo", "CartPole-v1", network=network, **small)
-                for _ in run:
-                    pass
-                found.append(run.fingerprint())
-                assert run.agent().act(np.ones((3, 4), np.float32)).shape == (3,)
-            assert keras.config.floatx() == floatx
-            assert keras.config.dtype_policy().name == policy
-            assert random.getstate() == state
-        assert found[:2] == found[2:4] == found[4:]
-        given = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
-        with pytest.raises(NetworkError, match="bfloat16 outputs(.|\\n)*Fix: make its last layer"):
-            tandem.train("dqn", "CartPole-v1", network={{"q": given}}, framework=small["framework"],
-                         steps=8, eval_episodes=0, final_episodes=1)
-        """,
-        engine=engine,
-    )
+    run_python(KERAS, engine, engine=engine)

@@ -27,14 +27,11 @@ class Env:
         raise NotImplementedError
 
 
-@pytest.fixture
-def nn() -> Any:
-    return pytest.importorskip("torch").nn
+torch = pytest.importorskip("torch")
+nn = torch.nn
 
 
-def test_everything_is_found_once_where_it_was_first(nn) -> None:
-    import torch
-
+def test_everything_is_found_once_where_it_was_first() -> None:
     q = nn.Linear(2, 2)
     agent = Helper(
         q=q,
@@ -45,39 +42,21 @@ def test_everything_is_found_once_where_it_was_first(nn) -> None:
         space=SimpleNamespace(actor=nn.Linear(3, 1)),
         optimizer=torch.optim.SGD(q.parameters(), 0.1),
         env=Env(nn.Linear(9, 9)),
-        number=3,
-        nothing=None,
-        function=math.sqrt,
-        kind=nn.Linear,
+        others=[3, None, math.sqrt, nn.Linear],
+        # libraries' objects are left alone
+        pool=deque([nn.Linear(2, 2)]),
+        rng=np.random.default_rng(0),
+        # parameters in lists are those of their module
+        param=list(q.parameters()),
+        loose=nn.Parameter(q.weight.detach().clone()),
     )
     agent.me = agent  # a circle
     agent.helper.back = agent
     found = reach(agent)
-    assert list(found.modules) == [
-        "q",
-        "target/0",
-        "target/1/deep/0",
-        "helper/critic",
-        "space/actor",
-    ]
-    assert (
-        found.modules["q"] is q
-        and found.variables == {"tau": agent.tau}
-        and list(found.optimizers) == ["optimizer"]
-    )
-
-
-def test_parameters_in_lists_are_those_of_their_module(nn) -> None:
-    q = nn.Linear(2, 2)
-    found = reach(
-        Helper(q=q, param=list(q.parameters()), loose=nn.Parameter(q.weight.detach().clone()))
-    )
-    assert list(found.modules) == ["q"] and list(found.variables) == ["loose"]
-
-
-def test_libraries_objects_are_left_alone(nn) -> None:
-    hidden = nn.Linear(2, 2)
-    assert reach(Helper(pool=deque([hidden]), rng=np.random.default_rng(0))) == ({}, {}, {})
+    names = ["q", "target/0", "target/1/deep/0", "helper/critic", "space/actor"]
+    assert list(found.modules) == names and found.modules["q"] is q
+    assert found.variables == {"tau": agent.tau, "loose": agent.loose}
+    assert list(found.optimizers) == ["optimizer"]
 
 
 @pytest.mark.slow

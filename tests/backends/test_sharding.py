@@ -20,14 +20,12 @@ def test_every_nth_row(rank, expected) -> None:
     assert own.settings == {"lr": 1.0}
 
 
-def test_whole_sequences_with_their_states() -> None:
+def test_whole_sequences_with_their_states_and_whole_teams() -> None:
     """Three steps of four sequences, time first: the second of two devices has sequences 1, 3."""
     own = shard(batch(12, start_state=np.arange(4)), 1, 2)
     assert own.action.reshape(3, 2).tolist() == [[1, 3], [5, 7], [9, 11]]
     assert own.extra["start_state"].tolist() == [1, 3]
-
-
-def test_agents_of_a_step_stay_together() -> None:
+    # agents of a step stay together
     assert shard(batch(12), 1, 2, together=3).action.tolist() == [3, 4, 5, 9, 10, 11]
 
 
@@ -41,9 +39,7 @@ def test_what_parts_say_of_rows_is_put_at_their_places(together) -> None:
     np.testing.assert_array_equal(whole, values)
     over_time = sum(spread(x.reshape(2, 2), here[r], together) for r, x in enumerate(parts))
     np.testing.assert_array_equal(over_time, values.reshape(2, 4))
-
-
-def test_what_is_not_finite_stays_at_its_places() -> None:
+    # what is not finite stays at its places
     at = spread(np.array([np.nan, 1.0], np.float32), np.array([1.0, 0.0], np.float32))
     assert np.isnan(at).tolist() == [True, False, False, False]
     assert at[1:].tolist() == [0.0, 1.0, 0.0]

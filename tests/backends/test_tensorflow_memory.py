@@ -57,7 +57,7 @@ print(json.dumps([alone, both - alone]))
 
 @pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="asks glibc what is in use")
-@pytest.mark.parametrize("runs", [5, pytest.param(20, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("runs", [3, pytest.param(20, marks=pytest.mark.thorough)])
 def test_runs_keep_no_more_than_bare_compiled_functions(runs: int) -> None:
     """The same updates, compiled once more by a `tf.function` that nothing holds on to, say what
     TensorFlow keeps. The kernels of a run's variables were half a MiB."""

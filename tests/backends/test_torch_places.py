@@ -24,9 +24,7 @@ from tandem.math.values import clipped_value_loss  # noqa: E402
 class Watch(TorchDispatchMode):
     """Notes the devices that the operands of each `clamp` are on."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[set[str]] = []
+    seen: list[set[str]]
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None):
         if "clamp" in str(function):
@@ -39,6 +37,7 @@ def test_a_setting_clips_where_the_batch_is() -> None:
     """CUDA's clamp takes no number in the host's memory, as other arithmetic does."""
     batch, clip = torch.ones(8, device="meta"), torch.tensor(0.2)
     with Watch() as watch:
+        watch.seen = []
         clipped_surrogate(batch, batch, clip)
         clipped_value_loss(batch, batch, batch, clip)
     assert watch.seen == [{"meta"}] * 2
@@ -81,11 +80,10 @@ def elsewhere() -> Iterator[None]:
     ],
 )
 def test_a_run_is_where_it_was_asked_to_be(algorithm, env, settings, tmp_path) -> None:
+    given = {"framework": "torch", "device": "cpu", "final_episodes": 1, "plots": False, **settings}
+
     def trained(name: str) -> str:
-        common = {"framework": "torch", "device": "cpu", "final_episodes": 1, "plots": False}
-        run = trainer.session(
-            algorithm, env, out=tmp_path / name, eval_episodes=1, **common, **settings
-        )
+        run = trainer.session(algorithm, env, out=tmp_path / name, eval_episodes=1, **given)
         for _ in run:
             continue
         assert run.result()["env_steps"] >= settings["steps"]

@@ -8,23 +8,23 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tandem
 from tests.advice.net import follows
 from tests.helpers import run_python
 
 torch = pytest.importorskip("torch")
+from tandem.backends.torch_optimizers import SGD, Adam, Optimizer, _copied  # noqa: E402
+from tandem.backends.torch_states import stored  # noqa: E402
 
 
 @pytest.mark.parametrize("kind", ["adam", "sgd"])
 def test_steps_are_those_of_torch_to_the_bit(kind) -> None:
-    from tandem.backends.torch_optimizers import SGD, Adam
-
     first = torch.randn(1000, generator=torch.Generator().manual_seed(0))
     own, theirs = (torch.nn.Parameter(first.clone()) for _ in range(2))
+    mine: Any = Adam(own, (0.9, 0.999), 1e-5) if kind == "adam" else SGD(own)
+    other: Any = torch.optim.SGD([theirs])
     if kind == "adam":
-        mine = Adam(own, (0.9, 0.999), 1e-5)
         other = torch.optim.Adam([theirs], betas=(0.9, 0.999), eps=1e-5, fused=True)
-    else:
-        mine, other = SGD(own), torch.optim.SGD([theirs])
     for i in range(20):
         gradient = torch.randn(1000, generator=torch.Generator().manual_seed(1 + i))
         for parameter, optimizer in ((own, mine), (theirs, other)):
@@ -43,37 +43,22 @@ class Own(torch.optim.AdamW):
         super().__init__(params, **options)
 
 
-def lowered() -> torch.optim.Optimizer:
-    optimizer = torch.optim.AdamW([torch.zeros(1)], lr=0.1, weight_decay=0.3)
-    optimizer.param_groups[0]["lr"] = 0.01
-    return optimizer
-
-
-GIVEN = {
-    "in its group": lambda: torch.optim.AdamW(
-        [{"params": [torch.zeros(1)], "lr": 0.01, "weight_decay": 0.3}]
-    ),
-    "afterwards": lowered,
-    "by a subclass": lambda: Own([torch.zeros(1)], lr=0.01, weight_decay=0.3),
-}
-
-
-@pytest.mark.parametrize("made", GIVEN)
-def test_a_copy_of_a_given_optimizer_steps_by_its_options(made) -> None:
-    from tandem.backends.torch_optimizers import _copied
-
-    weight = torch.nn.Parameter(torch.ones(3))
-    copy = _copied(GIVEN[made](), [weight])
-    weight.grad = torch.zeros(3)
-    copy.step()  # the decay alone
-    assert torch.allclose(weight, torch.full((3,), 1 - 0.01 * 0.3), atol=1e-7)
+def test_a_copy_of_a_given_optimizer_steps_by_its_options() -> None:
+    """Given in its group, afterwards, and by a subclass."""
+    in_group = torch.optim.AdamW([{"params": [torch.zeros(1)], "lr": 0.01, "weight_decay": 0.3}])
+    lowered = torch.optim.AdamW([torch.zeros(1)], lr=0.1, weight_decay=0.3)
+    lowered.param_groups[0]["lr"] = 0.01
+    for given in (in_group, lowered, Own([torch.zeros(1)], lr=0.01, weight_decay=0.3)):
+        weight = torch.nn.Parameter(torch.ones(3))
+        copy = _copied(given, [weight])
+        weight.grad = torch.zeros(3)
+        copy.step()  # the decay alone
+        assert torch.allclose(weight, torch.full((3,), 1 - 0.01 * 0.3), atol=1e-7)
 
 
 @pytest.mark.parametrize("kind", [torch.optim.Adafactor, torch.optim.Adam])
 def test_a_given_optimizer_steps_as_it_does_on_weights_of_their_shapes(kind) -> None:
     """Adafactor's step goes by the size of each weight."""
-    from tandem.backends.torch_optimizers import Optimizer
-
     mine, theirs = (
         [torch.nn.Parameter(torch.full((4, 4), x)) for x in (1.0, 0.01)] for _ in range(2)
     )
@@ -112,17 +97,11 @@ class Lookahead(torch.optim.Optimizer):
         super().__init__(inner.param_groups[0]["params"], {})
 
 
-def test_an_optimizer_that_wraps_another_is_refused_by_name() -> None:
-    from tandem.backends.torch_optimizers import _copied
-
+def test_copies_do_not_count_their_first_steps_and_wrappers_are_refused_by_name() -> None:
     with follows("backends/torch_optimizers.py:_copied 2") as advice:
         _copied(Lookahead(torch.optim.SGD([torch.zeros(1)])), [torch.zeros(1)])
     assert "Lookahead" in str(advice.error)
-
-
-def test_the_steps_that_give_a_copy_its_state_are_not_counted() -> None:
-    from tandem.backends.torch_optimizers import _copied
-
+    # the steps that give a copy its state are not counted
     weights = [torch.nn.Parameter(torch.zeros(2)) for _ in range(3)]
     copy = _copied(Counting([torch.zeros(1, requires_grad=True)]), weights)
     assert copy.param_groups[0]["step"] == 0
@@ -130,14 +109,16 @@ def test_the_steps_that_give_a_copy_its_state_are_not_counted() -> None:
 
 @pytest.mark.slow
 def test_a_run_that_compiles_nothing_does_not_import_the_compiler() -> None:
-    (found,) = run_python(
-        "import json, sys\n"
-        "from tandem.trainer import session\n"
-        "run = session('ppo', 'CartPole-v1', framework='torch', steps=512, eval_episodes=0)\n"
-        "for _ in run: pass\n"
-        "print(json.dumps([run.loop.learner.updates, 'torch._dynamo' in sys.modules]))",
-        engine="torch",
-    )
+    code = """
+    import json, sys
+    from tandem.trainer import session
+
+    run = session("ppo", "CartPole-v1", framework="torch", steps=512, eval_episodes=0)
+    for _ in run:
+        pass
+    print(json.dumps([run.loop.learner.updates, "torch._dynamo" in sys.modules]))
+    """
+    (found,) = run_python(code, engine="torch")
     assert found[0] > 0 and not found[1]
 
 
@@ -176,20 +157,14 @@ class Various(torch.optim.Optimizer):
             p.sub_(step * state["mean"] / (1 - 0.9 ** state["step"]) / counts)
 
 
-KINDS = {
-    name: getattr(torch.optim, name)
-    for name in (
-        *("ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax"),
-        *("NAdam", "RAdam", "RMSprop", "Rprop", "SGD"),
-    )
-} | {"various": Various, "tensor": lambda p: torch.optim.Adam(p, lr=torch.tensor(0.1))}
+NAMES = ["ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "RAdam"]
+NAMES += ["RMSprop", "Rprop", "SGD"]
+KINDS = {name: getattr(torch.optim, name) for name in NAMES} | {"various": Various}
+KINDS["tensor"] = lambda p: torch.optim.Adam(p, lr=torch.tensor(0.1))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_state_of_a_given_optimizer_continues_from_a_file(kind) -> None:
-    from tandem.backends.torch_optimizers import Optimizer
-    from tandem.backends.torch_states import stored
-
     def made() -> Any:
         weights = [torch.nn.Parameter(torch.ones(3, 2)), torch.nn.Parameter(torch.ones(2))]
         network = SimpleNamespace(weights=weights)
@@ -217,8 +192,6 @@ def test_the_state_of_a_given_optimizer_continues_from_a_file(kind) -> None:
 
 
 def test_a_run_with_an_optimizer_that_counts_by_itself_resumes_exactly(tmp_path) -> None:
-    import tandem
-
     small = {"framework": "torch", "rollout": 16, "envs": 2, "epochs": 1, "batch_size": 32}
     small |= {"eval_episodes": 0, "final_episodes": 1, "plots": False, "hidden": (8,)}
     found = []
@@ -226,12 +199,9 @@ def test_a_run_with_an_optimizer_that_counts_by_itself_resumes_exactly(tmp_path)
         out, run = tmp_path / str(len(ends)), None
         for end in ends:
             mine = Various([torch.zeros(1)], scale=0.5)
-            if run is None:
-                run = tandem.session(
-                    "ppo", "CartPole-v1", steps=64, optimizer=mine, out=out, **small
-                )
-            else:
-                run = tandem.session(resume=out, optimizer=mine)
+            begun = ("ppo", "CartPole-v1") if run is None else ()
+            given = {"steps": 64, "out": out, **small} if run is None else {"resume": out}
+            run = tandem.session(*begun, optimizer=mine, **given)
             for _ in run.events(end):
                 pass
         inner = run.algorithm.backend._optimizers[0].inner
@@ -249,8 +219,6 @@ def test_a_run_with_an_optimizer_that_counts_by_itself_resumes_exactly(tmp_path)
 
 @pytest.mark.parametrize("kind", ["Muon", "SparseAdam", "LBFGS"])
 def test_optimizers_that_do_not_fit_are_refused_before_training(kind) -> None:
-    import tandem
-
     if not hasattr(torch.optim, kind):
         pytest.skip("not in this version of torch")
     mine = getattr(torch.optim, kind)([torch.zeros(1, 1)])

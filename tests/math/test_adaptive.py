@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from math import inf
 from typing import Any
 
@@ -26,56 +27,45 @@ from tandem.math.adaptive import (
 def test_the_table_is_the_documented_one() -> None:
     """Of the ESS: alpha, lr, tau, gamma, clip, beta1, beta2 grow with e; of the noise they fall,
     but for the betas."""
-    ess = {n: r.by_ess for n, r in RULES.items()}
-    noise = {n: r.by_noise for n, r in RULES.items()}
-    rising = ["alpha", "lr", "tau", "gamma", "clip"]
-    assert all(ess[n] == 1 and noise[n] == -1 for n in rising)
-    assert all(ess[n] == -1 and noise[n] == 1 for n in ("eps", "beta", "weight_decay", "freq"))
-    assert all(ess[n] == 1 and noise[n] == 1 for n in ("beta1", "beta2", "batch"))
-    assert (ess["store"], noise["store"]) == (-1, 0)
-    assert (ess["num_updates"], noise["num_updates"]) == (1, 0)
+    signs = {n: (r.by_ess, r.by_noise) for n, r in RULES.items()}
+    assert signs == {
+        **dict.fromkeys(("alpha", "lr", "tau", "gamma", "clip"), (1, -1)),
+        **dict.fromkeys(("eps", "beta", "weight_decay", "freq"), (-1, 1)),
+        **dict.fromkeys(("beta1", "beta2", "batch"), (1, 1)),
+        "store": (-1, 0),
+        "num_updates": (1, 0),
+    }
+
+
+PLAIN = {"rate": 1.0, "smooth": 0.0}
 
 
 @pytest.mark.parametrize(
-    ("sign", "e", "target", "given", "expected"),
+    ("name", "sign", "e", "target", "given", "expected"),
     [
-        (1, 20.0, 10.0, {"rate": 0.1, "smooth": 0.0}, 0.6),  # 0.5 + 0.1 (2 - 1)
-        (1, 5.0, 10.0, {"rate": 0.1, "smooth": 0.0}, 0.45),
-        (-1, 5.0, 10.0, {"rate": 0.1, "smooth": 0.0}, 0.55),  # + rate (T - e) / T
-        (1, 20.0, 10.0, {"rate": 0.1}, 0.2 * 0.5 + 0.8 * 0.6),
-        (1, 20.0, 10.0, {"rate": 1.0, "max": 0.7, "smooth": 0.5}, 0.6),
-        (1, 0.0, 10.0, {"rate": 1.0, "min": 0.3, "smooth": 0.0}, 0.3),
-        (1, 0.0, 0.0, {"rate": 1.0, "smooth": 0.0}, 0.5),
-        (1, 3.0, 0.0, {"rate": 1.0, "max": 0.9, "smooth": 0.0}, 0.9),
-        (-1, 3.0, 0.0, {"rate": 1.0, "smooth": 0.0}, 0.0),
+        ("alpha", 1, 20.0, 10.0, {"rate": 0.1, "smooth": 0.0}, 0.6),  # 0.5 + 0.1 (2 - 1)
+        ("alpha", -1, 5.0, 10.0, {"rate": 0.1, "smooth": 0.0}, 0.55),
+        ("alpha", 1, 20.0, 10.0, {"rate": 0.1}, 0.2 * 0.5 + 0.8 * 0.6),
+        ("alpha", 1, 20.0, 10.0, {"rate": 1.0, "max": 0.7, "smooth": 0.5}, 0.6),
+        ("alpha", 1, 0.0, 10.0, {**PLAIN, "min": 0.3}, 0.3),
+        ("alpha", 1, 0.0, 0.0, PLAIN, 0.5),
+        ("alpha", 1, 3.0, 0.0, {**PLAIN, "max": 0.9}, 0.9),
+        ("alpha", -1, 3.0, 0.0, PLAIN, 0.0),
+        ("alpha", 1, 3.0, 0.0, PLAIN, 0.5),  # where the limit is infinite, it stays
+        ("store", 1, 20.0, 10.0, {}, 8.0),
+        ("store", -1, 20.0, 10.0, {"scale": 3.0}, 6.0),
+        ("store", 1, 20.0, 10.0, {"max": 5}, 5.0),
+        ("store", 1, 1.0, 10.0, {}, 1.0),  # a count is 1 at least
+        ("store", 1, 11.0, 10.0, {}, 4.4),  # rounded only where it is used
+        ("store", -1, 0.0, 10.0, {"max": 7}, 7.0),
+        ("store", 1, 1.0, 0.0, {}, 4.0),  # where the limit is infinite, it stays
     ],
 )
-def test_a_number_moves(sign: int, e: float, target: float, given: Any, expected: float) -> None:
-    parameters, rule = Parameters.of("alpha", given), RULES["alpha"]
-    assert moved(0.5, sign, relative(e, target), parameters, rule) == pytest.approx(expected)
-
-
-def test_where_the_limit_is_infinite_a_number_stays() -> None:
-    parameters = Parameters.of("lr", {"rate": 1.0, "smooth": 0.0})
-    assert moved(0.5, 1, relative(3.0, 0.0), parameters, RULES["lr"]) == 0.5
-    assert multiplied(4.0, 1, inf, Parameters.of("freq", {}), RULES["freq"]) == 4.0
-
-
-@pytest.mark.parametrize(
-    ("sign", "e", "target", "given", "expected"),
-    [
-        (1, 20.0, 10.0, {}, 8.0),
-        (-1, 20.0, 10.0, {}, 2.0),
-        (-1, 20.0, 10.0, {"scale": 3.0}, 6.0),
-        (1, 20.0, 10.0, {"max": 5}, 5.0),
-        (1, 1.0, 10.0, {}, 1.0),  # a count is 1 at least
-        (1, 11.0, 10.0, {}, 4.4),  # rounded only where it is used
-        (-1, 0.0, 10.0, {"max": 7}, 7.0),
-    ],
-)
-def test_a_count_moves(sign: int, e: float, target: float, given: Any, expected: float) -> None:
-    new = multiplied(4.0, sign, relative(e, target), Parameters.of("store", given), RULES["store"])
-    assert new == pytest.approx(expected)
+def test_a_number_moves(name, sign, e, target, given, expected) -> None:
+    rule, parameters = RULES[name], Parameters.of(name, given)
+    move, old = (multiplied, 4.0) if rule.count else (moved, 0.5)
+    found = move(old, sign, relative(e, target), parameters, rule)
+    assert found == pytest.approx(expected)
 
 
 def test_what_numbers_can_be_at_all() -> None:
@@ -108,9 +98,7 @@ def test_what_is_said_wrongly_is_refused(name: str, given: Any, word: str) -> No
     [
         (32, 256, None, (32, 64, 128, 256)),
         (20, 100, None, (20, 32, 64, 100)),
-        (48, 60, None, (48, 60)),
         (7, 7, None, (7,)),
-        (1, 128, None, (1, 2, 4, 8, 16, 32, 64, 128)),
         (1, 200, None, (1, 2, 4, 8, 16, 32, 64, 128)),
         (20, 100, 24, (24, 48, 96)),
         (10, 20, 24, (10, 20)),
@@ -120,13 +108,11 @@ def test_batch_sizes(low: int, high: int, align: int | None, sizes: tuple[int, .
     assert batch_sizes(low, high, align) == sizes
 
 
-@pytest.mark.parametrize("low", [1, 3, 32, 100])
-@pytest.mark.parametrize("high", [100, 10_000, 10**7])
-@pytest.mark.parametrize("align", [None, 8, 24])
-def test_at_most_eight_sizes_within_bounds(low: int, high: int, align: int | None) -> None:
-    sizes = batch_sizes(low, high, align)
-    assert 1 <= len(sizes) <= MOST_SIZES and low <= min(sizes) and max(sizes) <= high
-    assert sorted(sizes) == list(sizes) and (align or 2 * max(sizes) > high)
+def test_at_most_eight_sizes_within_bounds() -> None:
+    for low, high, align in product((1, 3, 32, 100), (100, 10_000, 10**7), (None, 8, 24)):
+        sizes = batch_sizes(low, high, align)
+        assert 1 <= len(sizes) <= MOST_SIZES and low <= min(sizes) and max(sizes) <= high
+        assert sorted(sizes) == list(sizes) and (align or 2 * max(sizes) > high)
 
 
 def test_size_below() -> None:
@@ -141,21 +127,6 @@ def test_noise_of_gradients_by_hand() -> None:
     noise = gradient_noise(g, 10)
     assert noise.variance == 0.5
     assert noise.scale == pytest.approx(10 * 2.0 / (17.0 - 2.0 / 2))
-    # as appendix A.1 has it, from mini-batches of B and 2 B
-    small, big = (g**2).sum(1).mean(), (g.mean(0) ** 2).sum()
-    signal, spread = (20 * big - 10 * small) / 10, (small - big) / (1 / 10 - 1 / 20)
-    assert noise.scale == pytest.approx(spread / signal)
-
-
-def test_limits_of_the_noise() -> None:
-    assert gradient_noise(np.ones((1, 3)), 4) == gradient_noise(np.ones((5, 3)), 4) == (0.0, 0.0)
-    assert gradient_noise(np.zeros((0, 3)), 4) == (0.0, 0.0)
+    for rows in (0, 1, 5):
+        assert gradient_noise(np.ones((rows, 3)), 4) == (0.0, 0.0)
     assert gradient_noise(np.array([[1.0], [-1.0]]), 4) == (1.0, inf)
-
-
-def test_the_noise_scale_is_that_of_the_distribution() -> None:
-    """Gradients of mini-batches of 16 samples that are G + N(0, 1) in 50 weights: tr(S) / |G| ** 2
-    is 50 / (50 * 0.09)."""
-    rng = np.random.default_rng(0)
-    g = 0.3 + rng.normal(size=(400, 16, 50)).mean(1)
-    assert gradient_noise(g, 16).scale == pytest.approx(1 / 0.09, rel=0.05)

@@ -26,6 +26,9 @@ RETURNS = {
     "bootstrap": np.ones(N, np.float32),
 }
 OF_STATES = RETURNS | {"value": row()}
+EACH = np.ones((T, N, A), np.float32)
+OF_CHOICES = {"q": EACH, "action": np.zeros((T, N), np.int64), "reward": row(), "discount": row()}
+OF_CHOICES |= {"next_q": EACH}
 
 # function, and arguments that fit; the first array decides the shape of the others
 CASES = {
@@ -36,49 +39,15 @@ CASES = {
     "vtrace": (returns.vtrace, OF_STATES | {"ratio": row()}),
     "retrace": (returns.retrace, OF_STATES | {"q": row(), "ratio": row()}),
     "accumulate": (returns.accumulate, {"x": row(), "decay": row(), "end": row()[0]}),
-    "q_learning": (
-        values.q_learning,
-        {
-            "q": np.ones((T, N, A), np.float32),
-            "action": np.zeros((T, N), np.int64),
-            "reward": row(),
-            "discount": row(),
-            "next_q": np.ones((T, N, A), np.float32),
-            "selector": np.ones((T, N, A), np.float32),
-        },
-    ),
+    "q_learning": (values.q_learning, OF_CHOICES | {"selector": EACH}),
+    "q_learning under a policy": (values.q_learning, OF_CHOICES | {"policy": EACH}),
     "epsilon_greedy_value": (
         values.epsilon_greedy_value,
-        {
-            "q": np.ones((T, N, A), np.float32),
-            "best": np.zeros((T, N), np.int64),
-            "epsilon": row(),
-            "mask": np.ones((T, N, A), np.int8),
-        },
-    ),
-    "q_learning under a policy": (
-        values.q_learning,
-        {
-            "q": np.ones((T, N, A), np.float32),
-            "action": np.zeros((T, N), np.int64),
-            "reward": row(),
-            "discount": row(),
-            "next_q": np.ones((T, N, A), np.float32),
-            "policy": np.ones((T, N, A), np.float32),
-        },
+        {"q": EACH, "best": np.zeros((T, N), np.int64), "epsilon": row(), "mask": EACH},
     ),
     "munchausen": (
         values.munchausen,
-        {
-            "q": np.ones((T, N, A), np.float32),
-            "action": np.zeros((T, N), np.int64),
-            "reward": row(),
-            "discount": row(),
-            "next_q": np.ones((T, N, A), np.float32),
-            "alpha": 0.9,
-            "temperature": 0.03,
-            "lowest": -1.0,
-        },
+        OF_CHOICES | {"alpha": 0.9, "temperature": 0.03, "lowest": -1.0},
     ),
     "clipped_value_loss": (
         values.clipped_value_loss,
@@ -106,20 +75,12 @@ def test_every_array_that_does_not_fit_is_refused_by_name(name) -> None:
             function(**arguments | {other: arguments[other][None]})
 
 
-def test_a_mask_of_other_choices_is_refused() -> None:
+def test_masks_rows_and_vectors_that_do_not_fit_are_refused() -> None:
     out = np.ones((5, A), np.float32)
     masks.masked(out, {MASK: np.ones((5, A), np.int8)}, LEFT_OR_RIGHT)
     with pytest.raises(SpaceError, match=r"mask has shape \(5, 2\).\nExpected: shape \(5, 3\)"):
         masks.masked(out, {MASK: np.ones((5, 2), np.int8)}, LEFT_OR_RIGHT)
-
-
-def test_rows_of_another_width_are_refused() -> None:
     with pytest.raises(SpaceError, match=r"rows has shape \(5, 1\).\nExpected: shape \(any, 2\)"):
         Moments(2).add(np.ones((5, 1)))
-
-
-def test_conjugate_gradients_take_one_vector() -> None:
     with pytest.raises(SpaceError, match="b has shape"):
-        optimization.conjugate_gradient(
-            lambda x: x, np.ones((2, 1)), 1, lambda n, body, state: state
-        )
+        optimization.conjugate_gradient(abs, np.ones((2, 1)), 1, lambda n, body, state: state)

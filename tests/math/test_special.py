@@ -1,9 +1,6 @@
-"""The gamma function's relatives against SciPy's and values of the tables; the Beta distribution
-made of them."""
+"""The gamma function's relatives against SciPy's; the Beta distribution made of them."""
 
 from __future__ import annotations
-
-from math import log, pi
 
 import numpy as np
 import pytest
@@ -13,7 +10,6 @@ from tandem.math.distributions import Beta
 from tandem.math.special import HALF_LOG_2PI, digamma, log_beta, stirling_remainder
 
 X = np.concatenate([np.linspace(1, 5, 300), np.geomspace(5, 1e5, 200)])
-EULER = 0.5772156649015329
 
 
 def lgamma(x: np.ndarray) -> np.ndarray:
@@ -27,31 +23,10 @@ def test_they_are_the_functions_that_they_are_named_for(dtype, tolerance) -> Non
     for mine, theirs in ((lgamma, special.gammaln), (digamma, special.digamma)):
         got, wanted = mine(x), theirs(x.astype(np.float64))
         assert got.dtype == dtype
-        assert (np.abs(got - wanted) <= tolerance * np.maximum(1, np.abs(wanted))).all(), (
-            mine.__name__
-        )
+        assert (np.abs(got - wanted) <= tolerance * np.maximum(1, np.abs(wanted))).all(), mine
     a, b = np.meshgrid(x[x < 100][::7], x[x < 100][::7])
-    np.testing.assert_allclose(
-        log_beta(a, b),
-        special.betaln(a.astype(np.float64), b.astype(np.float64)),
-        tolerance,
-        5 * tolerance,
-    )
-
-
-def test_known_values() -> None:
-    """Gamma(1) = Gamma(2) = 1, Gamma(5) = 24, Gamma(3/2) = sqrt(pi)/2; psi(1) = -gamma, psi(2) = 1
-    - gamma, psi(3/2) = 2 - gamma - 2 log 2; B(1, 1) = 1, B(2, 3) = 1/12 (Abramowitz & Stegun 1964,
-    chapter 6)."""
-    np.testing.assert_allclose(
-        lgamma(np.array([1.0, 2, 5, 1.5])), [0, 0, log(24), log(pi**0.5 / 2)], atol=1e-7
-    )
-    np.testing.assert_allclose(
-        digamma(np.array([1.0, 2, 1.5])), [-EULER, 1 - EULER, 2 - EULER - 2 * log(2)], atol=1e-7
-    )
-    np.testing.assert_allclose(
-        log_beta(np.array([1.0, 2]), np.array([1.0, 3])), [0, -log(12)], atol=1e-7
-    )
+    wanted = special.betaln(a.astype(np.float64), b.astype(np.float64))
+    np.testing.assert_allclose(log_beta(a, b), wanted, tolerance, 5 * tolerance)
 
 
 OUTPUTS = np.array([[-9.0, -9.0], [0.0, 0.0], [3.0, -1.0], [50.0, 20.0]], np.float32)
@@ -91,10 +66,9 @@ def test_beta_divergence_by_quadrature_and_several_dimensions_add_up() -> None:
 def test_at_the_bounds_and_far_out_everything_stays_finite() -> None:
     out = np.array([[-100.0, 100.0], [3000.0, -100.0]], np.float32)
     noise = Beta(1).noise(np.random.default_rng(1), (2,))
-    for found in (
-        Beta(1).log_prob(out, np.array([[-1.0], [1.0]], np.float32)),
-        Beta(1).entropy(out),
-        Beta(1).sample(out, noise),
-        Beta(1).kl(out, out[::-1]),
-    ):
-        assert np.isfinite(found).all()
+    ends = np.array([[-1.0], [1.0]], np.float32)
+    assert (
+        np.isfinite(Beta(1).log_prob(out, ends)).all() and np.isfinite(Beta(1).entropy(out)).all()
+    )
+    assert np.isfinite(Beta(1).sample(out, noise)).all()
+    assert np.isfinite(Beta(1).kl(out, out[::-1])).all()

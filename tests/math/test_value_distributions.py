@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tandem.errors import SpaceError
 from tandem.math import value_distributions as v
@@ -16,19 +14,6 @@ SUPPORT = v.atoms(-2.0, 2.0, 5)
 
 def f32(*numbers: float) -> np.ndarray:
     return np.array(numbers, np.float32)
-
-
-def test_projections_are_those_of_rlax() -> None:
-    found = v.categorical_projection(f32(-3.5, -1.2, 0.3, 2.9), f32(0.1, 0.4, 0.3, 0.2), SUPPORT)
-    np.testing.assert_allclose(found, [0.18, 0.32, 0.21, 0.09, 0.2], atol=1e-6)
-
-
-@given(st.lists(st.floats(-1.875, 1.875, width=32), min_size=1, max_size=6), st.integers(0, 99))
-def test_a_projection_keeps_mass_and_mean(places, seed) -> None:
-    p = np.random.default_rng(seed).dirichlet(np.ones(len(places))).astype(np.float32)
-    found = v.categorical_projection(f32(*places), p, SUPPORT)
-    assert found.min() >= 0 and abs(found.sum() - 1) < 1e-5
-    assert abs(found @ SUPPORT - p @ f32(*places)) < 1e-5
 
 
 def test_a_categorical_error_is_that_of_rlax() -> None:
@@ -46,32 +31,20 @@ def test_quantiles_are_regressed_as_by_rlax() -> None:
     estimate, fraction = f32(-1.0, 0.2, 1.5), f32(0.2, 0.5, 0.9)
     target = f32(0.5, -2.0, 3.0, 0.1)
     np.testing.assert_allclose(v.quantile_huber(estimate, fraction, target), 1.1962501, rtol=1e-6)
+    np.testing.assert_allclose(v.midpoints(4), [0.125, 0.375, 0.625, 0.875])
     half = v.quantile_huber(estimate, fraction, target, 0.5)
     np.testing.assert_allclose(0.5 * half, 0.71375, rtol=1e-6)
 
 
-def test_its_least_is_at_the_quantiles() -> None:
-    sample = np.random.default_rng(0).normal(size=4001).astype(np.float32)
-    fraction = v.midpoints(4)
-    np.testing.assert_allclose(fraction, [0.125, 0.375, 0.625, 0.875])
-    best = np.quantile(sample, fraction).astype(np.float32)
-    least = v.quantile_huber(best, fraction, sample, 1e-3)
-    for i in range(4):
-        for shift in (-0.05, 0.05):
-            moved = best.copy()
-            moved[i] += shift
-            assert v.quantile_huber(moved, fraction, sample, 1e-3) > least + 1e-4
+CALLS = [
+    lambda: v.categorical_projection(f32(1, 2), f32(1), SUPPORT),
+    lambda: v.cross_entropy(f32(1, 2), f32(1)),
+    lambda: v.quantile_huber(f32(1, 2), f32(0.5), f32(1)),
+    lambda: v.quantile_huber(np.zeros((2, 3)), np.zeros((2, 3)), f32(1)),
+]
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda: v.categorical_projection(f32(1, 2), f32(1), SUPPORT),
-        lambda: v.cross_entropy(f32(1, 2), f32(1)),
-        lambda: v.quantile_huber(f32(1, 2), f32(0.5), f32(1)),
-        lambda: v.quantile_huber(np.zeros((2, 3)), np.zeros((2, 3)), f32(1)),
-    ],
-)
+@pytest.mark.parametrize("call", CALLS)
 def test_shapes_that_do_not_fit_are_named(call) -> None:
     with pytest.raises(SpaceError, match="has shape"):
         call()

@@ -1,7 +1,7 @@
 """Runs with custom networks: chains of layers that plans have, and of layers that only their
 framework runs; as a script, on Keras.
 
-python tests/networks/chains.py FRAMEWORK FOLDER
+python tests/networks/chains.py FRAMEWORK FOLDER with_a_plan without_a_plan
 """
 
 from __future__ import annotations
@@ -24,23 +24,11 @@ from tandem.spaces import Leaf
 from tandem.testing.environments import Game, Identity
 
 ON_KERAS = __name__ == "__main__"
-SHORT: dict[str, Any] = {
-    "steps": 64,
-    "envs": 2,
-    "seed": 3,
-    "learning_starts": 16,
-    "train_every": 4,
-    "batch_size": 8,
-    "target_every": 16,
-    "learning_rate": 0.01,
-    "eval_every": 0,
-    "eval_episodes": 0,
-    "plots": False,
-    "progress": False,
-}
-LEARN = SHORT | {
-    "steps": 900, "train_every": 2, "batch_size": 32, "gamma": 0.0, "final_episodes": 2
-}  # fmt: skip
+SHORT: dict[str, Any] = {"steps": 64, "envs": 2, "seed": 3, "learning_starts": 16}
+SHORT |= {"train_every": 4, "batch_size": 8, "target_every": 16, "learning_rate": 0.01}
+SHORT |= {"eval_every": 0, "eval_episodes": 0, "plots": False, "progress": False}
+LEARN = SHORT | {"steps": 900, "train_every": 2, "batch_size": 32, "gamma": 0.0}
+LEARN["final_episodes"] = 2
 DIGITS = Leaf("multidiscrete", (3,), "int64", (5, 4, 3))
 
 
@@ -173,9 +161,9 @@ def without_a_plan(framework: str, folder: Path) -> dict[str, Any]:
     return facts
 
 
-def main(framework: str, folder: str) -> None:
-    for made in (with_a_plan, without_a_plan):
-        print(json.dumps([made.__name__, made(framework, Path(folder))]))
+def main(framework: str, folder: str, *names: str) -> None:
+    for name in names:
+        print(json.dumps([name, globals()[name](framework, Path(folder))]))
 
 
 if __name__ == "__main__":

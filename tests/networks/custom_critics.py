@@ -16,23 +16,10 @@ from tandem.testing.environments import IdentityBox
 
 ALGORITHMS = ("sac", "td3", "ddpg", "tqc", "crossq")
 FORMS = ("default", "body", "pair", "roles")
-SHORT: dict[str, Any] = {
-    "steps": 600,
-    "envs": 1,
-    "seed": 1,
-    "hidden": (32, 32),
-    "learning_starts": 200,
-    "train_every": 1,
-    "batch_size": 64,
-    "learning_rate": 3e-3,
-    "gamma": 0.0,
-    "eval_every": 0,
-    "eval_episodes": 0,
-    "final_episodes": 5,
-    "plots": False,
-    "tensorboard": False,
-    "progress": False,
-}
+SHORT: dict[str, Any] = {"steps": 600, "envs": 1, "seed": 1, "hidden": (32, 32), "gamma": 0.0}
+SHORT |= {"learning_starts": 200, "train_every": 1, "batch_size": 64, "learning_rate": 3e-3}
+SHORT |= {"eval_every": 0, "eval_episodes": 0, "final_episodes": 5}
+SHORT |= {"plots": False, "tensorboard": False, "progress": False}
 # what differs: little exploration by entropy, a policy that learns at each step
 SOFT = {"temperature": "0.02"}
 OWN: dict[str, dict[str, Any]] = {
@@ -61,22 +48,16 @@ def torch_roles(outputs: dict[str, int]) -> dict[str, Any]:
     import torch
     from torch import nn
 
-    class Critic(nn.Module):
-        def __init__(self, numbers: int) -> None:
-            super().__init__()
-            self.layers = nn.Sequential(nn.Linear(2, 32), nn.ReLU(), nn.Linear(32, numbers))
-
+    class Critic(nn.Sequential):
         def forward(self, x: Any) -> Any:
-            return self.layers(torch.cat([x["obs"], x["action"]], -1))
-
-    def actor(numbers: int) -> Any:
-        return nn.Sequential(nn.Linear(1, 32), nn.ReLU(), nn.Linear(32, numbers))
+            return super().forward(torch.cat([x["obs"], x["action"]], -1))
 
     def whole(name: str, numbers: int) -> Any:
         if name != "actor":
-            return Critic(numbers)
+            return Critic(nn.Linear(2, 32), nn.ReLU(), nn.Linear(32, numbers))
         # a deterministic actor's actions lie in [-1, 1]
-        return actor(numbers) if numbers > 1 else nn.Sequential(*actor(1), nn.Tanh())
+        last = [] if numbers > 1 else [nn.Tanh()]
+        return nn.Sequential(nn.Linear(1, 32), nn.ReLU(), nn.Linear(32, numbers), *last)
 
     return {name: whole(name, numbers) for name, numbers in outputs.items()}
 

@@ -15,7 +15,7 @@ import numpy as np
 from tandem import algorithms, backends
 from tandem.networks.defaults import Drawn, Role, mlp
 from tandem.networks.noisy import NoisyDense, noisy
-from tandem.networks.plan import Activation, Cast, Dense, Dueling, Flatten, LayerNorm, Plan, init
+from tandem.networks.plan import Activation, Cast, Dense, Dueling, Flatten, Plan, init
 from tandem.spaces import Leaf
 from tandem.testing import fakes
 
@@ -24,13 +24,8 @@ FIRST = Leaf("box", (2, 44, 36), "uint8")
 BITS = Leaf("multibinary", (5,), "int8")
 SHIFTED = Leaf("discrete", (), "int64", (3,), start=-1)
 MATRIX = Leaf("box", (2, 3), "float32", (), (-9.0,) * 6, (9.0,) * 6)
-DICT = {
-    "camera": FIRST,
-    "arm/angles": fakes.VECTOR,
-    "mode": SHIFTED,
-    "switches": fakes.MULTI,
-    "bits": BITS,
-}
+DICT = {"camera": FIRST, "arm/angles": fakes.VECTOR, "mode": SHIFTED, "switches": fakes.MULTI}
+DICT["bits"] = BITS
 
 
 def role(algorithm: str, name: str, inputs: Any, action: Leaf, **settings: Any) -> tuple[Any, Plan]:
@@ -39,51 +34,38 @@ def role(algorithm: str, name: str, inputs: Any, action: Leaf, **settings: Any) 
     return found.inputs, found.plan
 
 
-def built(
-    algorithm: str, name: str, inputs: Any, action: Leaf, **settings: Any
-) -> tuple[Any, Plan]:
-    """The same with what its settings make of its head."""
-    source: Any = fakes.sources(algorithm, action, inputs, **settings)[name]
-    return source.inputs, source.plan
-
-
-EVERY = ("tanh", "relu", "sigmoid", "softplus", "elu", "gelu", "silu", "linear")
+# with what its settings make of its head
+SPHERE: Any = fakes.sources(
+    "dqn", fakes.DISCRETE, DICT, body="simbav2", hidden=(8, 8), dueling=True
+)["q"]
+NORMS = {"weight_norm": True, "layer_norm": True}
+NORMAL = {"normalize_observations": True}
+# so that in a chain each sees numbers that it bends
+EVERY = ("tanh", "elu", "gelu", "silu", "linear", "relu", "sigmoid", "softplus")
 CASES: dict[str, tuple[Any, Plan]] = {
     "mlp": role("ppo", "critic", fakes.VECTOR, fakes.DISCRETE),
-    "normalize and scale": role(
-        "ppo", "actor", fakes.VECTOR, fakes.BOX, normalize_observations=True
-    ),
+    "normalize and scale": role("ppo", "actor", fakes.VECTOR, fakes.BOX, **NORMAL),
     "state-dependent noise": role("ppo", "actor", fakes.VECTOR, fakes.BOX, action_noise="gsde"),
     "state-dependent noise, cut": role("sac", "actor", DICT, fakes.BOX, action_noise="gsde"),
     "inputs beside": role("td3", "actor", fakes.VECTOR, fakes.BOX, action_noise="gsde"),
     "dueling": role("dqn", "q", fakes.VECTOR, fakes.DISCRETE, dueling=True),
-    "dueling without hidden layers": role(
-        "dqn", "q", fakes.VECTOR, fakes.DISCRETE, dueling=True, hidden=()
-    ),
+    "dueling, bare": role("dqn", "q", fakes.VECTOR, fakes.DISCRETE, dueling=True, hidden=()),
     "observation and action": role("sac", "q1", DICT, fakes.BOX),
-    "recurrent": role(
-        "ppo", "actor", fakes.VECTOR, fakes.BOX, normalize_observations=True, recurrent=5
-    ),
+    "recurrent": role("ppo", "actor", fakes.VECTOR, fakes.BOX, recurrent=5, **NORMAL),
     "recurrent dict": role("a2c", "critic", DICT, fakes.DISCRETE, recurrent=3),
     "lstm": role("ppo", "actor", fakes.VECTOR, fakes.BOX, recurrent=5, memory="lstm"),
     "images, channels last": role("dqn", "q", LAST, fakes.DISCRETE),
     "images, channels first": role("dqn", "q", FIRST, fakes.DISCRETE, dueling=True),
-    "dict": role("ppo", "actor", DICT, fakes.MULTI, normalize_observations=True),
+    "dict": role("ppo", "actor", DICT, fakes.MULTI, **NORMAL),
     "discrete": role("dqn", "q", SHIFTED, fakes.DISCRETE),
     "multidiscrete": role("dqn", "q", fakes.MULTI, fakes.DISCRETE),
     "multibinary": role("dqn", "q", BITS, fakes.DISCRETE),
     "matrix": role("dqn", "q", MATRIX, fakes.DISCRETE),
-    "layer norm": (
-        fakes.VECTOR,
-        (Cast(4), Dense(4, 8), LayerNorm(8), Activation("elu"), Dense(8, 3)),
-    ),
     "batch renorm": role("crossq", "q1", DICT, fakes.BOX),
     "projected": role("crossq", "q1", DICT, fakes.BOX, weight_projection=True),
     "simba": role("sac", "q1", DICT, fakes.BOX, body="simba", hidden=(8, 8)),
-    "simbav2": built("dqn", "q", DICT, fakes.DISCRETE, body="simbav2", hidden=(8, 8), dueling=True),
-    "weight norm": role(
-        "dqn", "q", DICT, fakes.DISCRETE, weight_norm=True, layer_norm=True, dueling=True
-    ),
+    "simbav2": (SPHERE.inputs, SPHERE.plan),
+    "weight norm": role("dqn", "q", DICT, fakes.DISCRETE, dueling=True, **NORMS),
     "weight norm, images": role("dqn", "q", FIRST, fakes.DISCRETE, weight_norm=True),
     "layer norm, images": (FIRST, (*mlp(FIRST, (), "relu", layer_norm=True), Dense(512, 3))),
     "layer norm, hidden": (DICT, (*mlp(DICT, (8, 5), "tanh", layer_norm=True), Dense(5, 3))),
@@ -97,10 +79,7 @@ CASES: dict[str, tuple[Any, Plan]] = {
     "decoder": role("mat", "actor", fakes.TEAM, fakes.TEAM_BOX, embedding=6, blocks=2),
     "decoder of choices": role("mat", "actor", fakes.TEAM, fakes.TEAM_DISCRETE, embedding=4),
     **{f"dense {a}": (fakes.VECTOR, (Cast(4), Dense(4, 3, a))) for a in EVERY},
-    **{
-        f"activation {a}": (fakes.VECTOR, mlp(fakes.VECTOR, (), a) + (Dense(4, 3), Activation(a)))
-        for a in EVERY
-    },
+    "activations": (fakes.VECTOR, (Cast(4), Dense(4, 3), *map(Activation, EVERY))),
 }
 
 
@@ -115,20 +94,10 @@ def observations(name: str) -> Any:
     return fakes.values(CASES[name][0], (3,), np.random.default_rng(7))
 
 
-SAVED = (
-    "normalize and scale",
-    "batch renorm",
-    "simba",
-    "simbav2",
-    "weight norm",
-    "weight norm, images",
-    "encoder",
-    "decoder",
-    "noisy dueling",
-    "recurrent",
-    "lstm",
-    "images, channels first",
-)
+NOT_SAVED = "torch", "jax"  # Keras writes the same files on each of its backends
+SAVED = ("normalize and scale", "batch renorm", "simba", "simbav2", "weight norm", "encoder")
+SAVED += ("weight norm, images", "decoder", "noisy dueling", "recurrent", "lstm")
+SAVED += ("images, channels first",)
 
 
 def of_a_file(model: Any, x: Any) -> np.ndarray:
@@ -145,14 +114,12 @@ def main(framework: str, given: str, file: str) -> None:
     found: dict[str, Any] = {}
     for name, (inputs, plan) in CASES.items():
         w = {n.split(": ", 1)[1]: stored[n] for n in stored.files if n.startswith(f"{name}: ")}
-        network = backend.network(
-            name.replace(" ", "_").replace(",", ""),
-            Drawn(plan, init(plan, np.random.default_rng(0)), inputs),
-        )
+        drawn = Drawn(plan, init(plan, np.random.default_rng(0)), inputs)
+        network = backend.network(name.replace(" ", "_").replace(",", ""), drawn)
         network.write(w)
         found |= {f"{name}: {n}": x for n, x in network.read().items()}
         found[f"{name}: output"] = network.predict(observations(name))
-        if framework != "torch" and name in SAVED:
+        if framework not in NOT_SAVED and name in SAVED:
             found[f"{name}: output of a file"] = of_a_file(network.module, observations(name))
     np.savez(file, **found)
     print(json.dumps(len(found)))

@@ -163,18 +163,17 @@ def test_runs_with_chains_in_torch(made, tmp_path) -> None:
     good(made("torch", tmp_path), made.__name__)
 
 
-@pytest.mark.parametrize(
-    "engine",
-    [
-        pytest.param("keras-torch", marks=pytest.mark.thorough),
-        pytest.param("tensorflow", marks=pytest.mark.slow),
-        pytest.param("jax", marks=pytest.mark.slow),
-    ],
-)
-def test_runs_with_chains_in_keras(engine, tmp_path) -> None:
+BOTH = "with_a_plan without_a_plan"
+WHOLE = [pytest.param(e, BOTH, marks=pytest.mark.thorough) for e in ("keras-torch", "tensorflow")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine, made", [("jax", BOTH), ("tensorflow", BOTH[12:]), *WHOLE])
+def test_runs_with_chains_in_keras(engine, made, tmp_path) -> None:
     pytest.importorskip("onnxruntime")
-    rows = run_python(Path(chains.__file__), engine, str(tmp_path), engine=engine, timeout=290)
-    assert [name for name, _ in rows] == ["with_a_plan", "without_a_plan"]
+    given = [str(tmp_path), *made.split()]
+    rows = run_python(Path(chains.__file__), engine, *given, engine=engine, timeout=290)
+    assert [name for name, _ in rows] == made.split()
     for name, facts in rows:
         good(facts, name)
 

@@ -77,31 +77,22 @@ SPACES = {
 }
 
 
-def body(space: Any) -> Any:
-    from torch import nn
+class Body(torch.nn.Module):
+    """Of images, or of entries of an observation that are named as a critic's inputs."""
 
-    class Sum(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(3, 7)
+    def __init__(self, images: bool) -> None:
+        super().__init__()
+        self.images = images
+        self.layer = torch.nn.Conv2d(3, 4, 8, 4) if images else torch.nn.Linear(3, 7)
 
-        def forward(self, x: Any) -> Any:
-            return self.layer(x["obs"] - x["action"])  # entries of the observation
-
-    if isinstance(space, gymnasium.spaces.Dict):
-        return Sum()
-    if len(space.shape) == 1:
-        return nn.Linear(3, 7)
-
-    class Pixels(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Conv2d(3, 4, 8, 4)
-
-        def forward(self, x: Any) -> Any:
+    def forward(self, x: Any) -> Any:
+        if self.images:
             return self.layer(x / 255.0).flatten(1)
+        return self.layer(x["obs"] - x["action"])
 
-    return Pixels()
+
+def body(space: Any) -> Any:
+    return torch.nn.Linear(3, 7) if space == NUMBERS else Body(space == SPACES["image"])
 
 
 @pytest.mark.parametrize(
@@ -126,13 +117,9 @@ def body(space: Any) -> Any:
     ],
 )
 def test_values_are_not_linear_in_the_action(algorithm, space, settings):
-    session = tandem.session(
-        algorithm,
-        partial(Observing, SPACES[space]),
-        framework="torch",
-        network=body,
-        **(SHORT | {"hidden": (8, 9), "buffer_size": 1000} | settings),
-    )
+    given = SHORT | {"hidden": (8, 9), "buffer_size": 1000, "network": body} | settings
+    env = partial(Observing, SPACES[space])
+    session = tandem.session(algorithm, env, framework="torch", **given)
     name = "q" if algorithm == "ddpg" else "q1"
     module = session.backend.networks[name].module.double()
     roles = session.algorithm.roles(session.observation, session.action, session.config.settings)
@@ -173,11 +160,8 @@ def test_an_old_run_acts_and_is_not_resumed_with_another_critic(tmp_path, monkey
     obs = np.array([[0.5]], np.float32)
     np.testing.assert_array_equal(agent.act(obs), old.agent().act(obs))
     with follows("networks/users.py:refuse_old_critics") as advice:
-        tandem.train(
-            resume=tmp_path / "run",
-            env=custom_critics.IdentityBox,
-            network=custom_critics.torch_body,
-        )
+        given = {"env": custom_critics.IdentityBox, "network": custom_critics.torch_body}
+        tandem.train(resume=tmp_path / "run", **given)
     assert "the critic 'q1' of this run" in str(advice.error)
 
 

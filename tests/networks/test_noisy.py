@@ -21,8 +21,7 @@ def test_the_equation_by_hand() -> None:
         "bias_noise": [-3.0, 4.0],
     }
     weights = {f"0/{n}": np.array(x, np.float32) for n, x in w.items()}
-    # kernel [[1 + 1, 2 - 1], [3 + 0, 4 + 1]], bias [10 - 3, 20 + 2]; (1, 2) times it: (2 + 6 + 7, 1
-    # + 10 + 22)
+    # kernel [[1 + 1, 2 - 1], [3 + 0, 4 + 1]], bias [10 - 3, 20 + 2]
     x, twin = np.array([[1.0, 2.0]], np.float32), Twin((NoisyDense(2, 2),), weights)
     np.testing.assert_array_equal(twin(x), [[15.0, 33.0]])
     weights["0/bias_noise"][:] = 0.0  # what is published later is heard at once
@@ -33,25 +32,20 @@ def test_the_equation_by_hand() -> None:
 
 
 def test_without_noise_it_is_a_dense_layer() -> None:
-    plain, loud = (
-        kind(16, 3, "tanh").init(np.random.default_rng(4)) for kind in (Dense, NoisyDense)
-    )
+    layers = Dense(16, 3, "tanh"), NoisyDense(16, 3, "tanh")
+    plain, loud = (layer.init(np.random.default_rng(4)) for layer in layers)
     assert all(np.array_equal(plain[n], loud[n]) for n in plain)
     for name in ("kernel", "bias"):
-        assert (loud[f"{name}_sigma"] == np.float32(0.125)).all() and not loud[
-            f"{name}_noise"
-        ].any()
+        assert (loud[f"{name}_sigma"] == np.float32(0.125)).all()
+        assert not loud[f"{name}_noise"].any()
         assert loud[f"{name}_sigma"].shape == loud[f"{name}_noise"].shape == loud[name].shape
     x = np.random.default_rng(0).normal(size=(5, 16)).astype(np.float32)
-    np.testing.assert_array_equal(
-        Dense(16, 3, "tanh").forward(plain, x), NoisyDense(16, 3, "tanh").forward(loud, x)
-    )
+    np.testing.assert_array_equal(layers[0].forward(plain, x), layers[1].forward(loud, x))
 
 
 def test_only_output_layers_of_a_head_are_noisy() -> None:
-    assert noisy((Dense(0, 4, "tanh", "orthogonal", 0.01), Scale(4))) == (
-        NoisyDense(0, 4, "tanh", "orthogonal", 0.01), Scale(4),
-    )  # fmt: skip
+    given = 0, 4, "tanh", "orthogonal", 0.01
+    assert noisy((Dense(*given), Scale(4))) == (NoisyDense(*given), Scale(4))
     assert noisy((Dense(0, 8, "relu"), Dense(8, 2))) == (Dense(0, 8, "relu"), NoisyDense(8, 2))
     streams = Dueling((Dense(0, 8, "relu"), Dense(8, 1)), (Dense(0, 8, "relu"), Dense(8, 3)))
     plan = (Cast(4), *fit(noisy((streams,)), 4))
@@ -59,19 +53,12 @@ def test_only_output_layers_of_a_head_are_noisy() -> None:
         (Dense(4, 8, "relu"), NoisyDense(8, 1)), (Dense(4, 8, "relu"), NoisyDense(8, 3))
     )
     named = {f"1/{s}/1/{n}_noise" for s in ("value", "advantage") for n in ("kernel", "bias")}
-    assert (
-        frozen(plan)
-        == named
-        == {n for n in init(plan, np.random.default_rng(0)) if n.endswith("_noise")}
-    )
+    first = init(plan, np.random.default_rng(0))
+    assert frozen(plan) == named == {n for n in first if n.endswith("_noise")}
 
 
-SHAPES = {
-    "3/kernel_noise": (6, 4),
-    "3/bias_noise": (4,),
-    "5/kernel_noise": (2, 3),
-    "5/bias_noise": (3,),
-}
+SHAPES = {"3/kernel_noise": (6, 4), "3/bias_noise": (4,)}
+SHAPES |= {"5/kernel_noise": (2, 3), "5/bias_noise": (3,)}
 
 
 @pytest.mark.parametrize("kind", ["independent", "factorised"])
@@ -79,9 +66,8 @@ def test_noise_follows_its_generator(kind) -> None:
     one, two, other = (draw(kind, np.random.default_rng(s), SHAPES, 7) for s in (1, 1, 2))
     assert {n: x.shape for n, x in one.items()} == {n: (7, *shape) for n, shape in SHAPES.items()}
     for n, x in one.items():
-        assert (
-            x.dtype == np.float32 and np.array_equal(x, two[n]) and not np.array_equal(x, other[n])
-        )
+        assert x.dtype == np.float32 and np.array_equal(x, two[n])
+        assert not np.array_equal(x, other[n])
         assert len(np.unique(x[..., 0].reshape(7, -1)[:, 0])) == 7  # each update has its own
 
 

@@ -45,9 +45,8 @@ def test_layers_are_the_papers() -> None:
     w = block.init(rng)
     assert w["wide_unit_kernel"].shape == (8, 32) and w["narrow_unit_kernel"].shape == (32, 8)
     assert np.allclose(w["scaler"], sqrt(2 / 8) / 2) and np.allclose(block.steps(w), 1 / 3)
-    far = sphere(
-        np.maximum(features @ w["wide_unit_kernel"] * w["scaler"], 0) @ w["narrow_unit_kernel"]
-    )
+    wide = np.maximum(features @ w["wide_unit_kernel"] * w["scaler"], 0)
+    far = sphere(wide @ w["narrow_unit_kernel"])
     wanted = sphere(features + (far - features) / 3)
     found = block.forward(w, features.astype(np.float32))
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
@@ -78,15 +77,8 @@ def test_the_body_has_a_block_of_each_width_and_a_head_of_its_kind() -> None:
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 def test_weights_have_length_one_after_each_step(optimizer: str) -> None:
     settings = {"hidden": (8,), "steps": 200, "learning_starts": 20, "batch_size": 16}
-    loop = contracts.begin(
-        algorithms.get("sac"),
-        games.IdentityBox,
-        "torch",
-        body="simbav2",
-        optimizer=optimizer,
-        learning_rate=0.1,
-        **settings,
-    )
+    settings |= {"body": "simbav2", "optimizer": optimizer, "learning_rate": 0.1}
+    loop = contracts.begin(algorithms.get("sac"), games.IdentityBox, "torch", **settings)
     first = contracts.weights(loop)
     contracts.train(loop, 30)
     found = {n: x for n, x in contracts.weights(loop).items() if is_unit(n)}

@@ -62,7 +62,7 @@ class Aimer(RL_pytorch):
     def action(self, s: Any) -> Any:
         return 0 * s + self.w
 
-    def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
+    def __call__(self, s: Any, *transition: Any) -> Any:
         return ((self.w - TARGET) ** 2 / 2).expand(len(s))
 
     def update_param(self) -> None:
@@ -80,10 +80,8 @@ def sgd(agent: Any, lr: float = 0.1) -> Any:
 def test_the_sweep_of_a_quadratic_is_what_algebra_says(metrics: str) -> None:
     agent = Aimer()
     agent.optimizer = sgd(agent)
-    finder = LRFinder(agent)
-    found = finder.find(
-        N=20, window_size=1, start_lr=0.01, end_lr=1.5, metrics=metrics, episodes=40, p=0
-    )
+    finder, given = LRFinder(agent), {"start_lr": 0.01, "end_lr": 1.5, "episodes": 40, "p": 0}
+    found = finder.find(N=20, window_size=1, metrics=metrics, **given)
     lrs = 0.01 * 150 ** (np.arange(21) / 20)
     assert np.allclose(finder.lrs, lrs)
     distance = (TARGET - START) * np.cumprod([1.0, *(1 - lrs)])[:-1]
@@ -118,7 +116,7 @@ def test_learning_rates_have_one_writer(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize("metrics", ["reward", "loss"])
 def test_a_sweep_ends_where_learning_is_lost(metrics: str) -> None:
     class Unsteady(Aimer):
-        def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
+        def __call__(self, s: Any, *transition: Any) -> Any:
             return (self.w - TARGET + 0.1 * torch.randn(len(s))) ** 2 / 2
 
     agent = Unsteady()
@@ -137,9 +135,8 @@ def test_optimizers_are_ranked_as_they_learn() -> None:
     finder = OptFinder(agent, optimizers)
     assert finder.find(episodes=6, p=0) is optimizers[1] is finder.best_opt
     d = TARGET - START
-    assert finder.mean_rewards[0] == pytest.approx(-(d**2))
-    assert finder.mean_rewards[1] == pytest.approx(-np.mean([(d * 0.5**k) ** 2 for k in range(6)]))
-    assert finder.mean_rewards[2] == pytest.approx(-np.mean([(d * 2**k) ** 2 for k in range(6)]))
+    for found, factor in zip(finder.mean_rewards, (1, 0.5, 2), strict=False):
+        assert found == pytest.approx(-np.mean([(d * factor**k) ** 2 for k in range(6)]))
     assert finder.best_reward == finder.mean_rewards[1] and finder.best_index == 1
     assert finder.find(episodes=6, metrics="loss", p=0) is optimizers[1]
     assert finder.best_loss == pytest.approx(-finder.best_reward / 2)
@@ -185,15 +182,8 @@ class Moody(Probe):
         self.seen = deque(maxlen=0)  # tensors in attributes take part
         self.seed = 5
         self.callbacks = [LambdaCallback(on_episode_end=self.note)]
-        self.set(
-            **{
-                "policy": BoltzmannGumbelQPolicy(),
-                "pool_size": 60,
-                "batch": 4,
-                "update_steps": 3,
-                **choices,
-            }
-        )
+        given = {"policy": BoltzmannGumbelQPolicy(), "pool_size": 60, "batch": 4, "update_steps": 3}
+        self.set(**given | choices)
 
     def note(self, i: int, logs: Any) -> None:
         self.eps *= 0.9
@@ -245,13 +235,14 @@ def adam(agent: Any) -> Any:
 
 
 def everything(agent: Any, path: Path) -> Any:
-    """All that a file of the agent holds, and what it does not; but for how long it took."""
+    """All that a file of the agent holds, and what it does not; but for how long it took. The last
+    ones are of the process, or of this object."""
     agent.save(path)
     file = checkpoint.read(path)
     file.data["records"].pop("total_time")
     if loop := file.data.get("loop"):
         del loop["counters"], loop["collector"]["seconds"]
-    groups = ("param", *(("engine", "collector", "learner") if "loop" in file.data else ()))
+    groups = ("param", *(("engine", "collector", "learner") if loop else ()))
     arrays = {f"{g}/{n}": x.tobytes() for g in groups for n, x in file.group(g).items()}
     modules = [x for x in vars(agent).values() if isinstance(x, torch.nn.Module)]
     own = [x.clone().numpy().tobytes() for m in modules for x in m.state_dict().values()]
@@ -262,7 +253,6 @@ def everything(agent: Any, path: Path) -> Any:
     rng = torch.get_rng_state().numpy().tobytes(), random.getstate()
     policy = agent._arguments.policy
     draws = repr(policy.state()) if policy is not None else ""
-    # the last ones are of the process, or of this object
     return file.data, arrays, own, states, draws, rng, plain, id(agent.env)
 
 
@@ -434,10 +424,6 @@ def test_pictures_are_figures_of_the_points(tmp_path: Path) -> None:
     assert len(opt.plot_loss_change().axes) == len(lr.plot_reward_change().axes) == 1
     opt.plot_reward_change().savefig(tmp_path / "change.png")
     assert (tmp_path / "change.png").stat().st_size > 1000
-
-
-class Schedule:
-    pass
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import signal
 import sys
 import threading
 import types
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +17,19 @@ torch = pytest.importorskip("torch")
 
 from tandem import AgentFinder, ParallelFinder  # noqa: E402
 from tandem.errors import NonFiniteError, SettingError, TandemError, WorkerError  # noqa: E402
-from tests.tuning.test_finders import (  # noqa: E402
+from tests.tuning.test_finders import (  # noqa: E402  # noqa: E402
     START,
     TARGET,
     Aim,
     Aimer,
     Moody,
     adam,
+    clocks,
     everything,
+    points,
     sgd,
 )
+from tests.tuning.test_search import nothing_starts  # noqa: E402
 
 
 class KilledOnce(Aim):
@@ -52,9 +54,7 @@ def aimer(env: Any = None) -> Any:
 
 
 @pytest.mark.slow
-def test_the_best_comes_back_as_it_was_trained_and_a_lost_one_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_best_comes_back_as_it_was_trained_and_a_lost_one_is_named(tmp_path, capsys) -> None:
     trained, twin, killed = Moody(), Moody(), aimer(KilledOnce(tmp_path / "mark"))
     for agent in (trained, twin):
         agent.train(adam(agent), 3, p=0)
@@ -65,7 +65,6 @@ def test_the_best_comes_back_as_it_was_trained_and_a_lost_one_is_named(
     finder = ParallelFinder(agents, optimizers)
     with pytest.warns(UserWarning, match=r"agent 1 \(Aimer, SGD \(0.5\)\) was killed .* again"):
         assert finder.find(episodes=6, parallel=2) is trained
-    # what each came to
     d = TARGET - START
     assert np.allclose(finder.rewards[0], [-((d * 0.5**k) ** 2) for k in range(6)])
     assert np.allclose(finder.rewards[1], -(d**2)) and len(finder.losses[1]) == 6
@@ -91,8 +90,6 @@ def test_the_best_comes_back_as_it_was_trained_and_a_lost_one_is_named(
 
 @pytest.mark.slow
 def test_several_optimizers_and_environments_and_least_loss(tmp_path: Path) -> None:
-    from tests.tuning.test_finders import clocks, points
-
     pair, clock = points(), Moody(clocks(), PPO=True, update_steps=9)
     clock.path = tmp_path / "no-file"
     finder = AgentFinder([pair, clock], [adam(pair), adam(clock)])
@@ -126,41 +123,30 @@ def in_memory() -> Any:
     return module.Gone()
 
 
-def locked() -> Any:
+def altered(**attributes: Any) -> Any:
     agent = aimer()
-    agent.lock = threading.Lock()
-    return agent
-
-
-def unset() -> Any:
-    agent = aimer()
-    agent._arguments = None
+    vars(agent).update(attributes)
     return agent
 
 
 @pytest.mark.parametrize(
     ("find", "part"),
     [
-        (
-            lambda a: ParallelFinder([a], [sgd(a)]).find(strategy=0),
-            "strategy=0",
-        ),
+        (lambda a: ParallelFinder([a], [sgd(a)]).find(strategy=0), "strategy=0"),
         (lambda a: ParallelFinder([a], [sgd(a)]).find(metrics="los"), "metrics='los'"),
         (lambda a: ParallelFinder([a], []), "1 agents and 0 optimizers"),
         (lambda a: ParallelFinder([a, a], [sgd(a)] * 2), "the same agent was given twice"),
         (lambda a: ParallelFinder([a], [sgd(a)]).find(parallel=0), "parallel=0"),
-        (lambda a: searched(a, locked()), r"agent 2 \(Aimer, SGD .* cannot go .*lock"),
+        (
+            lambda a: searched(a, altered(lock=threading.Lock())),
+            r"agent 2 \(Aimer, SGD .* cannot go .*lock",
+        ),
         (lambda a: searched(a, in_memory()), "only_in_memory.Gone, and only_in_memory is no file"),
-        (lambda a: searched(a, unset()), "find was called before set"),
+        (lambda a: searched(a, altered(_arguments=None)), "find was called before set"),
     ],
 )
-def test_what_does_not_fit_is_refused_before_anything_runs(
-    find: Callable[[Any], Any], part: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def started(*_: object) -> None:
-        raise AssertionError("a process was started")
-
-    monkeypatch.setattr("tandem.parallel.tasks.Process", started)
+def test_what_does_not_fit_is_refused_before_anything_runs(find, part, monkeypatch) -> None:
+    nothing_starts(monkeypatch, "parallel.tasks.Process")
     agent = aimer()
     with pytest.raises(TandemError, match=part) as caught:
         find(agent)

@@ -21,7 +21,25 @@ from tandem.learning.events import EvaluationEnd
 from tandem.tuning import search
 from tandem.tuning.search import Candidate, Trial
 
-SMALL = {"framework": "torch", "hidden": 16, "eval_episodes": 2}
+SMALL: dict[str, Any] = {"framework": "torch", "hidden": 16, "eval_episodes": 2}
+GAMES = "tandem/Identity-v0"
+
+
+def nothing_starts(monkeypatch: pytest.MonkeyPatch, *places: str) -> None:
+    """Processes that are begun fail the test."""
+
+    def started(*_: object, **more: object) -> None:
+        raise AssertionError("a process was started")
+
+    for place in places:
+        monkeypatch.setattr(f"tandem.{place}", started)
+
+
+def conclusion(capsys: Any, best: Candidate, given: dict[str, Any]) -> str:
+    """The last line of what is said of the best candidate."""
+    found = SimpleNamespace(best=Trial(best), ties=[], edge="", picture="a.png")
+    find._conclude(found, "CartPole-v1", None, given, None)  # type: ignore[arg-type]
+    return capsys.readouterr().out.splitlines()[-1]
 
 
 def trial(x: float, *returns: list[float], line: str = "", fault: str = "") -> Trial:
@@ -80,34 +98,17 @@ def test_learning_rates_have_equal_ratios_and_schedules_keep_their_form() -> Non
 def test_a_learning_rate_that_learns_wins_and_runs_are_those_of_train(tmp_path: Path) -> None:
     """A symbol that is said again is worth 1, of six, ten times an episode."""
     told: list[Trial] = []
-    more: Any = {**SMALL, "envs": 2, "steps": 2000, "env_kwargs": {"n": 6}}
-    found = tandem.find_lr(
-        "a2c",
-        "tandem/Identity-v0",
-        start_lr=1e-7,
-        end_lr=1e-2,
-        points=2,
-        seeds=2,
-        seed=3,
-        processes=2,
-        out=tmp_path / "new",
-        told=told.append,
-        **more,
-    )
+    more = {**SMALL, "envs": 2, "steps": 2000, "env_kwargs": {"n": 6}}
+    given: dict[str, Any] = {"start_lr": 1e-7, "end_lr": 1e-2, "points": 2, "seeds": 2, "seed": 3}
+    given |= {"processes": 2, "out": tmp_path / "new", "told": told.append, **more}
+    found = tandem.find_lr("a2c", GAMES, **given)
     low, high = found.trials
     assert found.best is high and found.edge == "highest" and found.folder == tmp_path / "new"
     assert low.score < 4 and high.score > 8
     assert sorted(t.candidate.x for t in told) == [1e-7, 1e-2]
     seen: list[Any] = []
-    tandem.train(
-        "a2c",
-        "tandem/Identity-v0",
-        seed=4,
-        learning_rate=1e-2,
-        eval_every=200,
-        callbacks=[seen.append],
-        **more,
-    )
+    more |= {"learning_rate": 1e-2, "eval_every": 200, "callbacks": [seen.append]}
+    tandem.train("a2c", GAMES, seed=4, **more)
     evaluations = [e for e in seen if isinstance(e, EvaluationEnd)]
     assert [e.evaluation.mean for e in evaluations] in high.returns
     assert [e.env_steps for e in evaluations] in high.steps and len(evaluations) == 10
@@ -142,35 +143,28 @@ def begun(monkeypatch: Any, words: str) -> list[tuple[str, dict[str, Any]]]:
     return [(c.label, a) for c, a in zip(made, asked, strict=True)]
 
 
-@pytest.mark.parametrize(
-    ("words", "setting", "labels"),
-    [
-        (
-            "best dqn CartPole-v1 --vary prioritized=false,true --priority-alpha 0.8",
-            "priority_alpha",
-            {"prioritized=false": None, "prioritized=true": "0.8"},
-        ),
-        (
-            "best dqn CartPole-v1 --vary values=scalar,quantile --vary quantiles=10,20",
-            "quantiles",
-            {
-                "values=scalar": None,
-                "values=quantile quantiles=10": "10",
-                "values=quantile quantiles=20": "20",
-            },
-        ),
-        (
-            "best dqn CartPole-v1 --entry rainbow --vary values=scalar,categorical",
-            "v_min",
-            {"values=scalar": None, "values=categorical": None},
-        ),
-    ],
-)
-def test_settings_that_do_nothing_in_some_trials_are_left_out_there(
-    words: str, setting: str, labels: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
-) -> None:
+VARIED = {
+    "--vary prioritized=false,true --priority-alpha 0.8": (
+        "priority_alpha",
+        {"prioritized=false": None, "prioritized=true": "0.8"},
+    ),
+    "--vary values=scalar,quantile --vary quantiles=10,20": (
+        "quantiles",
+        {f"values=quantile quantiles={n}": n for n in ("10", "20")} | {"values=scalar": None},
+    ),
+    "--entry rainbow --vary values=scalar,categorical": (
+        "v_min",
+        {"values=scalar": None, "values=categorical": None},
+    ),
+}
+
+
+@pytest.mark.parametrize("words", VARIED)
+def test_settings_that_do_nothing_in_some_trials_are_left_out_there(words, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    assert {n: a.get(setting) for n, a in begun(monkeypatch, words)} == labels
+    setting, labels = VARIED[words]
+    made = begun(monkeypatch, f"best dqn CartPole-v1 {words}")
+    assert {n: a.get(setting) for n, a in made} == labels
 
 
 def test_each_optimizer_is_tried_with_the_settings_that_are_its_own(
@@ -181,9 +175,12 @@ def test_each_optimizer_is_tried_with_the_settings_that_are_its_own(
     given = {a["optimizer"]: a.get("adam_epsilon") for _, a in made}
     assert given == {"adam": "1e-4", "rmsprop": None, "sgd": None}
     best = Candidate("ppo", {"optimizer": "sgd"}, "sgd", without=frozenset({"adam_epsilon"}))
-    found = SimpleNamespace(best=Trial(best), ties=[], edge="", picture="a.png")
-    find._conclude(found, "CartPole-v1", None, {"adam_epsilon": "1e-4"}, None)  # type: ignore[arg-type]
-    assert capsys.readouterr().out.endswith("tandem train ppo CartPole-v1 --optimizer sgd\n")
+    line = conclusion(capsys, best, {"adam_epsilon": "1e-4"})
+    assert line.endswith("tandem train ppo CartPole-v1 --optimizer sgd")
+    # what all trials share is passed on too
+    best = Candidate("dqn", {"double": "true"}, "dqn double=true")
+    line = conclusion(capsys, best, {"plots": False, "writer": ["a", "b"]})
+    assert line == "  tandem train dqn CartPole-v1 --double --no-plots --writer a --writer b"
 
 
 # The command
@@ -203,9 +200,7 @@ def test_each_optimizer_is_tried_with_the_settings_that_are_its_own(
         ({"mlflow": "-mine"}, "--mlflow=-mine"),
     ],
 )
-def test_what_is_to_be_passed_on_is_what_train_takes(
-    settings: dict[str, Any], flags: str | None
-) -> None:
+def test_what_is_to_be_passed_on_is_what_train_takes(settings, flags) -> None:
     told = Candidate("dqn", settings, "").flags()
     assert flags is None or told == flags
     args = arguments(["dqn", "CartPole-v1", *shlex.split(told)])
@@ -213,22 +208,10 @@ def test_what_is_to_be_passed_on_is_what_train_takes(
     assert trainer.settle("dqn", "CartPole-v1", given(args)) == asked
 
 
-def test_settings_that_trials_share_are_passed_on_so_too(capsys: Any) -> None:
-    best = Candidate("dqn", {"double": "true"}, "dqn double=true")
-    found = SimpleNamespace(best=Trial(best), ties=[], edge="", picture="a.png")
-    find._conclude(found, "CartPole-v1", None, {"plots": False, "writer": ["a", "b"]}, None)  # type: ignore[arg-type]
-    line = capsys.readouterr().out.splitlines()[-1]
-    assert line == "  tandem train dqn CartPole-v1 --double --no-plots --writer a --writer b"
-
-
 @pytest.mark.slow
-def test_the_command_tells_draws_and_says_what_to_pass_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_tells_draws_and_says_what_to_pass_on(tmp_path, capsys, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    words = (
-        "find best ppo a2c tandem/Identity-v0 --vary gamma=0.5,0.9 --steps 128 --framework torch"
-    )
+    words = f"find best ppo a2c {GAMES} --vary gamma=0.5,0.9 --steps 128 --framework torch"
     more = "--hidden 16 --eval-episodes 1 --processes 2 --out new --seeds 2 --env-kwargs"
     assert main([*words.split(), *more.split(), '{"length": 5}']) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -250,7 +233,7 @@ def test_the_command_tells_draws_and_says_what_to_pass_on(
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
-        ("find", None),
+        ("find", "tandem find optimizer"),
         ("find lrs ppo CartPole-v1", "did you mean 'lr'?"),
         ("find lr dqnn CartPole-v1", "did you mean 'dqn'"),
         ("find lr dqn", "`tandem find lr` was given no environment"),
@@ -283,17 +266,11 @@ def test_what_cannot_be_is_answered_before_anything_runs(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    def started(*_: object) -> None:
-        raise AssertionError("a process was started")
-
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("tandem.parallel.tasks.Process", started)
+    nothing_starts(monkeypatch, "parallel.tasks.Process")
     assert main(words.split()) == 2
     said = capsys.readouterr()
-    if answer is None:
-        assert "tandem find optimizer" in said.out
-    else:
-        assert answer in said.err
+    assert answer in (said.err or said.out)
     assert not list(tmp_path.iterdir())
 
 
@@ -318,24 +295,17 @@ def test_a_folder_that_cannot_be_is_told_of_before_anything_runs(
     if command == "sweep":
         pytest.importorskip("optuna")
 
-    def started(*_: object, **more: object) -> None:
-        raise AssertionError("a process was started")
-
-    for place in ("parallel.tasks.Process", "tuning.sweep._Crew", "cli.seeds.Worker"):
-        monkeypatch.setattr(f"tandem.{place}", started)
+    nothing_starts(monkeypatch, "parallel.tasks.Process", "tuning.sweep._Crew", "cli.seeds.Worker")
     (tmp_path / "file").touch()
     words = ["a2c", "CartPole-v1", "--framework", "torch", "--out", str(tmp_path / "file" / "new")]
     assert main([*command.split(), *words]) == 2
     assert "choose another with --out" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("kind", ["lr", "optimizer", "best"])
-def test_help_names_flags_and_settings(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["find", kind, "dqn", "CartPole-v1", "--help"]) == 0
-    said = capsys.readouterr().out
-    flags = ["--steps", "--seeds", "--processes", "--out", "--prioritized", "--eval-episodes"]
-    flags += {"lr": ["--setting", "--points"], "optimizer": ["--start-lr"], "best": ["--vary"]}[
-        kind
-    ]
-    assert all(f"\n  {flag}" in said for flag in flags)
-    assert said.count("\n  --steps ") == 1
+def test_help_names_flags_and_settings(capsys) -> None:
+    own = {"lr": ["--setting", "--points"], "optimizer": ["--start-lr"], "best": ["--vary"]}
+    for kind, flags in own.items():
+        assert main(["find", kind, "dqn", "CartPole-v1", "--help"]) == 0
+        said = capsys.readouterr().out
+        flags += ["--seeds", "--processes", "--out", "--prioritized", "--eval-episodes"]
+        assert all(f"\n  {flag}" in said for flag in flags) and said.count("\n  --steps ") == 1

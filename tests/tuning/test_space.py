@@ -21,25 +21,21 @@ from tests.advice.net import follows
 TUNED = ("ppo", "a2c", "dqn", "sac", "td3", "tqc", "ddpg")
 
 
+RATES = Search(1e-5, 1e-2, "log")
+PARTS = Search(0.0, 0.2, part="end"), Search(0.01, 0.5, part="fraction")
+
+
 @dataclass(frozen=True)
 class Made:
     """Settings of each kind."""
 
-    rate: Schedule = setting(
-        Schedule(1e-3, 1e-4), "", above=0, maximum=1, search=Search(1e-5, 1e-2, "log")
-    )
+    rate: Schedule = setting(Schedule(1e-3, 1e-4), "", above=0, maximum=1, search=RATES)
     gamma: float = setting(0.9, "", minimum=0, maximum=1, search=Search(1e-4, 0.1, "near one"))
     batch: int = setting(64, "", minimum=1, search=Search(16, 256, "powers of two"))
     starts: int = setting(0, "", minimum=0, search=Search(100, 20_000, "log"))
     epochs: int = setting(4, "", minimum=1, search=Search(1, 20))
     hidden: tuple[int, ...] = setting((64, 64), "", search=Search(choices=("64", "64,64")))
-    epsilon: Schedule = setting(
-        Schedule(1.0, 0.05, 0.1),
-        "",
-        minimum=0,
-        maximum=1,
-        search=(Search(0.0, 0.2, part="end"), Search(0.01, 0.5, part="fraction")),
-    )
+    epsilon: Schedule = setting(Schedule(1.0, 0.05, 0.1), "", minimum=0, maximum=1, search=PARTS)
     double: bool = setting(True, "")
     values: Literal["scalar", "quantile"] = setting("scalar", "")
     share: float = setting(0.5, "", minimum=0, maximum=1)
@@ -67,7 +63,7 @@ def test_what_is_drawn_becomes_a_value_of_three_digits(search, whole, name, draw
     assert type(one.value(drawn)) is type(value)
 
 
-def test_settings_that_stay_as_they_are_can_be_drawn() -> None:
+def test_settings_that_stay_as_they_are_can_be_drawn_and_schedules_keep_their_form() -> None:
     space = space_of(Made(), {})
     drawn, outside = space.as_they_are()
     assert not outside and drawn == {
@@ -82,12 +78,8 @@ def test_settings_that_stay_as_they_are_can_be_drawn() -> None:
     }
     assert apply(Made(), space.settings(drawn)) == Made(starts=100)
 
-
-def test_a_schedule_keeps_its_form_and_its_parts_are_drawn_each() -> None:
-    space = space_of(Made(), {})
-    drawn, _ = space.as_they_are()
-    more = {"rate": 0.004, "epsilon.end": 0.2, "epsilon.fraction": 0.5}
-    settings = space.settings(drawn | more)
+    # a schedule keeps its form, and its parts are drawn each
+    settings = space.settings(drawn | {"rate": 0.004, "epsilon.end": 0.2, "epsilon.fraction": 0.5})
     assert settings["rate"] == "0.004:0.0004" and settings["epsilon"] == "1:0.2:0.5"
     assert Schedule(0.1).moved(0.2) == Schedule(0.2)
     assert Schedule(0.0, 0.5).moved(0.2) == Schedule(0.2, 0.5)
@@ -112,17 +104,13 @@ def test_a_space_is_kept_as_json() -> None:
 
 
 @pytest.mark.parametrize("algorithm", algorithms.NAMES)
-def test_every_range_that_is_declared_is_one_of_its_setting(algorithm) -> None:
+def test_every_range_is_one_of_its_setting_and_defaults_lie_within(algorithm) -> None:
     base = algorithms.get(algorithm).Settings()
     space = space_of(base, {})  # looks at both ends
     assert {"gamma", "learning_rate", "hidden"} <= {d.setting for d in space.dimensions}
     check_ranges(apply(base, {}))
-
-
-@pytest.mark.parametrize("algorithm", TUNED)
-def test_defaults_lie_within_their_ranges(algorithm) -> None:
-    base = algorithms.get(algorithm).Settings()
-    space = space_of(base, {})
+    if algorithm not in TUNED:
+        return
     drawn, outside = space.as_they_are()
     assert not outside and len(space.dimensions) >= 6
     found = apply(base, space.settings(drawn))
@@ -132,22 +120,14 @@ def test_defaults_lie_within_their_ranges(algorithm) -> None:
     assert differ <= nearly
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "env"),
-    [
-        ("ppo", "CartPole-v1"),
-        ("ppo", "Pendulum-v1"),
-        ("ppo", "LunarLander-v3"),
-        ("a2c", "CartPole-v1"),
-        ("dqn", "CartPole-v1"),
-        ("dqn", "LunarLander-v3"),
-        ("sac", "Pendulum-v1"),
-        ("td3", "Pendulum-v1"),
-        ("ddpg", "Pendulum-v1"),
-    ],
-)
-def test_tuned_settings_lie_within_the_ranges_too(algorithm, env) -> None:
-    base = trainer.settle(algorithm, env, {})[0]
+ENTRIES = ["ppo CartPole-v1", "ppo Pendulum-v1", "ppo LunarLander-v3", "a2c CartPole-v1"]
+ENTRIES += ["dqn CartPole-v1", "dqn LunarLander-v3", "sac Pendulum-v1", "td3 Pendulum-v1"]
+ENTRIES += ["ddpg Pendulum-v1"]
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_tuned_settings_lie_within_the_ranges_too(entry) -> None:
+    base = trainer.settle(*entry.split(), {})[0]
     assert space_of(base, {}).as_they_are()[1] == []
 
 
@@ -155,25 +135,16 @@ def test_tuned_settings_lie_within_the_ranges_too(algorithm, env) -> None:
 
 
 def test_what_does_nothing_beside_what_was_drawn_is_left_out_of_a_trial() -> None:
-    base = trainer.settle("dqn", "CartPole-v1", {})[0]
-    told = {
-        "only": True,
-        "values": ["scalar", "quantile"],
-        "quantiles": {"low": 10, "high": 100},
-        "prioritized": [False, True],
-        "priority_alpha": {"low": 0.3, "high": 0.9},
-    }
-    space = space_of(base, {}, told)
+    told: dict[str, Any] = {"only": True, "values": ["scalar", "quantile"]}
+    told |= {"quantiles": {"low": 10, "high": 100}, "prioritized": [False, True]}
+    told |= {"priority_alpha": {"low": 0.3, "high": 0.9}}
+    space = space_of(trainer.settle("dqn", "CartPole-v1", {})[0], {}, told)
     drawn, outside = space.as_they_are()
     assert not outside, "200 quantiles are not in the range, and nothing has them"
     assert space.trial(drawn) == {"values": "scalar", "prioritized": False}
-    both = {**drawn, "values": "quantile", "prioritized": True}
-    assert space.trial(both) == {
-        "values": "quantile",
-        "quantiles": 10,
-        "prioritized": True,
-        "priority_alpha": 0.6,
-    }
+    more = {"values": "quantile", "prioritized": True}
+    both = {**drawn, **more}
+    assert space.trial(both) == {"quantiles": 10, "priority_alpha": 0.6, **more}
     for one in (drawn, both):
         trainer.settle("dqn", "CartPole-v1", space.trial(one))
 
@@ -193,13 +164,8 @@ def test_what_is_given_and_counts_in_some_trials_only_is_theirs() -> None:
     space = space_of(base, {"gamma": 0.98}, {**told, **gated})
     drawn, outside = space.as_they_are()
     assert not outside and space.trial(drawn) == {"values": "scalar", "prioritized": False}
-    drawn |= {"values": "quantile", "prioritized": True}
-    assert space.trial(drawn) == {
-        "values": "quantile",
-        "quantiles": 50,
-        "prioritized": True,
-        "priority_alpha": 0.5,
-    }
+    more = {"values": "quantile", "prioritized": True}
+    assert space.trial(drawn | more) == {"quantiles": 50, "priority_alpha": 0.5, **more}
 
 
 def test_a_range_of_what_does_nothing_in_any_trial_is_refused() -> None:
@@ -207,10 +173,8 @@ def test_a_range_of_what_does_nothing_in_any_trial_is_refused() -> None:
     with follows("tuning/space.py:_refuse_idle") as advice:
         space_of(trainer.settle("dqn", "CartPole-v1", {})[0], {}, told)
     (given,) = advice.assigned()
-    assert given == {"values": "quantile"}
+    assert given == {"values": "quantile"} and "leave quantiles out of the space" in advice.fix
     space_of(trainer.settle("dqn", "CartPole-v1", given)[0], given, told)
-    assert "leave quantiles out of the space" in advice.fix
-    space_of(trainer.settle("dqn", "CartPole-v1", {})[0], {}, {})
 
 
 @pytest.mark.parametrize(
@@ -263,14 +227,11 @@ def test_a_file_overrides_and_restricts(tmp_path: Path) -> None:
         "share": "0 to 1",
         "weight": "0 to 2",
     }
+    assert "gamma" in lines({}) and "gamma" not in lines({}, gamma=0.5)  # what is given
     only = lines({"only": True, "gamma": True, "rate": ["1e-3:0", 1e-4]})
     assert list(only) == ["rate", "gamma"]
     drawn = space_of(Made(), {}, {"only": True, "rate": ["1e-3:0"]}).settings({"rate": "1e-3:0"})
     assert drawn == {"rate": "1e-3:0"}
-
-
-def test_what_is_given_is_not_looked_for() -> None:
-    assert "gamma" in lines({}) and "gamma" not in lines({}, gamma=0.5)
 
 
 @pytest.mark.parametrize(

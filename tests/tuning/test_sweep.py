@@ -14,7 +14,7 @@ import tomllib
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -26,26 +26,20 @@ from tandem import algorithms, trainer
 from tandem.cli import main
 from tandem.cli import train as train_command
 from tandem.cli.sweep import _conclude as conclude
-from tandem.errors import WorkerError
 from tandem.learning.config import plain
 from tandem.runs import observers
 from tandem.settings import apply, check_ranges
 from tandem.tuning import sweep as sweeps
 from tandem.tuning import sweep_run as at
-from tandem.tuning import sweep_workers
 from tandem.tuning.sweep_report import Swept, written
 from tandem.tuning.sweep_run import Answer, TrialRun
 from tandem.tuning.sweep_study import Plan, Study, SweepTrial, _mend, seed_of
 from tests.helpers import ON_CPU, ONE_THREAD, QUIET, ROOT
+from tests.tuning.test_search import nothing_starts
 
-SMALL: dict[str, Any] = {
-    "framework": "torch",
-    "steps": 1000,
-    "envs": 2,
-    "hidden": 16,
-    "eval_episodes": 2,
-    "env_kwargs": {"n": 6},
-}
+SMALL: dict[str, Any] = {"framework": "torch", "steps": 1000, "envs": 2, "hidden": 16}
+SMALL |= {"eval_episodes": 2, "env_kwargs": {"n": 6}}
+GAMES = "a2c", "tandem/Identity-v0"
 FLAGS = "--framework torch --steps 1000 --envs 2 --hidden 16 --eval-episodes 2 --sampler random"
 WORDS = FLAGS.split()
 
@@ -87,20 +81,12 @@ class Alike(Scripted):
 
 
 @pytest.mark.slow
-def test_a_trial_that_ends_in_any_way_is_one_result_among_others(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_trial_that_ends_in_any_way_is_one_result_among_others(monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(at, "TrialRun", Scripted)
     told: list[SweepTrial] = []
     heard: list[tuple[int, int, float]] = []
     more: Any = {**SMALL, "out": tmp_path / "new", "told": told.append, "parallel": 1}
-    found = tandem.sweep(
-        "a2c",
-        "tandem/Identity-v0",
-        trials=12,
-        heard=lambda *now: heard.append(now),
-        **more,
-    )
+    found = tandem.sweep(*GAMES, trials=12, heard=lambda *now: heard.append(now), **more)
     states = [t.state for t in found.trials]
     assert states[:6] == ["complete", "refused", "failed", "not finite", "failed", "failed"]
     assert states[6:] == ["complete"] * 6 + ["pruned"]
@@ -123,7 +109,7 @@ def test_a_trial_that_ends_in_any_way_is_one_result_among_others(
 
     # the same sweep, in two sittings, of which the second makes more
     more |= {"out": tmp_path / "two"}
-    tandem.sweep("a2c", "tandem/Identity-v0", trials=5, **more)
+    tandem.sweep(*GAMES, trials=5, **more)
     first = {f: f.stat().st_mtime_ns for f in (tmp_path / "two" / "trials").rglob("*.zip")}
     again = tandem.sweep(resume=tmp_path / "two", trials=12, parallel=1)
     assert [t[:2] for t in map(_plain, again.trials)] == [t[:2] for t in map(_plain, found.trials)]
@@ -142,13 +128,11 @@ class Noted(Scripted):
 
 
 @pytest.mark.parametrize(("framework", "each"), [("torch", [12]), ("tensorflow", [10, 2])])
-def test_a_process_on_tensorflow_makes_ten_trials(
-    framework: str, each: list[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_process_on_tensorflow_makes_ten_trials(framework, each, monkeypatch, tmp_path) -> None:
     pytest.importorskip(framework)
     monkeypatch.setattr(at, "TrialRun", Noted)
     more: Any = {**SMALL, "out": tmp_path / "new", "parallel": 1, "pruner": "none"}
-    tandem.sweep("a2c", "tandem/Identity-v0", trials=12, **more | {"framework": framework})
+    tandem.sweep(*GAMES, trials=12, **more | {"framework": framework})
     places = sorted((tmp_path / "new" / "trials").glob("*/process"))
     processes = [file.read_text() for file in places]
     assert [processes.count(pid) for pid in dict.fromkeys(processes)] == each
@@ -161,36 +145,18 @@ def _plain(trial: SweepTrial) -> tuple[Any, ...]:
 
 
 @pytest.mark.slow
-def test_side_by_side_as_many_trials_are_made_as_were_asked_for(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_side_by_side_as_many_trials_are_made_as_were_asked_for(monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(at, "TrialRun", Scripted)
     more: Any = {**SMALL, "out": tmp_path / "new", "parallel": 3, "pruner": "none"}
-    found = tandem.sweep("a2c", "tandem/Identity-v0", trials=7, **more)
+    found = tandem.sweep(*GAMES, trials=7, **more)
     assert len(found.trials) == 8 and [t.number for t in found.trials] == list(range(8))
-    seeds = {
-        (f / "checkpoints" / "last.zip").read_text(encoding="utf-8")
-        for f in (tmp_path / "new" / "trials").iterdir()
-        if (f / "checkpoints" / "last.zip").is_file()
-    }
+    files = (tmp_path / "new" / "trials").glob("*/checkpoints/last.zip")
+    seeds = {file.read_text(encoding="utf-8") for file in files}
     assert seeds == {f"{seed_of(0, t.number)} None" for t in found.trials if t.state == "complete"}
 
 
-def test_where_no_trial_comes_to_its_end_it_is_said(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(at, "TrialRun", Scripted)
-    monkeypatch.setattr(sys.modules[__name__], "ENDS", {})
-    made = sweeps.Sweep("a2c", "tandem/Identity-v0", out=tmp_path / "new", trials=1, **SMALL)
-    made.folder.mkdir()
-    with pytest.raises(WorkerError, match="none of the 0 trials"):
-        made.result()
-
-
 @pytest.mark.parametrize("prioritized", [False, True])
-def test_what_is_given_is_given_to_the_trials_that_it_counts_in(
-    prioritized: bool, tmp_path: Path
-) -> None:
+def test_what_is_given_is_given_to_the_trials_that_it_counts_in(prioritized, tmp_path) -> None:
     space = {"only": True, "prioritized": [True, False]}
     more = {"framework": "torch", "space": space, "priority_alpha": "0.5"}
     made = sweeps.Sweep("dqn", "CartPole-v1", out=tmp_path / "new", trials=2, **more)
@@ -219,10 +185,8 @@ def test_seeds_of_a_sweep_are_none_that_one_reports_by() -> None:
     assert max(seeds) < 2**32
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "env"), [("ppo", "CartPole-v1"), ("dqn", "ALE/Pong-v5"), ("sac", "Pendulum-v1")]
-)
-def test_the_entry_can_be_pasted_into_the_zoo(algorithm: str, env: str) -> None:
+@pytest.mark.parametrize(("algorithm", "env"), [("ppo", "CartPole-v1"), ("dqn", "ALE/Pong-v5")])
+def test_the_entry_can_be_pasted_into_the_zoo(algorithm, env) -> None:
     base = trainer.settle(algorithm, env, {"learning_rate": "3e-4:0", "hidden": "32,32"})[0]
     plan = Plan(algorithm, env, "torch", 40, 0, "median", "tpe", [], {})
     best = SweepTrial(7, "complete", {}, [1.0], 1.0, 2.0, "")
@@ -230,8 +194,7 @@ def test_the_entry_can_be_pasted_into_the_zoo(algorithm: str, env: str) -> None:
     assert list(tables) == [env]
     entry = tables[env]
     assert "trial 7 of 40" in entry.pop("source") and entry["steps"] == base.steps
-    kind = algorithms.get(algorithm)
-    again = apply(kind.Settings(), entry)
+    again = apply(algorithms.get(algorithm).Settings(), entry)
     check_ranges(again)
     assert plain(again) == plain(base)
 
@@ -256,13 +219,11 @@ def test_half_a_line_of_the_journal_is_taken_away(tmp_path: Path) -> None:
         ("none", "gp", set()),
     ],
 )
-def test_pruners_end_the_worse_ones_where_they_look(
-    pruner: str, sampler: str, ended: set[int], tmp_path: Path
-) -> None:
+def test_pruners_end_the_worse_ones_where_they_look(pruner, sampler, ended, tmp_path) -> None:
     """Twelve trials, each worse than the one before."""
     more: Any = {**SMALL, "space": {"only": True, "learning_rate": True, "gamma": True}}
     more |= {"out": tmp_path, "pruner": pruner, "sampler": sampler}
-    made = sweeps.Sweep("a2c", "tandem/Identity-v0", **more)
+    made = sweeps.Sweep(*GAMES, **more)
     study = Study(tmp_path, made.plan, made.space)
     for number in range(12):
         trial = study.ask()
@@ -283,67 +244,45 @@ def test_pruners_end_the_worse_ones_where_they_look(
 # A run
 
 
-class Walk(NamedTuple):
+class Walk:
     """What a run answered, from its first evaluation to its end."""
 
-    answers: list[Answer]
-
-    @classmethod
-    def of(cls, run: TrialRun, answer: Answer, most: int = 100) -> Walk:
-        answers = [answer]
-        while answers[-1].what == at.EVALUATED and len(answers) < most:
-            answers.append(run.go_on())
-        return cls(answers)
+    def __init__(self, out: Path, resume: Any = None, most: int = 100, **given: Any) -> None:
+        self.run = TrialRun()
+        self.answers = [self.run.begin_trial(None, {**ARGUMENTS, **given}, out, resume)]
+        while self.answers[-1].what == at.EVALUATED and len(self.answers) < most:
+            self.answers.append(self.run.go_on())
 
     def means(self) -> dict[int, float]:
         return {a.env_steps: a.mean for a in self.answers if a.what == at.EVALUATED}
 
 
-ARGUMENTS: dict[str, Any] = {
-    "algorithm": "a2c",
-    "env": "tandem/Identity-v0",
-    "framework": "torch",
-    "steps": 200,
-    "hidden": 8,
-    "envs": 2,
-    "eval_every": 20,
-    "eval_episodes": 1,
-    "final_episodes": 1,
-    "plots": False,
-    "tensorboard": False,
-    "checkpoint_seconds": 0.0,
-}
+ARGUMENTS: dict[str, Any] = {"algorithm": "a2c", "env": "tandem/Identity-v0", "framework": "torch"}
+ARGUMENTS |= {"steps": 200, "hidden": 8, "envs": 2, "eval_every": 20, "eval_episodes": 1}
+ARGUMENTS |= {"final_episodes": 1, "plots": False, "tensorboard": False, "checkpoint_seconds": 0.0}
 
 
-def test_a_run_goes_on_where_an_answer_was_the_last_that_was_heard(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_run_goes_on_where_an_answer_was_the_last_that_was_heard(monkeypatch, tmp_path) -> None:
     """A kill after an answer: whatever checkpoint is there has forgotten no evaluation."""
     monkeypatch.setattr(observers, "WRITING", float("inf"))  # a checkpoint after each block
-    run = TrialRun()
-    whole = Walk.of(run, run.begin_trial(None, ARGUMENTS, tmp_path / "whole", None))
+    whole = Walk(tmp_path / "whole")
     assert [a.what for a in whole.answers] == [at.EVALUATED] * 10 + [at.DONE]
     assert (tmp_path / "whole" / "result.json").is_file()
-    part = TrialRun()
-    heard = Walk.of(part, part.begin_trial(None, ARGUMENTS, tmp_path / "part", None), 4)
-    again = TrialRun()
-    rest = Walk.of(again, again.begin_trial(None, ARGUMENTS, tmp_path / "part", {}))
-    part.leave()
+    heard = Walk(tmp_path / "part", most=4)
+    rest = Walk(tmp_path / "part", {})
+    heard.run.leave()
     assert heard.means() | rest.means() == whole.means()
     assert rest.answers[0].env_steps > 20, "it began anew"
 
 
 def test_a_run_that_cannot_be_or_that_breaks_says_so(tmp_path: Path) -> None:
-    run = TrialRun()
-    odd = {**ARGUMENTS, "algorithm": "ppo", "batch_size": 7, "rollout": 64, "envs": 2}
-    answer = run.begin_trial(None, odd, tmp_path / "a", None)
+    (answer,) = Walk(tmp_path / "a", algorithm="ppo", batch_size=7, rollout=64).answers
     assert answer.what == at.REFUSED and "batch" in answer.why
     bursts = {"learning_rate": 1e6, "max_grad_norm": 1e30, "optimizer": "sgd", "entropy": 1e30}
-    walk = Walk.of(run, run.begin_trial(None, {**ARGUMENTS, **bursts}, tmp_path / "b", None))
-    assert walk.answers[-1].what == at.NOT_FINITE and walk.answers[-1].why
-    odd = {**ARGUMENTS, "env": Broken, "env_kwargs": None}
-    walk = Walk.of(run, run.begin_trial(None, odd, tmp_path / "c", None))
-    assert walk.answers[-1].what == at.FAILED and "out of order" in walk.answers[-1].why
+    last = Walk(tmp_path / "b", **bursts).answers[-1]
+    assert last.what == at.NOT_FINITE and last.why
+    last = Walk(tmp_path / "c", env=Broken, env_kwargs=None).answers[-1]
+    assert last.what == at.FAILED and "out of order" in last.why
 
 
 class Broken(gymnasium.Env):
@@ -366,9 +305,7 @@ class Broken(gymnasium.Env):
 
 
 @pytest.mark.parametrize("env", ["CartPole-v1", "ALE/Pong-v5"])
-def test_the_command_at_the_end_trains_what_the_trials_trained(
-    env: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_at_the_end_trains_what_the_trials_trained(env, tmp_path, capsys) -> None:
     given: dict[str, Any] = {"entry": "rainbow", "gamma": 0.9, "double": False, "threads": 2}
     if env.startswith("ALE"):
         pytest.importorskip("ale_py")
@@ -391,9 +328,7 @@ def test_the_command_at_the_end_trains_what_the_trials_trained(
 
 
 @pytest.mark.slow
-def test_the_command_tells_and_says_what_to_pass_on(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_tells_and_says_what_to_pass_on(monkeypatch, tmp_path, capsys) -> None:
     monkeypatch.setattr(at, "TrialRun", Alike)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "space.toml").write_text("only = true\ngamma = [0.9, 0.99]\nepochs = [3, 4]\n")
@@ -447,11 +382,8 @@ def test_what_cannot_be_is_answered_before_anything_runs(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    def started(*_: object) -> None:
-        raise AssertionError("a process was started")
-
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sweep_workers, "Process", started)
+    nothing_starts(monkeypatch, "tuning.sweep_workers.Process")
     assert main(["sweep", *words.split()]) == 2
     assert answer in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
@@ -472,7 +404,7 @@ def test_help_names_flags_and_settings(capsys: pytest.CaptureFixture[str]) -> No
 def test_a_sweep_that_was_stopped_and_killed_is_the_sweep_that_was_not(tmp_path: Path) -> None:
     """SIGTERM in the first trial, kill -9 of all processes in the second."""
     words = [*WORDS, "--env-kwargs", '{"n": 6}', "--trials", "3", "--checkpoint-seconds", "0"]
-    words = ["a2c", "tandem/Identity-v0", *words, "--rollout", "8", "--seed", "5"]
+    words = [*GAMES, *words, "--rollout", "8", "--seed", "5"]
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     assert _command([*words, "--parallel", "1", "--out", str(whole)], whole).wait() == 0
 
@@ -497,15 +429,13 @@ def test_a_sweep_that_was_stopped_and_killed_is_the_sweep_that_was_not(tmp_path:
     assert all(f.stat().st_mtime_ns == when for f, when in finished.items())
     one, other = _trials(whole), _trials(cut)
     assert list(map(_plain, one)) == list(map(_plain, other)) and len(one) == 3
-    assert (whole / "entry.toml").read_text(encoding="utf-8") == (cut / "entry.toml").read_text(
-        encoding="utf-8"
-    )
+    assert (whole / "entry.toml").read_bytes() == (cut / "entry.toml").read_bytes()
     weights = [
-        [row["fingerprint"] for row in csv.DictReader((f / "progress.csv").open())]
+        [row["fingerprint"] for row in csv.DictReader(file.open())]
         for folder in (whole, cut)
-        for f in sorted((folder / "trials").iterdir())
+        for file in sorted((folder / "trials").glob("*/progress.csv"))
     ]
-    assert weights[:3] == weights[3:]
+    assert weights[:3] == weights[3:] and len(weights) == 6
 
 
 def _command(words: list[str], folder: Path) -> subprocess.Popen[bytes]:

@@ -15,19 +15,14 @@ from tandem.tuning import sweep as sweeps
 from tandem.tuning.sweep_workers import OnCluster
 from tests.advice.net import follows
 from tests.helpers import own_cluster
-from tests.tuning.test_sweep import SMALL, _plain
+from tests.tuning.test_sweep import GAMES, SMALL, _plain
 
 pytest.importorskip("ray")
 pytest.importorskip("optuna")
 pytest.importorskip("torch")
 pytestmark = pytest.mark.slow
-GIVEN: dict[str, Any] = {
-    **SMALL,
-    "steps": 600,
-    "trials": 2,
-    "sampler": "random",
-    "checkpoint_seconds": 0,
-}
+GIVEN: dict[str, Any] = {**SMALL, "steps": 600, "trials": 2, "sampler": "random"}
+GIVEN["checkpoint_seconds"] = 0
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -37,9 +32,8 @@ def cluster() -> Iterator[None]:
 
 def test_trials_are_those_of_processes_and_go_on_anywhere(tmp_path: Path) -> None:
     """Stopped on the cluster in its second trial, gone on with there, and once more here."""
-    env = "tandem/Identity-v0"
-    here = tandem.sweep("a2c", env, **GIVEN, parallel=1, out=tmp_path / "here")
-    there = tandem.sweep("a2c", env, **GIVEN, cluster="auto", parallel=1, out=tmp_path / "there")
+    here = tandem.sweep(*GAMES, **GIVEN, parallel=1, out=tmp_path / "here")
+    there = tandem.sweep(*GAMES, **GIVEN, cluster="auto", parallel=1, out=tmp_path / "there")
     assert list(map(_plain, here.trials)) == list(map(_plain, there.trials))
 
     def stop(number: int, evaluations: int, mean: float) -> None:
@@ -47,7 +41,7 @@ def test_trials_are_those_of_processes_and_go_on_anywhere(tmp_path: Path) -> Non
             os.kill(os.getpid(), signal.SIGTERM)
 
     cut = tmp_path / "cut"
-    made = sweeps.Sweep("a2c", env, **GIVEN, cluster="auto", parallel=1, out=cut, heard=stop)
+    made = sweeps.Sweep(*GAMES, **GIVEN, cluster="auto", parallel=1, out=cut, heard=stop)
     assert made.train() == "SIGTERM"
     assert (cut / "trials" / "0001" / "checkpoints" / "last.zip").is_file()
     left = sweeps.Sweep(resume=cut, cluster="auto", trials=2)

@@ -12,22 +12,15 @@ from typing import Any
 import pytest
 
 import tandem
+from tandem import errors
 from tandem.cli import main
-from tandem.errors import (
-    CheckpointError,
-    EnvironmentFault,
-    ResumeError,
-    RunFolderError,
-    TandemError,
-    UnrepeatableError,
-    WorkerError,
-)
+from tandem.errors import TandemError
 from tandem.platforms import FULL
 from tandem.runs import atomic_files
-from tandem.tuning import sweep_report, sweep_study
 from tandem.tuning import sweep_run as at
-from tandem.tuning.sweep_run import Answer, TrialRun
-from tests.tuning.test_sweep import ARGUMENTS, SMALL, Walk
+from tandem.tuning import sweep_study
+from tandem.tuning.sweep_run import Answer
+from tests.tuning.test_sweep import GAMES, SMALL, Walk
 
 pytest.importorskip("optuna")
 FLAGS = "--framework torch --steps 1000 --pruner none"
@@ -76,12 +69,10 @@ def states(folder: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_disk_that_is_full_ends_the_sweep_and_no_trial(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_disk_that_is_full_ends_the_sweep_and_no_trial(place, capsys) -> None:
     (place / "ends").write_text("1 blocked 3\n3 blocked 0")
     flags = f"{FLAGS} --trials 4 --parallel 2 --out=-s".split()
-    assert main(["sweep", "a2c", "tandem/Identity-v0", *flags]) == 1
+    assert main(["sweep", *GAMES, *flags]) == 1
     told = capsys.readouterr().err
     assert "Traceback" not in told and "a.zip: no space." in told and "Expected: some" not in told
     again = told.partition("then go on: tandem ")[2].split()
@@ -97,13 +88,11 @@ def test_a_trial_goes_on_where_its_process_was_lost_and_fails_where_that_is_lost
     place: Path,
 ) -> None:
     (place / "ends").write_text("2 killed 4")
-    found = tandem.sweep("a2c", "tandem/Identity-v0", **WHERE, pruner="none", out=place / "s")
+    found = tandem.sweep(*GAMES, **WHERE, pruner="none", out=place / "s")
     assert [t.state for t in found.trials] == ["complete", "complete", "failed", "complete"]
     assert "SIGKILL" in found.trials[2].why
-    begun = [
-        (f / "begun").read_text(encoding="utf-8").split()
-        for f in sorted((place / "s" / "trials").iterdir())
-    ]
+    files = sorted((place / "s" / "trials").glob("*/begun"))
+    begun = [file.read_text(encoding="utf-8").split() for file in files]
     assert begun == [["False"], ["False"], ["False", "True"], ["False"]]
 
 
@@ -115,38 +104,36 @@ class Dies:
 
 
 @pytest.mark.slow
-def test_processes_that_cannot_begin_end_the_sweep(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_processes_that_cannot_begin_end_the_sweep(place, monkeypatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(at, "TrialRun", Dies)
-        with pytest.raises(WorkerError, match=r"trial 0: .*SIGKILL.* before it began") as caught:
-            tandem.sweep("a2c", "tandem/Identity-v0", **WHERE, out=place / "s")
+        with pytest.raises(
+            errors.WorkerError, match=r"trial 0: .*SIGKILL.* before it began"
+        ) as caught:
+            tandem.sweep(*GAMES, **WHERE, out=place / "s")
     assert caught.value.fix.endswith(f"tandem sweep --resume {place / 's'}")
     found = tandem.sweep(resume=place / "s", parallel=1)
     assert [t.state for t in found.trials] == ["complete"] * 4
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("what", ["journal", "table", "entry"])
-def test_files_of_the_sweep_that_cannot_be_written(
-    what: str, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def no_space(*_: Any) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+WRITERS = {
+    "journal.log": "optuna.storages.journal.JournalFileBackend.append_logs",
+    "trials.csv": "tandem.tuning.sweep_report.write_table",
+    "entry.toml": "tandem.tuning.sweep_report.Path.write_text",
+}
 
-    backend = "optuna.storages.journal.JournalFileBackend.append_logs"
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WRITERS)
+def test_files_of_the_sweep_that_cannot_be_written(name, place, monkeypatch, capsys) -> None:
+    def no_space(*_: Any) -> None:
+        raise full()
+
     flags = f"{FLAGS} --trials 2 --parallel 1 --out s".split()
     with monkeypatch.context() as patch:
-        if what == "journal":
-            patch.setattr(backend, no_space)
-        elif what == "table":
-            patch.setattr(sweep_report, "write_table", no_space)
-        else:
-            patch.setattr(sweep_report.Path, "write_text", no_space)
-        assert main(["sweep", "a2c", "tandem/Identity-v0", *flags]) == 2
+        patch.setattr(WRITERS[name], no_space)
+        assert main(["sweep", *GAMES, *flags]) == 2
     told = capsys.readouterr().err
-    name = {"journal": "journal.log", "table": "trials.csv", "entry": "entry.toml"}[what]
     assert f"cannot write s/{name}: No space left on device." in told
     assert main(told.rstrip().rpartition("tandem ")[2].split()) == 0
     assert states(place / "s") == ["complete"] * 2
@@ -167,13 +154,13 @@ def caused(error: TandemError, cause: Exception) -> TandemError:
     [
         *((full(code), at.BLOCKED) for code in FULL),
         (full(errno.EACCES), at.FAILED),  # of an environment, say
-        (caused(RunFolderError("a"), full(errno.EACCES)), at.BLOCKED),
-        (caused(CheckpointError("a"), full(errno.EACCES)), at.BLOCKED),
-        (caused(CheckpointError("damaged"), ValueError("a")), at.FAILED),
-        (caused(EnvironmentFault("a"), full()), at.BLOCKED),
-        (caused(EnvironmentFault("a"), RuntimeError("a")), at.FAILED),
-        (ResumeError("under way in another process"), at.BLOCKED),
-        (UnrepeatableError("a"), at.FAILED),
+        (caused(errors.RunFolderError("a"), full(errno.EACCES)), at.BLOCKED),
+        (caused(errors.CheckpointError("a"), full(errno.EACCES)), at.BLOCKED),
+        (caused(errors.CheckpointError("damaged"), ValueError("a")), at.FAILED),
+        (caused(errors.EnvironmentFault("a"), full()), at.BLOCKED),
+        (caused(errors.EnvironmentFault("a"), RuntimeError("a")), at.FAILED),
+        (errors.ResumeError("under way in another process"), at.BLOCKED),
+        (errors.UnrepeatableError("a"), at.FAILED),
         (MemoryError(), at.FAILED),
     ],
     ids=repr,
@@ -185,8 +172,7 @@ def test_which_failures_are_no_trials(error: Exception, kind: str) -> None:
 def test_a_run_whose_checkpoint_does_not_fit_says_so_and_goes_on_with_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = TrialRun()
-    walk = Walk.of(whole, whole.begin_trial(None, ARGUMENTS, tmp_path / "whole", None))
+    whole = Walk(tmp_path / "whole")
     real, count = os.replace, [0]
 
     def replace(source: Any, target: Any) -> None:
@@ -195,20 +181,17 @@ def test_a_run_whose_checkpoint_does_not_fit_says_so_and_goes_on_with_room(
             raise full()
         real(source, target)
 
-    run = TrialRun()
     with monkeypatch.context() as patch:
         patch.setattr(atomic_files.os, "replace", replace)
-        part = Walk.of(run, run.begin_trial(None, ARGUMENTS, tmp_path / "part", None))
+        part = Walk(tmp_path / "part")
     assert part.answers[-1].what == at.BLOCKED and "No space left" in part.answers[-1].why
-    again = Walk.of(run, run.begin_trial(None, ARGUMENTS, tmp_path / "part", {}))
+    again = Walk(tmp_path / "part", {})
     assert again.answers[-1].what == at.DONE
-    assert part.means() | again.means() == walk.means()
+    assert part.means() | again.means() == whole.means()
 
 
-def test_the_advice_has_what_a_program_and_a_module_bring(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    made = tandem.tuning.sweep.Sweep("a2c", "tandem/Identity-v0", **WHERE, out=tmp_path)
+def test_the_advice_has_what_a_program_and_a_module_bring(monkeypatch, tmp_path) -> None:
+    made = tandem.tuning.sweep.Sweep(*GAMES, **WHERE, out=tmp_path)
     assert made.plan.to_resume(tmp_path) == "free some space, or choose another with --out."
     made.plan.save(tmp_path)  # before, there is nothing to resume
     monkeypatch.setattr(sweep_study, "IMPORTED", ["mine"])
