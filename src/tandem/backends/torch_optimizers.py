@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import os
+from collections import defaultdict
 from typing import Any
 
 import torch
@@ -229,9 +230,10 @@ class Optimizer:
             self.flat.grad = gradient
         self.inner.step()
 
-    def unflatten(self, flat: torch.Tensor, names: list[str]) -> dict[str, torch.Tensor]:
+    def unflatten(self, flat: torch.Tensor) -> list[torch.Tensor]:
+        """The parts of a flat array in the shapes of the weights."""
         parts = flat.split(self.sizes)
-        return {n: x.view(p.shape) for n, x, p in zip(names, parts, self.parameters, strict=True)}
+        return [x.view(p.shape) for x, p in zip(parts, self.parameters, strict=True)]
 
 
 def _differ(x: Any, y: Any) -> bool:
@@ -342,8 +344,12 @@ def _compiled(optimizer: Optimizer, loss_module: LossModule) -> tuple[Any, dict[
     """A compiled function (flat weights, statistics, batch, count) -> (loss, aux, flat gradient,
     moved statistics), and the statistics that it takes. They go in and come out, since nothing
     outside a gradient may be changed within it."""
-    by_id = {id(p): n for n, p in loss_module.named_parameters()}
-    names = [by_id[id(p)] for p in optimizer.parameters]
+    # A weight that networks share has a name for each module that it is in, not for each network:
+    # functional_call puts back a module's weights once for each name.
+    names = defaultdict[int, list[str]](list)
+    for prefix, module in loss_module.named_modules():
+        for name, p in module.named_parameters(prefix, recurse=False):
+            names[id(p)].append(name)
     stateful_forward = [
         f"networks.{i}." for i, n in enumerate(optimizer.networks) if n.stateful_forward
     ]
@@ -356,8 +362,10 @@ def _compiled(optimizer: Optimizer, loss_module: LossModule) -> tuple[Any, dict[
     ) -> Any:
         def f(flat: Array) -> Any:
             moved = {n: b.clone() for n, b in statistics.items()}
+            weights = zip(optimizer.parameters, optimizer.unflatten(flat), strict=True)
+            traced = {n: x for p, x in weights for n in names[id(p)]}
             value, aux = functional_call(
-                loss_module, optimizer.unflatten(flat, names) | moved, (batch, count)
+                loss_module, traced | moved, (batch, count), tie_weights=False
             )
             return value, (aux, moved)
 
