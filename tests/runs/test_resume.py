@@ -21,9 +21,9 @@ SNIPPET = Path(__file__).parent / "snippets" / "resume.py"
     ],
 )
 def test_sittings_make_the_same_run(engine: str, tmp_path: Path) -> None:
-    wanted = ["dqn", "ppo", "ppo_plain", "sac", "td3", "a2c_lstm", "acer"]
+    wanted = ["dqn", "ppo", "sac", "td3", "a2c_lstm", "acer"]
     if engine == "torch":
-        wanted += ["qmix", "maddpg", "mappo"]
+        wanted += ["ppo_plain", "qmix", "maddpg", "mappo"]
     if engine == "tensorflow":  # which compiles each sitting of each again
         wanted = ["dqn", "ppo", "sac", "acer"]
     cases = run_python(
@@ -34,4 +34,4 @@ def test_sittings_make_the_same_run(engine: str, tmp_path: Path) -> None:
         assert case["updates"] > 20
         assert len(set(case["ends"])) == len(case["ends"]), "every sitting did something"
         assert not case["arrays"] and not case["data"], case
-        assert case["same_table"] and case["rows"] > 5
+        assert case["same_table"] and case["rows"] > 4

@@ -37,29 +37,12 @@ def make():
     return declared(FrameStackObservation(Before(), 2, padding_type="zero"), 2)
 
 
-settings = {
-    "steps": 1600,
-    "learning_rate": 3e-4,
-    "batch_size": 32,
-    "buffer_size": 800,
-    "learning_starts": 64,
-    "train_every": 4,
-    "target_every": 40,
-    "gamma": 0.5,
-    "epsilon": "1:0.1:0.5",
-    "eval_every": 400,
-    "final_episodes": 20,
-}
+settings = {"steps": 1600, "learning_starts": 64, "train_every": 4, "target_every": 40}
+settings |= {"learning_rate": 3e-4, "batch_size": 32, "buffer_size": 800, "gamma": 0.5}
+settings |= {"epsilon": "1:0.1:0.5", "eval_every": 400, "final_episodes": 20}
 run = trainer.session("dqn", make, framework=sys.argv[1], seed=1, **settings)
 for _ in run:
     pass
-ring = run.loop.learner.ring
-print(
-    json.dumps(
-        {
-            "score": run.result()["eval_mean"],
-            "kept": list(ring._columns["obs"].shape),
-            "acts_on": run.observation.shape,
-        }
-    )
-)
+kept = list(run.loop.learner.ring._columns["obs"].shape)
+score = run.result()["eval_mean"]
+print(json.dumps({"score": score, "kept": kept, "acts_on": run.observation.shape}))
