@@ -3,7 +3,6 @@ unfit before training; and what a run does without any."""
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 import threading
@@ -29,21 +28,10 @@ from tandem.learning.events import BatchEnd, EvaluationEnd
 from tandem.run_report import report
 from tandem.runs.folder import read_run
 from tandem.runs.groups import scores
+from tests.runs.shared import QUICK, finished, rows
 
-SMALL: dict[str, Any] = {
-    "framework": "torch",
-    "plots": False,
-    "tensorboard": False,
-    "hidden": (4,),
-    "steps": 96,
-    "rollout": 16,
-    "batch_size": 16,
-    "epochs": 1,
-    "eval_every": 32,
-    "eval_episodes": 3,
-    "final_episodes": 2,
-    "envs": 1,
-}
+SMALL = QUICK | {"steps": 96, "envs": 1, "rollout": 16, "batch_size": 16, "epochs": 1}
+SMALL |= {"hidden": (4,), "eval_every": 32, "eval_episodes": 3, "final_episodes": 2}
 
 
 class Toy(gymnasium.Env[Any, Any]):
@@ -114,11 +102,6 @@ def trained(env: Any, **given: Any) -> Any:
     return tandem.train("ppo", env, **SMALL | given)
 
 
-def rows(folder: Path) -> list[dict[str, str]]:
-    with (folder / "progress.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def test_environments_are_made_once_and_closed_and_their_number_changes_no_score() -> None:
     results = []
     for number in (1, 3):
@@ -176,16 +159,15 @@ def test_an_environment_that_raises_at_the_end_does_not_lose_the_agent(tmp_path:
     assert json.loads((tmp_path / "run" / "result.json").read_text())["eval_mean"] is None
 
 
-class Unclosable(Toy):
-    def close(self) -> None:
-        raise OSError("it is closed already")
+def test_an_environment_that_cannot_be_closed_does_not_lose_the_agent() -> None:
+    class Unclosable(Toy):
+        def close(self) -> None:
+            raise OSError("it is closed already")
 
-
-@pytest.mark.parametrize("env", [Unclosable, lambda: SyncVectorEnv([Unclosable])])
-def test_an_environment_that_cannot_be_closed_does_not_lose_the_agent(env: Any) -> None:
-    result = trained(env)
-    assert result.evaluation.returns and result.agent.predict(np.zeros(1))[0] in (0, 1)
-    assert any("failed: it is closed already" in note for note in result.notes)
+    for env in (Unclosable, lambda: SyncVectorEnv([Unclosable])):
+        result = trained(env)
+        assert result.evaluation.returns and result.agent.predict(np.zeros(1))[0] in (0, 1)
+        assert any("failed: it is closed already" in note for note in result.notes)
 
 
 def test_an_environment_that_breaks_off_its_film_does_not_lose_the_agent(tmp_path: Path) -> None:
@@ -220,9 +202,7 @@ def test_an_environment_that_breaks_off_its_film_does_not_lose_the_agent(tmp_pat
         (Bare, SpaceError, "Bare has no action_space"),
     ],
 )
-def test_an_unfit_eval_env_is_found_before_training(
-    eval_env: Any, error: Any, text: str, tmp_path: Path
-) -> None:
+def test_an_unfit_eval_env_is_found_before_training(eval_env, error, text, tmp_path) -> None:
     for more in ({}, {"eval_episodes": 0}):
         with pytest.raises(error, match=text):
             tandem.session("ppo", Toy, eval_env=eval_env, out=tmp_path / "run", **SMALL | more)
@@ -261,10 +241,7 @@ def test_a_reset_of_old_is_named() -> None:
 
 def test_evaluations_never_step_the_environment_that_is_trained_in() -> None:
     def fingerprint(env: Any, **given: Any) -> str:
-        session = tandem.session("ppo", env, **SMALL | given)
-        for _ in session:
-            pass
-        return str(session.fingerprint())
+        return finished(tandem.session("ppo", env, **SMALL | given)).fingerprint()
 
     class Wrap(gymnasium.Env[Any, Any]):  # not gymnasium.Wrapper: `unwrapped` is itself
         def __init__(self, env: Any) -> None:
@@ -276,8 +253,6 @@ def test_evaluations_never_step_the_environment_that_is_trained_in() -> None:
 
         def step(self, action: Any) -> Any:
             return self.held.step(action)
-
-    alone = fingerprint(Toy, eval_episodes=0)
 
     class Spaceless:
         def __init__(self) -> None:
@@ -302,16 +277,18 @@ def test_evaluations_never_step_the_environment_that_is_trained_in() -> None:
         def step(self, action: Any) -> Any:
             return self.several["first"].step(action)
 
-    one = [TimeLimit(Toy(), 50) for _ in range(7)]
+    alone, one = fingerprint(Toy, eval_episodes=0), [TimeLimit(Toy(), 50) for _ in range(7)]
     assert alone == fingerprint(lambda: one[0])
-    assert alone == fingerprint(one[1], eval_env=one[1].unwrapped)
-    assert alone == fingerprint(one[2], eval_env=TimeLimit(one[2], 3))
-    assert alone == fingerprint(one[3].unwrapped, eval_env=one[3])
-    assert alone == fingerprint(one[4], eval_env=lambda: one[4])
-    assert alone == fingerprint(lambda: one[5], eval_env=lambda: one[5])
-    assert alone == fingerprint(one[6], eval_env=Wrap(one[6]))
-    simulator = Spaceless()
-    assert alone == fingerprint(Robot(simulator), eval_env=Robot(simulator))
+    for env, eval_env in (
+        (one[1], one[1].unwrapped),
+        (one[2], TimeLimit(one[2], 3)),
+        (one[3].unwrapped, one[3]),
+        (one[4], lambda: one[4]),
+        (lambda: one[5], lambda: one[5]),
+        (one[6], Wrap(one[6])),
+        map(Robot, [Spaceless()] * 2),
+    ):
+        assert alone == fingerprint(env, eval_env=eval_env)
 
     env, agent = Toy(), trained(Toy, eval_episodes=0).agent
     looks: list[Any] = []
@@ -329,9 +306,7 @@ def test_evaluations_never_step_the_environment_that_is_trained_in() -> None:
     assert any("cannot be copied" in n for n in trained(lambda: locked).notes)
 
 
-def test_a_vector_object_trains_and_its_best_checkpoint_is_by_training_returns(
-    tmp_path: Path,
-) -> None:
+def test_a_vector_object_trains_and_its_best_checkpoint_is_by_training_returns(tmp_path) -> None:
     vector = SyncVectorEnv([Toy] * 2)
     given = SMALL | {"envs": 2, "steps": 192}
     result = tandem.train("ppo", vector, out=tmp_path / "run", **given)
@@ -368,10 +343,8 @@ def test_without_evaluations_the_best_is_by_training_returns(tmp_path: Path) -> 
             weights[event.env_steps] = session.agent().networks["actor"](np.zeros((1, 1)))
     best = session.restored("best").networks["actor"](np.zeros((1, 1)))
     assert (best == weights[32]).all() and not (best == weights[96]).all()
-    session = tandem.session("ppo", Fades, **SMALL | {"eval_episodes": 0})
     Fades.total = 0
-    for _ in session:
-        pass
+    session = finished(tandem.session("ppo", Fades, **SMALL | {"eval_episodes": 0}))
     assert (session.restored("best").networks["actor"](np.zeros((1, 1))) == best).all()
 
 

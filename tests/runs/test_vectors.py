@@ -22,28 +22,15 @@ from tandem.learning.events import EvaluationEnd, TrainEnd
 from tandem.runs.folder import read_run
 from tandem.runs.verification import verify
 from tests.envs.vectors import MODES, Counters, Resumable
+from tests.runs import shared
+from tests.runs.shared import finished
 
-QUICK: dict[str, Any] = {
-    "framework": "torch",
-    "plots": False,
-    "tensorboard": False,
-    "eval_episodes": 2,
-    "final_episodes": 2,
-    "hidden": (8,),
-    "steps": 480,
-    "eval_every": 200,
-}
+QUICK = shared.QUICK | {"steps": 480, "eval_every": 200, "eval_episodes": 2, "final_episodes": 2}
 KINDS: dict[str, dict[str, Any]] = {
     "ppo": {"rollout": 16, "batch_size": 32, "epochs": 2, "normalize_observations": True},
     "dqn": {"buffer_size": 300, "learning_starts": 50, "train_every": 8, "batch_size": 16},
     "impala": {},
 }
-
-
-def finished(session: Any, stop_at: int | None = None) -> Any:
-    for _ in session.events(stop_at):
-        pass
-    return session
 
 
 def test_updates_go_by_the_number_of_a_vector() -> None:
@@ -80,9 +67,8 @@ def test_masks_and_dicts(algorithm, kind) -> None:
         made.append(Counters(4, MODES[1], **kind))
         return made[-1]
 
-    given = QUICK | KINDS[algorithm] | {"normalize_observations": False}
-    if algorithm != "ppo":
-        del given["normalize_observations"]
+    given = QUICK | KINDS[algorithm]
+    given |= {"normalize_observations": False} if algorithm == "ppo" else {}
     result = tandem.train(algorithm, make, **given)
     assert result.evaluation.lengths == [2, 3]
     assert not kind.get("masks") or all(v.forbidden == 0 for v in made)
@@ -123,23 +109,18 @@ def test_a_function_is_given_the_run_s_numbers() -> None:
 
 
 def test_a_callback_stops_between_evaluations() -> None:
-    seen: list[Any] = []
-
-    def tell(event: Any) -> Any:
-        seen.append(event)
-        return isinstance(event, EvaluationEnd)
-
-    tandem.train("ppo", Resumable, callbacks=[tell], **QUICK | KINDS["ppo"])
-    (ended,) = (event for event in seen if isinstance(event, TrainEnd))
-    assert 200 <= ended.env_steps < 480
-
-
-def interrupt(event: Any) -> None:
-    if event.env_steps >= 200:
-        os.kill(os.getpid(), signal.SIGINT)
+    session = tandem.session(
+        "ppo", Resumable, callbacks=[lambda e: isinstance(e, EvaluationEnd)], **QUICK | KINDS["ppo"]
+    )
+    *_, ended = session
+    assert isinstance(ended, TrainEnd) and 200 <= ended.env_steps < 480
 
 
 def test_ctrl_c_keeps_the_run(tmp_path) -> None:
+    def interrupt(event: Any) -> None:
+        if event.env_steps >= 200:
+            os.kill(os.getpid(), signal.SIGINT)
+
     make, given = partial(Resumable, 4), QUICK | KINDS["ppo"]
     with pytest.raises(KeyboardInterrupt):
         tandem.train("ppo", make, out=tmp_path / "run", callbacks=[interrupt], **given)
