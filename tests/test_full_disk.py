@@ -132,18 +132,14 @@ def test_a_run_whose_result_cannot_be_written_is_there_to_be_scored(
     assert last.is_file() and "64 steps" in capsys.readouterr().out
 
 
-def test_notes_that_no_longer_fit_into_the_result_leave_the_result(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_notes_that_no_longer_fit_into_the_result_leave_the_result(place, monkeypatch) -> None:
     monkeypatch.setattr(atomic_files.os, "replace", fails("result.json", after=1))
     result = tandem.train("a2c", "CartPole-v1", out="a", **{**SMALL, "plots": True})
     assert result.summary["env_steps"] == 64 and Path("a", "result.json").is_file()
     assert any(note.startswith("result.json lacks the notes: cannot") for note in result.notes)
 
 
-def test_without_a_first_checkpoint_no_advice_is_to_resume(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_first_checkpoint_no_advice_is_to_resume(place, monkeypatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(atomic_files.os, "replace", fails("last.zip"))
         with pytest.raises(CheckpointError, match=r"last\.zip.*No space") as caught:
@@ -170,9 +166,7 @@ print(json.dumps(main(["watch", "run", "--out", "a.mp4", "--max-steps", "5"])))
     assert not list(place.glob("*.mp4")) and not list(place.glob(".*.mp4"))
 
 
-def test_a_folder_that_may_not_be_written_is_named_when_it_is_resumed(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_may_not_be_written_is_named_when_it_is_resumed(place, monkeypatch) -> None:
     real = Path.open
 
     def open_(self: Path, *given: Any, **more: Any) -> Any:

@@ -176,9 +176,7 @@ def test_the_replay_memory_is_written_before_training_continues(tmp_path: Path) 
         assert all(np.array_equal(kept[name], x) for name, x in found.items())
 
 
-def test_an_entry_beyond_four_gibibytes_has_the_large_header(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_entry_beyond_four_gibibytes_has_the_large_header(tmp_path, monkeypatch) -> None:
     """With the limits of the format at a kibibyte: an entry that outgrows them is refused by
     `zipfile`, unless its size was known when it began."""
     monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 1024)

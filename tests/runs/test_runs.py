@@ -60,9 +60,7 @@ def test_a_folder_stands_for_the_runs_in_it_and_in_its_folders_of_seeds(tmp_path
     assert runs_in(tmp_path) == [one, s0, s1] and runs_in(one) == [one]
 
 
-def test_two_commands_of_one_second_have_folders_of_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_commands_of_one_second_have_folders_of_their_own(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     made = [default_folder("ppo", "a/b:c", 0) for _ in range(3)]
     assert len(set(made)) == 3 and all(folder.is_dir() for folder in made)

@@ -137,9 +137,7 @@ FORGED: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("forged", FORGED, ids=lambda forged: "-".join(forged))
-def test_no_name_in_a_run_from_elsewhere_is_imported(
-    forged: dict[str, Any], run: Path, here: Path, capsys: Any
-) -> None:
+def test_no_name_in_a_run_from_elsewhere_is_imported(forged, run, here, capsys) -> None:
     theirs = here / "theirs"
     for use in (*COMMANDS, *PROGRAMS.values()):
         shutil.copytree(run, theirs)
@@ -161,9 +159,7 @@ def test_a_repeated_name_has_to_be_the_runs(run: Path, capsys: Any) -> None:
 
 
 @pytest.mark.parametrize("words", ["evaluate --episodes 1", "verify", "train --quiet --resume"])
-def test_the_flags_that_the_error_advises_work(
-    words: str, run: Path, here: Path, capsys: Any
-) -> None:
+def test_the_flags_that_the_error_advises_work(words, run, here, capsys) -> None:
     shutil.copytree(run, "it is theirs")
     changed(here / "it is theirs", env=f"{EVIL}:Mine-v0")
     assert main([*words.split(), "it is theirs"]) == 2

@@ -4,7 +4,6 @@ were to be."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -85,9 +84,7 @@ def by_drlbox() -> None:
 
 
 @pytest.mark.parametrize("door", [by_trainer, by_trainer_twice, by_agent, by_film, by_drlbox])
-def test_files_of_a_run_stay_where_they_were_to_be(
-    door: Callable[[], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_of_a_run_stay_where_they_were_to_be(door, tmp_path, monkeypatch) -> None:
     here, away = tmp_path / "here", tmp_path / "away"
     here.mkdir()
     away.mkdir()
