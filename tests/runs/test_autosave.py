@@ -369,16 +369,6 @@ class Agent:
         return stops
 
 
-def test_one_file_is_written_over(writer: Writer, tmp_path: Path) -> None:
-    path = tmp_path / "new" / "model.dat"
-    agent = Agent(writer, path=str(path))
-    for i in range(1, 4):
-        agent.play([1.0], i)
-        assert content(path) == i and names(path.parent) == {"model.dat"}
-    agent.saving.finish()
-    assert agent.copies == [(1, False), (2, False), (3, False)]
-
-
 @pytest.mark.parametrize(
     "path, score, name, last",
     [
@@ -429,19 +419,6 @@ def test_without_a_path_nothing_is_copied_and_no_thread_begins(writer: Writer, d
     assert not agent.copies and not threads() and disk.begun.empty()
 
 
-def test_the_last_state_is_written_where_something_happened_since(writer, tmp_path) -> None:
-    agent = Agent(writer, path=tmp_path / "m.dat", save_freq=2, max_save_files=2)
-    agent.saving.finish()
-    assert not agent.copies
-    agent.play([1, 2, 3])
-    agent.saving.finish()
-    agent.saving.finish()
-    assert names(tmp_path) == {"m-2-2.dat", "m-3-3.dat"} and len(agent.copies) == 2
-    agent.batch(70)
-    agent.saving.finish()
-    assert names(tmp_path) == {"m-3-3.dat", "m-b70.dat"} and content(tmp_path / "m-b70.dat") == 4
-
-
 def test_a_slow_disk_gets_the_newest_and_finish_waits_for_it(writer, disk, tmp_path) -> None:
     agent = Agent(writer, path=tmp_path / "m.dat", max_save_files=3, save_last=True)
     agent.episode(1, 1.0)
@@ -459,23 +436,83 @@ def test_a_slow_disk_gets_the_newest_and_finish_waits_for_it(writer, disk, tmp_p
 # What is kept
 
 
-def test_rotation_deletes_the_oldest_of_its_own_files(writer: Writer, tmp_path: Path) -> None:
-    foreign = {"m.dat", "m-0-1.dat", "m-last.dat", "m-b1.dat", "other-1.dat"}
-    for name in foreign:
-        (tmp_path / name).touch()
-    agent = Agent(writer, path=tmp_path / "m.dat", max_save_files=3)
-    kept: list[str] = []
-    for i, score in enumerate([5, 1, 4, 2, 3, 9], 1):
-        agent.play([score], i)
-        kept = [*kept, f"m-{i}-{score}.dat"][-3:]
-        assert names(tmp_path) == foreign | set(kept)
-    # The same name again is the newest now, and one that somebody else deleted is not counted.
-    agent.play([2], 4)
-    (tmp_path / "m-5-3.dat").unlink()
-    agent.play([7], 7)
-    assert names(tmp_path) == foreign | {"m-4-2.dat", "m-6-9.dat", "m-7-7.dat"}
-    listed = [Path(f).name for f, _ in agent.saving.state()["files"]]
-    assert listed == ["m-6-9.dat", "m-4-2.dat", "m-7-7.dat"]
+def file_of(label: str) -> str:
+    return "m.dat" if label == "m" else f"m-{label}.dat"
+
+
+def follow(agent: Agent, moves: str, folder: Path) -> None:
+    """An episode's score (`-`: none; `4/2`: of episode 4; `!9`: on a full disk), `b7`: a batch, `.`
+    the end of a call, `+a`, `xa`: somebody makes and deletes a file, `ra`: resumed from a file.
+    Expected by then: `=a,b`: these files, `a:3`: the state in a file, `#2`: as many copies."""
+    number = 0
+    for move in moves.split():
+        kind, rest = move[0], move[1:]
+        if ":" in move:
+            label, n = move.split(":")
+            assert content(folder / file_of(label)) == int(n), move
+        elif move == ".":
+            agent.saving.finish()
+        elif kind == "b":
+            agent.batch(int(rest))
+        elif kind == "+":
+            (folder / file_of(rest)).touch()
+        elif kind == "x":
+            (folder / file_of(rest)).unlink()
+        elif kind == "r":
+            agent = resumed(folder / file_of(rest), agent)
+        elif kind == "=":
+            assert names(folder) == {file_of(label) for label in rest.split(",")}, move
+        elif kind == "#":
+            assert len(agent.copies) == int(rest), move
+        elif kind == "!":
+            number += 1
+            with pytest.MonkeyPatch.context() as full, pytest.raises(CheckpointError):
+                full.setattr(atomic_files.os, "fsync", no_space)
+                agent.play([float(rest)], number)
+        else:
+            number = int(move.partition("/")[0]) if "/" in move else number + 1
+            agent.play([None if move == "-" else float(move.rpartition("/")[2])], number)
+
+
+def resumed(file: Path, agent: Agent) -> Agent:
+    other, saved = (
+        Agent(agent.saving.writer, **vars(agent.saving.policy)),
+        checkpoint.read(file).data,
+    )
+    other.n = saved["n"]
+    other.saving.load_state(json.loads(json.dumps(saved["saving"])))
+    return other
+
+
+ROTATED = "+m +0-1 +last +b1 5 1 4 =m,0-1,last,b1,1-5,2-1,3-4 2 =m,0-1,last,b1,2-1,3-4,4-2"
+# the same name again is the newest, and one that somebody else deleted is not counted
+ROTATED += " 3 9 4/2 x5-3 7/7 =m,0-1,last,b1,4-2,6-9,7-7 1 =m,0-1,last,b1,4-2,7-7,8-1"
+SPARSE = {"save_best_only": True, "save_freq": 100, "save_freq_": 1}
+BOTH = {"save_best_only": True, "save_freq": 2, "save_last": True, "max_save_files": 2}
+TOP = {"save_top_k": 2, "save_last": True}
+
+
+@pytest.mark.parametrize(
+    "policy, moves",
+    [
+        ({}, "1 =m m:1 1 m:2 1 =m m:3 . #3"),
+        ({"save_freq": 2, "max_save_files": 2}, ". #0 1 2 3 . . =2-2,3-3 #2 b70 . =3-3,b70 b70:4"),
+        ({"max_save_files": 3}, ROTATED),
+        (SPARSE, "- b1 -3 m:3 -4 -3 m:3 -2.5 m:6 nan -2.6 . =m m:6 #2"),
+        # of no even number, but not older than the best
+        (BOTH, "1 2 3 last:3 0 0 =2-2,3-3,last last:4 . =2-2,3-3,last last:5"),
+        # of equals the newer; a batch has the score of the last episode
+        (TOP | {"save_freq_": 1}, "- 5 3 4 4 1 =2-5,5-4,last last:6 b1 4.5 b2 . =2-5,b2,last"),
+        ({"save_top_k": 5, "max_save_files": 2}, "5 3 4 =1-5,3-4"),
+        ({"save_top_k": 1}, "9 x1-9 3 =2-3"),  # keeps no other away
+        ({"save_top_k": 1}, "!9 3 =2-3"),
+        ({"max_save_files": 3}, "5 1 4 2 r4-2 3 3 =4-2,5-3,6-3 x5-3 r6-3 1 =4-2,6-3,7-1"),
+        (TOP, "5 1 4 2 rlast 3 4 6 =1-5,7-6,last"),
+        ({"save_best_only": True, "max_save_files": 9}, "5 r1-5 4 5 6 =1-5,4-6"),
+    ],
+)
+def test_files_are_kept(policy, moves, writer, tmp_path) -> None:
+    follow(Agent(writer, path=tmp_path / "m.dat", **policy), moves, tmp_path)
 
 
 def test_an_older_file_goes_only_when_the_new_one_is_whole(writer, disk, tmp_path) -> None:
@@ -492,43 +529,6 @@ def test_an_older_file_goes_only_when_the_new_one_is_whole(writer, disk, tmp_pat
     assert names(tmp_path) == {"m-2-2.dat"}
 
 
-def test_only_the_best(writer: Writer, tmp_path: Path) -> None:
-    agent = Agent(writer, path=tmp_path / "m.dat", save_best_only=True, save_freq=100, save_freq_=1)
-    agent.episode(1, None)
-    agent.batch(1)
-    agent.play([-3, -4, -3, -2.5, float("nan"), -2.6], 2)
-    agent.saving.finish()
-    assert [n for n, _ in agent.copies] == [3, 6] and agent.saving.best == -2.5
-    assert content(tmp_path / "m.dat") == 6 and names(tmp_path) == {"m.dat"}
-
-
-def test_the_best_ones_and_the_last_one(writer: Writer, tmp_path: Path) -> None:
-    policy = {"save_best_only": True, "save_freq": 2, "save_last": True, "max_save_files": 2}
-    agent = Agent(writer, path=tmp_path / "m.dat", **policy)
-    agent.play([1, 2, 3])
-    assert content(tmp_path / "m-last.dat") == 3  # of no even number, but not older than the best
-    for end, last in ((lambda: agent.play([0, 0], 4), 4), (agent.saving.finish, 5)):
-        end()
-        assert names(tmp_path) == {"m-2-2.dat", "m-3-3.dat", "m-last.dat"}
-        assert content(tmp_path / "m-last.dat") == last
-
-
-def test_the_top_files(writer: Writer, tmp_path: Path) -> None:
-    agent = Agent(writer, path=tmp_path / "m.dat", save_top_k=2, save_last=True, save_freq_=1)
-    agent.episode(1, None)
-    agent.play([5, 3, 4, 4, 1], 2)
-    assert names(tmp_path) == {"m-2-5.dat", "m-5-4.dat", "m-last.dat"}  # of equals the newer
-    assert content(tmp_path / "m-last.dat") == 6
-    agent.batch(1)  # after an episode with the score 1
-    agent.play([4.5], 7)
-    agent.batch(2)  # after one with 4.5
-    agent.saving.finish()
-    assert names(tmp_path) == {"m-2-5.dat", "m-b2.dat", "m-last.dat"}
-    agent = Agent(writer, path=tmp_path / "few.dat", save_top_k=5, max_save_files=2)
-    agent.play([5, 3, 4])
-    assert {n for n in names(tmp_path) if "few" in n} == {"few-1-5.dat", "few-3-4.dat"}
-
-
 def test_of_equals_the_newer_stay_however_slow_the_disk(writer, disk, tmp_path) -> None:
     agent = Agent(writer, path=tmp_path / "m", save_top_k=2)
     agent.episode(1, 5.0)
@@ -540,14 +540,6 @@ def test_of_equals_the_newer_stay_however_slow_the_disk(writer, disk, tmp_path) 
     assert disk.written == ["m-1-5", "m-4-5", "m-3-5"] and names(tmp_path) == {"m-3-5", "m-4-5"}
     agent.play([5.0], 5)
     assert names(tmp_path) == {"m-4-5", "m-5-5"}
-
-
-def test_a_better_file_that_somebody_deleted_keeps_no_other_away(writer, tmp_path) -> None:
-    agent = Agent(writer, path=tmp_path / "m", save_top_k=1)
-    agent.play([9])
-    (tmp_path / "m-1-9").unlink()
-    agent.play([3], 2)
-    assert names(tmp_path) == {"m-2-3"}
 
 
 def test_two_paths_do_not_take_each_others_place(writer, disk, tmp_path) -> None:
@@ -621,34 +613,6 @@ def test_after_a_stop_the_next_call_has_its_own_patience(writer: Writer) -> None
 # Going on
 
 
-def resumed(file: Path, writer: Writer, **policy: Any) -> Agent:
-    agent, saved = Agent(writer, **policy), checkpoint.read(file).data
-    agent.n = saved["n"]
-    agent.saving.load_state(json.loads(json.dumps(saved["saving"])))
-    return agent
-
-
-def test_rotation_goes_on_after_a_resumption(writer: Writer, tmp_path: Path) -> None:
-    policy: dict[str, Any] = {"path": tmp_path / "m.dat", "max_save_files": 3}
-    Agent(writer, **policy).play([5, 1, 4, 2])
-    agent = resumed(tmp_path / "m-4-2.dat", writer, **policy)
-    assert agent.saving.best == 5 and agent.saving.bad == 3 and agent.n == 4
-    agent.play([3, 3], 5)
-    assert names(tmp_path) == {"m-4-2.dat", "m-5-3.dat", "m-6-3.dat"}
-    (tmp_path / "m-5-3.dat").unlink()
-    agent = resumed(tmp_path / "m-6-3.dat", writer, **policy)
-    agent.play([1], 7)
-    assert names(tmp_path) == {"m-4-2.dat", "m-6-3.dat", "m-7-1.dat"}
-
-
-def test_the_best_files_go_on_after_a_resumption(writer: Writer, tmp_path: Path) -> None:
-    policy: dict[str, Any] = {"path": tmp_path / "m.dat", "save_top_k": 2, "save_last": True}
-    Agent(writer, **policy).play([5, 1, 4, 2])
-    agent = resumed(tmp_path / "m-last.dat", writer, **policy)
-    agent.play([3, 4, 6], 5)
-    assert names(tmp_path) == {"m-1-5.dat", "m-7-6.dat", "m-last.dat"}
-
-
 def test_a_file_that_was_on_its_way_is_rotated_after_a_resumption(writer, disk, tmp_path) -> None:
     policy: dict[str, Any] = {"path": tmp_path / "m.dat", "max_save_files": 2}
     agent = Agent(writer, **policy)
@@ -659,8 +623,7 @@ def test_a_file_that_was_on_its_way_is_rotated_after_a_resumption(writer, disk, 
     disk.free.set()
     writer.flush()
     assert names(tmp_path) == {"m-1-1.dat", "m-3-3.dat"}
-    agent = resumed(tmp_path / "m-3-3.dat", writer, **policy)
-    agent.play([4, 5], 4)
+    resumed(tmp_path / "m-3-3.dat", agent).play([4, 5], 4)
     assert names(tmp_path) == {"m-4-4.dat", "m-5-5.dat"}
 
 
@@ -720,15 +683,6 @@ def test_what_could_not_be_written_before_is_written_at_the_end(
     with pytest.raises(CheckpointError, match="No space left"):
         agent.saving.finish()
     assert content(tmp_path / "m.dat") == 1
-
-
-def test_a_better_file_that_failed_keeps_no_other_away(writer, tmp_path, monkeypatch) -> None:
-    agent = Agent(writer, path=tmp_path / "m", save_top_k=1)
-    with monkeypatch.context() as full, pytest.raises(CheckpointError):
-        full.setattr(atomic_files.os, "fsync", no_space)
-        agent.play([9])
-    agent.play([3], 2)
-    assert names(tmp_path) == {"m-2-3"}
 
 
 def test_a_file_that_cannot_be_deleted_is_named_and_tried_again(
