@@ -14,6 +14,7 @@ from tandem.replay import array_files
 from tandem.runs import checkpoint
 from tandem.runs.background_writer import Writer
 from tests.helpers import run_python
+from tests.runs.shared import QUICK
 
 pytest.importorskip("torch")
 
@@ -79,27 +80,15 @@ else:
 """
 BUFFER = 1500 * 25_000 * 4 / 2**20  # MiB
 MOST = 0.1 * BUFFER + 100  # beside it
-needs_proc = pytest.mark.skipif(
-    not os.access("/proc/self/clear_refs", os.W_OK), reason="peaks are measured by /proc"
-)
+measures = os.access("/proc/self/clear_refs", os.W_OK)
+needs_proc = pytest.mark.skipif(not measures, reason="peaks are measured by /proc")
 
 
 @needs_proc
 @pytest.mark.parametrize("memmap", [False, True])
 def test_a_run_takes_no_second_replay_memory(memmap: bool, tmp_path: Path) -> None:
-    options = {
-        "algorithm": "dqn",
-        "framework": "torch",
-        "steps": 1500,
-        "buffer_size": 1500,
-        "learning_starts": 1490,
-        "hidden": [8],
-        "eval_episodes": 0,
-        "final_episodes": 1,
-        "plots": False,
-        "memmap": memmap,
-        "out": str(tmp_path / "run"),
-    }
+    options = QUICK | {"algorithm": "dqn", "steps": 1500, "buffer_size": 1500, "eval_episodes": 0}
+    options |= {"learning_starts": 1490, "memmap": memmap, "out": str(tmp_path / "run")}
     (saved,) = run_python(MEASURED + RUN, json.dumps(options))
     assert (tmp_path / "run/checkpoints/last.zip").stat().st_size > BUFFER * 2**20
     assert saved < MOST

@@ -28,7 +28,7 @@ from tandem.learning.events import BatchEnd, EvaluationEnd
 from tandem.run_report import report
 from tandem.runs.folder import read_run
 from tandem.runs.groups import scores
-from tests.runs.shared import QUICK, finished, rows
+from tests.runs.shared import QUICK, rows
 
 SMALL = QUICK | {"steps": 96, "envs": 1, "rollout": 16, "batch_size": 16, "epochs": 1}
 SMALL |= {"hidden": (4,), "eval_every": 32, "eval_episodes": 3, "final_episodes": 2}
@@ -241,7 +241,9 @@ def test_a_reset_of_old_is_named() -> None:
 
 def test_evaluations_never_step_the_environment_that_is_trained_in() -> None:
     def fingerprint(env: Any, **given: Any) -> str:
-        return finished(tandem.session("ppo", env, **SMALL | given)).fingerprint()
+        session = tandem.session("ppo", env, **SMALL | given)
+        list(session)
+        return session.fingerprint()
 
     class Wrap(gymnasium.Env[Any, Any]):  # not gymnasium.Wrapper: `unwrapped` is itself
         def __init__(self, env: Any) -> None:
@@ -344,7 +346,8 @@ def test_without_evaluations_the_best_is_by_training_returns(tmp_path: Path) -> 
     best = session.restored("best").networks["actor"](np.zeros((1, 1)))
     assert (best == weights[32]).all() and not (best == weights[96]).all()
     Fades.total = 0
-    session = finished(tandem.session("ppo", Fades, **SMALL | {"eval_episodes": 0}))
+    session = tandem.session("ppo", Fades, **SMALL | {"eval_episodes": 0})
+    list(session)
     assert (session.restored("best").networks["actor"](np.zeros((1, 1))) == best).all()
 
 

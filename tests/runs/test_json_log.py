@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import os
@@ -29,6 +28,7 @@ from tandem.runs.json_log import JsonLog
 from tandem.testing import environments as known
 from tandem.types import Episode
 from tests.helpers import ROOT
+from tests.runs.shared import rows
 
 SMALL = "--framework torch --no-tensorboard --no-plots --hidden 8 --eval-episodes 1 --log json"
 SMALL += " --final-episodes 2 --rollout 32 --envs 2 --batch-size 64 --log-every 64 --eval-every 128"
@@ -57,10 +57,8 @@ def test_a_run_is_lines_of_json_and_nothing_else(tmp_path: Path, capsys) -> None
     assert first[-2]["reason"] == "stop_at" and second[-2]["reason"] == "steps"
     assert set(second[-2]["shares"]) == {"environment", "acting", "learning"}
     said = [line for line in first + second if line["event"] == "row"]
-    with open(folder / "progress.csv", encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert len(said) == len(rows) == 4
-    for line, row in zip(said, rows, strict=True):
+    assert len(said) == 4
+    for line, row in zip(said, rows(folder), strict=True):
         for name, cell in row.items():
             assert line.get(name) == (None if cell == "" else type(line[name])(cell)), name
     evaluations = [line for line in first + second if line["event"] == "evaluation"]
@@ -95,17 +93,12 @@ def test_a_signal_ends_the_stream_and_gives_its_code(tmp_path: Path, capsys, mon
     assert (last["event"], last["reason"]) == ("end", "SIGTERM")
 
 
-@pytest.mark.parametrize(
-    "words, said",
-    [
-        ("--log jsn", "'json'"),
-        ("--log json --seeds 2", "--log json was given for several runs"),
-    ],
-)
-def test_what_cannot_be(words, said, tmp_path, capsys) -> None:
-    assert main(f"train ppo CartPole-v1 --out {tmp_path / 'a'} {words}".split()) == 2
-    shown = capsys.readouterr()
-    assert said in shown.err and shown.out == "" and not (tmp_path / "a").exists()
+def test_what_cannot_be(tmp_path, capsys) -> None:
+    several = "--log json was given for several runs"
+    for words, said in (("--log jsn", "'json'"), ("--log json --seeds 2", several)):
+        assert main(f"train ppo CartPole-v1 --out {tmp_path / 'a'} {words}".split()) == 2
+        shown = capsys.readouterr()
+        assert said in shown.err and shown.out == "" and not (tmp_path / "a").exists()
 
 
 def test_lines_of_progress_by_a_clock() -> None:

@@ -14,6 +14,7 @@ from tandem.errors import ResumeError, RunFolderError
 from tandem.runs.folder import default_folder, drop_unused, read_run, runs_in
 from tandem.runs.writers import CsvWriter
 from tests.helpers import held
+from tests.runs.shared import QUICK, finished
 
 
 def make(folder: Path, rows: int = 2) -> Path:
@@ -98,21 +99,18 @@ def test_what_is_no_folder_of_runs_is_left_to_whoever_writes_there(
 
 def test_a_folder_in_which_another_run_has_begun_meanwhile_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    given = {"steps": 64, "envs": 2, "rollout": 8, "framework": "torch", "hidden": (8,)}
+    given = QUICK | {"steps": 64, "envs": 2, "rollout": 8}
     first, second = (
         tandem.session("a2c", "CartPole-v1", out=tmp_path / "run", gamma=gamma, **given)
         for gamma in (0.9, 0.5)
     )
-    for _ in first:
-        pass
+    list(first)
     before = (tmp_path / "run" / "config.json").read_bytes()
     with pytest.raises(RunFolderError, match="exists and is not empty"):
         next(iter(second))
     assert (tmp_path / "run" / "config.json").read_bytes() == before
-    with (
-        held(tmp_path / "run" / ".lock"),
-        pytest.raises(ResumeError, match=r"another process[^\0]*tandem watch --live"),
-    ):
+    live = pytest.raises(ResumeError, match=r"another process[^\0]*tandem watch --live")
+    with held(tmp_path / "run" / ".lock"), live:
         tandem.train(resume=tmp_path / "run")
     tandem.train(resume=tmp_path / "run")
 
@@ -136,21 +134,18 @@ def test_config_tells_of_the_optimizer_and_the_device_that_are_used(tmp_path: Pa
     def optimizer() -> Any:
         return torch.optim.SGD([torch.zeros(1)], lr=0.01, momentum=0.9)
 
-    given = {"framework": "torch", "steps": 512, "eval_episodes": 0, "plots": False}
+    given = QUICK | {"steps": 512, "eval_episodes": 0}
     runs = [
         tandem.session("ppo", "CartPole-v1", out=tmp_path / n, optimizer=optimizer(), **given)
         for n in ("whole", "parts")
     ]
     for run, end in zip(runs, (None, 256), strict=True):
-        for _ in run.events(end):
-            pass
+        finished(run, end)
     config = json.loads((tmp_path / "parts" / "config.json").read_text())
     assert config["optimizer_class"] == "SGD" and config["own_optimizer"]
     odd = {"optimizer", "learning_rate", "adam_epsilon", "rms_decay"} & config["settings"].keys()
     assert not odd and config["settings"]["gamma"] == 0.98
     assert (config["device"], config["device_used"]) == ("auto", runs[0].backend.device)
     runs[1].close()
-    rest = tandem.session(resume=tmp_path / "parts", optimizer=optimizer())
-    for _ in rest.events():
-        pass
+    rest = finished(tandem.session(resume=tmp_path / "parts", optimizer=optimizer()))
     assert rest.fingerprint() == runs[0].fingerprint()

@@ -15,9 +15,10 @@ import tandem
 from tandem.animation import film
 from tandem.drlbox.makers import make_trainer
 from tests.agents.agents import Probe, trained
+from tests.runs.shared import QUICK
 
-SMALL: dict[str, Any] = {"framework": "torch", "steps": 64, "envs": 2, "rollout": 16, "epochs": 1}
-SMALL |= {"batch_size": 16, "hidden": (4,), "eval_episodes": 1, "plots": False}
+SMALL = QUICK | {"steps": 64, "envs": 2, "rollout": 16, "batch_size": 16, "epochs": 1}
+SMALL |= {"tensorboard": True}
 
 
 class Moves(Env[Any, Any]):
@@ -47,12 +48,8 @@ class Moves(Env[Any, Any]):
 
 
 def by_trainer() -> None:
-    tandem.train("ppo", Moves, out="run", stop_at=32, **SMALL)
-
-
-def by_trainer_twice() -> None:
     here = Path.cwd()
-    by_trainer()
+    tandem.train("ppo", Moves, out="run", stop_at=32, **SMALL)
     os.chdir(here)
     result = tandem.train(env=Moves, resume="run")
     assert result.folder == here / "run" and result.summary["env_steps"] == 64
@@ -71,19 +68,12 @@ def by_film() -> None:
 
 
 def by_drlbox() -> None:
-    make_trainer(
-        "a2c",
-        env_maker=Moves,
-        save_dir="run",
-        framework="torch",
-        steps=32,
-        envs=2,
-        rollout=8,
-        state_to_input=lambda state: state,
-    ).run()
+    given: dict[str, Any] = {"framework": "torch", "steps": 32, "envs": 2, "rollout": 8}
+    given |= {"env_maker": Moves, "save_dir": "run", "state_to_input": lambda state: state}
+    make_trainer("a2c", **given).run()
 
 
-@pytest.mark.parametrize("door", [by_trainer, by_trainer_twice, by_agent, by_film, by_drlbox])
+@pytest.mark.parametrize("door", [by_trainer, by_agent, by_film, by_drlbox])
 def test_files_of_a_run_stay_where_they_were_to_be(door, tmp_path, monkeypatch) -> None:
     here, away = tmp_path / "here", tmp_path / "away"
     here.mkdir()
