@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import subprocess
 import sys
 import time
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -43,3 +46,24 @@ def finished(session: Any, stop_at: int | None = None) -> Any:
     for _ in session.events(stop_at):
         pass
     return session
+
+
+def rewrite(file: Path, change: Callable[[dict[str, bytes]], None]) -> None:
+    """Change what is in a checkpoint."""
+    with zipfile.ZipFile(file) as inner:
+        members = {n: inner.read(n) for n in inner.namelist()}
+    change(members)
+    with zipfile.ZipFile(file, "w") as inner:
+        for name, data in members.items():
+            inner.writestr(name, data)
+
+
+def edit_index(file: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Change the JSON in a checkpoint, or replace it by what `change` returns."""
+
+    def edit(members: dict[str, bytes]) -> None:
+        data = json.loads(members["checkpoint.json"])
+        changed = change(data)
+        members["checkpoint.json"] = json.dumps(data if changed is None else changed).encode()
+
+    rewrite(file, edit)

@@ -1,19 +1,21 @@
-"""Saving and resuming take little memory beside the replay memory."""
+"""Saving and resuming take little memory beside the replay memory; checkpoints as folders."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tandem.errors import CheckpointError
 from tandem.replay import array_files
-from tandem.runs import checkpoint
+from tandem.runs import checkpoint, checkpoint_dir
 from tandem.runs.background_writer import Writer
-from tests.helpers import run_python
+from tests.helpers import ROOT, run_python
 from tests.runs.shared import QUICK
 
 pytest.importorskip("torch")
@@ -174,3 +176,54 @@ def test_an_entry_beyond_four_gibibytes_has_the_large_header(tmp_path, monkeypat
     found = checkpoint.read(tmp_path / "one.zip")
     for group in ("learner", "engine"):
         assert np.array_equal(found.group(group)["x"], arrays["x"])
+
+
+# Checkpoints as folders, which earlier versions wrote: they are read, and removed
+
+WRITTEN = ROOT / "tests" / "data" / "checkpoints" / "folder"  # by the commit before its removal
+NET = {"a/w": np.arange(6.0).reshape(2, 3), "b": np.array(7, np.int64)}
+
+
+def test_all_arrays_are_read() -> None:
+    found = checkpoint.read(WRITTEN)
+    net = found.group("net")
+    assert found.data["n"] == 1 and list(net) == ["a/w", "b"] and found.group("none") == {}
+    for name, x in NET.items():
+        assert net[name].dtype == x.dtype and np.array_equal(net[name], x)
+    assert np.asarray(found.group("learner")["ring"]).tolist() == list(range(12))
+
+
+@pytest.mark.parametrize("damage", ["cut", "altered", "missing", "index"])
+def test_damage_is_named(damage: str, tmp_path: Path) -> None:
+    path = Path(shutil.copytree(WRITTEN, tmp_path / "model"))
+    one = path / "0" / "net-0.safetensors"
+    raw = one.read_bytes()
+    if damage == "cut":
+        one.write_bytes(raw[:-3])
+    elif damage == "altered":
+        one.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
+    elif damage == "missing":
+        one.unlink()
+    else:
+        (path / "checkpoint.json").write_text('{"format": 1, ')
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        checkpoint.read(path).group("net")
+    with pytest.raises(CheckpointError, match="there is no checkpoint"):
+        checkpoint.read(tmp_path)  # a folder that is none
+
+
+def test_only_what_it_wrote_is_removed(tmp_path: Path) -> None:
+    for name in ("alone", "shared"):
+        shutil.copytree(WRITTEN, tmp_path / name)
+    (tmp_path / "shared" / "notes.txt").write_text("mine")
+    checkpoint_dir.remove(tmp_path / "alone")
+    with pytest.raises(OSError, match="not empty"):
+        checkpoint_dir.remove(tmp_path / "shared")
+    assert [*tmp_path.rglob("*")] == [tmp_path / "shared", tmp_path / "shared" / "notes.txt"]
+
+
+def test_an_index_cannot_lead_elsewhere(tmp_path: Path) -> None:
+    path = Path(shutil.copytree(WRITTEN, tmp_path / "model"))
+    found = checkpoint.Checkpoint(path, checkpoint.read(path).data | {"part": "../elsewhere"})
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        found.group("net")

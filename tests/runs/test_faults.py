@@ -43,20 +43,26 @@ from tandem.testing.environments import (
     Unrepeatable,
     WrongShape,
 )
-from tests.helpers import run_python
+from tests.helpers import COMPILED_LIGHTLY, run_python
+from tests.runs.shared import QUICK, edit_index, rewrite
 
 SNIPPETS = Path(__file__).parent / "snippets"
-QUIET: dict[str, Any] = {"plots": False, "tensorboard": False, "hidden": (8,)}
-QUIET |= {"eval_episodes": 1, "final_episodes": 1, "keep": 0}
-PPO = QUIET | {"envs": 2, "rollout": 16, "batch_size": 16, "epochs": 1, "vectorization": "plain"}
-OFF = QUIET | {"learning_starts": 16, "train_every": 4, "updates_per_call": 2, "batch_size": 8}
+ONE = {"envs": 2, "rollout": 16, "batch_size": 16, "epochs": 1}
+PPO = QUICK | ONE | {"keep": 0, "vectorization": "plain"}
+OFF = QUICK | {
+    "keep": 0,
+    "learning_starts": 16,
+    "train_every": 4,
+    "updates_per_call": 2,
+    "batch_size": 8,
+}
 OFF |= {"buffer_size": 100, "eval_every": 10**6}
 OBS = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
 
 
 def start(env, out=None, algorithm="ppo", steps=128, **given) -> Any:
     given = (PPO if algorithm == "ppo" else OFF) | given
-    return trainer.session(algorithm, env, framework="torch", steps=steps, out=out, **given)
+    return trainer.session(algorithm, env, steps=steps, out=out, **given)
 
 
 def go(run: Any, stop_at: int | None = None) -> None:
@@ -96,6 +102,30 @@ def test_signals_end_a_sitting_with_a_checkpoint(tmp_path: Path) -> None:
     for one in said:
         assert one.pop("reason") == one.pop("name").split("-")[0]
         assert set(one.values()) == {True}, one
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "engine",
+    [
+        *(pytest.param(e, marks=pytest.mark.slow) for e in ("torch", "jax")),
+        *(pytest.param(e, marks=pytest.mark.thorough) for e in ("tensorflow", "keras-torch")),
+    ],
+)
+def test_sittings_make_the_same_run_to_the_bit(engine: Any, tmp_path: Path) -> None:
+    wanted = ["dqn", "ppo", "sac", "td3", "a2c_lstm", "acer"]
+    wanted += ["ppo_plain", "qmix", "maddpg", "mappo"] if engine == "torch" else []
+    if engine == "tensorflow":  # which compiles each sitting of each again
+        wanted = ["dqn", "ppo", "sac", "acer"]
+    words = (str(tmp_path), engine, *wanted)
+    snippet, env = SNIPPETS / "resume.py", COMPILED_LIGHTLY
+    cases = run_python(snippet, *words, engine=engine, timeout=550, env=env)
+    assert [c["case"] for c in cases] == wanted
+    for case in cases:
+        assert case["updates"] > 20
+        assert len(set(case["ends"])) == len(case["ends"]), "every sitting did something"
+        assert not case["arrays"] and not case["data"], case
+        assert case["same_table"] and case["rows"] > 4
 
 
 # A disk that is full
@@ -181,25 +211,8 @@ def run(run_once: Path, tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def rewrite(file: Path, change: Callable[[dict[str, bytes]], None]) -> None:
-    with zipfile.ZipFile(file) as inner:
-        members = {n: inner.read(n) for n in inner.namelist()}
-    change(members)
-    with zipfile.ZipFile(file, "w") as inner:
-        for name, data in members.items():
-            inner.writestr(name, data)
-
-
 def with_json(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
-    def damage(file: Path) -> None:
-        def edit(members: dict[str, bytes]) -> None:
-            data = json.loads(members["checkpoint.json"])
-            changed = change(data)
-            members["checkpoint.json"] = json.dumps(data if changed is None else changed).encode()
-
-        rewrite(file, edit)
-
-    return damage
+    return lambda file: edit_index(file, change)
 
 
 def without(name: str) -> Callable[[Path], None]:

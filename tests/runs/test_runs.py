@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 import tandem
+from tandem.cli import main
 from tandem.errors import ResumeError, RunFolderError
 from tandem.runs.folder import default_folder, drop_unused, read_run, runs_in
 from tandem.runs.writers import CsvWriter
+from tests.advice.net import follows
 from tests.helpers import held
 from tests.runs.shared import QUICK, finished
 
@@ -149,3 +151,30 @@ def test_config_tells_of_the_optimizer_and_the_device_that_are_used(tmp_path: Pa
     runs[1].close()
     rest = finished(tandem.session(resume=tmp_path / "parts", optimizer=optimizer()))
     assert rest.fingerprint() == runs[0].fingerprint()
+
+
+def test_a_run_whose_files_name_two_environments_is_refused(tmp_path, capsys) -> None:
+    """A checkpoint names the environment that is made; people look at config.json."""
+    run = tmp_path / "run"
+    tandem.train("a2c", "CartPole-v1", out=run, **QUICK | {"steps": 32, "envs": 1, "rollout": 16})
+    file = run / "config.json"
+    original = file.read_text(encoding="utf-8")
+    for changed in ({"env": "Acrobot-v1"}, {"env_kwargs": {"render_mode": "ansi"}}):
+        file.write_text(json.dumps(json.loads(original) | changed), encoding="utf-8")
+        with follows("runs/config_file.py:refuse_other_env") as advice:
+            tandem.train(resume=run, steps=64, extend=True)
+        assert "change it back" in advice.fix
+        for command in ("evaluate", "watch"):
+            assert main([command, str(run), "--episodes", "1"]) == 1
+            (name,) = changed
+            assert f"has {name}=" in capsys.readouterr().err
+    file.write_text(original, encoding="utf-8")
+    assert main(["evaluate", str(run), "--episodes", "1"]) == 0
+    tandem.train(resume=run, steps=64, extend=True)
+
+
+def test_a_sweep_is_told_from_a_run(tmp_path) -> None:
+    (tmp_path / "sweep.json").write_text("{}")
+    with follows("runs/folder.py:run_folder 2") as advice:
+        tandem.train(resume=tmp_path)
+    assert f"tandem sweep --resume {tmp_path}" in advice.fix

@@ -25,6 +25,7 @@ from tandem.cli import main
 from tandem.errors import ResumeError, TandemError
 from tandem.runs import trust
 from tandem.runs.verification import verify
+from tests.runs.shared import edit_index
 
 EVIL = "leaves_a_trace"
 MODULE = """
@@ -75,14 +76,7 @@ def changed(folder: Path, **entries: Any) -> Path:
     path = folder / "config.json"
     path.write_text(json.dumps(put(json.loads(path.read_text(encoding="utf-8")))), encoding="utf-8")
     for file in (folder / "checkpoints").glob("*.zip"):
-        with zipfile.ZipFile(file) as old:
-            parts = {name: old.read(name) for name in old.namelist()}
-        data = json.loads(parts["checkpoint.json"])
-        put(data["config"])
-        parts["checkpoint.json"] = json.dumps(data).encode()
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as new:
-            for name, content in parts.items():
-                new.writestr(name, content)
+        edit_index(file, lambda data: put(data["config"]) and None)
     return folder
 
 
@@ -294,10 +288,10 @@ def test_a_sweep_from_elsewhere(here: Path, capsys: Any) -> None:
     assert not was_imported()
 
 
-@pytest.mark.parametrize("name", ["numpy.py", "tandem.py", "json.py", "gymnasium.py"])
-def test_the_working_directory_comes_last_on_the_path(name: str, here: Path) -> None:
+def test_the_working_directory_comes_last_on_the_path(here: Path) -> None:
     """A module of a stranger's folder does not stand in for an installed one."""
-    (here / name).write_text(MODULE, encoding="utf-8")
+    for name in ("numpy.py", "tandem.py", "json.py", "gymnasium.py"):
+        (here / name).write_text(MODULE, encoding="utf-8")
     code = "import tandem.settings as s; assert s.module_here('leaves_a_trace') is not None; "
     code += "import sys, numpy, gymnasium, json; sys.exit(sys.path[0] == sys.path[-1])"
     subprocess.run([sys.executable, "-P", "-c", code], check=True)
