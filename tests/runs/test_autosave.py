@@ -440,11 +440,13 @@ def file_of(label: str) -> str:
     return "m.dat" if label == "m" else f"m-{label}.dat"
 
 
-def follow(agent: Agent, moves: str, folder: Path) -> None:
+def follow(agent: Agent, moves: str, folder: Path, disk: Disk) -> None:
     """An episode's score (`-`: none; `4/2`: of episode 4; `!9`: on a full disk), `b7`: a batch, `.`
-    the end of a call, `+a`, `xa`: somebody makes and deletes a file, `ra`: resumed from a file.
+    the end of a call, `+a`, `xa`: somebody makes and deletes a file, `ra`: resumed from a file,
+    `(1-9`: the disk takes nothing from the next episode on, whose file this is, until `)`.
     Expected by then: `=a,b`: these files, `a:3`: the state in a file, `#2`: as many copies."""
-    number = 0
+    number, first = 0, ""
+    disk.free.set()
     for move in moves.split():
         kind, rest = move[0], move[1:]
         if ":" in move:
@@ -452,6 +454,12 @@ def follow(agent: Agent, moves: str, folder: Path) -> None:
             assert content(folder / file_of(label)) == int(n), move
         elif move == ".":
             agent.saving.finish()
+        elif kind == "(":
+            disk.free.clear()
+            disk.begun, first = queue.Queue(), file_of(rest)
+        elif kind == ")":
+            disk.free.set()
+            agent.saving.writer.flush()
         elif kind == "b":
             agent.batch(int(rest))
         elif kind == "+":
@@ -471,7 +479,12 @@ def follow(agent: Agent, moves: str, folder: Path) -> None:
                 agent.play([float(rest)], number)
         else:
             number = int(move.partition("/")[0]) if "/" in move else number + 1
-            agent.play([None if move == "-" else float(move.rpartition("/")[2])], number)
+            agent.episode(number, None if move == "-" else float(move.rpartition("/")[2]))
+            if disk.free.is_set():
+                agent.saving.writer.flush()
+            elif first:
+                disk.busy_with(first)
+                first = ""
 
 
 def resumed(file: Path, agent: Agent) -> Agent:
@@ -507,39 +520,15 @@ TOP = {"save_top_k": 2, "save_last": True}
         ({"save_top_k": 1}, "9 x1-9 3 =2-3"),  # keeps no other away
         ({"save_top_k": 1}, "!9 3 =2-3"),
         ({"max_save_files": 3}, "5 1 4 2 r4-2 3 3 =4-2,5-3,6-3 x5-3 r6-3 1 =4-2,6-3,7-1"),
+        ({"max_save_files": 1}, "1 (2-2 2 =1-1 ) =2-2"),  # the older goes when the newer is whole
+        ({"save_top_k": 2}, "(1-5 5 5 5 5 ) =3-5,4-5 5 =4-5,5-5"),
+        ({"max_save_files": 2}, "(1-1 1 2 3 ) =1-1,3-3 r3-3 4 5 =4-4,5-5"),  # one on its way, too
         (TOP, "5 1 4 2 rlast 3 4 6 =1-5,7-6,last"),
         ({"save_best_only": True, "max_save_files": 9}, "5 r1-5 4 5 6 =1-5,4-6"),
     ],
 )
-def test_files_are_kept(policy, moves, writer, tmp_path) -> None:
-    follow(Agent(writer, path=tmp_path / "m.dat", **policy), moves, tmp_path)
-
-
-def test_an_older_file_goes_only_when_the_new_one_is_whole(writer, disk, tmp_path) -> None:
-    agent = Agent(writer, path=tmp_path / "m.dat", max_save_files=1)
-    disk.free.set()
-    agent.play([1.0])
-    disk.busy_with("m-1-1.dat")
-    disk.free.clear()
-    agent.episode(2, 2.0)
-    disk.busy_with("m-2-2.dat")
-    assert names(tmp_path) == {"m-1-1.dat"}
-    disk.free.set()
-    writer.flush()
-    assert names(tmp_path) == {"m-2-2.dat"}
-
-
-def test_of_equals_the_newer_stay_however_slow_the_disk(writer, disk, tmp_path) -> None:
-    agent = Agent(writer, path=tmp_path / "m", save_top_k=2)
-    agent.episode(1, 5.0)
-    disk.busy_with("m-1-5")
-    for i in (2, 3, 4):
-        agent.episode(i, 5.0)
-    disk.free.set()
-    writer.flush()
-    assert disk.written == ["m-1-5", "m-4-5", "m-3-5"] and names(tmp_path) == {"m-3-5", "m-4-5"}
-    agent.play([5.0], 5)
-    assert names(tmp_path) == {"m-4-5", "m-5-5"}
+def test_files_are_kept(policy, moves, writer, disk, tmp_path) -> None:
+    follow(Agent(writer, path=tmp_path / "m.dat", **policy), moves, tmp_path, disk)
 
 
 def test_two_paths_do_not_take_each_others_place(writer, disk, tmp_path) -> None:
@@ -611,20 +600,6 @@ def test_after_a_stop_the_next_call_has_its_own_patience(writer: Writer) -> None
 
 
 # Going on
-
-
-def test_a_file_that_was_on_its_way_is_rotated_after_a_resumption(writer, disk, tmp_path) -> None:
-    policy: dict[str, Any] = {"path": tmp_path / "m.dat", "max_save_files": 2}
-    agent = Agent(writer, **policy)
-    agent.episode(1, 1.0)
-    disk.busy_with("m-1-1.dat")
-    agent.episode(2, 2.0)
-    agent.episode(3, 3.0)
-    disk.free.set()
-    writer.flush()
-    assert names(tmp_path) == {"m-1-1.dat", "m-3-3.dat"}
-    resumed(tmp_path / "m-3-3.dat", agent).play([4, 5], 4)
-    assert names(tmp_path) == {"m-4-4.dat", "m-5-5.dat"}
 
 
 def test_a_state_deletes_no_files_of_other_paths(writer: Writer, tmp_path: Path) -> None:

@@ -279,7 +279,7 @@ def test_evaluations_never_step_the_environment_that_is_trained_in() -> None:
         def step(self, action: Any) -> Any:
             return self.several["first"].step(action)
 
-    alone, one = fingerprint(Toy, eval_episodes=0), [TimeLimit(Toy(), 50) for _ in range(7)]
+    alone, one = fingerprint(Toy, eval_episodes=0), [TimeLimit(Toy(), 50) for _ in range(8)]
     assert alone == fingerprint(lambda: one[0])
     for env, eval_env in (
         (one[1], one[1].unwrapped),
@@ -288,6 +288,7 @@ def test_evaluations_never_step_the_environment_that_is_trained_in() -> None:
         (one[4], lambda: one[4]),
         (lambda: one[5], lambda: one[5]),
         (one[6], Wrap(one[6])),
+        (one[7], one[7]),
         map(Robot, [Spaceless()] * 2),
     ):
         assert alone == fingerprint(env, eval_env=eval_env)
