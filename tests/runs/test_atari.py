@@ -1,5 +1,4 @@
-"""Pictures from the environment to the learner: a run on an Atari game, and one whose answer only a
-stack can hold."""
+"""Pictures from the environment to the learner: a run on an Atari game."""
 
 from __future__ import annotations
 
@@ -27,13 +26,6 @@ def test_a_run_on_a_game_goes_on_exactly_and_scores_whole_games(tmp_path: Path) 
     # a game has five lives
     assert len(found["lives"]) > 2 and min(found["game"]) > 2 * min(found["lives"])
     assert found["again"]
-
-
-@pytest.mark.slow
-def test_dqn_learns_what_only_the_older_picture_says() -> None:
-    (found,) = run_python(SNIPPETS / "pictures.py", "torch", engine="torch", timeout=280)
-    assert found["acts_on"] == [2, 36, 36] and found["kept"] == [800 + 1 + 1, 1, 36, 36]
-    assert found["score"] > 7.9  # 8 is all there is, 4.5 what the newest picture alone can bring
 
 
 def test_settings_of_games_are_refused_elsewhere() -> None:

@@ -1,5 +1,4 @@
-"""Saving in the background loses nothing that was to be kept, deletes nothing else, and says what
-went wrong."""
+"""Saving in the background loses nothing, deletes nothing else, and says what went wrong."""
 
 from __future__ import annotations
 
@@ -338,8 +337,7 @@ def test_the_documented_defaults() -> None:
 
 
 class Agent:
-    """Something to be saved: a number that grows with each episode and batch; it notes when it is
-    copied."""
+    """A number that grows with each episode and batch; it notes when it is copied."""
 
     def __init__(self, writer: Writer, **policy: Any) -> None:
         self.n = 0
@@ -359,8 +357,7 @@ class Agent:
         self.saving.batch(number)
 
     def play(self, scores: list[float], first: int = 1) -> list[int]:
-        """Episodes with these scores, each on disk before the next; the numbers after which it
-        should have stopped."""
+        """Episodes, each on disk before the next; the numbers after which it should stop."""
         stops = []
         for i, score in enumerate(scores, first):
             self.episode(i, score)

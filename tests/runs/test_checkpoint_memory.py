@@ -168,8 +168,7 @@ def test_the_replay_memory_is_written_before_training_continues(tmp_path: Path) 
 
 
 def test_an_entry_beyond_four_gibibytes_has_the_large_header(tmp_path, monkeypatch) -> None:
-    """With the limits of the format at a kibibyte: an entry that outgrows them is refused by
-    `zipfile`, unless its size was known when it began."""
+    """With the limits at a kibibyte: `zipfile` refuses an entry that outgrows them unforeseen."""
     monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 1024)
     arrays = {"x": np.arange(5000.0)}
     checkpoint.write(tmp_path / "one.zip", {}, {"learner": arrays, "engine": arrays})

@@ -1,5 +1,4 @@
-"""The environments that a run is evaluated in: made once, never those that it trains in, found
-unfit before training; and what a run does without any."""
+"""The environments that a run is evaluated in, and what a run does without any."""
 
 from __future__ import annotations
 
@@ -16,14 +15,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import TimeLimit
 
 import tandem
+from tandem import errors
 from tandem.envs.plain import Plain
-from tandem.errors import (
-    EnvironmentFault,
-    RunFolderError,
-    SettingError,
-    SpaceError,
-    UnknownNameError,
-)
 from tandem.learning.events import BatchEnd, EvaluationEnd
 from tandem.run_report import report
 from tandem.runs.folder import read_run
@@ -35,8 +28,7 @@ SMALL |= {"hidden": (4,), "eval_every": 32, "eval_episodes": 3, "final_episodes"
 
 
 class Toy(gymnasium.Env[Any, Any]):
-    """Episodes of 2 to 9 steps, by their seed, each a success if its last action was 1. It notes
-    how many were made and are open."""
+    """Episodes of 2 to 9 steps, by their seed, each a success if its last action was 1."""
 
     made, opened = 0, 0
     observation_space = gymnasium.spaces.Box(0, 9, (1,), np.float32)
@@ -191,15 +183,15 @@ def test_an_environment_that_breaks_off_its_film_does_not_lose_the_agent(tmp_pat
 @pytest.mark.parametrize(
     ("eval_env", "error", "text"),
     [
-        ("CartPol-v1", UnknownNameError, "CartPol-v1"),
-        (Wide, SpaceError, "Wide"),
-        (5, SettingError, "5 is a int"),
-        (lambda size: Toy(), SettingError, "without arguments"),
-        (Old, EnvironmentFault, "returned the observation alone"),
-        (Four, EnvironmentFault, "return these five from step; or wrap"),
-        (Unseeded, EnvironmentFault, "let reset take seed=None and options=None; or wrap"),
-        (lambda: SyncVectorEnv([Four]), EnvironmentFault, "return these five from step"),
-        (Bare, SpaceError, "Bare has no action_space"),
+        ("CartPol-v1", errors.UnknownNameError, "CartPol-v1"),
+        (Wide, errors.SpaceError, "Wide"),
+        (5, errors.SettingError, "5 is a int"),
+        (lambda size: Toy(), errors.SettingError, "without arguments"),
+        (Old, errors.EnvironmentFault, "returned the observation alone"),
+        (Four, errors.EnvironmentFault, "return these five from step; or wrap"),
+        (Unseeded, errors.EnvironmentFault, "let reset take seed=None and options=None; or wrap"),
+        (lambda: SyncVectorEnv([Four]), errors.EnvironmentFault, "return these five from step"),
+        (Bare, errors.SpaceError, "Bare has no action_space"),
     ],
 )
 def test_an_unfit_eval_env_is_found_before_training(eval_env, error, text, tmp_path) -> None:
@@ -218,7 +210,7 @@ class Optionless(Toy):
 def test_steps_and_resets_of_old_are_named_and_wrapped_as_the_fix_says(kind: Any) -> None:
     wrapped = (lambda: TimeLimit(kind(), 5), lambda: SyncVectorEnv([kind]))
     for env in wrapped if kind is Optionless else (kind, kind(), *wrapped):
-        with pytest.raises(EnvironmentFault, match="Expected: Gymnasium's .*") as caught:
+        with pytest.raises(errors.EnvironmentFault, match="Expected: Gymnasium's .*") as caught:
             trained(env, eval_episodes=0)
         assert "tandem.envs.plain.Plain(env)" in caught.value.fix
     assert trained(lambda: TimeLimit(Plain(kind()), 5)).evaluation.returns
@@ -231,10 +223,10 @@ def test_a_reset_of_old_is_named() -> None:
         return env
 
     for env in (Old, wide, lambda: SyncVectorEnv([Old])):
-        with pytest.raises(EnvironmentFault, match="the observation alone"):
+        with pytest.raises(errors.EnvironmentFault, match="the observation alone"):
             trained(env, eval_episodes=0)
     agent = trained(Toy, eval_episodes=0).agent
-    with pytest.raises(EnvironmentFault, match="the observation alone") as caught:
+    with pytest.raises(errors.EnvironmentFault, match="the observation alone") as caught:
         tandem.evaluate(agent, Old)
     assert "tandem.envs.plain.Plain(env)" in caught.value.fix
 
@@ -303,7 +295,7 @@ def test_evaluations_never_step_the_environment_that_is_trained_in() -> None:
     assert alone == fingerprint(env, callbacks=[look]) and len(looks) == 6
 
     locked = Locked()
-    with pytest.raises(SettingError, match="cannot be copied") as caught:
+    with pytest.raises(errors.SettingError, match="cannot be copied") as caught:
         tandem.session("ppo", locked, eval_env=TimeLimit(locked, 3), **SMALL)
     assert "a callable" in caught.value.fix
     assert any("cannot be copied" in n for n in trained(lambda: locked).notes)
@@ -318,10 +310,10 @@ def test_a_vector_object_trains_and_its_best_checkpoint_is_by_training_returns(t
     assert (tmp_path / "run" / "checkpoints" / "best.zip").is_file()
     page = report(tmp_path / "run").read_text()
     assert re.search(r"latest training episodes: mean return [\d.]+, \d+% successful", page)
-    with pytest.raises(RunFolderError, match="train it again with eval_env="):
+    with pytest.raises(errors.RunFolderError, match="train it again with eval_env="):
         scores([read_run(tmp_path / "run")], ["SyncVectorEnv"], "best")
     for unfit in (vector, lambda: vector):
-        with pytest.raises(SettingError, match="evaluations need another"):
+        with pytest.raises(errors.SettingError, match="evaluations need another"):
             tandem.session("ppo", vector, eval_env=unfit, **given)
     # one of its environments can be copied
     session = tandem.session("ppo", vector, eval_env=vector.envs[0], **given)

@@ -1,5 +1,4 @@
-"""What goes wrong in a run costs no more than the steps since its last checkpoint, and says what it
-was."""
+"""What goes wrong costs no more than the steps since the last checkpoint, and says what it was."""
 
 from __future__ import annotations
 
@@ -23,15 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tandem
-from tandem import trainer
-from tandem.errors import (
-    CheckpointError,
-    EnvironmentFault,
-    NonFiniteError,
-    ResumeError,
-    RunFolderError,
-    TandemError,
-)
+from tandem import errors, trainer
 from tandem.learning.events import CheckpointSaved
 from tandem.runs import atomic_files, checkpoint
 from tandem.runs.verification import verify
@@ -158,10 +149,10 @@ def test_a_full_disk_leaves_the_checkpoint_before(room, tmp_path, monkeypatch) -
         room += len(before) if room < 0 else 0
         monkeypatch.setattr(atomic_files, "open", lambda path, _: Full(path, room), raising=False)
     said = r"could not write .*last\.zip.*No space left(.|\n)*before it is whole"
-    with pytest.raises(CheckpointError, match=said):
+    with pytest.raises(errors.CheckpointError, match=said):
         checkpoint.write(file, {"n": 2}, {"a": {"x": np.zeros(5000)}})
     assert file.read_bytes() == before and [f.name for f in tmp_path.iterdir()] == ["last.zip"]
-    with pytest.raises(CheckpointError) as error:
+    with pytest.raises(errors.CheckpointError) as error:
         checkpoint.write(tmp_path / "new.zip", {}, {"a": {"x": np.zeros(5000)}})
     assert "whole" not in str(error.value)
 
@@ -183,7 +174,7 @@ def test_a_run_on_a_disk_that_fills_up_can_go_on(what, at, tmp_path, monkeypatch
         real(source, target)
 
     monkeypatch.setattr(atomic_files.os, "replace", replace)
-    with pytest.raises((CheckpointError, RunFolderError), match="No space left"):
+    with pytest.raises((errors.CheckpointError, errors.RunFolderError), match="No space left"):
         go(start("CartPole-v1", tmp_path / "run", checkpoint_seconds=0.0))
     assert count[0] and not list((tmp_path / "run").rglob("*.zip.*"))
     if what == "config.json":
@@ -285,11 +276,11 @@ def test_a_damaged_checkpoint_is_named(damage: str, run: Path) -> None:
         file = run / "checkpoints" / f"{name}.zip"
         if file.is_file():
             DAMAGE[damage](file)
-    with pytest.raises(CheckpointError, match=r"last\.zip|no checkpoint"):
+    with pytest.raises(errors.CheckpointError, match=r"last\.zip|no checkpoint"):
         tandem.load(run)
     # those, a resumption does not read
     if "plans" not in damage and "spaces" not in damage and "weights" not in damage:
-        with pytest.raises(CheckpointError, match=r"last\.zip|no checkpoint 'last'"):
+        with pytest.raises(errors.CheckpointError, match=r"last\.zip|no checkpoint 'last'"):
             tandem.train(resume=run)
 
 
@@ -308,7 +299,7 @@ def test_a_damaged_part_of_a_run_is_named_when_it_is_resumed(run: Path) -> None:
     ):
         for damage in damages:
             damage(file)
-            with pytest.raises(CheckpointError, match=said):
+            with pytest.raises(errors.CheckpointError, match=said):
                 tandem.train(resume=run)
             file.write_bytes(before)
 
@@ -316,14 +307,14 @@ def test_a_damaged_part_of_a_run_is_named_when_it_is_resumed(run: Path) -> None:
 def test_settings_out_of_their_range_are_named_not_the_frameworks_error(run: Path) -> None:
     file = run / "checkpoints" / "last.zip"
     with_json(lambda data: data["config"]["options"].update(threads=1e30))(file)
-    with pytest.raises(TandemError, match=r"threads=(.|\n)*Expected: (.|\n)*Fix: "):
+    with pytest.raises(errors.TandemError, match=r"threads=(.|\n)*Expected: (.|\n)*Fix: "):
         tandem.train(resume=run)
 
 
 def test_only_the_last_checkpoint_holds_a_whole_run(run: Path) -> None:
     go(trainer.session(resume=run))
     shutil.copy(run / "checkpoints" / "best.zip", run / "checkpoints" / "last.zip")
-    with pytest.raises(ResumeError, match="an agent, not a whole run"):
+    with pytest.raises(errors.ResumeError, match="an agent, not a whole run"):
         tandem.train(resume=run)
 
 
@@ -335,7 +326,7 @@ def test_no_change_of_any_byte_goes_unnoticed_or_escapes(data, run_once, tmp_pat
     at, flip = data.draw(st.integers(0, len(whole) - 1)), data.draw(st.integers(1, 255))
     file = tmp_path / "altered.zip"
     file.write_bytes(whole[:at] + bytes([whole[at] ^ flip]) + whole[at + 1 :])
-    with suppress(CheckpointError):
+    with suppress(errors.CheckpointError):
         found, whole = tandem.load(file), tandem.load(run_once, which="last")
         assert (found.networks["q"](OBS) == whole.networks["q"](OBS)).all()
 
@@ -359,10 +350,10 @@ def test_a_pickle_inside_does_nothing(run: Path, tmp_path: Path) -> None:
     tandem.load(file)
     for name in ("networks.safetensors", "checkpoint.json"):
         rewrite(file, lambda members, name=name: members.update({name: bomb}))  # type: ignore[misc]
-        with pytest.raises(CheckpointError):
+        with pytest.raises(errors.CheckpointError):
             tandem.load(file)
     file.write_bytes(bomb)
-    with pytest.raises(CheckpointError):
+    with pytest.raises(errors.CheckpointError):
         tandem.load(file)
     assert not mark.exists()
 
@@ -371,8 +362,7 @@ def test_a_pickle_inside_does_nothing(run: Path, tmp_path: Path) -> None:
 
 
 def second(faulty: Callable[[], Any], good: Callable[[], Any]) -> Callable[[], Any]:
-    """Makes good environments, and a faulty one as number 1 of the training ones (the first only
-    shows its spaces)."""
+    """Makes good environments, and a faulty one as number 1 of the training ones."""
     made: Iterator[int] = iter(range(10**9))
     return lambda: faulty() if next(made) == 2 else good()
 
@@ -394,7 +384,7 @@ def test_a_faulty_environment_is_named_and_the_run_kept(
 ) -> None:
     env, out = second(partial(kind, **given), InfiniteHorizon), tmp_path / "run"
     run = start(env, out, algorithm, envs=2, checkpoint_seconds=0.0)
-    error = NonFiniteError if kind is NotFinite else EnvironmentFault
+    error = errors.NonFiniteError if kind is NotFinite else errors.EnvironmentFault
     with pytest.raises(error, match=f"environment 1 of .* {says}"):
         go(run)
     assert checkpoint.read(out / "checkpoints" / "last.zip").group("engine")
@@ -440,7 +430,7 @@ def test_an_environment_that_cannot_be_repeated_continues_in_new_episodes(
     kept = json.loads((folder / "config.json").read_text())["restarted_at"]
     assert kept[0] == at[0] and (len(kept) == 2) == (env is Unrepeatable)
     refused = f"was resumed in new episodes at steps? {at[0]}|had 2 actor-learners"
-    with pytest.raises(ResumeError, match=refused):
+    with pytest.raises(errors.ResumeError, match=refused):
         verify(folder, env=env)
 
 
@@ -470,7 +460,7 @@ def test_a_loss_that_blows_up_is_refused(algorithm, kind, optimizer, tmp_path) -
     blown |= {"dqn": {"target_every": 4}, "ppo": {"epochs": 20}, "sac": {}}[algorithm]
     run = start(env, tmp_path / "run", algorithm, steps=4000, **blown)
     said = rf"optimizer '{optimizer}' was not finite in update \d+, which was not made"
-    with pytest.raises(NonFiniteError, match=said) as e:
+    with pytest.raises(errors.NonFiniteError, match=said) as e:
         go(run)
     finite(run)
     assert f"in update {run.loop.learner.updates + 1}," in str(e.value)
@@ -490,7 +480,7 @@ def test_a_network_that_overflows_is_refused_before_its_first_update(tmp_path: P
 
     run = start("CartPole-v1", tmp_path / "run", "dqn", network=lambda space: Overflowing())
     before = run.fingerprint()
-    with pytest.raises(NonFiniteError, match="optimizer 'q' was not finite in update 1,"):
+    with pytest.raises(errors.NonFiniteError, match="optimizer 'q' was not finite in update 1,"):
         go(run)
     assert run.fingerprint() == before
     finite(run)

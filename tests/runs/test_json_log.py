@@ -16,14 +16,7 @@ import gymnasium
 import pytest
 
 from tandem.cli import main
-from tandem.learning.events import (
-    BatchEnd,
-    EpisodeEnd,
-    Evaluation,
-    EvaluationEnd,
-    TrainBegin,
-    TrainEnd,
-)
+from tandem.learning import events
 from tandem.runs.json_log import JsonLog
 from tandem.testing import environments as known
 from tandem.types import Episode
@@ -82,7 +75,7 @@ def test_quiet_leaves_the_result_alone(tmp_path: Path, capsys) -> None:
 def test_a_signal_ends_the_stream_and_gives_its_code(tmp_path: Path, capsys, monkeypatch) -> None:
     original = JsonLog._evaluation
 
-    def interrupted(self: JsonLog, event: EvaluationEnd) -> None:
+    def interrupted(self: JsonLog, event: events.EvaluationEnd) -> None:
         original(self, event)
         signal.raise_signal(signal.SIGTERM)
 
@@ -105,14 +98,14 @@ def test_lines_of_progress_by_a_clock() -> None:
     """A line after five seconds, with rates and what remains; what is not finite is null."""
     now, stream = [100.0], io.StringIO()
     log = JsonLog(0, stream=stream, clock=lambda: now[0])
-    log(TrainBegin(0, 0, 0, 0.0, 1000, 1000))
+    log(events.TrainBegin(0, 0, 0, 0.0, 1000, 1000))
     for step in range(100, 700, 100):
         now[0] += 1.0
         at = (step, step // 10, step // 100, now[0] - 100)
-        log(EpisodeEnd(*at, Episode(0, float(step), 10, True)))
-        log(BatchEnd(*at, {"loss": float("nan")}, {"learning": 0.5}))
-    log(EvaluationEnd(*at, Evaluation.of([], []), best=False))
-    log(TrainEnd(*at, reason="stop_at"))
+        log(events.EpisodeEnd(*at, Episode(0, float(step), 10, True)))
+        log(events.BatchEnd(*at, {"loss": float("nan")}, {"learning": 0.5}))
+    log(events.EvaluationEnd(*at, events.Evaluation.of([], []), best=False))
+    log(events.TrainEnd(*at, reason="stop_at"))
     *progress, evaluation, end = lines(stream.getvalue())
     assert progress and {line["event"] for line in progress} == {"progress"}
     line = progress[-1]

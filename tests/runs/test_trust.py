@@ -1,5 +1,4 @@
-"""Names in a file from elsewhere are neither imported nor called; those of a run of this user are,
-and so are names that the user repeats."""
+"""Names in a file from elsewhere are not imported, unless the user repeats them."""
 
 from __future__ import annotations
 

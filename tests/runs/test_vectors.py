@@ -1,5 +1,4 @@
-"""Runs in vectors that a user brings: each autoreset mode with what learns in it, stopping and
-resuming, evaluating, and ending in other ways."""
+"""Runs in vectors that a user brings, in each autoreset mode."""
 
 from __future__ import annotations
 
@@ -169,8 +168,7 @@ def processes() -> Any:
 @pytest.mark.thorough
 @pytest.mark.parametrize("given_as", ["a function", "an object"])
 def test_ctrl_c_of_a_terminal(given_as, tmp_path) -> None:
-    """It goes to all processes of a group. Those of a vector that a run made go on until that has
-    ended; those of an object end, and with them the block under way."""
+    """It goes to all processes of a group: those of an object end, those that a run made go on."""
     vector = processes if given_as == "a function" else processes()
     sent: list[int] = []
 

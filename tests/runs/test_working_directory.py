@@ -1,5 +1,4 @@
-"""An environment that changes the working directory: the files of a run stay together, where they
-were to be."""
+"""An environment that changes the working directory: the files of a run stay together."""
 
 from __future__ import annotations
 

@@ -215,8 +215,7 @@ def test_each_run_has_its_own_at_wandb_for_all_its_sittings(tmp_path, monkeypatc
 
 
 class FakeMlflow:
-    """A tracking server that refuses what MLflow's does: changed parameters, long batches, more
-    than one experiment of a name."""
+    """Refuses what MLflow does: changed parameters, long batches, a second experiment of a name."""
 
     def __init__(self) -> None:
         self.experiments: dict[str, str] = {}

@@ -1,5 +1,4 @@
-"""A DQN run on an Atari game, whole and in sittings; prints what a test wants to know of it.
-Argument: a folder."""
+"""A DQN run on an Atari game, whole and in sittings. Argument: a folder."""
 
 import json
 import sys

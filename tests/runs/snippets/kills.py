@@ -86,8 +86,7 @@ def die():
 
 
 def at_call(number):
-    """Dies at that call of a function, whichever it is: seeded, and the same moment on every
-    machine."""
+    """Dies at that call of any function: the same moment on every machine."""
 
     def tamper():
         left = [number]
@@ -102,55 +101,35 @@ def at_call(number):
     return tamper
 
 
-def before_renaming():
-    real, count = os.replace, [0]
+def at(number, owner, name, counts=lambda *args, **given: True, half=False):
+    """Dies at that call of a function, or, by half, amid it."""
 
-    def replace(source, target):
-        count[0] += str(target).endswith("last.zip")
-        if count[0] == 4:
-            die()
-        real(source, target)
+    def tamper():
+        real, left = getattr(owner, name), [number]
 
-    atomic_files.os.replace = replace
+        def dying(*args, **given):
+            left[0] -= counts(*args, **given)
+            if left[0] == 0 and half:
+                file, entry, data = args
+                real(file, entry, data[: len(data) // 2])
+                file.fp.flush()
+            if left[0] == 0:
+                die()
+            return real(*args, **given)
 
+        setattr(owner, name, dying)
 
-def amid_writing():
-    real, count = zipfile.ZipFile.writestr, [0]
-
-    def writestr(self, name, data):
-        count[0] += 1
-        if count[0] == 17:
-            real(self, name, data[: len(data) // 2])
-            self.fp.flush()
-            die()
-        real(self, name, data)
-
-    zipfile.ZipFile.writestr = writestr
+    return tamper
 
 
-def amid_config():
-    real = json.dumps
-
-    def dumps(data, **given):
-        if "indent" in given:
-            die()
-        return real(data, **given)
-
-    json.dumps = dumps
-
-
-def after_renaming():
-    real, count = atomic_files.flush_folder, [0]
-
-    def flush(path):
-        count[0] += 1
-        if count[0] == 9:
-            die()
-        real(path)
-
-    atomic_files.flush_folder = flush
-
-
+AMID_WRITING = at(17, zipfile.ZipFile, "writestr", half=True)
+INSIDE = [
+    ("amid_writing", AMID_WRITING),
+    ("before_renaming", at(4, os, "replace", lambda _, target: str(target).endswith("last.zip"))),
+    ("after_renaming", at(9, atomic_files, "flush_folder")),
+    ("amid_config", at(1, json, "dumps", lambda data, **given: "indent" in given)),
+    ("amid_writing", AMID_WRITING),
+]
 assert not killed(sitting("whole"))
 rng, done = random.Random(0), 0
 while done < kills:
@@ -160,10 +139,10 @@ while done < kills:
     done += 1
     say(kill=call, wrong=whole("random") if begun("random") else [])
 killed(sitting("random"))
-for tamper in (amid_writing, before_renaming, after_renaming, amid_config, amid_writing):
-    assert killed(sitting("inside", tamper)), tamper
+for name, tamper in INSIDE:
+    assert killed(sitting("inside", tamper)), name
     parts = [f.name for f in (folder / "inside").rglob(".*.part")]
-    say(inside=tamper.__name__, parts=parts, wrong=whole("inside"))
+    say(inside=name, parts=parts, wrong=whole("inside"))
 killed(sitting("inside"))
 left = [str(f) for f in folder.rglob("*.part")]
 say(left=left, tables=table("whole") == table("random") == table("inside"), kills=done)

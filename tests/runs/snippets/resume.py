@@ -1,5 +1,4 @@
-"""Runs each case uninterrupted, and in sittings; prints what differs between the two: one JSON
-object a case. Arguments: a folder, the engine, names of cases."""
+"""What differs between a run and its sittings. Arguments: a folder, the engine, names of cases."""
 
 import json
 import sys
