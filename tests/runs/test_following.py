@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from tandem import platforms
-from tandem.cli import main
 from tandem.cli.live import live, picture
 from tandem.cli.text_curve import Line, text_curve
 from tandem.errors import RunFolderError
@@ -74,29 +73,9 @@ def test_one_that_is_killed_is_over(tmp_path) -> None:
     assert following.look(folder).state == "stopped"
 
 
-def test_what_is_no_run(tmp_path, capsys) -> None:
-    make(tmp_path / "runs" / "ppo", 5.0)
-    for path, text in (("runs/pqo", "did you mean"), ("empty", "does not exist")):
-        assert main(["watch", "--live", str(tmp_path / path)]) == 2
-        assert text in capsys.readouterr().err
-    (tmp_path / "empty").mkdir()
+def test_what_is_no_run(tmp_path) -> None:
     with pytest.raises(RunFolderError, match="is not a run"):
-        live(tmp_path / "empty")
-
-
-@pytest.mark.parametrize(
-    "words, text",
-    [
-        ("--live DIR --episodes 2", "--live was given with --episodes"),
-        ("--live DIR --which last", "--live was given with --which"),
-        ("--live DIR --every 0", "at least 0.1 seconds"),
-        ("DIR --every 3", "--every was given without --live"),
-    ],
-)
-def test_arguments_that_do_not_fit(tmp_path, capsys, words, text) -> None:
-    make(tmp_path / "a", 5.0)
-    assert main(["watch", *words.replace("DIR", str(tmp_path / "a")).split()]) == 2
-    assert text in capsys.readouterr().err
+        live(tmp_path)
 
 
 @needs_locks

@@ -86,14 +86,6 @@ def test_a_signal_ends_the_stream_and_gives_its_code(tmp_path: Path, capsys, mon
     assert (last["event"], last["reason"]) == ("end", "SIGTERM")
 
 
-def test_what_cannot_be(tmp_path, capsys) -> None:
-    several = "--log json was given for several runs"
-    for words, said in (("--log jsn", "'json'"), ("--log json --seeds 2", several)):
-        assert main(f"train ppo CartPole-v1 --out {tmp_path / 'a'} {words}".split()) == 2
-        shown = capsys.readouterr()
-        assert said in shown.err and shown.out == "" and not (tmp_path / "a").exists()
-
-
 def test_lines_of_progress_by_a_clock() -> None:
     """A line after five seconds, with rates and what remains; what is not finite is null."""
     now, stream = [100.0], io.StringIO()
