@@ -115,15 +115,6 @@ def test_how_many_there_are_stands_in_the_config(env: Any, number: int) -> None:
     assert session.config.options.eval_envs == number
 
 
-def test_a_resumed_run_is_evaluated_as_a_whole_one(tmp_path: Path) -> None:
-    trained(Toy, out=tmp_path / "whole")
-    trained(Toy, out=tmp_path / "parts", stop_at=32)
-    tandem.train(resume=tmp_path / "parts", env=Toy)
-    whole, parts = (rows(tmp_path / name) for name in ("whole", "parts"))
-    names = "env_steps", "eval_mean", "eval_std", "eval_success_rate", "fingerprint"
-    assert [[r[n] for n in names] for r in whole] == [[r[n] for n in names] for r in parts]
-
-
 def test_an_environment_that_cannot_be_copied_trains_and_keeps_its_agent(tmp_path: Path) -> None:
     for episodes in (0, 3):
         result = trained(Locked(), eval_episodes=episodes, out=tmp_path / f"run{episodes}")

@@ -17,7 +17,7 @@ import tandem
 from tandem.cli import main
 from tandem.collect.evaluation import evaluate
 from tandem.errors import EnvironmentFault
-from tandem.learning.events import EvaluationEnd, TrainEnd
+from tandem.learning.events import TrainEnd
 from tandem.runs.folder import read_run
 from tandem.runs.verification import verify
 from tests.envs.vectors import MODES, Counters, Resumable
@@ -102,27 +102,6 @@ def test_a_function_is_given_the_run_s_numbers() -> None:
     kwargs = {"id": "CartPole-v1", "num_envs": 16}
     session = tandem.session("ppo", gymnasium.make_vec, env_kwargs=kwargs, **QUICK)
     assert session.config.env == "CartPole-v1" and session.config.settings.envs == 16
-
-
-def test_a_callback_stops_between_evaluations() -> None:
-    session = tandem.session(
-        "ppo", Resumable, callbacks=[lambda e: isinstance(e, EvaluationEnd)], **QUICK | KINDS["ppo"]
-    )
-    *_, ended = session
-    assert isinstance(ended, TrainEnd) and 200 <= ended.env_steps < 480
-
-
-def test_ctrl_c_keeps_the_run(tmp_path) -> None:
-    def interrupt(event: Any) -> None:
-        if event.env_steps >= 200:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    make, given = partial(Resumable, 4), QUICK | KINDS["ppo"]
-    with pytest.raises(KeyboardInterrupt):
-        tandem.train("ppo", make, out=tmp_path / "run", callbacks=[interrupt], **given)
-    whole = finished(tandem.session("ppo", make, **given))
-    resumed = finished(tandem.session(resume=tmp_path / "run", env=make))
-    assert resumed.fingerprint() == whole.fingerprint()
 
 
 def test_ctrl_c_while_a_vector_is_made_is_heard_then() -> None:

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gymnasium import Env, spaces
 
 import tandem
 from tandem.animation import film
 from tandem.drlbox.makers import make_trainer
+from tandem.testing.environments import TerminatedTruncatedPair
 from tests.agents.agents import Probe, trained
 from tests.runs.shared import QUICK
 
@@ -20,27 +20,20 @@ SMALL = QUICK | {"steps": 64, "envs": 2, "rollout": 16, "batch_size": 16, "epoch
 SMALL |= {"tensorboard": True}
 
 
-class Moves(Env[Any, Any]):
+class Moves(TerminatedTruncatedPair):
     """Changes into a folder of its own when it is made, and at each reset."""
 
-    observation_space = spaces.Box(-1, 1, (2,), np.float32)
-    action_space = spaces.Discrete(2)
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
     render_mode = "rgb_array"
     away = ""
 
     def __init__(self) -> None:
+        super().__init__()
         os.chdir(self.away)
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
+    def reset(self, **given: Any) -> Any:
         os.chdir(self.away)
-        self.steps = 0
-        return np.zeros(2, np.float32), {}
-
-    def step(self, action: Any) -> Any:
-        self.steps += 1
-        return np.zeros(2, np.float32), 1.0, self.steps == 5, False, {}
+        return super().reset(**given)
 
     def render(self) -> Any:
         return np.zeros((8, 8, 3), np.uint8)
