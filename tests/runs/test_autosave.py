@@ -438,8 +438,8 @@ def file_of(label: str) -> str:
 
 
 def follow(agent: Agent, moves: str, folder: Path, disk: Disk) -> None:
-    """An episode's score (`-`: none; `4/2`: of episode 4; `!9`: on a full disk), `b7`: a batch, `.`
-    the end of a call, `+a`, `xa`: somebody makes and deletes a file, `ra`: resumed from a file,
+    """An episode's score (`-`: none; `4/2`: of episode 4; `!9`: on a full disk), `b7`: a batch,
+    `.`: the end of a call, `+a`, `xa`: somebody makes and deletes a file, `ra`: resumed from it,
     `(1-9`: the disk takes nothing from the next episode on, whose file this is, until `)`.
     Expected by then: `=a,b`: these files, `a:3`: the state in a file, `#2`: as many copies."""
     number, first = 0, ""
@@ -485,10 +485,8 @@ def follow(agent: Agent, moves: str, folder: Path, disk: Disk) -> None:
 
 
 def resumed(file: Path, agent: Agent) -> Agent:
-    other, saved = (
-        Agent(agent.saving.writer, **vars(agent.saving.policy)),
-        checkpoint.read(file).data,
-    )
+    other = Agent(agent.saving.writer, **vars(agent.saving.policy))
+    saved = checkpoint.read(file).data
     other.n = saved["n"]
     other.saving.load_state(json.loads(json.dumps(saved["saving"])))
     return other
