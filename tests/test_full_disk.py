@@ -1,5 +1,4 @@
-"""Every command that writes says on a full disk what it could not write, and leaves no half of
-it."""
+"""Every command that writes says on a full disk what it could not, and leaves no half of it."""
 
 from __future__ import annotations
 
@@ -8,7 +7,6 @@ import json
 import os
 import shlex
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,8 @@ import tandem
 from tandem.cli import main
 from tandem.errors import CheckpointError, RunFolderError
 from tandem.runs import atomic_files
-from tests.helpers import ONE_THREAD, ROOT, run_python
+from tests.helpers import run_python
+from tests.runs.shared import CHILD, TANDEM, child
 from tests.runs.test_folders import FLAGS, SMALL
 
 COMMANDS = {  # what each cannot write -> the command
@@ -64,16 +63,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_what_a_command_cannot_write_is_named_and_not_left_behind(place: Path) -> None:
     for name in ("onnx", "minari"):
         pytest.importorskip(name)
-    env = {**os.environ, **ONE_THREAD, "PYTHONPATH": str(ROOT / "src")}
-    done = subprocess.run(
-        [sys.executable, "-c", LIMITED],
-        input=json.dumps([shlex.split(command) for command in COMMANDS.values()]),
-        env=env,
-        capture_output=True,
-        text=True,
-    )
-    told = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(told) == len(COMMANDS), done.stderr
+    commands = json.dumps([shlex.split(command) for command in COMMANDS.values()])
+    out, err = child("-c", LIMITED).communicate(commands)
+    told = [json.loads(line) for line in out.splitlines()]
+    assert len(told) == len(COMMANDS), err
     for name, (code, said) in zip(COMMANDS, told, strict=True):
         said = said.replace(f"{place}{os.sep}", "")
         assert code == 2 and f"tandem: cannot write {name}: File too large.\n" in said, said
@@ -84,16 +77,10 @@ def test_what_a_command_cannot_write_is_named_and_not_left_behind(place: Path) -
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no disk is full here")
 def test_what_is_printed_to_a_full_disk(place: Path) -> None:
-    env = {**os.environ, **ONE_THREAD, "PYTHONPATH": str(ROOT / "src")}
     for words in ("list", "completion bash", "evaluate run --episodes 1"):
         with open("/dev/full", "w", encoding="utf-8") as full:
-            done = subprocess.run(
-                [sys.executable, "-m", "tandem", *words.split()],
-                env=env,
-                stdout=full,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
+            ends: Any = {"stdout": full, "stderr": subprocess.PIPE, "text": True}
+            done = subprocess.run([*TANDEM, *words.split()], env=CHILD, **ends)
         assert done.returncode == 1
         assert done.stderr.startswith("tandem: cannot write: ") and "Fix: free some" in done.stderr
         assert "Traceback" not in done.stderr and "Exception" not in done.stderr
@@ -132,18 +119,14 @@ def test_a_run_whose_result_cannot_be_written_is_there_to_be_scored(
     assert last.is_file() and "64 steps" in capsys.readouterr().out
 
 
-def test_notes_that_no_longer_fit_into_the_result_leave_the_result(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_notes_that_no_longer_fit_into_the_result_leave_the_result(place, monkeypatch) -> None:
     monkeypatch.setattr(atomic_files.os, "replace", fails("result.json", after=1))
     result = tandem.train("a2c", "CartPole-v1", out="a", **{**SMALL, "plots": True})
     assert result.summary["env_steps"] == 64 and Path("a", "result.json").is_file()
     assert any(note.startswith("result.json lacks the notes: cannot") for note in result.notes)
 
 
-def test_without_a_first_checkpoint_no_advice_is_to_resume(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_first_checkpoint_no_advice_is_to_resume(place, monkeypatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(atomic_files.os, "replace", fails("last.zip"))
         with pytest.raises(CheckpointError, match=r"last\.zip.*No space") as caught:
@@ -170,9 +153,7 @@ print(json.dumps(main(["watch", "run", "--out", "a.mp4", "--max-steps", "5"])))
     assert not list(place.glob("*.mp4")) and not list(place.glob(".*.mp4"))
 
 
-def test_a_folder_that_may_not_be_written_is_named_when_it_is_resumed(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_may_not_be_written_is_named_when_it_is_resumed(place, monkeypatch) -> None:
     real = Path.open
 
     def open_(self: Path, *given: Any, **more: Any) -> Any:

@@ -1,19 +1,22 @@
-"""Saving and resuming take little memory beside the replay memory."""
+"""Saving and resuming take little memory beside the replay memory; checkpoints as folders."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tandem.errors import CheckpointError
 from tandem.replay import array_files
-from tandem.runs import checkpoint
+from tandem.runs import checkpoint, checkpoint_dir
 from tandem.runs.background_writer import Writer
-from tests.helpers import run_python
+from tests.helpers import ROOT, run_python
+from tests.runs.shared import QUICK
 
 pytest.importorskip("torch")
 
@@ -79,27 +82,15 @@ else:
 """
 BUFFER = 1500 * 25_000 * 4 / 2**20  # MiB
 MOST = 0.1 * BUFFER + 100  # beside it
-needs_proc = pytest.mark.skipif(
-    not os.access("/proc/self/clear_refs", os.W_OK), reason="peaks are measured by /proc"
-)
+measures = os.access("/proc/self/clear_refs", os.W_OK)
+needs_proc = pytest.mark.skipif(not measures, reason="peaks are measured by /proc")
 
 
 @needs_proc
 @pytest.mark.parametrize("memmap", [False, True])
 def test_a_run_takes_no_second_replay_memory(memmap: bool, tmp_path: Path) -> None:
-    options = {
-        "algorithm": "dqn",
-        "framework": "torch",
-        "steps": 1500,
-        "buffer_size": 1500,
-        "learning_starts": 1490,
-        "hidden": [8],
-        "eval_episodes": 0,
-        "final_episodes": 1,
-        "plots": False,
-        "memmap": memmap,
-        "out": str(tmp_path / "run"),
-    }
+    options = QUICK | {"algorithm": "dqn", "steps": 1500, "buffer_size": 1500, "eval_episodes": 0}
+    options |= {"learning_starts": 1490, "memmap": memmap, "out": str(tmp_path / "run")}
     (saved,) = run_python(MEASURED + RUN, json.dumps(options))
     assert (tmp_path / "run/checkpoints/last.zip").stat().st_size > BUFFER * 2**20
     assert saved < MOST
@@ -176,14 +167,62 @@ def test_the_replay_memory_is_written_before_training_continues(tmp_path: Path) 
         assert all(np.array_equal(kept[name], x) for name, x in found.items())
 
 
-def test_an_entry_beyond_four_gibibytes_has_the_large_header(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With the limits of the format at a kibibyte: an entry that outgrows them is refused by
-    `zipfile`, unless its size was known when it began."""
+def test_an_entry_beyond_four_gibibytes_has_the_large_header(tmp_path, monkeypatch) -> None:
+    """With the limits at a kibibyte: `zipfile` refuses an entry that outgrows them unforeseen."""
     monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 1024)
     arrays = {"x": np.arange(5000.0)}
     checkpoint.write(tmp_path / "one.zip", {}, {"learner": arrays, "engine": arrays})
     found = checkpoint.read(tmp_path / "one.zip")
     for group in ("learner", "engine"):
         assert np.array_equal(found.group(group)["x"], arrays["x"])
+
+
+# Checkpoints as folders, which earlier versions wrote: they are read, and removed
+
+WRITTEN = ROOT / "tests" / "data" / "checkpoints" / "folder"  # by the commit before its removal
+NET = {"a/w": np.arange(6.0).reshape(2, 3), "b": np.array(7, np.int64)}
+
+
+def test_all_arrays_are_read() -> None:
+    found = checkpoint.read(WRITTEN)
+    net = found.group("net")
+    assert found.data["n"] == 1 and list(net) == ["a/w", "b"] and found.group("none") == {}
+    for name, x in NET.items():
+        assert net[name].dtype == x.dtype and np.array_equal(net[name], x)
+    assert np.asarray(found.group("learner")["ring"]).tolist() == list(range(12))
+
+
+@pytest.mark.parametrize("damage", ["cut", "altered", "missing", "index"])
+def test_damage_is_named(damage: str, tmp_path: Path) -> None:
+    path = Path(shutil.copytree(WRITTEN, tmp_path / "model"))
+    one = path / "0" / "net-0.safetensors"
+    raw = one.read_bytes()
+    if damage == "cut":
+        one.write_bytes(raw[:-3])
+    elif damage == "altered":
+        one.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
+    elif damage == "missing":
+        one.unlink()
+    else:
+        (path / "checkpoint.json").write_text('{"format": 1, ')
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        checkpoint.read(path).group("net")
+    with pytest.raises(CheckpointError, match="there is no checkpoint"):
+        checkpoint.read(tmp_path)  # a folder that is none
+
+
+def test_only_what_it_wrote_is_removed(tmp_path: Path) -> None:
+    for name in ("alone", "shared"):
+        shutil.copytree(WRITTEN, tmp_path / name)
+    (tmp_path / "shared" / "notes.txt").write_text("mine")
+    checkpoint_dir.remove(tmp_path / "alone")
+    with pytest.raises(OSError, match="not empty"):
+        checkpoint_dir.remove(tmp_path / "shared")
+    assert [*tmp_path.rglob("*")] == [tmp_path / "shared", tmp_path / "shared" / "notes.txt"]
+
+
+def test_an_index_cannot_lead_elsewhere(tmp_path: Path) -> None:
+    path = Path(shutil.copytree(WRITTEN, tmp_path / "model"))
+    found = checkpoint.Checkpoint(path, checkpoint.read(path).data | {"part": "../elsewhere"})
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        found.group("net")

@@ -1,9 +1,7 @@
-"""The environments that a run is evaluated in: made once, never those that it trains in, found
-unfit before training; and what a run does without any."""
+"""The environments that a run is evaluated in, and what a run does without any."""
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 import threading
@@ -17,38 +15,20 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import TimeLimit
 
 import tandem
+from tandem import errors
 from tandem.envs.plain import Plain
-from tandem.errors import (
-    EnvironmentFault,
-    RunFolderError,
-    SettingError,
-    SpaceError,
-    UnknownNameError,
-)
 from tandem.learning.events import BatchEnd, EvaluationEnd
 from tandem.run_report import report
 from tandem.runs.folder import read_run
 from tandem.runs.groups import scores
+from tests.runs.shared import QUICK, rows
 
-SMALL: dict[str, Any] = {
-    "framework": "torch",
-    "plots": False,
-    "tensorboard": False,
-    "hidden": (4,),
-    "steps": 96,
-    "rollout": 16,
-    "batch_size": 16,
-    "epochs": 1,
-    "eval_every": 32,
-    "eval_episodes": 3,
-    "final_episodes": 2,
-    "envs": 1,
-}
+SMALL = QUICK | {"steps": 96, "envs": 1, "rollout": 16, "batch_size": 16, "epochs": 1}
+SMALL |= {"hidden": (4,), "eval_every": 32, "eval_episodes": 3, "final_episodes": 2}
 
 
 class Toy(gymnasium.Env[Any, Any]):
-    """Episodes of 2 to 9 steps, by their seed, each a success if its last action was 1. It notes
-    how many were made and are open."""
+    """Episodes of 2 to 9 steps, by their seed, each a success if its last action was 1."""
 
     made, opened = 0, 0
     observation_space = gymnasium.spaces.Box(0, 9, (1,), np.float32)
@@ -114,11 +94,6 @@ def trained(env: Any, **given: Any) -> Any:
     return tandem.train("ppo", env, **SMALL | given)
 
 
-def rows(folder: Path) -> list[dict[str, str]]:
-    with (folder / "progress.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def test_environments_are_made_once_and_closed_and_their_number_changes_no_score() -> None:
     results = []
     for number in (1, 3):
@@ -138,15 +113,6 @@ def test_environments_are_made_once_and_closed_and_their_number_changes_no_score
 def test_how_many_there_are_stands_in_the_config(env: Any, number: int) -> None:
     session = tandem.session("ppo", env, **SMALL)
     assert session.config.options.eval_envs == number
-
-
-def test_a_resumed_run_is_evaluated_as_a_whole_one(tmp_path: Path) -> None:
-    trained(Toy, out=tmp_path / "whole")
-    trained(Toy, out=tmp_path / "parts", stop_at=32)
-    tandem.train(resume=tmp_path / "parts", env=Toy)
-    whole, parts = (rows(tmp_path / name) for name in ("whole", "parts"))
-    names = "env_steps", "eval_mean", "eval_std", "eval_success_rate", "fingerprint"
-    assert [[r[n] for n in names] for r in whole] == [[r[n] for n in names] for r in parts]
 
 
 def test_an_environment_that_cannot_be_copied_trains_and_keeps_its_agent(tmp_path: Path) -> None:
@@ -176,16 +142,15 @@ def test_an_environment_that_raises_at_the_end_does_not_lose_the_agent(tmp_path:
     assert json.loads((tmp_path / "run" / "result.json").read_text())["eval_mean"] is None
 
 
-class Unclosable(Toy):
-    def close(self) -> None:
-        raise OSError("it is closed already")
+def test_an_environment_that_cannot_be_closed_does_not_lose_the_agent() -> None:
+    class Unclosable(Toy):
+        def close(self) -> None:
+            raise OSError("it is closed already")
 
-
-@pytest.mark.parametrize("env", [Unclosable, lambda: SyncVectorEnv([Unclosable])])
-def test_an_environment_that_cannot_be_closed_does_not_lose_the_agent(env: Any) -> None:
-    result = trained(env)
-    assert result.evaluation.returns and result.agent.predict(np.zeros(1))[0] in (0, 1)
-    assert any("failed: it is closed already" in note for note in result.notes)
+    for env in (Unclosable, lambda: SyncVectorEnv([Unclosable])):
+        result = trained(env)
+        assert result.evaluation.returns and result.agent.predict(np.zeros(1))[0] in (0, 1)
+        assert any("failed: it is closed already" in note for note in result.notes)
 
 
 def test_an_environment_that_breaks_off_its_film_does_not_lose_the_agent(tmp_path: Path) -> None:
@@ -209,20 +174,18 @@ def test_an_environment_that_breaks_off_its_film_does_not_lose_the_agent(tmp_pat
 @pytest.mark.parametrize(
     ("eval_env", "error", "text"),
     [
-        ("CartPol-v1", UnknownNameError, "CartPol-v1"),
-        (Wide, SpaceError, "Wide"),
-        (5, SettingError, "5 is a int"),
-        (lambda size: Toy(), SettingError, "without arguments"),
-        (Old, EnvironmentFault, "returned the observation alone"),
-        (Four, EnvironmentFault, "return these five from step; or wrap"),
-        (Unseeded, EnvironmentFault, "let reset take seed=None and options=None; or wrap"),
-        (lambda: SyncVectorEnv([Four]), EnvironmentFault, "return these five from step"),
-        (Bare, SpaceError, "Bare has no action_space"),
+        ("CartPol-v1", errors.UnknownNameError, "CartPol-v1"),
+        (Wide, errors.SpaceError, "Wide"),
+        (5, errors.SettingError, "5 is a int"),
+        (lambda size: Toy(), errors.SettingError, "without arguments"),
+        (Old, errors.EnvironmentFault, "returned the observation alone"),
+        (Four, errors.EnvironmentFault, "return these five from step; or wrap"),
+        (Unseeded, errors.EnvironmentFault, "let reset take seed=None and options=None; or wrap"),
+        (lambda: SyncVectorEnv([Four]), errors.EnvironmentFault, "return these five from step"),
+        (Bare, errors.SpaceError, "Bare has no action_space"),
     ],
 )
-def test_an_unfit_eval_env_is_found_before_training(
-    eval_env: Any, error: Any, text: str, tmp_path: Path
-) -> None:
+def test_an_unfit_eval_env_is_found_before_training(eval_env, error, text, tmp_path) -> None:
     for more in ({}, {"eval_episodes": 0}):
         with pytest.raises(error, match=text):
             tandem.session("ppo", Toy, eval_env=eval_env, out=tmp_path / "run", **SMALL | more)
@@ -238,7 +201,7 @@ class Optionless(Toy):
 def test_steps_and_resets_of_old_are_named_and_wrapped_as_the_fix_says(kind: Any) -> None:
     wrapped = (lambda: TimeLimit(kind(), 5), lambda: SyncVectorEnv([kind]))
     for env in wrapped if kind is Optionless else (kind, kind(), *wrapped):
-        with pytest.raises(EnvironmentFault, match="Expected: Gymnasium's .*") as caught:
+        with pytest.raises(errors.EnvironmentFault, match="Expected: Gymnasium's .*") as caught:
             trained(env, eval_episodes=0)
         assert "tandem.envs.plain.Plain(env)" in caught.value.fix
     assert trained(lambda: TimeLimit(Plain(kind()), 5)).evaluation.returns
@@ -251,10 +214,10 @@ def test_a_reset_of_old_is_named() -> None:
         return env
 
     for env in (Old, wide, lambda: SyncVectorEnv([Old])):
-        with pytest.raises(EnvironmentFault, match="the observation alone"):
+        with pytest.raises(errors.EnvironmentFault, match="the observation alone"):
             trained(env, eval_episodes=0)
     agent = trained(Toy, eval_episodes=0).agent
-    with pytest.raises(EnvironmentFault, match="the observation alone") as caught:
+    with pytest.raises(errors.EnvironmentFault, match="the observation alone") as caught:
         tandem.evaluate(agent, Old)
     assert "tandem.envs.plain.Plain(env)" in caught.value.fix
 
@@ -262,9 +225,8 @@ def test_a_reset_of_old_is_named() -> None:
 def test_evaluations_never_step_the_environment_that_is_trained_in() -> None:
     def fingerprint(env: Any, **given: Any) -> str:
         session = tandem.session("ppo", env, **SMALL | given)
-        for _ in session:
-            pass
-        return str(session.fingerprint())
+        list(session)
+        return session.fingerprint()
 
     class Wrap(gymnasium.Env[Any, Any]):  # not gymnasium.Wrapper: `unwrapped` is itself
         def __init__(self, env: Any) -> None:
@@ -276,8 +238,6 @@ def test_evaluations_never_step_the_environment_that_is_trained_in() -> None:
 
         def step(self, action: Any) -> Any:
             return self.held.step(action)
-
-    alone = fingerprint(Toy, eval_episodes=0)
 
     class Spaceless:
         def __init__(self) -> None:
@@ -302,16 +262,19 @@ def test_evaluations_never_step_the_environment_that_is_trained_in() -> None:
         def step(self, action: Any) -> Any:
             return self.several["first"].step(action)
 
-    one = [TimeLimit(Toy(), 50) for _ in range(7)]
+    alone, one = fingerprint(Toy, eval_episodes=0), [TimeLimit(Toy(), 50) for _ in range(8)]
     assert alone == fingerprint(lambda: one[0])
-    assert alone == fingerprint(one[1], eval_env=one[1].unwrapped)
-    assert alone == fingerprint(one[2], eval_env=TimeLimit(one[2], 3))
-    assert alone == fingerprint(one[3].unwrapped, eval_env=one[3])
-    assert alone == fingerprint(one[4], eval_env=lambda: one[4])
-    assert alone == fingerprint(lambda: one[5], eval_env=lambda: one[5])
-    assert alone == fingerprint(one[6], eval_env=Wrap(one[6]))
-    simulator = Spaceless()
-    assert alone == fingerprint(Robot(simulator), eval_env=Robot(simulator))
+    for env, eval_env in (
+        (one[1], one[1].unwrapped),
+        (one[2], TimeLimit(one[2], 3)),
+        (one[3].unwrapped, one[3]),
+        (one[4], lambda: one[4]),
+        (lambda: one[5], lambda: one[5]),
+        (one[6], Wrap(one[6])),
+        (one[7], one[7]),
+        map(Robot, [Spaceless()] * 2),
+    ):
+        assert alone == fingerprint(env, eval_env=eval_env)
 
     env, agent = Toy(), trained(Toy, eval_episodes=0).agent
     looks: list[Any] = []
@@ -323,15 +286,13 @@ def test_evaluations_never_step_the_environment_that_is_trained_in() -> None:
     assert alone == fingerprint(env, callbacks=[look]) and len(looks) == 6
 
     locked = Locked()
-    with pytest.raises(SettingError, match="cannot be copied") as caught:
+    with pytest.raises(errors.SettingError, match="cannot be copied") as caught:
         tandem.session("ppo", locked, eval_env=TimeLimit(locked, 3), **SMALL)
     assert "a callable" in caught.value.fix
     assert any("cannot be copied" in n for n in trained(lambda: locked).notes)
 
 
-def test_a_vector_object_trains_and_its_best_checkpoint_is_by_training_returns(
-    tmp_path: Path,
-) -> None:
+def test_a_vector_object_trains_and_its_best_checkpoint_is_by_training_returns(tmp_path) -> None:
     vector = SyncVectorEnv([Toy] * 2)
     given = SMALL | {"envs": 2, "steps": 192}
     result = tandem.train("ppo", vector, out=tmp_path / "run", **given)
@@ -340,10 +301,10 @@ def test_a_vector_object_trains_and_its_best_checkpoint_is_by_training_returns(
     assert (tmp_path / "run" / "checkpoints" / "best.zip").is_file()
     page = report(tmp_path / "run").read_text()
     assert re.search(r"latest training episodes: mean return [\d.]+, \d+% successful", page)
-    with pytest.raises(RunFolderError, match="train it again with eval_env="):
+    with pytest.raises(errors.RunFolderError, match="train it again with eval_env="):
         scores([read_run(tmp_path / "run")], ["SyncVectorEnv"], "best")
     for unfit in (vector, lambda: vector):
-        with pytest.raises(SettingError, match="evaluations need another"):
+        with pytest.raises(errors.SettingError, match="evaluations need another"):
             tandem.session("ppo", vector, eval_env=unfit, **given)
     # one of its environments can be copied
     session = tandem.session("ppo", vector, eval_env=vector.envs[0], **given)
@@ -368,10 +329,9 @@ def test_without_evaluations_the_best_is_by_training_returns(tmp_path: Path) -> 
             weights[event.env_steps] = session.agent().networks["actor"](np.zeros((1, 1)))
     best = session.restored("best").networks["actor"](np.zeros((1, 1)))
     assert (best == weights[32]).all() and not (best == weights[96]).all()
-    session = tandem.session("ppo", Fades, **SMALL | {"eval_episodes": 0})
     Fades.total = 0
-    for _ in session:
-        pass
+    session = tandem.session("ppo", Fades, **SMALL | {"eval_episodes": 0})
+    list(session)
     assert (session.restored("best").networks["actor"](np.zeros((1, 1))) == best).all()
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,19 +14,10 @@ import pytest
 import tandem
 from tandem.cli import main
 from tandem.errors import ResumeError, RunFolderError
-from tests.helpers import ONE_THREAD, ROOT
+from tests.helpers import ROOT
+from tests.runs.shared import QUICK, child
 
-SMALL: dict[str, Any] = {
-    "framework": "torch",
-    "steps": 64,
-    "envs": 2,
-    "rollout": 8,
-    "hidden": (8,),
-    "plots": False,
-    "tensorboard": False,
-    "eval_episodes": 1,
-    "final_episodes": 1,
-}
+SMALL = QUICK | {"steps": 64, "envs": 2, "rollout": 8}
 FLAGS = (
     "--framework torch --steps 64 --envs 2 --rollout 8 --hidden 8 --no-plots --no-tensorboard "
     "--eval-episodes 1 --final-episodes 1 --quiet"
@@ -59,16 +48,10 @@ def cart() -> Any:
 
 
 @pytest.fixture
-def other(half: Path) -> Iterator[subprocess.Popen[bytes]]:
+def other(half: Path) -> Iterator[subprocess.Popen[str]]:
     """A process that has begun to resume it."""
-    env = {**os.environ, **ONE_THREAD, "PYTHONPATH": str(ROOT / "src")}
-    with subprocess.Popen(
-        [sys.executable, "-c", WAITING, str(half)],
-        env=env,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    ) as process:
-        assert process.stdout is not None and process.stdout.readline() == b"there\n"
+    with child("-c", WAITING, str(half)) as process:
+        assert process.stdout is not None and process.stdout.readline() == "there\n"
         yield process
         process.kill()
 
@@ -93,17 +76,13 @@ def test_a_session_that_could_not_be_made_keeps_no_folder(half: Path) -> None:
         tandem.session(resume=half, env=cart, steps=32)
     code = "import sys, tandem, gymnasium; from tests.runs.test_folders import cart\n"
     code += "print(tandem.train(resume=sys.argv[1], env=cart).summary['env_steps'])"
-    env = {**os.environ, **ONE_THREAD, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-    command = [sys.executable, "-c", code, str(half)]
-    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    out, err = child("-c", code, str(half)).communicate()
     assert caught.value.__traceback__ is not None  # which has the frames that asked for it
-    assert done.stdout.split()[-1:] == ["64"], done.stderr
+    assert out.split()[-1:] == ["64"], err
 
 
 @pytest.mark.parametrize("place", ["checkpoints/last.zip", "checkpoints", "checkpoints/"])
-def test_a_run_is_resumed_by_the_path_of_its_last_checkpoint_too(
-    half: Path, place: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_is_resumed_by_the_path_of_its_last_checkpoint_too(half, place, capsys) -> None:
     result = tandem.train(resume=f"{half}/{place}", env=cart)
     assert result.folder == half and result.summary["env_steps"] == 64
 
@@ -120,9 +99,7 @@ def test_a_checkpoint_of_an_agent_is_answered_with_the_folder_of_its_run(
 
 
 @pytest.mark.slow
-def test_printed_commands_take_folders_that_look_like_flags(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_printed_commands_take_folders_that_look_like_flags(tmp_path, monkeypatch, capfd) -> None:
     pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
@@ -139,11 +116,11 @@ def test_printed_commands_take_folders_that_look_like_flags(
         words = ["1" if word == "100" else word for word in words]  # episodes
         assert main(words) == 0, words
     capfd.readouterr()
-    assert main([*train, "--out=-several", "--seeds", "2"]) == 0
+    assert main([*train, "--out=-several", "--seeds", "1"]) == 0
     (plot,) = printed()
     assert main(plot) == 0
-    (Path("-several") / "s1" / "result.json").unlink()
+    (Path("-several") / "s0" / "result.json").unlink()
     assert main(["train", "--resume=-several", "--quiet"]) == 0
-    assert (Path("-several") / "s1" / "result.json").is_file()
+    assert (Path("-several") / "s0" / "result.json").is_file()
     assert main(["config", "a2c", "CartPole-v1", "--out=-c.toml", "--framework", "torch"]) == 0
     assert "--config ./-c.toml" in capfd.readouterr().out

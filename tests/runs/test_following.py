@@ -6,9 +6,6 @@ import io
 import json
 import os
 import re
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -16,13 +13,13 @@ import numpy as np
 import pytest
 
 from tandem import platforms
-from tandem.cli import main
 from tandem.cli.live import live, picture
 from tandem.cli.text_curve import Line, text_curve
 from tandem.errors import RunFolderError
 from tandem.runs import following
 from tandem.runs.writers import CsvWriter
-from tests.helpers import ONE_THREAD, ROOT
+from tests.runs.shared import child, wait_for
+from tests.runs.test_progress import Terminal
 from tests.test_comparison import make
 
 ROW = {"return_mean": 5.0, "eval_mean": None, "eval_std": None, "seconds": 1.0}
@@ -66,46 +63,19 @@ def test_one_that_is_killed_is_over(tmp_path) -> None:
     code = "import sys, time, pathlib; from tandem.runs.writers import CsvWriter\n"
     code += "w = CsvWriter(pathlib.Path(sys.argv[1])); w.write({'env_steps': 5})\n"
     code += "print('there', flush=True); time.sleep(60)"
-    child = subprocess.Popen(
-        [sys.executable, "-c", code, str(folder / "progress.csv")],
-        stdout=subprocess.PIPE,
-        env={**os.environ, **ONE_THREAD, "PYTHONPATH": str(ROOT / "src")},
-    )
+    process = child("-c", code, str(folder / "progress.csv"))
     try:
-        assert child.stdout is not None and child.stdout.readline() == b"there\n"
+        assert process.stdout is not None and process.stdout.readline() == "there\n"
         assert following.look(folder).state == "trains"
     finally:
-        child.send_signal(signal.SIGKILL)
-        child.communicate()
+        process.kill()
+        process.communicate()
     assert following.look(folder).state == "stopped"
 
 
-def test_what_is_no_run(tmp_path, capsys) -> None:
-    make(tmp_path / "runs" / "ppo", 5.0)
-    for path, text in (
-        (tmp_path / "runs" / "pqo", "did you mean"),
-        (tmp_path / "empty", "does not exist"),
-    ):
-        assert main(["watch", "--live", str(path)]) == 2
-        assert text in capsys.readouterr().err
-    (tmp_path / "empty").mkdir()
+def test_what_is_no_run(tmp_path) -> None:
     with pytest.raises(RunFolderError, match="is not a run"):
-        live(tmp_path / "empty")
-
-
-@pytest.mark.parametrize(
-    "words, text",
-    [
-        ("--live DIR --episodes 2", "--live was given with --episodes"),
-        ("--live DIR --which last", "--live was given with --which"),
-        ("--live DIR --every 0", "at least 0.1 seconds"),
-        ("DIR --every 3", "--every was given without --live"),
-    ],
-)
-def test_arguments_that_do_not_fit(tmp_path, capsys, words, text) -> None:
-    make(tmp_path / "a", 5.0)
-    assert main(["watch", *words.replace("DIR", str(tmp_path / "a")).split()]) == 2
-    assert text in capsys.readouterr().err
+        live(tmp_path)
 
 
 @needs_locks
@@ -134,13 +104,6 @@ def test_lines_until_it_ends(tmp_path) -> None:
     ]
     assert "complete: 1,000 / 1,000 steps (100%); the best checkpoint: 71.0 ± 0.5" in text
     assert "\x1b" not in text
-
-
-class Terminal(io.StringIO):
-    encoding = "utf-8"
-
-    def isatty(self) -> bool:
-        return True
 
 
 def test_a_run_that_has_ended_is_shown_once(tmp_path) -> None:
@@ -210,12 +173,8 @@ def test_seeds_that_begin_only_now(tmp_path) -> None:
 def test_a_curve_in_characters() -> None:
     x = np.array([0.0, 50, 100])
     rows = text_curve([Line("o", x, np.array([0.0, np.nan, 10]))], width=24, height=3)
-    assert rows == [
-        "10.0 |" + " " * 17 + "o",
-        " 5.0 |",
-        " 0.0 |o",
-        "     0" + f"{'100 steps':>18}",
-    ]
+    top, axis = "10.0 |" + " " * 17 + "o", "     0" + f"{'100 steps':>18}"
+    assert rows == [top, " 5.0 |", " 0.0 |o", axis]
     joined = text_curve([Line(".", x, np.array([0.0, 5, 10]), True)], width=24, height=5)
     assert sum(row.count(".") for row in joined[:5]) >= 20 and joined[0].endswith(".")
     assert text_curve([Line("o", x, np.full(3, np.nan))], 24, 3) == []
@@ -226,21 +185,15 @@ def test_a_curve_in_characters() -> None:
 def test_a_training_in_another_process(tmp_path) -> None:
     folder = tmp_path / "run"
     words = "train ppo CartPole-v1 --framework torch --steps 6000 --final-episodes 2 --no-plots"
-    child = subprocess.Popen(
-        [sys.executable, "-m", "tandem", *words.split(), "--quiet", "--out", str(folder)],
-        env={**os.environ, **ONE_THREAD, "PYTHONPATH": str(ROOT / "src")},
-        stdout=subprocess.DEVNULL,
-    )
+    process = child("-m", "tandem", *words.split(), "--quiet", "--out", str(folder))
     try:
-        while not (folder / "progress.csv").is_file():
-            assert child.poll() is None
-            time.sleep(0.02)
+        wait_for(process, folder / "progress.csv")
         out = io.StringIO()
         assert live(folder, 0.1, stream=out) == 0
-        text = out.getvalue()
-        assert re.search(r"^(begins|trains): ", text, re.MULTILINE)
-        assert re.search(r"^complete: .*the best checkpoint", text, re.MULTILINE)
-        assert len(re.findall(r"/ 6,000 steps \| return", text)) > 5
     finally:
-        child.kill()
-        child.wait()
+        process.kill()
+        process.communicate()
+    text = out.getvalue()
+    assert re.search(r"^(begins|trains): ", text, re.MULTILINE)
+    assert re.search(r"^complete: .*the best checkpoint", text, re.MULTILINE)
+    assert len(re.findall(r"/ 6,000 steps \| return", text)) > 5

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import os
@@ -17,18 +16,12 @@ import gymnasium
 import pytest
 
 from tandem.cli import main
-from tandem.learning.events import (
-    BatchEnd,
-    EpisodeEnd,
-    Evaluation,
-    EvaluationEnd,
-    TrainBegin,
-    TrainEnd,
-)
+from tandem.learning import events
 from tandem.runs.json_log import JsonLog
 from tandem.testing import environments as known
 from tandem.types import Episode
 from tests.helpers import ROOT
+from tests.runs.shared import rows
 
 SMALL = "--framework torch --no-tensorboard --no-plots --hidden 8 --eval-episodes 1 --log json"
 SMALL += " --final-episodes 2 --rollout 32 --envs 2 --batch-size 64 --log-every 64 --eval-every 128"
@@ -57,10 +50,8 @@ def test_a_run_is_lines_of_json_and_nothing_else(tmp_path: Path, capsys) -> None
     assert first[-2]["reason"] == "stop_at" and second[-2]["reason"] == "steps"
     assert set(second[-2]["shares"]) == {"environment", "acting", "learning"}
     said = [line for line in first + second if line["event"] == "row"]
-    with open(folder / "progress.csv", encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert len(said) == len(rows) == 4
-    for line, row in zip(said, rows, strict=True):
+    assert len(said) == 4
+    for line, row in zip(said, rows(folder), strict=True):
         for name, cell in row.items():
             assert line.get(name) == (None if cell == "" else type(line[name])(cell)), name
     evaluations = [line for line in first + second if line["event"] == "evaluation"]
@@ -84,7 +75,7 @@ def test_quiet_leaves_the_result_alone(tmp_path: Path, capsys) -> None:
 def test_a_signal_ends_the_stream_and_gives_its_code(tmp_path: Path, capsys, monkeypatch) -> None:
     original = JsonLog._evaluation
 
-    def interrupted(self: JsonLog, event: EvaluationEnd) -> None:
+    def interrupted(self: JsonLog, event: events.EvaluationEnd) -> None:
         original(self, event)
         signal.raise_signal(signal.SIGTERM)
 
@@ -95,31 +86,18 @@ def test_a_signal_ends_the_stream_and_gives_its_code(tmp_path: Path, capsys, mon
     assert (last["event"], last["reason"]) == ("end", "SIGTERM")
 
 
-@pytest.mark.parametrize(
-    "words, said",
-    [
-        ("--log jsn", "'json'"),
-        ("--log json --seeds 2", "--log json was given for several runs"),
-    ],
-)
-def test_what_cannot_be(words, said, tmp_path, capsys) -> None:
-    assert main(f"train ppo CartPole-v1 --out {tmp_path / 'a'} {words}".split()) == 2
-    shown = capsys.readouterr()
-    assert said in shown.err and shown.out == "" and not (tmp_path / "a").exists()
-
-
 def test_lines_of_progress_by_a_clock() -> None:
     """A line after five seconds, with rates and what remains; what is not finite is null."""
     now, stream = [100.0], io.StringIO()
     log = JsonLog(0, stream=stream, clock=lambda: now[0])
-    log(TrainBegin(0, 0, 0, 0.0, 1000, 1000))
+    log(events.TrainBegin(0, 0, 0, 0.0, 1000, 1000))
     for step in range(100, 700, 100):
         now[0] += 1.0
         at = (step, step // 10, step // 100, now[0] - 100)
-        log(EpisodeEnd(*at, Episode(0, float(step), 10, True)))
-        log(BatchEnd(*at, {"loss": float("nan")}, {"learning": 0.5}))
-    log(EvaluationEnd(*at, Evaluation.of([], []), best=False))
-    log(TrainEnd(*at, reason="stop_at"))
+        log(events.EpisodeEnd(*at, Episode(0, float(step), 10, True)))
+        log(events.BatchEnd(*at, {"loss": float("nan")}, {"learning": 0.5}))
+    log(events.EvaluationEnd(*at, events.Evaluation.of([], []), best=False))
+    log(events.TrainEnd(*at, reason="stop_at"))
     *progress, evaluation, end = lines(stream.getvalue())
     assert progress and {line["event"] for line in progress} == {"progress"}
     line = progress[-1]

@@ -21,6 +21,7 @@ from tandem.learning import notebook as html
 from tandem.learning.events import Evaluation
 from tandem.runs import notebook
 from tandem.runs.progress import Progress
+from tests.runs.shared import QUICK
 from tests.runs.test_progress import Clock, finish, run
 from tests.test_run_report import Page
 
@@ -28,14 +29,13 @@ from tests.test_run_report import Page
 @pytest.fixture(scope="module")
 def result() -> Any:
     """Of a run without a folder."""
-    given = {"framework": "torch", "steps": 600, "eval_every": 200, "hidden": (8,)}
-    return tandem.train("ppo", "CartPole-v1", eval_episodes=2, final_episodes=2, **given)
+    given = QUICK | {"steps": 600, "eval_every": 200, "eval_episodes": 2, "final_episodes": 2}
+    return tandem.train("ppo", "CartPole-v1", **given)
 
 
 def test_a_result(result) -> None:
-    assert re.fullmatch(
-        r"Result\(ppo CartPole-v1: [\d.]+ ± [\d.]+ over 2 episodes; ended by steps\)", repr(result)
-    )
+    shown = r"Result\(ppo CartPole-v1: [\d.]+ ± [\d.]+ over 2 episodes; ended by steps\)"
+    assert re.fullmatch(shown, repr(result))
     assert [steps for steps, _, _ in result.evaluations] == [256, 512, 768]
     text = result._repr_html_()
     page = Page(text)
@@ -67,14 +67,9 @@ def test_the_curve_of_evaluations() -> None:
 def test_an_evaluation() -> None:
     seen = Evaluation.of([1.0, 2.0, 6.0], [10, 20, 30], [[1.0, 3.0]] * 3, cut=1)
     assert repr(seen) == f"Evaluation({seen})"
-    rows = Page(seen._repr_html_()).rows
-    assert rows == [
-        ["return", "3.00 ± 2.16"],
-        ["lowest, median, highest", "1.0, 2.0, 6.0"],
-        ["episodes", "3, 1 of them cut"],
-        ["length", "20.0 steps"],
-        ["of each agent", "1.0, 3.0"],
-    ]
+    rows = {"return": "3.00 ± 2.16", "lowest, median, highest": "1.0, 2.0, 6.0"}
+    rows |= {"episodes": "3, 1 of them cut", "length": "20.0 steps", "of each agent": "1.0, 3.0"}
+    assert Page(seen._repr_html_()).rows == [*map(list, rows.items())]
     assert "no episodes" in Evaluation.of([], [])._repr_html_()
 
 
@@ -108,19 +103,17 @@ def test_a_play_as_mp4(result, tmp_path) -> None:
 
 
 def test_what_cannot_be_played(result, tmp_path) -> None:
-    agent = result.agent
-    with pytest.raises(SettingError, match="render_mode=None"):
-        agent.play(gymnasium.make("CartPole-v1"))
-    with pytest.raises(SpaceError, match=r"shape \(3,\)"):
-        agent.play("Pendulum-v1")
-    with pytest.raises(SettingError, match="max_steps"):
-        agent.play(max_steps=0)
-    shown = agent.play(max_steps=1)
-    with pytest.raises(SettingError, match=r"\.gif or \.mp4"):
-        shown.save(tmp_path / "a.avi")
+    play = result.agent.play
     (tmp_path / "file").touch()
-    with pytest.raises(RunFolderError, match="cannot write"):
-        shown.save(tmp_path / "file" / "a.gif")
+    for wrong, error, said in (
+        (lambda: play(gymnasium.make("CartPole-v1")), SettingError, "render_mode=None"),
+        (lambda: play("Pendulum-v1"), SpaceError, r"shape \(3,\)"),
+        (lambda: play(max_steps=0), SettingError, "max_steps"),
+        (lambda: play(max_steps=1).save(tmp_path / "a.avi"), SettingError, r"\.gif or \.mp4"),
+        (lambda: play(max_steps=1).save(tmp_path / "file/a.gif"), RunFolderError, "cannot write"),
+    ):
+        with pytest.raises(error, match=said):
+            wrong()
 
 
 class Handle:

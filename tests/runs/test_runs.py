@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 
 import tandem
+from tandem.cli import main
 from tandem.errors import ResumeError, RunFolderError
 from tandem.runs.folder import default_folder, drop_unused, read_run, runs_in
 from tandem.runs.writers import CsvWriter
+from tests.advice.net import follows
 from tests.helpers import held
+from tests.runs.shared import QUICK, finished
 
 
 def make(folder: Path, rows: int = 2) -> Path:
@@ -42,14 +45,9 @@ def test_a_missing_folder_is_answered_with_the_nearest_runs(tmp_path: Path) -> N
     assert error.value.fix == f"did you mean {tmp_path / 'cartpole-ppo-0'}?"
     with pytest.raises(RunFolderError, match="tandem train"):
         read_run(tmp_path / "nowhere" / "at-all")
-
-
-def test_the_folder_of_runs_is_answered_with_the_runs_in_it(tmp_path: Path) -> None:
-    make(tmp_path / "a")
-    make(tmp_path / "b")
     with pytest.raises(RunFolderError, match=r"is not a run: it has no config\.json") as error:
-        read_run(tmp_path)
-    assert str(tmp_path / "a") in error.value.fix and str(tmp_path / "b") in error.value.fix
+        read_run(tmp_path)  # the folder of runs
+    assert all(str(tmp_path / n) in error.value.fix for n in ("cartpole-ppo-0", "lunar-dqn-1"))
 
 
 def test_a_folder_stands_for_the_runs_in_it_and_in_its_folders_of_seeds(tmp_path: Path) -> None:
@@ -60,9 +58,7 @@ def test_a_folder_stands_for_the_runs_in_it_and_in_its_folders_of_seeds(tmp_path
     assert runs_in(tmp_path) == [one, s0, s1] and runs_in(one) == [one]
 
 
-def test_two_commands_of_one_second_have_folders_of_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_commands_of_one_second_have_folders_of_their_own(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     made = [default_folder("ppo", "a/b:c", 0) for _ in range(3)]
     assert len(set(made)) == 3 and all(folder.is_dir() for folder in made)
@@ -100,21 +96,18 @@ def test_what_is_no_folder_of_runs_is_left_to_whoever_writes_there(
 
 def test_a_folder_in_which_another_run_has_begun_meanwhile_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    given = {"steps": 64, "envs": 2, "rollout": 8, "framework": "torch", "hidden": (8,)}
+    given = QUICK | {"steps": 64, "envs": 2, "rollout": 8}
     first, second = (
         tandem.session("a2c", "CartPole-v1", out=tmp_path / "run", gamma=gamma, **given)
         for gamma in (0.9, 0.5)
     )
-    for _ in first:
-        pass
+    list(first)
     before = (tmp_path / "run" / "config.json").read_bytes()
     with pytest.raises(RunFolderError, match="exists and is not empty"):
         next(iter(second))
     assert (tmp_path / "run" / "config.json").read_bytes() == before
-    with (
-        held(tmp_path / "run" / ".lock"),
-        pytest.raises(ResumeError, match=r"another process[^\0]*tandem watch --live"),
-    ):
+    live = pytest.raises(ResumeError, match=r"another process[^\0]*tandem watch --live")
+    with held(tmp_path / "run" / ".lock"), live:
         tandem.train(resume=tmp_path / "run")
     tandem.train(resume=tmp_path / "run")
 
@@ -138,21 +131,45 @@ def test_config_tells_of_the_optimizer_and_the_device_that_are_used(tmp_path: Pa
     def optimizer() -> Any:
         return torch.optim.SGD([torch.zeros(1)], lr=0.01, momentum=0.9)
 
-    given = {"framework": "torch", "steps": 512, "eval_episodes": 0, "plots": False}
+    given = QUICK | {"steps": 512, "eval_episodes": 0}
     runs = [
         tandem.session("ppo", "CartPole-v1", out=tmp_path / n, optimizer=optimizer(), **given)
         for n in ("whole", "parts")
     ]
     for run, end in zip(runs, (None, 256), strict=True):
-        for _ in run.events(end):
-            pass
+        finished(run, end)
     config = json.loads((tmp_path / "parts" / "config.json").read_text())
     assert config["optimizer_class"] == "SGD" and config["own_optimizer"]
     odd = {"optimizer", "learning_rate", "adam_epsilon", "rms_decay"} & config["settings"].keys()
     assert not odd and config["settings"]["gamma"] == 0.98
     assert (config["device"], config["device_used"]) == ("auto", runs[0].backend.device)
     runs[1].close()
-    rest = tandem.session(resume=tmp_path / "parts", optimizer=optimizer())
-    for _ in rest.events():
-        pass
+    rest = finished(tandem.session(resume=tmp_path / "parts", optimizer=optimizer()))
     assert rest.fingerprint() == runs[0].fingerprint()
+
+
+def test_a_run_whose_files_name_two_environments_is_refused(tmp_path, capsys) -> None:
+    """A checkpoint names the environment that is made; people look at config.json."""
+    run = tmp_path / "run"
+    tandem.train("a2c", "CartPole-v1", out=run, **QUICK | {"steps": 32, "envs": 1, "rollout": 16})
+    file = run / "config.json"
+    original = file.read_text(encoding="utf-8")
+    for changed in ({"env": "Acrobot-v1"}, {"env_kwargs": {"render_mode": "ansi"}}):
+        file.write_text(json.dumps(json.loads(original) | changed), encoding="utf-8")
+        with follows("runs/config_file.py:refuse_other_env") as advice:
+            tandem.train(resume=run, steps=64, extend=True)
+        assert "change it back" in advice.fix
+        for command in ("evaluate", "watch"):
+            assert main([command, str(run), "--episodes", "1"]) == 1
+            (name,) = changed
+            assert f"has {name}=" in capsys.readouterr().err
+    file.write_text(original, encoding="utf-8")
+    assert main(["evaluate", str(run), "--episodes", "1"]) == 0
+    tandem.train(resume=run, steps=64, extend=True)
+
+
+def test_a_sweep_is_told_from_a_run(tmp_path) -> None:
+    (tmp_path / "sweep.json").write_text("{}")
+    with follows("runs/folder.py:run_folder 2") as advice:
+        tandem.train(resume=tmp_path)
+    assert f"tandem sweep --resume {tmp_path}" in advice.fix

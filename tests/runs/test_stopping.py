@@ -6,11 +6,10 @@ import itertools
 import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,21 +24,10 @@ from tandem.runs.folder import read_run
 from tandem.runs.signals import Signals
 from tandem.testing import environments as known
 from tandem.trainer import complete
-from tests.helpers import ON_CPU, ONE_THREAD, QUIET, ROOT
+from tests.runs.shared import QUICK, child
 
-SMALL = {
-    "framework": "torch",
-    "steps": 600,
-    "rollout": 50,
-    "envs": 2,
-    "epochs": 1,
-    "batch_size": 50,
-    "eval_every": 200,
-    "eval_episodes": 3,
-    "final_episodes": 2,
-    "tensorboard": False,
-    "plots": False,
-}
+SMALL = QUICK | {"steps": 600, "rollout": 50, "envs": 2, "epochs": 1, "batch_size": 50}
+SMALL |= {"eval_every": 200, "eval_episodes": 3, "final_episodes": 2}
 
 
 def endless() -> known.InfiniteHorizon:
@@ -80,16 +68,14 @@ class Ends(Callback):
         return self.asked < 0
 
 
+def train(**more) -> tandem.Result:
+    return tandem.train("ppo", endless, **SMALL | {"eval_max_steps": 40} | more)
+
+
 def test_the_budget_of_a_run_is_said_and_is_a_column(tmp_path: Path) -> None:
     heard = []
-    result = tandem.train(
-        "ppo",
-        endless,
-        eval_max_steps=40,
-        out=tmp_path / "run",
-        callbacks=[LambdaCallback(on_evaluation=lambda e: heard.append(str(e.evaluation)))],
-        **SMALL,
-    )
+    told = LambdaCallback(on_evaluation=lambda e: heard.append(str(e.evaluation)))
+    result = train(out=tmp_path / "run", callbacks=[told])
     assert heard == ["40.0 ± 0.0 over 3 episodes, all of them cut at 40 steps"] * 3
     cut = read_run(tmp_path / "run").column("eval_cut")
     assert list(cut[~np.isnan(cut)]) == [3, 3, 3]
@@ -103,12 +89,10 @@ def test_the_budget_of_a_run_is_said_and_is_a_column(tmp_path: Path) -> None:
 @pytest.mark.parametrize("steps", [200, 600], ids=["within", "at the end"])
 def test_stopped_within_an_evaluation_and_resumed_it_is_the_same_run(steps, tmp_path) -> None:
     """The evaluation is made by the next sitting, before anything else."""
-    whole, parts, given = tmp_path / "whole", tmp_path / "parts", SMALL | {"eval_max_steps": 40}
-    tandem.train("ppo", endless, out=whole, **given)
-    scored: list[int] = []
+    whole, parts, scored = tmp_path / "whole", tmp_path / "parts", list[int]()
+    train(out=whole)
     told = LambdaCallback(on_evaluation=lambda e: scored.append(e.env_steps))
-    callbacks = [Ends(steps), told]
-    first = tandem.train("ppo", endless, out=parts, callbacks=callbacks, **given)
+    first = train(out=parts, callbacks=[Ends(steps), told])
     assert first.reason in ("in an evaluation", "steps")
     assert steps not in scored
     before = len(scored)
@@ -133,12 +117,6 @@ def test_stop_ends_the_final_scores_too() -> None:
     run = tandem.session("ppo", lambda: Asks(lambda: run.stop()), **given)
     result = complete(run)
     assert result.reason == "steps" and result.summary == {} and result.evaluation.returns == []
-
-
-def train(catch: bool = True, **more) -> tandem.Result:
-    return tandem.train(
-        "ppo", endless, catch_signals=catch, **SMALL | {"eval_max_steps": 40} | more
-    )
 
 
 def sends(number: signal.Signals) -> Callback:
@@ -199,10 +177,9 @@ def test_sigint_is_a_keyboard_interrupt_with_what_there_is(tmp_path: Path) -> No
 def test_a_signal_is_heard_where_no_block_ends(where) -> None:
     """Within an evaluation without an end, and while the best agent is scored at the end."""
     long = {"eval_max_steps": 10**9, "eval_episodes": 1 if where == "evaluation" else 0}
+    env = partial(Asks, lambda: signal.raise_signal(signal.SIGINT))
     with pytest.raises(KeyboardInterrupt) as caught:
-        tandem.train(
-            "ppo", lambda: Asks(lambda: signal.raise_signal(signal.SIGINT)), **SMALL | long
-        )
+        tandem.train("ppo", env, **SMALL | long)
     assert caught.value.result.reason == "SIGINT" and caught.value.result.summary == {}
 
 
@@ -227,7 +204,7 @@ def test_signals_may_be_left_alone() -> None:
     heard: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
     try:
-        result = train(catch=False, callbacks=[sends(signal.SIGTERM)])
+        result = train(catch_signals=False, callbacks=[sends(signal.SIGTERM)])
     finally:
         signal.signal(signal.SIGTERM, before)
     assert result.reason == "steps" and heard == [signal.SIGTERM]
@@ -247,12 +224,13 @@ SCRIPT = """
 import sys, tandem
 from tandem.runs.callbacks import LambdaCallback
 from tandem.testing.environments import InfiniteHorizon
-for seed in range(3):
-    begun = LambdaCallback(on_batch_end=lambda e: print("block", flush=True))
-    tandem.train("ppo", lambda: InfiniteHorizon(10**9), seed=seed, callbacks=[begun],
-                 out=f"{sys.argv[1]}/s{seed}", framework="torch", eval_episodes=0, plots=False,
-                 steps=10**8, compile="no", workers=int(sys.argv[2]))
-    print("went on", flush=True)
+if __name__ == "__main__":
+    for seed in range(3):
+        begun = LambdaCallback(on_batch_end=lambda e: print("block", flush=True))
+        tandem.train("ppo", lambda: InfiniteHorizon(10**9), seed=seed, callbacks=[begun],
+                     out=f"{sys.argv[1]}/s{seed}", framework="torch", eval_episodes=0, plots=False,
+                     steps=10**8, compile="no", workers=int(sys.argv[2]))
+        print("went on", flush=True)
 """
 
 
@@ -260,16 +238,8 @@ for seed in range(3):
 @pytest.mark.parametrize("number, workers", [(signal.SIGTERM, 1), (signal.SIGINT, 0)])
 def test_a_loop_over_seeds_ends_with_the_signal(number, workers, tmp_path: Path) -> None:
     script = tmp_path / "loop.py"
-    guard = "if __name__ == '__main__':\n"
-    script.write_text(guard + "\n".join("    " + line for line in SCRIPT.strip().split("\n")))
-    env = os.environ | ONE_THREAD | ON_CPU | QUIET | {"PYTHONPATH": str(ROOT / "src")}
-    process = subprocess.Popen(
-        [sys.executable, str(script), str(tmp_path), str(workers)],
-        env=env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    script.write_text(SCRIPT)
+    process = child(str(script), str(tmp_path), str(workers))
     assert process.stdout is not None and process.stdout.readline() == "block\n"
     process.send_signal(number)
     out, err = process.communicate(timeout=60)

@@ -17,21 +17,18 @@ import pytest
 from tandem.cli import COMMANDS, main
 from tandem.learning.events import BatchEnd
 from tandem.runs import checkpoint
-from tandem.runs.callbacks import Callback, LambdaCallback
 from tandem.runs.folder import read_run
 from tandem.runs.json_log import JsonLog
 from tandem.streams import Display
 from tandem.testing.environments import InfiniteHorizon
-from tests.helpers import ON_CPU, ONE_THREAD, QUIET, ROOT
+from tests.runs.shared import CHILD, TANDEM, child
 from tests.test_trainer import small
 
 posix = pytest.mark.skipif(os.name != "posix", reason="needs a POSIX terminal")
 SMALL = "--framework torch --no-tensorboard --no-plots --hidden 8 --envs 2 --rollout 32"
 SMALL += " --batch-size 64 --epochs 1 --eval-episodes 1 --final-episodes 1 --log-every 64"
 LONG = f"{SMALL} --steps 1000000 --compile no --eval-every 200 --checkpoint-seconds 1000"
-ENVIRONMENT = {**os.environ, **ONE_THREAD, **ON_CPU, **QUIET, "PYTHONPATH": str(ROOT / "src")}
 VECTOR = '--env-kwargs {"id":"CartPole-v1","num_envs":2,"vectorization_mode":"async"}'
-TANDEM = [sys.executable, "-m", "tandem"]
 
 # Makes a terminal the one of a process and its children, as a terminal emulator does.
 IN_TERMINAL = """
@@ -47,15 +44,9 @@ def in_terminal(words: Sequence[str], folder: Path) -> tuple[subprocess.Popen[by
     import pty
 
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-c", IN_TERMINAL, *words],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        cwd=folder,
-        env=ENVIRONMENT | {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
-        start_new_session=True,
-    )
+    ends: Any = {"stdin": theirs, "stdout": theirs, "stderr": theirs, "start_new_session": True}
+    command = [sys.executable, "-c", IN_TERMINAL, *words]
+    process = subprocess.Popen(command, cwd=folder, env=CHILD, **ends)
     os.close(theirs)
     return process, ours
 
@@ -106,11 +97,10 @@ def test_a_closed_terminal_ends_a_run_with_a_checkpoint(words, tmp_path) -> None
 @pytest.mark.slow
 def test_a_run_continues_when_nobody_reads_its_stderr(tmp_path) -> None:
     words = f"train ppo CartPole-v1 {SMALL} --steps 4096 --eval-every 64 --out run".split()
-    how: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": tmp_path}
-    process = subprocess.Popen([*TANDEM, *words], env=ENVIRONMENT, **how)
+    process: Any = child("-m", "tandem", *words, cwd=tmp_path)
     assert process.stderr.readline()
     process.stderr.close()
-    out = process.stdout.read().decode()
+    out = process.stdout.read()
     assert process.wait(60) == 0 and "last checkpoint" in out
     assert read_run(tmp_path / "run").column("env_steps")[-1] == 4096
 
@@ -139,10 +129,9 @@ sys.exit(0 if result.reason == "steps" else 1)
 @pytest.mark.parametrize("how", ["gone", "none"])
 def test_what_workers_print_needs_no_reader(how: str, tmp_path: Path) -> None:
     """No stderr, as under pythonw, or one whose reader has gone before the workers start."""
-    environment = ENVIRONMENT | {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
     closes = 'exec "$@" 2>&-' if how == "none" else '"$@" 2> >(exec 0<&-); exit $?'
     command = ["bash", "-c", closes, "bash", sys.executable, "-c", SCRIPT]
-    done = subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, cwd=tmp_path)
+    done = subprocess.run(command, env=CHILD, stdout=subprocess.DEVNULL, cwd=tmp_path)
     # Python itself fails at its end where it cannot flush stderr
     assert done.returncode in ((0,) if how == "none" else (0, 120))
 
@@ -152,7 +141,7 @@ def test_what_workers_print_needs_no_reader(how: str, tmp_path: Path) -> None:
 def test_a_command_without_stderr(tmp_path: Path) -> None:
     words = f"train ppo CartPole-v1 {SMALL} --steps 128 --workers 1 --out run".split()
     command = ["bash", "-c", 'exec "$@" 2>&- >&-', "bash", *TANDEM, *words]
-    assert subprocess.run(command, env=ENVIRONMENT, cwd=tmp_path).returncode == 0
+    assert subprocess.run(command, env=CHILD, cwd=tmp_path).returncode == 0
     assert read_run(tmp_path / "run").column("env_steps")[-1] == 128
 
 
@@ -192,28 +181,22 @@ def test_a_reader_of_results_that_has_gone_ends_a_command(monkeypatch) -> None:
     assert main(["list"]) == 0
 
 
-def hangs_up_twice() -> Callback:
-    sent: list[int] = []
-
-    def send(event: BatchEnd) -> None:
-        if not sent:
-            sent.append(event.env_steps)
-            signal.raise_signal(signal.SIGHUP)
-            signal.raise_signal(signal.SIGHUP)
-
-    return LambdaCallback(on_batch_end=send)
-
-
 @posix
 def test_sighup_goes_to_the_handler_that_was_there_or_is_ignored_as_before(tmp_path) -> None:
     heard: list[int] = []
     before = signal.signal(signal.SIGHUP, lambda number, frame: heard.append(number))
+
+    def twice(event: Any) -> None:
+        if isinstance(event, BatchEnd):
+            signal.raise_signal(signal.SIGHUP)
+            signal.raise_signal(signal.SIGHUP)
+
     try:
-        result = small(steps=128, out=tmp_path / "run", callbacks=[hangs_up_twice()])
+        result = small(steps=128, out=tmp_path / "run", callbacks=[twice])
         assert result.reason == "SIGHUP" and heard == [signal.SIGHUP]
         assert (tmp_path / "run" / "checkpoints" / "last.zip").is_file()
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # nohup
-        assert small(steps=128, callbacks=[hangs_up_twice()]).reason == "steps"
+        assert small(steps=128, callbacks=[twice]).reason == "steps"
         assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)

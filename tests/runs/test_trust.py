@@ -1,5 +1,4 @@
-"""Names in a file from elsewhere are neither imported nor called; those of a run of this user are,
-and so are names that the user repeats."""
+"""Names in a file from elsewhere are not imported, unless the user repeats them."""
 
 from __future__ import annotations
 
@@ -25,6 +24,7 @@ from tandem.cli import main
 from tandem.errors import ResumeError, TandemError
 from tandem.runs import trust
 from tandem.runs.verification import verify
+from tests.runs.shared import edit_index
 
 EVIL = "leaves_a_trace"
 MODULE = """
@@ -75,14 +75,7 @@ def changed(folder: Path, **entries: Any) -> Path:
     path = folder / "config.json"
     path.write_text(json.dumps(put(json.loads(path.read_text(encoding="utf-8")))), encoding="utf-8")
     for file in (folder / "checkpoints").glob("*.zip"):
-        with zipfile.ZipFile(file) as old:
-            parts = {name: old.read(name) for name in old.namelist()}
-        data = json.loads(parts["checkpoint.json"])
-        put(data["config"])
-        parts["checkpoint.json"] = json.dumps(data).encode()
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as new:
-            for name, content in parts.items():
-                new.writestr(name, content)
+        edit_index(file, lambda data: put(data["config"]) and None)
     return folder
 
 
@@ -137,9 +130,7 @@ FORGED: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("forged", FORGED, ids=lambda forged: "-".join(forged))
-def test_no_name_in_a_run_from_elsewhere_is_imported(
-    forged: dict[str, Any], run: Path, here: Path, capsys: Any
-) -> None:
+def test_no_name_in_a_run_from_elsewhere_is_imported(forged, run, here, capsys) -> None:
     theirs = here / "theirs"
     for use in (*COMMANDS, *PROGRAMS.values()):
         shutil.copytree(run, theirs)
@@ -161,9 +152,7 @@ def test_a_repeated_name_has_to_be_the_runs(run: Path, capsys: Any) -> None:
 
 
 @pytest.mark.parametrize("words", ["evaluate --episodes 1", "verify", "train --quiet --resume"])
-def test_the_flags_that_the_error_advises_work(
-    words: str, run: Path, here: Path, capsys: Any
-) -> None:
+def test_the_flags_that_the_error_advises_work(words, run, here, capsys) -> None:
     shutil.copytree(run, "it is theirs")
     changed(here / "it is theirs", env=f"{EVIL}:Mine-v0")
     assert main([*words.split(), "it is theirs"]) == 2
@@ -298,10 +287,10 @@ def test_a_sweep_from_elsewhere(here: Path, capsys: Any) -> None:
     assert not was_imported()
 
 
-@pytest.mark.parametrize("name", ["numpy.py", "tandem.py", "json.py", "gymnasium.py"])
-def test_the_working_directory_comes_last_on_the_path(name: str, here: Path) -> None:
+def test_the_working_directory_comes_last_on_the_path(here: Path) -> None:
     """A module of a stranger's folder does not stand in for an installed one."""
-    (here / name).write_text(MODULE, encoding="utf-8")
+    for name in ("numpy.py", "tandem.py", "json.py", "gymnasium.py"):
+        (here / name).write_text(MODULE, encoding="utf-8")
     code = "import tandem.settings as s; assert s.module_here('leaves_a_trace') is not None; "
     code += "import sys, numpy, gymnasium, json; sys.exit(sys.path[0] == sys.path[-1])"
     subprocess.run([sys.executable, "-P", "-c", code], check=True)

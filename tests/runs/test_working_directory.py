@@ -1,59 +1,47 @@
-"""An environment that changes the working directory: the files of a run stay together, where they
-were to be."""
+"""An environment that changes the working directory: the files of a run stay together."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from gymnasium import Env, spaces
 
 import tandem
 from tandem.animation import film
 from tandem.drlbox.makers import make_trainer
+from tandem.testing.environments import TerminatedTruncatedPair
 from tests.agents.agents import Probe, trained
+from tests.runs.shared import QUICK
 
-SMALL: dict[str, Any] = {"framework": "torch", "steps": 64, "envs": 2, "rollout": 16, "epochs": 1}
-SMALL |= {"batch_size": 16, "hidden": (4,), "eval_episodes": 1, "plots": False}
+SMALL = QUICK | {"steps": 64, "envs": 2, "rollout": 16, "batch_size": 16, "epochs": 1}
+SMALL |= {"tensorboard": True}
 
 
-class Moves(Env[Any, Any]):
+class Moves(TerminatedTruncatedPair):
     """Changes into a folder of its own when it is made, and at each reset."""
 
-    observation_space = spaces.Box(-1, 1, (2,), np.float32)
-    action_space = spaces.Discrete(2)
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
     render_mode = "rgb_array"
     away = ""
 
     def __init__(self) -> None:
+        super().__init__()
         os.chdir(self.away)
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
+    def reset(self, **given: Any) -> Any:
         os.chdir(self.away)
-        self.steps = 0
-        return np.zeros(2, np.float32), {}
-
-    def step(self, action: Any) -> Any:
-        self.steps += 1
-        return np.zeros(2, np.float32), 1.0, self.steps == 5, False, {}
+        return super().reset(**given)
 
     def render(self) -> Any:
         return np.zeros((8, 8, 3), np.uint8)
 
 
 def by_trainer() -> None:
-    tandem.train("ppo", Moves, out="run", stop_at=32, **SMALL)
-
-
-def by_trainer_twice() -> None:
     here = Path.cwd()
-    by_trainer()
+    tandem.train("ppo", Moves, out="run", stop_at=32, **SMALL)
     os.chdir(here)
     result = tandem.train(env=Moves, resume="run")
     assert result.folder == here / "run" and result.summary["env_steps"] == 64
@@ -72,22 +60,13 @@ def by_film() -> None:
 
 
 def by_drlbox() -> None:
-    make_trainer(
-        "a2c",
-        env_maker=Moves,
-        save_dir="run",
-        framework="torch",
-        steps=32,
-        envs=2,
-        rollout=8,
-        state_to_input=lambda state: state,
-    ).run()
+    given: dict[str, Any] = {"framework": "torch", "steps": 32, "envs": 2, "rollout": 8}
+    given |= {"env_maker": Moves, "save_dir": "run", "state_to_input": lambda state: state}
+    make_trainer("a2c", **given).run()
 
 
-@pytest.mark.parametrize("door", [by_trainer, by_trainer_twice, by_agent, by_film, by_drlbox])
-def test_files_of_a_run_stay_where_they_were_to_be(
-    door: Callable[[], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("door", [by_trainer, by_agent, by_film, by_drlbox])
+def test_files_of_a_run_stay_where_they_were_to_be(door, tmp_path, monkeypatch) -> None:
     here, away = tmp_path / "here", tmp_path / "away"
     here.mkdir()
     away.mkdir()

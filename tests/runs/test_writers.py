@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import subprocess
 import sys
 import types
 from pathlib import Path
@@ -13,15 +11,12 @@ import pytest
 
 from tandem.errors import EngineError, RunFolderError
 from tandem.runs.writers import CsvWriter, MlflowWriter, TensorBoardWriter, WandbWriter, read_table
-
-
-def rows_of(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+from tests.helpers import run_python
+from tests.runs.shared import rows
 
 
 def steps_of(path: Path) -> list[int]:
-    return [int(row["env_steps"]) for row in rows_of(path)]
+    return [int(row["env_steps"]) for row in rows(path.parent)]
 
 
 def filled(path: Path, steps: list[int]) -> CsvWriter:
@@ -36,15 +31,10 @@ def test_rows_come_back_exactly_and_at_once(tmp_path: Path) -> None:
     writer = CsvWriter(path, columns=("env_steps", "eval_mean", "fingerprint"))
     writer.write({"env_steps": 256, "fingerprint": 'odd "one",\nwith a break', "eval_mean": None})
     writer.write({"env_steps": 512, "eval_mean": 1 / 3})
-    rows = rows_of(path)  # the writer is still open
-    assert list(rows[0]) == ["env_steps", "eval_mean", "fingerprint"]
-    assert rows[0] == {
-        "env_steps": "256",
-        "eval_mean": "",
-        "fingerprint": 'odd "one", with a break',
-    }
-    assert float(rows[1]["eval_mean"]) == 1 / 3
-    assert read_table(path) == (list(rows[0]), [list(row.values()) for row in rows])
+    first, second = rows(path.parent)  # the writer is still open
+    cells = [("env_steps", "256"), ("eval_mean", ""), ("fingerprint", 'odd "one", with a break')]
+    assert list(first.items()) == cells and float(second["eval_mean"]) == 1 / 3
+    assert read_table(path) == (list(first), [list(row.values()) for row in (first, second)])
     writer.close()
 
 
@@ -53,8 +43,8 @@ def test_a_new_column_widens_the_table(tmp_path: Path) -> None:
     writer = filled(path, [1, 2])
     writer.write({"env_steps": 3, "entropy": 0.5})
     writer.write({"env_steps": 4, "loss": 4.0})
-    assert [row["entropy"] for row in rows_of(path)] == ["", "", "0.5", ""]
-    assert [row["loss"] for row in rows_of(path)] == [str(1 / 3), str(2 / 3), "", "4.0"]
+    assert [row["entropy"] for row in rows(tmp_path)] == ["", "", "0.5", ""]
+    assert [row["loss"] for row in rows(tmp_path)] == [str(1 / 3), str(2 / 3), "", "4.0"]
     assert [f.name for f in tmp_path.iterdir()] == ["progress.csv"]
 
 
@@ -69,7 +59,7 @@ def test_rewind_drops_what_lies_beyond_the_checkpoint_and_goes_on(tmp_path: Path
     writer.rewind(0)
     assert steps_of(path) == []
     writer.write({"env_steps": 5, "loss": 1.0})
-    assert rows_of(path) == [{"env_steps": "5", "loss": "1.0", "fingerprint": ""}]
+    assert rows(tmp_path) == [{"env_steps": "5", "loss": "1.0", "fingerprint": ""}]
 
 
 def test_killed_at_any_byte_the_table_goes_on(tmp_path: Path) -> None:
@@ -102,28 +92,25 @@ def test_other_peoples_files_are_refused_by_name(tmp_path: Path) -> None:
 
 def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunFolderError, match="cannot write"):
-        CsvWriter(tmp_path / "file" / "progress.csv")
-    with pytest.raises(RunFolderError, match="cannot write"):
-        TensorBoardWriter(tmp_path / "file")
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-def test_a_full_disk_is_named(tmp_path: Path) -> None:
-    writer = CsvWriter(tmp_path / "progress.csv", columns=("env_steps",))
-    writer.close()
-    with (
-        open("/dev/full", "ab", buffering=0) as writer._file,
-        pytest.raises(RunFolderError, match="No space left"),
+    for make in (
+        lambda: CsvWriter(tmp_path / "file" / "a"),
+        lambda: TensorBoardWriter(tmp_path / "file"),
     ):
-        writer.write({"env_steps": 1})
+        with pytest.raises(RunFolderError, match="cannot write"):
+            make()
+    if Path("/dev/full").exists():
+        writer = CsvWriter(tmp_path / "progress.csv", columns=("env_steps",))
+        writer.close()
+        writer._file = open("/dev/full", "ab", buffering=0)
+        with pytest.raises(RunFolderError, match="No space left"):
+            writer.write({"env_steps": 1})
+        writer._file.close()
 
 
 def scalars(folder: Path, tag: str) -> list[tuple[int, float]]:
     """As TensorBoard itself reads them."""
-    accumulator = pytest.importorskip(
-        "tensorboard.backend.event_processing.event_accumulator"
-    ).EventAccumulator(str(folder))
+    module = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    accumulator = module.EventAccumulator(str(folder))
     accumulator.Reload()
     return [(e.step, e.value) for e in accumulator.Scalars(tag)]
 
@@ -159,24 +146,32 @@ def test_tensorboard_forgets_what_a_resumed_run_does_again(tmp_path: Path) -> No
 
 
 def test_writing_tensorboard_events_imports_no_framework(tmp_path: Path) -> None:
-    program = (
-        "import sys; from pathlib import Path; from tandem.runs.writers import TensorBoardWriter\n"
-        f"w = TensorBoardWriter(Path({str(tmp_path)!r})); "
-        f"w.write({{'env_steps': 1, 'loss': 2.0}}); w.rewind(0); w.close()\n"
-        "print([m for m in ('tensorflow', 'torch', 'jax', 'keras') if m in sys.modules])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "[]"
+    program = """
+        import json, sys
+        from pathlib import Path
+        from tandem.runs.writers import TensorBoardWriter
+        writer = TensorBoardWriter(Path(sys.argv[1]))
+        writer.write({"env_steps": 1, "loss": 2.0})
+        writer.rewind(0)
+        writer.close()
+        print(json.dumps([m for m in ("tensorflow", "torch", "jax", "keras") if m in sys.modules]))
+    """
+    assert run_python(program, str(tmp_path)) == [[]]
 
 
-def test_without_wandb_the_error_says_how_to_get_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "kind, name, said",
+    [
+        (WandbWriter, "wandb", "pip install wandb"),
+        (MlflowWriter, "mlflow", r"pip install 'tandem-rl\[mlflow\]'"),
+    ],
+)
+def test_without_the_package_the_error_says_how_to_get_it(
+    kind, name, said, tmp_path, monkeypatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(EngineError, match="pip install wandb"):
-        WandbWriter("project", "id", tmp_path, {})
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(EngineError, match=said):
+        kind("project", "id", tmp_path, {})
 
 
 def test_wandb_gets_numbers_and_none_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,9 +201,7 @@ def test_wandb_gets_numbers_and_none_twice(tmp_path: Path, monkeypatch: pytest.M
     assert asked["name"] == "s0" and asked["resume"] == "allow" and asked["config"] == {"lr": 1e-3}
 
 
-def test_each_run_has_its_own_at_wandb_for_all_its_sittings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_run_has_its_own_at_wandb_for_all_its_sittings(tmp_path, monkeypatch) -> None:
     ids: list[str] = []
     fake = types.SimpleNamespace(init=lambda **k: ids.append(k["id"]))
     monkeypatch.setitem(sys.modules, "wandb", fake)  # type: ignore[arg-type]
@@ -222,8 +215,7 @@ def test_each_run_has_its_own_at_wandb_for_all_its_sittings(
 
 
 class FakeMlflow:
-    """A tracking server that refuses what MLflow's does: changed parameters, long batches, more
-    than one experiment of a name."""
+    """Refuses what MLflow does: changed parameters, long batches, a second experiment of a name."""
 
     def __init__(self) -> None:
         self.experiments: dict[str, str] = {}
@@ -239,10 +231,8 @@ class FakeMlflow:
 
     def create_run(self, experiment_id: str, run_name: str) -> Any:
         key = f"id{len(self.runs)}"
-        run = types.SimpleNamespace(
-            name=run_name, at=experiment_id, status="RUNNING", params={}, rows=[]
-        )
-        self.runs[key] = run
+        of_it = {"name": run_name, "at": experiment_id, "status": "RUNNING"}
+        self.runs[key] = types.SimpleNamespace(**of_it, params={}, rows=[])
         return types.SimpleNamespace(info=types.SimpleNamespace(run_id=key))
 
     def update_run(self, run_id: str, status: str) -> None:
@@ -269,16 +259,11 @@ class FakeMlflow:
         monkeypatch.setitem(sys.modules, "mlflow.entities", entities)  # type: ignore[arg-type]
 
 
-def test_mlflow_gets_parameters_and_numbers_and_none_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mlflow_gets_parameters_and_numbers_and_none_twice(tmp_path, monkeypatch) -> None:
     server = FakeMlflow()
     server.install(monkeypatch)
-    config = {
-        "algorithm": "ppo",
-        "settings": {f"s{n}": n for n in range(120)},
-        "options": {"x": ""},
-    }
+    config = {"algorithm": "ppo", "options": {"x": ""}}
+    config["settings"] = {f"s{n}": n for n in range(120)}
     for sitting in (1, 2):  # the second goes on from step 10
         writer = MlflowWriter("mine", "run-7", tmp_path, config | {"seed": sitting})
         assert server.runs["id0"].status == "RUNNING"
@@ -298,11 +283,3 @@ def test_mlflow_gets_parameters_and_numbers_and_none_twice(
     (tmp_path / "b").mkdir()
     MlflowWriter("mine", "another", tmp_path / "b", config | {"settings": {}})
     assert len(server.runs) == 2 and len(server.experiments) == 1
-
-
-def test_without_mlflow_the_error_says_how_to_get_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "mlflow", None)
-    with pytest.raises(EngineError, match="pip install 'tandem-rl\\[mlflow\\]'"):
-        MlflowWriter("mine", "id", tmp_path, {})

@@ -15,27 +15,17 @@ from pathlib import Path
 from tandem import trainer
 from tandem.runs import atomic_files, checkpoint
 from tandem.runs.writers import read_table
+from tests.runs.shared import QUICK
 
 folder, kills = Path(sys.argv[1]), int(sys.argv[2])
-SETTINGS = {
-    "steps": 500,
-    "hidden": (8,),
-    "train_every": 10,
-    "updates_per_call": 2,
-    "learning_starts": 50,
-    "buffer_size": 500,
-    "batch_size": 8,
-    "prioritized": True,
-    "plots": False,
-    "tensorboard": True,
-    "eval_episodes": 1,
-    "final_episodes": 1,
-    "eval_every": 200,
-    "log_every": 50,
-    "keep": 2,
-    "checkpoint_seconds": 0.0,
-    "epsilon": "0.5",
-}
+SETTINGS = QUICK | {"steps": 500, "train_every": 10, "updates_per_call": 2, "learning_starts": 50}
+SETTINGS |= {"buffer_size": 500, "batch_size": 8, "prioritized": True, "epsilon": "0.5"}
+SETTINGS |= {"tensorboard": True, "eval_every": 200, "log_every": 50, "keep": 2}
+SETTINGS |= {"checkpoint_seconds": 0.0}
+
+
+def say(**what):
+    print(json.dumps(what), flush=True)
 
 
 def begun(name):
@@ -53,21 +43,14 @@ def sitting(name, tamper=None):
         run = (
             trainer.session(resume=out)
             if begun(name)
-            else trainer.session("dqn", "CartPole-v1", framework="torch", out=out, **SETTINGS)
+            else trainer.session("dqn", "CartPole-v1", out=out, **SETTINGS)
         )
         for _ in run.events():
-            run.checkpoints.pause = (
-                0.0  # or the time that writing takes would stretch the intervals
-            )
-        print(
-            json.dumps(
-                {"run": name, "fingerprint": run.fingerprint(), "steps": run.loop.env_steps}
-            ),
-            flush=True,
-        )
+            run.checkpoints.pause = 0.0  # or the time of writing would stretch the intervals
+        say(run=name, fingerprint=run.fingerprint(), steps=run.loop.env_steps)
         os._exit(0)
     except BaseException as error:
-        print(json.dumps({"run": name, "raised": repr(error)}), flush=True)
+        say(run=name, raised=repr(error))
         os._exit(1)
 
 
@@ -103,8 +86,7 @@ def die():
 
 
 def at_call(number):
-    """Dies at that call of a function, whichever it is: seeded, and the same moment on every
-    machine."""
+    """Dies at that call of any function: the same moment on every machine."""
 
     def tamper():
         left = [number]
@@ -119,56 +101,35 @@ def at_call(number):
     return tamper
 
 
-def before_renaming():
-    real, count = os.replace, [0]
+def at(number, owner, name, counts=lambda *args, **given: True, half=False):
+    """Dies at that call of a function, or, by half, amid it."""
 
-    def replace(source, target):
-        if str(target).endswith("last.zip"):
-            count[0] += 1
-            if count[0] == 4:
+    def tamper():
+        real, left = getattr(owner, name), [number]
+
+        def dying(*args, **given):
+            left[0] -= counts(*args, **given)
+            if left[0] == 0 and half:
+                file, entry, data = args
+                real(file, entry, data[: len(data) // 2])
+                file.fp.flush()
+            if left[0] == 0:
                 die()
-        real(source, target)
+            return real(*args, **given)
 
-    atomic_files.os.replace = replace
+        setattr(owner, name, dying)
 
-
-def amid_writing():
-    real, count = zipfile.ZipFile.writestr, [0]
-
-    def writestr(self, name, data):
-        count[0] += 1
-        if count[0] == 17:
-            real(self, name, data[: len(data) // 2])
-            self.fp.flush()
-            die()
-        real(self, name, data)
-
-    zipfile.ZipFile.writestr = writestr
+    return tamper
 
 
-def amid_config():
-    real = json.dumps
-
-    def dumps(data, **given):
-        if "indent" in given:
-            die()
-        return real(data, **given)
-
-    json.dumps = dumps
-
-
-def after_renaming():
-    real, count = atomic_files.flush_folder, [0]
-
-    def flush(path):
-        count[0] += 1
-        if count[0] == 9:
-            die()
-        real(path)
-
-    atomic_files.flush_folder = flush
-
-
+AMID_WRITING = at(17, zipfile.ZipFile, "writestr", half=True)
+INSIDE = [
+    ("amid_writing", AMID_WRITING),
+    ("before_renaming", at(4, os, "replace", lambda _, target: str(target).endswith("last.zip"))),
+    ("after_renaming", at(9, atomic_files, "flush_folder")),
+    ("amid_config", at(1, json, "dumps", lambda data, **given: "indent" in given)),
+    ("amid_writing", AMID_WRITING),
+]
 assert not killed(sitting("whole"))
 rng, done = random.Random(0), 0
 while done < kills:
@@ -176,29 +137,12 @@ while done < kills:
     if not killed(sitting("random", at_call(call))):
         break
     done += 1
-    print(
-        json.dumps({"kill": call, "wrong": whole("random") if begun("random") else []}), flush=True
-    )
+    say(kill=call, wrong=whole("random") if begun("random") else [])
 killed(sitting("random"))
-for tamper in (amid_writing, before_renaming, after_renaming, amid_config, amid_writing):
-    assert killed(sitting("inside", tamper)), tamper
-    parts = [
-        f.name
-        for place in (folder / "inside", folder / "inside" / "checkpoints")
-        for f in place.glob(".*.part")
-    ]
-    print(
-        json.dumps({"inside": tamper.__name__, "parts": parts, "wrong": whole("inside")}),
-        flush=True,
-    )
+for name, tamper in INSIDE:
+    assert killed(sitting("inside", tamper)), name
+    parts = [f.name for f in (folder / "inside").rglob(".*.part")]
+    say(inside=name, parts=parts, wrong=whole("inside"))
 killed(sitting("inside"))
 left = [str(f) for f in folder.rglob("*.part")]
-print(
-    json.dumps(
-        {
-            "left": left,
-            "tables": table("whole") == table("random") == table("inside"),
-            "kills": done,
-        }
-    )
-)
+say(left=left, tables=table("whole") == table("random") == table("inside"), kills=done)

@@ -11,30 +11,18 @@ from tandem import trainer
 from tandem.learning.events import TrainEnd
 from tandem.runs import checkpoint
 from tandem.runs.callbacks import LambdaCallback
+from tests.runs.shared import QUICK
 
 folder = Path(sys.argv[1])
 # what a shell runs in the background begins with it ignored
 signal.signal(signal.SIGINT, signal.default_int_handler)
-SETTINGS = {
-    "steps": 640,
-    "envs": 2,
-    "rollout": 16,
-    "batch_size": 16,
-    "epochs": 2,
-    "hidden": (8,),
-    "plots": False,
-    "tensorboard": False,
-    "eval_episodes": 1,
-    "final_episodes": 1,
-    "log_every": 64,
-    "normalize_observations": True,
-}
+SETTINGS = QUICK | {"steps": 640, "envs": 2, "rollout": 16, "batch_size": 16, "epochs": 2}
+SETTINGS |= {"log_every": 64, "normalize_observations": True}
 
 
 def begin(name, *callbacks):
-    return trainer.session(
-        "ppo", "CartPole-v1", framework="torch", out=folder / name, callbacks=callbacks, **SETTINGS
-    )
+    out = folder / name
+    return trainer.session("ppo", "CartPole-v1", out=out, callbacks=callbacks, **SETTINGS)
 
 
 def go(run):
@@ -59,24 +47,19 @@ for number in (signal.SIGINT, signal.SIGTERM):
         before = signal.getsignal(number)
         run = begin(name, LambdaCallback(**{moment: send}))
         end = go(run)
-        saved = checkpoint.read(folder / name / "checkpoints" / "last.zip").data["collector"][
-            "env_steps"
-        ]
+        saved = checkpoint.read(folder / name / "checkpoints" / "last.zip").data["collector"]
         resumed = trainer.session(resume=folder / name)
         go(resumed)
-        print(
-            json.dumps(
-                {
-                    "name": name,
-                    "reason": end.reason,
-                    "blocks": (end.env_steps - sent[0]) <= 40,
-                    "early": end.env_steps < 640,
-                    "saved": saved == end.env_steps,
-                    "same": resumed.fingerprint() == whole.fingerprint(),
-                    "handler": signal.getsignal(number) is before,
-                }
-            )
-        )
+        said = {
+            "name": name,
+            "reason": end.reason,
+            "blocks": (end.env_steps - sent[0]) <= 40,
+            "early": end.env_steps < 640,
+            "saved": saved["env_steps"] == end.env_steps,
+            "same": resumed.fingerprint() == whole.fingerprint(),
+            "handler": signal.getsignal(number) is before,
+        }
+        print(json.dumps(said))
 
 
 # A second interrupt does not wait for the block to end.
