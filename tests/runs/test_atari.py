@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import gymnasium
+import numpy as np
 import pytest
+from gymnasium.wrappers import FrameStackObservation
 
 from tandem import trainer, zoo
+from tandem.envs.atari import declared
 from tandem.errors import SettingError
 from tests.helpers import run_python
 
@@ -26,6 +30,41 @@ def test_a_run_on_a_game_goes_on_exactly_and_scores_whole_games(tmp_path: Path) 
     # a game has five lives
     assert len(found["lives"]) > 2 and min(found["game"]) > 2 * min(found["lives"])
     assert found["again"]
+
+
+class Before(gymnasium.Env):
+    """Shows a bright or a dark picture; the right action is the one that the picture before it
+    named. Eight steps."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (36, 36), np.uint8)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.then, self.now, self.t = 0, int(self.np_random.integers(2)), 0
+        return np.full((36, 36), 40 + 200 * self.now, np.uint8), {}
+
+    def step(self, action):
+        reward = float(action == self.then)
+        self.then, self.now, self.t = self.now, int(self.np_random.integers(2)), self.t + 1
+        picture = np.full((36, 36), 40 + 200 * self.now, np.uint8)
+        return picture, reward, self.t == 8, False, {}
+
+
+@pytest.mark.slow
+def test_dqn_learns_what_only_the_older_picture_says() -> None:
+    pytest.importorskip("torch")
+    settings = {"steps": 1600, "learning_rate": 3e-4, "batch_size": 32, "buffer_size": 800}
+    settings |= {"learning_starts": 64, "train_every": 4, "target_every": 40, "gamma": 0.5}
+    settings |= {"epsilon": "1:0.1:0.5", "eval_every": 400, "final_episodes": 20}
+
+    def make() -> gymnasium.Env:
+        return declared(FrameStackObservation(Before(), 2, padding_type="zero"), 2)
+
+    run = trainer.session("dqn", make, framework="torch", seed=1, **settings)
+    assert all(event is not None for event in run)
+    assert run.loop.learner.ring._columns["obs"].shape == (802, 1, 36, 36)
+    assert run.result()["eval_mean"] > 7.9  # 8 is all there is, 4.5 what the newest picture brings
 
 
 def test_settings_of_games_are_refused_elsewhere() -> None:
