@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -46,12 +47,9 @@ class Walk(Clock):
 
     def step(self, action: Any) -> Any:
         self.t += 1
-        return (
-            np.array([self.t, self.episode / 100], np.float32),
-            float(self.t + action),
-            self.t == self.length,
-            {},
-        )
+        self.actions.append(int(action))
+        obs = np.array([self.t, self.episode / 100], np.float32)
+        return obs, float(self.t + action), self.t == self.length, {}
 
 
 class Probe(RL_pytorch):
@@ -92,3 +90,40 @@ def trained(
     agent.set(**{"policy": GreedyQPolicy(), "pool_size": 100, "batch": 4, **one, **choices})
     agent.given = agent.train(torch.optim.SGD(agent.param, lr), episodes, p=0, **(train or {}))
     return agent
+
+
+def fit(agent: Any, episodes: int | None, **train: Any) -> Any:
+    """The agent after so many more episodes, by Adam where it has no optimizer yet."""
+    optimizer = torch.optim.Adam(agent.param) if agent.optimizer is None else None
+    agent.train(optimizer, episodes, p=0, **train)
+    return agent
+
+
+def weights(agent: Any) -> list[Any]:
+    nested = agent.param if isinstance(agent.param[0], list) else [agent.param]
+    return [p.detach().clone() for group in nested for p in group]
+
+
+def same(a: Any, b: Any) -> bool:
+    return all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Whether two agents have come to the same weights by the same losses and returns."""
+    records = (one.loss_list, one.reward_list) == (other.loss_list, other.reward_list)
+    return records and same(weights(one), weights(other))
+
+
+def resumed(
+    made: Any, file: Path, first: int, episodes: int, again: Any = None, **train: Any
+) -> Any:
+    """Two of `made()`, which gives an agent and its optimizer: one after so many episodes, and one
+    that was restored after the first of them (and is told `again` instead of `train`)."""
+    (whole, optimizer), (half, of_half), (other, of_other) = made(), made(), made()
+    whole.train(optimizer, episodes, p=0, **train)
+    half.train(of_half, first, p=0, **train)
+    half.save(file)
+    other.restore(file)
+    left = len(whole.reward_list) - len(half.reward_list)
+    other.train(of_other, left, p=0, **(train if again is None else again))
+    return whole, other
