@@ -14,11 +14,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from tandem.agents.adaptive import methods as adaptive  # noqa: E402
+from tandem.agents.rl import LambdaCallback  # noqa: E402
 from tandem.errors import SettingError  # noqa: E402
 from tandem.exploration import AdaptiveEpsGreedyPolicy, EpsGreedyQPolicy, GreedyQPolicy  # noqa: E402
 from tandem.math.adaptive import gradient_noise  # noqa: E402
 from tandem.math.effective import effective_sample_size  # noqa: E402
-from tests.agents.agents import Clock, Probe, Walk, trained  # noqa: E402
+from tests.agents.agents import Probe, Walk, alike, trained  # noqa: E402
 
 
 class Adaptive(Probe):
@@ -50,11 +51,8 @@ def test_limits_of_the_effective_sample_size() -> None:
     assert agent.adabatch(4, batch_params={}, lr_params={"rate": 0.1}) == 1
     agent.initialize_adjusting()
     agent.set(batch=64, pool_size=1000)
-    assert (
-        agent.adjust_batch_size()
-        == agent.adjust(target_noise=0.1, num_samples=2, batch_params={})
-        == 32
-    )
+    assert agent.adjust_batch_size() == 32
+    assert agent.adjust(target_noise=0.1, num_samples=2, batch_params={}) == 32
     assert agent.adjust_batch_size(min_batch=16, max_batch=100, lr_params={"rate": 0.1}) == 64
 
 
@@ -75,46 +73,25 @@ def test_of_a_pool(pr: bool) -> None:
     assert agent.compute_ess() == 0 and agent.adjust_window_size() == 0
 
 
-@pytest.mark.slow
-def test_averages_of_processes() -> None:
-    agent = trained(Probe([Clock(), Clock(6)]), 4, PR=True, train={"processes": 2})
-    assert agent.ema_ess == [None, None]
-    agent.adjust_window_size(1)
-    own = effective_sample_size(agent.prioritized_replay.powers(1))
-    assert agent.ema_ess == [None, own]
-
-
-def test_a_share_that_is_none() -> None:
-    with pytest.raises(SettingError, match="smooth=2"):
-        trained(Probe(), 3).adjust_window_size(smooth=2)
-
-
 # --- When hooks are called, and what comes of it
 
 
 def test_hooks_come_after_each_mini_batch_once_the_pool_holds_those_of_a_phase() -> None:
-    class Hooked(Adaptive):
-        asked = 0
+    class Sized(Adaptive):
+        asked: tuple[int, ...] = ()
 
         def batch_size_fn(self) -> int:
-            self.asked += 1
-            return 4
+            self.asked += (2 + self.losses % 3,)
+            return self.asked[-1]
 
-    agent = trained(Hooked(), 4, num_updates=3)  # 20 steps; 4 a batch, 12 a phase
-    assert agent.losses - 1 == 3 * 17
-    assert agent.asked == agent.calls == 3 * 9
-
-
-def test_the_next_mini_batch_has_the_size_that_was_said() -> None:
-    class Sized(Probe):
-        def batch_size_fn(self) -> int:
-            return 2 + self.losses % 3
-
-    agent = trained(Sized(), 4, num_updates=2)
+    agent = trained(Sized(), 4, num_updates=2)  # 20 steps; 4 a batch, 8 a phase
     sizes = [len(s) for s, *_ in agent.seen[1:]]
     assert agent.losses == len(sizes) + 1
     # the hooks are called from the 8th step on, when two mini-batches of 4 are there
     assert sizes[:8] == [4] * 8 and sizes[9:] == [2 + (i + 1) % 3 for i in range(9, len(sizes))]
+    assert agent.calls == len(agent.asked) == len(sizes) - 8
+    agent = trained(Adaptive(), 4, num_updates=3)
+    assert agent.losses - 1 == 3 * 17 and agent.calls == 3 * 9
 
 
 def test_sizes_by_the_effective_sample_size() -> None:
@@ -135,36 +112,31 @@ def test_sizes_by_the_effective_sample_size() -> None:
     assert agent.adjust_batch({"max": 10}, ema=8.0, target=4.0) == 10
 
 
-def test_sizes_that_cannot_be() -> None:
-    agent = trained(Probe(), 4)
-    for given in ({"min": 50, "max": 20}, {"min": 101}):
-        with pytest.raises(SettingError, match="min"):
-            agent.adjust_batch_size(batch_params=given)
-    with pytest.raises(SettingError, match="mini-batches from 50 to 20"):
-        agent.adjust_batch_size(min_batch=50, max_batch=20)
-
-
 @pytest.mark.parametrize(
-    ("name", "word"),
+    ("given", "word"),
     [
-        ("alpha", "PR=True"),
-        ("eps", "a policy with a number eps"),
-        ("clip", "a number self.clip"),
-        ("beta1", "as Adam has"),
-        ("store", "num_store"),
-        ("num_updates", "num_updates"),
-        ("freq", "update_batches"),
+        ({"batch_params": {"min": 50, "max": 20}}, "min"),
+        ({"batch_params": {"min": 101}}, "min"),
+        ({"min_batch": 50, "max_batch": 20}, "mini-batches from 50 to 20"),
+        ({"alpha_params": {"rate": 0.1}}, "PR=True"),
+        ({"eps_params": {"rate": 0.1}}, "a policy with a number eps"),
+        ({"clip_params": {"rate": 0.1}}, "a number self.clip"),
+        ({"beta1_params": {"rate": 0.1}}, "as Adam has"),
+        ({"store_params": {}}, "num_store"),
+        ({"num_updates_params": {}}, "num_updates"),
+        ({"freq_params": {}}, "update_batches"),
     ],
 )
-def test_a_rule_without_anything_to_move_is_refused(name: str, word: str) -> None:
+def test_sizes_that_cannot_be_and_rules_without_anything_to_move(given: Any, word: str) -> None:
     agent = trained(Probe(), 4, num_updates=None)
-    kind = {} if name in ("store", "num_updates", "freq") else {"rate": 0.1}
     with pytest.raises(SettingError, match=word):
-        agent.adjust_batch_size(**{f"{name}_params": kind})
+        agent.adjust_batch_size(**given)
 
 
 def test_what_is_said_wrongly_is_refused() -> None:
     agent = trained(Probe(), 4)
+    with pytest.raises(SettingError, match="smooth=2"):
+        agent.adjust_window_size(smooth=2)
     with pytest.raises(SettingError, match="give an argument='lr_params'"):
         agent.adjust(lr_parms={"rate": 0.1})
     with pytest.raises(SettingError, match="num_samples"):
@@ -239,7 +211,7 @@ class Reporting(Adaptive):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("course", COURSES)
-@pytest.mark.parametrize("every", [5, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 11))])
+@pytest.mark.parametrize("every", [1, 11])
 def test_the_size_when_the_phase_began_is_that_whenever_it_is_asked_for(
     course: str, every: int
 ) -> None:
@@ -364,42 +336,29 @@ def fresh() -> Any:
 
     agent = Discounted([Walk(), Walk()], moving)
     agent.gamma = 0.5
-    agent.set(
-        policy=EpsGreedyQPolicy(0.3), pool_size=40, batch=4, PR=True, update_steps=3, num_updates=2
-    )
+    sizes = {"pool_size": 40, "batch": 4, "update_steps": 3, "num_updates": 2}
+    agent.set(policy=EpsGreedyQPolicy(0.3), PR=True, **sizes)
     return agent, torch.optim.Adam(agent.param, 0.01)
-
-
-class Stop:
-    """Ends the training at a mini-batch."""
-
-    def __init__(self, agent: Any, batch: int) -> None:
-        self.agent, self.batch = agent, batch
-
-    def on_batch_end(self, b: int, logs: Any) -> None:
-        if b == self.batch:
-            self.agent.stop_training = True
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("at", [40, 55, 61])
 def test_stopped_within_a_phase_it_goes_on_to_the_bit(at: int, tmp_path: Path) -> None:
-    whole, optimizer = fresh()
+    (whole, optimizer), (half, of_half), (again, of_again) = fresh(), fresh(), fresh()
     whole.train(optimizer, 16, p=0)
-    half, optimizer = fresh()
-    half.callbacks.append(Stop(half, at))
-    half.train(optimizer, 16, p=0)
+
+    def stop(b: int, logs: Any) -> None:
+        half.stop_training = b == at
+
+    half.callbacks.append(LambdaCallback(on_batch_end=stop))
+    half.train(of_half, 16, p=0)
     assert 0 < len(half.reward_list) < 16 and half._adjusted.originals["gamma"] == [0.5]
     assert half.gamma != 0.5
     half.save(tmp_path / "x.dat")
-    again, optimizer = fresh()
     again.restore(tmp_path / "x.dat")
-    again.train(optimizer, len(whole.reward_list) - len(half.reward_list), p=0)
-    assert again.loss_list == whole.loss_list and again.reward_list == whole.reward_list
-    assert again.gamma == whole.gamma and again.ema_ess == whole.ema_ess
-    assert again._start_size() == whole._start_size()
-    assert again._adjusted == whole._adjusted
-    assert all(torch.equal(a, b) for a, b in zip(again.param, whole.param, strict=True))
+    again.train(of_again, len(whole.reward_list) - len(half.reward_list), p=0)
+    assert alike(again, whole) and again.gamma == whole.gamma and again.ema_ess == whole.ema_ess
+    assert again._start_size() == whole._start_size() and again._adjusted == whole._adjusted
 
 
 @pytest.mark.slow
@@ -422,10 +381,8 @@ def test_attributes_show_what_rules_have_moved(tmp_path: Path) -> None:
     }
 
     def made() -> Any:
-        agent = Adaptive(Walk())
-        agent.set(
-            policy=GreedyQPolicy(), pool_size=100, batch=4, num_updates=2, update_batches=5, PR=True
-        )
+        agent, counts = Adaptive(Walk()), {"num_updates": 2, "update_batches": 5}
+        agent.set(policy=GreedyQPolicy(), pool_size=100, batch=4, PR=True, **counts)
         return agent
 
     def shown(agent: Any) -> Any:
@@ -457,17 +414,17 @@ def test_a_moved_num_store_goes_on_where_the_same_is_asked_for(tmp_path: Path) -
         agent.set(policy=GreedyQPolicy(), pool_size=100, batch=4)
         return agent, torch.optim.SGD(agent.param, 0.01)
 
-    agent, optimizer = made()
+    def number(agent: Any, optimizer: Any = None, **train: int) -> int:
+        agent.train(optimizer, p=0, **train)
+        return int(agent._assembly.learner.schedule.store_episodes)
+
+    (agent, optimizer), (again, other) = made(), made()
     agent.train(optimizer, 2, num_store=2, p=0)
-    agent.train(None, 0, num_store=2, p=0)
-    assert agent._assembly.learner.schedule.store_episodes == 4
+    assert number(agent, episodes=0, num_store=2) == 4
     agent.save(tmp_path / "x.dat")
-    again, optimizer = made()
     again.restore(tmp_path / "x.dat")
-    again.train(optimizer, 0, num_store=2, p=0)
-    assert again._assembly.learner.schedule.store_episodes == 4
-    agent.train(None, 0, num_store=3, p=0)
-    assert agent._assembly.learner.schedule.store_episodes == 3
+    assert number(again, other, episodes=0, num_store=2) == 4
+    assert number(agent, episodes=0, num_store=3) == 3
     agent.initialize_adjusting()
     assert agent._assembly.learner.schedule.store_episodes == 3
 
@@ -568,10 +525,8 @@ def test_adabatch() -> None:
     assert agent.ema_noise == pytest.approx(0.25 * values[1][0] + 0.75 * values[0][0])
     assert agent._assembly.learner.schedule.batch_size == 2
     assert agent.adabatch(10, target_noise=1e-9, **low) == 32
-    assert (
-        agent.adabatch(10, lr_params={"rate": 0.1, "smooth": 0.0}, target_noise=agent.ema_noise)
-        == 32
-    )
+    rule = {"rate": 0.1, "smooth": 0.0}
+    assert agent.adabatch(10, lr_params=rule, target_noise=agent.ema_noise) == 32
 
 
 @pytest.mark.parametrize(("target", "sign"), [(1e-6, 1), (1e6, -1)])
@@ -594,20 +549,14 @@ def agent_value(agent: Any, name: str) -> float:
 
 def test_a_run_that_asks_has_the_noise_scale_of_each_episode(tmp_path: Path) -> None:
     heard: list[Any] = []
-
-    class Hear:
-        def on_episode_end(self, i: int, logs: Any) -> None:
-            heard.append(logs)
-
-    agent = Line()
-    agent.gradient_noise, agent.callbacks = 6, [Hear()]
+    agent, again = Line(), Line()
+    hear = LambdaCallback(on_episode_end=lambda i, logs: heard.append(logs["noise_scale"]))
+    agent.gradient_noise, agent.callbacks = 6, [hear]
     trained(agent, 5)
     assert len(agent.noise_scale_list) == len(agent.reward_list) == 5
     assert all(np.isfinite(x) and x > 0 for x in agent.noise_scale_list[1:])
-    assert [logs["noise_scale"] for logs in heard] == agent.noise_scale_list
-    assert set(trained(Line(), 2).noise_scale_list) == set()
+    assert heard == agent.noise_scale_list and trained(Line(), 2).noise_scale_list == []
     agent.save(tmp_path / "x.dat")
-    again = Line()
     again.restore(tmp_path / "x.dat")
     assert again.noise_scale_list == agent.noise_scale_list
 
