@@ -11,6 +11,7 @@ from gymnasium import spaces
 from torch import nn
 
 from tandem.agents.rl import RL_pytorch, assign_param
+from tandem.backends.variables import flat
 from tandem.exploration import GreedyQPolicy
 
 
@@ -72,13 +73,30 @@ class Probe(RL_pytorch):
     def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
         self.losses += 1
         self.seen.append((s, a, next_s, r, d))
-        TD = self.net(s)[:, 0] - r
+        TD = self.net(s)[..., 0] - r
         self.prioritized_replay.update(TD)
         return (TD**2).mean()
 
     def update_param(self) -> None:
         self.copies.append(self.losses - 1)  # one more was made to look at the loss
         assign_param(self.target.parameters(), self.param)
+
+
+class Ratio(Probe):
+    """Reports ratios too, as PPO with priorities needs them."""
+
+    gamma = 0.9
+
+    def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
+        loss = super().__call__(s, a, next_s, r, d)
+        if self._arguments is not None and self._arguments.PPO:
+            self.prioritized_replay.update(self.net(s)[:, 0] - r, 1.0 + 0.1 * s[:, 0])
+        return loss
+
+
+def own(base: Any = Probe, **members: Any) -> Any:
+    """A class of agents with other members."""
+    return type("Own", (base,), members)
 
 
 def trained(
@@ -100,8 +118,7 @@ def fit(agent: Any, episodes: int | None, **train: Any) -> Any:
 
 
 def weights(agent: Any) -> list[Any]:
-    nested = agent.param if isinstance(agent.param[0], list) else [agent.param]
-    return [p.detach().clone() for group in nested for p in group]
+    return [p.detach().clone() for p in flat(agent.param)]
 
 
 def same(a: Any, b: Any) -> bool:

@@ -19,7 +19,7 @@ from tandem.errors import SettingError  # noqa: E402
 from tandem.exploration import AdaptiveEpsGreedyPolicy, EpsGreedyQPolicy, GreedyQPolicy  # noqa: E402
 from tandem.math.adaptive import gradient_noise  # noqa: E402
 from tandem.math.effective import effective_sample_size  # noqa: E402
-from tests.agents.agents import Probe, Walk, alike, trained  # noqa: E402
+from tests.agents.agents import Probe, Walk, alike, own, trained  # noqa: E402
 
 
 class Adaptive(Probe):
@@ -45,7 +45,7 @@ def test_limits_of_the_effective_sample_size() -> None:
     assert agent.compute_ess_from_weights(np.array([1e-300, 1e300])) == 1
     # before the first training, and before `set`
     assert agent.compute_ess() == 0 and agent.ema_ess is None and agent.ema_noise is None
-    assert agent.adjust_window_size() == agent.adjust_window_size(0, smooth=0.5) == 0
+    assert agent.adjust_window_size() == agent.adjust_window_size(3, smooth=0.5) == 0
     assert agent.adjust_batch_size() == agent.adjust_batch() == 1
     assert agent.estimate_gradient_variance(8, 4) == 0.0
     assert agent.adabatch(4, batch_params={}, lr_params={"rate": 0.1}) == 1
@@ -212,9 +212,7 @@ class Reporting(Adaptive):
 @pytest.mark.slow
 @pytest.mark.parametrize("course", COURSES)
 @pytest.mark.parametrize("every", [1, 11])
-def test_the_size_when_the_phase_began_is_that_whenever_it_is_asked_for(
-    course: str, every: int
-) -> None:
+def test_the_first_size_is_that_whenever_asked(course: str, every: int) -> None:
     given = {"PR": True, **COURSES[course]}
     env, rules, pairs = given.pop("env", Walk), given.pop("rules", {}), []
 
@@ -228,19 +226,12 @@ def test_the_size_when_the_phase_began_is_that_whenever_it_is_asked_for(
     assert [now for now, _ in pairs] == [then for _, then in pairs]
 
 
-def test_priorities_are_not_summed_up_for_rules_that_nobody_has(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    summed = []
-    monkeypatch.setattr(
-        "tandem.agents.adaptive.methods.effective_sample_size",
-        lambda powers: summed.append(len(powers)) or effective_sample_size(powers),
-    )
-
-    class Quiet(Reporting):
-        initialize_adjusting = Adaptive.initialize_adjusting
-
-    agent = trained(Quiet(Walk()), 8, PR=True)
+def test_priorities_are_summed_for_rules_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    summed: list[int] = []
+    sums = lambda powers: summed.append(len(powers)) or effective_sample_size(powers)  # noqa: E731
+    monkeypatch.setattr(adaptive, "effective_sample_size", sums)
+    quiet = own(Reporting, initialize_adjusting=Adaptive.initialize_adjusting)
+    agent = trained(quiet(Walk()), 8, PR=True)
     assert agent.batch_counter > 10 and summed == []
     agent.adjust(1.0, lr_params={"rate": 0.1})
     assert len(summed) == 1  # that of now
@@ -262,6 +253,10 @@ def test_values_go_back_unless_something_else_has_moved_them() -> None:
     group["lr"] = 0.5  # as a scheduler does
     agent.initialize_adjusting()
     assert (group["lr"], agent.gamma, policy.eps) == (0.5, 0.9, 0.5)
+    agent.adjust(10.0, lr_params=rule)
+    assert group["lr"] != 0.5
+    agent.set(policy=GreedyQPolicy())  # which begins with the originals
+    assert group["lr"] == 0.5
 
 
 def test_an_eps_of_its_own_course_goes_on() -> None:
@@ -286,27 +281,15 @@ def test_of_two_rules_for_one_value_the_later_has_it() -> None:
     assert float(agent.tau) == 0.5
 
 
-def test_another_set_begins_with_the_originals() -> None:
-    agent = trained(Probe(), 4)
-    agent.adjust(10.0, lr_params={"rate": 0.1, "smooth": 0.0})
-    assert agent.optimizer.param_groups[0]["lr"] > 0.05
-    agent.set(policy=GreedyQPolicy())
-    assert agent.optimizer.param_groups[0]["lr"] == 0.01
-
-
 def test_whoever_overrides_it_keeps_moved_values() -> None:
-    class Kept(Adaptive):
-        def initialize_adjusting(self) -> None:
-            pass
+    kinds = (Adaptive, own(Adaptive, initialize_adjusting=lambda self: None))
 
     def hook(agent: Any, call: int) -> None:
         if call == 1:
             agent.adjust(1.0, smooth=1.0, lr_params={"rate": 1.0, "max": 0.02, "smooth": 0.0})
 
-    rates = [
-        trained(kind(hook=hook), 4).optimizer.param_groups[0]["lr"] for kind in (Adaptive, Kept)
-    ]
-    assert rates == [0.01, 0.02]
+    agents = [trained(kind(hook=hook), 4) for kind in kinds]
+    assert [agent.optimizer.param_groups[0]["lr"] for agent in agents] == [0.01, 0.02]
 
 
 # --- Files
@@ -316,14 +299,9 @@ RULE = {"rate": 0.02, "min": 0.001, "max": 0.9, "smooth": 0.5}
 
 
 def moving(agent: Any, call: int) -> None:
-    agent.adjust(
-        target_ess=9.0,
-        smooth=0.3,
-        batch_params={"min": 2, "max": 16},
-        **{f"{n}_params": RULE for n in ("alpha", "lr", "eps", "gamma", "beta1")},
-        freq_params={"max": 6},
-        num_updates_params={"max": 5},
-    )
+    rules = {f"{n}_params": RULE for n in ("alpha", "lr", "eps", "gamma", "beta1")}
+    rules |= {"batch_params": {"min": 2, "max": 16}, "freq_params": {"max": 6}}
+    agent.adjust(target_ess=9.0, smooth=0.3, num_updates_params={"max": 5}, **rules)
 
 
 def fresh() -> Any:
@@ -374,11 +352,8 @@ def test_what_was_moved_stays_where_the_number_of_processes_changes() -> None:
 
 def test_attributes_show_what_rules_have_moved(tmp_path: Path) -> None:
     """The numbers in use, rather than what `set` was told; after `restore` too."""
-    rules: dict[str, Any] = {
-        "alpha_params": {"rate": 0.1, "smooth": 0.0},
-        "num_updates_params": {"max": 3},
-        "freq_params": {"max": 8},
-    }
+    rules: dict[str, Any] = {"num_updates_params": {"max": 3}, "freq_params": {"max": 8}}
+    rules["alpha_params"] = {"rate": 0.1, "smooth": 0.0}
 
     def made() -> Any:
         agent, counts = Adaptive(Walk()), {"num_updates": 2, "update_batches": 5}
@@ -492,9 +467,8 @@ def test_measuring_changes_nothing(choices: Any) -> None:
 
         def __init__(self) -> None:
             super().__init__()
-            self.net = torch.nn.Sequential(
-                torch.nn.BatchNorm1d(2), torch.nn.Dropout(0.5), torch.nn.Linear(2, 2)
-            )
+            layers = (torch.nn.BatchNorm1d(2), torch.nn.Dropout(0.5), torch.nn.Linear(2, 2))
+            self.net = torch.nn.Sequential(*layers)
             self.net.eval()
             self.target = torch.nn.Linear(2, 2)
             self.param = list(self.net.parameters())

@@ -33,7 +33,7 @@ from tandem.errors import (  # noqa: E402
 )
 from tandem.exploration import EpsGreedyQPolicy, GreedyQPolicy, OrnsteinUhlenbeckProcess  # noqa: E402
 from tests.advice.net import follows  # noqa: E402
-from tests.agents.agents import Clock, Probe, Walk, alike, fit, resumed, same, trained  # noqa: E402
+from tests.agents.agents import Clock, Probe, Walk, alike, fit, own, resumed, same, trained  # noqa: E402
 
 
 @pytest.mark.parametrize("name", ["env", "param", "action", "__call__", "update_param"])
@@ -70,6 +70,7 @@ def test_what_is_forgotten_is_named_with_an_example(name: str) -> None:
         (None, {"PPO": True}, "without update_steps or update_batches"),
         (None, {"PPO": True, "HER": True, "update_steps": 8}, "PPO=True and HER=True"),
         (None, {"HER": True, "num_steps": 2}, "num_steps"),
+        (None, {"num_steps": 3}, "self.gamma"),
         (None, {"PPO": "yes", "update_steps": 8}, "PPO='yes'"),
         (None, {"PR": 2}, "PR=2"),
         (None, {"PR": True, "alpha": -1}, "alpha=-1"),
@@ -112,16 +113,14 @@ def of_action(function: Any) -> dict[str, Any]:
 )
 def test_wrong_losses_and_actions_are_named(members: Any, message: str) -> None:
     with pytest.raises(NetworkError, match=message):
-        trained(type("Wrong", (Probe,), members)())
+        trained(own(**members)())
 
 
 def test_a_loss_without_gradients_for_an_optimizer_is_refused() -> None:
-    class Detached(Probe):
-        def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
-            return (self.target(s)[:, 0] - r).pow(2).mean()  # another network
-
+    # of another network
+    detached = own(**of_loss(lambda self, s, r: (self.target(s)[:, 0] - r).pow(2).mean()))
     with follows("backends/broadcast_check.py:check_losses 2") as advice:
-        trained(Detached())
+        trained(detached())
     assert "networks, outside of no_grad, detach" in advice.fix
     agent = Pair()
     agent.param = agent.param[::-1]  # the first loss is of the first network alone
@@ -148,48 +147,32 @@ def test_numbers_and_attributes_that_train_cannot_go_by(attributes: Any, given: 
     assert not agent.total_episode
 
 
-@pytest.mark.parametrize("wrong", [3, None, b"x", [], ""])
-@pytest.mark.parametrize("method", ["save", "restore", "save_param", "restore_param"])
-def test_what_is_no_path(method: str, wrong: Any) -> None:
-    with pytest.raises(TandemError) as told:
-        getattr(fresh(), method)(wrong)
-    assert told.value.expected and told.value.fix
-
-
-@pytest.mark.parametrize(
-    "param",
-    [
-        lambda net: net.named_parameters(),
-        lambda net: dict(net.named_parameters()),
-        lambda net: net,
-        lambda net: [p.detach().numpy() for p in net.parameters()],
-    ],
-)
-def test_param_is_of_variables_alone(param: Any, tmp_path: Path) -> None:
-    agent = fresh()
-    agent.param = param(agent.net)
+def test_what_is_no_path_no_number_of_steps_and_no_variable(tmp_path: Path) -> None:
+    for method in ("save", "restore", "save_param", "restore_param"):
+        for wrong in (3, None, b"x", [], ""):
+            with pytest.raises(TandemError) as told:
+                getattr(fresh(), method)(wrong)
+            assert told.value.expected and told.value.fix
+    for steps in (0, -1, 2.5, "x", None):
+        with pytest.raises(SettingError, match="max_steps="):
+            fresh().run_agent(steps)
+    net = Probe().net
+    for wrong in (3, net, net.named_parameters()):
+        with pytest.raises(SettingError, match=r"assign_param was given a (int|Linear|str)"):
+            tandem.assign_param(wrong, Probe().param)
     example = r"in agent.param is a [\s\S]*for example: self.param = list\(self.q.parameters"
-    with pytest.raises(SettingError, match=example):
-        agent.train(torch.optim.SGD(agent.net.parameters(), 0.1), 1)
-    with pytest.raises(SettingError, match="in agent.param is a"):
-        agent.save_param(tmp_path / "param")
-
-
-@pytest.mark.parametrize("steps", [0, -1, 2.5, "x", None])
-def test_plays_of_no_number_of_steps(steps: Any) -> None:
-    with pytest.raises(SettingError, match="max_steps="):
-        fresh().run_agent(steps)
-
-
-@pytest.mark.parametrize("wrong", [3, Probe().net, Probe().net.named_parameters()])
-def test_assign_param_takes_variables_alone(wrong: Any) -> None:
-    with pytest.raises(SettingError, match=r"assign_param was given a (int|Linear|str)"):
-        tandem.assign_param(wrong, Probe().param)
+    arrays = [p.detach().numpy() for p in net.parameters()]
+    for wrong in (net.named_parameters(), dict(net.named_parameters()), net, arrays):
+        agent = fresh()
+        agent.param = wrong
+        with pytest.raises(SettingError, match=example):
+            agent.train(torch.optim.SGD(agent.net.parameters(), 0.1), 1)
+        with pytest.raises(SettingError, match="in agent.param is a"):
+            agent.save_param(tmp_path / "param")
 
 
 def test_no_episodes_are_no_step(tmp_path: Path) -> None:
-    """But what was restored is there, an optimizer's numbers too, and can be changed before it goes
-    on."""
+    """But what was restored is there, an optimizer's numbers too, and can be changed."""
     agent, again = fresh(), fresh()
     agent.train(torch.optim.Adam(agent.param, 0.5), 2, p=0)
     played = len(agent.env.actions)
@@ -351,11 +334,7 @@ def test_numbers_that_a_compiled_loss_reads_are_watched() -> None:
 
 
 def test_numbers_that_a_compiled_action_reads_are_watched_until_they_change_too_often() -> None:
-    class Scaled(Probe):
-        scale = 1.0
-
-        def action(self, s: Any) -> Any:
-            return s * self.scale
+    scaled = own(scale=1.0, action=lambda self, s: s * self.scale)
 
     def forward(function: Any) -> Any:
         """Compiles as XLA does: what is no argument is a constant."""
@@ -366,7 +345,7 @@ def test_numbers_that_a_compiled_action_reads_are_watched_until_they_change_too_
         called.append(s)
         return function(s)
 
-    agent, called = Scaled(), list[float]()
+    agent, called = scaled(), list[float]()
     action = CompiledAction(agent, SimpleNamespace(forward=forward, call=call), agent.action)
     assert action(2.0) == action(2.0) == 2.0
     for k in range(1, 4):
@@ -384,14 +363,12 @@ def test_numbers_that_a_compiled_action_reads_are_watched_until_they_change_too_
 
 
 def test_a_loss_may_take_gradients_of_its_own() -> None:
-    class Penalty(Probe):
-        def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
-            s = s.requires_grad_()
-            value = self.net(s)[:, 0]
-            slope = torch.autograd.grad(value.sum(), s, create_graph=True)[0]
-            return ((value - r) ** 2).mean() + slope.pow(2).mean()
+    def penalty(self: Any, s: Any, r: Any) -> Any:
+        value = self.net(s.requires_grad_())[:, 0]
+        slope = torch.autograd.grad(value.sum(), s, create_graph=True)[0]
+        return ((value - r) ** 2).mean() + slope.pow(2).mean()
 
-    assert trained(Penalty()).total_episode == 4
+    assert trained(own(**of_loss(penalty))()).total_episode == 4
 
 
 def test_batch_norm_trains_and_acts_as_it_should() -> None:
@@ -525,9 +502,7 @@ ONGOING: list[tuple[Any, Any]] = [  # arguments of set, and of train
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("choices", "windows"), ONGOING)
-def test_saved_and_restored_it_goes_on_to_the_bit(
-    choices: Any, windows: Any, tmp_path: Path
-) -> None:
+def test_restored_it_resumes_exactly(choices: Any, windows: Any, tmp_path: Path) -> None:
     whole, second = resumed(lambda: made(**choices), tmp_path / "model.dat", 4, 9, **windows)
     assert alike(whole, second) and same(whole.target.parameters(), second.target.parameters())
     assert second.env.actions[-5:] == whole.env.actions[-5:]
@@ -557,9 +532,13 @@ def test_parameters_alone(tmp_path: Path) -> None:
     np.testing.assert_array_equal(arrays[0][0], agent.net.weight.detach())
     tandem.assign_param(third.param, arrays, 0.25)
     torch.testing.assert_close(third.net.weight, 0.25 * agent.net.weight)
+    tandem.assign_param(third.net.parameters(), agent.net.parameters(), 0.5)
+    torch.testing.assert_close(third.net.weight, (0.25 + 0.5 * 0.75) * agent.net.weight)
     tandem.assign_param(third.param, arrays)
     assert same(agent.net.parameters(), third.net.parameters())
     assert torch.equal(agent.other.bias, third.other.bias)
+    with pytest.raises(SettingError, match="same shapes"):
+        tandem.assign_param(third.net.parameters(), torch.nn.Linear(3, 2).parameters())
     with pytest.raises(SettingError, match="arrays as its target"):
         tandem.assign_param(arrays, third.param)
     loaded = pickle.loads(pickle.dumps(agent.param))
@@ -691,11 +670,11 @@ def test_ones_own_attributes_of_such_names_are_ones_own() -> None:
             self.epsilon, self.policy, self.alpha = 0.25, torch.nn.Linear(2, 2), 3.0
             self.epsilon *= 0.5
 
-        def loss(self, s: Any, r: Any) -> Any:  # a helper's name that programs use
-            return ((self.net(s)[:, 0] - r) ** 2).mean()
+        def loss(self, *batch: Any) -> Any:  # a helper's name that programs use
+            return super().__call__(*batch)
 
-        def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
-            return self.loss(s, r) + self.policy(s).mean()
+        def __call__(self, s: Any, *rest: Any) -> Any:
+            return self.loss(s, *rest) + self.policy(s).mean()
 
     agent = trained(Own())
     assert agent.epsilon == 0.125 and agent.alpha == 3.0 and agent.batch == 4
@@ -732,6 +711,7 @@ def test_what_has_nothing_to_choose_is_said_once(tmp_path: Path) -> None:
     for choices, given in (
         ({}, {"random": True}),
         ({}, {"processes_pr": 4}),
+        ({}, {"processes_her": 4}),
         ({}, {"processes": 2, "pool_network": False}),
         ({}, {"clearing_freq": 3}),
         ({}, {"window_size_": 3}),
@@ -758,10 +738,8 @@ def test_an_agent_plays_by_observations_in_the_type_it_was_trained_with() -> Non
     from gymnasium import spaces
 
     class Fine(gymnasium.Env):  # of float64, with Dicts in Dicts
-        observation_space = spaces.Dict(
-            {"a": spaces.Dict({"b": spaces.Box(-9, 9, (2,), np.float64)})}
-        )
-        action_space = spaces.Discrete(2)
+        inner = spaces.Dict({"b": spaces.Box(-9, 9, (2,), np.float64)})
+        observation_space, action_space = spaces.Dict({"a": inner}), spaces.Discrete(2)
 
         def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
             self.clock = Clock()
@@ -771,14 +749,11 @@ def test_an_agent_plays_by_observations_in_the_type_it_was_trained_with() -> Non
             obs, reward, done, _ = self.clock.step(action)
             return {"a": {"b": obs.astype(np.float64)}}, reward, done, False, {}
 
-    class Reads(Probe):
-        def action(self, s: Any) -> Any:
-            return self.net(s["a/b"])
-
-        def __call__(self, s: Any, *rest: Any) -> Any:
-            return self.net(s["a/b"]).mean()
-
-    assert trained(Reads(Fine())).run_agent(10)[1:] == (15.0, 5)
+    reads = own(
+        action=lambda self, s: self.net(s["a/b"]),
+        __call__=lambda self, s, *rest: self.net(s["a/b"]).mean(),
+    )
+    assert trained(reads(Fine())).run_agent(10)[1:] == (15.0, 5)
 
 
 def test_before_set_the_best_of_the_values_is_played() -> None:
