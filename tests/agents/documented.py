@@ -109,7 +109,7 @@ ROWS = {
         (["", ""], "2000, pool_network=True, processes=7, processes_her=4"),
     ),
 }
-EPISODES = dict(zip([*ROWS, "as printed"], (21, 80, 12, 5, 14, 14, 14), strict=True))
+EPISODES = dict(zip(ROWS, (21, 80, 12, 5, 14, 14), strict=True))
 
 
 def imports(name: str, framework: str) -> str:
@@ -211,41 +211,6 @@ TORCH = {name: of_torch(name) for name in ROWS if name != "PPO"}
 KERAS = {name: of_keras(name) for name in SEVERAL}
 DISTRIBUTED = {name: of_replicas(name) for name in SEVERAL}
 WORKERS = {name: of_replicas(name, True) for name in SEVERAL}
-# as it is printed: the cluster is named, and not used; and DQN is not told of processes
-PRINTED = """
-from Note_rl.policy import EpsGreedyQPolicy
-from Note_rl.examples.keras.pool_network.DQN import DQN
-import tensorflow as tf
-import sys
-import os
-
-os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-os.environ.pop('TF_CONFIG', None)
-if '.' not in sys.path:
-  sys.path.insert(0, '.')
-
-tf_config = {
-    'cluster': {
-        'worker': ['localhost:12345', 'localhost:23456']
-    },
-    'task': {'type': 'worker', 'index': 0}
-}
-
-strategy = tf.distribute.MultiWorkerMirroredStrategy()
-per_worker_batch_size = 64
-num_workers = len(tf_config['cluster']['worker'])
-global_batch_size = per_worker_batch_size * num_workers
-
-with strategy.scope():
-  multi_worker_model = DQN(4,128,2)
-  optimizer = tf.keras.optimizers.Adam()
-
-multi_worker_model.set(policy=EpsGreedyQPolicy(0.01),pool_size=10000,batch=global_batch_size,update_batches=17)
-multi_worker_model.distributed_training(optimizer, strategy, num_episodes= 100,
-                    pool_network=True, processes=7)
-model = multi_worker_model
-"""
-WORKERS["as printed"] = PRINTED
 
 
 def modules() -> dict[str, str]:
@@ -263,19 +228,14 @@ def ported(program: str, engine: str) -> str:
     known = modules()
 
     def line(match: re.Match[str]) -> str:
-        ours = known[match[1]]
-        return (
-            f"{ours} as {match[2]}"
-            if ours.startswith("import ")
-            else f"from {ours} import {match[2]}"
-        )
+        ours, name = known[match[1]], match[2]
+        return f"{ours} as {name}" if ours.startswith("import ") else f"from {ours} import {name}"
 
     program = re.sub(r"^from (Note\S*) import (\w+)$", line, program, flags=re.M)
     assert "Note" not in program
     if engine == "jax":
-        program = program.replace("import tensorflow as tf", "import keras").replace(
-            "tf.keras", "keras"
-        )
+        program = program.replace("import tensorflow as tf", "import keras")
+        program = program.replace("tf.keras", "keras")
     return program
 
 

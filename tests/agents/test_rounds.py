@@ -61,9 +61,7 @@ def test_episodes_of_one_worker_are_counted_one_by_one() -> None:
     assert train(agent, num_episodes=0).total_episode == 8
 
 
-def test_workers_end_after_the_round_in_which_the_last_one_has_its_episodes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_workers_end_after_the_same_round(monkeypatch: pytest.MonkeyPatch) -> None:
     layout = Workers(2)
     agents = [
         worker(layout.of_rank(rank), lengths) for rank, lengths in enumerate([(2, 6), (5, 5)])
