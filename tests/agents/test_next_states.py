@@ -1,5 +1,4 @@
-"""What follows a step is what its environment showed then, also where the episode terminated: in
-losses and pools, for agents, users' algorithms and agents of the cluster."""
+"""The next state is what the environment showed, also at an episode's end: in losses and pools."""
 
 from __future__ import annotations
 
@@ -17,12 +16,7 @@ import tandem  # noqa: E402
 from tandem.algorithms.dqn import DQN  # noqa: E402
 from tandem.cluster import AlgorithmAgent  # noqa: E402
 from tandem.exploration import GreedyQPolicy  # noqa: E402
-from tests.agents.agents import Clock, Probe, Ratio, trained  # noqa: E402
-
-
-def clocks(count: int = 1) -> Any:
-    made = [Clock(3 + i) for i in range(count)]
-    return made if count > 1 else made[0]
+from tests.agents.agents import Clock, Ratio, own, trained  # noqa: E402
 
 
 @pytest.mark.parametrize(
@@ -40,7 +34,7 @@ def clocks(count: int = 1) -> Any:
     ],
 )
 def test_the_next_state_is_that_of_the_same_episode(envs: int, choices: Any, train: Any) -> None:
-    agent = Ratio(clocks(envs))
+    agent = Ratio([Clock(3 + i) for i in range(envs)] if envs > 1 else Clock(3))
     agent.gamma = 0.5
     trained(agent, 12, train=train, **choices)
     ended = 0
@@ -76,20 +70,11 @@ class Reach:
 
 
 def test_hindsight_learns_from_a_single_step_that_terminates() -> None:
-    class Throws(Probe):
-        def __init__(self) -> None:
-            super().__init__(Reach(), width=16, actions=8)
-            self.param = self.net.parameters()
+    def judge(self: Any, state: Any, goal: Any) -> Any:
+        there = (state == goal).all(-1)
+        return there - 1.0, there
 
-        def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
-            self.seen.append((s, a, next_s, r, d))
-            return (self.net(s).gather(1, a[:, None])[:, 0] - r) ** 2
-
-        def reward_done_func(self, state: Any, goal: Any) -> Any:
-            there = (state == goal).all(-1)
-            return there - 1.0, there
-
-    agent = Throws()
+    agent = own(reward_done_func=judge)(Reach(), 16, 8)
     agent.set(policy=GreedyQPolicy(), pool_size=100, batch=16, HER=True, num_updates=1)
     agent.train(torch.optim.SGD(agent.param, 0.1), episodes=60)
     for s, a, next_s, r, d in agent.seen[1:]:
@@ -119,12 +104,6 @@ class Mine(DQN):
     """A user's algorithm."""
 
 
-def vector(num_envs: int, mode: str = "SAME_STEP") -> Any:
-    return gymnasium.vector.SyncVectorEnv(
-        [Count] * num_envs, autoreset_mode=gymnasium.vector.AutoresetMode[mode]
-    )
-
-
 SIZES = {"learning_starts": 20, "batch_size": 8, "buffer_size": 60, "train_every": 2, "envs": 2}
 SMALL: dict[str, Any] = {"framework": "torch", "hidden": (4,), **SIZES}
 RUN = {"compile": "no", "eval_every": 0, "out": None, **SMALL}
@@ -132,8 +111,11 @@ RUN = {"compile": "no", "eval_every": 0, "out": None, **SMALL}
 
 @pytest.mark.parametrize("kind", ["plain", "SAME_STEP", "NEXT_STEP", "DISABLED"])
 def test_a_users_algorithm_is_given_the_true_last_observation(kind: str) -> None:
-    env = Count if kind == "plain" else vector(2, kind)
-    more = {} if kind == "plain" else {"eval_env": Count}
+    env, more = Count, {}
+    if kind != "plain":
+        mode = gymnasium.vector.AutoresetMode[kind]
+        env = gymnasium.vector.SyncVectorEnv([Count] * 2, autoreset_mode=mode)
+        more = {"eval_env": Count}
     run = tandem.session(Mine, env, steps=100, **RUN, **more)
     for _ in run:
         pass

@@ -1,5 +1,4 @@
-"""make_trainer and make_evaluator: the documented arguments, their defaults, and what they come
-to."""
+"""make_trainer and make_evaluator: the documented arguments, their defaults, and their effects."""
 
 from __future__ import annotations
 
@@ -222,7 +221,7 @@ BETA = "priority_beta is replay_kwargs['beta']"
 
 
 @pytest.mark.parametrize(
-    "name, argument, odd, right, said",
+    "name, key, odd, right, said",
     [
         ("a3c", "replay_type", "x", "none", "replay is replay_type"),
         ("a3c", "rollout_maxlen", 0, 5, "rollout is rollout_maxlen"),
@@ -232,14 +231,12 @@ BETA = "priority_beta is replay_kwargs['beta']"
         ("a3c", "opt_kwargs", {"learning_rate": -1}, {"learning_rate": 1e-3}, RATE),
     ],
 )
-def test_refused_settings_are_named_as_arguments(
-    name: str, argument: str, odd: Any, right: Any, said: str
-) -> None:
+def test_refusals_name_the_argument(name: str, key: str, odd: Any, right: Any, said: str) -> None:
     more = {"replay_type": "prioritized"} if said == BETA else {}
     with pytest.raises(SettingError) as caught:
-        tandem.make_trainer(name, **SHORT, **more, **{argument: odd}).run()
+        tandem.make_trainer(name, **SHORT, **more, **{key: odd}).run()
     assert f"; of make_trainer's arguments {said}." in caught.value.fix
-    assert tandem.make_trainer(name, **SHORT, **more, **{argument: right}).run().agent
+    assert tandem.make_trainer(name, **SHORT, **more, **{key: right}).run().agent
 
 
 @pytest.mark.parametrize("name, odd", [("a3c", {"final_episodes": 0}), ("ppo", {"rollout": 0})])

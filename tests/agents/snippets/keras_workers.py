@@ -14,6 +14,7 @@ import gymnasium
 import keras
 import numpy as np
 import tensorflow as tf
+from keras.optimizers import SGD, Adam
 
 from tandem import RL, LambdaCallback
 from tandem.backends import variables
@@ -81,15 +82,15 @@ class Twice(Mean):
         return 0.0, 1
 
 
-SET = {"policy": EpsGreedyQPolicy(0.5), "pool_size": 60, "batch": 4, "update_steps": 3}
+SET = {"pool_size": 60, "batch": 4, "update_steps": 3}
 
 
 def made(kind: Any = Mean, optimizers: int = 1, **choices: Any) -> Any:
     keras.utils.set_random_seed(RANK)
     with strategy.scope():
         agent = kind()
-        kind = keras.optimizers.SGD if isinstance(agent, Mean) else keras.optimizers.Adam
-        own = [kind(*([0.1] if isinstance(agent, Mean) else [])) for _ in range(optimizers)]
+        plain = isinstance(agent, Mean)
+        own = [SGD(0.1) if plain else Adam() for _ in range(optimizers)]
         agent.optimizer = own[0] if optimizers == 1 else own
     agent.set(**{**SET, "policy": EpsGreedyQPolicy(0.5), **choices})
     return agent
@@ -122,8 +123,7 @@ def refusal(function: Any) -> str:
 def mean() -> None:
     for name, kind in (("mean", Mean), ("own loop", Own)):
         found[name] = summary(train(made(kind)))
-        agent = train(made(kind, PR=True))
-        found[f"{name}, PR"] = summary(agent)
+        found[f"{name}, PR"] = summary(train(made(kind, PR=True)))
     found["twice"] = refusal(lambda: train(made(Twice)))
     agent = made()
     agent.batch_size_fn = lambda *_: 8
@@ -154,11 +154,10 @@ def ends() -> None:
 
 
 def files() -> None:
-    whole = train(made(PR=True, pool_size=40), 6)
-    agent = made(PR=True, pool_size=40)
+    whole, agent, other = (made(PR=True, pool_size=40) for _ in range(3))
     agent.path = FOLDER / "agent.dat"
+    train(whole, 6)
     train(agent, 3)
-    other = made(PR=True, pool_size=40)
     with strategy.scope():
         other.restore(FOLDER / "agent.dat")
     train(other, 3)
