@@ -175,14 +175,14 @@ def test_they_train_in_processes(
 # Control by several networks
 
 
-NOISE = {"noise": GaussianWhiteNoiseProcess(), "pool_size": 500, "batch": 32, "num_updates": 1}
+def noisy(**more: Any) -> dict[str, Any]:
+    noise = GaussianWhiteNoiseProcess()
+    return {"noise": noise, "pool_size": 500, "batch": 32, "num_updates": 1, **more}
+
+
 TEAM = {"policy": SoftmaxPolicy(), "pool_size": 500, "batch": 32, "num_updates": 2, "MARL": True}
-CHOICES = {
-    "DDPG": NOISE,
-    "DDPG_HER": NOISE | {"HER": True},
-    "DDPG_FetchReach": NOISE | {"HER": True},
-    "MADDPG": TEAM,
-}
+CHOICES = {"DDPG": noisy(), "MADDPG": TEAM}
+CHOICES |= {name: noisy(HER=True) for name in ("DDPG_HER", "DDPG_FetchReach")}
 STEPS = {"DDPG": 200, "DDPG_HER": 50, "DDPG_FetchReach": 50, "MADDPG": 25}  # of an episode, at most
 
 

@@ -32,6 +32,9 @@ def probe(**choices: Any) -> Any:
     return agent, torch.optim.Adam(agent.param)
 
 
+SIZES = {"pool_size": 600, "batch": 32, "num_updates": 3}
+
+
 class Points(DDPG_HER.DDPG):
     def reward_done_func(self, next_state: Any, goal: Any) -> Any:
         return PointWorld.judge(next_state, goal)
@@ -41,7 +44,7 @@ def hindsight() -> Any:
     torch.manual_seed(0)
     agent = Points(16, 0.1, 0.98, 0.005)
     agent.env = [PointWorld() for _ in range(3)]
-    agent.set(noise=GaussianWhiteNoiseProcess(), pool_size=600, batch=32, HER=True)
+    agent.set(noise=GaussianWhiteNoiseProcess(), HER=True, **SIZES)
     return agent, [torch.optim.Adam(agent.param[0]), torch.optim.Adam(agent.param[1])]
 
 
@@ -49,7 +52,7 @@ def several() -> Any:
     torch.manual_seed(0)
     agent = MADDPG.DDPG(16, 0.1, 0.98, 0.005)
     agent.env = [Relay() for _ in range(3)]
-    agent.set(policy=SoftmaxPolicy(), pool_size=600, batch=32, MARL=True)
+    agent.set(policy=SoftmaxPolicy(), MARL=True, **SIZES)
     return agent, [torch.optim.Adam(agent.param[0]), torch.optim.Adam(agent.param[1])]
 
 

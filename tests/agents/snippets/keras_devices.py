@@ -226,7 +226,7 @@ def outside() -> None:
     before, losses = variables.read(agent.q.variables), list(agent.loss_list)
     agent.optimizer = own = optimizers()[0]
     lr = LRFinder(agent)
-    lr.find(strategy=strategy, N=3, episodes=2, pool_network=False, p=0)
+    lr.find(strategy=strategy, N=5, episodes=4, pool_network=False, p=0)
     after = variables.read(agent.q.variables)
     as_before = all(map(np.array_equal, before, after)) and agent.loss_list == losses
     with scope():
