@@ -44,7 +44,7 @@ def environments(n: int) -> list[Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("processes", [1, 2, 3])
+@pytest.mark.parametrize("processes", [1, 2])
 def test_steps_are_those_of_a_collector_that_waits(processes: int) -> None:
     def beside() -> Any:
         apart = Remote("Some", environments(3), 3, processes, beside=True)

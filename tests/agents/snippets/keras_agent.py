@@ -81,10 +81,11 @@ def warned(agent: Any, words: str) -> bool:
     return any(words in str(w.message) for w in told)
 
 
-one = train(untrained())
+one = train(untrained(), 2)
+found["jit"] = apart(one, train(untrained(), 2, jit_compile=False)) < 1e-4
+one.train(None, None, 2, p=0)
 found["moved"] = apart(one, Q()) > 0.01
 found["losses"] = len(one.loss_list) == 4 and one.loss_list[-1] > 0
-found["jit"] = apart(one, train(untrained(), jit_compile=False)) < 1e-4
 
 # a call of several updates is cut where callbacks hear of each: the same to rounding
 heard: list[Any] = []
