@@ -222,13 +222,13 @@ def outside() -> None:
     def optimizers() -> list[Any]:
         return [keras.optimizers.Adam(0.01, clipnorm=0.05)]
 
-    agent = train(made(), 1)
-    before, losses = variables.read(agent.q.variables), list(agent.loss_list)
+    agent = made()
+    before = variables.read(agent.q.variables)
     agent.optimizer = own = optimizers()[0]
     lr = LRFinder(agent)
     lr.find(strategy=strategy, N=5, episodes=4, pool_network=False, p=0)
     after = variables.read(agent.q.variables)
-    as_before = all(map(np.array_equal, before, after)) and agent.loss_list == losses
+    as_before = all(map(np.array_equal, before, after)) and not agent.loss_list
     with scope():
         inside = optimizers()
     one, other = finders = [OptFinder(made(), given) for given in (optimizers(), inside)]
@@ -245,7 +245,7 @@ def outside() -> None:
         "as inside": np.allclose(one.mean_losses, other.mean_losses, rtol=1e-5),
         "as of one": np.allclose(one.mean_losses, alone.mean_losses, rtol=1e-4),
         "the user's": best in one.optimizers,
-        "trains": len(train(one.agent, 2).loss_list) == len(train(agent, 1).loss_list) == 2,
+        "trains": len(train(one.agent, 2).loss_list) == 2,
         "parallel": np.allclose(parallel.losses[0], one.losses[0], rtol=1e-4),
         "goes on": train(parallel.logs["best_agent"], 1).total_episode == 3,
     }
