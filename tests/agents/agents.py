@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from gymnasium import spaces
 from torch import nn
 
 from tandem.agents.rl import RL_pytorch, assign_param
+from tandem.backends.variables import flat
 from tandem.exploration import GreedyQPolicy
 
 
@@ -46,12 +48,9 @@ class Walk(Clock):
 
     def step(self, action: Any) -> Any:
         self.t += 1
-        return (
-            np.array([self.t, self.episode / 100], np.float32),
-            float(self.t + action),
-            self.t == self.length,
-            {},
-        )
+        self.actions.append(int(action))
+        obs = np.array([self.t, self.episode / 100], np.float32)
+        return obs, float(self.t + action), self.t == self.length, {}
 
 
 class Probe(RL_pytorch):
@@ -74,13 +73,30 @@ class Probe(RL_pytorch):
     def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
         self.losses += 1
         self.seen.append((s, a, next_s, r, d))
-        TD = self.net(s)[:, 0] - r
+        TD = self.net(s)[..., 0] - r
         self.prioritized_replay.update(TD)
         return (TD**2).mean()
 
     def update_param(self) -> None:
         self.copies.append(self.losses - 1)  # one more was made to look at the loss
         assign_param(self.target.parameters(), self.param)
+
+
+class Ratio(Probe):
+    """Reports ratios too, as PPO with priorities needs them."""
+
+    gamma = 0.9
+
+    def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
+        loss = super().__call__(s, a, next_s, r, d)
+        if self._arguments is not None and self._arguments.PPO:
+            self.prioritized_replay.update(self.net(s)[:, 0] - r, 1.0 + 0.1 * s[:, 0])
+        return loss
+
+
+def own(base: Any = Probe, **members: Any) -> Any:
+    """A class of agents with other members."""
+    return type("Own", (base,), members)
 
 
 def trained(
@@ -92,3 +108,39 @@ def trained(
     agent.set(**{"policy": GreedyQPolicy(), "pool_size": 100, "batch": 4, **one, **choices})
     agent.given = agent.train(torch.optim.SGD(agent.param, lr), episodes, p=0, **(train or {}))
     return agent
+
+
+def fit(agent: Any, episodes: int | None, **train: Any) -> Any:
+    """The agent after so many more episodes, by Adam where it has no optimizer yet."""
+    optimizer = torch.optim.Adam(agent.param) if agent.optimizer is None else None
+    agent.train(optimizer, episodes, p=0, **train)
+    return agent
+
+
+def weights(agent: Any) -> list[Any]:
+    return [p.detach().clone() for p in flat(agent.param)]
+
+
+def same(a: Any, b: Any) -> bool:
+    return all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Whether two agents have come to the same weights by the same losses and returns."""
+    records = (one.loss_list, one.reward_list) == (other.loss_list, other.reward_list)
+    return records and same(weights(one), weights(other))
+
+
+def resumed(
+    made: Any, file: Path, first: int, episodes: int, again: Any = None, **train: Any
+) -> Any:
+    """Two of `made()`, which gives an agent and its optimizer: one after so many episodes, and one
+    that was restored after the first of them (and is told `again` instead of `train`)."""
+    (whole, optimizer), (half, of_half), (other, of_other) = made(), made(), made()
+    whole.train(optimizer, episodes, p=0, **train)
+    half.train(of_half, first, p=0, **train)
+    half.save(file)
+    other.restore(file)
+    left = len(whole.reward_list) - len(half.reward_list)
+    other.train(of_other, left, p=0, **(train if again is None else again))
+    return whole, other

@@ -35,9 +35,7 @@ model.max_save_files = None
 model.save_param_only = False
 model.save_best_only = True
 {train}
-"""
 
-LOOKS = """
 from matplotlib import pyplot as plt
 for show in (model.visualize_loss, model.visualize_reward, model.visualize_reward_loss):
     show()
@@ -73,276 +71,146 @@ assert model.total_episode == episodes and model.batch == 64
 assert model.total_episode > episodes
 """
 
-KERAS = {
+# name -> (policy or noise, module, model), arguments of set, (learning rates, arguments of train)
+EPS_GREEDY, SOFTMAX = "policy import EpsGreedyQPolicy", "policy import SoftmaxPolicy"
+NOISE, ONE = "noise import GaussianWhiteNoiseProcess", "100, pool_network=False"
+POINTS = "noise=GaussianWhiteNoiseProcess(),pool_size=10000,batch=256,"
+DDPG = "DDPG(128,0.1,0.98,0.005)"
+ROWS = {
     "DQN": (
-        """
-import tensorflow as tf
-from Note_rl.policy import EpsGreedyQPolicy
-from Note_rl.examples.keras.DQN import DQN
-
-model=DQN(4,128,2)
-model.set(policy=EpsGreedyQPolicy(0.01),pool_size=10000,batch=64,update_steps=10)
-optimizer = tf.keras.optimizers.Adam()
-train_loss = tf.keras.metrics.Mean(name='train_loss')
-model.train(train_loss, optimizer, 100, pool_network=False)
-model.set(policy=EpsGreedyQPolicy(0.01),pool_size=10000,batch=64,update_steps=10,trial_count=10,criterion=200)
-model.train(train_loss, optimizer, 100, pool_network=False)
-"""
-        + FILES.format(train="model.train(train_loss, optimizer, 100, pool_network=False)")
-        + LOOKS
-        + RESTORES.format(
-            optimizer="optimizer = tf.keras.optimizers.Adam()",
-            train="model.train(train_loss, optimizer, 100, pool_network=False)",
-        )
+        (EPS_GREEDY, "DQN", "DQN(4,128,2)"),
+        "policy=EpsGreedyQPolicy(0.01),pool_size=10000,batch=64,update_steps=10",
+        ([""], ONE),
     ),
-    "PPO": """
-import tensorflow as tf
-from Note_rl.policy import SoftmaxPolicy
-from Note_rl.examples.keras.PPO import PPO
-
-model=PPO(4,128,2,0.7,0.7)
-model.set(policy=SoftmaxPolicy(),pool_size=10000,batch=64,update_steps=1000,PPO=True)
-optimizer = [tf.keras.optimizers.Adam(1e-4),tf.keras.optimizers.Adam(5e-3)]
-train_loss = tf.keras.metrics.Mean(name='train_loss')
-model.train(train_loss, optimizer, 100, pool_network=False)
-""",
-    "DDPG_HER": """
-import tensorflow as tf
-from Note_rl.noise import GaussianWhiteNoiseProcess
-from Note_rl.examples.keras.DDPG_HER import DDPG
-
-model=DDPG(128,0.1,0.98,0.005)
-model.set(noise=GaussianWhiteNoiseProcess(),pool_size=10000,batch=256,criterion=-5,trial_count=10,HER=True)
-optimizer = [tf.keras.optimizers.Adam(),tf.keras.optimizers.Adam()]
-train_loss = tf.keras.metrics.Mean(name='train_loss')
-model.train(train_loss, optimizer, 2000, pool_network=False)
-""",
-    "MADDPG": """
-import tensorflow as tf
-from Note_rl.policy import SoftmaxPolicy
-from Note_rl.examples.keras.MADDPG import DDPG
-
-model=DDPG(128,0.1,0.98,0.005)
-model.set(policy=SoftmaxPolicy(),pool_size=3000,batch=32,trial_count=10,MARL=True)
-optimizer = [tf.keras.optimizers.Adam(),tf.keras.optimizers.Adam()]
-train_loss = tf.keras.metrics.Mean(name='train_loss')
-model.train(train_loss, optimizer, 100, pool_network=False)
-""",
-    "pool DQN": """
-import tensorflow as tf
-from Note_rl.policy import EpsGreedyQPolicy
-from Note_rl.examples.keras.pool_network.DQN import DQN
-
-model=DQN(4,128,2,7)
-model.set(policy=EpsGreedyQPolicy(0.01),pool_size=10000,update_batches=17)
-optimizer = tf.keras.optimizers.Adam()
-train_loss = tf.keras.metrics.Mean(name='train_loss')
-model.train(train_loss, optimizer, 100, pool_network=True, processes=7)
-""",
-}
-
-TORCH = {
-    "DQN": (
-        """
-import torch
-from Note_rl.policy import EpsGreedyQPolicy
-from Note_rl.examples.pytorch.DQN import DQN
-
-model=DQN(4,128,2)
-model.set(policy=EpsGreedyQPolicy(0.01),pool_size=10000,batch=64,update_steps=10)
-optimizer = torch.optim.Adam(model.param)
-model.train(optimizer, 100)
-model.set(policy=EpsGreedyQPolicy(0.01),pool_size=10000,batch=64,update_steps=10,trial_count=10,criterion=200)
-model.train(optimizer, 100)
-model.set(policy=EpsGreedyQPolicy(0.01),pool_size=10000,batch=64,update_steps=10,trial_count=10,criterion=200,PR=True,initial_TD=7,alpha=0.7)
-model.train(optimizer, 100)
-"""
-        + FILES.format(train="model.train(optimizer, 100)")
-        + LOOKS
-        + RESTORES.format(
-            optimizer="optimizer = torch.optim.Adam(model.param)",
-            train="model.train(optimizer, 100)",
-        )
+    "PPO": (
+        (SOFTMAX, "PPO", "PPO(4,128,2,0.7,0.7)"),
+        "policy=SoftmaxPolicy(),pool_size=10000,batch=64,update_steps=1000,PPO=True",
+        (["1e-4", "5e-3"], ONE),
     ),
-    "DDPG_HER": """
-import torch
-from Note_rl.noise import GaussianWhiteNoiseProcess
-from Note_rl.examples.pytorch.DDPG_HER import DDPG
-
-model=DDPG(128,0.1,0.98,0.005)
-model.set(noise=GaussianWhiteNoiseProcess(),pool_size=10000,batch=256,criterion=-5,trial_count=10,HER=True)
-optimizer = [torch.optim.Adam(model.param[0]),torch.optim.Adam(model.param[1])]
-model.train(optimizer, 2000)
-""",
-    "MADDPG": """
-import torch
-from Note_rl.policy import SoftmaxPolicy
-from Note_rl.examples.pytorch.MADDPG import DDPG
-
-model=DDPG(128,0.1,0.98,0.005)
-model.set(policy=SoftmaxPolicy(),pool_size=3000,batch=32,trial_count=10,MARL=True)
-optimizer = [torch.optim.Adam(model.param[0]),torch.optim.Adam(model.param[1])]
-model.train(optimizer, 100)
-""",
-    "pool DQN": """
-import torch
-from Note_rl.policy import EpsGreedyQPolicy
-from Note_rl.examples.pytorch.pool_network.DQN import DQN
-
-model=DQN(4,128,2,7)
-model.set(policy=EpsGreedyQPolicy(0.01),pool_size=10000,batch=64,update_batches=17)
-optimizer = torch.optim.Adam(model.param)
-model.train(optimizer, 100, pool_network=True, processes=7)
-""",
+    "DDPG_HER": (
+        (NOISE, "DDPG_HER", DDPG),
+        POINTS + "criterion=-5,trial_count=10,HER=True",
+        (["", ""], "2000, pool_network=False"),
+    ),
+    "MADDPG": (
+        (SOFTMAX, "MADDPG", DDPG),
+        "policy=SoftmaxPolicy(),pool_size=3000,batch=32,trial_count=10,MARL=True",
+        (["", ""], ONE),
+    ),
+    "pool DQN": (
+        (EPS_GREEDY, "pool_network.DQN", "DQN(4,128,2,7)"),
+        "policy=EpsGreedyQPolicy(0.01),pool_size=10000,batch=64,update_batches=17",
+        ([""], "100, pool_network=True, processes=7"),
+    ),
     # train is given a train_loss first there, which that program has not made
-    "pool DDPG_HER": """
-import torch
-from Note_rl.noise import GaussianWhiteNoiseProcess
-from Note_rl.examples.pytorch.pool_network.DDPG_HER import DDPG
-
-model=DDPG(128,0.1,0.98,0.005,7)
-model.set(noise=GaussianWhiteNoiseProcess(),pool_size=10000,batch=256,trial_count=10,HER=True)
-optimizer = [torch.optim.Adam(model.param[0]),torch.optim.Adam(model.param[1])]
-model.train(optimizer, 2000, pool_network=True, processes=7, processes_her=4)
-""",
+    "pool DDPG_HER": (
+        (NOISE, "pool_network.DDPG_HER", "DDPG(128,0.1,0.98,0.005,7)"),
+        POINTS + "trial_count=10,HER=True",
+        (["", ""], "2000, pool_network=True, processes=7, processes_her=4"),
+    ),
 }
-REPLICAS = """
-import tensorflow as tf
-{imports}
+EPISODES = dict(zip(ROWS, (21, 80, 12, 5, 14, 14), strict=True))
 
-strategy = tf.distribute.MirroredStrategy()
+
+def imports(name: str, framework: str) -> str:
+    (explorer, module, model), *_ = ROWS[name]
+    return (
+        f"from Note_rl.{explorer}\n"
+        f"from Note_rl.examples.{framework}.{module} import {model.split('(')[0]}\n"
+    )
+
+
+def of_keras(name: str) -> str:
+    (_, _, model), choices, (rates, train) = ROWS[name]
+    if name == "pool DQN":
+        choices = choices.replace("batch=64,", "")
+    adams = ",".join(f"tf.keras.optimizers.Adam({rate})" for rate in rates)
+    optimizer = "optimizer = " + (f"[{adams}]" if len(rates) > 1 else adams)
+    call = f"model.train(train_loss, optimizer, {train})"
+    program = f"""
+import tensorflow as tf
+{imports(name, "keras")}
+model={model}
+model.set({choices})
+{optimizer}
+train_loss = tf.keras.metrics.Mean(name='train_loss')
+{call}
+"""
+    if name != "DQN":
+        return program
+    return (
+        f"{program}model.set({choices},trial_count=10,criterion=200)\n{call}\n"
+        + FILES.format(train=call)
+        + RESTORES.format(optimizer=optimizer, train=call)
+    )
+
+
+def of_torch(name: str) -> str:
+    (_, _, model), choices, (rates, train) = ROWS[name]
+    adams = ",".join(f"torch.optim.Adam(model.param[{i}])" for i in range(len(rates)))
+    optimizer = f"[{adams}]" if len(rates) > 1 else "torch.optim.Adam(model.param)"
+    call = f"model.train(optimizer, {train.removesuffix(', pool_network=False')})"
+    program = f"""
+import torch
+{imports(name, "pytorch")}
+model={model}
+model.set({choices})
+optimizer = {optimizer}
+{call}
+"""
+    if name != "DQN":
+        return program
+    for more in ("", ",PR=True,initial_TD=7,alpha=0.7"):
+        program += f"model.set({choices},trial_count=10,criterion=200{more})\n{call}\n"
+    restores = RESTORES.format(optimizer=f"optimizer = {optimizer}", train=call)
+    return program + FILES.format(train=call) + restores
+
+
+def of_replicas(name: str, workers: bool = False) -> str:
+    """On several devices of one machine, TensorFlow's alone; or as one of a cluster's workers,
+    whose calls say num_episodes."""
+    (_, _, model), choices, (rates, train) = ROWS[name]
+    adams = ",".join(f"tf.keras.optimizers.Adam({rate})" for rate in rates)
+    if workers:
+        train = f"num_episodes= {train}"
+    call = f"model.distributed_training(optimizer, strategy, {train})"
+    of_all = re.sub(r"batch=\d+", "batch=GLOBAL_BATCH_SIZE", choices)
+    first = name == "DQN" and not workers
+    size = re.findall(r"batch=(\d+)", choices)[0]
+    program = f"""
+import tensorflow as tf
+{imports(name, "keras")}
+strategy = tf.distribute.{"MultiWorker" if workers else ""}MirroredStrategy()
 BATCH_SIZE_PER_REPLICA = {size}
 GLOBAL_BATCH_SIZE = BATCH_SIZE_PER_REPLICA * strategy.num_replicas_in_sync
 
 with strategy.scope():
   model={model}
-  optimizer = {optimizer}
-model.set({set})
-model.distributed_training({train})
+  optimizer = {f"[{adams}]" if len(rates) > 1 else adams}
+model.set({choices if name == "DQN" else of_all})
+{call.replace("(opt", "(GLOBAL_BATCH_SIZE, opt") if first else call}
 """
-ADAM = "tf.keras.optimizers.Adam()"
-ADAMS = f"[{ADAM},{ADAM}]"
-EPS_GREEDY = "from Note_rl.policy import EpsGreedyQPolicy\n"
-# on several devices of one machine, TensorFlow's alone
-DISTRIBUTED = {
-    "DQN": REPLICAS.format(
-        imports=EPS_GREEDY + "from Note_rl.examples.keras.DQN import DQN",
-        size=64,
-        model="DQN(4,128,2)",
-        optimizer=ADAM,
-        set="policy=EpsGreedyQPolicy(0.01),pool_size=10000,batch=64,update_steps=10",
-        train="GLOBAL_BATCH_SIZE, optimizer, strategy, 100, pool_network=False",
-    )
-    + """
-model.set(policy=EpsGreedyQPolicy(0.01),pool_size=10000,batch=GLOBAL_BATCH_SIZE,update_steps=10,trial_count=10,criterion=200)
-model.distributed_training(optimizer, strategy, 100, pool_network=False)
-"""
-    + FILES.format(train="model.distributed_training(optimizer, strategy, 100, pool_network=False)")
-    + LOOKS
-    + """
+    if not first:
+        return program
+    return f"""{program}
+model.set({of_all},trial_count=10,criterion=200)
+{call}
+{FILES.format(train=call)}
 with strategy.scope():
   model=DQN(4,128,2)
   model.restore('model.dat')
-  optimizer = tf.keras.optimizers.Adam()
+  optimizer = {adams}
 episodes = model.total_episode
-model.distributed_training(optimizer, strategy, 100, pool_network=False)
+{call}
 assert model.total_episode > episodes
-""",
-    "PPO": REPLICAS.format(
-        imports="from Note_rl.policy import SoftmaxPolicy\n"
-        "from Note_rl.examples.keras.PPO import PPO",
-        size=64,
-        model="PPO(4,128,2,0.7,0.7)",
-        optimizer="[tf.keras.optimizers.Adam(1e-4),tf.keras.optimizers.Adam(5e-3)]",
-        set="policy=SoftmaxPolicy(),pool_size=10000,batch=GLOBAL_BATCH_SIZE,update_steps=1000,"
-        "PPO=True",
-        train="optimizer, strategy, 100, pool_network=False",
-    ),
-    "DDPG_HER": REPLICAS.format(
-        imports="from Note_rl.noise import GaussianWhiteNoiseProcess\n"
-        "from Note_rl.examples.keras.DDPG_HER import DDPG",
-        size=256,
-        model="DDPG(128,0.1,0.98,0.005)",
-        optimizer=ADAMS,
-        set="noise=GaussianWhiteNoiseProcess(),pool_size=10000,batch=GLOBAL_BATCH_SIZE,"
-        "criterion=-5,trial_count=10,HER=True",
-        train="optimizer, strategy, 2000, pool_network=False",
-    ),
-    "MADDPG": REPLICAS.format(
-        imports="from Note_rl.policy import SoftmaxPolicy\n"
-        "from Note_rl.examples.keras.MADDPG import DDPG",
-        size=32,
-        model="DDPG(128,0.1,0.98,0.005)",
-        optimizer=ADAMS,
-        set="policy=SoftmaxPolicy(),pool_size=3000,batch=GLOBAL_BATCH_SIZE,trial_count=10,"
-        "MARL=True",
-        train="optimizer, strategy, 100, pool_network=False",
-    ),
-    "pool DQN": REPLICAS.format(
-        imports=EPS_GREEDY + "from Note_rl.examples.keras.pool_network.DQN import DQN",
-        size=64,
-        model="DQN(4,128,2,7)",
-        optimizer=ADAM,
-        set="policy=EpsGreedyQPolicy(0.01),pool_size=10000,batch=GLOBAL_BATCH_SIZE,"
-        "update_batches=17",
-        train="optimizer, strategy, 100, pool_network=True, processes=7",
-    ),
-}
-WORKERS = {  # of a cluster; their calls say num_episodes
-    name: re.sub(
-        r"strategy, (\d+), (pool_network=False)",
-        r"strategy, num_episodes= \1, \2",
-        program.split("\nmodel.set", 2)[0] + "\nmodel.set" + program.split("\nmodel.set", 2)[1],
-    )
-    .replace("GLOBAL_BATCH_SIZE, optimizer", "optimizer")
-    .replace("MirroredStrategy()", "MultiWorkerMirroredStrategy()")
-    .replace("strategy, 100, pool_network=True", "strategy, num_episodes= 100, pool_network=True")
-    for name, program in DISTRIBUTED.items()
-}
-# as it is printed: the cluster is named, and not used; and DQN is not told of processes
-PRINTED = """
-from Note_rl.policy import EpsGreedyQPolicy
-from Note_rl.examples.keras.pool_network.DQN import DQN
-import tensorflow as tf
-import sys
-import os
-
-os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
-os.environ.pop('TF_CONFIG', None)
-if '.' not in sys.path:
-  sys.path.insert(0, '.')
-
-tf_config = {
-    'cluster': {
-        'worker': ['localhost:12345', 'localhost:23456']
-    },
-    'task': {'type': 'worker', 'index': 0}
-}
-
-strategy = tf.distribute.MultiWorkerMirroredStrategy()
-per_worker_batch_size = 64
-num_workers = len(tf_config['cluster']['worker'])
-global_batch_size = per_worker_batch_size * num_workers
-
-with strategy.scope():
-  multi_worker_model = DQN(4,128,2)
-  optimizer = tf.keras.optimizers.Adam()
-
-multi_worker_model.set(policy=EpsGreedyQPolicy(0.01),pool_size=10000,batch=global_batch_size,update_batches=17)
-multi_worker_model.distributed_training(optimizer, strategy, num_episodes= 100,
-                    pool_network=True, processes=7)
-model = multi_worker_model
 """
-WORKERS["as printed"] = PRINTED
-EPISODES = {
-    "as printed": 14,
-    "DQN": 21,
-    "PPO": 80,
-    "DDPG_HER": 12,
-    "MADDPG": 5,
-    "pool DQN": 14,
-    "pool DDPG_HER": 14,
-}
+
+
+SEVERAL = [name for name in ROWS if name != "pool DDPG_HER"]  # which is documented for torch alone
+TORCH = {name: of_torch(name) for name in ROWS if name != "PPO"}
+KERAS = {name: of_keras(name) for name in SEVERAL}
+DISTRIBUTED = {name: of_replicas(name) for name in SEVERAL}
+WORKERS = {name: of_replicas(name, True) for name in SEVERAL}
 
 
 def modules() -> dict[str, str]:
@@ -360,19 +228,14 @@ def ported(program: str, engine: str) -> str:
     known = modules()
 
     def line(match: re.Match[str]) -> str:
-        ours = known[match[1]]
-        return (
-            f"{ours} as {match[2]}"
-            if ours.startswith("import ")
-            else f"from {ours} import {match[2]}"
-        )
+        ours, name = known[match[1]], match[2]
+        return f"{ours} as {name}" if ours.startswith("import ") else f"from {ours} import {name}"
 
     program = re.sub(r"^from (Note\S*) import (\w+)$", line, program, flags=re.M)
     assert "Note" not in program
     if engine == "jax":
-        program = program.replace("import tensorflow as tf", "import keras").replace(
-            "tf.keras", "keras"
-        )
+        program = program.replace("import tensorflow as tf", "import keras")
+        program = program.replace("tf.keras", "keras")
     return program
 
 

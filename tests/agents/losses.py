@@ -15,13 +15,8 @@ def batch(rows: int = 9) -> dict[str, Array]:
     rng = np.random.default_rng(3)
     s, next_s = rng.normal(size=(2, rows, 4)).astype(np.float32)
     a, r = rng.integers(2, size=rows), rng.normal(size=rows).astype(np.float32)
-    return {
-        "s": s,
-        "a": a,
-        "next_s": next_s,
-        "r": r,
-        "d": (np.arange(rows) % 3 == 0).astype(np.float32),
-    }
+    d = (np.arange(rows) % 3 == 0).astype(np.float32)
+    return {"s": s, "a": a, "next_s": next_s, "r": r, "d": d}
 
 
 def q_learning(q: Array, following: Array, a: Array, r: Array, d: Array) -> Array:
@@ -30,18 +25,9 @@ def q_learning(q: Array, following: Array, a: Array, r: Array, d: Array) -> Arra
     return np.mean(TD**2)
 
 
-def ppo(
-    prob: Array,
-    old: Array,
-    value: Array,
-    following: Array,
-    a: Array,
-    r: Array,
-    d: Array,
-    clip_eps: float,
-    alpha: float,
-) -> tuple[Array, Array]:
+def ppo(prob: Any, old: Any, value: Any, following: Any, *more: Any) -> tuple[Any, Any]:
     """Of each sample: the actor's loss, the critic's."""
+    a, r, d, clip_eps, alpha = more
     TD = r + GAMMA * (1 - d) * following[:, 0] - value[:, 0]
     taken = np.arange(len(a)), a
     ratio = prob[taken] / old[taken]

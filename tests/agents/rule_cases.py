@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -41,46 +41,47 @@ class Notes:
         self.traces, self.sizes = 0, list[int]()
 
 
+def framework(base: Any) -> Any:
+    """What the loss needs of the framework of such agents."""
+    if base.torch:
+        import torch
+
+        own = {"variable": lambda x: torch.nn.Parameter(torch.tensor(x)), "stop": torch.detach}
+        return SimpleNamespace(ops=torch, read=lambda w: w.detach().numpy(), **own)
+    import keras
+
+    own = {"variable": keras.Variable, "stop": keras.ops.stop_gradient}
+    return SimpleNamespace(ops=keras.ops, read=lambda w: np.asarray(w.value), **own)
+
+
 def known(base: Any) -> Any:
     """A class of agents of this base: the gradient of each of its two weights is how many episodes
     had ended on the average, less 3, and its loss has numbers of its own in it."""
-    torch = sys.modules.get("torch") if base.torch else None
+    own = framework(base)
 
     class Known(base):  # type: ignore[misc]
         def __init__(self, **numbers: Any) -> None:
             super().__init__()
-            start = np.array([1.0, -2.0], np.float32)
-            if torch is not None:
-                self.w = torch.nn.Parameter(torch.tensor(start))
-            else:
-                import keras
-
-                self.w = keras.Variable(start)
+            self.w = own.variable(np.array([1.0, -2.0], np.float32))
             self.param, self.env = [self.w], Clock()
             self.notes, self.copies = Notes(), list[int]()
-            self.weights, self.values, self.updates = list[Any](), list[float](), 0
-            self.rows_told = list[int]()
+            self.weights, self.updates = list[Any](), 0
             self.plan: Callable[[int], dict[str, Any] | None] = lambda update: None
             for name, value in numbers.items():
                 setattr(self, name, value)
 
         def action(self, s: Any) -> Any:
-            zeros = s[:, :1] * 0.0
-            return zeros + self.best
+            return s[:, :1] * 0.0 + self.best
 
         def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
             self.notes.traces += 1
             self.notes.sizes.append(s.shape[0])
             self.prioritized_replay.update(r)
-            grad = s[:, 1].mean() - 3.0 if torch is not None else _mean(s[:, 1]) - 3.0
-            loss = self.w.sum() if torch is not None else _sum(self.w)
-            loss = loss * grad
-            return self.told(loss)
+            return self.told(own.ops.sum(self.w) * (own.ops.mean(s[:, 1]) - 3.0))
 
         def told(self, loss: Any) -> Any:
             """The loss with the agent's numbers: their value, whatever the weights are."""
-            stop = (lambda x: x.detach()) if torch is not None else _stop
-            shown = loss - stop(loss)
+            shown = loss - own.stop(loss)
             for name in ("tau", "gamma", "clip", "beta"):
                 if (x := getattr(self, name, None)) is not None:
                     shown = shown + x
@@ -91,46 +92,17 @@ def known(base: Any) -> Any:
 
         def adjust_func(self) -> None:
             self.updates += 1
-            host = self.w.detach().numpy() if torch is not None else np.asarray(self.w.value)
-            self.weights.append(np.array(host))
+            self.weights.append(np.array(own.read(self.w)))
             if (what := self.plan(self.updates)) is not None:
                 self.adjust(**{"target_ess": BATCH / 2, "smooth": 1.0, **what})
 
-    if torch is not None:
-        Known.best = torch.eye(CHOICES)[:1]
-    else:
-        import keras
-
-        Known.best = keras.ops.eye(CHOICES)[:1]
+    Known.best = own.ops.eye(CHOICES)[:1]
     return Known
 
 
-def _mean(x: Any) -> Any:
-    import keras
-
-    return keras.ops.mean(x)
-
-
-def _sum(x: Any) -> Any:
-    import keras
-
-    return keras.ops.sum(x)
-
-
-def _stop(x: Any) -> Any:
-    import keras
-
-    return keras.ops.stop_gradient(x)
-
-
-class Hear:
-    """Notes each mini-batch's loss."""
-
-    def __init__(self, losses: list[float]) -> None:
-        self.losses = losses
-
-    def on_batch_end(self, b: int, logs: Any) -> None:
-        self.losses.append(logs["loss"])
+def hear(losses: list[float]) -> Any:
+    """A callback that notes each mini-batch's loss."""
+    return SimpleNamespace(on_batch_end=lambda b, logs: losses.append(logs["loss"]))
 
 
 def run(
@@ -139,15 +111,11 @@ def run(
     """An agent after training in which its rules are called as `plan(update)` says."""
     train = choices.pop("train", {})
     agent = kind(**choices.pop("numbers", {}))
-    agent.plan = plan
+    agent.plan, agent.heard = plan, list[float]()
     agent.set(**{"policy": GreedyQPolicy(), "pool_size": BATCH, "batch": BATCH, **choices})
-    losses: list[float] = []
-    agent.callbacks.append(Hear(losses))
-    if agent.torch:
-        agent.train(optimizer(agent.param), episodes, p=0, **train)
-    else:
-        agent.train(None, optimizer(agent.param), episodes, p=0, **train)
-    agent.heard = losses
+    agent.callbacks.append(hear(agent.heard))
+    first = () if agent.torch else (None,)
+    agent.train(*first, optimizer(agent.param), episodes, p=0, **train)
     return agent
 
 
@@ -210,12 +178,8 @@ def rules(base: Any, adamw: Callable[[Any], Any], sgd: Callable[[Any], Any]) -> 
         rule = {"rate": sign * change, "min": low, "max": high, "smooth": 0.5}
         agent = run(Known, adamw, tell(name, **rule))
         n = len(agent.weights)
-        values = {
-            "lr": [0.01] * n,
-            "weight_decay": [0.1] * n,
-            "beta1": [0.9] * n,
-            "beta2": [0.99] * n,
-        }
+        first_values = {"lr": 0.01, "weight_decay": 0.1, "beta1": 0.9, "beta2": 0.99}
+        values = {key: [x] * n for key, x in first_values.items()}
         still = adam(*values.values())
         values[name] = numbers(first, change, n, low, high)
         found[name] = n == 31 and near(agent.weights, adam(*values.values()))
@@ -233,25 +197,14 @@ def rules(base: Any, adamw: Callable[[Any], Any], sgd: Callable[[Any], Any]) -> 
         found[name] = near(agent.heard, expected)
         if not base.torch:
             # traced once more, to see that it can be an input; then as often as without a rule
-            found[f"{name} compiles"] = agent.notes.traces == plain + 1 or [
-                agent.notes.traces,
-                plain,
-            ]
+            compiled = agent.notes.traces
+            found[f"{name} compiles"] = compiled == plain + 1 or [compiled, plain]
 
     # a policy's share of random actions: the third update of an episode raises it to 1
     for policy in (EpsGreedyQPolicy(0.0), AdaptiveEpsGreedyPolicy(0.0, 0.0)):
-        rule = {"eps_params": {"rate": 1.0, "smooth": 0.0}, "target_ess": 2.0 * BATCH * BATCH}
-        agent = run(
-            Known,
-            sgd,
-            lambda update, rule=rule: (
-                {**rule, "eps_params": {"rate": 2.0, "smooth": 0.0}}
-                if update % LENGTH == 4
-                else None
-            ),
-            40,
-            policy=policy,
-        )
+        raised = {"eps_params": {"rate": 2.0, "smooth": 0.0}, "target_ess": 2.0 * BATCH * BATCH}
+        plan = lambda update: raised if update % LENGTH == 4 else None  # noqa: B023, E731
+        agent = run(Known, sgd, plan, 40, policy=policy)
         moved = np.array(agent.env.actions[15:]).reshape(-1, LENGTH) != 0
         share = moved.mean(0)  # steps 4, 5 and the next 1 after that update
         found[type(policy).__name__] = (
@@ -267,12 +220,8 @@ def rules(base: Any, adamw: Callable[[Any], Any], sgd: Callable[[Any], Any]) -> 
     found["alpha"] = bool(abs(shares - squares / squares.sum()).max() < 0.03) or shares.tolist()
 
     # counts: they go back as well
-    agent = run(
-        Known,
-        sgd,
-        lambda u: {"freq_params": {"max": 9}, "target_ess": 2.0 * BATCH},
-        update_batches=2,
-    )
+    rule = {"freq_params": {"max": 9}, "target_ess": 2.0 * BATCH}
+    agent = run(Known, sgd, lambda u: rule, update_batches=2)
     # 2, then 4, 8, 9, 9 after each update of an episode
     due, now = [], 2
     for update in range(1, 32):
@@ -280,13 +229,8 @@ def rules(base: Any, adamw: Callable[[Any], Any], sgd: Callable[[Any], Any]) -> 
         due += [update] if update % now == 0 else []
         now = min(2 * now, 9)
     found["freq"] = agent.copies == due or [agent.copies, due]
-    agent = run(
-        Known,
-        sgd,
-        lambda u: {"store_params": {"max": 4}, "target_ess": 2.0 * BATCH},
-        episodes=16,
-        train={"num_store": 2},
-    )
+    rule = {"store_params": {"max": 4}, "target_ess": 2.0 * BATCH}
+    agent = run(Known, sgd, lambda u: rule, episodes=16, train={"num_store": 2})
     # two episodes, 10 updates, which leave 4; then 20 updates after four, and so on
     found["store"] = agent.updates == 10 + 20 * 3 or agent.updates
     rule = {"num_updates_params": {"max": 4}, "target_ess": 1e-9}
@@ -296,14 +240,9 @@ def rules(base: Any, adamw: Callable[[Any], Any], sgd: Callable[[Any], Any]) -> 
     found["num_updates"] = made == 2 + 4 * 4 + 2 * 10 or made
 
     # sizes of mini-batches: eight at most
-    agent = run(
-        Known,
-        sgd,
-        lambda u: {"batch_params": {"min": 2, "max": 512}, "target_ess": 300.0 - 20 * (u % 15)},
-        episodes=100,
-        pool_size=400,
-        batch=8,
-    )
+    rule = {"batch_params": {"min": 2, "max": 512}}
+    plan = lambda u: {**rule, "target_ess": 300.0 - 20 * (u % 15)}  # noqa: E731
+    agent = run(Known, sgd, plan, episodes=100, pool_size=400, batch=8)
     sizes = set(agent.notes.sizes) - {11, 13}  # those are when the loss is looked at
     found["batch"] = bool(len(sizes - {2}) > 2 and len(sizes) <= 8) or sorted(sizes)
     return found

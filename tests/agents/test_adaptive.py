@@ -14,11 +14,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from tandem.agents.adaptive import methods as adaptive  # noqa: E402
+from tandem.agents.rl import LambdaCallback  # noqa: E402
 from tandem.errors import SettingError  # noqa: E402
 from tandem.exploration import AdaptiveEpsGreedyPolicy, EpsGreedyQPolicy, GreedyQPolicy  # noqa: E402
 from tandem.math.adaptive import gradient_noise  # noqa: E402
 from tandem.math.effective import effective_sample_size  # noqa: E402
-from tests.agents.agents import Clock, Probe, Walk, trained  # noqa: E402
+from tests.agents.agents import Probe, Walk, alike, own, trained  # noqa: E402
 
 
 class Adaptive(Probe):
@@ -44,17 +45,14 @@ def test_limits_of_the_effective_sample_size() -> None:
     assert agent.compute_ess_from_weights(np.array([1e-300, 1e300])) == 1
     # before the first training, and before `set`
     assert agent.compute_ess() == 0 and agent.ema_ess is None and agent.ema_noise is None
-    assert agent.adjust_window_size() == agent.adjust_window_size(0, smooth=0.5) == 0
+    assert agent.adjust_window_size() == agent.adjust_window_size(3, smooth=0.5) == 0
     assert agent.adjust_batch_size() == agent.adjust_batch() == 1
     assert agent.estimate_gradient_variance(8, 4) == 0.0
     assert agent.adabatch(4, batch_params={}, lr_params={"rate": 0.1}) == 1
     agent.initialize_adjusting()
     agent.set(batch=64, pool_size=1000)
-    assert (
-        agent.adjust_batch_size()
-        == agent.adjust(target_noise=0.1, num_samples=2, batch_params={})
-        == 32
-    )
+    assert agent.adjust_batch_size() == 32
+    assert agent.adjust(target_noise=0.1, num_samples=2, batch_params={}) == 32
     assert agent.adjust_batch_size(min_batch=16, max_batch=100, lr_params={"rate": 0.1}) == 64
 
 
@@ -75,46 +73,25 @@ def test_of_a_pool(pr: bool) -> None:
     assert agent.compute_ess() == 0 and agent.adjust_window_size() == 0
 
 
-@pytest.mark.slow
-def test_averages_of_processes() -> None:
-    agent = trained(Probe([Clock(), Clock(6)]), 4, PR=True, train={"processes": 2})
-    assert agent.ema_ess == [None, None]
-    agent.adjust_window_size(1)
-    own = effective_sample_size(agent.prioritized_replay.powers(1))
-    assert agent.ema_ess == [None, own]
-
-
-def test_a_share_that_is_none() -> None:
-    with pytest.raises(SettingError, match="smooth=2"):
-        trained(Probe(), 3).adjust_window_size(smooth=2)
-
-
 # --- When hooks are called, and what comes of it
 
 
 def test_hooks_come_after_each_mini_batch_once_the_pool_holds_those_of_a_phase() -> None:
-    class Hooked(Adaptive):
-        asked = 0
+    class Sized(Adaptive):
+        asked: tuple[int, ...] = ()
 
         def batch_size_fn(self) -> int:
-            self.asked += 1
-            return 4
+            self.asked += (2 + self.losses % 3,)
+            return self.asked[-1]
 
-    agent = trained(Hooked(), 4, num_updates=3)  # 20 steps; 4 a batch, 12 a phase
-    assert agent.losses - 1 == 3 * 17
-    assert agent.asked == agent.calls == 3 * 9
-
-
-def test_the_next_mini_batch_has_the_size_that_was_said() -> None:
-    class Sized(Probe):
-        def batch_size_fn(self) -> int:
-            return 2 + self.losses % 3
-
-    agent = trained(Sized(), 4, num_updates=2)
+    agent = trained(Sized(), 4, num_updates=2)  # 20 steps; 4 a batch, 8 a phase
     sizes = [len(s) for s, *_ in agent.seen[1:]]
     assert agent.losses == len(sizes) + 1
     # the hooks are called from the 8th step on, when two mini-batches of 4 are there
     assert sizes[:8] == [4] * 8 and sizes[9:] == [2 + (i + 1) % 3 for i in range(9, len(sizes))]
+    assert agent.calls == len(agent.asked) == len(sizes) - 8
+    agent = trained(Adaptive(), 4, num_updates=3)
+    assert agent.losses - 1 == 3 * 17 and agent.calls == 3 * 9
 
 
 def test_sizes_by_the_effective_sample_size() -> None:
@@ -135,36 +112,31 @@ def test_sizes_by_the_effective_sample_size() -> None:
     assert agent.adjust_batch({"max": 10}, ema=8.0, target=4.0) == 10
 
 
-def test_sizes_that_cannot_be() -> None:
-    agent = trained(Probe(), 4)
-    for given in ({"min": 50, "max": 20}, {"min": 101}):
-        with pytest.raises(SettingError, match="min"):
-            agent.adjust_batch_size(batch_params=given)
-    with pytest.raises(SettingError, match="mini-batches from 50 to 20"):
-        agent.adjust_batch_size(min_batch=50, max_batch=20)
-
-
 @pytest.mark.parametrize(
-    ("name", "word"),
+    ("given", "word"),
     [
-        ("alpha", "PR=True"),
-        ("eps", "a policy with a number eps"),
-        ("clip", "a number self.clip"),
-        ("beta1", "as Adam has"),
-        ("store", "num_store"),
-        ("num_updates", "num_updates"),
-        ("freq", "update_batches"),
+        ({"batch_params": {"min": 50, "max": 20}}, "min"),
+        ({"batch_params": {"min": 101}}, "min"),
+        ({"min_batch": 50, "max_batch": 20}, "mini-batches from 50 to 20"),
+        ({"alpha_params": {"rate": 0.1}}, "PR=True"),
+        ({"eps_params": {"rate": 0.1}}, "a policy with a number eps"),
+        ({"clip_params": {"rate": 0.1}}, "a number self.clip"),
+        ({"beta1_params": {"rate": 0.1}}, "as Adam has"),
+        ({"store_params": {}}, "num_store"),
+        ({"num_updates_params": {}}, "num_updates"),
+        ({"freq_params": {}}, "update_batches"),
     ],
 )
-def test_a_rule_without_anything_to_move_is_refused(name: str, word: str) -> None:
+def test_sizes_that_cannot_be_and_rules_without_anything_to_move(given: Any, word: str) -> None:
     agent = trained(Probe(), 4, num_updates=None)
-    kind = {} if name in ("store", "num_updates", "freq") else {"rate": 0.1}
     with pytest.raises(SettingError, match=word):
-        agent.adjust_batch_size(**{f"{name}_params": kind})
+        agent.adjust_batch_size(**given)
 
 
 def test_what_is_said_wrongly_is_refused() -> None:
     agent = trained(Probe(), 4)
+    with pytest.raises(SettingError, match="smooth=2"):
+        agent.adjust_window_size(smooth=2)
     with pytest.raises(SettingError, match="give an argument='lr_params'"):
         agent.adjust(lr_parms={"rate": 0.1})
     with pytest.raises(SettingError, match="num_samples"):
@@ -239,10 +211,8 @@ class Reporting(Adaptive):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("course", COURSES)
-@pytest.mark.parametrize("every", [5, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 11))])
-def test_the_size_when_the_phase_began_is_that_whenever_it_is_asked_for(
-    course: str, every: int
-) -> None:
+@pytest.mark.parametrize("every", [1, 11])
+def test_the_first_size_is_that_whenever_asked(course: str, every: int) -> None:
     given = {"PR": True, **COURSES[course]}
     env, rules, pairs = given.pop("env", Walk), given.pop("rules", {}), []
 
@@ -256,19 +226,12 @@ def test_the_size_when_the_phase_began_is_that_whenever_it_is_asked_for(
     assert [now for now, _ in pairs] == [then for _, then in pairs]
 
 
-def test_priorities_are_not_summed_up_for_rules_that_nobody_has(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    summed = []
-    monkeypatch.setattr(
-        "tandem.agents.adaptive.methods.effective_sample_size",
-        lambda powers: summed.append(len(powers)) or effective_sample_size(powers),
-    )
-
-    class Quiet(Reporting):
-        initialize_adjusting = Adaptive.initialize_adjusting
-
-    agent = trained(Quiet(Walk()), 8, PR=True)
+def test_priorities_are_summed_for_rules_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    summed: list[int] = []
+    sums = lambda powers: summed.append(len(powers)) or effective_sample_size(powers)  # noqa: E731
+    monkeypatch.setattr(adaptive, "effective_sample_size", sums)
+    quiet = own(Reporting, initialize_adjusting=Adaptive.initialize_adjusting)
+    agent = trained(quiet(Walk()), 8, PR=True)
     assert agent.batch_counter > 10 and summed == []
     agent.adjust(1.0, lr_params={"rate": 0.1})
     assert len(summed) == 1  # that of now
@@ -290,6 +253,10 @@ def test_values_go_back_unless_something_else_has_moved_them() -> None:
     group["lr"] = 0.5  # as a scheduler does
     agent.initialize_adjusting()
     assert (group["lr"], agent.gamma, policy.eps) == (0.5, 0.9, 0.5)
+    agent.adjust(10.0, lr_params=rule)
+    assert group["lr"] != 0.5
+    agent.set(policy=GreedyQPolicy())  # which begins with the originals
+    assert group["lr"] == 0.5
 
 
 def test_an_eps_of_its_own_course_goes_on() -> None:
@@ -314,27 +281,15 @@ def test_of_two_rules_for_one_value_the_later_has_it() -> None:
     assert float(agent.tau) == 0.5
 
 
-def test_another_set_begins_with_the_originals() -> None:
-    agent = trained(Probe(), 4)
-    agent.adjust(10.0, lr_params={"rate": 0.1, "smooth": 0.0})
-    assert agent.optimizer.param_groups[0]["lr"] > 0.05
-    agent.set(policy=GreedyQPolicy())
-    assert agent.optimizer.param_groups[0]["lr"] == 0.01
-
-
 def test_whoever_overrides_it_keeps_moved_values() -> None:
-    class Kept(Adaptive):
-        def initialize_adjusting(self) -> None:
-            pass
+    kinds = (Adaptive, own(Adaptive, initialize_adjusting=lambda self: None))
 
     def hook(agent: Any, call: int) -> None:
         if call == 1:
             agent.adjust(1.0, smooth=1.0, lr_params={"rate": 1.0, "max": 0.02, "smooth": 0.0})
 
-    rates = [
-        trained(kind(hook=hook), 4).optimizer.param_groups[0]["lr"] for kind in (Adaptive, Kept)
-    ]
-    assert rates == [0.01, 0.02]
+    agents = [trained(kind(hook=hook), 4) for kind in kinds]
+    assert [agent.optimizer.param_groups[0]["lr"] for agent in agents] == [0.01, 0.02]
 
 
 # --- Files
@@ -344,14 +299,9 @@ RULE = {"rate": 0.02, "min": 0.001, "max": 0.9, "smooth": 0.5}
 
 
 def moving(agent: Any, call: int) -> None:
-    agent.adjust(
-        target_ess=9.0,
-        smooth=0.3,
-        batch_params={"min": 2, "max": 16},
-        **{f"{n}_params": RULE for n in ("alpha", "lr", "eps", "gamma", "beta1")},
-        freq_params={"max": 6},
-        num_updates_params={"max": 5},
-    )
+    rules = {f"{n}_params": RULE for n in ("alpha", "lr", "eps", "gamma", "beta1")}
+    rules |= {"batch_params": {"min": 2, "max": 16}, "freq_params": {"max": 6}}
+    agent.adjust(target_ess=9.0, smooth=0.3, num_updates_params={"max": 5}, **rules)
 
 
 def fresh() -> Any:
@@ -364,42 +314,29 @@ def fresh() -> Any:
 
     agent = Discounted([Walk(), Walk()], moving)
     agent.gamma = 0.5
-    agent.set(
-        policy=EpsGreedyQPolicy(0.3), pool_size=40, batch=4, PR=True, update_steps=3, num_updates=2
-    )
+    sizes = {"pool_size": 40, "batch": 4, "update_steps": 3, "num_updates": 2}
+    agent.set(policy=EpsGreedyQPolicy(0.3), PR=True, **sizes)
     return agent, torch.optim.Adam(agent.param, 0.01)
-
-
-class Stop:
-    """Ends the training at a mini-batch."""
-
-    def __init__(self, agent: Any, batch: int) -> None:
-        self.agent, self.batch = agent, batch
-
-    def on_batch_end(self, b: int, logs: Any) -> None:
-        if b == self.batch:
-            self.agent.stop_training = True
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("at", [40, 55, 61])
 def test_stopped_within_a_phase_it_goes_on_to_the_bit(at: int, tmp_path: Path) -> None:
-    whole, optimizer = fresh()
+    (whole, optimizer), (half, of_half), (again, of_again) = fresh(), fresh(), fresh()
     whole.train(optimizer, 16, p=0)
-    half, optimizer = fresh()
-    half.callbacks.append(Stop(half, at))
-    half.train(optimizer, 16, p=0)
+
+    def stop(b: int, logs: Any) -> None:
+        half.stop_training = b == at
+
+    half.callbacks.append(LambdaCallback(on_batch_end=stop))
+    half.train(of_half, 16, p=0)
     assert 0 < len(half.reward_list) < 16 and half._adjusted.originals["gamma"] == [0.5]
     assert half.gamma != 0.5
     half.save(tmp_path / "x.dat")
-    again, optimizer = fresh()
     again.restore(tmp_path / "x.dat")
-    again.train(optimizer, len(whole.reward_list) - len(half.reward_list), p=0)
-    assert again.loss_list == whole.loss_list and again.reward_list == whole.reward_list
-    assert again.gamma == whole.gamma and again.ema_ess == whole.ema_ess
-    assert again._start_size() == whole._start_size()
-    assert again._adjusted == whole._adjusted
-    assert all(torch.equal(a, b) for a, b in zip(again.param, whole.param, strict=True))
+    again.train(of_again, len(whole.reward_list) - len(half.reward_list), p=0)
+    assert alike(again, whole) and again.gamma == whole.gamma and again.ema_ess == whole.ema_ess
+    assert again._start_size() == whole._start_size() and again._adjusted == whole._adjusted
 
 
 @pytest.mark.slow
@@ -415,17 +352,12 @@ def test_what_was_moved_stays_where_the_number_of_processes_changes() -> None:
 
 def test_attributes_show_what_rules_have_moved(tmp_path: Path) -> None:
     """The numbers in use, rather than what `set` was told; after `restore` too."""
-    rules: dict[str, Any] = {
-        "alpha_params": {"rate": 0.1, "smooth": 0.0},
-        "num_updates_params": {"max": 3},
-        "freq_params": {"max": 8},
-    }
+    rules: dict[str, Any] = {"num_updates_params": {"max": 3}, "freq_params": {"max": 8}}
+    rules["alpha_params"] = {"rate": 0.1, "smooth": 0.0}
 
     def made() -> Any:
-        agent = Adaptive(Walk())
-        agent.set(
-            policy=GreedyQPolicy(), pool_size=100, batch=4, num_updates=2, update_batches=5, PR=True
-        )
+        agent, counts = Adaptive(Walk()), {"num_updates": 2, "update_batches": 5}
+        agent.set(policy=GreedyQPolicy(), pool_size=100, batch=4, PR=True, **counts)
         return agent
 
     def shown(agent: Any) -> Any:
@@ -457,17 +389,17 @@ def test_a_moved_num_store_goes_on_where_the_same_is_asked_for(tmp_path: Path) -
         agent.set(policy=GreedyQPolicy(), pool_size=100, batch=4)
         return agent, torch.optim.SGD(agent.param, 0.01)
 
-    agent, optimizer = made()
+    def number(agent: Any, optimizer: Any = None, **train: int) -> int:
+        agent.train(optimizer, p=0, **train)
+        return int(agent._assembly.learner.schedule.store_episodes)
+
+    (agent, optimizer), (again, other) = made(), made()
     agent.train(optimizer, 2, num_store=2, p=0)
-    agent.train(None, 0, num_store=2, p=0)
-    assert agent._assembly.learner.schedule.store_episodes == 4
+    assert number(agent, episodes=0, num_store=2) == 4
     agent.save(tmp_path / "x.dat")
-    again, optimizer = made()
     again.restore(tmp_path / "x.dat")
-    again.train(optimizer, 0, num_store=2, p=0)
-    assert again._assembly.learner.schedule.store_episodes == 4
-    agent.train(None, 0, num_store=3, p=0)
-    assert agent._assembly.learner.schedule.store_episodes == 3
+    assert number(again, other, episodes=0, num_store=2) == 4
+    assert number(agent, episodes=0, num_store=3) == 3
     agent.initialize_adjusting()
     assert agent._assembly.learner.schedule.store_episodes == 3
 
@@ -535,9 +467,8 @@ def test_measuring_changes_nothing(choices: Any) -> None:
 
         def __init__(self) -> None:
             super().__init__()
-            self.net = torch.nn.Sequential(
-                torch.nn.BatchNorm1d(2), torch.nn.Dropout(0.5), torch.nn.Linear(2, 2)
-            )
+            layers = (torch.nn.BatchNorm1d(2), torch.nn.Dropout(0.5), torch.nn.Linear(2, 2))
+            self.net = torch.nn.Sequential(*layers)
             self.net.eval()
             self.target = torch.nn.Linear(2, 2)
             self.param = list(self.net.parameters())
@@ -568,10 +499,8 @@ def test_adabatch() -> None:
     assert agent.ema_noise == pytest.approx(0.25 * values[1][0] + 0.75 * values[0][0])
     assert agent._assembly.learner.schedule.batch_size == 2
     assert agent.adabatch(10, target_noise=1e-9, **low) == 32
-    assert (
-        agent.adabatch(10, lr_params={"rate": 0.1, "smooth": 0.0}, target_noise=agent.ema_noise)
-        == 32
-    )
+    rule = {"rate": 0.1, "smooth": 0.0}
+    assert agent.adabatch(10, lr_params=rule, target_noise=agent.ema_noise) == 32
 
 
 @pytest.mark.parametrize(("target", "sign"), [(1e-6, 1), (1e6, -1)])
@@ -594,20 +523,14 @@ def agent_value(agent: Any, name: str) -> float:
 
 def test_a_run_that_asks_has_the_noise_scale_of_each_episode(tmp_path: Path) -> None:
     heard: list[Any] = []
-
-    class Hear:
-        def on_episode_end(self, i: int, logs: Any) -> None:
-            heard.append(logs)
-
-    agent = Line()
-    agent.gradient_noise, agent.callbacks = 6, [Hear()]
+    agent, again = Line(), Line()
+    hear = LambdaCallback(on_episode_end=lambda i, logs: heard.append(logs["noise_scale"]))
+    agent.gradient_noise, agent.callbacks = 6, [hear]
     trained(agent, 5)
     assert len(agent.noise_scale_list) == len(agent.reward_list) == 5
     assert all(np.isfinite(x) and x > 0 for x in agent.noise_scale_list[1:])
-    assert [logs["noise_scale"] for logs in heard] == agent.noise_scale_list
-    assert set(trained(Line(), 2).noise_scale_list) == set()
+    assert heard == agent.noise_scale_list and trained(Line(), 2).noise_scale_list == []
     agent.save(tmp_path / "x.dat")
-    again = Line()
     again.restore(tmp_path / "x.dat")
     assert again.noise_scale_list == agent.noise_scale_list
 

@@ -12,8 +12,7 @@ torch = pytest.importorskip("torch")
 
 from tandem.errors import SettingError  # noqa: E402
 from tandem.exploration import GreedyQPolicy  # noqa: E402
-from tests.agents.agents import Clock, Probe, trained  # noqa: E402
-from tests.agents.test_processes import Walk  # noqa: E402
+from tests.agents.agents import Clock, Probe, Walk, alike, trained  # noqa: E402
 from tests.helpers import COMPILED_LIGHTLY, run_python  # noqa: E402
 
 
@@ -64,40 +63,25 @@ def test_it_is_the_training_of_an_agent_that_has_made_it(tmp_path: Path) -> None
             super().update_param()
             self.inference.load_state_dict(self.net.state_dict())
 
-    found = []
-    for kind in (Builds, Made):
-        agent = trained(kind(), 6, update_steps=3, num_updates=2)
-        assert agent.built == (kind is Builds)
-        found.append((agent.reward_list, agent.loss_list, agent.net.weight.tolist()))
-    assert found[0] == found[1]
-    first = trained(Builds(Walk()), 3, update_steps=3)
+    built, plain = (trained(kind(), 6, update_steps=3, num_updates=2) for kind in (Builds, Made))
+    assert (built.built, plain.built) == (1, 0) and alike(built, plain)
+    first, again = trained(Builds(Walk()), 3, update_steps=3), Builds(Walk())
     first.save(tmp_path / "agent")
-    again = Builds(Walk())
     again.restore(tmp_path / "agent")
     again.train(torch.optim.SGD(again.param, 0.01), 2, p=0)
     first.train(None, 2, p=0)
-    assert torch.equal(first.inference.weight, again.inference.weight)
-    assert first.loss_list == again.loss_list
+    assert torch.equal(first.inference.weight, again.inference.weight) and alike(first, again)
 
 
-def test_what_cannot_follow_is_refused() -> None:
-    agent = Builds()
-    agent.shared_param = None
-    with pytest.raises(SettingError, match="no shared_param"):
-        trained(agent)
-    agent = Builds()
-    agent.shared_param = agent.shared_param[:1]
-    with pytest.raises(SettingError, match="shared_param has"):
-        trained(agent)
-
-
-def test_a_missing_attribute_is_still_said() -> None:
-    class Wrong(Builds):
-        def action(self, s: Any) -> Any:
-            return self.inference_(s)
-
+def test_what_cannot_follow_is_refused_and_a_missing_attribute_still_said() -> None:
+    for count, match in ((None, "no shared_param"), (1, "shared_param has")):
+        agent = Builds()
+        agent.shared_param = count and agent.shared_param[:count]
+        with pytest.raises(SettingError, match=match):
+            trained(agent)
+    missing = {"action": lambda self, s: self.inference_(s)}
     with pytest.raises(AttributeError, match="inference_"):
-        trained(Wrong())
+        trained(type("Wrong", (Builds,), missing)())
 
 
 KERAS = """

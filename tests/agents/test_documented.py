@@ -18,26 +18,17 @@ print(json.dumps(documented.run(documented.KERAS, sys.argv[1], sys.argv[2:])))
 
 
 def test_every_import_line_has_its_row() -> None:
-    for programs in (documented.TORCH, documented.KERAS):
-        for program in programs.values():
-            lines = [x for x in documented.ported(program, "jax").splitlines() if "tandem" in x]
-            assert len(lines) >= 2
-            for line in lines:
-                module = line.split()[1]
-                assert importlib.util.find_spec(module) is not None, line
+    for program in (*documented.TORCH.values(), *documented.KERAS.values()):
+        lines = [x for x in documented.ported(program, "jax").splitlines() if "tandem" in x]
+        assert len(lines) >= 2
+        for line in lines:
+            assert importlib.util.find_spec(line.split()[1]) is not None, line
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:processes_her")
 @pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(
-            name,
-            marks={"DQN": [pytest.mark.thorough], "pool DQN": [pytest.mark.slow]}.get(name, []),
-        )
-        for name in documented.TORCH
-    ],
+    "name", [pytest.param("DQN", marks=pytest.mark.thorough), *list(documented.TORCH)[1:]]
 )
 def test_programs_of_torch(name: str) -> None:
     pytest.importorskip("torch")

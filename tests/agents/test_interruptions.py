@@ -1,5 +1,4 @@
-"""Callbacks within a training phase: when they hear of mini-batches, what stops it, and how it goes
-on from there."""
+"""Callbacks within a training phase: when they are called, what stops it, and how it goes on."""
 
 from __future__ import annotations
 
@@ -13,8 +12,8 @@ torch = pytest.importorskip("torch")
 
 from tandem.agents.rl import LambdaCallback  # noqa: E402
 from tandem.exploration import EpsGreedyQPolicy  # noqa: E402
-from tests.agents.agents import Clock, Probe, trained  # noqa: E402
-from tests.agents.test_processes import AGENTS, Walk, weights  # noqa: E402
+from tests.agents.agents import Clock, Probe, Ratio, Walk, alike, same, trained, weights  # noqa: E402
+from tests.agents.test_processes import AGENTS  # noqa: E402
 
 PHASES: dict[str, Any] = {  # arguments of set with more than one mini-batch in a phase
     "PPO": {"PPO": True, "update_steps": 12},
@@ -26,23 +25,9 @@ PHASES: dict[str, Any] = {  # arguments of set with more than one mini-batch in 
 
 
 IN_PROCESSES = [
-    *((kind, 1) for kind in ("PPO", "PPO and PR")),
-    *(
-        pytest.param(kind, 1, marks=pytest.mark.slow)
-        for kind in ("PPO by episodes", "PR", "n-step", "hindsight, two optimizers")
-    ),
-    pytest.param("PPO by episodes", 2, marks=pytest.mark.slow),
+    *((kind, 1) for kind in (*PHASES, "hindsight, two optimizers")),
+    ("PPO by episodes", 2),
 ]
-
-
-class Ratio(Probe):
-    gamma = 0.9
-
-    def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
-        loss = super().__call__(s, a, next_s, r, d)
-        if self._arguments is not None and self._arguments.PPO:
-            self.prioritized_replay.update(self.net(s)[:, 0] - r, 1.0 + 0.1 * s[:, 0])
-        return loss
 
 
 def made(kind: str) -> Any:
@@ -59,22 +44,17 @@ def episodes(kind: str) -> int:
     return 6 if kind.startswith("hindsight") else 14
 
 
-def hears(agent: Any, heard: list[Any]) -> None:
-    agent.callbacks = [
-        LambdaCallback(
-            on_batch_begin=lambda b, logs: heard.append(("begin", b, weights(agent))),
-            on_batch_end=lambda b, logs: heard.append(("end", b, weights(agent), logs["loss"])),
-        )
-    ]
-
-
-def same(a: Any, b: Any) -> bool:
-    return all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+def hears(agent: Any) -> list[Any]:
+    heard: list[Any] = []
+    begin = lambda b, logs: heard.append(("begin", b, weights(agent)))  # noqa: E731
+    end = lambda b, logs: heard.append(("end", b, weights(agent)))  # noqa: E731
+    agent.callbacks = [LambdaCallback(on_batch_begin=begin, on_batch_end=end)]
+    return heard
 
 
 def test_a_mini_batch_begins_before_its_update_and_ends_after_it() -> None:
-    agent, heard = Probe(), []
-    hears(agent, heard)
+    agent = Probe()
+    heard = hears(agent)
     start = weights(agent)
     trained(agent, 4, PPO=True, update_steps=8)
     begins, ends = heard[::2], heard[1::2]
@@ -85,48 +65,36 @@ def test_a_mini_batch_begins_before_its_update_and_ends_after_it() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "kind",
-    [
-        *PHASES,
-        *(
-            pytest.param(kind, marks=pytest.mark.slow)
-            for kind in ("hindsight, two optimizers", "several agents")
-        ),
-    ],
-)
+@pytest.mark.parametrize("kind", [*PHASES, "hindsight, two optimizers", "several agents"])
 def test_a_training_that_is_listened_to_is_the_same_to_the_bit(kind: str) -> None:
-    alone, optimizer = made(kind)
-    alone.train(optimizer, episodes(kind), p=0)
-    listened, optimizer = made(kind)
-    heard: list[Any] = []
-    hears(listened, heard)
-    listened.train(optimizer, episodes(kind), p=0)
-    assert same(weights(alone), weights(listened)) and alone.loss_list == listened.loss_list
-    assert len(heard) == 2 * alone._assembly.learner.updates > 0
+    (alone, optimizer), (listened, other) = made(kind), made(kind)
+    heard, count = hears(listened), episodes(kind) // 2
+    alone.train(optimizer, count, p=0)
+    listened.train(other, count, p=0)
+    assert alike(alone, listened) and len(heard) == 2 * alone._assembly.learner.updates > 0
+
+
+def stops(agent: Any, when: Any, method: str = "on_batch_end") -> Any:
+    """The agent, whose training a callback stops after numbers of which `when` says so."""
+
+    def stop(b: int, logs: Any) -> None:
+        agent.stop_training = when(b)
+
+    agent.callbacks = [LambdaCallback(**{method: stop})]
+    return agent
 
 
 @pytest.mark.parametrize("method", ["on_batch_begin", "on_batch_end"])
 @pytest.mark.parametrize("at", [0, 3])
 def test_it_stops_at_the_next_update(method: str, at: int) -> None:
-    agent = Probe()
-
-    def stop(b: int, logs: Any) -> None:
-        agent.stop_training = b == at
-
-    agent.callbacks = [LambdaCallback(**{method: stop})]
+    agent = stops(Probe(), lambda b: b == at, method)
     trained(agent, 4, PPO=True, update_steps=8)
     assert agent._assembly.learner.updates == at + 1 and agent.copies == []
     assert agent._assembly.loop.env_steps == 8 and agent.reward_list == [15.0]
 
 
 def test_what_stops_it_outside_a_phase_stops_the_next_one() -> None:
-    agent = Probe()
-
-    def stop(i: int, logs: Any) -> None:
-        agent.stop_training = i == 1
-
-    agent.callbacks = [LambdaCallback(on_episode_begin=stop)]
+    agent = stops(Probe(), lambda i: i == 1, "on_episode_begin")
     trained(agent, None, PPO=True, update_steps=5)  # a phase at the end of each episode
     assert agent._assembly.learner.updates == 0 and agent.reward_list == [15.0]
     agent.callbacks = []
@@ -144,31 +112,27 @@ def test_update_param_and_what_changes_batches_may_stop_it() -> None:
     assert agent.copies == [2, 4] and agent._assembly.learner.updates == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "processes"), IN_PROCESSES)
 def test_a_phase_that_was_stopped_goes_on_to_the_bit(kind: str, processes: int) -> None:
     whole, optimizer = made(kind)
     whole.train(optimizer, episodes(kind), processes=processes, p=0)
     parts, optimizer = made(kind)
-
-    def stop(b: int, logs: Any) -> None:
-        parts.stop_training = b % 11 == 3
-
-    parts.callbacks, stops = [LambdaCallback(on_batch_end=stop)], 0
+    times = 0
+    stops(parts, lambda b: b % 11 == 3)
     while len(parts.reward_list) < len(whole.reward_list):
         left = len(whole.reward_list) - len(parts.reward_list)
         parts.train(optimizer, left, processes=processes, p=0)
-        stops += 1
+        times += 1
     parts.callbacks = []
     parts._assembly.learner.go_on()  # of the step at which the last episode ended
-    assert stops > 3 and same(weights(parts), weights(whole))
+    assert times > 3 and same(weights(parts), weights(whole))
     assert parts.reward_list == whole.reward_list
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "processes"), IN_PROCESSES)
-def test_what_is_saved_within_a_phase_goes_on_to_the_bit(
-    kind: str, processes: int, tmp_path: Path
-) -> None:
+def test_a_file_within_a_phase_resumes_exactly(kind: str, processes: int, tmp_path: Path) -> None:
     whole, optimizer = made(kind)
     saved: list[tuple[int, int]] = []  # mini-batch, and episodes until then
 
@@ -184,8 +148,7 @@ def test_what_is_saved_within_a_phase_goes_on_to_the_bit(
         again, optimizer = made(kind)
         again.restore(tmp_path / f"{b}.dat")
         again.train(optimizer, len(whole.reward_list) - before, p=0)
-        assert same(weights(again), weights(whole)), b
-        assert again.reward_list == whole.reward_list and again.loss_list == whole.loss_list
+        assert alike(again, whole), b
 
 
 def test_a_callback_that_raises_loses_nothing() -> None:
@@ -206,12 +169,7 @@ def test_a_callback_that_raises_loses_nothing() -> None:
 
 
 def test_an_emptied_pool_ends_its_phase() -> None:
-    agent = Probe()
-
-    def stop(b: int, logs: Any) -> None:
-        agent.stop_training = b == 2
-
-    agent.callbacks = [LambdaCallback(on_batch_end=stop)]
+    agent = stops(Probe(), lambda b: b == 2)
     trained(agent, 4, PPO=True, update_steps=8)
     agent.train(None, 1, save_data=False, p=0)
     assert agent._assembly.learner.updates == 3 and np.isfinite(agent.loss)

@@ -1,5 +1,4 @@
-"""What follows a step is what its environment showed then, also where the episode terminated: in
-losses and pools, for agents, users' algorithms and agents of the cluster."""
+"""The next state is what the environment showed, also at an episode's end: in losses and pools."""
 
 from __future__ import annotations
 
@@ -17,21 +16,7 @@ import tandem  # noqa: E402
 from tandem.algorithms.dqn import DQN  # noqa: E402
 from tandem.cluster import AlgorithmAgent  # noqa: E402
 from tandem.exploration import GreedyQPolicy  # noqa: E402
-from tests.agents.agents import Clock, Probe, trained  # noqa: E402
-
-
-class Both(Probe):
-    """Reports ratios too, as PPO with priorities needs them."""
-
-    def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
-        loss = super().__call__(s, a, next_s, r, d)
-        self.prioritized_replay.update(self.net(s)[:, 0] - r, 1.0 + 0.1 * s[:, 0])
-        return loss
-
-
-def clocks(count: int = 1) -> Any:
-    made = [Clock(3 + i) for i in range(count)]
-    return made if count > 1 else made[0]
+from tests.agents.agents import Clock, Ratio, own, trained  # noqa: E402
 
 
 @pytest.mark.parametrize(
@@ -49,7 +34,7 @@ def clocks(count: int = 1) -> Any:
     ],
 )
 def test_the_next_state_is_that_of_the_same_episode(envs: int, choices: Any, train: Any) -> None:
-    agent = Both(clocks(envs)) if choices.get("PPO") else Probe(clocks(envs))
+    agent = Ratio([Clock(3 + i) for i in range(envs)] if envs > 1 else Clock(3))
     agent.gamma = 0.5
     trained(agent, 12, train=train, **choices)
     ended = 0
@@ -64,39 +49,6 @@ def test_the_next_state_is_that_of_the_same_episode(envs: int, choices: Any, tra
     if not choices.get("PPO"):  # whose pool is empty by now
         s, next_s = agent.state_pool, agent.next_state_pool
         assert len(s) > 10 and (next_s[:, 1] == s[:, 1]).all() and (next_s > s)[:, 0].all()
-
-
-class Pair:
-    """Two agents, who see their number and the step, and end after four."""
-
-    def reset(self) -> Any:
-        self.t = 0
-        return self._obs()
-
-    def step(self, actions: Any) -> Any:
-        self.t += 1
-        return self._obs(), [1.0, 3.0], [False, self.t == 4], {}
-
-    def _obs(self) -> Any:
-        return np.array([[0.0, self.t], [1.0, self.t]])
-
-
-def test_of_several_agents_too() -> None:
-    class Joint(Probe):
-        def action(self, s: Any, i: int) -> Any:  # type: ignore[override]
-            return self.net(s)
-
-        def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
-            self.seen.append((s, a, next_s, r, d))
-            return (self.net(s).sum((1, 2)) - r).pow(2).mean()
-
-        def reward_done_func_ma(self, r: Any, d: Any) -> Any:
-            return np.mean(r), any(d)
-
-    agent = trained(Joint(Pair()), 4, MARL=True)
-    assert (agent.next_state_pool[:, :, 1] == agent.state_pool[:, :, 1] + 1).all()
-    assert all((next_s[:, :, 1] == s[:, :, 1] + 1).all() for s, _, next_s, *_ in agent.seen[1:])
-    assert agent.done_pool.sum() == 4
 
 
 class Reach:
@@ -118,20 +70,11 @@ class Reach:
 
 
 def test_hindsight_learns_from_a_single_step_that_terminates() -> None:
-    class Throws(Probe):
-        def __init__(self) -> None:
-            super().__init__(Reach(), width=16, actions=8)
-            self.param = self.net.parameters()
+    def judge(self: Any, state: Any, goal: Any) -> Any:
+        there = (state == goal).all(-1)
+        return there - 1.0, there
 
-        def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
-            self.seen.append((s, a, next_s, r, d))
-            return (self.net(s).gather(1, a[:, None])[:, 0] - r) ** 2
-
-        def reward_done_func(self, state: Any, goal: Any) -> Any:
-            there = (state == goal).all(-1)
-            return there - 1.0, there
-
-    agent = Throws()
+    agent = own(reward_done_func=judge)(Reach(), 16, 8)
     agent.set(policy=GreedyQPolicy(), pool_size=100, batch=16, HER=True, num_updates=1)
     agent.train(torch.optim.SGD(agent.param, 0.1), episodes=60)
     for s, a, next_s, r, d in agent.seen[1:]:
@@ -161,30 +104,19 @@ class Mine(DQN):
     """A user's algorithm."""
 
 
-def vector(num_envs: int, mode: str = "SAME_STEP") -> Any:
-    return gymnasium.vector.SyncVectorEnv(
-        [Count] * num_envs, autoreset_mode=gymnasium.vector.AutoresetMode[mode]
-    )
-
-
-SMALL: dict[str, Any] = {
-    "framework": "torch",
-    "hidden": (4,),
-    "learning_starts": 20,
-    "batch_size": 8,
-    "buffer_size": 60,
-    "train_every": 2,
-    "envs": 2,
-}
+SIZES = {"learning_starts": 20, "batch_size": 8, "buffer_size": 60, "train_every": 2, "envs": 2}
+SMALL: dict[str, Any] = {"framework": "torch", "hidden": (4,), **SIZES}
+RUN = {"compile": "no", "eval_every": 0, "out": None, **SMALL}
 
 
 @pytest.mark.parametrize("kind", ["plain", "SAME_STEP", "NEXT_STEP", "DISABLED"])
 def test_a_users_algorithm_is_given_the_true_last_observation(kind: str) -> None:
-    env = Count if kind == "plain" else vector(2, kind)
-    more = {} if kind == "plain" else {"eval_env": Count}
-    run = tandem.session(
-        Mine, env, steps=100, compile="no", eval_every=0, out=None, **SMALL, **more
-    )
+    env, more = Count, {}
+    if kind != "plain":
+        mode = gymnasium.vector.AutoresetMode[kind]
+        env = gymnasium.vector.SyncVectorEnv([Count] * 2, autoreset_mode=mode)
+        more = {"eval_env": Count}
+    run = tandem.session(Mine, env, steps=100, **RUN, **more)
     for _ in run:
         pass
     ring = run.loop.learner.ring
@@ -196,14 +128,9 @@ def test_a_users_algorithm_is_given_the_true_last_observation(kind: str) -> None
 
 
 def test_an_agent_of_the_cluster_is_given_it_too() -> None:
-    agent = AlgorithmAgent(
-        algorithm=Mine,
-        observation_space=Count.observation_space,
-        action_space=Count.action_space,
-        steps=100,
-        **SMALL | {"envs": 1},
-    )
-    env = Count()
+    env, given = Count(), {"algorithm": Mine, "steps": 100, **SMALL, "envs": 1}
+    given |= {name: getattr(Count, name) for name in ("observation_space", "action_space")}
+    agent = AlgorithmAgent(**given)
     s, _ = env.reset(seed=0)
     for _ in range(60):
         s2, r, over, cut, _ = env.step(a := agent.choose_action(s))
@@ -216,7 +143,7 @@ def test_an_agent_of_the_cluster_is_given_it_too() -> None:
 
 def test_tandems_own_algorithms_store_no_more_than_they_use() -> None:
     """Their losses multiply what follows a termination by a discount of 0."""
-    run = tandem.session("dqn", Count, steps=60, compile="no", eval_every=0, out=None, **SMALL)
+    run = tandem.session("dqn", Count, steps=60, **RUN)
     for _ in run:
         pass
     ring = run.loop.learner.ring

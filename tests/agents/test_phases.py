@@ -1,5 +1,4 @@
-"""When a user's agent learns, from what, and what its loss is told: worked out beforehand on a
-clock."""
+"""When a user's agent learns, from what, and what its loss is told: worked out on a clock."""
 
 from __future__ import annotations
 
@@ -13,24 +12,30 @@ torch = pytest.importorskip("torch")
 from gymnasium import spaces  # noqa: E402
 
 from tandem import exploration  # noqa: E402
-from tandem.agents.rl import assign_param  # noqa: E402
 from tandem.agents.training import usual_updates  # noqa: E402
-from tandem.errors import EnvironmentFault, SettingError  # noqa: E402
-from tandem.exploration import GaussianWhiteNoiseProcess, GreedyQPolicy  # noqa: E402
-from tests.agents.agents import Clock, Probe, trained  # noqa: E402
-
-
-def test_a_phase_after_each_step_once_the_pool_holds_a_batch() -> None:
-    agent = trained(Probe(), 4)  # 20 steps, the first batch at the fourth
-    assert agent.losses - 1 == 17 and agent.copies == list(range(1, 18))
-    assert all(len(s) == 4 for s, *_ in agent.seen[1:])
+from tandem.errors import EnvironmentFault  # noqa: E402
+from tandem.exploration import GaussianWhiteNoiseProcess  # noqa: E402
+from tests.agents.agents import Clock, Probe, Ratio, own, trained  # noqa: E402
 
 
 @pytest.mark.parametrize(
-    ("choices", "copies"), [({"update_steps": 5}, [5, 10, 15]), ({"update_batches": 7}, [7, 14])]
+    ("choices", "losses", "copies"),
+    [
+        ({}, 17, range(1, 18)),  # of 20 steps, the first batch at the fourth
+        ({"update_steps": 5}, 17, [5, 10, 15]),
+        ({"update_batches": 7}, 17, [7, 14]),
+        ({"num_updates": 3}, 51, range(3, 52, 3)),
+        ({"num_updates": 3, "update_batches": 2}, 51, range(2, 52, 2)),
+        ({"PPO": True, "update_steps": 8, "num_updates": 3}, 6, [3, 6]),
+    ],
 )
-def test_update_param_after_as_many_phases_or_batches(choices: Any, copies: list[int]) -> None:
-    assert trained(Probe(), 4, **choices).copies == copies
+def test_phases_and_update_param(choices: Any, losses: int, copies: Any) -> None:
+    agent = trained(Probe(), 4, **choices)
+    assert agent.losses - 1 == losses and agent.copies == list(copies)
+    assert all(len(s) == 4 for s, *_ in agent.seen[1:])
+    if choices == {"num_updates": 3}:  # mini-batches of a phase share no transition
+        last = torch.cat([s for s, *_ in agent.seen[-3:]])
+        assert len({tuple(row) for row in last.tolist()}) == 12
 
 
 def test_phases_of_whole_episodes() -> None:
@@ -54,22 +59,9 @@ def test_unless_told_a_step_is_followed_by_a_pass_over_the_pool_within_limits() 
     assert trained(Probe(), 4, num_updates=None, update_steps=7).losses - 1 == made
 
 
-def test_num_updates_mini_batches_of_a_phase_share_no_transition() -> None:
-    agent = trained(Probe(), 4, num_updates=3)
-    assert agent.losses - 1 == 3 * 17 and agent.copies == [3 * k for k in range(1, 18)]
-    last = torch.cat([s for s, *_ in agent.seen[-3:]])
-    assert len({tuple(row) for row in last.tolist()}) == 12
-
-
-def test_update_batches_within_a_phase_of_several() -> None:
-    assert trained(Probe(), 4, num_updates=3, update_batches=2).copies == list(range(2, 52, 2))
-
-
 @pytest.mark.parametrize("envs", [1, 3])
 @pytest.mark.parametrize("window", ["a number", "a function"])
-def test_a_pool_that_is_trimmed_within_a_phase_is_drawn_from_as_it_is(
-    envs: int, window: str
-) -> None:
+def test_a_pool_may_be_trimmed_within_a_phase(envs: int, window: str) -> None:
     agent = Probe([Clock() for _ in range(envs)])
     if window == "a function":
         agent.window_size_fn = lambda: 2 * envs
@@ -77,9 +69,8 @@ def test_a_pool_that_is_trimmed_within_a_phase_is_drawn_from_as_it_is(
     choices = {"PR": True, "num_updates": 4, "update_batches": 2}
     trained(agent, 6 * envs, train=numbers, **choices)
     learner = agent._assembly.learner
-    assert agent.losses - 1 == learner.updates and agent.copies == list(
-        range(2, learner.updates + 1, 2)
-    )
+    assert agent.losses - 1 == learner.updates
+    assert agent.copies == list(range(2, learner.updates + 1, 2))
     assert len(learner.ring) < 4 * envs + 4  # each phase trims it until no batch is left
 
 
@@ -89,22 +80,9 @@ def test_ppo_updates_its_parameters_within_a_phase(envs: int, PR: bool) -> None:
     """Ten passes over 12 steps are 30 mini-batches; after 7 the pool is emptied, and the phase is
     over; with priorities it is trimmed by 3 each time, until no mini-batch is left."""
 
-    class Both(Probe):
-        def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
-            loss = super().__call__(s, a, next_s, r, d)
-            self.prioritized_replay.update(self.net(s)[:, 0] - r, 1.0 + 0.1 * s[:, 0])
-            return loss
-
-    agent = Both([Clock() for _ in range(envs)])
-    trained(
-        agent,
-        12,
-        PPO=True,
-        PR=PR,
-        update_steps=12,
-        update_batches=7,
-        train={"window_size_ppo": 3} if PR else {},
-    )
+    agent = Ratio([Clock() for _ in range(envs)])
+    windows = {"window_size_ppo": 3} if PR else {}
+    trained(agent, 12, PPO=True, PR=PR, update_steps=12, update_batches=7, train=windows)
     first = {tuple(x) for s, *_ in agent.seen[1:8] for x in s.tolist()}
     assert agent.copies[:2] == [7, 14]
     if PR:
@@ -138,9 +116,8 @@ def test_ppo_by_mini_batches_counts_them_from_phase_to_phase() -> None:
 def test_ppo_collects_more_episodes_where_one_is_no_batch_or_several_are_stored() -> None:
     short = trained(Probe(Clock(3)), 4, PPO=True, update_batches=8)  # a batch is 4
     assert short.copies == [8, 16]
-    several = trained(
-        Probe([Clock(5), Clock(4)]), 8, PPO=True, update_batches=6, train={"num_store": 2}
-    )
+    two, stored = Probe([Clock(5), Clock(4)]), {"num_store": 2}
+    several = trained(two, 8, PPO=True, update_batches=6, train=stored)
     assert several.copies == [6, 12] and several._assembly.loop.env_steps == 40
 
 
@@ -154,10 +131,6 @@ def test_ppo_collects_learns_from_all_and_begins_anew() -> None:
     assert len(agent._assembly.learner.ring) == 4
 
 
-def test_ppo_with_num_updates() -> None:
-    assert trained(Probe(), 4, PPO=True, update_steps=8, num_updates=3).copies == [3, 6]
-
-
 def test_the_pool_keeps_the_newest() -> None:
     agent = trained(Probe(), 10, pool_size=12)
     ring = agent._assembly.learner.ring
@@ -166,26 +139,17 @@ def test_the_pool_keeps_the_newest() -> None:
     assert min(late) >= 49 - 12 - 4
 
 
-def test_what_the_loss_is_told() -> None:
-    agent = trained(Probe(Clock(3)), 4)
+@pytest.mark.parametrize("cut", [False, True])  # which is no end
+def test_what_the_loss_is_told(cut: bool) -> None:
+    agent = trained(Probe(Clock(3, cut)), 4)
     for s, a, after, r, d in agent.seen[1:]:
         t, episode = s.numpy().T
-        assert (
-            s.dtype == r.dtype == d.dtype == torch.float32
-            and a.dtype == torch.int64
-            and a.shape == r.shape == d.shape
-        )
+        assert s.dtype == r.dtype == d.dtype == torch.float32 and a.dtype == torch.int64
+        assert a.shape == r.shape == d.shape
         np.testing.assert_array_equal(r, t + 1)
-        np.testing.assert_array_equal(d, t == 2)
-        going = t != 2
+        np.testing.assert_array_equal(d, (t == 2) & (not cut))
+        going = (t != 2) | cut  # the true last observation
         np.testing.assert_array_equal(after[going], np.stack([t + 1, episode], 1)[going])
-
-
-def test_a_cut_is_no_end() -> None:
-    agent = trained(Probe(Clock(3, cut=True)), 4)
-    for s, _, after, _, d in agent.seen[1:]:
-        np.testing.assert_array_equal(d, 0)
-        np.testing.assert_array_equal(after[:, 0], s[:, 0] + 1)  # the true last observation
 
 
 def test_n_steps_are_discounted_from_the_first_state_on() -> None:
@@ -206,11 +170,6 @@ def test_n_steps_are_discounted_from_the_first_state_on() -> None:
     assert checked > 40
 
 
-def test_num_steps_need_a_discount() -> None:
-    with pytest.raises(SettingError, match=r"self.gamma"):
-        trained(Probe(), 4, num_steps=3)
-
-
 def test_several_environments_step_together() -> None:
     agent = trained(Probe([Clock(), Clock(4), Clock(3)]), 6)
     assert agent._assembly.loop.env_steps % 3 == 0
@@ -221,13 +180,11 @@ def test_several_environments_step_together() -> None:
 
 def test_records() -> None:
     agent = trained(Probe(), 4)
-    assert (
-        agent.reward_list == [15.0] * 4 and len(agent.loss_list) == 4 and agent.total_episode == 4
-    )
-    assert isinstance(agent.given, np.float32) and agent.given == np.float32(
-        agent.loss_list[-1]
-    ) == np.float32(agent.loss)
+    assert agent.reward_list == [15.0] * 4 and len(agent.loss_list) == agent.total_episode == 4
+    assert isinstance(agent.given, np.float32)
+    assert agent.given == np.float32(agent.loss_list[-1]) == np.float32(agent.loss)
     assert 0 < agent.time <= agent.total_time
+    assert trained(Probe(), None, trial_count=3, criterion=15.0).total_episode == 3
 
 
 def test_stopped_before_any_update_the_loss_is_0() -> None:
@@ -237,24 +194,18 @@ def test_stopped_before_any_update_the_loss_is_0() -> None:
     assert trained(agent, 2).reward_list == [15.0, 15.0]
 
 
-def test_the_criterion_ends_it() -> None:
-    agent = trained(Probe(), None, trial_count=3, criterion=15.0)
-    assert agent.total_episode == 3
-
-
-def test_the_window_drops_more_than_one_when_the_pool_is_full() -> None:
-    agent = Probe()
-    agent.set(policy=GreedyQPolicy(), pool_size=12, batch=4)
-    agent.train(torch.optim.SGD(agent.param, 0.01), 4, window_size=5, p=0)
-    # 12 at step 12: 7; 12 at 17: 7; then 10
-    assert len(agent._assembly.learner.ring) == 7 + 20 - 12 - 5 + 5 - 5
-
-
-def test_periodic_clearing() -> None:
-    agent = Probe()
-    agent.set(policy=GreedyQPolicy(), pool_size=100, batch=4)
-    agent.train(torch.optim.SGD(agent.param, 0.01), 4, clearing_freq=10, window_size_=6, p=0)
-    assert len(agent._assembly.learner.ring) == 20 - 12
+def test_windows_and_periodic_clearing() -> None:
+    for pool_size, train, left in (
+        # more than one goes when the pool is full: 12 at step 12: 7; 12 at 17: 7; then 10
+        (12, {"window_size": 5}, 10),
+        (100, {"clearing_freq": 10, "window_size_": 6}, 20 - 12),
+    ):
+        agent = trained(Probe(), 4, pool_size=pool_size, num_updates=None, train=train)
+        assert len(agent._assembly.learner.ring) == left
+    for number, left in ((None, 20), (5, 10)):
+        train = {"window_size_pr": number}
+        agent = trained(Probe(), 4, num_updates=None, PR=True, update_steps=8, train=train)
+        assert len(agent._assembly.learner.ring) == left
 
 
 def test_save_data_false_begins_with_an_empty_pool() -> None:
@@ -263,15 +214,6 @@ def test_save_data_false_begins_with_an_empty_pool() -> None:
     assert len(agent._assembly.learner.ring) == 5
     agent.train(None, 1, p=0)
     assert len(agent._assembly.learner.ring) == 10
-
-
-def test_the_batch_may_change() -> None:
-    agent = Probe()
-    agent.batch_size_fn = lambda: 7
-    trained(agent, 4)
-    assert [len(s) for s, *_ in agent.seen[1:]] == [4, 5, 6] + [7] * 14 or len(
-        agent.seen[-1][0]
-    ) == 7
 
 
 # --- Prioritized replay
@@ -283,12 +225,8 @@ def test_priorities_by_error_new_ones_first() -> None:
     assert len(replay.TD) == 40
     ring = agent._assembly.learner.ring
     rows = ring.transitions(np.arange(ring.oldest, ring.newest + 1))
-    true = (
-        (agent.net(torch.from_numpy(rows.obs))[:, 0] - torch.from_numpy(rows.reward))
-        .abs()
-        .detach()
-        .numpy()
-    )
+    found = agent.net(torch.from_numpy(rows.obs))[:, 0]
+    true = (found - torch.from_numpy(rows.reward)).abs().detach().numpy()
     reported = ~np.isclose(replay.TD, replay.sampler.most["TD"])
     np.testing.assert_allclose(replay.TD[reported], true[reported], rtol=1e-5)
     assert reported.sum() > 20
@@ -297,57 +235,41 @@ def test_priorities_by_error_new_ones_first() -> None:
     assert all(len({tuple(x) for x in s.tolist()}) == 4 for s, *_ in agent.seen[1:])
 
 
-def test_the_first_have_initial_td() -> None:
-    agent = trained(Probe(), 1, PR=True, initial_TD=3.0, batch=100)
-    np.testing.assert_array_equal(agent.prioritized_replay.TD, [3.0] * 5)
-
-
 def test_a_loss_per_sample_is_weighted() -> None:
     class Each(Probe):
+        weights: tuple[Any, ...] = ()
+
         def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
             TD = self.net(s)[:, 0] - r
             self.prioritized_replay.update(TD)
-            self.weights = [*getattr(self, "weights", []), self.prioritized_replay.weight]
+            self.weights += (self.prioritized_replay.weight,)
             return TD**2
 
     agent = trained(Each(), 8, PR=True, beta=1.0)
-    assert any(w.min() < 0.99 for w in agent.weights[1:]) and all(
-        w.max() == 1 for w in agent.weights[1:]
-    )
+    assert any(w.min() < 0.99 for w in agent.weights[1:])
+    assert all(w.max() == 1 for w in agent.weights[1:])
 
 
 def test_ppo_with_priorities_by_error_and_ratio_drops_the_oldest() -> None:
-    class Both(Probe):
-        def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
-            TD = self.net(s)[:, 0] - r
-            self.prioritized_replay.update(TD, 1.0 + 0.1 * s[:, 0])
-            return (TD**2).mean()
+    class Drops(Ratio):
+        drops: tuple[int, ...] = ()
 
         def window_size_fn(self) -> int:
-            self.drops = [*getattr(self, "drops", []), self.adjust_window_size()]
+            self.drops += (self.adjust_window_size(),)
             return 3
 
-    agent = trained(
-        Both(), 8, PPO=True, PR=True, update_steps=10, lambda_=0.5, alpha=1.0, epsilon=1e-9, lr=0.0
-    )
+    exact = {"lambda_": 0.5, "alpha": 1.0, "epsilon": 1e-9, "lr": 0.0}
+    agent = trained(Drops(), 8, PPO=True, PR=True, update_steps=10, **exact)
     replay = agent.prioritized_replay
     assert len(replay.ratio) == len(replay.TD) == 40 - 4 * 3
-    np.testing.assert_allclose(
-        replay.powers(), 0.5 * replay.TD + 0.5 * abs(replay.ratio - 1), rtol=1e-5
-    )
+    powers = 0.5 * replay.TD + 0.5 * abs(replay.ratio - 1)
+    np.testing.assert_allclose(replay.powers(), powers, rtol=1e-5)
     assert all(0 < n < 40 for n in agent.drops)
 
 
-def test_without_windows_or_with_a_number() -> None:
-    for number, left in ((None, 20), (5, 10)):
-        agent = Probe()
-        agent.set(policy=GreedyQPolicy(), pool_size=100, batch=4, PR=True, update_steps=8)
-        agent.train(torch.optim.SGD(agent.param, 0.01), 4, window_size_pr=number, p=0)
-        assert len(agent._assembly.learner.ring) == left
-
-
 def test_effective_sizes_of_tiny_pools() -> None:
-    agent = trained(Probe(), 1, PR=True, batch=100)
+    agent = trained(Probe(), 1, PR=True, initial_TD=3.0, batch=100)
+    np.testing.assert_array_equal(agent.prioritized_replay.TD, [3.0] * 5)
     # equal weights are worth all of them; one goes at least
     assert agent.adjust_window_size() == 5 - 4
     agent._assembly.learner.sampler.forget(4)
@@ -368,20 +290,13 @@ class Line:
         return np.array([self.at])
 
     def step(self, action: Any) -> Any:
-        self.at += 1.0
-        self.t += 1
-        return (
-            np.array([self.at]),
-            -1.0,
-            self.t == 6,
-            {"TimeLimit.truncated": True} if self.t == 6 else {},
-        )
+        self.at, self.t = self.at + 1.0, self.t + 1
+        over = self.t == 6
+        return np.array([self.at]), -1.0, over, {"TimeLimit.truncated": True} if over else {}
 
 
 class Goal(Probe):
-    def __init__(self, batched: bool = True) -> None:
-        super().__init__(Line(), 2, 1)
-        self.batched = batched
+    batched = True
 
     def reward_done_func(self, next_state: Any, goal: Any) -> Any:
         if self.batched:
@@ -395,14 +310,9 @@ class Goal(Probe):
 @pytest.mark.parametrize("batched", [True, False])
 @pytest.mark.parametrize("k", [None, 1.0])
 def test_hindsight(batched: bool, k: float | None) -> None:
-    agent = Goal(batched)
-    options = {
-        "policy": None,
-        "noise": GaussianWhiteNoiseProcess(sigma=0.1),
-        "HER": True,
-        "k": k,
-        "batch": 8,
-    }
+    agent, noise = Goal(Line(), 2, 1), GaussianWhiteNoiseProcess(sigma=0.1)
+    agent.batched = batched
+    options = {"policy": None, "noise": noise, "HER": True, "k": k, "batch": 8}
     if batched:
         trained(agent, 6, **options)
     else:
@@ -424,6 +334,8 @@ def test_hindsight(batched: bool, k: float | None) -> None:
 class Two:
     """Two agents, who are told their number and the step."""
 
+    count = 2
+
     def reset(self) -> Any:
         self.t, self.actions = 0, []
         return self._obs()
@@ -434,30 +346,32 @@ class Two:
         return self._obs(), [1.0, 3.0], [False, self.t == 5], {}
 
     def _obs(self) -> Any:
-        return np.array([[0.0, self.t], [1.0, self.t]])
+        return np.array([[float(i), self.t] for i in range(self.count)])
+
+
+class Joint(Probe):
+    """Agent i takes i % 2."""
+
+    def action(self, s: Any, i: int) -> Any:  # type: ignore[override]
+        assert (s[:, 0] == i).all()
+        return torch.eye(2)[[i % 2] * len(s)]
+
+    def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
+        self.seen.append((s, a, next_s, r, d))
+        return (self.net(s).flatten(1).sum(1) - r.reshape(len(s), -1)[:, 0]).pow(2).mean()
+
+    def reward_done_func_ma(self, r: Any, d: Any) -> Any:
+        return np.mean(r), any(d)
 
 
 def test_several_agents() -> None:
-    class Joint(Probe):
-        def action(self, s: Any, i: int) -> Any:  # type: ignore[override]
-            assert (s[:, 0] == i).all()
-            # agent 0 takes 0, agent 1 takes 1
-            return torch.stack([1.0 - 2 * s[:, 0], s[:, 0] * 0], 1)
-
-        def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
-            self.seen.append((s, a, next_s, r, d))
-            return (self.net(s).sum((1, 2)) - r).pow(2).mean()
-
-        def reward_done_func_ma(self, r: Any, d: Any) -> Any:
-            return np.mean(r), any(d)
-
     agent = trained(Joint(Two()), 4, MARL=True)
-    assert agent.reward_list == [10.0] * 4
-    for s, a, _, r, d in agent.seen[1:]:
-        assert (
-            s.shape == (4, 2, 2) and torch.equal(a, torch.tensor([[0, 1]] * 4)) and (r == 2).all()
-        )
-        assert torch.equal(d.bool(), s[:, 0, 1] == 4)
+    assert agent.reward_list == [10.0] * 4 and agent.done_pool.sum() == 4
+    for s, a, after, r, d in agent.seen[1:]:
+        assert s.shape == (4, 2, 2) and (r == 2).all()
+        assert torch.equal(a, torch.tensor([[0, 1]] * 4))
+        assert torch.equal(d.bool(), s[:, 0, 1] == 4) and (after[..., 1] == s[..., 1] + 1).all()
+    assert (agent.next_state_pool[:, :, 1] == agent.state_pool[:, :, 1] + 1).all()
 
 
 def test_irl_keeps_both_outputs() -> None:
@@ -476,115 +390,58 @@ def test_irl_keeps_both_outputs() -> None:
 
 
 def test_triplets_of_an_episode() -> None:
-    class Temporal(Probe):
-        def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
-            self.seen.append((s, a, next_s, r, d))
-            return ((self.net(s)[..., 0] - r) ** 2).mean()
-
-    agent = trained(Temporal(Clock(6)), 4, TRL=True)
+    agent = trained(Probe(Clock(6)), 4, TRL=True)
     assert len(agent.seen) > 10
     for s, a, after, r, d in agent.seen[1:]:
         assert s.shape == after.shape == (4, 2, 2) and a.shape == r.shape == d.shape == (4, 2)
         i, k = s[:, 0, 0], r[:, 1] - 1
         assert (i == r[:, 0] - 1).all() and (i < k).all() and (s[:, 1, 0] == k + 1).all()
-        assert (
-            (after[:, 0] == s[:, 1]).all()
-            and (after[:, 1, 0] > k + 1).all()
-            and (s[..., 1] == after[..., 1]).all()
-        )
+        assert (after[:, 0] == s[:, 1]).all() and (after[:, 1, 0] > k + 1).all()
+        assert (s[..., 1] == after[..., 1]).all()
 
 
 def test_triplets_of_several_agents() -> None:
     class Three(Two):
+        count = 3
+
         def step(self, actions: Any) -> Any:
             obs, rewards, ends, info = super().step(actions)
             return obs, [*rewards, 5.0], [*ends, False], info
 
-        def _obs(self) -> Any:
-            return np.array([[float(i), self.t] for i in range(3)])
-
-    class Joint(Probe):
-        def action(self, s: Any, i: int) -> Any:  # type: ignore[override]
-            return torch.eye(2)[[i % 2] * len(s)]
-
-        def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
-            self.seen.append((s, a, r))
-            return (self.net(s).sum((2, 3)) - r).pow(2).mean()
-
-        def reward_done_func_ma(self, r: Any, d: Any) -> Any:
-            return np.mean(r), any(d)
-
     agent = trained(Joint(Three()), 4, MARL=True, TRL=True)
-    for s, a, r in agent.seen[1:]:
+    for s, a, _, r, _ in agent.seen[1:]:
         assert s.shape == (4, 2, 3, 2) and r.shape == (4, 2)
         assert torch.equal(a, torch.tensor([[[0, 1, 0]] * 2] * 4))
 
 
-def test_actions_as_they_are() -> None:
-    class Fixed(Probe):
-        def action(self, s: Any) -> Any:
-            return torch.ones(len(s), dtype=torch.int64)
-
-    agent = trained(Fixed(), 2, policy=None)
-    assert set(agent.env.actions) == {1}
-
-
-def test_assign_param() -> None:
-    a, b = torch.nn.Linear(2, 3), torch.nn.Linear(2, 3)
-    before = [x.detach().clone() for x in a.parameters()]
-    assign_param(a.parameters(), b.parameters(), 0.25)
-    for x, y, old in zip(a.parameters(), b.parameters(), before, strict=True):
-        torch.testing.assert_close(x, old + 0.25 * (y - old))
-    assign_param([list(a.parameters())], b.parameters())
-    assert all(torch.equal(x, y) for x, y in zip(a.parameters(), b.parameters(), strict=True))
-    with pytest.raises(SettingError, match="same shapes"):
-        assign_param(a.parameters(), torch.nn.Linear(3, 2).parameters())
+POLICIES = (
+    "SoftmaxPolicy GreedyQPolicy EpsGreedyQPolicy AdaptiveEpsGreedyPolicy BoltzmannQPolicy "
+    "MaxBoltzmannQPolicy BoltzmannGumbelQPolicy GumbelSoftmaxPolicy"
+)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "policy",
-    [
-        exploration.SoftmaxPolicy(),
-        exploration.GreedyQPolicy(),
-        exploration.EpsGreedyQPolicy(0.5),
-        exploration.AdaptiveEpsGreedyPolicy(),
-        exploration.BoltzmannQPolicy(),
-        exploration.MaxBoltzmannQPolicy(),
-        exploration.BoltzmannGumbelQPolicy(),
-        exploration.GumbelSoftmaxPolicy(),
-    ],
-    ids=lambda p: type(p).__name__,
-)
-def test_every_policy_explores_by_the_agents_seed(policy: Any) -> None:
-    class Soft(Probe):
-        def action(self, s: Any) -> Any:
-            return torch.softmax(self.net(s), 1)
-
+@pytest.mark.parametrize("name", POLICIES.split())
+def test_every_policy_explores_by_the_agents_seed(name: str) -> None:
+    soft = own(action=lambda self, s: torch.softmax(self.net(s), 1))
     taken = []
     for seed in (1, 1, 2):
-        agent = Soft(Clock(25))
+        agent = soft(Clock(25))
         agent.seed = seed
-        trained(agent, 4, policy=type(policy)(), lr=0.0)
+        trained(agent, 4, policy=getattr(exploration, name)(), lr=0.0)
         taken.append(agent.env.actions)
     assert taken[0] == taken[1]
-    assert type(policy) is exploration.GreedyQPolicy or (
-        taken[0] != taken[2] and set(taken[0]) == {0, 1}
-    )
+    assert name == "GreedyQPolicy" or (taken[0] != taken[2] and set(taken[0]) == {0, 1})
 
 
 @pytest.mark.parametrize(
     "process", [GaussianWhiteNoiseProcess, exploration.OrnsteinUhlenbeckProcess]
 )
 def test_noise_has_as_many_numbers_as_an_action_and_forgets_between_episodes(process: Any) -> None:
-    class Box(Probe):
-        def __init__(self) -> None:
-            super().__init__(Clock(5), actions=3)
-            self.env.action_space = spaces.Box(-0.5, 0.5, (3,))
-
+    agent = Probe(Clock(5), actions=3)
+    agent.env.action_space = spaces.Box(-0.5, 0.5, (3,))
     options = {"theta": 0.15} if process is exploration.OrnsteinUhlenbeckProcess else {}
-    noise, agent = process(**options), Box()
-    resets = []
+    noise, resets = process(**options), []
     noise.reset_states, old = lambda: (resets.append(1), old())[1], noise.reset_states
     trained(agent, 4, policy=None, noise=noise)
     actions = np.stack(agent.env.actions)
@@ -618,14 +475,10 @@ def test_noise_of_ones_own_needs_no_more_than_a_sample() -> None:
         def sample(self) -> Any:
             return np.array([0.25, -0.25])
 
-    class Still(Probe):
-        def action(self, s: Any) -> Any:
-            return torch.zeros(len(s), 2)
-
+    still = own(action=lambda self, s: torch.zeros(len(s), 2))
     env = Clock()
     env.action_space = spaces.Box(-1.0, 1.0, (2,))
     env.step = lambda a, step=env.step: (seen.append(a), step(0))[1]
     seen: list[Any] = []
-    agent = Still(env)
-    trained(agent, 2, policy=None, noise=Steady())
+    trained(still(env), 2, policy=None, noise=Steady())
     np.testing.assert_array_equal(seen, [[0.25, -0.25]] * 10)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
+import json
+import threading
 import warnings
 from pathlib import Path
 from typing import Any
@@ -11,23 +15,29 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tandem import exploration  # noqa: E402
+from tandem import LambdaCallback, exploration  # noqa: E402
+from tandem.agents import agent_checkpoint  # noqa: E402
 from tandem.agents.agent_checkpoint import arguments_data, arguments_of  # noqa: E402
 from tandem.agents.contract import SetArguments  # noqa: E402
 from tandem.errors import CheckpointError, SettingError  # noqa: E402
 from tandem.exploration import EpsGreedyQPolicy, GreedyQPolicy  # noqa: E402
-from tests.agents.agents import Probe  # noqa: E402
-from tests.agents.test_interruptions import PHASES, Ratio, made, same, weights  # noqa: E402
-from tests.agents.test_processes import Walk  # noqa: E402
+from tandem.runs import checkpoint  # noqa: E402
+from tests.agents.agents import Clock, Probe, Ratio, Walk, alike, fit, own, same, trained, weights  # noqa: E402
+from tests.agents.test_interruptions import PHASES, made  # noqa: E402
 
-KINDS = ["plain", *PHASES, "hindsight, two optimizers", "several agents"]
+KINDS = [*PHASES, "hindsight, two optimizers", "several agents"]
+
+
+def walking(envs: int = 3, **choices: Any) -> Any:
+    """An agent of several environments whose episodes can be played again, set."""
+    agent = Ratio([Walk() for _ in range(envs)] if envs > 1 else Walk())
+    agent.set(**{"policy": EpsGreedyQPolicy(0.3), "pool_size": 60, "batch": 6, **choices})
+    return agent
 
 
 def halves(kind: str, path: Path, processes: int = 1) -> tuple[Any, Any, int]:
     """An agent after 9 episodes, one that is restored after the first of them and was never set,
     and how many of the episodes it has to play yet."""
-    if kind == "plain":
-        kind = "n-step"
     whole, optimizer = made(kind)
     whole.train(optimizer, 3, processes=processes, p=0)
     whole.save(path)
@@ -49,33 +59,20 @@ def unset(kind: str) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "kind, order",
+    "kind, order, processes",
     [
-        *((kind, "never") for kind in KINDS),
-        *(
-            pytest.param(kind, "after", marks=[] if kind == "plain" else [pytest.mark.thorough])
-            for kind in KINDS
-        ),
+        *((kind, "never", 1) for kind in KINDS),
+        ("n-step", "after", 1),
+        ("PPO by episodes", "never", 2),
     ],
 )
-def test_it_goes_on_to_the_bit_with_the_same_arguments(
-    kind: str, order: str, tmp_path: Path
-) -> None:
-    whole, again, left = halves(kind, tmp_path / "agent")
+def test_restored_it_resumes_exactly(kind: str, order: str, processes: int, tmp_path: Path) -> None:
+    whole, again, left = halves(kind, tmp_path / "agent", processes)
     if order == "after":
         given = arguments_of(arguments_data(whole._arguments))
         again.set(**{n: getattr(given, n) for n in vars(given)})
     again.train(None, left, p=0)
-    assert same(weights(again), weights(whole)) and again.loss_list == whole.loss_list
-    assert again.reward_list == whole.reward_list
-
-
-@pytest.mark.slow
-def test_in_processes_too(tmp_path: Path) -> None:
-    whole, again, left = halves("PPO by episodes", tmp_path / "agent", 2)
-    again.train(None, left, p=0)
-    assert again._assembly.processes == 2 and same(weights(again), weights(whole))
-    assert again.reward_list == whole.reward_list
+    assert alike(again, whole) and again._assembly.processes == processes
 
 
 def rows(agent: Any) -> Any:
@@ -88,14 +85,9 @@ def rows(agent: Any) -> Any:
 @pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("size", [30, 60, 300])
 @pytest.mark.parametrize("PR", [False, True])
-def test_another_set_keeps_optimizer_counters_and_the_newest_rows(
-    size: int, PR: bool, processes: int, tmp_path: Path
-) -> None:
-    first = Ratio([Walk() for _ in range(3)])
-    first.set(policy=EpsGreedyQPolicy(0.3), pool_size=60, batch=6, PR=PR)
-    first.train(torch.optim.Adam(first.param), 14, processes=processes, p=0)
+def test_another_set_keeps_what_fits(size: int, PR: bool, processes: int, tmp_path: Path) -> None:
+    first, again = fit(walking(PR=PR), 14, processes=processes), walking()
     first.save(tmp_path / "agent")
-    again = Ratio([Walk() for _ in range(3)])
     again.restore(tmp_path / "agent")
     again.set(policy=EpsGreedyQPolicy(0.1), pool_size=size, batch=5, PR=PR, update_steps=2)
     optimizer = torch.optim.Adam(again.param)
@@ -129,20 +121,13 @@ FIRST = (
 @pytest.mark.parametrize("mode", [{}, {"PPO": True, "update_steps": 12}], ids=["", "ppo"])
 @pytest.mark.parametrize("order", ["set, restore", "restore, set", "restore, set, save, restore"])
 @pytest.mark.parametrize("before", [True, False])
-def test_priorities_that_come_or_go_are_said_once(
+def test_added_or_dropped_priorities_warn_once(
     before: bool, order: str, mode: dict[str, Any], tmp_path: Path
 ) -> None:
-    def agent_with(PR: bool) -> Any:
-        agent = Ratio([Walk() for _ in range(3)])
-        agent.set(policy=EpsGreedyQPolicy(0.3), pool_size=60, batch=6, PR=PR, **mode)
-        return agent
-
-    first = agent_with(before)
-    first.train(torch.optim.Adam(first.param), 6, p=0)
+    first, again = fit(walking(PR=before, **mode), 6), walking(PR=not before, **mode)
     if before:
         first.adjust(2.0, alpha_params={"rate": 0.1})  # which without priorities is no number
     first.save(tmp_path / "agent")
-    again = agent_with(not before)
     arguments = {n: getattr(again._arguments, n) for n in vars(again._arguments)}
     again.restore(tmp_path / "agent")
     if order != "set, restore":
@@ -170,35 +155,23 @@ def test_priorities_that_come_or_go_are_said_once(
     assert again.total_episode > first.total_episode and np.isfinite(again.loss)
 
 
-def test_priorities_that_stay_are_not_spoken_of(tmp_path: Path) -> None:
-    for PR in (True, False):
-        first, again = Ratio(Walk()), Ratio(Walk())
-        for agent in (first, again):
-            agent.set(policy=EpsGreedyQPolicy(0.3), pool_size=60, batch=6, PR=PR)
-        first.train(torch.optim.Adam(first.param), 3, save_data=False, p=0)
+def test_no_warning_of_kept_priorities_or_an_empty_pool(tmp_path: Path) -> None:
+    for PR in (False, True):
+        first, again = fit(walking(1, PR=PR), 3, save_data=False), walking(1, PR=PR)
         first.save(tmp_path / "agent")
         again.restore(tmp_path / "agent")
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            again.train(torch.optim.Adam(again.param), 1, p=0)
-
-
-def test_without_a_pool_there_is_no_word_of_one(tmp_path: Path) -> None:
-    first, again = Ratio(Walk()), Ratio(Walk())
-    first.set(policy=EpsGreedyQPolicy(0.3), pool_size=60, batch=6, PR=True)
-    first.train(torch.optim.Adam(first.param), 3, save_data=False, p=0)
-    first.save(tmp_path / "agent")
+            fit(again, 1)
+    again = walking(1)
     again.restore(tmp_path / "agent")
-    again.set(policy=EpsGreedyQPolicy(0.3), pool_size=60, batch=6)
     with pytest.warns(UserWarning, match="optimizers and counters. What is not: the priorities"):
-        again.train(torch.optim.Adam(again.param), 1, p=0)
+        fit(again, 1)
 
 
 @pytest.mark.filterwarnings("ignore:.* was saved with PR=False, and set was called with PR=True")
 def test_other_modes_take_what_fits(tmp_path: Path) -> None:
-    first = Ratio([Walk() for _ in range(3)])
-    first.set(policy=EpsGreedyQPolicy(0.3), pool_size=60, batch=6)
-    first.train(torch.optim.Adam(first.param), 6, p=0)
+    first = fit(walking(), 6)
     first.save(tmp_path / "agent")
     for choices in (
         {"PR": True},
@@ -210,7 +183,7 @@ def test_other_modes_take_what_fits(tmp_path: Path) -> None:
         again = Ratio([Walk() for _ in range(3)])
         again.restore(tmp_path / "agent")
         again.set(policy=GreedyQPolicy(), pool_size=60, batch=6, **choices)
-        again.train(torch.optim.Adam(again.param), 0, p=0)
+        fit(again, 0)
         ring = again._assembly.learner.ring
         assert len(ring) == len(first._assembly.learner.ring)
         gamma = 0.9 if "num_steps" in choices else 1.0
@@ -224,101 +197,69 @@ def test_other_modes_take_what_fits(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2])
-def test_a_pool_of_other_environments_is_refused_with_what_to_do(
-    processes: int, tmp_path: Path
-) -> None:
+def test_a_pool_of_other_environments_is_refused(processes: int, tmp_path: Path) -> None:
     """Their number is asked for before a worker is: what that refuses is taken for its end."""
-    first = Ratio([Walk() for _ in range(3)])
-    first.set(policy=EpsGreedyQPolicy(0.3), pool_size=60, batch=6)
-    first.train(torch.optim.Adam(first.param), 6, p=0, processes=processes)
+    first, again, anew = fit(walking(), 6, processes=processes), walking(2), walking(2)
     first.save(tmp_path / "agent")
-    again = Ratio([Walk() for _ in range(2)])
     again.restore(tmp_path / "agent")
     again.set(policy=EpsGreedyQPolicy(0.3), pool_size=90, batch=6)
     with pytest.raises(CheckpointError, match="of 3 environment.*\n.*\n.*restore_param"):
-        again.train(torch.optim.Adam(again.param), 1, p=0, processes=processes)
-    anew = Ratio([Walk() for _ in range(2)])
+        fit(again, 1, processes=processes)
     anew.restore_param(tmp_path / "agent")
-    anew.set(policy=EpsGreedyQPolicy(0.3), pool_size=90, batch=6)
-    anew.train(torch.optim.Adam(anew.param), 1, p=0)
+    fit(anew, 1)
 
 
 @pytest.mark.slow
 def test_a_single_environment_is_asked_for_as_many_processes_as_before(tmp_path: Path) -> None:
     """That of the agent is as it was, so `processes` is what has to be said."""
 
-    def agent() -> Any:
-        made = Ratio(Walk())
-        made.set(policy=EpsGreedyQPolicy(0.3), pool_size=60, batch=6)
-        return made
-
-    first, refused, again = agent(), agent(), agent()
-    optimizer = torch.optim.Adam(first.param)
-    first.train(optimizer, 4, p=0, processes=2)
+    first, refused, again = fit(walking(1), 4, processes=2), walking(1), walking(1)
     first.save(tmp_path / "agent")
     with pytest.raises(SettingError, match="pool is of 2 copies.*\n.*\n.*give processes=2"):
-        first.train(optimizer, 2, p=0, processes=1)
+        fit(first, 2, processes=1)
     refused.restore(tmp_path / "agent")
     with pytest.raises(CheckpointError, match="of 2 environment.*\n.*\n.*`processes`"):
-        refused.train(torch.optim.Adam(refused.param), 2, p=0, processes=1)
+        fit(refused, 2, processes=1)
     again.restore(tmp_path / "agent")
-    first.train(optimizer, 2, p=0, processes=2)
-    again.train(torch.optim.Adam(again.param), 2, p=0, processes=2)
-    assert first.total_episode == again.total_episode >= 6
+    assert fit(again, 2, processes=2).total_episode >= 6 and fit(first, 2).total_episode >= 6
 
 
 class Own(GreedyQPolicy):
     pass
 
 
+def small(agent: Any = None, **choices: Any) -> Any:
+    agent = Probe(Walk()) if agent is None else agent
+    agent.set(**{"policy": EpsGreedyQPolicy(0.3), "pool_size": 50, "batch": 4, **choices})
+    return agent
+
+
 def test_a_policy_of_ones_own_is_asked_for_by_name(tmp_path: Path) -> None:
-    first = Probe(Walk())
-    first.set(policy=Own(), pool_size=50, batch=4)
-    first.train(torch.optim.Adam(first.param), 3, p=0)
+    first, again = fit(small(policy=Own()), 3), Probe(Walk())
     first.save(tmp_path / "agent")
-    first.train(None, 3, p=0)
-    again = Probe(Walk())
     again.restore(tmp_path / "agent")
-    optimizer = torch.optim.Adam(again.param)
-    with pytest.raises(
-        SettingError,
-        match=r"set with Own[\s\S]*agent.set\(policy=Own\(...\), pool_size=50, batch=4\)",
-    ):
-        again.train(optimizer, 3, p=0)
-    again.set(policy=Own(), pool_size=50, batch=4)
-    again.train(optimizer, 3, p=0)
-    assert same(weights(again), weights(first)) and again.reward_list == first.reward_list
+    fix = r"set with Own[\s\S]*agent.set\(policy=Own\(...\), pool_size=50, batch=4\)"
+    with pytest.raises(SettingError, match=fix):
+        fit(again, 3)
+    assert alike(fit(small(again, policy=Own()), 3), fit(first, 3))
 
 
 def test_what_was_set_is_known_after_restore_and_kept_by_the_next_file(tmp_path: Path) -> None:
-    first = Probe(Walk())
-    first.set(policy=EpsGreedyQPolicy(0.3), pool_size=50, batch=4, trial_count=2, criterion=1e3)
-    first.train(torch.optim.Adam(first.param), 3, p=0)
+    first = fit(small(trial_count=2, criterion=1e3), 3)
     first.save(tmp_path / "first")
-    first.train(None, 2, p=0)
-    second = Probe(Walk())
+    second, third, fourth = Probe(Walk()), Probe(Walk()), Probe(Walk())
     second.restore(tmp_path / "first")
     assert second.criterion == 1e3 and second.average_reward() is not None
     second.save(tmp_path / "second")
-    third = Probe(Walk())
     third.restore(tmp_path / "second")
-    third.train(torch.optim.Adam(third.param), 2, p=0)
-    assert same(weights(third), weights(first)) and third.loss_list == first.loss_list
-    second.set(policy=EpsGreedyQPolicy(0.3), pool_size=20, batch=4)
-    second.save(tmp_path / "smaller")
-    fourth = Probe(Walk())
+    assert alike(fit(third, 2), fit(first, 2))
+    small(second, pool_size=20).save(tmp_path / "smaller")
     fourth.restore(tmp_path / "smaller")
-    fourth.train(torch.optim.Adam(fourth.param), 2, p=0)
-    assert fourth.total_episode == 5 and len(fourth._assembly.learner.ring) == 20
+    assert fit(fourth, 2).total_episode == 5 and len(fourth._assembly.learner.ring) == 20
 
 
 def test_a_file_of_before_it_held_arguments(tmp_path: Path) -> None:
-    from tandem.agents import agent_checkpoint
-    from tandem.runs import checkpoint
-
-    first = Probe(Walk())
-    first.set(policy=EpsGreedyQPolicy(0.3), pool_size=50, batch=4)
-    first.train(torch.optim.Adam(first.param), 3, p=0)
+    first, again = fit(small(), 3), small()
     with first._assembly:
         data, groups = agent_checkpoint.whole(first, first._assembly, True)
     for name in ("arguments", "unrecorded"):
@@ -328,31 +269,23 @@ def test_a_file_of_before_it_held_arguments(tmp_path: Path) -> None:
     del learner["due"]
     checkpoint.write(tmp_path / "old", data | {"files": None}, groups)
     first.train(None, 2, p=0)
-    unset_, again, after = Probe(Walk()), Probe(Walk()), Probe(Walk())
-    unset_.restore(tmp_path / "old")
+    unset_, after = Probe(Walk()), Probe(Walk())
+    for agent in (unset_, again, after):
+        agent.restore(tmp_path / "old")
     with pytest.raises(SettingError, match="before set"):
-        unset_.train(torch.optim.Adam(unset_.param), 2, p=0)
-    again.set(policy=EpsGreedyQPolicy(0.3), pool_size=50, batch=4)
-    again.restore(tmp_path / "old")
-    after.restore(tmp_path / "old")
-    after.set(policy=EpsGreedyQPolicy(0.3), pool_size=50, batch=4)
-    for agent in (again, after):
-        agent.train(torch.optim.Adam(agent.param), 2, p=0)
-        assert same(weights(agent), weights(first)) and agent.loss_list == first.loss_list
+        fit(unset_, 2)
+    assert alike(fit(again, 2), first) and alike(fit(small(after), 2), first)
 
 
 def test_weights_that_are_changed_after_restore_are_trained_on(tmp_path: Path) -> None:
-    first, other = Probe(Walk()), Probe(Walk())
-    first.set(policy=EpsGreedyQPolicy(0.3), pool_size=50, batch=4)
-    first.train(torch.optim.Adam(first.param), 3, p=0)
+    first, other, again = fit(small(), 3), Probe(Walk()), Probe(Walk())
     first.save(tmp_path / "first")
     with torch.no_grad():
         other.net.weight += 5.0
     other.save_param(tmp_path / "other")
-    again = Probe(Walk())
     again.restore(tmp_path / "first")
     again.restore_param(tmp_path / "other")
-    again.train(torch.optim.Adam(again.param), 0, p=0)
+    fit(again, 0)
     assert same(weights(again), weights(other)) and len(rows(again)[0]) > 10
 
 
@@ -371,8 +304,6 @@ def test_weights_that_are_changed_after_restore_are_trained_on(tmp_path: Path) -
     ids=lambda x: type(x).__name__,
 )
 def test_policies_and_noises_are_made_again(source: Any) -> None:
-    import json
-
     name = "noise" if hasattr(source, "sample") else "policy"
     twice = SetArguments(**{name: [source, source, type(source)(*_values(source))]})
     data = json.loads(json.dumps(arguments_data(twice)))
@@ -389,7 +320,113 @@ def test_policies_and_noises_are_made_again(source: Any) -> None:
 
 
 def _values(source: Any) -> list[Any]:
-    import inspect
-
     names = [n for n in inspect.signature(type(source)).parameters if n != "seed"]
     return [getattr(source, n) for n in names]
+
+
+# --- What a file gives back at once, and what becomes of it before there is training again
+
+
+class Behind(Probe):
+    """Acts by the network that follows, as PPO does; a batch norm, and a number of its own in no
+    list."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(Walk())
+        torch.manual_seed(seed)
+        self.net = torch.nn.Sequential(torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 2))
+        self.target = copy.deepcopy(self.net)
+        self.param, self.scale = self.net.parameters(), torch.tensor(float(seed))
+        self.set(policy=EpsGreedyQPolicy(0.5), pool_size=50, batch=4, update_steps=3)
+
+    def action(self, s: Any) -> Any:
+        return self.target(s)
+
+    def update_param(self) -> None:
+        self.target.load_state_dict(self.net.state_dict())
+
+
+def arrays(agent: Any) -> list[Any]:
+    return [*agent.net.state_dict().values(), *agent.target.state_dict().values(), agent.scale]
+
+
+def test_all_networks_are_restored_and_saved_before_training(tmp_path: Path) -> None:
+    first, second, third = fit(Behind(1), 3), Behind(2), Behind(3)
+    first.save(tmp_path / "first")
+    second.restore(tmp_path / "first")
+    assert same(arrays(first), arrays(second))
+    assert first.run_agent(20, seed=5)[1] == second.run_agent(20, seed=5)[1]
+    second.save(tmp_path / "second")
+    third.restore(tmp_path / "second")
+    assert alike(fit(first, 3), fit(third, 3)) and same(arrays(first), arrays(third))
+
+
+def test_smoothed_sizes_of_the_pool_are_kept(tmp_path: Path) -> None:
+    class Windowed(Probe):
+        def __init__(self) -> None:
+            super().__init__(Walk())
+            self.dropped: list[int] = []
+            self.set(policy=EpsGreedyQPolicy(0.5), pool_size=50, batch=4, PR=True)
+
+        def window_size_fn(self) -> int:
+            self.dropped.append(self.adjust_window_size(smooth_alpha=0.01))
+            return self.dropped[-1] if len(self.prioritized_replay.TD) > 30 else 0
+
+    first = fit(Windowed(), 4)
+    first.save(tmp_path / "agent")
+    first.dropped, second = [], Windowed()
+    second.restore(tmp_path / "agent")
+    assert fit(first, 2).dropped == fit(second, 2).dropped
+
+
+def test_an_agent_must_explore_as_the_one_that_was_saved(tmp_path: Path) -> None:
+    fixed = own(Behind, action=lambda self, s: torch.ones(len(s), dtype=torch.int64))
+    first, second, third = fixed(1), fixed(2), fixed(3)
+    first.set(pool_size=50, batch=4)
+    fit(first, 2).save(tmp_path / "agent")
+    second.restore(tmp_path / "agent")
+    with pytest.raises(CheckpointError, match=r"does not fit this agent \(ValueError"):
+        fit(second, 2)
+    third.set(pool_size=50, batch=4)
+    third.restore(tmp_path / "agent")
+    assert fit(third, 2).total_episode == 4 and set(third.env.actions) == {1}
+
+
+class Same(Clock):
+    """Every episode is the first one, so that training resumes exactly."""
+
+    def reset(self) -> Any:
+        self.episode = 0
+        return super().reset()
+
+
+def test_a_delayed_file_holds_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three episodes end in the same step. The file of the first one is written after the seventh
+    episode."""
+    begun, free, write = threading.Event(), threading.Event(), checkpoint.write
+
+    def waits(*arguments: Any) -> None:
+        begun.set()
+        assert free.wait(60)
+        write(*arguments)
+
+    def ended(episode: int, logs: Any) -> None:
+        assert episode != 1 or begun.wait(60)
+        if episode == 6:
+            free.set()
+
+    monkeypatch.setattr(checkpoint, "write", waits)
+    agent = Probe([Same(3) for _ in range(3)])
+    agent.path, agent.max_save_files = tmp_path / "m.dat", 30
+    agent.callbacks = [LambdaCallback(on_episode_end=ended)]
+    trained(agent, 9, train={"pool_network": False})
+    files = sorted(tmp_path.iterdir(), key=lambda f: int(f.name.split("-")[1]))
+    assert files[0].name.startswith("m-1-") and files[-1].name.startswith("m-9-")
+    for file in files:
+        n = int(file.name.split("-")[1])
+        other = Probe([Same(3) for _ in range(3)])
+        other.restore(file)
+        assert (other.total_episode, other.reward_list) == (n, agent.reward_list[:n])
+        assert 0 < other.total_time <= agent.total_time and len(other.loss_list) == n
+        trained(other, 9 - n, train={"pool_network": False})
+        assert alike(other, agent)

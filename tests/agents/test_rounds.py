@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import numpy as np
@@ -61,29 +62,13 @@ def test_episodes_of_one_worker_are_counted_one_by_one() -> None:
     assert train(agent, num_episodes=0).total_episode == 8
 
 
-def test_workers_end_after_the_round_in_which_the_last_one_has_its_episodes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    layout = Workers(2)
-    agents = [
-        worker(layout.of_rank(rank), lengths) for rank, lengths in enumerate([(2, 6), (5, 5)])
-    ]
-    errors: list[BaseException] = []
-
-    def run(agent: Any) -> None:
-        try:
-            train(agent, num_episodes=5)
-        except BaseException as error:
-            errors.append(error)
-            layout._barrier.abort()
-
+def test_workers_end_after_the_same_round(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tandem.backends.torch.TorchBackend.share", lambda _: None, raising=False)
-    threads = [threading.Thread(target=run, args=(agent,)) for agent in agents]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert not errors
+    layout = Workers(2)
+    one, other = worker(layout.of_rank(0), (2, 6)), worker(layout.of_rank(1), (5, 5))
+    with ThreadPoolExecutor(2) as threads:
+        runs = [threads.submit(train, agent, num_episodes=5) for agent in (one, other)]
+        assert wait(runs, 60).not_done == set() and [run.exception() for run in runs] == [None] * 2
     # three rounds: of four episodes each (three of two steps, one of six), and of two
-    assert [agent.total_episode for agent in agents] == [12, 6]
-    assert [agent._assembly.learner.updates for agent in agents] == [3, 3]
+    assert (one.total_episode, other.total_episode) == (12, 6)
+    assert [agent._assembly.learner.updates for agent in (one, other)] == [3, 3]

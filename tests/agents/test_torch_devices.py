@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tandem.errors import SettingError, WorkerError
+from tandem.errors import WorkerError
+from tests.helpers import ROOT
+from tests.learning.test_launch import ended, free_port
 
 torch = pytest.importorskip("torch")
 
 from tandem import LambdaCallback, LRFinder, OptFinder  # noqa: E402
+from tandem.backends.variables import flat  # noqa: E402
 from tandem.examples.pytorch import DDPG_HER, DQN, MADDPG, PPO_pr  # noqa: E402
 from tandem.exploration import (  # noqa: E402
     EpsGreedyQPolicy,
@@ -23,6 +30,7 @@ from tandem.exploration import (  # noqa: E402
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 thorough = pytest.mark.thorough
 DEVICES = 2
+SNIPPET = Path(__file__).parent / "snippets" / "torch_launched.py"
 
 
 class Dropping(DQN.DQN):
@@ -30,32 +38,20 @@ class Dropping(DQN.DQN):
 
     def __init__(self) -> None:
         super().__init__(4, 8, 2)
-        self.more = torch.nn.Sequential(
-            torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4), torch.nn.Dropout(0.3)
-        )
+        layers = (torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4), torch.nn.Dropout(0.3))
+        self.more = torch.nn.Sequential(*layers)
         self.param = [*self.param, *self.more.parameters()]
 
     def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
         return super().__call__(s + 0.1 * self.more(s), a, next_s, r, d)
 
 
+DDPG = (8, 0.1, 0.98, 0.005)
 CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "PR": (lambda: DQN.DQN(4, 8, 2), EpsGreedyQPolicy, {"PR": True}),
-    "PPO": (
-        lambda: PPO_pr.PPO(4, 8, 2, 0.7, 0.7),
-        SoftmaxPolicy,
-        {"PPO": True, "PR": True, "update_steps": 30, "num_updates": 3},
-    ),
-    "HER": (
-        lambda: DDPG_HER.DDPG(8, 0.1, 0.98, 0.005),
-        GaussianWhiteNoiseProcess,
-        {"HER": True, "num_updates": 1},
-    ),
-    "MARL": (
-        lambda: MADDPG.DDPG(8, 0.1, 0.98, 0.005),
-        SoftmaxPolicy,
-        {"MARL": True, "num_updates": 1},
-    ),
+    "PPO": (lambda: PPO_pr.PPO(4, 8, 2, 0.7, 0.7), SoftmaxPolicy, {"PPO": True, "PR": True}),
+    "HER": (lambda: DDPG_HER.DDPG(*DDPG), GaussianWhiteNoiseProcess, {"HER": True}),
+    "MARL": (lambda: MADDPG.DDPG(*DDPG), SoftmaxPolicy, {"MARL": True}),
     "dropout": (Dropping, EpsGreedyQPolicy, {}),
 }
 
@@ -64,13 +60,12 @@ def made(name: str = "PR", **more: Any) -> Any:
     kind, explorer, choices = CASES[name]
     torch.manual_seed(0)
     agent = kind()
-    nested = isinstance(agent.param[0], list)
-    groups = agent.param if nested else [agent.param]
+    groups = agent.param if isinstance(agent.param[0], list) else [agent.param]
     agent.optimizer = [torch.optim.AdamW(group, 0.01) for group in groups]
     how = "noise" if explorer is GaussianWhiteNoiseProcess else "policy"
-    agent.set(
-        **{"pool_size": 200, "batch": 8, "update_steps": 3, how: explorer(), **choices, **more}
-    )
+    choices = choices | {"pool_size": 200, "batch": 8, "update_steps": 30 if name == "PPO" else 3}
+    number = {"PPO": 3, "HER": 1, "MARL": 1}.get(name)
+    agent.set(**{how: explorer(), "num_updates": number, **choices, **more})
     return agent
 
 
@@ -83,8 +78,7 @@ def train(agent: Any, episodes: int = 4, devices: int = DEVICES) -> Any:
 
 
 def tensors(agent: Any) -> list[Any]:
-    groups = agent.param if isinstance(agent.param[0], list) else [agent.param]
-    return [p.detach() for group in groups for p in group]
+    return [p.detach() for p in flat(agent.param)]
 
 
 def far(one: Any, other: Any) -> float:
@@ -189,10 +183,47 @@ def companion(agent: Any) -> int:
     return int(followers._processes[1].pid)
 
 
+# In a program that torchrun has started as two processes
+
+
+def launched(case: str, folder: Path) -> list[tuple[int, Any]]:
+    """The exit code of each of two processes, and what it found."""
+    told = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(SNIPPET), case, str(folder)],
+            env={**os.environ, **told, "RANK": str(rank), "PYTHONPATH": path},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    found = ended(processes)
+    lines = [said.strip().splitlines() for _, said, _ in found]
+    return [(x[0], json.loads(y[-1]) if y else x[2]) for x, y in zip(found, lines, strict=True)]
+
+
 @thorough
-def test_frozen_weights_are_refused_until_it_begins_anew() -> None:
-    agent = train(made(), 2)
-    agent.param[0].requires_grad_(False)
-    with pytest.raises(SettingError, match="weights were frozen or thawed"):
-        train(agent, 1)
-    agent.param[0].requires_grad_(True)
+def test_all_have_the_agent_that_one_process_would_have(tmp_path: Path) -> None:
+    (code, one), (other_code, other) = launched("follows", tmp_path)
+    assert (code, other_code) == (0, 0), (one, other)
+    assert one["weights"] == other["weights"] and one["first"] == other["first"] != [0.0]
+    assert one["resumed"] == other["resumed"] == one["weights"]
+    assert len(one["losses"]) == 6 and other["losses"] == []  # the first one collects
+    alone = train(train(made(), 4, 1), 2, 1)
+    assert one["losses"] == pytest.approx(list(alone.loss_list), rel=1e-5, abs=1e-6)
+    sums = [float(x.double().sum()) for x in tensors(alone)]
+    assert one["weights"] == pytest.approx(sums, rel=1e-4, abs=1e-4)
+
+
+@thorough
+def test_one_that_is_lost_is_named(tmp_path: Path) -> None:
+    (code, one), (other_code, _) = launched("dies", tmp_path)
+    assert (code, other_code) == (0, 7), one
+    assert one.startswith("WorkerError: the process of rank 1, of 2 that were launched, has died")
+    assert "start all of them again, with agent.restore" in one
+    (_, one), (_, other) = launched("raises", tmp_path)
+    assert one == "OSError: mine"
+    assert other.startswith("WorkerError: the process of rank 0, of 2 that were launched, has end")

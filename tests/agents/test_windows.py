@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from tandem.errors import SettingError  # noqa: E402
 from tandem.exploration import GreedyQPolicy  # noqa: E402
 from tandem.math.effective import effective_sample_size  # noqa: E402
-from tests.agents.agents import Clock, Probe, Walk, trained  # noqa: E402
+from tests.agents.agents import Clock, Probe, Walk, resumed, trained  # noqa: E402
 
 
 class Sized(Probe):
@@ -97,11 +97,8 @@ def test_windows_are_of_each_process() -> None:
     assert all(sum(own) == powers for *_, own, powers in agent.left)
     calls = len(agent.left) // 2
     steps = ring(agent).time
-    assert [len(ring(agent).rows([e])) for e in range(3)] == [
-        steps - 2 * calls,
-        steps - 2 * calls + calls // 2,
-        steps - calls - calls // 2,
-    ]
+    left = [2 * calls, 2 * calls - calls // 2, calls + calls // 2]
+    assert [len(ring(agent).rows([e])) for e in range(3)] == [steps - n for n in left]
 
 
 def test_with_one_process_p_is_0() -> None:
@@ -118,26 +115,22 @@ def test_sizes_and_averages_are_of_each_process() -> None:
 
         def window_size_fn(self, p: int) -> int:
             powers = self.prioritized_replay.powers(p)
+            assert self.answers or self.ema_ess == [None, None]
             count = self.adjust_window_size(p, smooth_alpha=0.5)
             self.answers += ((p, len(powers), effective_sample_size(powers), count),)
             return count
 
-    agent = trained(
-        Adaptive(clocks(4)), 6, PR=True, update_steps=8, alpha=1.0, train={"processes": 2}
-    )
+    choices = {"PR": True, "update_steps": 8, "alpha": 1.0}
+    agent = trained(Adaptive(clocks(4)), 6, train={"processes": 2}, **choices)
     assert len(agent.answers) > 8
     for p in (0, 1):
         average = None
         for _, n, size, count in (a for a in agent.answers if a[0] == p):
             average = size if average is None else 0.5 * size + 0.5 * average
             assert count == n - min(max(int(average), 1), n - 1)
+        assert agent.ema_ess[p] == pytest.approx(average)
     with pytest.raises(SettingError, match="p=2 of 2 processes"):
         agent.adjust_window_size(2)
-
-
-def test_before_the_first_training_nothing_is_to_go() -> None:
-    agent = Probe()
-    assert agent.adjust_window_size() == agent.adjust_window_size(3) == 0
 
 
 @pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.thorough)])
@@ -147,15 +140,8 @@ def test_what_is_left_is_saved(processes: int, tmp_path: Path) -> None:
         agent.set(policy=GreedyQPolicy(), pool_size=40, batch=4, PR=True, update_steps=3)
         return agent, torch.optim.Adam(agent.param, 0.01)
 
-    train = {"processes": processes, "clearing_freq": 7, "window_size_": 2, "p": 0}
-    whole, optimizer = fresh()
-    whole.train(optimizer, 8, **train)
-    half, optimizer = fresh()
-    half.train(optimizer, 4, **train)
-    half.save(tmp_path / "x.dat")
-    again, optimizer = fresh()
-    again.restore(tmp_path / "x.dat")
-    again.train(optimizer, len(whole.reward_list) - len(half.reward_list), **train)
+    train = {"processes": processes, "clearing_freq": 7, "window_size_": 2}
+    whole, again = resumed(fresh, tmp_path / "x.dat", 4, 8, **train)
     assert again.loss_list == whole.loss_list
     assert ring(again).rows().tolist() == ring(whole).rows().tolist()
 
@@ -168,9 +154,8 @@ def test_a_file_of_a_longer_pool_loads(tmp_path: Path) -> None:
     again.set(policy=GreedyQPolicy(), pool_size=100, batch=4, PR=True)
     again.restore(tmp_path / "x.dat")
     again.train(torch.optim.SGD(again.param, 0.0), 0, p=0)
-    assert (
-        len(ring(agent)) == 105 and ring(again).rows().tolist() == ring(agent).rows()[7:].tolist()
-    )
+    assert len(ring(agent)) == 105
+    assert ring(again).rows().tolist() == ring(agent).rows()[7:].tolist()
     replay, old = again.prioritized_replay, agent.prioritized_replay
     np.testing.assert_array_equal(replay.TD, old.TD[7:])
     np.testing.assert_array_equal(replay.powers(), old.powers()[7:])

@@ -58,16 +58,15 @@ def together(
     be killed, that is done once the first one has ended."""
     pytest.importorskip("tensorflow")
     workers = [f"localhost:{port}" for port in free_ports(2)]
-    each = []
-    for i in range(2):
-        each.append(
-            subprocess.Popen(
-                [sys.executable, str(snippet), str(folder), *arguments],
-                env=environment({"worker": workers}, "worker", i),
-                stdout=subprocess.PIPE,
-                stderr=(folder / f"{i}.err").open("w"),
-            )
+    each = [
+        subprocess.Popen(
+            [sys.executable, str(snippet), str(folder), *arguments],
+            env=environment({"worker": workers}, "worker", i),
+            stdout=subprocess.PIPE,
+            stderr=(folder / f"{i}.err").open("w"),
         )
+        for i in range(2)
+    ]
     try:
         said = [each[0].communicate(timeout=380)[0]]
         if codes[1] == -signal.SIGKILL:
@@ -144,7 +143,7 @@ def test_a_worker_that_fails_is_named(tmp_path, how: str, codes: tuple[int, int]
 def test_the_documented_programs_run_as_a_cluster_of_one() -> None:
     pytest.importorskip("tensorflow")
     (found,) = run_python(PROGRAMS, engine="tensorflow", timeout=380)
-    assert len(found) == 6 and set(found.values()) == {True}, "\n".join(map(str, found.values()))
+    assert len(found) == 5 and set(found.values()) == {True}, "\n".join(map(str, found.values()))
 
 
 @thorough
@@ -184,14 +183,6 @@ def test_parameter_servers(tmp_path) -> None:
             server.wait()
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout)
-    assert found.pop("updates") > 10
-    assert found == {
-        "moved": True,
-        "losses": True,
-        "reported": True,
-        "coordinator": "ClusterCoordinator",
-        "restored": True,
-        "episodes": 6,
-        "stopped": 0.0,
-        "not finite": True,
-    }
+    assert found.pop("updates") > 10 and found.pop("coordinator") == "ClusterCoordinator"
+    assert (found.pop("episodes"), found.pop("stopped")) == (6, 0.0)
+    assert found == dict.fromkeys(("moved", "losses", "reported", "restored", "not finite"), True)

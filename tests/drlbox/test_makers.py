@@ -1,5 +1,4 @@
-"""make_trainer and make_evaluator: the documented arguments, their defaults, and what they come
-to."""
+"""make_trainer and make_evaluator: the documented arguments, their defaults, and their effects."""
 
 from __future__ import annotations
 
@@ -48,12 +47,8 @@ class Whole(nn.Module):
         return self.logits(h), self.value(h)
 
 
-SHORT: dict[str, Any] = {
-    "env_maker": cartpole,
-    "train_steps": 200,
-    "framework": "torch",
-    "num_parallel": 1,
-}
+RUN = {"train_steps": 200, "framework": "torch", "num_parallel": 1}
+SHORT: dict[str, Any] = {"env_maker": cartpole, **RUN}
 
 
 def settings(name: str, **given: Any) -> Any:
@@ -61,40 +56,31 @@ def settings(name: str, **given: Any) -> Any:
     return apply(algorithms.get(made.algorithm).Settings(), made.settings())
 
 
+def of(s: Any, names: str) -> tuple[Any, ...]:
+    return tuple(getattr(s, name) for name in names.split())
+
+
 @pytest.mark.parametrize("name", ["a3c", "acer", "impala", "dqn"])
 def test_the_documented_defaults(name: str) -> None:
     s = settings(name, num_parallel=1)
-    found = (
-        s.gamma,
-        s.steps,
-        s.rollout,
-        s.envs,
-        s.online,
-        s.reduction,
-        s.optimizer,
-        s.max_grad_norm,
-    )
-    assert found == (0.99, 1_000_000, 32, 1, True, "sum", "adam", 40.0)
-    assert (s.learning_rate, s.adam_epsilon, s.noisy) == (Schedule(1e-4), 1e-4, "no")
-    assert (s.replay, s.replay_ratio, s.replay_size, s.replay_starts) == (
-        "uniform" if name in ("acer", "impala") else "none", 4, 1000, 100,
-    )  # fmt: skip
+    assert of(s, "gamma steps rollout envs") == (0.99, 1_000_000, 32, 1)
+    assert of(s, "online reduction optimizer max_grad_norm") == (True, "sum", "adam", 40.0)
+    assert of(s, "learning_rate adam_epsilon noisy") == (Schedule(1e-4), 1e-4, "no")
+    assert s.replay == ("uniform" if name in ("acer", "impala") else "none")
+    assert of(s, "replay_ratio replay_size replay_starts") == (4, 1000, 100)
     if name == "dqn":
-        assert (s.double, s.dueling, s.target_updates, s.epsilon) == (
-            True,
-            False,
-            1000,
-            Schedule(1.0, 0.01),
-        )
+        assert of(s, "double dueling target_updates") == (True, False, 1000)
+        assert s.epsilon == Schedule(1.0, 0.01)
     else:
-        assert (s.entropy, s.value_weight) == (Schedule(0.01), 1.0)
+        assert of(s, "entropy value_weight") == (Schedule(0.01), 1.0)
     if name == "acer":
-        assert (s.kl, s.truncation, s.average_tau) == (0.1, 10.0, 0.05)
+        assert of(s, "kl truncation average_tau") == (0.1, 10.0, 0.05)
     if name == "impala":
-        assert (s.rho, s.c) == (1.0, 1.0)
+        assert of(s, "rho c") == (1.0, 1.0)
 
 
 def test_arguments_become_settings() -> None:
+    pool = {"maxlen": 50, "minlen": 5, "evict_rule": "sample", "alpha": 0.7, "beta": "0.5:0.9"}
     s = settings(
         "ACER",
         discount=0.9,
@@ -103,51 +89,27 @@ def test_arguments_become_settings() -> None:
         online_learning=False,
         replay_type="prioritized",
         replay_ratio=2,
-        replay_kwargs={
-            "maxlen": 50,
-            "minlen": 5,
-            "evict_rule": "sample",
-            "alpha": 0.7,
-            "beta": "0.5:0.9",
-        },
+        replay_kwargs=pool,
         replay_priority_type="error",
-        opt_clip_norm=1.0,
         opt_kwargs={"learning_rate": 1e-3},
+        opt_clip_norm=1.0,
         noisynet="fg",
         a3c_entropy_weight=0.0,
         acer_kl_weight=0.5,
     )
-    assert (s.gamma, s.rollout, s.envs, s.online, s.replay, s.replay_ratio) == (
-        0.9,
-        8,
-        3,
-        False,
-        "prioritized",
-        2,
-    )
-    assert (s.replay_size, s.replay_starts, s.evict, s.priority_alpha, s.priority) == (
-        50,
-        5,
-        "sample",
-        0.7,
-        "error",
-    )
-    assert (s.max_grad_norm, s.learning_rate, s.adam_epsilon, s.noisy) == (
-        1.0,
-        Schedule(1e-3),
-        1e-4,
-        "factorised",
-    )
-    assert (s.entropy, s.kl, s.priority_beta) == (Schedule(0.0), 0.5, Schedule(0.5, 0.9))
+    assert of(s, "gamma rollout envs online") == (0.9, 8, 3, False)
+    assert of(s, "replay replay_ratio replay_size replay_starts") == ("prioritized", 2, 50, 5)
+    assert of(s, "evict priority_alpha priority") == ("sample", 0.7, "error")
+    assert of(s, "max_grad_norm adam_epsilon noisy") == (1.0, 1e-4, "factorised")
+    assert of(s, "learning_rate priority_beta") == (Schedule(1e-3), Schedule(0.5, 0.9))
+    assert of(s, "entropy kl") == (Schedule(0.0), 0.5)
 
 
 @pytest.mark.parametrize(
     "decay, at",
     [(500, {0.0: 1.0, 0.25: 0.505, 0.5: 0.01, 1.0: 0.01}), (4000, {0.0: 1.0, 1.0: 0.7525})],
 )
-def test_epsilon_decays_by_steps_whatever_the_length_of_the_run(
-    decay: int, at: dict[float, float]
-) -> None:
+def test_epsilon_decays_by_steps(decay: int, at: dict[float, float]) -> None:
     given = {"train_steps": 1000, "policy_eps_decay_steps": decay}
     epsilon = settings("dqn", num_parallel=1, **given).epsilon
     for progress, wanted in at.items():
@@ -167,38 +129,13 @@ def test_epsilon_decays_by_the_steps_of_one_process() -> None:
 
 def test_other_algorithms_keep_their_own_defaults_and_take_their_own_settings() -> None:
     assert settings("ppo") == algorithms.get("ppo").Settings()
-    given = {
-        "train_steps": 500,
-        "rollout_maxlen": 8,
-        "opt_kwargs": {"learning_rate": 1e-3},
-        "noisynet": "ig",
-    }
+    optimizer = {"opt_kwargs": {"learning_rate": 1e-3}, "noisynet": "ig"}
+    given = {"rollout_maxlen": 8, "train_steps": 500, **optimizer}
     s = settings("ppo", discount=0.9, clip=0.1, batch_size=32, **given)
     # its own batch_size, not the documented one
-    assert (s.rollout, s.batch_size, s.envs, s.adam_epsilon) == (
-        8,
-        32,
-        8,
-        1e-5,
-    )
-    assert (s.gamma, s.steps, s.learning_rate, s.clip, s.noisy) == (
-        0.9, 500, Schedule(1e-3), Schedule(0.1), "independent",
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "name, given, said",
-    [
-        ("a3c", {"feature_makr": body}, "feature_maker"),
-        ("a3c", {"dqn_double": True}, "dqn_double"),
-        ("ppo", {"rollot": 8}, "rollout"),
-        ("dqn", {"opt_kwargs": {"lr": 1e-3}}, "learning_rate"),
-        ("acer", {"replay_kwargs": {"max_len": 3}}, "maxlen"),
-    ],
-)
-def test_an_unknown_argument_is_an_error_with_the_nearest(name: str, given: Any, said: str) -> None:
-    with pytest.raises(UnknownNameError, match=said):
-        tandem.make_trainer(name, env_maker=cartpole, **given).settings()
+    assert of(s, "rollout batch_size envs adam_epsilon") == (8, 32, 8, 1e-5)
+    assert of(s, "gamma steps learning_rate") == (0.9, 500, Schedule(1e-3))
+    assert of(s, "clip noisy") == (Schedule(0.1), "independent")
 
 
 @pytest.mark.parametrize(
@@ -219,30 +156,31 @@ def test_documented_defaults_that_do_nothing_are_no_contradiction(name: str, giv
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "said"),
+    "error, name, given, said",
     [
-        ("a3c", {"replay_kwargs": {"maxlen": 50, "minlen": 5}}, "with replay"),
-        ("acer", {"acer_soft_update_ratio": 0.5, "acer_kl_weight": 0.0}, "with "),
+        (UnknownNameError, "a3c", {"feature_makr": body}, "feature_maker"),  # with the nearest
+        (UnknownNameError, "a3c", {"dqn_double": True}, "dqn_double"),
+        (UnknownNameError, "ppo", {"rollot": 8}, "rollout"),
+        (UnknownNameError, "dqn", {"opt_kwargs": {"lr": 1e-3}}, "learning_rate"),
+        (UnknownNameError, "acer", {"replay_kwargs": {"max_len": 3}}, "maxlen"),
+        (UnknownNameError, "acer", {"replay_kwargs": {1: 2}}, "no entry of replay_kwargs 1"),
+        (UnknownNameError, "ace", {}, "acer"),
+        (UnknownNameError, None, {}, "no algorithm None"),
+        (SettingError, "a3c", {"train_steps": "many"}, "train_steps='many'"),
+        (SettingError, "a3c", {"catch_signal": 1}, "catch_signal=1"),
+        (SettingError, "a3c", {"noisynet": "pink"}, "noisynet"),
+        (SettingError, "a3c", {"replay_type": "newest"}, "replay"),
+        (SettingError, "td3", {"rollout_maxlen": 5}, "rollout_maxlen"),
+        # what does nothing
+        (SettingError, "a3c", {"replay_kwargs": {"maxlen": 50, "minlen": 5}}, "with replay"),
+        (SettingError, "acer", {"acer_soft_update_ratio": 0.5, "acer_kl_weight": 0.0}, "with "),
+        (SettingError, "dqn", {"train_steps": 0}, "steps=0"),
+        (SettingError, "a3c", {"env_maker": None}, "env_maker was not given"),
     ],
 )
-def test_what_is_given_and_does_nothing_is_refused(name: str, given: Any, said: str) -> None:
-    made = tandem.make_trainer(name, **SHORT, **given)
-    with pytest.raises(SettingError, match=said):
-        made.run()
-
-
-@pytest.mark.parametrize(
-    "given, said",
-    [
-        ({"train_steps": "many"}, "train_steps='many'"),
-        ({"catch_signal": 1}, "catch_signal=1"),
-        ({"noisynet": "pink"}, "noisynet"),
-        ({"replay_type": "newest"}, "replay"),
-    ],
-)
-def test_values_that_do_not_fit(given: Any, said: str) -> None:
-    with pytest.raises(SettingError, match=said):
-        settings("a3c", **given)
+def test_what_does_not_fit_is_refused(error: Any, name: Any, given: Any, said: str) -> None:
+    with pytest.raises(error, match=said):
+        tandem.make_trainer(name, **{**SHORT, **given}).run()
 
 
 @pytest.mark.parametrize(
@@ -265,92 +203,47 @@ def test_values_of_another_kind_are_named_before_anything_is_made(given: Any, sa
         tandem.make_trainer("acer", **given)
 
 
-@pytest.mark.parametrize(
-    "odd",
-    [
-        {"num_episodes": 0},
-        {"policy_type": "best"},
-        {"policy_eps": 2.0},
-        {"render_timestep": -1.0},
-        {"seed": -1},
-    ],
-)
-def test_an_evaluator_refuses_what_it_cannot_play_by(odd: Any) -> None:
-    with pytest.raises(SettingError, match=next(iter(odd))):
-        tandem.make_evaluator("ac", load_model="runs", **odd)
-
-
-def test_names_that_are_no_text_are_unknown_ones() -> None:
-    for make in (tandem.make_trainer, tandem.make_evaluator):
-        with pytest.raises(UnknownNameError, match="no algorithm None"):
-            make(None)  # type: ignore[arg-type]
-    with pytest.raises(UnknownNameError, match="no entry of replay_kwargs 1"):
-        tandem.make_trainer("acer", replay_kwargs={1: 2}).settings()
-
-
-def test_no_steps_are_refused_of_dqn_too() -> None:
-    with pytest.raises(SettingError, match="steps=0"):
-        tandem.make_trainer("dqn", env_maker=cartpole, train_steps=0, num_parallel=1).run()
-
-
-@pytest.mark.parametrize(
-    "name, odd, said, right",
-    [
-        ("a3c", {"replay_type": "x"}, "replay is replay_type", {"replay_type": "none"}),
-        ("a3c", {"rollout_maxlen": 0}, "rollout is rollout_maxlen", {"rollout_maxlen": 5}),
-        (
-            "acer",
-            {"replay_kwargs": {"maxlen": 10}},
-            "replay_starts is replay_kwargs['minlen'], replay_size is replay_kwargs['maxlen']",
-            {"replay_kwargs": {"maxlen": 10, "minlen": 10}},
-        ),
-        (
-            "dqn",
-            {"replay_type": "prioritized", "replay_kwargs": {"beta": 2}},
-            "priority_beta is replay_kwargs['beta']",
-            {"replay_type": "prioritized", "replay_kwargs": {"beta": 0.4, "minlen": 1}},
-        ),
-        (
-            "dqn",
-            {"policy_eps_start": 3},
-            "epsilon is policy_eps_start, policy_eps_end and policy_eps_decay_steps",
-            {"policy_eps_start": 1, "policy_eps_end": 0.05, "policy_eps_decay_steps": 20},
-        ),
-        (
-            "a3c",
-            {"opt_kwargs": {"learning_rate": -1}},
-            "learning_rate is opt_kwargs['learning_rate']",
-            {"opt_kwargs": {"learning_rate": 1e-3}},
-        ),
-    ],
-)
-def test_a_refused_setting_is_named_as_the_argument_that_it_comes_from(
-    name: str, odd: Any, said: str, right: Any
-) -> None:
-    with pytest.raises(SettingError) as caught:
-        tandem.make_trainer(name, **SHORT, **odd).run()
-    assert f"; of make_trainer's arguments {said}." in caught.value.fix
-    assert tandem.make_trainer(name, **SHORT, **right).run().agent
-
-
-def test_a_setting_that_is_called_the_same_here_is_refused_as_anywhere() -> None:
-    with pytest.raises(SettingError) as caught:
-        tandem.make_trainer("a3c", **SHORT, final_episodes=0).run()
-    assert "make_trainer" not in caught.value.fix
-    with pytest.raises(SettingError) as caught:  # of an algorithm that is told by its own names
-        tandem.make_trainer("ppo", **SHORT, rollout=0).run()
-    assert "make_trainer" not in caught.value.fix
-
-
-def test_nothing_runs_without_an_environment_or_a_model() -> None:
-    with pytest.raises(SettingError, match="env_maker was not given"):
-        tandem.make_trainer("a3c").run()
+def test_an_evaluator_refuses_what_it_cannot_play_by() -> None:
+    odds = {"num_episodes": 0, "policy_type": "best", "policy_eps": 2.0, "render_timestep": -1.0}
+    for name, odd in (*odds.items(), ("seed", -1)):
+        with pytest.raises(SettingError, match=name):
+            tandem.make_evaluator("ac", load_model="runs", **{name: odd})
     with pytest.raises(SettingError, match="load_model was not given"):
         tandem.make_evaluator("ac", env_maker=cartpole)
-    with pytest.raises(UnknownNameError, match="acer"):
-        tandem.make_trainer("ace", env_maker=cartpole)
-    with pytest.raises(SettingError, match="rollout_maxlen"):
-        settings("td3", rollout_maxlen=5)
+    with pytest.raises(UnknownNameError, match="no algorithm None"):
+        tandem.make_evaluator(None)  # type: ignore[arg-type]
+
+
+POOL = "replay_starts is replay_kwargs['minlen'], replay_size is replay_kwargs['maxlen']"
+EPSILON = "epsilon is policy_eps_start, policy_eps_end and policy_eps_decay_steps"
+RATE = "learning_rate is opt_kwargs['learning_rate']"
+BETA = "priority_beta is replay_kwargs['beta']"
+
+
+@pytest.mark.parametrize(
+    "name, key, odd, right, said",
+    [
+        ("a3c", "replay_type", "x", "none", "replay is replay_type"),
+        ("a3c", "rollout_maxlen", 0, 5, "rollout is rollout_maxlen"),
+        ("acer", "replay_kwargs", {"maxlen": 10}, {"maxlen": 10, "minlen": 10}, POOL),
+        ("dqn", "replay_kwargs", {"beta": 2}, {"beta": 0.4, "minlen": 1}, BETA),
+        ("dqn", "policy_eps_start", 3, 1, EPSILON),
+        ("a3c", "opt_kwargs", {"learning_rate": -1}, {"learning_rate": 1e-3}, RATE),
+    ],
+)
+def test_refusals_name_the_argument(name: str, key: str, odd: Any, right: Any, said: str) -> None:
+    more = {"replay_type": "prioritized"} if said == BETA else {}
+    with pytest.raises(SettingError) as caught:
+        tandem.make_trainer(name, **SHORT, **more, **{key: odd}).run()
+    assert f"; of make_trainer's arguments {said}." in caught.value.fix
+    assert tandem.make_trainer(name, **SHORT, **more, **{key: right}).run().agent
+
+
+@pytest.mark.parametrize("name, odd", [("a3c", {"final_episodes": 0}), ("ppo", {"rollout": 0})])
+def test_a_setting_that_is_called_the_same_here_is_refused_as_anywhere(name: str, odd: Any) -> None:
+    with pytest.raises(SettingError) as caught:
+        tandem.make_trainer(name, **SHORT, **odd).run()
+    assert "make_trainer" not in caught.value.fix
 
 
 @pytest.mark.parametrize("name", ["a3c", "acer", "impala", "dqn"])
@@ -362,9 +255,8 @@ def test_feature_makers_of_one_feature_and_of_two(name: str, maker: Any) -> None
 
 
 def test_a_model_maker_wins() -> None:
-    found = tandem.make_trainer(
-        "a3c", model_maker=Whole, feature_maker=lambda space: 1 / 0, **SHORT
-    ).run()
+    broken = {"feature_maker": lambda space: 1 / 0}
+    found = tandem.make_trainer("a3c", model_maker=Whole, **broken, **SHORT).run()
     assert found.summary["updates"] == 7
     with pytest.raises(NetworkError, match="model_maker returned a str"):
         tandem.make_trainer("a3c", model_maker=lambda env: "net", **SHORT).run()
@@ -377,9 +269,8 @@ def test_what_states_are_made_into() -> None:
         seen.append(space.shape)  # of the environment, as documented
         return nn.Sequential(nn.Linear(2, 8), nn.Tanh())
 
-    made = tandem.make_trainer(
-        "a3c", state_to_input=lambda x: x[[0, 2]], feature_maker=maker, **SHORT
-    )
+    given = {"state_to_input": lambda x: x[[0, 2]], "feature_maker": maker}
+    made = tandem.make_trainer("a3c", **given, **SHORT)
     assert made.run().agent.observation.shape == (2,) and set(seen) == {(4,)}
 
 
@@ -388,20 +279,16 @@ def test_runs_are_numbered_and_saved_at_the_start_each_interval_and_the_end(tmp_
         found = tandem.make_trainer("a3c", save_dir=str(tmp_path), save_interval=64, **SHORT).run()
         assert found.folder == tmp_path / f"CartPole-v1-run{k}"
     kept = sorted(p.stem for p in (found.folder / "checkpoints").glob("kept-*"))
-    assert (
-        kept[0] == "kept-000000000"
-        and len(kept) == 5
-        and kept[-1] == f"kept-{found.summary['env_steps']:09d}"
-    )
+    assert kept[0] == "kept-000000000" and len(kept) == 5
+    assert kept[-1] == f"kept-{found.summary['env_steps']:09d}"
     (tmp_path / "CartPole-v1-run9").mkdir()
     assert numbered(tmp_path, "CartPole-v1").name == "CartPole-v1-run10"
 
 
 def test_training_goes_on_from_a_loaded_model(tmp_path) -> None:
     first = tandem.make_trainer("dqn", save_dir=str(tmp_path), **SHORT).run()
-    again = tandem.make_trainer(
-        "dqn", load_model=first.folder, opt_kwargs={"learning_rate": 1e-30}, **SHORT
-    ).run()
+    still = {"opt_kwargs": {"learning_rate": 1e-30}}
+    again = tandem.make_trainer("dqn", load_model=first.folder, **still, **SHORT).run()
     one, other = (r.agent.networks["net"](np.ones((3, 4), np.float32)) for r in (first, again))
     np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
     with pytest.raises(CheckpointError, match="do not fit"):
@@ -412,11 +299,8 @@ def test_an_evaluator_gives_back_what_it_measured(tmp_path, capsys) -> None:
     run = tandem.make_trainer("a3c", save_dir=str(tmp_path), **SHORT).run()
     given = {"env_maker": cartpole, "load_model": str(run.folder), "num_episodes": 3}
     found = tandem.make_evaluator("ac", verbose=True, **given).run()
-    assert (
-        len(found.returns) == 3
-        and found.mean == pytest.approx(np.mean(found.returns))
-        and found.mean > 5
-    )
+    assert len(found.returns) == 3 and found.mean > 5
+    assert found.mean == pytest.approx(np.mean(found.returns))
     assert capsys.readouterr().out.count("episode") == 4
     assert tandem.make_evaluator("ac", **given).run() == found  # seeded
     greedy = tandem.make_evaluator("ac", policy_type="greedy", **given).run()
@@ -427,23 +311,14 @@ def test_an_evaluator_gives_back_what_it_measured(tmp_path, capsys) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "given",
-    [
-        {},
-        pytest.param({"policy_type": "greedy"}, marks=pytest.mark.slow),
-        pytest.param({"policy_type": "greedy", "policy_eps": 1.0}, marks=pytest.mark.slow),
-    ],
-)
-def test_an_evaluator_takes_no_forbidden_action(given: Any) -> None:
+def test_an_evaluator_takes_no_forbidden_action() -> None:
     """`Forbidden` raises where one is taken."""
-    short = {"env_maker": Forbidden, "train_steps": 100, "framework": "torch"}
-    agent = tandem.make_trainer("dqn", **short).run().agent
-    made = tandem.make_evaluator(
-        "dqn", env_maker=Forbidden, load_model="x", num_episodes=5, **given
-    )
-    made.agent = lambda env: agent
-    assert made.run().lengths == [10] * 5
+    agent = tandem.make_trainer("dqn", **RUN | {"env_maker": Forbidden}).run().agent
+    for given in ({}, {"policy_type": "greedy"}, {"policy_type": "greedy", "policy_eps": 1.0}):
+        played = {"env_maker": Forbidden, "load_model": "x", "num_episodes": 5, **given}
+        made = tandem.make_evaluator("dqn", **played)
+        made.agent = lambda env: agent
+        assert made.run().lengths == [10] * 5
 
 
 def test_an_evaluator_renders_when_told_to() -> None:
@@ -454,9 +329,8 @@ def test_an_evaluator_renders_when_told_to() -> None:
             Shown.shown += 1
 
     run = tandem.make_trainer("dqn", **SHORT).run()
-    made = tandem.make_evaluator(
-        "dqn", env_maker=lambda: Shown(cartpole()), load_model="x", num_episodes=2, render_end=True
-    )
+    given = {"load_model": "x", "num_episodes": 2, "render_end": True}
+    made = tandem.make_evaluator("dqn", env_maker=lambda: Shown(cartpole()), **given)
     made.agent = lambda env: run.agent
     made.run()
     assert Shown.shown == 2
@@ -492,29 +366,23 @@ def feature(space):
 
 
 def pair(space):
-    x, y = feature(space)
-    return x, (
-        keras.layers.Dense(8, "relu")(y),
-        keras.layers.Dense(8, "relu")(y),
-    )  # with a common trunk
+    x, y = feature(space)  # a common trunk
+    return x, (keras.layers.Dense(8, "relu")(y), keras.layers.Dense(8, "relu")(y))
 
 
 def model(env):
     x, y = feature(env.observation_space)
-    return keras.Model(
-        inputs=x, outputs=[keras.layers.Dense(env.action_space.n)(y), keras.layers.Dense(1)(y)]
-    )
+    heads = [keras.layers.Dense(env.action_space.n)(y), keras.layers.Dense(1)(y)]
+    return keras.Model(inputs=x, outputs=heads)
 
 
 short = {"env_maker": cartpole, "train_steps": 128, "num_parallel": 1}
-for name, maker in (("a3c", feature), ("impala", pair), ("dqn", feature)):
+for name, maker in (("impala", pair), ("dqn", feature)):
     run = tandem.make_trainer(name, feature_maker=maker, **short).run()
     twin = type(run.agent.networks["net"]).__name__ == "Twin"
     print(json.dumps([name, run.summary["updates"], twin]))
-two = {**short, "num_parallel": 2}
-run = tandem.make_trainer(
-    "a3c", model_maker=model, optimizer=keras.optimizers.AdamW(1e-3), **two
-).run()
+own = {"model_maker": model, "optimizer": keras.optimizers.AdamW(1e-3), "num_parallel": 2}
+run = tandem.make_trainer("a3c", **{**short, **own}).run()
 print(json.dumps(["model", run.summary["updates"], run.summary["eval_mean"] > 5]))
 plain = cartpole()
 plain.action_space.n = 2
@@ -523,15 +391,13 @@ with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/net.{suffix}"
         own = model(plain)
         own.save(path)
-        again = tandem.make_trainer(
-            "a3c", load_model=path, opt_kwargs={"learning_rate": 1e-30}, **short
-        ).run()
+        still = {"opt_kwargs": {"learning_rate": 1e-30}, "load_model": path}
+        again = tandem.make_trainer("a3c", **still, **short).run()
         x = np.ones((2, 4), np.float32)
         said = np.concatenate([np.asarray(o) for o in own(x)], -1)
         close = bool(np.allclose(again.agent.networks["net"](x), said, rtol=1e-4, atol=1e-5))
-        found = tandem.make_evaluator(
-            "ac", env_maker=cartpole, load_model=path, num_episodes=2
-        ).run()
+        given = {"env_maker": cartpole, "load_model": path}
+        found = tandem.make_evaluator("ac", num_episodes=2, **given).run()
         print(json.dumps([suffix, close, len(found.returns)]))
     x = keras.Input((4,))
     keras.Model(x, keras.layers.Lambda(lambda y: y[:, :2])(x)).save(f"{folder}/code.keras")
@@ -548,6 +414,6 @@ with tempfile.TemporaryDirectory() as folder:
 def test_keras_makers_and_files(engine: Any) -> None:
     found = run_python(KERAS, engine=engine, timeout=280)
     assert found == [
-        ["a3c", 4, True], ["impala", 4, True], ["dqn", 4, True], ["model", 4, True],
-        ["keras", True, 2], ["h5", True, 2], ["refused", True, 0],
-    ]  # fmt: skip
+        *([name, 4, True] for name in ("impala", "dqn", "model")),
+        *(["keras", True, 2], ["h5", True, 2], ["refused", True, 0]),
+    ]

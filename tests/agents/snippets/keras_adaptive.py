@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from tandem import RL
+from tandem import RL, LambdaCallback
 from tests.agents import rule_cases
 from tests.agents.rule_cases import numbers, run
 
@@ -61,30 +61,17 @@ class Hookless(Known):  # type: ignore[misc,valid-type]
     adjust_func = None
 
 
-class Moves:
-    agent: Any = None
-
-    def on_batch_end(self, b: int, logs: Any) -> None:
-        rule = {"gamma_params": RULE, "weight_decay_params": RULE}
-        self.agent.adjust(target_ess=5.0, smooth=1.0, **rule)
-
-
-def from_callback(**choices: Any) -> Any:
-    agent = Hookless(gamma=0.5)
-    agent.callbacks.append(moves := Moves())
-    moves.agent, heard = agent, list[float]()
-    agent.callbacks.append(rule_cases.Hear(heard))
-    agent.set(pool_size=10, batch=10, policy=rule_cases.GreedyQPolicy())
-    agent.train(None, keras.optimizers.SGD(0.01, weight_decay=0.5), 8, p=0)
-    agent.heard = heard
-    return agent
-
-
+agent = Hookless(gamma=0.5)
+rules = {"gamma_params": RULE, "weight_decay_params": RULE}
+move = lambda b, logs: agent.adjust(target_ess=5.0, smooth=1.0, **rules)  # noqa: E731
+heard: list[float] = []
+agent.callbacks += [LambdaCallback(on_batch_end=move), rule_cases.hear(heard)]
+agent.set(pool_size=10, batch=10, policy=rule_cases.GreedyQPolicy())
 with warnings.catch_warnings():
     warnings.simplefilter("error", UserWarning)
-    agent = from_callback()
-expected = numbers(0.5, 0.1, len(agent.heard), 0.25, 0.75)
-found["callback"] = bool(np.allclose(agent.heard, expected, atol=1e-5)) or agent.heard
+    agent.train(None, keras.optimizers.SGD(0.01, weight_decay=0.5), 8, p=0)
+expected = numbers(0.5, 0.1, len(heard), 0.25, 0.75)
+found["callback"] = bool(np.allclose(heard, expected, atol=1e-5)) or heard
 found["callback compiles"] = agent.notes.traces <= 2 * plain + 1 or [agent.notes.traces, plain]
 
 
@@ -116,22 +103,23 @@ class Noisy(RL):
 
     def adjust_func(self) -> None:
         if self.measures:
-            self.noise.append(self.estimate_gradient_variance(4, 30, jit_compile=self.jit))
+            self.noise.append(self.estimate_gradient_variance(4, 8, jit_compile=self.jit))
 
     def state(self) -> list[Any]:
         layers = [v for layer in (self.norm, self.drop) for v in layer.variables]
         return [np.asarray(v.value) for v in [self.w, *layers]]
 
 
-agents = [Noisy(False), Noisy(True), Noisy(True, jit=False)]
-for one in agents:
-    one.set(policy=rule_cases.GreedyQPolicy(), pool_size=20, batch=5)
-    one.train(None, keras.optimizers.SGD(0.01), 5, p=0)
-still, compiled, eager = agents
-found["nothing changed"] = all(
-    np.array_equal(x, y) and np.array_equal(x, z)
-    for x, y, z in zip(still.state(), compiled.state(), eager.state(), strict=True)
-)
+def after_training(agent: Any) -> Any:
+    agent.set(policy=rule_cases.GreedyQPolicy(), pool_size=20, batch=5)
+    agent.train(None, keras.optimizers.SGD(0.01), 5, p=0)
+    return agent
+
+
+still, compiled = after_training(Noisy(False)), after_training(Noisy(True))
+eager = after_training(Noisy(True, jit=False))
+states = zip(still.state(), compiled.state(), eager.state(), strict=True)
+found["nothing changed"] = all(np.array_equal(x, y) and np.array_equal(x, z) for x, y, z in states)
 found["alike"] = len(compiled.noise) > 10 and bool(
     np.allclose(compiled.noise, eager.noise, rtol=1e-4)
 )
@@ -150,9 +138,7 @@ class Scaled(Noisy):
         return self.scale * super().__call__(s, a, next_s, r, d)
 
 
-one = Scaled(False)
-one.set(policy=rule_cases.GreedyQPolicy(), pool_size=20, batch=5)
-one.train(None, keras.optimizers.SGD(0.01), 5, p=0)
+one = after_training(Scaled(False))
 first = np.mean([one.estimate_gradient_variance(4, 300) for _ in range(3)])
 one.scale = 3.0
 second = np.mean([one.estimate_gradient_variance(4, 300) for _ in range(3)])

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 from keras import layers, ops
 
-from tandem import RL, assign_param, restore_param
+from tandem import RL, LambdaCallback, assign_param, restore_param
 from tandem.backends import variables
 from tandem.errors import TandemError
 from tandem.exploration import EpsGreedyQPolicy, SoftmaxPolicy
@@ -22,9 +22,8 @@ found: dict[str, Any] = {}
 
 
 def mlp(out: int, activation: str | None = None) -> Any:
-    return keras.Sequential(
-        [keras.Input((4,)), layers.Dense(8, "tanh"), layers.Dense(out, activation)]
-    )
+    hidden = layers.Dense(8, "tanh")
+    return keras.Sequential([keras.Input((4,)), hidden, layers.Dense(out, activation)])
 
 
 class Q(RL):
@@ -47,58 +46,53 @@ class Q(RL):
         assign_param(self.target.weights, self.q.weights)
 
 
-def trained(
-    episodes: int = 4, jit: bool = True, kind: Any = Q, optimizer: Any = None, **choices: Any
-) -> Any:
-    agent = kind()
-    agent.set(
-        **{
-            "policy": EpsGreedyQPolicy(0.5),
-            "pool_size": 200,
-            "batch": 8,
-            "update_steps": 5,
-            **choices,
-        }
-    )
-    agent.train(
-        keras.metrics.Mean(),
-        optimizer or keras.optimizers.Adam(0.01),
-        episodes,
-        jit_compile=jit,
-        p=0,
-    )
+def untrained(kind: Any = Q, **choices: Any) -> Any:
+    agent, small = kind(), {"pool_size": 200, "batch": 8, "update_steps": 5}
+    agent.set(**{"policy": EpsGreedyQPolicy(0.5), **small, **choices})
+    return agent
+
+
+def train(agent: Any, episodes: int = 4, optimizer: Any = None, **more: Any) -> Any:
+    optimizer = optimizer or keras.optimizers.Adam(0.01)
+    agent.train(keras.metrics.Mean(), optimizer, episodes, p=0, **more)
     return agent
 
 
 def apart(a: Any, b: Any) -> float:
-    return apart_(a.param, b.param)
-
-
-def apart_(a: Any, b: Any) -> float:
-    arrays = [x if isinstance(x[0], np.ndarray) else variables.read(x) for x in (a, b)]
+    """How far two agents' weights, lists of variables or lists of arrays are."""
+    lists = [x.param if isinstance(x, RL) else x for x in (a, b)]
+    arrays = [x if isinstance(x[0], np.ndarray) else variables.read(x) for x in lists]
     return float(max(abs(x - y).max() for x, y in zip(*arrays, strict=True)))
 
 
-one = trained()
-found["moved"] = apart(one, Q()) > 0.01 and apart(one, trained()) == 0.0
-found["losses"] = len(one.loss_list) == 4 and one.loss_list[-1] > 0
-found["jit"] = apart(one, trained(jit=False)) < 1e-4
+def refusal(function: Any) -> str:
+    try:
+        function()
+    except TandemError as error:
+        return str(error)
+    return "none"
 
+
+def warned(agent: Any, words: str) -> bool:
+    """Whether an episode of training warns of it."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        agent.train(None, None, 1, p=0)
+    return any(words in str(w.message) for w in told)
+
+
+one = train(untrained(), 2)
+found["jit"] = apart(one, train(untrained(), 2, jit_compile=False)) < 1e-4
+one.train(None, None, 2, p=0)
+found["moved"] = apart(one, Q()) > 0.01
+found["losses"] = len(one.loss_list) == 4 and one.loss_list[-1] > 0
 
 # a call of several updates is cut where callbacks hear of each: the same to rounding
-class Hears:
-    def on_batch_begin(self, b: int, logs: Any) -> None:
-        told.append(b)
-
-
-told: list[Any] = []
-listened = Q()
-listened.callbacks = [Hears()]
-listened.set(policy=EpsGreedyQPolicy(0.5), pool_size=200, batch=8, update_steps=5, num_updates=7)
-listened.train(keras.metrics.Mean(), keras.optimizers.Adam(0.01), 4, p=0)
-found["listened"] = apart(listened, trained(num_updates=7)) < 1e-5 and told == list(
-    range(listened._assembly.learner.updates)
-)
+heard: list[Any] = []
+listened = untrained(num_updates=7)
+listened.callbacks = [LambdaCallback(on_batch_begin=lambda b, logs: heard.append(b))]
+same = apart(train(listened), train(untrained(num_updates=7))) < 1e-5
+found["listened"] = same and heard == list(range(listened._assembly.learner.updates))
 
 # every variable that can be reached takes part: the target is in no list of parameters
 one.target.trainable_variables[0].assign(one.target.trainable_variables[0] + 1.0)
@@ -106,114 +100,82 @@ before = one.loss
 one.train(None, None, 1, p=0)
 found["target"] = bool(np.isfinite(one.loss)) and before != one.loss
 
-# what is saved goes on to the bit
+# what is saved goes on to the bit, with an optimizer's numbers in the file, whatever it was made
+# with; one of another kind is refused
 with tempfile.TemporaryDirectory() as folder:
-    for name, choices in (("resume", {}), ("resume_pr", {"PR": True})):
-        whole = trained(6, **choices)
-        half = trained(3, **choices)
-        half.save(Path(folder) / "x.dat")
-        again = Q()
-        again.set(policy=EpsGreedyQPolicy(0.5), pool_size=200, batch=8, update_steps=5, **choices)
-        again.restore(Path(folder) / "x.dat")
-        # at once, to play with
-        found[f"{name}_target"] = apart_(half.target.weights, again.target.weights) == 0.0
-        again.train(keras.metrics.Mean(), keras.optimizers.Adam(0.01), 3, p=0)
-        found[name] = apart(whole, again) == 0.0 and whole.loss_list == again.loss_list
+    file = Path(folder) / "x.dat"
 
-    fresh = Q()
-    assign_param(fresh.param, restore_param(Path(folder) / "x.dat"), 0.5)
-    half_way = [
-        (a + b) / 2 for a, b in zip(*map(variables.read, (Q().param, half.param)), strict=True)
-    ]
-    found["half an array"] = apart_(half_way, variables.read(fresh.param)) < 1e-6
-    assign_param(fresh.param, restore_param(Path(folder) / "x.dat"))
-    found["arrays"] = apart(fresh, half) == 0.0
-
-    # an optimizer goes on with the numbers in the file, whatever it was made with; one of another
-    # kind is refused
     def sgd(rate: float, momentum: float, decay: float) -> Any:
         return keras.optimizers.SGD(rate, momentum=momentum, weight_decay=decay)
 
-    def again_with(optimizer: Any) -> Any:
-        agent = Q()
-        agent.set(policy=EpsGreedyQPolicy(0.5), pool_size=200, batch=8, update_steps=5)
-        agent.restore(Path(folder) / "x.dat")
-        agent.train(None, optimizer, 3, p=0)
-        return agent
+    def again(optimizer: Any) -> Any:
+        agent = untrained(PR=True)
+        agent.restore(file)
+        found["at once"] = apart(half.target.weights, agent.target.weights) == 0.0
+        return train(agent, 3, optimizer)
 
-    whole, half = (trained(n, optimizer=sgd(0.01, 0.9, 0.1)) for n in (6, 3))
-    half.save(Path(folder) / "x.dat")
-    found["numbers"] = apart(whole, again_with(sgd(0.5, 0.5, 0.3))) == 0.0
+    for name, kept, other in (
+        ("resumes", keras.optimizers.Adam, keras.optimizers.Adam),
+        ("numbers", lambda: sgd(0.01, 0.9, 0.1), lambda: sgd(0.5, 0.5, 0.3)),
+    ):
+        whole, half = (train(untrained(PR=True), n, kept()) for n in (6, 3))
+        half.save(file)
+        restored = again(other())
+        found[name] = apart(whole, restored) == 0.0 and whole.loss_list == restored.loss_list
     for optimizer, word in (
         (keras.optimizers.Adam(), "optimizer SGD; train was given Adam"),
         (sgd(0.1, 0.0, 0.1), "variables"),
     ):
-        try:
-            again_with(optimizer)
-            found[word] = False
-        except TandemError as error:
-            found[word] = word in str(error) or str(error)
+        said = refusal(lambda optimizer=optimizer: again(optimizer))
+        found[word] = word in said or said
+
+    fresh = Q()
+    both = zip(*map(variables.read, (Q().param, half.param)), strict=True)
+    assign_param(fresh.param, restore_param(file), 0.5)
+    found["half an array"] = apart([(a + b) / 2 for a, b in both], fresh) < 1e-6
+    assign_param(fresh.param, restore_param(file))
+    found["arrays"] = apart(fresh, half) == 0.0
 
 # a number that a compiled loss has read may change
-with warnings.catch_warnings(record=True) as told:
-    warnings.simplefilter("always")
-    other = trained()
-    other.gamma = 0.0
-    other.train(None, None, 1, p=0)
-    found["gamma"] = any("gamma changed" in str(w.message) for w in told)
-
+half.gamma = 0.0
+found["gamma"] = warned(half, "gamma changed")
 
 # weights that are frozen between trainings stay as they are, and learn once they are thawed
 one.q.layers[0].trainable = False
 frozen, loose = (variables.read(layer.weights) for layer in one.q.layers)
 one.train(None, None, 2, p=0)
-still = [
-    apart_(layer.weights, was) for layer, was in zip(one.q.layers, (frozen, loose), strict=True)
-]
+still, moved = map(apart, [layer.weights for layer in one.q.layers], (frozen, loose))
 one.q.layers[0].trainable = True
 one.train(None, None, 2, p=0)
-found["frozen"] = (
-    still[0] == 0.0 and still[1] > 0.0 and apart_(one.q.layers[0].weights, frozen) > 0.0
-)
+thawed = apart(one.q.layers[0].weights, frozen)
+found["frozen"] = still == 0.0 and moved > 0.0 and thawed > 0.0
 known = keras.optimizers.Adam()
 known.build(one.q.layers[1].weights)
 one.optimizer = known
-try:
-    one.train(None, None, 1, p=0)
-except TandemError as error:
-    found["thawed"] = "frozen when it began" in str(error)
+found["thawed"] = "frozen when it began" in refusal(lambda: one.train(None, None, 1, p=0))
 
 
 class Signed(Q):
+    """Its action reads a number; its networks are built when they are first called."""
+
     sign = 0.0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.target = (
+            keras.Sequential([layers.Dense(8, "tanh"), layers.Dense(2)]) for _ in range(2)
+        )
+        self.q(np.zeros((1, 4), np.float32))
+        self.param = self.q.weights
 
     def action(self, s: Any) -> Any:
         return self.q(s) * self.sign + ops.convert_to_tensor([0.0, 1e-9])
 
 
-signed = trained(kind=Signed)
-with warnings.catch_warnings(record=True) as told:
-    warnings.simplefilter("always")
-    signed.sign = 1.0
-    signed.train(None, None, 1, p=0)
-    found["sign"] = any("sign changed, which the compiled action" in str(w.message) for w in told)
-
-
-class Late(Q):
-    """Its networks are built when they are first called."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.body = keras.Sequential([layers.Dense(8, "tanh"), layers.Dense(2)])
-        self.body(np.zeros((1, 4), np.float32))
-        self.target = keras.Sequential([layers.Dense(8, "tanh"), layers.Dense(2)])
-        self.q, self.param = self.body, self.body.weights
-
-    def update_param(self) -> None:
-        assign_param(self.target.weights, self.body.weights)
-
-
-found["late"] = trained(kind=Late).total_episode == 4
+signed = train(untrained(Signed))
+found["late"] = signed.total_episode == 4
+signed.sign = 1.0
+found["sign"] = warned(signed, "sign changed, which the compiled action")
 
 
 class ActorCritic(RL):
@@ -223,9 +185,8 @@ class ActorCritic(RL):
         super().__init__()
         keras.utils.set_random_seed(0)
         self.actor, self.old, self.critic = mlp(2, "softmax"), mlp(2, "softmax"), mlp(1)
-        self.norm = keras.Sequential(
-            [keras.Input((4,)), layers.BatchNormalization(), layers.Dense(1)]
-        )
+        parts = [keras.Input((4,)), layers.BatchNormalization(), layers.Dense(1)]
+        self.norm = keras.Sequential(parts)
         self.param = [self.actor.weights, self.critic.weights + self.norm.weights]
         self.env = gymnasium.make("CartPole-v1")
 
@@ -235,15 +196,22 @@ class ActorCritic(RL):
     def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
         value = self.critic(s)[:, 0] + self.norm(s, training=True)[:, 0]
         TD = ops.stop_gradient(r + 0.9 * (1 - d) * self.critic(next_s)[:, 0]) - value
-        new, old = (
-            ops.take_along_axis(net(s), a[:, None], 1)[:, 0] for net in (self.actor, self.old)
-        )
-        ratio = new / ops.stop_gradient(old)
+        taken = [ops.take_along_axis(x(s), a[:, None], 1)[:, 0] for x in (self.actor, self.old)]
+        ratio = taken[0] / ops.stop_gradient(taken[1])
         self.prioritized_replay.update(TD, ratio)
         return [-ops.mean(ratio * ops.stop_gradient(TD)), ops.mean(TD**2)]
 
     def update_param(self) -> None:
         assign_param(self.old.weights, self.actor.weights)
+
+
+agent = untrained(ActorCritic, policy=SoftmaxPolicy(), update_steps=40, PPO=True, PR=True)
+start = variables.read(variables.flat(agent.param))
+train(agent, 8, [keras.optimizers.Adam(0.01), keras.optimizers.SGD(0.01)])
+after = variables.read(variables.flat(agent.param))
+floats = [(x, y) for x, y in zip(start, after, strict=True) if x.dtype.kind == "f"]
+found["ppo"] = bool(all((x != y).any() for x, y in floats))
+found["ppo's old"] = apart(agent.old.weights, agent.actor.weights) == 0
 
 
 class Raw(Q):
@@ -265,54 +233,27 @@ class Raw(Q):
 
 with warnings.catch_warnings():
     warnings.simplefilter("error", UserWarning)
-    raw = trained(kind=Raw)
+    raw = train(untrained(Raw))
 found["variable"] = apart(raw, one) > 0 and "network/gamma/0" in raw._assembly.backend.state()
 
-for pr in (False, True):
-    agent = ActorCritic()
-    start = variables.read(variables.flat(agent.param))
-    agent.set(policy=SoftmaxPolicy(), pool_size=300, batch=8, update_steps=40, PPO=True, PR=pr)
-    agent.train(None, [keras.optimizers.Adam(0.01), keras.optimizers.SGD(0.01)], 8, p=0)
-    after = variables.read(variables.flat(agent.param))
-    moved = [
-        bool(abs(x - y).max() > 0) for x, y in zip(start, after, strict=True) if x.dtype.kind == "f"
-    ]
-    found[f"ppo_{pr}"] = all(moved) and apart_(agent.old.weights, agent.actor.weights) == 0
+
+def square(self: Any, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
+    value = self.q(s)[:, :1]
+    return ops.mean((value - r) ** 2)
 
 
-class Square(Q):
-    def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
-        value = self.q(s)[:, :1]
-        return ops.mean((value - r) ** 2)
-
-
-class Column(Q):
-    def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
-        return self.q(s)[:, :1]
-
-
-class Stopped(Q):
-    def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
-        return ops.mean((ops.stop_gradient(self.q(s)[:, 0]) - r) ** 2)
-
-
-for kind, word in (
-    (Square, "return ops.mean((value - r)"),
-    (Column, "shape (11, 1)"),
-    (Stopped, "depends on no weight"),
+for loss, word in (
+    (square, "return ops.mean((value - r)"),
+    (lambda self, s, *_: self.q(s)[:, :1], "shape (11, 1)"),
+    (lambda self, s, *_: ops.mean(ops.stop_gradient(self.q(s)) ** 2), "depends on no weight"),
 ):
-    try:
-        trained(kind=kind)
-    except TandemError as error:
-        found[kind.__name__] = word in str(error) or str(error)
+    wrong = untrained(type("Wrong", (Q,), {"__call__": loss}))
+    said = refusal(lambda wrong=wrong: train(wrong))
+    found[word] = word in said or said
 
 soft = Q()
-old = variables.read(soft.target.weights)
+old, new = variables.read(soft.target.weights), variables.read(soft.q.weights)
 assign_param(soft.target.weights, soft.q.weights, 0.25)
-found["soft"] = all(
-    np.allclose(t, o + 0.25 * (s - o), atol=1e-6)
-    for t, o, s in zip(
-        variables.read(soft.target.weights), old, variables.read(soft.q.weights), strict=True
-    )
-)
+wanted = [o + 0.25 * (s - o) for o, s in zip(old, new, strict=True)]
+found["soft"] = apart(soft.target.weights, wanted) < 1e-6
 print(json.dumps(found))

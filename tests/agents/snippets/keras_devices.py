@@ -50,10 +50,8 @@ class Q(RL):
         super().__init__()
         keras.utils.set_random_seed(0)
         self.q, self.target = (
-            keras.Sequential(
-                [keras.Input((4,)), layers.Dense(8, "tanh"), *(m() for m in more), layers.Dense(2)]
-            )
-            for _ in range(2)
+            keras.Sequential([keras.Input((4,)), layers.Dense(8, "tanh"), *extra, layers.Dense(2)])
+            for extra in ([m() for m in more] for _ in range(2))
         )
         self.param, self.env, self.gamma = self.q.weights, gymnasium.make("CartPole-v1"), 0.9
 
@@ -77,6 +75,12 @@ class EachQ(Q):
         return (value - ops.stop_gradient(r + 0.9 * (1 - d) * ops.max(self.target(next_s), 1))) ** 2
 
 
+def adam(kind: Any) -> Any:
+    """One that clips gradients and averages weights, or a plain one."""
+    more = {"weight_decay": 0.01, "clipnorm": 0.05, "use_ema": True} if kind is Clipped else {}
+    return keras.optimizers.AdamW(0.01, **more) if more else keras.optimizers.Adam(0.01)
+
+
 class Clipped(Q):
     """By an optimizer that clips gradients and averages weights."""
 
@@ -88,15 +92,11 @@ def made(kind: Any = Q, optimizers: int = 1, several: bool = True, **choices: An
     keras.utils.set_random_seed(0)
     with scope(several):
         agent = kind()
-        own = [
-            keras.optimizers.AdamW(0.01, weight_decay=0.01, clipnorm=0.05, use_ema=True)
-            if kind is Clipped
-            else keras.optimizers.Adam(0.01)
-            for _ in range(optimizers)
-        ]
+        own = [adam(kind) for _ in range(optimizers)]
         agent.optimizer = own[0] if optimizers == 1 else own
     chosen = {**SET, **choices}
-    agent.set(**chosen | {n: x() for n, x in chosen.items() if n in ("policy", "noise") and x})
+    explorers = {n: chosen[n]() for n in ("policy", "noise") if chosen.get(n)}
+    agent.set(**chosen | explorers)
     return agent
 
 
@@ -125,32 +125,17 @@ def refusal(function: Any) -> str:
     return "none"
 
 
+NOISE = {"policy": None, "noise": GaussianWhiteNoiseProcess, "HER": True, "num_updates": 1}
+ROLLOUT = {"policy": SoftmaxPolicy, "PPO": True, "update_steps": 30, "batch": 16}
+TEAM = {"policy": SoftmaxPolicy, "MARL": True, "num_updates": 1}
 CASES: dict[str, tuple[Any, int, dict[str, Any], int, dict[str, Any]]] = {
     "plain": (Q, 1, {}, 4, {"pool_network": False}),
     "loss of each sample": (EachQ, 1, {"num_steps": 3}, 4, {}),
     "PR": (Q, 1, {"PR": True}, 4, {}),
     "clipped": (Clipped, 1, {"num_updates": 2}, 4, {}),
-    "PPO": (
-        lambda: PPO.PPO(4, 8, 2, 0.7, 0.7),
-        2,
-        {"policy": SoftmaxPolicy, "PPO": True, "update_steps": 30, "batch": 16},
-        4,
-        {},
-    ),
-    "HER": (
-        lambda: DDPG_HER.DDPG(8, 0.1, 0.98, 0.005),
-        2,
-        {"policy": None, "noise": GaussianWhiteNoiseProcess, "HER": True, "num_updates": 1},
-        2,
-        {},
-    ),
-    "MARL": (
-        lambda: MADDPG.DDPG(8, 0.1, 0.98, 0.005),
-        2,
-        {"policy": SoftmaxPolicy, "MARL": True, "num_updates": 1},
-        2,
-        {},
-    ),
+    "PPO": (lambda: PPO.PPO(4, 8, 2, 0.7, 0.7), 2, ROLLOUT, 4, {}),
+    "HER": (lambda: DDPG_HER.DDPG(8, 0.1, 0.98, 0.005), 2, NOISE, 2, {}),
+    "MARL": (lambda: MADDPG.DDPG(8, 0.1, 0.98, 0.005), 2, TEAM, 2, {}),
     "processes": (Q, 1, {"update_batches": 3, "update_steps": None}, 4, {"processes": 2}),
 }
 
@@ -176,14 +161,12 @@ def goes_on(*more: Any) -> dict[str, Any]:
     def kind() -> Any:
         return Q(*more)
 
-    whole = train(made(kind, PR=True), 6)
-    agent = train(made(kind, PR=True), 3)
-    other = made(kind, PR=True)
+    whole, agent = train(made(kind, PR=True), 6), train(made(kind, PR=True), 3)
+    other, stopped = made(kind, PR=True), made(kind, PR=True)
     with tempfile.TemporaryDirectory() as folder:
         agent.save(Path(folder) / "agent.dat")
         other.restore(Path(folder) / "agent.dat")
         train(other, 3)
-    stopped = made(kind, PR=True)
 
     def stop(batch: int, logs: Any) -> None:
         stopped.stop_training = batch == 25
@@ -232,59 +215,6 @@ def sizes() -> None:
     found["moved"] = float(np.asarray(variables.host(rule.optimizer._learning_rate)))
 
 
-def refusals() -> None:
-    agent = made()
-    several = getattr(strategy, "num_replicas_in_sync", strategy)
-    found["refused"] = {
-        "none": refusal(lambda: agent.distributed_training(agent.optimizer)),
-        "text": refusal(lambda: train_with("two")),
-        "unset": refusal(lambda: train(RL())),
-        "unset, one": refusal(lambda: train(RL(), several=False)),
-        "many": refusal(lambda: train_with(several + 7)),
-        "episodes": refusal(lambda: agent.distributed_training(episodes=-1, strategy=strategy)),
-    }
-    if ENGINE == "tensorflow":
-        outside = made(several=False)
-        found["refused"] |= {
-            "agent": refusal(lambda: train(outside)),
-            "train": refusal(lambda: train(agent, several=False)),
-            "number": refusal(lambda: train_with(several, agent)),
-        }
-        agent.optimizer = keras.optimizers.Adam()
-        agent.optimizer.build(outside.q.trainable_variables)
-        found["refused"]["optimizer"] = refusal(lambda: train(agent))
-        found["number"] = train_with(several, outside).loss_list[-1] > 0
-
-
-def train_with(devices: Any, agent: Any = None) -> Any:
-    agent = made(several=False) if agent is None else agent
-    agent.distributed_training(strategy=devices, episodes=2, p=0)
-    return agent
-
-
-def finders() -> None:
-    agent = made()
-    train(agent, 2)
-    before, losses = variables.read(agent.q.variables), list(agent.loss_list)
-    lr = LRFinder(agent)
-    lr.find(strategy=strategy, N=5, episodes=4, p=0)
-    with scope():
-        optimizers = [keras.optimizers.Adam(0.01), keras.optimizers.SGD(1e-3)]
-    best = OptFinder(agent, optimizers)
-    best.find(strategy=strategy, episodes=2, p=0)
-    after = variables.read(agent.q.variables)
-    one = made(several=False)
-    train(one, 2, False)
-    of_one = OptFinder(one, [keras.optimizers.Adam(0.01), keras.optimizers.SGD(1e-3)])
-    of_one.find(episodes=2, p=0)
-    found["finders"] = {
-        "as before": all(map(np.array_equal, before, after)) and agent.loss_list == losses,
-        "lr": 1e-4 <= lr.best_lr <= 1,
-        "opt": float(np.abs(np.array(best.mean_losses) - of_one.mean_losses).max()),
-    }
-    train(agent, 2)
-
-
 def outside() -> None:
     """Optimizers that were made outside of the scope are recreated there, for finders and
     training."""
@@ -292,25 +222,32 @@ def outside() -> None:
     def optimizers() -> list[Any]:
         return [keras.optimizers.Adam(0.01, clipnorm=0.05)]
 
-    agent = made(several=True)
+    agent = made()
+    before = variables.read(agent.q.variables)
     agent.optimizer = own = optimizers()[0]
     lr = LRFinder(agent)
     lr.find(strategy=strategy, N=5, episodes=4, pool_network=False, p=0)
+    after = variables.read(agent.q.variables)
+    as_before = all(map(np.array_equal, before, after)) and not agent.loss_list
     with scope():
         inside = optimizers()
-    finders = [OptFinder(made(), given) for given in (optimizers(), inside)]
+    one, other = finders = [OptFinder(made(), given) for given in (optimizers(), inside)]
     for finder in finders:
         finder.find(strategy=strategy, episodes=2, pool_network=False, p=0)
-    one, other = finders
+    alone = OptFinder(made(several=False), optimizers())
+    alone.find(episodes=2, pool_network=False, p=0)
     best = one.agent.optimizer = one.best_opt
     parallel = ParallelFinder([made()], optimizers())
     parallel.find(strategy=strategy, episodes=2, processes=1, p=0)
     found["outside"] = {
-        "lr": 1e-4 <= lr.best_lr <= 1 and agent.optimizer is own and own.clipnorm == 0.05,
+        "as before": as_before and agent.optimizer is own and own.clipnorm == 0.05,
+        "lr": 1e-4 <= lr.best_lr <= 1,
         "as inside": np.allclose(one.mean_losses, other.mean_losses, rtol=1e-5),
+        "as of one": np.allclose(one.mean_losses, alone.mean_losses, rtol=1e-4),
         "the user's": best in one.optimizers,
-        "trains": len(train(one.agent, 2).loss_list) == len(train(agent, 2).loss_list) == 2,
+        "trains": len(train(one.agent, 2).loss_list) == 2,
         "parallel": np.allclose(parallel.losses[0], one.losses[0], rtol=1e-4),
+        "goes on": train(parallel.logs["best_agent"], 1).total_episode == 3,
     }
 
 
@@ -346,17 +283,6 @@ def score() -> None:
     before = played()
     train(agent, 60, pool_network=False)
     found["score"] = [before, played()]
-
-
-def parallel() -> None:
-    agents = [made(), made(num_updates=2)]
-    finder = ParallelFinder(agents, [agent.optimizer for agent in agents])
-    finder.find(strategy=strategy, episodes=2, processes=1, p=0)
-    alone = train(made(), 2)
-    found["parallel"] = {
-        "same": np.allclose(finder.losses[0], alone.loss_list, rtol=1e-4),
-        "goes on": train(finder.logs["best_agent"], 1).total_episode,
-    }
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import gymnasium
 import keras
 import numpy as np
 import tensorflow as tf
+from keras.optimizers import SGD, Adam
 
 from tandem import RL, LambdaCallback
 from tandem.backends import variables
@@ -81,17 +82,15 @@ class Twice(Mean):
         return 0.0, 1
 
 
-SET = {"policy": EpsGreedyQPolicy(0.5), "pool_size": 60, "batch": 4, "update_steps": 3}
+SET = {"pool_size": 60, "batch": 4, "update_steps": 3}
 
 
 def made(kind: Any = Mean, optimizers: int = 1, **choices: Any) -> Any:
     keras.utils.set_random_seed(RANK)
     with strategy.scope():
         agent = kind()
-        own = [
-            keras.optimizers.SGD(0.1) if isinstance(agent, Mean) else keras.optimizers.Adam()
-            for _ in range(optimizers)
-        ]
+        plain = isinstance(agent, Mean)
+        own = [SGD(0.1) if plain else Adam() for _ in range(optimizers)]
         agent.optimizer = own[0] if optimizers == 1 else own
     agent.set(**{**SET, "policy": EpsGreedyQPolicy(0.5), **choices})
     return agent
@@ -124,8 +123,7 @@ def refusal(function: Any) -> str:
 def mean() -> None:
     for name, kind in (("mean", Mean), ("own loop", Own)):
         found[name] = summary(train(made(kind)))
-        agent = train(made(kind, PR=True))
-        found[f"{name}, PR"] = summary(agent)
+        found[f"{name}, PR"] = summary(train(made(kind, PR=True)))
     found["twice"] = refusal(lambda: train(made(Twice)))
     agent = made()
     agent.batch_size_fn = lambda *_: 8
@@ -156,11 +154,10 @@ def ends() -> None:
 
 
 def files() -> None:
-    whole = train(made(PR=True, pool_size=40), 6)
-    agent = made(PR=True, pool_size=40)
+    whole, agent, other = (made(PR=True, pool_size=40) for _ in range(3))
     agent.path = FOLDER / "agent.dat"
+    train(whole, 6)
     train(agent, 3)
-    other = made(PR=True, pool_size=40)
     with strategy.scope():
         other.restore(FOLDER / "agent.dat")
     train(other, 3)
@@ -170,18 +167,17 @@ def files() -> None:
 
 
 def modes() -> None:
-    ppo = {"policy": SoftmaxPolicy(), "PPO": True, "pool_size": 300, "num_updates": 4}
-    found["PPO"] = summary(
-        train(made(lambda: PPO.PPO(4, 8, 2, 0.7, 0.7), 2, **ppo, update_steps=20), 3)
-    )
-    ppo |= {"update_batches": 2, "update_steps": None}
-    found["PPO by batches"] = summary(train(made(lambda: PPO.PPO(4, 8, 2, 0.7, 0.7), 2, **ppo), 2))
+    ppo = {"policy": SoftmaxPolicy(), "PPO": True, "num_updates": 4, "update_steps": 20}
+    batches = ppo | {"update_batches": 2, "update_steps": None}
     noise = {"policy": None, "noise": GaussianWhiteNoiseProcess(), "HER": True, "num_updates": 3}
-    found["HER"] = summary(
-        train(made(lambda: DDPG_HER.DDPG(8, 0.1, 0.98, 0.005), 2, **noise, pool_size=300), 2)
-    )
-    marl = {"policy": SoftmaxPolicy(), "MARL": True, "num_updates": 3, "pool_size": 300}
-    found["MARL"] = summary(train(made(lambda: MADDPG.DDPG(8, 0.1, 0.98, 0.005), 2, **marl), 2))
+    team = {"policy": SoftmaxPolicy(), "MARL": True, "num_updates": 3}
+    for name, kind, choices, rounds in (
+        ("PPO", lambda: PPO.PPO(4, 8, 2, 0.7, 0.7), ppo, 3),
+        ("PPO by batches", lambda: PPO.PPO(4, 8, 2, 0.7, 0.7), batches, 2),
+        ("HER", lambda: DDPG_HER.DDPG(8, 0.1, 0.98, 0.005), noise, 2),
+        ("MARL", lambda: MADDPG.DDPG(8, 0.1, 0.98, 0.005), team, 2),
+    ):
+        found[name] = summary(train(made(kind, 2, pool_size=300, **choices), rounds))
     found["processes"] = summary(train(made(), 2, pool_network=True, processes=2))
 
 

@@ -1,0 +1,457 @@
+"""The examples: losses by hand, worlds, a few episodes of each, and that they learn. The documented
+programs are in test_documented.py."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tandem.examples.pytorch import DQN, PPO, DoubleDQN, DuelingDQN, PPO_pr  # noqa: E402
+from tandem.examples.pytorch.AlphaZeroCartPole import AlphaZero  # noqa: E402
+from tandem.examples.worlds import PointWorld, Relay  # noqa: E402
+from tandem.exploration import EpsGreedyQPolicy, GaussianWhiteNoiseProcess, SoftmaxPolicy  # noqa: E402
+from tests.agents import losses  # noqa: E402
+from tests.helpers import run_python  # noqa: E402
+
+SNIPPET = Path(__file__).parent / "snippets" / "keras_examples.py"
+VALUES = [DQN.DQN, DoubleDQN.DoubleDQN, DuelingDQN.DuelingDQN]
+PROGRAMS = [DQN, DoubleDQN, DuelingDQN, PPO, PPO_pr]
+ENGINES = ["jax", "tensorflow"]
+
+
+def needs(*names: str) -> None:
+    for name in names:
+        if importlib.util.find_spec(name) is None:
+            pytest.skip(f"{name} is not installed")
+
+
+def example(name: str) -> Any:
+    needs(*(["gymnasium_robotics"] if name == "DDPG_FetchReach" else []))
+    return importlib.import_module(f"tandem.examples.pytorch.{name}")
+
+
+def adams(model: Any) -> list[Any]:
+    nested = isinstance(model.param[0], list)
+    return [torch.optim.Adam(p) for p in (model.param if nested else [model.param])]
+
+
+# Values and PPO
+
+
+def gradients(loss: Any, weights: Any) -> list[bool]:
+    """Of which weights the loss has a gradient."""
+    found = torch.autograd.grad(loss, weights, allow_unused=True, retain_graph=True)
+    return [x is not None for x in found]
+
+
+def tensors(batch: dict[str, Any]) -> dict[str, Any]:
+    return {name: torch.as_tensor(x) for name, x in batch.items()}
+
+
+@pytest.mark.parametrize("kind", VALUES)
+def test_losses_of_value_methods(kind: Any) -> None:
+    torch.manual_seed(0)
+    agent, b = kind(4, 16, 2), losses.batch()
+    t = tensors(b)
+    q, next_q, judged = (
+        x.detach().numpy()
+        for x in (agent.q_net(t["s"]), agent.q_net(t["next_s"]), agent.target_q_net(t["next_s"]))
+    )
+    following = judged.max(1)
+    if kind is DoubleDQN.DoubleDQN:
+        following = judged[np.arange(len(q)), next_q.argmax(1)]
+    loss = agent(*t.values())
+    wanted = losses.q_learning(q, following, b["a"], b["r"], b["d"])
+    np.testing.assert_allclose(loss.item(), wanted, rtol=1e-5)
+    assert not any(gradients(loss, list(agent.target_q_net.parameters())))
+
+
+def test_dueling_heads_are_joined_by_equation_9() -> None:
+    net, s = DuelingDQN.DuelingNet(4, 16, 3), torch.randn(5, 4)
+    h = net.body(s)
+    torch.testing.assert_close(net(s).mean(1), net.value(h)[:, 0])
+    torch.testing.assert_close(net(s) - net(s)[:, :1], net.advantage(h) - net.advantage(h)[:, :1])
+
+
+@pytest.mark.parametrize("module", [PPO, PPO_pr])
+def test_losses_of_ppo(module: Any) -> None:
+    torch.manual_seed(0)
+    agent, b = module.PPO(4, 16, 2, 0.2, 0.5), losses.batch()
+    with torch.no_grad():
+        for p in agent.actor.parameters():
+            p += 0.3 * torch.randn_like(p)
+    t = tensors(b)
+    nets = [net(t["s"]).detach().numpy() for net in (agent.actor, agent.old_actor, agent.critic)]
+    following, given = agent.critic(t["next_s"]).detach().numpy(), (b["a"], b["r"], b["d"])
+    actor, critic = losses.ppo(*nets, following, *given, 0.2, 0.5)
+    found = agent(*t.values())
+    means = [x.mean().item() for x in found]
+    np.testing.assert_allclose(means, [actor.mean(), critic.mean()], rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(agent.action(t["s"]).detach(), nets[1])
+    assert not any(gradients(found[0].mean(), agent.param[1]))
+    # of the value alone, not of the target
+    bias = torch.autograd.grad(found[1].mean(), agent.param[1])[-1]
+    TD = b["r"] + losses.GAMMA * (1 - b["d"]) * following[:, 0] - nets[2][:, 0]
+    np.testing.assert_allclose(bias.item(), -2 * TD.mean(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", VALUES)
+def test_value_methods_as_documented(kind: Any) -> None:
+    """With priorities; without, `test_programs_run` and the programs of test_documented.py."""
+    model, more = kind(4, 128, 2), {"trial_count": 10, "criterion": 200, "PR": True}
+    sizes = {"pool_size": 10000, "batch": 64, "update_steps": 10, "initial_TD": 7, "alpha": 0.7}
+    model.set(policy=EpsGreedyQPolicy(0.01), **sizes, **more)
+    model.train(torch.optim.Adam(model.param), 10, p=0)
+    assert model.total_episode == 10 and model.loss > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("module", "more"), [(PPO, {}), (PPO_pr, {"PR": True})])
+def test_ppo_as_documented(module: Any, more: dict[str, Any]) -> None:
+    model = module.PPO(4, 128, 2, 0.7, 0.7)
+    sizes = {"pool_size": 10000, "batch": 64, "update_steps": 1000}
+    model.set(policy=SoftmaxPolicy(), PPO=True, **sizes, **more)
+    actor, critic = model.param
+    model.train([torch.optim.Adam(actor, 1e-4), torch.optim.Adam(critic, 5e-3)], 70, p=0)
+    learner = model._assembly.learner
+    assert learner.updates >= 150 and np.isfinite(model.loss_list[-1])
+    left = len(model.prioritized_replay.TD) if more else None
+    assert len(learner.ring) == left if more else len(learner.ring) < 1000
+
+
+@pytest.mark.parametrize("module", PROGRAMS)
+def test_programs_run(module: Any, capsys: Any) -> None:
+    assert module.main(1, episodes=2).reward_list == module.main(1, episodes=2).reward_list
+
+
+@pytest.mark.slow
+@pytest.mark.thorough
+@pytest.mark.parametrize("engine", ENGINES)
+def test_keras_examples(engine: Any) -> None:
+    needs(engine)
+    (found,) = run_python(SNIPPET, engine=engine, timeout=600)
+    assert all(x is True for x in found.values()), found
+
+
+# In several processes
+
+
+SET_VALUE = {"policy": EpsGreedyQPolicy(0.01), "batch": 64, "update_batches": 17}
+SET_TEAM = {"policy": SoftmaxPolicy(), "batch": 32, "trial_count": 10, "MARL": True}
+SET_PPO = {"policy": SoftmaxPolicy(), "batch": 64, "update_steps": 300, "PPO": True, "PR": True}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "kind", "arguments", "choices", "episodes"),
+    [
+        ("DoubleDQN", "DoubleDQN", (4, 32, 2), SET_VALUE, 20),
+        ("DuelingDQN", "DuelingDQN", (4, 32, 2), SET_VALUE, 20),
+        ("MADDPG", "DDPG", (16, 0.1, 0.98, 0.005), SET_TEAM, 6),
+        ("PPO_pr", "PPO", (4, 32, 2, 0.7, 0.7), SET_PPO, 30),
+    ],
+)
+def test_they_train_in_processes(
+    name: str, kind: str, arguments: Any, choices: Any, episodes: int
+) -> None:
+    model = getattr(example(f"pool_network.{name}"), kind)(*arguments, 3)
+    model.set(pool_size=3000, **choices)
+    model.train(adams(model), episodes, pool_network=True, processes=3, p=0)
+    assembly, learner = model._assembly, model._assembly.learner
+    assert len(assembly.environments.group.workers) == 2 and learner.updates > 0
+    assert model.total_episode >= episodes and np.isfinite(model.loss) and model.loss != 0
+    assert name != "PPO_pr" or len(learner.ring) == len(model.prioritized_replay.TD)
+
+
+# Control by several networks
+
+
+def noisy(**more: Any) -> dict[str, Any]:
+    noise = GaussianWhiteNoiseProcess()
+    return {"noise": noise, "pool_size": 500, "batch": 32, "num_updates": 1, **more}
+
+
+TEAM = {"policy": SoftmaxPolicy(), "pool_size": 500, "batch": 32, "num_updates": 2, "MARL": True}
+CHOICES = {"DDPG": noisy(), "MADDPG": TEAM}
+CHOICES |= {name: noisy(HER=True) for name in ("DDPG_HER", "DDPG_FetchReach")}
+STEPS = {"DDPG": 200, "DDPG_HER": 50, "DDPG_FetchReach": 50, "MADDPG": 25}  # of an episode, at most
+
+
+def test_a_straight_walk_to_the_goal_takes_four_steps_or_five() -> None:
+    world, scores = PointWorld(), set()
+    for seed in range(50):
+        state, score, done = world.reset(seed=seed), 0.0, False
+        assert state.tolist() == [0, 0] and np.all(np.abs(world.goal - 4) <= 0.5)
+        while not done:
+            state, reward, done, info = world.step((world.goal - state) / world.scale)
+            score += reward
+        assert not info["TimeLimit.truncated"] and np.linalg.norm(state - world.goal) <= 0.15
+        far = world.goal.max()
+        steps = 4 if far < 4.1 else 5 if far > 4.15 else world.steps
+        assert score == -(world.steps - 1) and world.steps == steps
+        scores.add(score)
+    assert scores == {-3, -4}
+
+
+def test_time_is_up_in_the_world_of_points_after_fifty_steps() -> None:
+    world = PointWorld(0.5)
+    world.reset(seed=0)
+    ends = [world.step(np.array([-2, -2]))[1:] for _ in range(50)]
+    assert ends[:-1] == [(-1, False, {"TimeLimit.truncated": False})] * 49
+    assert ends[-1] == (-1, True, {"TimeLimit.truncated": True})
+    world.reset()
+    assert world.step(np.array([9.0, 1.0]))[0].tolist() == [1.0, 0.5]  # 1 at most
+
+
+def test_goals_are_judged_one_by_one_and_in_batches() -> None:
+    states, goal = np.array([[4, 4], [4, 4.14], [4, 4.16]]), np.array([4.0, 4.0])
+    reward, there = PointWorld.judge(states, goal)
+    assert reward.tolist() == [0, 0, -1] and there.tolist() == [True, True, False]
+    assert [PointWorld.judge(s, goal)[0] for s in states] == [0, 0, -1]
+
+
+@pytest.mark.parametrize("right, score", [((1, 1), 24), ((1, 0), 0), ((0, 0), 0)])
+def test_both_agents_have_to_open_the_gate_of_the_other(right: Any, score: float) -> None:
+    world = Relay()
+    state, total, done = world.reset(seed=3), 0.0, [False]
+    assert state.shape == (2, 4) and state[:, 3].tolist() == [0, 0]
+    while not all(done):
+        light = state[:, :2].argmax(1)
+        state, reward, done, info = world.step(np.where(right, light, 1 - light))
+        assert state[:, 3].tolist() == [right[1], right[0]]  # its own gate is the other's doing
+        total += reward[0]
+    assert total == score and info["TimeLimit.truncated"] and world.steps == 25
+
+
+def test_what_an_agent_gets_and_sees_next_does_not_depend_on_its_action() -> None:
+    seen = set()
+    for action in (0, 1):
+        world = Relay()
+        world.reset(seed=5)
+        world.step(world.light)
+        state, reward, *_ = world.step(np.array([action, 1]))
+        seen.add((tuple(state[0]), reward[0]))
+    assert len(seen) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CHOICES)
+def test_examples_train_on_torch(name: str) -> None:
+    model = example(name).DDPG(16, 0.1, 0.98, 0.005)
+    before = [x.detach().clone() for x in model.target_param]
+    model.set(**CHOICES[name])
+    model.train(adams(model), 2, p=0)
+    assert model.total_episode == 2 and np.isfinite(model.loss_list).all() and model.loss != 0
+    assert any((x != y).any() for x, y in zip(before, model.target_param, strict=True))
+    states, score, steps = model.run_agent(300, 1)
+    assert len(states) == steps <= STEPS[name] and np.isfinite(score)
+
+
+def test_targets_go_a_part_of_the_way() -> None:
+    model = example("DDPG").DDPG(8, 0.1, 0.98, 0.25)
+    sources = [p for part in model.param for p in part]
+    assert all(torch.equal(t, s) for t, s in zip(model.target_param, sources, strict=True))
+    with torch.no_grad():
+        for s in sources:
+            s += 1
+    model.update_param()
+    pairs = zip(model.target_param, sources, strict=True)
+    assert all(torch.allclose(t, s - 0.75, atol=1e-6) for t, s in pairs)
+
+
+def test_an_actors_loss_is_an_expectation_over_joint_actions() -> None:
+    model = example("MADDPG").DDPG(8, 0.1, 0.98, 0.005)
+    s = torch.rand(3, 2, 4)
+    p = [model.action(s[:, i], i) for i in range(2)]
+    hot = torch.eye(2)
+    for i in range(2):
+        expected: Any = 0.0
+        for a, b in itertools.product((0, 1), repeat=2):
+            joint = torch.stack([hot[a], hot[b]]).expand(3, 2, 2)
+            expected = expected + p[0][:, a] * p[1][:, b] * model.value(model.critics, i, s, joint)
+        found = (model.likely(model.actors, s, i) * model.values(model.critics, i, s)).sum(1)
+        torch.testing.assert_close(found, expected)
+        kept = {"retain_graph": True, "allow_unused": True}
+        grads = [torch.autograd.grad(found.sum(), [*x.parameters()], **kept) for x in model.actors]
+        assert [all(g is not None for g in each) for each in grads] == [i == 0, i == 1]
+
+
+def test_agents_that_learn_alone_do_not_see_each_other() -> None:
+    model = example("MADDPG").DDPG(8, 0.1, 0.98, 0.005, alone=True)
+    s = torch.rand(5, 2, 4)
+    q = model.values(model.critics, 0, s)
+    assert torch.equal(q[:, 0], q[:, 1]) and not torch.equal(q[:, 0], q[:, 2])
+    s[:, 1] = 0
+    assert torch.equal(q, model.values(model.critics, 0, s))
+
+
+@pytest.mark.thorough
+def test_agents_with_critics_of_all_beat_those_that_learn_alone() -> None:
+    """With critics of both agents the best return, 24, is reached; alone the return stays near what
+    chance gives, 6."""
+    module = example("MADDPG")
+    scores: dict[bool, list[float]] = {True: [], False: []}
+    for seed, alone in itertools.product(range(3), (False, True)):
+        torch.manual_seed(seed)
+        model = module.DDPG(64, 0.1, 0.98, 0.005, alone)
+        model.seed = seed
+        model.set(policy=SoftmaxPolicy(), pool_size=3000, batch=32, num_updates=1, MARL=True)
+        model.train(adams(model), 30, p=0)
+        scores[alone].append(float(np.mean(model.reward_list[-5:])))
+    assert min(scores[False]) > 22, scores
+    assert max(scores[True]) < 15, scores
+
+
+# A search
+
+
+def small() -> Any:
+    torch.manual_seed(0)
+    return AlphaZero(4, 16, 2, num_simulations=8, c_puct=0.03)
+
+
+def test_a_search_sees_the_fall_that_is_near() -> None:
+    agent = small()
+    agent.num_simulations = 64
+    leaning = np.array([0.0, 0.0, 0.12, 0.5])  # falls to the right unless it is pushed there
+    assert np.argmax(agent.search(leaning)) == 1 and np.argmax(agent.search(-leaning)) == 0
+
+
+def test_a_search_trains_on_what_it_found() -> None:
+    agent = small()
+    agent.set(pool_size=200, batch=8, num_steps=10, IRL=True)
+    before = agent.net[0].weight.detach().clone()
+    agent.train(torch.optim.Adam(agent.param, 1e-3), 1, p=0)
+    assert agent.total_episode == 1 and not torch.equal(before, agent.net[0].weight)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["jax", pytest.param("tensorflow", marks=pytest.mark.thorough)])
+def test_a_search_trains_on_keras(engine: Any) -> None:
+    needs(engine)
+    code = """
+    import json
+    import keras
+    from tandem.examples.keras.AlphaZeroCartPole import AlphaZero
+    agent = AlphaZero(4, 16, 2, num_simulations=4, c_puct=0.03)
+    agent.set(pool_size=200, batch=8, num_steps=10, IRL=True)
+    agent.train(None, keras.optimizers.Adam(1e-3), 1, p=0)
+    print(json.dumps([agent.total_episode, agent.loss]))
+    """
+    ((episodes, loss),) = run_python(code, engine=engine, timeout=300)
+    assert episodes == 1 and 0 < loss < 10
+
+
+# To the end
+
+
+@pytest.mark.learns
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("name", ["DQN", "DoubleDQN", "DuelingDQN", "PPO", "PPO_pr"])
+@pytest.mark.parametrize("pool", [False, True])
+def test_cart_poles_are_balanced(name: str, pool: bool) -> None:
+    if pool and name == "PPO":
+        pytest.skip("only with priorities")
+    module = example(f"pool_network.{name}" if pool else name)
+    assert module.main(0, **({"processes": 2} if pool else {})).average_reward() >= 475
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(900)
+def test_a_search_balances_it() -> None:
+    assert example("AlphaZeroCartPole").main().average_reward() >= 475
+
+
+@pytest.mark.learns
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("pool", ["", "pool_network."])
+def test_the_pendulum_swings_up(pool: str) -> None:
+    model = example(f"{pool}DDPG").main(0, **({"processes": 2} if pool else {}))
+    assert np.mean([model.run_agent(200, i)[1] for i in range(10)]) >= -200
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_hindsight_finds_the_goal() -> None:
+    model = example("DDPG_HER").main(0)
+    assert model.total_episode < 500 and np.mean(model.reward_list[-10:]) >= -5
+
+
+@pytest.mark.learns
+@pytest.mark.timeout(1200)
+def test_control_is_learned_in_processes() -> None:
+    """Each agent of the team alone: about 10."""
+    for name, score in (("DDPG_HER", -5), ("MADDPG", 15)):
+        model = example(f"pool_network.{name}").main(0, processes=2)
+        assert np.mean(model.reward_list[-10:]) >= score
+
+
+@pytest.mark.learns
+@pytest.mark.timeout(1200)
+def test_the_hand_is_where_it_is_told_to_be() -> None:
+    module = example("DDPG_FetchReach")
+    assert module.success(module.main(0)) == 1.0
+
+
+LEARNED = """
+import importlib, json, sys
+from contextlib import redirect_stdout
+import numpy as np
+
+name, plays, given = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
+with redirect_stdout(sys.stderr):
+    model = importlib.import_module(f"tandem.examples.keras.{name}").main(0, **given)
+played = [model.run_agent(200, i)[1] for i in range(plays)]
+last = float(np.mean(model.reward_list[-10:]))
+print(json.dumps([model.average_reward(), last, float(np.mean(played)) if plays else None]))
+"""
+
+
+def learned(name: str, engine: Any, plays: int = 0, **given: Any) -> Any:
+    """The average return at the end, that of the last ten episodes, and that of plays."""
+    needs(engine, "keras")
+    words = (name, str(plays), json.dumps(given))
+    return run_python(LEARNED, *words, engine=engine, timeout=2400)[0]
+
+
+@pytest.mark.learns
+@pytest.mark.timeout(2500)
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", ["DQN", "PPO", "PPO_pr", "AlphaZeroCartPole"])
+def test_cart_poles_are_balanced_on_keras(name: str, engine: Any) -> None:
+    assert learned(name, engine)[0] >= 475
+
+
+@pytest.mark.learns
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("name", ["DQN", "PPO_pr"])
+def test_cart_poles_are_balanced_on_keras_in_processes(name: str) -> None:
+    assert learned(f"pool_network.{name}", "jax", processes=2)[0] >= 475
+
+
+@pytest.mark.learns
+@pytest.mark.timeout(2500)
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", ["DDPG", "DDPG_HER", "MADDPG"])
+def test_control_is_learned_on_keras(name: str, engine: Any) -> None:
+    _, last, score = learned(name, engine, 10)
+    if name == "MADDPG":
+        assert last > 22 and score > 22  # of 24; each alone about 10
+    else:
+        assert last >= -5 if name == "DDPG_HER" else score >= -200
+
+
+@pytest.mark.learns
+@pytest.mark.timeout(1200)
+def test_the_hand_is_where_it_is_told_to_be_on_keras() -> None:
+    needs("gymnasium_robotics")
+    assert learned("DDPG_FetchReach", "jax", 10)[2] > -10
