@@ -74,6 +74,7 @@ OWN = """
     import json, sys
     import numpy as np
     from tandem.errors import NetworkError
+    from tandem.networks.plan import Twin
     from tandem.spaces import Leaf
     from tandem.testing import fakes
 
@@ -88,24 +89,14 @@ OWN = """
             class Own(nn.Module):
                 def __init__(self):
                     super().__init__()
-                    self.inner = nn.Linear(4, 7)
+                    self.inner = nn.Linear(4, 7) if kind == "own" else nn.Conv2d(3, 4, 3, stride=2)
 
                 def forward(self, x):
-                    return self.inner(x).tanh()
+                    if kind == "own":
+                        return self.inner(x).tanh()
+                    return self.inner(x.permute(0, 3, 1, 2).float() / 255).relu().flatten(1)
 
-            class Picture(nn.Module):
-                def __init__(self):
-                    super().__init__()
-                    self.conv = nn.Conv2d(3, 4, 3, stride=2)
-
-                def forward(self, x):
-                    return self.conv(x.permute(0, 3, 1, 2).float() / 255).relu().flatten(1)
-
-            return {
-                "known": lambda: nn.Sequential(nn.Linear(4, 7), nn.Tanh()),
-                "own": Own,
-                "image": Picture,
-            }[kind]()
+            return nn.Sequential(nn.Linear(4, 7), nn.Tanh()) if kind == "known" else Own()
         import keras
 
         if kind == "known":
@@ -118,13 +109,13 @@ OWN = """
         return keras.Model(x, keras.ops.tanh(keras.layers.Dense(7)(x)))
 
 
-    found = {}
+    found, sizes = {}, {"values": "implicit", "fractions": 5, "target_fractions": 4}
+    sizes["acting_fractions"] = 6
     for kind in ("known", "own", "image"):
         spec = IMAGE if kind == "image" else fakes.VECTOR
+        given = {**sizes, "dueling": kind == "known"}
         algorithm, backend = fakes.build(
-            "dqn", framework, fakes.DISCRETE, spec, lambda _: body(kind),
-            values="implicit", fractions=5, target_fractions=4, acting_fractions=6,
-            dueling=kind == "known",
+            "dqn", framework, fakes.DISCRETE, spec, lambda _: body(kind), **given
         )
         before = algorithm.q.read()
         batch = fakes.batches(algorithm, spec, fakes.DISCRETE, 2, 8)
@@ -134,15 +125,10 @@ OWN = """
         gap = 0.0
         for count in (8, 3):
             x = values.entering(batch.obs[0][:count])
-            out = network.predict(x)
-            same = out if network.plan else network.frozen(network.read())(x)
+            out, weights = network.predict(x), network.read()
+            same = Twin(network.plan, weights) if network.plan else network.frozen(weights)
             assert out.shape == (count, 6, 2)
-            gap = max(gap, float(np.abs(out - same).max()))
-        if network.plan is not None:
-            from tandem.networks.plan import Twin
-
-            twin = Twin(network.plan, network.read())
-            gap = max(gap, float(np.abs(twin(x) - network.predict(x)).max()))
+            gap = max(gap, float(np.abs(out - same(x)).max()))
         found[kind] = [done.applied, network.plan is not None, gap, moved]
     try:
         fakes.build("dqn", framework, fakes.DISCRETE, network={"q": body("own")}, values="implicit")
