@@ -7,13 +7,8 @@ from typing import Any
 
 import torch
 
-from tests.algorithms import (
-    reference,
-    reference_critics,
-    reference_crossq,
-    reference_teams,
-)
-from tests.algorithms.reference import DOUBLE, MEMORIES, Reference, dense, hidden
+from tests.algorithms import reference, reference_critics, reference_crossq, reference_teams
+from tests.algorithms.reference import DOUBLE, MEMORIES, Reference, dense, hidden, part
 from tests.algorithms.reference_bodies import simba
 
 
@@ -27,10 +22,7 @@ class Sequences(Reference):
             h, last = simba(w, obs, torch.tanh, len(self.settings.hidden), train=True)
             return torch.cat([dense(w, f"{last}/{n}/0", h) for n in ("policy", "value")], 1)
         if any(k.startswith("0/policy/") for k in w):  # two bodies
-            parts = [
-                {k.removeprefix(f"0/{n}/"): v for k, v in w.items() if k.startswith(f"0/{n}/")}
-                for n in ("policy", "value")
-            ]
+            parts = [part(w, f"0/{n}/") for n in ("policy", "value")]
             return torch.cat([dense(p, "3", hidden(p, obs, torch.tanh, 1)) for p in parts], 1)
         h, head = self.features(w, obs)
         return torch.cat([dense(w, f"{head}/{n}/0", h) for n in ("policy", "value")], 1)
@@ -44,10 +36,7 @@ class Sequences(Reference):
         """What the head sees, and where it is; with a memory step by step."""
         if not self.settings.recurrent:
             return hidden(w, obs, torch.tanh, 1), "3"
-        body, cell = (
-            {n.removeprefix(f"0/{part}/"): x for n, x in w.items() if n.startswith(f"0/{part}/")}
-            for part in ("body", "cell")
-        )
+        body, cell = part(w, "0/body/"), part(w, "0/cell/")
         x, start = self.over(hidden(body, obs, torch.tanh, 1)), self.over(self.extra["start"])
         (step, head), h, found = MEMORIES[self.settings.memory], self.extra["net_state"], []
         for t in range(len(x)):
