@@ -191,12 +191,8 @@ class DQN(Reference):
         each = {"categorical": s.atoms, "quantile": s.quantiles}.get(s.values, 1)
         if not s.dueling:
             return dense(w, place, h).unflatten(1, (-1, each))
-        v, a = (
-            dense(w, f"{place}/{n}/1", torch.relu(dense(w, f"{place}/{n}/0", h))).unflatten(
-                1, (-1, each)
-            )
-            for n in ("value", "advantage")
-        )
+        inner = {n: torch.relu(dense(w, f"{place}/{n}/0", h)) for n in ("value", "advantage")}
+        v, a = (dense(w, f"{place}/{n}/1", x).unflatten(1, (-1, each)) for n, x in inner.items())
         return v + (a - a.mean(1, keepdim=True))
 
     def atoms(self) -> torch.Tensor:
@@ -261,14 +257,12 @@ class DQN(Reference):
         else:
             error = delta = self.distributed(b, then)
         loss = (b.weight * error).sum() / len(rows)
-        self.minimize_joint(
-            loss, self.weights("q"), b.settings["learning_rate"], b.settings["max_grad_norm"]
-        )
+        rate, tau = b.settings["learning_rate"], b.settings["tau"]
+        self.minimize_joint(loss, self.weights("q"), rate, b.settings["max_grad_norm"])
         with torch.no_grad():
-            for k, w in (
-                (k, w) for k, w in self.nets["q_target"].items() if not k.endswith("_noise")
-            ):
-                w.copy_((1 - b.settings["tau"]) * w + b.settings["tau"] * self.nets["q"][k])
+            for k, w in self.nets["q_target"].items():
+                if not k.endswith("_noise"):
+                    w.copy_((1 - tau) * w + tau * self.nets["q"][k])
         return {"loss": loss} | ({"priority": delta} if self.settings.prioritized else {}), False
 
 
@@ -386,12 +380,10 @@ class PPO(Reference):
         advantage = old["advantage"]
         if self.settings.normalize_advantage:
             mean = (weight * advantage).sum()
-            advantage = (advantage - mean) / (
-                torch.sqrt((weight * (advantage - mean) ** 2).sum()) + 1e-8
-            )
-        surrogate = torch.minimum(
-            ratio * advantage, ratio.clamp(1 - s["clip"], 1 + s["clip"]) * advantage
-        )
+            deviation = torch.sqrt((weight * (advantage - mean) ** 2).sum())
+            advantage = (advantage - mean) / (deviation + 1e-8)
+        clipped = ratio.clamp(1 - s["clip"], 1 + s["clip"])
+        surrogate = torch.minimum(ratio * advantage, clipped * advantage)
         value = self.value(b.obs)
         error = (value - old["return"]) ** 2
         if reach := self.settings.value_clip:
@@ -399,17 +391,11 @@ class PPO(Reference):
             error = torch.maximum(error, (near - old["return"]) ** 2)
         error, entropy = self.of_both(error), policy.entropy()
         predicted, aux = self.predicted(b)
-        loss = (
-            weight * (self.settings.value_weight * error - surrogate - s["entropy"] * entropy)
-        ).sum() + predicted
+        each = self.settings.value_weight * error - surrogate - s["entropy"] * entropy
+        loss = (weight * each).sum() + predicted
         kl = (weight * (ratio - 1 - torch.log(ratio))).sum()
-        metrics = {
-            "loss": loss,
-            "kl": kl,
-            "value_loss": (weight * error).sum(),
-            "entropy": (weight * entropy).sum(),
-            **aux,
-        }
+        aux |= {"value_loss": (weight * error).sum(), "entropy": (weight * entropy).sum()}
+        metrics = {"loss": loss, "kl": kl, **aux}
         if self.settings.max_kl and kl > self.settings.max_kl:
             return metrics, True
         self.minimize_joint(loss, self.learned, s["learning_rate"], s["max_grad_norm"])
@@ -467,19 +453,12 @@ class TRPO(PPO):
         mean = (weight * b.extra["advantage"]).sum()
         deviation = torch.sqrt((weight * (b.extra["advantage"] - mean) ** 2).sum())
         advantage = (b.extra["advantage"] - mean) / (deviation + 1e-8)
-        return (
-            weight
-            * torch.exp(self.policy(b.obs).log_prob(b.action) - b.extra["log_prob"])
-            * advantage
-        ).sum()
+        ratio = torch.exp(self.policy(b.obs).log_prob(b.action) - b.extra["log_prob"])
+        return (weight * ratio * advantage).sum()
 
     def far(self, old: Any, b: Any, weight: torch.Tensor) -> torch.Tensor:
-        return (
-            weight
-            * torch.distributions.kl_divergence(old, self.policy(b.obs))
-            .reshape(len(weight), -1)
-            .sum(1)
-        ).sum()
+        each = torch.distributions.kl_divergence(old, self.policy(b.obs))
+        return (weight * each.reshape(len(weight), -1).sum(1)).sum()
 
     def natural(self, b: Any, weight: torch.Tensor) -> dict[str, torch.Tensor]:
         s, names = self.settings, self.weights("actor")
@@ -503,9 +482,8 @@ class TRPO(PPO):
         first = [w.detach().clone() for w in names]
         for k in range(s.backtracks):
             with torch.no_grad():
-                for w, old_w, d in zip(
-                    names, first, whole.split([w.numel() for w in names]), strict=True
-                ):
+                parts = whole.split([w.numel() for w in names])
+                for w, old_w, d in zip(names, first, parts, strict=True):
                     w.copy_(old_w + s.shrink**k * d.reshape(w.shape))
                 better, far = self.gain(b, weight) - before, self.far(old, b, weight)
             if better > 0 and far <= b.settings["radius"]:
@@ -587,10 +565,8 @@ class SAC(Reference):
             mean, log_std = dense(w, "3", features).chunk(2, 1)
             std = torch.exp(log_std.clamp(-20, 2))
         u = mean + std * noise
-        log_prob = torch.distributions.Normal(mean, std).log_prob(u) - torch.log(
-            1 - torch.tanh(u) ** 2
-        )
-        return torch.tanh(u), log_prob.sum(1)
+        log_prob = torch.distributions.Normal(mean, std).log_prob(u)
+        return torch.tanh(u), (log_prob - torch.log(1 - torch.tanh(u) ** 2)).sum(1)
 
     def q(self, net: str, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
         w = self.nets[net]
@@ -745,9 +721,8 @@ class DDPG(Deterministic):
     def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
         s = b.settings
         with torch.no_grad():
-            y = b.reward + b.discount * self.q(
-                "q_target", b.next_obs, self.policy("actor_target", b.next_obs)
-            )
+            later = self.policy("actor_target", b.next_obs)
+            y = b.reward + b.discount * self.q("q_target", b.next_obs, later)
         q = self.q("q", b.obs, b.action)
         critic = (b.weight * (y - q) ** 2).mean()
         self.minimize_joint(critic, self.weights("q"), s["learning_rate"])
@@ -768,9 +743,8 @@ class TD3(Deterministic):
         with torch.no_grad():
             noise = (b.noise * given.smoothing).clamp(-given.smoothing_clip, given.smoothing_clip)
             action = (self.policy("actor_target", b.next_obs) + noise).clamp(-1, 1)
-            y = b.reward + b.discount * torch.minimum(
-                *(self.q(f"q{i}_target", b.next_obs, action) for i in (1, 2))
-            )
+            both = (self.q(f"q{i}_target", b.next_obs, action) for i in (1, 2))
+            y = b.reward + b.discount * torch.minimum(*both)
         q1, q2 = (self.q(f"q{i}", b.obs, b.action) for i in (1, 2))
         critic = (b.weight * ((y - q1) ** 2 + (y - q2) ** 2)).mean()
         self.minimize_joint(critic, self.weights("q1", "q2"), s["learning_rate"])

@@ -73,15 +73,8 @@ class Memory(Reference):
                 {"obs": name, "action_mask": flat(x["action_mask"])[at]}
                 for name, x, at in ((NOW, b.obs, slice(None)), (THEN, b.next_obs, self.ends))
             )
-        return b._replace(
-            obs=obs,
-            action=flat(b.action),
-            reward=reward,
-            discount=discount,
-            next_obs=next_obs,
-            weight=flat(b.weight),
-            noise=noise,
-        )
+        b = b._replace(action=flat(b.action), weight=flat(b.weight), noise=noise)
+        return b._replace(obs=obs, next_obs=next_obs, reward=reward, discount=discount)
 
     def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
         self.steps = b
