@@ -246,9 +246,8 @@ EITHER = (
     "pqn",
     "mappo separate",
 )
-ON_JAX = ("ppo rnd gaussian", "a2c lstm gaussian", "crossq", "maddpg discrete", "mat masked")
 FEW = {
-    "jax": (*EITHER, *ON_JAX),
+    "jax": (*EITHER, "ppo rnd gaussian", "a2c lstm gaussian", "crossq", "mat masked"),
     "tensorflow": (*EITHER, "ppo gaussian normalized", "qmix"),
 }
 
