@@ -27,18 +27,9 @@ from tandem.runs.callbacks import Callback
 from tandem.runs.folder import read_run
 
 OUT = Path(sys.argv[1])
-SMALL: dict[str, Any] = {
-    "steps": 2_000,
-    "envs": 4,
-    "rollout": 25,
-    "batch_size": 50,
-    "epochs": 2,
-    "hidden": (16,),
-    "eval_episodes": 2,
-    "final_episodes": 3,
-    "plots": False,
-    "tensorboard": False,
-}
+SMALL: dict[str, Any] = {"steps": 2_000, "envs": 4, "rollout": 25, "batch_size": 50, "epochs": 2}
+SMALL |= {"hidden": (16,), "eval_episodes": 2, "final_episodes": 3}
+SMALL |= {"plots": False, "tensorboard": False}
 ENV, SWING = "tandem/CartPole-v1", "tandem/Pendulum-v1"
 found: dict[str, Any] = {}
 
@@ -103,12 +94,13 @@ def own_worlds_and_networks() -> None:
         return keras.Sequential([layers.Input(space.shape), first, *more])
 
     given = SMALL | {"hidden": (8,), "steps": 600}
+    replay = {"steps": 400, "learning_starts": 100, "updates_per_call": 64}
     runs = [
         tandem.session("ppo", CartPole, framework="jax", network=body, **given),
         tandem.session("ppo", CartPole(), framework="jax", **given | {"eval_episodes": 0}),
         tandem.session("ppo", ENV, framework="jax", eval_env="CartPole-v1", **given),
         tandem.session("a2c", ENV, framework="jax", optimizer=keras.optimizers.SGD(), steps=400),
-        tandem.session("dqn", ENV, framework="jax", steps=400, updates_per_call=64),
+        tandem.session("dqn", ENV, framework="jax", **replay),
     ]
     for run in runs:
         events = list(run)
