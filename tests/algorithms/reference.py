@@ -93,6 +93,11 @@ class Reference:
         ]
 
 
+def part(w: Weights, place: str) -> Weights:
+    """The weights there, by their names behind it."""
+    return {n.removeprefix(place): x for n, x in w.items() if n.startswith(place)}
+
+
 def dense(w: Weights, place: str, x: torch.Tensor) -> torch.Tensor:
     kernel, bias = w[f"{place}/kernel"], w[f"{place}/bias"]
     if f"{place}/kernel_sigma" in w:  # Fortunato et al. 2018, eq. 9
@@ -186,12 +191,8 @@ class DQN(Reference):
         each = {"categorical": s.atoms, "quantile": s.quantiles}.get(s.values, 1)
         if not s.dueling:
             return dense(w, place, h).unflatten(1, (-1, each))
-        v, a = (
-            dense(w, f"{place}/{n}/1", torch.relu(dense(w, f"{place}/{n}/0", h))).unflatten(
-                1, (-1, each)
-            )
-            for n in ("value", "advantage")
-        )
+        inner = {n: torch.relu(dense(w, f"{place}/{n}/0", h)) for n in ("value", "advantage")}
+        v, a = (dense(w, f"{place}/{n}/1", x).unflatten(1, (-1, each)) for n, x in inner.items())
         return v + (a - a.mean(1, keepdim=True))
 
     def atoms(self) -> torch.Tensor:
@@ -256,14 +257,12 @@ class DQN(Reference):
         else:
             error = delta = self.distributed(b, then)
         loss = (b.weight * error).sum() / len(rows)
-        self.minimize_joint(
-            loss, self.weights("q"), b.settings["learning_rate"], b.settings["max_grad_norm"]
-        )
+        rate, tau = b.settings["learning_rate"], b.settings["tau"]
+        self.minimize_joint(loss, self.weights("q"), rate, b.settings["max_grad_norm"])
         with torch.no_grad():
-            for k, w in (
-                (k, w) for k, w in self.nets["q_target"].items() if not k.endswith("_noise")
-            ):
-                w.copy_((1 - b.settings["tau"]) * w + b.settings["tau"] * self.nets["q"][k])
+            for k, w in self.nets["q_target"].items():
+                if not k.endswith("_noise"):
+                    w.copy_((1 - tau) * w + tau * self.nets["q"][k])
         return {"loss": loss} | ({"priority": delta} if self.settings.prioritized else {}), False
 
 
@@ -381,12 +380,10 @@ class PPO(Reference):
         advantage = old["advantage"]
         if self.settings.normalize_advantage:
             mean = (weight * advantage).sum()
-            advantage = (advantage - mean) / (
-                torch.sqrt((weight * (advantage - mean) ** 2).sum()) + 1e-8
-            )
-        surrogate = torch.minimum(
-            ratio * advantage, ratio.clamp(1 - s["clip"], 1 + s["clip"]) * advantage
-        )
+            deviation = torch.sqrt((weight * (advantage - mean) ** 2).sum())
+            advantage = (advantage - mean) / (deviation + 1e-8)
+        clipped = ratio.clamp(1 - s["clip"], 1 + s["clip"])
+        surrogate = torch.minimum(ratio * advantage, clipped * advantage)
         value = self.value(b.obs)
         error = (value - old["return"]) ** 2
         if reach := self.settings.value_clip:
@@ -394,17 +391,11 @@ class PPO(Reference):
             error = torch.maximum(error, (near - old["return"]) ** 2)
         error, entropy = self.of_both(error), policy.entropy()
         predicted, aux = self.predicted(b)
-        loss = (
-            weight * (self.settings.value_weight * error - surrogate - s["entropy"] * entropy)
-        ).sum() + predicted
+        each = self.settings.value_weight * error - surrogate - s["entropy"] * entropy
+        loss = (weight * each).sum() + predicted
         kl = (weight * (ratio - 1 - torch.log(ratio))).sum()
-        metrics = {
-            "loss": loss,
-            "kl": kl,
-            "value_loss": (weight * error).sum(),
-            "entropy": (weight * entropy).sum(),
-            **aux,
-        }
+        aux |= {"value_loss": (weight * error).sum(), "entropy": (weight * entropy).sum()}
+        metrics = {"loss": loss, "kl": kl, **aux}
         if self.settings.max_kl and kl > self.settings.max_kl:
             return metrics, True
         self.minimize_joint(loss, self.learned, s["learning_rate"], s["max_grad_norm"])
@@ -462,19 +453,12 @@ class TRPO(PPO):
         mean = (weight * b.extra["advantage"]).sum()
         deviation = torch.sqrt((weight * (b.extra["advantage"] - mean) ** 2).sum())
         advantage = (b.extra["advantage"] - mean) / (deviation + 1e-8)
-        return (
-            weight
-            * torch.exp(self.policy(b.obs).log_prob(b.action) - b.extra["log_prob"])
-            * advantage
-        ).sum()
+        ratio = torch.exp(self.policy(b.obs).log_prob(b.action) - b.extra["log_prob"])
+        return (weight * ratio * advantage).sum()
 
     def far(self, old: Any, b: Any, weight: torch.Tensor) -> torch.Tensor:
-        return (
-            weight
-            * torch.distributions.kl_divergence(old, self.policy(b.obs))
-            .reshape(len(weight), -1)
-            .sum(1)
-        ).sum()
+        each = torch.distributions.kl_divergence(old, self.policy(b.obs))
+        return (weight * each.reshape(len(weight), -1).sum(1)).sum()
 
     def natural(self, b: Any, weight: torch.Tensor) -> dict[str, torch.Tensor]:
         s, names = self.settings, self.weights("actor")
@@ -498,9 +482,8 @@ class TRPO(PPO):
         first = [w.detach().clone() for w in names]
         for k in range(s.backtracks):
             with torch.no_grad():
-                for w, old_w, d in zip(
-                    names, first, whole.split([w.numel() for w in names]), strict=True
-                ):
+                parts = whole.split([w.numel() for w in names])
+                for w, old_w, d in zip(names, first, parts, strict=True):
                     w.copy_(old_w + s.shrink**k * d.reshape(w.shape))
                 better, far = self.gain(b, weight) - before, self.far(old, b, weight)
             if better > 0 and far <= b.settings["radius"]:
@@ -582,10 +565,8 @@ class SAC(Reference):
             mean, log_std = dense(w, "3", features).chunk(2, 1)
             std = torch.exp(log_std.clamp(-20, 2))
         u = mean + std * noise
-        log_prob = torch.distributions.Normal(mean, std).log_prob(u) - torch.log(
-            1 - torch.tanh(u) ** 2
-        )
-        return torch.tanh(u), log_prob.sum(1)
+        log_prob = torch.distributions.Normal(mean, std).log_prob(u)
+        return torch.tanh(u), (log_prob - torch.log(1 - torch.tanh(u) ** 2)).sum(1)
 
     def q(self, net: str, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
         w = self.nets[net]
@@ -619,33 +600,40 @@ class SAC(Reference):
         q1, q2 = (self.q(f"q{i}", b.obs, b.action) for i in (1, 2))
         return ((q1 - y) ** 2 + (q2 - y) ** 2) / 2, q1, [q1 - y, q2 - y]
 
+    @property
+    def judges(self) -> list[str]:
+        return ["q1", "q2"]
+
+    def actor(self, b: Any) -> tuple[torch.Tensor, torch.Tensor, float]:
+        """The loss and the entropy of each row, and the entropy that is aimed at."""
+        action, log_prob = self.policy(b.obs, b.noise[1])
+        gain = self.worth(b.obs, action)
+        return self.alpha.exp().detach() * log_prob - gain, -log_prob, -b.action.shape[1]
+
+    def worth(self, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+        return torch.minimum(*(self.q(n, obs, action) for n in self.judges))
+
     def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
         s, rate = self.settings, b.settings["learning_rate"]
         if self.alpha is None:
             first = s.initial_temperature if s.temperature == "auto" else s.temperature
             self.alpha = torch.tensor(first, **DOUBLE).log().requires_grad_(True)
-        error, q1, errors = self.critics(b)
+        error, q, errors = self.critics(b)
         critic = (b.weight * error).mean()
-        self.minimize_joint(critic, self.weights("q1", "q2"), rate)
-        action, log_prob = self.policy(b.obs, b.noise[1])
-        q = torch.minimum(*(self.q(f"q{i}", b.obs, action) for i in (1, 2)))
-        actor = (b.weight * (self.alpha.exp().detach() * log_prob - q)).mean()
+        self.minimize_joint(critic, self.weights(*self.judges), rate)
+        losses, entropy, aim = self.actor(b)
+        actor = (b.weight * losses).mean()
         self.minimize_joint(actor, self.weights("actor"), rate)
         if s.temperature == "auto":
-            aim = log_prob.detach() - b.action.shape[1]
-            self.minimize_joint((b.weight * -self.alpha * aim).mean(), [self.alpha], rate)
+            far = entropy.detach() - aim
+            self.minimize_joint((b.weight * self.alpha * far).mean(), [self.alpha], rate)
         with torch.no_grad():
-            for i in (1, 2):
-                for k, w in self.nets[f"q{i}_target"].items():
+            for n in self.judges:
+                for k, w in self.nets[f"{n}_target"].items():
                     share = 1.0 if "/moving_" in k else b.settings["tau"]
-                    w += share * (self.nets[f"q{i}"][k] - w)
-        metrics = {
-            "critic_loss": critic,
-            "actor_loss": actor,
-            "q": q1.mean(),
-            "entropy": -log_prob.mean(),
-        }
-        metrics |= self.priority(*errors)
+                    w += share * (self.nets[n][k] - w)
+        metrics = {"critic_loss": critic, "actor_loss": actor, "q": q.mean()}
+        metrics |= {"entropy": entropy.mean(), **self.priority(*errors)}
         return {**metrics, "temperature": self.alpha.exp()}, False
 
 
@@ -656,50 +644,34 @@ class TQC(SAC):
         w = self.nets[net]
         return dense(w, "3", hidden(w, torch.cat([obs, action], 1), torch.relu, 1))
 
-    def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
-        s, rate = self.settings, b.settings["learning_rate"]
-        names, m = [f"q{i + 1}" for i in range(s.critics)], s.quantiles
-        if self.alpha is None:
-            self.alpha = torch.tensor(1.0, **DOUBLE).log().requires_grad_(True)
+    @property
+    def judges(self) -> list[str]:
+        return [f"q{i + 1}" for i in range(self.settings.critics)]
+
+    def worth(self, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+        return torch.cat([self.z(n, obs, action) for n in self.judges], 1).mean(1)
+
+    def critics(self, b: Any) -> tuple[torch.Tensor, torch.Tensor, list[torch.Tensor]]:
+        s, names, m = self.settings, self.judges, self.settings.quantiles
         with torch.no_grad():
             action, log_prob = self.policy(b.next_obs, b.noise[0])
             atoms = torch.cat([self.z(f"{n}_target", b.next_obs, action) for n in names], 1)
             atoms = atoms.sort(1).values[:, : len(names) * (m - s.dropped)]
             entropy = self.alpha.exp() * log_prob
             y = self.rewards(b)[:, None] + b.discount[:, None] * (atoms - entropy[:, None])
-        losses = []
+        losses, means = [], []
         for n in names:
-            for i, theta in enumerate(self.z(n, b.obs, b.action).T):
+            now = self.z(n, b.obs, b.action)
+            means.append(now.mean(1))
+            for i, theta in enumerate(now.T):
                 u, tau = y - theta[:, None], (2 * i + 1) / (2 * m)
                 huber = torch.where(u.abs() <= 1, u**2 / 2, u.abs() - 0.5)
                 losses.append((torch.where(u < 0, 1 - tau, tau) * huber).mean(1))
-        means = [self.z(n, b.obs, b.action).mean(1) for n in names]
-        first, priority = means[0].mean(), self.priority(*(x - y.mean(1) for x in means))
-        critic = (b.weight * torch.stack(losses).mean(0)).mean()
-        self.minimize_joint(critic, self.weights(*names), rate)
-        action, log_prob = self.policy(b.obs, b.noise[1])
-        q = torch.cat([self.z(n, b.obs, action) for n in names], 1).mean(1)
-        actor = (b.weight * (self.alpha.exp().detach() * log_prob - q)).mean()
-        self.minimize_joint(actor, self.weights("actor"), rate)
-        aim = log_prob.detach() - b.action.shape[1]
-        self.minimize_joint((b.weight * -self.alpha * aim).mean(), [self.alpha], rate)
-        with torch.no_grad():
-            for n in names:
-                for k, w in self.nets[f"{n}_target"].items():
-                    w += b.settings["tau"] * (self.nets[n][k] - w)
-        metrics = {"critic_loss": critic, "actor_loss": actor, "q": first}
-        return {
-            **metrics,
-            **priority,
-            "entropy": -log_prob.mean(),
-            "temperature": self.alpha.exp(),
-        }, False
+        return torch.stack(losses).mean(0), means[0], [x - y.mean(1) for x in means]
 
 
-class DiscreteSAC(Reference):
+class DiscreteSAC(SAC):
     """Christodoulou 2019, algorithm 1, eqs. 10 to 12."""
-
-    alpha: torch.Tensor | None = None  # its logarithm
 
     def out(self, net: str, obs: torch.Tensor) -> torch.Tensor:
         return dense(self.nets[net], "3", hidden(self.nets[net], obs, torch.relu, 1))
@@ -708,7 +680,6 @@ class DiscreteSAC(Reference):
         return self.out(net, obs)
 
     def critics(self, b: Any) -> tuple[torch.Tensor, torch.Tensor, list[torch.Tensor]]:
-        """The loss of each row, the first critic's values, and the priorities' errors."""
         rows = torch.arange(len(b.action))
         with torch.no_grad():
             p = torch.softmax(self.out("actor", b.next_obs), 1)
@@ -721,35 +692,13 @@ class DiscreteSAC(Reference):
         q1, q2 = (self.q(f"q{i}", b.obs)[rows, b.action] for i in (1, 2))
         return ((q1 - y) ** 2 + (q2 - y) ** 2) / 2, q1, [q1 - y, q2 - y]
 
-    def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
-        rate = b.settings["learning_rate"]
-        if self.alpha is None:
-            self.alpha = (
-                torch.tensor(self.settings.initial_temperature, **DOUBLE).log().requires_grad_(True)
-            )
-        error, q1, errors = self.critics(b)
-        critic = (b.weight * error).mean()
-        self.minimize_joint(critic, self.weights("q1", "q2"), rate)
+    def actor(self, b: Any) -> tuple[torch.Tensor, torch.Tensor, float]:
         p = torch.softmax(self.out("actor", b.obs), 1)
         with torch.no_grad():
             least = torch.minimum(self.q("q1", b.obs), self.q("q2", b.obs))
         entropy = -(p * torch.log(p)).sum(1)
-        actor = (b.weight * (-self.alpha.exp().detach() * entropy - (p * least).sum(1))).mean()
-        self.minimize_joint(actor, self.weights("actor"), rate)
-        aim = entropy.detach() - 0.98 * np.log(p.shape[1])
-        self.minimize_joint((b.weight * self.alpha * aim).mean(), [self.alpha], rate)
-        with torch.no_grad():
-            for i in (1, 2):
-                for k, w in self.nets[f"q{i}_target"].items():
-                    w += b.settings["tau"] * (self.nets[f"q{i}"][k] - w)
-        metrics = {
-            "critic_loss": critic,
-            "actor_loss": actor,
-            "q": q1.mean(),
-            "entropy": entropy.mean(),
-        }
-        metrics |= self.priority(*errors)
-        return {**metrics, "temperature": self.alpha.exp()}, False
+        losses = -self.alpha.exp().detach() * entropy - (p * least).sum(1)
+        return losses, entropy, 0.98 * np.log(p.shape[1])
 
 
 class Deterministic(Reference):
@@ -772,9 +721,8 @@ class DDPG(Deterministic):
     def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
         s = b.settings
         with torch.no_grad():
-            y = b.reward + b.discount * self.q(
-                "q_target", b.next_obs, self.policy("actor_target", b.next_obs)
-            )
+            later = self.policy("actor_target", b.next_obs)
+            y = b.reward + b.discount * self.q("q_target", b.next_obs, later)
         q = self.q("q", b.obs, b.action)
         critic = (b.weight * (y - q) ** 2).mean()
         self.minimize_joint(critic, self.weights("q"), s["learning_rate"])
@@ -795,9 +743,8 @@ class TD3(Deterministic):
         with torch.no_grad():
             noise = (b.noise * given.smoothing).clamp(-given.smoothing_clip, given.smoothing_clip)
             action = (self.policy("actor_target", b.next_obs) + noise).clamp(-1, 1)
-            y = b.reward + b.discount * torch.minimum(
-                *(self.q(f"q{i}_target", b.next_obs, action) for i in (1, 2))
-            )
+            both = (self.q(f"q{i}_target", b.next_obs, action) for i in (1, 2))
+            y = b.reward + b.discount * torch.minimum(*both)
         q1, q2 = (self.q(f"q{i}", b.obs, b.action) for i in (1, 2))
         critic = (b.weight * ((y - q1) ** 2 + (y - q2) ** 2)).mean()
         self.minimize_joint(critic, self.weights("q1", "q2"), s["learning_rate"])

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from tests.algorithms.reference import Weights, dense
+from tests.algorithms.reference import Weights, dense, part
 
 
 def simba(
@@ -20,10 +20,10 @@ def simba(
     x = standardized(w, "1", x, train)
     x = dense(w, "2", x)
     for place in range(3, 3 + blocks):
-        part = {k.removeprefix(f"{place}/"): v for k, v in w.items() if k.startswith(f"{place}/")}
-        normal = layer_normed(x, part["norm_scale"], part["norm_bias"])
-        wide = activation(normal @ part["wide_kernel"] + part["wide_bias"])
-        x = x + wide @ part["narrow_kernel"] + part["narrow_bias"]
+        b = part(w, f"{place}/")
+        normal = layer_normed(x, b["norm_scale"], b["norm_bias"])
+        wide = activation(normal @ b["wide_kernel"] + b["wide_bias"])
+        x = x + wide @ b["narrow_kernel"] + b["narrow_bias"]
     last = 3 + blocks
     return layer_normed(x, w[f"{last}/scale"], w[f"{last}/bias"]), str(last + 1)
 
@@ -58,17 +58,17 @@ def simbav2(
     """Lee et al. 2025, section 4: the output for x, with the paper's scalers s = s_init / s_scale
     times what is learned."""
     x = standardized(w, "1", x, train)
-    e = {k.removeprefix("2/"): v for k, v in w.items() if k.startswith("2/")}
+    e = part(w, "2/")
     units = len(e["scaler"])
     x = torch.cat([x, torch.full((len(x), 1), 3.0, dtype=x.dtype)], 1)
     x = sphere(sphere(x) @ e["unit_kernel"] * e["scaler"])
     for place in range(3, 3 + blocks):
-        b = {k.removeprefix(f"{place}/"): v for k, v in w.items() if k.startswith(f"{place}/")}
+        b = part(w, f"{place}/")
         wide = activation(x @ b["wide_unit_kernel"] * b["scaler"])
         far = sphere(wide @ b["narrow_unit_kernel"])
         alpha = b["alpha"] * (1 / (blocks + 1)) / (1 / units**0.5)
         x = sphere((1 - alpha) * x + alpha * far)
-    h = {k.split("/")[1]: v for k, v in w.items() if k.startswith(f"{3 + blocks}/")}
+    h = part(w, f"{3 + blocks}/")
     return (x @ h["hidden_unit_kernel"] * h["scaler"]) @ h["unit_kernel"] + h["bias"]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tests.algorithms.reference import DOUBLE, SAC, dense, shared_out
+from tests.algorithms.reference import DOUBLE, SAC, dense, part, shared_out
 from tests.algorithms.reference_critics import atoms, lower, project
 
 
@@ -17,7 +17,7 @@ class CrossQ(SAC):
 
     def renormalized(self, net: str, place: str, x: torch.Tensor, train: bool) -> torch.Tensor:
         """Ioffe 2017, algorithm 1, feature by feature."""
-        w = {k.removeprefix(f"{place}/"): v for k, v in self.nets[net].items()}
+        w = part(self.nets[net], f"{place}/")
         mean, variance = w["moving_mean"], w["moving_variance"]
         columns = []
         for i, column in enumerate(x.T):

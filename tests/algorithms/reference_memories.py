@@ -8,13 +8,9 @@ from typing import Any
 import torch
 
 from tests.algorithms import reference
-from tests.algorithms.reference import MEMORIES, Reference, Weights, dense, hidden
+from tests.algorithms.reference import MEMORIES, Reference, dense, hidden, part
 
 NOW, THEN = "now", "then"  # stand for the observations of the steps, and for what followed them
-
-
-def part(w: Weights, name: str) -> Weights:
-    return {k[len(name) + 3 :]: x for k, x in w.items() if k.startswith(f"0/{name}/")}
 
 
 class Memory(Reference):
@@ -25,7 +21,7 @@ class Memory(Reference):
     def states(self, net: str, which: Any) -> torch.Tensor:
         """What the memory puts out [L * S, units], step after step, by the weights of now."""
         b, w, (step, _) = self.steps, self.nets[net], MEMORIES[self.settings.memory]
-        body, cell = part(w, "body"), part(w, "cell")
+        body, cell = part(w, "0/body/"), part(w, "0/cell/")
         h, found = b.extra[f"{net.removesuffix('_target')}_state"], []
 
         def after(obs: Any, t: int, h: torch.Tensor) -> torch.Tensor:
@@ -77,15 +73,8 @@ class Memory(Reference):
                 {"obs": name, "action_mask": flat(x["action_mask"])[at]}
                 for name, x, at in ((NOW, b.obs, slice(None)), (THEN, b.next_obs, self.ends))
             )
-        return b._replace(
-            obs=obs,
-            action=flat(b.action),
-            reward=reward,
-            discount=discount,
-            next_obs=next_obs,
-            weight=flat(b.weight),
-            noise=noise,
-        )
+        b = b._replace(action=flat(b.action), weight=flat(b.weight), noise=noise)
+        return b._replace(obs=obs, next_obs=next_obs, reward=reward, discount=discount)
 
     def update(self, b: Any) -> tuple[dict[str, torch.Tensor], bool]:
         self.steps = b
@@ -101,7 +90,7 @@ class Memory(Reference):
 class DQN(Memory, reference.DQN):
     def spread(self, net: str, obs: Any, tau: Any = None) -> torch.Tensor:
         which = obs["obs"] if isinstance(obs, dict) else obs
-        x = self.numbers(part(self.nets[net], "head"), self.place, self.states(net, which))
+        x = self.numbers(part(self.nets[net], "0/head/"), self.place, self.states(net, which))
         return x if which == NOW else x[self.ends]
 
 
@@ -109,10 +98,10 @@ class Continuous(Memory):
     """Policies over real numbers, and critics whose action enters behind the memory."""
 
     def head(self, net: str, which: str) -> torch.Tensor:
-        return dense(part(self.nets[net], "head"), self.place, self.states(net, which))
+        return dense(part(self.nets[net], "0/head/"), self.place, self.states(net, which))
 
     def judged(self, net: str, which: str, action: torch.Tensor) -> torch.Tensor:
-        w = part(self.nets[net], "head")
+        w = part(self.nets[net], "0/head/")
         x = torch.cat([self.states(net, which), action], 1)
         return dense(w, "1", torch.relu(dense(w, "0", x)))
 
@@ -137,7 +126,7 @@ class TQC(SAC, reference.TQC):
 
 class DiscreteSAC(Memory, reference.DiscreteSAC):
     def out(self, net: str, which: str) -> torch.Tensor:
-        return dense(part(self.nets[net], "head"), self.place, self.states(net, which))
+        return dense(part(self.nets[net], "0/head/"), self.place, self.states(net, which))
 
 
 class DDPG(Continuous, reference.DDPG):

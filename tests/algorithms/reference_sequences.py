@@ -7,13 +7,8 @@ from typing import Any
 
 import torch
 
-from tests.algorithms import (
-    reference,
-    reference_critics,
-    reference_crossq,
-    reference_teams,
-)
-from tests.algorithms.reference import DOUBLE, MEMORIES, Reference, dense, hidden
+from tests.algorithms import reference, reference_critics, reference_crossq, reference_teams
+from tests.algorithms.reference import DOUBLE, MEMORIES, Reference, dense, hidden, part
 from tests.algorithms.reference_bodies import simba
 
 
@@ -27,10 +22,7 @@ class Sequences(Reference):
             h, last = simba(w, obs, torch.tanh, len(self.settings.hidden), train=True)
             return torch.cat([dense(w, f"{last}/{n}/0", h) for n in ("policy", "value")], 1)
         if any(k.startswith("0/policy/") for k in w):  # two bodies
-            parts = [
-                {k.removeprefix(f"0/{n}/"): v for k, v in w.items() if k.startswith(f"0/{n}/")}
-                for n in ("policy", "value")
-            ]
+            parts = [part(w, f"0/{n}/") for n in ("policy", "value")]
             return torch.cat([dense(p, "3", hidden(p, obs, torch.tanh, 1)) for p in parts], 1)
         h, head = self.features(w, obs)
         return torch.cat([dense(w, f"{head}/{n}/0", h) for n in ("policy", "value")], 1)
@@ -44,10 +36,7 @@ class Sequences(Reference):
         """What the head sees, and where it is; with a memory step by step."""
         if not self.settings.recurrent:
             return hidden(w, obs, torch.tanh, 1), "3"
-        body, cell = (
-            {n.removeprefix(f"0/{part}/"): x for n, x in w.items() if n.startswith(f"0/{part}/")}
-            for part in ("body", "cell")
-        )
+        body, cell = part(w, "0/body/"), part(w, "0/cell/")
         x, start = self.over(hidden(body, obs, torch.tanh, 1)), self.over(self.extra["start"])
         (step, head), h, found = MEMORIES[self.settings.memory], self.extra["net_state"], []
         for t in range(len(x)):
@@ -61,10 +50,9 @@ class Sequences(Reference):
     def policies(self, out: torch.Tensor) -> torch.distributions.Distribution:
         if self.action.kind == "discrete":
             return torch.distributions.Categorical(logits=out)
-        std = torch.sqrt(torch.nn.functional.softplus(out[..., -1:]).clamp(min=1e-4)).expand_as(
-            out[..., :-1]
-        )
-        return torch.distributions.Independent(torch.distributions.Normal(out[..., :-1], std), 1)
+        mean, std = out[..., :-1], torch.nn.functional.softplus(out[..., -1:])
+        std = torch.sqrt(std.clamp(min=1e-4)).expand_as(mean)
+        return torch.distributions.Independent(torch.distributions.Normal(mean, std), 1)
 
     def settle(
         self, b: Any, loss: torch.Tensor, aux: dict[str, torch.Tensor], out: torch.Tensor
@@ -78,9 +66,8 @@ class Sequences(Reference):
         elif s.replay == "prioritized":
             (slope,) = torch.autograd.grad((loss * valid).sum(), out, retain_graph=True)
             found["priority"] = self.over(slope.abs().sum(1)).sum(0)
-        self.minimize_joint(
-            total, self.weights("net"), b.settings["learning_rate"], b.settings["max_grad_norm"]
-        )
+        rate, bound = b.settings["learning_rate"], b.settings["max_grad_norm"]
+        self.minimize_joint(total, self.weights("net"), rate, bound)
         metrics = {n: (x * valid).sum() / valid.sum() for n, x in aux.items() if n != "error"}
         return {"loss": total, **metrics, **found}
 
@@ -104,10 +91,7 @@ class A3C(Sequences):
         out = self.out("net", b.obs)
         policy, value = self.policies(over(out[:, :-1])[:-1]), over(out[:, -1])
         v = value.detach()
-        r = over(b.reward)
-        gamma = over(b.discount)
-        last = over(b.extra["last"])
-        cut = over(b.extra["cut"])
+        r, gamma, last, cut = map(over, (b.reward, b.discount, b.extra["last"], b.extra["cut"]))
 
         def step(t: int, i: int, after: Any) -> Any:
             R = v[t, i] if cut[t, i] else r[t, i] + (0.0 if last[t, i] else gamma[t, i] * after)
@@ -116,12 +100,9 @@ class A3C(Sequences):
         error = self.back(b, step, v[-1]) - value[:-1]
         entropy = policy.entropy()
         log_prob = policy.log_prob(over(b.action)[:-1])
-        loss = (
-            s.value_weight * error**2 - log_prob * error.detach() - b.settings["entropy"] * entropy
-        )
-        return self.settle(
-            b, loss, {"value_loss": error**2, "entropy": entropy, "error": error}, out
-        ), False
+        loss = s.value_weight * error**2 - log_prob * error.detach()
+        aux = {"value_loss": error**2, "entropy": entropy, "error": error}
+        return self.settle(b, loss - b.settings["entropy"] * entropy, aux, out), False
 
 
 class IMPALA(Sequences):
@@ -132,10 +113,7 @@ class IMPALA(Sequences):
         out = self.out("net", b.obs)
         policy, value = self.policies(over(out[:, :-1])[:-1]), over(out[:, -1])
         v = value.detach()
-        r = over(b.reward)
-        gamma = over(b.discount)
-        last = over(b.extra["last"])
-        cut = over(b.extra["cut"])
+        r, gamma, last, cut = map(over, (b.reward, b.discount, b.extra["last"], b.extra["cut"]))
         log_prob = policy.log_prob(over(b.action)[:-1])
         ratio = torch.exp(log_prob - over(b.extra["log_prob"])[:-1]).detach()
         gain = torch.zeros_like(ratio)
@@ -144,11 +122,8 @@ class IMPALA(Sequences):
             reach = 0.0 if last[t, i] else gamma[t, i]
             reward = v[t, i] if cut[t, i] else r[t, i]
             rho, c = min(s.rho, float(ratio[t, i])), min(s.c, float(ratio[t, i]))
-            target = (
-                v[t, i]
-                + rho * (reward + reach * after[1] - v[t, i])
-                + reach * c * (after[0] - after[1])
-            )
+            target = v[t, i] + rho * (reward + reach * after[1] - v[t, i])
+            target = target + reach * c * (after[0] - after[1])
             gain[t, i] = rho * (reward + reach * after[0] - v[t, i])
             return target, torch.stack([target, v[t, i]])
 
@@ -168,9 +143,8 @@ class ACER(Sequences):
         out = self.out("net", b.obs)
         p, q = over(torch.softmax(out[:, :n], 1)), over(out[:, n:])
         p = (p - 1e-6 / n).clamp(min=1e-6)
-        r, gamma, last, cut, a = (
-            over(x) for x in (b.reward, b.discount, b.extra["last"], b.extra["cut"], b.action)
-        )
+        r, gamma, last, cut = map(over, (b.reward, b.discount, b.extra["last"], b.extra["cut"]))
+        a = over(b.action)
         pi, known, mu = p.detach(), q.detach(), over(b.extra["probabilities"])
         value, ratio = (pi * known).sum(-1), pi / mu
 
@@ -188,9 +162,8 @@ class ACER(Sequences):
             loss = loss - missed * pi[:-1, :, j] * (known[:-1, :, j] - value[:-1]) * log_p[:, :, j]
         entropy, error = -(p[:-1] * log_p).sum(-1), target - taken
         with torch.no_grad():
-            average = (
-                over(torch.softmax(self.out("net_target", b.obs)[:, :n], 1))[:-1] - 1e-6 / n
-            ).clamp(min=1e-6)
+            average = over(torch.softmax(self.out("net_target", b.obs)[:, :n], 1))[:-1]
+            average = (average - 1e-6 / n).clamp(min=1e-6)
         kl = (average * torch.log(average / p[:-1])).sum(-1)
         loss = loss + s.value_weight * error**2 - b.settings["entropy"] * entropy + s.kl * kl
         aux = {"value_loss": error**2, "entropy": entropy, "kl": kl, "ratio": rho, "error": error}
@@ -237,9 +210,8 @@ class NStepQ(Sequences):
         over = self.over
         out = self.out("net", b.obs)
         q = over(out)
-        r, gamma, last, cut, a = (
-            over(x) for x in (b.reward, b.discount, b.extra["last"], b.extra["cut"], b.action)
-        )
+        r, gamma, last, cut = map(over, (b.reward, b.discount, b.extra["last"], b.extra["cut"]))
+        a = over(b.action)
         with torch.no_grad():
             later = over(self.out("net_target", b.obs))
             best = self.worth(q, later, b)

@@ -15,6 +15,7 @@ from tests.algorithms.reference import (
     dense,
     head,
     hidden,
+    part,
 )
 
 STEPPED = ("obs", "next_obs", "action", "reward", "discount")
@@ -51,11 +52,7 @@ class Teams(Reference):
         own."""
         if self.settings.share:
             return self.nets[net]
-        return {
-            n.removeprefix(f"0/{agent}/"): w
-            for n, w in self.nets[net].items()
-            if n.startswith(f"0/{agent}/")
-        }
+        return part(self.nets[net], f"0/{agent}/")
 
 
 class VDN(Teams):
@@ -69,18 +66,13 @@ class VDN(Teams):
         if h is None:
             q = dense(w, head(w), hidden(w, x, torch.relu, 1))
         else:
-            features = hidden(
-                {k.removeprefix("0/body/"): v for k, v in w.items()}, x, torch.relu, 1
-            )
             step, place = MEMORIES[self.settings.memory]
-            h = step({k.removeprefix("0/cell/"): v for k, v in w.items()}, features, h)
-            out = h[:, : self.settings.recurrent]
-            q = dense({k.removeprefix("0/head/"): v for k, v in w.items()}, place, out)
+            h = step(part(w, "0/cell/"), hidden(part(w, "0/body/"), x, torch.relu, 1), h)
+            q = dense(part(w, "0/head/"), place, h[:, : self.settings.recurrent])
         if "action_mask" in obs:
             size = q.shape[1]
-            q = q.masked_fill(
-                obs["action_mask"][:, agent * size : (agent + 1) * size] == 0, -torch.inf
-            )
+            mine = obs["action_mask"][:, agent * size : (agent + 1) * size]
+            q = q.masked_fill(mine == 0, -torch.inf)
         return q, h
 
     def errors(self, b: Any, h: Any) -> tuple[torch.Tensor, torch.Tensor, Any]:
@@ -132,12 +124,8 @@ class VDN(Teams):
             weight = b.weight[:, burn_in:]
             loss, chosen = (weight * torch.stack(found, 1)).mean(), torch.stack(values)
         mixed = [n for n in ("mixer",) if n in self.nets]
-        self.minimize_joint(
-            loss,
-            self.weights("q", *mixed),
-            b.settings["learning_rate"],
-            b.settings["max_grad_norm"],
-        )
+        s, learned = b.settings, self.weights("q", *mixed)
+        self.minimize_joint(loss, learned, s["learning_rate"], s["max_grad_norm"])
         self.soft_update(b.settings["tau"], "q", *mixed)
         return {"loss": loss, "q": chosen.mean()} | self.priority(self.size), False
 
@@ -205,30 +193,22 @@ class MADDPG(Teams):
         critics = ("q1", "q2") if self.settings.twin else ("q",)
         taken = [b.action[:, i] for i in agents]
         if self.action.kind != "box":
-            taken = [
-                torch.nn.functional.one_hot(a, self.action.sizes[0]).to(torch.float64)
-                for a in taken
-            ]
+            count = self.action.sizes[0]
+            taken = [torch.nn.functional.one_hot(a, count).to(torch.float64) for a in taken]
         critic, first, errors = 0.0, [], {n: [] for n in critics}
         with torch.no_grad():
-            after = [
-                self.target(self.out("actor_target", b.next_obs, i), b.noise[0][:, i])
-                for i in agents
-            ]
+            outs = [self.out("actor_target", b.next_obs, i) for i in agents]
+            after = [self.target(out, b.noise[0][:, i]) for i, out in enumerate(outs)]
         for i in agents:
             with torch.no_grad():
-                later = (
-                    torch.stack([self.q(f"{n}_target", b.next_obs, i, after) for n in critics])
-                    .min(0)
-                    .values
-                )
+                each = [self.q(f"{n}_target", b.next_obs, i, after) for n in critics]
+                later = torch.stack(each).min(0).values
                 y = b.extra["rewards"][:, i] + b.discount * b.next_obs["active"][:, i] * later
             for n in critics:
                 q = self.q(n, b.obs, i, taken)
                 errors[n].append((q - y).detach())
-                critic = critic + (b.weight * b.obs["active"][:, i] * (q - y) ** 2).mean() / len(
-                    agents
-                )
+                loss = (b.weight * b.obs["active"][:, i] * (q - y) ** 2).mean()
+                critic = critic + loss / len(agents)
                 first += [q] if n == critics[0] else []
         self.minimize_joint(critic, self.weights(*critics), s["learning_rate"], s["max_grad_norm"])
         actor = torch.tensor(float("nan"), **DOUBLE)
@@ -237,14 +217,12 @@ class MADDPG(Teams):
             for i in agents:
                 out = self.out("actor", b.obs, i)
                 own = self.through(out, b.noise[1][:, i])
-                gain = self.q(
-                    critics[0], b.obs, i, [own if j == i else a for j, a in enumerate(taken)]
-                )
+                others = [own if j == i else a for j, a in enumerate(taken)]
+                gain = self.q(critics[0], b.obs, i, others)
                 loss = self.settings.logit_penalty * (out**2).mean(1) - gain
                 actor = actor + (b.weight * b.obs["active"][:, i] * loss).mean() / len(agents)
-            self.minimize_joint(
-                actor, self.weights("actor"), s["actor_learning_rate"], s["max_grad_norm"]
-            )
+            rate, own = s["actor_learning_rate"], self.weights("actor")
+            self.minimize_joint(actor, own, rate, s["max_grad_norm"])
             self.soft_update(s["tau"], "actor", *critics)
         sizes = [over_those_here(torch.stack(errors[n], 1), b.obs) for n in critics]
         metrics = {"critic_loss": critic, "actor_loss": actor, "q": torch.stack(first).mean()}
@@ -258,19 +236,13 @@ class MAPPO(reference.PPO):
 
     def row(self, b: Any, k: int) -> Any:
         def flat(x):
-            return (
-                {n: flat(y) for n, y in x.items()}
-                if isinstance(x, dict)
-                else x.reshape(-1, *x.shape[2:])
-            )
+            if isinstance(x, dict):
+                return {n: flat(y) for n, y in x.items()}
+            return x.reshape(-1, *x.shape[2:])
 
         one = Reference.row(self, b, k)
-        one = one._replace(
-            obs=flat(one.obs),
-            action=flat(one.action),
-            weight=flat(one.weight),
-            extra=flat(one.extra),
-        )
+        rows = {n: flat(getattr(one, n)) for n in ("obs", "action", "weight", "extra")}
+        one = one._replace(**rows)
         if self.settings.recurrent:  # sequences [S * A, L]
             self.extra = one.extra
             extra = {n: x if n.endswith("_state") else flat(x) for n, x in one.extra.items()}
@@ -286,14 +258,9 @@ class MAPPO(reference.PPO):
             return self.units(super().output(net, obs[net]), self.nets[net])
         found = []
         for i in range(self.agents):
-            w = {
-                n.removeprefix(f"0/{i}/"): x
-                for n, x in self.nets[net].items()
-                if n.startswith(f"0/{i}/")
-            }
-            found.append(
-                self.units(dense(w, "3", hidden(w, obs[net][i :: self.agents], torch.tanh, 1)), w)
-            )
+            w = part(self.nets[net], f"0/{i}/")
+            h = hidden(w, obs[net][i :: self.agents], torch.tanh, 1)
+            found.append(self.units(dense(w, "3", h), w))
         return torch.stack(found, 1).reshape(-1, found[0].shape[1])
 
     @staticmethod
@@ -313,12 +280,10 @@ class MAPPO(reference.PPO):
             return reference.Some(self.output("actor", obs), obs["action_mask"] != 0)
         if self.action.kind == "box":
             out = self.output("actor", obs)
-            mean, log_std = (
-                out.chunk(2, 1) if not self.settings.share else (out, self.log_std.expand_as(out))
-            )
-            return torch.distributions.Independent(
-                torch.distributions.Normal(mean, torch.exp(log_std)), 1
-            )
+            shared = self.settings.share
+            mean, log_std = (out, self.log_std.expand_as(out)) if shared else out.chunk(2, 1)
+            normal = torch.distributions.Normal(mean, torch.exp(log_std))
+            return torch.distributions.Independent(normal, 1)
         return torch.distributions.Categorical(logits=self.output("actor", obs))
 
     @property
@@ -335,27 +300,20 @@ class MAPPO(reference.PPO):
         ratio = torch.exp(policy.log_prob(b.action) - old["log_prob"])
         share = b.weight * acting / (b.weight * acting).sum()
         mean = (share * old["advantage"]).sum()
-        advantage = (old["advantage"] - mean) / (
-            torch.sqrt((share * (old["advantage"] - mean) ** 2).sum()) + 1e-8
-        )
-        gain = torch.minimum(
-            ratio * advantage, ratio.clamp(1 - s["clip"], 1 + s["clip"]) * advantage
-        )
+        deviation = torch.sqrt((share * (old["advantage"] - mean) ** 2).sum())
+        advantage = (old["advantage"] - mean) / (deviation + 1e-8)
+        clipped = ratio.clamp(1 - s["clip"], 1 + s["clip"])
+        gain = torch.minimum(ratio * advantage, clipped * advantage)
         entropy, value, reach = policy.entropy(), self.value(b.obs), self.settings.value_clip
         scale = old.get("scale", torch.ones_like(b.weight))
         near = old["value"] + (value - old["value"]).clamp(-reach * scale, reach * scale)
         error = torch.maximum(*(self.huber((v - old["return"]) / scale) for v in (value, near)))
-        loss = (weight * self.settings.value_weight * error).sum() - (
-            share * (gain + s["entropy"] * entropy)
-        ).sum()
+        loss = (weight * self.settings.value_weight * error).sum()
+        loss = loss - (share * (gain + s["entropy"] * entropy)).sum()
         self.minimize_joint(loss, self.learned, s["learning_rate"], s["max_grad_norm"])
         kl = (share * (ratio - 1 - torch.log(ratio))).sum()
-        return {
-            "loss": loss,
-            "kl": kl,
-            "value_loss": (weight * error).sum(),
-            "entropy": (share * entropy).sum(),
-        }, False
+        found = {"value_loss": (weight * error).sum(), "entropy": (share * entropy).sum()}
+        return {"loss": loss, "kl": kl, **found}, False
 
     def huber(self, x: torch.Tensor) -> torch.Tensor:
         """Twice Huber's loss: the square near 0."""
@@ -393,9 +351,9 @@ class MAT(MAPPO):
             keys = [self.linear(w, f"{place}key_", told[j]) for j in seen]
             values = [self.linear(w, f"{place}value_", told[j]) for j in seen]
             heads = []
-            for part in (slice(h, h + size) for h in range(0, query.shape[1], size)):
-                scores = [torch.exp((query[:, part] * k[:, part]).sum(1) / size**0.5) for k in keys]
-                parts = [s[:, None] * v[:, part] for s, v in zip(scores, values, strict=True)]
+            for own in (slice(h, h + size) for h in range(0, query.shape[1], size)):
+                scores = [torch.exp((query[:, own] * k[:, own]).sum(1) / size**0.5) for k in keys]
+                parts = [s[:, None] * v[:, own] for s, v in zip(scores, values, strict=True)]
                 heads.append(sum(parts) / sum(scores)[:, None])
             found.append(self.linear(w, f"{place}output_", torch.cat(heads, 1)))
         return found

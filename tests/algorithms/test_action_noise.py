@@ -9,12 +9,9 @@ from scipy import stats
 import tandem
 from tandem import trainer
 from tandem.errors import SettingError, SpaceError
+from tandem.math import state_dependent
 from tandem.math.distributions import Gaussian
-from tandem.math.state_dependent import (
-    StateDependentDeterministic,
-    StateDependentGaussian,
-    StateDependentTanh,
-)
+from tandem.math.state_dependent import StateDependentDeterministic, StateDependentGaussian
 from tandem.networks.plan import forward, init
 from tandem.networks.policy_layers import DenseWithInputs, StateDependent
 from tandem.testing import environments as games
@@ -59,7 +56,7 @@ def test_a_matrix_stays_for_sample_freq_steps_and_each_environment_has_its_own(
 
 
 def test_under_tanh_and_around_a_deterministic_action() -> None:
-    squashed, inner = StateDependentTanh(2), StateDependentGaussian(2)
+    squashed, inner = state_dependent.StateDependentTanh(2), StateDependentGaussian(2)
     noise = squashed.noise(np.random.default_rng(0), (1, 7))[0]
     np.testing.assert_array_equal(squashed.sample(OUT, noise), np.tanh(inner.sample(OUT, noise)))
     layer = DenseWithInputs(5, 2, "tanh")
@@ -72,28 +69,28 @@ def test_under_tanh_and_around_a_deterministic_action() -> None:
     assert abs(np.corrcoef(drawn.T)[0, 1]) < 0.03
 
 
-def ornstein_uhlenbeck(run, tmp_path):
-    """The noise that was on the actions of a run, [T, N, D], where none was cut."""
+def test_the_process_follows_its_recursion_and_begins_anew_with_each_episode(tmp_path) -> None:
+    sizes = {"hidden": (8,), "learning_starts": 0, "train_every": 400, "batch_size": 500}
+    given = {"action_noise": "ou", "exploration": 0.3, **sizes, **QUIET}
+    run = trainer.session("ddpg", "Pendulum-v1", framework="torch", steps=400, **given)
     seen = []
     real = run.loop.learner.learn
     run.loop.learner.learn = lambda t, span: (seen.append(t), real(t, span))[1]
     for _ in run.events():
         pass
     actor = run.loop.actor.networks["actor"]
-    return np.concatenate([t.action - actor(t.obs[:, 0])[:, None] for t in seen])
-
-
-def test_the_process_follows_its_recursion_and_begins_anew_with_each_episode(tmp_path) -> None:
-    sizes = {"hidden": (8,), "learning_starts": 0, "train_every": 400, "batch_size": 500}
-    run = trainer.session(
-        "ddpg", "Pendulum-v1", framework="torch", steps=400, action_noise="ou", exploration=0.3,
-        out=tmp_path / "run", **sizes, **QUIET,
-    )  # fmt: skip
-    x = ornstein_uhlenbeck(run, tmp_path)[:, 0, 0]
+    x = np.concatenate([t.action - actor(t.obs[:, 0])[:, None] for t in seen])[:, 0, 0]
     drive = (x[1:] - x[:-1] * (1 - 0.15 * 0.01)) / np.sqrt(0.01)
     first = np.arange(1, 400) == 200  # Pendulum's limit
     assert stats.kstest(drive[~first], stats.norm(0, 0.3).cdf).pvalue > 1e-3
     assert abs(x[200]) < 0.15 and abs(np.corrcoef(x[:-1], x[1:])[0, 1]) > 0.95
+
+
+def thorough(*given):
+    return pytest.param(*given, marks=pytest.mark.thorough)
+
+
+LONG = {"rollout": 32}
 
 
 @pytest.mark.slow
@@ -104,19 +101,11 @@ def test_the_process_follows_its_recursion_and_begins_anew_with_each_episode(tmp
         ("trpo", {"action_noise": "gsde", "recurrent": 4, "rollout": 32, "sde_sample_freq": 3}),
         ("sac", {"action_noise": "gsde", "train_every": 10, "workers": 1}),
         ("ppo", {"action_noise": "gsde", "shared": True, "rollout": 32}),
-        *(
-            pytest.param(algorithm, given, marks=pytest.mark.thorough)
-            for algorithm, given in (
-                ("ddpg", {"action_noise": "ou", "workers": 1}),
-                ("ddpg", {"action_noise": "gsde", "workers": 1}),
-                ("td3", {"action_noise": "gsde", "sde_sample_freq": 3, "train_every": 10}),
-                ("a2c", {"action_noise": "gsde", "workers": 1}),
-                (
-                    "ppo",
-                    {"action_noise": "gsde", "recurrent": 4, "sde_sample_freq": 3, "rollout": 32},
-                ),
-            )
-        ),
+        thorough("ddpg", {"action_noise": "ou", "workers": 1}),
+        thorough("ddpg", {"action_noise": "gsde", "workers": 1}),
+        thorough("td3", {"action_noise": "gsde", "sde_sample_freq": 3, "train_every": 10}),
+        thorough("a2c", {"action_noise": "gsde", "workers": 1}),
+        thorough("ppo", {"action_noise": "gsde", "recurrent": 4, "sde_sample_freq": 3, **LONG}),
     ],
     ids=lambda x: x if isinstance(x, str) else "-".join(map(str, x.values())),
 )
@@ -149,13 +138,15 @@ def test_a_run_that_is_stopped_in_the_middle_goes_on_to_the_same_bit(
 
 
 def test_an_agent_whose_noise_alone_has_a_memory_acts_without_being_told_of_it(tmp_path) -> None:
-    result = tandem.train(
-        "td3", "Pendulum-v1", framework="torch", steps=40, action_noise="ou", exploration=0.5,
-        learning_starts=10, hidden=(8,), eval_every=0, progress=False,
-    )  # fmt: skip
+    given = {"action_noise": "ou", "exploration": 0.5, "learning_starts": 10, "hidden": (8,)}
+    quiet = {"eval_every": 0, "progress": False, "framework": "torch"}
+    result = tandem.train("td3", "Pendulum-v1", steps=40, **given, **quiet)
     obs = np.zeros((4, 3), np.float32)
     assert np.ptp(result.agent.act(obs)) == 0  # one action of one state
     assert np.ptp(result.agent.act(obs, deterministic=False)) > 0
+
+
+BOTH = {"action_noise": "ou", "sde_sample_freq": 4}
 
 
 @pytest.mark.parametrize(
@@ -166,37 +157,28 @@ def test_an_agent_whose_noise_alone_has_a_memory_acts_without_being_told_of_it(t
         ("ppo", "Pendulum-v1", {"policy": "beta"}, SettingError, "with policy='beta'"),
         ("sac", "Pendulum-v1", {"noisy": "factorised"}, SettingError, "with noisy='factorised'"),
         ("sac", "Pendulum-v1", {"action_noise": "gaussian", "log_std": -1.0}, SettingError, "log_"),
-        (
-            "td3", "Pendulum-v1", {"action_noise": "ou", "sde_sample_freq": 4}, SettingError,
-            "sde_sample_freq=4 with action_noise='ou'",
-        ),
+        ("td3", "Pendulum-v1", BOTH, SettingError, "sde_sample_freq=4 with action_noise='ou'"),
         ("a2c", games.IdentityMultiDiscrete, {}, SpaceError, "MultiDiscrete"),
     ],
-)  # fmt: skip
+)
 def test_what_it_cannot_go_with_is_refused(algorithm, env, given, kind, said, tmp_path) -> None:
+    given = {"action_noise": "gsde", **QUIET, **given}
     with pytest.raises(kind, match=said):
-        trainer.session(
-            algorithm, env, framework="torch", out=tmp_path / "run",
-            **{"action_noise": "gsde", **QUIET, **given},
-        )  # fmt: skip
+        trainer.session(algorithm, env, framework="torch", out=tmp_path / "run", **given)
     assert not (tmp_path / "run").exists()
 
 
-def test_a_whole_network_whose_last_layer_nobody_can_read_is_refused(tmp_path) -> None:
+def test_a_whole_network_whose_last_layer_nobody_can_read_is_refused() -> None:
     import torch
 
+    given = {"framework": "torch", "action_noise": "gsde"}
     network = {"actor": lambda space: torch.nn.Linear(3, 2)}
     with pytest.raises(SettingError, match="a whole network of your own for 'actor'"):
-        trainer.session(
-            "sac", "Pendulum-v1", framework="torch", network=network, action_noise="gsde",
-            out=tmp_path / "run", **QUIET,
-        )  # fmt: skip
+        trainer.session("sac", "Pendulum-v1", network=network, **given, **QUIET)
 
     def body(space):
         return torch.nn.Sequential(torch.nn.Linear(3, 6), torch.nn.Tanh())
 
-    result = tandem.train(
-        "sac", "Pendulum-v1", framework="torch", network=body, action_noise="gsde", steps=60,
-        learning_starts=20, batch_size=8, eval_every=0, progress=False,
-    )  # fmt: skip
+    given |= {"steps": 60, "learning_starts": 20, "batch_size": 8, "eval_every": 0}
+    result = tandem.train("sac", "Pendulum-v1", network=body, progress=False, **given)
     assert result.agent.act(np.zeros(3, np.float32)).shape == (1,)

@@ -32,12 +32,8 @@ class AtRandom:
 @pytest.mark.thorough
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_good_agents_beat_random_ones(seed: int) -> None:
-    quiet: dict[str, Any] = {
-        "framework": "torch",
-        "eval_episodes": 0,
-        "final_episodes": 1,
-        "plots": False,
-    }
+    quiet: dict[str, Any] = {"eval_episodes": 0, "final_episodes": 1, "plots": False}
+    quiet["framework"] = "torch"
     agent = tandem.train("maddpg", WORLD, steps=60_000, seed=seed, **quiet).agent
     trained = np.mean(evaluate(agent.actor, WORLD, 200, 5).agents, 0)
     chance = np.mean(evaluate(AtRandom(agent.actor, [1, 2]), WORLD, 200, 5).agents, 0)

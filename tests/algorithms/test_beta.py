@@ -10,30 +10,15 @@ from tandem.errors import SpaceError
 from tandem.math.distributions import Beta
 from tandem.testing import environments as games
 
-QUIET = {
-    "plots": False,
-    "tensorboard": False,
-    "eval_episodes": 0,
-    "final_episodes": 1,
-    "hidden": (8,),
-    "policy": "beta",
-}
+QUIET = {"plots": False, "tensorboard": False, "eval_episodes": 0, "final_episodes": 1}
+QUIET |= {"hidden": (8,), "policy": "beta"}
 
 
 @pytest.mark.parametrize("name", ["ppo", "a2c", "trpo"])
 def test_a_run_acts_by_a_beta_distribution_and_so_does_what_is_loaded(name, tmp_path) -> None:
-    given = {"batch_size": 32} if name == "ppo" else {}
-    run = trainer.session(
-        name,
-        "Pendulum-v1",
-        framework="torch",
-        steps=128,
-        rollout=32,
-        envs=2,
-        out=tmp_path / "run",
-        **QUIET,
-        **given,
-    )
+    given = {"steps": 128, "rollout": 32, "envs": 2, "out": tmp_path / "run", **QUIET}
+    given |= {"batch_size": 32} if name == "ppo" else {}
+    run = trainer.session(name, "Pendulum-v1", framework="torch", **given)
     seen = []
     real = run.loop.learner.learn
     run.loop.learner.learn = lambda t, span: (seen.append(t.action), real(t, span))[1]  # type: ignore[func-returns-value]
@@ -54,7 +39,6 @@ def test_a_run_acts_by_a_beta_distribution_and_so_does_what_is_loaded(name, tmp_
     "env, said", [(games.Identity, "Discrete"), (games.IdentityMultiDiscrete, "MultiDiscrete")]
 )
 def test_choices_have_no_beta_policy(env, said) -> None:
-    with pytest.raises(
-        SpaceError, match=f"ppo with policy='beta' cannot act in a {said} action space"
-    ):
+    match = f"ppo with policy='beta' cannot act in a {said} action space"
+    with pytest.raises(SpaceError, match=match):
         trainer.session("ppo", env, framework="torch", **QUIET)

@@ -16,6 +16,7 @@ from tandem import trainer
 from tandem.algorithms.curiosity import CLIP, Curiosity, following, input_of, picture
 from tandem.algorithms.ppo import PPO
 from tandem.compiled import choice
+from tandem.envs.team import Team
 from tandem.learning.config import Options
 from tandem.learning.events import EpisodeEnd
 from tandem.math.curiosity import forward_returns, kept, prediction_error
@@ -24,11 +25,19 @@ from tandem.spaces import Leaf, leaf
 from tandem.testing import contracts, fakes
 from tandem.testing.environments import Chain, IdentityDict, IdentityImage
 from tandem.testing.locks import Lock
+from tandem.testing.team_games import TwoStep
 from tandem.types import Cuts, Trajectory
 from tests.advice.net import follows
 from tests.test_trainer import SMALL
 
 RND: dict[str, Any] = {"intrinsic": "rnd", "rnd_features": 8}
+THREE: dict[str, Any] = {"envs": 3, "rollout": 6}
+
+
+def built(spec: Any = fakes.VECTOR, name: str = "ppo", **given: Any) -> tuple[Any, Any]:
+    """The algorithm, and its networks as functions of arrays."""
+    algorithm, backend = fakes.build(name, "torch", fakes.DISCRETE, spec, **THREE, **given)
+    return algorithm, {n: net.predict for n, net in backend.networks.items()}
 
 
 # Numbers
@@ -72,16 +81,10 @@ def trajectory(rng: np.random.Generator, steps: int = 6, envs: int = 3) -> Traje
     valid[3, 2] = False
     at = np.array([1, 3, steps - 1]), np.array([0, 1, 2])
     obs = rng.normal(3.0, 2.0, (*shape, 4)).astype(np.float32)
-    return Trajectory(
-        obs,
-        rng.integers(2, size=shape),
-        rng.normal(size=shape).astype(np.float32),
-        discount,
-        last,
-        valid,
-        Cuts(*at, rng.normal(3.0, 2.0, (3, 4)).astype(np.float32)),
-        rng.normal(3.0, 2.0, (envs, 4)).astype(np.float32),
-    )
+    action, reward = rng.integers(2, size=shape), rng.normal(size=shape).astype(np.float32)
+    cuts = Cuts(*at, rng.normal(3.0, 2.0, (3, 4)).astype(np.float32))
+    end = rng.normal(3.0, 2.0, (envs, 4)).astype(np.float32)
+    return Trajectory(obs, action, reward, discount, last, valid, cuts, end)
 
 
 def test_what_followed_is_the_last_observation_of_an_episode_too() -> None:
@@ -125,10 +128,9 @@ def slowly(s: Any, t: Trajectory, networks: Any, history: list[Any]) -> dict[str
 
 @pytest.mark.parametrize("name", ["ppo", "a2c"])
 def test_rewards_and_advantages_are_those_of_a_slow_reference(name: str) -> None:
-    given = {**RND, "envs": 3, "rollout": 6, "intrinsic_weight": 0.7, "intrinsic_gamma": 0.8}
-    algorithm, backend = fakes.build(name, "torch", fakes.DISCRETE, gae_lambda=0.9, **given)
-    plain, _ = fakes.build(name, "torch", fakes.DISCRETE, gae_lambda=0.9, envs=3, rollout=6)
-    networks = {n: net.predict for n, net in backend.networks.items()}
+    given = {**RND, "intrinsic_weight": 0.7, "intrinsic_gamma": 0.8}
+    algorithm, networks = built(name=name, gae_lambda=0.9, **given)
+    plain, _ = built(name=name, gae_lambda=0.9)
     alone = {"actor": networks["actor"], "critic": lambda x: networks["critic"](x)[:, :1]}
     rng, history = np.random.default_rng(1), [[], [], np.zeros(3)]
     for _ in range(3):  # statistics go on from rollout to rollout
@@ -147,8 +149,7 @@ def test_rewards_and_advantages_are_those_of_a_slow_reference(name: str) -> None
 
 
 def test_an_observation_far_off_is_clipped() -> None:
-    algorithm, backend = fakes.build("ppo", "torch", fakes.DISCRETE, envs=3, rollout=6, **RND)
-    networks = {n: net.predict for n, net in backend.networks.items()}
+    algorithm, networks = built(**RND)
     algorithm.prepare(trajectory(np.random.default_rng(0)), networks)
     t = trajectory(np.random.default_rng(1))
     t.obs[2, 0] = 1e6
@@ -158,10 +159,10 @@ def test_an_observation_far_off_is_clipped() -> None:
 
 
 def test_symbols_dicts_and_masks_are_numbers() -> None:
-    for env, width in ((Chain, 5), (IdentityDict, None)):
+    for env in (Chain, IdentityDict):
         made = trainer.session("ppo", env, framework="torch", **SMALL, **RND)
         assert isinstance(made.algorithm.curiosity, Curiosity)
-        assert width is None or made.algorithm.curiosity.width == width
+        assert env is IdentityDict or made.algorithm.curiosity.width == 5
         list(made.events(32))
     masked = fakes.build("ppo", "torch", fakes.MASKED, fakes.MASKED_VECTOR, **RND)[0]
     assert masked.curiosity.width == 4, "the mask is nothing to be curious about"
@@ -179,9 +180,7 @@ def test_of_a_stack_of_pictures_the_newest_counts_its_channels_last() -> None:
 
 def test_pictures_are_standardised_pixel_by_pixel() -> None:
     leaf = Leaf("box", (36, 36, 1), "uint8", (), (0.0,) * 1296, (255.0,) * 1296)
-    given = {**RND, "envs": 3, "rollout": 6}
-    algorithm, backend = fakes.build("ppo", "torch", fakes.DISCRETE, leaf, **given)
-    networks = {n: net.predict for n, net in backend.networks.items()}
+    algorithm, networks = built(leaf, **RND)
     rng, t = np.random.default_rng(0), trajectory(np.random.default_rng(0))
     shapes = {"obs": (6, 3), "bootstrap": (3,), "cuts": (3,)}
     seen = {n: rng.integers(256, size=(*s, 36, 36, 1)).astype("uint8") for n, s in shapes.items()}
@@ -225,7 +224,7 @@ def test_runs_are_resumed_exactly_and_take_workers(name: str, tmp_path: Path) ->
         assert len(train("workers", workers=1, envs=2, vectorization="auto")) > 0
 
 
-def found_by(intrinsic: str, steps: int, seed: int = 0) -> list[int]:
+def found_by(intrinsic: str, steps: int) -> list[int]:
     """The steps at which the lock was opened."""
     at = []
 
@@ -233,19 +232,11 @@ def found_by(intrinsic: str, steps: int, seed: int = 0) -> list[int]:
         if isinstance(event, EpisodeEnd) and event.episode.score > 0:
             at.append(event.env_steps)
 
-    learning = {"rollout": 64, "batch_size": 128, "epochs": 4, "learning_rate": 1e-3}
+    learning = {"rollout": 64, "batch_size": 128, "epochs": 4, "learning_rate": 1e-3, "envs": 8}
     quiet = {"plots": False, "eval_episodes": 0, "final_episodes": 2, "framework": "torch"}
-    more = {"rnd_features": 16} if intrinsic == "rnd" else {}
-    result = tandem.train(
-        *("ppo", Lock),
-        **{**learning, **quiet, **more},
-        intrinsic=intrinsic,
-        steps=steps,
-        envs=8,
-        hidden=(32,),
-        seed=seed,
-        callbacks=[note],
-    )
+    given = {**learning, **quiet, "hidden": (32,), "steps": steps, "callbacks": [note]}
+    given |= {"rnd_features": 16} if intrinsic == "rnd" else {}
+    result = tandem.train("ppo", Lock, intrinsic=intrinsic, **given)
     assert not at or result.evaluation.mean == 1.0
     return at
 
@@ -276,23 +267,23 @@ def start(name: str = "ppo", env: Any = "CartPole-v1", **given: Any) -> None:
     trainer.session(name, env, framework="torch", **{**small, **given})
 
 
+CHECK, UNUSED = "algorithms/curiosity.py:check", "algorithms/unused.py:refuse_given"
+ODD = "algorithms/curiosity.py:check 2"
+
+
 @pytest.mark.parametrize(
-    "site, given, then",
+    "name, key, given, then",
     [
-        ("", {"rnd_share": 0.5}, {"intrinsic": "rnd"}),
-        ("", {"intrinsic_gamma": 0.9}, {"intrinsic": "rnd"}),
-        ("check", {**RND, "shared": True}, {"shared": False}),
-        ("check", {**RND, "recurrent": 4}, {"recurrent": 0}),
-        ("check", {**RND, "value_norm": "norm"}, {"value_norm": "no"}),
-        ("check 2", {**RND, "env": Beside}, {"intrinsic": "no", "rnd_features": 512}),
-        ("check 2", {**RND, "env": Beside}, {"env": IdentityImage}),
+        ("ppo", UNUSED, {"rnd_share": 0.5}, {"intrinsic": "rnd"}),
+        ("a2c", UNUSED, {"intrinsic_gamma": 0.9}, {"intrinsic": "rnd"}),
+        ("a2c", CHECK, {**RND, "shared": True}, {"shared": False}),
+        ("ppo", CHECK, {**RND, "recurrent": 4}, {"recurrent": 0}),
+        ("ppo", CHECK, {**RND, "value_norm": "norm"}, {"value_norm": "no"}),
+        ("ppo", ODD, {**RND, "env": Beside}, {"intrinsic": "no", "rnd_features": 512}),
+        ("a2c", ODD, {**RND, "env": Beside}, {"env": IdentityImage}),
     ],
 )
-@pytest.mark.parametrize("name", ["ppo", "a2c"])
-def test_what_it_does_not_go_with_is_told(name: str, site: str, given: Any, then: Any) -> None:
-    if name == "a2c" and "value_norm" in given:
-        return
-    key = f"algorithms/curiosity.py:{site}" if site else "algorithms/unused.py:refuse_given"
+def test_what_it_does_not_go_with_is_told(name: str, key: str, given: Any, then: Any) -> None:
     with follows(key) as advice:
         start(name, **given)
     for what, value in then.items():
@@ -300,16 +291,7 @@ def test_what_it_does_not_go_with_is_told(name: str, site: str, given: Any, then
     start(name, **{**given, **then})
 
 
-KEYS = (
-    "algorithms/curiosity.py:check",
-    "algorithms/curiosity.py:check 2",
-)
-
-
 def test_teams_and_compiled_runs_refuse_it() -> None:
-    from tandem.envs.team import Team
-    from tandem.testing.team_games import TwoStep
-
     small = {"envs": 2, "rollout": 8, "batch_size": 16, "hidden": (8,), "framework": "torch"}
     with follows("algorithms/mappo.py:MAPPO.check") as advice:
         trainer.session("mappo", lambda: Team(TwoStep()), **small, **RND)
@@ -326,12 +308,8 @@ def test_teams_and_compiled_runs_refuse_it() -> None:
 def test_the_lock_is_what_it_says() -> None:
     env: gymnasium.Env[Any, Any] = Lock(5)
     env.reset(seed=0)
-    total = 0.0
-    for action in Lock(5).combination[:4]:
-        obs, reward, terminated, _, _ = env.step(action)
-        total += float(reward)
-    assert terminated and total == Lock.optimum and obs == 4
+    *_, (obs, _, terminated, *_) = steps = [env.step(a) for a in Lock(5).combination[:4]]
+    assert terminated and sum(step[1] for step in steps) == Lock.optimum and obs == 4
     env.reset(seed=0)
-    for action in (0, 0, 1):  # the third is wrong
-        obs = env.step(action)[0]
+    obs = [env.step(action)[0] for action in (0, 0, 1)][-1]  # the third is wrong
     assert obs in (0, 1) and Lock(5).value(0.5) == 0.125

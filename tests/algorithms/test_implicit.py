@@ -1,18 +1,14 @@
-"""Implicit quantiles on bodies of one's own, and how they act; what munchausen implies."""
+"""How implicit quantiles act; what munchausen implies."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import pytest
 
 from tandem import trainer
 from tandem.math.values import munchausen, q_learning
 from tandem.networks.plan import Flatten
 from tandem.spaces import Leaf
 from tandem.testing import fakes
-from tests.helpers import run_python
 
 SMALL = {"fractions": 5, "target_fractions": 4, "acting_fractions": 6, "cosines": 7}
 
@@ -68,103 +64,3 @@ def test_munchausen_has_no_double_targets_unless_asked_which_is_refused() -> Non
     for given, double in (({}, False), ({"double": True}, True), ({"munchausen": False}, True)):
         settings, *_ = trainer.settle("dqn", "CartPole-v1", {"munchausen": True, **given})
         assert settings.double is double
-
-
-OWN = """
-    import json, sys
-    import numpy as np
-    from tandem.errors import NetworkError
-    from tandem.spaces import Leaf
-    from tandem.testing import fakes
-
-    framework = sys.argv[1]
-    IMAGE = Leaf("box", (12, 12, 3), "uint8", (), (0.0,) * 432, (255.0,) * 432)
-
-
-    def body(kind):
-        if framework == "torch":
-            from torch import nn
-
-            class Own(nn.Module):
-                def __init__(self):
-                    super().__init__()
-                    self.inner = nn.Linear(4, 7)
-
-                def forward(self, x):
-                    return self.inner(x).tanh()
-
-            class Picture(nn.Module):
-                def __init__(self):
-                    super().__init__()
-                    self.conv = nn.Conv2d(3, 4, 3, stride=2)
-
-                def forward(self, x):
-                    return self.conv(x.permute(0, 3, 1, 2).float() / 255).relu().flatten(1)
-
-            return {
-                "known": lambda: nn.Sequential(nn.Linear(4, 7), nn.Tanh()),
-                "own": Own,
-                "image": Picture,
-            }[kind]()
-        import keras
-
-        if kind == "known":
-            return keras.Sequential([keras.Input((4,)), keras.layers.Dense(7, "tanh")])
-        if kind == "image":
-            x = keras.Input((12, 12, 3))
-            h = keras.layers.Conv2D(4, 3, 2, activation="relu")(keras.layers.Rescaling(1 / 255)(x))
-            return keras.Model(x, keras.layers.Flatten()(h))
-        x = keras.Input((4,))
-        return keras.Model(x, keras.ops.tanh(keras.layers.Dense(7)(x)))
-
-
-    found = {}
-    for kind in ("known", "own", "image"):
-        spec = IMAGE if kind == "image" else fakes.VECTOR
-        algorithm, backend = fakes.build(
-            "dqn", framework, fakes.DISCRETE, spec, lambda _: body(kind),
-            values="implicit", fractions=5, target_fractions=4, acting_fractions=6,
-            dueling=kind == "known",
-        )
-        before = algorithm.q.read()
-        batch = fakes.batches(algorithm, spec, fakes.DISCRETE, 2, 8)
-        done = backend.compile(algorithm.update)(batch)
-        network, values = algorithm.q, algorithm.values
-        moved = min(float(np.abs(x - before[n]).max()) for n, x in network.read().items())
-        gap = 0.0
-        for count in (8, 3):
-            x = values.entering(batch.obs[0][:count])
-            out = network.predict(x)
-            same = out if network.plan else network.frozen(network.read())(x)
-            assert out.shape == (count, 6, 2)
-            gap = max(gap, float(np.abs(out - same).max()))
-        if network.plan is not None:
-            from tandem.networks.plan import Twin
-
-            twin = Twin(network.plan, network.read())
-            gap = max(gap, float(np.abs(twin(x) - network.predict(x)).max()))
-        found[kind] = [done.applied, network.plan is not None, gap, moved]
-    try:
-        fakes.build("dqn", framework, fakes.DISCRETE, network={"q": body("own")}, values="implicit")
-    except NetworkError as error:
-        found["refused"] = str(error)
-    print(json.dumps(found))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "engine",
-    [
-        "torch",
-        pytest.param("jax", marks=pytest.mark.slow),
-        *(pytest.param(e, marks=pytest.mark.thorough) for e in ("tensorflow", "keras-torch")),
-    ],
-)
-def test_a_body_of_ones_own_gets_fractions(engine: Any) -> None:
-    (found,) = run_python(OWN, engine, engine=engine)
-    assert found["known"][:2] == [2, True] and found["own"][:2] == [2, False]
-    for kind in ("known", "own", "image"):
-        applied, _, gap, moved = found[kind]
-        assert applied == 2 and gap < 2e-6 and moved > 0, kind
-    assert "values='implicit' puts fractions between a body and a head" in found["refused"]

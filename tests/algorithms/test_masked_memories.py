@@ -20,17 +20,9 @@ def barred() -> Team:
     return Team(Barred())
 
 
-FEW: dict[str, Any] = {
-    "framework": "torch",
-    "hidden": (8,),
-    "recurrent": 4,
-    "steps": 288,
-    "eval_every": 96,
-    "eval_episodes": 2,
-    "final_episodes": 2,
-    "plots": False,
-    "tensorboard": False,
-}
+FEW: dict[str, Any] = {"framework": "torch", "hidden": (8,), "recurrent": 4, "steps": 288}
+FEW |= {"eval_every": 96, "eval_episodes": 2, "final_episodes": 2}
+FEW |= {"plots": False, "tensorboard": False}
 CUT = {"rollout": 8, "sequence": 4}  # rollouts within which episodes end, and sequences too
 SEQUENCES = {"rollout": 8, "replay": "uniform", "replay_starts": 3, "replay_size": 20}
 TEAM = {"sequence": 4, "batch_size": 16, "learning_starts": 32, "train_every": 9, "epsilon": 0.5}

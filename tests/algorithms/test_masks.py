@@ -16,30 +16,18 @@ from tandem.types import Batch
 def test_targets_of_dqn_ignore_forbidden_values(double) -> None:
     """All values are their head's bias, 0 1 2 9; 9 is forbidden in what follows, so the target is 1
     + 0.5 * 2. Row 1 ended with nothing allowed: its target is its reward."""
-    algorithm, backend = fakes.build(
-        "dqn",
-        "torch",
-        fakes.MASKED,
-        fakes.MASKED_VECTOR,
-        double=double,
-        prioritized=True,
-        hidden=(4,),
-        optimizer="sgd",
-    )
+    given = {"double": double, "prioritized": True, "hidden": (4,), "optimizer": "sgd"}
+    algorithm, backend = fakes.build("dqn", "torch", fakes.MASKED, fakes.MASKED_VECTOR, **given)
     for name in ("q", "q_target"):
         weights = {n: np.zeros_like(w) for n, w in backend.networks[name].read().items()}
         backend.networks[name].write(weights | {"2/bias": np.float32([0, 1, 2, 9])})
     obs = {"obs": np.zeros((1, 2, 4), np.float32), "action_mask": np.ones((1, 2, 4), np.int8)}
     after = {**obs, "action_mask": np.int8([[[1, 1, 1, 0], [0, 0, 0, 0]]])}
     one = lambda *x: np.array([x], np.float32)  # noqa: E731
-    settings = {
-        "learning_rate": np.float32([0]),
-        "max_grad_norm": np.float32([10]),
-        "tau": np.float32([0]),
-    }
-    batch = Batch(
-        obs, np.array([[0, 1]]), one(1, 1), one(0.5, 0), after, weight=one(1, 1), settings=settings
-    )
+    numbers = {"learning_rate": 0, "max_grad_norm": 10, "tau": 0}
+    settings = {n: np.float32([x]) for n, x in numbers.items()}
+    taken, told = np.array([[0, 1]]), (one(1, 1), one(0.5, 0), after)
+    batch = Batch(obs, taken, *told, weight=one(1, 1), settings=settings)
     outcome = backend.compile(algorithm.update)(batch)
     np.testing.assert_allclose(outcome.priority, [[2.0 - 0.0, 1.0 - 1.0]])
 
@@ -60,10 +48,8 @@ def test_forbidden_choices_have_no_probability_entropy_divergence_or_gradient() 
     (g,), (h,) = torch.autograd.grad(full, logits), torch.autograd.grad(part, alone)
     np.testing.assert_allclose(g, [*h, 0.0], rtol=1e-5, atol=1e-7)
     # one choice is left at the first position, and at the second
-    only = np.float32([[FORBIDDEN, 0.7, FORBIDDEN, 0.1]])
-    assert (
-        MultiCategorical((3, 1)).entropy(only) == 0 and MultiCategorical((3, 1)).kl(only, only) == 0
-    )
+    only, both = np.float32([[FORBIDDEN, 0.7, FORBIDDEN, 0.1]]), MultiCategorical((3, 1))
+    assert both.entropy(only) == 0 and both.kl(only, only) == 0
     noise = Categorical(4).noise(np.random.default_rng(0), (5000,))
     assert set(d.sample(np.tile(logits.detach().numpy(), (5000, 1)), noise)) == {0, 1, 2}
 
@@ -87,13 +73,8 @@ def test_the_temperature_of_sac_aims_at_what_masks_allow() -> None:
     import torch
 
     mask = torch.tensor([[1, 1, 1, 1], [0, 1, 0, 1], [0, 0, 0, 1], [0, 0, 0, 0]], dtype=torch.int8)
-    batch = Batch(
-        {"obs": torch.zeros(4, 4), "action_mask": mask},
-        (),
-        torch.zeros(4),
-        extra={"entropy": torch.zeros(4)},
-    )
+    obs = {"obs": torch.zeros(4, 4), "action_mask": mask}
+    batch = Batch(obs, (), torch.zeros(4), extra={"entropy": torch.zeros(4)})
     loss, _ = algorithm.alpha_loss(batch)
-    np.testing.assert_allclose(
-        loss.detach(), -np.log(0.5) * 0.98 * np.log([4.0, 2.0, 1.0, 4.0]), rtol=1e-5, atol=1e-7
-    )
+    expected = -np.log(0.5) * 0.98 * np.log([4.0, 2.0, 1.0, 4.0])
+    np.testing.assert_allclose(loss.detach(), expected, rtol=1e-5, atol=1e-7)

@@ -66,19 +66,16 @@ def test_what_is_learned_of_is_the_policy_that_acted(action: Any, observation: A
 
 
 def test_no_agent_sees_a_later_one_act_and_all_see_what_all_observe() -> None:
-    _, backend = fakes.build(
-        "mat", "torch", fakes.TEAM_DISCRETE, fakes.TEAM, orthogonal=False, **SMALL
-    )
+    given = {"orthogonal": False, **SMALL}
+    _, backend = fakes.build("mat", "torch", fakes.TEAM_DISCRETE, fakes.TEAM, **given)
     networks, rng = forwards(backend, ("encoder", "actor")), np.random.default_rng(0)
     agents = fakes.observations(fakes.TEAM, (1,), rng)["agents"]
     encoded = networks["encoder"](agents)
     for changed in range(3):
-        taken, other = np.array([[1, 1, 1]]), np.array([[1, 1, 1]])
-        other[0, changed] = 2
-        one, two = (
-            networks["actor"]({"encoded": encoded, "before": before(x, ONE)})[0]
-            for x in (taken, other)
-        )
+        inputs = [{"encoded": encoded, "before": before(np.array([[1, 1, 1]]), ONE)}]
+        other = np.where(np.arange(3) == changed, 2, [[1, 1, 1]])
+        inputs.append({"encoded": encoded, "before": before(other, ONE)})
+        one, two = (networks["actor"](x)[0] for x in inputs)
         moved = np.abs(one - two).max(-1) > 1e-6
         assert moved.tolist() == [i > changed for i in range(3)]
         seen = agents.copy()
@@ -89,40 +86,17 @@ def test_no_agent_sees_a_later_one_act_and_all_see_what_all_observe() -> None:
 @pytest.mark.slow
 def test_agents_who_know_of_each_other_climb() -> None:
     """11 stands beside -30: of agents who draw independently, MAPPO takes 7."""
-    loop = contracts.begin(
-        MAT,
-        climbing,
-        "torch",
-        hidden=(16,),
-        embedding=16,
-        envs=8,
-        rollout=16,
-        batch_size=128,
-        steps=4000,
-        learning_rate="5e-3:1e-3",
-        clip=0.2,
-        entropy="0.3:0",
-        gamma=0.9,
-    )
+    sizes = {"hidden": (16,), "embedding": 16, "envs": 8, "rollout": 16, "batch_size": 128}
+    rates = {"learning_rate": "5e-3:1e-3", "clip": 0.2, "entropy": "0.3:0", "gamma": 0.9}
+    loop = contracts.begin(MAT, climbing, "torch", steps=4000, **sizes, **rates)
     contracts.train(loop)
     assert contracts.score(loop, climbing) == 11.0
 
 
 def test_a_saved_team_acts_as_it_did(tmp_path: Path) -> None:
-    result = tandem.train(
-        "mat",
-        climbing,
-        steps=128,
-        envs=4,
-        rollout=8,
-        batch_size=16,
-        **SMALL,
-        framework="torch",
-        out=tmp_path,
-        eval_episodes=3,
-        plots=False,
-        tensorboard=False,
-    )
+    given = {"steps": 128, "envs": 4, "rollout": 8, "batch_size": 16, "eval_episodes": 3, **SMALL}
+    quiet = {"framework": "torch", "plots": False, "tensorboard": False}
+    result = tandem.train("mat", climbing, out=tmp_path, **given, **quiet)
     agent = tandem.load(tmp_path, which="last")
     found = tandem.evaluate(agent, env=climbing, episodes=3)
     assert found.mean == result.evaluation.mean

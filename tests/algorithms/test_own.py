@@ -19,19 +19,13 @@ from tandem.algorithms.on_policy import OnPolicy, OnPolicySettings
 from tandem.cli.seeds_command import SeedsCommand
 from tandem.errors import CheckpointError, ResumeError, SettingError, SpaceError, UnknownNameError
 from tandem.extending import ReplaySettings, RolloutSettings, SequenceSettings, Settings, setting
+from tandem.runs import checkpoint
 from tandem.runs.folder import describe, read_run
 from tandem.runs.verification import verify
 from tandem.spaces import Leaf
 from tandem.testing import fakes
 from tests.advice.net import follows
-from tests.algorithms.own_classes import (
-    Asynchronous,
-    Other,
-    Penalised,
-    PenalisedSettings,
-    Replayed,
-    reinforce,
-)
+from tests.algorithms.own_classes import Asynchronous, Other, Penalised, Replayed, reinforce
 from tests.helpers import COMPILED_LIGHTLY, ROOT, run_python
 from tests.test_trainer import SMALL, TINY_DQN
 
@@ -60,29 +54,23 @@ def run(tmp_path: Path) -> Path:
 # Names
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_class_of_ours_is_its_name(name: str) -> None:
-    assert own.name_of(get(name)) == own.name_of(name) == name
-    assert own.checked(get(name)) is own.checked(name) is get(name)
-
-
-@pytest.mark.parametrize(
-    ("name", "title"),
-    [("crossq", "CrossQ"), ("ppo", "PPO"), ("maze_pg", "MAZE_PG"), ("my.module:MyDQN", "MyDQN")],
-)
-def test_titles_have_the_names_that_people_use(name: str, title: str, run: Path) -> None:
-    config = {"algorithm": name, "env": "CartPole-v1"}
-    assert describe(replace(read_run(run), config=config), ("algorithm", "env")) == (
-        f"{title}, CartPole-v1"
-    )
-
-
-def test_variants_are_called_as_what_they_stand_for() -> None:
+def test_a_class_of_ours_is_its_name() -> None:
     from tandem.algorithms.maddpg import DiscreteMADDPG
     from tandem.algorithms.sac_discrete import DiscreteSAC
 
-    assert {own.name_of(kind) for kind in (DiscreteMADDPG, DiscreteSAC)} == {"maddpg", "sac"}
+    for name in NAMES:
+        assert own.name_of(get(name)) == own.name_of(name) == name
+        assert own.checked(get(name)) is own.checked(name) is get(name)
+    assert [own.name_of(kind) for kind in (DiscreteMADDPG, DiscreteSAC)] == ["maddpg", "sac"]
     assert len(FOR_CHOICES) == 2
+
+
+def test_titles_have_the_names_that_people_use(run: Path) -> None:
+    titles = {"crossq": "CrossQ", "ppo": "PPO", "maze_pg": "MAZE_PG", "my.module:MyDQN": "MyDQN"}
+    for name, title in titles.items():
+        config = {"algorithm": name, "env": "CartPole-v1"}
+        shown = describe(replace(read_run(run), config=config), ("algorithm", "env"))
+        assert shown == f"{title}, CartPole-v1"
 
 
 @pytest.mark.parametrize(
@@ -109,9 +97,9 @@ def test_a_class_of_the_same_name_as_ours_is_another_one() -> None:
 
 
 def test_our_class_trains_what_its_name_trains(tmp_path: Path) -> None:
-    for name in ("ppo", get("ppo")):
-        trained(name, out=tmp_path / str(name)[:3])
-    assert fingerprints(tmp_path / "ppo") == fingerprints(tmp_path / "<cl")
+    trained("ppo", out=tmp_path / "name")
+    trained(get("ppo"), out=tmp_path / "class")
+    assert fingerprints(tmp_path / "name") == fingerprints(tmp_path / "class")
     given = {**TINY_DQN, "steps": 40, "framework": "torch"}
     assert tandem.train(get("dqn"), "CartPole-v1", **given).summary["algorithm"] == "dqn"
 
@@ -130,12 +118,9 @@ def test_it_has_settings_of_its_own() -> None:
 
 
 def test_its_loss_is_what_is_learned_from(tmp_path: Path) -> None:
-    for name, kind, given in (
-        ("ppo", Other, {}),
-        ("none", Penalised, {"penalty": 0.0}),
-        ("some", Penalised, {"penalty": 1.0}),
-    ):
-        trained(kind, out=tmp_path / name, **given)
+    trained(Other, out=tmp_path / "ppo")
+    trained(penalty=0.0, out=tmp_path / "none")
+    trained(penalty=1.0, out=tmp_path / "some")
     ppo, none, some = (fingerprints(tmp_path / n) for n in ("ppo", "none", "some"))
     assert ppo == none != some
 
@@ -166,12 +151,10 @@ def test_its_agent_is_loaded_and_scored(run: Path) -> None:
 
 @pytest.mark.parametrize("given", [Other, get("ppo")])
 def test_another_class_is_not_taken_for_it(run: Path, given: Any) -> None:
-    for call in (
-        lambda: tandem.load(run, algorithm=given),
-        lambda: tandem.train(given, resume=run),
-    ):
-        with pytest.raises((CheckpointError, ResumeError), match=f"not by {own.name_of(given)}"):
-            call()
+    with pytest.raises(CheckpointError, match=f"not by {own.name_of(given)}"):
+        tandem.load(run, algorithm=given)
+    with pytest.raises(ResumeError, match=f"not by {own.name_of(given)}"):
+        tandem.train(given, resume=run)
 
 
 def test_what_ours_trained_needs_no_class(tmp_path: Path) -> None:
@@ -191,12 +174,10 @@ def test_a_class_that_moved_to_another_module_is_the_same(run: Path, monkeypatch
 def test_no_name_in_a_file_is_imported(run: Path, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "trap.py").write_text("raise AssertionError('imported')")
-    from tandem.runs import checkpoint
-
     file = checkpoint.find(run)
     saved = checkpoint.read(file)
-    groups = {n: saved.group(n) for n in ("networks",)}
     config = saved.data["config"] | {"algorithm": "trap:Penalised"}
+    groups = {"networks": saved.group("networks")}
     checkpoint.write(file, saved.data | {"config": config}, groups)
     with pytest.raises(CheckpointError, match="trained by trap:Penalised"):
         tandem.load(run)
@@ -211,15 +192,10 @@ def test_no_name_in_a_file_is_imported(run: Path, tmp_path: Path, monkeypatch: A
     [(Replayed, TINY_DQN), (Asynchronous, {"envs": 2, "rollout": 5, "hidden": (8,)})],
 )
 def test_each_way_to_learn_takes_them(kind: Any, given: Any, tmp_path: Path) -> None:
+    quiet = {"plots": False, "tensorboard": False, "eval_episodes": 0, "eval_max_steps": 20}
     for name, stop_at in (("whole", None), ("parts", 60)):
-        quiet = {"plots": False, "tensorboard": False, "eval_episodes": 0, "eval_max_steps": 20}
-        tandem.train(
-            *(kind, "CartPole-v1"),
-            **{**quiet, **given, "framework": "torch", "final_episodes": 1},
-            steps=120,
-            stop_at=stop_at,
-            out=tmp_path / name,
-        )
+        more = {**quiet, **given, "final_episodes": 1, "out": tmp_path / name}
+        tandem.train(kind, "CartPole-v1", framework="torch", steps=120, stop_at=stop_at, **more)
     tandem.train(kind, resume=tmp_path / "parts")
     assert fingerprints(tmp_path / "whole")[-1] == fingerprints(tmp_path / "parts")[-1]
 
@@ -252,19 +228,20 @@ PROGRAM = """
             pass
         return Asynchronous
 
-    small = {"framework": "torch", "plots": False, "tensorboard": False, "eval_episodes": 0,
-             "final_episodes": 1, "eval_max_steps": 20, "hidden": (8,), "progress": False}
-    ppo = {**small, "envs": 2, "rollout": 16, "batch_size": 16, "epochs": 1, "steps": 64}
+    sizes = {"envs": 2, "rollout": 16, "batch_size": 16, "epochs": 1}
+    quiet = {"plots": False, "tensorboard": False, "eval_episodes": 0, "progress": False}
+    small = {**quiet, "framework": "torch", "final_episodes": 1, "eval_max_steps": 20}
+    small["hidden"] = (8,)
     name = sys.argv[1]
     if name != "others":
-        result = tandem.train(Mine, "CartPole-v1", **ppo, **{name: int(sys.argv[2])})
+        more = {name: int(sys.argv[2])}
+        result = tandem.train(Mine, "CartPole-v1", **small, **sizes, steps=64, **more)
         print(json.dumps([result.summary["algorithm"], result.summary["updates"]]))
         sys.exit()
     result = tandem.train(local(), "CartPole-v1", **small, envs=1, rollout=5, steps=60, learners=2)
     print(json.dumps([result.summary["algorithm"], result.summary["env_steps"] >= 60]))
-    found = tandem.find_lr(Mine, "CartPole-v1", points=2, processes=1, framework="torch",
-                           **{n: ppo[n] for n in ("envs", "rollout", "batch_size", "epochs")},
-                           steps=64)
+    given = {"points": 2, "processes": 1, "framework": "torch", "steps": 64}
+    found = tandem.find_lr(Mine, "CartPole-v1", **given, **sizes)
     print(json.dumps([found.best.candidate.algorithm, len(found.trials)]))
 """
 
@@ -334,11 +311,8 @@ def test_commands_name_it_by_its_module(tmp_path: Path, capsys: Any) -> None:
     assert cli.main(["train", "--resume", out, "--quiet"]) == 2
     assert cli.main(["train", MINE, "--resume", out, "--quiet"]) == 0
     assert tandem.load(out, algorithm=Penalised, which="last").settings.penalty == 0.5
-    for words in (
-        ["evaluate", out, "--episodes", "1", "--max-steps", "10"],
-        ["export", out, "--to", "numpy"],
-        ["verify", out, "--quiet"],
-    ):
+    scored = ["evaluate", out, "--episodes", "1", "--max-steps", "10"]
+    for words in (scored, ["export", out, "--to", "numpy"], ["verify", out, "--quiet"]):
         assert cli.main(words) in (1, 2)
         assert cli.main([*words, "--algorithm", MINE]) == 0
     capsys.readouterr()
@@ -376,74 +350,45 @@ class Whole(Algorithm):
     roles = classmethod(lambda *given: {"net": None})  # type: ignore[assignment]
 
 
-def settings(base: type = ReplaySettings, dataclass_too: bool = True, **fields: Any) -> type:
-    hints = {n: hint for n, (hint, _) in fields.items()}
-    values = {n: v for n, (_, v) in fields.items() if v is not None}
-    kind = type("Own", (base,), {"__annotations__": hints, "__module__": __name__, **values})
-    return dataclass(frozen=True)(kind) if dataclass_too else kind
+def owning(hint: Any, value: Any, name: str = "own", dataclass_too: bool = True) -> dict[str, Any]:
+    """Settings with a field of that hint and default."""
+    fields = {"__annotations__": {name: hint}, "__module__": __name__, name: value}
+    kind = type("Own", (ReplaySettings,), fields)
+    return {"Settings": dataclass(frozen=True)(kind) if dataclass_too else kind}
 
 
 def without(name: str) -> type:
     return type("Lacking", (Algorithm,), {n: x for n, x in vars(Whole).items() if n != name})
 
 
+NEEDS, ACTS = {"needs": "transitions"}, {"acting": ("net",)}
+UPDATES = {"update": lambda self, b: None}
+PREPARES = {"prepare": lambda self, trajectory, networks: None}
+MADE = {"__init__": lambda self, backend, networks, observation, action, settings: None}
+REPLAY = {"Settings": ReplaySettings}
+
+
 @pytest.mark.parametrize(
     "faulty, says, then",
     [
-        (without("update"), "has no update", {"update": lambda self, b: None}),
-        (
-            OnPolicy,
-            "has no update",
-            {"update": lambda self, b: None, "Settings": OnPolicySettings},
-        ),
-        ({"needs": "steps"}, "needs = 'steps'", {"needs": "transitions"}),
-        (without("needs"), "needs = None", {"needs": "transitions"}),
-        ({"acting": "net"}, "acting = 'net'", {"acting": ("net",)}),
-        ({"acting": ()}, r"acting = \(\)", {"acting": ("net",)}),
-        (
-            {"needs": "rollouts", "Settings": RolloutSettings},
-            "no prepare",
-            {"prepare": lambda self, trajectory, networks: None},
-        ),
-        (
-            {"__init__": lambda self: None},
-            "cannot be made",
-            {"__init__": lambda self, backend, networks, observation, action, settings: None},
-        ),
-        ({"Settings": Settings}, "Settings = Settings", {"Settings": ReplaySettings}),
-        ({"Settings": SequenceSettings}, "SequenceSettings", {"Settings": ReplaySettings}),
-        ({"Settings": int}, "Settings = int", {"Settings": settings()}),
-        (without("Settings"), "Settings = None", {"Settings": ReplaySettings}),
-        (
-            {"Settings": settings(dataclass_too=False, own=(float, 1.0))},
-            "no fields: own",
-            {"Settings": settings(own=(float, 1.0))},
-        ),
-        (
-            {"Settings": settings(own=("Undefined", 1.0))},
-            "type is not known",
-            {"Settings": settings(own=("float", 1.0))},
-        ),
-        (
-            {"Settings": settings(own=(list, field(default_factory=list)))},
-            "without a default",
-            {"Settings": settings(own=(float, 1.0))},
-        ),
-        (
-            {"Settings": settings(own=(dict, 3))},
-            "of type <class 'dict'>",
-            {"Settings": settings(own=(int | str, 3))},
-        ),
-        (
-            {"Settings": settings(keep=(int, 3))},
-            "'keep', which is an argument",
-            {"Settings": settings(own_keep=(int, 3))},
-        ),
-        (
-            {"Settings": settings(env=(str, ""))},
-            "'env', which is an argument",
-            {"Settings": settings(own_env=(str, ""))},
-        ),
+        (without("update"), "has no update", UPDATES),
+        (OnPolicy, "has no update", {**UPDATES, "Settings": OnPolicySettings}),
+        ({"needs": "steps"}, "needs = 'steps'", NEEDS),
+        (without("needs"), "needs = None", NEEDS),
+        ({"acting": "net"}, "acting = 'net'", ACTS),
+        ({"acting": ()}, r"acting = \(\)", ACTS),
+        ({"needs": "rollouts", "Settings": RolloutSettings}, "no prepare", PREPARES),
+        ({"__init__": lambda self: None}, "cannot be made", MADE),
+        ({"Settings": Settings}, "Settings = Settings", REPLAY),
+        ({"Settings": SequenceSettings}, "SequenceSettings", REPLAY),
+        ({"Settings": int}, "Settings = int", REPLAY),
+        (without("Settings"), "Settings = None", REPLAY),
+        (owning(float, 1.0, dataclass_too=False), "no fields: own", owning(float, 1.0)),
+        (owning("Undefined", 1.0), "type is not known", owning("float", 1.0)),
+        (owning(list, field(default_factory=list)), "without a default", owning(float, 1.0)),
+        (owning(dict, 3), "of type <class 'dict'>", owning(int | str, 3)),
+        (owning(int, 3, "keep"), "'keep', which is an argument", owning(int, 3, "own_keep")),
+        (owning(str, "", "env"), "'env', which is an argument", owning(str, "", "own_env")),
     ],
 )
 def test_a_fault_of_a_class_is_told_before_anything_runs(faulty: Any, says: str, then: Any) -> None:
@@ -525,7 +470,7 @@ def test_launched_processes_refuse_it(monkeypatch: Any) -> None:
 
 def test_plain_fields_are_settings_too() -> None:
     @dataclass(frozen=True)
-    class Plain(PenalisedSettings):
+    class Plain(Penalised.Settings):
         bias: float = 0.25
 
     class Biased(Penalised):
@@ -537,15 +482,14 @@ def test_plain_fields_are_settings_too() -> None:
 
 
 def test_every_public_name_is_there() -> None:
-    assert sorted(extending.__all__, key=str.lower) == sorted(
-        (n for n in extending.__all__ if hasattr(extending, n)), key=str.lower
-    )
+    assert all(hasattr(extending, name) for name in extending.__all__)
     assert setting and (ROOT / "docs" / "advanced" / "extending.md").is_file()
 
 
 # Settings that its base class has
 
 
+@pytest.fixture
 def page_s(tmp_path: Path) -> Any:
     """The class that docs/advanced/extending.md writes."""
     reinforce(tmp_path)
@@ -567,26 +511,22 @@ def short(kind: Any, **given: Any) -> Any:
     [{"body": "simba"}, {"layer_norm": True}, {"weight_norm": True}, {"weight_decay": 0.1}],
     ids=str,
 )
-def test_settings_of_networks_are_those_of_the_page_s_algorithm_too(given, tmp_path) -> None:
-    kind = page_s(tmp_path)
-    for name, more in (("a", {}), ("b", given)):
-        short(kind, out=tmp_path / name, **more)
+def test_settings_of_networks_are_those_of_the_page_s_algorithm_too(
+    given, page_s, tmp_path
+) -> None:
+    short(page_s, out=tmp_path / "a")
+    short(page_s, out=tmp_path / "b", **given)
     assert fingerprints(tmp_path / "a")[-1] != fingerprints(tmp_path / "b")[-1]
 
 
 @pytest.mark.parametrize("given", [{"body": "simba"}, {"layer_norm": True}], ids=str)
-def test_settings_that_its_networks_have_nothing_of_are_refused(given, tmp_path) -> None:
-    kind = page_s(tmp_path)
-
-    class Plain(kind):  # type: ignore[misc, valid-type]
+def test_settings_that_its_networks_have_nothing_of_are_refused(given, page_s) -> None:
+    class Plain(page_s):
         @classmethod
         def roles(cls, observation: Any, action: Any, settings: Any) -> Any:
             layers = extending.mlp(observation, settings.hidden, settings.activation)
-            heads = {"policy": action.width, "value": 1}
-            return {
-                n: extending.Role(observation, layers, (extending.Dense(0, width),))
-                for n, width in heads.items()
-            }
+            heads = {"policy": extending.Dense(0, action.width), "value": extending.Dense(0, 1)}
+            return {n: extending.Role(observation, layers, (x,)) for n, x in heads.items()}
 
     (name,) = given
     with follows("algorithms/bodies.py:refuse_ignored") as advice:

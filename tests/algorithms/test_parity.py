@@ -62,22 +62,16 @@ def test_the_reference_learns_stops_and_moves_what_it_should(expected) -> None:
     assert len(expected[f"{stopped}: kl"]) == expected[f"{stopped}: applied"] + 1
     assert expected["dqn: loss"][-5:].mean() < 0.9 * expected["dqn: loss"][:5].mean()
     assert np.ptp(expected["sac: temperature"]) > 0.1
-    moved = [
-        np.abs(expected[n] - expected[f"first {n}"]).max()
-        for n in expected
-        if n.endswith("/kernel") and "first" not in n
-    ]
-    sigmas = [
-        np.abs(expected[n] - expected[f"first {n}"]).max()
-        for n in expected
-        if "_sigma" in n and "first" not in n
-    ]
+    weights = [n for n in expected if "/" in n and not n.startswith("first ")]
+    far = {n: np.abs(expected[n] - expected[f"first {n}"]).max() for n in weights}
+    moved = [x for n, x in far.items() if n.endswith("/kernel")]
+    sigmas = [x for n, x in far.items() if "_sigma" in n]
     assert len(sigmas) == 12 and min(sigmas) > 1e-4
     assert len(moved) > 30 and min(moved) > 3e-4  # far more than engines may differ by
 
 
 # they compile
-LONG = [pytest.param(engine, marks=pytest.mark.slow) for engine in ("jax most", "tensorflow few")]
+LONG = [pytest.param(engine, marks=pytest.mark.slow) for engine in ("jax few", "tensorflow few")]
 WHOLE = [
     pytest.param(engine, marks=pytest.mark.thorough)
     for engine in ("keras-torch", "jax", "tensorflow", "torch compile some", "torch compile")
@@ -89,20 +83,13 @@ ENGINES = ["torch", *LONG, *WHOLE]
 @pytest.mark.parametrize("engine", ENGINES)
 def test_an_engine_agrees_with_the_reference(engine, expected, tmp_path) -> None:
     framework, *flags = engine.split()
-    part = {"some", "few", "most"} & {*flags}
-    (names,) = run_python(
-        SCRIPT,
-        framework,
-        str(tmp_path / "found.npz"),
-        *flags,
-        engine=framework,
-        timeout=550,
-        env=COMPILED_LIGHTLY if part else {},
-    )
-    found = np.load(tmp_path / "found.npz")
-    assert (
-        set(names) <= expected.keys() and (part or len(names) == len(expected)) and len(names) > 50
-    )
+    part = {"some", "few"} & {*flags}
+    file, env = str(tmp_path / "found.npz"), COMPILED_LIGHTLY if part else {}
+    arguments = (SCRIPT, framework, file, *flags)
+    (names,) = run_python(*arguments, engine=framework, timeout=550, env=env)
+    found = np.load(file)
+    assert set(names) <= expected.keys() and len(names) > 50
+    assert part or len(names) == len(expected)
     wrong = []
     for name in names:
         wanted = expected[name]

@@ -12,24 +12,14 @@ import tandem
 from tandem import algorithms
 from tandem.algorithms.remembering import Following
 from tandem.backends.sharding import divides, shard, spread
+from tandem.runs.folder import read_run
 from tandem.testing import contracts, fakes
 from tandem.testing.memory_games import Recall
 from tandem.types import Array, Batch, Tree, tree_map
 
 torch = pytest.importorskip("torch")
-SMALL: dict[str, Any] = {
-    "hidden": (8,),
-    "recurrent": 6,
-    "sequence": 4,
-    "batch_size": 16,
-    "buffer_size": 400,
-    "learning_starts": 0,
-    "train_every": 8,
-    "envs": 2,
-}
-
-
-NAMES = ("whole", "broken")
+SMALL: dict[str, Any] = {"hidden": (8,), "recurrent": 6, "sequence": 4, "batch_size": 16}
+SMALL |= {"buffer_size": 400, "learning_starts": 0, "train_every": 8, "envs": 2}
 
 
 class Asked:
@@ -126,18 +116,11 @@ def test_a_run_is_broken_off_and_resumed_with_workers(tmp_path: Path) -> None:
     """States of critics go on where they were."""
     given = {**SMALL, "learning_starts": 20, "steps": 200, "prioritized": True, "burn_in": 2}
     quiet = {"plots": False, "eval_episodes": 0, "framework": "torch", "workers": 1}
-    for name, stops in zip(NAMES, ([200], [104, 200]), strict=True):
-        out = tmp_path / name
-        tandem.train(
-            "sac", "Pendulum-v1", stop_at=stops[0], out=out, **given, **quiet, final_episodes=2
-        )
-        for stop in stops[1:]:
-            tandem.train(resume=out, stop_at=stop)
-    tables = [
-        (tmp_path / n / "progress.csv").read_text(encoding="utf-8").splitlines() for n in NAMES
-    ]
-    place = tables[0][0].split(",").index("fingerprint")
-    whole, broken = ([row.split(",")[place] for row in rows[1:]] for rows in tables)
+    given |= {"final_episodes": 2, **quiet}
+    tandem.train("sac", "Pendulum-v1", out=tmp_path / "whole", **given)
+    tandem.train("sac", "Pendulum-v1", out=tmp_path / "broken", stop_at=104, **given)
+    tandem.train(resume=tmp_path / "broken")
+    whole, broken = (read_run(tmp_path / n).table["fingerprint"] for n in ("whole", "broken"))
     assert whole == broken and len(whole) > 1
     agent = tandem.load(tmp_path / "whole")
     action, state = agent.predict(np.zeros((3, 3), np.float32), deterministic=True)
@@ -147,9 +130,8 @@ def test_a_run_is_broken_off_and_resumed_with_workers(tmp_path: Path) -> None:
 @pytest.mark.parametrize("algorithm, action", [("dqn", fakes.DISCRETE), ("sac", fakes.BOX)])
 def test_devices_divide_sequences_with_their_burn_in(algorithm: str, action: Any) -> None:
     """The losses of whole sequences on either of two devices are those of all of them together."""
-    given = {"recurrent": 6, "sequence": 4, "burn_in": 3, "n_step": 2, "memory": "lstm"}
-    if algorithm == "sac":
-        del given["n_step"]
+    given = {"recurrent": 6, "sequence": 4, "burn_in": 3, "memory": "lstm"}
+    given |= {"n_step": 2} if algorithm == "dqn" else {}
     made, _ = fakes.build(algorithm, "torch", action, hidden=(8,), **given)
     batch = fakes.batches(made, fakes.VECTOR, action, 1, 32)
     b = made.steps(tree_map(lambda x: torch.as_tensor(x[0]), batch._replace(settings={})))

@@ -33,8 +33,8 @@ MAPPO, MADDPG, QMIX, VDN = (algorithms.get(n) for n in ("mappo", "maddpg", "qmix
 SMALL: dict[str, Any] = {"hidden": (8,), "envs": 2, "rollout": 4, "batch_size": 8, "steps": 64}
 
 
-def factory_of(game: Any) -> Any:
-    return lambda: Team(game())
+def begun(kind: Any, game: Any, **settings: Any) -> Any:
+    return contracts.begin(kind, lambda: Team(game()), "torch", **settings)
 
 
 class Sine(torch.nn.Module):
@@ -44,10 +44,10 @@ class Sine(torch.nn.Module):
 
 def rollout(game: Any, **settings: Any) -> tuple[Any, Trajectory]:
     """A MAPPO at its beginning, and the first rollout that it collected."""
-    loop = contracts.begin(MAPPO, factory_of(game), "torch", **SMALL | settings)
+    loop = begun(MAPPO, game, **SMALL | settings)
     seen: list[Trajectory] = []
     real = loop.learner.learn
-    loop.learner.learn = lambda t, span: (seen.append(t), real(t, span))[1]  # type: ignore[method-assign]
+    loop.learner.learn = lambda t, span: (seen.append(t), real(t, span))[1]
     contracts.train(loop, updates=1)
     return loop, seen[0]
 
@@ -56,22 +56,13 @@ def test_an_agent_that_leaves_has_an_episode_of_its_own() -> None:
     loop, t = rollout(team_games.Leaving)
     # of environment 0: agents 0 and 1, three steps and the next episode's first
     columns = loop.algorithm.columns(t)
-    assert columns.reward[:, 0].tolist() == [1, 1, 1, 1] and columns.reward[:, 1].tolist() == [
-        2,
-        0,
-        0,
-        2,
-    ]
-    assert columns.last[:, 0].tolist() == [False, False, True, False]
-    assert columns.last[:, 1].tolist() == [True, True, True, True]
+    assert columns.reward.T[:2].tolist() == [[1, 1, 1, 1], [2, 0, 0, 2]]
+    assert columns.last.T[:2].tolist() == [[False, False, True, False], [True] * 4]
     assert columns.valid[:, 0].all() and columns.valid[:, 1].tolist() == [True, False, False, True]
     assert columns.discount[:, 0].tolist() == pytest.approx([0.99, 0.99, 0, 0.99])
     assert not columns.discount[:, 1].any()
-    assert columns.obs["actor"].shape == (4, 4, 6) and columns.obs["critic"]["state"].shape == (
-        4,
-        4,
-        4,
-    )
+    assert columns.obs["actor"].shape == (4, 4, 6)
+    assert columns.obs["critic"]["state"].shape == (4, 4, 4)
 
 
 class LimitedAlone(team_games.Leaving):
@@ -103,9 +94,8 @@ def test_whom_a_limit_takes_alone_is_worth_what_its_last_observation_is(rollouts
 
 def test_the_losses_value_who_was_limited_and_not_who_is_gone() -> None:
     obs = {"active": np.array([[1, 2, 0]], np.int8)}
-    assert rows_of.active(obs).tolist() == [[1, 0, 0]] and rows_of.going(obs).tolist() == [
-        [1, 1, 0]
-    ]
+    assert rows_of.active(obs).tolist() == [[1, 0, 0]]
+    assert rows_of.going(obs).tolist() == [[1, 1, 0]]
 
 
 def test_a_team_that_shares_its_reward_goes_on_without_who_left() -> None:
@@ -113,10 +103,8 @@ def test_a_team_that_shares_its_reward_goes_on_without_who_left() -> None:
     columns = loop.algorithm.columns(t)
     assert columns.reward[:, 1].tolist() == columns.reward[:, 0].tolist() == [1.5, 0.5, 0.5, 1.5]
     assert columns.valid.all() and columns.last[:, 1].tolist() == [False, False, True, False]
-    assert (
-        columns.extra["acting"][:, 1].tolist() == [1, 0, 0, 1]
-        and columns.extra["acting"][:, 0].all()
-    )
+    acting = columns.extra["acting"]
+    assert acting[:, 1].tolist() == [1, 0, 0, 1] and acting[:, 0].all()
 
 
 def test_a_limit_takes_no_agent() -> None:
@@ -128,17 +116,9 @@ def test_a_limit_takes_no_agent() -> None:
 def test_who_is_there_after_each_step() -> None:
     here = np.array([[[1, 1]], [[1, 0]], [[1, 1]]], np.int8)
     cuts = Cuts(np.array([1]), np.array([0]), {"active": np.array([[0, 1]], np.int8)})
-    nothing = np.zeros((3, 1), np.float32)
-    t = Trajectory(
-        {"active": here},
-        nothing,
-        nothing,
-        nothing,
-        nothing > 0,
-        nothing == 0,
-        cuts,
-        {"active": here[1]},
-    )
+    none = np.zeros((3, 1), np.float32)
+    rest = (none, none, none, none > 0, none == 0)
+    t = Trajectory({"active": here}, *rest, cuts, {"active": here[1]})
     assert active_after(t)[:, 0].tolist() == [[1, 0], [0, 1], [1, 0]]
 
 
@@ -162,14 +142,10 @@ class Joining(team_games.Leaving):
 def test_a_memory_is_followed_as_it_acted_whenever_its_agent_came(rewards: str) -> None:
     """The policy in the buffer is the one that acted: its memory begins with the
     team's episode."""
-    loop = contracts.begin(
-        MAPPO, factory_of(Joining), "torch", **SMALL, recurrent=4, sequence=4, rewards=rewards
-    )
-    algorithm = loop.learner.algorithm
-    act = loop.actor.act
-    acted = list[Any]()
-    followed = list[Any]()
+    loop = begun(MAPPO, Joining, **SMALL, recurrent=4, sequence=4, rewards=rewards)
+    algorithm, act = loop.learner.algorithm, loop.actor.act
     prepare = algorithm.prepare
+    acted, followed = list[Any](), list[Any]()
 
     def acting(*given: Any) -> Any:
         found = act(*given)
@@ -180,18 +156,15 @@ def test_a_memory_is_followed_as_it_acted_whenever_its_agent_came(rewards: str) 
         columns = algorithm.columns(t)
         start = recurrent_batches.starts(columns)
         assert start[3].all() and not start[:3].any()  # where the team's next episode begins
-        followed.append(
-            recurrent_batches.follow(
-                networks["actor"], columns.obs["actor"].reshape(-1, 6), columns.state, start
-            )[1]
-        )
+        obs = columns.obs["actor"].reshape(-1, 6)
+        after = recurrent_batches.follow(networks["actor"], obs, columns.state, start)[1]
+        followed.append(after)
         return prepare(t, networks)
 
-    loop.actor.act, algorithm.prepare = acting, preparing  # type: ignore[method-assign]
+    loop.actor.act, algorithm.prepare = acting, preparing
     contracts.train(loop, updates=1)
-    np.testing.assert_allclose(
-        followed[0], np.stack(acted[:4]).reshape(followed[0].shape), rtol=1e-5, atol=1e-6
-    )
+    states = np.stack(acted[:4]).reshape(followed[0].shape)
+    np.testing.assert_allclose(followed[0], states, rtol=1e-5, atol=1e-6)
 
 
 def test_every_agent_has_weights_of_its_own() -> None:
@@ -230,23 +203,16 @@ def test_forbidden_choices_have_the_lowest_values() -> None:
     rng = np.random.default_rng(0)
     obs = fakes.observations(fakes.MASKED_TEAM, (50,), rng)
     obs[MASK][:, ::4] = 1
-    q, memory = values(
-        lambda x: rng.standard_normal((len(x), 4)).astype(np.float32), obs, (), fakes.TEAM_MASKED
-    )
+    network = lambda x: rng.standard_normal((len(x), 4)).astype(np.float32)  # noqa: E731
+    q, memory = values(network, obs, (), fakes.TEAM_MASKED)
     assert q.shape == (50, 3, 4) and memory == ()
     allowed = obs[MASK].reshape(50, 3, 4) > 0
     assert np.take_along_axis(allowed, q.argmax(-1)[..., None], -1).all()
-    explored = VDN.act(
-        VDN.Settings(),
-        fakes.TEAM_MASKED,
-        {"q": lambda x: np.zeros((len(x), 4), np.float32)},
-        obs,
-        (),
-        (np.ones((50, 3), bool), rng.random((50, 12), dtype=np.float32)),
-    )[0]
-    assert (
-        np.take_along_axis(allowed, explored[..., None], -1).all() and len(np.unique(explored)) == 4
-    )
+    chance = (np.ones((50, 3), bool), rng.random((50, 12), dtype=np.float32))
+    nothing = {"q": lambda x: np.zeros((len(x), 4), np.float32)}
+    explored = VDN.act(VDN.Settings(), fakes.TEAM_MASKED, nothing, obs, (), chance)[0]
+    assert np.take_along_axis(allowed, explored[..., None], -1).all()
+    assert len(np.unique(explored)) == 4
 
 
 def test_a_memory_is_followed_through_a_sequence() -> None:
@@ -260,12 +226,8 @@ def test_a_memory_is_followed_through_a_sequence() -> None:
     start = np.array([[0, 0], [0, 1], [0, 0], [0, 0]], np.float32)
     state = rng.standard_normal((2, 3, 5)).astype(np.float32)
     flat = {n: x.reshape(8, *x.shape[2:]) for n, x in obs.items()}
-    whole, _ = values(
-        network,
-        flat,
-        (rows_of.rows(state), np.repeat(start.reshape(8, 1), 3, 1)),
-        fakes.TEAM_DISCRETE,
-    )
+    memory = (rows_of.rows(state), np.repeat(start.reshape(8, 1), 3, 1))
+    whole, _ = values(network, flat, memory, fakes.TEAM_DISCRETE)
     for t in range(4):
         state[start[t] == 1] = 0
         memory = (rows_of.rows(state), np.zeros((2, 3), np.float32))
@@ -280,19 +242,10 @@ def test_sequences_are_rows_of_one_environment_in_turn() -> None:
     for t in range(9):
         block = np.full((1, 2), t, np.float32) + np.array([[0, 0.5]], np.float32)
         none = Cuts(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))
-        last = np.full((1, 2), t == 5)
-        ring.add(
-            Trajectory(
-                block,
-                block,
-                block,
-                0.9 * np.ones((1, 2), np.float32),
-                last,
-                np.ones((1, 2), bool),
-                none,
-                block[0] + 1,
-            )
-        )
+        last, all_valid = np.full((1, 2), t == 5), np.ones((1, 2), bool)
+        discount = 0.9 * np.ones((1, 2), np.float32)
+        rest = (last, all_valid, none, block[0] + 1)
+        ring.add(Trajectory(block, block, block, discount, *rest))
     sampler = SequenceSampler(ring, 3)
     assert sampler.ready(1) and not SequenceSampler(ring, 8).ready(1)
     rows = sampler.sequences(sampler.draw(np.random.default_rng(0), 4, 50).ids)
@@ -301,107 +254,73 @@ def test_sequences_are_rows_of_one_environment_in_turn() -> None:
     assert sorted(set(found[..., 0].ravel())) == [3, 3.5, 4, 4.5, 5, 5.5, 6, 6.5]
 
 
+REPLAYED: dict[str, Any] = {"hidden": (8,), "recurrent": 4, "sequence": 4, "batch_size": 16}
+REPLAYED |= {"steps": 200, "envs": 2, "train_every": 2, "learning_starts": 40}
+
+
 def test_sequences_start_anew_after_an_end_and_keep_their_memories() -> None:
-    small = dict(
-        hidden=(8,),
-        recurrent=4,
-        sequence=4,
-        batch_size=16,
-        steps=200,
-        envs=2,
-        train_every=2,
-        learning_starts=40,
-    )
-    loop = contracts.begin(VDN, factory_of(team_games.TwoStep), "torch", **small, epsilon=0.5)
+    loop = begun(VDN, team_games.TwoStep, **REPLAYED, epsilon=0.5)
     contracts.train(loop, updates=20)
     # no more of chance, which has none
     ids = np.arange(loop.learner.ring.newest - 45, loop.learner.ring.newest - 5)[None]
     batch = loop.learner._batch(ids, ())
+    state, start = batch.extra["q_state"], batch.extra["start"]
     place = batch.obs["state"].argmax(-1)  # 0 where an episode begins
-    assert batch.obs["agents"].shape == (1, 40, 4, 2, 5) and batch.extra["q_state"].shape == (
-        1,
-        40,
-        2,
-        4,
-    )
-    np.testing.assert_array_equal(batch.extra["start"][..., 1:], place[..., 1:] == 0)
-    assert not batch.extra["start"][..., 0].any()
+    assert batch.obs["agents"].shape == (1, 40, 4, 2, 5) and state.shape == (1, 40, 2, 4)
+    np.testing.assert_array_equal(start[..., 1:], place[..., 1:] == 0)
+    assert not start[..., 0].any()
     began = place[0, :, 0] == 0
-    assert (
-        not batch.extra["q_state"][0, began].any()
-        and np.abs(batch.extra["q_state"][0, ~began]).max() > 0.01
-    )
+    assert not state[0, began].any() and np.abs(state[0, ~began]).max() > 0.01
 
 
 def test_sequences_have_at_least_one_step() -> None:
-    given: dict[str, Any] = {
-        "hidden": (8,),
-        "recurrent": 4,
-        "batch_size": 8,
-        "steps": 60,
-        "train_every": 8,
-        "learning_starts": 16,
-    }
-    assert contracts.train(
-        contracts.begin(VDN, factory_of(team_games.TwoStep), "torch", sequence=1, **given)
-    )
+    assert contracts.train(begun(VDN, team_games.TwoStep, **REPLAYED | {"sequence": 1}))
     with pytest.raises(SettingError, match="recurrent=4 and sequence=0"):
-        contracts.begin(VDN, factory_of(team_games.TwoStep), "torch", sequence=0, **given)
+        begun(VDN, team_games.TwoStep, **REPLAYED | {"sequence": 0})
 
 
 @pytest.mark.parametrize("preserve", [False, True])
 def test_values_keep_their_units(preserve: bool) -> None:
     """PopArt's outputs stay where they were as the statistics move; without it they move along."""
-    loop = contracts.begin(
-        MAPPO, factory_of(team_games.Endless), "torch", value_norm="popart", share=False, **SMALL
-    )
+    loop = begun(MAPPO, team_games.Endless, value_norm="popart", share=False, **SMALL)
     critic, rng = loop.backend.networks["critic"], np.random.default_rng(0)
-    seen = {
-        "own": rng.standard_normal((4, 3)).astype(np.float32),
-        "state": np.ones((4, 1), np.float32),
-    }
+    own = rng.standard_normal((4, 3)).astype(np.float32)
+    seen = {"own": own, "state": np.ones((4, 1), np.float32)}
     for returns in (rng.normal(40, 5, 300), rng.normal(-3, 80, 200)):
         before = critic.predict(seen)
         deviation, ratio, shift = follow(critic, returns.astype(np.float32), preserve)
-        moved = np.abs(critic.predict(seen) - before).max()
-        np.testing.assert_allclose(
-            critic.predict(seen), ratio * before + shift, rtol=1e-4, atol=1e-3
-        )
+        now = critic.predict(seen)
+        moved = np.abs(now - before).max()
+        np.testing.assert_allclose(now, ratio * before + shift, rtol=1e-4, atol=1e-3)
         assert moved < 1e-3 if preserve else moved > 1
     assert deviation == pytest.approx(np.sqrt(critic.read()["0/1/3/value_variance"][0]), rel=1e-6)
     assert critic.read()["0/0/3/value_count"][0] == 500
 
 
 @pytest.mark.parametrize("kind", ["norm", "popart"])
-def test_clipped_values_are_held_near_what_the_critic_says_with_its_new_statistics(
-    kind: str,
-) -> None:
+def test_clipped_values_are_held_near_what_the_critic_says_now(kind: str) -> None:
     """Else, where returns are far from 0, the statistics' own move is beyond the clip, and the
     critic learns nothing."""
     loop, t = rollout(team_games.Endless, value_norm=kind, share=True)
     loop._sync()
     far = t._replace(extra=t.extra | {"rewards": 30 * t.extra["rewards"] - 500})
-    before = loop.backend.networks["critic"].read()["3/value_mean"][0]
-    data = loop.algorithm.prepare(far, loop.networks)
     critic = loop.backend.networks["critic"]
+    before = critic.read()["3/value_mean"][0]
+    data = loop.algorithm.prepare(far, loop.networks)
     assert critic.read()["3/value_mean"][0] < before - 100
     now = critic.predict(tree_map(rows_of.rows, data.obs["critic"]))[:, 0]
     np.testing.assert_allclose(data.extra["value"].reshape(-1), now, rtol=1e-4, atol=1e-3)
 
 
 def test_value_statistics_are_those_of_all_returns() -> None:
-    loop = contracts.begin(
-        MAPPO, factory_of(team_games.Endless), "torch", value_norm="norm", **SMALL
-    )
+    loop = begun(MAPPO, team_games.Endless, value_norm="norm", **SMALL)
     critic, rng = loop.backend.networks["critic"], np.random.default_rng(0)
     parts = [rng.normal(m, 2, 50).astype(np.float32) for m in (0, 7, -4)]
     for part in parts:
         deviation = follow(critic, part, False).deviation
     returns = np.concatenate(parts)
-    w = critic.read()
-    assert (w["3/value_mean"][0], deviation) == pytest.approx(
-        (returns.mean(), returns.std()), rel=1e-4
-    )
+    found = (critic.read()["3/value_mean"][0], deviation)
+    assert found == pytest.approx((returns.mean(), returns.std()), rel=1e-4)
     # returns that are all alike are not blown up
     assert follow(critic, np.zeros(100_000, np.float32), False).deviation >= 0.1
     assert Denormalize().outputs == 1
@@ -413,7 +332,7 @@ def test_value_statistics_of_a_whole_custom_critic(layers: Any) -> None:
     linear, seen = torch.nn.Linear(3, 1), np.eye(3, dtype=np.float32)
     network = {"actor": torch.nn.Linear(3, 2), "critic": torch.nn.Sequential(linear, *layers)}
     own = {**SMALL, "centralized": False, "network": network}
-    loop = contracts.begin(MAPPO, factory_of(team_games.Endless), "torch", value_norm="norm", **own)
+    loop = begun(MAPPO, team_games.Endless, value_norm="norm", **own)
     critic, before = loop.backend.networks["critic"], network["critic"](torch.eye(3)).detach()
     follow(critic, np.float32([3.0, 5.0, 13.0]), False)
     expected = before.numpy() * np.sqrt(56 / 3) + 7
@@ -433,35 +352,32 @@ def test_one_agent_is_refused(name: str) -> None:
         kind.check(fakes.VECTOR, fakes.DISCRETE, kind.Settings())
 
 
-def test_what_does_not_go_together_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("kind", "given", "error", "match"),
+    [
+        (MAPPO, {"shared": True}, SettingError, "shared"),
+        (MAPPO, {"normalize_observations": True}, SettingError, "normalize_observations"),
+        (MAPPO, {"normalize_rewards": True}, SettingError, "normalize_rewards"),
+        (MAPPO, {"value_huber": -0.5}, SettingError, "value_huber"),
+        (QMIX, {"embedding": 0}, SettingError, "embedding"),
+        (QMIX, {"hyper": -1}, SettingError, "hyper"),
+        (VDN, {"share": False, "network": lambda space: None}, NetworkError, "share=False"),
+        (VDN, {**REPLAYED, "sequence": 5}, SettingError, "sequences of 5 steps, and batches of 16"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(
+    kind: Any, given: Any, error: Any, match: Any
+) -> None:
+    with pytest.raises(error, match=match):
+        begun(kind, team_games.TwoStep, **(SMALL if kind is MAPPO else {}), **given)
+
+
+def test_a_box_and_a_shared_body_are_refused() -> None:
     with pytest.raises(SpaceError, match="qmix cannot act in a Box"):
         QMIX.check(fakes.TEAM, fakes.TEAM_BOX, QMIX.Settings())
-    for odd in ({"shared": True}, {"normalize_observations": True}, {"normalize_rewards": True}):
-        with pytest.raises(SettingError, match=next(iter(odd))):
-            contracts.begin(MAPPO, factory_of(team_games.TwoStep), "torch", **SMALL, **odd)
-    with pytest.raises(NetworkError, match="share=False"):
-        contracts.begin(
-            VDN,
-            factory_of(team_games.TwoStep),
-            "torch",
-            hidden=(8,),
-            share=False,
-            network=lambda space: None,
-        )
-    with pytest.raises(SettingError, match="sequences of 5 steps, and batches of 16"):
-        contracts.begin(
-            VDN,
-            factory_of(team_games.TwoStep),
-            "torch",
-            hidden=(8,),
-            recurrent=4,
-            sequence=5,
-            batch_size=16,
-        )
+    ppo, given = algorithms.get("ppo"), {"value_norm": "popart", "shared": True}
     with pytest.raises(SettingError, match="value_norm='popart' with shared=True"):
-        contracts.begin(
-            algorithms.get("ppo"), "CartPole-v1", "torch", value_norm="popart", shared=True
-        )
+        contracts.begin(ppo, "CartPole-v1", "torch", **given)
 
 
 def test_a_body_of_the_users_own_is_shared_by_all_agents() -> None:
@@ -473,63 +389,26 @@ def test_a_body_of_the_users_own_is_shared_by_all_agents() -> None:
         spaces.append(space)
         return nn.Sequential(nn.Linear(space.shape[0], 8), nn.Tanh())
 
+    given = {"steps": 40, "envs": 2, "train_every": 2, "learning_starts": 8, "batch_size": 8}
     for kind in (VDN, QMIX):
-        loop = contracts.begin(
-            kind,
-            factory_of(team_games.TwoStep),
-            "torch",
-            network=body,
-            steps=40,
-            envs=2,
-            train_every=2,
-            learning_starts=8,
-            batch_size=8,
-        )
-        assert len(contracts.train(loop)) > 5
+        assert len(contracts.train(begun(kind, team_games.TwoStep, network=body, **given))) > 5
     assert {s.shape for s in spaces} == {(5,)}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "continuous"),
-    [
-        ("mappo", False),
-        ("mat", False),
-        ("mat", True),
-        ("qmix", False),
-        ("maddpg", False),
-        ("maddpg", True),
-    ],
-)
-def test_agents_of_different_sizes_learn_together(name: str, continuous: bool) -> None:
+@pytest.mark.parametrize("case", ["mappo", "mat", "mat box", "qmix", "maddpg", "maddpg box"])
+def test_agents_of_different_sizes_learn_together(case: str) -> None:
     """A speaker that sees 3 numbers and has 3 choices, a listener that sees 11 and has 5."""
     pytest.importorskip("mpe2")
-    settings: dict[str, Any] = (
-        {"rollout": 8, "batch_size": 8}
-        if name in ("mappo", "mat")
-        else {"train_every": 4, "learning_starts": 20}
-    )
-    run = tandem.session(
-        name,
-        "mpe/simple_speaker_listener_v4",
-        env_kwargs={"continuous_actions": continuous},
-        steps=120,
-        envs=2,
-        hidden=(8,),
-        framework="torch",
-        eval_episodes=2,
-        plots=False,
-        **settings,
-    )
+    name, _, box = case.partition(" ")
+    sizes: dict[str, Any] = {"steps": 120, "envs": 2, "hidden": (8,), "batch_size": 8}
+    if name in ("mappo", "mat"):
+        sizes["rollout"] = 8
+    else:
+        sizes |= {"train_every": 4, "learning_starts": 20}
+    world, quiet = "mpe/simple_speaker_listener_v4", {"eval_episodes": 2, "plots": False}
+    kwargs = {"continuous_actions": bool(box)}
+    run = tandem.session(name, world, env_kwargs=kwargs, framework="torch", **quiet, **sizes)
     metrics = [e.metrics for e in run if isinstance(e, BatchEnd) and e.metrics]
     assert len(metrics) > 5 and all(np.isfinite(list(m.values())).all() for m in metrics)
     assert run.last_evaluation is not None and len(run.last_evaluation.agents) == 2
-
-
-@pytest.mark.parametrize(
-    ("name", "odd"),
-    [("qmix", {"embedding": 0}), ("qmix", {"hyper": -1}), ("mappo", {"value_huber": -0.5})],
-)
-def test_settings_out_of_range_are_refused(name: str, odd: dict[str, Any]) -> None:
-    with pytest.raises(SettingError, match=next(iter(odd))):
-        contracts.begin(algorithms.get(name), factory_of(team_games.TwoStep), "torch", **odd)

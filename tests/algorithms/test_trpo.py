@@ -13,14 +13,8 @@ from tests.helpers import run_python
 torch = pytest.importorskip("torch")
 nn = torch.nn
 
-GIVEN = {
-    "framework": "torch",
-    "envs": 1,
-    "rollout": 64,
-    "epochs": 3,
-    "hidden": (8,),
-    "eval_episodes": 0,
-}
+GIVEN = {"framework": "torch", "envs": 1, "rollout": 64, "epochs": 3, "hidden": (8,)}
+GIVEN["eval_episodes"] = 0
 
 
 class Own(nn.Module):
@@ -72,11 +66,8 @@ def test_a_policy_that_is_another_in_training_is_refused(layer, kind) -> None:
     def bodies(space):
         return nn.Sequential(layer(), nn.Linear(4, 8)), nn.Sequential(nn.Dropout(0.1), nn.Tanh())
 
-    with (
-        pytest.raises(NetworkError, match=f"a policy that has a {kind}.")
-        if kind
-        else does_nothing()
-    ):
+    refused = pytest.raises(NetworkError, match=f"a policy that has a {kind}.")
+    with refused if kind else does_nothing():
         session("trpo", "CartPole-v1", network=bodies, steps=64, **GIVEN)
 
 

@@ -12,6 +12,7 @@ from tests.helpers import COMPILED_LIGHTLY, run_python
 
 pytest.importorskip("jax")
 SNIPPET = Path(__file__).parent / "snippets" / "blocks.py"
+pytestmark = pytest.mark.slow
 
 
 def found(*names: str) -> Any:
@@ -32,21 +33,15 @@ def quick() -> Any:
     )
 
 
-@pytest.mark.slow
-def test_an_update_is_that_of_the_compiled_call_to_the_bit(quick: Any) -> None:
+def test_updates_advantages_and_statistics_are_those_of_the_host(quick: Any) -> None:
     update = quick["update"]
     assert update["applied"] and update["far"] == 0 and update["moved"] > 1e-4
-
-
-@pytest.mark.slow
-def test_advantages_and_returns_are_those_of_the_host(quick: Any) -> None:
     assert len(quick["prepared"]) == 3
     for far, names in quick["prepared"]:
         assert far < 2e-5 and {"advantage", "return", "log_prob"} <= set(names)
     assert quick["statistics"] < 1e-4
 
 
-@pytest.mark.slow
 def test_the_ring_holds_the_latest_transitions_with_their_true_ends(quick: Any) -> None:
     ring = quick["ring"]
     # 64 transitions of 4 environments; 160 steps are 40 of each, so 24 beyond one round
@@ -55,20 +50,14 @@ def test_the_ring_holds_the_latest_transitions_with_their_true_ends(quick: Any) 
     assert 0.3 < ring["chance"] < 0.7
 
 
-@pytest.mark.slow
 def test_what_is_not_finite_is_named_and_not_made(quick: Any) -> None:
     assert "in update 5, which was not made" in quick["fault"]  # 4 of the first rollout hold
     assert quick["before"] == 4 and quick["held"] and quick["unmoved"]
-
-
-@pytest.mark.slow
-def test_an_environment_that_gives_no_number_is_named(quick: Any) -> None:
     # not the learning rate, which `update 1` would be about; nor a score that is infinite
     says = "gave the reward NaN or infinity at step 5 of its episode."
     assert len(quick["looked"]) == 2 and all(one.endswith(says) for one in quick["looked"])
 
 
-@pytest.mark.slow
 def test_evaluations_are_of_whole_episodes_within_a_budget(quick: Any) -> None:
     played, cut, lengths, count, ended = quick["played"]
     assert played == [[28.0] * 6, [7] * 6, [], 0, None]  # 1 + 2 + ... + 7
@@ -77,7 +66,6 @@ def test_evaluations_are_of_whole_episodes_within_a_budget(quick: Any) -> None:
     assert ended == [[1.0] * 3, [1] * 3, [], 0, None]
 
 
-@pytest.mark.slow
 def test_how_many_blocks_a_call_makes_changes_nothing() -> None:
     for name, one in found("calls_change_nothing").items():
         assert all(one[k] for k in ("calls", "singles", "resumed", "episodes", "metrics")), name
@@ -85,7 +73,6 @@ def test_how_many_blocks_a_call_makes_changes_nothing() -> None:
         assert one["updates"] == {"ppo": 64, "dqn": 2 * 76}[name]
 
 
-@pytest.mark.slow
 @pytest.mark.thorough
 def test_every_kind_of_run_learns_and_goes_on_exactly() -> None:
     told = found("they_go_on_within_carries")

@@ -24,14 +24,9 @@ from tandem.learning.config import Options
 from tandem.settings import apply
 from tests.functional.worlds import Walk
 
+PARTS = {"at": spaces.Box(-1, 1, (2,), np.float32), "door": spaces.MultiDiscrete([4, 5])}
 ROOM = SimpleNamespace(
-    observation_space=spaces.Dict(
-        {
-            "action_mask": spaces.MultiBinary(5),
-            "at": spaces.Box(-1, 1, (2,), np.float32),
-            "door": spaces.MultiDiscrete([4, 5]),
-        }
-    ),
+    observation_space=spaces.Dict({"action_mask": spaces.MultiBinary(5), **PARTS}),
     action_space=spaces.MultiDiscrete([2, 3]),
 )
 
@@ -62,22 +57,15 @@ def told(where: str = "", value: Any = 0, over: bool = False, begun: bool = Fals
     return ""
 
 
-def test_what_is_no_number_is_named() -> None:
-    at = "NonFiniteError: environment 1 of room gave"
-    assert told("reward", np.inf) == f"{at} the reward NaN or infinity at step 3 of its episode."
-    assert told("at", (0, np.nan)) == (
-        f"{at} the observation of 'at' NaN or infinity at step 3 of its episode."
-    )
+def test_what_is_no_number_or_outside_of_its_space_is_named() -> None:
+    gave, end = "environment 1 of room gave the", "at step 3 of its episode."
+    assert told("reward", np.inf) == f"NonFiniteError: {gave} reward NaN or infinity {end}"
+    said = f"NonFiniteError: {gave} observation of 'at' NaN or infinity {end}"
+    assert told("at", (0, np.nan)) == said
     assert told("at", (0, np.nan), begun=True).endswith("at step 0 of its episode.")
-    assert not told()
-
-
-def test_symbols_outside_of_their_space_are_named() -> None:
-    assert told("door", (3, 5)) == (
-        "EnvironmentFault: environment 1 of room gave the observation of 'door' out of range at "
-        "step 3 of its episode."
-    )
-    assert told("door", (-1, 1)) and not told("door", (0, 4))
+    said = f"EnvironmentFault: {gave} observation of 'door' out of range {end}"
+    assert told("door", (3, 5)) == said
+    assert told("door", (-1, 1)) and not told("door", (0, 4)) and not told()
 
 
 def test_a_mask_that_leaves_no_choice_is_named_where_one_is_to_be_made() -> None:

@@ -10,197 +10,111 @@ import pytest
 from tests.helpers import COMPILED_LIGHTLY, run_python
 
 SNIPPET = Path(__file__).parent / "snippets" / "contracts.py"
-SHORT = (
-    "reproducible",
-    "resumes",
-    "touches_only_its_own",
-    "refuses_what_is_not_finite",
-    "first_rollout",
-)
-COMPILED = ("reproducible", "resumes", "refuses_what_is_not_finite")  # which jax compiles much for
-LEARNING = {
-    "dqn": (
-        "dqn_identity",
-        "dqn_masked",
-        "dqn_dict",
-        "dqn_image",
-        "dqn_chain",
-        "dqn_infinite_horizon",
-        "dqn_pair",
-        "dqn_matrix",
-        "dqn_noisy",
-    ),
-    "dqn, distributions": ("dqn_distributions", "dqn_soft"),
-    "ppo": (
-        "ppo_identity",
-        "ppo_masked",
-        "ppo_dict",
-        "ppo_image",
-        "ppo_box",
-        "ppo_chain",
-        "ppo_infinite_horizon",
-        "ppo_pair",
-        "ppo_matrix",
-        "ppo_recall",
-        "ppo_shared",
-    ),
-    "ppo, slowly": ("ppo_beta_box", "ppo_parts"),
-    "sac": (
-        "sac_box",
-        "sac_identity",
-        "sac_masked",
-        "sac_chain",
-        "sac_infinite_horizon",
-        "sac_pair",
-    ),
-    "a2c": (
-        "a2c_identity",
-        "a2c_masked",
-        "a2c_box",
-        "a2c_beta_box",
-        "a2c_chain",
-        "a2c_infinite_horizon",
-        "a2c_pair",
-        "a2c_recall",
-        "a2c_shared",
-    ),
-    "ddpg": ("ddpg_box", "ddpg_infinite_horizon", "ddpg_pair"),
-    "trpo": (
-        "trpo_identity",
-        "trpo_masked",
-        "trpo_box",
-        "trpo_beta_box",
-        "trpo_chain",
-        "trpo_infinite_horizon",
-        "trpo_pair",
-        "trpo_recall",
-    ),
-    "td3": ("td3_box", "td3_infinite_horizon", "td3_pair"),
-    "tqc": ("tqc_games",),
-    "sac, categorical": ("sac_categorical_games",),
-    "crossq": ("crossq_games",),
-    "a3c": ("a3c_games",),
-    "impala": ("impala_games", "impala_recall"),
-    "acer": ("acer_games", "acer_of_replay_alone"),
-    "nstep_q": ("nstep_q_games", "sequences_masked"),
-    "pqn": ("pqn_games",),
-    "vdn": ("vdn_games",),
-    "qmix": ("qmix_games",),
-    "mappo": ("mappo_games", "mappo_own_critic"),
-    "mat": ("mat_games",),
-    "maddpg": ("maddpg_games",),
-}
 pytestmark = pytest.mark.timeout(600)  # TensorFlow compiles every loop of the short contracts again
-ENGINES = ("torch", "jax", "tensorflow", "keras-torch")
+SOLVED = ("sac", "ppo", "impala")  # in every run of the tests; the others are relatives of them
+# which learn these games many times quicker on JAX; the others on torch
+ON_JAX = ("sac", "dqn", "dqn, distributions", "ddpg", "td3", "tqc", "crossq", "vdn", "qmix")
+ON_JAX += ("maddpg",)
+ON_TORCH = ("ppo", "impala", "ppo, slowly", "sac, categorical", "a2c", "trpo", "a3c", "acer")
+ON_TORCH += ("nstep_q", "pqn", "mappo", "mat")
+HERE = {*(("jax", name) for name in ON_JAX), *(("torch", name) for name in ON_TORCH)}
 
 
-def run(engine: str, *cases: str) -> dict[str, Any]:
-    light = COMPILED_LIGHTLY if not {*cases}.isdisjoint(SHORT) else {}
-    said = run_python(SNIPPET, engine, *cases, engine=engine, timeout=550, env=light)  # type: ignore[arg-type]
+def run(engine: str, *cases: str, light: bool = True) -> dict[str, Any]:
+    env = COMPILED_LIGHTLY if light else {}
+    said = run_python(SNIPPET, engine, *cases, engine=engine, timeout=550, env=env)  # type: ignore[arg-type]
     assert [s["case"] for s in said] == list(cases)
     assert not [s for s in said if s["failed"]], said
-    return {s["case"]: s["found"] for s in said}
+    return {s["case"].partition("=")[0]: s["found"] for s in said}
 
 
-# which learn these games many times quicker there; the others on torch
-ON_JAX = (
-    "dqn",
-    "dqn, distributions",
-    "sac",
-    "ddpg",
-    "td3",
-    "tqc",
-    "crossq",
-    "vdn",
-    "qmix",
-    "maddpg",
-)
-
-
-# of which a relative is in every run of the tests
-THOROUGH = ("a2c", "crossq", "dqn", "maddpg", "mappo", "mat", "td3", "tqc", "vdn")
-THOROUGH += ("ppo, slowly", "sac, categorical", "dqn, distributions")
-THOROUGH += ("acer", "a3c", "ddpg", "nstep_q", "pqn", "qmix", "trpo")
-
-
-def mark(engine: str, algorithm: str = "") -> Any:
-    """That of an engine's test: what another has shown already is thorough."""
-    thorough = (
-        engine != "jax"
-        if not algorithm
-        else (algorithm in ON_JAX) != (engine == "jax") or algorithm in THOROUGH
-    )
-    return pytest.mark.thorough if thorough else pytest.mark.slow
+def mark(engine: str, algorithm: str) -> Any:
+    here = algorithm in SOLVED and (engine, algorithm) in HERE
+    return pytest.mark.slow if here else pytest.mark.thorough
 
 
 @pytest.mark.parametrize(
     "engine, algorithm",
-    [pytest.param(e, a, marks=mark(e, a)) for e in ("torch", "jax") for a in LEARNING],
+    [
+        pytest.param(engine, name, marks=mark(engine, name))
+        for engine in ("torch", "jax")
+        for name in (*ON_JAX, *ON_TORCH)
+    ],
 )
 def test_known_environments_are_solved(engine: str, algorithm: str) -> None:
-    run(engine, *LEARNING[algorithm])
+    run(engine, algorithm, light=False)
 
 
-@pytest.fixture(scope="module")
-def reference() -> Any:
-    """How each run begins on torch."""
-    return run("torch", "first_rollout")["first_rollout"]
+# One of each algorithm, and of those one of each kind of update: of rollouts, transitions, delayed
+# actors with moving statistics, whole rollouts, sequences, teams
+EACH = ("dqn", "ppo", "ppo_box", "sac", "sac_discrete", "a2c", "ddpg", "trpo", "td3", "crossq")
+EACH += ("a3c", "impala", "acer", "nstep_q", "pqn", "qmix", "maddpg", "mappo", "tqc", "mat", "vdn")
+KINDS = ("dqn", "ppo_box", "sac", "td3", "crossq", "trpo", "acer", "maddpg", "mappo")
+ON_ENGINES = EACH[:-3]  # the last three are others with other networks
+SHORT = {
+    "torch": {
+        "reproducible": KINDS,
+        "resumes": (),  # all of them
+        "touches_only_its_own": EACH,
+        "refuses_what_is_not_finite": KINDS,
+        "first_rollout": EACH,
+    },
+    # tests/runs/test_resume.py compares and resumes whole runs, the parity suite compares losses
+    "jax": {
+        "touches_only_its_own": ("sac", "trpo"),
+        "first_rollout": ("dqn", "ppo_box", "sac", "acer", "maddpg"),
+    },
+    "tensorflow": {
+        "touches_only_its_own": ON_ENGINES,
+        "refuses_what_is_not_finite": ON_ENGINES,
+        "first_rollout": EACH,
+    },
+    "keras-torch": {
+        "reproducible": ON_ENGINES,
+        "resumes": ON_ENGINES[:-3],  # teams' whole runs are the same but for their losses
+        "touches_only_its_own": ON_ENGINES,
+        "refuses_what_is_not_finite": ON_ENGINES,
+        "first_rollout": EACH,
+    },
+    "jax, whole": {
+        "reproducible": ON_ENGINES,
+        "touches_only_its_own": ON_ENGINES,
+        "refuses_what_is_not_finite": ON_ENGINES,
+        "first_rollout": (),
+    },
+}
+
+
+def case(name: str, algorithms: tuple[str, ...]) -> str:
+    return f"{name}={','.join(algorithms)}".rstrip("=")
 
 
 @pytest.mark.parametrize(
-    "engine",
-    [pytest.param(e, marks=pytest.mark.slow if e == "torch" else mark(e)) for e in ENGINES],
+    "kind",
+    [
+        pytest.param(k, marks=pytest.mark.slow if k in ("torch", "jax") else pytest.mark.thorough)
+        for k in SHORT
+    ],
 )
-def test_short_contracts(engine: str, reference: Any) -> None:
+def test_short_contracts(kind: str) -> None:
     """Reproducible, resumable, refuses NaN; each optimizer on its own networks; one seed begins the
     same run on every engine. One test, since an engine is best started once."""
-    # XLA compiles for a minute for each of these; tests/runs/test_resume.py compares and resumes
-    # whole runs
-    left_out = {"tensorflow": ("reproducible", "resumes"), "jax": COMPILED}.get(engine, ())
-    of_each = "first_rollout_of_each_algorithm"  # variants are begun on jax by a thorough test
-    cases = [c for c in SHORT if c not in left_out]
-    cases = [of_each if (engine, c) == ("jax", "first_rollout") else c for c in cases]
-    found = run(engine, *cases)
-    check_owners(engine, found["touches_only_its_own"])
-    assert of_each in found or found["first_rollout"].keys() == reference.keys()
-    compare(found.get(of_each) or found["first_rollout"], reference)
+    begun = case("first_rollout", SHORT[kind]["first_rollout"])
+    (reference,) = run("torch", begun).values()
+    found = run(kind.partition(",")[0], *(case(*given) for given in SHORT[kind].items()))
+    for name, (weights, rollout, losses) in found["first_rollout"].items():
+        expected = reference[name]
+        assert weights == expected[0], f"{name}: the first weights"
+        assert rollout == expected[1], f"{name}: the first rollout"
+        assert losses == pytest.approx(expected[2], rel=1e-5, abs=1e-6), name
+    for name, owners in found["touches_only_its_own"].items():
+        assert owners == OWNERS.get(name, ["net"]), name
 
 
-@pytest.mark.thorough
-def test_one_seed_gives_one_run_and_nan_is_refused_on_jax(reference: Any) -> None:
-    found = run("jax", *(case for case in COMPILED if case != "resumes"), "first_rollout")
-    assert found["first_rollout"].keys() == reference.keys()
-    compare(found["first_rollout"], reference)
-
-
-def compare(rollouts: dict[str, Any], reference: dict[str, Any]) -> None:
-    """How runs begin on an engine with how they begin on torch."""
-    # QMIX without its mixing network; SAC with other critics; MAPPO with another network
-    missing = LEARNING.keys() - rollouts.keys() - {"vdn", "tqc", "mat"}
-    missing -= {name for name in LEARNING if ", " in name}  # more of an algorithm's
-    assert not missing and rollouts.keys() <= reference.keys()
-    for name, mine in rollouts.items():
-        weights, rollout, expected = reference[name]
-        assert mine[0] == weights, f"{name}: the first weights"
-        assert mine[1] == rollout, f"{name}: the first rollout"
-        losses = mine[2]
-        for key in expected:
-            assert losses[key] == pytest.approx(expected[key], rel=1e-5, abs=1e-6), f"{name}: {key}"
-
-
-def check_owners(engine: str, owners: dict[str, list[str]]) -> None:
-    """Which optimizers changed weights, by algorithm."""
-    assert (
-        owners["sac"] == ["critic", "actor", "temperature"]
-        and owners["dqn"] == ["q"]
-        and owners["ppo"] == ["ppo"]
-    )
-    assert owners["a2c"] == ["a2c"]
-    if engine == "torch":
-        assert owners["a2c_noisy"] == owners["a2c_lstm"] == ["a2c"]
-        assert owners["dqn_noisy"] == ["q"] and owners["ppo_recurrent"] == ["ppo"]
-    assert owners["sac_discrete"] == owners["sac"]
-    assert owners["trpo"] == ["actor", "critic"]
-    assert all(owners[n] == ["net"] for n in ("a3c", "impala", "acer", "nstep_q"))
-    assert owners["ddpg"] == owners["td3"] == owners["maddpg"] == ["critic", "actor"]
-    assert owners["qmix"] == owners["pqn"] == ["q"] and owners["mappo"] == ["ppo"]
+SOFT = ["critic", "actor", "temperature"]
+PAIR = ["critic", "actor"]
+# Which optimizers changed weights, by algorithm
+OWNERS = {"ppo": ["ppo"], "ppo_box": ["ppo"], "mappo": ["ppo"], "mat": ["ppo"], "a2c": ["a2c"]}
+OWNERS |= {"trpo": ["actor", "critic"], "dqn": ["q"], "qmix": ["q"], "pqn": ["q"], "vdn": ["q"]}
+OWNERS |= {"sac": SOFT, "sac_discrete": SOFT, "tqc": SOFT, "crossq": SOFT}
+OWNERS |= {"ddpg": PAIR, "td3": PAIR, "maddpg": PAIR}

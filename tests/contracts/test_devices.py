@@ -11,12 +11,6 @@ from tests.helpers import COMPILED_LIGHTLY, Engine, run_python
 
 SNIPPET = Path(__file__).parent / "snippets" / "devices.py"
 ENGINES: tuple[Engine, ...] = ("jax", "tensorflow", "torch", "keras-torch")
-# What can be had of one algorithm in seconds. Of Keras on torch, which learns through the torch
-# backend, one case is enough.
-SHORT = {
-    "jax": ("short", "uneven"),
-    "torch": ("short", "uneven"),
-}
 REST = (
     ("four", "stops"),
     ("dqn", "dqn_noisy", "dqn_moving", "dqn_categorical", "dqn_quantile", "dqn_implicit"),
@@ -33,8 +27,8 @@ REST = (
     ("a3c", "impala", "acer", "nstep_q", "nstep_q_expected", "pqn"),
     ("vdn", "qmix", "mappo", "mat", "maddpg"),
 )
-MORE = {"torch": (("dqn_compiled", "ppo_compiled"),), "tensorflow": (("short", "uneven"),)}
-thorough = pytest.mark.thorough
+SHORT = ("short", "uneven")  # what can be had of one algorithm in seconds
+MORE = {"torch": (("dqn_compiled", "ppo_compiled"),), "tensorflow": (SHORT,)}
 
 
 @pytest.mark.timeout(900)
@@ -42,12 +36,12 @@ thorough = pytest.mark.thorough
     ("engine", "cases"),
     [
         *(
-            pytest.param(engine, cases, marks=pytest.mark.slow, id=f"{engine}-{cases[0]}")
-            for engine, cases in SHORT.items()
+            pytest.param(e, SHORT, marks=pytest.mark.slow, id=f"{e}-short")
+            for e in ("jax", "torch")
         ),
         *(
-            pytest.param(engine, cases, marks=thorough, id=f"{engine}-{cases[0]}")
-            for engine in ENGINES
+            pytest.param(engine, cases, marks=pytest.mark.thorough, id=f"{engine}-{cases[0]}")
+            for engine in ENGINES  # of Keras on torch, which learns through the torch backend, too
             for cases in (*REST, *MORE.get(engine, ()))
         ),
     ],

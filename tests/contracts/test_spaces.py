@@ -14,18 +14,14 @@ SWEEP = Path(__file__).parent / "snippets" / "sweep.py"
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_every_algorithm_with_every_kind_of_space() -> None:
-    ((found, wrong),) = run_python(SWEEP, "torch", "0", engine="torch", timeout=280)
+@pytest.mark.parametrize(
+    "chosen, trained, refused",
+    [pytest.param("0", 100, 80, id="each"), pytest.param("150", 30, 30, id="by chance")],
+)
+def test_every_algorithm_with_every_kind_of_space(chosen, trained, refused) -> None:
+    ((found, wrong),) = run_python(SWEEP, "torch", chosen, engine="torch", timeout=280)
     assert not wrong
-    assert found["trained"] > 100 and found["refused"] > 80
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_spaces_wrappers_and_settings_by_chance() -> None:
-    ((found, wrong),) = run_python(SWEEP, "torch", "150", engine="torch", timeout=280)
-    assert not wrong
-    assert found["trained"] > 30 and found["refused"] > 30
+    assert found["trained"] > trained and found["refused"] > refused
 
 
 @pytest.mark.thorough

@@ -13,9 +13,9 @@ import numpy as np
 
 from tandem import algorithms, backends
 from tandem.collect.actor import fixed
-from tandem.compiled import arrays, moments
+from tandem.compiled import moments
 from tandem.compiled.blocks import Replay, Rollouts
-from tandem.compiled.collecting import forwards
+from tandem.compiled.collecting import forwards, when
 from tandem.compiled.evaluation import Evaluator
 from tandem.compiled.loop import CompiledLoop
 from tandem.errors import NonFiniteError
@@ -29,9 +29,10 @@ from tandem.spaces import action_leaf, observation_spec
 from tandem.types import Batch, Cuts, Trajectory, tree_map
 
 found: dict[str, Any] = {}
-ROLLOUT = {"steps": 2048, "envs": 4, "rollout": 32, "epochs": 2, "batch_size": 64, "hidden": (16,)}
-REPLAY = {"steps": 800, "envs": 4, "learning_starts": 200, "train_every": 8, "batch_size": 32}
-REPLAY |= {"hidden": (16,), "updates_per_call": 2, "buffer_size": 100_000}
+SMALL = {"envs": 4, "hidden": (16,)}
+ROLLOUT = {"steps": 2048, "rollout": 32, "epochs": 2, "batch_size": 64, **SMALL}
+REPLAY = {"steps": 800, "learning_starts": 200, "train_every": 8, "batch_size": 32, **SMALL}
+REPLAY |= {"updates_per_call": 2, "buffer_size": 100_000}
 
 
 class Counting:
@@ -74,11 +75,8 @@ class Masked(Counting):
     def seen(state: Any) -> Any:
         number = state[0].astype(jnp.int32)
         allowed = (jnp.arange(3) == number % 3) | (jnp.arange(3) == (number + 2) % 3)
-        return {
-            "action_mask": allowed.astype(jnp.int8),
-            "of": {"step": number},
-            "noise": jnp.stack([state[1], state[1]]),
-        }
+        noise = jnp.stack([state[1], state[1]])
+        return {"action_mask": allowed.astype(jnp.int8), "of": {"step": number}, "noise": noise}
 
     def reset(self, key: Any) -> Any:
         state, _ = super().reset(key)
@@ -95,35 +93,25 @@ def dropping(space: Any) -> Any:
     """A body with batch norm and dropout."""
     import keras
 
-    return keras.Sequential(
-        [
-            keras.layers.Input(space.shape),
-            keras.layers.Dense(16, activation="tanh"),
-            keras.layers.BatchNormalization(),
-            keras.layers.Dropout(0.2),
-        ]
-    )
+    first = keras.layers.Dense(16, activation="tanh")
+    more = [keras.layers.BatchNormalization(), keras.layers.Dropout(0.2)]
+    return keras.Sequential([keras.layers.Input(space.shape), first, *more])
 
 
 class Infinite(Counting):
     """Its fifth reward is infinite."""
 
-    ends = False
+    ends, first, high = False, 5, jnp.inf
 
     def step(self, key: Any, state: Any, action: Any) -> TimeStep:
         now = super().step(key, state, action)
-        return now._replace(reward=jnp.where(now.reward == 5, jnp.inf, now.reward))
+        return now._replace(reward=jnp.where(now.reward >= self.first, self.high, now.reward))
 
 
-class Breaking(Counting):
+class Breaking(Infinite):
     """Its rewards add up to infinity from some step of an episode on."""
 
-    max_episode_steps = 40
-    ends = False
-
-    def step(self, key: Any, state: Any, action: Any) -> TimeStep:
-        now = super().step(key, state, action)
-        return now._replace(reward=jnp.where(now.reward > 35, 3e38, now.reward))
+    max_episode_steps, first, high = 40, 36, 3e38
 
 
 def loop(name: str, env: Any, seed: int = 0, network: Any = None, **given: Any) -> CompiledLoop:
@@ -156,6 +144,10 @@ def through(one: CompiledLoop, stop_at: int | None = None) -> list[Any]:
     return list(one.events(stop_at))
 
 
+def far(x: Any, y: Any) -> float:
+    return float(np.abs(np.asarray(x) - np.asarray(y)).max())
+
+
 def calls_change_nothing() -> None:
     """Blocks in calls of one, and as many as the clock allows; stopped, and gone on with."""
     for name, env, given in (("ppo", CartPole(), ROLLOUT), ("dqn", CartPole(), REPLAY)):
@@ -168,19 +160,17 @@ def calls_change_nothing() -> None:
         through(half, given["steps"] // 2)
         resumed.load_state(*json_state(half))
         through(resumed)
-        ends, each = ([e for e in es if isinstance(e, EpisodeEnd)] for es in (events, singles))
-        metrics, one = (
-            [m for e in es if isinstance(e, BatchEnd) for m in e.calls] for es in (events, singles)
+        both = (events, singles)
+        ends, each = (
+            [(e.env_steps, e.episode) for e in es if isinstance(e, EpisodeEnd)] for es in both
         )
-        counts = [sum(isinstance(e, BatchEnd) for e in es) for es in (events, singles)]
+        calls, more = ([e.calls for e in es if isinstance(e, BatchEnd)] for es in both)
         found[name] = {
-            "calls": counts[0] < counts[1],
+            "calls": len(calls) < len(more),
             "singles": same(whole, single),
             "resumed": same(whole, resumed),
-            "episodes": [(e.env_steps, e.episode) for e in ends]
-            == [(e.env_steps, e.episode) for e in each]
-            and len(ends) > 5,
-            "metrics": metrics == one,
+            "episodes": ends == each and len(ends) > 5,
+            "metrics": [m for c in calls for m in c] == [m for c in more for m in c],
             "steps": whole.env_steps,
             "updates": whole.updates,
         }
@@ -213,8 +203,8 @@ def the_update_is_the_backends() -> None:
     pairs = list(zip(blocks.updates.current(), values, first, strict=True))
     found["update"] = {
         "applied": outcome.applied == 8 and not np.asarray(codes).any(),
-        "far": max(float(np.abs(np.asarray(x) - np.asarray(y)).max()) for x, y, _ in pairs),
-        "moved": max(float(np.abs(np.asarray(x) - z).max()) for x, _, z in pairs),
+        "far": max(far(x, y) for x, y, _ in pairs),
+        "moved": max(far(x, z) for x, _, z in pairs),
     }
 
 
@@ -237,18 +227,14 @@ def advantages_are_the_hosts() -> None:
         )
 
         def prepared(trajectory: Any, one: Any = one) -> Any:
-            from tandem.compiled.collecting import when
-
             trajectory = trajectory._replace(cuts=trajectory.cuts._replace(dense=when))
             with one.blocks.updates.scope(one.blocks.updates.current()):
                 return one.algorithm.prepare(trajectory, forwards(one.backend, tuple(one.networks)))
 
         dense = Trajectory(obs, *rest, Cuts((), (), after), end, extra)
         device = jax.jit(prepared)(tree_map(jnp.asarray, dense))
-        worst = [
-            float(np.abs(np.asarray(device.extra[n]) - x).max()) for n, x in host.extra.items()
-        ]
-        found.setdefault("prepared", []).append([max(worst), sorted(host.extra)])
+        worst = max(far(device.extra[n], x) for n, x in host.extra.items())
+        found.setdefault("prepared", []).append([worst, sorted(host.extra)])
 
 
 def statistics_are_the_hosts() -> None:
@@ -258,7 +244,7 @@ def statistics_are_the_hosts() -> None:
     kept = [scale.begin(), standard.begin(), seen.begin()]
     hosts = normalization.RewardScale(n, 0.9), normalization.RewardStandard()
     host = normalization.ObservationMoments(observation_spec(CartPole().observation_space))
-    far = []
+    gaps = []
     for _ in range(3):
         reward = (5 + 3 * rng.standard_normal((t, n))).astype(np.float32)
         obs = (2 + rng.standard_normal((t, n, 4))).astype(np.float32)
@@ -266,13 +252,12 @@ def statistics_are_the_hosts() -> None:
         trajectory = Trajectory(obs, (), reward, (), last, valid, (), ())
         for i, (one, other) in enumerate(zip((scale, standard), hosts, strict=True)):
             kept[i], scaled = one(kept[i], tree_map(jnp.asarray, trajectory))
-            far.append(float(np.abs(np.asarray(scaled.reward) - other(trajectory).reward).max()))
+            gaps.append(far(scaled.reward, other(trajectory).reward))
         kept[2] = seen.add(kept[2], jnp.asarray(obs))
         host.add(obs, valid)
     for name in ("mean", "variance"):
-        x, y = getattr(kept[2][""], name), getattr(host.moments[""], name)
-        far.append(float(np.abs(np.asarray(x) - y).max()))
-    found["statistics"] = max(far)
+        gaps.append(far(getattr(kept[2][""], name), getattr(host.moments[""], name)))
+    found["statistics"] = max(gaps)
 
 
 def the_ring_holds_what_was_seen() -> None:
@@ -280,15 +265,14 @@ def the_ring_holds_what_was_seen() -> None:
     through(one, 160)
     ring, written = one._carry.kept
     obs, after = np.asarray(ring["obs"]), np.asarray(ring["next_obs"])
+    action, reward, discount = (np.asarray(ring[n]) for n in ("action", "reward", "discount"))
     found["ring"] = {
         "shape": list(obs.shape),
         "written": int(written),
         "steps": bool((after[..., 0] == obs[..., 0] + 1).all()),
-        "rewards": bool((np.asarray(ring["reward"]) == after[..., 0]).all()),
-        "ends": bool(
-            ((np.asarray(ring["discount"]) == 0) == (np.asarray(ring["action"]) == 1)).all()
-        ),
-        "chance": float(np.asarray(ring["action"]).mean()),
+        "rewards": bool((reward == after[..., 0]).all()),
+        "ends": bool(((discount == 0) == (action == 1)).all()),
+        "chance": float(action.mean()),
     }
 
 
@@ -307,13 +291,9 @@ def what_is_not_finite_is_not_made() -> None:
 
 
 def environments_are_looked_at() -> None:
-    given = {"steps": 64, "envs": 2, "rollout": 8, "hidden": (8,)}
-    one = loop("a2c", Infinite(), **given)
+    one = loop("a2c", Infinite(), steps=64, envs=2, rollout=8, hidden=(8,))
     weights = {r: one.backend.networks[r].mean() for r in one.algorithm.acting}
-    for act in (
-        lambda: through(one),
-        lambda: one.evaluate(weights, 4, 0, 0, 0, lambda: False),
-    ):
+    for act in (lambda: through(one), lambda: one.evaluate(weights, 4, 0, 0, 0, lambda: False)):
         try:
             act()
         except NonFiniteError as error:
@@ -341,26 +321,23 @@ def evaluations_are_of_whole_episodes() -> None:
 def they_go_on_within_carries() -> None:
     """Each kind of run: it learns, and what it carries goes through arrays and back."""
     rollout, replay = ROLLOUT | {"steps": 384}, REPLAY | {"steps": 320}
+    atoms = {"values": "categorical"}
     for name, env, given in (
         ("ppo", CartPole, rollout | {"normalize_observations": True, "normalize_rewards": True}),
         ("ppo", CartPole, rollout | {"standardize_rewards": True, "value_norm": "norm"}),
         ("ppo", Pendulum, rollout | {"policy": "beta", "max_kl": 0.5}),
-        ("a2c", Pendulum, {"steps": 160, "envs": 4, "rollout": 8, "hidden": (16,)}),
-        ("trpo", Pendulum, {"steps": 256, "envs": 4, "rollout": 32, "hidden": (16,)}),
+        ("a2c", Pendulum, {"steps": 160, "rollout": 8, **SMALL}),
+        ("trpo", Pendulum, {"steps": 256, "rollout": 32, **SMALL}),
         ("td3", Pendulum, replay | {"action_noise": "ou"}),
         ("ddpg", Pendulum, replay),
         ("tqc", Pendulum, replay | {"quantiles": 7}),
-        (
-            "crossq",
-            Pendulum,
-            replay | {"renorm_warmup": 20, "values": "categorical", "weight_projection": True},
-        ),
+        ("crossq", Pendulum, replay | {"renorm_warmup": 20, **atoms, "weight_projection": True}),
         ("sac", Pendulum, replay),
         ("sac", CartPole, replay),
         ("ppo", Masked, rollout),
         ("dqn", Masked, replay),
         ("sac", Masked, replay),
-        ("dqn", CartPole, replay | {"values": "categorical", "atoms": 9, "dueling": True}),
+        ("dqn", CartPole, replay | atoms | {"atoms": 9, "dueling": True}),
         ("dqn", Masked, replay | {"values": "quantile", "quantiles": 5}),
         ("pqn", CartPole, rollout),
         ("pqn", Masked, rollout | {"bootstrap": "expected"}),
@@ -378,14 +355,11 @@ def they_go_on_within_carries() -> None:
         if env is Masked:  # by the policy and by chance
             scores = [e.episode.score for e in events if isinstance(e, EpisodeEnd)]
             found.setdefault("masked", []).append([len(scores) > 5, min(scores), max(scores)])
-        finite = all(np.isfinite(list(m.values())).all() for m in metrics)
-        found.setdefault("kinds", []).append(
-            [name, finite and len(metrics) > 0, same(one, resumed), one.updates]
-        )
+        finite = bool(metrics) and all(np.isfinite(list(m.values())).all() for m in metrics)
+        found.setdefault("kinds", []).append([name, finite, same(one, resumed), one.updates])
 
 
 if __name__ == "__main__":
-    assert arrays is not None
     for which in sys.argv[1:]:
         globals()[which]()
     print(json.dumps(found))

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
 
 import tandem
 from tandem.cli import main
@@ -28,19 +27,10 @@ from tandem.runs.callbacks import Callback
 from tandem.runs.folder import read_run
 
 OUT = Path(sys.argv[1])
-SMALL: dict[str, Any] = {
-    "steps": 2_000,
-    "envs": 4,
-    "rollout": 25,
-    "batch_size": 50,
-    "epochs": 2,
-    "hidden": (16,),
-    "eval_episodes": 2,
-    "final_episodes": 3,
-    "plots": False,
-    "tensorboard": False,
-}
-ENV = "tandem/CartPole-v1"
+SMALL: dict[str, Any] = {"steps": 2_000, "envs": 4, "rollout": 25, "batch_size": 50, "epochs": 2}
+SMALL |= {"hidden": (16,), "eval_episodes": 2, "final_episodes": 3}
+SMALL |= {"plots": False, "tensorboard": False}
+ENV, SWING = "tandem/CartPole-v1", "tandem/Pendulum-v1"
 found: dict[str, Any] = {}
 
 
@@ -99,24 +89,18 @@ def own_worlds_and_networks() -> None:
 
     def body(space: Any) -> keras.Model:
         layers = keras.layers
-        return keras.Sequential(
-            [
-                layers.Input(space.shape),
-                layers.Dense(16, activation="tanh"),
-                layers.BatchNormalization(),
-                layers.Dropout(0.1),
-            ]
-        )
+        more = [layers.BatchNormalization(), layers.Dropout(0.1)]
+        first = layers.Dense(16, activation="tanh")
+        return keras.Sequential([layers.Input(space.shape), first, *more])
 
     given = SMALL | {"hidden": (8,), "steps": 600}
+    replay = {"steps": 400, "learning_starts": 100, "updates_per_call": 64}
     runs = [
         tandem.session("ppo", CartPole, framework="jax", network=body, **given),
         tandem.session("ppo", CartPole(), framework="jax", **given | {"eval_episodes": 0}),
         tandem.session("ppo", ENV, framework="jax", eval_env="CartPole-v1", **given),
-        tandem.session(
-            "a2c", ENV, framework="jax", optimizer=keras.optimizers.SGD(1e-3), steps=400
-        ),
-        tandem.session("dqn", ENV, framework="jax", steps=400, updates_per_call=64),
+        tandem.session("a2c", ENV, framework="jax", optimizer=keras.optimizers.SGD(), steps=400),
+        tandem.session("dqn", ENV, framework="jax", **replay),
     ]
     for run in runs:
         events = list(run)
@@ -126,30 +110,31 @@ def own_worlds_and_networks() -> None:
 
 
 def what_cannot_be() -> None:
-    for name, env, given in (
-        ("ppo", "CartPole-v1", {}),
-        ("ppo", ENV, {"framework": "torch"}),
-        ("dqn", ENV, {"prioritized": True}),
-        ("dqn", ENV, {"n_step": 3}),
-        ("dqn", ENV, {"memmap": True, "out": OUT / "kept"}),
-        ("ppo", ENV, {"recurrent": 8}),
-        ("ppo", ENV, {"noisy": "factorised"}),
-        ("ppo", "tandem/Pendulum-v1", {"action_noise": "gsde"}),
-        ("ppo", ENV, {"workers": 2}),
-        ("impala", ENV, {}),
-        ("ppo", ENV, {"devices": 2}),
+    for name, env, given, what, fix in (
+        ("ppo", "CartPole-v1", {}, "with CartPole-v1, which is stepped in Python", "give such an"),
+        ("ppo", ENV, {"framework": "torch"}, "on torch", "framework='jax'"),
+        ("dqn", ENV, {"prioritized": True}, "with prioritized=True", "give prioritized=False"),
+        ("dqn", ENV, {"n_step": 3}, "with n_step=3", "give n_step=1"),
+        ("dqn", ENV, {"memmap": True, "out": OUT / "kept"}, "with memmap=True", "memmap=False"),
+        ("ppo", ENV, {"recurrent": 8}, "with recurrent=8", "give recurrent=0"),
+        ("ppo", ENV, {"noisy": "factorised"}, "with noisy=factorised", "give noisy='no'"),
+        ("ppo", SWING, {"action_noise": "gsde"}, "with action_noise='gsde'", "noise='gaussian'"),
+        ("ppo", ENV, {"workers": 2}, "with workers=2", "leave workers out"),
+        ("impala", ENV, {}, "with impala, which replays sequences", "choose ppo"),
+        ("ppo", ENV, {"devices": 2}, "with devices=2", "leave devices out"),
     ):
+        told = ""
         try:
             tandem.session(name, env, vectorization="compiled", **given)
-            found.setdefault("refused", []).append("")
         except TandemError as error:
-            found.setdefault("refused", []).append(f"{error.happened} | {error.fix}")
+            told = f"{error.happened} | {error.fix}"
+        found.setdefault("refused", []).append([told, what, fix])
 
 
 def left_within_a_call() -> None:
     run = tandem.session("ppo", ENV, framework="jax", out=OUT / "left", **SMALL)
     run.saves_when_left = False  # as of a trial that is pruned
-    left = {}
+    left = found["left"] = {}
     for event in run:
         if isinstance(event, EpisodeEnd):
             break
@@ -162,7 +147,6 @@ def left_within_a_call() -> None:
         if isinstance(event, BatchEnd):
             break
     left["steps"] = [event.env_steps > 0 for event in again if isinstance(event, BatchEnd)][-1]
-    found["left"] = left
 
 
 def a_signal_is_heard_within_a_second() -> None:
@@ -172,7 +156,6 @@ def a_signal_is_heard_within_a_second() -> None:
         [sys.executable, "-m", "tandem", *words, "--out", str(out)],
         stdout=subprocess.PIPE,
         text=True,
-        env=dict(os.environ),
     )
     while not (out / "progress.csv").exists() or process.poll() is not None:
         time.sleep(0.05)
@@ -206,7 +189,6 @@ def cached() -> None:
 
 
 if __name__ == "__main__":
-    assert np is not None
     for which in sys.argv[2:]:
         globals()[which]()
     print(json.dumps(found))

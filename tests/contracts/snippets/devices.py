@@ -14,21 +14,17 @@ from tandem.testing import environments as games
 from tandem.testing import team_games as together
 
 ENGINE, *NAMES = sys.argv[1:]
-REPLAY = {
-    "envs": 4,
-    "learning_starts": 32,
-    "train_every": 8,
-    "updates_per_call": 4,
-    "batch_size": 32,
-    "buffer_size": 500,
-    "learning_rate": "1e-2",
-}
-ROLLOUT = {"envs": 8, "rollout": 8, "learning_rate": "1e-2"}
+RATE = {"learning_rate": "1e-2"}
+REPLAY = {"envs": 4, "learning_starts": 32, "train_every": 8, "updates_per_call": 4, **RATE}
+REPLAY |= {"batch_size": 32, "buffer_size": 500}
+ROLLOUT = {"envs": 8, "rollout": 8, **RATE}
 PPO = ROLLOUT | {"batch_size": 32, "epochs": 2}
-SEQUENCES = {"envs": 8, "rollout": 7, "learning_rate": "1e-2"}
+SEQUENCES = {"envs": 8, "rollout": 7, **RATE}
 OLDER = {"replay_ratio": 1.0, "replay_size": 50, "replay_starts": 16}
 MEMORY = {"recurrent": 8, "sequence": 4}
 LSTM = MEMORY | {"memory": "lstm"}
+SOFT = {"munchausen": True, "double": False}
+SHORT = {"steps": 2000, "hidden": (16,)}
 
 
 def convolving(space):
@@ -52,15 +48,12 @@ def moving(space):
     if ENGINE == "torch":
         from torch import nn
 
-        return nn.Sequential(
-            nn.Linear(*space.shape, 8, bias=False), nn.BatchNorm1d(8), nn.Dropout(0.4)
-        )
-    import keras
+        first = nn.Linear(*space.shape, 8, bias=False)
+        return nn.Sequential(first, nn.BatchNorm1d(8), nn.Dropout(0.4))
+    from keras import Sequential, layers
 
-    norm = keras.layers.BatchNormalization()
-    return keras.Sequential(
-        [keras.layers.Dense(8, use_bias=False), norm, keras.layers.Dropout(0.4)]
-    )
+    first = layers.Dense(8, use_bias=False)
+    return Sequential([first, layers.BatchNormalization(), layers.Dropout(0.4)])
 
 
 def team(game):
@@ -73,10 +66,7 @@ CASES = {
     "dqn_noisy": (games.Chain, REPLAY | {"noisy": "factorised"}),
     "dqn_categorical": (games.Chain, REPLAY | {"values": "categorical", "atoms": 11}),
     "dqn_quantile": (games.Chain, REPLAY | {"values": "quantile", "quantiles": 9}),
-    "dqn_implicit": (
-        games.Chain,
-        REPLAY | {"values": "implicit", "munchausen": True, "double": False, "fractions": 8},
-    ),
+    "dqn_implicit": (games.Chain, REPLAY | SOFT | {"values": "implicit", "fractions": 8}),
     "dqn_recurrent": (games.Chain, REPLAY | MEMORY | {"burn_in": 2, "prioritized": True}),
     "sac_recurrent": (BOX, REPLAY | MEMORY | {"burn_in": 2}),
     "dqn_convolving": (games.IdentityImage, REPLAY | {"network": convolving}),
@@ -154,8 +144,8 @@ def work(devices, kind, env, given):
 
 
 def share_of_work(kind, env, given):
-    """What each of two devices does of what one does. Others than JAX divide the rows themselves,
-    and could not compute more."""
+    """What each of two devices does of what one does. Others than JAX divide the rows
+    themselves."""
     return work(2, kind, env, given) / work(1, kind, env, given) if ENGINE == "jax" else 0.5
 
 
@@ -163,7 +153,7 @@ def held(name):
     """All that is promised, for one case."""
     env, given = CASES[name]
     kind = algorithms.get(next(n for n in algorithms.NAMES if f"{name}_".startswith(f"{n}_")))
-    given = {"steps": 2000, "hidden": (16,), **given}
+    given = {**SHORT, **given}
     bound = {"max_kl": 1e6} if name.startswith("ppo") else {}  # which is looked at, and not reached
     if name in OF_PARTS and "torch" in ENGINE and "network" in given:  # with dropout
         return drawn(kind, env, given)
@@ -212,16 +202,15 @@ def drawn(kind, env, given):
 
 def stops():
     """PPO ends a rollout's updates at the same one."""
-    given = {"steps": 2000, "hidden": (16,), **PPO, "max_kl": 0.002}
+    given = {**SHORT, **PPO, "max_kl": 0.002}
     several, one = device_contracts.sides(algorithms.get("ppo"), BOX, ENGINE, 2, **given)
     batch = device_contracts.made_up(one.loop, 64)
     # of the policy that acted, not of any: it has not been left far yet
     algorithm = one.loop.algorithm
     obs, action = (x.reshape(-1, *x.shape[2:]) for x in (batch.obs, batch.action))
     extra = algorithm.behaviour_outputs(algorithm.actor.predict(obs), action)
-    batch = batch._replace(
-        extra=batch.extra | {n: x.reshape(batch.weight.shape) for n, x in extra.items()}
-    )
+    extra = {n: x.reshape(batch.weight.shape) for n, x in extra.items()}
+    batch = batch._replace(extra=batch.extra | extra)
     (out, weights), (expected, there) = several.after(batch), one.after(batch)
     assert expected.stopped and 0 < expected.applied < 20, expected
     assert (out.stopped, out.applied) == (True, expected.applied), (out, expected)
@@ -230,7 +219,7 @@ def stops():
 
 def uneven():
     """Rows that do not divide stay on one device, which every device then stands for."""
-    given = {"steps": 2000, "hidden": (16,), **PPO}
+    given = {**SHORT, **PPO}
     several, one = device_contracts.sides(algorithms.get("ppo"), BOX, ENGINE, 2, **given)
     batch = device_contracts.made_up(one.loop, 63)
     weights, there = several.after(batch)[1], one.after(batch)[1]
@@ -241,20 +230,19 @@ def uneven():
     return off
 
 
-def four():
-    """More of them than two, and than cores."""
-    given = {"steps": 2000, "hidden": (16,), **CASES["dqn"][1]}
+def short(devices=2):
+    """What can be had of one algorithm in seconds; whole runs are held in tests/learning."""
+    kind, given = algorithms.get("dqn"), {**SHORT, **CASES["dqn"][1]}
+    share = share_of_work(kind, games.Chain, given) if devices == 2 else 0.0
+    assert share < 0.65, f"each device does {share:.2f} of the work of one"
     return device_contracts.same_as_on_one(
-        algorithms.get("dqn"), games.Chain, ENGINE, rows=64, devices=4, **given
+        kind, games.Chain, ENGINE, rows=64, devices=devices, **given
     )
 
 
-def short():
-    """What can be had of one algorithm in seconds; whole runs are held in tests/learning."""
-    kind, given = algorithms.get("dqn"), {"steps": 2000, "hidden": (16,), **CASES["dqn"][1]}
-    share = share_of_work(kind, games.Chain, given)
-    assert share < 0.65, f"each device does {share:.2f} of the work of one"
-    return device_contracts.same_as_on_one(kind, games.Chain, ENGINE, rows=64, **given)
+def four():
+    """More of them than two, and than cores."""
+    return short(4)
 
 
 # four first: jax starts once

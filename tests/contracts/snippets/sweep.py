@@ -52,10 +52,8 @@ OBSERVATIONS = {
     "sequence": spaces.Sequence(MANY),
 }
 NAMES = [name for name in algorithms.NAMES if not algorithms.get(name).team]
-SMALL = {
-    "steps": 24, "hidden": (4,), "plots": False, "tensorboard": False, "eval_episodes": 1,
-    "final_episodes": 1, "eval_every": 12,
-}  # fmt: skip
+SMALL = {"steps": 24, "hidden": (4,), "eval_every": 12, "eval_episodes": 1, "final_episodes": 1}
+SMALL |= {"plots": False, "tensorboard": False}
 
 
 class Anything(gymnasium.Env):
@@ -90,9 +88,8 @@ def tried(name, make, settings):
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
         try:
-            run = trainer.session(
-                name, make, framework=engine, out=out, **{**SMALL, **small(name), **settings}
-            )
+            given = {**SMALL, **small(name), **settings}
+            run = trainer.session(name, make, framework=engine, out=out, **given)
         except TandemError as error:
             lines = str(error).splitlines()
             if out.exists():
@@ -133,21 +130,20 @@ else:
     from hypothesis import settings as options
     from hypothesis import strategies as st
 
+    def several(inner):
+        return st.lists(inner, min_size=1, max_size=3)
+
+    def named(parts):
+        return spaces.Dict({f"k{i}": s for i, s in enumerate(parts)})
+
     leaf = st.sampled_from([v for k, v in OBSERVATIONS.items() if k not in ("text", "sequence")])
     observation = st.recursive(
         leaf,
-        lambda inner: st.one_of(
-            st.lists(inner, min_size=1, max_size=3).map(lambda x: spaces.Tuple(x)),
-            st.lists(inner, min_size=1, max_size=3).map(
-                lambda x: spaces.Dict({f"k{i}": s for i, s in enumerate(x)})
-            ),
-        ),
+        lambda inner: st.one_of(several(inner).map(spaces.Tuple), several(inner).map(named)),
         max_leaves=4,
     )
     single = st.sampled_from([v for k, v in ACTIONS.items() if k not in ("text", "class")])
-    action = st.one_of(
-        single, st.lists(single, min_size=1, max_size=3).map(lambda x: spaces.Tuple(x))
-    )
+    action = st.one_of(single, several(single).map(spaces.Tuple))
     WRAPPED = {
         "nothing": lambda env: env,
         "a limit": lambda env: wrappers.TimeLimit(env, 3),
@@ -162,11 +158,10 @@ else:
         "seed": st.integers(0, 5),
     }
 
+    quiet = options(deadline=None, database=None, suppress_health_check=list(HealthCheck))
+
     @seed(0)
-    @options(
-        max_examples=chosen, deadline=None, database=None,
-        suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
+    @options(quiet, max_examples=chosen)
     @given(
         name=st.sampled_from(NAMES),
         seen=observation,
