@@ -332,3 +332,13 @@ def test_all_finite_agrees_with_numpy(size):
             x[0, rng.integers(size)] = bad
         with np.errstate(all="ignore"):
             assert all_finite(x) == np.isfinite(x).all()
+
+
+def test_what_is_restored_before_the_first_step_plays_each_episode_once():
+    envs = vectorize("CartPole-v1", 1)
+    saved = Collector(envs, 0.99).state()
+    envs.reset()
+    restored = Collector(envs, 0.99)
+    restored.load_state(*saved)
+    played = restored.collect(40, Always(1))
+    assert played.discount.size == 40 and envs.episodes()[0] == len(restored.episodes) > 1

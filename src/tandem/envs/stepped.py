@@ -110,7 +110,7 @@ class Stepped(Environments):
         return list(self._episodes)
 
     def skip(self, episodes: list[int]) -> None:
-        self._episodes = (episodes + [-1] * self.n)[: self.n]
+        self._episodes, self._at_start = (episodes + [-1] * self.n)[: self.n], False
 
     def restart(self) -> Tree:
         self._log, self._paid, obs = ActionLog(self.n), [0.0] * self.n, self._empty()
