@@ -24,7 +24,8 @@ MODULES = {
     "keras-torch": ("torch", "keras"),
 }
 MOST = 6  # parents at a time
-processor_seconds = 0.0  # of all snippets; their processes are not children of this one
+# Of the snippets of parents that run: this process counts those of parents that it has waited for.
+seconds: dict[subprocess.Popen[str], float] = {}
 _parents: dict[str, subprocess.Popen[str]] = {}
 
 
@@ -40,7 +41,6 @@ def run(
 
     command: the script and its arguments. env: all environment variables.
     """
-    global processor_seconds
     parent = _parent(engine, env)
     assert parent.stdin is not None
     print(json.dumps([*map(str, files), *command]), file=parent.stdin, flush=True)
@@ -48,7 +48,7 @@ def run(
     if (answer := _answer(parent, timeout)) is None:
         os.killpg(pid, signal.SIGKILL)
         answer = [None, _answer(parent, None)[1]]
-    processor_seconds += answer[1]
+    seconds[parent] += answer[1]
     return answer[0]
 
 
@@ -69,6 +69,7 @@ def _parent(engine: str, env: Mapping[str, str]) -> subprocess.Popen[str]:
             env=dict(env),
             start_new_session=True,
         )
+        seconds[_parents[key]] = 0.0
     return _parents[key]
 
 
@@ -83,6 +84,7 @@ def _end(parent: subprocess.Popen[str]) -> None:
     assert parent.stdin is not None
     parent.stdin.close()
     parent.wait()
+    del seconds[parent]
 
 
 def _answer(parent: subprocess.Popen[str], timeout: float | None) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 import os
-from collections import defaultdict
 from typing import Any
 
 import torch
@@ -230,10 +229,9 @@ class Optimizer:
             self.flat.grad = gradient
         self.inner.step()
 
-    def unflatten(self, flat: torch.Tensor) -> list[torch.Tensor]:
-        """The parts of a flat array in the shapes of the weights."""
-        parts = flat.split(self.sizes)
-        return [x.view(p.shape) for x, p in zip(parts, self.parameters, strict=True)]
+    def unflatten(self, flat: torch.Tensor) -> dict[int, torch.Tensor]:
+        pairs = zip(self.parameters, flat.split(self.sizes), strict=True)
+        return {id(p): x.view(p.shape) for p, x in pairs}
 
 
 def _differ(x: Any, y: Any) -> bool:
@@ -322,8 +320,8 @@ def compiled_gradient(
 ) -> Gradient:
     """The same, compiled when it is first asked for: the loss has to be the same each time."""
     if optimizer.gradient is None:
-        loss_module = LossModule(optimizer.networks, loss)
-        optimizer.gradient, optimizer.statistics = _compiled(optimizer, loss_module)
+        module = LossModule(optimizer.networks, loss)
+        optimizer.gradient, optimizer.statistics = _compiled(optimizer, module)
     try:
         value, aux, grad, moved = optimizer.gradient(
             optimizer.flat.detach(), optimizer.statistics, batch, count
@@ -346,10 +344,11 @@ def _compiled(optimizer: Optimizer, loss_module: LossModule) -> tuple[Any, dict[
     outside a gradient may be changed within it."""
     # A weight that networks share has a name for each module that it is in, not for each network:
     # functional_call puts back a module's weights once for each name.
-    names = defaultdict[int, list[str]](list)
-    for prefix, module in loss_module.named_modules():
-        for name, p in module.named_parameters(prefix, recurse=False):
-            names[id(p)].append(name)
+    names = [
+        (name, id(p))
+        for prefix, module in loss_module.named_modules()
+        for name, p in module.named_parameters(prefix, recurse=False)
+    ]
     stateful_forward = [
         f"networks.{i}." for i, n in enumerate(optimizer.networks) if n.stateful_forward
     ]
@@ -362,10 +361,12 @@ def _compiled(optimizer: Optimizer, loss_module: LossModule) -> tuple[Any, dict[
     ) -> Any:
         def f(flat: Array) -> Any:
             moved = {n: b.clone() for n, b in statistics.items()}
-            weights = zip(optimizer.parameters, optimizer.unflatten(flat), strict=True)
-            traced = {n: x for p, x in weights for n in names[id(p)]}
+            weights = optimizer.unflatten(flat)
             value, aux = functional_call(
-                loss_module, traced | moved, (batch, count), tie_weights=False
+                loss_module,
+                {n: weights[i] for n, i in names if i in weights} | moved,
+                (batch, count),
+                tie_weights=False,
             )
             return value, (aux, moved)
 
