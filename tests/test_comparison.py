@@ -16,7 +16,6 @@ from tandem.cli import main
 from tandem.comparison import compare
 from tandem.errors import RunFolderError, SettingError
 from tandem.math import statistics
-from tandem.runs.folder import runs_in
 
 SCORES = {
     "CartPole-v1": {"random": 20.0, "reference": 500.0},
@@ -177,13 +176,6 @@ def test_groups_that_were_not_trained_equally_long_are_told_of(tmp_path: Path) -
     dqn = seeds(tmp_path / "dqn", DQN["CartPole-v1"], "dqn", steps=1000)
     (note,) = compare([ppo, dqn], samples=20).notes
     assert note == "in CartPole-v1 they were not trained equally long: PPO 5,000, DQN 1,000 steps."
-
-
-def test_runs_in_a_folder(two: Path) -> None:
-    assert runs_in(two / "ppo" / "CartPole-v1" / "s1") == [two / "ppo" / "CartPole-v1" / "s1"]
-    assert [run.name for run in runs_in(two / "ppo" / "CartPole-v1")] == [f"s{n}" for n in range(5)]
-    assert len(runs_in(two / "ppo")) == 10
-    assert runs_in(two / "none") == [two / "none"]
 
 
 def test_what_cannot_be_compared(two: Path, tmp_path: Path) -> None:

@@ -238,15 +238,6 @@ def test_it_is_trained_by_a_program(maze: Path, tmp_path: Path) -> None:
         tandem.train("maze_pg", "maze/Corridor-v0", penalti=1, **FAST)
 
 
-@pytest.mark.slow
-@pytest.mark.thorough
-def test_it_learns_on_several_devices(maze: Path, tmp_path: Path) -> None:
-    given = {**FAST, "devices": 2, "workers": 2}
-    tandem.train("maze_pg", "maze/Corridor-v0", out=tmp_path / "r", stop_at=256, **given)
-    result = tandem.train(resume=tmp_path / "r")
-    assert result.summary["env_steps"] == 512 and result.summary["algorithm"] == "maze_pg"
-
-
 def test_environments_are_registered_when_they_are_looked_up(
     maze: Path, tmp_path: Path, monkeypatch: Any, capsys: Any
 ) -> None:
@@ -296,24 +287,11 @@ def test_config_writes_them_and_train_reads_them(maze: Path, tmp_path: Path, cap
     assert read_run(tmp_path / "again").config["settings"]["penalty"] == 0.4
 
 
-FEW = "maze_pg maze/Corridor-v0 --steps 64 --framework torch --penalty 0.1 --out"
-
-
 @pytest.mark.slow
 def test_find(maze: Path, tmp_path: Path, capsys: Any) -> None:
-    found = shown(capsys, f"find lr {FEW} {tmp_path / 'find'} --points 2 --processes 1")
+    few = "maze_pg maze/Corridor-v0 --steps 64 --framework torch --penalty 0.1 --out"
+    found = shown(capsys, f"find lr {few} {tmp_path / 'find'} --points 2 --processes 1")
     assert "tandem train maze_pg maze/Corridor-v0" in found and "--penalty 0.1" in found
-
-
-@pytest.mark.slow
-@pytest.mark.thorough
-def test_sweep(maze: Path, tmp_path: Path, capsys: Any) -> None:
-    pytest.importorskip("optuna")
-    swept = shown(capsys, f"sweep {FEW} {tmp_path / 'sweep'} --trials 1 --parallel 1")
-    assert "tandem train maze_pg maze/Corridor-v0" in swept and "--penalty 0.1" in swept
-    assert "For tandem_maze/zoo/maze_pg.toml of tandem-maze, its folder of the group" in swept
-    more = shown(capsys, f"sweep --resume {tmp_path / 'sweep'} --trials 2")
-    assert "maze_pg on maze/Corridor-v0" in more
 
 
 def tuned(folder: Path, file: str, text: str, point: str = "odd") -> None:
@@ -508,30 +486,18 @@ def test_list_has_what_is_broken_and_why(broken: Path, capsys: Any) -> None:
     assert bad.count("Fix: ") == bad.count("pip uninstall tandem-broken")
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        "train needy CartPole-v1 --unheard-of 1",
-        "train leaves CartPole-v1",
-        "train no_class CartPole-v1",
-        "train no_algorithm CartPole-v1",
-        "train faulty CartPole-v1",
-        "train dqn CartPole-v1",
-        "train ppo CartPole-v1",
-        "train ppo broken/Maze-v0",
-        "train ppo shadow/Maze-v0",
-        "train trpo CartPole-v1 --writer bare",
-        "train trpo CartPole-v1 --writer wandb",
-        "config needy CartPole-v1",
-        "sweep faulty CartPole-v1",
-        "find best needy maze_pg CartPole-v1",
-    ],
-)
 @pytest.mark.filterwarnings("ignore:the collection of settings")
-def test_what_is_broken_is_named_where_it_is_used(broken: Path, capsys: Any, words: str) -> None:
-    told = shown(capsys, words, code=2)
-    assert "tandem-broken 0.1" in told and "\nExpected: " in told and "\nFix: " in told
-    assert "pip uninstall tandem-broken" in told
+def test_what_is_broken_is_named_where_it_is_used(broken: Path, capsys: Any) -> None:
+    faulty = ("needy CartPole-v1 --unheard-of 1", "ppo broken/Maze-v0", "ppo shadow/Maze-v0")
+    names = ("leaves", "no_class", "faulty", "dqn", "ppo")
+    algorithm = (f"{name} CartPole-v1" for name in names)
+    writers = (f"trpo CartPole-v1 --writer {name}" for name in ("bare", "wandb"))
+    others = "config needy CartPole-v1", "sweep faulty CartPole-v1"
+    train = (f"train {words}" for words in (*faulty, *algorithm, *writers))
+    for words in (*train, *others, "find best needy maze_pg CartPole-v1"):
+        told = shown(capsys, words, code=2)
+        assert "tandem-broken 0.1" in told and "\nExpected: " in told and "\nFix: " in told, words
+        assert "pip uninstall tandem-broken" in told
 
 
 def test_others_do_not_notice(broken: Path, tmp_path: Path, capsys: Any) -> None:

@@ -7,7 +7,6 @@ import re
 
 import pytest
 
-import tandem
 from tandem import algorithms, trainer, zoo
 from tandem.errors import SettingError, noting
 from tandem.learning.config import Config, plain
@@ -53,7 +52,10 @@ def held_for(algorithm: str, table: str) -> str:
 
 @pytest.mark.parametrize("algorithm", algorithms.NAMES)
 def test_an_entry_holds_settings_in_their_ranges_and_says_its_source(algorithm) -> None:
-    assert zoo.entries(algorithm)
+    first, *_ = names = zoo.environments(algorithm)
+    assert first not in zoo.families(), "errors have it as an example"
+    for name in names:
+        assert name in zoo.families() or re.fullmatch(r"pgx/\w+|[\w/-]+[-_]v\d", name), name
     for table, entry in zoo.entries(algorithm).items():
         assert entry.settings and len(entry.source) > 10
         chosen, _, source = trainer.settle(algorithm, held_for(algorithm, table), {})
@@ -164,14 +166,8 @@ def test_a_note_says_that_a_run_is_much_shorter_than_its_entry() -> None:
             zoo.note_short("ppo", "CartPole-v1", "", steps)
             zoo.note_short("ppo", "Nowhere-v0", "", steps)
         assert len(notes) == expected and all("100,000" in text for text in notes)
-
-
-@pytest.mark.slow
-def test_ppo_solves_cartpole_in_a_fifth_of_its_entrys_steps() -> None:
-    given = {"plots": False, "tensorboard": False, "eval_every": 10_000, "framework": "torch"}
-    made = tandem.train("ppo", "CartPole-v1", steps=20_000, seed=2, **given)
-    assert made.evaluation.mean >= 450
-    assert "100,000 steps" in made.notes[0] and made.summary["notes"] == list(made.notes)
+    run = trainer.session("ppo", "CartPole-v1", steps=20_000, framework="torch")
+    assert "100,000 steps" in run.notes[0]
 
 
 # --- families -------------------------------------------------------------------------------------
@@ -199,11 +195,3 @@ def test_a_family_has_named_entries_too() -> None:
     assert zoo.entry("dqn", "Nowhere-v0", "rainbow") is tables[":rainbow"]
     assert zoo.entry("dqn", "LunarLander-v3", "rainbow") is tables["LunarLander-v3:rainbow"]
     assert {"quantile", "rainbow"} == {*zoo.named("dqn", "ALE/Qbert-v5")}
-
-
-@pytest.mark.parametrize("algorithm", algorithms.NAMES)
-def test_tables_are_called_like_a_family_or_an_id(algorithm) -> None:
-    first, *_ = names = zoo.environments(algorithm)
-    for name in names:
-        assert name in zoo.families() or re.fullmatch(r"pgx/\w+|[\w/-]+[-_]v\d", name), name
-    assert first not in zoo.families(), "errors have it as an example"

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from typing import Any
 
@@ -17,16 +16,10 @@ def run(steps: int, updates: int = 0, loop: float = 1.0, first: float | None = 0
 
 
 def test_calibration_ends_with_a_length_that_takes_long_enough() -> None:
-    asked = []
-
-    def measured(steps: int) -> Run:
-        asked.append(steps)
-        # 1000 steps/s after 2 s of compiling
+    def measured(steps: int) -> Run:  # 1000 steps/s after 2 s of compiling
         return run(steps, loop=2.0 + steps / 1_000, first=2.0)
 
-    found = measure.calibrated(measured, 1_000, seconds=5.0)
-    assert found / 1_000 >= 5.0 and found <= 10_000
-    assert asked[0] == 1_000 and asked[-1] == found
+    assert 5_000 <= measure.calibrated(measured, 1_000, seconds=5.0) <= 10_000
     with pytest.raises(RuntimeError, match="less than"):  # of work that takes no time
         measure.calibrated(lambda steps: run(steps, loop=0.5, first=0.5), 1, seconds=5.0)
 
@@ -43,8 +36,6 @@ def test_other_work_is_not_compared_and_everyone_has_a_turn() -> None:
     measure.check_updates(ppo, "jax", resetting)
     with pytest.raises(RuntimeError):
         measure.check_updates(ppo, "sb3", resetting)  # plain environments reset within a step
-    with pytest.raises(RuntimeError):
-        measure.check_updates(ppo, "jax", Pair(run(25_400, 4_000), run(76_600, 12_000)))
     turns = [f"{i}{name}" for i, name in measure.alternating(["a", "b"], 3)]
     assert turns == ["0a", "0b", "1b", "1a", "2a", "2b"]
 
@@ -55,7 +46,6 @@ def test_jobs_say_the_same_to_both_sides() -> None:
     assert ours["kind"] == "ours" and theirs["kind"] == "peer"
     assert all(ours[key] == theirs[key] for key in ("algorithm", "env", "envs", "steps", "seed"))
     assert ours["settings"]["compile"] == "yes" and "compile" not in jax["settings"]
-    json.dumps([ours, theirs, measure.bare_job(row)])  # they go to other processes as JSON
     # waiting for a score is another kind of job
     row = rows.find("seconds-to-475")
     ours, theirs = (measure.job(row, name, 0, 0) for name in ("torch", "sbx"))
@@ -71,8 +61,6 @@ def test_a_child_has_one_thread_and_its_engine(monkeypatch) -> None:
         seen.update(env=env, job=json.loads(command[-1]))
         return subprocess.CompletedProcess(command, 0, 'chatter\n{"answer": 42}\n', "")
 
-    with pytest.raises(RuntimeError, match="KeyError: 'no such kind'"):
-        measure.spawn({"kind": "no such kind"}, None)
     monkeypatch.setenv("KERAS_BACKEND", "torch")
     monkeypatch.setattr(subprocess, "run", fake)
     assert measure.spawn({"contestant": "jax", "kind": "ours"}, 1) == {"answer": 42}
@@ -80,8 +68,6 @@ def test_a_child_has_one_thread_and_its_engine(monkeypatch) -> None:
     assert seen["job"]["core"] == 1 and seen["job"]["spawned"] > 0
     measure.spawn({"contestant": "sb3", "kind": "peer"}, None)
     assert "KERAS_BACKEND" not in seen["env"]
-    if hasattr(os, "sched_getaffinity"):  # else processes cannot be kept to a core
-        assert measure.last_core() in os.sched_getaffinity(0)
 
 
 def test_the_quickest_of_many_timings_counts(monkeypatch) -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-import os
 
 import pytest
 
@@ -52,29 +51,11 @@ def test_a_factor_needs_both_sides_and_a_share_the_limit() -> None:
 
 def test_a_row_measured_again_is_replaced_as_a_whole(tmp_path) -> None:
     """What is measured on another day is not set beside it."""
-    dqn = {"date": "then", "limit": {"environment": 1}}
-    dqn["contestants"] = {"jax": {"x": 1}, "sb3": {"x": 2}}
-    sac = {"date": "then", "contestants": {"jax": {"x": 3}}}
+    dqn, again, sac = {"limit": 1, "contestants": {"jax": 1}}, {"contestants": {"sb3": 9}}, {"x": 3}
     old = {"seconds": 5, "rows": {"dqn": dqn, "sac": sac}}
-    again = {"date": "now", "contestants": {"jax": {"x": 9}}}
     found = tables.merged(old, {"seconds": 3, "rows": {"dqn": again}})
     assert found == {"seconds": 3, "rows": {"dqn": again, "sac": sac}}
-    assert old["rows"]["dqn"]["contestants"]["jax"] == {"x": 1}  # type: ignore[index]
     assert tables.load(tmp_path / "speed.json") == {}  # what was not measured yet is empty
-
-
-def test_a_file_is_written_as_a_whole_or_not_at_all(tmp_path, monkeypatch) -> None:
-    path = tmp_path / "new" / "speed.md"
-    tables.write(path, "first")
-
-    def full(*_: object) -> None:
-        raise OSError("no space left")
-
-    monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(OSError, match="no space"):
-        tables.write(path, "second")
-    assert path.read_text(encoding="utf-8") == "first"
-    assert [p.name for p in path.parent.iterdir()] == ["speed.md"]
 
 
 def test_the_table_has_factors() -> None:
