@@ -1,5 +1,4 @@
-"""The advice of agents and runners on a cluster, in one process; what needs Ray is in
-`test_ray.py`."""
+"""The advice of agents and runners on a cluster, in one process, without Ray."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The advice about runs: what they are given, their folders, where they are resumed, verified and
-shared, and data sets that agents recorded."""
+"""The advice about runs, resumed, verified and shared, and about data sets."""
 
 from __future__ import annotations
 
@@ -215,8 +214,7 @@ NEW_RUNS_ONLY = {
 
 
 def test_all_advice_of_a_resumed_run_names_what_it_takes() -> None:
-    """Settings, spaces and networks that do not fit are refused before a run begins. Those of a
-    resumed run do, and what it is given besides is one of `RESUMABLE`."""
+    """What does not fit is refused before a run begins: a resumed run takes `RESUMABLE` alone."""
     kinds = [Options, *(algorithms.get(name).Settings for name in algorithms.NAMES)]
     known = {f.name for kind in kinds for f in fields(kind)} | {"framework", "seed", "env_kwargs"}
     refused = set()

@@ -16,8 +16,7 @@ from tandem.exploration import GreedyQPolicy
 
 
 class Clock:
-    """A plain object: observes the step of the episode and how many episodes have ended, rewards
-    the step, and ends after `length` of them."""
+    """Observes the step and how many episodes have ended, rewards the step; ends after `length`."""
 
     def __init__(self, length: int = 5, cut: bool = False) -> None:
         self.length, self.cut, self.episode = length, cut, 0
@@ -39,8 +38,7 @@ class Clock:
 
 
 class Walk(Clock):
-    """Ends after as many steps as its seed says, and shows it, so that an episode can be played
-    again."""
+    """Ends after as many steps as its seed says, and shows it: an episode can be played again."""
 
     def reset(self, seed: int = 0) -> Any:
         self.t, self.episode, self.length = 0, seed % 100, 4 + seed % 5
@@ -102,8 +100,7 @@ def own(base: Any = Probe, **members: Any) -> Any:
 def trained(
     agent: Any, episodes: int | None = 4, *, lr: float = 0.01, train: Any = None, **choices: Any
 ) -> Any:
-    """The agent after so many episodes of silent training, and what `train` gave. A mini-batch
-    follows a step, where the case says nothing else."""
+    """The agent after these episodes, a mini-batch a step by default, and what `train` gave."""
     one = {} if choices.get("PPO") else {"num_updates": 1}
     agent.set(**{"policy": GreedyQPolicy(), "pool_size": 100, "batch": 4, **one, **choices})
     agent.given = agent.train(torch.optim.SGD(agent.param, lr), episodes, p=0, **(train or {}))
@@ -134,8 +131,7 @@ def alike(one: Any, other: Any) -> bool:
 def resumed(
     made: Any, file: Path, first: int, episodes: int, again: Any = None, **train: Any
 ) -> Any:
-    """Two of `made()`, which gives an agent and its optimizer: one after so many episodes, and one
-    that was restored after the first of them (and is told `again` instead of `train`)."""
+    """Two of `made()`: one after all episodes, one restored after the first (and told `again`)."""
     (whole, optimizer), (half, of_half), (other, of_other) = made(), made(), made()
     whole.train(optimizer, episodes, p=0, **train)
     half.train(of_half, first, p=0, **train)

@@ -1,6 +1,4 @@
-"""The programs that Note_rl documents for one machine and one device: their calls with their
-numbers, after the import lines as they stand there. `ported` changes those lines as
-docs/coming-from/note_rl-details.md says."""
+"""The programs that Note_rl documents, and, as its page says, `ported` to our import lines."""
 
 from __future__ import annotations
 
@@ -167,8 +165,7 @@ optimizer = {optimizer}
 
 
 def of_replicas(name: str, workers: bool = False) -> str:
-    """On several devices of one machine, TensorFlow's alone; or as one of a cluster's workers,
-    whose calls say num_episodes."""
+    """On several devices of one machine, or as one of a cluster's workers (num_episodes)."""
     (_, _, model), choices, (rates, train) = ROWS[name]
     adams = ",".join(f"tf.keras.optimizers.Adam({rate})" for rate in rates)
     if workers:
@@ -240,8 +237,7 @@ def ported(program: str, engine: str) -> str:
 
 
 def run(programs: dict[str, str], engine: str, names: list[str]) -> dict[str, Any]:
-    """What becomes of each program, for fewer episodes, in a folder of its own: True, or the
-    error."""
+    """What becomes of each program, for fewer episodes, in its own folder: True, or the error."""
     found: dict[str, Any] = {}
     here = os.getcwd()
     for name in names:

@@ -34,8 +34,7 @@ class Clock:
 
 
 class Notes:
-    """What the loss says whenever it runs: so, where it is compiled, when it is traced. (A counter
-    of the agent's own would be one of its numbers.)"""
+    """What the loss says when it runs, or is traced: a counter would be one of its numbers."""
 
     def __init__(self) -> None:
         self.traces, self.sizes = 0, list[int]()
@@ -55,8 +54,7 @@ def framework(base: Any) -> Any:
 
 
 def known(base: Any) -> Any:
-    """A class of agents of this base: the gradient of each of its two weights is how many episodes
-    had ended on the average, less 3, and its loss has numbers of its own in it."""
+    """Agents whose two weights' gradient is the mean number of ended episodes, less 3."""
     own = framework(base)
 
     class Known(base):  # type: ignore[misc]
@@ -120,9 +118,7 @@ def run(
 
 
 def numbers(first: float, change: float, updates: int, low: float, high: float) -> list[float]:
-    """What a number is in each update, where a rule moves it after each by half of `change`, and it
-    goes back when an episode begins. The first update is that of the 10th step, an episode's
-    last."""
+    """A number in each update: a rule moves it by half of `change`; an episode sets it back."""
     values, x = [], first
     for update in range(updates):
         if update == 0 or update % LENGTH == 1:
@@ -152,8 +148,7 @@ def adam(lr: list[float], decay: list[float], beta1: list[float], beta2: list[fl
 
 
 def rules(base: Any, adamw: Callable[[Any], Any], sgd: Callable[[Any], Any]) -> dict[str, Any]:
-    """What was found, True where it is as it has to be. adamw: makes AdamW(0.01, beta1=0.9,
-    beta2=0.99, weight_decay=0.1, epsilon=1e-7) of weights; sgd: SGD(0.01)."""
+    """What was found, True where right. adamw: AdamW(0.01, 0.9, 0.99, 0.1, 1e-7); sgd: 0.01."""
     found: dict[str, Any] = {}
     Known = known(base)
 

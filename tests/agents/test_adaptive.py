@@ -1,5 +1,4 @@
-"""What an agent's adaptive methods answer, when hooks are called, what goes back, and what files
-hold."""
+"""Adaptive methods of agents: their answers, when hooks are called, what goes back, files."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What a user's agent is told before training starts, and what happens around it: callbacks, lines,
-files, optimizers."""
+"""What a user's agent is told before training, and around it: callbacks, files, optimizers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The examples: losses by hand, worlds, a few episodes of each, and that they learn. The documented
-programs are in test_documented.py."""
+"""The examples: losses by hand, worlds, a few episodes of each, and that they learn."""
 
 from __future__ import annotations
 
@@ -296,8 +295,7 @@ def test_agents_that_learn_alone_do_not_see_each_other() -> None:
 
 @pytest.mark.thorough
 def test_agents_with_critics_of_all_beat_those_that_learn_alone() -> None:
-    """With critics of both agents the best return, 24, is reached; alone the return stays near what
-    chance gives, 6."""
+    """With critics of both the best return, 24, is reached; alone it stays near chance's, 6."""
     module = example("MADDPG")
     scores: dict[bool, list[float]] = {True: [], False: []}
     for seed, alone in itertools.product(range(3), (False, True)):

@@ -39,8 +39,7 @@ def test_phases_and_update_param(choices: Any, losses: int, copies: Any) -> None
 
 
 def test_phases_of_whole_episodes() -> None:
-    """Four of 5 steps each: after the second and the fourth, ten phases; the loss sees nothing of
-    the third before that."""
+    """Ten phases after the second and the fourth of 5 steps each; the third is not seen before."""
     agent = trained(Probe(), 4, train={"num_store": 2})
     assert agent.losses - 1 == 20 and agent.copies == list(range(1, 21))
     steps = [
@@ -77,8 +76,7 @@ def test_a_pool_may_be_trimmed_within_a_phase(envs: int, window: str) -> None:
 @pytest.mark.parametrize("envs", [1, 3])
 @pytest.mark.parametrize("PR", [False, True])
 def test_ppo_updates_its_parameters_within_a_phase(envs: int, PR: bool) -> None:
-    """Ten passes over 12 steps are 30 mini-batches; after 7 the pool is emptied, and the phase is
-    over; with priorities it is trimmed by 3 each time, until no mini-batch is left."""
+    """30 mini-batches are ten passes; after 7 the pool is emptied, or trimmed by 3 each time."""
 
     agent = Ratio([Clock() for _ in range(envs)])
     windows = {"window_size_ppo": 3} if PR else {}
@@ -94,8 +92,7 @@ def test_ppo_updates_its_parameters_within_a_phase(envs: int, PR: bool) -> None:
 
 
 def test_ppo_by_mini_batches_collects_an_episode_of_each_environment() -> None:
-    """Of 5 and 7 steps: 14 transitions by the seventh step of both, ten passes over which are 35
-    mini-batches; after 9 the pool is emptied. Then both end an episode by step 14."""
+    """14 steps until both have ended, ten passes are 35 mini-batches; after 9 the pool is empty."""
     agent = trained(Probe([Clock(5), Clock(7)]), 4, PPO=True, update_batches=9)
     assert agent.copies == [9, 18] and agent._assembly.loop.env_steps == 28
     first = {tuple(x) for s, *_ in agent.seen[1:10] for x in s.tolist()}
@@ -107,8 +104,7 @@ def test_ppo_by_mini_batches_collects_an_episode_of_each_environment() -> None:
 
 
 def test_ppo_by_mini_batches_counts_them_from_phase_to_phase() -> None:
-    """Ten passes over an episode of 4 are 10 mini-batches, fewer than 12: the second phase is of
-    both episodes, and ends after 2 mini-batches."""
+    """Ten passes over 4 steps are 10, fewer than 12: the second phase ends after 2 mini-batches."""
     agent = trained(Probe(Clock(4)), 3, PPO=True, update_batches=12)
     assert agent.copies == [12] and agent.losses - 1 == 12 + 10
 

@@ -36,8 +36,7 @@ def walking(envs: int = 3, **choices: Any) -> Any:
 
 
 def halves(kind: str, path: Path, processes: int = 1) -> tuple[Any, Any, int]:
-    """An agent after 9 episodes, one that is restored after the first of them and was never set,
-    and how many of the episodes it has to play yet."""
+    """One after 9 episodes, one restored amid them and never set, and how many that has left."""
     whole, optimizer = made(kind)
     whole.train(optimizer, 3, processes=processes, p=0)
     whole.save(path)
@@ -328,8 +327,7 @@ def _values(source: Any) -> list[Any]:
 
 
 class Behind(Probe):
-    """Acts by the network that follows, as PPO does; a batch norm, and a number of its own in no
-    list."""
+    """Acts by the network that follows; a batch norm, and a number of its own in no list."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(Walk())
@@ -401,8 +399,7 @@ class Same(Clock):
 
 
 def test_a_delayed_file_holds_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three episodes end in the same step. The file of the first one is written after the seventh
-    episode."""
+    """Three episodes end in one step. The first one's file is written after the seventh."""
     begun, free, write = threading.Event(), threading.Event(), checkpoint.write
 
     def waits(*arguments: Any) -> None:

@@ -54,8 +54,7 @@ def environment(cluster: dict[str, list[str]], kind: str, index: int) -> dict[st
 def together(
     folder: Path, *arguments: str, codes: tuple[int, ...] = (0, 0), snippet: Path = SNIPPET
 ) -> list[Any]:
-    """What each of two workers found; None of one that ended otherwise. Where the second one is to
-    be killed, that is done once the first one has ended."""
+    """What each of two workers found, or None; one that is to be killed outlives the first."""
     pytest.importorskip("tensorflow")
     workers = [f"localhost:{port}" for port in free_ports(2)]
     each = [

@@ -1,6 +1,4 @@
-"""A module with EnvPool's documented interface (https://envpool.readthedocs.io), for tests without
-it: seeds that are fixed as a pool is made, resets on the step after an end, stacks of pictures that
-open with the first one repeated, and lives."""
+"""EnvPool's documented interface (https://envpool.readthedocs.io), for tests without it."""
 
 from __future__ import annotations
 
@@ -39,8 +37,7 @@ def make_gymnasium(task_id: str, **given: Any) -> Any:
 
 
 class Pool(VectorEnv):
-    """A life lasts 3 steps, a game two lives; a point of 2 is scored at each life's end. Where
-    lives end episodes, the pictures of a game go on from one life to the next."""
+    """A life lasts 3 steps and scores 2, a game has two lives, over which its pictures go on."""
 
     def __init__(self, task_id: str, config: dict[str, Any]) -> None:
         self.config, self.num_envs = config, config["num_envs"]

@@ -57,8 +57,7 @@ ZEROS = np.zeros(2, np.int64)
 
 
 class Strict(gymnasium.Env):
-    """Shows the sum of its actions, which it takes in its space's own dtype only, unless it is
-    `lenient`."""
+    """Shows the sum of its actions, in its space's own dtype only, unless it is `lenient`."""
 
     observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
 

@@ -41,8 +41,7 @@ def assert_same_step(one: Step, other: Step) -> None:
 
 
 def positions(plain: Stepped, native: Particles) -> tuple[Array, Array]:
-    """Positions and velocities in float64 [n, ...] of both: observations hide what float32 rounds
-    away."""
+    """Both's positions and velocities in float64, which observations round."""
     worlds = [env.unwrapped.inner.unwrapped.world for env in plain._envs]
     rows = [[e.state.p_pos for e in w.entities] + [a.state.p_vel for a in w.agents] for w in worlds]
     ours = np.concatenate([native._bodies, native._speeds], axis=1)

@@ -15,8 +15,7 @@ from tandem.errors import EnvironmentFault, SpaceError
 
 
 class Old:
-    """In the manner of gym before 0.26: seeded by a method, four values a step; a walk on a
-    line."""
+    """A walk on a line as of gym before 0.26: seeded by a method, four values a step."""
 
     goal = 3.0
 

@@ -21,8 +21,7 @@ from tests.envs.made import Acts
 
 
 class Uneven:
-    """Two agents that differ in all: the second leaves after its third step, the first sees a
-    symbol and may not choose 2."""
+    """Agents that differ: the second leaves after step 3, the first may not choose 2."""
 
     possible_agents = ("loud", "quiet")
     observations = {
@@ -107,8 +106,7 @@ class Limited(Uneven):
 
 
 def test_whom_a_limit_takes_alone_is_seen_once_more_and_then_gone() -> None:
-    """Its last observation, with the choices that there were, is what its value is bootstrapped
-    from; the row after would be learned from as one where it acted and was paid nothing."""
+    """Its value is bootstrapped from its last observation; the row after is not learned from."""
     _, found = played(Limited())
     assert [x[0]["active"].tolist() for x in found] == [[1, 1], [1, 1], [1, 2]] + [[1, 0]] * 3
     assert [x[0][MASK].tolist() for x in found[2:4]] == [BOTH, LOUD]

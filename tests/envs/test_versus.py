@@ -215,8 +215,7 @@ def test_games_end_as_they_should() -> None:
 
 
 class Habit:
-    """Takes the allowed move that comes first after a number of its own, or, by chance, the one
-    after that."""
+    """Takes the first allowed move after its number, or, by chance, the one after that."""
 
     def __init__(self, weights: Any) -> None:
         self.number = int(weights["actor"]["0/bias"][0])

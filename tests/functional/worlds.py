@@ -24,8 +24,7 @@ class Drawn(NamedTuple):
 
 
 class Walk:
-    """A walk in the plane, pushed by the action and by chance; it ends beyond 2, or after `limit`
-    steps. Its reward is what the action was."""
+    """A walk pushed by the action, which is its reward, and by chance; over beyond 2 or `limit`."""
 
     observation_space, action_space = PAIR, TWO
 

@@ -29,8 +29,7 @@ Window = tuple[Row, np.float32, np.float32, int, list[tuple[int, np.float32]]]
 
 
 def window(world: World, t: int, env: int, n: int) -> Window:
-    """The n-step transition from row t: its row, reward, discount, and the observation after it; of
-    its further steps their observations and the discounts before them, 0 where it has ended."""
+    """The n-step transition of row t: row, reward, discount, what follows; its further steps."""
     rows, passed = world.rows[env], []
     row = end = rows[t]
     reward, discount = row.reward, row.discount
@@ -109,8 +108,7 @@ def test_ring_is_the_reference(
 
 
 def test_many_cuts_over_many_rounds() -> None:
-    """The store of cut observations grows, empties at its front and moves, and never mixes rows
-    up."""
+    """The store of cut observations grows, empties at its front, moves, and mixes no rows up."""
     world = World(0, 3, VECTOR)
     ring = Ring(200, 3, VECTOR, ACTION)
     for steps in [1] * 40 + [90, 1, 1, 400, 13] * 3:

@@ -1,5 +1,4 @@
-"""Hindsight against a slow reference: episodes as lists, in which every state is a number of its
-own."""
+"""Hindsight against a slow reference: lists of episodes, in which each state has a number."""
 
 from __future__ import annotations
 
@@ -46,8 +45,7 @@ def chances(*given: float) -> Any:
 
 
 def played(envs: int = 3, lazy: bool = False, terminal: str = "no") -> tuple[Aimed, Ring]:
-    """terminal: whether the ring stores what follows a termination; "later": it was loaded from
-    one that does not."""
+    """terminal: whether what follows a termination is stored; "later": since it was loaded."""
     world = Aimed(0, envs, lazy=(lazy,) * envs)
     ring = Ring(60, envs, OBS, ACTION, terminal=terminal == "yes")
     for steps in (7, 1, 30, 12):  # it wraps around
@@ -147,8 +145,7 @@ def test_goals_are_what_the_episode_reached(strategy: Any, lazy: bool, terminal:
 
 
 def terminating(ring: Ring) -> list[int]:
-    """States from which a step terminated its episode, where the ring did not store what
-    followed."""
+    """States before a termination, where the ring did not store what followed."""
     ids = rows(ring)
     at = ring.position(ids)
     ended = ring.last[at] & (ring.discount[at] == 0) & (ids < ring.terminal_from * ring.envs)

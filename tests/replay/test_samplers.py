@@ -42,8 +42,7 @@ def make(kind: str, capacity: int, envs: int = 1, **settings: Any) -> Sampler:
 
 
 def assert_frequencies(ids: np.ndarray[Any, Any], expected: dict[int, float]) -> None:
-    """Chi-square: four standard deviations above its mean would be about one in 10,000 by
-    chance."""
+    """Chi-square: four standard deviations above its mean, about one in 10,000 by chance."""
     assert set(np.unique(ids)) == set(expected)
     rows, shares = np.array(list(expected)), np.array(list(expected.values()))
     counts = np.array([(ids == row).sum() for row in rows])
@@ -96,8 +95,7 @@ def test_one_row_from_each_part_of_the_total_and_alike_with_alpha_0() -> None:
 
 
 def test_importance_weights_by_hand() -> None:
-    """p = 1, 2, 4, 1 of 8, so N P = 1/2, 1, 2, 1/2; with beta 1 the weights are 2, 1, 1/2, 2 before
-    division by 2, the largest of their own batch."""
+    """N P = 1/2, 1, 2, 1/2: weights 2, 1, 1/2, 2, divided by 2, the largest of their batch."""
     betas = np.array([1.0, 0.5, 0.0])
     draw = filled(4, [1, 2, 4, 1]).draw(np.random.default_rng(0), 3, 8, betas)
     assert draw.weight.dtype == np.float32 and draw.weight.shape == (3, 8)

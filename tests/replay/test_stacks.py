@@ -152,8 +152,7 @@ def test_pictures_that_are_stored_once_take_what_size_says() -> None:
 
 
 def test_what_is_no_stack_is_refused() -> None:
-    """A stack that repeats its first picture, as Gymnasium's wrapper does unless told otherwise,
-    would come back wrong."""
+    """One that repeats its first picture, as Gymnasium's wrapper does, would come back wrong."""
     leaf, world = stack_of(3), Cameras(2, 1, 3)
     block = world.trajectory(12)
     repeated = block.obs.copy()

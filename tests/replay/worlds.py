@@ -61,8 +61,7 @@ class Row:
 
 
 class World:
-    """Environments that terminate, are cut and reset at random, in the same step or (`lazy`) in the
-    next one. Each observation is a number of its own, of which `obs` makes arrays."""
+    """Environments that end at random, reset at once or (`lazy`) later; numbered observations."""
 
     ends, terminates = 0.3, 0.5  # of steps; of the ends
 

@@ -77,8 +77,7 @@ found["callback compiles"] = agent.notes.traces <= 2 * plain + 1 or [agent.notes
 
 # the noise of gradients: what is measured, that nothing is changed, compiled or not
 class Noisy(RL):
-    """Its gradient, of two weights, is the mean of (reward, step) of a mini-batch. Statistics and
-    chance go with it."""
+    """Its gradient is the mean of (reward, step); with statistics and chance."""
 
     def __init__(self, measures: bool, jit: bool = True) -> None:
         super().__init__()

@@ -1,6 +1,5 @@
 # ruff: noqa: E402 (how many devices there are is said before an engine starts)
-"""Keras agents whose mini-batches are divided among two devices, on the engine of KERAS_BACKEND:
-prints one JSON object of what was found."""
+"""Keras agents on two devices, on the engine of KERAS_BACKEND: prints one JSON object."""
 
 from __future__ import annotations
 
@@ -216,8 +215,7 @@ def sizes() -> None:
 
 
 def outside() -> None:
-    """Optimizers that were made outside of the scope are recreated there, for finders and
-    training."""
+    """Optimizers from outside of the scope are recreated there, for finders and training."""
 
     def optimizers() -> list[Any]:
         return [keras.optimizers.Adam(0.01, clipnorm=0.05)]
