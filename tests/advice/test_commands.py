@@ -114,8 +114,6 @@ def test_several_seeds_are_not_for_processes_launched_together(runs: Path) -> No
     assert _run([*words, "--seed", "1"]) == 0
 
 
-# --- environments that a program registered: other programs, and commands, import it --------------
-
 MODULE = """
 import gymnasium
 from tests.advice.worlds import Toy

@@ -92,9 +92,6 @@ def test_what_cannot_be_verified(runs: Path) -> None:
     assert verify(runs / "plain", steps=32).difference is None
 
 
-# --- resumed on another machine -------------------------------------------------------------------
-
-
 def altered(folder: Path, **config: Any) -> None:
     """Makes the run in a folder one of another machine: its configuration, and its device."""
     file = folder / "checkpoints" / "last.zip"
@@ -228,9 +225,6 @@ def test_all_advice_of_a_resumed_run_names_what_it_takes() -> None:
         if settings - RESUMABLE - {"steps"}:
             refused.add(key)
     assert refused == NEW_RUNS_ONLY.keys()
-
-
-# --- the hub, and data sets -----------------------------------------------------------------------
 
 
 def test_a_hub_that_fails(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -215,8 +215,6 @@ def test_settings_elsewhere(row: Any, folder: None) -> None:
     follow(*row)
 
 
-# --- runs that are compiled -----------------------------------------------------------------------
-
 SPEC, TWO = Leaf("box", (4,), "float32"), Leaf("discrete", (), "int64", (2,))
 PARTS = action_leaf(taken_space(spaces.Dict(go=spaces.Discrete(2))), SPEC)
 
@@ -262,8 +260,6 @@ def test_auto_compiles_where_it_pays() -> None:
     with pytest.raises(SettingError, match="with nstep_q,"):  # as its users call it
         compiled(name="nstep_q")
 
-
-# --- all settings by their declaration ------------------------------------------------------------
 
 KINDS = [*(algorithms.get(name).Settings for name in algorithms.NAMES), Options]
 

@@ -121,9 +121,6 @@ def test_a_sweep_of_refusals_leaves_no_folder(
         assert (tmp_path / str(made)).exists() == bool(made)
 
 
-# --- searches and finders -------------------------------------------------------------------------
-
-
 class Begun(Exception):
     """A search got as far as its trials."""
 

@@ -34,9 +34,6 @@ class Adaptive(Probe):
             self.hook(self, self.calls)
 
 
-# --- The effective sample size
-
-
 def test_limits_of_the_effective_sample_size() -> None:
     agent = Probe()
     assert agent.compute_ess_from_weights([]) == 0
@@ -70,9 +67,6 @@ def test_of_a_pool(pr: bool) -> None:
     assert agent.ema_ess == pytest.approx(0.5 * expected + 2.0)
     agent._assembly.learner.sampler.forget()
     assert agent.compute_ess() == 0 and agent.adjust_window_size() == 0
-
-
-# --- When hooks are called, and what comes of it
 
 
 def test_hooks_come_after_each_mini_batch_once_the_pool_holds_those_of_a_phase() -> None:
@@ -239,9 +233,6 @@ def test_priorities_are_summed_for_rules_alone(monkeypatch: pytest.MonkeyPatch) 
     assert len(summed) == 4  # and once that of the beginning
 
 
-# --- What goes back
-
-
 def test_values_go_back_unless_something_else_has_moved_them() -> None:
     agent = trained(Probe(), 4, policy=EpsGreedyQPolicy(0.5))
     agent.gamma, group = 0.9, agent.optimizer.param_groups[0]
@@ -289,9 +280,6 @@ def test_whoever_overrides_it_keeps_moved_values() -> None:
 
     agents = [trained(kind(hook=hook), 4) for kind in kinds]
     assert [agent.optimizer.param_groups[0]["lr"] for agent in agents] == [0.01, 0.02]
-
-
-# --- Files
 
 
 RULE = {"rate": 0.02, "min": 0.001, "max": 0.9, "smooth": 0.5}
@@ -413,9 +401,6 @@ def test_set_after_restore_begins_with_the_optimizers_originals(tmp_path: Path) 
     again.set(policy=EpsGreedyQPolicy(0.3), pool_size=40, batch=4)
     again.train(optimizer, 0, p=0)
     assert optimizer.param_groups[0]["lr"] == 0.01 and again.gamma == 0.5
-
-
-# --- The noise of gradients
 
 
 class Line(Probe):

@@ -43,9 +43,6 @@ def adams(model: Any) -> list[Any]:
     return [torch.optim.Adam(p) for p in (model.param if nested else [model.param])]
 
 
-# Values and PPO
-
-
 def gradients(loss: Any, weights: Any) -> list[bool]:
     """Of which weights the loss has a gradient."""
     found = torch.autograd.grad(loss, weights, allow_unused=True, retain_graph=True)
@@ -141,9 +138,6 @@ def test_keras_examples(engine: Any) -> None:
     assert all(x is True for x in found.values()), found
 
 
-# In several processes
-
-
 SET_VALUE = {"policy": EpsGreedyQPolicy(0.01), "batch": 64, "update_batches": 17}
 SET_TEAM = {"policy": SoftmaxPolicy(), "batch": 32, "trial_count": 10, "MARL": True}
 SET_PPO = {"policy": SoftmaxPolicy(), "batch": 64, "update_steps": 300, "PPO": True, "PR": True}
@@ -169,9 +163,6 @@ def test_they_train_in_processes(
     assert len(assembly.environments.group.workers) == 2 and learner.updates > 0
     assert model.total_episode >= episodes and np.isfinite(model.loss) and model.loss != 0
     assert name != "PPO_pr" or len(learner.ring) == len(model.prioritized_replay.TD)
-
-
-# Control by several networks
 
 
 def noisy(**more: Any) -> dict[str, Any]:
@@ -309,9 +300,6 @@ def test_agents_with_critics_of_all_beat_those_that_learn_alone() -> None:
     assert max(scores[True]) < 15, scores
 
 
-# A search
-
-
 def small() -> Any:
     torch.manual_seed(0)
     return AlphaZero(4, 16, 2, num_simulations=8, c_puct=0.03)
@@ -347,9 +335,6 @@ def test_a_search_trains_on_keras(engine: Any) -> None:
     """
     ((episodes, loss),) = run_python(code, engine=engine, timeout=300)
     assert episodes == 1 and 0 < loss < 10
-
-
-# To the end
 
 
 @pytest.mark.learns

@@ -212,9 +212,6 @@ def test_save_data_false_begins_with_an_empty_pool() -> None:
     assert len(agent._assembly.learner.ring) == 10
 
 
-# --- Prioritized replay
-
-
 def test_priorities_by_error_new_ones_first() -> None:
     agent = trained(Probe(), 8, PR=True, alpha=1.0, epsilon=1e-9, lr=0.0)
     replay = agent.prioritized_replay
@@ -270,9 +267,6 @@ def test_effective_sizes_of_tiny_pools() -> None:
     assert agent.adjust_window_size() == 5 - 4
     agent._assembly.learner.sampler.forget(4)
     assert agent.adjust_window_size() == 0
-
-
-# --- Hindsight, several agents, IRL
 
 
 class Line:

@@ -323,9 +323,6 @@ def _values(source: Any) -> list[Any]:
     return [getattr(source, n) for n in names]
 
 
-# --- What a file gives back at once, and what becomes of it before there is training again
-
-
 class Behind(Probe):
     """Acts by the network that follows; a batch norm, and a number of its own in no list."""
 

@@ -53,9 +53,6 @@ def _same(a, b):
 ZEROS = np.zeros(2, np.int64)
 
 
-# making
-
-
 class Strict(gymnasium.Env):
     """Shows the sum of its actions, in its space's own dtype only, unless it is `lenient`."""
 
@@ -205,9 +202,6 @@ def test_auto_is_native_where_that_can_be_resumed(kind, env, n, given):
         vectorize("Pendulum-v1", 2, mode="quick")
 
 
-# stepping
-
-
 def test_arrays_are_new_in_every_step():
     for mode in ("plain", "native"):
         envs = vectorize("CartPole-v1", 2, mode=mode)
@@ -324,9 +318,6 @@ def test_a_vector_of_its_own_gets_actions_in_its_spaces_dtype_too():
     envs.reset()
     envs.step(np.ones((2, 2), np.float32))
     assert vector.taken[0].dtype == np.float16
-
-
-# faults
 
 
 NO_ARRAY = np.zeros(1, np.bool_)
@@ -446,9 +437,6 @@ def test_numbers_of_another_width_are_taken_where_they_fit(space, right):
     np.testing.assert_array_equal(found[0], right)
     assert found.dtype == envs.observation.dtype
     np.testing.assert_array_equal(rows_of(envs.observation, right)[0][0], right)
-
-
-# exact resume
 
 
 PLAIN = ("CartPole-v1", "Pendulum-v1", "tandem/IdentityDict-v0", "tandem/IdentityImage-v0")

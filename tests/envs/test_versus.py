@@ -89,9 +89,6 @@ class Pocket:
         self.agents = []
 
 
-# Who is paid, and where one sits
-
-
 def begun(game: Any, *moves: Any, side: int = 0, seed: int = 0) -> tuple[Versus, Any, Any]:
     """An environment against these moves, and what its reset gave."""
     env = Versus(game, Scripted(*moves), side=side)
@@ -211,9 +208,6 @@ def test_games_end_as_they_should() -> None:
         [vector.step(np.array([a, 0])) for a in (0, 0)]
 
 
-# Opponents
-
-
 class Habit:
     """Takes the first allowed move after its number, or, by chance, the one after that."""
 
@@ -287,9 +281,6 @@ def test_an_agent_of_ones_own_may_be_the_opponent() -> None:
     assert env.step(np.int64(0))[0]["observation"].argmax() == 0
 
 
-# What is no such game
-
-
 class Unequal(Pocket):
     def action_space(self, agent: str) -> Any:
         return spaces.Discrete(2 + (agent == "p1"), start=1)
@@ -345,9 +336,6 @@ def test_a_game_needs_no_metadata_and_a_registered_one_finds_its_league() -> Non
     one = league(2, 3)
     made = Game("tandem/TicTacToe-v0", one)()
     assert made.reset(seed=0)[1]["opponent"] in (2, 3) and made.unwrapped.league is one
-
-
-# PettingZoo's
 
 
 def test_classic_games(monkeypatch: Any) -> None:

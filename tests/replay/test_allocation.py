@@ -132,8 +132,6 @@ def test_other_systems_file_in_common_has_its_place_too(monkeypatch: Any) -> Non
     assert status.st_blocks * 512 >= status.st_size >= 800_000 and not shared["x"].any()
 
 
-# columns
-
 PICTURES = Leaf("box", (3, 2, 2), "uint8", stack=3)
 SPEED = Leaf("box", (2,), "float32")
 ACTION = Leaf("discrete", (), "int64", (4,))

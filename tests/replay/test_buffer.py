@@ -223,8 +223,6 @@ def test_files_hold_the_same_as_memory(tmp_path: Path) -> None:
     assert size <= on_disk < size + 8 * 200  # .npy headers
 
 
-# of teams
-
 TEAM = {"at": Leaf("box", (1,), "float32"), "active": Leaf("box", (2,), "int8")}
 CHOICES = Leaf("multidiscrete", (2,), "int64", (2, 2))
 OWN = {"rewards": Leaf("box", (2,), "float32"), "other": Leaf("box", (2,), "float32")}

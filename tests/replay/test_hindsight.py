@@ -249,9 +249,6 @@ def test_info_that_is_not_stored_raises_however_it_is_read() -> None:
     assert stored[-1].get("place").tolist() == [2, 3]
 
 
-# triplets
-
-
 @pytest.mark.parametrize("terminal", ["no", "yes", "later"])
 @pytest.mark.parametrize("lazy", [False, True])
 def test_every_three_steps_of_every_finished_episode_come_alike(lazy: bool, terminal: str) -> None:
