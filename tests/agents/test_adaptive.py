@@ -9,16 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from tandem.agents.adaptive import methods as adaptive  # noqa: E402
-from tandem.agents.rl import LambdaCallback  # noqa: E402
-from tandem.errors import SettingError  # noqa: E402
-from tandem.exploration import AdaptiveEpsGreedyPolicy, EpsGreedyQPolicy, GreedyQPolicy  # noqa: E402
-from tandem.math.adaptive import gradient_noise  # noqa: E402
-from tandem.math.effective import effective_sample_size  # noqa: E402
-from tests.agents.agents import Probe, Walk, alike, own, trained  # noqa: E402
+from tandem.agents.adaptive import methods as adaptive
+from tandem.agents.rl import LambdaCallback
+from tandem.errors import SettingError
+from tandem.exploration import AdaptiveEpsGreedyPolicy, EpsGreedyQPolicy, GreedyQPolicy
+from tandem.math.adaptive import gradient_noise
+from tandem.math.effective import effective_sample_size
+from tests.agents.agents import Probe, Walk, alike, own, trained
 
 
 class Adaptive(Probe):

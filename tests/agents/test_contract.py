@@ -15,24 +15,17 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-import tandem  # noqa: E402
-from tandem.agents import train_call  # noqa: E402
-from tandem.agents.contract import SetArguments, TrainArguments  # noqa: E402
-from tandem.agents.rl import RL, LambdaCallback, RL_pytorch, restore_param  # noqa: E402
-from tandem.agents.user_functions import AgentAlgorithm, CompiledAction  # noqa: E402
-from tandem.errors import (  # noqa: E402
-    CheckpointError,
-    NetworkError,
-    SettingError,
-    TandemError,
-    UnknownNameError,
-)
-from tandem.exploration import EpsGreedyQPolicy, GreedyQPolicy, OrnsteinUhlenbeckProcess  # noqa: E402
-from tests.advice.net import follows  # noqa: E402
-from tests.agents.agents import Clock, Probe, Walk, alike, fit, own, resumed, same, trained  # noqa: E402
+import tandem
+from tandem.agents import train_call
+from tandem.agents.contract import SetArguments, TrainArguments
+from tandem.agents.rl import RL, LambdaCallback, RL_pytorch, restore_param
+from tandem.agents.user_functions import AgentAlgorithm, CompiledAction
+from tandem.errors import CheckpointError, NetworkError, SettingError, TandemError, UnknownNameError
+from tandem.exploration import EpsGreedyQPolicy, GreedyQPolicy, OrnsteinUhlenbeckProcess
+from tests.advice.net import follows
+from tests.agents.agents import Clock, Probe, Walk, alike, fit, own, resumed, same, trained
 
 
 @pytest.mark.parametrize("name", ["env", "param", "action", "__call__", "update_param"])

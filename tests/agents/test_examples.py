@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from tandem.examples.pytorch import DQN, PPO, DoubleDQN, DuelingDQN, PPO_pr  # noqa: E402
-from tandem.examples.pytorch.AlphaZeroCartPole import AlphaZero  # noqa: E402
-from tandem.examples.worlds import PointWorld, Relay  # noqa: E402
-from tandem.exploration import EpsGreedyQPolicy, GaussianWhiteNoiseProcess, SoftmaxPolicy  # noqa: E402
-from tests.helpers import run_python  # noqa: E402
+from tandem.examples.pytorch import DQN, PPO, DoubleDQN, DuelingDQN, PPO_pr
+from tandem.examples.pytorch.AlphaZeroCartPole import AlphaZero
+from tandem.examples.worlds import PointWorld, Relay
+from tandem.exploration import EpsGreedyQPolicy, GaussianWhiteNoiseProcess, SoftmaxPolicy
+from tests.helpers import run_python
 
 VALUES = [DQN.DQN, DoubleDQN.DoubleDQN, DuelingDQN.DuelingDQN]
 PROGRAMS = [DQN, DoubleDQN, DuelingDQN, PPO, PPO_pr]

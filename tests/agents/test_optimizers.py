@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from tandem.errors import CheckpointError, TandemError  # noqa: E402
-from tandem.exploration import GreedyQPolicy  # noqa: E402
-from tandem.runs import checkpoint  # noqa: E402
-from tests.agents.agents import Clock, Probe, Walk, fit, same  # noqa: E402
-from tests.backends.test_torch_steps import Various  # noqa: E402
+from tandem.errors import CheckpointError, TandemError
+from tandem.exploration import GreedyQPolicy
+from tandem.runs import checkpoint
+from tests.agents.agents import Clock, Probe, Walk, fit, same
+from tests.backends.test_torch_steps import Various
 
 Make = Callable[[Any], Any]
 

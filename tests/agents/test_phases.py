@@ -6,16 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from gymnasium import spaces
 
-torch = pytest.importorskip("torch")
-
-from gymnasium import spaces  # noqa: E402
-
-from tandem import exploration  # noqa: E402
-from tandem.agents.training import usual_updates  # noqa: E402
-from tandem.errors import EnvironmentFault  # noqa: E402
-from tandem.exploration import GaussianWhiteNoiseProcess  # noqa: E402
-from tests.agents.agents import Clock, Probe, Ratio, own, trained  # noqa: E402
+from tandem import exploration
+from tandem.agents.training import usual_updates
+from tandem.errors import EnvironmentFault
+from tandem.exploration import GaussianWhiteNoiseProcess
+from tests.agents.agents import Clock, Probe, Ratio, own, trained
 
 
 @pytest.mark.parametrize(

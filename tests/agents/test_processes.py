@@ -12,17 +12,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from tandem import LambdaCallback  # noqa: E402
-from tandem.agents import collection, user_functions  # noqa: E402
-from tandem.errors import EnvironmentFault, SettingError, WorkerError  # noqa: E402
-from tandem.examples.pytorch import DDPG_HER, MADDPG  # noqa: E402
-from tandem.examples.worlds import PointWorld, Relay  # noqa: E402
-from tandem.exploration import EpsGreedyQPolicy, GaussianWhiteNoiseProcess, SoftmaxPolicy  # noqa: E402
-from tests.agents.agents import Clock, Probe, Walk, alike, fit, resumed, same  # noqa: E402
-from tests.parallel.faulty import Faulty  # noqa: E402
+from tandem import LambdaCallback
+from tandem.agents import collection, user_functions
+from tandem.errors import EnvironmentFault, SettingError, WorkerError
+from tandem.examples.pytorch import DDPG_HER, MADDPG
+from tandem.examples.worlds import PointWorld, Relay
+from tandem.exploration import EpsGreedyQPolicy, GaussianWhiteNoiseProcess, SoftmaxPolicy
+from tests.agents.agents import Clock, Probe, Walk, alike, fit, resumed, same
+from tests.parallel.faulty import Faulty
 
 
 def probe(**choices: Any) -> Any:

@@ -12,18 +12,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from tandem import LambdaCallback, exploration  # noqa: E402
-from tandem.agents import agent_checkpoint  # noqa: E402
-from tandem.agents.agent_checkpoint import arguments_data, arguments_of  # noqa: E402
-from tandem.agents.contract import SetArguments  # noqa: E402
-from tandem.errors import CheckpointError, SettingError  # noqa: E402
-from tandem.exploration import EpsGreedyQPolicy, GreedyQPolicy  # noqa: E402
-from tandem.runs import checkpoint  # noqa: E402
-from tests.agents.agents import Clock, Probe, Ratio, Walk, alike, fit, own, same, trained, weights  # noqa: E402
-from tests.agents.test_interruptions import PHASES, made  # noqa: E402
+from tandem import LambdaCallback, exploration
+from tandem.agents import agent_checkpoint
+from tandem.agents.agent_checkpoint import arguments_data, arguments_of
+from tandem.agents.contract import SetArguments
+from tandem.errors import CheckpointError, SettingError
+from tandem.exploration import EpsGreedyQPolicy, GreedyQPolicy
+from tandem.runs import checkpoint
+from tests.agents.agents import Clock, Probe, Ratio, Walk, alike, fit, own, same, trained, weights
+from tests.agents.test_interruptions import PHASES, made
 
 KINDS = [*PHASES, "hindsight, two optimizers", "several agents"]
 

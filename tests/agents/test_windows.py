@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from tandem.errors import SettingError  # noqa: E402
-from tandem.exploration import GreedyQPolicy  # noqa: E402
-from tandem.math.effective import effective_sample_size  # noqa: E402
-from tests.agents.agents import Clock, Probe, Walk, resumed, trained  # noqa: E402
+from tandem.errors import SettingError
+from tandem.exploration import GreedyQPolicy
+from tandem.math.effective import effective_sample_size
+from tests.agents.agents import Clock, Probe, Walk, resumed, trained
 
 
 class Sized(Probe):
