@@ -224,11 +224,8 @@ class GridJaxEnv(FunctionalJaxEnv):
 def here(monkeypatch: Any) -> None:
     """The modules can be imported, and phys2d/Grid-v0 is registered."""
     brax_envs = {"_envs": {"slide": Slide}, "get_environment": lambda _, **kw: Slide(**kw)}
-    registry = SimpleNamespace(
-        ALL_ENVS=("Slide",),
-        load=_load,
-        get_default_config=lambda _: SimpleNamespace(episode_length=5, impl="warp"),
-    )
+    config = SimpleNamespace(episode_length=5, impl="warp")
+    registry = SimpleNamespace(ALL_ENVS=("Slide",), load=_load, get_default_config=lambda _: config)
     pgx = {"available_envs": lambda: tuple(GAMES), "make": lambda name: GAMES[name]()}
     for name, content in (
         ("gymnax", {"registered_envs": ["Corridor-v0"], "make": _gymnax}),

@@ -96,9 +96,7 @@ def check_against(ring: Ring, world: World, n: int) -> None:
     kind=st.sampled_from(sorted(OBS)),
     force=st.booleans(),
 )
-def test_ring_is_the_reference(
-    seed: int, envs: int, capacity: int, chunks: Any, n: int, lazy: Any, kind: str, force: bool
-) -> None:
+def test_ring_is_the_reference(seed, envs, capacity, chunks, n, lazy, kind, force) -> None:
     action = FORCE if force else ACTION
     world = World(seed, envs, OBS[kind], action, lazy)
     ring = Ring(capacity, envs, OBS[kind], action)
@@ -129,7 +127,7 @@ def hand_made(
     return block(obs[:-1], obs[-1], *rest, cuts=cuts)
 
 
-def test_n_step_worked_by_hand() -> None:
+def test_n_step_worked_by_hand_and_at_the_head() -> None:
     """gamma = 1/2. Steps 0..2 end in a cut with a reset at once, 3..4 terminate, 5..6 go on."""
     ring = Ring(10, 1, VECTOR, ACTION)
     last = [False, False, True, False, True, False, False]
@@ -142,10 +140,7 @@ def test_n_step_worked_by_hand() -> None:
     obs, discount = windows.between(ring, np.arange(7), 3)
     assert obs[[0, 1, 3, 5], :, 0].tolist() == [[1, 2], [2, 2], [4, 4], [6, 6]]
     assert discount.tolist() == [[0.5, 0.25], [0.5, 0], [0, 0], [0.5, 0], [0, 0], [0.5, 0], [0, 0]]
-
-
-def test_window_at_the_head_grows_with_the_ring() -> None:
-    ring = Ring(10, 1, VECTOR, ACTION)
+    ring = Ring(10, 1, VECTOR, ACTION)  # windows at its head grow with it
     for new, expected in (
         (hand_made([1, 2]), (2, 0.25, 2)),
         (hand_made([4, 8], first=2), (3, 0.125, 3)),

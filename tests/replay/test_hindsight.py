@@ -205,7 +205,7 @@ def test_judgements_for_one_goal_at_a_time_and_wrong_ones() -> None:
     short.add(Aimed(0, 1).trajectory(1))
     with pytest.raises(SettingError, match="none of them of three steps"):
         TripletSampler(short).draw(np.random.default_rng(0), 4)
-    """Gymnasium-Robotics' compute_terminated gives one answer, whatever it is asked for."""
+    # Gymnasium-Robotics' compute_terminated gives one answer, whatever it is asked for
     obs, goal = {"achieved_goal": np.array([[1.0], [2.0], [3.0]])}, np.array([[1.0], [5.0], [3.0]])
     never = DictGoals(lambda a, g, i: -1.0 * (a != g)[:, 0], lambda a, g, i: False)
     reward, done = never.judge(obs, goal, NOTHING)

@@ -329,7 +329,7 @@ def test_rows_draws_and_priorities_are_the_references(kind: int, seed: int) -> N
             np.testing.assert_allclose(sampler.term("TD"), error[0])
 
 
-def test_n_step_windows_of_what_is_left_are_whole() -> None:
+def test_n_step_windows_of_what_is_left_are_whole_and_files_without_floors_load() -> None:
     ring = Ring(10 * N, N, OBS, ACTION)
     for t in range(6):
         ring.add(step(t))
@@ -340,9 +340,6 @@ def test_n_step_windows_of_what_is_left_are_whole() -> None:
     assert ring.contains(np.array([10, 13])).tolist() == [False, True]
     with pytest.raises(SettingError, match="of some environments less"):
         ring.transitions(np.array([10]))
-
-
-def test_files_without_floors_load() -> None:
     ring = Ring(8 * N, N, OBS, ACTION)
     ring.add(step(0))
     meta, arrays = ring.state()
@@ -371,9 +368,7 @@ def test_goals_and_triplets_come_from_what_is_left() -> None:
 
 @pytest.mark.parametrize("kind", [1, 4])
 @pytest.mark.parametrize(("before", "after"), [(8, 8), (8, 5), (5, 8)])
-def test_a_checkpoint_goes_into_a_ring_of_another_length(
-    kind: int, before: int, after: int
-) -> None:
+def test_a_checkpoint_goes_into_a_ring_of_another_length(kind, before, after) -> None:
     one, other = Ring(before * N, N, OBS, ACTION), Ring(after * N, N, OBS, ACTION)
     sampler, again = samplers_of(one)[kind], samplers_of(other)[kind]
     for t in range(13):

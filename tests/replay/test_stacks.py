@@ -78,9 +78,7 @@ def same(once: Ring, whole: Ring, n: int) -> None:
     st.integers(1, 4),
     st.tuples(*(st.booleans(),) * 3),
 )
-def test_it_is_a_ring_of_whole_stacks(
-    seed: int, envs: int, k: int, capacity: int, blocks: list[int], n: int, lazy: Any
-) -> None:
+def test_it_is_a_ring_of_whole_stacks(seed, envs, k, capacity, blocks, n, lazy) -> None:
     world, leaf = Cameras(seed, envs, k, lazy), stack_of(k)
     once = Ring(capacity, envs, leaf, ACTION)
     whole = Ring(capacity, envs, replace(leaf, stack=0), ACTION)
