@@ -172,9 +172,7 @@ def test_several_seeds_continue_elsewhere(runs: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [{"device": "cpu"}, {"threads": 2}])
-def test_a_run_that_is_resumed_on_other_hardware_is_not_bit_exact(
-    change: Any, tmp_path: Path
-) -> None:
+def test_a_run_that_is_resumed_on_other_hardware_is_not_bit_exact(change, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     small(steps=96, stop_at=32, out=folder)
     if "device" in change:  # of a run with device="auto" on a machine with a GPU, too
