@@ -11,15 +11,8 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 COMMON = {"num_envs": 1, "batch_size": 1, "num_threads": 0, "seed": 42, "max_episode_steps": 12}
-GAME = COMMON | {
-    "stack_num": 4,
-    "frame_skip": 4,
-    "noop_max": 30,
-    "episodic_life": False,
-    "reward_clip": False,
-    "use_fire_reset": True,
-    "repeat_action_probability": 0.0,
-}
+GAME = COMMON | {"stack_num": 4, "frame_skip": 4, "noop_max": 30, "episodic_life": False}
+GAME |= {"reward_clip": False, "use_fire_reset": True, "repeat_action_probability": 0.0}
 IDS = {"Pong-v5": GAME, "CartPole-v1": COMMON}
 
 

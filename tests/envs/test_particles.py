@@ -76,9 +76,7 @@ CROWD = {"N": 6, "max_cycles": 60}
         (SPREAD, 2, 150, 0, CROWD | {"continuous_actions": True}),
     ],
 )
-def test_it_is_the_plain_vector_to_the_bit(
-    name: str, n: int, steps: int, first: int, kwargs: dict[str, Any]
-) -> None:
+def test_it_is_the_plain_vector_to_the_bit(name, n, steps, first, kwargs) -> None:
     plain, native = pair(name, n, kwargs, first)
     for part in ("observation_space", "action_space", "observation", "action", "extra"):
         assert getattr(plain, part) == getattr(native, part)

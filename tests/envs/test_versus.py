@@ -298,6 +298,14 @@ class Bare(Pocket):
         del self.metadata
 
 
+def chosen() -> Any:
+    return Versus(Nim(), Scripted(0))
+
+
+def flat() -> Any:
+    return gymnasium.wrappers.FlattenObservation(Versus(Nim()))
+
+
 def in_league(env: Any) -> Any:
     return Game(env, League(3))()
 
@@ -314,16 +322,8 @@ def in_league(env: Any) -> Any:
         (lambda: make(Nim()), SettingError, "callable"),
         (lambda: begun(Silent(), 1)[0].step(ONE), EnvironmentFault, "gave p1 no 'action_mask'"),
         (lambda: in_league("CartPole-v1"), SettingError, "where nobody else plays"),
-        (
-            lambda: in_league(lambda: Versus(Nim(), Scripted(0))),
-            SettingError,
-            "the opponent is chosen already",
-        ),
-        (
-            lambda: in_league(lambda: gymnasium.wrappers.FlattenObservation(Versus(Nim()))),
-            SettingError,
-            "FlattenObservation around what one player sees",
-        ),
+        (lambda: in_league(chosen), SettingError, "the opponent is chosen already"),
+        (lambda: in_league(flat), SettingError, "FlattenObservation around what one player sees"),
     ],
 )
 def test_what_cannot_be_played_so_is_refused(call: Any, kind: Any, said: str) -> None:
