@@ -8,29 +8,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
 
 from tandem.exploration import AdaptiveEpsGreedyPolicy, EpsGreedyQPolicy, GreedyQPolicy
+from tests.agents.clocks import Clock
 
 BATCH, LENGTH, CHOICES = 10, 5, 50  # the pool is as long as a mini-batch: two episodes
 
 
-class Clock:
-    """Observes the step of the episode and how many episodes have ended."""
-
-    def __init__(self) -> None:
-        self.action_space, self.episode, self.actions = spaces.Discrete(CHOICES), 0, list[int]()
-
-    def reset(self) -> Any:
-        self.t = 0
-        return np.array([0.0, self.episode], np.float32)
-
-    def step(self, action: Any) -> Any:
-        self.t += 1
-        self.actions.append(int(action))
-        obs, done = np.array([self.t, self.episode], np.float32), self.t == LENGTH
-        self.episode += done
-        return obs, float(self.t), done, {}
+def clock() -> Clock:
+    return Clock(LENGTH, choices=CHOICES)
 
 
 class Notes:
@@ -61,7 +47,7 @@ def known(base: Any) -> Any:
         def __init__(self, **numbers: Any) -> None:
             super().__init__()
             self.w = own.variable(np.array([1.0, -2.0], np.float32))
-            self.param, self.env = [self.w], Clock()
+            self.param, self.env = [self.w], clock()
             self.notes, self.copies = Notes(), list[int]()
             self.weights, self.updates = list[Any](), 0
             self.plan: Callable[[int], dict[str, Any] | None] = lambda update: None
@@ -103,9 +89,7 @@ def hear(losses: list[float]) -> Any:
     return SimpleNamespace(on_batch_end=lambda b, logs: losses.append(logs["loss"]))
 
 
-def run(
-    kind: Any, optimizer: Callable[[Any], Any], plan: Any, episodes: int = 8, **choices: Any
-) -> Any:
+def run(kind, optimizer: Callable[[Any], Any], plan, episodes: int = 8, **choices) -> Any:
     """An agent after training in which its rules are called as `plan(update)` says."""
     train = choices.pop("train", {})
     agent = kind(**choices.pop("numbers", {}))

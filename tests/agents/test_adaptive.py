@@ -15,7 +15,7 @@ from tandem.agents.adaptive import methods as adaptive
 from tandem.agents.rl import LambdaCallback
 from tandem.errors import SettingError
 from tandem.exploration import AdaptiveEpsGreedyPolicy, EpsGreedyQPolicy, GreedyQPolicy
-from tandem.math.adaptive import gradient_noise
+from tandem.math.adaptive import RULES, gradient_noise
 from tandem.math.effective import effective_sample_size
 from tests.agents.agents import Probe, Walk, alike, own, trained
 
@@ -64,6 +64,8 @@ def test_of_a_pool(pr: bool) -> None:
     agent._sample_sizes[0] = 4.0
     agent.adjust_window_size(0, smooth=0.5)
     assert agent.ema_ess == pytest.approx(0.5 * expected + 2.0)
+    agent._assembly.learner.sampler.forget(14)
+    assert agent.adjust_window_size() == 0
     agent._assembly.learner.sampler.forget()
     assert agent.compute_ess() == 0 and agent.adjust_window_size() == 0
 
@@ -125,7 +127,7 @@ def test_sizes_that_cannot_be_and_rules_without_anything_to_move(given: Any, wor
         agent.adjust_batch_size(**given)
 
 
-def test_what_is_said_wrongly_is_refused() -> None:
+def test_what_is_said_wrongly_is_refused_and_every_rule_has_an_argument() -> None:
     agent = trained(Probe(), 4)
     with pytest.raises(SettingError, match="smooth=2"):
         agent.adjust_window_size(smooth=2)
@@ -133,6 +135,8 @@ def test_what_is_said_wrongly_is_refused() -> None:
         agent.adjust(lr_parms={"rate": 0.1})
     with pytest.raises(SettingError, match="num_samples"):
         agent.adjust(target_noise=0.1)
+    named = [f"{name}_params" for name in RULES if name != "batch"]
+    assert list(adaptive.RuleParams.__annotations__) == named
 
 
 def test_the_noise_moves_no_num_store_and_says_so_once() -> None:
@@ -538,10 +542,3 @@ def test_files_from_before_load(tmp_path: Path) -> None:
         again.train(optimizer, 2, p=0)
     agent.train(None, 2, p=0)
     assert again.loss_list == agent.loss_list
-
-
-def test_every_rule_has_an_argument() -> None:
-    from tandem.math.adaptive import RULES
-
-    named = [f"{name}_params" for name in RULES if name != "batch"]
-    assert list(adaptive.RuleParams.__annotations__) == named

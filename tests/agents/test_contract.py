@@ -512,7 +512,7 @@ def test_where_the_environment_cannot_be_brought_back_new_episodes_begin(tmp_pat
     assert second.total_episode == 6 and other[0] > one[0] + 1  # none is begun again
 
 
-def test_parameters_alone(tmp_path: Path) -> None:
+def test_parameters_alone_and_pickles_which_are_refused_with_a_reason(tmp_path: Path) -> None:
     agent, other, third, path = Pair(), Pair(), Pair(), tmp_path / "param.dat"
     for x in (*other.net.parameters(), *third.net.parameters()):
         x.data.zero_()
@@ -539,10 +539,6 @@ def test_parameters_alone(tmp_path: Path) -> None:
         Probe().restore_param(path)
     with pytest.raises(CheckpointError, match="parameters alone"):
         agent.restore(path)
-
-
-def test_a_pickle_is_refused_with_a_reason(tmp_path: Path) -> None:
-    path = tmp_path / "param.dat"
     path.write_bytes(pickle.dumps([1, 2]))
     for read in (Probe().restore_param, Probe().restore, restore_param):
         with pytest.raises(CheckpointError, match="is a pickle[\\s\\S]*runs whatever code"):
@@ -560,6 +556,12 @@ def test_files_while_training(tmp_path: Path, caplog: Any) -> None:
     assert "parallel_dump has no effect" in caplog.text and older.is_file() and newest.is_file()
     again.restore(newest)
     assert alike(fit(again, 2), whole) and len(list(tmp_path.iterdir())) == 2
+    # parameters only, and the best only
+    agent = fresh(trial_count=2)
+    agent.path, agent.save_param_only, agent.save_best_only = tmp_path / "best.dat", True, True
+    fit(agent, 4)
+    assert [x.name for x in tmp_path.glob("best*")] == ["best.dat"]
+    assert len(tandem.restore_param(tmp_path / "best.dat")) == 2
 
 
 def test_a_callback_may_save(tmp_path: Path) -> None:
@@ -585,14 +587,6 @@ def test_an_interrupt_ends_it_with_its_file(tmp_path: Path) -> None:
     assert first._assembly.learner.updates == 12
     second.restore(tmp_path / "model.dat")
     assert alike(whole, fit(second, 6 - second.total_episode))
-
-
-def test_parameters_only_and_best_only(tmp_path: Path) -> None:
-    agent = fresh(trial_count=2)
-    agent.path, agent.save_param_only, agent.save_best_only = tmp_path / "best.dat", True, True
-    fit(agent, 4)
-    assert [x.name for x in tmp_path.iterdir()] == ["best.dat"]
-    assert len(tandem.restore_param(tmp_path / "best.dat")) == 2
 
 
 # --- Looking

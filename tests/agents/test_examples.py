@@ -166,9 +166,7 @@ SET_PPO = {"policy": SoftmaxPolicy(), "batch": 64, "update_steps": 300, "PPO": T
         ("PPO_pr", "PPO", (4, 32, 2, 0.7, 0.7), SET_PPO, 30),
     ],
 )
-def test_they_train_in_processes(
-    name: str, kind: str, arguments: Any, choices: Any, episodes: int
-) -> None:
+def test_they_train_in_processes(name: str, kind: str, arguments, choices, episodes: int) -> None:
     model = getattr(example(f"pool_network.{name}"), kind)(*arguments, 3)
     model.set(pool_size=3000, **choices)
     model.train(adams(model), episodes, pool_network=True, processes=3, p=0)
@@ -189,7 +187,7 @@ CHOICES |= {name: noisy(HER=True) for name in ("DDPG_HER", "DDPG_FetchReach")}
 STEPS = {"DDPG": 200, "DDPG_HER": 50, "DDPG_FetchReach": 50, "MADDPG": 25}  # of an episode, at most
 
 
-def test_a_straight_walk_to_the_goal_takes_four_steps_or_five() -> None:
+def test_walks_in_the_world_of_points_their_time_and_their_goals() -> None:
     world, scores = PointWorld(), set()
     for seed in range(50):
         state, score, done = world.reset(seed=seed), 0.0, False
@@ -203,19 +201,13 @@ def test_a_straight_walk_to_the_goal_takes_four_steps_or_five() -> None:
         assert score == -(world.steps - 1) and world.steps == steps
         scores.add(score)
     assert scores == {-3, -4}
-
-
-def test_time_is_up_in_the_world_of_points_after_fifty_steps() -> None:
-    world = PointWorld(0.5)
+    world = PointWorld(0.5)  # time is up after fifty steps
     world.reset(seed=0)
     ends = [world.step(np.array([-2, -2]))[1:] for _ in range(50)]
     assert ends[:-1] == [(-1, False, {"TimeLimit.truncated": False})] * 49
     assert ends[-1] == (-1, True, {"TimeLimit.truncated": True})
     world.reset()
     assert world.step(np.array([9.0, 1.0]))[0].tolist() == [1.0, 0.5]  # 1 at most
-
-
-def test_goals_are_judged_one_by_one_and_in_batches() -> None:
     states, goal = np.array([[4, 4], [4, 4.14], [4, 4.16]]), np.array([4.0, 4.0])
     reward, there = PointWorld.judge(states, goal)
     assert reward.tolist() == [0, 0, -1] and there.tolist() == [True, True, False]
@@ -318,14 +310,11 @@ def small() -> Any:
     return AlphaZero(4, 16, 2, num_simulations=8, c_puct=0.03)
 
 
-def test_a_search_sees_the_fall_that_is_near() -> None:
+def test_a_search_sees_the_fall_that_is_near_and_trains_on_what_it_found() -> None:
     agent = small()
     agent.num_simulations = 64
     leaning = np.array([0.0, 0.0, 0.12, 0.5])  # falls to the right unless it is pushed there
     assert np.argmax(agent.search(leaning)) == 1 and np.argmax(agent.search(-leaning)) == 0
-
-
-def test_a_search_trains_on_what_it_found() -> None:
     agent = small()
     agent.set(pool_size=200, batch=8, num_steps=10, IRL=True)
     before = agent.net[0].weight.detach().clone()

@@ -23,10 +23,8 @@ PHASES: dict[str, Any] = {  # arguments of set with more than one mini-batch in 
 }
 
 
-IN_PROCESSES = [
-    *((kind, 1) for kind in (*PHASES, "hindsight, two optimizers")),
-    ("PPO by episodes", 2),
-]
+IN_PROCESSES = [(kind, 1) for kind in (*PHASES, "hindsight, two optimizers")]
+IN_PROCESSES += [("PPO by episodes", 2)]
 
 
 def made(kind: str) -> Any:

@@ -172,23 +172,20 @@ def test_several_environments_step_together() -> None:
     assert agent.reward_list[:3] == [6.0, 10.0, 15.0]
 
 
-def test_records() -> None:
+def test_records_and_a_loss_of_0_before_any_update() -> None:
     agent = trained(Probe(), 4)
     assert agent.reward_list == [15.0] * 4 and len(agent.loss_list) == agent.total_episode == 4
     assert isinstance(agent.given, np.float32)
     assert agent.given == np.float32(agent.loss_list[-1]) == np.float32(agent.loss)
     assert 0 < agent.time <= agent.total_time
     assert trained(Probe(), None, trial_count=3, criterion=15.0).total_episode == 3
-
-
-def test_stopped_before_any_update_the_loss_is_0() -> None:
     agent = Probe()
     agent.stop_training = True
     assert trained(agent, 4).given == np.float32(0) and not agent.reward_list
     assert trained(agent, 2).reward_list == [15.0, 15.0]
 
 
-def test_windows_and_periodic_clearing() -> None:
+def test_windows_periodic_clearing_and_pools_that_begin_empty() -> None:
     for pool_size, train, left in (
         # more than one goes when the pool is full: 12 at step 12: 7; 12 at 17: 7; then 10
         (12, {"window_size": 5}, 10),
@@ -200,9 +197,6 @@ def test_windows_and_periodic_clearing() -> None:
         train = {"window_size_pr": number}
         agent = trained(Probe(), 4, num_updates=None, PR=True, update_steps=8, train=train)
         assert len(agent._assembly.learner.ring) == left
-
-
-def test_save_data_false_begins_with_an_empty_pool() -> None:
     agent = trained(Probe(), 4)
     agent.train(None, 1, save_data=False, p=0)
     assert len(agent._assembly.learner.ring) == 5
@@ -211,14 +205,14 @@ def test_save_data_false_begins_with_an_empty_pool() -> None:
 
 
 def test_priorities_by_error_new_ones_first() -> None:
-    agent = trained(Probe(), 8, PR=True, alpha=1.0, epsilon=1e-9, lr=0.0)
+    agent = trained(Probe(), 8, PR=True, alpha=1.0, epsilon=1e-9, initial_TD=30.0, lr=0.0)
     replay = agent.prioritized_replay
     assert len(replay.TD) == 40
     ring = agent._assembly.learner.ring
     rows = ring.transitions(np.arange(ring.oldest, ring.newest + 1))
     found = agent.net(torch.from_numpy(rows.obs))[:, 0]
     true = (found - torch.from_numpy(rows.reward)).abs().detach().numpy()
-    reported = ~np.isclose(replay.TD, replay.sampler.most["TD"])
+    reported = replay.TD != 30.0
     np.testing.assert_allclose(replay.TD[reported], true[reported], rtol=1e-5)
     assert reported.sum() > 20
     np.testing.assert_allclose(replay.powers(), replay.TD, rtol=1e-6)
@@ -256,15 +250,6 @@ def test_ppo_with_priorities_by_error_and_ratio_drops_the_oldest() -> None:
     powers = 0.5 * replay.TD + 0.5 * abs(replay.ratio - 1)
     np.testing.assert_allclose(replay.powers(), powers, rtol=1e-5)
     assert all(0 < n < 40 for n in agent.drops)
-
-
-def test_effective_sizes_of_tiny_pools() -> None:
-    agent = trained(Probe(), 1, PR=True, initial_TD=3.0, batch=100)
-    np.testing.assert_array_equal(agent.prioritized_replay.TD, [3.0] * 5)
-    # equal weights are worth all of them; one goes at least
-    assert agent.adjust_window_size() == 5 - 4
-    agent._assembly.learner.sampler.forget(4)
-    assert agent.adjust_window_size() == 0
 
 
 class Line:

@@ -205,12 +205,9 @@ class Slow(Clock):
         return super().step(action)
 
 
-def test_a_trial_measures_a_step() -> None:
-    assert 0.004 < collection.step_seconds(Slow()) < 0.4
-
-
 @pytest.mark.slow
 def test_left_open_a_trial_chooses(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    assert 0.004 < collection.step_seconds(Slow()) < 0.4
     monkeypatch.setattr(collection, "cores", lambda: 4)
     seconds = lambda env: 4e-3 if isinstance(env, Slow) else 5e-6  # noqa: E731
     monkeypatch.setattr(collection, "step_seconds", seconds)

@@ -25,6 +25,7 @@ from tests.agents.agents import Clock, Probe, Ratio, Walk, alike, fit, own, same
 from tests.agents.test_interruptions import PHASES, made
 
 KINDS = [*PHASES, "hindsight, two optimizers", "several agents"]
+CASES = [("n-step", "after", 1), ("PPO by episodes", "never", 2)]
 
 
 def walking(envs: int = 3, **choices: Any) -> Any:
@@ -56,14 +57,7 @@ def unset(kind: str) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "kind, order, processes",
-    [
-        *((kind, "never", 1) for kind in KINDS),
-        ("n-step", "after", 1),
-        ("PPO by episodes", "never", 2),
-    ],
-)
+@pytest.mark.parametrize("kind, order, processes", [*((k, "never", 1) for k in KINDS), *CASES])
 def test_restored_it_resumes_exactly(kind: str, order: str, processes: int, tmp_path: Path) -> None:
     whole, again, left = halves(kind, tmp_path / "agent", processes)
     if order == "after":
@@ -119,9 +113,7 @@ FIRST = (
 @pytest.mark.parametrize("mode", [{}, {"PPO": True, "update_steps": 12}], ids=["", "ppo"])
 @pytest.mark.parametrize("order", ["set, restore", "restore, set", "restore, set, save, restore"])
 @pytest.mark.parametrize("before", [True, False])
-def test_added_or_dropped_priorities_warn_once(
-    before: bool, order: str, mode: dict[str, Any], tmp_path: Path
-) -> None:
+def test_added_or_dropped_priorities_warn_once(before, order, mode, tmp_path) -> None:
     first, again = fit(walking(PR=before, **mode), 6), walking(PR=not before, **mode)
     if before:
         first.adjust(2.0, alpha_params={"rate": 0.1})  # which without priorities is no number

@@ -82,7 +82,7 @@ class Noisy(RL):
     def __init__(self, measures: bool, jit: bool = True) -> None:
         super().__init__()
         keras.utils.set_random_seed(0)
-        self.w, self.env = keras.Variable(np.zeros(2, np.float32)), rule_cases.Clock()
+        self.w, self.env = keras.Variable(np.zeros(2, np.float32)), rule_cases.clock()
         self.norm, self.drop = keras.layers.BatchNormalization(), keras.layers.Dropout(0.5, seed=1)
         self.norm.build((None, 2))
         self.drop.build((None, 2))
