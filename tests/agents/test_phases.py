@@ -205,14 +205,16 @@ def test_windows_periodic_clearing_and_pools_that_begin_empty() -> None:
 
 
 def test_priorities_by_error_new_ones_first() -> None:
-    agent = trained(Probe(), 8, PR=True, alpha=1.0, epsilon=1e-9, initial_TD=30.0, lr=0.0)
+    new = trained(Probe(), 1, PR=True, initial_TD=3.0, batch=100).prioritized_replay
+    assert new.TD.tolist() == [3.0] * 5
+    agent = trained(Probe(), 8, PR=True, alpha=1.0, epsilon=1e-9, lr=0.0)
     replay = agent.prioritized_replay
     assert len(replay.TD) == 40
     ring = agent._assembly.learner.ring
     rows = ring.transitions(np.arange(ring.oldest, ring.newest + 1))
     found = agent.net(torch.from_numpy(rows.obs))[:, 0]
     true = (found - torch.from_numpy(rows.reward)).abs().detach().numpy()
-    reported = replay.TD != 30.0
+    reported = ~np.isclose(replay.TD, replay.sampler.most["TD"])
     np.testing.assert_allclose(replay.TD[reported], true[reported], rtol=1e-5)
     assert reported.sum() > 20
     np.testing.assert_allclose(replay.powers(), replay.TD, rtol=1e-6)
