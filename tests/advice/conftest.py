@@ -29,8 +29,7 @@ def cart() -> Any:
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory):
-    """Half of a run, half of one with everything from a program, one whose environment is from a
-    program, and one that was extended."""
+    """Two halves of runs, one whose environment is from a program, and one that was extended."""
     place = tmp_path_factory.mktemp("runs")
     small(out=place / "plain", steps=64, stop_at=32, eval_every=32)
     small(cart, network=body(), out=place / "own", steps=64, stop_at=32, optimizer="adam")

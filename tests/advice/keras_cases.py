@@ -113,86 +113,34 @@ def adam() -> dict[str, Any]:
     return {"optimizer": keras.optimizers.Adam()}
 
 
-USED = keras.optimizers.Adam()
-USED.build([keras.Variable(np.zeros(3))])
+USED = adam()
+USED["optimizer"].build([keras.Variable(np.zeros(3))])
 BODY = {"network": body}
+DECAY = BODY | {"weight_decay": 0.01}
 TRPO = partial(trainer.session, "trpo", "CartPole-v1", framework=ENGINE, rollout=16, envs=1)
 DQN = partial(trainer.session, "dqn", "CartPole-v1", framework=ENGINE, buffer_size=1000)
 LEARNS = partial(trainer.train, "dqn", "CartPole-v1", framework=ENGINE, steps=28, **TINY_DQN)
+BRANCHES, WHERE = ({"network": lambda space, w=w: Branching(w)} for w in (False, True))
+L2 = {"network": partial(body, kernel_regularizer="l2")}
+ABOVE_0 = {"network": partial(body, kernel_constraint="non_neg")}
+WHOLE, MADE = ({"network": {"q": q}} for q in (Whole(), lambda space: Whole()))
+NONE, SAY = {"optimizer": object()}, "give keras.optimizers.Adam(learning_rate=3e-4), say"
+DESCENT, CONFIGURED = ({"optimizer": kind(0.1)} for kind in (Descent, Configured))
+OWN = "keras_optimizers.py:Own"
 CASES: list[tuple[Any, ...]] = [
-    (
-        "keras_bodies.py:_looked_at",
-        session,
-        {"network": lambda space: [1]},
-        "return a model",
-        BODY,
-    ),
-    (
-        "keras_bodies.py:_looked_at 2",
-        session,
-        {"network": lambda space: Branching()},
-        "by keras.ops.where",
-        {"network": lambda space: Branching(where=True)},
-    ),
-    (
-        "keras_bodies.py:_looked_at 3",
-        session,
-        {"network": lambda space: body(space, kernel_regularizer="l2")},
-        "weight_decay is the setting",
-        {**BODY, "weight_decay": 0.01},
-    ),
-    (
-        "TRPO.__init__ 2",
-        TRPO,
-        {"network": lambda space: body(space, kernel_constraint="non_neg")},
-        "leave the constraint out of the actor's body",
-        BODY,
-    ),
+    ("keras_bodies.py:_looked_at", session, {"network": lambda _: [1]}, "return a model", BODY),
+    ("keras_bodies.py:_looked_at 2", session, BRANCHES, "by keras.ops.where", WHERE),
+    ("keras_bodies.py:_looked_at 3", session, L2, "weight_decay is the setting", DECAY),
+    ("TRPO.__init__ 2", TRPO, ABOVE_0, "leave the constraint out of the actor's body", BODY),
     ("keep_apart", DQN, {"network": lambda space: SAME}, "within the function", BODY),
-    (
-        "whole_of.make",
-        LEARNS,
-        {"network": {"q": Whole()}},
-        "as in lambda space: Whole()",
-        {"network": {"q": lambda space: Whole()}},
-    ),
+    ("whole_of.make", LEARNS, WHOLE, "as in lambda space: Whole()", MADE),
     ("check_compile", session, {"compile": "no"}, "leave compile out", {"compile": "auto"}),
     ("CompiledAction.__call__", branches, {"jit": True}, "jit_action = False", {"jit": False}),
-    (
-        "keras_optimizers.py:Given.__init__",
-        session,
-        {"optimizer": object()},
-        "give keras.optimizers.Adam(learning_rate=3e-4), say",
-        {"optimizer": keras.optimizers.Adam(learning_rate=1e-3)},
-    ),
-    (
-        "keras_optimizers.py:_copied",
-        session,
-        {"optimizer": Descent(0.1)},
-        "define get_config in Descent",
-        {"optimizer": Configured(0.1)},
-    ),
-    (
-        "keras_optimizers.py:Own.__init__",
-        rl,
-        {"agent": Q(), "optimizer": object()},
-        "give keras.optimizers.Adam()",
-        adam(),
-    ),
-    (
-        "keras_optimizers.py:Own.look",
-        rl,
-        {"agent": Q(frozen=True), **adam()},
-        "leave some of them trainable",
-        {"agent": Q()},
-    ),
-    (
-        "keras_optimizers.py:Own.look 2",
-        rl,
-        {"agent": Q(), "optimizer": USED},
-        "keras.optimizers.Adam(), say",
-        adam(),
-    ),
+    ("keras_optimizers.py:Given.__init__", session, NONE, SAY, adam()),
+    ("keras_optimizers.py:_copied", session, DESCENT, "define get_config in Descent", CONFIGURED),
+    (f"{OWN}.__init__", rl, {"agent": Q(), **NONE}, "give keras.optimizers.Adam()", adam()),
+    (f"{OWN}.look", rl, {"agent": Q(True), **adam()}, "leave some of them train", {"agent": Q()}),
+    (f"{OWN}.look 2", rl, {"agent": Q(), **USED}, "keras.optimizers.Adam(), say", adam()),
 ]
 
 

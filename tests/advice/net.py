@@ -127,11 +127,7 @@ def follows(key: str) -> Iterator[Advice]:
 
 
 def follow(
-    key: str,
-    call: Callable[..., Any],
-    given: dict[str, Any],
-    says: str | dict[str, Any] = "",
-    then: dict[str, Any] | None = None,
+    key: str, call: Callable[..., Any], given: Any, says: Any = "", then: Any = None
 ) -> None:
     """`call(**given)` fails at the site `key`, and its fix has the words `says`; with `then`
     besides, it works. Where `says` is a dict, the fix says all its "name=value", and these work.

@@ -69,7 +69,7 @@ def silent() -> Any:
     return clock
 
 
-NOISE = OrnsteinUhlenbeckProcess(0.1)
+NOISY = {"policy": None, "noise": OrnsteinUhlenbeckProcess(0.1)}
 NUMBERS = probe(Boxed, action=lambda self, s: self.net(s))
 CHOICES = probe(silent, action=lambda self, s: self.net(s).argmax(-1))
 SAID = probe(Clock, action=lambda self, s: self.net(s).argmax(-1))
@@ -94,13 +94,7 @@ SILENT, MEAN = {"make": reporting(None), "PR": True}, {"make": reporting(torch.m
     ("Assembly._extra", learn, {"IRL": True}, "both as a tuple", {"make": TUPLE}),
     ("AgentActor._check", learn, {"policy": None}, "return the action itself", KNOWN),
     ("AgentActor._check", learn, {"policy": None}, "a policy", {"policy": GreedyQPolicy()}),
-    (
-        "AgentActor._check",
-        learn,
-        {"make": NUMBERS},
-        "noise instead of a policy",
-        {"policy": None, "noise": NOISE},
-    ),
+    ("AgentActor._check", learn, {"make": NUMBERS}, "noise instead of a policy", NOISY),
     ("PrioritizedReplay.reported", learn, SILENT, "update(TD) in __call__", {"make": Probe}),
     ("PrioritizedReplay.reported 2", learn, MEAN, "before the mean", {"make": Probe}),
 )

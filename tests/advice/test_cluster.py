@@ -1,5 +1,4 @@
-"""The advice of agents and runners on a cluster, in one process; what needs Ray is in
-`test_ray.py`."""
+"""The advice of agents and runners on a cluster, in one process, without Ray."""
 
 from __future__ import annotations
 
@@ -132,17 +131,12 @@ def test_proxies_in_one_process_that_are_not_stepped_in_turn() -> None:
     assert one.env_steps == 48
 
 
-def test_names_that_are_too_long_for_a_file(tmp_path: Path) -> None:
-    follow(
-        "StateStore._file",
-        lambda name: make_agents(Cluster(namespace=name, folder=tmp_path), name, Counter),
-        {"name": "a" * 201},
-        "shorten it.",
-        {"name": "a" * 190},
-    )
+def test_names_that_are_too_long_for_a_file_and_flags_of_other_steps(tmp_path: Path) -> None:
+    def named(name: str) -> None:
+        make_agents(Cluster(namespace=name, folder=tmp_path), name, Counter)
 
-
-def test_flags_of_other_steps() -> None:
+    short = {"name": "a" * 190}
+    follow("StateStore._file", named, {"name": "a" * 201}, "shorten it.", short)
     s = np.zeros(4, np.float32)
     (agent,) = make_agents(fresh(), "agent", AlgorithmAgent, **learner())
 

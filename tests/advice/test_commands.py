@@ -28,6 +28,7 @@ SHORT = (
     "--envs 2 --batch-size 64 --eval-episodes 0 --final-episodes 1 --eval-max-steps 20"
 )
 VECTOR = "--vector tests.envs.vectors:Resumable"
+OWN = f"train ppo {VECTOR}"
 KWARGS = "--env-kwargs '{\"num_envs\": 2}'"
 FILE = 'algorithm = "ppo"\nenv = "CartPole-v1"\n[settings]\ngamma = 0.97\n'
 PPO, CONFIG = f"train ppo CartPole-v1 {SHORT}", "train --config file.toml"
@@ -38,57 +39,31 @@ def tandem_(words: str) -> None:
     assert _command(shlex.split(words)) in (0, None)
 
 
+OTHERS = "choose another, or go on with them: {}"
+AS_LONG = "train them as long as they were to be first: --resume begun"
+MORE = "train --resume begun --steps 96 --extend"
+GAME = "config ppo CartPole-v1"
+
+
 @pytest.mark.parametrize(
     "key, wrong, says, right",
     [
         ("_several", "train --resume plain --seeds 2", "leave it out", "train --resume plain"),
-        (
-            "several",
-            f"{PPO} --seeds 1 --out several",
-            "choose another, or go on with them: {}",
-            "--resume several",
-        ),
+        ("several", f"{PPO} --seeds 1 --out several", OTHERS, "--resume several"),
         ("seeds.py:resumed", "train --resume several --seed 3", "leave them out", ""),
         ("seeds_command.py:read", "train --resume torn", "one by one: {}", "--resume torn/s0"),
-        (
-            "seeds.py:resumed 4",
-            "train --resume begun --steps 96 --extend",
-            "train them as long as they were to be first: --resume begun",
-            "",
-        ),
+        ("seeds.py:resumed 4", MORE, AS_LONG, ""),
         ("_settings_file", f"{CONFIG} --resume plain", "or --resume", f"{CONFIG} {SHORT}"),
-        ("config.py:_arguments", "config ppo", "tandem {}", "config ppo CartPole-v1"),
-        (
-            "cli/config.py:run",
-            "config ppo CartPole-v1 --out file.toml",
-            "name another",
-            "config ppo CartPole-v1 --out another.toml",
-        ),
-        (
-            "settings_file.py:read 2",
-            "train --config list.json",
-            "`tandem {}` shows one",
-            "config ppo CartPole-v1",
-        ),
+        ("config.py:_arguments", "config ppo", "tandem {}", GAME),
+        ("cli/config.py:run", f"{GAME} --out file.toml", "name another", f"{GAME} --out new.toml"),
+        ("settings_file.py:read 2", "train --config list.json", "`tandem {}` shows one", GAME),
         ("fill 2", "train dqn --config file.toml", "leave dqn out", f"{CONFIG} {SHORT}"),
-        (
-            "cli/train.py:_complete 2",
-            f"{PPO} {VECTOR}",
-            "leave CartPole-v1 out",
-            f"train ppo {VECTOR} {SHORT}",
-        ),
-        (
-            "cli/train.py:_complete 2",
-            f"{PPO} {VECTOR}",
-            "by --env-kwargs",
-            f"train ppo {VECTOR} {KWARGS} {SHORT}",
-        ),
+        ("train.py:_complete 2", f"{PPO} {VECTOR}", "leave CartPole-v1 out", f"{OWN} {SHORT}"),
+        ("train.py:_complete 2", f"{PPO} {VECTOR}", "by --env-kwargs", f"{OWN} {KWARGS} {SHORT}"),
         ("check.py:run", "check", "tandem {}", "check CartPole-v1"),
     ],
 )
-def test_what_a_command_is_told_can_be_typed(
-    key: str, wrong: str, says: str, right: str, runs: Path, monkeypatch: Any
-) -> None:
+def test_what_a_command_is_told_can_be_typed(key, wrong, says, right, runs, monkeypatch) -> None:
     """`right` stands in the fix for {}, and is run where it is not empty."""
     monkeypatch.chdir(runs)
     Path("file.toml").write_text(FILE, encoding="utf-8")
@@ -113,8 +88,6 @@ def test_several_seeds_are_not_for_processes_launched_together(runs: Path) -> No
     assert "with --seed instead of --seeds" in advice.fix
     assert _run([*words, "--seed", "1"]) == 0
 
-
-# --- environments that a program registered: other programs, and commands, import it --------------
 
 MODULE = """
 import gymnasium

@@ -59,9 +59,7 @@ def test_advice_about_agents() -> None:
     assert run_python(agents, engine="tensorflow") == []
 
 
-def torch_agent(
-    strategy: Any = 2, frozen: bool = False, again: bool = False, loss: Any = None
-) -> Any:
+def torch_agent(strategy=2, frozen: bool = False, again: bool = False, loss=None) -> Any:
     """An agent of torch's that was trained on two devices, and is trained on with other weights."""
     agent = DQN(4, 8, 2)
     optimizer = torch.optim.SGD(agent.param, 0.01)
@@ -74,18 +72,11 @@ def torch_agent(
 
 
 @pytest.mark.thorough
-@rows(
-    ("Devices.check_trained", torch_agent, {"frozen": True}, "call agent.set", {"again": True}),
-    (
-        "DistributedTraining.distributed_training",
-        torch_agent,
-        {"loss": len, "strategy": 1},
-        "leave train_loss",
-        {"loss": None},
-    ),
-)
-def test_advice_about_agents_of_torch(row: Any) -> None:
-    follow(*row)
+def test_advice_about_agents_of_torch() -> None:
+    again, none = {"again": True}, {"loss": None}
+    follow("Devices.check_trained", torch_agent, {"frozen": True}, "call agent.set", again)
+    key, given = "DistributedTraining.distributed_training", {"loss": len, "strategy": 1}
+    follow(key, torch_agent, given, "leave train_loss", none)
 
 
 def launched(

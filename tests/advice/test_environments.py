@@ -106,8 +106,11 @@ def run(vector: Any = Resumable, **given: Any) -> None:
 
 
 STEP, SAME = AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP
-GAPS = {"vector": partial(Counters, 4, SAME, gap=True)}
-FOUR = {"vector": lambda: Resumable(4), "envs": 6}
+WHOLE, GAPS = ({"vector": partial(Counters, 4, SAME, gap=gap)} for gap in (False, True))
+FOUR, SIX = {"vector": lambda: Resumable(4), "envs": 6}, {"vector": lambda: Resumable(6)}
+ONE = {"build": lambda num_envs: Toy()}
+MANY = {"build": lambda num_envs: SyncVectorEnv([Toy] * num_envs)}
+PLAIN, AUTO = {"vectorization": "plain"}, {"vectorization": "auto"}
 
 
 @rows(
@@ -117,67 +120,19 @@ FOUR = {"vector": lambda: Resumable(4), "envs": 6}
     ("resume_fault_between", resumes, {"env": Unseeded}, "self.np_random", {"env": Seeded}),
     ("WithGoal._goal", WithGoal, {"env": Toy()}, "set self.goal in reset", {"env": Aimed()}),
     ("Team._checked", played, {"env": WithoutInfos()}, "return both", {"env": Climbing()}),
-    (
-        "vector_env.py:autoreset_mode",
-        stepped,
-        {"mode": None},
-        "AutoresetMode.NEXT_STEP",
-        {"mode": STEP},
-    ),
-    (
-        "autoreset_mode",
-        stepped,
-        {"mode": None},
-        "the mode that it has",
-        {"vector": partial(Counters, 4, SAME), "mode": SAME},
-    ),
+    ("autoreset_mode", stepped, {"mode": None}, "AutoresetMode.NEXT_STEP", {"mode": STEP}),
+    ("autoreset_mode", stepped, {"mode": None}, "mode that it has", WHOLE | {"mode": SAME}),
     ("Reader.last", stepped, GAPS, "AutoresetMode.NEXT_STEP", {"mode": STEP}),
-    (
-        "_refuse_parts",
-        wrapped,
-        {"parts": True},
-        "make it with batch_size=num_envs",
-        {"parts": False},
-    ),
-    ("Reader.last", stepped, GAPS, "put the last", {"vector": partial(Counters, 4, SAME)}),
-    (
-        "Reader.numbers",
-        stepped,
-        {"vector": Odd},
-        "the reward as such an array",
-        {"vector": Counters},
-    ),
-    (
-        "VectorSource._made",
-        built,
-        {"build": lambda num_envs: Toy()},
-        "such as gymnasium.vector.SyncVectorEnv([make] * 8)",
-        {"build": lambda num_envs: SyncVectorEnv([Toy] * num_envs)},
-    ),
+    ("_refuse_parts", wrapped, {"parts": True}, "with batch_size=num_envs", {"parts": False}),
+    ("Reader.last", stepped, GAPS, "put the last", WHOLE),
+    ("Reader.numbers", stepped, {"vector": Odd}, "reward as such an arr", {"vector": Counters}),
+    ("VectorSource._made", built, ONE, "gymnasium.vector.SyncVectorEnv([make] * 8)", MANY),
     ("function_source", built, {"build": needs}, "give the others by env_kwargs=", {"size": 3}),
-    (
-        "function_source",
-        built,
-        {"build": needs},
-        "or build them",
-        {"build": partial(needs, size=3)},
-    ),
+    ("function_source", built, {"build": needs}, "build them", {"build": partial(needs, size=3)}),
     ("vectors.py:refuse 2", run, {"opponents": 2}, "leave opponents out", {"opponents": 0}),
-    (
-        "vectors.py:refuse 3",
-        run,
-        {"vectorization": "plain"},
-        "leave vec",
-        {"vectorization": "auto"},
-    ),
+    ("vectors.py:refuse 3", run, PLAIN, "leave vectorization", AUTO),
     ("vector_source.py:other_number", run, FOUR, {"envs": 4}),
-    (
-        "vector_source.py:other_number",
-        run,
-        FOUR,
-        "or make a vector of 6",
-        {"vector": lambda: Resumable(6)},
-    ),
+    ("vector_source.py:other_number", run, FOUR, "or make a vector of 6", SIX),
 )
 def test_environments(row: Any) -> None:
     follow(*row)

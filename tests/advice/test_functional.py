@@ -89,12 +89,26 @@ A, B = {"a": jnp.zeros(2)}, {"a": jnp.zeros(2), "b": jnp.zeros(2)}
 IF = {"how": lambda condition, a, b: a if condition else b}
 INDEX = {"how": lambda condition, a, b: [a, b].index(2.0)}
 BALL, SPACE = {"state": Ball(0.0)}, {"observation_space": ENTRIES}
+ONE_ENTRY, BOOLEAN = (
+    {"observation_space": spaces.Dict({"a": PAIR})},
+    "jnp.asarray(terminated, bool)",
+)
 TURNED = {"reset_gives": lambda state, obs: (obs, (state,))}
 RIGHT = {"reset_gives": lambda state, obs: (state, obs)}
 WHOLE = {"reset_gives": lambda state, obs: (state, jnp.zeros(2, int))}
 SPLIT = {"step_gives": lambda one: (one.obs, one.state, one.reward, one.terminated)}
 BYTES = {"observation_space": spaces.Box(0, 9, (2,), np.uint8)}
 CUT = "set self.max_episode_steps = 500"
+BARE = {"reset_gives": lambda state, obs: obs}
+STEP = "return tandem.functional.TimeStep(state, obs, reward, terminated, truncated)"
+STATE, REGISTER = {"state": {"at": jnp.float32(0)}}, "with jax.tree_util.register_dataclass"
+REGISTERED = {"state": RegisteredBall(jnp.float32(0))}
+ROW, FLAT = {"obs": jnp.zeros((1, 2))}, {"obs": jnp.zeros((1, 2)).reshape((2,))}
+WHOLES = jnp.zeros(3, int)
+TURNS, LIKE = {"state": {"at": jnp.zeros(3)}, "after": {"at": WHOLES}}, "jnp.asarray(…, float32)"
+FLOATS = {"after": {"at": jnp.asarray(WHOLES, jnp.float32).reshape((3,))}}
+ARRAY, ENDS = {"state": jnp.zeros(1, bool)}, np.zeros(3, bool)
+SCALAR = {"state": jnp.bool_(False), "after": jnp.zeros(1, bool)}
 
 
 @pytest.mark.slow
@@ -102,79 +116,25 @@ CUT = "set self.max_episode_steps = 500"
     ("_check_whole", odd, {"max_episode_steps": -1}, f"{CUT}, or 0", {"max_episode_steps": 0}),
     ("_check_whole", odd, {"max_episode_steps": 2.5}, CUT, {"max_episode_steps": 500}),
     ("_check_whole", odd, {"reset_pool": -1}, "set self.reset_pool = 128, or 0", {"reset_pool": 0}),
-    (
-        "checks.py:check 2",
-        pair,
-        {"reset_gives": lambda state, obs: obs},
-        "return state, obs from reset",
-        RIGHT,
-    ),
-    (
-        "checks.py:check 3",
-        pair,
-        SPLIT,
-        "return tandem.functional.TimeStep(state, obs, reward, terminated, truncated)",
-        {"step_gives": lambda one: TimeStep(*one)},
-    ),
+    ("checks.py:check 2", pair, BARE, "return state, obs from reset", RIGHT),
+    ("checks.py:check 3", pair, SPLIT, STEP, {"step_gives": lambda one: TimeStep(*one)}),
     ("_traced", deciding, IF, "write jnp.where(condition, a, b)", {"how": jnp.where}),
     ("_check_attributes", world, {"made": Remembering}, "put at into the state", {"made": Odd}),
-    (
-        "_traced 2",
-        odd,
-        BALL,
-        "register its class with jax.tree_util.register_dataclass",
-        {"state": RegisteredBall(jnp.float32(0))},
-    ),
-    ("_traced 2", odd, BALL, "a dict or a NamedTuple", {"state": {"at": jnp.float32(0)}}),
+    ("_traced 2", odd, BALL, f"register its class {REGISTER}", REGISTERED),
+    ("_traced 2", odd, BALL, "a dict or a NamedTuple", STATE),
     ("_traced 2", deciding, INDEX, "its own traceback is above this one", {"how": jnp.where}),
     ("_check_leaf", pair, TURNED, "give one array there; reset returns state, obs", RIGHT),
-    (
-        "_check_leaf",
-        odd,
-        {"obs": jnp.zeros((1, 2))},
-        "let it be .reshape((2,))",
-        {"obs": jnp.zeros((1, 2)).reshape((2,))},
-    ),
+    ("_check_leaf", odd, ROW, "let it be .reshape((2,))", FLAT),
     ("_check_leaf", odd, BYTES, "let it be .astype(jnp.uint8)", {"obs": jnp.zeros(2, jnp.uint8)}),
     ("same_dtypes", alike, WHOLE, "let reset give jnp.asarray(…, jnp.float32)", RIGHT),
     ("_check_observation", odd, SPACE | {"obs": A}, "give 'b' in the observation", {"obs": B}),
-    (
-        "_check_observation",
-        odd,
-        SPACE | {"obs": A},
-        "or take it out of the space",
-        {"observation_space": spaces.Dict({"a": PAIR})},
-    ),
-    (
-        "_check_state",
-        odd,
-        {"state": {"at": jnp.zeros(3)}, "after": {"at": jnp.zeros(3, int)}},
-        "let step give jnp.asarray(…, float32).reshape((3,))",
-        {"after": {"at": jnp.asarray(jnp.zeros(3, int), jnp.float32).reshape((3,))}},
-    ),
-    (
-        "_check_state",
-        odd,
-        {"state": jnp.bool_(False), "after": jnp.zeros(1, bool)},
-        "or reset what step gives",
-        {"state": jnp.zeros(1, bool)},
-    ),
+    ("_check_observation", odd, SPACE | {"obs": A}, "or take it out of the space", ONE_ENTRY),
+    ("_check_state", odd, TURNS, f"let step give {LIKE}.reshape((3,))", FLOATS),
+    ("_check_state", odd, SCALAR, "or reset what step gives", ARRAY),
     ("_check_state 2", odd, {"state": A, "after": B}, "give state['b'] in both", {"state": B}),
     ("_check_scalar", odd, {"reward": np.ones(3)}, "give reward.sum()", {"reward": np.float64(3)}),
-    (
-        "_check_scalar",
-        odd,
-        {"terminated": np.zeros(3, bool)},
-        "give terminated.any()",
-        {"terminated": np.zeros(3, bool).any()},
-    ),
-    (
-        "_check_scalar",
-        odd,
-        {"terminated": 0.0},
-        "give jnp.asarray(terminated, bool)",
-        {"terminated": np.asarray(0.0, bool)},
-    ),
+    ("_check_scalar", odd, {"terminated": ENDS}, "terminated.any()", {"terminated": ENDS.any()}),
+    ("_check_scalar", odd, {"terminated": 0.0}, BOOLEAN, {"terminated": np.asarray(0.0, bool)}),
     ("names.py:_made", by_id, {"env": "tandem/CartPole-v1", "max_episode_steps": "long"}),
 )
 def test_what_is_wrong_with_ones_own(row: Any) -> None:
@@ -232,13 +192,3 @@ def test_jax_without_the_processor(monkeypatch) -> None:
             vectorize(Walk, 2).reset()
     assert "set JAX_PLATFORMS=cuda,cpu, or leave it out" in advice.fix
     steps(vectorize(Walk, 2))
-
-
-def test_states_of_others() -> None:
-    saved, plain = vectorize(Walk, 2), vectorize("CartPole-v1", 2, mode="plain")
-    for envs in (saved, plain):
-        envs.reset()
-    with follows("functional/vector.py:FunctionalVector.load_state") as advice:
-        saved.load_state(*plain.state())
-    assert "make them with mode='plain' (vectorization)" in advice.fix
-    vectorize(Walk, 2).load_state(*saved.state())

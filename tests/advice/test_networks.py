@@ -96,68 +96,37 @@ def impala(**given: Any) -> None:
 
 
 LAST = "put tandem.networks.torch_sequences.LastStep() behind it"
+FLAT = {"network": lambda space: nn.Sequential(Deep(), nn.Flatten())}
+BOTH, FLATTEN = {"network": lambda space: Both()}, lambda space: nn.Flatten()
+UNITS = {"network": roles(nn.LSTM(3, 2, batch_first=True))}
+RIGHT = {"network": roles(last(nn.Linear(5, 2))(box(6, 3)))}
+IMPLICIT, WHOLE = {"network": Q, "values": "implicit"}, {"network": whole(), "recurrent": 8}
+ONE, TWO, THREE = {"network": mlp}, {"network": bodies(2)}, {"network": bodies(3)}
+SAME = {"network": lambda space: LAYER}
+OWN = {"network": lambda space: nn.Linear(4, 8)}
+TOGETHER = {"network": {"actor": nn.Sequential(SHARED), "q": WithAction(SHARED)}}
+APART = {"network": {"actor": nn.Linear(3, 1), "q": WithAction(nn.Linear(3, 1))}}
+DECAY = {"optimizer": torch.optim.SGD([torch.zeros(1)], lr=1e-3), "weight_decay": 0.1}
 
 
 @rows(
-    (
-        "Given.features 2",
-        ppo,
-        {"network": lambda space: Deep()},
-        "end it with a Flatten layer",
-        {"network": lambda space: nn.Sequential(Deep(), nn.Flatten())},
-    ),
+    ("Given.features 2", ppo, {"network": lambda space: Deep()}, "end it with a Flatten la", FLAT),
     ("Given.features 2", sequences, {"network": lstm}, f"{LAST}.", {"network": last()}),
-    (
-        "Given.features 2",
-        sequences,
-        {"network": lambda space: Both()},
-        "return one of them",
-        {"network": lambda space: nn.Flatten()},
-    ),
-    (
-        "Given.features 2",
-        sequences,
-        {"network": roles(nn.LSTM(3, 2, batch_first=True))},
-        f"{LAST}, and end it with a linear layer of 2 units",
-        {"network": roles(last(nn.Linear(5, 2))(box(6, 3)))},
-    ),
+    ("Given.features 2", sequences, BOTH, "return one of them", {"network": FLATTEN}),
+    ("Given.features 2", sequences, UNITS, f"{LAST}, and end it with a linear layer of 2", RIGHT),
     ("Given.features 2", ppo, {"network": whole(3)}, "layer of 2 units", {"network": whole(2)}),
-    (
-        "sources 3",
-        ppo,
-        {"network": whole(), "recurrent": 8, "sequence": 8},
-        "body alone",
-        {"network": mlp},
-    ),
-    ("sources 3", ppo, {"network": whole(), "recurrent": 8}, "recurrent out", {"recurrent": 0}),
-    ("sources 3", dqn, {"network": Q, "values": "implicit"}, "the body alone", {"network": mlp}),
-    ("sources 3", dqn, {"network": Q, "values": "implicit"}, "values out", {"values": "scalar"}),
-    ("body_of.make", ppo, {"network": bodies(3)}, "two of them", {"network": bodies(2)}),
-    ("body_of.make 2", impala, {"network": bodies(2)}, "return one body", {"network": mlp}),
-    ("body_of.make 2", impala, {"network": bodies(2)}, {"recurrent": 0}),
-    ("body_of.make 3", dqn, {"network": bodies(2)}, "return one body", {"network": mlp}),
+    ("sources 3", ppo, WHOLE | {"sequence": 8}, "body alone", ONE),
+    ("sources 3", ppo, WHOLE, "recurrent out", {"recurrent": 0}),
+    ("sources 3", dqn, IMPLICIT, "the body alone", ONE),
+    ("sources 3", dqn, IMPLICIT, "values out", {"values": "scalar"}),
+    ("body_of.make", ppo, THREE, "two of them", TWO),
+    ("body_of.make 2", impala, TWO, "return one body", ONE),
+    ("body_of.make 2", impala, TWO, {"recurrent": 0}),
+    ("body_of.make 3", dqn, TWO, "return one body", ONE),
     ("__init__.py:no_gpu", ppo, {"device": "cuda"}),
-    (
-        "keep_apart",
-        dqn,
-        {"network": lambda space: LAYER},
-        "make the layers within the function",
-        {"network": lambda space: nn.Linear(4, 8)},
-    ),
-    (
-        "TorchBackend.optimizer",
-        ddpg,
-        {"network": {"actor": nn.Sequential(SHARED), "q": WithAction(SHARED)}},
-        "give networks that share no layers",
-        {"network": {"actor": nn.Linear(3, 1), "q": WithAction(nn.Linear(3, 1))}},
-    ),
-    (
-        "Backend.refuse_decay",
-        ppo,
-        {"optimizer": torch.optim.SGD([torch.zeros(1)], lr=1e-3), "weight_decay": 0.1},
-        "leave weight_decay out",
-        {"weight_decay": 0.0},
-    ),
+    ("keep_apart", dqn, SAME, "make the layers within the function", OWN),
+    ("TorchBackend.optimizer", ddpg, TOGETHER, "give networks that share no layers", APART),
+    ("Backend.refuse_decay", ppo, DECAY, "leave weight_decay out", {"weight_decay": 0.0}),
 )
 def test_networks(row: Any) -> None:
     follow(*row)

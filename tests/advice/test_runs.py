@@ -1,5 +1,4 @@
-"""The advice about runs: what they are given, their folders, where they are resumed, verified and
-shared, and data sets that agents recorded."""
+"""The advice about runs, resumed, verified and shared, and about data sets."""
 
 from __future__ import annotations
 
@@ -93,9 +92,6 @@ def test_what_cannot_be_verified(runs: Path) -> None:
     assert verify(runs / "plain", steps=32).difference is None
 
 
-# --- resumed on another machine -------------------------------------------------------------------
-
-
 def altered(folder: Path, **config: Any) -> None:
     """Makes the run in a folder one of another machine: its configuration, and its device."""
     file = folder / "checkpoints" / "last.zip"
@@ -176,9 +172,7 @@ def test_several_seeds_continue_elsewhere(runs: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [{"device": "cpu"}, {"threads": 2}])
-def test_a_run_that_is_resumed_on_other_hardware_is_not_bit_exact(
-    change: Any, tmp_path: Path
-) -> None:
+def test_a_run_that_is_resumed_on_other_hardware_is_not_bit_exact(change, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     small(steps=96, stop_at=32, out=folder)
     if "device" in change:  # of a run with device="auto" on a machine with a GPU, too
@@ -215,8 +209,7 @@ NEW_RUNS_ONLY = {
 
 
 def test_all_advice_of_a_resumed_run_names_what_it_takes() -> None:
-    """Settings, spaces and networks that do not fit are refused before a run begins. Those of a
-    resumed run do, and what it is given besides is one of `RESUMABLE`."""
+    """What does not fit is refused before a run begins: a resumed run takes `RESUMABLE` alone."""
     kinds = [Options, *(algorithms.get(name).Settings for name in algorithms.NAMES)]
     known = {f.name for kind in kinds for f in fields(kind)} | {"framework", "seed", "env_kwargs"}
     refused = set()
@@ -230,9 +223,6 @@ def test_all_advice_of_a_resumed_run_names_what_it_takes() -> None:
         if settings - RESUMABLE - {"steps"}:
             refused.add(key)
     assert refused == NEW_RUNS_ONLY.keys()
-
-
-# --- the hub, and data sets -----------------------------------------------------------------------
 
 
 def test_a_hub_that_fails(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,6 +52,14 @@ def run(usual: str, **given: Any) -> None:
     ran(given.pop("algorithm", usual), **given)
 
 
+POINT = {"values": "categorical", "v_min": 5, "v_max": 5}
+GSDE = {"env": BOX, "action_noise": "gsde", "exploration": "0.3:0.1"}
+OWN = BOXES | {"network": body}
+NORMS = {"env": BOX, "weight_projection": True, "weight_norm": True}
+SHORT_POOL = {"recurrent": 8, "sequence": 8, "burn_in": 8, "batch_size": 8, "buffer_size": 15}
+FLIPS = {"hindsight": "final", "env": bit_flips}
+
+
 @pytest.mark.slow
 @rows(
     ("action_spaces.py:floats 2", "ppo", BOXES, "mappo", {"algorithm": "mappo"}),
@@ -59,12 +67,7 @@ def run(usual: str, **given: Any) -> None:
     ("SAC.check_settings", "sac", {"recurrent": 8, "sequence": 4, "n_step": 2}, {"n_step": 1}),
     ("teams.py:check_replay", "qmix", TEAM | {"recurrent": 8, "prioritized": True}),
     ("teams.py:check_replay", "qmix", TEAM | {"recurrent": 8, "n_step": 2}),
-    (
-        "critics.py:check_values",
-        "dqn",
-        {"values": "categorical", "v_min": 5, "v_max": 5},
-        {"v_min": -10, "v_max": 10},
-    ),
+    ("critics.py:check_values", "dqn", POINT, {"v_min": -10, "v_max": 10}),
     ("NStepQ.check", "nstep_q", SARSA | {"replay": "uniform"}),
     ("NStepQ.check 2", "nstep_q", SARSA | {"replay": "none", "rollout": 1}, {"rollout": 2}),
     ("NStepQ.check 3", "nstep_q", SARSA | {"replay": "none", "double": False}),
@@ -73,47 +76,19 @@ def run(usual: str, **given: Any) -> None:
     ("_check_munchausen 3", "dqn", MUNCHAUSEN | {"double": True}, {"double": False}),
     ("bodies.py:body", "dqn", SIMBA | {"layer_norm": True}, "layer_norm", {"layer_norm": False}),
     ("TRPO.check 2", "trpo", SIMBA | {"normalize_observations": False}),
-    (
-        "deterministic.py:Deterministic.check",
-        "td3",
-        {"env": BOX, "action_noise": "gsde", "exploration": "0.3:0.1"},
-        {"exploration": 0.3},
-    ),
+    ("deterministic.py:Deterministic.check", "td3", GSDE, {"exploration": 0.3}),
     ("TQC.check", "tqc", {"env": BOX, "quantiles": 20, "dropped": 20}, {"dropped": 2}),
     ("MAT.check 2", "mat", BOXES | {"embedding": 10, "heads": 4}, {"embedding": 12}),
-    ("MAT.sources", "mat", BOXES | {"network": body}, "leave network out", {"network": None}),
-    (
-        "MAT.sources",
-        "mat",
-        BOXES | {"network": body},
-        "use mappo",
-        {"algorithm": "mappo", "centralized": False},
-    ),
+    ("MAT.sources", "mat", OWN, "leave network out", {"network": None}),
+    ("MAT.sources", "mat", OWN, "use mappo", {"algorithm": "mappo", "centralized": False}),
     ("OnSequences.roles", "impala", {"recurrent": 8, "shared": False}),
     ("remembering.py:check", "dqn", {"env": BitFlip, "hindsight": "final", "recurrent": 8}),
     ("remembering.py:check 2", "td3", {"env": BOX, "action_noise": "ou", "recurrent": 8}),
     ("DQN.check", "dqn", {"values": "implicit", "recurrent": 8}, {"values": "quantile"}),
-    (
-        "CrossQ.check",
-        "crossq",
-        {"env": BOX, "weight_projection": True, "weight_norm": True},
-        "leave weight_norm out",
-        {"weight_norm": False},
-    ),
+    ("CrossQ.check", "crossq", NORMS, "leave weight_norm out", {"weight_norm": False}),
     ("asynchronous.py:refuse_statistics", "a3c", {"learners": 2, "normalize_rewards": True}),
-    (
-        "fits.py:transitions 4",
-        "dqn",
-        {"recurrent": 8, "sequence": 8, "burn_in": 8, "batch_size": 8, "buffer_size": 15},
-        {"buffer_size": 16},
-    ),
-    (
-        "goals.py:goals_of",
-        "dqn",
-        {"hindsight": "final", "env": bit_flips},
-        "give the environment itself",
-        {"env": BitFlip},
-    ),
+    ("fits.py:transitions 4", "dqn", SHORT_POOL, {"buffer_size": 16}),
+    ("goals.py:goals_of", "dqn", FLIPS, "give the environment itself", {"env": BitFlip}),
 )
 def test_settings_of_algorithms(row: Any) -> None:
     key, algorithm, *rest = row
@@ -130,11 +105,8 @@ UNEVEN = {"rollout": 9, "batch_size": 45}
 
 @rows(
     ("ppo", UNEVEN | {"envs": 10}, "use batch_size=30, or devices=1"),
-    (
-        "ppo",
-        UNEVEN | {"envs": 5, "batch_size": 15},
-        "use devices=1",
-    ),  # no batch of 45 rows would do
+    # no batch of 45 rows would do
+    ("ppo", UNEVEN | {"envs": 5, "batch_size": 15}, "use devices=1"),
     ("ppo", UNEVEN | {"envs": 10, "recurrent": 8, "sequence": 3}, "use batch_size=30, or devices"),
     ("a2c", {"envs": 3, "rollout": 5}, "use envs=2, or devices=1"),
     ("dqn", {"batch_size": 33}, "use batch_size=32, or devices=1"),
@@ -177,6 +149,9 @@ def folder(tmp_path, monkeypatch) -> None:
 
 
 ONES = np.ones((4, 3), np.float32)
+FLAT = {"reward": ONES, "discount": ONES.ravel(), "last": ONES > 0, "n": 2}
+OF_ZOO = "normalize_rewards=False where the zoo's entry has it"
+SEEN, UNSEEN = ({"normalize_observations": on} for on in (True, False))
 series = partial(plots.series, [1.0, 2.0], [1.0, 2.0], "x", "y")
 zoo = partial(made, "acer", "LunarLander-v3")
 
@@ -184,38 +159,19 @@ zoo = partial(made, "acer", "LunarLander-v3")
 @rows(
     ("asynchronous.py:refuse 4", refused, {"learners": 2, "devices": 2}),
     ("asynchronous.py:refuse 4", refused, {"learners": 2, "devices": 2}, "out", {"devices": 1}),
-    (
-        "asynchronous.py:refuse_statistics",
-        zoo,
-        {"learners": 2},
-        "normalize_rewards=False where the zoo's entry has it",
-        {"learners": 1},
-    ),
-    (
-        "asynchronous.py:refuse_statistics",
-        statistics,
-        {"normalize_observations": True},
-        {"normalize_observations": False},
-    ),
+    ("asynchronous.py:refuse_statistics", zoo, {"learners": 2}, OF_ZOO, {"learners": 1}),
+    ("asynchronous.py:refuse_statistics", statistics, SEEN, UNSEEN),
     ("ReplayLearner._relabelling", replayed, {"hindsight": "future"}, {"hindsight": "no"}),
     ("ScoredSampler.__init__", scored, {"lambda_": 1.01}),
     ("ScoredSampler.__init__", scored, {"lambda_": -0.01}),
     ("plots.py:series", series, {"x_scale": "lg"}, {"x_scale": "log"}),
     ("comparison.py:compare", compare, {"folders": "ppo", "which": "lats"}, {"which": "last"}),
     ("comparison.py:compare 2", compare, {"folders": "ppo", "by": "folders"}, {"by": "folder"}),
-    (
-        "returns.py:n_step",
-        returns.n_step,
-        {"reward": ONES, "discount": ONES.ravel(), "last": ONES > 0, "n": 2},
-        "give discount.reshape(4, 3)",
-        {"discount": ONES},
-    ),
+    ("returns.py:n_step", returns.n_step, FLAT, "give discount.reshape(4, 3)", {"discount": ONES}),
 )
 def test_settings_elsewhere(row: Any, folder: None) -> None:
     follow(*row)
 
-
-# --- runs that are compiled -----------------------------------------------------------------------
 
 SPEC, TWO = Leaf("box", (4,), "float32"), Leaf("discrete", (), "int64", (2,))
 PARTS = action_leaf(taken_space(spaces.Dict(go=spaces.Discrete(2))), SPEC)
@@ -262,8 +218,6 @@ def test_auto_compiles_where_it_pays() -> None:
     with pytest.raises(SettingError, match="with nstep_q,"):  # as its users call it
         compiled(name="nstep_q")
 
-
-# --- all settings by their declaration ------------------------------------------------------------
 
 KINDS = [*(algorithms.get(name).Settings for name in algorithms.NAMES), Options]
 

@@ -23,12 +23,7 @@ from tests.advice.net import follow, follows, rows
 from tests.advice.worlds import installs
 from tests.tuning.test_finders import Aimer, sgd
 
-ASKED: dict[str, Any] = {
-    "algorithm": "ppo",
-    "env": "CartPole-v1",
-    "framework": "torch",
-    "trials": 2,
-}
+ASKED: Any = {"algorithm": "ppo", "env": "CartPole-v1", "framework": "torch", "trials": 2}
 
 
 def planned(out: Path, **given: Any) -> Sweep:
@@ -52,9 +47,7 @@ def test_what_a_sweep_is_given(tmp_path: Path) -> None:
     follow("space.py:space_of 2", at, both, "leave gamma out", {"space": None})
 
 
-def test_where_optuna_or_what_it_needs_is_not_installed(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_where_optuna_or_what_it_needs_is_not_installed(monkeypatch, tmp_path) -> None:
     with monkeypatch.context() as patched, follows("space.py:optuna") as advice:
         patched.setitem(sys.modules, "optuna", None)
         planned(tmp_path)
@@ -105,9 +98,7 @@ def test_a_sweep_without_a_result_and_one_of_refusals(tmp_path: Path) -> None:
     study.close()
 
 
-def test_a_sweep_of_refusals_leaves_no_folder(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_sweep_of_refusals_leaves_no_folder(monkeypatch, tmp_path) -> None:
     def refused(crew: Any) -> None:
         for _ in range(sweeps.REFUSALS + 1):
             crew._over(sweeps._Line(crew.study.ask()), studies.REFUSED, "Batches of 7.")
@@ -119,9 +110,6 @@ def test_a_sweep_of_refusals_leaves_no_folder(
         with follows("_Crew._over"):
             sweep.train()
         assert (tmp_path / str(made)).exists() == bool(made)
-
-
-# --- searches and finders -------------------------------------------------------------------------
 
 
 class Begun(Exception):

@@ -75,8 +75,7 @@ def without(monkeypatch: Any, package: str) -> Iterator[None]:
 
 
 def installs(fix: str) -> set[str]:
-    """The packages that the "pip install" of a fix leads to: those of an extra of tandem's, or the
-    one that it names."""
+    """The packages that the "pip install" of a fix, or the extra that it names, leads to."""
     (what,) = re.findall(r"pip install ['\"]?([-\w]+(?:\[[\w,]+\])?)", fix)[:1]
     name, _, extra = what.rstrip("]").partition("[")
     if not extra:

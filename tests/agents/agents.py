@@ -5,52 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from gymnasium import spaces
 from torch import nn
 
 from tandem.agents.rl import RL_pytorch, assign_param
 from tandem.backends.variables import flat
 from tandem.exploration import GreedyQPolicy
-
-
-class Clock:
-    """A plain object: observes the step of the episode and how many episodes have ended, rewards
-    the step, and ends after `length` of them."""
-
-    def __init__(self, length: int = 5, cut: bool = False) -> None:
-        self.length, self.cut, self.episode = length, cut, 0
-        self.action_space = spaces.Discrete(2)
-        self.actions: list[Any] = []
-
-    def reset(self) -> Any:
-        self.t = 0
-        return np.array([0.0, self.episode], np.float32)
-
-    def step(self, action: Any) -> Any:
-        self.t += 1
-        self.actions.append(action)
-        done = self.t == self.length
-        info = {"TimeLimit.truncated": True} if done and self.cut else {}
-        obs = np.array([self.t, self.episode], np.float32)
-        self.episode += done
-        return obs, float(self.t), done, info
-
-
-class Walk(Clock):
-    """Ends after as many steps as its seed says, and shows it, so that an episode can be played
-    again."""
-
-    def reset(self, seed: int = 0) -> Any:
-        self.t, self.episode, self.length = 0, seed % 100, 4 + seed % 5
-        return np.array([0.0, self.episode / 100], np.float32)
-
-    def step(self, action: Any) -> Any:
-        self.t += 1
-        self.actions.append(int(action))
-        obs = np.array([self.t, self.episode / 100], np.float32)
-        return obs, float(self.t + action), self.t == self.length, {}
+from tests.agents.clocks import Clock
+from tests.agents.clocks import Walk as Walk
 
 
 class Probe(RL_pytorch):
@@ -99,11 +61,8 @@ def own(base: Any = Probe, **members: Any) -> Any:
     return type("Own", (base,), members)
 
 
-def trained(
-    agent: Any, episodes: int | None = 4, *, lr: float = 0.01, train: Any = None, **choices: Any
-) -> Any:
-    """The agent after so many episodes of silent training, and what `train` gave. A mini-batch
-    follows a step, where the case says nothing else."""
+def trained(agent, episodes: int | None = 4, *, lr: float = 0.01, train=None, **choices) -> Any:
+    """The agent after these episodes, a mini-batch a step by default, and what `train` gave."""
     one = {} if choices.get("PPO") else {"num_updates": 1}
     agent.set(**{"policy": GreedyQPolicy(), "pool_size": 100, "batch": 4, **one, **choices})
     agent.given = agent.train(torch.optim.SGD(agent.param, lr), episodes, p=0, **(train or {}))
@@ -131,11 +90,8 @@ def alike(one: Any, other: Any) -> bool:
     return records and same(weights(one), weights(other))
 
 
-def resumed(
-    made: Any, file: Path, first: int, episodes: int, again: Any = None, **train: Any
-) -> Any:
-    """Two of `made()`, which gives an agent and its optimizer: one after so many episodes, and one
-    that was restored after the first of them (and is told `again` instead of `train`)."""
+def resumed(made, file: Path, first: int, episodes: int, again=None, **train) -> Any:
+    """Two of `made()`: one after all episodes, one restored after the first (and told `again`)."""
     (whole, optimizer), (half, of_half), (other, of_other) = made(), made(), made()
     whole.train(optimizer, episodes, p=0, **train)
     half.train(of_half, first, p=0, **train)

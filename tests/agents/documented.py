@@ -1,6 +1,4 @@
-"""The programs that Note_rl documents for one machine and one device: their calls with their
-numbers, after the import lines as they stand there. `ported` changes those lines as
-docs/coming-from/note_rl-details.md says."""
+"""The programs that Note_rl documents, and, as its page says, `ported` to our import lines."""
 
 from __future__ import annotations
 
@@ -73,41 +71,24 @@ assert model.total_episode > episodes
 
 # name -> (policy or noise, module, model), arguments of set, (learning rates, arguments of train)
 EPS_GREEDY, SOFTMAX = "policy import EpsGreedyQPolicy", "policy import SoftmaxPolicy"
-NOISE, ONE = "noise import GaussianWhiteNoiseProcess", "100, pool_network=False"
-POINTS = "noise=GaussianWhiteNoiseProcess(),pool_size=10000,batch=256,"
-DDPG = "DDPG(128,0.1,0.98,0.005)"
+NOISE, TWO = "noise import GaussianWhiteNoiseProcess", ["", ""]
+ONE, SEVERAL_7 = "100, pool_network=False", "pool_network=True, processes=7"
+GREEDILY = "policy=EpsGreedyQPolicy(0.01),pool_size=10000,batch=64,"
+SOFTLY = "policy=SoftmaxPolicy(),pool_size=10000,batch=64,"
+POINTS = "noise=GaussianWhiteNoiseProcess(),pool_size=10000,batch=256,trial_count=10,HER=True"
+TEAM = "policy=SoftmaxPolicy(),pool_size=3000,batch=32,trial_count=10,MARL=True"
+DDPG, LONG = "DDPG(128,0.1,0.98,0.005)", "2000, pool_network=False"
+PPO = (SOFTMAX, "PPO", "PPO(4,128,2,0.7,0.7)")
+POOL_DQN = (EPS_GREEDY, "pool_network.DQN", "DQN(4,128,2,7)")
+POOL_DDPG = (NOISE, "pool_network.DDPG_HER", "DDPG(128,0.1,0.98,0.005,7)")
 ROWS = {
-    "DQN": (
-        (EPS_GREEDY, "DQN", "DQN(4,128,2)"),
-        "policy=EpsGreedyQPolicy(0.01),pool_size=10000,batch=64,update_steps=10",
-        ([""], ONE),
-    ),
-    "PPO": (
-        (SOFTMAX, "PPO", "PPO(4,128,2,0.7,0.7)"),
-        "policy=SoftmaxPolicy(),pool_size=10000,batch=64,update_steps=1000,PPO=True",
-        (["1e-4", "5e-3"], ONE),
-    ),
-    "DDPG_HER": (
-        (NOISE, "DDPG_HER", DDPG),
-        POINTS + "criterion=-5,trial_count=10,HER=True",
-        (["", ""], "2000, pool_network=False"),
-    ),
-    "MADDPG": (
-        (SOFTMAX, "MADDPG", DDPG),
-        "policy=SoftmaxPolicy(),pool_size=3000,batch=32,trial_count=10,MARL=True",
-        (["", ""], ONE),
-    ),
-    "pool DQN": (
-        (EPS_GREEDY, "pool_network.DQN", "DQN(4,128,2,7)"),
-        "policy=EpsGreedyQPolicy(0.01),pool_size=10000,batch=64,update_batches=17",
-        ([""], "100, pool_network=True, processes=7"),
-    ),
+    "DQN": ((EPS_GREEDY, "DQN", "DQN(4,128,2)"), GREEDILY + "update_steps=10", ([""], ONE)),
+    "PPO": (PPO, SOFTLY + "update_steps=1000,PPO=True", (["1e-4", "5e-3"], ONE)),
+    "DDPG_HER": ((NOISE, "DDPG_HER", DDPG), POINTS + ",criterion=-5", (TWO, LONG)),
+    "MADDPG": ((SOFTMAX, "MADDPG", DDPG), TEAM, (TWO, ONE)),
+    "pool DQN": (POOL_DQN, GREEDILY + "update_batches=17", ([""], f"100, {SEVERAL_7}")),
     # train is given a train_loss first there, which that program has not made
-    "pool DDPG_HER": (
-        (NOISE, "pool_network.DDPG_HER", "DDPG(128,0.1,0.98,0.005,7)"),
-        POINTS + "trial_count=10,HER=True",
-        (["", ""], "2000, pool_network=True, processes=7, processes_her=4"),
-    ),
+    "pool DDPG_HER": (POOL_DDPG, POINTS, (TWO, f"2000, {SEVERAL_7}, processes_her=4")),
 }
 EPISODES = dict(zip(ROWS, (21, 80, 12, 5, 14, 14), strict=True))
 
@@ -167,8 +148,7 @@ optimizer = {optimizer}
 
 
 def of_replicas(name: str, workers: bool = False) -> str:
-    """On several devices of one machine, TensorFlow's alone; or as one of a cluster's workers,
-    whose calls say num_episodes."""
+    """On several devices of one machine, or as one of a cluster's workers (num_episodes)."""
     (_, _, model), choices, (rates, train) = ROWS[name]
     adams = ",".join(f"tf.keras.optimizers.Adam({rate})" for rate in rates)
     if workers:
@@ -240,8 +220,7 @@ def ported(program: str, engine: str) -> str:
 
 
 def run(programs: dict[str, str], engine: str, names: list[str]) -> dict[str, Any]:
-    """What becomes of each program, for fewer episodes, in a folder of its own: True, or the
-    error."""
+    """What becomes of each program, for fewer episodes, in its own folder: True, or the error."""
     found: dict[str, Any] = {}
     here = os.getcwd()
     for name in names:

@@ -8,34 +8,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
 
 from tandem.exploration import AdaptiveEpsGreedyPolicy, EpsGreedyQPolicy, GreedyQPolicy
+from tests.agents.clocks import Clock
 
 BATCH, LENGTH, CHOICES = 10, 5, 50  # the pool is as long as a mini-batch: two episodes
 
 
-class Clock:
-    """Observes the step of the episode and how many episodes have ended."""
-
-    def __init__(self) -> None:
-        self.action_space, self.episode, self.actions = spaces.Discrete(CHOICES), 0, list[int]()
-
-    def reset(self) -> Any:
-        self.t = 0
-        return np.array([0.0, self.episode], np.float32)
-
-    def step(self, action: Any) -> Any:
-        self.t += 1
-        self.actions.append(int(action))
-        obs, done = np.array([self.t, self.episode], np.float32), self.t == LENGTH
-        self.episode += done
-        return obs, float(self.t), done, {}
+def clock() -> Clock:
+    return Clock(LENGTH, choices=CHOICES)
 
 
 class Notes:
-    """What the loss says whenever it runs: so, where it is compiled, when it is traced. (A counter
-    of the agent's own would be one of its numbers.)"""
+    """What the loss says when it runs, or is traced: a counter would be one of its numbers."""
 
     def __init__(self) -> None:
         self.traces, self.sizes = 0, list[int]()
@@ -55,15 +40,14 @@ def framework(base: Any) -> Any:
 
 
 def known(base: Any) -> Any:
-    """A class of agents of this base: the gradient of each of its two weights is how many episodes
-    had ended on the average, less 3, and its loss has numbers of its own in it."""
+    """Agents whose two weights' gradient is the mean number of ended episodes, less 3."""
     own = framework(base)
 
     class Known(base):  # type: ignore[misc]
         def __init__(self, **numbers: Any) -> None:
             super().__init__()
             self.w = own.variable(np.array([1.0, -2.0], np.float32))
-            self.param, self.env = [self.w], Clock()
+            self.param, self.env = [self.w], clock()
             self.notes, self.copies = Notes(), list[int]()
             self.weights, self.updates = list[Any](), 0
             self.plan: Callable[[int], dict[str, Any] | None] = lambda update: None
@@ -105,9 +89,7 @@ def hear(losses: list[float]) -> Any:
     return SimpleNamespace(on_batch_end=lambda b, logs: losses.append(logs["loss"]))
 
 
-def run(
-    kind: Any, optimizer: Callable[[Any], Any], plan: Any, episodes: int = 8, **choices: Any
-) -> Any:
+def run(kind, optimizer: Callable[[Any], Any], plan, episodes: int = 8, **choices) -> Any:
     """An agent after training in which its rules are called as `plan(update)` says."""
     train = choices.pop("train", {})
     agent = kind(**choices.pop("numbers", {}))
@@ -120,9 +102,7 @@ def run(
 
 
 def numbers(first: float, change: float, updates: int, low: float, high: float) -> list[float]:
-    """What a number is in each update, where a rule moves it after each by half of `change`, and it
-    goes back when an episode begins. The first update is that of the 10th step, an episode's
-    last."""
+    """A number in each update: a rule moves it by half of `change`; an episode sets it back."""
     values, x = [], first
     for update in range(updates):
         if update == 0 or update % LENGTH == 1:
@@ -152,8 +132,7 @@ def adam(lr: list[float], decay: list[float], beta1: list[float], beta2: list[fl
 
 
 def rules(base: Any, adamw: Callable[[Any], Any], sgd: Callable[[Any], Any]) -> dict[str, Any]:
-    """What was found, True where it is as it has to be. adamw: makes AdamW(0.01, beta1=0.9,
-    beta2=0.99, weight_decay=0.1, epsilon=1e-7) of weights; sgd: SGD(0.01)."""
+    """What was found, True where right. adamw: AdamW(0.01, 0.9, 0.99, 0.1, 1e-7); sgd: 0.01."""
     found: dict[str, Any] = {}
     Known = known(base)
 

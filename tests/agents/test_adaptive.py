@@ -1,5 +1,4 @@
-"""What an agent's adaptive methods answer, when hooks are called, what goes back, and what files
-hold."""
+"""Adaptive methods of agents: their answers, when hooks are called, what goes back, files."""
 
 from __future__ import annotations
 
@@ -10,16 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from tandem.agents.adaptive import methods as adaptive  # noqa: E402
-from tandem.agents.rl import LambdaCallback  # noqa: E402
-from tandem.errors import SettingError  # noqa: E402
-from tandem.exploration import AdaptiveEpsGreedyPolicy, EpsGreedyQPolicy, GreedyQPolicy  # noqa: E402
-from tandem.math.adaptive import gradient_noise  # noqa: E402
-from tandem.math.effective import effective_sample_size  # noqa: E402
-from tests.agents.agents import Probe, Walk, alike, own, trained  # noqa: E402
+from tandem.agents.adaptive import methods as adaptive
+from tandem.agents.rl import LambdaCallback
+from tandem.errors import SettingError
+from tandem.exploration import AdaptiveEpsGreedyPolicy, EpsGreedyQPolicy, GreedyQPolicy
+from tandem.math.adaptive import RULES, gradient_noise
+from tandem.math.effective import effective_sample_size
+from tests.agents.agents import Probe, Walk, alike, own, trained
 
 
 class Adaptive(Probe):
@@ -33,9 +31,6 @@ class Adaptive(Probe):
         self.calls += 1
         if self.hook is not None:
             self.hook(self, self.calls)
-
-
-# --- The effective sample size
 
 
 def test_limits_of_the_effective_sample_size() -> None:
@@ -69,11 +64,10 @@ def test_of_a_pool(pr: bool) -> None:
     agent._sample_sizes[0] = 4.0
     agent.adjust_window_size(0, smooth=0.5)
     assert agent.ema_ess == pytest.approx(0.5 * expected + 2.0)
+    agent._assembly.learner.sampler.forget(14)
+    assert agent.adjust_window_size() == 0
     agent._assembly.learner.sampler.forget()
     assert agent.compute_ess() == 0 and agent.adjust_window_size() == 0
-
-
-# --- When hooks are called, and what comes of it
 
 
 def test_hooks_come_after_each_mini_batch_once_the_pool_holds_those_of_a_phase() -> None:
@@ -133,7 +127,7 @@ def test_sizes_that_cannot_be_and_rules_without_anything_to_move(given: Any, wor
         agent.adjust_batch_size(**given)
 
 
-def test_what_is_said_wrongly_is_refused() -> None:
+def test_what_is_said_wrongly_is_refused_and_every_rule_has_an_argument() -> None:
     agent = trained(Probe(), 4)
     with pytest.raises(SettingError, match="smooth=2"):
         agent.adjust_window_size(smooth=2)
@@ -141,6 +135,8 @@ def test_what_is_said_wrongly_is_refused() -> None:
         agent.adjust(lr_parms={"rate": 0.1})
     with pytest.raises(SettingError, match="num_samples"):
         agent.adjust(target_noise=0.1)
+    named = [f"{name}_params" for name in RULES if name != "batch"]
+    assert list(adaptive.RuleParams.__annotations__) == named
 
 
 def test_the_noise_moves_no_num_store_and_says_so_once() -> None:
@@ -240,9 +236,6 @@ def test_priorities_are_summed_for_rules_alone(monkeypatch: pytest.MonkeyPatch) 
     assert len(summed) == 4  # and once that of the beginning
 
 
-# --- What goes back
-
-
 def test_values_go_back_unless_something_else_has_moved_them() -> None:
     agent = trained(Probe(), 4, policy=EpsGreedyQPolicy(0.5))
     agent.gamma, group = 0.9, agent.optimizer.param_groups[0]
@@ -290,9 +283,6 @@ def test_whoever_overrides_it_keeps_moved_values() -> None:
 
     agents = [trained(kind(hook=hook), 4) for kind in kinds]
     assert [agent.optimizer.param_groups[0]["lr"] for agent in agents] == [0.01, 0.02]
-
-
-# --- Files
 
 
 RULE = {"rate": 0.02, "min": 0.001, "max": 0.9, "smooth": 0.5}
@@ -414,9 +404,6 @@ def test_set_after_restore_begins_with_the_optimizers_originals(tmp_path: Path) 
     again.set(policy=EpsGreedyQPolicy(0.3), pool_size=40, batch=4)
     again.train(optimizer, 0, p=0)
     assert optimizer.param_groups[0]["lr"] == 0.01 and again.gamma == 0.5
-
-
-# --- The noise of gradients
 
 
 class Line(Probe):
@@ -555,10 +542,3 @@ def test_files_from_before_load(tmp_path: Path) -> None:
         again.train(optimizer, 2, p=0)
     agent.train(None, 2, p=0)
     assert again.loss_list == agent.loss_list
-
-
-def test_every_rule_has_an_argument() -> None:
-    from tandem.math.adaptive import RULES
-
-    named = [f"{name}_params" for name in RULES if name != "batch"]
-    assert list(adaptive.RuleParams.__annotations__) == named

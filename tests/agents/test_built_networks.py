@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from tandem.errors import SettingError  # noqa: E402
-from tandem.exploration import GreedyQPolicy  # noqa: E402
-from tests.agents.agents import Clock, Probe, Walk, alike, trained  # noqa: E402
-from tests.helpers import COMPILED_LIGHTLY, run_python  # noqa: E402
+from tandem.errors import SettingError
+from tandem.exploration import GreedyQPolicy
+from tests.agents.agents import Clock, Probe, Walk, alike, trained
+from tests.helpers import COMPILED_LIGHTLY, run_python
 
 
 class Builds(Probe):

@@ -1,5 +1,4 @@
-"""What a user's agent is told before training starts, and what happens around it: callbacks, lines,
-files, optimizers."""
+"""What a user's agent is told before training, and around it: callbacks, files, optimizers."""
 
 from __future__ import annotations
 
@@ -16,24 +15,17 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-import tandem  # noqa: E402
-from tandem.agents import train_call  # noqa: E402
-from tandem.agents.contract import SetArguments, TrainArguments  # noqa: E402
-from tandem.agents.rl import RL, LambdaCallback, RL_pytorch, restore_param  # noqa: E402
-from tandem.agents.user_functions import AgentAlgorithm, CompiledAction  # noqa: E402
-from tandem.errors import (  # noqa: E402
-    CheckpointError,
-    NetworkError,
-    SettingError,
-    TandemError,
-    UnknownNameError,
-)
-from tandem.exploration import EpsGreedyQPolicy, GreedyQPolicy, OrnsteinUhlenbeckProcess  # noqa: E402
-from tests.advice.net import follows  # noqa: E402
-from tests.agents.agents import Clock, Probe, Walk, alike, fit, own, resumed, same, trained  # noqa: E402
+import tandem
+from tandem.agents import train_call
+from tandem.agents.contract import SetArguments, TrainArguments
+from tandem.agents.rl import RL, LambdaCallback, RL_pytorch, restore_param
+from tandem.agents.user_functions import AgentAlgorithm, CompiledAction
+from tandem.errors import CheckpointError, NetworkError, SettingError, TandemError, UnknownNameError
+from tandem.exploration import EpsGreedyQPolicy, GreedyQPolicy, OrnsteinUhlenbeckProcess
+from tests.advice.net import follows
+from tests.agents.agents import Clock, Probe, Walk, alike, fit, own, resumed, same, trained
 
 
 @pytest.mark.parametrize("name", ["env", "param", "action", "__call__", "update_param"])
@@ -520,7 +512,7 @@ def test_where_the_environment_cannot_be_brought_back_new_episodes_begin(tmp_pat
     assert second.total_episode == 6 and other[0] > one[0] + 1  # none is begun again
 
 
-def test_parameters_alone(tmp_path: Path) -> None:
+def test_parameters_alone_and_pickles_which_are_refused_with_a_reason(tmp_path: Path) -> None:
     agent, other, third, path = Pair(), Pair(), Pair(), tmp_path / "param.dat"
     for x in (*other.net.parameters(), *third.net.parameters()):
         x.data.zero_()
@@ -547,10 +539,6 @@ def test_parameters_alone(tmp_path: Path) -> None:
         Probe().restore_param(path)
     with pytest.raises(CheckpointError, match="parameters alone"):
         agent.restore(path)
-
-
-def test_a_pickle_is_refused_with_a_reason(tmp_path: Path) -> None:
-    path = tmp_path / "param.dat"
     path.write_bytes(pickle.dumps([1, 2]))
     for read in (Probe().restore_param, Probe().restore, restore_param):
         with pytest.raises(CheckpointError, match="is a pickle[\\s\\S]*runs whatever code"):
@@ -568,6 +556,12 @@ def test_files_while_training(tmp_path: Path, caplog: Any) -> None:
     assert "parallel_dump has no effect" in caplog.text and older.is_file() and newest.is_file()
     again.restore(newest)
     assert alike(fit(again, 2), whole) and len(list(tmp_path.iterdir())) == 2
+    # parameters only, and the best only
+    agent = fresh(trial_count=2)
+    agent.path, agent.save_param_only, agent.save_best_only = tmp_path / "best.dat", True, True
+    fit(agent, 4)
+    assert [x.name for x in tmp_path.glob("best*")] == ["best.dat"]
+    assert len(tandem.restore_param(tmp_path / "best.dat")) == 2
 
 
 def test_a_callback_may_save(tmp_path: Path) -> None:
@@ -593,14 +587,6 @@ def test_an_interrupt_ends_it_with_its_file(tmp_path: Path) -> None:
     assert first._assembly.learner.updates == 12
     second.restore(tmp_path / "model.dat")
     assert alike(whole, fit(second, 6 - second.total_episode))
-
-
-def test_parameters_only_and_best_only(tmp_path: Path) -> None:
-    agent = fresh(trial_count=2)
-    agent.path, agent.save_param_only, agent.save_best_only = tmp_path / "best.dat", True, True
-    fit(agent, 4)
-    assert [x.name for x in tmp_path.iterdir()] == ["best.dat"]
-    assert len(tandem.restore_param(tmp_path / "best.dat")) == 2
 
 
 # --- Looking

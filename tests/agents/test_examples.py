@@ -1,5 +1,4 @@
-"""The examples: losses by hand, worlds, a few episodes of each, and that they learn. The documented
-programs are in test_documented.py."""
+"""The examples: losses by hand, worlds, a few episodes of each, and that they learn."""
 
 from __future__ import annotations
 
@@ -7,25 +6,21 @@ import importlib
 import importlib.util
 import itertools
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
+from tandem.examples.pytorch import DQN, PPO, DoubleDQN, DuelingDQN, PPO_pr
+from tandem.examples.pytorch.AlphaZeroCartPole import AlphaZero
+from tandem.examples.worlds import PointWorld, Relay
+from tandem.exploration import EpsGreedyQPolicy, GaussianWhiteNoiseProcess, SoftmaxPolicy
+from tests.helpers import run_python
 
-from tandem.examples.pytorch import DQN, PPO, DoubleDQN, DuelingDQN, PPO_pr  # noqa: E402
-from tandem.examples.pytorch.AlphaZeroCartPole import AlphaZero  # noqa: E402
-from tandem.examples.worlds import PointWorld, Relay  # noqa: E402
-from tandem.exploration import EpsGreedyQPolicy, GaussianWhiteNoiseProcess, SoftmaxPolicy  # noqa: E402
-from tests.agents import losses  # noqa: E402
-from tests.helpers import run_python  # noqa: E402
-
-SNIPPET = Path(__file__).parent / "snippets" / "keras_examples.py"
 VALUES = [DQN.DQN, DoubleDQN.DoubleDQN, DuelingDQN.DuelingDQN]
 PROGRAMS = [DQN, DoubleDQN, DuelingDQN, PPO, PPO_pr]
-ENGINES = ["jax", "tensorflow"]
+GAMMA = 0.98
 
 
 def needs(*names: str) -> None:
@@ -44,7 +39,30 @@ def adams(model: Any) -> list[Any]:
     return [torch.optim.Adam(p) for p in (model.param if nested else [model.param])]
 
 
-# Values and PPO
+def batch(rows: int = 9) -> dict[str, Any]:
+    """s, a, next_s, r, d of CartPole's shapes; d is 1 somewhere."""
+    rng = np.random.default_rng(3)
+    s, next_s = rng.normal(size=(2, rows, 4)).astype(np.float32)
+    a, r = rng.integers(2, size=rows), rng.normal(size=rows).astype(np.float32)
+    d = (np.arange(rows) % 3 == 0).astype(np.float32)
+    return {"s": s, "a": a, "next_s": next_s, "r": r, "d": d}
+
+
+def q_learning(q: Any, following: Any, a: Any, r: Any, d: Any) -> Any:
+    """`following` [B]: the value of the next state."""
+    TD = q[np.arange(len(a)), a] - (r + GAMMA * (1 - d) * following)
+    return np.mean(TD**2)
+
+
+def ppo_losses(prob: Any, old: Any, value: Any, following: Any, *more: Any) -> tuple[Any, Any]:
+    """Of each sample: the actor's loss, the critic's."""
+    a, r, d, clip_eps, alpha = more
+    TD = r + GAMMA * (1 - d) * following[:, 0] - value[:, 0]
+    taken = np.arange(len(a)), a
+    ratio = prob[taken] / old[taken]
+    bounded = np.where(TD > 0, np.minimum(ratio, 1 + clip_eps), np.maximum(ratio, 1 - clip_eps))
+    entropy = -(prob * np.log(prob)).sum(1)
+    return -bounded * TD - alpha * entropy, TD**2
 
 
 def gradients(loss: Any, weights: Any) -> list[bool]:
@@ -60,7 +78,7 @@ def tensors(batch: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", VALUES)
 def test_losses_of_value_methods(kind: Any) -> None:
     torch.manual_seed(0)
-    agent, b = kind(4, 16, 2), losses.batch()
+    agent, b = kind(4, 16, 2), batch()
     t = tensors(b)
     q, next_q, judged = (
         x.detach().numpy()
@@ -70,7 +88,7 @@ def test_losses_of_value_methods(kind: Any) -> None:
     if kind is DoubleDQN.DoubleDQN:
         following = judged[np.arange(len(q)), next_q.argmax(1)]
     loss = agent(*t.values())
-    wanted = losses.q_learning(q, following, b["a"], b["r"], b["d"])
+    wanted = q_learning(q, following, b["a"], b["r"], b["d"])
     np.testing.assert_allclose(loss.item(), wanted, rtol=1e-5)
     assert not any(gradients(loss, list(agent.target_q_net.parameters())))
 
@@ -85,14 +103,14 @@ def test_dueling_heads_are_joined_by_equation_9() -> None:
 @pytest.mark.parametrize("module", [PPO, PPO_pr])
 def test_losses_of_ppo(module: Any) -> None:
     torch.manual_seed(0)
-    agent, b = module.PPO(4, 16, 2, 0.2, 0.5), losses.batch()
+    agent, b = module.PPO(4, 16, 2, 0.2, 0.5), batch()
     with torch.no_grad():
         for p in agent.actor.parameters():
             p += 0.3 * torch.randn_like(p)
     t = tensors(b)
     nets = [net(t["s"]).detach().numpy() for net in (agent.actor, agent.old_actor, agent.critic)]
     following, given = agent.critic(t["next_s"]).detach().numpy(), (b["a"], b["r"], b["d"])
-    actor, critic = losses.ppo(*nets, following, *given, 0.2, 0.5)
+    actor, critic = ppo_losses(*nets, following, *given, 0.2, 0.5)
     found = agent(*t.values())
     means = [x.mean().item() for x in found]
     np.testing.assert_allclose(means, [actor.mean(), critic.mean()], rtol=1e-4, atol=1e-5)
@@ -100,7 +118,7 @@ def test_losses_of_ppo(module: Any) -> None:
     assert not any(gradients(found[0].mean(), agent.param[1]))
     # of the value alone, not of the target
     bias = torch.autograd.grad(found[1].mean(), agent.param[1])[-1]
-    TD = b["r"] + losses.GAMMA * (1 - b["d"]) * following[:, 0] - nets[2][:, 0]
+    TD = b["r"] + GAMMA * (1 - b["d"]) * following[:, 0] - nets[2][:, 0]
     np.testing.assert_allclose(bias.item(), -2 * TD.mean(), rtol=1e-4, atol=1e-5)
 
 
@@ -133,18 +151,6 @@ def test_programs_run(module: Any, capsys: Any) -> None:
     assert module.main(1, episodes=2).reward_list == module.main(1, episodes=2).reward_list
 
 
-@pytest.mark.slow
-@pytest.mark.thorough
-@pytest.mark.parametrize("engine", ENGINES)
-def test_keras_examples(engine: Any) -> None:
-    needs(engine)
-    (found,) = run_python(SNIPPET, engine=engine, timeout=600)
-    assert all(x is True for x in found.values()), found
-
-
-# In several processes
-
-
 SET_VALUE = {"policy": EpsGreedyQPolicy(0.01), "batch": 64, "update_batches": 17}
 SET_TEAM = {"policy": SoftmaxPolicy(), "batch": 32, "trial_count": 10, "MARL": True}
 SET_PPO = {"policy": SoftmaxPolicy(), "batch": 64, "update_steps": 300, "PPO": True, "PR": True}
@@ -160,9 +166,7 @@ SET_PPO = {"policy": SoftmaxPolicy(), "batch": 64, "update_steps": 300, "PPO": T
         ("PPO_pr", "PPO", (4, 32, 2, 0.7, 0.7), SET_PPO, 30),
     ],
 )
-def test_they_train_in_processes(
-    name: str, kind: str, arguments: Any, choices: Any, episodes: int
-) -> None:
+def test_they_train_in_processes(name: str, kind: str, arguments, choices, episodes: int) -> None:
     model = getattr(example(f"pool_network.{name}"), kind)(*arguments, 3)
     model.set(pool_size=3000, **choices)
     model.train(adams(model), episodes, pool_network=True, processes=3, p=0)
@@ -170,9 +174,6 @@ def test_they_train_in_processes(
     assert len(assembly.environments.group.workers) == 2 and learner.updates > 0
     assert model.total_episode >= episodes and np.isfinite(model.loss) and model.loss != 0
     assert name != "PPO_pr" or len(learner.ring) == len(model.prioritized_replay.TD)
-
-
-# Control by several networks
 
 
 def noisy(**more: Any) -> dict[str, Any]:
@@ -186,7 +187,7 @@ CHOICES |= {name: noisy(HER=True) for name in ("DDPG_HER", "DDPG_FetchReach")}
 STEPS = {"DDPG": 200, "DDPG_HER": 50, "DDPG_FetchReach": 50, "MADDPG": 25}  # of an episode, at most
 
 
-def test_a_straight_walk_to_the_goal_takes_four_steps_or_five() -> None:
+def test_walks_in_the_world_of_points_their_time_and_their_goals() -> None:
     world, scores = PointWorld(), set()
     for seed in range(50):
         state, score, done = world.reset(seed=seed), 0.0, False
@@ -200,19 +201,13 @@ def test_a_straight_walk_to_the_goal_takes_four_steps_or_five() -> None:
         assert score == -(world.steps - 1) and world.steps == steps
         scores.add(score)
     assert scores == {-3, -4}
-
-
-def test_time_is_up_in_the_world_of_points_after_fifty_steps() -> None:
-    world = PointWorld(0.5)
+    world = PointWorld(0.5)  # time is up after fifty steps
     world.reset(seed=0)
     ends = [world.step(np.array([-2, -2]))[1:] for _ in range(50)]
     assert ends[:-1] == [(-1, False, {"TimeLimit.truncated": False})] * 49
     assert ends[-1] == (-1, True, {"TimeLimit.truncated": True})
     world.reset()
     assert world.step(np.array([9.0, 1.0]))[0].tolist() == [1.0, 0.5]  # 1 at most
-
-
-def test_goals_are_judged_one_by_one_and_in_batches() -> None:
     states, goal = np.array([[4, 4], [4, 4.14], [4, 4.16]]), np.array([4.0, 4.0])
     reward, there = PointWorld.judge(states, goal)
     assert reward.tolist() == [0, 0, -1] and there.tolist() == [True, True, False]
@@ -296,8 +291,7 @@ def test_agents_that_learn_alone_do_not_see_each_other() -> None:
 
 @pytest.mark.thorough
 def test_agents_with_critics_of_all_beat_those_that_learn_alone() -> None:
-    """With critics of both agents the best return, 24, is reached; alone the return stays near what
-    chance gives, 6."""
+    """With critics of both the best return, 24, is reached; alone it stays near chance's, 6."""
     module = example("MADDPG")
     scores: dict[bool, list[float]] = {True: [], False: []}
     for seed, alone in itertools.product(range(3), (False, True)):
@@ -311,22 +305,16 @@ def test_agents_with_critics_of_all_beat_those_that_learn_alone() -> None:
     assert max(scores[True]) < 15, scores
 
 
-# A search
-
-
 def small() -> Any:
     torch.manual_seed(0)
     return AlphaZero(4, 16, 2, num_simulations=8, c_puct=0.03)
 
 
-def test_a_search_sees_the_fall_that_is_near() -> None:
+def test_a_search_sees_the_fall_that_is_near_and_trains_on_what_it_found() -> None:
     agent = small()
     agent.num_simulations = 64
     leaning = np.array([0.0, 0.0, 0.12, 0.5])  # falls to the right unless it is pushed there
     assert np.argmax(agent.search(leaning)) == 1 and np.argmax(agent.search(-leaning)) == 0
-
-
-def test_a_search_trains_on_what_it_found() -> None:
     agent = small()
     agent.set(pool_size=200, batch=8, num_steps=10, IRL=True)
     before = agent.net[0].weight.detach().clone()
@@ -351,34 +339,6 @@ def test_a_search_trains_on_keras(engine: Any) -> None:
     assert episodes == 1 and 0 < loss < 10
 
 
-# To the end
-
-
-@pytest.mark.learns
-@pytest.mark.timeout(1200)
-@pytest.mark.parametrize("name", ["DQN", "DoubleDQN", "DuelingDQN", "PPO", "PPO_pr"])
-@pytest.mark.parametrize("pool", [False, True])
-def test_cart_poles_are_balanced(name: str, pool: bool) -> None:
-    if pool and name == "PPO":
-        pytest.skip("only with priorities")
-    module = example(f"pool_network.{name}" if pool else name)
-    assert module.main(0, **({"processes": 2} if pool else {})).average_reward() >= 475
-
-
-@pytest.mark.thorough
-@pytest.mark.timeout(900)
-def test_a_search_balances_it() -> None:
-    assert example("AlphaZeroCartPole").main().average_reward() >= 475
-
-
-@pytest.mark.learns
-@pytest.mark.timeout(1200)
-@pytest.mark.parametrize("pool", ["", "pool_network."])
-def test_the_pendulum_swings_up(pool: str) -> None:
-    model = example(f"{pool}DDPG").main(0, **({"processes": 2} if pool else {}))
-    assert np.mean([model.run_agent(200, i)[1] for i in range(10)]) >= -200
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_hindsight_finds_the_goal() -> None:
@@ -386,72 +346,48 @@ def test_hindsight_finds_the_goal() -> None:
     assert model.total_episode < 500 and np.mean(model.reward_list[-10:]) >= -5
 
 
-@pytest.mark.learns
-@pytest.mark.timeout(1200)
-def test_control_is_learned_in_processes() -> None:
-    """Each agent of the team alone: about 10."""
-    for name, score in (("DDPG_HER", -5), ("MADDPG", 15)):
-        model = example(f"pool_network.{name}").main(0, processes=2)
-        assert np.mean(model.reward_list[-10:]) >= score
-
-
-@pytest.mark.learns
-@pytest.mark.timeout(1200)
-def test_the_hand_is_where_it_is_told_to_be() -> None:
-    module = example("DDPG_FetchReach")
-    assert module.success(module.main(0)) == 1.0
-
-
 LEARNED = """
 import importlib, json, sys
 from contextlib import redirect_stdout
 import numpy as np
 
-name, plays, given = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
+module, parts, given = sys.argv[1], sys.argv[2].split(), json.loads(sys.argv[3])
 with redirect_stdout(sys.stderr):
-    model = importlib.import_module(f"tandem.examples.keras.{name}").main(0, **given)
-played = [model.run_agent(200, i)[1] for i in range(plays)]
-last = float(np.mean(model.reward_list[-10:]))
-print(json.dumps([model.average_reward(), last, float(np.mean(played)) if plays else None]))
+    model = importlib.import_module(f"tandem.examples.{module}").main(0, **given)
+found = {"average": model.average_reward, "last": lambda: float(np.mean(model.reward_list[-10:]))}
+found["plays"] = lambda: float(np.mean([model.run_agent(200, i)[1] for i in range(10)]))
+print(json.dumps([found[part]() for part in parts]))
 """
-
-
-def learned(name: str, engine: Any, plays: int = 0, **given: Any) -> Any:
-    """The average return at the end, that of the last ten episodes, and that of plays."""
-    needs(engine, "keras")
-    words = (name, str(plays), json.dumps(given))
-    return run_python(LEARNED, *words, engine=engine, timeout=2400)[0]
-
-
-@pytest.mark.learns
-@pytest.mark.timeout(2500)
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("name", ["DQN", "PPO", "PPO_pr", "AlphaZeroCartPole"])
-def test_cart_poles_are_balanced_on_keras(name: str, engine: Any) -> None:
-    assert learned(name, engine)[0] >= 475
-
-
-@pytest.mark.learns
-@pytest.mark.timeout(1200)
-@pytest.mark.parametrize("name", ["DQN", "PPO_pr"])
-def test_cart_poles_are_balanced_on_keras_in_processes(name: str) -> None:
-    assert learned(f"pool_network.{name}", "jax", processes=2)[0] >= 475
+KERAS = "jax tensorflow"
+LEARNS = [  # example, what is looked at, how much it is at least, on what, and on what in processes
+    ("DQN", "average", 475, f"torch {KERAS}", "torch jax"),
+    ("DoubleDQN", "average", 475, "torch", "torch"),
+    ("DuelingDQN", "average", 475, "torch", "torch"),
+    ("PPO", "average", 475, f"torch {KERAS}", ""),
+    ("PPO_pr", "average", 475, f"torch {KERAS}", "torch jax"),
+    ("AlphaZeroCartPole", "average", 475, f"torch {KERAS}", ""),
+    ("DDPG", "plays", -200, f"torch {KERAS}", "torch"),
+    ("DDPG_HER", "last", -5, KERAS, "torch"),
+    ("MADDPG", "last plays", 22, KERAS, ""),  # of 24; each alone about 10
+    ("MADDPG", "last", 15, "", "torch"),
+    ("DDPG_FetchReach", "plays", -10, "torch jax", ""),
+]
 
 
 @pytest.mark.learns
 @pytest.mark.timeout(2500)
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("name", ["DDPG", "DDPG_HER", "MADDPG"])
-def test_control_is_learned_on_keras(name: str, engine: Any) -> None:
-    _, last, score = learned(name, engine, 10)
-    if name == "MADDPG":
-        assert last > 22 and score > 22  # of 24; each alone about 10
-    else:
-        assert last >= -5 if name == "DDPG_HER" else score >= -200
-
-
-@pytest.mark.learns
-@pytest.mark.timeout(1200)
-def test_the_hand_is_where_it_is_told_to_be_on_keras() -> None:
-    needs("gymnasium_robotics")
-    assert learned("DDPG_FetchReach", "jax", 10)[2] > -10
+@pytest.mark.parametrize(
+    ("name", "parts", "least", "engine", "given"),
+    [
+        (*row, engine, given)
+        for *row, alone, several in LEARNS
+        for engines, given in ((alone, {}), (several, {"processes": 2}))
+        for engine in engines.split()
+    ],
+)
+def test_examples_learn(name: str, parts: str, least: float, engine: Any, given: Any) -> None:
+    needs(engine, *(["gymnasium_robotics"] if name == "DDPG_FetchReach" else []))
+    module = f"{'pytorch' if engine == 'torch' else 'keras'}.{'pool_network.' * bool(given)}{name}"
+    words = (module, parts, json.dumps(given))
+    (found,) = run_python(LEARNED, *words, engine=engine, timeout=2400)
+    assert min(found) >= least, found

@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from tandem.agents.rl import LambdaCallback  # noqa: E402
-from tandem.exploration import EpsGreedyQPolicy  # noqa: E402
-from tests.agents.agents import Clock, Probe, Ratio, Walk, alike, same, trained, weights  # noqa: E402
-from tests.agents.test_processes import AGENTS  # noqa: E402
+from tandem.agents.rl import LambdaCallback
+from tandem.exploration import EpsGreedyQPolicy
+from tests.agents.agents import Clock, Probe, Ratio, Walk, alike, same, trained, weights
+from tests.agents.test_processes import AGENTS
 
 PHASES: dict[str, Any] = {  # arguments of set with more than one mini-batch in a phase
     "PPO": {"PPO": True, "update_steps": 12},
@@ -24,10 +23,8 @@ PHASES: dict[str, Any] = {  # arguments of set with more than one mini-batch in 
 }
 
 
-IN_PROCESSES = [
-    *((kind, 1) for kind in (*PHASES, "hindsight, two optimizers")),
-    ("PPO by episodes", 2),
-]
+IN_PROCESSES = [(kind, 1) for kind in (*PHASES, "hindsight, two optimizers")]
+IN_PROCESSES += [("PPO by episodes", 2)]
 
 
 def made(kind: str) -> Any:

@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from tandem.agents.rl import RL_pytorch
+from tests.agents import rule_cases
 from tests.helpers import COMPILED_LIGHTLY, run_python
-
-torch = pytest.importorskip("torch")
-
-from tandem.agents.rl import RL_pytorch  # noqa: E402
-from tests.agents import rule_cases  # noqa: E402
 
 SNIPPETS = Path(__file__).parent / "snippets"
 KERAS_RULES = """

@@ -7,16 +7,14 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+import torch
+from gymnasium import spaces
 
-torch = pytest.importorskip("torch")
-
-from gymnasium import spaces  # noqa: E402
-
-import tandem  # noqa: E402
-from tandem.algorithms.dqn import DQN  # noqa: E402
-from tandem.cluster import AlgorithmAgent  # noqa: E402
-from tandem.exploration import GreedyQPolicy  # noqa: E402
-from tests.agents.agents import Clock, Ratio, own, trained  # noqa: E402
+import tandem
+from tandem.algorithms.dqn import DQN
+from tandem.cluster import AlgorithmAgent
+from tandem.exploration import GreedyQPolicy
+from tests.agents.agents import Clock, Ratio, own, trained
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from tandem.errors import CheckpointError, TandemError  # noqa: E402
-from tandem.exploration import GreedyQPolicy  # noqa: E402
-from tandem.runs import checkpoint  # noqa: E402
-from tests.agents.agents import Clock, Probe, Walk, fit, same  # noqa: E402
-from tests.backends.test_torch_steps import Various  # noqa: E402
+from tandem.errors import CheckpointError, TandemError
+from tandem.exploration import GreedyQPolicy
+from tandem.runs import checkpoint
+from tests.agents.agents import Clock, Probe, Walk, fit, same
+from tests.backends.test_torch_steps import Various
 
 Make = Callable[[Any], Any]
 
@@ -31,8 +30,7 @@ def loss_of(net: Any, s: Any, r: Any) -> Any:
 
 
 def check_steps(agent: Any, net: Any, make: Make, batches: Any, freeze: Any = None) -> None:
-    """The agent's network is what torch's own steps on these mini-batches make of `net`, with
-    `freeze(i)` before the i-th."""
+    """The agent's network is what torch's own steps make of `net`, with `freeze(i)` before each."""
     optimizer = make(list(net.parameters()))
     for i, (s, _, _, r, _) in enumerate(batches):
         if freeze is not None:
@@ -199,8 +197,7 @@ def saved(file: Path, optimizer: Make, episodes: int = 2, env: Any = Walk) -> An
 
 
 def test_numbers_of_an_optimizer_are_in_the_file(tmp_path: Path) -> None:
-    """Learning rates, also such as were changed meanwhile, and what else its groups hold: training
-    goes on with them."""
+    """Learning rates, changed ones too, and what else its groups hold."""
 
     def make(p: Any, rate: float, decay: float, beta: float) -> Any:
         groups = [{"params": p[:1], "lr": 2 * rate}, {"params": p[1:]}]
@@ -232,11 +229,9 @@ def test_numbers_are_restored_before_states(momentum: Any, other: Any, tmp_path:
 def test_an_optimizer_of_another_type_is_refused(tmp_path: Path) -> None:
     _, again = saved(tmp_path / "agent", torch.optim.Adam)
     groups = [{"params": again.param[:1]}, {"params": again.param[1:]}]
+    sgd = r"Adam; train was given SGD\.\nExpected: .*\nFix: give"
     for optimizer, match in (
-        (
-            torch.optim.SGD(again.param, 0.01),
-            r"Adam; train was given SGD\.\nExpected: .*\nFix: give",
-        ),
+        (torch.optim.SGD(again.param, 0.01), sgd),
         (torch.optim.Adam(groups), r"train was given Adam \(2 groups\)"),
     ):
         with pytest.raises(CheckpointError, match=match):
@@ -246,8 +241,7 @@ def test_an_optimizer_of_another_type_is_refused(tmp_path: Path) -> None:
 
 
 def test_files_that_do_not_tell_their_optimizers_are_read(tmp_path: Path) -> None:
-    """As they were before optimizers were in them: the state is taken, with the numbers that are
-    here."""
+    """As they were once: the state is taken, with the numbers that are here."""
     file = tmp_path / "agent"
     _, again = saved(file, lambda p: torch.optim.Adam(p, 0.5))
     whole = checkpoint.read(file)

@@ -13,20 +13,19 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from tandem import LambdaCallback  # noqa: E402
-from tandem.agents import train_call  # noqa: E402
-from tandem.collect.ahead import AheadCollector  # noqa: E402
-from tandem.collect.collector import Collector  # noqa: E402
-from tandem.envs.stepped import Stepped  # noqa: E402
-from tandem.errors import SettingError  # noqa: E402
-from tandem.exploration import EpsGreedyQPolicy, OrnsteinUhlenbeckProcess  # noqa: E402
-from tandem.parallel.remote import Remote  # noqa: E402
-from tandem.types import leaves  # noqa: E402
-from tests.agents.agents import Clock, Probe, alike, fit, own, resumed  # noqa: E402
-from tests.agents.test_processes import hindsight, probe, several, walkers  # noqa: E402
+from tandem import LambdaCallback
+from tandem.agents import train_call
+from tandem.collect.ahead import AheadCollector
+from tandem.collect.collector import Collector
+from tandem.envs.stepped import Stepped
+from tandem.errors import SettingError
+from tandem.exploration import EpsGreedyQPolicy, OrnsteinUhlenbeckProcess
+from tandem.parallel.remote import Remote
+from tandem.types import leaves
+from tests.agents.agents import Clock, Probe, alike, fit, own, resumed
+from tests.agents.test_processes import hindsight, probe, several, walkers
 
 
 class Balance:

@@ -6,16 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from gymnasium import spaces
 
-torch = pytest.importorskip("torch")
-
-from gymnasium import spaces  # noqa: E402
-
-from tandem import exploration  # noqa: E402
-from tandem.agents.training import usual_updates  # noqa: E402
-from tandem.errors import EnvironmentFault  # noqa: E402
-from tandem.exploration import GaussianWhiteNoiseProcess  # noqa: E402
-from tests.agents.agents import Clock, Probe, Ratio, own, trained  # noqa: E402
+from tandem import exploration
+from tandem.agents.training import usual_updates
+from tandem.errors import EnvironmentFault
+from tandem.exploration import GaussianWhiteNoiseProcess
+from tests.agents.agents import Clock, Probe, Ratio, own, trained
 
 
 @pytest.mark.parametrize(
@@ -39,8 +37,7 @@ def test_phases_and_update_param(choices: Any, losses: int, copies: Any) -> None
 
 
 def test_phases_of_whole_episodes() -> None:
-    """Four of 5 steps each: after the second and the fourth, ten phases; the loss sees nothing of
-    the third before that."""
+    """Ten phases after the second and the fourth of 5 steps each; the third is not seen before."""
     agent = trained(Probe(), 4, train={"num_store": 2})
     assert agent.losses - 1 == 20 and agent.copies == list(range(1, 21))
     steps = [
@@ -77,8 +74,7 @@ def test_a_pool_may_be_trimmed_within_a_phase(envs: int, window: str) -> None:
 @pytest.mark.parametrize("envs", [1, 3])
 @pytest.mark.parametrize("PR", [False, True])
 def test_ppo_updates_its_parameters_within_a_phase(envs: int, PR: bool) -> None:
-    """Ten passes over 12 steps are 30 mini-batches; after 7 the pool is emptied, and the phase is
-    over; with priorities it is trimmed by 3 each time, until no mini-batch is left."""
+    """30 mini-batches are ten passes; after 7 the pool is emptied, or trimmed by 3 each time."""
 
     agent = Ratio([Clock() for _ in range(envs)])
     windows = {"window_size_ppo": 3} if PR else {}
@@ -94,8 +90,7 @@ def test_ppo_updates_its_parameters_within_a_phase(envs: int, PR: bool) -> None:
 
 
 def test_ppo_by_mini_batches_collects_an_episode_of_each_environment() -> None:
-    """Of 5 and 7 steps: 14 transitions by the seventh step of both, ten passes over which are 35
-    mini-batches; after 9 the pool is emptied. Then both end an episode by step 14."""
+    """14 steps until both have ended, ten passes are 35 mini-batches; after 9 the pool is empty."""
     agent = trained(Probe([Clock(5), Clock(7)]), 4, PPO=True, update_batches=9)
     assert agent.copies == [9, 18] and agent._assembly.loop.env_steps == 28
     first = {tuple(x) for s, *_ in agent.seen[1:10] for x in s.tolist()}
@@ -107,8 +102,7 @@ def test_ppo_by_mini_batches_collects_an_episode_of_each_environment() -> None:
 
 
 def test_ppo_by_mini_batches_counts_them_from_phase_to_phase() -> None:
-    """Ten passes over an episode of 4 are 10 mini-batches, fewer than 12: the second phase is of
-    both episodes, and ends after 2 mini-batches."""
+    """Ten passes over 4 steps are 10, fewer than 12: the second phase ends after 2 mini-batches."""
     agent = trained(Probe(Clock(4)), 3, PPO=True, update_batches=12)
     assert agent.copies == [12] and agent.losses - 1 == 12 + 10
 
@@ -178,23 +172,20 @@ def test_several_environments_step_together() -> None:
     assert agent.reward_list[:3] == [6.0, 10.0, 15.0]
 
 
-def test_records() -> None:
+def test_records_and_a_loss_of_0_before_any_update() -> None:
     agent = trained(Probe(), 4)
     assert agent.reward_list == [15.0] * 4 and len(agent.loss_list) == agent.total_episode == 4
     assert isinstance(agent.given, np.float32)
     assert agent.given == np.float32(agent.loss_list[-1]) == np.float32(agent.loss)
     assert 0 < agent.time <= agent.total_time
     assert trained(Probe(), None, trial_count=3, criterion=15.0).total_episode == 3
-
-
-def test_stopped_before_any_update_the_loss_is_0() -> None:
     agent = Probe()
     agent.stop_training = True
     assert trained(agent, 4).given == np.float32(0) and not agent.reward_list
     assert trained(agent, 2).reward_list == [15.0, 15.0]
 
 
-def test_windows_and_periodic_clearing() -> None:
+def test_windows_periodic_clearing_and_pools_that_begin_empty() -> None:
     for pool_size, train, left in (
         # more than one goes when the pool is full: 12 at step 12: 7; 12 at 17: 7; then 10
         (12, {"window_size": 5}, 10),
@@ -206,9 +197,6 @@ def test_windows_and_periodic_clearing() -> None:
         train = {"window_size_pr": number}
         agent = trained(Probe(), 4, num_updates=None, PR=True, update_steps=8, train=train)
         assert len(agent._assembly.learner.ring) == left
-
-
-def test_save_data_false_begins_with_an_empty_pool() -> None:
     agent = trained(Probe(), 4)
     agent.train(None, 1, save_data=False, p=0)
     assert len(agent._assembly.learner.ring) == 5
@@ -216,10 +204,9 @@ def test_save_data_false_begins_with_an_empty_pool() -> None:
     assert len(agent._assembly.learner.ring) == 10
 
 
-# --- Prioritized replay
-
-
 def test_priorities_by_error_new_ones_first() -> None:
+    new = trained(Probe(), 1, PR=True, initial_TD=3.0, batch=100).prioritized_replay
+    assert new.TD.tolist() == [3.0] * 5
     agent = trained(Probe(), 8, PR=True, alpha=1.0, epsilon=1e-9, lr=0.0)
     replay = agent.prioritized_replay
     assert len(replay.TD) == 40
@@ -265,18 +252,6 @@ def test_ppo_with_priorities_by_error_and_ratio_drops_the_oldest() -> None:
     powers = 0.5 * replay.TD + 0.5 * abs(replay.ratio - 1)
     np.testing.assert_allclose(replay.powers(), powers, rtol=1e-5)
     assert all(0 < n < 40 for n in agent.drops)
-
-
-def test_effective_sizes_of_tiny_pools() -> None:
-    agent = trained(Probe(), 1, PR=True, initial_TD=3.0, batch=100)
-    np.testing.assert_array_equal(agent.prioritized_replay.TD, [3.0] * 5)
-    # equal weights are worth all of them; one goes at least
-    assert agent.adjust_window_size() == 5 - 4
-    agent._assembly.learner.sampler.forget(4)
-    assert agent.adjust_window_size() == 0
-
-
-# --- Hindsight, several agents, IRL
 
 
 class Line:

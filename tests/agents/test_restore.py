@@ -12,20 +12,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from tandem import LambdaCallback, exploration  # noqa: E402
-from tandem.agents import agent_checkpoint  # noqa: E402
-from tandem.agents.agent_checkpoint import arguments_data, arguments_of  # noqa: E402
-from tandem.agents.contract import SetArguments  # noqa: E402
-from tandem.errors import CheckpointError, SettingError  # noqa: E402
-from tandem.exploration import EpsGreedyQPolicy, GreedyQPolicy  # noqa: E402
-from tandem.runs import checkpoint  # noqa: E402
-from tests.agents.agents import Clock, Probe, Ratio, Walk, alike, fit, own, same, trained, weights  # noqa: E402
-from tests.agents.test_interruptions import PHASES, made  # noqa: E402
+from tandem import LambdaCallback, exploration
+from tandem.agents import agent_checkpoint
+from tandem.agents.agent_checkpoint import arguments_data, arguments_of
+from tandem.agents.contract import SetArguments
+from tandem.errors import CheckpointError, SettingError
+from tandem.exploration import EpsGreedyQPolicy, GreedyQPolicy
+from tandem.runs import checkpoint
+from tests.agents.agents import Clock, Probe, Ratio, Walk, alike, fit, own, same, trained, weights
+from tests.agents.test_interruptions import PHASES, made
 
 KINDS = [*PHASES, "hindsight, two optimizers", "several agents"]
+CASES = [("n-step", "after", 1), ("PPO by episodes", "never", 2)]
 
 
 def walking(envs: int = 3, **choices: Any) -> Any:
@@ -36,8 +36,7 @@ def walking(envs: int = 3, **choices: Any) -> Any:
 
 
 def halves(kind: str, path: Path, processes: int = 1) -> tuple[Any, Any, int]:
-    """An agent after 9 episodes, one that is restored after the first of them and was never set,
-    and how many of the episodes it has to play yet."""
+    """One after 9 episodes, one restored amid them and never set, and how many that has left."""
     whole, optimizer = made(kind)
     whole.train(optimizer, 3, processes=processes, p=0)
     whole.save(path)
@@ -58,14 +57,7 @@ def unset(kind: str) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "kind, order, processes",
-    [
-        *((kind, "never", 1) for kind in KINDS),
-        ("n-step", "after", 1),
-        ("PPO by episodes", "never", 2),
-    ],
-)
+@pytest.mark.parametrize("kind, order, processes", [*((k, "never", 1) for k in KINDS), *CASES])
 def test_restored_it_resumes_exactly(kind: str, order: str, processes: int, tmp_path: Path) -> None:
     whole, again, left = halves(kind, tmp_path / "agent", processes)
     if order == "after":
@@ -121,9 +113,7 @@ FIRST = (
 @pytest.mark.parametrize("mode", [{}, {"PPO": True, "update_steps": 12}], ids=["", "ppo"])
 @pytest.mark.parametrize("order", ["set, restore", "restore, set", "restore, set, save, restore"])
 @pytest.mark.parametrize("before", [True, False])
-def test_added_or_dropped_priorities_warn_once(
-    before: bool, order: str, mode: dict[str, Any], tmp_path: Path
-) -> None:
+def test_added_or_dropped_priorities_warn_once(before, order, mode, tmp_path) -> None:
     first, again = fit(walking(PR=before, **mode), 6), walking(PR=not before, **mode)
     if before:
         first.adjust(2.0, alpha_params={"rate": 0.1})  # which without priorities is no number
@@ -324,12 +314,8 @@ def _values(source: Any) -> list[Any]:
     return [getattr(source, n) for n in names]
 
 
-# --- What a file gives back at once, and what becomes of it before there is training again
-
-
 class Behind(Probe):
-    """Acts by the network that follows, as PPO does; a batch norm, and a number of its own in no
-    list."""
+    """Acts by the network that follows; a batch norm, and a number of its own in no list."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(Walk())
@@ -401,8 +387,7 @@ class Same(Clock):
 
 
 def test_a_delayed_file_holds_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three episodes end in the same step. The file of the first one is written after the seventh
-    episode."""
+    """Three episodes end in one step. The first one's file is written after the seventh."""
     begun, free, write = threading.Event(), threading.Event(), checkpoint.write
 
     def waits(*arguments: Any) -> None:

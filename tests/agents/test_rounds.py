@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from tandem.agents.companion_agents import Devices  # noqa: E402
-from tandem.exploration import GreedyQPolicy  # noqa: E402
-from tests.agents.agents import Clock, Probe  # noqa: E402
+from tandem.agents.companion_agents import Devices
+from tandem.exploration import GreedyQPolicy
+from tests.agents.agents import Clock, Probe
 
 
 class Workers(Devices):

@@ -11,21 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from tandem import LambdaCallback, LRFinder, OptFinder
+from tandem.backends.variables import flat
 from tandem.errors import WorkerError
+from tandem.examples.pytorch import DDPG_HER, DQN, MADDPG, PPO_pr
+from tandem.exploration import EpsGreedyQPolicy, GaussianWhiteNoiseProcess, SoftmaxPolicy
 from tests.helpers import ROOT
 from tests.learning.test_launch import ended, free_port
-
-torch = pytest.importorskip("torch")
-
-from tandem import LambdaCallback, LRFinder, OptFinder  # noqa: E402
-from tandem.backends.variables import flat  # noqa: E402
-from tandem.examples.pytorch import DDPG_HER, DQN, MADDPG, PPO_pr  # noqa: E402
-from tandem.exploration import (  # noqa: E402
-    EpsGreedyQPolicy,
-    GaussianWhiteNoiseProcess,
-    SoftmaxPolicy,
-)
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 thorough = pytest.mark.thorough

@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from tandem.errors import SettingError  # noqa: E402
-from tandem.exploration import GreedyQPolicy  # noqa: E402
-from tandem.math.effective import effective_sample_size  # noqa: E402
-from tests.agents.agents import Clock, Probe, Walk, resumed, trained  # noqa: E402
+from tandem.errors import SettingError
+from tandem.exploration import GreedyQPolicy
+from tandem.math.effective import effective_sample_size
+from tests.agents.agents import Clock, Probe, Walk, resumed, trained
 
 
 class Sized(Probe):
@@ -58,17 +57,14 @@ def test_a_pool_that_holds_too_little_is_refused(choices: Any, fix: int) -> None
     trained(Probe(clocks(7)), 4, **(choices | {"pool_size": fix}))
 
 
-def test_counts_below_the_number_of_environments() -> None:
-    """70 stored ones, 5 go for every 10."""
+def test_counts_and_windows_below_the_number_of_environments() -> None:
+    # 70 stored ones, 5 go for every 10
     agent = trained(Sized(clocks(7)), 14, train={"clearing_freq": 10, "window_size_": 5}, batch=2)
     assert agent.sizes
     time = ring(agent).time
     assert len(ring(agent)) == 7 * time - 7 * time // 10 * 5
     for t, size in enumerate(dict.fromkeys(agent.sizes)):
         assert size == 7 * (t + 1) - 7 * (t + 1) // 10 * 5
-
-
-def test_a_window_below_the_number_of_environments() -> None:
     agent = trained(Sized(clocks(7)), 20, pool_size=28, train={"window_size": 3})
     assert set(agent.sizes[-50:]) == {28 - 3}
 

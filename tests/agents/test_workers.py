@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,28 +14,18 @@ from typing import Any
 import pytest
 
 from tests.helpers import ROOT, run_python
+from tests.learning.test_launch import free_port
 
 SNIPPET = Path(__file__).parent / "snippets" / "keras_workers.py"
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 thorough = pytest.mark.thorough
 
-
 PROGRAMS = """
-import json, sys
+import json, os, sys
 from tests.agents import documented
-names = sys.argv[1:] or list(documented.WORKERS)
-print(json.dumps(documented.run(documented.WORKERS, "tensorflow", names)), flush=True)
+print(json.dumps(documented.run(documented.WORKERS, "tensorflow", sys.argv[2:])), flush=True)
+os._exit(0)  # TensorFlow's own end waits for the other workers
 """
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for s in sockets:
-        s.bind(("localhost", 0))
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
 
 
 def environment(cluster: dict[str, list[str]], kind: str, index: int) -> dict[str, str]:
@@ -54,10 +43,9 @@ def environment(cluster: dict[str, list[str]], kind: str, index: int) -> dict[st
 def together(
     folder: Path, *arguments: str, codes: tuple[int, ...] = (0, 0), snippet: Path = SNIPPET
 ) -> list[Any]:
-    """What each of two workers found; None of one that ended otherwise. Where the second one is to
-    be killed, that is done once the first one has ended."""
+    """What each of two workers found, or None; one that is to be killed outlives the first."""
     pytest.importorskip("tensorflow")
-    workers = [f"localhost:{port}" for port in free_ports(2)]
+    workers = [f"localhost:{free_port()}" for _ in range(2)]
     each = [
         subprocess.Popen(
             [sys.executable, str(snippet), str(folder), *arguments],
@@ -140,25 +128,19 @@ def test_a_worker_that_fails_is_named(tmp_path, how: str, codes: tuple[int, int]
 
 
 @thorough
-def test_the_documented_programs_run_as_a_cluster_of_one() -> None:
-    pytest.importorskip("tensorflow")
-    (found,) = run_python(PROGRAMS, engine="tensorflow", timeout=380)
-    assert len(found) == 5 and set(found.values()) == {True}, "\n".join(map(str, found.values()))
-
-
-@thorough
-def test_the_documented_programs_run_as_two_processes(tmp_path) -> None:
+def test_the_documented_programs_run_as_a_cluster_of_one_and_of_two(tmp_path) -> None:
     script = tmp_path / "programs.py"
-    script.write_text(PROGRAMS.replace("sys.argv[1:]", "sys.argv[2:]") + "import os; os._exit(0)")
+    script.write_text(PROGRAMS)
     names = ("DQN", "PPO", "DDPG_HER", "MADDPG", "pool DQN")
-    for found in together(tmp_path, *names, snippet=script):
+    alone = run_python(PROGRAMS, "", *names, engine="tensorflow", timeout=380)
+    for found in (*alone, *together(tmp_path, *names, snippet=script)):
         assert found == dict.fromkeys(names, True), "\n".join(map(str, found.values()))
 
 
 @thorough
 def test_parameter_servers(tmp_path) -> None:
     pytest.importorskip("tensorflow")
-    ports = [f"localhost:{port}" for port in free_ports(4)]
+    ports = [f"localhost:{free_port()}" for _ in range(4)]
     cluster = {"ps": ports[:1], "worker": ports[1:3], "chief": ports[3:]}
     snippet = str(SNIPPET.parent / "keras_servers.py")
     tasks = [("ps", 0), ("worker", 0), ("worker", 1)]

@@ -12,12 +12,9 @@ from gymnasium import spaces
 
 
 class Made(gymnasium.Env[Any, Any]):
-    """Draws what it shows, pays the step's number, and takes actions of its space only; terminates
-    after `length` steps, or truncates with an odd seed. `log` has all that it showed and took."""
+    """Draws what it shows, pays the step, ends after `length` (truncates with odd seeds)."""
 
-    def __init__(
-        self, observation: Any, action: Any = None, length: int = 5, info: Any = None
-    ) -> None:
+    def __init__(self, observation, action=None, length: int = 5, info=None) -> None:
         self.observation_space = deepcopy(observation)  # each has random numbers of its own
         self.action_space = spaces.Discrete(3) if action is None else action
         self.length, self.info, self.t, self.odd = length, info or {}, 0, False

@@ -1,6 +1,4 @@
-"""A module with EnvPool's documented interface (https://envpool.readthedocs.io), for tests without
-it: seeds that are fixed as a pool is made, resets on the step after an end, stacks of pictures that
-open with the first one repeated, and lives."""
+"""EnvPool's documented interface (https://envpool.readthedocs.io), for tests without it."""
 
 from __future__ import annotations
 
@@ -13,15 +11,8 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 COMMON = {"num_envs": 1, "batch_size": 1, "num_threads": 0, "seed": 42, "max_episode_steps": 12}
-GAME = COMMON | {
-    "stack_num": 4,
-    "frame_skip": 4,
-    "noop_max": 30,
-    "episodic_life": False,
-    "reward_clip": False,
-    "use_fire_reset": True,
-    "repeat_action_probability": 0.0,
-}
+GAME = COMMON | {"stack_num": 4, "frame_skip": 4, "noop_max": 30, "episodic_life": False}
+GAME |= {"reward_clip": False, "use_fire_reset": True, "repeat_action_probability": 0.0}
 IDS = {"Pong-v5": GAME, "CartPole-v1": COMMON}
 
 
@@ -39,8 +30,7 @@ def make_gymnasium(task_id: str, **given: Any) -> Any:
 
 
 class Pool(VectorEnv):
-    """A life lasts 3 steps, a game two lives; a point of 2 is scored at each life's end. Where
-    lives end episodes, the pictures of a game go on from one life to the next."""
+    """A life lasts 3 steps and scores 2, a game has two lives, over which its pictures go on."""
 
     def __init__(self, task_id: str, config: dict[str, Any]) -> None:
         self.config, self.num_envs = config, config["num_envs"]

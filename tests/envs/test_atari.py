@@ -1,5 +1,4 @@
-"""Atari games: what is seen, what ends an episode, what a reward is worth, and that both ways of
-stepping come back exactly."""
+"""Atari games: what is seen, ends and rewards, and that both ways come back exactly."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Every environment and wrapper of ours, by the checkers that Gymnasium and PettingZoo have for
-those of others."""
+"""Our environments and wrappers, by Gymnasium's and PettingZoo's checkers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""EnvPool's vectors by their ids: on a module with its interface, and on EnvPool itself where that
-is installed."""
+"""EnvPool's vectors by their ids: on a module with its interface, and on EnvPool itself."""
 
 from __future__ import annotations
 

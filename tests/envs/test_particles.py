@@ -41,8 +41,7 @@ def assert_same_step(one: Step, other: Step) -> None:
 
 
 def positions(plain: Stepped, native: Particles) -> tuple[Array, Array]:
-    """Positions and velocities in float64 [n, ...] of both: observations hide what float32 rounds
-    away."""
+    """Both's positions and velocities in float64, which observations round."""
     worlds = [env.unwrapped.inner.unwrapped.world for env in plain._envs]
     rows = [[e.state.p_pos for e in w.entities] + [a.state.p_vel for a in w.agents] for w in worlds]
     ours = np.concatenate([native._bodies, native._speeds], axis=1)
@@ -77,9 +76,7 @@ CROWD = {"N": 6, "max_cycles": 60}
         (SPREAD, 2, 150, 0, CROWD | {"continuous_actions": True}),
     ],
 )
-def test_it_is_the_plain_vector_to_the_bit(
-    name: str, n: int, steps: int, first: int, kwargs: dict[str, Any]
-) -> None:
+def test_it_is_the_plain_vector_to_the_bit(name, n, steps, first, kwargs) -> None:
     plain, native = pair(name, n, kwargs, first)
     for part in ("observation_space", "action_space", "observation", "action", "extra"):
         assert getattr(plain, part) == getattr(native, part)

@@ -15,8 +15,7 @@ from tandem.errors import EnvironmentFault, SpaceError
 
 
 class Old:
-    """In the manner of gym before 0.26: seeded by a method, four values a step; a walk on a
-    line."""
+    """A walk on a line as of gym before 0.26: seeded by a method, four values a step."""
 
     goal = 3.0
 
@@ -121,20 +120,12 @@ def test_several_agents_are_reduced_to_one_reward_and_end() -> None:
         Plain(Team()).step([0, 1])
 
 
-@pytest.mark.parametrize(
-    "theirs, ours",
-    [
-        (named("MultiBinary", n=3), spaces.MultiBinary(3)),
-        (
-            named("Dict", spaces={"a": named("Discrete", n=2, start=1)}),
-            spaces.Dict({"a": spaces.Discrete(2, start=1)}),
-        ),
-    ],
-)
-def test_other_spaces_of_gym(theirs: Any, ours: Any) -> None:
-    env = Bare()
-    env.action_space = theirs  # type: ignore[attr-defined]
-    assert Plain(env).action_space == ours
+def test_other_spaces_of_gym() -> None:
+    env: Any = Bare()
+    env.action_space = named("MultiBinary", n=3)
+    assert Plain(env).action_space == spaces.MultiBinary(3)
+    env.action_space = named("Dict", spaces={"a": named("Discrete", n=2, start=1)})
+    assert Plain(env).action_space == spaces.Dict({"a": spaces.Discrete(2, start=1)})
 
 
 def test_what_is_no_environment_is_said() -> None:
@@ -148,7 +139,8 @@ def test_what_is_no_environment_is_said() -> None:
         Plain(Bare(), action_space=named("Graph"))
 
 
-def test_a_copy_is_of_the_object_and_not_of_the_agent_that_reduces() -> None:
+def test_copies_and_adapted_environments() -> None:
+    # a copy is of the object, and not of the agent that reduces
     class Agent:
         def __deepcopy__(self, memo: Any) -> Any:
             raise TypeError("not to be copied")
@@ -163,9 +155,7 @@ def test_a_copy_is_of_the_object_and_not_of_the_agent_that_reduces() -> None:
     env.step(1)
     assert other.at == at != env.at and other.inner is not env.inner
     assert other.action_space == env.action_space and other.step(1)[0][0] == env.at
-
-
-def test_gymnasiums_own_stay_as_they_are() -> None:
+    # Gymnasium's own stay as they are
     env = gymnasium.make("CartPole-v1")
     assert adapted(env) is env and isinstance(adapted(Old()), Plain)
     assert isinstance(adapted(env, reduce=max), Plain)

@@ -1,5 +1,4 @@
-"""Environments that keep one array of everything and change it in place, and write into the action
-that they are given: every API makes of them what it makes of environments that return copies."""
+"""Environments that change one array in place, and write into actions, are as copying ones."""
 
 from __future__ import annotations
 

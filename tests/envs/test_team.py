@@ -21,8 +21,7 @@ from tests.envs.made import Acts
 
 
 class Uneven:
-    """Two agents that differ in all: the second leaves after its third step, the first sees a
-    symbol and may not choose 2."""
+    """Agents that differ: the second leaves after step 3, the first may not choose 2."""
 
     possible_agents = ("loud", "quiet")
     observations = {
@@ -62,7 +61,10 @@ class Uneven:
 
 
 def test_agents_that_differ_stand_side_by_side() -> None:
-    made = Team(Uneven())
+    with pytest.raises(SettingError, match="no possible_agents"):
+        team(object())
+    made = team(Uneven)  # the class itself, which says who there may be
+    assert isinstance(made, Team)
     obs, _ = made.reset(seed=0)
     assert obs["agents"].tolist() == [[1, 0, 0, 0, 1, 0], [0, 0, 0, 0, 0, 1]]
     assert obs["active"].tolist() == [1, 1]
@@ -107,8 +109,7 @@ class Limited(Uneven):
 
 
 def test_whom_a_limit_takes_alone_is_seen_once_more_and_then_gone() -> None:
-    """Its last observation, with the choices that there were, is what its value is bootstrapped
-    from; the row after would be learned from as one where it acted and was paid nothing."""
+    """Its value is bootstrapped from its last observation; the row after is not learned from."""
     _, found = played(Limited())
     assert [x[0]["active"].tolist() for x in found] == [[1, 1], [1, 1], [1, 2]] + [[1, 0]] * 3
     assert [x[0][MASK].tolist() for x in found[2:4]] == [BOTH, LOUD]
@@ -181,6 +182,7 @@ def of_both(space: Any) -> dict[str, Any]:
     return dict.fromkeys(Uneven.possible_agents, space)
 
 
+PLACE = of_both(spaces.Dict({"place": spaces.Discrete(2)}))
 MIXED = {"loud": spaces.Discrete(3), "quiet": spaces.Box(0, 1, (2,))}
 
 
@@ -190,11 +192,7 @@ MIXED = {"loud": spaces.Discrete(3), "quiet": spaces.Box(0, 1, (2,))}
         (uneven(actions=MIXED), SpaceError, "Discrete for all of them"),
         (Wordless, EnvironmentFault, "reset of Wordless returned the observation alone"),
         (Seedless, EnvironmentFault, "Seedless raised TypeError while resetting"),
-        (
-            uneven(observations=of_both(spaces.Dict({"place": spaces.Discrete(2)}))),
-            SpaceError,
-            "loud observes a Dict of 'place'",
-        ),
+        (uneven(observations=PLACE), SpaceError, "loud observes a Dict of 'place'"),
         (uneven(actions=of_both(spaces.Box(0, 3, (2,), np.int64))), SpaceError, "Box of floats"),
         (uneven(possible_agents=()), SpaceError, "Other has no agents"),
         (Silent, EnvironmentFault, "no reward to quiet"),
@@ -207,12 +205,6 @@ def test_environments_that_break_the_contract_are_told_how(game: Any, kind: Any,
         made.reset()
         for _ in range(3):
             made.step(np.array([0, 0]))
-
-
-def test_classes_are_made_and_objects_without_agents_refused() -> None:
-    with pytest.raises(SettingError, match="no possible_agents"):
-        team(object())
-    assert isinstance(team(Uneven), Team)  # the class itself, which says who there may be
 
 
 def test_particle_worlds_and_moves_of_several_axes() -> None:

@@ -52,8 +52,7 @@ def counts(obs: Any) -> Any:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", [{}, {"dict_obs": True}, {"masks": True}])
 def test_transitions_are_those_that_were(mode, kind) -> None:
-    """Each stored transition leads from one count to the next, over the true last observation, and
-    is of one episode; so it is for what is cut and valued on the host."""
+    """Each leads from one count to the next of its episode; so for what is cut."""
     envs, blocks, collector = collected(Counters(N, mode, **kind))
     ring = Ring(1000, N, envs.observation, envs.action)
     for block in blocks:

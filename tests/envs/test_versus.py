@@ -89,9 +89,6 @@ class Pocket:
         self.agents = []
 
 
-# Who is paid, and where one sits
-
-
 def begun(game: Any, *moves: Any, side: int = 0, seed: int = 0) -> tuple[Versus, Any, Any]:
     """An environment against these moves, and what its reset gave."""
     env = Versus(game, Scripted(*moves), side=side)
@@ -211,12 +208,8 @@ def test_games_end_as_they_should() -> None:
         [vector.step(np.array([a, 0])) for a in (0, 0)]
 
 
-# Opponents
-
-
 class Habit:
-    """Takes the allowed move that comes first after a number of its own, or, by chance, the one
-    after that."""
+    """Takes the first allowed move after its number, or, by chance, the one after that."""
 
     def __init__(self, weights: Any) -> None:
         self.number = int(weights["actor"]["0/bias"][0])
@@ -288,9 +281,6 @@ def test_an_agent_of_ones_own_may_be_the_opponent() -> None:
     assert env.step(np.int64(0))[0]["observation"].argmax() == 0
 
 
-# What is no such game
-
-
 class Unequal(Pocket):
     def action_space(self, agent: str) -> Any:
         return spaces.Discrete(2 + (agent == "p1"), start=1)
@@ -306,6 +296,14 @@ class Bare(Pocket):
     def __init__(self) -> None:
         super().__init__()
         del self.metadata
+
+
+def chosen() -> Any:
+    return Versus(Nim(), Scripted(0))
+
+
+def flat() -> Any:
+    return gymnasium.wrappers.FlattenObservation(Versus(Nim()))
 
 
 def in_league(env: Any) -> Any:
@@ -324,16 +322,8 @@ def in_league(env: Any) -> Any:
         (lambda: make(Nim()), SettingError, "callable"),
         (lambda: begun(Silent(), 1)[0].step(ONE), EnvironmentFault, "gave p1 no 'action_mask'"),
         (lambda: in_league("CartPole-v1"), SettingError, "where nobody else plays"),
-        (
-            lambda: in_league(lambda: Versus(Nim(), Scripted(0))),
-            SettingError,
-            "the opponent is chosen already",
-        ),
-        (
-            lambda: in_league(lambda: gymnasium.wrappers.FlattenObservation(Versus(Nim()))),
-            SettingError,
-            "FlattenObservation around what one player sees",
-        ),
+        (lambda: in_league(chosen), SettingError, "the opponent is chosen already"),
+        (lambda: in_league(flat), SettingError, "FlattenObservation around what one player sees"),
     ],
 )
 def test_what_cannot_be_played_so_is_refused(call: Any, kind: Any, said: str) -> None:
@@ -346,9 +336,6 @@ def test_a_game_needs_no_metadata_and_a_registered_one_finds_its_league() -> Non
     one = league(2, 3)
     made = Game("tandem/TicTacToe-v0", one)()
     assert made.reset(seed=0)[1]["opponent"] in (2, 3) and made.unwrapped.league is one
-
-
-# PettingZoo's
 
 
 def test_classic_games(monkeypatch: Any) -> None:

@@ -9,7 +9,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-MODES = tuple(AutoresetMode)
+MODES, NEXT_STEP = tuple(AutoresetMode), AutoresetMode.NEXT_STEP
 
 
 class Counters(VectorEnv):
@@ -21,14 +21,7 @@ class Counters(VectorEnv):
     """
 
     def __init__(
-        self,
-        num_envs: int = 4,
-        mode: AutoresetMode = AutoresetMode.NEXT_STEP,
-        *,
-        dict_obs: bool = False,
-        masks: bool = False,
-        gap: bool = False,
-        fails_at: int = 0,
+        self, num_envs=4, mode=NEXT_STEP, *, dict_obs=False, masks=False, gap=False, fails_at=0
     ) -> None:
         self.num_envs, self.mode = num_envs, mode
         self.metadata = {"autoreset_mode": mode}
@@ -57,7 +50,7 @@ class Counters(VectorEnv):
         if self.calls == self.fails_at:
             raise ZeroDivisionError("the simulator fell over")
         self.taken.append(np.array(actions))
-        resets = self.over if self.mode is AutoresetMode.NEXT_STEP else np.zeros_like(self.over)
+        resets = self.over if self.mode is NEXT_STEP else np.zeros_like(self.over)
         assert self.mode is not AutoresetMode.DISABLED or not self.over.any()
         self.forbidden += int(((actions == 0) & (self.count % 2 == 0) & ~resets).sum())
         self.count = self.count + ~resets

@@ -1,5 +1,4 @@
-"""Small modules with the interfaces of other libraries' functional environments: gymnax 1.0,
-brax 0.14, MuJoCo Playground 0.2, pgx 2.6, and Gymnasium's own. `here` puts them in their places."""
+"""Interfaces of gymnax 1.0, brax 0.14, Playground 0.2, pgx 2.6 and Gymnasium; see `here`."""
 
 from __future__ import annotations
 
@@ -39,8 +38,7 @@ class GymnaxState(NamedTuple):
 
 
 class Corridor:
-    """To the right until 2; its state has a number of Python after a reset, its observation the
-    dtype of bool where its space says float."""
+    """To the right until 2; a reset's state has a Python number, its observation a bool."""
 
     default_params = Params()
 
@@ -134,8 +132,7 @@ class PgxState(NamedTuple):
 
 
 class Nim:
-    """Take one, two or three of what is left; of two players whoever takes the last wins, one gets
-    1 for each that is taken. `first_out`: the player who begins may give up, by taking nothing."""
+    """Take up to three; who takes the last wins. `first_out`: who begins may give up, taking 0."""
 
     num_actions, observation_shape, id = 4, (2, 3), "nim"
 
@@ -180,8 +177,7 @@ class GridState(NamedTuple):
 
 
 class Grid(FuncEnv):
-    """A line of five cells; its state has a scalar after a reset that is an array of one later, and
-    its action is a Box of one whole number, as CliffWalking's."""
+    """Five cells; a scalar after a reset is an array later, an action a Box of one whole number."""
 
     action_space = spaces.Box(0, 2, (1,), np.int32)
     observation_space = spaces.Box(0, 4, (1,), np.int32)
@@ -228,11 +224,8 @@ class GridJaxEnv(FunctionalJaxEnv):
 def here(monkeypatch: Any) -> None:
     """The modules can be imported, and phys2d/Grid-v0 is registered."""
     brax_envs = {"_envs": {"slide": Slide}, "get_environment": lambda _, **kw: Slide(**kw)}
-    registry = SimpleNamespace(
-        ALL_ENVS=("Slide",),
-        load=_load,
-        get_default_config=lambda _: SimpleNamespace(episode_length=5, impl="warp"),
-    )
+    config = SimpleNamespace(episode_length=5, impl="warp")
+    registry = SimpleNamespace(ALL_ENVS=("Slide",), load=_load, get_default_config=lambda _: config)
     pgx = {"available_envs": lambda: tuple(GAMES), "make": lambda name: GAMES[name]()}
     for name, content in (
         ("gymnax", {"registered_envs": ["Corridor-v0"], "make": _gymnax}),

@@ -16,10 +16,8 @@ from tandem.envs.factory import environment_name, make, random_actions, resume_f
 from tandem.envs.stepped import Stepped
 from tandem.envs.vector import episode_seed
 from tandem.errors import EnvironmentFault, NonFiniteError, ResumeError, SpaceError
-from tandem.exploration import EpsGreedyQPolicy
 from tandem.functional.vector import FunctionalVector
 from tandem.types import leaves
-from tests.agents.agents import Probe, trained
 from tests.envs.made import Acts
 from tests.functional.worlds import Broken, Doors, Walk, Weak
 from tests.helpers import run_python
@@ -127,6 +125,10 @@ def test_episodes_begin_in_a_pool_and_states_of_others_are_refused() -> None:
         envs.load_state(*other.state())
     with pytest.raises(ResumeError, match="is of 2 environments"):
         vectorize(Walk, 3).load_state(*envs.state())
+    plain = vectorize("CartPole-v1", 2, mode="plain")
+    plain.reset()
+    with pytest.raises(ResumeError, match=r"make them with mode='plain' \(vectorization\)"):
+        envs.load_state(*plain.state())
 
 
 @pytest.mark.slow
@@ -215,17 +217,8 @@ def test_an_evaluation_s_seed_draws_its_pool_of_beginnings_too() -> None:
     assert firsts[0].isdisjoint(row.tobytes() for row in others)
 
 
-QUICK: dict[str, Any] = {
-    "plots": False,
-    "tensorboard": False,
-    "eval_episodes": 1,
-    "final_episodes": 1,
-    "hidden": (8,),
-    "rollout": 16,
-    "batch_size": 32,
-    "envs": 4,
-    "framework": "torch",
-}
+QUICK: Any = {"framework": "torch", "hidden": (8,), "plots": False, "tensorboard": False}
+QUICK |= {"eval_episodes": 1, "final_episodes": 1, "rollout": 16, "batch_size": 32, "envs": 4}
 
 
 def finished(session: Any) -> str:
@@ -270,16 +263,9 @@ LEARNS = """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(  # torch: see others here
-    "engine", ["jax", pytest.param("tensorflow", marks=pytest.mark.thorough)]
-)
+@pytest.mark.parametrize("engine", ["jax", pytest.param("tensorflow", marks=pytest.mark.thorough)])
 def test_every_engine_learns_in_them(engine: Any) -> None:
     assert run_python(LEARNS, engine, engine=engine) == [[192, 3, "FunctionalVector"]]
-
-
-def test_agents_of_ones_own_take_them() -> None:
-    agent = trained(Probe(make(Walk)), 3, policy=EpsGreedyQPolicy(0.5, seed=0), pool_size=200)
-    assert len(agent.reward_list) == 3 and max(agent.reward_list) > 0
 
 
 HOST = """

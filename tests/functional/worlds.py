@@ -24,8 +24,7 @@ class Drawn(NamedTuple):
 
 
 class Walk:
-    """A walk in the plane, pushed by the action and by chance; it ends beyond 2, or after `limit`
-    steps. Its reward is what the action was."""
+    """A walk pushed by the action, which is its reward, and by chance; over beyond 2 or `limit`."""
 
     observation_space, action_space = PAIR, TWO
 
@@ -91,13 +90,7 @@ class Odd:
     observation_space, action_space, max_episode_steps = PAIR, TWO, 9
 
     def __init__(
-        self,
-        state: Any = None,
-        after: Any = None,
-        obs: Any = None,
-        reward: Any = 1.0,
-        terminated: Any = False,
-        **attributes: Any,
+        self, state=None, after=None, obs=None, reward=1.0, terminated=False, **attributes
     ) -> None:
         self.begun = jnp.zeros(3) if state is None else state
         self.after = self.begun if after is None else after

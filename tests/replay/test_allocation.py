@@ -25,32 +25,26 @@ OUTER, V1 = "sys/fs/cgroup/outer", "sys/fs/cgroup/memory/docker"
 MACHINE = "MemTotal:  900 kB\nMemFree:  100 kB\nMemAvailable:  5000 kB\n"
 
 
+V2_NAMES, V1_NAMES = ("memory.max", "memory.current"), ("limit_in_bytes", "usage_in_bytes")
+
+
+def group(folder: str, names: tuple[str, ...], *said: object) -> dict[str, str]:
+    """The files of a control group: its limit, what is used, and a line of its statistics."""
+    return {f"{folder}/{n}": f"{x}\n" for n, x in zip((*names, "memory.stat"), said, strict=True)}
+
+
+INNER = group(f"{OUTER}/inner", V2_NAMES, "max", 100_000, "anon 1\ninactive_file 70")
+AROUND = group(OUTER, V2_NAMES, 200_000, 150_000, "anon 1\ninactive_file 30000")
+DOCKER = group(V1, [f"memory.{n}" for n in V1_NAMES], 1000, 900, "total_inactive_file 250")
+
+
 @pytest.mark.parametrize(
     "files, expected",
     [
         ({}, 5000 * 1024),
         # the tightest group around the process decides; files that the kernel can drop are free
-        (
-            {
-                "proc/self/cgroup": "0::/outer/inner\n",
-                f"{OUTER}/inner/memory.max": "max\n",
-                f"{OUTER}/inner/memory.current": "100000\n",
-                f"{OUTER}/inner/memory.stat": "anon 1\ninactive_file 70\n",
-                f"{OUTER}/memory.max": "200000\n",
-                f"{OUTER}/memory.current": "150000\n",
-                f"{OUTER}/memory.stat": "anon 1\ninactive_file 30000\n",
-            },
-            80_000,
-        ),
-        (
-            {
-                "proc/self/cgroup": "5:cpu:/docker\n4:memory:/docker\n",
-                f"{V1}/memory.limit_in_bytes": "1000\n",
-                f"{V1}/memory.usage_in_bytes": "900\n",
-                f"{V1}/memory.stat": "total_inactive_file 250\n",
-            },
-            350,
-        ),
+        ({"proc/self/cgroup": "0::/outer/inner\n", **INNER, **AROUND}, 80_000),
+        ({"proc/self/cgroup": "5:cpu:/docker\n4:memory:/docker\n", **DOCKER}, 350),
     ],
 )
 def test_free_memory_of_machines_and_containers(tmp_path: Path, files: Any, expected: int) -> None:
@@ -91,9 +85,7 @@ COLUMNS = {"obs": ((3000, 2, 40), np.float32), "last": ((3000, 2), bool)}
 
 
 @pytest.mark.parametrize("system", [platforms.LINUX, platforms.POSIX])
-def test_files_have_their_place_and_are_used_again(
-    system: str, monkeypatch: Any, files: Any
-) -> None:
+def test_files_have_their_place_and_are_used_again(system: str, monkeypatch, files) -> None:
     monkeypatch.setenv(platforms.VARIABLE, system)
     # a sparse file of an older version is replaced
     np.lib.format.open_memmap(files[0], "w+", np.float32, (3000, 2, 40))
@@ -131,8 +123,6 @@ def test_other_systems_file_in_common_has_its_place_too(monkeypatch: Any) -> Non
     status = os.fstat(shared.handle.fd)
     assert status.st_blocks * 512 >= status.st_size >= 800_000 and not shared["x"].any()
 
-
-# columns
 
 PICTURES = Leaf("box", (3, 2, 2), "uint8", stack=3)
 SPEED = Leaf("box", (2,), "float32")

@@ -29,8 +29,7 @@ Window = tuple[Row, np.float32, np.float32, int, list[tuple[int, np.float32]]]
 
 
 def window(world: World, t: int, env: int, n: int) -> Window:
-    """The n-step transition from row t: its row, reward, discount, and the observation after it; of
-    its further steps their observations and the discounts before them, 0 where it has ended."""
+    """The n-step transition of row t: row, reward, discount, what follows; its further steps."""
     rows, passed = world.rows[env], []
     row = end = rows[t]
     reward, discount = row.reward, row.discount
@@ -97,9 +96,7 @@ def check_against(ring: Ring, world: World, n: int) -> None:
     kind=st.sampled_from(sorted(OBS)),
     force=st.booleans(),
 )
-def test_ring_is_the_reference(
-    seed: int, envs: int, capacity: int, chunks: Any, n: int, lazy: Any, kind: str, force: bool
-) -> None:
+def test_ring_is_the_reference(seed, envs, capacity, chunks, n, lazy, kind, force) -> None:
     action = FORCE if force else ACTION
     world = World(seed, envs, OBS[kind], action, lazy)
     ring = Ring(capacity, envs, OBS[kind], action)
@@ -109,8 +106,7 @@ def test_ring_is_the_reference(
 
 
 def test_many_cuts_over_many_rounds() -> None:
-    """The store of cut observations grows, empties at its front and moves, and never mixes rows
-    up."""
+    """The store of cut observations grows, empties at its front, moves, and mixes no rows up."""
     world = World(0, 3, VECTOR)
     ring = Ring(200, 3, VECTOR, ACTION)
     for steps in [1] * 40 + [90, 1, 1, 400, 13] * 3:
@@ -131,7 +127,7 @@ def hand_made(
     return block(obs[:-1], obs[-1], *rest, cuts=cuts)
 
 
-def test_n_step_worked_by_hand() -> None:
+def test_n_step_worked_by_hand_and_at_the_head() -> None:
     """gamma = 1/2. Steps 0..2 end in a cut with a reset at once, 3..4 terminate, 5..6 go on."""
     ring = Ring(10, 1, VECTOR, ACTION)
     last = [False, False, True, False, True, False, False]
@@ -144,10 +140,7 @@ def test_n_step_worked_by_hand() -> None:
     obs, discount = windows.between(ring, np.arange(7), 3)
     assert obs[[0, 1, 3, 5], :, 0].tolist() == [[1, 2], [2, 2], [4, 4], [6, 6]]
     assert discount.tolist() == [[0.5, 0.25], [0.5, 0], [0, 0], [0.5, 0], [0, 0], [0.5, 0], [0, 0]]
-
-
-def test_window_at_the_head_grows_with_the_ring() -> None:
-    ring = Ring(10, 1, VECTOR, ACTION)
+    ring = Ring(10, 1, VECTOR, ACTION)  # windows at its head grow with it
     for new, expected in (
         (hand_made([1, 2]), (2, 0.25, 2)),
         (hand_made([4, 8], first=2), (3, 0.125, 3)),
@@ -224,8 +217,6 @@ def test_files_hold_the_same_as_memory(tmp_path: Path) -> None:
     size = Ring.size(30, 2, spec, FORCE)
     assert size <= on_disk < size + 8 * 200  # .npy headers
 
-
-# of teams
 
 TEAM = {"at": Leaf("box", (1,), "float32"), "active": Leaf("box", (2,), "int8")}
 CHOICES = Leaf("multidiscrete", (2,), "int64", (2, 2))

@@ -1,5 +1,4 @@
-"""Hindsight against a slow reference: episodes as lists, in which every state is a number of its
-own."""
+"""Hindsight against a slow reference: lists of episodes, in which each state has a number."""
 
 from __future__ import annotations
 
@@ -46,8 +45,7 @@ def chances(*given: float) -> Any:
 
 
 def played(envs: int = 3, lazy: bool = False, terminal: str = "no") -> tuple[Aimed, Ring]:
-    """terminal: whether the ring stores what follows a termination; "later": it was loaded from
-    one that does not."""
+    """terminal: whether what follows a termination is stored; "later": since it was loaded."""
     world = Aimed(0, envs, lazy=(lazy,) * envs)
     ring = Ring(60, envs, OBS, ACTION, terminal=terminal == "yes")
     for steps in (7, 1, 30, 12):  # it wraps around
@@ -147,8 +145,7 @@ def test_goals_are_what_the_episode_reached(strategy: Any, lazy: bool, terminal:
 
 
 def terminating(ring: Ring) -> list[int]:
-    """States from which a step terminated its episode, where the ring did not store what
-    followed."""
+    """States before a termination, where the ring did not store what followed."""
     ids = rows(ring)
     at = ring.position(ids)
     ended = ring.last[at] & (ring.discount[at] == 0) & (ids < ring.terminal_from * ring.envs)
@@ -208,7 +205,7 @@ def test_judgements_for_one_goal_at_a_time_and_wrong_ones() -> None:
     short.add(Aimed(0, 1).trajectory(1))
     with pytest.raises(SettingError, match="none of them of three steps"):
         TripletSampler(short).draw(np.random.default_rng(0), 4)
-    """Gymnasium-Robotics' compute_terminated gives one answer, whatever it is asked for."""
+    # Gymnasium-Robotics' compute_terminated gives one answer, whatever it is asked for
     obs, goal = {"achieved_goal": np.array([[1.0], [2.0], [3.0]])}, np.array([[1.0], [5.0], [3.0]])
     never = DictGoals(lambda a, g, i: -1.0 * (a != g)[:, 0], lambda a, g, i: False)
     reward, done = never.judge(obs, goal, NOTHING)
@@ -250,9 +247,6 @@ def test_info_that_is_not_stored_raises_however_it_is_read() -> None:
     assert stored["wind"].tolist() == [1, 2] == [x["wind"] for x in stored] and len(stored) == 2
     assert stored.get("wind")[1] == stored[1]["wind"] and "wind" in stored and "wind" in stored[0]
     assert stored[-1].get("place").tolist() == [2, 3]
-
-
-# triplets
 
 
 @pytest.mark.parametrize("terminal", ["no", "yes", "later"])

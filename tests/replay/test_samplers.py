@@ -42,8 +42,7 @@ def make(kind: str, capacity: int, envs: int = 1, **settings: Any) -> Sampler:
 
 
 def assert_frequencies(ids: np.ndarray[Any, Any], expected: dict[int, float]) -> None:
-    """Chi-square: four standard deviations above its mean would be about one in 10,000 by
-    chance."""
+    """Chi-square: four standard deviations above its mean, about one in 10,000 by chance."""
     assert set(np.unique(ids)) == set(expected)
     rows, shares = np.array(list(expected)), np.array(list(expected.values()))
     counts = np.array([(ids == row).sum() for row in rows])
@@ -96,8 +95,7 @@ def test_one_row_from_each_part_of_the_total_and_alike_with_alpha_0() -> None:
 
 
 def test_importance_weights_by_hand() -> None:
-    """p = 1, 2, 4, 1 of 8, so N P = 1/2, 1, 2, 1/2; with beta 1 the weights are 2, 1, 1/2, 2 before
-    division by 2, the largest of their own batch."""
+    """N P = 1/2, 1, 2, 1/2: weights 2, 1, 1/2, 2, divided by 2, the largest of their batch."""
     betas = np.array([1.0, 0.5, 0.0])
     draw = filled(4, [1, 2, 4, 1]).draw(np.random.default_rng(0), 3, 8, betas)
     assert draw.weight.dtype == np.float32 and draw.weight.shape == (3, 8)
@@ -331,7 +329,7 @@ def test_rows_draws_and_priorities_are_the_references(kind: int, seed: int) -> N
             np.testing.assert_allclose(sampler.term("TD"), error[0])
 
 
-def test_n_step_windows_of_what_is_left_are_whole() -> None:
+def test_n_step_windows_of_what_is_left_are_whole_and_files_without_floors_load() -> None:
     ring = Ring(10 * N, N, OBS, ACTION)
     for t in range(6):
         ring.add(step(t))
@@ -342,9 +340,6 @@ def test_n_step_windows_of_what_is_left_are_whole() -> None:
     assert ring.contains(np.array([10, 13])).tolist() == [False, True]
     with pytest.raises(SettingError, match="of some environments less"):
         ring.transitions(np.array([10]))
-
-
-def test_files_without_floors_load() -> None:
     ring = Ring(8 * N, N, OBS, ACTION)
     ring.add(step(0))
     meta, arrays = ring.state()
@@ -373,9 +368,7 @@ def test_goals_and_triplets_come_from_what_is_left() -> None:
 
 @pytest.mark.parametrize("kind", [1, 4])
 @pytest.mark.parametrize(("before", "after"), [(8, 8), (8, 5), (5, 8)])
-def test_a_checkpoint_goes_into_a_ring_of_another_length(
-    kind: int, before: int, after: int
-) -> None:
+def test_a_checkpoint_goes_into_a_ring_of_another_length(kind, before, after) -> None:
     one, other = Ring(before * N, N, OBS, ACTION), Ring(after * N, N, OBS, ACTION)
     sampler, again = samplers_of(one)[kind], samplers_of(other)[kind]
     for t in range(13):

@@ -11,15 +11,8 @@ from tandem.spaces import Leaf
 from tandem.types import Batch
 
 OBS = Leaf("box", (2,), "float32", (), (-9.0,) * 2, (9.0,) * 2)
-NUMBER, FLAG = ((), "float32"), ((), "bool")
-COLUMNS = {
-    "action": ((), "int64"),
-    "reward": NUMBER,
-    "discount": NUMBER,
-    "weight": NUMBER,
-    "last": FLAG,
-    "mu": ((3,), "float32"),
-}
+COLUMNS = dict.fromkeys(("reward", "discount", "weight"), ((), "float32"))
+COLUMNS |= {"action": ((), "int64"), "last": ((), "bool"), "mu": ((3,), "float32")}
 STEPS = 4
 
 

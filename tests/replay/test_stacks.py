@@ -78,9 +78,7 @@ def same(once: Ring, whole: Ring, n: int) -> None:
     st.integers(1, 4),
     st.tuples(*(st.booleans(),) * 3),
 )
-def test_it_is_a_ring_of_whole_stacks(
-    seed: int, envs: int, k: int, capacity: int, blocks: list[int], n: int, lazy: Any
-) -> None:
+def test_it_is_a_ring_of_whole_stacks(seed, envs, k, capacity, blocks, n, lazy) -> None:
     world, leaf = Cameras(seed, envs, k, lazy), stack_of(k)
     once = Ring(capacity, envs, leaf, ACTION)
     whole = Ring(capacity, envs, replace(leaf, stack=0), ACTION)
@@ -152,8 +150,7 @@ def test_pictures_that_are_stored_once_take_what_size_says() -> None:
 
 
 def test_what_is_no_stack_is_refused() -> None:
-    """A stack that repeats its first picture, as Gymnasium's wrapper does unless told otherwise,
-    would come back wrong."""
+    """One that repeats its first picture, as Gymnasium's wrapper does, would come back wrong."""
     leaf, world = stack_of(3), Cameras(2, 1, 3)
     block = world.trajectory(12)
     repeated = block.obs.copy()

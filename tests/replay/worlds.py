@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tandem.spaces import Leaf, Spec
+from tandem.spaces import Leaf
 from tandem.types import Cuts, Trajectory, leaves, tree_map
 
 ACTION = Leaf("discrete", (), "int64", (4,))
@@ -17,15 +16,7 @@ NONE = np.zeros(0, np.int64)
 
 
 def block(
-    obs: Any,
-    after: Any,
-    reward: Any = 0.0,
-    discount: Any = 0.99,
-    last: Any = False,
-    valid: Any = True,
-    action: Any = 0,
-    cuts: Any = None,
-    extra: Any = None,
+    obs, after, reward=0.0, discount=0.99, last=False, valid=True, action=0, cuts=None, extra=None
 ) -> Trajectory:
     """Steps [T, N] with these observations; a number is that of each step."""
     shape = leaves(obs)[0].shape[:2]
@@ -33,17 +24,11 @@ def block(
     def filled(x: Any, dtype: str) -> Any:
         return np.broadcast_to(np.asarray(x, dtype), shape).copy()
 
-    return Trajectory(
-        obs,
-        action if np.ndim(action) > 2 else filled(action, "int64"),
-        filled(reward, "float32"),
-        filled(discount, "float32"),
-        filled(last, "bool"),
-        filled(valid, "bool"),
-        Cuts(NONE, NONE, tree_map(lambda x: x[:0], after)) if cuts is None else cuts,
-        after,
-        extra or {},
-    )
+    action = action if np.ndim(action) > 2 else filled(action, "int64")
+    numbers = (filled(x, "float32") for x in (reward, discount))
+    flags = (filled(x, "bool") for x in (last, valid))
+    cuts = Cuts(NONE, NONE, tree_map(lambda x: x[:0], after)) if cuts is None else cuts
+    return Trajectory(obs, action, *numbers, *flags, cuts, after, extra or {})
 
 
 @dataclass
@@ -61,19 +46,11 @@ class Row:
 
 
 class World:
-    """Environments that terminate, are cut and reset at random, in the same step or (`lazy`) in the
-    next one. Each observation is a number of its own, of which `obs` makes arrays."""
+    """Environments that end at random, reset at once or (`lazy`) later; numbered observations."""
 
     ends, terminates = 0.3, 0.5  # of steps; of the ends
 
-    def __init__(
-        self,
-        seed: int,
-        envs: int,
-        spec: Spec = (),
-        action: Leaf = ACTION,
-        lazy: Sequence[bool] = (False,) * 9,
-    ) -> None:
+    def __init__(self, seed: int, envs: int, spec=(), action=ACTION, lazy=(False,) * 9) -> None:
         self.rng, self.values = np.random.default_rng(seed), np.random.default_rng(seed + 1)
         self.lazy, self.spec, self.action_leaf, self.serial = lazy, spec, action, 0
         self.rows: list[list[Row]] = [[] for _ in range(envs)]

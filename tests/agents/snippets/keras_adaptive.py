@@ -77,13 +77,12 @@ found["callback compiles"] = agent.notes.traces <= 2 * plain + 1 or [agent.notes
 
 # the noise of gradients: what is measured, that nothing is changed, compiled or not
 class Noisy(RL):
-    """Its gradient, of two weights, is the mean of (reward, step) of a mini-batch. Statistics and
-    chance go with it."""
+    """Its gradient is the mean of (reward, step); with statistics and chance."""
 
     def __init__(self, measures: bool, jit: bool = True) -> None:
         super().__init__()
         keras.utils.set_random_seed(0)
-        self.w, self.env = keras.Variable(np.zeros(2, np.float32)), rule_cases.Clock()
+        self.w, self.env = keras.Variable(np.zeros(2, np.float32)), rule_cases.clock()
         self.norm, self.drop = keras.layers.BatchNormalization(), keras.layers.Dropout(0.5, seed=1)
         self.norm.build((None, 2))
         self.drop.build((None, 2))

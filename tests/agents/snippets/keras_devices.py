@@ -1,6 +1,5 @@
 # ruff: noqa: E402 (how many devices there are is said before an engine starts)
-"""Keras agents whose mini-batches are divided among two devices, on the engine of KERAS_BACKEND:
-prints one JSON object of what was found."""
+"""Keras agents on two devices, on the engine of KERAS_BACKEND: prints one JSON object."""
 
 from __future__ import annotations
 
@@ -58,10 +57,13 @@ class Q(RL):
     def action(self, s: Any) -> Any:
         return self.q(s)
 
-    def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
-        q = self.q(s, training=True)
-        value = ops.take_along_axis(q, a[:, None], 1)[:, 0]
-        TD = value - ops.stop_gradient(r + self.gamma * (1 - d) * ops.max(self.target(next_s), 1))
+    def errors(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
+        value = ops.take_along_axis(self.q(s, training=True), a[:, None], 1)[:, 0]
+        best = ops.max(self.target(next_s), 1)
+        return value - ops.stop_gradient(r + self.gamma * (1 - d) * best)
+
+    def __call__(self, *batch: Any) -> Any:
+        TD = self.errors(*batch)
         self.prioritized_replay.update(TD)
         return ops.mean(TD**2)
 
@@ -70,9 +72,8 @@ class Q(RL):
 
 
 class EachQ(Q):
-    def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
-        value = ops.take_along_axis(self.q(s), a[:, None], 1)[:, 0]
-        return (value - ops.stop_gradient(r + 0.9 * (1 - d) * ops.max(self.target(next_s), 1))) ** 2
+    def __call__(self, *batch: Any) -> Any:
+        return self.errors(*batch) ** 2
 
 
 def adam(kind: Any) -> Any:
@@ -130,7 +131,7 @@ ROLLOUT = {"policy": SoftmaxPolicy, "PPO": True, "update_steps": 30, "batch": 16
 TEAM = {"policy": SoftmaxPolicy, "MARL": True, "num_updates": 1}
 CASES: dict[str, tuple[Any, int, dict[str, Any], int, dict[str, Any]]] = {
     "plain": (Q, 1, {}, 4, {"pool_network": False}),
-    "loss of each sample": (EachQ, 1, {"num_steps": 3}, 4, {}),
+    "each sample": (EachQ, 1, {"num_steps": 3}, 4, {}),
     "PR": (Q, 1, {"PR": True}, 4, {}),
     "clipped": (Clipped, 1, {"num_updates": 2}, 4, {}),
     "PPO": (lambda: PPO.PPO(4, 8, 2, 0.7, 0.7), 2, ROLLOUT, 4, {}),
@@ -175,11 +176,8 @@ def goes_on(*more: Any) -> dict[str, Any]:
     train(stopped, 6)
     stopped.callbacks = []
     train(stopped, 6 - len(stopped.loss_list))
-    return {
-        "restored": same(whole, other),
-        "stopped": same(whole, stopped),
-        "finite": bool(np.isfinite(whole.loss_list).all()),
-    }
+    finite = bool(np.isfinite(whole.loss_list).all())
+    return {"restored": same(whole, other), "stopped": same(whole, stopped), "finite": finite}
 
 
 def files() -> None:
@@ -216,8 +214,7 @@ def sizes() -> None:
 
 
 def outside() -> None:
-    """Optimizers that were made outside of the scope are recreated there, for finders and
-    training."""
+    """Optimizers from outside of the scope are recreated there, for finders and training."""
 
     def optimizers() -> list[Any]:
         return [keras.optimizers.Adam(0.01, clipnorm=0.05)]

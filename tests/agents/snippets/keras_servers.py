@@ -1,5 +1,4 @@
-"""The coordinator of TF_CONFIG's workers and parameter servers, or one of them: prints one JSON
-object of what it found."""
+"""The coordinator of TF_CONFIG's cluster, or one of its servers: prints one JSON object."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""One of several workers of TF_CONFIG's cluster that train agents together: prints one JSON object
-of what it found."""
+"""One of TF_CONFIG's workers that train agents together: prints one JSON object."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A program that torchrun starts several times: each of its processes prints what its agent came
-to."""
+"""A program that torchrun starts several times: each prints what its agent came to."""
 
 from __future__ import annotations
 
