@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+import tandem
 from tandem import algorithms, trainer, zoo
 from tandem.errors import SettingError, noting
 from tandem.learning.config import Config, plain
@@ -166,8 +167,14 @@ def test_a_note_says_that_a_run_is_much_shorter_than_its_entry() -> None:
             zoo.note_short("ppo", "CartPole-v1", "", steps)
             zoo.note_short("ppo", "Nowhere-v0", "", steps)
         assert len(notes) == expected and all("100,000" in text for text in notes)
-    run = trainer.session("ppo", "CartPole-v1", steps=20_000, framework="torch")
-    assert "100,000 steps" in run.notes[0]
+
+
+@pytest.mark.slow
+def test_ppo_solves_cartpole_in_a_fifth_of_its_entrys_steps() -> None:
+    given = {"plots": False, "tensorboard": False, "eval_every": 10_000, "framework": "torch"}
+    made = tandem.train("ppo", "CartPole-v1", steps=20_000, seed=2, **given)
+    assert made.evaluation.mean >= 450
+    assert "100,000 steps" in made.notes[0] and made.summary["notes"] == list(made.notes)
 
 
 # --- families -------------------------------------------------------------------------------------

@@ -6,10 +6,21 @@ import json
 import zipfile
 from pathlib import Path
 
+import pytest
+
 from benchmarks import fingerprints, mutations
 from benchmarks.size import Size, size_of, table
 
 TEXT = "\nclass A:\n    def f(self, x):\n        y = x + 1\n        return y if x < 2 else 0\n"
+
+
+@pytest.mark.parametrize("name", ["dqn-torch", "agent-policy-torch"])
+def test_a_run_has_one_fingerprint(name: str) -> None:
+    """Again, and stopped in the middle and resumed."""
+    pytest.importorskip("torch")
+    first, second = fingerprints.made(name), fingerprints.made(name)
+    assert first == second
+    assert first["final"] == first["resumed"] and first["resumed_differs"] == ""
 
 
 def place(root: Path, file: str, text: str) -> None:
