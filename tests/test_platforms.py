@@ -1,4 +1,4 @@
-"""What systems do differently; workers on their second ways: parallel/test_second_ways.py."""
+"""What systems do differently; workers on their second ways: parallel/test_pool.py."""
 
 from __future__ import annotations
 

@@ -25,7 +25,6 @@ def network(*inner: Any, inputs: int = 4, outputs: int = 2) -> Any:
 
 
 def compare(function: Callable[..., Any], variables: list[Any], *xs: Any) -> None:
-    """Checks that a compiled action gives what its function gives."""
     action = compiled_function(function, variables)
     for _ in range(2):
         found, wanted = action(*xs), jax.tree.map(np.asarray, function(*xs))

@@ -1,5 +1,4 @@
-"""Compiled actions on JAX, and arrays that updates reuse (tests/backends/acting.py), in a process
-of their own."""
+"""Compiled actions on JAX, and arrays that updates reuse."""
 
 from __future__ import annotations
 

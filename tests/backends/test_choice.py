@@ -15,8 +15,6 @@ from tests.helpers import run_python
 
 @pytest.fixture
 def only(monkeypatch):
-    """Makes all but the named libraries seem missing."""
-
     def hide(*present: str) -> None:
         monkeypatch.setattr(
             importlib.util, "find_spec", lambda name: object() if name in present else None

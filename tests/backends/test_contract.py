@@ -1,5 +1,4 @@
-"""The backends' contract (tests/backends/contract.py) on every engine, each in a process of its
-own."""
+"""The contract of backends on every engine, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -26,3 +25,28 @@ def test_a_backend_keeps_its_contract(engine) -> None:
     assert len(checks) >= 15
     broken = [f"{name}\n{fault}" for name, fault in checks if fault]
     assert not broken, "\n".join(broken)
+
+
+EMBEDDED = """
+    import json
+    import keras
+    import tandem
+
+    from tandem.testing.environments import Identity
+
+    def network(space):
+        layers = keras.layers
+        return keras.Sequential(
+            [layers.Input((), dtype="int64"), layers.Embedding(4, 16), layers.Dense(16, "relu")]
+        )
+
+    given = {"steps": 2_048, "rollout": 32, "batch_size": 64, "epochs": 4, "seed": 0, "gamma": 0.0}
+    adam = keras.optimizers.Adam(1e-2)
+    result = tandem.train("ppo", Identity, network=network, optimizer=adam, plots=False, **given)
+    print(json.dumps(result.evaluation.mean))
+"""
+
+
+@pytest.mark.slow
+def test_an_embedding_learns_with_an_optimizer_object() -> None:
+    assert run_python(EMBEDDED, engine="tensorflow") == [10.0]

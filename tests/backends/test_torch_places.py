@@ -1,5 +1,4 @@
-"""Tensors stay where their networks are, whatever else is on another device. PyTorch's device
-"meta", which computes shapes alone, stands for a GPU."""
+"""Tensors stay where their networks are. PyTorch's device "meta" stands for a GPU."""
 
 from __future__ import annotations
 
@@ -22,8 +21,6 @@ from tandem.math.values import clipped_value_loss  # noqa: E402
 
 
 class Watch(TorchDispatchMode):
-    """Notes the devices that the operands of each `clamp` are on."""
-
     seen: list[set[str]]
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None):

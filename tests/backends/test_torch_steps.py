@@ -81,8 +81,6 @@ def test_a_given_optimizer_steps_as_it_does_on_weights_of_their_shapes(kind) -> 
 
 
 class Counting(torch.optim.Optimizer):
-    """Counts its steps in its group, as some do."""
-
     def __init__(self, params, lr=0.1) -> None:
         super().__init__(params, {"lr": lr, "step": 0})
 
@@ -91,8 +89,6 @@ class Counting(torch.optim.Optimizer):
 
 
 class Lookahead(torch.optim.Optimizer):
-    """Wraps another, as many do."""
-
     def __init__(self, inner) -> None:
         super().__init__(inner.param_groups[0]["params"], {})
 
@@ -123,8 +119,6 @@ def test_a_run_that_compiles_nothing_does_not_import_the_compiler() -> None:
 
 
 class Various(torch.optim.Optimizer):
-    """Keeps its state, and counts, in all the ways that optimizers do."""
-
     def __init__(self, params, lr=0.1, scale=1.0) -> None:
         super().__init__(params, {"lr": lr})
         self.scale, self.calls = scale, 0

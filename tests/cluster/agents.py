@@ -65,8 +65,6 @@ class Counter(Agent):
 
 
 class Plain:
-    """An agent without the base."""
-
     def __init__(self, gain=1) -> None:
         self.gain, self.seen = gain, []
 
@@ -121,8 +119,6 @@ class FailsAtOnce(Runner):
 
 
 class Exits(Runner):
-    """Calls sys.exit with args[0], in the place that args[1] says."""
-
     def __init__(self, args) -> None:
         self.code, self.where = args
         if self.where == "__init__":
@@ -135,8 +131,6 @@ class Exits(Runner):
 
 
 class Bare:
-    """A runner without the base and without arguments."""
-
     def run(self):
         return self.rank, self.local_rank
 

@@ -18,7 +18,6 @@ from tandem.errors import SettingError, UnknownNameError, WorkerError
 from tandem.testing import environments as known
 from tests.cluster import agents
 from tests.cluster.agents import Bare, Counter, Documented, Learns, Plain, Recorder, program
-from tests.cluster.test_scores import CASES
 
 ray = pytest.importorskip("ray")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(100), pytest.mark.usefixtures("on_ray")]
@@ -36,7 +35,6 @@ def cluster(request):
 
 
 def until(condition, seconds=60.0):
-    """Waits for something to be so; what it was."""
     end = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < end, f"not within {seconds} s"
@@ -79,18 +77,6 @@ def test_a_runner_of_no_base_and_ranks_over_all_names(cluster) -> None:
         cluster.make_runner("one", Bare)
 
 
-def test_the_order_of_calls_is_that_of_one_process(cluster) -> None:
-    own = Recorder()
-    (agent,) = cluster.make_agent("a", Recorder)
-    for one in (agent, own):
-        assert one.choose_action(1) == 1
-        for i in range(70):
-            one.update(i)
-        one.choose_action(2)
-        one.update(3)
-    assert agent.history() == own.history()
-
-
 def test_names_errors_and_attributes(cluster, tmp_path) -> None:
     (agent,) = cluster.make_agent("a", Recorder, lr=0.5)
     assert agent.lr == 0.5 and agent.here() != os.getpid()
@@ -127,7 +113,6 @@ def test_a_runner_that_fails_is_named_with_its_traceback(cluster) -> None:
 
 
 def test_sys_exit_ends_a_runner_and_a_code_is_named(cluster) -> None:
-    """Neither is a lost process, which Ray would make anew."""
     for i, where in enumerate(("run", "__init__")):
         found = cluster.start_all_runners(cluster.make_runner(f"ends{i}", agents.Exits, (0, where)))
         assert found == [None]
@@ -225,7 +210,6 @@ def learned(kept):
     ],
 )
 def test_an_algorithm_goes_on_from_its_state(cluster, tmp_path, algorithm, act) -> None:
-    """The agent is killed while two runners bring it steps: its replay is there afterwards, too."""
     args = learns(cluster, algorithm, act, 10**9) | {"stop": tmp_path / "stop"}
     runners = cluster.make_runner("r", Learns, args, num=2)
     found: list = []
@@ -295,7 +279,6 @@ ANSWERS = {"dqn": SMALL | REPLAYS, "ppo": {**SMALL, "rollout": 64, "envs": 2, "b
 
 
 def learns(cluster: Cluster, algorithm: str, act: str, limit: int) -> dict[str, Any]:
-    """What a runner is given that learns `Identity`, in so many steps."""
     settings = {"algorithm": algorithm, "steps": 6000, **ANSWERS[algorithm]}
     given = {"make": known.Identity, "act": act, "limit": limit}
     return given | {"cluster": cluster, "settings": settings}
@@ -317,13 +300,3 @@ def test_it_finds_the_answer(cluster, algorithm, act, num, limit) -> None:
     found = agent.evaluate(known.Identity, 5)
     assert heavy == [[]] * num and found.mean == found.lengths[0]
     assert algorithm != "ppo" or agent.env_steps >= 0.9 * num * limit
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("name", sorted(CASES.keys() - {"dqn"}))
-def test_it_reaches_its_score_by_ray_with_two_runners(cluster, name) -> None:
-    algorithm, make, steps, settings, least = CASES[name]
-    args = {"cluster": cluster, "make": make, "limit": steps // 2}
-    args["settings"] = {"algorithm": algorithm, "steps": steps, **settings}
-    cluster.start_all_runners(cluster.make_runner("r", Learns, args, num=2))
-    assert cluster.get_agent("a").evaluate(make, 20).mean >= least

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tandem
-from tandem.cluster import AlgorithmAgent, Cluster, Runner, sampler
+from tandem.cluster import AlgorithmAgent, sampler
 from tandem.collect.trajectories import split_environments, split_steps
 from tandem.envs.factory import episode_seed, vectorize
 from tandem.envs.team import team
@@ -19,6 +19,7 @@ from tandem.learning import loop
 from tandem.learning.seeds import Generators, derived
 from tandem.types import leaves
 from tests.cluster.agents import spaces
+from tests.cluster.test_local import fresh, make_agents
 
 CARTPOLE = gymnasium.make("CartPole-v1")
 torch = pytest.importorskip("torch")
@@ -102,22 +103,13 @@ class Reads:
 def test_who_reads_its_attributes_in_one_process_changes_nothing(algorithm, settings) -> None:
     own = agent_of(algorithm, CARTPOLE, steps=1000, **settings)
     steps(own, gymnasium.make("CartPole-v1"), 150)
-    cluster, found = Cluster(namespace=f"reads-{algorithm}"), []
     given = {"algorithm": algorithm, "steps": 1000, **spaces(CARTPOLE), **settings}
-
-    class Logs(Runner):
-        def __init__(self) -> None:
-            (self.agent,) = cluster.make_agent("agent", AlgorithmAgent, **given)
-
-        def run(self):
-            logged = Reads(self.agent)
-            steps(logged, gymnasium.make("CartPole-v1"), 150)
-            found.append(weights(self.agent._host.agent._backend))
-            return logged.seen
-
-    assert own.updates in Logs().run() and own.updates > 0
+    (agent,) = make_agents(fresh(), "agent", AlgorithmAgent, **given)
+    steps(logged := Reads(agent), gymnasium.make("CartPole-v1"), 150)
+    assert own.updates in logged.seen and own.updates > 0
+    found = weights(agent._host.agent._backend)
     for name, w in weights(own._backend).items():
-        np.testing.assert_array_equal(found[0][name], w, err_msg=name)
+        np.testing.assert_array_equal(found[name], w, err_msg=name)
 
 
 def blocks_of(told, env):

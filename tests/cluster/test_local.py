@@ -54,8 +54,6 @@ def test_a_runner_made_directly_acts_and_learns_here() -> None:
 
 
 def in_a_runner(call):
-    """What a call gives that a local runner makes."""
-
     class Calls(Runner):
         def __init__(self) -> None:
             self.given = call()
@@ -111,11 +109,6 @@ class One(Takes):
         self.got = (args, self.rank, self.local_rank)
 
 
-class Two(Takes):
-    def __init__(self, args, local_rank) -> None:
-        self.got = (args, self.rank, local_rank)
-
-
 class Second(Takes):
     def __init__(self, config, number) -> None:
         self.got = (config, self.rank, number)
@@ -128,7 +121,7 @@ class Named(Takes):
 
 def test_runners_take_what_they_take() -> None:
     args = argparse.Namespace(x=1)
-    for kind in (One, Two, Second, Named):
+    for kind in (One, Second, Named):
         assert construct(kind, args, 3, 1).got == (args, 3, 1)
     assert construct(Bare, None, 2, 1).run() == (2, 1)
     with pytest.raises(SettingError, match="takes none"):
@@ -168,25 +161,21 @@ def test_in_one_process_an_agent_acts_by_what_it_learned() -> None:
         assert agent.at == 1 and agent.choose_action(0) == int(sync)
 
 
+class Five(Takes):
+    def __init__(self, cluster) -> None:
+        (self.agent,) = cluster.make_agent("c", Counter)
+
+    def run(self) -> int:
+        before = self.agent.at
+        for _ in range(5):
+            self.agent.update(0, 0, 0, 0, False)
+        return before
+
+
 def test_a_second_program_goes_on_from_the_folder(tmp_path) -> None:
-    code = """
-    import json, sys
-    from tests.cluster.agents import Counter
-    from tandem.cluster import Cluster, Runner
-    cluster = Cluster(folder=sys.argv[1], checkpoint_seconds=0)
-    class Goes(Runner):
-        def __init__(self):
-            cluster.make_agent("c", Counter)
-            self.agent = cluster.get_agent("c")
-        def run(self):
-            before = self.agent.at
-            for _ in range(5):
-                self.agent.update(0, 0, 0, 0, False)
-            return before
-    print(json.dumps(Goes().run()))
-    """
-    assert run_python(code, str(tmp_path)) == [0]
-    assert run_python(code, str(tmp_path)) == [5]
+    for i in range(2):
+        cluster = Cluster(namespace=f"program-{i}", folder=tmp_path, checkpoint_seconds=0)
+        assert Five(cluster).run() == 5 * i
     assert [p.name for p in tmp_path.iterdir()] == ["c%2f0.zip"]
 
 
@@ -218,7 +207,6 @@ def test_a_stored_state_does_not_change_with_the_agent() -> None:
 
 
 def test_who_acts_for_an_agent_that_is_told_what_it_was_has_its_parameters() -> None:
-    """Also where it acted itself in the program before."""
     kept = agent_state.state_of(Counter(sync=True, at=7))
 
     state = {"version": 3, "data": kept[0], "arrays": kept[1]}

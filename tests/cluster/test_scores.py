@@ -18,7 +18,6 @@ SMALL = {"hidden": (32, 32), "framework": "torch", "gamma": 0.1, "envs": 2}
 REPLAY = SMALL | dict(learning_starts=200, train_every=16, updates_per_call=16, batch_size=64)
 REPLAY |= {"buffer_size": 5000, "learning_rate": 3e-3, "tau": 0.02}
 ROLLOUT = SMALL | {"rollout": 64, "learning_rate": "1e-2:1e-3", "log_std": -0.5}
-DDPG = REPLAY | {"exploration": 0.2, "actor_learning_rate": 1e-3}
 PPO = {"batch_size": 32, "epochs": 6, "entropy": 0.0}
 MAPPO = dict(rollout=64, batch_size=128, learning_rate="5e-3:1e-3", gamma=0.9, entropy="0.3:0")
 DQN = dict(learning_starts=100, batch_size=32, train_every=2, learning_rate=5e-3, target_every=100)
@@ -28,8 +27,6 @@ DQN = dict(learning_starts=100, batch_size=32, train_every=2, learning_rate=5e-3
 CASES: dict[str, tuple[str, Any, int, dict[str, Any], float]] = {
     "dqn": ("dqn", games.Identity, 1500, SMALL | DQN, 10.0),
     "sac": ("sac", games.IdentityBox, 1200, REPLAY, -0.5),
-    "td3": ("td3", games.IdentityBox, 1500, REPLAY | {"exploration": 0.2}, -0.5),
-    "ddpg": ("ddpg", games.IdentityBox, 1500, DDPG, -0.5),
     "trpo": ("trpo", games.IdentityBox, 6000, ROLLOUT | {"radius": 0.03}, -1.0),
     "ppo": ("ppo", games.IdentityBox, 4000, ROLLOUT | PPO, -1.0),
     "mappo": ("mappo", lambda: team(team_games.TwoStep), 4000, SMALL | MAPPO, 8.0),

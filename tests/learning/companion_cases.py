@@ -29,7 +29,6 @@ GIVEN["tensorboard"] = False
 
 
 def children() -> list[int]:
-    """The processes that this one has started, and that are there."""
     text = Path(f"/proc/self/task/{MAIN}/children").read_text(encoding="utf-8")
     return [int(pid) for pid in text.split()]
 
@@ -110,8 +109,6 @@ lock = threading.Lock()  # which cannot be pickled
 
 
 def callback(folder: Path) -> dict[str, Any]:
-    """A callback raises in the middle."""
-
     def wrong(event: Any) -> None:
         if event.updates >= 40:
             raise ZeroDivisionError("of the callback")
@@ -125,7 +122,6 @@ def callback(folder: Path) -> dict[str, Any]:
 
 
 def ended(seconds: float = 3.0) -> list[int]:
-    """The processes that are left after a while."""
     limit = time.monotonic() + seconds
     while children() and time.monotonic() < limit:
         time.sleep(0.05)
@@ -133,7 +129,6 @@ def ended(seconds: float = 3.0) -> list[int]:
 
 
 def own(folder: Path) -> dict[str, Any]:
-    """A custom network with dropout, and workers: whole, and resumed in the middle."""
     more = {"network": dropping, "workers": 1, "envs": 2, **GIVEN}
     tandem.train("dqn", "CartPole-v1", out=folder / "whole", **more)
     tandem.train("dqn", "CartPole-v1", out=folder / "parts", stop_at=160, **more)

@@ -25,6 +25,7 @@ from tandem.runs.verification import verify
 from tandem.testing import environments as games
 from tests.helpers import run_python, runs
 from tests.parallel.same_runs import faulty
+from tests.runs.shared import finished
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.slow
@@ -34,11 +35,6 @@ SMALL["checkpoint_seconds"] = 3600.0
 REPLAY = {"replay": "uniform", "replay_starts": 4, "replay_size": 30, "replay_ratio": 1.0}
 thorough = pytest.mark.thorough
 TURNS = {"learners": 2, "staleness": 1}
-
-
-def finished(run: Any, stop_at: int | None = None) -> Any:
-    list(run.events(stop_at))
-    return run
 
 
 def duplicated(argument: Any) -> Any:
@@ -90,7 +86,6 @@ def test_in_turns_a_run_is_that_of_one_process(algorithm: str, monkeypatch: Any)
 
 
 def sittings(folder: str, engine: str, algorithm: str) -> list[bool]:
-    """Whether a run of several sittings is that of one."""
     given = {**SMALL, **TURNS, **REPLAY, "framework": engine}
     whole = finished(tandem.session(algorithm, "CartPole-v1", **given))
     finished(tandem.session(algorithm, "CartPole-v1", out=folder, **given), 150)
@@ -202,8 +197,6 @@ def test_above_the_budget_it_ends_with_an_error_and_a_checkpoint(tmp_path: Path)
 
 
 class Diverges(games.Chain):
-    """Its rewards are finite, and their square is not."""
-
     def step(self, action: Any) -> Any:
         obs, _, *rest = super().step(action)
         return obs, 1e30, *rest

@@ -13,10 +13,10 @@ from tandem.types import leaves
 from tests.envs.test_vector_env import Tensors
 from tests.envs.vectors import MODES, Counters, Resumable
 from tests.helpers import run_python
+from tests.runs import shared
 
-QUICK = dict(framework="torch", steps=400, hidden=(8,), plots=False, tensorboard=False)
-QUICK |= {"eval_episodes": 1, "final_episodes": 1}
-GIVEN: dict[str, Any] = QUICK | {"rollout": 16, "batch_size": 32}
+QUICK = shared.QUICK | {"steps": 400}
+GIVEN = QUICK | {"rollout": 16, "batch_size": 32}
 
 
 class Kept(Tensors, Resumable):

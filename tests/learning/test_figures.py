@@ -36,7 +36,6 @@ def test_lists_and_thousands() -> None:
 
 
 def test_nobody_shows_a_return_otherwise() -> None:
-    """No field of an f-string has a return in it and a number of digits beside it."""
     returns = r"\b(eval_mean|eval_std|return_mean|returns|scores?|mean)\b(?!\()|\.std\b(?!\()"
     # names of files; and numbers of another kind than returns of a run
     kept = {"runs/autosave.py", "testing/contracts.py"}

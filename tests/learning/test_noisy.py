@@ -153,7 +153,6 @@ def test_what_cannot_be_is_refused() -> None:
 
 @pytest.mark.parametrize("name", algorithms.NAMES)
 def test_every_algorithm_learns_with_noise(name) -> None:
-    """Its output layers hear noise, and sizes of the noise are learned."""
     env: Any = "Pendulum-v1" if name in ("sac", "crossq", "tqc", "ddpg", "td3") else "CartPole-v1"
     env = (lambda: Team(team_games.TwoStep())) if algorithms.get(name).team else env
     kind = algorithms.get(name)

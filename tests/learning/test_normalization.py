@@ -1,4 +1,4 @@
-"""Running statistics are those of all rows at once, and reach the networks and the next sitting."""
+"""Running statistics are those of all rows, and reach the networks and the next sitting."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from gymnasium import wrappers
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +19,7 @@ from tandem.learning.normalization import Moments, ObservationMoments, RewardSca
 from tandem.networks.plan import Twin
 from tandem.settings import declared
 from tandem.spaces import Leaf
+from tandem.testing.environments import InfiniteHorizon
 from tandem.types import Cuts, Trajectory
 
 QUIET: dict[str, Any] = dict(
@@ -75,6 +79,9 @@ def test_rows_that_only_reset_do_not_count_and_symbols_and_pictures_are_left_alo
     found = seen.weights("0/obs/")
     assert list(found) == ["0/obs/0/box/1/mean", "0/obs/0/box/1/variance"]
     assert {x.dtype for x in found.values()} == {np.dtype(np.float32)}
+    for number in (0, 3e25):  # whose variance float32 does not hold
+        seen.moments["box"].add(np.full((1, 2), number, np.float32))
+    assert all(np.isfinite(x).all() for x in seen.weights().values())
 
 
 def test_rewards_are_divided_by_the_deviation_of_discounted_returns() -> None:
@@ -128,7 +135,6 @@ DETAILS |= dict(learning_rate=(3e-4, "3e-4:0"), max_grad_norm=(1e9, 0.5), adam_e
 
 @pytest.mark.parametrize("name", DETAILS)
 def test_each_of_the_ten_details_of_ppo_has_a_source_and_does_something(name: str) -> None:
-    """Its two values, off and on, make different runs."""
     (source,) = (s.source for s in declared(algorithms.get("ppo").Settings) if s.name == name)
     assert source
     prints = []
@@ -162,3 +168,65 @@ def test_a_run_publishes_its_statistics_and_takes_them_up_again(tmp_path: Path) 
     mine, theirs = (r.loop.learner.state(True)[1] for r in (run, resumed))
     assert {n: x.tobytes() for n, x in mine.items()} == {n: x.tobytes() for n, x in theirs.items()}
     assert len(mine) == 7
+
+
+# Wrappers whose statistics no evaluation shares
+
+NOTED: dict[str, Any] = {"framework": "torch", "plots": False, "steps": 64, "hidden": (4,)}
+NOTED |= {"rollout": 4, "batch_size": 4}
+
+
+def normalized() -> Any:
+    return wrappers.TimeLimit(wrappers.NormalizeObservation(InfiniteHorizon()), 5)
+
+
+def paid() -> Any:
+    return wrappers.NormalizeReward(InfiniteHorizon())
+
+
+def frozen() -> Any:
+    env = wrappers.NormalizeObservation(InfiniteHorizon())
+    env.update_running_mean = False  # of statistics that were loaded
+    return env
+
+
+def notes(algorithm: str, env: Any, **given: Any) -> str:
+    run = trainer.session(algorithm, env, **{**NOTED, **given})
+    run.close()
+    run.environments.close()
+    return "\n".join(run.notes)
+
+
+VECTORS: list[Any] = [
+    lambda: SyncVectorEnv([normalized] * 2),
+    lambda: AsyncVectorEnv([normalized] * 2),
+    lambda: wrappers.vector.NormalizeObservation(SyncVectorEnv([InfiniteHorizon] * 2)),
+]
+
+
+@pytest.mark.parametrize("env", [normalized, *VECTORS])
+def test_a_wrapper_that_normalizes_observations_is_named_with_the_setting(env: Any) -> None:
+    told = notes("ppo", env)
+    assert "NormalizeObservation keeps its statistics in the environment: each evaluation" in told
+    assert "remove NormalizeObservation and give normalize_observations=True." in told
+
+
+def test_a_wrapper_that_normalizes_rewards_is_named_where_evaluations_have_it() -> None:
+    fix = "Fix: remove NormalizeReward and give normalize_rewards=True."
+    assert fix in notes("ppo", paid)
+    assert "NormalizeReward" not in notes("ppo", paid, eval_env=InfiniteHorizon)
+
+
+def test_a_wrapper_of_the_evaluation_environment_alone_is_named() -> None:
+    for eval_env, name in ((normalized, "NormalizeObservation"), (paid, "NormalizeReward")):
+        given = {**NOTED, "eval_env": eval_env, "eval_episodes": 1, "final_episodes": 1}
+        assert f"remove {name}" in "\n".join(trainer.train("ppo", InfiniteHorizon, **given).notes)
+
+
+def test_a_note_fits_objects_and_custom_networks_and_comes_only_with_statistics() -> None:
+    told = notes("ppo", normalized())
+    assert "in the environment: every loaded agent starts with empty ones" in told
+    told = notes("ppo", normalized, network=lambda space: torch.nn.Linear(*space.shape, 4))
+    assert "NormalizeObservation and scale by constants" in told
+    for env in (InfiniteHorizon, frozen):
+        assert "ormaliz" not in notes("ppo", env)

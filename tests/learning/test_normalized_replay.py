@@ -77,7 +77,6 @@ def test_updates_see_the_statistics_of_now_and_the_buffer_what_came(name: str, n
 
 
 def test_sequences_are_kept_as_they_came_too() -> None:
-    """Observations as who acted saw them, rewards by the statistics of now."""
     more = {"rollout": 5, "envs": 2, "steps": 80, "shared": False, "gamma": 0.5, "hidden": (8,)}
     more |= {"replay": "uniform", "replay_starts": 2, "replay_ratio": 3.0}
     loop = contracts.begin(algorithms.get("a3c"), far, "torch", **BOTH | more)
@@ -103,7 +102,6 @@ def test_sequences_are_kept_as_they_came_too() -> None:
 
 
 def discounted(trajectories: list[Any]) -> Any:
-    """The running returns of each environment, by a loop over steps."""
     running, found = np.zeros(2), []
     for t in trajectories:
         for reward, last in zip(t.reward, t.last, strict=True):

@@ -39,7 +39,6 @@ def test_updates_for_each_step() -> None:
 
 
 def test_environments_step_together() -> None:
-    """As many updates for each step as without their number, where nobody says."""
     for name, env, given, expected in (
         ("sac", "", {"envs": 4}, (4, 4)),
         ("sac", "", {"envs": 4, "updates_per_call": 1}, (4, 1)),
@@ -177,8 +176,6 @@ def test_runs_with_all_of_them_go_on_exactly(name) -> None:
 
 
 class Own(nn.Linear):
-    """Its layer is not known."""
-
     def forward(self, x):
         return torch.sin(super().forward(x.float()[:, None]))
 

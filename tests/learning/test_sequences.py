@@ -12,7 +12,6 @@ import pytest
 import tandem
 from tandem import algorithms
 from tandem.errors import SettingError
-from tandem.runs.folder import read_run
 from tandem.testing import contracts
 from tandem.testing.environments import Chain, InfiniteHorizon, TerminatedTruncatedPair
 
@@ -27,7 +26,6 @@ def begun(name: str, env: Any = Chain, **settings: Any) -> Any:
 
 
 def runs_of(loop: Any) -> list[Any]:
-    """The batches of updates, as they come."""
     seen: list[Any] = []
     run = loop.learner._run
     loop.learner._run = lambda batch: (seen.append(batch), run(batch))[1]
@@ -66,7 +64,6 @@ def test_what_is_remembered_is_of_the_policy_that_acted() -> None:
 @pytest.mark.parametrize("name", ["impala", "acer"])
 @pytest.mark.parametrize("more", [{}, {"recurrent": 4}, {"noisy": "factorised"}])
 def test_it_stays_so_where_newer_networks_prepare_it(name: str, more: Any) -> None:
-    """As where workers collect ahead of the updates."""
     loop = begun(name, replay="none", **more)
     prepare, (remembered,) = loop.algorithm.prepare, loop.algorithm.behaviour(loop.algorithm.leaf)
     differ = []
@@ -129,7 +126,6 @@ def test_a_cut_step_gets_the_value_after_it_when_fresh_and_weighs_nothing_when_r
 
 @pytest.mark.parametrize("double", [True, False])
 def test_where_a_limit_cuts_q_learning_goes_on_with_its_target(double: bool) -> None:
-    """The network's choice where targets are double, else the target's own."""
     env = partial(gymnasium.make, "CartPole-v1", max_episode_steps=3)
     loop = begun("nstep_q", env, double=double)
     net, target = (loop.backend.networks[n] for n in ("net", "net_target"))
@@ -158,16 +154,3 @@ def test_priorities_of_replayed_sequences_follow_their_errors() -> None:
     contracts.train(loop)
     priority = loop.learner.buffer.state()[1]["priority"]
     assert len(np.unique(priority)) > 10 and (priority > 0).all()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["acer", "a3c", "impala", "nstep_q"])
-def test_a_run_is_resumed_to_the_bit(name: str, tmp_path) -> None:
-    given = {**SMALL, **REPLAYED, "steps": 720, "framework": "torch", "seed": 3}
-    given |= dict(eval_episodes=1, final_episodes=1, plots=False, tensorboard=False)
-    whole = tandem.train(name, "CartPole-v1", out=tmp_path / "whole", **given)
-    tandem.train(name, "CartPole-v1", stop_at=300, out=tmp_path / "halves", **given)
-    halves = tandem.train(resume=tmp_path / "halves")
-    prints = [read_run(run.folder).table["fingerprint"][-1] for run in (whole, halves)]
-    assert prints[0] == prints[1]
-    assert whole.summary["updates"] == halves.summary["updates"] > 60

@@ -1,8 +1,4 @@
-"""Runs with custom networks: chains of layers that plans have, and of layers that only their
-framework runs; as a script, on Keras.
-
-python tests/networks/chains.py FRAMEWORK FOLDER with_a_plan without_a_plan
-"""
+"""Runs with chains of layers. As a script: FRAMEWORK FOLDER with_a_plan without_a_plan."""
 
 from __future__ import annotations
 
@@ -89,7 +85,6 @@ def planned(space: Any) -> Any:
 
 
 def other(space: Any) -> Any:
-    """A chain of layers that no plan has."""
     if ON_KERAS:
         import keras
         from keras import layers
@@ -112,7 +107,6 @@ def run(network: Any, stop_at: int | None = None, **given: Any) -> Any:
 
 
 def with_a_plan(framework: str, folder: Path) -> dict[str, Any]:
-    """What a run with the chain of a plan's layers comes to."""
     if framework == "torch":
         from tandem.networks import torch_bodies as bodies
     else:
@@ -137,7 +131,6 @@ def with_a_plan(framework: str, folder: Path) -> dict[str, Any]:
 
 
 def without_a_plan(framework: str, folder: Path) -> dict[str, Any]:
-    """What a run with the chain of other layers comes to."""
     given = {"framework": framework, **LEARN}
     whole = run(other, out=folder / "other", **given)
     loaded = tandem.load(folder / "other", network=other)

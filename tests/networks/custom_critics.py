@@ -1,8 +1,4 @@
-"""Continuous control with custom networks, in a game whose best action is the observation. A critic
-that is linear in the action has the same best action in every state; as a script, on Keras.
-
-python tests/networks/custom_critics.py FRAMEWORK ALGORITHM...
-"""
+"""Custom critics that need the state beside the action. As a script: FRAMEWORK ALGORITHM..."""
 
 from __future__ import annotations
 

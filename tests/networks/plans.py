@@ -1,7 +1,4 @@
-"""Plans of every kind, with weights: run as a script, built and run on one framework.
-
-python tests/networks/plans.py FRAMEWORK WEIGHTS.npz FOUND.npz
-"""
+"""Plans of every kind, with weights. As a script: FRAMEWORK WEIGHTS.npz FOUND.npz."""
 
 from __future__ import annotations
 

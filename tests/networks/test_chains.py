@@ -1,5 +1,4 @@
-"""Custom networks that are chains of a plan's layers act, load and are exported without their
-framework; all others through it. Both train as their users' own modules."""
+"""Custom networks: chains of a plan's layers need no framework to act, all others do."""
 
 from __future__ import annotations
 

@@ -54,8 +54,6 @@ def test_every_form_of_network_solves_it_on_every_framework(framework, algorithm
 
 
 class Observing(Game):
-    """Actions of two numbers, and any observations."""
-
     length = 5
 
     def __init__(self, space: gymnasium.Space[Any]) -> None:
@@ -78,8 +76,6 @@ SPACES = {
 
 
 class Body(torch.nn.Module):
-    """Of images, or of entries of an observation that are named as a critic's inputs."""
-
     def __init__(self, images: bool) -> None:
         super().__init__()
         self.images = images
@@ -194,8 +190,6 @@ def test_jax_compiles_a_custom_network_for_few_sizes_of_batches():
 
 
 class Branching(torch.nn.Module):
-    """Python code that reads a value, which a compiler has not."""
-
     def __init__(self, space: Any) -> None:
         super().__init__()
         self.layer = torch.nn.Linear(space.shape[0], 8)

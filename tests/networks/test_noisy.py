@@ -1,5 +1,4 @@
-"""Noisy layers: their equation by hand, their first weights, which layers of a head they replace,
-and what noise is drawn."""
+"""Noisy layers: their equation, their first weights, where they stand, and their noise."""
 
 from __future__ import annotations
 

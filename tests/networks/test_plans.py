@@ -1,5 +1,4 @@
-"""Plans: as data, as NumPy twins, and as networks of every framework, which must all put out the
-same."""
+"""Plans: as data, as NumPy twins, and as networks of every framework."""
 
 from __future__ import annotations
 

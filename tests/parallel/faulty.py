@@ -10,36 +10,34 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gymnasium import Env, spaces
+from gymnasium import spaces
+
+from tandem.testing.environments import Game
 
 
-class Faulty(Env[Any, Any]):
+class Faulty(Game):
     """Pays for the sign of what is seen. The first to come to step `at` of its life goes wrong."""
 
     observation_space = spaces.Box(-1, 1, (2,), np.float32)
     action_space = spaces.Discrete(2)
+    length, generation = 17, 0
 
     def __init__(self, folder: str, fault: str, parent: int, at: int = 100, times: int = 1) -> None:
-        self.folder = folder
-        self.fault = fault
-        self.parent = parent
-        self.at = at
-        self.times = times
-        self.generation = 0
-        self.t = 0
+        self.folder, self.fault, self.parent, self.at, self.times = folder, fault, parent, at, times
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        self.t, self.x = 0, self.np_random.uniform(-1, 1, 2).astype(np.float32)
-        return self.x.copy(), {}
+    def begin(self) -> None:
+        self.x = self.np_random.uniform(-1, 1, 2).astype(np.float32)
 
-    def step(self, action: Any) -> Any:
-        self.generation, self.t = self.generation + 1, self.t + 1
+    def observe(self) -> Any:
+        return self.x.copy()
+
+    def play(self, action: Any) -> tuple[float, bool]:
+        self.generation += 1
         if self.generation == self.at and os.getpid() != self.parent and self._first():
             self._go_wrong()
         reward = float(action == (self.x[0] > 0))
-        self.x = self.np_random.uniform(-1, 1, 2).astype(np.float32)
-        return self.x.copy(), reward, self.t == 13, self.t == 17, {}
+        self.begin()
+        return reward, self.t == 13
 
     def _first(self) -> bool:
         for i in range(self.times):

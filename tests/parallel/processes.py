@@ -20,7 +20,6 @@ def program(code: str, *args: Any, **env: str) -> subprocess.Popen[str]:
 
 
 def gone(pids: Sequence[int], seconds: float = 5.0) -> bool:
-    """Whether none of them runs any more, within so many seconds."""
     limit = time.monotonic() + seconds
     while any(map(runs, pids)) and time.monotonic() < limit:
         time.sleep(0.02)

@@ -14,6 +14,7 @@ from tandem.testing import environments as games
 from tandem.testing import team_games
 from tandem.testing.memory_games import Recall
 from tests.parallel.faulty import Faulty
+from tests.runs import shared
 
 PPO, TEAM = {"rollout": 16, "batch_size": 16}, {"rollout": 8, "batch_size": 16}
 STATISTICS = {"normalize_observations": True, "normalize_rewards": True}
@@ -42,10 +43,8 @@ SETTINGS = {"steps": 1600, "envs": 4, "rollout": 8, "seed": 1, "hidden": (8,), *
 
 def rows(folder: Path, *without: str) -> list[list[str]]:
     """progress.csv without its times, and without the columns named."""
-    text = (folder / "progress.csv").read_text(encoding="utf-8")
-    names, *lines = [line.split(",") for line in text.splitlines()]
-    kept = [name not in ("seconds", *without) for name in names]
-    return [[x for x, keep in zip(line, kept, strict=True) if keep] for line in lines]
+    left_out = ("seconds", *without)
+    return [[x for n, x in row.items() if n not in left_out] for row in shared.rows(folder)]
 
 
 def trained(folder: Path, name: str, **more: Any) -> Path:

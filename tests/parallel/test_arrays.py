@@ -15,8 +15,6 @@ FORMS |= {"empty": ((0, 2), "<f4"), "flags": ((7,), "|b1")}
 
 
 class Writer:
-    """In another process."""
-
     def __init__(self, handle: object) -> None:
         self.arrays = SharedArrays.attach(handle)  # type: ignore[arg-type]
 

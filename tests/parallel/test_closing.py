@@ -15,49 +15,43 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium import Env, spaces
+from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 
 import tandem
 from tandem.errors import TandemError
 from tandem.learning.events import BatchEnd
 from tandem.parallel.process import Process, WorkerLost
+from tandem.testing.environments import Game
 from tests.helpers import run_python, runs
 from tests.parallel.processes import gone, program
 
 SMALL: dict[str, Any] = dict(framework="torch", steps=96, envs=4, hidden=(4,), eval_episodes=1)
 
 
-class Noted(Env[Any, Any]):
-    """Writes into a file when it is made and when it is closed."""
-
+class Noted(Game):
     observation_space = spaces.Box(-1, 1, (2,), np.float32)
     action_space = spaces.Discrete(2)
 
     def __init__(self, file: Path) -> None:
-        self.file, self.steps = file, 0
+        self.file = file
         self._note("made")
 
     def _note(self, what: str) -> None:
         with self.file.open("a") as file:
             file.write(f"{what} {os.getpid()}\n")
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        self.steps = 0
-        return np.zeros(2, np.float32), {}
+    def observe(self) -> Any:
+        return np.zeros(2, np.float32)
 
-    def step(self, action: Any) -> Any:
-        self.steps += 1
-        return np.zeros(2, np.float32), 1.0, self.steps == 5, False, {}
+    def play(self, action: Any) -> tuple[float, bool]:
+        return 1.0, self.t == 5
 
     def close(self) -> None:
         self._note("closed")
 
 
 class Third(Noted):
-    """Cannot be made a third time."""
-
     def __init__(self, file: Path) -> None:
         if file.exists() and file.read_text(encoding="utf-8").count("made") >= 3:
             raise ValueError("no licence left")
@@ -65,7 +59,6 @@ class Third(Noted):
 
 
 def counts(file: Path) -> dict[str, list[str]]:
-    """The processes that made environments, and those that closed them, sorted."""
     lines = [line.split() for line in file.read_text(encoding="utf-8").splitlines()]
     return {what: sorted(pid for w, pid in lines if w == what) for what in ("made", "closed")}
 
@@ -102,10 +95,6 @@ def broken(space: Any) -> Any:
     raise TandemError("no such network")
 
 
-def vector(file: Path) -> SyncVectorEnv:
-    return SyncVectorEnv([partial(Noted, file)] * 4)
-
-
 def test_environments_of_a_refused_run_are_closed(tmp_path: Path) -> None:
     for i, (kind, given) in enumerate(
         [
@@ -115,7 +104,7 @@ def test_environments_of_a_refused_run_are_closed(tmp_path: Path) -> None:
             (Noted, {"hindsight": "future"}),
             (Third, {}),
             (Third, {"workers": 2}),
-            (vector, {"workers": 2}),
+            (lambda file: SyncVectorEnv([partial(Noted, file)] * 4), {"workers": 2}),
         ]
     ):
         env = partial(kind, tmp_path / f"{i}")
@@ -176,7 +165,6 @@ def test_what_a_worker_started_ends_with_it(how: str, session: bool, hangs: bool
 
 
 def test_environments_that_an_agent_made_are_closed_with_it(tmp_path: Path) -> None:
-    """Not before: the next training may continue in the middle of an episode."""
     torch = pytest.importorskip("torch")
     from tandem.exploration import GreedyQPolicy
     from tests.agents.agents import Probe

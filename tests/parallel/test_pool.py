@@ -20,6 +20,7 @@ from tandem.errors import EnvironmentFault, ResumeError, SettingError, WorkerErr
 from tandem.learning.events import BatchEnd
 from tandem.parallel import choice, worker_group
 from tandem.parallel.env_factory import EnvFactory, divide
+from tandem.platforms import POSIX, VARIABLE
 from tandem.testing import environments as games
 from tests.parallel import same_runs
 from tests.parallel.faulty import Faulty
@@ -78,19 +79,13 @@ def test_what_cannot_be_shared_out_is_refused() -> None:
 
 
 class Odd(torch.nn.Linear):
-    """Nobody knows it, and it can be run by torch alone."""
-
     def forward(self, x: Any) -> Any:
         return super().forward(x * 2).abs()
 
 
-def odd(space: Any) -> Any:
-    return Odd(4, 8)
-
-
 @pytest.mark.slow
 def test_layers_of_ones_own_and_pictures_are_acted_on_by_the_framework() -> None:
-    for env, network in (("CartPole-v1", odd), (games.IdentityImage, None)):
+    for env, network in (("CartPole-v1", lambda space: Odd(4, 8)), (games.IdentityImage, None)):
         given = FAST | dict(steps=256, envs=4, rollout=8, batch_size=16, network=network, seed=1)
         given["vectorization"] = "plain"
         runs = [tandem.session("ppo", env, workers=workers, **given) for workers in (0, 1)]
@@ -196,7 +191,6 @@ for event in run:
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
 def test_sigterm_ends_a_run_soon_though_every_worker_is_stuck(tmp_path: Path) -> None:
-    """The run itself may take as long as its checkpoint does on a busy disk."""
     with program(STUCK, tmp_path, tmp_path / "run") as run:
         assert run.stdout is not None
         pids = json.loads(run.stdout.readline())
@@ -290,7 +284,6 @@ def here(folder: Path, fault: str, at: int = 10**9) -> Any:
     ("fault", "at", "error"), [("a signal", 10**9, KeyboardInterrupt), ("raises", 101, WorkerError)]
 )
 def test_a_run_goes_on_with_other_episodes(fault: str, at: int, error: Any, tmp_path) -> None:
-    """Of this process: after a signal that an environment hears too, or a lost worker."""
     env = here(tmp_path, fault, at)
     with pytest.raises(error):
         tandem.train("a2c", env, workers=1, out=tmp_path / "run", worker_restarts=0, **SETTINGS)
@@ -348,3 +341,26 @@ def test_a_stop_waits_as_long_as_blocks_take(learning: float, monkeypatch) -> No
     least = max(1.0, 2 * learning)
     assert told() == 10.0 and told(0.125) == least and told(45.0) == 60.0
     assert told(0.125, 4.0, 0.25) == 8.0 and told(45.0, *[3.0] * 20) == 6.0
+
+
+# On any POSIX system; parts are in test_process.py and test_arrays.py
+
+LOCK_STEP = dict(envs=4, rollout=8, batch_size=16, steps=128, log_every=64, workers=2)
+AHEAD_OF_IT = dict(envs=2, steps=96, log_every=48, learning_starts=16, workers=2)
+SHARED_REPLAY = dict(envs=1, rollout=8, steps=256, log_every=64, learners=2, staleness=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "algorithm, env, settings",
+    [
+        ("ppo", games.IdentityDict, LOCK_STEP),
+        ("dqn", games.Chain, AHEAD_OF_IT),
+        ("acer", games.Chain, SHARED_REPLAY),
+    ],
+)
+def test_a_run_is_that_of_the_first_ways(algorithm, env, settings, monkeypatch, tmp_path) -> None:
+    for system in ("", POSIX):
+        monkeypatch.setenv(VARIABLE, system)
+        tandem.train(algorithm, env, out=tmp_path / f"on{system}", hidden=(8,), **FAST, **settings)
+    assert same_runs.rows(tmp_path / "on") == same_runs.rows(tmp_path / f"on{POSIX}")

@@ -142,21 +142,19 @@ import contextlib, io, json
 import gymnasium
 import numpy as np
 import tandem
+from tandem.testing.environments import Game
 
 
-class Mine(gymnasium.Env):
+class Mine(Game):
     observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
 
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.t = 0
-        return np.zeros(1, np.float32), {}
+    def observe(self):
+        return np.full(1, self.t / 9, np.float32)
 
-    def step(self, action):
-        self.t += 1
+    def play(self, action):
         print("an environment may print")
-        return np.full(1, self.t / 9, np.float32), float(action), self.t == 9, False, {}
+        return float(action), self.t == 9
 
 
 gymnasium.register("Mine-v0", Mine)

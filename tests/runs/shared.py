@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import os
 import subprocess
@@ -30,9 +31,11 @@ def child(*words: str, cwd: Path | None = None) -> subprocess.Popen[str]:
 
 
 def wait_for(process: subprocess.Popen[Any], table: Path, count: int = 0) -> None:
-    """Until a run that another process trains has so many rows."""
+    """Until a run that another process trains, or those below its folder, have so many rows."""
     limit = time.monotonic() + 100
-    while not table.exists() or len(rows(table.parent)) < count:
+    while not (found := [*table.parent.rglob(table.name)]) or (
+        sum(len(rows(each.parent)) for each in found) < count
+    ):
         assert process.poll() is None and time.monotonic() < limit
         time.sleep(0.02)
 
@@ -48,8 +51,11 @@ def finished(session: Any, stop_at: int | None = None) -> Any:
     return session
 
 
+def no_space(*_: Any, **__: Any) -> Any:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 def rewrite(file: Path, change: Callable[[dict[str, bytes]], None]) -> None:
-    """Change what is in a checkpoint."""
     with zipfile.ZipFile(file) as inner:
         members = {n: inner.read(n) for n in inner.namelist()}
     change(members)

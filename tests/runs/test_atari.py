@@ -2,53 +2,76 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
+from gymnasium import spaces
 from gymnasium.wrappers import FrameStackObservation
 
+import tandem
 from tandem import trainer, zoo
+from tandem.collect.evaluation import evaluate as play
 from tandem.envs.atari import declared
-from tandem.errors import SettingError
-from tests.helpers import run_python
+from tandem.envs.atari_vector import AtariVector
+from tandem.learning.events import EpisodeEnd
+from tandem.testing.environments import Game
+from tests.runs.shared import QUICK, finished
 
-SNIPPETS = Path(__file__).parent / "snippets"
+GAME = "ALE/Breakout-v5"
+SETTINGS = QUICK | {"hidden": (512,), "steps": 240, "envs": 2, "train_every": 8, "batch_size": 4}
+SETTINGS |= {"learning_starts": 40, "buffer_size": 100, "eval_every": 120, "seed": 2}
 
 
 @pytest.mark.slow
 def test_a_run_on_a_game_goes_on_exactly_and_scores_whole_games(tmp_path: Path) -> None:
-    (found,) = run_python(SNIPPETS / "atari.py", str(tmp_path), engine="torch", timeout=280)
-    for name in ("fingerprints", "rings"):
-        assert found[name][0] == found[name][1]
-    assert found["updates"] > 20
-    assert found["observation"] == [3, 84, 84] and found["ring"] == [50 + 1 + 2, 2, 84, 84]
-    assert found["reads"] == [True, "AtariVector"]
     given = {"frame_stack": 3, "frame_skip": 5, "noop_max": 5}
-    assert found["env_kwargs"] == given | {"sticky_actions": -1.0, "press_fire": True}
+    lives: list[int] = []
+
+    def heard(event: Any) -> None:
+        if isinstance(event, EpisodeEnd):
+            lives.append(event.episode.length)
+
+    def begun(name: str, **more: Any) -> Any:
+        return trainer.session("dqn", GAME, out=tmp_path / name, **SETTINGS, **given, **more)
+
+    whole = finished(begun("whole", callbacks=[heard]))
+    finished(begun("parts"), 90)
+    parts = finished(trainer.session(resume=tmp_path / "parts"))
+    assert whole.fingerprint() == parts.fingerprint() and whole.loop.learner.updates > 20
+    one, other = (run.loop.learner.ring for run in (whole, parts))
+    assert all(np.array_equal(x, other.state()[1][n]) for n, x in one.state()[1].items())
+    assert whole.observation.shape == (3, 84, 84)
+    assert one._columns["obs"].shape == (50 + 1 + 2, 2, 84, 84)
+    assert isinstance(whole.environments, AtariVector) and whole.environments.clips
+    config = json.loads((tmp_path / "whole" / "config.json").read_text(encoding="utf-8"))
+    assert config["env_kwargs"] == given | {"sticky_actions": -1.0, "press_fire": True}
     # a game has five lives
-    assert len(found["lives"]) > 2 and min(found["game"]) > 2 * min(found["lives"])
-    assert found["again"]
+    assert len(lives) > 2 and min(whole.last_evaluation.lengths) > 2 * min(lives)
+    agent = tandem.load(tmp_path / "whole", which="last")
+    game, _ = play(agent.actor, GAME, 1, 3, kwargs=agent.env_kwargs)[:2]
+    assert game == tandem.evaluate(agent, GAME, episodes=1, seed=3).returns
 
 
-class Before(gymnasium.Env):
-    """Shows a bright or a dark picture; the right action is the one that the picture before it
-    named. Eight steps."""
+class Before(Game):
+    """Shows a bright or a dark picture; the picture before it named the right action."""
 
-    observation_space = gymnasium.spaces.Box(0, 255, (36, 36), np.uint8)
-    action_space = gymnasium.spaces.Discrete(2)
+    observation_space = spaces.Box(0, 255, (36, 36), np.uint8)
+    action_space = spaces.Discrete(2)
+    now = 0
 
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.then, self.now, self.t = 0, int(self.np_random.integers(2)), 0
-        return np.full((36, 36), 40 + 200 * self.now, np.uint8), {}
+    def begin(self) -> None:
+        self.then, self.now = 0, int(self.np_random.integers(2))
 
-    def step(self, action):
+    def observe(self) -> Any:
+        return np.full((36, 36), 40 + 200 * self.now, np.uint8)
+
+    def play(self, action: Any) -> tuple[float, bool]:
         reward = float(action == self.then)
-        self.then, self.now, self.t = self.now, int(self.np_random.integers(2)), self.t + 1
-        picture = np.full((36, 36), 40 + 200 * self.now, np.uint8)
-        return picture, reward, self.t == 8, False, {}
+        self.then, self.now = self.now, int(self.np_random.integers(2))
+        return reward, self.t == 8
 
 
 @pytest.mark.slow
@@ -58,23 +81,13 @@ def test_dqn_learns_what_only_the_older_picture_says() -> None:
     settings |= {"learning_starts": 64, "train_every": 4, "target_every": 40, "gamma": 0.5}
     settings |= {"epsilon": "1:0.1:0.5", "eval_every": 400, "final_episodes": 20}
 
-    def make() -> gymnasium.Env:
+    def make() -> Any:
         return declared(FrameStackObservation(Before(), 2, padding_type="zero"), 2)
 
     run = trainer.session("dqn", make, framework="torch", seed=1, **settings)
     assert all(event is not None for event in run)
     assert run.loop.learner.ring._columns["obs"].shape == (802, 1, 36, 36)
     assert run.result()["eval_mean"] > 7.9  # 8 is all there is, 4.5 what the newest picture brings
-
-
-def test_settings_of_games_are_refused_elsewhere() -> None:
-    for env, given, said in (
-        ("CartPole-v1", {"frame_skip": 2}, "=2 was given for an environment that is no Atari id"),
-        ("ALE/Pong-v5", {"frame_stack": 0}, "=0"),
-        ("ALE/Pong-v5", {"sticky_actions": 2}, "=2"),
-    ):
-        with pytest.raises(SettingError, match=f"{next(iter(given))}{said}"):
-            trainer.session("dqn", env, **given)
 
 
 @pytest.mark.parametrize("algorithm", ("ppo", "dqn"))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import queue
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +20,7 @@ from tandem.errors import CheckpointError, SettingError
 from tandem.runs import atomic_files, checkpoint
 from tandem.runs.autosave import Autosave, Policy, Writer
 from tests.helpers import run_python
+from tests.runs.shared import no_space
 
 PATIENCE = 60.0  # seconds after which a test that waits for a thread has failed
 GROUPS = {"net": {"x": np.arange(3.0)}}
@@ -36,10 +37,6 @@ def names(folder: Path) -> set[str]:
 
 def content(path: Path) -> Any:
     return checkpoint.read(path).data["n"]
-
-
-def no_space(*_: Any, **__: Any) -> Any:
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @pytest.fixture(autouse=True)
@@ -196,16 +193,6 @@ def test_data_that_is_no_json_and_errors_of_then_are_raised_too(writer, tmp_path
     assert content(tmp_path / "a") == 1
 
 
-def test_an_exception_in_training_waits_for_the_disk(disk: Disk, tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt) as caught, Writer() as writer:
-        writer.put(tmp_path / "a", {"n": 1}, GROUPS, "rolling")
-        disk.busy_with("a")
-        writer.put(tmp_path / "a", {"n": 2}, GROUPS, "rolling")
-        disk.free.set()
-        raise KeyboardInterrupt
-    assert content(tmp_path / "a") == 2 and not hasattr(caught.value, "__notes__")
-
-
 def test_an_exception_in_training_is_not_hidden_by_one_in_saving(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ZeroDivisionError) as caught, Writer() as writer:
@@ -272,41 +259,27 @@ def test_an_error_that_nobody_asks_for_is_said_at_the_end(tmp_path: Path) -> Non
     assert "Fix: " in said
 
 
-INTERRUPTED = """
-    import json, signal, sys, threading
-    from pathlib import Path
-    import numpy as np
-    from tandem.runs import checkpoint
-    from tandem.runs.autosave import Writer
+@pytest.mark.skipif(os.name != "posix", reason="sends a signal to one thread")
+def test_an_interrupted_flush_loses_nothing(writer, tmp_path, monkeypatch) -> None:
+    flushing, caught = threading.Event(), threading.Event()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a shell's background
 
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    real, flushing, caught = checkpoint.write, threading.Event(), threading.Event()
+    def write(*given: Any) -> None:
+        flushing.wait(PATIENCE)
+        if not caught.is_set():
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)  # type: ignore[arg-type]
+            caught.wait(5)  # no longer: a signal just before the wait began is raised after it
+        REAL(*given)
 
-    def write(*given):
-        flushing.wait(60)
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-        caught.wait(5)  # no longer: a signal just before the wait began is raised after it
-        checkpoint.write = real
-        real(*given)
-
-    checkpoint.write = write
-    writer = Writer()
+    monkeypatch.setattr(checkpoint, "write", write)
     for n in (1, 2):
-        writer.put(Path(sys.argv[1]), {"n": n}, {"net": {"x": np.arange(3.0)}}, "rolling")
-    try:
+        writer.put(tmp_path / "a", {"n": n}, GROUPS, "rolling")
+    with pytest.raises(KeyboardInterrupt):
         flushing.set()
         writer.flush()
-    except KeyboardInterrupt:
-        caught.set()
-        print(json.dumps("interrupted"))
+    caught.set()
     writer.flush()
-    print(json.dumps(checkpoint.read(Path(sys.argv[1])).data["n"]))
-"""
-
-
-@pytest.mark.skipif(os.name != "posix", reason="sends a signal to one thread")
-def test_an_interrupted_flush_loses_nothing(tmp_path: Path) -> None:
-    assert run_python(INTERRUPTED, str(tmp_path / "a")) == ["interrupted", 2]
+    assert content(tmp_path / "a") == 2
 
 
 # The policy

@@ -136,8 +136,6 @@ def test_one_early_stop_serves_several_runs() -> None:
 
 
 class Seen(Callback):
-    """Remembers what it was given."""
-
     def __init__(self, what: object) -> None:
         self.what = what
 

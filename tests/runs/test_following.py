@@ -130,7 +130,6 @@ def test_ctrl_c_ends_it(tmp_path) -> None:
 
 @needs_locks
 def test_several_runs(tmp_path) -> None:
-    """Seeds: one may begin when another ends."""
     make(tmp_path / "s0", 5.0)
     writer = begun(tmp_path / "s1")
     writer.write({**ROW, "env_steps": 300, "eval_mean": 9.0})

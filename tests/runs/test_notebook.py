@@ -74,7 +74,6 @@ def test_an_evaluation() -> None:
 
 
 def test_an_agent_at_play(result, tmp_path) -> None:
-    """In the environment that it was trained in, unless another is given."""
     agent = result.agent
     assert "ppo CartPole-v1: observation (4,) float32" in repr(agent)
     shown = agent.play(episodes=2, seed=3, max_steps=5)
@@ -117,8 +116,6 @@ def test_what_cannot_be_played(result, tmp_path) -> None:
 
 
 class Handle:
-    """What IPython's display gives back."""
-
     def __init__(self, page: Any) -> None:
         self.pages = [page._repr_html_()]
 

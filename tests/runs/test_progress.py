@@ -131,7 +131,6 @@ def test_a_broken_run_gives_the_terminal_back() -> None:
 
 
 def test_an_event_costs_next_to_nothing() -> None:
-    """100,000 events between two drawings: constant time each, whatever has gone before."""
     clock = Clock()
     progress = Progress(10**9, stream=io.StringIO(), clock=clock)
     progress(events.TrainBegin(0, 0, 0, 0.0, 10**9, 10**9))

@@ -11,6 +11,7 @@ import time
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,13 +19,14 @@ import pytest
 import tandem
 from tandem.cli import _terminable
 from tandem.errors import SettingError
+from tandem.learning import events
 from tandem.learning.events import BatchEnd, EvaluationEnd
 from tandem.runs.callbacks import Callback, LambdaCallback, TimeLimit
 from tandem.runs.folder import read_run
 from tandem.runs.signals import Signals
 from tandem.testing import environments as known
 from tandem.trainer import complete
-from tests.runs.shared import QUICK, child
+from tests.runs.shared import QUICK, child, rows
 
 SMALL = QUICK | {"steps": 600, "rollout": 50, "envs": 2, "epochs": 1, "batch_size": 50}
 SMALL |= {"eval_every": 200, "eval_episodes": 3, "final_episodes": 2}
@@ -88,7 +90,6 @@ def test_the_budget_of_a_run_is_said_and_is_a_column(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("steps", [200, 600], ids=["within", "at the end"])
 def test_stopped_within_an_evaluation_and_resumed_it_is_the_same_run(steps, tmp_path) -> None:
-    """The evaluation is made by the next sitting, before anything else."""
     whole, parts, scored = tmp_path / "whole", tmp_path / "parts", list[int]()
     train(out=whole)
     told = LambdaCallback(on_evaluation=lambda e: scored.append(e.env_steps))
@@ -105,9 +106,9 @@ def test_stopped_within_an_evaluation_and_resumed_it_is_the_same_run(steps, tmp_
 
 def test_a_time_limit_ends_an_evaluation() -> None:
     given = SMALL | {"eval_max_steps": 10**9, "callbacks": [TimeLimit(0.3)]}
-    events = list(tandem.session("ppo", endless, **given))
-    assert events[-1].reason == "time limit"
-    assert not any(isinstance(event, EvaluationEnd) for event in events)
+    heard = list(tandem.session("ppo", endless, **given))
+    assert heard[-1].reason == "time limit"
+    assert not any(isinstance(event, EvaluationEnd) for event in heard)
     with pytest.raises(SettingError, match="seconds=0"):
         TimeLimit(0)
 
@@ -120,7 +121,6 @@ def test_stop_ends_the_final_scores_too() -> None:
 
 
 def sends(number: signal.Signals) -> Callback:
-    """A callback that sends a signal to this process at the first block's end."""
     sent: list[int] = []
 
     def send(event: BatchEnd) -> None:
@@ -144,7 +144,6 @@ def test_handlers_are_restored_in_whatever_order_sessions_end(order: tuple[int, 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_process_forked_within_a_run_ends_by_sigterm_not_by_sigint() -> None:
-    """As a vector's do, whose `close` terminates them and waits."""
     process = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)  # Ray may have set its own
     with Signals(lambda name: None):
@@ -175,7 +174,6 @@ def test_sigint_is_a_keyboard_interrupt_with_what_there_is(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("where", ["evaluation", "final scores"])
 def test_a_signal_is_heard_where_no_block_ends(where) -> None:
-    """Within an evaluation without an end, and while the best agent is scored at the end."""
     long = {"eval_max_steps": 10**9, "eval_episodes": 1 if where == "evaluation" else 0}
     env = partial(Asks, lambda: signal.raise_signal(signal.SIGINT))
     with pytest.raises(KeyboardInterrupt) as caught:
@@ -262,3 +260,80 @@ def test_a_signal_is_heard_though_its_exit_was_swallowed() -> None:
             assert heard == ["SIGTERM"]
     with Signals(heard.append):  # of the next command
         assert heard == ["SIGTERM"]
+
+
+# A loop over events that is left: the run continues as if it had not been
+
+LEFT = QUICK | {"steps": 320, "envs": 2, "vectorization": "plain", "log_every": 40}
+LEFT |= {"eval_every": 80, "eval_episodes": 2}
+PPO = {"rollout": 16, "batch_size": 16, "epochs": 1}
+DQN = {"learning_starts": 40, "train_every": 8, "batch_size": 8, "buffer_size": 300}
+A3C = {"learners": 2, "envs": 1, "rollout": 8, "staleness": 1}
+KINDS = (events.BatchBegin, events.BatchEnd, events.EpisodeEnd, events.EvaluationEnd)
+PAST = 130  # steps after which a run is left
+
+
+class Display(Callback):
+    def __init__(self) -> None:
+        self.seen: list[events.Event] = []
+        self.closed = False
+
+    def on_batch_end(self, event: events.BatchEnd) -> None:
+        self.seen.append(event)
+
+    def __enter__(self) -> Display:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.closed = True
+
+
+def untimed(folder: Path) -> list[list[str]]:
+    timed = ("second", "time", "share")
+    return [[x for n, x in row.items() if not any(t in n for t in timed)] for row in rows(folder)]
+
+
+@pytest.mark.parametrize(
+    "algorithm, given, kinds",
+    [
+        ("ppo", PPO, (events.TrainBegin, events.CheckpointSaved, *KINDS)),
+        ("dqn", DQN, (events.EpisodeEnd, events.BatchBegin)),
+        ("dqn", DQN | {"workers": 1, "ahead": 1}, [events.EpisodeEnd]),
+        ("a3c", A3C, [events.BatchBegin]),
+    ],
+)
+def test_a_run_that_is_left_continues_as_if_it_had_not_been(
+    algorithm, given, kinds, tmp_path
+) -> None:
+    def session(name: str, **more: Any) -> Any:
+        options = LEFT | given | more
+        return tandem.session(algorithm, "CartPole-v1", out=tmp_path / name, **options)
+
+    whole = session("whole")
+    list(whole)
+    for kind in kinds:
+        folder, display = tmp_path / kind.__name__, Display()
+        left = session(kind.__name__, callbacks=[display])
+        for event in left:
+            if isinstance(event, kind) and (kind is events.TrainBegin or event.env_steps > PAST):
+                break
+        assert display.closed
+        assert not display.seen or display.seen[-1].env_steps <= event.env_steps
+        at = left.loop.env_steps
+        assert at == event.env_steps or kind in (events.EpisodeEnd, events.BatchBegin)
+        resumed = tandem.session(resume=folder)
+        first, *_, last = resumed
+        assert first.env_steps == at and isinstance(last, events.TrainEnd)
+        assert resumed.fingerprint() == whole.fingerprint()
+        assert untimed(folder) == untimed(tmp_path / "whole")
+        assert resumed.evaluations.best == whole.evaluations.best
+
+
+def test_a_generator_that_is_kept_saves_when_it_is_closed(tmp_path: Path) -> None:
+    run = tandem.session("ppo", "CartPole-v1", out=tmp_path / "run", **LEFT, **PPO)
+    source = iter(run)
+    while not isinstance(event := next(source), events.BatchEnd) or event.env_steps < PAST:
+        pass
+    assert next(iter(tandem.session(resume=tmp_path / "run"))).env_steps == 0
+    source.close()
+    assert next(iter(tandem.session(resume=tmp_path / "run"))).env_steps == event.env_steps

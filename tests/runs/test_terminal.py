@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from tandem.runs.folder import read_run
 from tandem.runs.json_log import JsonLog
 from tandem.streams import Display
 from tandem.testing.environments import InfiniteHorizon
-from tests.runs.shared import CHILD, TANDEM, child
+from tests.runs.shared import CHILD, TANDEM, child, wait_for
 from tests.test_trainer import small
 
 posix = pytest.mark.skipif(os.name != "posix", reason="needs a POSIX terminal")
@@ -51,19 +50,6 @@ def in_terminal(words: Sequence[str], folder: Path) -> tuple[subprocess.Popen[by
     return process, ours
 
 
-def rows(folder: Path) -> int:
-    """How many rows the tables of all runs below a folder have."""
-    tables = folder.rglob("progress.csv")
-    return sum(len(table.read_text(encoding="utf-8").splitlines()) - 1 for table in tables)
-
-
-def wait_for_rows(process: subprocess.Popen[bytes], folder: Path, count: int) -> None:
-    limit = time.monotonic() + 100
-    while rows(folder) < count:
-        assert process.poll() is None and time.monotonic() < limit
-        time.sleep(0.02)
-
-
 @posix
 @pytest.mark.parametrize(
     "words",
@@ -80,7 +66,7 @@ def wait_for_rows(process: subprocess.Popen[bytes], folder: Path, count: int) ->
 def test_a_closed_terminal_ends_a_run_with_a_checkpoint(words, tmp_path) -> None:
     process, ours = in_terminal([*TANDEM, *words.split(), *LONG.split(), "--out", "run"], tmp_path)
     try:
-        wait_for_rows(process, tmp_path / "run", 2)
+        wait_for(process, tmp_path / "run" / "progress.csv", 2)
         os.close(ours)
         os.killpg(process.pid, signal.SIGHUP)  # as the shell does, besides
         assert process.wait(60) == 128 + signal.SIGHUP
@@ -106,8 +92,6 @@ def test_a_run_continues_when_nobody_reads_its_stderr(tmp_path) -> None:
 
 
 class Loud(InfiniteHorizon):
-    """Prints at every step, by Python and by its descriptor."""
-
     def step(self, action):
         print("step", flush=True)
         return super().step(action)
@@ -203,8 +187,6 @@ def test_sighup_goes_to_the_handler_that_was_there_or_is_ignored_as_before(tmp_p
 
 
 class Encoded(io.TextIOWrapper):
-    """What a terminal of another encoding takes."""
-
     def __init__(self, encoding: str) -> None:
         super().__init__(io.BytesIO(), encoding, write_through=True)
 

@@ -37,8 +37,6 @@ SNIPPET = Path(__file__).parent / "snippets" / "keras_finders.py"
 
 
 class Aim:
-    """An episode of one step, worth -(action - TARGET) ** 2."""
-
     def __init__(self) -> None:
         self.action_space = spaces.Box(-1e6, 1e6, (1,), np.float32)
 
@@ -50,8 +48,7 @@ class Aim:
 
 
 class Aimer(RL_pytorch):
-    """Acts as its only weight says. One update a step, on (w - TARGET) ** 2 / 2, so that with SGD
-    each makes its distance (1 - lr) times what it was."""
+    """Acts as its weight says; an update of SGD makes its distance (1 - lr) times what it was."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,9 +68,6 @@ class Aimer(RL_pytorch):
 
 def sgd(agent: Any, lr: float = 0.1) -> Any:
     return torch.optim.SGD(agent.param, lr)
-
-
-# Known answers
 
 
 @pytest.mark.parametrize("metrics", ["reward", "loss"])
@@ -168,12 +162,7 @@ def test_the_best_learning_rate_is_in_the_middle_of_the_steepest_rise() -> None:
     assert abs(z.mean()) < 1e-9 and z.std() == pytest.approx(1)
 
 
-# No trace
-
-
 class Moody(Probe):
-    """Has state of every kind that trials may touch."""
-
     def __init__(self, env: Any = None, **choices: Any) -> None:
         super().__init__(env or Walk())
         self.net = torch.nn.Sequential(torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 2))
@@ -235,8 +224,7 @@ def adam(agent: Any) -> Any:
 
 
 def everything(agent: Any, path: Path) -> Any:
-    """All that a file of the agent holds, and what it does not; but for how long it took. The last
-    ones are of the process, or of this object."""
+    """What a file of the agent holds and what it does not; the last are of this process alone."""
     agent.save(path)
     file = checkpoint.read(path)
     file.data["records"].pop("total_time")
@@ -257,7 +245,6 @@ def everything(agent: Any, path: Path) -> Any:
 
 
 def search(agent: Any) -> None:
-    """Both finders."""
     agent.optimizer = agent.optimizer or adam(agent)
     LRFinder(agent).find(N=3, start_lr=1e-4, end_lr=0.1, processes=1, p=0)
     OptFinder(agent, [adam(agent), agent.optimizer]).find(episodes=2, processes=1, p=0)
@@ -376,9 +363,6 @@ def test_keras_agents_are_as_before_and_travel(engine: Any) -> None:
     (found,) = run_python(SNIPPET, engine=engine, timeout=400)
     assert "has a schedule for its learning rate" in found.pop("schedule")
     assert found.pop("rates") and all(found.values()), found
-
-
-# What is told, shown and refused
 
 
 def test_trials_are_told(capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,8 +33,6 @@ from tests.tuning.test_search import nothing_starts  # noqa: E402
 
 
 class KilledOnce(Aim):
-    """Ends its process at its third step, the first time."""
-
     def __init__(self, mark: Path) -> None:
         super().__init__()
         self.mark, self.steps = mark, 0

@@ -1,5 +1,4 @@
-"""`tandem find` and its functions: what wins, what is written, and what is refused before anything
-runs."""
+"""`tandem find` and its functions."""
 
 from __future__ import annotations
 
@@ -36,7 +35,6 @@ def nothing_starts(monkeypatch: pytest.MonkeyPatch, *places: str) -> None:
 
 
 def conclusion(capsys: Any, best: Candidate, given: dict[str, Any]) -> str:
-    """The last line of what is said of the best candidate."""
     found = SimpleNamespace(best=Trial(best), ties=[], edge="", picture="a.png")
     find._conclude(found, "CartPole-v1", None, given, None)  # type: ignore[arg-type]
     return capsys.readouterr().out.splitlines()[-1]
@@ -45,9 +43,6 @@ def conclusion(capsys: Any, best: Candidate, given: dict[str, Any]) -> str:
 def trial(x: float, *returns: list[float], line: str = "", fault: str = "") -> Trial:
     steps = [[10 * (i + 1) for i in range(len(r))] for r in returns]
     return Trial(Candidate("ppo", {}, f"x {x}", line, x), steps, list(returns), 0.0, fault)
-
-
-# Known answers
 
 
 def test_the_second_half_of_the_evaluations_counts() -> None:
@@ -114,33 +109,25 @@ def test_a_learning_rate_that_learns_wins_and_runs_are_those_of_train(tmp_path: 
     assert [e.env_steps for e in evaluations] in high.steps and len(evaluations) == 10
 
 
+class Begun(Exception):
+    """Processes would be started now."""
+
+
 def begun(monkeypatch: Any, words: str) -> list[tuple[str, dict[str, Any]]]:
-    """The candidates that a command begins with: what each is called, and given."""
-    made = []
+    """The trials that a command begins with: what each is called, and given."""
+    made: list[tuple[str, dict[str, Any]]] = []
 
-    class Begun(Exception):
-        pass
-
-    def fitting(*given: Any) -> list[Candidate]:
-        made.extend(fit(*given))
-        return made
-
-    def stop(*_: Any) -> Any:
+    def run(self: Any, tasks: Any, *_: Any) -> None:
+        made.extend(
+            (task.name.partition(" with ")[2].removesuffix(" and seed 0"), task.arguments[1])
+            for task in tasks
+        )
         raise Begun
 
-    fit, told = search._fitting, search.arguments_of
-    asked: list[dict[str, Any]] = []
-
-    def arguments_of(*given: Any) -> dict[str, Any]:
-        asked.append(told(*given))
-        return asked[-1]
-
-    monkeypatch.setattr(search, "_fitting", fitting)
-    monkeypatch.setattr(search, "arguments_of", arguments_of)
-    monkeypatch.setattr(search, "Tasks", stop)
+    monkeypatch.setattr(search.Tasks, "run", run)
     with pytest.raises(Begun):
         main(["find", *words.split(), "--framework", "torch", "--quiet"])
-    return [(c.label, a) for c, a in zip(made, asked, strict=True)]
+    return made
 
 
 VARIED = {
@@ -181,9 +168,6 @@ def test_each_optimizer_is_tried_with_the_settings_that_are_its_own(
     best = Candidate("dqn", {"double": "true"}, "dqn double=true")
     line = conclusion(capsys, best, {"plots": False, "writer": ["a", "b"]})
     assert line == "  tandem train dqn CartPole-v1 --double --no-plots --writer a --writer b"
-
-
-# The command
 
 
 @pytest.mark.parametrize(
@@ -260,11 +244,7 @@ def test_the_command_tells_draws_and_says_what_to_pass_on(tmp_path, capsys, monk
     ],
 )
 def test_what_cannot_be_is_answered_before_anything_runs(
-    words: str,
-    answer: str | None,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    words: str, answer: str, capsys: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
     nothing_starts(monkeypatch, "parallel.tasks.Process")
@@ -287,14 +267,8 @@ def test_the_framework_follows_from_a_custom_network() -> None:
 
 @pytest.mark.parametrize("command", ["find lr", "sweep", "train --seeds 2"])
 def test_a_folder_that_cannot_be_is_told_of_before_anything_runs(
-    command: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    command: str, capsys: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    if command == "sweep":
-        pytest.importorskip("optuna")
-
     nothing_starts(monkeypatch, "parallel.tasks.Process", "tuning.sweep._Crew", "cli.seeds.Worker")
     (tmp_path / "file").touch()
     words = ["a2c", "CartPole-v1", "--framework", "torch", "--out", str(tmp_path / "file" / "new")]

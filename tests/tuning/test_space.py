@@ -1,5 +1,4 @@
-"""Where a sweep looks: ranges beside the settings, files that override them, and what Optuna draws
-as settings."""
+"""Where a sweep looks, and what Optuna draws as settings."""
 
 from __future__ import annotations
 
@@ -27,8 +26,6 @@ PARTS = Search(0.0, 0.2, part="end"), Search(0.01, 0.5, part="fraction")
 
 @dataclass(frozen=True)
 class Made:
-    """Settings of each kind."""
-
     rate: Schedule = setting(Schedule(1e-3, 1e-4), "", above=0, maximum=1, search=RATES)
     gamma: float = setting(0.9, "", minimum=0, maximum=1, search=Search(1e-4, 0.1, "near one"))
     batch: int = setting(64, "", minimum=1, search=Search(16, 256, "powers of two"))
@@ -40,9 +37,6 @@ class Made:
     values: Literal["scalar", "quantile"] = setting("scalar", "")
     share: float = setting(0.5, "", minimum=0, maximum=1)
     weight: float = setting(0.5, "", minimum=0)
-
-
-# Known answers
 
 
 @pytest.mark.parametrize(
@@ -100,9 +94,6 @@ def test_a_space_is_kept_as_json() -> None:
     assert [d.name for d in again.dimensions] == [d.name for d in space.dimensions]
 
 
-# What stands beside settings
-
-
 @pytest.mark.parametrize("algorithm", algorithms.NAMES)
 def test_every_range_is_one_of_its_setting_and_defaults_lie_within(algorithm) -> None:
     base = algorithms.get(algorithm).Settings()
@@ -129,9 +120,6 @@ ENTRIES += ["ddpg Pendulum-v1"]
 def test_tuned_settings_lie_within_the_ranges_too(entry) -> None:
     base = trainer.settle(*entry.split(), {})[0]
     assert space_of(base, {}).as_they_are()[1] == []
-
-
-# Settings beside others
 
 
 def test_what_does_nothing_beside_what_was_drawn_is_left_out_of_a_trial() -> None:
@@ -192,9 +180,6 @@ def test_batches_that_are_drawn_are_of_whole_sequences(algorithm: str, env: str)
         found.add(chosen.batch_size)
     assert len(found) > 2
     assert f"sequence={base.sequence}" in space.lines()["batch_size"]
-
-
-# Files
 
 
 def lines(told: dict[str, Any], **given: Any) -> dict[str, str]:

@@ -1,5 +1,4 @@
-"""`tandem sweep` and its function: what becomes of trials, however they end; what is written; and
-that no end of the sweep loses or repeats any of them."""
+"""`tandem sweep` and its function: no end of a sweep loses or repeats any of its trials."""
 
 from __future__ import annotations
 
@@ -8,18 +7,14 @@ import os
 import shlex
 import signal
 import subprocess
-import sys
-import time
 import tomllib
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Discrete
 
 import tandem
 from tandem import algorithms, trainer
@@ -29,12 +24,13 @@ from tandem.cli.sweep import _conclude as conclude
 from tandem.learning.config import plain
 from tandem.runs import observers
 from tandem.settings import apply, check_ranges
+from tandem.testing.environments import Raises
 from tandem.tuning import sweep as sweeps
 from tandem.tuning import sweep_run as at
 from tandem.tuning.sweep_report import Swept, written
 from tandem.tuning.sweep_run import Answer, TrialRun
 from tandem.tuning.sweep_study import Plan, Study, SweepTrial, _mend, seed_of
-from tests.helpers import ON_CPU, ONE_THREAD, QUIET, ROOT
+from tests.runs.shared import CHILD, TANDEM, wait_for
 from tests.tuning.test_search import nothing_starts
 
 SMALL: dict[str, Any] = {"framework": "torch", "steps": 1000, "envs": 2, "hidden": 16}
@@ -43,8 +39,6 @@ GAMES = "a2c", "tandem/Identity-v0"
 FLAGS = "--framework torch --steps 1000 --envs 2 --hidden 16 --eval-episodes 2 --sampler random"
 WORDS = FLAGS.split()
 
-
-# Trials that end in every way, in processes that train nothing
 
 ENDS = {1: at.REFUSED, 2: at.FAILED, 3: at.NOT_FINITE, 4: "killed", 5: "raises", 12: "bad"}
 
@@ -118,8 +112,6 @@ def test_a_trial_that_ends_in_any_way_is_one_result_among_others(monkeypatch, tm
 
 
 class Noted(Scripted):
-    """Writes down which process it is in."""
-
     def begin_trial(self, engine: Any, arguments: Any, out: Path, resume: Any) -> Answer:
         self.number, self.k, self.how = int(out.name), 0, ""
         out.mkdir(parents=True)
@@ -139,7 +131,6 @@ def test_a_process_on_tensorflow_makes_ten_trials(framework, each, monkeypatch, 
 
 
 def _plain(trial: SweepTrial) -> tuple[Any, ...]:
-    """What is the same where a trial is the same."""
     score = None if np.isnan(trial.score) else trial.score
     return trial.number, trial.state, trial.settings, trial.returns, score
 
@@ -174,9 +165,6 @@ def test_a_sweep_infers_the_framework_from_a_custom_network(tmp_path: Path) -> N
     network = {"actor": torch.nn.Linear(4, 2), "critic": torch.nn.Linear(4, 1)}
     made = sweeps.Sweep("ppo", "CartPole-v1", out=tmp_path / "new", trials=2, network=network)
     assert made.plan.framework == "torch"
-
-
-# Known answers
 
 
 def test_seeds_of_a_sweep_are_none_that_one_reports_by() -> None:
@@ -241,9 +229,6 @@ def test_pruners_end_the_worse_ones_where_they_look(pruner, sampler, ended, tmp_
     assert len({str(t.settings) for t in found}) == 12
 
 
-# A run
-
-
 class Walk:
     """What a run answered, from its first evaluation to its end."""
 
@@ -281,27 +266,8 @@ def test_a_run_that_cannot_be_or_that_breaks_says_so(tmp_path: Path) -> None:
     bursts = {"learning_rate": 1e6, "max_grad_norm": 1e30, "optimizer": "sgd", "entropy": 1e30}
     last = Walk(tmp_path / "b", **bursts).answers[-1]
     assert last.what == at.NOT_FINITE and last.why
-    last = Walk(tmp_path / "c", env=Broken, env_kwargs=None).answers[-1]
-    assert last.what == at.FAILED and "out of order" in last.why
-
-
-class Broken(gymnasium.Env):
-    """An environment that breaks in its hundredth step."""
-
-    observation_space, action_space = Discrete(2), Discrete(2)
-    steps = 0
-
-    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
-        return 0, {}
-
-    def step(self, action: Any) -> Any:
-        Broken.steps += 1
-        if Broken.steps == 100:
-            raise RuntimeError("out of order")
-        return 0, 0.0, Broken.steps % 5 == 0, False, {}
-
-
-# The command
+    last = Walk(tmp_path / "c", env=Raises, env_kwargs=None).answers[-1]
+    assert last.what == at.FAILED and "raised on purpose" in last.why
 
 
 @pytest.mark.parametrize("env", ["CartPole-v1", "ALE/Pong-v5"])
@@ -376,11 +342,7 @@ def test_the_command_tells_and_says_what_to_pass_on(monkeypatch, tmp_path, capsy
     ],
 )
 def test_what_cannot_be_is_answered_before_anything_runs(
-    words: str,
-    answer: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    words: str, answer: str, capsys: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
     nothing_starts(monkeypatch, "tuning.sweep_workers.Process")
@@ -396,9 +358,6 @@ def test_help_names_flags_and_settings(capsys: pytest.CaptureFixture[str]) -> No
     assert all(said.count(f"\n  {flag} ") == 1 for flag in flags)
 
 
-# Interruptions
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_sweep_that_was_stopped_and_killed_is_the_sweep_that_was_not(tmp_path: Path) -> None:
@@ -409,14 +368,14 @@ def test_a_sweep_that_was_stopped_and_killed_is_the_sweep_that_was_not(tmp_path:
     assert _command([*words, "--parallel", "1", "--out", str(whole)], whole).wait() == 0
 
     process = _command([*words, "--parallel", "1", "--out", str(cut)], cut)
-    _until(lambda: _rows(cut, 0) > 20, process)
+    wait_for(process, cut / "trials" / "0000" / "progress.csv", 20)
     process.terminate()
     assert process.wait() == 143
     assert f"tandem sweep --resume {cut}" in (tmp_path / "cut.out").read_text(encoding="utf-8")
     assert {t.state for t in _trials(cut)} == {"running"}
 
     process = _command(["--resume", str(cut), "--parallel", "1"], cut)
-    _until(lambda: _rows(cut, 1) > 20, process)
+    wait_for(process, cut / "trials" / "0001" / "progress.csv", 20)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     finished = {f: f.stat().st_mtime_ns for f in (cut / "trials" / "0000").rglob("*")}
@@ -440,31 +399,12 @@ def test_a_sweep_that_was_stopped_and_killed_is_the_sweep_that_was_not(tmp_path:
 
 def _command(words: list[str], folder: Path) -> subprocess.Popen[bytes]:
     """`tandem sweep`, whose output goes beside the folder."""
-    env = {**os.environ, **ONE_THREAD, **ON_CPU, **QUIET, "PYTHONPATH": str(ROOT / "src")}
-    return subprocess.Popen(
-        [sys.executable, "-m", "tandem", "sweep", *words],
-        env=env,
-        stdout=folder.with_suffix(".out").open("wb"),
-        stderr=folder.with_suffix(".err").open("wb"),
-        start_new_session=True,
-    )
-
-
-def _rows(folder: Path, number: int) -> int:
-    """How many rows the table of a trial's run has, once there is a checkpoint."""
-    run = folder / "trials" / f"{number:04d}"
-    there = (run / "checkpoints" / "last.zip").is_file() and (run / "progress.csv").is_file()
-    return (run / "progress.csv").read_text(encoding="utf-8").count("\n") if there else 0
-
-
-def _until(happened: Any, process: subprocess.Popen[bytes]) -> None:
-    while not happened():
-        assert process.poll() is None, "it ended before"
-        time.sleep(0.02)
+    out, err = (folder.with_suffix(ending).open("wb") for ending in (".out", ".err"))
+    more: Any = {"stdout": out, "stderr": err, "start_new_session": True}
+    return subprocess.Popen([*TANDEM, "sweep", *words], env=CHILD, **more)
 
 
 def _trials(folder: Path) -> list[SweepTrial]:
-    """Those of a sweep that is not under way."""
     made = sweeps.Sweep(resume=folder)
     study = Study(folder, made.plan, made.space)
     try:

@@ -31,7 +31,6 @@ def cluster() -> Iterator[None]:
 
 
 def test_trials_are_those_of_processes_and_go_on_anywhere(tmp_path: Path) -> None:
-    """Stopped on the cluster in its second trial, gone on with there, and once more here."""
     here = tandem.sweep(*GAMES, **GIVEN, parallel=1, out=tmp_path / "here")
     there = tandem.sweep(*GAMES, **GIVEN, cluster="auto", parallel=1, out=tmp_path / "there")
     assert list(map(_plain, here.trials)) == list(map(_plain, there.trials))

@@ -1,8 +1,4 @@
-"""Kills runs that write checkpoints all the time, and prints what is left of them. Arguments: a
-folder, the number of kills.
-
-Every sitting is a fork of this process, which has imported everything already: a start takes
-milliseconds."""
+"""Kills runs that write checkpoints all the time. Arguments: a folder, the number of kills."""
 
 import json
 import os
@@ -77,7 +73,6 @@ def table(name):
 
 
 def killed(pid):
-    """Whether the child was killed rather than done."""
     return os.WIFSIGNALED(os.waitpid(pid, 0)[1])
 
 

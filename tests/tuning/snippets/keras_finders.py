@@ -1,5 +1,4 @@
-"""Finders with Keras agents on the engine of KERAS_BACKEND: prints one JSON object of what was
-found."""
+"""Finders with Keras agents: prints one JSON object of what was found."""
 
 from __future__ import annotations
 
