@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from benchmarks.size import packages
+from benchmarks.size import packages, total
 from tests.helpers import ROOT, run_python
 
 HOUSE = ROOT / "src" / "tandem"
@@ -128,6 +128,7 @@ BUDGETS: dict[str, int] = {
     "__init__": 40,
     "__main__": 12,
 }
+TEST_LINES = 52_000  # physical, of all tests
 SPARE = 20  # lines that a package may be below its budget; of large ones, a hundredth
 
 # --- the checker: from a file's path below src/tandem and its source to a list of faults ----------
@@ -240,6 +241,7 @@ def test_the_house_is_in_order(check) -> None:
 def test_packages_stay_within_their_budgets() -> None:
     sizes = {name: size.logical for name, size in packages(ROOT).items() if name != "examples"}
     assert budget_faults(sizes) == []
+    assert total((ROOT / "tests").rglob("*.py")).physical <= TEST_LINES
 
 
 def budget_faults(sizes: dict[str, int]) -> list[str]:
