@@ -25,8 +25,8 @@ MODULES = {
 }
 MOST = 6  # parents at a time
 # Of the snippets of parents that run: this process counts those of parents that it has waited for.
-seconds: dict[subprocess.Popen[str], float] = {}
-_parents: dict[str, subprocess.Popen[str]] = {}
+seconds: dict[subprocess.Popen[bytes], float] = {}
+_parents: dict[str, subprocess.Popen[bytes]] = {}
 
 
 def run(
@@ -43,7 +43,7 @@ def run(
     """
     parent = _parent(engine, env)
     assert parent.stdin is not None
-    print(json.dumps([*map(str, files), *command]), file=parent.stdin, flush=True)
+    parent.stdin.write((json.dumps([*map(str, files), *command]) + "\n").encode())
     pid = _answer(parent, None)
     if (answer := _answer(parent, timeout)) is None:
         os.killpg(pid, signal.SIGKILL)
@@ -52,7 +52,7 @@ def run(
     return answer[0]
 
 
-def _parent(engine: str, env: Mapping[str, str]) -> subprocess.Popen[str]:
+def _parent(engine: str, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """The process that snippets with these variables are forked from."""
     key = json.dumps([engine, sorted(env.items())])
     if key not in _parents:
@@ -64,7 +64,7 @@ def _parent(engine: str, env: Mapping[str, str]) -> subprocess.Popen[str]:
             command,
             stdin=pipe,
             stdout=pipe,
-            text=True,
+            bufsize=0,  # else a line that was read ahead would be waited for
             cwd=ROOT,
             env=dict(env),
             start_new_session=True,
@@ -79,7 +79,7 @@ def _end_all() -> None:
         _end(parent)
 
 
-def _end(parent: subprocess.Popen[str]) -> None:
+def _end(parent: subprocess.Popen[bytes]) -> None:
     """Waits for it, so that its seconds count."""
     assert parent.stdin is not None
     parent.stdin.close()
@@ -87,7 +87,7 @@ def _end(parent: subprocess.Popen[str]) -> None:
     del seconds[parent]
 
 
-def _answer(parent: subprocess.Popen[str], timeout: float | None) -> Any:
+def _answer(parent: subprocess.Popen[bytes], timeout: float | None) -> Any:
     """What the process says next; None if it says nothing for so many seconds."""
     assert parent.stdout is not None
     if not select.select([parent.stdout], [], [], timeout)[0]:
