@@ -16,7 +16,6 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-from benchmarks import tables
 from benchmarks.measure import ROOT, last_line
 
 RESULTS = ROOT / "benchmarks" / "results"
@@ -132,9 +131,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _spawned(name: str, seed: int, episodes: int) -> Data:
+    from tandem.runs.config_file import commit
+
     command = ("benchmarks.adaptive", "--one", name, seed, "--episodes", episodes)
     found: Data = json.loads(last_line(*command))
-    return found | {"commit": tables.about()["commit"][:10]}
+    return found | {"commit": commit()[:10]}
 
 
 def table(runs: list[Data]) -> str:

@@ -171,7 +171,7 @@ def in_turn(count: int) -> None:
 def _spawned(*words: str, core: int | None, cache: str = "") -> tuple[str, float]:
     """What a command printed last, and its seconds."""
     began, env = time.monotonic(), {"XDG_CACHE_HOME": cache} if cache else {}
-    told = last_line(*words, core=core, contestant="jax", env=env)
+    told = last_line(*words, core=core, contestant="jax", **env)
     return told, time.monotonic() - began
 
 

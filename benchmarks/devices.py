@@ -154,7 +154,7 @@ def _spawned(row: str, engine: str, devices: str, blocks: int) -> Found:
     command = ("benchmarks.devices", "--one", row, engine, devices, "--blocks", blocks)
     # one would be the pool of threads for all devices
     env = {"PJRT_NPROC": devices, "TF_NUM_INTEROP_THREADS": devices}
-    found: Found = json.loads(last_line(*command, contestant=engine, env=env))
+    found: Found = json.loads(last_line(*command, contestant=engine, **env))
     return found
 
 

@@ -111,12 +111,17 @@ class Copy:
     def _changed(self, file: str, text: str) -> Iterator[None]:
         path = self.root / file
         original = path.read_text("utf-8")
-        for now in (text, original):
+
+        def put(now: str) -> None:
             path.write_text(now, encoding="utf-8")
             # Python goes by size and second, in which two versions may agree
             Path(importlib.util.cache_from_source(str(path))).unlink(missing_ok=True)
-            if now is text:
-                yield
+
+        put(text)
+        try:
+            yield
+        finally:
+            put(original)
 
     def _is_sound(self, test: str) -> bool:
         """Whether a test passes without a fault."""

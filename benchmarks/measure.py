@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,6 @@ ONE_THREAD = {
     "TF_CPP_MIN_LOG_LEVEL": "3",
     "PYGAME_HIDE_SUPPORT_PROMPT": "1",
 }
-NO_MORE: dict[str, str] = {}
 KERAS = {"jax": "jax", "tensorflow": "tensorflow", "keras-torch": "torch"}
 
 
@@ -169,10 +168,9 @@ def spawn(
     return answer
 
 
-def last_line(
-    *words: object, core: int | None = None, contestant: str = "", env: Mapping[str, str] = NO_MORE
-) -> str:
-    """What `python -m WORDS` prints last, on one thread."""
+def last_line(*words: object, core: int | None = None, contestant: str = "", **env: str) -> str:
+    """The last line that `python -m WORDS` prints, on one thread. env: more environment
+    variables."""
     places = [str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]
     given = os.environ | ONE_THREAD | {"PYTHONPATH": os.pathsep.join(filter(None, places))}
     if backend := KERAS.get(contestant):

@@ -88,7 +88,7 @@ def _end(parent: subprocess.Popen[bytes]) -> None:
 
 
 def _answer(parent: subprocess.Popen[bytes], timeout: float | None) -> Any:
-    """What the process says next; None if it says nothing for so many seconds."""
+    """The next answer of the process; None after `timeout` seconds without one."""
     assert parent.stdout is not None
     if not select.select([parent.stdout], [], [], timeout)[0]:
         return None

@@ -211,7 +211,7 @@ def sine(space: Any) -> Any:
 
 
 def several_devices() -> str:
-    """What is told to who asks for more devices than the two that this process has."""
+    """The error for more devices than the two that this process has."""
     dqn = partial(trainer.session, "dqn", "CartPole-v1", framework=ENGINE, device="cpu", **TINY_DQN)
     dqn(devices=2).loop.collector.close()
     layout = import_module(f"tandem.backends.keras_{ENGINE}_devices").Layout

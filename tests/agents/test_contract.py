@@ -1,4 +1,4 @@
-"""What a user's agent is told before training, and around it: callbacks, files, optimizers."""
+"""Errors before an agent trains; callbacks, files and optimizers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Callbacks within a training phase: when they are called, what stops it, and how it goes on."""
+"""Callbacks within a training phase: when they are called, what stops it, and how it continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a user's agent learns, from what, and what its loss is told: worked out on a clock."""
+"""When an agent learns, from what, and the arguments of its loss: computed by hand on a clock."""
 
 from __future__ import annotations
 

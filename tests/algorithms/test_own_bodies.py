@@ -1,4 +1,4 @@
-"""Bodies of one's own, of known layers or not, get memories and the fractions of quantiles."""
+"""Custom bodies, of known layers or not, get memories and the fractions of quantiles."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def check_a_stop_leaves_the_weights_of_the_updates_before() -> None:
     backend.load_state(first)
     assert run(fakes.first(data, 3)).applied == 3
     same(stopped, backend.state())  # nor has the update that asked for it
-    assert run(fakes.first(data, 3)).applied == 3  # and the next call goes on
+    assert run(fakes.first(data, 3)).applied == 3  # and the next call continues
 
 
 def check_nan_is_named_and_leaves_weights_statistics_generators_and_noise_alone() -> None:
