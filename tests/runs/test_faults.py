@@ -67,6 +67,8 @@ def test_a_kill_at_any_moment_costs_only_the_steps_since_the_last_checkpoint(
     assert set(ends) == {"whole", "random", "inside"} and len(set(ends.values())) == 1
     inside = [(s["inside"], len(s["parts"])) for s in said if "inside" in s]
     assert inside == [
+        ("amid_config", 1),
+        ("amid_writing", 1),
         ("amid_writing", 1),
         ("before_renaming", 1),  # the part of the sitting before is gone
         ("after_renaming", 0),

@@ -112,6 +112,18 @@ def test_a_folder_in_which_another_run_has_begun_meanwhile_is_refused(tmp_path: 
     tandem.train(resume=tmp_path / "run")
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("config.json", '{"model": 1}'), ("progress.csv", "env_steps\n64\n"), ("notes.txt", "")],
+)
+def test_a_folder_with_something_to_lose_is_refused(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"signature": ""}')  # as a kill leaves it, until here
+    (tmp_path / name).write_text(text)
+    with pytest.raises(RunFolderError, match="exists and is not empty"):
+        tandem.session("a2c", "CartPole-v1", out=tmp_path, **QUICK)
+    assert (tmp_path / name).read_text() == text
+
+
 def test_empty_and_foreign_folders_are_named(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match="has no progress yet"):
         read_run(make(tmp_path / "empty", rows=0))

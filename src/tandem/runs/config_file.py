@@ -73,6 +73,7 @@ def save(config: Config, folder: Path, is_new: bool = False) -> None:
                 file.touch(exist_ok=False)
             except FileExistsError:
                 new_folder(folder)
+                (folder / "progress.csv").unlink(missing_ok=True)  # it has no row
         data = config.to_json()
         write_json(file, data | {"signature": trust.signature(data, folder)}, ELSEWHERE)
 

@@ -19,7 +19,7 @@ import numpy as np
 from tandem import algorithms
 from tandem.errors import ResumeError, RunFolderError, nearest
 from tandem.platforms import file_name, lock
-from tandem.runs.atomic_files import read_json, writing
+from tandem.runs.atomic_files import PART, read_json, writing
 from tandem.runs.writers import read_table
 from tandem.settings import shell_path
 from tandem.types import JSONDict
@@ -221,9 +221,9 @@ def drop_unused() -> None:
 
 
 def new_folder(folder: Path) -> Path:
-    """The folder, if a run may begin in it: it is empty, or not there yet. RunFolderError
-    otherwise."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    """The folder, if a run may begin in it: it is empty, not there yet, or as a kill left it before
+    the first checkpoint and row of a table. RunFolderError otherwise."""
+    if folder.exists() and not (folder.is_dir() and _holds_no_results(folder)):
         of_run = (folder / "checkpoints" / "last.zip").is_file()
         raise RunFolderError(
             f"{folder} exists and is not empty.",
@@ -233,6 +233,20 @@ def new_folder(folder: Path) -> Path:
             else "choose another.",
         )
     return folder
+
+
+def _holds_no_results(folder: Path) -> bool:
+    """Whether all files are those that a run of tandem writes before it has results."""
+    config, table, events = (folder / n for n in ("config.json", "progress.csv", "tensorboard"))
+    early = {config, table, folder / LOCK}
+    return (
+        all(
+            f in early or f.suffix == PART or f.parent == events or f.is_dir()
+            for f in folder.rglob("*")
+        )
+        and (not config.exists() or not config.stat().st_size or "signature" in read_json(config))
+        and (not table.exists() or table.read_bytes().count(b"\n") < 2)
+    )
 
 
 class FolderLock:

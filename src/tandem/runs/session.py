@@ -305,8 +305,8 @@ class Session:
     def _open(self) -> None:
         if self.folder is None or self.table is None:
             return
-        config_file.save(self.config, self.folder, is_new=not self._is_ours)
         self.lock = self.lock or locked(self.folder, "the run")
+        config_file.save(self.config, self.folder, is_new=not self._is_ours)
         self._is_ours = True
         for folder in (self.folder, self.folder / "checkpoints"):
             atomic_files.sweep(folder)

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import sys
 import zipfile
@@ -28,7 +29,7 @@ def begun(name):
     return (folder / name / "checkpoints" / "last.zip").is_file()
 
 
-def sitting(name, tamper=None):
+def sitting(name, tamper=None, later=None):
     """The child that goes on with the run `name`, or begins it."""
     if pid := os.fork():
         return pid
@@ -41,6 +42,8 @@ def sitting(name, tamper=None):
             if begun(name)
             else trainer.session("dqn", "CartPole-v1", out=out, **SETTINGS)
         )
+        if later:
+            later()
         for _ in run.events():
             run.checkpoints.pause = 0.0  # or the time of writing would stretch the intervals
         say(run=name, fingerprint=run.fingerprint(), steps=run.loop.env_steps)
@@ -53,6 +56,8 @@ def sitting(name, tamper=None):
 def whole(name):
     """What is wrong with a run's files: nothing, it is hoped."""
     out, wrong = folder / name, []
+    if not begun(name):
+        return wrong
     for file in (out / "checkpoints").glob("*.zip"):
         saved = checkpoint.read(file)
         with zipfile.ZipFile(file) as inner:
@@ -81,7 +86,7 @@ def die():
 
 
 def at_call(number):
-    """Dies at that call of any function: the same moment on every machine."""
+    """Dies at that call of any function."""
 
     def tamper():
         left = [number]
@@ -118,21 +123,25 @@ def at(number, owner, name, counts=lambda *args, **given: True, half=False):
 
 
 AMID_WRITING = at(17, zipfile.ZipFile, "writestr", half=True)
+AMID_CONFIG = at(1, json, "dumps", lambda data, **given: "indent" in given)
 INSIDE = [
+    ("amid_config", AMID_CONFIG),  # these two come before the first checkpoint
+    ("amid_writing", at(1, zipfile.ZipFile, "writestr", half=True)),
     ("amid_writing", AMID_WRITING),
     ("before_renaming", at(4, os, "replace", lambda _, target: str(target).endswith("last.zip"))),
     ("after_renaming", at(9, atomic_files, "flush_folder")),
-    ("amid_config", at(1, json, "dumps", lambda data, **given: "indent" in given)),
+    ("amid_config", AMID_CONFIG),
     ("amid_writing", AMID_WRITING),
 ]
 assert not killed(sitting("whole"))
 rng, done = random.Random(0), 0
 while done < kills:
-    call = rng.randrange(30_000, 300_000)
-    if not killed(sitting("random", at_call(call))):
-        break
+    call = rng.randrange(1_000, 500_000)
+    if not killed(sitting("random", later=at_call(call))):
+        shutil.rmtree(folder / "random")  # it came to its end: once more
+        continue
     done += 1
-    say(kill=call, wrong=whole("random") if begun("random") else [])
+    say(kill=call, wrong=whole("random"))
 killed(sitting("random"))
 for name, tamper in INSIDE:
     assert killed(sitting("inside", tamper)), name
