@@ -22,7 +22,12 @@ def test_a_script_is_run_with_its_arguments(tmp_path) -> None:
 
 @pytest.mark.parametrize(
     "engine, backend",
-    [("jax", "jax"), ("tensorflow", "tensorflow"), ("keras-torch", "torch"), ("torch", None)],
+    [
+        ("jax", "jax"),
+        pytest.param("tensorflow", "tensorflow", marks=pytest.mark.slow),
+        ("keras-torch", "torch"),
+        ("torch", None),
+    ],
 )
 def test_the_engine_is_chosen_whatever_the_parent_has(engine, backend, monkeypatch) -> None:
     monkeypatch.setenv("KERAS_BACKEND", "openvino")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.helpers import run_python
 
 
+@pytest.mark.slow
 def test_actions_are_compiled_and_arrays_that_others_hold_stay() -> None:
     checks = run_python(Path(__file__).with_name("acting.py"), engine="jax", timeout=280)
     assert len(checks) == 6

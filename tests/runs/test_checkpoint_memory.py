@@ -87,6 +87,7 @@ needs_proc = pytest.mark.skipif(not measures, reason="peaks are measured by /pro
 
 
 @needs_proc
+@pytest.mark.slow
 @pytest.mark.parametrize("memmap", [False, True])
 def test_a_run_takes_no_second_replay_memory(memmap: bool, tmp_path: Path) -> None:
     options = QUICK | {"algorithm": "dqn", "steps": 1500, "buffer_size": 1500, "eval_episodes": 0}
@@ -99,6 +100,7 @@ def test_a_run_takes_no_second_replay_memory(memmap: bool, tmp_path: Path) -> No
 
 
 @needs_proc
+@pytest.mark.slow
 @pytest.mark.parametrize("sampling", ["PR", pytest.param("", marks=pytest.mark.thorough)])
 def test_an_agent_takes_no_second_pool(sampling: str, tmp_path: Path) -> None:
     for what in ("save", "restore"):

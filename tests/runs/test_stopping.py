@@ -298,8 +298,13 @@ def untimed(folder: Path) -> list[list[str]]:
     [
         ("ppo", PPO, (events.TrainBegin, events.CheckpointSaved, *KINDS)),
         ("dqn", DQN, (events.EpisodeEnd, events.BatchBegin)),
-        ("dqn", DQN | {"workers": 1, "ahead": 1}, [events.EpisodeEnd]),
-        ("a3c", A3C, [events.BatchBegin]),
+        pytest.param(
+            "dqn",
+            DQN | {"workers": 1, "ahead": 1},
+            [events.EpisodeEnd],
+            marks=pytest.mark.slow,
+        ),
+        pytest.param("a3c", A3C, [events.BatchBegin], marks=pytest.mark.slow),
     ],
 )
 def test_a_run_that_is_left_continues_as_if_it_had_not_been(
