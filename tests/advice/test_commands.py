@@ -32,6 +32,7 @@ OWN = f"train ppo {VECTOR}"
 KWARGS = "--env-kwargs '{\"num_envs\": 2}'"
 FILE = 'algorithm = "ppo"\nenv = "CartPole-v1"\n[settings]\ngamma = 0.97\n'
 PPO, CONFIG = f"train ppo CartPole-v1 {SHORT}", "train --config file.toml"
+CLASS = "tests.algorithms.own_classes:Penalised"
 SEEDS = {"several": '"seeds": [0]}', "begun": '"seeds": [0, 1]}', "torn": "{"}
 
 
@@ -57,6 +58,7 @@ GAME = "config ppo CartPole-v1"
         ("config.py:_arguments", "config ppo", "tandem {}", GAME),
         ("cli/config.py:run", f"{GAME} --out file.toml", "name another", f"{GAME} --out new.toml"),
         ("settings_file.py:read 2", "train --config list.json", "`tandem {}` shows one", GAME),
+        ("fill", "train --config class.json", "{}", f"train {CLASS} --config class.json"),
         ("fill 2", "train dqn --config file.toml", "leave dqn out", f"{CONFIG} {SHORT}"),
         ("train.py:_complete 2", f"{PPO} {VECTOR}", "leave CartPole-v1 out", f"{OWN} {SHORT}"),
         ("train.py:_complete 2", f"{PPO} {VECTOR}", "by --env-kwargs", f"{OWN} {KWARGS} {SHORT}"),
@@ -68,6 +70,8 @@ def test_what_a_command_is_told_can_be_typed(key, wrong, says, right, runs, monk
     monkeypatch.chdir(runs)
     Path("file.toml").write_text(FILE, encoding="utf-8")
     Path("list.json").write_text("[]", encoding="utf-8")
+    settings = {"algorithm": CLASS, "env": "CartPole-v1", "settings": {"hidden": [8], "steps": 64}}
+    Path("class.json").write_text(json.dumps(settings), encoding="utf-8")
     command = f'{{"command": {json.dumps(PPO.split()[1:])}, '
     for name, said in SEEDS.items():
         shutil.copytree(runs / "plain", runs / name / "s0")
