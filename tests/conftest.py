@@ -39,7 +39,7 @@ BUDGETS = {
     "tests/advice": 70,
     "tests/agents": 330,
     "tests/algorithms": 210,
-    "tests/backends": 165,
+    "tests/backends": 250,
     "tests/cluster": 60,
     "tests/compiled": 60,
     "tests/contracts": 260,

@@ -600,3 +600,14 @@ def test_help_and_list_are_quick_and_bring_no_framework() -> None:
         found = [run_python(code, *given)[0] for _ in range(2)]
         assert not any(heavy for _, _, heavy in found)
         assert min(whole for _, whole, _ in found) < 15 * min(numpy for numpy, _, _ in found)
+
+
+def test_the_cache_is_told_of_and_emptied(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "tandem" / "torch").mkdir(parents=True)
+    (tmp_path / "tandem" / "torch" / "a.so").write_bytes(bytes(2_500_000))
+    assert main(["cache"]) == main(["cache", "--empty"]) == main(["cache"]) == 0
+    first, jax, emptied, _, last, _ = capsys.readouterr().out.splitlines()
+    assert first == f"torch: 2.5 MB in {tmp_path / 'tandem' / 'torch'}"
+    assert (jax, last) == ("jax: nothing compiled", "torch: nothing compiled")
+    assert emptied == f"{first}, deleted"

@@ -247,6 +247,7 @@ EITHER = (
     "mappo separate",
 )
 FEW = {
+    "torch": EITHER,
     "jax": (*EITHER, "ppo rnd gaussian", "a2c lstm gaussian", "crossq", "mat masked"),
     "tensorflow": (*EITHER, "ppo gaussian normalized", "qmix"),
 }
@@ -254,10 +255,16 @@ FEW = {
 
 def main(framework: str, file: str, *flags: str) -> None:
     found: dict[str, Any] = {}
+    if graphs := "graphs" in flags:
+        from tests.graphs import interpreted
+
+        interpreted()
     few = FEW.get(framework, CASES) if "few" in flags else CASES
     for name in SOME if "some" in flags else few:
         case = CASES[name]
         algorithm, backend, batches = prepared(case, framework, "compile" in flags)
+        if graphs:  # steps within a trust region are searched for
+            backend.compiling = "as before" if case.algorithm == "trpo" else "yes"
         found |= {
             f"first {name}: {n} {w}": x
             for n, net in trained(algorithm).items()

@@ -71,10 +71,13 @@ def test_the_reference_learns_stops_and_moves_what_it_should(expected) -> None:
 
 
 # they compile
-LONG = [pytest.param(engine, marks=pytest.mark.slow) for engine in ("jax few", "tensorflow few")]
+LONG = [
+    pytest.param(engine, marks=pytest.mark.slow)
+    for engine in ("jax few", "tensorflow few", "torch graphs few")
+]
 WHOLE = [
     pytest.param(engine, marks=pytest.mark.thorough)
-    for engine in ("keras-torch", "jax", "tensorflow", "torch compile some", "torch compile")
+    for engine in ("keras-torch", "jax", "tensorflow", "torch graphs", "torch compile some")
 ]
 ENGINES = ["torch", *LONG, *WHOLE]
 

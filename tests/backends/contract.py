@@ -1,4 +1,4 @@
-"""What every backend promises. As a script: FRAMEWORK [compile] [few]."""
+"""What every backend promises. As a script: FRAMEWORK [compile] [graphs] [few]."""
 
 from __future__ import annotations
 
@@ -20,14 +20,17 @@ from tandem.spaces import Leaf
 from tandem.testing import fakes
 from tandem.types import Batch, Update, tree_map
 
-FRAMEWORK, COMPILE = sys.argv[1], "compile" in sys.argv[2:]
+FRAMEWORK, COMPILE = sys.argv[1], bool({"compile", "graphs"} & {*sys.argv[2:]})
 SMALL: dict[str, Any] = {"hidden": (8,), "learning_rate": Schedule(3e-2)}
 ROWS = 16
 
 
 def build(name: str, action: Any, network: Any = None, **settings: Any) -> tuple[Any, Any]:
     settings = {"network": network, "compile": COMPILE, **SMALL, **settings}
-    return fakes.build(name, FRAMEWORK, action, **settings)
+    algorithm, backend = fakes.build(name, FRAMEWORK, action, **settings)
+    if COMPILE:
+        backend.compiling = "as before"  # with dropout, say, it is not compiled
+    return algorithm, backend
 
 
 def batches(algorithm: Any, action: Any, updates: int, seed: int = 0, **settings: Any) -> Batch:
@@ -852,6 +855,10 @@ FEW += ("optimizers_are", "state_brings", "statistics_are", "does_not_fit", "not
 
 
 def main() -> None:
+    if "graphs" in sys.argv:
+        from tests.graphs import interpreted
+
+        interpreted()
     for name, check in list(globals().items()):
         few = "few" not in sys.argv or any(word in name for word in FEW)
         if name.startswith("check_") and few:

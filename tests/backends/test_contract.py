@@ -9,10 +9,11 @@ import pytest
 from tests.helpers import COMPILED_LIGHTLY, run_python
 
 SCRIPT = Path(__file__).parent / "contract.py"
-ENGINES = ["torch"] + [pytest.param(e, marks=pytest.mark.slow) for e in ("jax", "tensorflow few")]
+LONG = ("jax", "tensorflow few", "torch graphs")
+ENGINES = ["torch"] + [pytest.param(e, marks=pytest.mark.slow) for e in LONG]
 ENGINES += [
     pytest.param(e, marks=pytest.mark.thorough)
-    for e in ("torch compile", "jax as for users", "tensorflow", "keras-torch")
+    for e in ("jax as for users", "tensorflow", "keras-torch")
 ]
 
 

@@ -124,7 +124,7 @@ def test_nobody_waits_for_the_steps_of_one_who_only_acts(kind, monkeypatch) -> N
     from tandem.cluster import AlgorithmAgent
 
     pytest.importorskip("torch")
-    monkeypatch.setattr("tandem.learning.config.compiles", lambda *_: False)  # some ten seconds
+    monkeypatch.setattr("tandem.learning.config.compiling", lambda _: "no")  # some ten seconds
     env = known.Identity()
     hyper = dict(algorithm="ppo", rollout=4, envs=2, batch_size=4, hidden=(4,), framework="torch")
     hyper |= spaces(env)

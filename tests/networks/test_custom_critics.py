@@ -204,9 +204,9 @@ def test_what_torch_cannot_compile_is_answered_with_the_setting():
         more = {"steps": 40, "network": Branching, "framework": "torch"} | TINY_DQN | given
         tandem.train("dqn", "CartPole-v1", **more)
 
-    with follows("backends/torch_optimizers.py:compiled_gradient") as advice:
+    with follows("backends/torch_calls.py:Calls.refuse") as advice:
         train(compile="yes")
-    assert len(str(advice.error).splitlines()) == 2
+    assert len(str(advice.error).splitlines()) == 3
     (told,) = advice.assigned()
     train(**told)
 

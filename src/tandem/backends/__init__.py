@@ -85,15 +85,18 @@ def make(
     *,
     seed: int = 0,
     threads: int = 1,
-    compile: bool = False,
+    compile: str = "no",
+    updates: float = 0.0,
+    compile_cache: bool = True,
     optimizer: Any = None,
     devices: int = 1,
     layout: Any = None,
     rank: int = 0,
 ) -> Any:
-    """The backend of that name. `threads` are those of one operation; `compile` is torch's (the
-    others always compile). `optimizer` is one of the framework's own, of which copies are used
-    wherever an algorithm asks for one. `devices` are those that each update is divided among; on
+    """The backend of that name. `threads` are those of one operation; `compile` and
+    `compile_cache` (see `torch_calls`) and `updates`, how many the run makes, are torch's.
+    `optimizer` is one of the framework's own, of which copies are used wherever an algorithm asks
+    for one. `devices` are those that each update is divided among; on
     torch each is a process's, this one's the `rank`-th, which have yet to join. Or they are those
     of an agent's `layout`."""
     framework = choose_keras(framework)
@@ -110,6 +113,8 @@ def make(
             seed=seed,
             threads=threads,
             compile=compile,
+            updates=updates,
+            compile_cache=compile_cache,
             devices=devices,
             rank=rank,
         )

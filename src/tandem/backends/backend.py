@@ -143,6 +143,8 @@ class Backend(ABC):
     given_optimizer: Any = (
         None  # the user's own, of which `optimizer` makes copies, whatever kind is asked for
     )
+    # "yes" or "no" once it is known whether updates are compiled, where there is a choice
+    compiled = ""
     # `minimize` leaves the weights alone, and gradients to `kept`: another process makes the steps
     gradients_only = False
 

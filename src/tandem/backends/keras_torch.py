@@ -80,5 +80,5 @@ class KerasTorchBackend(TorchBackend):
                 v.value.copy_(v.constraint(v.value))
 
 
-def make(device: str, *, compile: bool, **options: Any) -> KerasTorchBackend:
+def make(device: str, **options: Any) -> KerasTorchBackend:
     return KerasTorchBackend(device, **options)

@@ -1,7 +1,7 @@
 """PyTorch behind the seam.
 
 The weights of one optimizer are views of a single flat parameter: one fused Adam, one copy, one
-mixing step for all of them, and a short list of inputs for a compiled gradient.
+mixing step for all of them.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import torch
 from torch import nn
 
 from tandem import ops
-from tandem.backends import backend, process, torch_generators
+from tandem.backends import backend, process, torch_calls, torch_generators, torch_traced
 from tandem.backends.malloc import keep_freed
 from tandem.backends.reach import Reached
 from tandem.backends.torch_devices import Layout, kind_of, own_device
 from tandem.backends.torch_networks import FreeVariable, Scalar, TorchNetwork, bind
-from tandem.backends.torch_optimizers import Optimizer, compiled_gradient, eager_gradient
+from tandem.backends.torch_optimizers import Optimizer, eager_gradient
 from tandem.backends.torch_own import Own, divided, joint_gradients
 from tandem.backends.torch_states import Stateful, stored
 from tandem.errors import NetworkError
@@ -33,8 +33,7 @@ from tandem.types import AnyArray, Array, Batch, Tree, Update, Variable, tree_ma
 
 
 class TorchBackend(Stateful, backend.Backend):
-    """Eager PyTorch; with `compile`, every gradient is one compiled graph (about 3 s each to build;
-    see docs/contributors/design.md)."""
+    """PyTorch, eager or compiled: see `torch_calls`. updates: how many the run makes."""
 
     framework = "torch"
 
@@ -44,7 +43,9 @@ class TorchBackend(Stateful, backend.Backend):
         *,
         seed: int = 0,
         threads: int = 1,
-        compile: bool = False,
+        compile: str = "no",
+        updates: float = 0.0,
+        compile_cache: bool = True,
         devices: int = 1,
         rank: int = 0,
     ) -> None:
@@ -55,7 +56,8 @@ class TorchBackend(Stateful, backend.Backend):
         self._generators: dict[str, torch.Tensor] = {}  # those of the run, while it is outside
         for kind in (torch.zeros(()), nn.Parameter(torch.zeros(()))):
             ops.of(kind)  # found before anything is traced
-        self.device, self.compiling, self.devices = device, compile, devices
+        self.device, self.devices = device, devices
+        self.compiling, self.updates, self.keeps_programs = compile, updates, compile_cache
         several = devices > 1
         self._device = own_device(device, rank, devices) if several else torch.device(device)
         process.begin(self)
@@ -67,6 +69,8 @@ class TorchBackend(Stateful, backend.Backend):
         # of this update: 1 where it asked to stop, 2 + i where the i-th optimizer met what is not
         # finite
         self._code = 0
+        # while an update is traced: the tensors that it works on
+        self.tracing: list[torch.Tensor] = []
         self._dirty = False  # whether this update has changed anything yet
 
     def enter_process(self) -> None:
@@ -145,15 +149,14 @@ class TorchBackend(Stateful, backend.Backend):
         stop: Callable[[dict[str, Array]], Array] | None = None,
         over_batch: Callable[[Batch], Batch] | None = None,
     ) -> tuple[Array, dict[str, Array]]:
-        gradient = compiled_gradient if self.compiling else eager_gradient
         for n in optimizer.networks:
             n.learning = True
         try:
             if self.layout is None:
-                each = (lambda b: loss(over_batch(b))) if over_batch else loss  # compiled together
-                value, aux, grad = gradient(optimizer, each, batch, count)
+                each = (lambda b: loss(over_batch(b))) if over_batch else loss
+                value, aux, grad = eager_gradient(optimizer, each, batch, count)
             else:
-                take = partial(gradient, optimizer, loss)
+                take = partial(eager_gradient, optimizer, loss)
                 whole = over_batch(batch) if over_batch else batch
                 networks = list(self.networks.values())
                 value, aux, grad = self.layout.gradient(
@@ -163,24 +166,38 @@ class TorchBackend(Stateful, backend.Backend):
             for n in optimizer.networks:
                 n.learning = False
         norm = torch.linalg.vector_norm(grad)
-        if self._code == 0 and not torch.isfinite(norm + value):
-            self._code = 2 + self._optimizers.index(optimizer)
-        elif self._code == 0 and stop is not None and stop(aux):
-            self._code = 1
-        if self._code:
+        if not self._holds(optimizer, norm + value, stop is not None and stop(aux)):
             return value, aux
         if clip_norm is not None:
-            grad *= torch.clamp(clip_norm / (norm + 1e-6), max=1.0)
+            factor = torch.clamp(clip_norm / (norm + 1e-6), max=1.0)
+            grad *= torch_traced.once(factor) if self.tracing else factor
         self.step(optimizer, grad, learning_rate)
         return value, aux
+
+    def _holds(self, optimizer: Any, number: Array, stop: Any = False) -> bool:
+        """Whether the update goes on: not after `stop`, or where a number is not finite, which
+        the code says from then on. While it is traced it goes on, and nothing is kept of it."""
+        fault = 2 + self._optimizers.index(optimizer)
+        if self.tracing:
+            stopped = stop.to(torch.int64) if isinstance(stop, torch.Tensor) else int(stop)
+            code = torch.where(torch.isfinite(number), stopped, fault)
+            self._code = torch.where(self._code == 0, code, self._code)
+            return True
+        if not self._code:
+            self._code = int(bool(stop)) if torch.isfinite(number) else fault
+        return not self._code
 
     def recorded_gradient(self, optimizer: Optimizer) -> AnyArray:
         return np.asarray(optimizer.entries()["gradient"].cpu().numpy())
 
     def step(self, optimizer: Optimizer, gradient: Array, learning_rate: Array) -> None:
-        if not optimizer.given:
-            optimizer.inner.param_groups[0]["lr"] = float(learning_rate)
-        optimizer.step(gradient)
+        if self.tracing:
+            (state,) = optimizer.inner.state.values()
+            torch_traced.step(optimizer.inner, optimizer.flat, gradient, state, learning_rate)
+        else:
+            if not optimizer.given:
+                optimizer.inner.param_groups[0]["lr"] = float(learning_rate)
+            optimizer.step(gradient)
         for weight in optimizer.unit:
             weight.copy_(unit_columns(weight))
         self._dirty = True
@@ -195,9 +212,7 @@ class TorchBackend(Stateful, backend.Backend):
             values, aux, gradients = divided(self.layout, optimizers, losses, batch, networks)
         for i, (o, own) in enumerate(zip(optimizers, gradients, strict=True)):
             o.take(own)
-            value = values[min(i, len(values) - 1)]
-            if self._code == 0 and not torch.isfinite(o.norm() + value):
-                self._code = 2 + self._optimizers.index(o)
+            self._holds(o, o.norm() + values[min(i, len(values) - 1)])
         if not self._code:
             for o in optimizers:
                 o.inner.step()
@@ -254,6 +269,8 @@ class TorchBackend(Stateful, backend.Backend):
         region: backend.Region,
         count: Array,
     ) -> dict[str, Array]:
+        if self.tracing:
+            raise torch_traced.Uncapturable("a step within a trust region is searched for")
         parameters, flat, layout = optimizer.parameters, optimizer.flat.detach(), self.layout
         even = layout is not None and layout.divides(batch)
         mine = layout.part(batch) if layout is not None and even else batch
@@ -283,9 +300,7 @@ class TorchBackend(Stateful, backend.Backend):
             return curved + region.damping * x
 
         none = torch.zeros((), device=self._device)
-        if self._code == 0 and not torch.isfinite((slope * slope).sum() + before):
-            self._code = 2 + self._optimizers.index(optimizer)
-        if self._code:
+        if not self._holds(optimizer, (slope * slope).sum() + before):
             return {"improvement": none, "divergence": none}
         x = conjugate_gradient(product, slope, region.iterations, _repeat)
         longest = x * torch.sqrt(2.0 * radius / ((x * product(x)).sum() + 1e-10))
@@ -303,6 +318,8 @@ class TorchBackend(Stateful, backend.Backend):
     def cond(
         self, flag: Array, update: Callable[[], dict[str, Array]], names: tuple[str, ...]
     ) -> dict[str, Array]:
+        if self.tracing:
+            return torch_traced.cond(self, flag, update)
         return (
             update()
             if float(flag)
@@ -315,10 +332,14 @@ class TorchBackend(Stateful, backend.Backend):
             return torch.autograd.grad(f(leaf), leaf)[0]
 
     def soft_update(self, source: Any, target: Any, tau: Array, seldom: bool = False) -> None:
-        if self._code or (mix := float(tau)) == 0.0:
+        if self.tracing:
+            for s, t in zip(source.weights, target.weights, strict=True):
+                t.lerp_(s.detach(), tau)
+        elif self._code or (mix := float(tau)) == 0.0:
             return
-        self._dirty = True
-        torch._foreach_lerp_(target.weights, source.weights, mix)
+        else:
+            self._dirty = True
+            torch._foreach_lerp_(target.weights, source.weights, mix)
         for s, t in zip(source.statistics, target.statistics, strict=True):
             if s.shape == t.shape:
                 t.copy_(s)  # batch-norm statistics are copied, not mixed
@@ -356,9 +377,6 @@ class TorchBackend(Stateful, backend.Backend):
             batch = tree_map(
                 lambda x: x.index_select(0, rows) if several else x[rows], batches
             )._replace(settings=settings)
-            # of a view, torch compiles the shape of the whole too: K, which varies
-            if self.compiling:
-                batch = tree_map(torch.clone, batch)
             return update(batch)
 
         def several(batches: Batch, indices: Array | None) -> backend.Outcome:
@@ -404,7 +422,9 @@ class TorchBackend(Stateful, backend.Backend):
                 return several(batches, indices)
 
         live = (lambda: list(self._tensors().values())) if shared else changing
-        return backend.weighted(run if self.layout is None else self.layout.repeated(run, live))
+        if self.layout is not None:
+            return backend.weighted(self.layout.repeated(run, live))
+        return backend.weighted(run if shared else torch_calls.Calls(self, update, run, faults))
 
     # Moving
 

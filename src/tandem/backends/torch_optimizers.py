@@ -1,21 +1,18 @@
-"""Optimizers for torch, each over one flat parameter, and gradients for them that are compiled."""
+"""Optimizers for torch, each over one flat parameter, and their gradients."""
 
 from __future__ import annotations
 
 import copy
 import inspect
-import os
 from typing import Any
 
 import torch
 from torch import nn
-from torch.func import functional_call, grad_and_value
 
 from tandem.backends import backend, torch_states
 from tandem.backends.torch_own import ELEMENTWISE, UNFIT, begin
-from tandem.errors import SettingError, brief
+from tandem.errors import SettingError
 from tandem.math.optimization import rectification
-from tandem.platforms import user_folder
 from tandem.types import AnyArray, Array, Batch
 
 PLAIN = (type(None), bool, int, float, str)
@@ -165,10 +162,6 @@ class Optimizer:
             self.inner = SGD(self.flat)
         first = self.parts()
         self._first = {n: copy.deepcopy(first[n]) for n in OTHERS if n in first}
-        self.gradient: Array = None  # compiled
-        self.statistics: dict[
-            str, torch.Tensor
-        ] = {}  # what a forward pass moves (batch norm's), by its name in that gradient
 
     def parts(self) -> dict[str, dict[str, Any]]:
         """What its steps may change, by how the names begin: the state of each weight; of a user's
@@ -229,10 +222,6 @@ class Optimizer:
             self.flat.grad = gradient
         self.inner.step()
 
-    def unflatten(self, flat: torch.Tensor) -> dict[int, torch.Tensor]:
-        pairs = zip(self.parameters, flat.split(self.sizes), strict=True)
-        return {id(p): x.view(p.shape) for p, x in pairs}
-
 
 def _differ(x: Any, y: Any) -> bool:
     if isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor):
@@ -285,20 +274,6 @@ def _copied(
     return copied
 
 
-class LossModule(nn.Module):
-    """All networks of one loss under one roof, so that `functional_call` can put traced weights
-    into them."""
-
-    def __init__(self, networks: list[Any], loss: backend.Loss) -> None:
-        super().__init__()
-        self.networks = nn.ModuleList([n.module for n in networks])
-        self.loss = loss
-
-    def forward(self, batch: Batch, count: Array | None) -> tuple[Array, dict[str, Array]]:
-        loss, aux = self.loss(batch)
-        return backend.reduce(loss, batch, count), aux
-
-
 Gradient = tuple[Array, dict[str, Array], Array]  # (loss, aux, flat gradient [size]), detached
 
 
@@ -313,69 +288,3 @@ def eager_gradient(
         grads = torch.autograd.grad(value, optimizer.parameters, materialize_grads=True)
     flat = torch.cat([g.reshape(-1) for g in grads])
     return value.detach(), {k: v.detach() for k, v in aux.items()}, flat
-
-
-def compiled_gradient(
-    optimizer: Optimizer, loss: backend.Loss, batch: Batch, count: Array | None
-) -> Gradient:
-    """The same, compiled when it is first asked for: the loss has to be the same each time."""
-    if optimizer.gradient is None:
-        module = LossModule(optimizer.networks, loss)
-        optimizer.gradient, optimizer.statistics = _compiled(optimizer, module)
-    try:
-        value, aux, grad, moved = optimizer.gradient(
-            optimizer.flat.detach(), optimizer.statistics, batch, count
-        )
-    except Exception as error:  # whatever torch.compile, or a program's own loss, comes to
-        eager_gradient(optimizer, loss, batch, count)  # raises an error that is not the compiler's
-        names = ", ".join(n.name for n in optimizer.networks)
-        raise SettingError(
-            f"torch.compile cannot capture the loss of {names}: {brief(error)}",
-            fix="give compile='no'.",
-        ) from error
-    for name, x in moved.items():
-        optimizer.statistics[name].copy_(x)
-    return value, aux, grad
-
-
-def _compiled(optimizer: Optimizer, loss_module: LossModule) -> tuple[Any, dict[str, torch.Tensor]]:
-    """A compiled function (flat weights, statistics, batch, count) -> (loss, aux, flat gradient,
-    moved statistics), and the statistics that it takes. They go in and come out, since nothing
-    outside a gradient may be changed within it."""
-    # A weight that networks share has a name for each module that it is in, not for each network:
-    # functional_call puts back a module's weights once for each name.
-    names = [
-        (name, id(p))
-        for prefix, module in loss_module.named_modules()
-        for name, p in module.named_parameters(prefix, recurse=False)
-    ]
-    stateful_forward = [
-        f"networks.{i}." for i, n in enumerate(optimizer.networks) if n.stateful_forward
-    ]
-    statistics = {
-        n: b for n, b in loss_module.named_buffers() if n.startswith(tuple(stateful_forward))
-    }
-
-    def gradient(
-        flat: Array, statistics: dict[str, Array], batch: Batch, count: Array | None
-    ) -> Any:
-        def f(flat: Array) -> Any:
-            moved = {n: b.clone() for n, b in statistics.items()}
-            weights = optimizer.unflatten(flat)
-            value, aux = functional_call(
-                loss_module,
-                {n: weights[i] for n, i in names if i in weights} | moved,
-                (batch, count),
-                tie_weights=False,
-            )
-            return value, (aux, moved)
-
-        grad, (value, (aux, moved)) = grad_and_value(f, has_aux=True)(flat)
-        return value, aux, grad, moved
-
-    if (folder := user_folder("cache")) is not None:
-        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder / "inductor"))
-    # Code of its own, since torch counts compilations by code object and stops at 8; and no dynamic
-    # shapes, which it would otherwise turn to because gradients of one process differ in size.
-    gradient.__code__ = gradient.__code__.replace()
-    return torch.compile(gradient, fullgraph=True, dynamic=False), statistics

@@ -36,6 +36,7 @@ NOTES = (
     "signature",
     "optimizer_class",
     "device_used",
+    "compiled",
     "extended_from",
     "devices_before",  # of older runs
     "inexact",

@@ -12,7 +12,7 @@ from tandem.algorithms import own
 from tandem.algorithms.base import ReplaySettings
 from tandem.algorithms.unused import OF_OPTIMIZERS
 from tandem.envs.atari import Preprocessing
-from tandem.errors import SettingError, note
+from tandem.errors import EngineError, SettingError, note
 from tandem.settings import Schedule, apply, setting
 from tandem.types import JSONDict
 
@@ -72,12 +72,12 @@ class Options(Preprocessing):
     )
     compile: Literal["auto", "yes", "no"] = setting(
         "auto",
-        "torch only: compile gradients; auto: where the run is long enough",
+        "torch only: compile updates; auto: where that spares the run time",
         resumable=True,
     )
     compile_cache: bool = setting(
         True,
-        "keep what compiled runs compile in the user's cache folder, for later ones",
+        "keep what is compiled in the user's cache folder, for later runs",
         resumable=True,
     )
     entry: str = setting(
@@ -207,6 +207,7 @@ class Config:
     own_optimizer: bool = False
     optimizer_class: str = ""  # of that one, in whose place settings of optimizers do nothing
     device_used: str = ""  # what `device` came to
+    compiled: str = ""  # what compile="auto" came to
     extended_from: int = 0  # the length that the run began with, where it was extended
     inexact: list[str] = field(default_factory=list)  # what it was resumed on that rounds otherwise
     restarted_at: list[int] = field(default_factory=list)  # steps where episodes were not resumed
@@ -328,11 +329,6 @@ def differing(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
     ]
 
 
-# Updates from which it pays off: compiling PPO's gradient takes some 20 s when nothing is on disk,
-# and spares a millisecond an update (benchmarks/results/command.md).
-WORTH_COMPILING = 20_000
-
-
 def check_compile(options: Options, framework: str) -> None:
     """SettingError where the engine leaves no choice."""
     if framework != "torch" and options.compile != "auto":
@@ -344,22 +340,26 @@ def check_compile(options: Options, framework: str) -> None:
         )
 
 
-def compiles(config: Config, optimizers_known: bool) -> bool:
-    """Whether torch should compile its gradients: asked for, or worth its time: a long run of
-    known networks, and a C++ compiler. Not for recurrent ones, whose graph grows with the sequence.
-    Decided from the settings alone, so that a run and its resumption decide alike."""
+def compiling(config: Config) -> str:
+    """How torch makes updates: see `torch_calls`."""
     from shutil import which
 
-    if config.framework != "torch" or config.options.compile == "no":
-        return False
-    if config.options.compile == "yes":
-        return True
-    s = config.settings
-    compiler = any(which(c) for c in ("g++", "clang++", os.environ.get("CXX", "g++")))
-    return (
-        optimizers_known
-        and not s.recurrent
-        and compiler
-        and sys.platform != "win32"
-        and s.steps * s.update_rate >= WORTH_COMPILING
-    )
+    mode: str = config.options.compile
+    compilers = "g++", "clang++", os.environ.get("CXX", "g++")
+    if mode == "auto" and config.compiled:
+        mode = {"yes": "as before", "no": "no"}[config.compiled]
+    if config.framework != "torch" or mode == "no":
+        return "no"
+    if sys.platform == "win32" or not any(which(name) for name in compilers):
+        if mode == "yes":
+            raise EngineError(
+                "compile='yes', and there is no C++ compiler.",
+                "g++ or clang++, by which torch compiles (not on Windows)",
+                "leave compile out, or install one: apt install g++.",
+            )
+        return "no"
+    if int(config.options.devices) > 1:
+        if mode == "yes":
+            note("compile='yes' is not used: several devices make updates without compiling them.")
+        return "no"
+    return mode

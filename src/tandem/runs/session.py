@@ -330,6 +330,7 @@ class Session:
             self.averages.on_batch_end(event)
             self._pending = True
             return
+        self._note_compiled()
         for act in self._observers[type(event)]:
             try:
                 for followed in act(event) or ():
@@ -338,6 +339,14 @@ class Session:
                 if isinstance(event, BatchEnd):  # the next sitting begins with it
                     self._pending = True
                     return
+
+    def _note_compiled(self) -> None:
+        """Keeps what compile="auto" came to, so that this run is made in no other way again."""
+        compiled = self.backend.compiled
+        if compiled and compiled != self.config.compiled:
+            self.config = replace(self.config, compiled=compiled)
+            if self.folder is not None:
+                config_file.save(self.config, self.folder)
 
     # Agents
 

@@ -94,7 +94,7 @@ def _made(
         framework,
         "cpu",
         seed=derived(seed, f"framework {rank}" if rank else "framework"),
-        compile=compile,
+        compile="yes" if compile else "no",
         devices=devices,
         rank=rank,
     )

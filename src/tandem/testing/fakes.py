@@ -47,7 +47,8 @@ def build(
     """(algorithm, backend) of that name, on made-up spaces."""
     chosen = algorithms.get(name).Settings(**settings)
     kind = algorithms.get(name, action)
-    backend = backends.make(framework, "cpu", seed=seed, compile=compile, devices=devices)
+    how = "yes" if compile else "no"
+    backend = backends.make(framework, "cpu", seed=seed, compile=how, devices=devices)
     networks = sources(name, action, observation, network, seed, **settings)
     return kind(backend, networks, observation, action, chosen), backend
 

@@ -1,0 +1,163 @@
+"""Calls of K updates on torch as programs of its compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from tandem.backends import backend, torch_programs
+from tandem.backends.torch_programs import Program, Source
+from tandem.backends.torch_traced import Traced, Uncapturable
+from tandem.errors import SettingError, brief, note
+from tandem.types import Array, Batch, Update, leaves, tree_map
+
+SAVED = 1.5e-6  # seconds that a node of a graph takes less in a program, at least
+FEW = 5_000  # updates, which do not make up for the second that tracing one takes
+MOST = 4  # shapes of batches that get programs
+
+
+class Calls:
+    """What `Backend.compile` gives: programs for batches of each shape, and `eager` where there is
+    none.
+
+    How the backend is `compiling` says whether there are any: "yes": always, or it is an error;
+    "auto": if they spare the run more time than it takes to compile them, which is then the same
+    for all shapes; "as before": always, unless it cannot be."""
+
+    def __init__(
+        self,
+        made_by: Any,
+        update: Callable[[Batch], Update],
+        eager: backend.Run,
+        faults: list[str],
+    ) -> None:
+        self.backend, self._update = made_by, update
+        self._eager, self._faults = eager, faults
+        self.place = torch_programs.folder() if made_by.keeps_programs else None
+        self._kinds: dict[Any, _Kind | None] = {}  # by the shapes of batches
+
+    def __call__(self, batches: Batch, indices: Array | None = None) -> backend.Outcome:
+        if self.backend.compiling == "no":
+            return self._eager(batches, indices)
+        rows = () if indices is None else indices
+        parts = batches.settings, batches._replace(settings={}), rows
+        settings, data, rows = tree_map(torch.Tensor.contiguous, self.backend.to_device(parts))
+        live = torch.ones_like(next(iter(settings.values())), dtype=torch.bool)
+        common = () if indices is None else data
+        own = settings, data if indices is None else rows, live
+        kind = self._kind(own, common)
+        outs = None if kind is None else kind.outputs(own, common)
+        if kind is None or outs is None:
+            return self._eager(batches, indices)
+        code, *given = self.backend.to_host(tuple(outs))
+        metrics, *priority = pytree.tree_unflatten(given, kind.form)
+        return backend.outcome(metrics, priority[0], code.tolist(), self._faults)
+
+    def _kind(self, own: Any, common: Any) -> _Kind | None:
+        shapes = [(x.shape[1:], x.dtype) for x in leaves(own)]
+        key = (*shapes, *((x.shape, x.dtype) for x in leaves(common)))
+        if key not in self._kinds:
+            self._kinds[key] = None
+            if len(self._kinds) <= MOST:
+                self._kinds[key] = self._captured(key, own, common)
+        return self._kinds[key]
+
+    def _captured(self, key: Any, own: Any, common: Any) -> _Kind | None:
+        mode, updates = self.backend.compiling, self.backend.updates
+        try:
+            traced = Traced(self.backend, self._update)
+            shapes = torch_programs.known((key, [x.shape for x in traced.state]))
+            at_hand = updates >= FEW and torch_programs.any_kept(self.place, shapes)
+            if mode == "auto" and not (at_hand or self.pays()):
+                self.decide(False)
+                return None
+            return _Kind(self, shapes, traced, own, common)
+        except Exception as error:  # whatever torch, and a module that is traced, come to
+            self.refuse(error)
+            return None
+
+    def refuse(self, error: Exception) -> None:
+        """A note that updates are not compiled, and why; an error where they have to be."""
+        why = str(error) if isinstance(error, Uncapturable) else brief(error)
+        if self.backend.compiling == "yes":
+            raise SettingError(
+                f"compile='yes', and an update cannot be compiled: {why}.",
+                "operations of tensors, without Python that depends on their values",
+                "give compile='no'.",
+            ) from error
+        note(f"updates are not compiled: {why}.")
+
+    def pays(self) -> bool:
+        """Whether the run's updates are worth the time of compiling: both go by the size of a
+        graph."""
+        return bool(self.backend.updates * SAVED > torch_programs.seconds_per_node(self.place))
+
+    def decide(self, compiled: bool) -> None:
+        """Once for the run."""
+        if self.backend.compiling == "auto":
+            self.backend.compiling = "as before" if compiled else "no"
+            self.backend.compiled = "yes" if compiled else "no"
+
+
+class _Kind:
+    """Programs for batches of one shape, by the number of updates that they make."""
+
+    def __init__(self, calls: Calls, shapes: str, traced: Traced, own: Any, common: Any) -> None:
+        self._calls, self._shapes, self._traced = calls, shapes, traced
+        first = tree_map(lambda x: x[0], own)
+        self._step, self.form, self._constants = self._traced.step(first, common)
+        self._programs: dict[int, Program] = {}
+        self._failed = False
+
+    def outputs(self, own: Any, common: Any) -> list[Array] | None:
+        """What the updates gave, [K, ...] each, their codes first; None where there is no program
+        that makes them."""
+        if self._failed:
+            return None
+        each, more = leaves(own), [*leaves(common), *self._constants]
+        device = self._traced.state[0].device
+        state = [*self._traced.state, torch.tensor(True, device=device)]
+        count, at, parts = len(each[0]), 0, list[list[Array]]()
+        while at < count:
+            length = self._length(count - at)
+            # of the last one, some are not to be made
+            *chunk, live = [_filled(x[at : at + length], length) for x in each]
+            live = torch.arange(length, device=device) < count - at
+            inputs = [*state, *chunk, live, *more]
+            if length not in self._programs:
+                program = self._program(inputs, len(state), len(each))
+                if program is None:  # before any update is made: see `_length`
+                    self._failed = True
+                    return None
+                self._programs[length] = program
+            outs = self._programs[length](inputs)
+            parts.append([x[: count - at] for x in outs])
+            at += length
+        return parts[0] if len(parts) == 1 else [torch.cat(xs) for xs in zip(*parts, strict=True)]
+
+    def _length(self, count: int) -> int:
+        """Of how many updates the program is that makes the next of `count`. There are few, as they
+        take long to compile: one as long as the first call, and one for calls much longer."""
+        known = sorted(self._programs)
+        if not known or (len(known) == 1 and count > 4 * known[0]):
+            return count
+        return next((n for n in known if n >= count), known[-1])
+
+    def _program(self, inputs: list[Array], state: int, own: int) -> Program | None:
+        calls = self._calls
+        source = Source(calls.place, self._shapes, self._step, inputs, state, own)
+        if calls.backend.compiling == "auto":
+            calls.decide(source.is_kept() or calls.pays())
+        try:
+            return None if calls.backend.compiling == "no" else source.program()
+        except Exception as error:  # whatever torch's compiler comes to
+            calls.refuse(error)
+            return None
+
+
+def _filled(x: Array, count: int) -> Array:
+    """x [K, ...] with its last row repeated up to `count`."""
+    return x if len(x) == count else torch.cat([x, x[-1:].expand(count - len(x), *x.shape[1:])])

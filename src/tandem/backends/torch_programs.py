@@ -1,0 +1,268 @@
+"""Graphs of updates as machine code, kept on disk.
+
+Torch's compiler takes ten seconds and more, and what it has made is loaded in a millisecond: it is
+kept in the user's cache folder, by a name made of all that it depends on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import platform
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from copy import deepcopy
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from tandem.errors import brief, note
+from tandem.platforms import lock, user_folder
+from tandem.types import Array
+from tandem.version import __version__
+
+Program = Callable[[list[Array]], list[Array]]
+LARGEST = 2**29  # bytes in the folder; what was used longest ago goes first
+LARGE = 2**21  # multiplications of a product of matrices
+PER_NODE = 0.03  # seconds of compiling for each node of a graph, as long as none was measured
+
+
+def folder() -> Path | None:
+    """Where programs are kept; None where nothing can be."""
+    cache = user_folder("cache")
+    if cache is None:
+        return None
+    (cache / "torch").mkdir(exist_ok=True)
+    return cache / "torch"
+
+
+def known(shapes: object) -> str:
+    """A name for shapes, with which those of programs for them begin."""
+    about = shapes, torch.__version__, __version__
+    return hashlib.sha256(repr(about).encode()).hexdigest()[:16]
+
+
+def any_kept(place: Path | None, shapes: str) -> bool:
+    """Whether there is a program whose name begins so."""
+    return place is not None and next(place.glob(f"{shapes}-*.so"), None) is not None
+
+
+def seconds_per_node(place: Path | None) -> float:
+    """How long compiling a graph takes for each of its nodes, by the latest there."""
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        return (
+            float(json.loads((place / "seconds.json").read_text())["node"]) if place else PER_NODE
+        )
+    return PER_NODE
+
+
+class Source:
+    """A graph that is to become a program: `length` steps in turn, whose inputs are the state, the
+    steps' own inputs [length, ...], and those that they have in common. The program writes the
+    state after the last step over the first, and gives what the steps gave, [length, ...].
+
+    place: the folder that it is kept in; None: nowhere.
+    shapes: what its name begins with, see `known`.
+    step: (state, own inputs, common inputs) -> (state, outputs).
+    inputs: such as the program gets. state, own: how many of them are what."""
+
+    def __init__(
+        self,
+        place: Path | None,
+        shapes: str,
+        step: GraphModule,
+        inputs: list[Array],
+        state: int,
+        own: int,
+    ) -> None:
+        self.place = place
+        self.step, self.inputs, self.state, self.own = step, inputs, state, own
+        self.length = len(inputs[state])
+        given = [(tuple(x.shape), x.stride(), str(x.dtype)) for x in inputs]
+        here = platform.machine(), torch.backends.cpu.get_cpu_capability(), torch.get_num_threads()
+        text = repr((step.code, given, state, own, torch.__version__, here))
+        self.name = f"{shapes}-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+
+    def is_kept(self) -> bool:
+        """Whether it has been compiled before."""
+        return self.place is not None and (self.place / f"{self.name}.so").is_file()
+
+    def program(self) -> Program:
+        """The program, compiled if need be. Whatever torch's compiler raises where it cannot be."""
+        if self.inputs[0].device.type != "cpu":
+            return self._one_by_one_compiled()
+        if self.place is None:
+            with tempfile.TemporaryDirectory() as temporary:
+                return self._made(Path(temporary) / "program.so")
+        file = self.place / f"{self.name}.so"
+        with _alone(file.with_suffix(".lock")):
+            if not file.is_file():
+                _make_room(self.place)
+                return self._made(file)
+        with suppress(OSError):
+            os.utime(file)  # it has been used
+        return _loaded(file)
+
+    def _made(self, file: Path) -> Program:
+        try:
+            return self._compiled(file)
+        except Exception as error:  # torch may change what this is made of, and `scan` above all
+            note(f"updates are compiled one by one, since {brief(error)}.")
+            return self._one_by_one_compiled()
+
+    def _one_by_one_compiled(self) -> Program:
+        run = self.one_by_one(torch.compile(self.step, fullgraph=True, dynamic=False))
+        run([x.clone() for x in self.inputs])  # it compiles when it is first called
+        return run
+
+    def one_by_one(self, step: Callable[..., list[Array]]) -> Program:
+        """What the program does, by a call for each step."""
+
+        def run(inputs: list[Array]) -> list[Array]:
+            n, m = self.state, self.state + self.own
+            state, rows = inputs[:n], []
+            with torch.no_grad():
+                for k in range(self.length):
+                    out = step(*state, *(x[k] for x in inputs[n:m]), *inputs[m:])
+                    state = list(out[:n])
+                    rows.append(out[n:])
+                torch._foreach_copy_(inputs[:n], state)
+                return [torch.stack(xs) for xs in zip(*rows, strict=True)]
+
+        return run
+
+    def _compiled(self, file: Path) -> Program:
+        text = "Compiling updates, which takes some seconds; later runs find them compiled."
+        logging.getLogger("tandem").warning(text)
+        began = time.monotonic()
+        with (
+            tempfile.TemporaryDirectory(dir=file.parent, prefix=".") as beside,
+            _environment("TORCHINDUCTOR_CACHE_DIR", beside),
+            warnings.catch_warnings(),
+        ):
+            warnings.simplefilter("ignore")  # torch's own
+            made = Path(beside) / "program.so"
+            try:
+                self._write(_by_onednn(self.step), made)
+            except Exception:  # of what oneDNN needs, torch's compiler may change anything
+                self._write(self.step, made)
+            took = Path(beside) / "seconds.json"
+            seconds = (time.monotonic() - began) / len(self.step.graph.nodes)
+            took.write_text(json.dumps({"node": seconds}))
+            took.replace(file.with_name(took.name))
+            made.replace(file)
+        return _loaded(file)
+
+    def _write(self, step: GraphModule, file: Path) -> None:
+        from torch._inductor import aot_compile
+
+        whole = make_fx(partial(self._in_turn, step), tracing_mode="fake")(*self.inputs)
+        options = {"aot_inductor.output_path": str(file)}
+        aot_compile(whole, tuple(self.inputs), options=options)
+
+    def _in_turn(self, step: GraphModule, *xs: Array) -> list[Array]:
+        from torch._higher_order_ops.scan import scan_op
+
+        n, m = self.state, self.state + self.own
+        first, own, common = list(xs[:n]), list(xs[n:m]), xs[m:]
+        if self.length == 1:
+            done = step(*first, *(x[0] for x in own), *common)
+            given = [x[None].clone() for x in done[n:]]
+        else:
+            done = scan_op(step, first, own, common)
+            given = done[n:]
+        for x, new in zip(first, done, strict=False):
+            x.copy_(new)
+        return given
+
+
+@contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        del os.environ[name]
+        if before is not None:
+            os.environ[name] = before
+
+
+def _by_onednn(step: GraphModule) -> GraphModule:
+    """A copy in which oneDNN makes the products of larger matrices: with AVX-512 on any processor,
+    and MKL not on AMD's, where they take half as long so."""
+    graph, aten, linear = deepcopy(step), torch.ops.aten, _linear()
+    for node in list(graph.graph.nodes):
+        if node.target not in (aten.mm.default, aten.addmm.default) or node.kwargs:
+            continue
+        *bias, a, b = node.args
+        if a.meta["val"].numel() * b.meta["val"].shape[1] < LARGE:
+            continue
+        with graph.graph.inserting_before(node):
+            turned = graph.graph.call_function(aten.t.default, (b,))
+            made = graph.graph.call_function(linear, (a, turned, *(bias or [None])))
+        node.replace_all_uses_with(made)
+        graph.graph.erase_node(node)
+    graph.recompile()
+    return graph
+
+
+@cache
+def _linear() -> Any:
+    """x W^T + b by oneDNN, as an operation that the compiler leaves as it is: of torch's own it
+    expects that weights are constants."""
+    from torch._inductor.ir import FixedLayout, TensorBox
+    from torch._inductor.lowering import lowerings
+    from torch._inductor.mkldnn_ir import LinearUnary, _create_output_node
+
+    @torch.library.custom_op("tandem::linear", mutates_args=())
+    def linear(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None) -> torch.Tensor:
+        return torch.nn.functional.linear(x, w, b)
+
+    @linear.register_fake
+    def _(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None) -> torch.Tensor:
+        return x.new_empty(x.shape[0], w.shape[0])
+
+    def lowered(x: Any, w: Any, b: Any) -> Any:
+        inputs = [LinearUnary.realize_input(t) for t in (x, w, b) if t is not None]
+        constants = [*([] if b is not None else [None]), "none", [-1], ""]
+        size = [x.get_size()[0], w.get_size()[0]]
+        layout = FixedLayout(device=x.get_device(), dtype=x.get_dtype(), size=size)
+        made = LinearUnary(layout=layout, inputs=inputs, constant_args=constants)
+        return TensorBox.create(_create_output_node(made))
+
+    op = torch.ops.tandem.linear.default
+    lowerings[op] = lowered
+    return op
+
+
+def _loaded(file: Path) -> Program:
+    runner = torch._C._aoti.AOTIModelContainerRunnerCpu(str(file), 1)
+    run: Program = runner.run
+    return run
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """While no other process compiles the same."""
+    with path.open("a+b") as file:
+        while not lock(file):
+            time.sleep(0.1)
+        yield
+
+
+def _make_room(place: Path) -> None:
+    """Removes programs beyond `LARGEST`."""
+    files = sorted(place.glob("*.so"), key=lambda f: f.stat().st_mtime)
+    size = sum(f.stat().st_size for f in files)
+    while files and size > LARGEST:
+        size -= files[0].stat().st_size
+        files.pop(0).unlink(missing_ok=True)

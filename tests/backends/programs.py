@@ -1,0 +1,48 @@
+"""Updates by a program and without: prints how many programs it compiled, and what differs."""
+
+import hashlib
+import json
+import logging
+from typing import Any
+
+import numpy as np
+
+from tandem.testing import fakes
+from tandem.types import tree_map
+
+compiled, wrong = [], []
+logging.getLogger("tandem").addHandler(
+    type("Counter", (logging.Handler,), {"emit": lambda _, record: compiled.append(record)})()
+)
+
+
+def made(compile: bool) -> Any:
+    settings = {"hidden": (8,), "prioritized": True, "max_grad_norm": 0.1}
+    return fakes.build("dqn", "torch", fakes.DISCRETE, compile=compile, **settings)
+
+
+def compare(what: str, a: Any, b: Any) -> None:
+    if not np.allclose(a, b, rtol=1e-5, atol=1e-6, equal_nan=True):
+        wrong.append(f"{what}: {np.abs(np.subtract(a, b)).max()}")
+
+
+(eager, by_eager), (fast, by_fast) = made(False), made(True)
+runs = [b.compile(a.update) for a, b in ((eager, by_eager), (fast, by_fast))]
+for seed, count in enumerate((6, 4, 6, 15)):  # one program: filled up, and several times
+    data = fakes.batches(eager, fakes.VECTOR, fakes.DISCRETE, count, 16, seed)
+    if seed == 2:  # not finite in the third of them
+        reward = data.reward.copy()
+        reward[2, 3] = np.nan
+        data = data._replace(reward=reward)
+    one, other = (run(data) for run in runs)
+    if (one.applied, one.stopped, one.fault) != (other.applied, other.stopped, other.fault):
+        wrong.append(f"{other.applied} applied, fault {other.fault!r} in call {seed}")
+    for name, values in one.metrics.items():
+        compare(f"{name} in call {seed}", values, other.metrics[name])
+    compare(f"priorities in call {seed}", one.priority, other.priority)
+first, second = by_eager.state(), by_fast.state()
+for name, x in first.items():
+    compare(name, x, second[name])
+digest = hashlib.sha256()
+tree_map(lambda x: digest.update(np.ascontiguousarray(x).tobytes()), second)
+print(json.dumps({"compiled": len(compiled), "wrong": wrong, "state": digest.hexdigest()}))

@@ -1,0 +1,192 @@
+"""Updates on torch as programs: what can be one, when it is worth it, and that it is the same."""
+
+from __future__ import annotations
+
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from shutil import which
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.helpers import run_python
+
+torch = pytest.importorskip("torch")
+
+import tandem  # noqa: E402
+from tandem.backends import torch_calls, torch_programs  # noqa: E402
+from tandem.errors import SettingError  # noqa: E402
+from tandem.runs.verification import verify  # noqa: E402
+from tandem.testing import fakes  # noqa: E402
+from tests import graphs  # noqa: E402
+
+SCRIPT = Path(__file__).with_name("programs.py")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(which("g++") is None, reason="torch compiles by g++")
+def test_processes_compile_once_what_does_the_same_as_before(tmp_path: Path) -> None:
+    def ran(_: int) -> Any:
+        env = {"XDG_CACHE_HOME": str(tmp_path)}
+        return run_python(SCRIPT, engine="torch", env=env, timeout=280, forked=False)[-1]
+
+    with ThreadPoolExecutor() as pool:
+        both = list(pool.map(ran, range(2)))
+    assert sorted(said["compiled"] for said in both) == [0, 1]
+    assert both[0]["state"] == both[1]["state"]
+    assert [said["wrong"] for said in both] == [[], []]
+
+
+class Net(torch.nn.Module):
+    """A body [B, 4] -> [B, 8] that does something more with what it puts out."""
+
+    def __init__(self, more: Any) -> None:
+        super().__init__()
+        self.layer, self.more = torch.nn.Linear(4, 8), more
+        self.register_buffer("seen", torch.zeros(()))
+        self.calls, self.scale = 0, torch.ones(8)
+
+    def forward(self, x):
+        return self.more(self, torch.tanh(self.layer(x)))
+
+
+def counting(net, x):
+    net.calls += 1
+    return x / net.calls
+
+
+def scaled(net, x):
+    net.seen.add_(1.0)
+    return x * net.scale
+
+
+FOREIGN = torch.ones(8)
+UNCAPTURABLE = {
+    "draws random numbers": lambda net, x: torch.nn.functional.dropout(x, 0.5, net.training),
+    "data-dependent": lambda net, x: x * (2.0 if x.mean() > 0 else 1.0),
+    "something else each time": counting,
+    "another tensor as its 'seen'": lambda net, x: setattr(net, "seen", net.seen + 1.0) or x,
+    "another tensor as its 'latest'": lambda net, x: setattr(net, "latest", x) or x,
+    "no parameter, buffer or attribute": lambda net, x: x * FOREIGN,
+}
+
+
+@pytest.fixture(autouse=True)
+def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_programs.Source, "program", graphs.program)
+
+
+GIVEN = {"steps": 256, "envs": 4, "rollout": 16, "eval_episodes": 0, "plots": False}
+GIVEN |= {"batch_size": 32, "epochs": 2, "framework": "torch"}
+
+
+def trained(mode: str, **given: Any) -> Any:
+    run = tandem.session("ppo", "CartPole-v1", compile=mode, **GIVEN | given)
+    list(run)
+    return run
+
+
+@pytest.mark.parametrize("reason", UNCAPTURABLE)
+def test_what_cannot_be_captured_is_named(reason: str) -> None:
+    with pytest.raises(SettingError, match=reason) as caught:
+        trained("yes", network=lambda space: Net(UNCAPTURABLE[reason]))
+    assert "compile='yes'" in str(caught.value) and caught.value.fix == "give compile='no'."
+
+
+def test_torchs_own_optimizers_are_not_compiled() -> None:
+    own = torch.optim.NAdam([torch.zeros(1)], lr=1e-3)
+    with pytest.raises(SettingError, match=r"the optimizer is of torch\.optim"):
+        trained("yes", optimizer=own)
+
+
+def test_modules_of_ones_own_are_compiled_and_their_buffers_move() -> None:
+    runs = {mode: trained(mode, network=lambda space: Net(scaled)) for mode in ("no", "yes")}
+    for n, x in runs["no"].backend.state().items():
+        np.testing.assert_allclose(runs["yes"].backend.state()[n], x, atol=2e-5, err_msg=n)
+    seen = [x for n, x in runs["yes"].backend.state().items() if x.shape == ()]
+    assert max(float(x) for x in seen) >= 32
+
+
+@pytest.mark.parametrize(
+    ("kept", "seconds", "few", "compiled"),
+    [
+        (False, 1.0, 1, "no"),
+        (True, 1.0, 1, "yes"),
+        (True, 1.0, 10**6, "no"),
+        (False, 0.0, 1, "yes"),
+    ],
+)
+def test_auto_compiles_what_spares_time(
+    kept: bool, seconds: float, few: int, compiled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decides(monkeypatch, kept, seconds, few)
+    assert trained("auto").config.compiled == compiled
+
+
+def decides(
+    monkeypatch: pytest.MonkeyPatch, kept: bool, seconds: float = 1.0, few: int = 1
+) -> None:
+    monkeypatch.setattr(torch_programs, "any_kept", lambda *_: kept)
+    monkeypatch.setattr(torch_programs.Source, "is_kept", lambda source: kept)
+    monkeypatch.setattr(torch_programs, "seconds_per_node", lambda _: seconds)
+    monkeypatch.setattr(torch_calls, "FEW", few)
+
+
+def test_what_auto_came_to_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    decides(monkeypatch, kept=True)
+    whole = trained("auto", out=tmp_path / "whole")
+    run = tandem.session("ppo", "CartPole-v1", out=tmp_path / "half", **GIVEN, compile="auto")
+    for event in run:
+        if event.env_steps >= 128:
+            run.stop("half")
+    assert json.loads((tmp_path / "half" / "config.json").read_text())["compiled"] == "yes"
+    decides(monkeypatch, kept=False)
+    list(resumed := tandem.session(resume=tmp_path / "half"))
+    assert resumed.fingerprint() == whole.fingerprint() != trained("no").fingerprint()
+    assert verify(tmp_path / "half").difference is None
+    assert trained("auto").config.compiled == "no"
+
+
+def test_programs_used_longest_ago_make_room(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(torch_programs, "LARGEST", 250)
+    for i in (2, 0, 1):
+        (tmp_path / f"{i}.so").write_bytes(bytes(100))
+        os.utime(tmp_path / f"{i}.so", (i, i))
+    torch_programs._make_room(tmp_path)
+    assert sorted(f.name for f in tmp_path.iterdir()) == ["1.so", "2.so"]
+
+
+def test_what_is_not_due_is_not_computed() -> None:
+    """The actor of TD3, in every third update."""
+    algorithm, backend = fakes.build("td3", "torch", fakes.BOX, compile=True, policy_delay=3)
+    data = fakes.batches(algorithm, fakes.VECTOR, fakes.BOX, 3, 8)
+    sources, interpreted = [], graphs.program
+    with pytest.MonkeyPatch.context() as patch:
+        noted = lambda source: sources.append(source) or interpreted(source)  # noqa: E731
+        patch.setattr(torch_programs.Source, "program", noted)
+        backend.compile(algorithm.update)(data)
+    step = sources[0].step
+    (branch,) = (n for n in step.graph.nodes if n.target is torch.ops.higher_order.cond)
+    taken, left = (getattr(step, n.target).graph.nodes for n in branch.args[1:3])
+    kinds = [{str(n.target) for n in nodes} for nodes in (taken, left, step.graph.nodes)]
+    assert "aten.mm.default" in kinds[0] and "aten.mm.default" not in kinds[1]
+    # what is left: the target's action, two targets and two critics, each by three layers
+    assert sum(str(n.target) == "aten.addmm.default" for n in step.graph.nodes) == 15
+
+
+def test_without_the_loop_updates_are_compiled_one_by_one(monkeypatch, caplog, tmp_path) -> None:
+    def broken(source: Any, step: Any, file: Path) -> None:
+        raise ImportError("no scan here")
+
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(torch_programs.Source, "_write", broken)
+    monkeypatch.setattr(torch, "compile", lambda step, **_: step)
+    assert trained("yes").fingerprint() == trained("yes", compile_cache=False).fingerprint()
+    assert "updates are compiled one by one, since no scan here" in caplog.text
+    monkeypatch.setattr(torch, "compile", broken)
+    with pytest.raises(SettingError, match="compile='yes', and an update cannot be compiled"):
+        trained("yes")
