@@ -175,8 +175,8 @@ class TorchBackend(Stateful, backend.Backend):
         return value, aux
 
     def _holds(self, optimizer: Any, number: Array, stop: Any = False) -> bool:
-        """Whether the update goes on: not after `stop`, or where a number is not finite, which
-        the code says from then on. While it is traced it goes on, and nothing is kept of it."""
+        """Whether the update continues: not after `stop`, nor if a number is not finite; the code
+        then says which. A traced update always continues, and its result is discarded."""
         fault = 2 + self._optimizers.index(optimizer)
         if self.tracing:
             stopped = stop.to(torch.int64) if isinstance(stop, torch.Tensor) else int(stop)

@@ -197,8 +197,8 @@ def _environment(name: str, value: str) -> Iterator[None]:
 
 
 def _by_onednn(step: GraphModule) -> GraphModule:
-    """A copy in which oneDNN makes the products of larger matrices: with AVX-512 on any processor,
-    and MKL not on AMD's, where they take half as long so."""
+    """A copy in which oneDNN computes products of large matrices. It uses AVX-512 on any processor;
+    MKL does not on AMD processors, where oneDNN takes half the time."""
     graph, aten, linear = deepcopy(step), torch.ops.aten, _linear()
     for node in list(graph.graph.nodes):
         if node.target not in (aten.mm.default, aten.addmm.default) or node.kwargs:

@@ -190,7 +190,7 @@ def _skip_what_is_not_due(graph: GraphModule, due: Node) -> None:
         if node.op == "call_function" and own and all(own) and node is not due:
             inside[node] = None
     wanted = [*inside, *choices]
-    while wanted:  # views are made anew within: what enters a branch may not share memory
+    while wanted:  # a branch creates its own views: its inputs must not share memory
         views = [x for x in wanted.pop().all_input_nodes if x not in inside and _is_view(x)]
         inside.update(dict.fromkeys(views))
         wanted += views
