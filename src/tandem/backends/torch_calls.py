@@ -45,9 +45,8 @@ class Calls:
         rows = () if indices is None else indices
         parts = batches.settings, batches._replace(settings={}), rows
         settings, data, rows = tree_map(torch.Tensor.contiguous, self.backend.to_device(parts))
-        live = torch.ones_like(next(iter(settings.values())), dtype=torch.bool)
         common = () if indices is None else data
-        own = settings, data if indices is None else rows, live
+        own = settings, data if indices is None else rows
         kind = self._kind(own, common)
         outs = None if kind is None else kind.outputs(own, common)
         if kind is None or outs is None:
@@ -107,8 +106,9 @@ class _Kind:
 
     def __init__(self, calls: Calls, shapes: str, traced: Traced, own: Any, common: Any) -> None:
         self._calls, self._shapes, self._traced = calls, shapes, traced
-        first = tree_map(lambda x: x[0], own)
-        self._step, self.form, self._constants = self._traced.step(first, common)
+        settings, rows = tree_map(lambda x: x[0], own)
+        first = settings, rows, torch.tensor(True, device=traced.state[0].device)
+        self._step, self.form, self._constants = traced.step(first, common)
         self._programs: dict[int, Program] = {}
         self._failed = False
 
@@ -123,12 +123,11 @@ class _Kind:
         count, at, parts = len(each[0]), 0, list[list[Array]]()
         while at < count:
             length = self._length(count - at)
-            # of the last one, some are not to be made
-            *chunk, live = [_filled(x[at : at + length], length) for x in each]
-            live = torch.arange(length, device=device) < count - at
+            chunk = [_filled(x[at : at + length], length) for x in each]
+            live = torch.arange(length, device=device) < count - at  # those that are not filled in
             inputs = [*state, *chunk, live, *more]
             if length not in self._programs:
-                program = self._program(inputs, len(state), len(each))
+                program = self._program(inputs, len(state), len(chunk) + 1)
                 if program is None:  # before any update is made: see `_length`
                     self._failed = True
                     return None
