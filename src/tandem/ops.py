@@ -177,7 +177,8 @@ class _Torch(_Library):
         return x.long()
 
     def constant(self, values: Array, like: Array) -> Array:
-        return self._torch.as_tensor(values, device=like.device)
+        here = self._torch.as_tensor(values, device="cpu")
+        return here.to(like.device, non_blocking=True)
 
     def stop_gradient(self, x: Array) -> Array:
         return x.detach()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -11,13 +12,19 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
+from torch.fx import Graph  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from tandem import trainer  # noqa: E402
+from tandem import backends, trainer  # noqa: E402
+from tandem.backends.torch import TorchBackend  # noqa: E402
+from tandem.backends.torch_traced import Traced  # noqa: E402
 from tandem.examples.pytorch.DQN import DQN  # noqa: E402
 from tandem.exploration import AdaptiveEpsGreedyPolicy  # noqa: E402
 from tandem.math.policy_losses import clipped_surrogate  # noqa: E402
 from tandem.math.values import clipped_value_loss  # noqa: E402
+from tandem.types import leaves, tree_map  # noqa: E402
+from tests.algorithms import cases  # noqa: E402
+from tests.helpers import run_python  # noqa: E402
 
 
 class Watch(TorchDispatchMode):
@@ -102,3 +109,63 @@ def test_an_agent_is_trained_where_its_networks_are() -> None:
     assert agent.q_net[0].weight.device.type == "cpu"
     assert torch.isfinite(agent.q_net[0].weight).all()
     assert not torch.equal(agent.q_net[0].weight, before)
+
+
+class Moves(TorchDispatchMode):
+    """Counts what goes between the processor and a device on which there is nothing to read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read = self.fetched = 0
+        self.came: list[int] = []  # the size of each tensor
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None):
+        kwargs, aten = kwargs or {}, torch.ops.aten
+        where = args[0].device.type if args and isinstance(args[0], torch.Tensor) else ""
+        if where == "meta" and function is aten._local_scalar_dense.default:
+            self.read += 1
+            return 1.0
+        moves = aten._to_copy.default, aten.to.dtype_layout
+        if where and function in moves and kwargs.get("device") is not None:
+            if where == "meta":
+                self.fetched += 1
+                return torch.zeros(args[0].shape, dtype=args[0].dtype)
+            self.came += [args[0].numel()]
+        return function(*args, **kwargs)
+
+
+SHORTEST = {cases.CASES[name].algorithm: name for name in sorted(cases.CASES, key=len)[::-1]}
+
+
+@pytest.mark.parametrize("name", sorted({*SHORTEST.values(), *cases.EITHER}))
+def test_an_update_stays_on_its_device(name, monkeypatch) -> None:
+    """Tensors of two devices in one operation are an error, but for single numbers."""
+    case = cases.CASES[name]
+    monkeypatch.setattr(backends, "make", lambda *_, **__: TorchBackend("meta"))
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda x: x)
+    with Moves():
+        algorithm, backend, batches = cases.prepared(case, "torch")
+    with Moves() as moves:
+        backend.compile(algorithm.update)(batches)
+    data, steps = batches._replace(settings={}), cases.UPDATES * len(backend._optimizers)
+    arrays = [x for x in (*leaves(data), *batches.settings.values()) if x.ndim > 1]
+    assert sum(size >= cases.UPDATES for size in moves.came) == len(arrays)  # each once
+    assert moves.fetched <= 8  # what the call gives
+    if case.algorithm == "trpo":  # its step is searched for
+        return
+    assert moves.read <= steps  # whether all is finite; fewer where not all optimizers step
+    traced = Traced(backend, backend._placing(algorithm.update))
+    given = tree_map(lambda x: x[0], backend.to_device((batches.settings, data)))
+    live = torch.tensor(True, device="meta")
+    step, _, constants = traced.step((*given, live), ())
+    assert all(x.device.type == "meta" for x in (*traced.state, *constants))
+    nodes = [n for m in step.modules() for n in getattr(m, "graph", Graph()).nodes]
+    assert {n.kwargs["device"].type for n in nodes if n.kwargs.get("device")} <= {"meta"}
+
+
+@pytest.mark.slow
+def test_updates_on_jax_stay_on_the_second_device() -> None:
+    flags = "--xla_force_host_platform_device_count=2"
+    script = Path(__file__).with_name("jax_place.py")
+    (elsewhere,) = run_python(script, engine="jax", env={"XLA_FLAGS": flags}, forked=False)
+    assert elsewhere == []

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from functools import partial
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -184,7 +185,7 @@ class TorchBackend(Stateful, backend.Backend):
             self._code = torch.where(self._code == 0, code, self._code)
             return True
         if not self._code:
-            self._code = int(bool(stop)) if torch.isfinite(number) else fault
+            self._code = int(bool(stop)) if isfinite(float(number)) else fault
         return not self._code
 
     def recorded_gradient(self, optimizer: Optimizer) -> AnyArray:
@@ -380,16 +381,18 @@ class TorchBackend(Stateful, backend.Backend):
             return update(batch)
 
         def several(batches: Batch, indices: Array | None) -> backend.Outcome:
-            settings = tree_map(partial(torch.as_tensor, device="cpu"), batches.settings)
+            # one number for each update stays where it is read; noise is many
+            settings = {
+                n: torch.as_tensor(x, device="cpu") if x.ndim == 1 else self._there(x)
+                for n, x in batches.settings.items()
+            }
             # then each update changes something at once
             noisy = any(n.startswith(backend.NOISE) for n in settings)
             batches, rows = self.to_device(
                 (batches._replace(settings={}), () if indices is None else indices)
             )
-            each = [
-                {n: v[k] for n, v in settings.items()}
-                for k in range(len(next(iter(settings.values()))))
-            ]
+            columns = zip(*(x.unbind() for x in settings.values()), strict=True)
+            each = [dict(zip(settings, row, strict=True)) for row in columns]
             rows = range(len(each)) if indices is None else rows
             live, bound = changing(), [n.bound() for n in rebinding]
             before = [x.clone() for x in live]
@@ -429,7 +432,14 @@ class TorchBackend(Stateful, backend.Backend):
     # Moving
 
     def to_device(self, tree: Tree) -> Tree:
-        return tree_map(lambda x: torch.as_tensor(x, device=self._device), tree)
+        return tree_map(self._there, tree)
+
+    def _there(self, x: Any) -> torch.Tensor:
+        if self._device.type == "cpu":
+            return torch.as_tensor(x, device=self._device)
+        if not isinstance(x, torch.Tensor):  # from pinned memory no copy has to be waited for
+            x = torch.as_tensor(x, device="cpu").pin_memory()
+        return x.to(self._device, non_blocking=True)
 
     def to_host(self, tree: Tree) -> Tree:
         return tree_map(lambda x: x.cpu().numpy(), tree)

@@ -82,7 +82,7 @@ class Traced:
         for node in list(pure.graph.nodes):
             if node.target is torch.ops.aten.gt.Scalar and node.args[0].op == "placeholder":
                 _skip_what_is_not_due(pure, node)
-        return pure, given[0], constants
+        return pure, given[0], [x.to(self.state[0].device) for x in constants]
 
     def _made(
         self, state: list[Array], active: Array, batch: Batch
@@ -94,7 +94,8 @@ class Traced:
             instead[id(o.flat)] = flat
             for p, part in zip(o.parameters, flat.split(o.sizes), strict=True):
                 instead[id(p)] = part.view(p.shape).detach().requires_grad_()
-        backend.tracing, backend._code = work, torch.zeros((), dtype=torch.int64)
+        code = torch.zeros((), dtype=torch.int64, device=state[0].device)
+        backend.tracing, backend._code = work, code
         try:
             with self._replaced(instead), torch.no_grad():
                 out = self._update(batch)
