@@ -26,10 +26,7 @@ ONE_THREAD = {
     "NUMBA_NUM_THREADS": "1",
 }
 # answers are compared to the bit, so they come from one device
-ON_CPU = {
-    "JAX_PLATFORMS": "cpu",
-    "CUDA_VISIBLE_DEVICES": "-1",
-}
+ON_CPU = {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "-1"}
 # on a cluster of its own, not on one that another test has begun meanwhile
 ALONE = {"RAY_ADDRESS": "local"}
 # XLA spends longer on compiling a short test's programs than they run: without LLVM's costly passes

@@ -441,8 +441,7 @@ def test_runs_of_several_seeds_share_the_cores(monkeypatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "framework",
-    ["jax", "tensorflow", pytest.param("keras-torch", marks=pytest.mark.thorough)],
+    "framework", ["jax", "tensorflow", pytest.param("keras-torch", marks=pytest.mark.thorough)]
 )
 def test_each_engine_from_the_outside(framework, tmp_path) -> None:
     words = f"train ppo CartPole-v1 --framework {framework} --steps 600 --out run --quiet"

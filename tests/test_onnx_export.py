@@ -348,8 +348,7 @@ KERAS = """
     for name, env, network in (("numbers", numbers, body), ("digits", digits, both)):
         given = {"framework": framework, "network": network, "out": f"{folder}/{name}", **SHORT}
         run = tandem.session("dqn", env, **given)
-        for _ in run.events(40):
-            pass
+        list(run.events(40))
         agent, then = run.agent(), run.fingerprint()
         for _ in run.events():
             pass  # the model that it shares learns on

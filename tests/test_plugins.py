@@ -21,13 +21,7 @@ from tandem.algorithms import own
 from tandem.cli import main
 from tandem.envs import ids
 from tandem.envs.factory import make as make_env
-from tandem.errors import (
-    CheckpointError,
-    PluginError,
-    ResumeError,
-    SettingError,
-    UnknownNameError,
-)
+from tandem.errors import CheckpointError, PluginError, ResumeError, SettingError, UnknownNameError
 from tandem.runs import config_file, plugin_writers
 from tandem.runs.folder import read_run
 from tandem.zoo import files

@@ -461,8 +461,7 @@ def learned(network: Any, **more: Any) -> tuple[str, dict[str, int]]:
     """The framework of a run with a custom network, all of which learns, and sizes."""
     run = trainer.session("ppo", "CartPole-v1", network=network, steps=64, **SMALL, **more)
     before = {n: w.copy() for n, w in run.backend.networks["actor"].read().items()}
-    for _ in run.events():
-        pass
+    list(run.events())
     after = run.backend.networks["actor"].read()
     assert all((before[n] != after[n]).any() for n in before), "the heads and the body learn"
     assert np.shape(run.agent().act(OBS)) == (3,)
@@ -634,8 +633,7 @@ KERAS = """
         run = trainer.session("ppo", "CartPole-v1", network=network, **given)
         first = run.agent()
         before = first.networks["actor"](obs)
-        for _ in run.events():
-            pass
+        list(run.events())
         planned = run.backend.networks["actor"].plan is not None
         learns = bool((before != run.agent().networks["actor"](obs)).all())
         stays = bool((first.networks["actor"](obs) == before).all())
@@ -820,8 +818,7 @@ def test_the_length_of_a_run_is_fixed_unless_extended(tmp_path: Path) -> None:
     s = run.config.settings
     assert s.steps == 128 and s.learning_rate(0.5) == s.learning_rate(1.0) == np.float32(1e-3)
     assert s.clip(0.25) == s.clip(1.0) == np.float32(0.1) and s.clip(0.125) == np.float32(0.15)
-    for _ in run.events():
-        pass
+    list(run.events())
     assert run.loop.env_steps == 128
     again = trainer.session(resume=tmp_path / "run")
     assert again.config == run.config, "the extended length is what the run has now"
@@ -898,8 +895,7 @@ def test_memory_mapped_replay_resumes_exactly(tmp_path: Path) -> None:
         now = session(algorithm="dqn", steps=300, out=out, **{**TINY_DQN, **given})
         for i, stop in enumerate(stops):
             now = trainer.session(resume=out) if i else now
-            for _ in now.events(stop):
-                pass
+            list(now.events(stop))
         return now
 
     runs = [
@@ -922,13 +918,11 @@ def test_arguments_for_an_environment_are_kept(tmp_path) -> None:
     del short["vectorization"]
     env, out = "mpe/simple_spread_v3", tmp_path / "run"
     run = session(env, "mappo", env_kwargs=given, steps=200, out=out, **short)
-    for _ in run.events(28):
-        pass
+    list(run.events(28))
     assert run.action.kind == "box" and run.last_evaluation is not None
     assert set(run.last_evaluation.lengths) == {7}
     run = tandem.session(resume=out)
-    for _ in run:
-        pass
+    list(run)
     assert tandem.evaluate(tandem.load(out), env, 2).lengths == [7, 7]
     with pytest.raises(SettingError, match="JSON data"):
         tandem.train("ppo", "CartPole-v1", env_kwargs={"render_mode": object()})

@@ -76,8 +76,7 @@ SAID = probe(Clock, action=lambda self, s: self.net(s).argmax(-1))
 CLOCK = Clock()
 TWICE, BOTH = probe(lambda: CLOCK, lambda: CLOCK), probe(Clock, Clock)
 TUPLE = probe(
-    action=lambda self, s: (s, self.net(s)),
-    __call__=lambda self, s, a, n, r, d: self.net(s).mean(),
+    action=lambda self, s: (s, self.net(s)), __call__=lambda self, s, a, n, r, d: self.net(s).mean()
 )
 ROOTED, ROOTS = {"make": probe(Rooted), "train": {"processes": 2}}, {"make": probe(Rooted, Rooted)}
 UNKNOWN, KNOWN = {"make": CHOICES, "policy": None}, {"make": SAID}

@@ -115,8 +115,7 @@ def test_a_users_algorithm_is_given_the_true_last_observation(kind: str) -> None
         env = gymnasium.vector.SyncVectorEnv([Count] * 2, autoreset_mode=mode)
         more = {"eval_env": Count}
     run = tandem.session(Mine, env, steps=100, **RUN, **more)
-    for _ in run:
-        pass
+    list(run)
     ring = run.loop.learner.ring
     for n in (1, 2):
         batch = ring.transitions(ring.rows(), n)
@@ -142,7 +141,6 @@ def test_an_agent_of_the_cluster_is_given_it_too() -> None:
 def test_tandems_own_algorithms_store_no_more_than_they_use() -> None:
     """Their losses multiply what follows a termination by a discount of 0."""
     run = tandem.session("dqn", Count, steps=60, **RUN)
-    for _ in run:
-        pass
+    list(run)
     ring = run.loop.learner.ring
     assert (ring.discount[ring.position(ring._cuts.ids)] > 0).all() and len(ring._cuts)

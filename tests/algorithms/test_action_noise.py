@@ -15,6 +15,7 @@ from tandem.math.state_dependent import StateDependentDeterministic, StateDepend
 from tandem.networks.plan import forward, init
 from tandem.networks.policy_layers import DenseWithInputs, StateDependent
 from tandem.testing import environments as games
+from tests.runs.shared import in_parts
 
 QUIET = {"plots": False, "tensorboard": False, "eval_episodes": 0, "final_episodes": 1}
 LAYER = StateDependent(5, 2, log_std=-1.0)
@@ -76,8 +77,7 @@ def test_the_process_follows_its_recursion_and_begins_anew_with_each_episode(tmp
     seen = []
     real = run.loop.learner.learn
     run.loop.learner.learn = lambda t, span: (seen.append(t), real(t, span))[1]
-    for _ in run.events():
-        pass
+    list(run.events())
     actor = run.loop.actor.networks["actor"]
     x = np.concatenate([t.action - actor(t.obs[:, 0])[:, None] for t in seen])[:, 0, 0]
     drive = (x[1:] - x[:-1] * (1 - 0.15 * 0.01)) / np.sqrt(0.01)
@@ -115,26 +115,7 @@ def test_a_run_that_is_stopped_in_the_middle_goes_on_to_the_same_bit(
     replay = {"learning_starts": 40, "batch_size": 16, "train_every": 2}
     given = {**(replay if algorithm in ("ddpg", "td3", "sac") else {}), **given}
     same = {"framework": "torch", "steps": 320, "envs": 2, "hidden": (8,), "seed": 3, **QUIET}
-
-    def begin(name):
-        return trainer.session(algorithm, "Pendulum-v1", out=tmp_path / name, **same, **given)
-
-    whole = begin("whole")
-    for _ in whole.events():
-        pass
-    broken = begin("broken")
-    for event in broken.events():
-        if event.env_steps >= 160:
-            broken.stop()
-    assert broken.loop.env_steps < 320
-    again = trainer.session(resume=tmp_path / "broken")
-    for _ in again.events():
-        pass
-    obs = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, -3.0]], np.float32)
-    one, other = (run.agent().predict(obs, deterministic=True)[0] for run in (whole, again))
-    np.testing.assert_array_equal(one, other)
-    loaded = tandem.load(tmp_path / "whole", which="last")
-    np.testing.assert_array_equal(loaded.predict(obs, deterministic=True)[0], one)
+    in_parts(tmp_path, algorithm, "Pendulum-v1", 160, **same, **given)
 
 
 def test_an_agent_whose_noise_alone_has_a_memory_acts_without_being_told_of_it(tmp_path) -> None:

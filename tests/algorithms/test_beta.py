@@ -22,8 +22,7 @@ def test_a_run_acts_by_a_beta_distribution_and_so_does_what_is_loaded(name, tmp_
     seen = []
     real = run.loop.learner.learn
     run.loop.learner.learn = lambda t, span: (seen.append(t.action), real(t, span))[1]  # type: ignore[func-returns-value]
-    for _ in run.events():
-        pass
+    list(run.events())
     assert isinstance(run.algorithm.policy, Beta) and np.abs(seen).max() < 1
     loaded = trainer.load(tmp_path / "run", which="last")
     policy = loaded.algorithm.distribution(loaded.settings, loaded.action)

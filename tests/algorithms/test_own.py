@@ -188,8 +188,7 @@ def test_no_name_in_a_file_is_imported(run: Path, tmp_path: Path, monkeypatch: A
 
 
 @pytest.mark.parametrize(
-    "kind, given",
-    [(Replayed, TINY_DQN), (Asynchronous, {"envs": 2, "rollout": 5, "hidden": (8,)})],
+    "kind, given", [(Replayed, TINY_DQN), (Asynchronous, {"envs": 2, "rollout": 5, "hidden": (8,)})]
 )
 def test_each_way_to_learn_takes_them(kind: Any, given: Any, tmp_path: Path) -> None:
     quiet = {"plots": False, "tensorboard": False, "eval_episodes": 0, "eval_max_steps": 20}
@@ -282,8 +281,7 @@ CONTRACTS = """
             session = tandem.session(
                 Reinforce, "tandem/CartPole-v1", vectorization=mode, steps=256, **quiet, **small
             )
-            for _ in session.events(128):
-                pass
+            list(session.events(128))
             name = type(session.loop).__name__
             assert (name == "CompiledLoop") == (mode == "compiled"), name
     print(json.dumps(loop.learner.updates))

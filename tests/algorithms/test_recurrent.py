@@ -18,11 +18,11 @@ from tandem.envs import factory
 from tandem.errors import NetworkError, SettingError, SpaceError
 from tandem.networks.recurrent import Recurrent
 from tandem.onnx_export import to_numpy, to_onnx
-from tandem.runs.folder import read_run
 from tandem.testing import contracts, fakes, team_games
 from tandem.testing import environments as games
 from tandem.types import Cuts, Trajectory
 from tests.helpers import run_python
+from tests.runs.shared import in_parts
 
 SIZES: dict[str, Any] = {"recurrent": 6, "hidden": (8,), "envs": 3, "epochs": 2}
 SMALL: dict[str, Any] = {"framework": "torch", "rollout": 12, "batch_size": 12, "sequence": 4}
@@ -185,11 +185,7 @@ def test_what_a_cut_episode_was_worth_is_judged_with_its_own_memory() -> None:
 
 def test_a_run_is_saved_resumed_and_loaded(tmp_path: Path) -> None:
     given = {"memory": "lstm", "steps": 360, **SMALL}
-    tandem.train("ppo", "tandem/Recall-v0", out=tmp_path / "whole", **given)
-    tandem.train("ppo", "tandem/Recall-v0", out=tmp_path / "broken", stop_at=150, **given)
-    tandem.train(resume=tmp_path / "broken")
-    whole, broken = (read_run(tmp_path / n).table["fingerprint"] for n in ("whole", "broken"))
-    assert whole == broken and len(whole) > 2
+    in_parts(tmp_path, "ppo", "tandem/Recall-v0", 150, **given)
     agent = tandem.load(tmp_path / "whole")
     score = tandem.evaluate(agent, "tandem/Recall-v0", episodes=4)
     assert 0 <= score.mean <= 1 and isinstance(agent.networks["actor"].plan[0], Recurrent)

@@ -12,10 +12,10 @@ import tandem
 from tandem import algorithms
 from tandem.algorithms.remembering import Following
 from tandem.backends.sharding import divides, shard, spread
-from tandem.runs.folder import read_run
 from tandem.testing import contracts, fakes
 from tandem.testing.memory_games import Recall
 from tandem.types import Array, Batch, Tree, tree_map
+from tests.runs.shared import in_parts
 
 torch = pytest.importorskip("torch")
 SMALL: dict[str, Any] = {"hidden": (8,), "recurrent": 6, "sequence": 4, "batch_size": 16}
@@ -117,11 +117,7 @@ def test_a_run_is_broken_off_and_resumed_with_workers(tmp_path: Path) -> None:
     given = {**SMALL, "learning_starts": 20, "steps": 200, "prioritized": True, "burn_in": 2}
     quiet = {"plots": False, "eval_episodes": 0, "framework": "torch", "workers": 1}
     given |= {"final_episodes": 2, **quiet}
-    tandem.train("sac", "Pendulum-v1", out=tmp_path / "whole", **given)
-    tandem.train("sac", "Pendulum-v1", out=tmp_path / "broken", stop_at=104, **given)
-    tandem.train(resume=tmp_path / "broken")
-    whole, broken = (read_run(tmp_path / n).table["fingerprint"] for n in ("whole", "broken"))
-    assert whole == broken and len(whole) > 1
+    in_parts(tmp_path, "sac", "Pendulum-v1", 104, **given)
     agent = tandem.load(tmp_path / "whole")
     action, state = agent.predict(np.zeros((3, 3), np.float32), deterministic=True)
     assert action.shape == (3, 1) and state.shape == (3, 6)

@@ -52,8 +52,7 @@ def test_the_way_in_which_pairs_are_added_up_changes_nothing_but_the_rounding() 
             eval_episodes=0, plots=False, tensorboard=False,
         )
         assert run.backend.pairs == most == 64 * 128**2
-        for _ in run:
-            continue
+        list(run)
         return np.concatenate([np.ravel(x) for x in run.backend.networks["q"].read().values()])
 
     one = learned()

@@ -162,8 +162,7 @@ def test_a_default_of_float64_changes_nothing(own_settings) -> None:
     for dtype in (torch.float32, torch.float64):
         torch.set_default_dtype(dtype)
         run = tandem.session("ppo", "CartPole-v1", hidden=(8,), recurrent=4, **TINY)
-        for _ in run:
-            pass
+        list(run)
         found.append(run.fingerprint())
         assert torch.get_default_dtype() is dtype
     assert found[0] == found[1]
@@ -228,8 +227,7 @@ KERAS = """
         keras.config.set_dtype_policy(policy)
         state = random.getstate()
         run = tandem.session("ppo", "CartPole-v1", network=lambda space: Body(), **small)
-        for _ in run:
-            pass
+        list(run)
         found.append(run.fingerprint())
         assert run.agent().act(np.ones((3, 4), np.float32)).shape == (3,)
         assert keras.config.floatx() == floatx and keras.config.dtype_policy().name == policy

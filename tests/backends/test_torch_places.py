@@ -88,8 +88,7 @@ def test_a_run_is_where_it_was_asked_to_be(algorithm, env, settings, tmp_path) -
 
     def trained(name: str) -> str:
         run = trainer.session(algorithm, env, out=tmp_path / name, eval_episodes=1, **given)
-        for _ in run:
-            continue
+        list(run)
         assert run.result()["env_steps"] >= settings["steps"]
         return str(run.fingerprint())
 

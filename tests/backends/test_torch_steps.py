@@ -110,8 +110,7 @@ def test_a_run_that_compiles_nothing_does_not_import_the_compiler() -> None:
     from tandem.trainer import session
 
     run = session("ppo", "CartPole-v1", framework="torch", steps=512, eval_episodes=0)
-    for _ in run:
-        pass
+    list(run)
     print(json.dumps([run.loop.learner.updates, "torch._dynamo" in sys.modules]))
     """
     (found,) = run_python(code, engine="torch")
@@ -196,8 +195,7 @@ def test_a_run_with_an_optimizer_that_counts_by_itself_resumes_exactly(tmp_path)
             begun = ("ppo", "CartPole-v1") if run is None else ()
             given = {"steps": 64, "out": out, **small} if run is None else {"resume": out}
             run = tandem.session(*begun, optimizer=mine, **given)
-            for _ in run.events(end):
-                pass
+            list(run.events(end))
         inner = run.algorithm.backend._optimizers[0].inner
         found.append((run.fingerprint(), inner.calls, inner.scale))
     assert found[0] == found[1]

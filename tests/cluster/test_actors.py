@@ -153,8 +153,7 @@ THOROUGH = pytest.mark.thorough
 
 
 @pytest.mark.parametrize(
-    "sync, act",
-    [pytest.param(True, "remote", marks=THOROUGH), (False, "remote"), (False, "local")],
+    "sync, act", [pytest.param(True, "remote", marks=THOROUGH), (False, "remote"), (False, "local")]
 )
 def test_whoever_is_killed_comes_back(cluster, tmp_path, sync, act) -> None:
     """A runner, the agent, its copy and the store; all that was kept is there afterwards."""

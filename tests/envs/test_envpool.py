@@ -56,8 +56,7 @@ def test_stacks_are_kept_once_and_open_with_zeros(envpool: None) -> None:
 def test_a_seed_gives_the_same_run_and_scores_are_whole(envpool: None) -> None:
     def run(seed: int) -> Any:
         session = tandem.session("ppo", "envpool/CartPole-v1", seed=seed, steps=300, **QUICK)
-        for _ in session:
-            pass
+        list(session)
         return session.fingerprint()
 
     assert run(1) == run(1) != run(2)

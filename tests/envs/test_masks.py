@@ -276,8 +276,7 @@ def test_a_run_takes_no_forbidden_action_though_it_would_pay_most(name, env, tmp
     seen: list[Any] = []
     real = run.loop.learner.learn
     run.loop.learner.learn = lambda t, span: (seen.append(t), real(t, span))[1]  # type: ignore[func-returns-value]
-    for _ in run.events():
-        pass
+    list(run.events())
     assert all((t.action != t.obs["obs"]).all() for t in seen)
     assert run.last_evaluation is not None and max(run.last_evaluation.returns) <= 10
     agent = trainer.load(tmp_path / "run", which="last")

@@ -76,8 +76,7 @@ def test_an_environment_is_reset_once_before_its_first_step(form: str) -> None:
     Counts.made.clear()
     envs = {} if form in ("object", "vector", "function of vectors") else {"envs": 2}
     try:
-        for _ in trainer.session("ppo", FORMS[form](), **(PPO | envs)).events():
-            pass
+        list(trainer.session("ppo", FORMS[form](), **(PPO | envs)).events())
     finally:
         gymnasium.registry.pop("tandem-tests/Counted-v0")
     assert [calls.index(None) for calls in stepped()] == [1] * (1 if form == "object" else 2)

@@ -100,8 +100,7 @@ def reusing_vector(num_envs: int) -> Any:
 
 def trained(algorithm: str, env: Any, **more: Any) -> Any:
     run = tandem.session(algorithm, env, **SMALL, **more)
-    for _ in run:
-        pass
+    list(run)
     return run
 
 

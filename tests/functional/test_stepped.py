@@ -222,8 +222,7 @@ QUICK |= {"eval_episodes": 1, "final_episodes": 1, "rollout": 16, "batch_size": 
 
 
 def finished(session: Any) -> str:
-    for _ in session:
-        pass
+    list(session)
     return session.fingerprint()
 
 

@@ -140,8 +140,7 @@ def waiting(folder: Path) -> dict[str, Any]:
     """Says who its companion is, and goes on until it is ended."""
     run = session(out=folder / "run", steps=10**7, eval_every=10**7, compile="no")
     print(json.dumps(children()), flush=True)
-    for _ in run:
-        pass
+    list(run)
     return {}
 
 

@@ -101,8 +101,7 @@ def other(space: Any) -> Any:
 
 def run(network: Any, stop_at: int | None = None, **given: Any) -> Any:
     session = tandem.session("dqn", Lights, network=network, **given)
-    for _ in session.events(stop_at):
-        pass
+    list(session.events(stop_at))
     return session
 
 
@@ -137,8 +136,7 @@ def without_a_plan(framework: str, folder: Path) -> dict[str, Any]:
     (folder / "half").mkdir()
     half = run(other, out=folder / "half" / "run", stop_at=450, **given)
     resumed = tandem.session(resume=folder / "half" / "run", env=Lights, network=other)
-    for _ in resumed:
-        pass
+    list(resumed)
     facts = {
         "planned": whole.backend.networks["q"].plan is not None,
         "learns": tandem.evaluate(loaded, Lights, episodes=5).mean == 6.0,

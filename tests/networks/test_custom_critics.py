@@ -140,8 +140,7 @@ def test_an_algorithm_of_a_program_gets_the_hidden_layer_of_its_default_body():
 def test_units_of_projected_layers_keep_length_1_on_a_custom_body():
     more = {"weight_projection": True, "steps": 210}
     session = custom_critics.session("crossq", "torch", "body", **more)
-    for _ in session:
-        pass
+    list(session)
     (kernel,) = session.backend.networks["q1"].unit
     np.testing.assert_allclose(np.linalg.norm(kernel.detach().numpy(), axis=0), 1.0, rtol=1e-5)
 
@@ -150,8 +149,7 @@ def test_an_old_run_acts_and_is_not_resumed_with_another_critic(tmp_path, monkey
     with monkeypatch.context() as before:  # as it was until version 0.1
         before.setattr(Role, "head_on_body", property(lambda role: role.head))
         old = custom_critics.session("sac", "torch", "body", steps=210, out=tmp_path / "run")
-        for _ in old.events(205):
-            pass
+        list(old.events(205))
     agent = tandem.load(tmp_path / "run", which="last")
     obs = np.array([[0.5]], np.float32)
     np.testing.assert_array_equal(agent.act(obs), old.agent().act(obs))

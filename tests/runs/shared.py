@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import tandem
+from tandem.runs.folder import read_run
 from tests.helpers import ON_CPU, ONE_THREAD, QUIET, ROOT
 
 QUICK: dict[str, Any] = {"framework": "torch", "hidden": (8,), "plots": False, "tensorboard": False}
@@ -46,9 +48,17 @@ def rows(folder: Path) -> list[dict[str, str]]:
 
 
 def finished(session: Any, stop_at: int | None = None) -> Any:
-    for _ in session.events(stop_at):
-        pass
+    list(session.events(stop_at))
     return session
+
+
+def in_parts(folder: Path, algorithm: str, env: Any, stop_at: int, **given: Any) -> None:
+    """Trains a run, `folder`/whole, and the same one stopped and resumed: to the same bits."""
+    tandem.train(algorithm, env, out=folder / "whole", **given)
+    tandem.train(algorithm, env, out=folder / "parts", stop_at=stop_at, **given)
+    tandem.train(resume=folder / "parts", env=env if callable(env) else None)
+    whole, parts = (read_run(folder / n).table["fingerprint"] for n in ("whole", "parts"))
+    assert whole == parts and whole[-1]
 
 
 def no_space(*_: Any, **__: Any) -> Any:

@@ -50,13 +50,11 @@ def start(env, out=None, algorithm="ppo", steps=128, **given) -> Any:
 
 
 def go(run: Any, stop_at: int | None = None) -> None:
-    for _ in run.events(stop_at):
-        pass
+    list(run.events(stop_at))
 
 
 @pytest.mark.parametrize(
-    "kills",
-    [pytest.param(2, marks=pytest.mark.slow), pytest.param(25, marks=pytest.mark.thorough)],
+    "kills", [pytest.param(2, marks=pytest.mark.slow), pytest.param(25, marks=pytest.mark.thorough)]
 )
 def test_a_kill_at_any_moment_costs_only_the_steps_since_the_last_checkpoint(
     kills: int, tmp_path: Path

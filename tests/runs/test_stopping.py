@@ -299,10 +299,7 @@ def untimed(folder: Path) -> list[list[str]]:
         ("ppo", PPO, (events.TrainBegin, events.CheckpointSaved, *KINDS)),
         ("dqn", DQN, (events.EpisodeEnd, events.BatchBegin)),
         pytest.param(
-            "dqn",
-            DQN | {"workers": 1, "ahead": 1},
-            [events.EpisodeEnd],
-            marks=pytest.mark.slow,
+            "dqn", DQN | {"workers": 1, "ahead": 1}, [events.EpisodeEnd], marks=pytest.mark.slow
         ),
         pytest.param("a3c", A3C, [events.BatchBegin], marks=pytest.mark.slow),
     ],

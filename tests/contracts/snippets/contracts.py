@@ -368,10 +368,7 @@ GAMES = {
         row("td3", PUSHED, 6000, TEN),
         row("td3", PUSHED_PAIR, 8000, PAIR),
     ),
-    "tqc": (
-        row("tqc", games.IdentityBox, 4000, **PRECISE),
-        row("tqc", PLANE, 6000, **FAR),
-    ),
+    "tqc": (row("tqc", games.IdentityBox, 4000, **PRECISE), row("tqc", PLANE, 6000, **FAR)),
     "crossq": (
         row("crossq", games.IdentityBox, 4000, **PRECISE),
         row("crossq", PLANE, 6000, **FAR),

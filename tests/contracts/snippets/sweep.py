@@ -99,8 +99,7 @@ def tried(name, make, settings):
         except Exception as error:
             return f"{type(error).__name__}: {error}"
         try:
-            for _ in run:
-                pass
+            list(run)
         except Exception as error:
             return f"{type(error).__name__} while it ran: {error}"
         return "trained"
