@@ -1,4 +1,5 @@
-"""Updates by a program and without: prints how many programs it compiled, and what differs."""
+"""Updates by a program and without: prints how many programs it compiled, what differs, and in how
+many of ten rounds of a game an agent that learned by programs is right."""
 
 import hashlib
 import json
@@ -7,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tandem.testing import fakes
+import tandem
+from tandem.testing import environments, fakes
 from tandem.types import tree_map
 
 compiled, wrong = [], []
@@ -45,4 +47,9 @@ for name, x in first.items():
     compare(name, x, second[name])
 digest = hashlib.sha256()
 tree_map(lambda x: digest.update(np.ascontiguousarray(x).tobytes()), second)
-print(json.dumps({"compiled": len(compiled), "wrong": wrong, "state": digest.hexdigest()}))
+
+given = {"hidden": (16,), "envs": 4, "rollout": 32, "epochs": 4, "batch_size": 32, "plots": False}
+given |= {"learning_rate": 1e-2, "final_episodes": 10, "eval_every": 0, "compile": "yes"}
+played = tandem.train("ppo", environments.Identity, framework="torch", steps=4_096, **given)
+said = {"compiled": len(compiled), "wrong": wrong, "state": digest.hexdigest()}
+print(json.dumps(said | {"rounds": played.summary["eval_mean"]}))

@@ -155,8 +155,7 @@ def test_an_update_stays_on_its_device(name, monkeypatch) -> None:
     assert moves.read <= steps  # whether all is finite; fewer where not all optimizers step
     traced = Traced(backend, backend._placing(algorithm.update))
     given = tree_map(lambda x: x[0], backend.to_device((batches.settings, data)))
-    live = torch.tensor(True, device="meta")
-    step, _, constants = traced.step((*given, live), ())
+    step, _, constants = traced.step((*given, torch.tensor(True, device="meta")), ())
     assert all(x.device.type == "meta" for x in (*traced.state, *constants))
     nodes = [n for m in step.modules() for n in getattr(m, "graph", Graph()).nodes]
     assert {n.kwargs["device"].type for n in nodes if n.kwargs.get("device")} <= {"meta"}

@@ -42,27 +42,24 @@ class Calls:
     def __call__(self, batches: Batch, indices: Array | None = None) -> backend.Outcome:
         if self.backend.compiling == "no":
             return self._eager(batches, indices)
-        rows = () if indices is None else indices
-        parts = batches.settings, batches._replace(settings={}), rows
-        settings, data, rows = tree_map(torch.Tensor.contiguous, self.backend.to_device(parts))
-        common = () if indices is None else data
-        own = settings, data if indices is None else rows
-        kind = self._kind(own, common)
+        settings, data = batches.settings, batches._replace(settings={})
+        own, common = ((settings, data), ()) if indices is None else ((settings, indices), data)
+        shapes = [(x.shape[1:], x.dtype) for x in leaves(own)]
+        key = str((shapes, [(x.shape, x.dtype) for x in leaves(common)]))
+        if self._kinds.get(key, self) is None:
+            return self._eager(batches, indices)
+        own, common = tree_map(torch.Tensor.contiguous, self.backend.to_device((own, common)))
+        if key not in self._kinds:
+            room = len(self._kinds) < MOST
+            self._kinds[key] = self._captured(key, own, common) if room else None
+        kind = self._kinds[key]
         outs = None if kind is None else kind.outputs(own, common)
         if kind is None or outs is None:
+            self._kinds[key] = None
             return self._eager(batches, indices)
         code, *given = self.backend.to_host(tuple(outs))
         metrics, *priority = pytree.tree_unflatten(given, kind.form)
         return backend.outcome(metrics, priority[0], code.tolist(), self._faults)
-
-    def _kind(self, own: Any, common: Any) -> _Kind | None:
-        shapes = [(x.shape[1:], x.dtype) for x in leaves(own)]
-        key = (*shapes, *((x.shape, x.dtype) for x in leaves(common)))
-        if key not in self._kinds:
-            self._kinds[key] = None
-            if len(self._kinds) <= MOST:
-                self._kinds[key] = self._captured(key, own, common)
-        return self._kinds[key]
 
     def _captured(self, key: Any, own: Any, common: Any) -> _Kind | None:
         mode, updates = self.backend.compiling, self.backend.updates
@@ -110,13 +107,10 @@ class _Kind:
         first = settings, rows, torch.tensor(True, device=traced.state[0].device)
         self._step, self.form, self._constants = traced.step(first, common)
         self._programs: dict[int, Program] = {}
-        self._failed = False
 
     def outputs(self, own: Any, common: Any) -> list[Array] | None:
         """What the updates gave, [K, ...] each, their codes first; None where there is no program
         that makes them."""
-        if self._failed:
-            return None
         each, more = leaves(own), [*leaves(common), *self._constants]
         device = self._traced.state[0].device
         state = [*self._traced.state, torch.tensor(True, device=device)]
@@ -129,7 +123,6 @@ class _Kind:
             if length not in self._programs:
                 program = self._program(inputs, len(state), len(chunk) + 1)
                 if program is None:  # before any update is made: see `_length`
-                    self._failed = True
                     return None
                 self._programs[length] = program
             outs = self._programs[length](inputs)

@@ -87,7 +87,7 @@ class Source:
         self.step, self.inputs, self.state, self.own = step, inputs, state, own
         self.length = len(inputs[state])
         given = [(tuple(x.shape), x.stride(), str(x.dtype)) for x in inputs]
-        here = platform.machine(), torch.backends.cpu.get_cpu_capability(), torch.get_num_threads()
+        here = _processor(), torch.backends.cpu.get_cpu_capability(), torch.get_num_threads()
         text = repr((step.code, given, state, own, torch.__version__, here))
         self.name = f"{shapes}-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
@@ -182,6 +182,15 @@ class Source:
         for x, new in zip(first, done, strict=False):
             x.copy_(new)
         return given
+
+
+@cache
+def _processor() -> str:
+    """What it can do. A program may use all of that, and a home folder may belong to several."""
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next((x for x in lines if x.startswith(("flags", "Features"))), platform.machine())
+    return f"{platform.machine()} {platform.processor()}"
 
 
 @contextmanager

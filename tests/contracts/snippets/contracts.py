@@ -269,6 +269,21 @@ LANDMARKS, HARD = team(together.Landmarks), team(partial(together.Penalty, -10))
 TWIN = {"share": True, "twin": True, "policy_delay": 2, "smoothing": 0.2}
 CONTINUOUS = {"least": -2.8, "entropy": 0.0, "log_std": -0.5}
 
+
+def of_policy(name, short, long, **box):
+    return (
+        row(name, games.Identity, short),
+        row(name, games.IdentityMultiDiscrete, long),
+        row(name, games.Forbidden, short),
+        row(name, games.ForbiddenMultiDiscrete, long),
+        row(name, games.IdentityBox, 24000, **box, **NARROW),
+        row(name, games.IdentityBox, 24000, **box, policy="beta"),
+        row(name, games.Chain, 12000, LATER),
+        row(name, ENDLESS, 16000, TEN),
+        row(name, games.TerminatedTruncatedPair, 16000, PAIR),
+    )
+
+
 # By algorithm; `Forbidden` raises where a forbidden action is taken: in collecting, by chance or
 # exploration, and in evaluation. Recall: episodes of 3 steps, in sequences of 8; without a memory,
 # or with one that ends with the sequence, 1/2 is the best.
@@ -333,15 +348,7 @@ GAMES = {
         row("sac", games.Chain, 6000, (choices, [0.9**3, 0.9**2, 0.9, 1.0], 0.15), **COLD, **C51),
     ),
     "a2c": (
-        row("a2c", games.Identity, 8000),
-        row("a2c", games.IdentityMultiDiscrete, 12000),
-        row("a2c", games.Forbidden, 8000),
-        row("a2c", games.ForbiddenMultiDiscrete, 12000),
-        row("a2c", games.IdentityBox, 24000, **EVEN, **NARROW),
-        row("a2c", games.IdentityBox, 24000, **EVEN, policy="beta"),
-        row("a2c", games.Chain, 12000, LATER),
-        row("a2c", ENDLESS, 16000, TEN),
-        row("a2c", games.TerminatedTruncatedPair, 16000, PAIR),
+        *of_policy("a2c", 8000, 12000, **EVEN),
         row("a2c", Recall, 24000, RECALLED, **SLOWER),
         row("a2c", ENDLESS, 16000, TEN, shared=True),
     ),
@@ -351,15 +358,7 @@ GAMES = {
         row("ddpg", PUSHED_PAIR, 6000, PAIR),
     ),
     "trpo": (
-        row("trpo", games.Identity, 6000),
-        row("trpo", games.IdentityMultiDiscrete, 8000),
-        row("trpo", games.Forbidden, 6000),
-        row("trpo", games.ForbiddenMultiDiscrete, 8000),
-        row("trpo", games.IdentityBox, 24000, **BOX, **NARROW),
-        row("trpo", games.IdentityBox, 24000, **BOX, policy="beta"),
-        row("trpo", games.Chain, 12000, LATER),
-        row("trpo", ENDLESS, 16000, TEN),
-        row("trpo", games.TerminatedTruncatedPair, 16000, PAIR),
+        *of_policy("trpo", 6000, 8000, **BOX),
         row("trpo", Recall, 16000, RECALLED, **MEMORY),
     ),
     "td3": (
