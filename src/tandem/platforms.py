@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import errno
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -53,6 +54,14 @@ def system() -> str:
 
     one_of(VARIABLE, asked, (LINUX, POSIX))
     return POSIX if POSIX in (here, asked) else LINUX
+
+
+def processor() -> str:
+    """Which processor this is, and what it can do."""
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0].splitlines()
+        return "\n".join(x for x in lines if x.startswith(("vendor_id", "flags", "Features")))
+    return f"{platform.machine()} {platform.processor()}"
 
 
 # --- processes ------------------------------------------------------------------------------------

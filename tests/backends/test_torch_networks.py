@@ -12,6 +12,7 @@ from torch import nn  # noqa: E402
 
 from tandem.backends.torch import TorchBackend  # noqa: E402
 from tandem.backends.torch_networks import TorchNetwork  # noqa: E402
+from tandem.networks import torch_products  # noqa: E402
 from tandem.types import Batch, Update  # noqa: E402
 
 
@@ -127,3 +128,16 @@ def test_buffers_may_get_another_shape_and_be_made_late() -> None:
     note = net.module[0]
     assert torch.equal(note.seen, torch.ones(2, 4)) and torch.equal(note.mean, torch.ones(4))
     assert torch.allclose(target.module[0].weight, torch.full((4,), -0.125))
+
+
+def test_large_products_have_the_gradients_of_others(monkeypatch) -> None:
+    monkeypatch.setattr(torch_products, "by_onednn", lambda: True)
+    xs = [torch.randn(shape, requires_grad=True) for shape in ((300, 90), (80, 90), (80,))]
+
+    def found(linear):
+        value = torch.tanh(linear(*xs)).square().mean()
+        first = torch.autograd.grad(value, xs, retain_graph=True)
+        again = torch.autograd.grad(value, xs, create_graph=True)
+        return *first, *torch.autograd.grad(sum(x.square().sum() for x in again), xs)
+
+    torch.testing.assert_close(found(torch_products.linear), found(nn.functional.linear))

@@ -12,6 +12,7 @@ import tandem
 from tandem.errors import EnvironmentFault, SettingError
 from tandem.testing.goal_games import BitFlip
 from tandem.types import tree_map
+from tests.runs.shared import in_parts
 
 SHORT = dict(framework="torch", compile="no", eval_every=0, hidden=(32,), learning_starts=50)
 SHORT |= {"buffer_size": 2000, "batch_size": 16, "train_every": 4}
@@ -37,10 +38,6 @@ def replayed(run, count: int):
 
 def arrived_in(batch):
     return (batch.next_obs["achieved_goal"] == batch.next_obs["desired_goal"]).all(-1)
-
-
-def weights(run) -> dict:
-    return run.backend.networks["q"].read()
 
 
 @pytest.mark.parametrize("k", [1, 4])
@@ -72,17 +69,8 @@ def test_what_terminated_is_relabeled_and_remains_an_end(strategy) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("more", [{}, {"prioritized": True}, {"workers": 2, "envs": 2}])
 def test_a_run_goes_on_exactly(tmp_path, more) -> None:
-    whole = weights(ran(out=tmp_path / "whole", **more))
     given = SHORT | {"hindsight": "future"} | more
-    half = tandem.session("dqn", game, steps=400, out=tmp_path / "half", **given)
-    for event in half:
-        if event.env_steps >= 200:
-            half.stop()
-    rest = tandem.session(env=game, resume=tmp_path / "half")
-    list(rest)
-    found = weights(rest)
-    assert all(np.array_equal(found[n], whole[n]) for n in whole)
-    assert not all(np.array_equal(weights(half)[n], whole[n]) for n in whole)
+    in_parts(tmp_path, "dqn", game, 200, steps=400, **given)
 
 
 def test_only_single_steps_are_given_other_goals() -> None:

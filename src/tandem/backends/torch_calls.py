@@ -62,12 +62,11 @@ class Calls:
         return backend.outcome(metrics, priority[0], code.tolist(), self._faults)
 
     def _captured(self, key: Any, own: Any, common: Any) -> _Kind | None:
-        mode, updates = self.backend.compiling, self.backend.updates
         try:
             traced = Traced(self.backend, self._update)
             shapes = torch_programs.known((key, [x.shape for x in traced.state]))
-            at_hand = updates >= FEW and torch_programs.any_kept(self.place, shapes)
-            if mode == "auto" and not (at_hand or self.pays()):
+            at_hand = self.backend.updates >= FEW and torch_programs.any_kept(self.place, shapes)
+            if self.backend.compiling == "auto" and not (at_hand or self.pays()):
                 self.decide(False)
                 return None
             return _Kind(self, shapes, traced, own, common)

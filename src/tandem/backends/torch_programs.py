@@ -9,7 +9,6 @@ import hashlib
 import json
 import logging
 import os
-import platform
 import tempfile
 import time
 import warnings
@@ -25,13 +24,13 @@ from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from tandem.errors import brief, note
-from tandem.platforms import lock, user_folder
+from tandem.networks.torch_products import LARGE
+from tandem.platforms import lock, processor, user_folder
 from tandem.types import Array
 from tandem.version import __version__
 
 Program = Callable[[list[Array]], list[Array]]
 LARGEST = 2**29  # bytes in the folder; what was used longest ago goes first
-LARGE = 2**21  # multiplications of a product of matrices
 PER_NODE = 0.03  # seconds of compiling for each node of a graph, as long as none was measured
 
 
@@ -58,9 +57,8 @@ def any_kept(place: Path | None, shapes: str) -> bool:
 def seconds_per_node(place: Path | None) -> float:
     """How long compiling a graph takes for each of its nodes, by the latest there."""
     with suppress(OSError, ValueError, TypeError, KeyError):
-        return (
-            float(json.loads((place / "seconds.json").read_text())["node"]) if place else PER_NODE
-        )
+        if place is not None:
+            return float(json.loads((place / "seconds.json").read_text())["node"])
     return PER_NODE
 
 
@@ -87,7 +85,8 @@ class Source:
         self.step, self.inputs, self.state, self.own = step, inputs, state, own
         self.length = len(inputs[state])
         given = [(tuple(x.shape), x.stride(), str(x.dtype)) for x in inputs]
-        here = _processor(), torch.backends.cpu.get_cpu_capability(), torch.get_num_threads()
+        # a program may use all that the processor can do, and several may share a home folder
+        here = processor(), torch.backends.cpu.get_cpu_capability(), torch.get_num_threads()
         text = repr((step.code, given, state, own, torch.__version__, here))
         self.name = f"{shapes}-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
@@ -140,12 +139,15 @@ class Source:
         return run
 
     def _compiled(self, file: Path) -> Program:
-        text = "Compiling updates, which takes some seconds; later runs find them compiled."
-        logging.getLogger("tandem").warning(text)
+        from torch._inductor.runtime.cache_dir_utils import temporary_cache_dir
+
+        logging.getLogger("tandem").warning(
+            "Compiling updates, which takes some seconds; later runs find them compiled."
+        )
         began = time.monotonic()
         with (
             tempfile.TemporaryDirectory(dir=file.parent, prefix=".") as beside,
-            _environment("TORCHINDUCTOR_CACHE_DIR", beside),
+            temporary_cache_dir(beside),
             warnings.catch_warnings(),
         ):
             warnings.simplefilter("ignore")  # torch's own
@@ -155,8 +157,8 @@ class Source:
             except Exception:  # of what oneDNN needs, torch's compiler may change anything
                 self._write(self.step, made)
             took = Path(beside) / "seconds.json"
-            seconds = (time.monotonic() - began) / len(self.step.graph.nodes)
-            took.write_text(json.dumps({"node": seconds}))
+            seconds = time.monotonic() - began
+            took.write_text(json.dumps({"node": seconds / len(self.step.graph.nodes)}))
             took.replace(file.with_name(took.name))
             made.replace(file)
         return _loaded(file)
@@ -182,27 +184,6 @@ class Source:
         for x, new in zip(first, done, strict=False):
             x.copy_(new)
         return given
-
-
-@cache
-def _processor() -> str:
-    """What it can do. A program may use all of that, and a home folder may belong to several."""
-    with suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return next((x for x in lines if x.startswith(("flags", "Features"))), platform.machine())
-    return f"{platform.machine()} {platform.processor()}"
-
-
-@contextmanager
-def _environment(name: str, value: str) -> Iterator[None]:
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        del os.environ[name]
-        if before is not None:
-            os.environ[name] = before
 
 
 def _by_onednn(step: GraphModule) -> GraphModule:
@@ -254,8 +235,7 @@ def _linear() -> Any:
 
 
 def _loaded(file: Path) -> Program:
-    runner = torch._C._aoti.AOTIModelContainerRunnerCpu(str(file), 1)
-    run: Program = runner.run
+    run: Program = torch._C._aoti.AOTIModelContainerRunnerCpu(str(file), 1).run
     return run
 
 

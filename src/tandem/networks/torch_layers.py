@@ -16,6 +16,7 @@ from tandem.networks.recurrent import MEMORIES, Memory, Recurrent, beside
 from tandem.networks.renorm import BatchRenorm
 from tandem.networks.several import Several
 from tandem.networks.simba import RunningNorm
+from tandem.networks.torch_products import linear
 from tandem.networks.weight_norm import WeightNormConv, normalized
 from tandem.types import Array, Tree
 
@@ -41,7 +42,7 @@ class Activated(nn.Module):
         if not self._dense:
             return self.activation(self.layer(x))
         # without the calls of modules, a thirtieth of an update of small networks
-        x = nn.functional.linear(x, self.layer.weight, self.layer.bias)
+        x = linear(x, self.layer.weight, self.layer.bias)
         return FUNCTIONS[self._name](x) if self._name else self.activation(x)
 
 
