@@ -22,6 +22,7 @@ MODULES = {
     "jax": "jax",
     "tensorflow": "tensorflow",
     "torch": "torch",
+    "torch-custom": "torch",
     "keras-torch": "torch",
 }
 

@@ -100,10 +100,9 @@ def job(row: Row | Reach, contestant: str, steps: int, seed: int) -> dict[str, A
     else:
         # A run that is long enough to be measured is long enough to be compiled; one to 475 decides
         # for itself, as a user's.
-        description["settings"] = {
-            **row.settings,
-            **({"compile": "yes"} if contestant == "torch" and isinstance(row, Row) else {}),
-        }
+        compiled = contestant.startswith("torch") and isinstance(row, Row)
+        description["settings"] = {**row.settings, **({"compile": "yes"} if compiled else {})}
+        description["layers"] = settings.hidden, settings.activation
     if isinstance(row, Reach):
         description |= {
             "kind": description["kind"] + "-reach",

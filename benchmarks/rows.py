@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-ENGINES = ("jax", "tensorflow", "torch", "keras-torch")
+ENGINES = ("jax", "tensorflow", "torch", "torch-custom", "keras-torch")
 PEERS = ("sb3", "sbx")
 USUAL = ("jax", "tensorflow", "torch", "sb3", "sbx")  # who takes part if nobody is named
 NAMES = {
     "jax": "tandem, jax",
     "tensorflow": "tandem, tensorflow",
     "torch": "tandem, torch",
+    "torch-custom": "tandem, torch, custom network",
     "keras-torch": "tandem, keras-torch",
     "sb3": "Stable-Baselines3",
     "sbx": "SBX",

@@ -12,6 +12,8 @@ import os
 import sys
 import tempfile
 import time
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -50,15 +52,36 @@ class Watch:
         }
 
 
+def body(hidden: list[int], activation: str, space: Any) -> Any:
+    """A user's network for observations of this space: the default one, in a class of its own."""
+    import torch
+    from torch import nn
+
+    class Body(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            sizes = pairwise([space.shape[0], *hidden])
+            self.layers = nn.ModuleList(nn.Linear(m, n) for m, n in sizes)
+
+        def forward(self, x: Any) -> Any:
+            for layer in self.layers:
+                x = getattr(torch, activation)(layer(x))
+            return x
+
+    return Body()
+
+
 def ours(job: Job, watch: Watch) -> Job:
     """A run of ours without evaluation and folder."""
     from tandem.learning.events import BatchEnd
     from tandem.trainer import session
 
+    framework, _, custom = job["contestant"].partition("-")
     run = session(
         job["algorithm"],
         job["env"],
-        framework=job["contestant"],
+        framework=framework if custom == "custom" else job["contestant"],
+        network=partial(body, *job["layers"]) if custom == "custom" else None,
         steps=job["steps"],
         seed=job["seed"],
         eval_episodes=0,
