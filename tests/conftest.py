@@ -60,7 +60,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # the workers of xdist inherit its environment
         config.stash[COMPILED] = tempfile.mkdtemp(prefix="tandem-compiled-")
         os.environ.update(compiled_in(config.stash[COMPILED]))
-        os.environ["XDG_STATE_HOME"] = f"{config.stash[COMPILED]}/state"  # the key that signs runs
+        # the key that signs runs, and what torch compiles
+        os.environ |= {f"XDG_{x}_HOME": f"{config.stash[COMPILED]}/{x}" for x in ("STATE", "CACHE")}
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -177,8 +177,7 @@ class _Torch(_Library):
         return x.long()
 
     def constant(self, values: Array, like: Array) -> Array:
-        here = self._torch.as_tensor(values, device="cpu")
-        return here.to(like.device, non_blocking=True)
+        return self._torch.as_tensor(values, device="cpu").to(like.device, non_blocking=True)
 
     def stop_gradient(self, x: Array) -> Array:
         return x.detach()

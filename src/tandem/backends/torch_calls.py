@@ -45,7 +45,7 @@ class Calls:
         settings, data = batches.settings, batches._replace(settings={})
         own, common = ((settings, data), ()) if indices is None else ((settings, indices), data)
         shapes = [(x.shape[1:], x.dtype) for x in leaves(own)]
-        key = str((shapes, [(x.shape, x.dtype) for x in leaves(common)]))
+        key = (*shapes, *((x.shape, x.dtype) for x in leaves(common)))
         if self._kinds.get(key, self) is None:
             return self._eager(batches, indices)
         own, common = tree_map(torch.Tensor.contiguous, self.backend.to_device((own, common)))

@@ -45,8 +45,8 @@ def folder() -> Path | None:
 
 def known(shapes: object) -> str:
     """A name for shapes, with which those of programs for them begin."""
-    about = shapes, torch.__version__, __version__
-    return hashlib.sha256(repr(about).encode()).hexdigest()[:16]
+    about = repr((shapes, torch.__version__, __version__))
+    return hashlib.sha256(about.encode()).hexdigest()[:16]
 
 
 def any_kept(place: Path | None, shapes: str) -> bool:
@@ -152,10 +152,7 @@ class Source:
         ):
             warnings.simplefilter("ignore")  # torch's own
             made = Path(beside) / "program.so"
-            try:
-                self._write(_by_onednn(self.step), made)
-            except Exception:  # of what oneDNN needs, torch's compiler may change anything
-                self._write(self.step, made)
+            self._write(_by_onednn(self.step), made)
             took = Path(beside) / "seconds.json"
             seconds = time.monotonic() - began
             took.write_text(json.dumps({"node": seconds / len(self.step.graph.nodes)}))
@@ -189,41 +186,35 @@ class Source:
 def _by_onednn(step: GraphModule) -> GraphModule:
     """A copy in which oneDNN computes products of large matrices. It uses AVX-512 on any processor;
     MKL does not on AMD processors, where oneDNN takes half the time."""
-    graph, aten, linear = deepcopy(step), torch.ops.aten, _linear()
-    for node in list(graph.graph.nodes):
-        if node.target not in (aten.mm.default, aten.addmm.default) or node.kwargs:
-            continue
-        *bias, a, b = node.args
-        if a.meta["val"].numel() * b.meta["val"].shape[1] < LARGE:
-            continue
-        with graph.graph.inserting_before(node):
-            turned = graph.graph.call_function(aten.t.default, (b,))
-            made = graph.graph.call_function(linear, (a, turned, *(bias or [None])))
-        node.replace_all_uses_with(made)
-        graph.graph.erase_node(node)
+    graph, aten = deepcopy(step), torch.ops.aten
+    for node in graph.graph.find_nodes(op="call_function", target=aten.mm.default):
+        a, b = node.args
+        if a.meta["val"].numel() * b.meta["val"].shape[1] >= LARGE:
+            with graph.graph.inserting_before(node):
+                node.args = a, graph.graph.call_function(aten.t.default, (b,))
+            node.target = _linear()
     graph.recompile()
     return graph
 
 
 @cache
 def _linear() -> Any:
-    """x W^T + b by oneDNN, as an operation that the compiler leaves as it is: of torch's own it
-    expects that weights are constants."""
+    """x W^T by oneDNN, as an operation that the compiler leaves as it is: of torch's own it expects
+    that weights are constants."""
     from torch._inductor.ir import FixedLayout, TensorBox
     from torch._inductor.lowering import lowerings
     from torch._inductor.mkldnn_ir import LinearUnary, _create_output_node
 
     @torch.library.custom_op("tandem::linear", mutates_args=())
-    def linear(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None) -> torch.Tensor:
-        return torch.nn.functional.linear(x, w, b)
+    def linear(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.linear(x, w)
 
     @linear.register_fake
-    def _(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None) -> torch.Tensor:
+    def _(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         return x.new_empty(x.shape[0], w.shape[0])
 
-    def lowered(x: Any, w: Any, b: Any) -> Any:
-        inputs = [LinearUnary.realize_input(t) for t in (x, w, b) if t is not None]
-        constants = [*([] if b is not None else [None]), "none", [-1], ""]
+    def lowered(x: Any, w: Any) -> Any:
+        inputs, constants = [LinearUnary.realize_input(t) for t in (x, w)], [None, "none", [-1], ""]
         size = [x.get_size()[0], w.get_size()[0]]
         layout = FixedLayout(device=x.get_device(), dtype=x.get_dtype(), size=size)
         made = LinearUnary(layout=layout, inputs=inputs, constant_args=constants)

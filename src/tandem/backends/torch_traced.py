@@ -10,6 +10,7 @@ import math
 import operator
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -152,7 +153,8 @@ def _traced(function: Any, inputs: list[Array]) -> tuple[GraphModule, list[torch
     for node in first.graph.nodes:
         if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
             raise Uncapturable("it draws random numbers, as dropout does")
-    pure = make_fx(torch.func.functionalize(first), tracing_mode="fake")(*inputs)
+    table = QUICKER if inputs[0].device.type == "cpu" else {}
+    pure = make_fx(torch.func.functionalize(first), table, tracing_mode="fake")(*inputs)
     for node in pure.graph.nodes:
         if node.target is torch.ops.aten.copy.default:
             over, x = (n.meta["val"] for n in node.args)
@@ -176,6 +178,43 @@ def _as_inputs(graph: GraphModule) -> list[torch.Tensor]:
     graph.graph.eliminate_dead_code()
     graph.recompile()
     return constants
+
+
+# Operations of tensors on a processor, by others that are quicker there.
+
+# Of x^1, x^3, ... and of x^0, x^2, ...
+ABOVE = (
+    4.89352455891786e-03, 6.37261928875436e-04, 1.48572235717979e-05, 5.12229709037114e-08,
+    -8.60467152213735e-11, 2.00018790482477e-13, -2.76076847742355e-16,
+)  # fmt: skip
+BELOW = 4.89352518554385e-03, 2.26843463243900e-03, 1.18534705686654e-04, 1.19825839466702e-06
+
+
+def tanh(x: Array) -> Array:
+    """As Eigen and XLA compute it, a quotient of polynomials: within 4e-7, five times as quick."""
+    x = x.clamp(-7.90531110763549805, 7.90531110763549805)
+    square = x * x
+    above, below = (reduce(lambda y, c: y * square + c, each[::-1]) for each in (ABOVE, BELOW))
+    return x * above / below
+
+
+def product(a: Array, b: Array) -> Any:
+    """MKL takes up to five times as long where a product has few columns, as the gradient of a
+    first layer."""
+    few = 1 < b.shape[1] < min(a.shape[0], 33)
+    return torch.mm(b.t(), a.t()).t().contiguous() if few else NotImplemented
+
+
+def dense(bias: Array, x: Array, w: Array, **scales: float) -> Any:
+    """For an addition the compiler would make one operation again, which copies the bias before."""
+    return NotImplemented if scales else torch.mm(x, w) - (-bias)
+
+
+QUICKER: dict[Any, Callable[..., Any]] = {
+    torch.ops.aten.tanh.default: tanh,
+    torch.ops.aten.mm.default: product,
+    torch.ops.aten.addmm.default: dense,
+}
 
 
 def _skip_what_is_not_due(graph: GraphModule, due: Node) -> None:
