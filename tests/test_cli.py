@@ -261,9 +261,7 @@ def test_commands_that_are_printed_can_be_given_as_they_stand(tmp_path, capsys) 
     assert "mean over 1 seed:" in shown and "no curve: the run" in shown
 
 
-def test_stopping_and_resuming_gives_the_rows_of_an_uninterrupted_run(
-    finished, tmp_path, capsys
-) -> None:
+def test_a_resumed_run_has_the_rows_of_an_uninterrupted_one(finished, tmp_path, capsys) -> None:
     parts = tmp_path / "run"
     given = f"{CARTPOLE} --no-plots --steps 1024 --log-every 256 --out {parts}"
     assert run(f"{given} --stop-at 500") == 0
@@ -302,9 +300,7 @@ SEVERAL = f"{CARTPOLE} --steps 300 --no-plots --seed 3 --seeds 2"
 
 
 @pytest.mark.slow
-def test_several_seeds_make_several_runs_and_one_curve_and_go_on_to_the_bit(
-    tmp_path, capsys
-) -> None:
+def test_several_seeds_make_several_runs_and_resume_exactly(tmp_path, capsys) -> None:
     parent, parts = tmp_path / "all", tmp_path / "parts"
     assert run(f"{SEVERAL} --out {parent}") == 0
     there = [".lock", "s3", "s3.log", "s4", "s4.log", "seeds.json"]  # no curve.png: --no-plots

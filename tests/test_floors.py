@@ -86,7 +86,7 @@ FUNCTION_LINES = 80  # without its signature and docstring
 # by a new capability, whose lines are agreed on beforehand.
 BUDGETS: dict[str, int] = {
     "errors": 142,
-    "ops": 167,
+    "ops": 166,
     "platforms": 182,
     "plugins": 113,
     "settings": 257,
@@ -96,11 +96,11 @@ BUDGETS: dict[str, int] = {
     "vector_actions": 78,
     "version": 2,
     "math": 1116,
-    "networks": 2704,
+    "networks": 2702,
     "exploration": 248,
     "planning": 143,
     "replay": 1535,
-    "backends": 4727,
+    "backends": 4729,
     "algorithms": 3773,
     "envs": 2946,
     "functional": 902,

@@ -109,9 +109,7 @@ LONG = {"rollout": 32}
     ],
     ids=lambda x: x if isinstance(x, str) else "-".join(map(str, x.values())),
 )
-def test_a_run_that_is_stopped_in_the_middle_goes_on_to_the_same_bit(
-    algorithm, given, tmp_path
-) -> None:
+def test_a_resumed_run_ends_on_the_same_bit(algorithm, given, tmp_path) -> None:
     replay = {"learning_starts": 40, "batch_size": 16, "train_every": 2}
     given = {**(replay if algorithm in ("ddpg", "td3", "sac") else {}), **given}
     same = {"framework": "torch", "steps": 320, "envs": 2, "hidden": (8,), "seed": 3, **QUIET}

@@ -17,7 +17,7 @@ from tests.helpers import run_python
 torch = pytest.importorskip("torch")
 
 import tandem  # noqa: E402
-from tandem.backends import torch_calls, torch_programs  # noqa: E402
+from tandem.backends import torch_calls, torch_programs, torch_traced  # noqa: E402
 from tandem.errors import SettingError  # noqa: E402
 from tandem.runs.verification import verify  # noqa: E402
 from tandem.testing import fakes  # noqa: E402
@@ -159,22 +159,31 @@ def test_programs_used_longest_ago_make_room(monkeypatch, tmp_path: Path) -> Non
     assert sorted(f.name for f in tmp_path.iterdir()) == ["1.so", "2.so"]
 
 
-def test_what_is_not_due_is_not_computed() -> None:
+def test_what_is_not_due_is_not_computed(monkeypatch) -> None:
     """The actor of TD3, in every third update."""
     algorithm, backend = fakes.build("td3", "torch", fakes.BOX, compile=True, policy_delay=3)
     data = fakes.batches(algorithm, fakes.VECTOR, fakes.BOX, 3, 8)
-    sources, interpreted = [], graphs.program
-    with pytest.MonkeyPatch.context() as patch:
-        noted = lambda source: sources.append(source) or interpreted(source)  # noqa: E731
-        patch.setattr(torch_programs.Source, "program", noted)
-        backend.compile(algorithm.update)(data)
+    sources: list[Any] = []
+    noted = lambda source: sources.append(source) or graphs.program(source)  # noqa: E731
+    monkeypatch.setattr(torch_programs.Source, "program", noted)
+    backend.compile(algorithm.update)(data)
     step = sources[0].step
     (branch,) = (n for n in step.graph.nodes if n.target is torch.ops.higher_order.cond)
     taken, left = (getattr(step, n.target).graph.nodes for n in branch.args[1:3])
     kinds = [{str(n.target) for n in nodes} for nodes in (taken, left, step.graph.nodes)]
     assert "aten.mm.default" in kinds[0] and "aten.mm.default" not in kinds[1]
     # what is left: the target's action, two targets and two critics, each by three layers
-    assert sum(str(n.target) == "aten.addmm.default" for n in step.graph.nodes) == 15
+    assert sum(str(n.target) == "aten.neg.default" for n in step.graph.nodes) == 15  # their biases
+
+
+def test_quicker_operations_give_the_same() -> None:
+    xs = torch.linspace(-12, 12, 10_001), torch.logspace(-30, 0, 1_000)
+    x = torch.cat([*xs, torch.tensor([0.0, torch.nan, torch.inf])])
+    np.testing.assert_allclose(torch_traced.tanh(x), torch.tanh(x.double()), rtol=4e-7)
+    a, b, bias = torch.randn(40, 9), torch.randn(9, 3), torch.randn(3)
+    np.testing.assert_allclose(torch_traced.product(a, b), a @ b, rtol=1e-4, atol=1e-5)
+    assert torch_traced.product(b.t(), a.t()) is NotImplemented
+    np.testing.assert_allclose(torch_traced.dense(bias, a, b), a @ b + bias, rtol=1e-4, atol=1e-5)
 
 
 def test_without_the_loop_updates_are_compiled_one_by_one(monkeypatch, caplog, tmp_path) -> None:

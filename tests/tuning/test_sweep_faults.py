@@ -83,9 +83,7 @@ def test_a_disk_that_is_full_ends_the_sweep_and_no_trial(place, capsys) -> None:
 
 
 @pytest.mark.slow
-def test_a_trial_goes_on_where_its_process_was_lost_and_fails_where_that_is_lost_there_too(
-    place: Path,
-) -> None:
+def test_a_trial_survives_the_loss_of_its_process_once(place: Path) -> None:
     (place / "ends").write_text("2 killed 4")
     found = tandem.sweep(*GAMES, **WHERE, pruner="none", out=place / "s")
     assert [t.state for t in found.trials] == ["complete", "complete", "failed", "complete"]

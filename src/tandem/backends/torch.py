@@ -435,11 +435,10 @@ class TorchBackend(Stateful, backend.Backend):
         return tree_map(self._there, tree)
 
     def _there(self, x: Any) -> torch.Tensor:
-        if self._device.type == "cpu":
-            return torch.as_tensor(x, device=self._device)
-        if not isinstance(x, torch.Tensor):  # from pinned memory no copy has to be waited for
-            x = torch.as_tensor(x, device="cpu").pin_memory()
-        return x.to(self._device, non_blocking=True)
+        here = x if isinstance(x, torch.Tensor) else torch.as_tensor(x, device="cpu")
+        # from pinned memory, nobody waits for a copy
+        pinned = here.device.type == "cpu" and self._device.type != "cpu"
+        return (here.pin_memory() if pinned else here).to(self._device, non_blocking=True)
 
     def to_host(self, tree: Tree) -> Tree:
         return tree_map(lambda x: x.cpu().numpy(), tree)

@@ -50,8 +50,7 @@ class Calls:
             return self._eager(batches, indices)
         own, common = tree_map(torch.Tensor.contiguous, self.backend.to_device((own, common)))
         if key not in self._kinds:
-            room = len(self._kinds) < MOST
-            self._kinds[key] = self._captured(key, own, common) if room else None
+            self._kinds[key] = self._captured(key, own, common) if len(self._kinds) < MOST else None
         kind = self._kinds[key]
         outs = None if kind is None else kind.outputs(own, common)
         if kind is None or outs is None:
@@ -116,9 +115,9 @@ class _Kind:
         count, at, parts = len(each[0]), 0, list[list[Array]]()
         while at < count:
             length = self._length(count - at)
-            chunk = [_filled(x[at : at + length], length) for x in each]
-            live = torch.arange(length, device=device) < count - at  # those that are not filled in
-            inputs = [*state, *chunk, live, *more]
+            rows = torch.arange(at, at + length, device=device)
+            chunk = [x.index_select(0, rows.clamp(max=count - 1)) for x in each]
+            inputs = [*state, *chunk, rows < count, *more]  # those behind fill up what is left
             if length not in self._programs:
                 program = self._program(inputs, len(state), len(chunk) + 1)
                 if program is None:  # before any update is made: see `_length`
@@ -147,8 +146,3 @@ class _Kind:
         except Exception as error:  # whatever torch's compiler comes to
             calls.refuse(error)
             return None
-
-
-def _filled(x: Array, count: int) -> Array:
-    """x [K, ...] with its last row repeated up to `count`."""
-    return x if len(x) == count else torch.cat([x, x[-1:].expand(count - len(x), *x.shape[1:])])

@@ -30,9 +30,7 @@ def linear(x: Array, weight: Array, bias: Array) -> Array:
     # not where x stands for another tensor, as while an update is traced
     if not large or type(x) is not torch.Tensor or x.device.type != "cpu" or not by_onednn():
         return functional.linear(x, weight, bias)
-    if torch.is_grad_enabled():
-        return _Linear.apply(x, weight, bias)
-    return _product(x, weight, bias)
+    return _Linear.apply(x, weight, bias)
 
 
 def _product(x: Array, weight: Array, bias: Array | None = None) -> Array:
