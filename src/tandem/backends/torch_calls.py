@@ -14,7 +14,8 @@ from tandem.backends.torch_traced import Traced, Uncapturable
 from tandem.errors import SettingError, brief, note
 from tandem.types import Array, Batch, Update, leaves, tree_map
 
-SAVED = 1.5e-6  # seconds that a node of a graph takes less in a program, at least
+# seconds that a node of a graph takes less in a program, and more for each number of the state
+SAVED, MORE = 1e-6, 2.5e-12
 FEW = 5_000  # updates, which do not make up for the second that tracing one takes
 MOST = 4  # shapes of batches that get programs
 
@@ -65,7 +66,7 @@ class Calls:
             traced = Traced(self.backend, self._update)
             shapes = torch_programs.known((key, [x.shape for x in traced.state]))
             at_hand = self.backend.updates >= FEW and torch_programs.any_kept(self.place, shapes)
-            if self.backend.compiling == "auto" and not (at_hand or self.pays()):
+            if self.backend.compiling == "auto" and not (at_hand or self.pays(traced)):
                 self.decide(False)
                 return None
             return _Kind(self, shapes, traced, own, common)
@@ -84,10 +85,11 @@ class Calls:
             ) from error
         note(f"updates are not compiled: {why}.")
 
-    def pays(self) -> bool:
+    def pays(self, traced: Traced) -> bool:
         """Whether the run's updates are worth the time of compiling: both go by the size of a
         graph."""
-        return bool(self.backend.updates * SAVED > torch_programs.seconds_per_node(self.place))
+        saved = SAVED + MORE * sum(x.numel() for x in traced.state)
+        return bool(self.backend.updates * saved > torch_programs.seconds_per_node(self.place))
 
     def decide(self, compiled: bool) -> None:
         """Once for the run."""
@@ -140,7 +142,7 @@ class _Kind:
         calls = self._calls
         source = Source(calls.place, self._shapes, self._step, inputs, state, own)
         if calls.backend.compiling == "auto":
-            calls.decide(source.is_kept() or calls.pays())
+            calls.decide(source.is_kept() or calls.pays(self._traced))
         try:
             return None if calls.backend.compiling == "no" else source.program()
         except Exception as error:  # whatever torch's compiler comes to

@@ -226,8 +226,7 @@ def _linear() -> Any:
 
 
 def _loaded(file: Path) -> Program:
-    run: Program = torch._C._aoti.AOTIModelContainerRunnerCpu(str(file), 1).run
-    return run
+    return torch._C._aoti.AOTIModelContainerRunnerCpu(str(file), 1).run  # type: ignore[no-any-return]
 
 
 @contextmanager
