@@ -150,7 +150,8 @@ rounds.
 | spread | (largest − smallest) / median |
 | × SB3, × SBX | speed relative to Stable-Baselines3 and SBX in the same rounds |
 | start-up s | seconds from the command to the start of the run, including imports |
-| first updates s | seconds from there to the end of the first updates, including compilation |
+| first updates s | seconds from there to the end of the first updates, including compilation (for \
+tandem on torch, loading from its cache: compilation takes 10 to 40 s, once) |
 | share of the limit | time of the bare environment and matrix products / total time |"""
 
 
