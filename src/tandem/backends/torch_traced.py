@@ -190,12 +190,13 @@ ABOVE = (
 BELOW = 4.89352518554385e-03, 2.26843463243900e-03, 1.18534705686654e-04, 1.19825839466702e-06
 
 
-def tanh(x: Array) -> Array:
-    """As Eigen and XLA compute it, a quotient of polynomials: within 4e-7, five times as quick."""
+def tanh(x: Array) -> Any:
+    """Of float32, as Eigen and XLA compute it: a quotient of polynomials, within 4e-7, five times
+    as quick."""
     x = x.clamp(-7.90531110763549805, 7.90531110763549805)
     square = x * x
     above, below = (reduce(lambda y, c: y * square + c, each[::-1]) for each in (ABOVE, BELOW))
-    return x * above / below
+    return x * above / below if x.dtype == torch.float32 else NotImplemented
 
 
 def product(a: Array, b: Array) -> Any:
