@@ -96,9 +96,8 @@ def make(
     """The backend of that name. `threads` are those of one operation; `compile` and
     `compile_cache` (see `torch_calls`) and `updates`, how many the run makes, are torch's.
     `optimizer` is one of the framework's own, of which copies are used wherever an algorithm asks
-    for one. `devices` are those that each update is divided among; on
-    torch each is a process's, this one's the `rank`-th, which have yet to join. Or they are those
-    of an agent's `layout`."""
+    for one. `devices` are those that each update is divided among; on torch each is a process's,
+    this one's the `rank`-th, which have yet to join. Or they are those of an agent's `layout`."""
     framework = choose_keras(framework)
     if device not in DEVICES:
         fix = "did you mean 'cuda'?" if device == "gpu" else ""

@@ -142,7 +142,7 @@ class Source:
         from torch._inductor.runtime.cache_dir_utils import temporary_cache_dir
 
         logging.getLogger("tandem").warning(
-            "Compiling updates, which takes some seconds; later runs find them compiled."
+            "Compiling updates, which takes 10 to 40 seconds (cached for later runs)."
         )
         began = time.monotonic()
         with (

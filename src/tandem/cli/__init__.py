@@ -66,7 +66,7 @@ COMMANDS = {  # name -> (module, what it does); a module `list` would hide the b
     "record": ("record", "write episodes of an agent as a data set of Minari's"),
     "push": ("push", "put a run on the Hugging Face hub, with a model card"),
     "pull": ("pull", "fetch a run from there"),
-    "cache": ("cache", "what was compiled for later runs, and how to delete it"),
+    "cache": ("cache", "show or delete the cache of compiled updates"),
     "verify": ("verify", "train a run again and compare its weights, row by row"),
 }
 

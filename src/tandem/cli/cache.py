@@ -8,8 +8,8 @@ from tandem.cli.output import echo
 from tandem.cli.parser import Parser
 from tandem.platforms import user_folder
 
-ABOUT = """Says where the updates are that torch and JAX have compiled for later runs, and how much
-they take; with --empty, deletes them. torch's share is kept below half a gigabyte anyway."""
+ABOUT = """Show where compiled updates are cached for later runs, and the size of each framework's
+cache; --empty deletes them. tandem keeps PyTorch's below half a gigabyte."""
 
 
 def run(words: list[str]) -> int:
@@ -31,5 +31,5 @@ def run(words: list[str]) -> int:
 def make_parser() -> Parser:
     """The arguments of the command."""
     parser = Parser("cache", ABOUT, ("tandem cache", "tandem cache --empty"))
-    parser.add_argument("--empty", action="store_true", help="delete them")
+    parser.add_argument("--empty", action="store_true", help="delete the cache")
     return parser

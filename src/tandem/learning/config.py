@@ -72,12 +72,12 @@ class Options(Preprocessing):
     )
     compile: Literal["auto", "yes", "no"] = setting(
         "auto",
-        "torch only: compile updates; auto: where that spares the run time",
+        "PyTorch only: compile updates; auto: if it saves time",
         resumable=True,
     )
     compile_cache: bool = setting(
         True,
-        "keep what is compiled in the user's cache folder, for later runs",
+        "keep compiled updates in the user's cache folder, for later runs",
         resumable=True,
     )
     entry: str = setting(
