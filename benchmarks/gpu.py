@@ -20,7 +20,7 @@ from benchmarks.measure import ROOT, last_line
 
 Job = dict[str, Any]
 NETWORKS = (256, 1024)  # units of two layers
-HOW = ("torch", "torch, compiled", "jax")
+HOW = ("torch", "torch, compiled", "torch, CUDA graphs", "jax")
 ENVS = (2_048, 16_384, 65_536)
 # LeanRL on an H100, by its README: updates of SAC and TD3 with 256-256 (a step each), and
 # frames of PPO in Atari games
@@ -65,6 +65,10 @@ def _made(name: str, job: Job, device: str, observation: Any, action: Any, **giv
     from tandem.testing import fakes
 
     framework, _, compiled = job["how"].partition(", ")
+    if compiled == "compiled":
+        from tandem.backends import torch_programs
+
+        torch_programs.ON_CUDA = "default"
     kind = algorithms.get(name, action)
     backend = backends.make(framework, device, compile="yes" if compiled else "no")
     sources = fakes.sources(name, action, observation, **given)

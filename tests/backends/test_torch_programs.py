@@ -17,7 +17,7 @@ from tests.helpers import run_python
 torch = pytest.importorskip("torch")
 
 import tandem  # noqa: E402
-from tandem.backends import torch_calls, torch_programs, torch_traced  # noqa: E402
+from tandem.backends import torch_calls, torch_programs, torch_quicker  # noqa: E402
 from tandem.errors import SettingError  # noqa: E402
 from tandem.runs.verification import verify  # noqa: E402
 from tandem.testing import fakes  # noqa: E402
@@ -179,11 +179,11 @@ def test_what_is_not_due_is_not_computed(monkeypatch) -> None:
 def test_quicker_operations_give_the_same() -> None:
     xs = torch.linspace(-12, 12, 10_001), torch.logspace(-30, 0, 1_000)
     x = torch.cat([*xs, torch.tensor([0.0, torch.nan, torch.inf])])
-    np.testing.assert_allclose(torch_traced.tanh(x), torch.tanh(x.double()), rtol=4e-7)
+    np.testing.assert_allclose(torch_quicker.tanh(x), torch.tanh(x.double()), rtol=4e-7)
     a, b, bias = torch.randn(40, 9), torch.randn(9, 3), torch.randn(3)
-    np.testing.assert_allclose(torch_traced.product(a, b), a @ b, rtol=1e-4, atol=1e-5)
-    assert torch_traced.product(b.t(), a.t()) is NotImplemented
-    np.testing.assert_allclose(torch_traced.dense(bias, a, b), a @ b + bias, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(torch_quicker.product(a, b), a @ b, rtol=1e-4, atol=1e-5)
+    assert torch_quicker.product(b.t(), a.t()) is NotImplemented
+    np.testing.assert_allclose(torch_quicker.dense(bias, a, b), a @ b + bias, rtol=1e-4, atol=1e-5)
 
 
 def test_without_the_loop_updates_are_compiled_one_by_one(monkeypatch, caplog, tmp_path) -> None:

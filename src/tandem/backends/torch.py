@@ -193,8 +193,9 @@ class TorchBackend(Stateful, backend.Backend):
 
     def step(self, optimizer: Optimizer, gradient: Array, learning_rate: Array) -> None:
         if self.tracing:
-            (state,) = optimizer.inner.state.values()
-            torch_traced.step(optimizer.inner, optimizer.flat, gradient, state, learning_rate)
+            inner, (state,) = optimizer.inner, optimizer.inner.state.values()
+            move = torch_traced.STEPS[type(inner)]
+            move(inner, optimizer.flat, gradient, state, learning_rate)
         else:
             if not optimizer.given:
                 optimizer.inner.param_groups[0]["lr"] = float(learning_rate)

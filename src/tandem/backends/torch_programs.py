@@ -6,7 +6,6 @@ kept in the user's cache folder, by a name made of all that it depends on."""
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import os
 import tempfile
@@ -14,22 +13,21 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from copy import deepcopy
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from tandem.backends.torch_quicker import with_onednn
 from tandem.errors import brief, note
-from tandem.networks.torch_products import LARGE
 from tandem.platforms import lock, processor, user_folder
 from tandem.types import Array
 from tandem.version import __version__
 
 Program = Callable[[list[Array]], list[Array]]
+ON_CUDA = "reduce-overhead"  # as CUDA graphs, which launch all kernels of an update at once
 LARGEST = 2**29  # bytes in the folder; what was used longest ago goes first
 PER_NODE = 0.03  # seconds of compiling for each node of a graph, as long as none was measured
 
@@ -56,9 +54,9 @@ def any_kept(place: Path | None, shapes: str) -> bool:
 
 def seconds_per_node(place: Path | None) -> float:
     """How long compiling a graph takes for each of its nodes, by the latest there."""
-    with suppress(OSError, ValueError, TypeError, KeyError):
+    with suppress(OSError, ValueError):
         if place is not None:
-            return float(json.loads((place / "seconds.json").read_text())["node"])
+            return float((place / "seconds_per_node").read_text())
     return PER_NODE
 
 
@@ -118,7 +116,8 @@ class Source:
             return self._one_by_one_compiled()
 
     def _one_by_one_compiled(self) -> Program:
-        run = self.one_by_one(torch.compile(self.step, fullgraph=True, dynamic=False))
+        mode = ON_CUDA if self.inputs[0].device.type == "cuda" else "default"
+        run = self.one_by_one(torch.compile(self.step, fullgraph=True, dynamic=False, mode=mode))
         run([x.clone() for x in self.inputs])  # it compiles when it is first called
         return run
 
@@ -126,14 +125,12 @@ class Source:
         """What the program does, by a call for each step."""
 
         def run(inputs: list[Array]) -> list[Array]:
-            n, m = self.state, self.state + self.own
-            state, rows = inputs[:n], []
+            n, m, rows = self.state, self.state + self.own, []
             with torch.no_grad():
                 for k in range(self.length):
-                    out = step(*state, *(x[k] for x in inputs[n:m]), *inputs[m:])
-                    state = list(out[:n])
-                    rows.append(out[n:])
-                torch._foreach_copy_(inputs[:n], state)
+                    out = step(*inputs[:n], *(x[k] for x in inputs[n:m]), *inputs[m:])
+                    torch._foreach_copy_(inputs[:n], list(out[:n]))
+                    rows.append([x.clone() for x in out[n:]])  # a graph of CUDA's writes over them
                 return [torch.stack(xs) for xs in zip(*rows, strict=True)]
 
         return run
@@ -152,10 +149,9 @@ class Source:
         ):
             warnings.simplefilter("ignore")  # torch's own
             made = Path(beside) / "program.so"
-            self._write(_by_onednn(self.step), made)
-            took = Path(beside) / "seconds.json"
-            seconds = time.monotonic() - began
-            took.write_text(json.dumps({"node": seconds / len(self.step.graph.nodes)}))
+            self._write(with_onednn(self.step), made)
+            took = Path(beside) / "seconds_per_node"
+            took.write_text(str((time.monotonic() - began) / len(self.step.graph.nodes)))
             took.replace(file.with_name(took.name))
             made.replace(file)
         return _loaded(file)
@@ -181,48 +177,6 @@ class Source:
         for x, new in zip(first, done, strict=False):
             x.copy_(new)
         return given
-
-
-def _by_onednn(step: GraphModule) -> GraphModule:
-    """A copy in which oneDNN computes products of large matrices. It uses AVX-512 on any processor;
-    MKL does not on AMD processors, where oneDNN takes half the time."""
-    graph, aten = deepcopy(step), torch.ops.aten
-    for node in graph.graph.find_nodes(op="call_function", target=aten.mm.default):
-        a, b = node.args
-        if a.meta["val"].numel() * b.meta["val"].shape[1] >= LARGE:
-            with graph.graph.inserting_before(node):
-                node.args = a, graph.graph.call_function(aten.t.default, (b,))
-            node.target = _linear()
-    graph.recompile()
-    return graph
-
-
-@cache
-def _linear() -> Any:
-    """x W^T by oneDNN, as an operation that the compiler leaves as it is: of torch's own it expects
-    that weights are constants."""
-    from torch._inductor.ir import FixedLayout, TensorBox
-    from torch._inductor.lowering import lowerings
-    from torch._inductor.mkldnn_ir import LinearUnary, _create_output_node
-
-    @torch.library.custom_op("tandem::linear", mutates_args=())
-    def linear(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.linear(x, w)
-
-    @linear.register_fake
-    def _(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-        return x.new_empty(x.shape[0], w.shape[0])
-
-    def lowered(x: Any, w: Any) -> Any:
-        inputs, constants = [LinearUnary.realize_input(t) for t in (x, w)], [None, "none", [-1], ""]
-        size = [x.get_size()[0], w.get_size()[0]]
-        layout = FixedLayout(device=x.get_device(), dtype=x.get_dtype(), size=size)
-        made = LinearUnary(layout=layout, inputs=inputs, constant_args=constants)
-        return TensorBox.create(_create_output_node(made))
-
-    op = torch.ops.tandem.linear.default
-    lowerings[op] = lowered
-    return op
 
 
 def _loaded(file: Path) -> Program:

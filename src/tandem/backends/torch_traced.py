@@ -10,7 +10,6 @@ import math
 import operator
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 from tandem.backends import torch_optimizers as optimizers
+from tandem.backends.torch_quicker import QUICKER
 from tandem.math.optimization import rectification
 from tandem.types import Array, Batch, Update, tree_map
 
@@ -180,44 +180,6 @@ def _as_inputs(graph: GraphModule) -> list[torch.Tensor]:
     return constants
 
 
-# Operations of tensors on a processor, by others that are quicker there.
-
-# Of x^1, x^3, ... and of x^0, x^2, ...
-ABOVE = (
-    4.89352455891786e-03, 6.37261928875436e-04, 1.48572235717979e-05, 5.12229709037114e-08,
-    -8.60467152213735e-11, 2.00018790482477e-13, -2.76076847742355e-16,
-)  # fmt: skip
-BELOW = 4.89352518554385e-03, 2.26843463243900e-03, 1.18534705686654e-04, 1.19825839466702e-06
-
-
-def tanh(x: Array) -> Any:
-    """Of float32, as Eigen and XLA compute it: a quotient of polynomials, within 4e-7, five times
-    as quick."""
-    x = x.clamp(-7.90531110763549805, 7.90531110763549805)
-    square = x * x
-    above, below = (reduce(lambda y, c: y * square + c, each[::-1]) for each in (ABOVE, BELOW))
-    return x * above / below if x.dtype == torch.float32 else NotImplemented
-
-
-def product(a: Array, b: Array) -> Any:
-    """MKL takes up to five times as long where a product has few columns, as the gradient of a
-    first layer."""
-    few = 1 < b.shape[1] < min(a.shape[0], 33)
-    return torch.mm(b.t(), a.t()).t().contiguous() if few else NotImplemented
-
-
-def dense(bias: Array, x: Array, w: Array, **scales: float) -> Any:
-    """For an addition the compiler would make one operation again, which copies the bias before."""
-    return NotImplemented if scales else torch.mm(x, w) - (-bias)
-
-
-QUICKER: dict[Any, Callable[..., Any]] = {
-    torch.ops.aten.tanh.default: tanh,
-    torch.ops.aten.mm.default: product,
-    torch.ops.aten.addmm.default: dense,
-}
-
-
 def _skip_what_is_not_due(graph: GraphModule, due: Node) -> None:
     """Makes a branch of what only `where(due, x, otherwise)` needs: it is not computed where it is
     not due."""
@@ -297,11 +259,6 @@ def once(number: Array) -> Array:
     return number.expand(16).amax()
 
 
-def step(inner: optimizers.Flat, flat: Array, gradient: Array, state: Any, rate: Array) -> None:
-    """What `inner.move` does."""
-    STEPS[type(inner)](inner, flat, gradient, state, rate)
-
-
 def _adam(inner: optimizers.Adam, flat: Array, gradient: Array, state: Any, rate: Array) -> None:
     first, second, t = state["exp_avg"], state["exp_avg_sq"], state["step"]
     beta1, beta2 = inner.betas
@@ -327,18 +284,11 @@ def _rmsprop(
     flat.sub_(rate * gradient / (square + inner.epsilon).sqrt())
 
 
-def _descent(inner: Any, flat: Array, gradient: Array, state: Any, rate: Array) -> None:
-    flat.sub_(rate * gradient)
-
-
-def _record(inner: Any, flat: Array, gradient: Array, state: Any, rate: Array) -> None:
-    state["gradient"].copy_(gradient)
-
-
-STEPS: dict[type, Callable[..., None]] = {
+# by what `move` of each of them does
+STEPS: dict[type, Callable[..., Any]] = {
     optimizers.Adam: _adam,
     optimizers.RAdam: _adam,
     optimizers.RMSProp: _rmsprop,
-    optimizers.SGD: _descent,
-    optimizers.GradientRecorder: _record,
+    optimizers.SGD: lambda _, flat, g, state, rate: flat.sub_(rate * g),
+    optimizers.GradientRecorder: lambda _, flat, g, state, rate: state["gradient"].copy_(g),
 }
