@@ -13,9 +13,8 @@ import numpy as np
 from gymnasium import spaces
 
 from tandem import algorithms, zoo
-from tandem.algorithms import unused
 from tandem.errors import SettingError, SpaceError
-from tandem.settings import Declared, Schedule, apply, declared
+from tandem.settings import Declared, Schedule, apply, declared, offered
 from tandem.spaces import action_leaf
 from tandem.testing import fakes
 from tandem.vector_actions import vector_space
@@ -28,7 +27,7 @@ def table(algorithm: str) -> str:
     """Every setting of an algorithm that it does not always refuse: its flag, default, meaning and
     source."""
     rows = ["| flag | default | meaning | source of the default |", "|---|---|---|---|"]
-    for name, default, meaning, source, *_ in unused.offered(algorithms.get(algorithm).Settings):
+    for name, default, meaning, source, *_ in offered(algorithms.get(algorithm).Settings):
         shown = ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
         meaning = meaning.replace("|", r"\|")
         rows.append(f"| `--{name.replace('_', '-')}` | {shown} | {meaning} | {source} |")

@@ -13,7 +13,7 @@ import pytest
 
 from tandem import algorithms, trainer, zoo
 from tandem.cli import main, train
-from tandem.errors import SettingError
+from tandem.errors import noting
 from tandem.learning.config import Options, plain
 from tandem.settings import apply
 
@@ -119,16 +119,17 @@ def test_a_flag_that_changes_the_mode_of_a_file_leaves_its_idle_settings_out(
     trainer.session(args.algorithm, args.env, framework="torch", **{**values, "workers": 0})
 
 
-def test_what_is_idle_in_a_file_alone_or_as_a_flag_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("option", "flags"),
+    [("ahead = 1", "--gamma 0.9"), ("workers = 2", "--workers 0 --ahead 1")],
+)
+def test_what_has_no_effect_is_noted_from_a_file_and_as_a_flag(option, flags, tmp_path) -> None:
     file = tmp_path / "mine.toml"
-    file.write_text(f"{TOP}[options]\nahead = 1\n")
-    args = train.arguments(["--config", str(file), "--gamma", "0.9"])
-    with pytest.raises(SettingError, match="ahead=1 with workers=0"):
-        zoo.settle("ppo", "CartPole-v1", train.given(args))
-    file.write_text(f"{TOP}[options]\nworkers = 2\n")
-    args = train.arguments(["--config", str(file), "--workers", "0", "--ahead", "1"])
-    with pytest.raises(SettingError, match="ahead=1 with workers=0"):
-        zoo.settle("ppo", "CartPole-v1", train.given(args))
+    file.write_text(f"{TOP}[options]\n{option}\n")
+    args = train.arguments(["--config", str(file), *flags.split()])
+    with noting(notes := []):
+        options = zoo.settle("ppo", "CartPole-v1", train.given(args), noted=True)[1]
+    assert notes == ["ahead=1 has no effect without workers=2."] and options.ahead == -1
 
 
 TOP = 'algorithm = "ppo"\nenv = "CartPole-v1"\n'
@@ -143,11 +144,11 @@ WRITTEN = {  # what stands in a file, and what its error says
     f"{TOP}[settings]\nn_steps = 64\n": "write rollout = … under [settings]",
     f"total_timesteps = 64\n{TOP}": "write steps = … under [settings]",
     f"{TOP}[setings]\ngamma = 0.9\n": "did you mean 'settings'",
-    f'{TOP}[settings]\nrollout = "128"\n': "Expected: a whole number, without quotes",
-    f"{TOP}[settings]\nrollout = 1.5\n": "Expected: a whole number\n",
+    f'{TOP}[settings]\nrollout = "128"\n': "expected a whole number, without quotes",
+    f"{TOP}[settings]\nrollout = 1.5\n": "expected a whole number.\n",
     f"{TOP}[settings]\nrollout = true\n": "write rollout = 256, say",
-    f'{TOP}[settings]\ngamma = "0.9"\n': "Expected: a number, without quotes",
-    f'{TOP}[options]\nplots = "true"\n': "Expected: true or false, without quotes",
+    f'{TOP}[settings]\ngamma = "0.9"\n': "expected a number, without quotes",
+    f'{TOP}[options]\nplots = "true"\n': "expected true or false, without quotes",
     f"{TOP}[options]\nplots = 1\n": "write plots = true, say",
     f'{TOP}[options]\nworkers = "2"\n': "a whole number or 'auto', without quotes",
     f'{TOP}[settings]\nhidden = ["64"]\n': "write hidden = [64, 64], say",

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from tandem import algorithms
-from tandem.algorithms import unused
-from tandem.settings import declared
+from tandem.settings import declared, offered
 from tests.helpers import ALONE, COMPILED_LIGHTLY, ON_CPU, ONE_THREAD, QUIET, ROOT
 from tests.page_names import faults, importable
 from tests.pages import LANGUAGES, Block, blocks, missing_line, pages, shortened
@@ -199,8 +198,9 @@ def test_the_table_of_settings_is_up_to_date(algorithm) -> None:
     own = {s.name for s in declared(kind)}
     cells = [(next(iter(x)), settings.cell(algorithm, x)) for x in settings.OPTIONS.values()]
     has = {option for option, cell in cells if cell == "yes"}
-    assert {option for option, _ in cells if option in own} - has <= unused.never(kind)
-    assert not has & unused.never(kind)
+    never = own - {s.name for s in offered(kind)}
+    assert {option for option, _ in cells if option in own} - has <= never
+    assert not has & never
 
 
 def test_the_pages_of_options_and_of_the_zoo_say_what_the_code_does() -> None:

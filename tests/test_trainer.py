@@ -147,11 +147,11 @@ def test_wrong_arguments_of_calls_are_named(tmp_path: Path) -> None:
     for name, value in (*no_numbers, ("seed", None)):
         with pytest.raises(SettingError, match=f"{name}={value}"):
             tandem.evaluate(agent, "CartPole-v1", **{name: value})
-    path = r"agent='runs/cartpole'[^\n]*\nExpected: an agent\nFix: give tandem.load"
+    path = r"agent='runs/cartpole'[^\n]*; expected an agent\nFix: give tandem.load"
     with pytest.raises(SettingError, match=path):
         tandem.evaluate("runs/cartpole", "CartPole-v1")  # type: ignore[arg-type]
     for wrong in (3, None, [], b"run", ""):
-        with pytest.raises(SettingError, match=r"path=(.|\n)*Expected: a path(.|\n)*Fix: "):
+        with pytest.raises(SettingError, match=r"path=(.|\n)*expected a path(.|\n)*Fix: "):
             tandem.load(wrong)  # type: ignore[arg-type]
 
 
@@ -539,7 +539,7 @@ def test_a_function_that_makes_no_network_is_named(tmp_path: Path) -> None:
     ):
         for framework in ("torch", None):
             given = {"framework": framework, "network": network, "out": tmp_path / "run"}
-            with pytest.raises(NetworkError, match=says + r"(.|\n)*Expected: (.|\n)*Fix: "):
+            with pytest.raises(NetworkError, match=says + r"(.|\n)*; expected (.|\n)*Fix: "):
                 trainer.session("ppo", "CartPole-v1", **given, **SMALL)
     assert not (tmp_path / "run").exists()
 

@@ -1,6 +1,6 @@
-"""Every error that tandem raises on purpose. Each message has three parts: what happened (with the
-values received), what was expected, how to fix it. All of them are `TandemError`s; each is also the
-built-in kind that a caller would expect."""
+"""Every error that tandem raises on purpose. Each message has two lines: what is wrong (with the
+values received) and what was expected; and how to fix it. All of them are `TandemError`s; each is
+also the built-in kind that a caller would expect."""
 
 from __future__ import annotations
 
@@ -26,8 +26,11 @@ class TandemError(Exception):
 
     def __init__(self, happened: str, expected: str = "", fix: str = "", **instead: Any) -> None:
         self.happened, self.expected, self.fix, self.instead = happened, expected, fix, instead
-        parts = [happened, expected and f"Expected: {expected}", fix and f"Fix: {fix}"]
-        super().__init__("\n".join(p for p in parts if p))
+        wrong = happened
+        if expected:  # below a traceback, a sentence of its own
+            joint = "\nExpected " if "\n" in happened else "; expected "
+            wrong = f"{happened.removesuffix('.')}{joint}{expected.removesuffix('.')}."
+        super().__init__(f"{wrong}\nFix: {fix}" if fix else wrong)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # errors cross process borders with all their parts
@@ -47,14 +50,12 @@ class UnknownNameError(TandemError, ValueError):
     ) -> None:
         known = sorted(set(known))
         self.nearest = nearest(name, known) if isinstance(name, str) else []
-        if not fix:
-            fix = (
-                f"did you mean {' or '.join(map(repr, self.nearest))}?"
-                if self.nearest
-                else "choose one of those."
-            )
-        shown = ", ".join(known[:40]) + (", ..." if len(known) > 40 else "")
-        super().__init__(f"there is no {kind} {name!r}.", expected or f"one of {shown}", fix)
+        if not fix and self.nearest:
+            fix = f"did you mean {' or '.join(map(repr, self.nearest))}?"
+        if not fix and not expected:
+            shown = ", ".join(known[:40]) + (", ..." if len(known) > 40 else "")
+            expected, fix = f"one of {shown}", "choose one of those."
+        super().__init__(f"there is no {kind} {name!r}.", expected, fix)
 
 
 class SettingError(TandemError, ValueError):

@@ -7,6 +7,7 @@ import importlib
 import math
 import os
 import sys
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
 from numbers import Integral, Number
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_ty
 import numpy as np
 
 from tandem import ops
-from tandem.errors import SettingError, UnknownNameError
+from tandem.errors import SettingError, UnknownNameError, note
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,29 @@ def written(default: Any) -> str:
     return repr(str(default)) if isinstance(default, Schedule) else repr(default)
 
 
+class Needs:
+    """What other settings have to be for one to have an effect: text as it is here or one of
+    several, and anything but 0 or False for a number or True. met: a question of all settings
+    instead, where it is another."""
+
+    def __init__(self, met: Callable[[Any], bool] | None = None, /, **values: Any) -> None:
+        self.values = values
+        self.met = met or self._met
+
+    def _met(self, settings: Any) -> bool:
+        for name in (n for n in self.values if hasattr(settings, n)):
+            value, wanted = getattr(settings, name), self.values[name]
+            choices = (wanted,) if isinstance(wanted, str) else wanted
+            if not (value in choices if isinstance(choices, tuple) else value):
+                return False
+        return True
+
+    def __str__(self) -> str:
+        """As in "values='quantile'"."""
+        one = {n: x[-1] if isinstance(x, tuple) else x for n, x in self.values.items()}
+        return " and ".join(f"{n}={x!r}" for n, x in one.items())
+
+
 SCALES = ("linear", "log", "near one", "powers of two")
 PARTS = ("start", "end", "fraction")
 
@@ -104,17 +128,19 @@ def setting(
     expected: str = "",
     fix: str = "",
     resumable: bool = False,
+    needs: Needs | None = None,
 ) -> Any:
     """A field of a settings dataclass: its default, what it means (with unit), where the default
     comes from, where a sweep looks for it, and the `Limits` of a number. Every number has `minimum`
     or `above`; -math.inf says that it may be any. resumable: a run may be resumed with another
-    value, since it says where or how the run is executed, not what it computes."""
+    value, since it says where or how the run is executed, not what it computes. needs: what others
+    have to be, without which it has no effect."""
     limits = None
     if minimum is not None or above is not None:
         low, over = (-math.inf if bound is None else bound for bound in (minimum, above))
         limits = Limits(low, maximum, over, special, expected, fix)
-    known = {"help": help, "source": source, "limits": limits, "resumable": resumable}
-    return field(default=default, metadata=known | {"search": _listed(search)})
+    known = {"help": help, "source": source, "limits": limits, "search": _listed(search)}
+    return field(default=default, metadata=known | {"resumable": resumable, "needs": needs})
 
 
 def default(value: Any, source: str = "", help: str = "", search: Searches = ()) -> Any:
@@ -139,17 +165,47 @@ class Declared(NamedTuple):
     limits: Limits | None  # None: no number
     search: tuple[Search, ...]  # where a sweep looks for it; (): it does not, unless it is told
     resumable: bool  # whether a resumed run may have another value
+    needs: Needs | None  # None: it always has an effect
 
 
 def declared(kind: type) -> list[Declared]:
     """Every setting of a settings dataclass, in order, with what it has of its base classes."""
     # of a field that no `setting` made
-    plain = {"help": "", "source": "", "limits": None, "search": (), "resumable": False}
+    plain = Declared("", None, "", "", None, (), False, None)._asdict()
+    del plain["name"], plain["default"]
     metadata: dict[str, dict[str, Any]] = {}
     for base in reversed(kind.__mro__):
         for name, f in base.__dict__.get("__dataclass_fields__", {}).items():
             metadata[name] = {**metadata.get(name, plain), **f.metadata}
     return [Declared(f.name, f.default, **metadata[f.name]) for f in fields(kind)]
+
+
+def offered(kind: type) -> list[Declared]:
+    """The settings of a class that can be anything but what they are: without those that it
+    `lacks`, which it has inherited and refuses, and those that have an effect with these alone."""
+    lacks = set(getattr(kind, "lacks", ()))
+    return [
+        s
+        for s in declared(kind)
+        if s.name not in lacks and not (s.needs is not None and s.needs.values.keys() & lacks)
+    ]
+
+
+def idle(settings: Any) -> dict[str, Needs]:
+    """The settings that have no effect beside the others, with what they need."""
+    gated = {s.name: s.needs for s in declared(type(settings)) if s.needs is not None}
+    return {name: needs for name, needs in gated.items() if not needs.met(settings)}
+
+
+def effective(settings: Any, given: Iterable[str] = ()) -> Any:
+    """The settings, with the defaults of those that have no effect; with a note on those of them
+    that a user has `given`, by name."""
+    lacks, usual = getattr(settings, "lacks", ()), type(settings)()
+    found = {name: needs for name, needs in idle(settings).items() if name not in lacks}
+    for name in [n for n in given if n in found]:
+        if (value := getattr(settings, name)) != getattr(usual, name):
+            note(f"{name}={value} has no effect without {found[name]}.")
+    return replace(settings, **{name: getattr(usual, name) for name in found})
 
 
 def hints_of(kind: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tandem import algorithms, backends, spaces
-from tandem.algorithms import bodies, own, unused
+from tandem.algorithms import bodies, own
 from tandem.algorithms.base import Algorithm
 from tandem.backends import process
 from tandem.collect.evaluation import EvaluationStopped, side_by_side
@@ -47,7 +47,7 @@ from tandem.runs.signals import raise_again
 from tandem.runs.trust import Names
 from tandem.settings import as_path, convert, whole_number
 from tandem.types import JSONDict, tree_map
-from tandem.zoo import note_short, owners, settle
+from tandem.zoo import note_short, settle
 
 __all__ = [
     "Agent",
@@ -145,7 +145,7 @@ def train(
 
 
 # what settings of a program's own algorithm cannot be called
-TAKEN = frozenset((*signature(train).parameters, *(f.name for f in fields(Options))))
+TAKEN = frozenset((*signature(train).parameters, *(f.name for f in fields(Options)))) - {"settings"}
 
 
 def complete(run: Session, stop_at: int | None = None, draws: bool = True) -> Result:
@@ -233,12 +233,13 @@ def session(
             "both, or resume=",
             "train('ppo', 'CartPole-v1')",
         )
-    _refuse_of_resumed(extend=extend, trust=trust)
+    if extend or trust:
+        note(f"{'extend' if extend else 'trust'} has no effect without resume.")
     if (seed := whole_number("seed", seed)) >= 2**63:
         raise SettingError(f"seed={seed!r}.", "a whole number below 2 ** 63", "try seed=0.")
     algorithm = own.checked(algorithm, TAKEN)  # refuses it before anything is made
     if optimizer is not None:
-        unused.refuse_beside_own_optimizer(algorithms.get(algorithm).Settings, settings)
+        config.refuse_beside_own_optimizer(algorithms.get(algorithm).Settings, settings)
     env = versioned(env)
     settings |= {n: v for n, v in (("steps", steps), ("envs", envs)) if v is not None}
     source, instance = brought(env, env_kwargs)
@@ -292,15 +293,6 @@ def _refuse_given(fixed: dict[str, Any]) -> None:
         )
 
 
-def _refuse_of_resumed(**given: bool) -> None:
-    if named := [name for name, value in given.items() if value]:
-        raise SettingError(
-            f"{named[0]}=True was given without resume=.",
-            f"a run to {named[0]}",
-            "give resume=, or leave it out.",
-        )
-
-
 def _noted(run: Session) -> Session:
     """The session, with notes on its length."""
     c = run.config
@@ -326,8 +318,7 @@ def _config(
     """Everything that a new run is made of. Refuses settings, spaces and options that do not fit
     together; then makes the choices that "auto" leaves open, and chooses the framework. instance:
     an environment that a callable `env` has made already."""
-    owners.refuse(algorithm, env, values, env_kwargs, TAKEN - {"settings"})
-    settled = settle(algorithm, environment_name(env), values, noted=True)
+    settled = settle(algorithm, environment_name(env), values, noted=True, taken=TAKEN)
     chosen, options, source = one_env.settled(env, values, *settled)
     host.expect(options.threads, options.devices)
     kwargs = _as_json(env_kwargs) | atari.arguments(env, options)
@@ -347,20 +338,13 @@ def _config(
     kind.check(observation, action, chosen)
     if network is not None:
         chosen = bodies.beside_custom(chosen, values, network)
-    unused.refuse_for_actions(action, chosen, values)
+    chosen = fits.to_actions(action, chosen, values)
     own.check_roles(kind, observation, action, chosen)
     selfplay.refuse(called, kind.needs, env, options)
     config.check_kept(chosen, options, out)
     plugin_writers.check(options.writer)
     if options.learners == "auto":
         options = replace(options, learners=choice.cores())
-    if options.cluster and options.runners == 0 and options.learners == 1:
-        raise SettingError(
-            f"cluster={options.cluster!r}, and nothing that is to go there.",
-            "runners=N, or learners=N for a3c, acer, impala and nstep_q (torchrun has "
-            "the devices of several machines)",
-            "say how many, as in runners=2; or leave cluster out.",
-        )
     backends.prepare(options.devices)
     wanted = framework
     if framework is None or (framework == backends.running() == "torch" and network is not None):

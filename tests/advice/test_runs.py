@@ -42,9 +42,7 @@ LISTS = {"env": lambda: gymnasium.make("FrozenLake-v1", desc=["SG"]), "env_kwarg
 
 
 @rows(
-    ("_refuse_of_resumed", start, {"extend": True}, "or leave it out", {"extend": False}),
     ("trainer.py:session 2", start, {"seed": 2**63}),
-    ("trainer.py:_config", start, {"cluster": "auto"}, "or leave cluster out", {"cluster": ""}),
     ("trainer.py:_as_json", start, SETS, "a callable that makes the environment", LISTS),
 )
 def test_what_a_run_is_given(row: Any) -> None:

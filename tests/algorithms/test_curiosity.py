@@ -260,15 +260,13 @@ def start(name: str = "ppo", env: Any = "CartPole-v1", **given: Any) -> None:
     trainer.session(name, env, framework="torch", **{**small, **given})
 
 
-CHECK, UNUSED = "algorithms/curiosity.py:check", "algorithms/unused.py:refuse_given"
+CHECK = "algorithms/curiosity.py:check"
 ODD = "algorithms/curiosity.py:check 2"
 
 
 @pytest.mark.parametrize(
     "name, key, given, then",
     [
-        ("ppo", UNUSED, {"rnd_share": 0.5}, {"intrinsic": "rnd"}),
-        ("a2c", UNUSED, {"intrinsic_gamma": 0.9}, {"intrinsic": "rnd"}),
         ("a2c", CHECK, {**RND, "shared": True}, {"shared": False}),
         ("ppo", CHECK, {**RND, "recurrent": 4}, {"recurrent": 0}),
         ("ppo", CHECK, {**RND, "value_norm": "norm"}, {"value_norm": "no"}),

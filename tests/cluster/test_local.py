@@ -79,7 +79,7 @@ def test_the_same_agent_is_joined_and_another_is_refused() -> None:
         make_agents(cluster, "a", Plain, gain=3)
     with pytest.raises(SettingError, match="class .*Counter"):
         make_agents(cluster, "a", Counter)
-    with pytest.raises(UnknownNameError, match=r"'b'[^\n]*\nExpected: one of a"):
+    with pytest.raises(UnknownNameError, match=r"'b'[^\n]*; expected one of a"):
         here(cluster, "b")
     for i, agent in enumerate(make_agents(cluster, "two", Plain, num=2)):
         agent.update(0, i, 0, 0, False)

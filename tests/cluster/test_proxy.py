@@ -90,7 +90,7 @@ def test_arrays_may_be_written_wherever_they_arrive() -> None:
 
 def test_what_cannot_be_pickled_is_named() -> None:
     pytest.importorskip("ray")
-    said = r"agent 'a' cannot go to another process: .*lock.*\nExpected: .*\nFix: "
+    said = r"agent 'a' cannot go to another process: .*lock.*; expected .*\nFix: "
     with pytest.raises(SettingError, match=said):
         ray_actors.submit(lambda *given: pickle.dumps(given), "agent 'a'", 1, threading.Lock())
 
@@ -164,9 +164,9 @@ def test_networks_are_attributes_though_they_can_be_called() -> None:
 @pytest.mark.parametrize("kind", [RemoteProxy, AsyncProxy])
 def test_what_would_be_lost_with_a_proxy_is_refused(kind) -> None:
     agent = proxy(kind, Notes, gain=1)
-    with pytest.raises(SettingError, match=r"gain of the agent 'a'[^\n]*\nExpected: .*\nFix: "):
+    with pytest.raises(SettingError, match=r"gain of the agent 'a'[^\n]*; expected .*\nFix: "):
         agent.gain = 2
-    said = r"proxy of the agent 'a'[^\n]*\nExpected: .*\nFix: call get_agent\('a'\)"
+    said = r"proxy of the agent 'a'[^\n]*; expected .*\nFix: call get_agent\('a'\)"
     with pytest.raises(SettingError, match=said):
         pickle.dumps(agent)
     assert agent.gain == 1

@@ -76,7 +76,7 @@ def test_a_class_that_cannot_be_imported_travels_too() -> None:
         assert other.act(OBS).tolist() == first.act(OBS).tolist()
     locked = first.networks["actor"].network.module = Local(torch.sin)
     locked.lock = threading.Lock()
-    with pytest.raises(SettingError, match=r"pickle(.|\n)*Expected: (.|\n)*Fix: .*tandem.load"):
+    with pytest.raises(SettingError, match=r"pickle(.|\n)*; expected (.|\n)*Fix: .*tandem.load"):
         pickle.dumps(first)
 
 

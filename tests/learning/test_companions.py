@@ -32,7 +32,7 @@ def test_one_that_is_killed(tmp_path: Path) -> None:
     found = of("killed", tmp_path)
     assert found["error"].startswith(
         "the process of rank 1, of devices=2, was killed (SIGKILL), by somebody or for want of "
-        "memory.\nExpected: processes that keep going"
+        "memory; expected processes that keep going"
     ), found["error"]
     assert "Fix: go on from the run's last checkpoint by resume=" in found["error"]
     assert found["seconds"] < 10 and not found["left"]

@@ -69,7 +69,7 @@ def test_every_array_that_does_not_fit_is_refused_by_name(name) -> None:
     others = [n for n, x in arguments.items() if isinstance(x, np.ndarray)][1:]
     for other in others:
         wrong = arguments[other][..., :1]  # NumPy would broadcast most of these
-        with pytest.raises(SpaceError, match=rf"{other} has shape .*\nExpected: shape .*\nFix: "):
+        with pytest.raises(SpaceError, match=rf"{other} has shape .*; expected shape .*\nFix: "):
             function(**arguments | {other: wrong})
         with pytest.raises(SpaceError, match=f"{other} has shape"):
             function(**arguments | {other: arguments[other][None]})
@@ -78,9 +78,9 @@ def test_every_array_that_does_not_fit_is_refused_by_name(name) -> None:
 def test_masks_rows_and_vectors_that_do_not_fit_are_refused() -> None:
     out = np.ones((5, A), np.float32)
     masks.masked(out, {MASK: np.ones((5, A), np.int8)}, LEFT_OR_RIGHT)
-    with pytest.raises(SpaceError, match=r"mask has shape \(5, 2\).\nExpected: shape \(5, 3\)"):
+    with pytest.raises(SpaceError, match=r"mask has shape \(5, 2\); expected shape \(5, 3\)"):
         masks.masked(out, {MASK: np.ones((5, 2), np.int8)}, LEFT_OR_RIGHT)
-    with pytest.raises(SpaceError, match=r"rows has shape \(5, 1\).\nExpected: shape \(any, 2\)"):
+    with pytest.raises(SpaceError, match=r"rows has shape \(5, 1\); expected shape \(any, 2\)"):
         Moments(2).add(np.ones((5, 1)))
     with pytest.raises(SpaceError, match="b has shape"):
         optimization.conjugate_gradient(abs, np.ones((2, 1)), 1, lambda n, body, state: state)

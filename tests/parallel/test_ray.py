@@ -118,7 +118,6 @@ def test_what_cannot_be_is_refused_before_anything_runs() -> None:
         ({"runners": 2, "workers": 1, "envs": 4}, SettingError, "runners=2 and workers=1"),
         ({**wide, "runners": 5}, SettingError, "runners=5 for 4 environments"),
         ({"runners": -1}, SettingError, "runners=-1"),
-        ({"cluster": "auto"}, SettingError, "nothing that is to go there"),
         ({"runners": 1, "cluster": "127.0.0.1:1"}, EngineError, "this process is connected to"),
         ({"runners": 1, "cluster": "ray://127.0.0.1:10001"}, EngineError, "HOST:PORT"),
         ({**wide, "runners": 4, "worker_patience": 0.5}, EngineError, "has 3 CPUs, and 4 are need"),

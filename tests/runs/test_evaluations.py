@@ -201,7 +201,7 @@ class Wide(Old):
 def test_steps_and_resets_of_old_are_named_and_wrapped_as_the_fix_says(kind: Any) -> None:
     wrapped = (lambda: TimeLimit(kind(), 5), lambda: SyncVectorEnv([kind]))
     for env in (*{Optionless: (), Old: (Old, Wide)}.get(kind, (kind, kind())), *wrapped):
-        with pytest.raises(errors.EnvironmentFault, match="Expected: Gymnasium's .*") as caught:
+        with pytest.raises(errors.EnvironmentFault, match="expected Gymnasium's .*") as caught:
             trained(env, eval_episodes=0)
         assert "tandem.envs.plain.Plain(env)" in caught.value.fix
     assert trained(lambda: TimeLimit(Plain(kind()), 5)).evaluation.returns

@@ -299,7 +299,7 @@ def test_a_damaged_part_of_a_run_is_named_when_it_is_resumed(run: Path) -> None:
 def test_settings_out_of_their_range_are_named_not_the_frameworks_error(run: Path) -> None:
     file = run / "checkpoints" / "last.zip"
     with_json(lambda data: data["config"]["options"].update(threads=1e30))(file)
-    with pytest.raises(errors.TandemError, match=r"threads=(.|\n)*Expected: (.|\n)*Fix: "):
+    with pytest.raises(errors.TandemError, match=r"threads=(.|\n)*; expected (.|\n)*Fix: "):
         tandem.train(resume=run)
 
 

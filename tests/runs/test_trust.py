@@ -148,7 +148,7 @@ def test_no_name_in_a_run_from_elsewhere_is_imported(forged, run, here, capsys) 
 def test_a_repeated_name_has_to_be_the_runs(run: Path, capsys: Any) -> None:
     for words in (["verify", "--env", "Acrobot-v1"], ["verify", "--env-kwargs", '{"a": 1}']):
         assert main([*words, str(run)]) == 2
-        assert "was given.\nExpected: the same" in capsys.readouterr().err
+        assert "was given; expected the same" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", ["evaluate --episodes 1", "verify", "train --quiet --resume"])

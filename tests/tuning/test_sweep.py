@@ -284,7 +284,7 @@ def test_the_command_at_the_end_trains_what_the_trials_trained(env, tmp_path, ca
     line = next(x for x in capsys.readouterr().out.splitlines() if "tandem train" in x)
     args = train_command.arguments(shlex.split(line)[2:])
     assert (args.framework, args.device) == ("torch", "cpu")
-    told = train_command.given(args, "dqn")
+    told = train_command.given(args)
     settings, options, _ = trainer.settle("dqn", env, told)
     wanted, theirs, _ = trainer.settle("dqn", env, {**made.plan.given, **drawn})
     assert settings == wanted

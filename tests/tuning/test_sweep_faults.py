@@ -46,7 +46,7 @@ class Ends:
         if self.k == self.count and self.how == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
         if self.k == self.count and self.how == at.BLOCKED:
-            return Answer(at.BLOCKED, why="cannot write a.zip: no space.\nExpected: some")
+            return Answer(at.BLOCKED, why="cannot write a.zip: no space; expected some.\nFix: it")
         self.k += 1
         return Answer(at.EVALUATED if self.k <= 10 else at.DONE, 100 * min(self.k, 10), 1.0)
 
@@ -73,7 +73,7 @@ def test_a_disk_that_is_full_ends_the_sweep_and_no_trial(place, capsys) -> None:
     flags = f"{FLAGS} --trials 4 --parallel 2 --out=-s".split()
     assert main(["sweep", *GAMES, *flags]) == 1
     told = capsys.readouterr().err
-    assert "Traceback" not in told and "a.zip: no space." in told and "Expected: some" not in told
+    assert "Traceback" not in told and "a.zip: no space; " in told and "Fix: it" not in told
     again = told.partition("then go on: tandem ")[2].split()
     assert again == ["sweep", "--resume", "./-s"] and not (place / "-s" / "trials.csv").exists()
     assert main(again) == 1  # for trial 3 too, unless it was that which ended the first

@@ -5,6 +5,7 @@ Each is written once for all frameworks, against `backends.backend`. May import 
 from __future__ import annotations
 
 import importlib
+import re
 from typing import Any
 
 from tandem import plugins
@@ -37,6 +38,8 @@ NAMES = {
     "vdn": "VDN",
 }
 
+
+CLASS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*\Z")
 
 # (module, kind of actions) -> (module, class) of the algorithm for such actions
 FOR_CHOICES = {
@@ -110,6 +113,11 @@ def name_of(algorithm: str | type) -> str:
         if plugin.loaded() is algorithm and not plugin.others and plugin.name not in NAMES:
             return plugin.name
     return f"{algorithm.__module__}:{algorithm.__qualname__}"
+
+
+def is_class(word: str) -> bool:
+    """Whether it names a program's class, as module:Class."""
+    return CLASS.match(word) is not None
 
 
 def title(name: str) -> str:

@@ -14,7 +14,7 @@ from tandem.algorithms.base import Call
 from tandem.algorithms.on_sequences import ActorCritic, SequenceSettings
 from tandem.math.returns import retrace
 from tandem.networks.plan import Dense, Plan, Streams
-from tandem.settings import Schedule, default, setting
+from tandem.settings import Needs, Schedule, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch
 
@@ -52,6 +52,7 @@ class ACERSettings(SequenceSettings):
         PAPER,
         minimum=0,
         maximum=1,
+        needs=Needs(kl=0.1),
     )
     replay: Literal["none", "uniform", "prioritized"] = default("uniform", PAPER)
 

@@ -21,11 +21,12 @@ from tandem.math.products import for_actions
 from tandem.networks.defaults import Role, Source, sources
 from tandem.networks.noisy import noisy
 from tandem.networks.simbav2 import unit_headed
-from tandem.settings import Schedule, Search, default, nearest_multiple, setting
+from tandem.settings import Needs, Schedule, Search, default, nearest_multiple, setting
 from tandem.spaces import ActionMode, Leaf, Spec
 from tandem.types import Array, Batch, Trajectory, Tree, Update
 
 HINDSIGHT = "Andrychowicz et al. 2017"
+HINDSIGHT_ON = Needs(hindsight=("final", "episode", "future"))
 NOISY = "Fortunato et al. 2018, section 3"
 Forward = Callable[[Tree], Array]  # a network for acting: NumPy in, NumPy out
 
@@ -74,6 +75,7 @@ class Settings:
         "Loshchilov & Hutter 2019",
         minimum=0,
         maximum=1,
+        needs=Needs(optimizer="adam"),
     )
     hidden: tuple[int, ...] = setting(
         (64, 64),
@@ -175,6 +177,7 @@ class ReplaySettings(Settings):
         "Kingma & Ba 2015",
         above=0,
         fix="try 1e-8.",
+        needs=Needs(optimizer="adam"),
     )
     optimizer: Literal["adam", "sgd"] = setting("adam", "the optimizer")
     memmap: bool = setting(
@@ -220,9 +223,12 @@ class TransitionSettings(PrioritySettings, NormalizedSettings, ReplaySettings):
         "with hindsight: transitions with another goal for each that keeps its own",
         HINDSIGHT + ", section 4.5",
         minimum=1,
+        needs=HINDSIGHT_ON,
     )
     copy_info: bool = setting(
-        False, "with hindsight: store the numbers in info, and pass them to compute_reward"
+        False,
+        "with hindsight: store the numbers in info, and pass them to compute_reward",
+        needs=HINDSIGHT_ON,
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from tandem.errors import SettingError
 from tandem.math.action_values import ActionValues, CategoricalValues, ScalarValues
-from tandem.settings import setting
+from tandem.settings import Needs, setting
 
 C51 = "Bellemare et al. 2017"
 Values = Literal["scalar", "categorical"]  # what critics of actor-critics learn
@@ -26,28 +26,36 @@ def hidden() -> Any:
     )
 
 
+ATOMS = Needs(values="categorical")
+
+
 def choice() -> Any:
     """The setting for what critics learn of returns."""
     return setting(
         "scalar",
-        "what critics learn of returns: their mean, or probabilities of atoms, by cross-entropy",
+        "what critics learn of returns: their mean, or probabilities of atoms, by cross-entropy; "
+        "those of tqc learn quantiles",
         C51 + "; Lee et al. 2025",
     )
 
 
 def atoms() -> Any:
     """The setting for the number of atoms."""
-    return setting(51, "with categorical values: how many atoms", C51, minimum=2)
+    return setting(51, "with categorical values: how many atoms", C51, minimum=2, needs=ATOMS)
 
 
 def v_min() -> Any:
     """The setting for where the atoms begin."""
-    return setting(-10.0, "with categorical values: the lowest atom, a return", C51, minimum=-inf)
+    return setting(
+        -10.0, "with categorical values: the lowest atom, a return", C51, minimum=-inf, needs=ATOMS
+    )
 
 
 def v_max() -> Any:
     """The setting for where the atoms end."""
-    return setting(10.0, "with categorical values: the highest atom, a return", C51, minimum=-inf)
+    return setting(
+        10.0, "with categorical values: the highest atom, a return", C51, minimum=-inf, needs=ATOMS
+    )
 
 
 @dataclass(frozen=True)

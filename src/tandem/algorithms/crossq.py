@@ -15,7 +15,7 @@ from tandem.math.action_values import CategoricalValues
 from tandem.networks.defaults import Role
 from tandem.networks.renorm import renormalized
 from tandem.networks.unit import projected
-from tandem.settings import Schedule, default, setting
+from tandem.settings import Needs, Schedule, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Update, tree_map
 
@@ -36,7 +36,12 @@ class CrossQSettings(critics.CriticSettings, SoftSettings):
         "paper has 2048,2048",
     )
     adam_beta1: float = setting(
-        0.5, "decay of Adam's first moment", PAPER, minimum=0, maximum=0.9999
+        0.5,
+        "decay of Adam's first moment",
+        PAPER,
+        minimum=0,
+        maximum=0.9999,
+        needs=Needs(optimizer="adam"),
     )
     policy_delay: int = setting(
         3, "updates of the critics for each of the policy and the temperature", PAPER, minimum=1

@@ -18,12 +18,13 @@ from tandem.math.moments import Moments
 from tandem.math.returns import generalized_advantage
 from tandem.networks.defaults import Role, cnn, encoder, has_images
 from tandem.networks.plan import Dense, Twin, width
-from tandem.settings import setting
+from tandem.settings import Needs, setting
 from tandem.spaces import Leaf, Spec, seen
 from tandem.types import Array, Batch, Trajectory, Tree, tree_map
 
 PAPER = "Burda et al. 2019"
 CLIP = 5.0  # of standardised observations; section 2.4
+RND = Needs(intrinsic="rnd")
 ROLES = ("rnd", "rnd_target")  # the predictor, and the random network
 
 
@@ -37,7 +38,9 @@ def choice() -> Any:
 def number(name: Literal["intrinsic_weight", "extrinsic_weight"], value: float) -> Any:
     """The setting for the weight of the advantages of one kind of reward."""
     kind = name.removesuffix("_weight")
-    return setting(value, f"with rnd: weight of advantages of {kind} rewards", PAPER, minimum=0)
+    return setting(
+        value, f"with rnd: weight of advantages of {kind} rewards", PAPER, minimum=0, needs=RND
+    )
 
 
 def gamma() -> Any:
@@ -48,6 +51,7 @@ def gamma() -> Any:
         PAPER,
         minimum=0,
         maximum=1,
+        needs=RND,
     )
 
 
@@ -55,7 +59,7 @@ def features() -> Any:
     """The setting for the size of what is predicted."""
     return setting(
         512, "with rnd: features that are predicted, and widths of the two last layers but one",
-        PAPER + ", released code", minimum=1,
+        PAPER + ", released code", minimum=1, needs=RND,
     )  # fmt: skip
 
 
@@ -68,6 +72,7 @@ def share() -> Any:
         above=0,
         maximum=1,
         fix="try 0.25.",
+        needs=RND,
     )
 
 

@@ -39,7 +39,7 @@ from tandem.math.values import munchausen
 from tandem.networks.defaults import Role
 from tandem.networks.implicit import WithFractions
 from tandem.networks.plan import Conv, Dense, Dueling
-from tandem.settings import Schedule, Search, default, setting
+from tandem.settings import Needs, Schedule, Search, default, setting
 from tandem.spaces import Leaf, Spec, seen
 from tandem.types import Array, Batch, Tree, Update
 
@@ -49,6 +49,7 @@ QR = "Dabney et al. 2018"
 IQN = "Dabney et al. 2018b"
 COUNTS = f"{IQN}, as Dopamine's implicit_quantile_icml.gin has it"
 MUNCHAUSEN = "Vieillard et al. 2020"
+IMPLICIT = Needs(values="implicit")
 
 
 @dataclass(frozen=True)
@@ -101,18 +102,40 @@ class DQNSettings(remembering.MemorySettings, base.TransitionSettings):
     atoms: int = critics.atoms()
     v_min: float = critics.v_min()
     v_max: float = critics.v_max()
-    quantiles: int = setting(200, "with quantile values: how many quantiles", QR, minimum=1)
+    quantiles: int = setting(
+        200,
+        "with quantile values: how many quantiles",
+        QR,
+        minimum=1,
+        needs=Needs(values="quantile"),
+    )
     fractions: int = setting(
-        64, "with implicit values: fractions drawn for each transition, N", COUNTS, minimum=1
+        64,
+        "with implicit values: fractions drawn for each transition, N",
+        COUNTS,
+        minimum=1,
+        needs=IMPLICIT,
     )
     target_fractions: int = setting(
-        64, "with implicit values: fractions drawn for each target, N'", COUNTS, minimum=1
+        64,
+        "with implicit values: fractions drawn for each target, N'",
+        COUNTS,
+        minimum=1,
+        needs=IMPLICIT,
     )
     acting_fractions: int = setting(
-        32, "with implicit values: fractions that actions are chosen by, K", IQN, minimum=1
+        32,
+        "with implicit values: fractions that actions are chosen by, K",
+        IQN,
+        minimum=1,
+        needs=IMPLICIT,
     )
     cosines: int = setting(
-        64, "with implicit values: cosines that a fraction enters by, n", IQN, minimum=1
+        64,
+        "with implicit values: cosines that a fraction enters by, n",
+        IQN,
+        minimum=1,
+        needs=IMPLICIT,
     )
     kappa: float = setting(
         1.0,
@@ -121,6 +144,7 @@ class DQNSettings(remembering.MemorySettings, base.TransitionSettings):
         f"{QR}; {IQN}",
         above=0,
         fix="try 1.",
+        needs=Needs(values=("quantile", "implicit")),
     )
     munchausen: bool = setting(
         False,
@@ -134,6 +158,7 @@ class DQNSettings(remembering.MemorySettings, base.TransitionSettings):
         MUNCHAUSEN,
         minimum=0,
         maximum=1,
+        needs=Needs(munchausen=True),
     )
     munchausen_temperature: float = setting(
         0.03,
@@ -141,6 +166,7 @@ class DQNSettings(remembering.MemorySettings, base.TransitionSettings):
         MUNCHAUSEN,
         above=0,
         fix="try 0.03.",
+        needs=Needs(munchausen=True),
     )
     munchausen_clip: float = setting(
         -1.0,
@@ -149,6 +175,7 @@ class DQNSettings(remembering.MemorySettings, base.TransitionSettings):
         minimum=-inf,
         maximum=0,
         expected="at most 0",
+        needs=Needs(munchausen=True),
     )
     n_step: int = base.n_step(ATARI)
     max_grad_norm: float = setting(

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from tandem.algorithms.action_spaces import named
 from tandem.errors import SettingError, SpaceError
-from tandem.settings import setting
+from tandem.settings import Needs, setting
 from tandem.spaces import Leaf
 
 PAPER = "Raffin et al. 2021"
@@ -34,6 +34,7 @@ def sample_freq() -> Any:
         special=-1,
         expected="at least 1, or -1: once in each collection",
         fix="try 4.",
+        needs=Needs(action_noise="gsde"),
     )
 
 

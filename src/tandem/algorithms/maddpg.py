@@ -17,7 +17,7 @@ from tandem.algorithms.priorities import PrioritySettings
 from tandem.math.distributions import Categorical, Deterministic, Distribution
 from tandem.networks.defaults import Role
 from tandem.networks.plan import Dense
-from tandem.settings import Schedule, default, setting
+from tandem.settings import Needs, Schedule, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Tree, Update
 
@@ -79,7 +79,13 @@ class MADDPGSettings(PrioritySettings, base.ReplaySettings):
     smoothing: float = setting(
         0.0, "standard deviation of the noise on target actions; MATD3: 0.2", MATD3, minimum=0
     )
-    smoothing_clip: float = setting(0.5, "and where it is cut", MATD3, minimum=0)
+    smoothing_clip: float = setting(
+        0.5,
+        "and where it is cut",
+        MATD3,
+        minimum=0,
+        needs=Needs(smoothing=0.2),
+    )
 
 
 class MADDPG(base.Algorithm):

@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 
 from tandem.networks.recurrent import state_size
-from tandem.settings import setting
+from tandem.settings import Needs, setting
 from tandem.types import Tree
 
 GRU = "Cho et al. 2014, arXiv:1406.1078"
 LSTM = "Hochreiter & Schmidhuber 1997"
+
+
+NEEDED = Needs(recurrent=64)
 
 
 def units(where: str = "between the body and the head of the network", source: str = GRU) -> Any:
@@ -22,7 +25,7 @@ def units(where: str = "between the body and the head of the network", source: s
 
 def kind() -> Any:
     """The setting for which memory it is, a key of `networks.recurrent.MEMORIES`."""
-    return setting("gru", "with recurrent: a GRU, or an LSTM", LSTM)
+    return setting("gru", "with recurrent: a GRU, or an LSTM", LSTM, needs=NEEDED)
 
 
 def begin(settings: Any, *rows: int) -> Tree:

@@ -34,7 +34,7 @@ from tandem.math.state_dependent import StateDependentGaussian
 from tandem.networks.defaults import Role
 from tandem.networks.plan import Dense, Scale, Streams
 from tandem.networks.policy_layers import StateDependent, WithLogStd
-from tandem.settings import Search, setting
+from tandem.settings import Needs, Search, setting
 from tandem.spaces import Leaf, Spec, seen
 from tandem.types import Array, Batch, Trajectory, Tree, tree_map
 
@@ -66,14 +66,23 @@ class NormalizedRollouts(NormalizedSettings, base.RolloutSettings):
         DETAILS + ", detail 3",
         above=0,
         fix="try 1e-8.",
+        needs=Needs(optimizer=("radam", "adam")),
     )
-    rms_decay: float = setting(0.99, "decay of RMSProp's mean square", A3C, minimum=0, maximum=1)
+    rms_decay: float = setting(
+        0.99,
+        "decay of RMSProp's mean square",
+        A3C,
+        minimum=0,
+        maximum=1,
+        needs=Needs(optimizer="rmsprop"),
+    )
     rms_epsilon: float = setting(
         1e-5,
         "what RMSProp adds to its mean square, below the root",
         "Stable-Baselines3 2.9 (A2C)",
         above=0,
         fix="try 1e-5.",
+        needs=Needs(optimizer="rmsprop"),
     )
 
     def settled(self, given: Iterable[str]) -> NormalizedRollouts:
@@ -110,6 +119,7 @@ class OnPolicySettings(NormalizedRollouts):
         "first log standard deviation of continuous actions",
         DETAILS + ", continuous detail 2",
         minimum=-inf,
+        needs=Needs(policy="gaussian"),
     )
     optimizer: Literal["adam", "rmsprop", "sgd"] = setting("adam", "the optimizer")
 
@@ -130,6 +140,7 @@ class JointSettings(OnPolicySettings):
         0,
         "steps that gradients go back through a memory, a divisor of the rollout's; 0: all of them",
         minimum=0,
+        needs=memories.NEEDED,
     )
     intrinsic: Literal["no", "rnd"] = curiosity.choice()
     intrinsic_weight: float = curiosity.number("intrinsic_weight", 1.0)

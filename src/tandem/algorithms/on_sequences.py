@@ -33,12 +33,14 @@ from tandem.math.masks import masked
 from tandem.math.products import for_actions
 from tandem.networks.defaults import Role, streams
 from tandem.networks.plan import Dense, Plan, Streams
-from tandem.settings import Schedule, default, setting
+from tandem.settings import Needs, Schedule, default, setting
 from tandem.spaces import Leaf, Spec, seen
 from tandem.types import Array, Batch, Trajectory, Tree, Update, tree_map
 
 ACER = "Wang et al. 2017, section 3 and appendix A"
 IMPALA = "Espeholt et al. 2018, figure 3"
+REPLAYED = Needs(replay=("prioritized", "uniform"))
+PRIORITIZED = Needs(replay="prioritized")
 
 
 @dataclass(frozen=True)
@@ -59,11 +61,25 @@ class SequenceSettings(NormalizedSettings, base.Settings):
         0.5, "gradients are clipped to this global norm", above=0, fix="try 0.5."
     )
     adam_epsilon: float = setting(
-        1e-5, "Adam's epsilon, added to the root of the second moment", above=0, fix="try 1e-8."
+        1e-5,
+        "Adam's epsilon, added to the root of the second moment",
+        above=0,
+        fix="try 1e-8.",
+        needs=Needs(optimizer="adam"),
     )
-    rms_decay: float = setting(0.99, "decay of RMSProp's mean square", minimum=0, maximum=1)
+    rms_decay: float = setting(
+        0.99,
+        "decay of RMSProp's mean square",
+        minimum=0,
+        maximum=1,
+        needs=Needs(optimizer="rmsprop"),
+    )
     rms_epsilon: float = setting(
-        1e-5, "what RMSProp adds to its mean square, below the root", above=0, fix="try 1e-5."
+        1e-5,
+        "what RMSProp adds to its mean square, below the root",
+        above=0,
+        fix="try 1e-5.",
+        needs=Needs(optimizer="rmsprop"),
     )
     optimizer: Literal["adam", "rmsprop", "sgd"] = setting("adam", "the optimizer")
     online: bool = setting(True, "learn once from each sequence as it comes")
@@ -75,22 +91,32 @@ class SequenceSettings(NormalizedSettings, base.Settings):
         "mean number of updates on replayed sequences after each block (Poisson)",
         ACER,
         minimum=0,
+        needs=REPLAYED,
     )
-    replay_size: int = setting(1000, "sequences kept", minimum=1)
+    replay_size: int = setting(
+        1000,
+        "sequences kept",
+        minimum=1,
+        needs=REPLAYED,
+    )
     replay_starts: int = setting(
         100,
         "sequences kept before any is replayed; by default at most a tenth of the run",
         minimum=0,
+        needs=REPLAYED,
     )
     priority: Literal["error", "differential"] = setting(
         "differential",
         "of a sequence: mean |temporal difference|, or the L1 norm of the loss's gradient in the "
         "outputs",
+        needs=PRIORITIZED,
     )
-    priority_alpha: float = priorities.alpha()
-    priority_beta: Schedule = priorities.beta()
+    priority_alpha: float = priorities.alpha(PRIORITIZED)
+    priority_beta: Schedule = priorities.beta(PRIORITIZED)
     evict: Literal["oldest", "sample"] = setting(
-        "oldest", "which sequence gives way: the oldest, or one of low priority"
+        "oldest",
+        "which sequence gives way: the oldest, or one of low priority",
+        needs=REPLAYED,
     )
 
     @property

@@ -74,6 +74,7 @@ class PQNSettings(NormalizedRollouts):
         "steps that gradients go back through a memory, a divisor of rollout and batch; 0: the "
         "rollout",
         minimum=0,
+        needs=memories.NEEDED,
     )
 
 

@@ -7,19 +7,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from tandem import ops
-from tandem.settings import Schedule, setting
+from tandem.settings import Needs, Schedule, setting
 from tandem.types import Array
 
 PAPER = "Schaul et al. 2016"
 TABLE = PAPER + ", table 3 (proportional)"
 
 
-def alpha() -> Any:
+NEEDED = Needs(prioritized=True)
+
+
+def alpha(needs: Needs = NEEDED) -> Any:
     """The setting for how much priorities matter."""
-    return setting(0.6, "exponent of priorities", TABLE, minimum=0, maximum=1)
+    return setting(0.6, "exponent of priorities", TABLE, minimum=0, maximum=1, needs=needs)
 
 
-def beta() -> Any:
+def beta(needs: Needs = NEEDED) -> Any:
     """The setting for how much of the bias of drawing by them is taken back."""
     return setting(
         Schedule(0.4, 1.0),
@@ -27,6 +30,7 @@ def beta() -> Any:
         TABLE,
         minimum=0,
         maximum=1,
+        needs=needs,
     )
 
 

@@ -12,7 +12,7 @@ from tandem.algorithms import teams
 from tandem.algorithms.vdn import PYMARL, VDN, VDNSettings
 from tandem.networks.defaults import Role
 from tandem.networks.plan import Cast, Dense, Streams
-from tandem.settings import setting
+from tandem.settings import Needs, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Tree
 
@@ -28,12 +28,19 @@ class QMIXSettings(VDNSettings):
         "mix the agents' values; without it each learns from its own rewards (IQL)",
         "Tan 1993",
     )
-    embedding: int = setting(32, "units of the mixing network's hidden layer", PAPER, minimum=1)
+    embedding: int = setting(
+        32,
+        "units of the mixing network's hidden layer",
+        PAPER,
+        minimum=1,
+        needs=Needs(mixer=True),
+    )
     hyper: int = setting(
         64,
         "units of the hidden layer of the hypernetworks that make its weights; 0: none",
         PYMARL,
         minimum=0,
+        needs=Needs(mixer=True),
     )
 
 

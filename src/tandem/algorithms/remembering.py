@@ -24,7 +24,7 @@ from tandem.algorithms.base import Forward
 from tandem.errors import SettingError
 from tandem.math.returns import n_step
 from tandem.networks.recurrent import state_leaf
-from tandem.settings import setting
+from tandem.settings import Needs, setting
 from tandem.spaces import Leaf
 from tandem.types import Array, Batch, Trajectory, Tree, tree_map
 
@@ -39,18 +39,23 @@ class SequenceSettings:
     recurrent: int = memories.units("between the body and the head", "Hausknecht & Stone 2015")
     memory: Literal["gru", "lstm"] = memories.kind()
     sequence: int = setting(
-        16, "steps that are learned from in a row with a memory, a divisor of the batch", minimum=0
+        16,
+        "steps that are learned from in a row with a memory, a divisor of the batch",
+        minimum=0,
+        needs=memories.NEEDED,
     )
     burn_in: int = setting(
         0,
         "with a memory: steps before them that only bring its state up to date; the paper has 40",
         R2D2 + ", section 3",
         minimum=0,
+        needs=memories.NEEDED,
     )
     start_state: Literal["stored", "zero"] = setting(
         "stored",
         "with a memory: what a replayed sequence begins with: the state that acted, or zeros",
         R2D2 + ", section 3",
+        needs=memories.NEEDED,
     )
 
 
@@ -65,6 +70,7 @@ class MemorySettings(SequenceSettings):
         R2D2 + ", section 2.3",
         minimum=0,
         maximum=1,
+        needs=Needs(recurrent=64, prioritized=True),
     )
 
 

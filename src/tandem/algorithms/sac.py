@@ -30,7 +30,7 @@ from tandem.math.value_distributions import cross_entropy
 from tandem.networks.defaults import Role
 from tandem.networks.plan import Dense
 from tandem.networks.policy_layers import StateDependent
-from tandem.settings import Search, default, setting
+from tandem.settings import Needs, Search, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Tree, Update, tree_map
 
@@ -61,14 +61,24 @@ class SoftSettings(remembering.MemorySettings, base.TransitionSettings):
         "entropy the temperature aims at; 'auto': -(action size), or 0.98 log(choices)",
         PAPER + "; Christodoulou 2019",
         minimum=-inf,
+        needs=Needs(temperature="auto"),
     )
     initial_temperature: float = setting(
-        1.0, "the temperature at the start, where it is learned", SB3, above=0, fix="try 1.0."
+        1.0,
+        "the temperature at the start, where it is learned",
+        SB3,
+        above=0,
+        fix="try 1.0.",
+        needs=Needs(temperature="auto"),
     )
     action_noise: gsde.Noise = gsde.choice()
     sde_sample_freq: int = gsde.sample_freq()
     log_std: float = setting(
-        LOG_STD, "with gsde: first log standard deviation of the random matrix", SB3, minimum=-inf
+        LOG_STD,
+        "with gsde: first log standard deviation of the random matrix",
+        SB3,
+        minimum=-inf,
+        needs=Needs(action_noise="gsde"),
     )
 
     values = "scalar"  # what critics learn of returns

@@ -13,7 +13,7 @@ from tandem import ops
 from tandem.algorithms import base, critics, gsde, priorities, remembering
 from tandem.algorithms.base import Call
 from tandem.algorithms.deterministic import Deterministic, Noise, action_noise
-from tandem.settings import Schedule, Search, default, setting
+from tandem.settings import Needs, Schedule, Search, default, setting
 from tandem.spaces import Leaf, Spec
 from tandem.types import Array, Batch, Tree, Update
 
@@ -52,7 +52,13 @@ class TD3Settings(remembering.MemorySettings, base.TransitionSettings):
     smoothing: float = setting(
         0.2, "standard deviation of the noise on target actions", PAPER, minimum=0
     )
-    smoothing_clip: float = setting(0.5, "and where it is cut", PAPER, minimum=0)
+    smoothing_clip: float = setting(
+        0.5,
+        "and where it is cut",
+        PAPER,
+        minimum=0,
+        needs=Needs(smoothing=0.2),
+    )
     tau: float = setting(
         0.005,
         "how much of the networks their targets take over at each of their updates",

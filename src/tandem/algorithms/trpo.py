@@ -55,6 +55,7 @@ class TRPOSettings(OnPolicySettings):
         16,
         "steps that gradients go back through a memory, a divisor of the rollout's; 0: all of them",
         minimum=0,
+        needs=memories.NEEDED,
     )
     action_noise: gsde.Noise = gsde.choice()
     sde_sample_freq: int = gsde.sample_freq()

@@ -9,10 +9,12 @@ checkpoint; 141 nobody reads its output any more.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import threading
 import traceback
+from ast import literal_eval
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from importlib import import_module
@@ -71,6 +73,10 @@ COMMANDS = {  # name -> (module, what it does); a module `list` would hide the b
 }
 
 
+# a setting and its value, as advice writes them
+VALUE = re.compile(r"\b(\w+)=('[^']*'|-?\d+(?:[.e][\d-]+)*|True|False)")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; gives its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
@@ -102,7 +108,7 @@ def _run(words: list[str]) -> int:
         # of the user's code, which it tells to mend
         if isinstance(error, EnvironmentFault) and error.__cause__ is not None:
             traceback.print_exception(error.__cause__)
-        print(f"tandem: {_told(error)}", file=sys.stderr)
+        print(f"tandem: {_in_flags(error)}", file=sys.stderr)
         return 2 if isinstance(error, REFUSED) else 1
     except KeyboardInterrupt:
         print("tandem: interrupted.", file=sys.stderr)
@@ -179,11 +185,19 @@ def _overview() -> str:
     )
 
 
-def _told(error: TandemError) -> str:
-    """Its message; where the nearest names are known, without the list of all others."""
-    if isinstance(error, UnknownNameError) and error.nearest:
-        return f"{error.happened}\nFix: {error.fix}"
-    return str(error)
+def _in_flags(error: TandemError) -> str:
+    """Its message, whose fix is for a command line: settings with values are flags."""
+    from tandem import algorithms, trainer
+    from tandem.settings import flag, hints_of
+
+    names = {n for kind in algorithms.built_in().values() for n in hints_of(kind.Settings)}
+    names |= trainer.TAKEN
+
+    def flagged(found: re.Match[str]) -> str:
+        return flag(found[1], literal_eval(found[2])) if found[1] in names else found[0]
+
+    wrong, line, fix = str(error).partition("\nFix: ")
+    return wrong + line + VALUE.sub(flagged, fix)
 
 
 def _quieten(words: list[str]) -> None:

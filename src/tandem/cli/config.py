@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from tandem import algorithms, zoo
-from tandem.algorithms import unused
 from tandem.cli import train
 from tandem.cli.output import echo
 from tandem.cli.parser import Parser, import_argument, json_object, with_import
@@ -18,7 +17,7 @@ from tandem.cli.settings_file import literal
 from tandem.errors import RunFolderError, SettingError
 from tandem.learning.config import Options, plain
 from tandem.runs.atomic_files import writing
-from tandem.settings import shell_path
+from tandem.settings import offered, shell_path
 
 ABOUT = """Writes every setting of a run, with what it means, as a file for `tandem train --config`:
 those of the zoo's entry for the algorithm and environment if there is one, else the algorithm's
@@ -33,9 +32,8 @@ EXAMPLES = (
 def run(words: list[str]) -> int:
     """Prints the file, or writes it."""
     args = _arguments(train.with_address(words))
-    settings, options, source = zoo.settle(
-        args.algorithm, args.env, train.given(args, args.algorithm), noted=True
-    )
+    given = train.given(args)
+    settings, options, source = zoo.settle(args.algorithm, args.env, given, noted=True)
     kwargs = {} if args.env_kwargs is None else json_object("env-kwargs", args.env_kwargs)
     places = {
         "algorithm": args.algorithm,
@@ -71,32 +69,31 @@ def _lines(places: dict[str, Any], settings: Any, options: Options, source: str)
         ("options", options, asdict(options)),
     ):
         yield f"\n[{part}]"
-        for s in unused.offered(type(of)):
+        for s in offered(type(of)):
             said = f"{s.help} [{s.source}]" if s.source else s.help
             yield from textwrap.wrap(said, 98, initial_indent="# ", subsequent_indent="# ")
             yield f"{s.name} = {literal(values[s.name])}"
 
 
 def _arguments(words: list[str]) -> argparse.Namespace:
-    """What was asked for; which flags there are depends on the algorithm."""
-    first = train.loosened(make_parser(add_help=False), words).read(words)
+    """What was asked for."""
     parser = make_parser()
-    if not first.help and (first.algorithm is None or first.env is None):
-        missing = "algorithm" if first.algorithm is None else "environment"
+    title = "settings of {} [default and its source]"
+    train.settings_flags(parser, words, title)
+    args = parser.read(words)
+    if args.algorithm is None or args.env is None:
+        missing = "algorithm" if args.algorithm is None else "environment"
         raise SettingError(
             f"`tandem config` was given no {missing}.",
             "tandem config ALGORITHM ENV",
-            f"tandem config {first.algorithm or 'ppo'} CartPole-v1",
+            f"tandem config {args.algorithm or 'ppo'} CartPole-v1",
         )
-    if first.algorithm is not None:
-        title = f"settings of {first.algorithm} [default and its source]"
-        train.settings_flags(parser, first, "config", title, "options of the run")
-    return parser.read(words)
+    return args
 
 
-def make_parser(**more: Any) -> Parser:
+def make_parser() -> Parser:
     """The arguments of the command, without those that go by the algorithm."""
-    parser = Parser("config", ABOUT, EXAMPLES, **more)
+    parser = Parser("config", ABOUT, EXAMPLES)
     known = ", ".join(algorithms.names())
     parser.add_argument("algorithm", nargs="?", metavar="ALGORITHM", help=f"one of {known}")
     parser.add_argument("env", nargs="?", metavar="ENV", help="an id, as in CartPole-v1")

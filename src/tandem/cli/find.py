@@ -6,14 +6,14 @@ import argparse
 from shlex import quote
 from typing import Any
 
-from tandem import algorithms, zoo
+from tandem import algorithms
 from tandem.cli import train
 from tandem.cli.output import echo, say, shown
-from tandem.cli.parser import Parser, flags, hidden, import_argument, json_object, with_import
+from tandem.cli.parser import Parser, import_argument, json_object, with_import
 from tandem.errors import SettingError, UnknownNameError
-from tandem.learning.config import Options
 from tandem.runs.progress import duration
 from tandem.tuning import search
+from tandem.zoo import owners
 
 KINDS = {
     "lr": "the learning rate of an algorithm, by short runs with several",
@@ -61,7 +61,7 @@ def run(words: list[str]) -> int:
         "env_kwargs": None
         if args.env_kwargs is None
         else json_object("env-kwargs", args.env_kwargs),
-        **_overrides(args),
+        **train.given(args),
     }
     if not args.quiet:
         more |= {"begun": say, "told": _told}
@@ -73,7 +73,7 @@ def run(words: list[str]) -> int:
             found = search.find_lr(names[0], env, setting=args.setting, **span, **more)
         else:
             found = search.find_optimizer(names[0], env, **span, **more)
-    _conclude(found, env, args.env_kwargs, _overrides(args), args.imported)
+    _conclude(found, env, args.env_kwargs, train.given(args), args.imported)
     return 0
 
 
@@ -108,12 +108,6 @@ def _conclude(
     echo("Next:\n  " + " ".join(word for word in command if word) + with_import(imported))
 
 
-def _overrides(args: argparse.Namespace) -> dict[str, Any]:
-    """The settings that were given, for all trials."""
-    given = train.given(args, *args.names[:-1])
-    return {n: v for n, v in given.items() if n != "steps"}
-
-
 def _varied(vary: list[str]) -> dict[str, list[str]]:
     """Values by the name of a setting, from NAME=VALUE,VALUE."""
     found: dict[str, list[str]] = {}
@@ -131,27 +125,18 @@ def _varied(vary: list[str]) -> dict[str, list[str]]:
 
 
 def _arguments(kind: str, words: list[str]) -> argparse.Namespace:
-    """What was asked for. Which flags there are depends on the algorithm, so a first reading looks
-    for that."""
-    first = train.loosened(make_parser(kind, add_help=False), words).read(words)
-    names, env = first.names[:-1], first.names[-1] if first.names else None
+    """What was asked for."""
+    parser = make_parser(kind)
+    title = "settings of {}, for all trials [default]"
+    train.settings_flags(parser, words, title, "options of the runs")
+    args = parser.read(words)
+    names, env = args.names[:-1], args.names[-1] if args.names else None
     if not names and env in algorithms.names():
         names, env = [env], None
-    if not first.help:
-        _complete(kind, names, env)
-    parser = make_parser(kind)
+    _complete(kind, names, env)
     for name in names:
-        settings = algorithms.get(name).Settings()
-        train.refuse_others(first, name, f"find {kind}")
-        entry = zoo.entry(name, env or "", getattr(first, "entry", ""))
-        group = parser.add_argument_group(f"settings of {name}, for all trials [default]")
-        if name == names[0]:
-            flags(group, settings, entry.settings if entry else None, entry.source if entry else "")
-    for name in names[1:]:
-        hidden(parser, algorithms.get(name).Settings())
-    if names:
-        flags(parser.add_argument_group("options of the runs"), Options())
-    return parser.read(words)
+        owners.refuse(name, train.given(args), command=f"find {kind}")
+    return args
 
 
 def _complete(kind: str, names: list[str], env: str | None) -> None:
@@ -176,9 +161,9 @@ def _complete(kind: str, names: list[str], env: str | None) -> None:
         )
 
 
-def make_parser(kind: str, **more: Any) -> Parser:
+def make_parser(kind: str) -> Parser:
     """The arguments of the command, without those that go by the algorithm."""
-    parser = Parser(f"find {kind}", ABOUT.format(KINDS[kind]), EXAMPLES[kind], **more)
+    parser = Parser(f"find {kind}", ABOUT.format(KINDS[kind]), EXAMPLES[kind])
     several = "ALGORITHM" if kind != "best" else "ALGORITHM…"
     parser.add_argument(
         "names",

@@ -7,14 +7,14 @@ import argparse
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from itertools import pairwise
 from pathlib import PurePath
 from typing import Any, Literal, NoReturn, get_args, get_origin
 
-from tandem.algorithms import unused
+from tandem import algorithms
 from tandem.cli.output import stream
 from tandem.errors import SettingError, UnknownNameError, nearest
-from tandem.settings import IMPORTED, declared, hints_of, module_here
+from tandem.settings import IMPORTED, declared, hints_of, module_here, offered
 
 NUMBER = re.compile(r"-\.?\d")
 NAMED = {"algorithm": "algorithm", "env": "environment"}  # what commands take without a flag
@@ -53,10 +53,20 @@ class Parser(argparse.ArgumentParser):
 
     # says more of an unknown flag, by an error of its own, where the command knows more
     unknown: Callable[[str], None] | None = None
+    settings: frozenset[str] = frozenset()  # what flags of settings are called
+
+    def algorithms(self, words: Sequence[str]) -> list[str]:
+        """The words that name an algorithm, module:Class too, and are no values of flags."""
+        found, names = [], algorithms.names()
+        for before, word in pairwise(("", *words)):
+            flag = self._option_string_actions.get(before)
+            if (flag is None or flag.nargs == 0) and (word in names or algorithms.is_class(word)):
+                found.append(word)
+        return found
 
     def read(self, words: Sequence[str]) -> argparse.Namespace:
-        """The arguments. UnknownNameError for a flag that there is not, SettingError for whatever
-        else is wrong with them."""
+        """The arguments, and which of them are `settings`. UnknownNameError for a flag that there
+        is not, SettingError for whatever else is wrong with them."""
         known = self._option_string_actions
         for word in words[: words.index("--") if "--" in words else None]:
             flag = word.partition("=")[0]
@@ -70,7 +80,9 @@ class Parser(argparse.ArgumentParser):
                     self.unknown(flag)
                 others = "" if nearest(flag, known) else f"`{self.prog} --help` shows those."
                 raise UnknownNameError("flag", flag, known, place or others)
-        return self.parse_intermixed_args(words)
+        args = self.parse_intermixed_args(words)
+        args.settings = self.settings
+        return args
 
     def _place(self, flag: str) -> str:
         """Where a command has what is a flag elsewhere (--env CartPole-v1), as advice; "" for other
@@ -95,7 +107,7 @@ def flags(group: Any, settings: Any, tuned: dict[str, Any] | None = None, source
     They are left as text, which `config.convert` reads; what is not given is not in the namespace.
     `tuned` are values of the zoo, with their `source`. Help has none of those that an algorithm
     always refuses, with its reason."""
-    hints, never = hints_of(type(settings)), unused.never(type(settings))
+    hints, shown = hints_of(type(settings)), {s.name for s in offered(type(settings))}
     for s in declared(type(settings)):
         several = hints[s.name] == tuple[str, ...]  # the flag may stand several times
         flag = f"--{s.name.replace('_', '-')}"
@@ -107,7 +119,7 @@ def flags(group: Any, settings: Any, tuned: dict[str, Any] | None = None, source
         if tuned and s.name in tuned:
             tail = f"here {_shown(tuned[s.name])}: {source}; {tail}"
         text = f"{s.help} [{tail}]".replace("%", "%%")
-        text = argparse.SUPPRESS if s.name in never else text
+        text = text if s.name in shown else argparse.SUPPRESS
         look: dict[str, Any] = {"dest": s.name, "default": argparse.SUPPRESS, "help": text}
         if several:
             look |= {"action": "extend", "nargs": 1}
@@ -115,20 +127,6 @@ def flags(group: Any, settings: Any, tuned: dict[str, Any] | None = None, source
             group.add_argument(flag, action=argparse.BooleanOptionalAction, **look)
         else:
             group.add_argument(flag, metavar=_metavar(hints[s.name]), **look)
-
-
-def hidden(parser: Parser, settings: Any) -> None:
-    """The same flags without help, for where it is not known yet which of them will do."""
-    known = parser._option_string_actions
-    for f in fields(settings):
-        flag, kind = f"--{f.name.replace('_', '-')}", hints_of(type(settings))[f.name]
-        action: dict[str, Any] = {"action": argparse.BooleanOptionalAction} if kind is bool else {}
-        if kind == tuple[str, ...]:
-            action = {"action": "extend", "nargs": 1}
-        if flag not in known:
-            parser.add_argument(
-                flag, dest=f.name, default=argparse.SUPPRESS, help=argparse.SUPPRESS, **action
-            )
 
 
 def vector_arguments(parser: Any) -> None:

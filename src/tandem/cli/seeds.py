@@ -18,7 +18,7 @@ from tandem.cli import seeds_command
 from tandem.cli.agents import names_of
 from tandem.cli.output import echo, say
 from tandem.cli.seed_worker import Worker
-from tandem.cli.seeds_command import FILE, OWN, SeedsCommand, value_of, without
+from tandem.cli.seeds_command import FILE, OWN, SeedsCommand, own_class, value_of, without
 from tandem.errors import ResumeError, RunFolderError, SettingError, TandemError
 from tandem.learning.figures import listed, mean_and_std
 from tandem.parallel.choice import cores, cpus_of, has_gpu
@@ -119,12 +119,12 @@ def several(args: argparse.Namespace, words: list[str], parent: Path, count: int
 
 def resumed(args: argparse.Namespace, words: list[str], parent: Path) -> int:
     """Goes on with those of several runs that are not complete; the exit code."""
-    from tandem.cli.train import MAY_CHANGE, arguments, own_name
+    from tandem.cli.train import MAY_CHANGE, arguments
 
     _lock = locked(parent, "the training of several seeds")
     command, more = seeds_command.read(parent), without(words, {"--resume": 1, "--out": 1})
-    command = command.vouched(names_of(args))
-    new_seeds = command.resumed(more)
+    command = command.vouched(names_of(args), more)
+    new_seeds = command.resumed()
     if given := sorted({w.partition("=")[0] for w in more if w in OWN}):
         raise SettingError(
             f"--resume {parent} was given with {', '.join(given)}.",
@@ -163,7 +163,7 @@ def resumed(args: argparse.Namespace, words: list[str], parent: Path) -> int:
             run.words = [f"--resume={run.folder}", *more]
         else:
             shutil.rmtree(run.folder, ignore_errors=True)
-            repeated = {own_name(more), args.algorithm, args.env}
+            repeated = {own_class(more), args.algorithm, args.env}
             again = [word for word in without(more, REPEATED) if word not in repeated]
             run.words = new_seeds.of_seed(run.seed, again)
     began = arguments(new_seeds.words)

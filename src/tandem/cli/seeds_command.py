@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tandem import algorithms
 from tandem.cli.parser import json_object, with_import
 from tandem.errors import ResumeError, RunFolderError
 from tandem.runs import trust
@@ -36,9 +37,7 @@ class SeedsCommand:
     @property
     def again(self) -> str:
         """The command that goes on with them, with what no file is trusted with."""
-        from tandem.cli.train import own_name
-
-        algorithm = f"{name} " if (name := own_name(self.words)) else ""
+        algorithm = f"{name} " if (name := own_class(self.words)) else ""
         more = with_import(value_of("--import", self.words))
         return f"tandem train {algorithm}--resume {shell_path(self.parent)}{more}"
 
@@ -57,10 +56,11 @@ class SeedsCommand:
 
     def _signed(self) -> JSONDict:
         """The names of the command, the command, and the text of the copied file of settings."""
-        from tandem.cli.train import loosened, make_parser
+        from tandem.cli.train import make_parser, settings_flags
 
-        words = without(self.words, {"--import": 1})  # which imports it
-        args = loosened(make_parser(add_help=False), words).read(words)
+        words, parser = without(self.words, {"--import": 1}), make_parser()  # which imports it
+        settings_flags(parser, words)
+        args = parser.read(words)
         kwargs = None if args.env_kwargs is None else json_object("env-kwargs", args.env_kwargs)
         file = self._settings(value_of("--config", words) or "")
         return {
@@ -73,9 +73,17 @@ class SeedsCommand:
             "file": file.read_text(encoding="utf-8") if file.is_file() else None,
         }
 
-    def vouched(self, names: trust.Names) -> SeedsCommand:
+    def vouched(self, names: trust.Names, words: list[str]) -> SeedsCommand:
         """This command; if this user did not write it on this machine, without what only a user may
-        give. ResumeError where it names what may run code, and `names` does not repeat it."""
+        give. ResumeError where it names what may run code, and `names` does not repeat it, or a
+        program's own algorithm, which these `words` do not: no file is trusted with an import."""
+        theirs = own_class(self.words)
+        if theirs is not None and own_class(words) != theirs:
+            raise ResumeError(
+                f"the runs in {self.parent} were trained by {theirs}, whose code is in no file.",
+                "the name of that class",
+                self.again,
+            )
         if trust.is_signed(self._signed(), self.parent, self.signature):
             return self
         words = self.words
@@ -97,19 +105,9 @@ class SeedsCommand:
         with suppress(OSError):
             self.parent.rmdir()
 
-    def resumed(self, words: list[str]) -> SeedsCommand:
-        """The command of seeds that have not begun, when these `words` go on with the others: by
-        the settings of then, and without --stop-at, which was of one sitting. ResumeError where a
-        program's own algorithm is to go on and is not named: no file is trusted with an import."""
-        from tandem.cli.train import own_name
-
-        theirs = own_name(self.words)
-        if theirs is not None and own_name(words) != theirs:
-            raise ResumeError(
-                f"the runs in {self.parent} were trained by {theirs}, whose code is in no file.",
-                "the name of that class",
-                self.again,
-            )
+    def resumed(self) -> SeedsCommand:
+        """The command of seeds that have not begun, when others go on: by the settings of then, and
+        without --stop-at, which was of one sitting."""
         own = without(self.words, SITTING)
         file = value_of("--config", own)
         if file is not None and self._settings(file).is_file():  # older folders have none
@@ -118,6 +116,13 @@ class SeedsCommand:
 
     def _settings(self, file: str) -> Path:
         return self.parent / f"{SETTINGS}{Path(file).suffix}"
+
+
+def own_class(words: list[str]) -> str | None:
+    """The algorithm of a command where it is module:Class; None where it is not."""
+    from tandem.cli.train import make_parser
+
+    return next(filter(algorithms.is_class, make_parser().algorithms(words)), None)
 
 
 def is_in(folder: str | Path) -> bool:
@@ -152,7 +157,7 @@ def without(words: Iterable[str], flags: dict[str, int]) -> list[str]:
     return rest
 
 
-def value_of(flag: str, words: list[str]) -> str | None:
+def value_of(flag: str, words: Sequence[str]) -> str | None:
     """The value of a flag in a command; None where it does not stand there."""
     for word, after in zip(words, [*words, ""][1:], strict=True):
         if word == flag:

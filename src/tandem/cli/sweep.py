@@ -60,13 +60,12 @@ def run(words: list[str]) -> int:
             asked[name] = train._whole(name, asked[name], int(name != "seed"))
     if args.env_kwargs is not None:
         asked["env_kwargs"] = json_object("env-kwargs", args.env_kwargs)
-    settings = {n: v for n, v in train.given(args, args.algorithm).items() if n != "steps"}
     told: dict[str, Any] = {"begun": show.begun, "heard": show.heard, "told": show.told}
     made = sweeps.Sweep(
         args.algorithm,
         args.env,
         **asked,
-        **settings,
+        **train.given(args),
         **told,
         out=args.out,
         resume=args.resume,
@@ -226,18 +225,14 @@ def _table(trials: Sequence[SweepTrial]) -> Iterator[str]:
 
 
 def _arguments(words: list[str]) -> argparse.Namespace:
-    """What was asked for. Which flags there are depends on the algorithm, so a first reading looks
-    for that."""
-    first = train.loosened(make_parser(add_help=False), words).read(words)
-    if first.resume is not None and not first.help:
-        return first
-    if not first.help:
-        _complete(first.algorithm, first.env)
+    """What was asked for."""
     parser = make_parser()
-    if first.algorithm in algorithms.names():
-        title = f"settings of {first.algorithm}, for all trials [default]"
-        train.settings_flags(parser, first, "sweep", title, "options of the runs")
-    return parser.read(words)
+    title = "settings of {}, for all trials [default]"
+    train.settings_flags(parser, words, title, "options of the runs")
+    args = parser.read(words)
+    if args.resume is None:
+        _complete(args.algorithm, args.env)
+    return args
 
 
 def _complete(algorithm: str | None, env: str | None) -> None:
@@ -255,9 +250,9 @@ def _complete(algorithm: str | None, env: str | None) -> None:
     algorithms.get(algorithm)
 
 
-def make_parser(**more: Any) -> Parser:
+def make_parser() -> Parser:
     """The arguments of the command, without those that go by the algorithm."""
-    parser = Parser("sweep", ABOUT, EXAMPLES, **more)
+    parser = Parser("sweep", ABOUT, EXAMPLES)
     known = ", ".join(algorithms.names())
     parser.add_argument("algorithm", nargs="?", metavar="ALGORITHM", help=f"one of {known}")
     parser.add_argument(

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import fields
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from tandem import algorithms, trainer, zoo
 from tandem.algorithms import own
+from tandem.algorithms.base import ReplaySettings
 from tandem.algorithms.own import name_of
 from tandem.cli import seeds, seeds_command, settings_file, told
-from tandem.cli.kinds import kinds, plugged
 from tandem.cli.output import echo, stream
 from tandem.cli.parser import (
     Parser,
     flags,
-    hidden,
     import_argument,
     json_object,
     trust_argument,
     vector_arguments,
 )
+from tandem.cli.seeds_command import value_of
 from tandem.envs.factory import versioned
 from tandem.envs.vector_source import named
 from tandem.errors import ResumeError, SettingError, UnknownNameError, nearest, one_of
@@ -35,6 +33,7 @@ from tandem.runs import config_file
 from tandem.runs.folder import default_folder, result_of
 from tandem.runs.json_log import JsonLog
 from tandem.runs.progress import Progress
+from tandem.trainer import TAKEN
 from tandem.zoo import other_names, owners
 
 ABOUT = """Trains an agent. Settings come from the zoo's entry for the algorithm and environment if
@@ -55,7 +54,6 @@ MAY_CHANGE = (
     "at most --stop-at, --out, --steps with --extend, and where and how it is executed: "
     + ", ".join(f"--{name.replace('_', '-')}" for name in sorted(RESUMABLE))
 )
-CLASS = re.compile(r"[\w.]+:\w+\Z")
 
 
 def run(words: list[str]) -> int:
@@ -143,7 +141,7 @@ def _session(args: argparse.Namespace, seed: int | None, out: str | Path | None)
 
 
 def _made(args: argparse.Namespace, seed: int | None, out: str | Path | None, callback: Any) -> Any:
-    overrides = given(args, args.algorithm)
+    overrides = given(args)
     callbacks = [callback]
     if args.resume is not None:
         fixed = ("framework", "seed")
@@ -180,6 +178,8 @@ def _made(args: argparse.Namespace, seed: int | None, out: str | Path | None, ca
         "device": args.device,
         "seed": seed or 0,
         "out": out,
+        "extend": args.extend,
+        "trust": args.trust and args.config is None,
     }
     places["env_kwargs"] = (
         None if args.env_kwargs is None else json_object("env-kwargs", args.env_kwargs)
@@ -194,117 +194,81 @@ def _env_name(args: argparse.Namespace) -> str:
 
 
 def arguments(words: list[str]) -> argparse.Namespace:
-    """What was asked for. Which flags there are depends on the algorithm, so a first reading looks
-    for that."""
+    """What was asked for."""
     words = with_address(words)
-    loose, own_kind = loosened(make_parser(add_help=False), words), None
-    if (path := own_name(words)) is not None:
-        own_kind = own.checked(own.named(path), trainer.TAKEN)
-        hidden(loose, own_kind.Settings())
-    first = loose.read(words)
-    first.stop_at = None if first.stop_at is None else _whole("stop-at", first.stop_at)
-    asked = _settings_file(first)
-    first.algorithm = own_kind or first.algorithm
-    if asked is not None:
-        settings_file.fill(first, *asked)
-    name = None if first.algorithm is None else name_of(first.algorithm)
-    if (name is None or first.resume is not None) and not first.help:
-        return first
-    parser = make_parser()
-    if name is not None:
-        known = algorithms.names()
-        if own_kind is None and name not in known and first.env in known:
-            fix = f"write the algorithm first: tandem train {first.env} {name}"
-            raise UnknownNameError("algorithm", name, known, fix)
-        title = f"settings of {name} [default and its source]"
-        settings_flags(parser, first, "train", title, "options of the run")
+    parser, file = make_parser(), value_of("--config", words)
+    data = {} if file is None else settings_file.read(Path(file))
+    said = str(data.get("algorithm", ""))
+    title = "settings of {} [default and its source]"
+    kind = settings_flags(parser, words, title, otherwise=said)
     args = parser.read(words)
-    args.stop_at, args.algorithm = first.stop_at, first.algorithm
-    if asked is not None:
-        flags_say = given(args, args.algorithm)
-        said = settings_file.fill(args, *asked)
-        if args.env == asked[1].get("env") and "versions" in asked[1]:  # a run's config.json
-            config_file.expect_env(asked[1], asked[0], SettingError)
-        env = args.env and versioned(args.env)
-        for name in zoo.overtaken(args.algorithm, env, said, flags_say):
-            delattr(args, name)
+    args.stop_at = None if args.stop_at is None else _whole("stop-at", args.stop_at)
+    if args.algorithm is not None and algorithms.is_class(args.algorithm):
+        args.algorithm = kind
+    if file is not None:
+        _fill(args, Path(file), data)
     return args
 
 
-def _settings_file(args: argparse.Namespace) -> tuple[Path, dict[str, Any]] | None:
-    """The file of --config and what it says, if there is one."""
-    if args.config is None:
-        return None
+def _fill(args: argparse.Namespace, path: Path, data: dict[str, Any]) -> None:
+    """Takes what a command says nothing of from its file of settings."""
     if args.resume is not None:
         raise SettingError(
             "--config was given with --resume.",
             "one of them: a run goes on with the settings that it began with",
             "leave --config out, or --resume, to begin anew by the file.",
         )
-    path = Path(args.config)
-    data = settings_file.read(path)
     settings_file.expect(args, path, data)
-    return path, data
-
-
-def loosened(parser: Parser, words: Sequence[str] = ()) -> Parser:
-    """A parser without help of its own that reads every flag which any algorithm has: tandem's, and
-    of installed packages' those that `words`, or a file of settings among them, name."""
-    own_flags = {flag for flag in parser._option_string_actions if flag.startswith("--")}
-    parser.unknown = partial(_refuse_unknown, parser, words, own_flags)
-    parser.add_argument("-h", "--help", action="store_true")
-    for kind in kinds(*plugged(words)).values():
-        hidden(parser, kind.Settings())
-    hidden(parser, Options())
-    return parser
-
-
-def _refuse_unknown(parser: Parser, words: Sequence[str], own_flags: set[str], flag: str) -> None:
-    """Refuses a flag of nobody's as `refuse_others` does, where an algorithm is named."""
-    name = next((word for word in words if word in algorithms.names()), None)
-    close = nearest(flag, parser._option_string_actions, 1)
-    odd, *taken = (f.removeprefix("--").replace("-", "_") for f in (flag, *own_flags))
-    switch = bool(close) and close[0].startswith("--no-") and odd not in other_names.OTHER_NAMES
-    if name is None or not flag.startswith("--") or switch:
-        return
-    command = parser.prog.removeprefix("tandem ")
-    owners.refuse(name, None, {odd: ""}, taken=taken, command=command)
+    flags_say = given(args)
+    said = settings_file.fill(args, path, data)
+    if args.env == data.get("env") and "versions" in data:  # a run's config.json
+        config_file.expect_env(data, path, SettingError)
+    if args.algorithm is not None and args.env is not None and flags_say:
+        for name in zoo.usual_in(args.algorithm, versioned(args.env), said) - flags_say.keys():
+            delattr(args, name)
 
 
 def settings_flags(
-    parser: Parser, first: argparse.Namespace, command: str, title: str, options: str
-) -> None:
-    """Flags for the settings of the algorithm, and the options, that a first reading found, in
-    groups of these titles. Refuses flags of other algorithms."""
-    name, env = name_of(first.algorithm), first.env or ""
-    entry = zoo.entry(name, env, getattr(first, "entry", ""))
-    settings = algorithms.get(first.algorithm).Settings()
-    refuse_others(first, first.algorithm, command)
-    group = parser.add_argument_group(title)
-    flags(group, settings, entry.settings if entry else None, entry.source if entry else "")
-    flags(parser.add_argument_group(options), Options())
+    parser: Parser,
+    words: Sequence[str],
+    title: str = "settings of {}",
+    options: str = "options of the run",
+    otherwise: str = "",
+) -> Any:
+    """Flags for the settings of the algorithms that a command names, or `otherwise`, and for the
+    options, in groups of these titles; in help with what the zoo says. Gives the class of the
+    first; None where there is none."""
+    group, beside = parser.add_argument_group(), parser.add_argument_group(options)
+    flags(beside, Options())
+    names = parser.algorithms(words) or [otherwise] * own.is_known(otherwise)
+    kinds = [own.checked(own.named(n) if algorithms.is_class(n) else n, TAKEN) for n in names]
+    group.title, tuned = title.format(", ".join(names)), zoo.Entry({}, "")
+    if kinds and {"-h", "--help"} & {*words}:
+        env = next((b for a, b in pairwise(words) if a == names[-1] and b[0] != "-"), "")
+        tuned = zoo.entry(names[0], env, value_of("--entry", words) or "") or tuned
+    for kind in kinds:
+        flags(
+            group, kind.Settings(), tuned.settings if tuned else {}, tuned.source if tuned else ""
+        )
+    if not kinds:  # some that any run may be given, without help
+        flags(group, ReplaySettings())
+        for action in (*group._group_actions, *beside._group_actions):
+            action.help = argparse.SUPPRESS
+    of_settings = (*group._group_actions, *beside._group_actions)
+    parser.settings = frozenset(action.dest for action in of_settings)
+    command = parser.prog.removeprefix("tandem ")
+    parser.unknown = partial(_refuse_unknown, parser, kinds, command)
+    return kinds[0] if kinds else None
 
 
-def own_name(words: list[str]) -> str | None:
-    """The module:Class that stands in a command where an algorithm's name does; None where none
-    does. Flags of its own, which nobody knows yet, may stand before it."""
-    if not any(CLASS.match(word) for word in words):
-        return None
-    parser, skipped = loosened(make_parser(add_help=False)), False
-    for i, word in enumerate(words):
-        if word.startswith("-"):
-            flag = parser._option_string_actions.get(word)
-            valued = (
-                flag.nargs in (None, 1)
-                if flag is not None
-                else not CLASS.match("".join(words[i + 1 : i + 2]))
-            )
-            skipped = valued and "=" not in word
-        elif skipped:
-            skipped = False
-        else:
-            return word if CLASS.match(word) else None
-    return None
+def _refuse_unknown(parser: Parser, kinds: list[Any], command: str, flag: str) -> None:
+    """Refuses a flag of other algorithms, or of other libraries; nobody's is left to the parser."""
+    known = parser._option_string_actions
+    close, odd = nearest(flag, known, 1), flag.removeprefix("--").replace("-", "_")
+    switch = bool(close) and close[0].startswith("--no-") and odd not in other_names.OTHER_NAMES
+    if kinds and flag.startswith("--") and not switch:
+        taken = [f[2:].replace("-", "_") for f in known if f.startswith("--")]
+        owners.refuse(kinds[0], {odd: ""}, taken, command)
 
 
 def with_address(words: list[str]) -> list[str]:
@@ -318,19 +282,9 @@ def with_address(words: list[str]) -> list[str]:
     return changed
 
 
-def refuse_others(first: argparse.Namespace, algorithm: str | type, command: str) -> None:
-    """Refuses flags of other algorithms."""
-    env = first.names[-1] if hasattr(first, "names") else first.env
-    text, kwargs = getattr(first, "env_kwargs", None), None
-    with suppress(SettingError):  # told of when they are read for good
-        kwargs = None if text is None else json_object("env-kwargs", text)
-    told = {n: x for n, x in given(first, algorithm).items() if x is not None}
-    owners.refuse(algorithm, env, told, kwargs, command=command)
-
-
-def make_parser(**more: Any) -> Parser:
+def make_parser() -> Parser:
     """The arguments of the command, without those that go by the algorithm."""
-    parser = Parser("train", ABOUT, EXAMPLES, **more)
+    parser = Parser("train", ABOUT, EXAMPLES)
     parser.add_argument(
         "algorithm",
         nargs="?",
@@ -396,6 +350,10 @@ def _complete(args: argparse.Namespace) -> None:
             f"tandem train ALGORITHM ENV, with ALGORITHM one of {', '.join(algorithms.names())}",
             "tandem train ppo CartPole-v1; `tandem list` shows more.",
         )
+    known = algorithms.names()
+    if args.algorithm not in known and args.env in known:
+        fix = f"write the algorithm first: tandem train {args.env} {args.algorithm}"
+        raise UnknownNameError("algorithm", args.algorithm, known, fix)
     algorithms.get(args.algorithm)
     name = name_of(args.algorithm)
     if args.env is not None and args.vector is not None:
@@ -405,20 +363,13 @@ def _complete(args: argparse.Namespace) -> None:
             f"leave {args.env} out; what --vector names takes arguments by --env-kwargs.",
         )
     if args.env is None and args.vector is None:
-        known = zoo.environments(name)
-        tuned = f"; there are tuned settings for {', '.join(known)}" if known else ""
+        entries = zoo.environments(name)
+        tuned = f"; there are tuned settings for {', '.join(entries)}" if entries else ""
         raise SettingError(
             f"`tandem train {name}` was given no environment.",
             f"a Gymnasium id{tuned}",
-            f"tandem train {name} {next(iter(known), 'CartPole-v1')}",
+            f"tandem train {name} {next(iter(entries), 'CartPole-v1')}",
         )
-    for flag, needs in (("extend", "--resume DIR"), ("trust", "--resume DIR or --config FILE")):
-        if getattr(args, flag) and not (flag == "trust" and args.config):
-            raise SettingError(
-                f"--{flag} was given without {needs}.",
-                f"a run to {flag}",
-                f"add {needs}, or leave it out.",
-            )
 
 
 def _whole(flag: str, value: str, least: int = 0) -> int:
@@ -427,9 +378,6 @@ def _whole(flag: str, value: str, least: int = 0) -> int:
     return whole_number(f"--{flag}", value, least)
 
 
-def given(args: argparse.Namespace, *asked: Any) -> dict[str, Any]:
-    """The settings of any algorithm, those `asked` for among them, and the options, that a command
-    was given."""
-    names = {f.name for kind in kinds(*asked).values() for f in fields(kind.Settings)}
-    names |= {f.name for f in fields(Options)}
-    return {name: value for name, value in vars(args).items() if name in names}
+def given(args: argparse.Namespace) -> dict[str, Any]:
+    """The settings and options that a command was given."""
+    return {name: value for name, value in vars(args).items() if name in args.settings}

@@ -19,9 +19,8 @@ from tandem.collect.actor import PolicyActor, fixed, forwards, publish, redraw
 from tandem.collect.evaluation import evaluate, side_by_side
 from tandem.collect.trajectories import split_environments, split_steps
 from tandem.errors import SettingError, UnknownNameError
-from tandem.learning import fits
 from tandem.learning.build import Spaces, build, network_there
-from tandem.learning.config import Config, Options
+from tandem.learning.config import Config
 from tandem.learning.events import Evaluation
 from tandem.learning.learners import Span
 from tandem.learning.loop import learner_of
@@ -30,10 +29,10 @@ from tandem.networks import plan as plans
 from tandem.networks import serial
 from tandem.networks.users import refuse_old_critics
 from tandem.runs import checkpoint
-from tandem.settings import apply, check_ranges
 from tandem.spaces import Leaf, Spec
 from tandem.types import AnyArray, Array, JSONDict, State, Trajectory, Tree
 from tandem.vector_actions import vector_space
+from tandem.zoo import settle
 
 # steps, at the least, of a block from another process: a message costs as much as tens of steps
 MIN_REMOTE_BLOCK = 16
@@ -325,11 +324,7 @@ def _config(
             raise UnknownNameError(f"setting of {algorithm}", name, known)
     if not isinstance(seed, int) or not 0 <= seed < 2**63:
         raise SettingError(f"seed={seed!r}.", "a whole number from 0 on", "give one, such as 0.")
-    usual = algorithm_class.Settings()
-    usual = fits.of_length(usual, apply(usual, settings).steps)
-    check_ranges(apply(usual, settings))
-    chosen = apply(usual, settings).settled(settings)
-    chosen = fits.fitted(algorithm_class.needs, chosen, 1, settings, noted=True)
+    chosen, options, _ = settle(algorithm_class, "", settings, noted=True)
     return Config(
         algorithm,
         "cluster",
@@ -337,7 +332,7 @@ def _config(
         device,
         seed,
         chosen,
-        Options(),
+        options,
         "arguments of AlgorithmAgent",
         own_network=own_network,
         own_algorithm=None if own.is_known(algorithm) else algorithm_class,

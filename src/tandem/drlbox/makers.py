@@ -24,7 +24,6 @@ import gymnasium
 import numpy as np
 
 from tandem import algorithms, spaces, trainer
-from tandem.algorithms import unused
 from tandem.algorithms.own import name_of
 from tandem.collect.trained_agent import Agent
 from tandem.drlbox import own_networks
@@ -45,13 +44,13 @@ from tandem.envs.factory import environment_name, make, spaces_of
 from tandem.envs.opening import opening, reset
 from tandem.envs.vector import closed_on_error
 from tandem.errors import SettingError, UnknownNameError, at_least, one_of
-from tandem.learning.config import Options
+from tandem.learning.config import OF_OPTIMIZERS, Options
 from tandem.learning.events import Evaluation
 from tandem.learning.figures import figures
 from tandem.math.masks import evenly, masked
 from tandem.parallel import choice
 from tandem.runs.notebook import progress as live_progress
-from tandem.settings import apply, hints_of
+from tandem.settings import apply, hints_of, idle
 from tandem.streams import say
 from tandem.types import Array, Tree, tree_map
 
@@ -132,8 +131,8 @@ class Trainer:
         own, left = {n: x for n, x in settings.items() if n in hints_of(kind)}, set[str]()
         if not isinstance(own.get("optimizer", ""), str):  # one of the framework's
             del own["optimizer"]
-            left |= set(unused.OF_OPTIMIZERS)
-        left |= unused.idle_names(unused.SETTINGS, apply(kind(), own))
+            left |= set(OF_OPTIMIZERS)
+        left |= idle(apply(kind(), own)).keys()
         left -= given | set(self.given)
         return {n: x for n, x in settings.items() if n not in left}
 

@@ -10,11 +10,13 @@ from typing import Any, Literal, get_origin, get_type_hints
 from tandem import algorithms
 from tandem.algorithms import own
 from tandem.algorithms.base import ReplaySettings
-from tandem.algorithms.unused import OF_OPTIMIZERS
 from tandem.envs.atari import Preprocessing
 from tandem.errors import EngineError, SettingError, note
-from tandem.settings import Schedule, apply, setting
+from tandem.settings import Needs, Schedule, apply, setting
 from tandem.types import JSONDict
+
+REMOTE = Needs(lambda s: s.runners or s.learners != 1, runners=2)
+SUPERVISED = Needs(lambda s: s.workers or s.runners or s.learners != 1, workers=2)
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,7 @@ class Options(Preprocessing):
         "blocks that workers collect while earlier ones are learned from; 0: none; -1: 1 if "
         "off-policy",
         minimum=-1,
+        needs=Needs(lambda s: s.workers or s.runners, workers=2),
     )
     learners: int | Literal["auto"] = setting(
         1,
@@ -103,6 +106,7 @@ class Options(Preprocessing):
         -1,
         "most updates that a learner's gradient may be behind; -1: four times as many as learners",
         minimum=-1,
+        needs=Needs(lambda s: s.learners != 1, learners=2),
     )
     devices: int = setting(
         1,
@@ -116,6 +120,7 @@ class Options(Preprocessing):
         "counts as stuck, and what compiling takes",
         minimum=1.0,
         resumable=True,
+        needs=Needs(lambda s: s.devices > 1, devices=2),
     )
     opponents: int = setting(
         0,
@@ -124,7 +129,10 @@ class Options(Preprocessing):
         minimum=0,
     )
     snapshot_every: int = setting(
-        0, "environment steps between such copies; 0: a hundredth of the run", minimum=0
+        0,
+        "environment steps between such copies; 0: a hundredth of the run",
+        minimum=0,
+        needs=Needs(opponents=1),
     )
     runners: int = setting(
         0,
@@ -136,24 +144,28 @@ class Options(Preprocessing):
         "where runners and learners run: HOST:PORT of a Ray cluster, or auto: one that runs here, "
         "else a new one",
         resumable=True,
+        needs=REMOTE,
     )
     runner_cpus: float = setting(
         1.0,
         "CPUs of the cluster that each runner, learner or device is given",
         minimum=0,
         resumable=True,
+        needs=REMOTE,
     )
     worker_patience: float = setting(
         60.0,
         "seconds that a worker may take for a block before it counts as stuck",
         minimum=0,
         resumable=True,
+        needs=SUPERVISED,
     )
     worker_restarts: int = setting(
         3,
         "how many lost workers are started anew in a run, before it ends with an error",
         minimum=0,
         resumable=True,
+        needs=SUPERVISED,
     )
     tensorboard: bool = setting(
         True,
@@ -224,6 +236,32 @@ class Config:
         idle = {"optimizer", *OF_OPTIMIZERS} if self.own_optimizer else set()
         settings = {n: x for n, x in settings.items() if n not in idle}
         return data | {"settings": settings, "options": asdict(self.options)}
+
+
+# Settings of optimizers that have a name; weight decay has a refusal of its own, which knows what
+# an entry says (backends/backend.py).
+OF_OPTIMIZERS = (
+    "learning_rate",
+    "actor_learning_rate",
+    "learning_rate_warmup",
+    "rms_decay",
+    "rms_epsilon",
+    "adam_epsilon",
+    "adam_beta1",
+)
+
+
+def refuse_beside_own_optimizer(kind: type, given: dict[str, Any]) -> None:
+    """SettingError for settings of named optimizers, where a program gives one of its own."""
+    usual = kind()
+    for name in OF_OPTIMIZERS:
+        value = given.get(name)
+        if value is not None and hasattr(usual, name) and value != getattr(usual, name):
+            raise SettingError(
+                f"{name}={value} with an optimizer of your own.",
+                "settings of optimizers that have a name: your optimizer has its own options",
+                f"leave {name} out, and give it to your optimizer.",
+            )
 
 
 # What a run may be resumed with, by the metadata of its field: see `setting`.

@@ -11,6 +11,7 @@ from typing import Any
 from tandem.errors import SettingError, note
 from tandem.learning.devices import check_even, multiples
 from tandem.settings import nearest_multiple
+from tandem.spaces import Leaf
 
 
 def of_length(s: Any, steps: int) -> Any:
@@ -46,6 +47,17 @@ def _note_changed(before: Any, after: Any, asked: list[str]) -> None:
     changed = [f"{n} set to {new} instead of {old}" for n, old, new in pairs if new != old]
     kept = [f"{n}={getattr(after, n)}" for n in asked] or ["the other settings"]
     note(f"{' and '.join(changed)}, to fit {' and '.join(kept)}.")
+
+
+def to_actions(action: Leaf, s: Any, given: Iterable[str]) -> Any:
+    """The settings, without a deviation where no part of an action has one; with a note where a
+    user has `given` it."""
+    boxes = any(part.kind == "box" for _, part in action.parts or (("", action),))
+    usual = getattr(type(s)(), "log_std", None)
+    if boxes or "log_std" not in given or s.log_std == usual:
+        return s
+    note(f"log_std={s.log_std} has no effect on actions that are not a Box.")
+    return replace(s, log_std=usual)
 
 
 def note_few(s: Any, learners: int) -> None:

@@ -206,12 +206,20 @@ def _fitting(
     candidates: Sequence[Candidate], env: EnvLike, shared: Mapping[str, Any]
 ) -> list[Candidate]:
     """The candidates, each without those of its settings and of the shared ones that do nothing in
-    it and something in another; once each, where some are the same then."""
+    it and something in another; once each, where some are the same then. SettingError for a
+    setting that varies and has no effect in any."""
     place, several = environment_name(versioned(env)), len({c.algorithm for c in candidates}) > 1
-    idle = [zoo.idle(c.kind or c.algorithm, place, {**shared, **c.settings}) for c in candidates]
-    nowhere, found = set.intersection(*idle), dict[Any, Candidate]()
+    given = [(c.kind or c.algorithm, {**shared, **c.settings}) for c in candidates]
+    idle = [zoo.without_effect(kind, place, values) for kind, values in given]
+    nowhere, found = set.intersection(*map(set, idle)), dict[Any, Candidate]()
+    for name in (n for c in candidates for n in c.settings if n in nowhere):
+        raise SettingError(
+            f"{name} varies, and has no effect in any trial without {idle[0][name]}.",
+            "a setting that has an effect",
+            f"give {idle[0][name]}, or leave {name} out.",
+        )
     for c, names in zip(candidates, idle, strict=True):
-        left = names - nowhere
+        left = names.keys() - nowhere
         settings, label = {n: x for n, x in c.settings.items() if n not in left}, c.label
         if settings != c.settings:
             label = _label(c.algorithm if several or not settings else "", settings)

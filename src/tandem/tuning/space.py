@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from tandem.algorithms import unused
 from tandem.errors import EngineError, SettingError, UnknownNameError
 from tandem.settings import (
     PARTS,
@@ -22,6 +21,7 @@ from tandem.settings import (
     check_ranges,
     declared,
     hints_of,
+    idle,
 )
 from tandem.types import JSONDict
 
@@ -181,8 +181,8 @@ class Space:
         beside the others, and batches of whole sequences, the nearest to what was drawn."""
         found = self.settings(drawn)
         chosen = apply(self.base, found)
-        idle = unused.idle_names(unused.SETTINGS, chosen)
-        found = {name: value for name, value in found.items() if name not in idle}
+        nothing = idle(chosen)
+        found = {name: value for name, value in found.items() if name not in nothing}
         if (of := sequence_of(chosen)) > 1 and "batch_size" in found:
             found["batch_size"] = max(1, round(chosen.batch_size / of)) * of
         return found
@@ -191,7 +191,7 @@ class Space:
         """What Optuna would have to draw for the settings to stay as they are; and which of them
         are outside of the space, in words."""
         drawn, outside = {}, []
-        idle = unused.idle_names(unused.SETTINGS, self.base)
+        nothing = idle(self.base)
         for d in self.dimensions:
             value = whole = getattr(self.base, d.setting)
             if isinstance(value, Schedule):
@@ -199,7 +199,7 @@ class Space:
                 parts = {"start": value.start, "end": constant, "fraction": value.fraction}
                 value = str(value) if d.search.choices else parts[d.search.part]
             drawn[d.name] = d.drawn(value)
-            any_does = d.setting in idle or len(d.search.choices) == 1
+            any_does = d.setting in nothing or len(d.search.choices) == 1
             if drawn[d.name] is None and any_does:
                 drawn[d.name] = d.lowest()
             elif drawn[d.name] is None:
@@ -281,7 +281,7 @@ def fixed_beside(
     if not told.get("only"):
         varied |= {s.name for s in declared(kind) if s.search and s.name not in told}
     varied -= given.keys()
-    gated = {n for need in unused.SETTINGS if need.beside.keys() & varied for n in need.names}
+    gated = {s.name for s in declared(kind) if s.needs and s.needs.values.keys() & varied}
     plain = (bool, int, float, str, list, tuple)
     return {
         name: [value if isinstance(value, plain) else str(value)]
@@ -293,12 +293,12 @@ def fixed_beside(
 def _refuse_idle(dimensions: list[Dimension], base: Any, told: Mapping[str, Any]) -> None:
     """SettingError for what a space is told to look for and does nothing in any trial."""
     varied = {d.setting for d in dimensions}
-    for name, need, beside in unused.idle(unused.SETTINGS, base):
-        if name in varied and name in told and not varied & beside.keys():
+    for name, needs in idle(base).items():
+        if name in varied and name in told and not varied & needs.values.keys():
             raise SettingError(
-                f"the space has a range for {name}, with {unused.told(beside)}.",
-                f"it together with {need}, say, or values for {' or '.join(beside)} in the space",
-                f"give {need} too, or leave {name} out of the space.",
+                f"the space has a range for {name}, which has no effect without {needs}.",
+                f"{needs}, or a range for {' or '.join(needs.values)} in the space",
+                f"give {needs}, or leave {name} out of the space.",
             )
 
 

@@ -11,18 +11,19 @@ folders of them, as MODULE or MODULE.FOLDER. Reading these runs no code of the p
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any
 
 from tandem import algorithms
-from tandem.algorithms import name_of, unused
+from tandem.algorithms import name_of
 from tandem.errors import PluginError, SettingError, UnknownNameError, note, warn
 from tandem.learning import fits
 from tandem.learning.config import Options
 from tandem.plugins import Plugin
-from tandem.settings import Schedule, apply, check_ranges
+from tandem.settings import Needs, Schedule, apply, check_ranges, effective, idle
 from tandem.zoo import files, owners
 
 
@@ -137,62 +138,49 @@ def _value(value: object) -> Any:
 
 
 def settle(
-    algorithm: str | type, env: str, values: dict[str, Any], noted: bool = False
+    algorithm: str | type,
+    env: str,
+    values: dict[str, Any],
+    noted: bool = False,
+    taken: Iterable[str] = (),
 ) -> tuple[Any, Options, str]:
     """Settings and options for a run, and where they come from: the defaults, an entry for the
-    algorithm and environment over them, and what is given over both. noted: with a note on numbers
-    that have changed to fit others."""
+    algorithm and environment over them, and what is given over both. noted: with a note on what is
+    given and has no effect, and on numbers that have changed to fit others. taken: arguments that
+    an unknown name may have been meant for."""
     kind = algorithms.get(algorithm)
-    owners.refuse(kind, env, values)
-    base, chosen, options, tuned = _chosen(algorithm, env, values)
-    chosen = unused.without_idle(unused.SETTINGS, chosen, values)
+    owners.refuse(kind, values, taken)
+    chosen, options, tuned = _chosen(algorithm, env, values)
+    given = values if noted else ()
+    chosen, options = effective(chosen, given), effective(options, given)
     for part in (chosen, options):
         check_ranges(part)
-    unused.refuse_given(unused.SETTINGS, chosen, base, values)
-    unused.refuse_given(unused.OPTIONS, options, Options(), values)
     chosen = fits.fitted(kind.needs, chosen, options.devices, values, noted=noted)
     return chosen, options, tuned.source if tuned else f"defaults of {name_of(algorithm)}"
 
 
-def idle(algorithm: str | type, env: str, values: dict[str, Any]) -> set[str]:
-    """The settings and options that do nothing in a run of these `values`."""
-    _, chosen, options, _ = _chosen(algorithm, env, values)
-    return unused.idle_names(unused.SETTINGS, chosen) | unused.idle_names(unused.OPTIONS, options)
+def without_effect(algorithm: str | type, env: str, values: dict[str, Any]) -> dict[str, Needs]:
+    """The settings and options that have no effect in a run of these `values`, with what they
+    need."""
+    chosen, options, _ = _chosen(algorithm, env, values)
+    return idle(chosen) | idle(options)
 
 
-def lacking(algorithm: str | type, env: str, values: dict[str, Any]) -> dict[str, Any]:
-    """What makes those of the `values` count that do nothing otherwise, where the values do not say
-    something else."""
-    base, chosen, _, _ = _chosen(algorithm, env, values)
-    refused = unused.refused(unused.SETTINGS, chosen, base, values)
-    return {n: x for _, need, _ in refused for n, x in need.give.items() if n not in values}
-
-
-def overtaken(
-    algorithm: str | type, env: str | None, file: dict[str, Any], flags: dict[str, Any]
-) -> set[str]:
-    """Which of the values that a file of settings says nobody asks for, where a command's flags
-    stand over it: what does something in the file alone, and nothing beside the flags; and what is
-    there as it would be without the file, since the flags may imply something else for it. env:
-    None for one whose entry is not known."""
-    place, kept = env or "", file.keys() - flags.keys()
-    if not flags:
-        return set()
-    left = (idle(algorithm, place, file | flags) - idle(algorithm, place, file)) & kept
-    if env is None:
-        return left
+def usual_in(algorithm: str | type, env: str, file: dict[str, Any]) -> set[str]:
+    """Which settings of a file of them are as they would be without it, so that flags of a command
+    may imply something else for them."""
     names = {f.name for f in fields(algorithms.get(algorithm).Settings)}
     asked = {n: x for n, x in file.items() if n in ("entry", "steps")}
-    usual, told = (_chosen(algorithm, env, x)[1] for x in (asked, file))
-    same = {n for n in kept & names if getattr(told, n) == getattr(usual, n)} - {"steps"}
+    usual, told = (_chosen(algorithm, env, x)[0] for x in (asked, file))
+    same = {n for n in file.keys() & names if getattr(told, n) == getattr(usual, n)} - {"steps"}
     rest = {n: x for n, x in file.items() if n not in same}
-    return left | same if _chosen(algorithm, env, rest)[1] == told else left
+    return same if _chosen(algorithm, env, rest)[0] == told else set()
 
 
 def _chosen(
     algorithm: str | type, env: str, values: dict[str, Any]
-) -> tuple[Any, Any, Options, Entry | None]:
-    """Settings before and with those that are given, options, and the entry that holds."""
+) -> tuple[Any, Options, Entry | None]:
+    """Settings and options with those that are given, and the entry that holds."""
     kind = algorithms.get(algorithm)
     own, others = {f.name for f in fields(kind.Settings)}, {f.name for f in fields(Options)}
     options = apply(Options(), {n: v for n, v in values.items() if n in others})
@@ -211,7 +199,7 @@ def _chosen(
         beside = not options.runners and (kind.needs == "rollouts" or options.ahead == 0)
         processes = options.runners or options.workers
         base = replace(base, envs=max(base.envs, processes + beside if processes else 0))
-    return base, apply(base, given).settled(values), options, tuned
+    return apply(base, given).settled(values), options, tuned
 
 
 def _applied(settings: Any, tuned: Entry | None) -> Any:

@@ -94,8 +94,8 @@ def tried(name, make, settings):
             lines = str(error).splitlines()
             if out.exists():
                 return f"left a folder: {lines[0]}"
-            parts = [any(x.startswith(p) for x in lines) for p in ("Expected:", "Fix:")]
-            return "refused" if all(parts) else f"not in three parts: {error}"
+            whole = "; expected " in lines[0] and lines[-1].startswith("Fix:")
+            return "refused" if whole else f"not in two lines: {error}"
         except Exception as error:
             return f"{type(error).__name__}: {error}"
         try:

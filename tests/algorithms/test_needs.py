@@ -1,4 +1,4 @@
-"""Settings that do nothing beside others are refused where a user gave them, and only there."""
+"""Settings that have no effect without others: a note where a user gave them, and the same run."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import pytest
 import torch
 
 from tandem import algorithms, trainer, zoo
-from tandem.algorithms import unused
 from tandem.algorithms.base import optimizer_options
-from tandem.errors import SettingError
+from tandem.errors import SettingError, noting
 from tandem.learning.config import Options
-from tandem.settings import Schedule, declared
-from tests.advice.net import assigned, follows
+from tandem.settings import Needs, Schedule, declared, idle, offered, setting
+from tests.advice.net import follows
 
 OFF: dict[str, Any] = {  # what turns off what others need, where the default does not
     "optimizer": "sgd",
@@ -49,54 +48,57 @@ def another(kind: Any, name: str) -> Any:
 
 
 def rows() -> Any:
-    kinds = {**{n: k.Settings for n, k in algorithms.built_in().items()}, "run": Options}
-    for name, kind in kinds.items():
-        fields = kind.__dataclass_fields__
-        for need in unused.OPTIONS if kind is Options else unused.SETTINGS:
-            for one in need.names:
-                if need.apart in fields:
-                    continue
-                if one in fields and any(n in fields for n in need.beside):
-                    yield pytest.param(name, kind, need, one, id=f"{name}-{one}")
+    for name, kind in {
+        **{n: k.Settings for n, k in algorithms.built_in().items()},
+        "run": Options,
+    }.items():
+        for one in declared(kind):
+            if one.needs is not None and one.name not in getattr(kind, "lacks", ()):
+                yield pytest.param(name, kind, one, id=f"{name}-{one.name}")
 
 
 def settled(name: str, **given: Any) -> Any:
     return trainer.settle("ppo" if name == "run" else name, "Nowhere-v0", given)
 
 
-@pytest.mark.parametrize(("name", "kind", "need", "setting"), list(rows()))
-def test_what_does_nothing_is_refused_and_the_advice_works(name, kind, need, setting) -> None:
-    off = {n: OFF[n] for n in need.beside if n in kind.__dataclass_fields__ and n in OFF}
-    value = another(kind, setting)
-    with pytest.raises(SettingError, match=f"{setting}=.* with ") as caught:
-        settled(name, **{setting: value}, **off)
-    settled(name, **off)
-    if need.give.keys() & set(getattr(kind, "lacks", ())):  # leaving it out is all that there is
-        assert caught.value.fix == f"leave {setting} out."
-        return
-    assert f"or leave {setting} out" in caught.value.fix
-    (fix,) = assigned(caught.value)
-    assert fix
-    settled(name, **{**off, setting: value, **fix})
+def resolved(name: str, **given: Any) -> tuple[Any, list[str]]:
+    """Settings and options of a run, and the notes on them."""
+    with noting(notes := []):
+        of, options, _ = zoo.settle(
+            "ppo" if name == "run" else name, "Nowhere-v0", given, noted=True
+        )
+    return (of, options), [n for n in notes if "no effect" in n]
+
+
+@pytest.mark.parametrize(("name", "kind", "setting"), list(rows()))
+def test_a_setting_without_effect_is_noted_and_the_run_is_the_same(name, kind, setting) -> None:
+    needs, own = setting.needs, kind.__dataclass_fields__
+    off = {n: OFF[n] for n in needs.values if n in own and n in OFF}
+    value = another(kind, setting.name)
+    run, notes = resolved(name, **{setting.name: value}, **off)
+    assert notes == [f"{setting.name}={value} has no effect without {needs}."]
+    assert (run, []) == resolved(name, **off)
+    # and with what it needs it has one
+    there = {n: x[-1] if isinstance(x, tuple) else x for n, x in needs.values.items()}
+    if not there.keys() & set(getattr(kind, "lacks", ())):
+        run, notes = resolved(
+            name, **{setting.name: value}, **{n: x for n, x in there.items() if n in own}
+        )
+        assert getattr(run[name == "run"], setting.name) == value and not notes
 
 
 def test_only_what_the_user_gave_and_what_is_not_so_anyway_counts() -> None:
-    zoo = trainer.settle("a2c", "Pendulum-v1", {})[0]
-    assert trainer.settle("a2c", "Pendulum-v1", {"optimizer": "adam"})[0].rms_decay == zoo.rms_decay
-    settled("a2c", optimizer="adam", rms_decay=algorithms.get("a2c").Settings().rms_decay)
-    settled("td3", **{s.name: s.default for s in declared(algorithms.get("td3").Settings)})
-    settled("run", ahead=0)
-    settled("run", **{s.name: s.default for s in declared(Options)})
-    settled("acer", replay="none", replay_ratio=0)  # zero asks for nothing
-    settled("a3c", replay_ratio=0)
-    with pytest.raises(SettingError, match="with workers=0 and runners=0 and learners=1\\."):
-        settled("run", worker_patience=20)  # no text is not told as what stands beside
+    entry = trainer.settle("a2c", "Pendulum-v1", {})[0]
+    assert trainer.settle("a2c", "Pendulum-v1", {"optimizer": "adam"})[0].rms_decay == 0.99
+    assert entry.rms_decay == 0.99 or entry.optimizer == "rmsprop"
+    for name in ("td3", "run"):
+        kind = Options if name == "run" else algorithms.get(name).Settings
+        assert not resolved(name, **{s.name: s.default for s in declared(kind)})[1]
     assert settled("pqn", adam_epsilon=1e-5)[0].adam_epsilon == 1e-5  # radam has an epsilon too
-    with pytest.raises(SettingError, match="weight_decay=0.1 with optimizer='radam'"):
-        settled("pqn", weight_decay=0.1)
+    assert settled("pqn", weight_decay=0.1)[0].weight_decay == 0.0
     settings = algorithms.get("dqn").Settings(weight_decay=0.1, optimizer="sgd")
     with follows("algorithms/base.py:optimizer_options") as advice:
-        optimizer_options(settings)  # of settings that nobody settled, too
+        optimizer_options(settings)  # of settings that nobody settled
     (given,) = advice.assigned()
     optimizer_options(replace(settings, **given))
     optimizer_options(replace(settings, weight_decay=0.0))
@@ -122,8 +124,8 @@ MODES: dict[str, tuple[Any, ...]] = {  # what others stand beside, each with wha
 
 @pytest.mark.parametrize("name", list(algorithms.built_in()))
 def test_settings_of_an_entry_fall_back_where_a_user_changes_its_mode(name: str) -> None:
-    assert {n for need in unused.SETTINGS for n in need.beside} == set(MODES)
     kind = algorithms.get(name).Settings
+    assert {n for s in declared(kind) if s.needs for n in s.needs.values} <= set(MODES)
     usual, known = kind(), kind.__dataclass_fields__
     for table in zoo.entries(name):
         env, _, entry = table.partition(":")
@@ -138,7 +140,7 @@ def test_settings_of_an_entry_fall_back_where_a_user_changes_its_mode(name: str)
                     if not what.startswith(f"{mode}={value!r}"):  # as quantile of sac
                         raise
                     continue
-                for one, *_ in unused.idle(unused.SETTINGS, s):
+                for one in idle(s):
                     assert getattr(s, one) == getattr(usual, one), (table, mode, value, one)
 
 
@@ -176,7 +178,7 @@ def test_advice_on_munchausen_beside_an_entry_of_another_kind_comes_to_an_end() 
 LACKING = [
     (name, setting)
     for name, kind in algorithms.built_in().items()
-    for setting in sorted(unused.never(kind.Settings))
+    for setting in getattr(kind.Settings, "lacks", ())
 ]
 WORDS = {"intrinsic": "rnd", "action_noise": "gsde", "body": "simba"}
 
@@ -192,20 +194,32 @@ def test_what_help_leaves_out_is_refused(name: str, setting: str) -> None:
 
 
 def test_what_counts_with_a_refused_setting_alone_is_left_out_too() -> None:
-    crossq, mat = (unused.never(algorithms.get(name).Settings) for name in ("crossq", "mat"))
+    def left_out(name: str) -> set[str]:
+        kind = algorithms.get(name).Settings
+        return {s.name for s in declared(kind)} - {s.name for s in offered(kind)}
+
+    crossq, mat = left_out("crossq"), left_out("mat")
     assert {"recurrent", "memory", "priority_eta", "body"} < crossq and "log_std" not in crossq
     assert "sde_sample_freq" in mat and "log_std" not in mat  # that of a Gaussian
-    assert not unused.never(algorithms.get("sac").Settings)
+    assert not left_out("sac")
 
 
 def test_a_deviation_needs_a_part_that_has_one() -> None:
-    begin = partial(trainer.session, "ppo", framework="torch")
-    with follows("algorithms/unused.py:refuse_for_actions") as advice:
-        begin("CartPole-v1", log_std=-1.0)
-    assert "leave log_std out" in advice.fix
-    begin("CartPole-v1")
-    begin("CartPole-v1", log_std=0.0)
-    begin("Pendulum-v1", log_std=-1.0)
+    def begun(env: str, **given: Any) -> tuple[float, bool]:
+        run = trainer.session("ppo", env, framework="torch", **given)
+        run.close()
+        return run.config.settings.log_std, any("no effect on actions" in n for n in run.notes)
+
+    assert begun("CartPole-v1", log_std=-1.0) == (0.0, True)
+    assert begun("CartPole-v1", log_std=0.0) == (0.0, False)
+    assert begun("Pendulum-v1", log_std=-1.0) == (-1.0, False)
+
+
+def test_what_only_a_resumed_run_has_is_noted_in_a_new_one() -> None:
+    for name in ("extend", "trust"):
+        run = trainer.session("ppo", "CartPole-v1", framework="torch", **{name: True})
+        run.close()
+        assert run.notes == [f"{name} has no effect without resume."]
 
 
 @pytest.mark.parametrize(
@@ -235,6 +249,7 @@ def test_settings_of_a_class_of_ones_own_mean_what_it_says() -> None:
     class Own(algorithms.get("ppo").Settings):  # type: ignore[misc]
         values: str = "all"
         kappa: float = 0.5
+        half: float = setting(0.5, "of it", minimum=0, needs=Needs(values=("some", "all")))
 
-    assert "kappa" not in {n for n, *_ in unused.idle(unused.SETTINGS, Own(kappa=0.1))}
-    assert "rnd_share" in {n for n, *_ in unused.idle(unused.SETTINGS, Own())}
+    assert idle(Own()).keys() == idle(algorithms.get("ppo").Settings()).keys()
+    assert "half" in idle(Own(values="none"))
