@@ -113,7 +113,7 @@ BUDGETS: dict[str, int] = {
     "testing": 1544,
     "agents": 3114,
     "animation": 256,
-    "cli": 2428,
+    "cli": 2441,
     "cluster": 1732,
     "comparison": 184,
     "datasets": 344,

@@ -15,7 +15,7 @@ from tandem.cli import main
 from tandem.errors import UnknownNameError
 from tandem.learning.config import Options
 from tandem.settings import hints_of
-from tandem.zoo.other_names import COUNTS, FORMS, OTHER_NAMES
+from tandem.zoo.other_names import ARGUMENTS, COUNTS, FORMS, OTHER_NAMES
 from tests.advice.net import follows
 from tests.helpers import ROOT
 
@@ -210,6 +210,7 @@ def test_the_pages_and_the_errors_have_the_same_names() -> None:
     every = {f.name for n in algorithms.NAMES for f in fields(algorithms.get(n).Settings)}
     every |= {f.name for f in fields(Options)}
     arguments = {*inspect.signature(tandem.train).parameters}
+    assert arguments == {*ARGUMENTS, "settings"}
     for name, names in OTHER_NAMES.items():
         assert name not in every
         assert any(name in there and {*names} & here for there, here in words), name

@@ -373,7 +373,7 @@ def test_a_run_needs_the_package_that_it_was_trained_with(
         assert refused in printed and "pip install tandem-maze==1.2.0; `tandem list`" in printed
     assert "wrote" in shown(capsys, f"report {folder}"), "it needs none"
     assert "maze_pg" not in shown(capsys, "list")
-    with pytest.raises(UnknownNameError, match="there is none\nFix: install a package"):
+    with pytest.raises(UnknownNameError, match="there is none.\nFix: install a package"):
         tandem.train("a2c", "CartPole-v1", writer="lines", out=tmp_path / "a", **FAST)
 
 

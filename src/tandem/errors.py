@@ -27,9 +27,8 @@ class TandemError(Exception):
     def __init__(self, happened: str, expected: str = "", fix: str = "", **instead: Any) -> None:
         self.happened, self.expected, self.fix, self.instead = happened, expected, fix, instead
         wrong = happened
-        if expected:  # below a traceback, a sentence of its own
-            joint = "\nExpected " if "\n" in happened else "; expected "
-            wrong = f"{happened.removesuffix('.')}{joint}{expected.removesuffix('.')}."
+        if expected:
+            wrong = f"{happened.removesuffix('.')}; expected {expected.removesuffix('.')}."
         super().__init__(f"{wrong}\nFix: {fix}" if fix else wrong)
 
     def __reduce__(self) -> tuple[Any, ...]:

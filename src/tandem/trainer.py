@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import fields, replace
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +47,7 @@ from tandem.runs.trust import Names
 from tandem.settings import as_path, convert, whole_number
 from tandem.types import JSONDict, tree_map
 from tandem.zoo import note_short, settle
+from tandem.zoo.other_names import ARGUMENTS
 
 __all__ = [
     "Agent",
@@ -145,7 +145,7 @@ def train(
 
 
 # what settings of a program's own algorithm cannot be called
-TAKEN = frozenset((*signature(train).parameters, *(f.name for f in fields(Options)))) - {"settings"}
+TAKEN = frozenset((*ARGUMENTS, *(f.name for f in fields(Options))))
 
 
 def complete(run: Session, stop_at: int | None = None, draws: bool = True) -> Result:
@@ -225,8 +225,7 @@ def session(
         names = Names(env, vector, env_kwargs, changes.get("cluster"), trust)
         course = own_objects, steps, extend, told, changes
         run = resumed(folder, *course, out=out, algorithm=algorithm, names=names)
-        run.catch_signals = catch_signals
-        return _noted(run)
+        return _noted(run, catch_signals)
     if algorithm is None or env is None:
         raise SettingError(
             "train() was called without an algorithm or an environment.",
@@ -277,11 +276,10 @@ def session(
             callbacks=told,
             eval_env=eval_env,
         )
-    run.catch_signals = catch_signals
     if network is not None:
         of = run.observation, run.action
         bodies.note_ignored(run.kind, settings, network, of, run.config.settings)
-    return _noted(run)
+    return _noted(run, catch_signals)
 
 
 def _refuse_given(fixed: dict[str, Any]) -> None:
@@ -293,9 +291,9 @@ def _refuse_given(fixed: dict[str, Any]) -> None:
         )
 
 
-def _noted(run: Session) -> Session:
+def _noted(run: Session, catch_signals: bool) -> Session:
     """The session, with notes on its length."""
-    c = run.config
+    c, run.catch_signals = run.config, catch_signals
     note_short(c.algorithm, c.env, c.options.entry, c.settings.steps)
     fits.note_few(c.settings, int(c.options.learners))
     return run
@@ -318,7 +316,7 @@ def _config(
     """Everything that a new run is made of. Refuses settings, spaces and options that do not fit
     together; then makes the choices that "auto" leaves open, and chooses the framework. instance:
     an environment that a callable `env` has made already."""
-    settled = settle(algorithm, environment_name(env), values, noted=True, taken=TAKEN)
+    settled = settle(algorithm, environment_name(env), values, noted=True)
     chosen, options, source = one_env.settled(env, values, *settled)
     host.expect(options.threads, options.devices)
     kwargs = _as_json(env_kwargs) | atari.arguments(env, options)

@@ -32,6 +32,7 @@ def another(kind: Any, name: str) -> Any:
     (usual,) = (s.default for s in declared(kind) if s.name == name)
     words: dict[str, Any] = {
         "ahead": 1,
+        "cluster": "auto",
         "copy_info": True,
         "evict": "sample",
         "priority": "error",

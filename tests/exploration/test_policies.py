@@ -161,7 +161,7 @@ def test_what_cannot_be_chosen_from_is_refused(kind: type[e.Policy]) -> None:
     ],
 )
 def test_numbers_out_of_range_are_named(make: Any, says: str) -> None:
-    with pytest.raises(SettingError, match=f"{says}(.|\n)*Expected(.|\n)*Fix"):
+    with pytest.raises(SettingError, match=f"{says}(.|\n)*; expected(.|\n)*Fix"):
         make()
 
 

@@ -11,7 +11,6 @@ folders of them, as MODULE or MODULE.FOLDER. Reading these runs no code of the p
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from functools import cache
@@ -138,18 +137,13 @@ def _value(value: object) -> Any:
 
 
 def settle(
-    algorithm: str | type,
-    env: str,
-    values: dict[str, Any],
-    noted: bool = False,
-    taken: Iterable[str] = (),
+    algorithm: str | type, env: str, values: dict[str, Any], noted: bool = False
 ) -> tuple[Any, Options, str]:
     """Settings and options for a run, and where they come from: the defaults, an entry for the
     algorithm and environment over them, and what is given over both. noted: with a note on what is
-    given and has no effect, and on numbers that have changed to fit others. taken: arguments that
-    an unknown name may have been meant for."""
+    given and has no effect, and on numbers that have changed to fit others."""
     kind = algorithms.get(algorithm)
-    owners.refuse(kind, values, taken)
+    owners.refuse(kind, values)
     chosen, options, tuned = _chosen(algorithm, env, values)
     given = values if noted else ()
     chosen, options = effective(chosen, given), effective(options, given)

@@ -3,6 +3,28 @@ names, library by library."""
 
 from __future__ import annotations
 
+# arguments of tandem.train besides settings
+ARGUMENTS = (
+    "algorithm",
+    "env",
+    "framework",
+    "network",
+    "device",
+    "steps",
+    "stop_at",
+    "seed",
+    "envs",
+    "env_kwargs",
+    "eval_env",
+    "out",
+    "resume",
+    "extend",
+    "trust",
+    "callbacks",
+    "catch_signals",
+    "progress",
+)
+
 _SAME: dict[tuple[str, ...], str] = {
     # the first of these settings that an algorithm has: what it is called elsewhere
     ("algorithm",): "algo",

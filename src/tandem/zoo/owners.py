@@ -11,7 +11,7 @@ from tandem.algorithms import name_of
 from tandem.errors import UnknownNameError, nearest
 from tandem.learning.config import Options
 from tandem.settings import hints_of, offered
-from tandem.zoo.other_names import CHOICES, COUNTS, FORMS, INSTEAD, OTHER_NAMES
+from tandem.zoo.other_names import ARGUMENTS, CHOICES, COUNTS, FORMS, INSTEAD, OTHER_NAMES
 
 CLOSE = 0.8  # how alike another algorithm's setting is that may have been meant
 
@@ -19,7 +19,7 @@ CLOSE = 0.8  # how alike another algorithm's setting is that may have been meant
 def refuse(
     algorithm: str | type,
     values: Mapping[str, Any],
-    taken: Iterable[str] = (),
+    taken: Iterable[str] = ARGUMENTS,
     command: str = "",
 ) -> None:
     """UnknownNameError for the first of `values` that is a setting neither of the algorithm nor of
