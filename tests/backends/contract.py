@@ -513,8 +513,8 @@ def check_a_step_along_a_kept_gradient_is_the_one_that_was_not_made() -> None:
         return backend.compile(update)
 
     def step(b: Batch) -> Update:
-        for optimizer, gradient in zip(at_owned, b.reward, strict=True):
-            backend.step(optimizer, gradient, b.settings["rate"])
+        for i, optimizer in enumerate(at_owned):  # TensorFlow's tensors cannot be iterated over
+            backend.step(optimizer, b.reward[i], b.settings["rate"])
         return Update({})
 
     at_once, apart = minimizing(direct, at_direct), minimizing(away, keeping)

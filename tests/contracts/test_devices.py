@@ -28,7 +28,7 @@ REST = (
     ("vdn", "qmix", "mappo", "mat", "maddpg"),
 )
 SHORT = ("short", "uneven")  # what can be had of one algorithm in seconds
-MORE = {"torch": (("dqn_compiled", "ppo_compiled"),), "tensorflow": (SHORT,)}
+MORE = {"tensorflow": (SHORT,)}
 
 
 @pytest.mark.timeout(900)

@@ -100,8 +100,6 @@ CASES = {
     "mappo": (TWO, PPO | {"share": False, "value_norm": "popart"}),
     "mat": (TWO, PPO | {"embedding": 16, "heads": 2}),
     "mappo_recurrent": (team(together.Leaving), PPO | LSTM | {"rewards": "team"}),
-    "dqn_compiled": (games.Chain, REPLAY | {"compile": True}),
-    "ppo_compiled": (BOX, PPO | {"compile": True, "normalize_observations": True}),
     "maddpg": (team(together.Landmarks), REPLAY | {"twin": True, "policy_delay": 2, "n_step": 3}),
 }
 WHOLE = {"ppo_recurrent_moving"}  # is not divided: statistics and masks are of all rows together
