@@ -122,7 +122,6 @@ def test_help_for_an_environment_shows_the_values_of_the_zoo(capsys) -> None:
         ("train ppo CartPole-v1 --out", "expected one argument"),
         ("train ppo CartPole-v1 --framework torhc", "did you mean 'torch'"),
         ("train ppo CartPole-v1 --framework torch --device gpu", "did you mean 'cuda'"),
-        ("train ppo CartPole-v1 --extend", "without --resume"),
         ("train ppo CartPole-v1 --seeds 0", "at least 1"),
         ("train ppo CartPol", "did you mean 'CartPole-v"),
         ("train td3 CartPole-v1", "a bounded Box of actions"),

@@ -98,7 +98,7 @@ def test_the_copy_of_the_settings_leaves_a_file_beside_it_alone(tmp_path) -> Non
     command = SeedsCommand(["--config", str(file)], [0], tmp_path)
     command.save()
     (copy,) = tmp_path.glob("*-settings.toml")
-    assert command.resumed([]).words == [f"--config={copy}"]
+    assert command.resumed().words == [f"--config={copy}"]
     command.remove()
     assert file.read_text() == "seed = 1\n" and list(tmp_path.iterdir()) == [file]
 
@@ -124,6 +124,6 @@ def test_the_command_that_goes_on_has_what_no_file_is_trusted_with(tmp_path) -> 
     assert read(command.parent) == command
     shown = f"tandem train --resume '{tmp_path / 'my runs'}' --import myenvs"
     assert command.again == shown
-    assert command.resumed([]).words == ["ppo", "Mine-v0", "--steps", "9"]
+    assert command.resumed().words == ["ppo", "Mine-v0", "--steps", "9"]
     own = SeedsCommand(["mine:Mine", "CartPole-v1"], [0], tmp_path)
     assert own.again == f"tandem train mine:Mine --resume {tmp_path}"

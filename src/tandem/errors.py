@@ -17,6 +17,7 @@ from math import prod
 from numbers import Real
 from typing import Any
 
+FEW = 20  # names that an error lists beside advice
 _notes: ContextVar[list[str] | None] = ContextVar("notes", default=None)
 
 
@@ -51,9 +52,9 @@ class UnknownNameError(TandemError, ValueError):
         self.nearest = nearest(name, known) if isinstance(name, str) else []
         if not fix and self.nearest:
             fix = f"did you mean {' or '.join(map(repr, self.nearest))}?"
-        if not fix and not expected:
+        if not (expected or self.nearest) and (not fix or len(known) <= FEW):
             shown = ", ".join(known[:40]) + (", ..." if len(known) > 40 else "")
-            expected, fix = f"one of {shown}", "choose one of those."
+            expected, fix = f"one of {shown}", fix or "choose one of those."
         super().__init__(f"there is no {kind} {name!r}.", expected, fix)
 
 
@@ -219,7 +220,8 @@ def attempt(failure: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        note(f"{failure}: {str(error).partition(chr(10))[0] or type(error).__name__}")
+        said = error.happened if isinstance(error, TandemError) else str(error)
+        note(f"{failure}: {said.partition(chr(10))[0] or type(error).__name__}")
 
 
 @contextmanager

@@ -92,7 +92,7 @@ def test_a_sweep_without_a_result_and_one_of_refusals(tmp_path: Path) -> None:
     with follows("_Crew._over") as advice:
         crew._over(sweeps._Line(study.ask()), studies.REFUSED, "Batches of 7; expected 8.\nFix: 8.")
     assert advice.fix.endswith("as the last one asks for: 8.")
-    assert str(advice.error).count("Expected") == str(advice.error).count("Fix") == 1
+    assert str(advice.error).count("expected") == str(advice.error).count("Fix") == 1
     study.close()
 
 

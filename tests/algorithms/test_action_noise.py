@@ -125,9 +125,6 @@ def test_an_agent_whose_noise_alone_has_a_memory_acts_without_being_told_of_it(t
     assert np.ptp(result.agent.act(obs, deterministic=False)) > 0
 
 
-BOTH = {"action_noise": "ou", "sde_sample_freq": 4}
-
-
 @pytest.mark.parametrize(
     "algorithm, env, given, kind, said",
     [
@@ -135,8 +132,6 @@ BOTH = {"action_noise": "ou", "sde_sample_freq": 4}
         ("sac", "CartPole-v1", {}, SpaceError, "sac with action_noise='gsde' cannot act in a Disc"),
         ("ppo", "Pendulum-v1", {"policy": "beta"}, SettingError, "with policy='beta'"),
         ("sac", "Pendulum-v1", {"noisy": "factorised"}, SettingError, "with noisy='factorised'"),
-        ("sac", "Pendulum-v1", {"action_noise": "gaussian", "log_std": -1.0}, SettingError, "log_"),
-        ("td3", "Pendulum-v1", BOTH, SettingError, "sde_sample_freq=4 with action_noise='ou'"),
         ("a2c", games.IdentityMultiDiscrete, {}, SpaceError, "MultiDiscrete"),
     ],
 )

@@ -21,6 +21,7 @@ from tandem.errors import CheckpointError, ResumeError, SettingError, SpaceError
 from tandem.extending import ReplaySettings, RolloutSettings, SequenceSettings, Settings, setting
 from tandem.runs import checkpoint
 from tandem.runs.folder import describe, read_run
+from tandem.runs.trust import Names
 from tandem.runs.verification import verify
 from tandem.spaces import Leaf
 from tandem.testing import fakes
@@ -326,9 +327,9 @@ def test_several_seeds_of_it_go_on_by_its_name(tmp_path: Path, capsys: Any) -> N
     assert cli.main(["train", "--resume", str(tmp_path)]) == 2
     assert f"tandem train {MINE} --resume {tmp_path}" in capsys.readouterr().err
     kept = SeedsCommand(command, [0], tmp_path)
-    with follows("cli/seeds_command.py:SeedsCommand.resumed") as advice:
-        kept.resumed(["--stop-at", "32"])
-    kept.resumed(advice.fix.split()[2:])
+    with follows("cli/seeds_command.py:SeedsCommand.vouched") as advice:
+        kept.vouched(Names(trust=True), ["--stop-at", "32"])
+    kept.vouched(Names(trust=True), advice.fix.split()[2:])
 
 
 # What is wrong with a class

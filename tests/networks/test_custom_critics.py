@@ -204,7 +204,7 @@ def test_what_torch_cannot_compile_is_answered_with_the_setting():
 
     with follows("backends/torch_calls.py:Calls.refuse") as advice:
         train(compile="yes")
-    assert len(str(advice.error).splitlines()) == 3
+    assert len(str(advice.error).splitlines()) == 2
     (told,) = advice.assigned()
     train(**told)
 

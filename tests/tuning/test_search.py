@@ -237,7 +237,7 @@ def test_the_command_tells_draws_and_says_what_to_pass_on(tmp_path, capsys, monk
         ("find lr dqn CartPole-v1 --framework pytorch", "did you mean 'torch'"),
         ("find best ppo CartPole-v1 --vary gama=0.9,1", "did you mean 'gamma'"),
         ("find best ppo CartPole-v1 --vary gamma", "--vary gamma=0.9,0.99"),
-        ("find best ppo CartPole-v1 --vary gamma=0.9,2", "try gamma=0.99"),
+        ("find best ppo CartPole-v1 --vary gamma=0.9,2", "try --gamma 0.99"),
         ("find best dqn CartPole-v1 --vary quantiles=8,9", "or leave quantiles out"),
         ("find optimizer dqn CartPole-v1 --optimizer sgd", "leave optimizer out"),
     ],

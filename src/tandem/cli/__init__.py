@@ -74,7 +74,7 @@ COMMANDS = {  # name -> (module, what it does); a module `list` would hide the b
 
 
 # a setting and its value, as advice writes them
-VALUE = re.compile(r"\b(\w+)=('[^']*'|-?\d+(?:[.e][\d-]+)*|True|False)")
+VALUE = re.compile(r"(?<!--vary )(?<!\()\b(\w+)=('[^']*'|-?\d+(?:[.e][\d-]+)*|True|False)")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tandem import algorithms
+from tandem.cli import settings_file
 from tandem.cli.parser import json_object, with_import
 from tandem.errors import ResumeError, RunFolderError
 from tandem.runs import trust
@@ -51,18 +52,20 @@ class SeedsCommand:
             if file := value_of("--config", self.words):
                 shutil.copyfile(file, self._settings(file))
             data = {"command": self.words, "seeds": self.seeds}
-            signature = trust.signature(self._signed(), self.parent)
+            signature = trust.signature(self._signed(own_class(self.words)), self.parent)
             write_json(self.parent / FILE, data | {"signature": signature}, ELSEWHERE)
 
-    def _signed(self) -> JSONDict:
-        """The names of the command, the command, and the text of the copied file of settings."""
+    def _signed(self, theirs: str | None) -> JSONDict:
+        """The names of the command, the command, and the text of the copied file of settings.
+        theirs: the one class that may be imported."""
         from tandem.cli.train import make_parser, settings_flags
 
         words, parser = without(self.words, {"--import": 1}), make_parser()  # which imports it
-        settings_flags(parser, words)
+        file = self._settings(value_of("--config", words) or "")
+        said = settings_file.read(file).get("algorithm", "") if file.is_file() else ""
+        settings_flags(parser, words, otherwise=str(said), trusted=(theirs,))
         args = parser.read(words)
         kwargs = None if args.env_kwargs is None else json_object("env-kwargs", args.env_kwargs)
-        file = self._settings(value_of("--config", words) or "")
         return {
             "algorithm": args.algorithm,
             "env": args.env,
@@ -84,14 +87,14 @@ class SeedsCommand:
                 "the name of that class",
                 self.again,
             )
-        if trust.is_signed(self._signed(), self.parent, self.signature):
+        if trust.is_signed(self._signed(theirs), self.parent, self.signature):
             return self
         words = self.words
         # again and again: a flag may stand where the value of another one does
         while (rest := [w for w in without(words, SITTING) if w != "--trust"]) != words:
             words = rest
         command = replace(self, words=words)
-        data = command._signed()
+        data = command._signed(theirs)
         again = f"tandem train {data['algorithm']} {{}}--resume {shell_path(self.parent)}"
         trust.expect(data, self.parent, "", names, again, ResumeError)
         return command

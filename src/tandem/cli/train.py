@@ -234,13 +234,16 @@ def settings_flags(
     title: str = "settings of {}",
     options: str = "options of the run",
     otherwise: str = "",
+    trusted: Sequence[str | None] | None = None,
 ) -> Any:
     """Flags for the settings of the algorithms that a command names, or `otherwise`, and for the
     options, in groups of these titles; in help with what the zoo says. Gives the class of the
-    first; None where there is none."""
+    first; None where there is none. trusted: no class is imported but these, as module:Class."""
     group, beside = parser.add_argument_group(), parser.add_argument_group(options)
     flags(beside, Options())
     names = parser.algorithms(words) or [otherwise] * own.is_known(otherwise)
+    if trusted is not None:
+        names = [n for n in names if n in trusted or not algorithms.is_class(n)]
     kinds = [own.checked(own.named(n) if algorithms.is_class(n) else n, TAKEN) for n in names]
     group.title, tuned = title.format(", ".join(names)), zoo.Entry({}, "")
     if kinds and {"-h", "--help"} & {*words}:

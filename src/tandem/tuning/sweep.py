@@ -460,10 +460,10 @@ class _Crew:
             shutil.rmtree(folder, ignore_errors=True)
             self._refused += 1
             if self._refused > REFUSALS:
-                first, asks = why.partition("\n")[0], why.partition("Fix: ")[2]  # two of its parts
+                first, asks = why.partition("; expected ")[0], why.partition("Fix: ")[2]
                 raise SettingError(
                     f"{REFUSALS} combinations of settings one after the other were refused, the "
-                    f"last one: {first}",
+                    f"last one: {first}.",
                     "a space in which most combinations can be trained with",
                     "narrow it (--space, space=), as the last one asks for"
                     f"{f': {asks}' if asks else '.'}",
