@@ -112,7 +112,7 @@ def test_given_settings_win_over_the_zoo_and_the_zoo_over_defaults() -> None:
         ("ppo", {"clip": "0.2:-0.1"}, "clip=0.2:-0.1.*at least 0"),
         ("dqn", {"epsilon": 5}, "epsilon=5.*between 0 and 1"),
         ("dqn", {"epsilon": "1:-0.1:0.5"}, "epsilon=1:-0.1:0.5"),
-        ("dqn", {"priority_beta": "0.4:2", "prioritized": True}, "priority_beta=0.4:2"),
+        ("dqn", {"priority_beta": "0.4:2"}, "priority_beta=0.4:2"),
         ("dqn", {"updates_per_call": 0}, "updates_per_call=0"),
         ("dqn", {"train_every": 3, "envs": 2}, "train_every=3 with 2"),
         ("sac", {"temperature": -0.1}, "temperature=-0.1"),

@@ -250,9 +250,7 @@ def settings_flags(
         env = next((b for a, b in pairwise(words) if a == names[-1] and b[0] != "-"), "")
         tuned = zoo.entry(names[0], env, value_of("--entry", words) or "") or tuned
     for kind in kinds:
-        flags(
-            group, kind.Settings(), tuned.settings if tuned else {}, tuned.source if tuned else ""
-        )
+        flags(group, kind.Settings(), tuned.settings, tuned.source)
     if not kinds:  # some that any run may be given, without help
         flags(group, ReplaySettings())
         for action in (*group._group_actions, *beside._group_actions):

@@ -145,10 +145,10 @@ def settle(
     kind = algorithms.get(algorithm)
     owners.refuse(kind, values)
     chosen, options, tuned = _chosen(algorithm, env, values)
+    for part in (chosen, options):  # what is given without effect has its range too
+        check_ranges(part)
     given = values if noted else ()
     chosen, options = effective(chosen, given), effective(options, given)
-    for part in (chosen, options):
-        check_ranges(part)
     chosen = fits.fitted(kind.needs, chosen, options.devices, values, noted=noted)
     return chosen, options, tuned.source if tuned else f"defaults of {name_of(algorithm)}"
 
