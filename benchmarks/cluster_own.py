@@ -75,7 +75,7 @@ def handing_over(job: Job) -> Job:
     array here, one for each time that it was done: by a Ray actor, and by a worker of our pool
     through shared memory."""
     from tandem.collect.trajectories import join_environments, unpack
-    from tandem.parallel.ray import Actor, connect
+    from tandem.workers.ray import Actor, connect
 
     ray = connect("local")
     into, blank = np.empty((ROWS, FLOATS), np.float32), np.zeros((1, FLOATS), np.float32)
@@ -113,8 +113,8 @@ def handing_over(job: Job) -> Job:
 def by_memory(times: int) -> list[float]:
     """The same by a worker process of ours, with whom the array is shared."""
     from benchmarks.workers import Filler
-    from tandem.parallel.process import Process
-    from tandem.parallel.shared_memory import SharedArrays
+    from tandem.workers.process import Process
+    from tandem.workers.shared_memory import SharedArrays
 
     arrays = SharedArrays.create({"rows": ((ROWS, FLOATS), "<f4")})
     process = Process((arrays.handle.fd,), Filler, arrays.handle)

@@ -127,7 +127,7 @@ class Filler:
     """Fills its share of the shared memory, in blocks of 1,000."""
 
     def __init__(self, handle: Any) -> None:
-        from tandem.parallel.shared_memory import SharedArrays
+        from tandem.workers.shared_memory import SharedArrays
 
         self.shared = SharedArrays.attach(handle)["rows"]
         self.rows = np.ones((1000, 17), np.float32)
@@ -138,8 +138,8 @@ class Filler:
 
 
 def by_memory(count: int) -> None:
-    from tandem.parallel.process import Process
-    from tandem.parallel.shared_memory import SharedArrays
+    from tandem.workers.process import Process
+    from tandem.workers.shared_memory import SharedArrays
 
     arrays = SharedArrays.create({"rows": ((1000, 17), "<f4")})
     process = Process((arrays.handle.fd,), Filler, arrays.handle)

@@ -3,8 +3,8 @@ do."""
 
 from __future__ import annotations
 
-import argparse
 import json
+import os
 import re
 import shlex
 import shutil
@@ -22,6 +22,7 @@ from tandem import algorithms, trainer
 from tandem.cli import COMMANDS, main, seeds, seeds_command
 from tandem.learning.config import Options
 from tandem.learning.figures import mean_and_std
+from tandem.parallel import choice
 from tandem.runs import checkpoint
 from tandem.settings import declared, offered
 from tests.helpers import run_python
@@ -388,6 +389,26 @@ def test_a_signal_ends_several_seeds_and_says_how_to_go_on(tmp_path) -> None:
         assert (tmp_path / "many" / f"s{seed}" / "result.json").exists()
 
 
+@pytest.mark.slow
+def test_lost_processes_of_several_seeds(tmp_path) -> None:
+    process = begun(f"{LONG} --seeds 2 --log-every 256 --out many", tmp_path)
+    first, second = (tmp_path / "many" / f"s{seed}" for seed in (0, 1))
+    wait_for(process, second / "progress.csv", 2)
+    workers = [
+        int(pid)
+        for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        .read_text("utf-8")
+        .split()
+    ]
+    os.kill(workers[1], signal.SIGKILL)
+    wait_for(process, first / "progress.csv", 2)
+    process.kill()  # the other run is still saved
+    limit = time.monotonic() + 60
+    while not (first / "checkpoints" / "last.zip").exists():
+        assert time.monotonic() < limit
+        time.sleep(0.1)
+
+
 @pytest.mark.parametrize(
     "code, words, comes_to", [(-9, "SIGKILL", 137), (143, "SIGTERM", 143), (1, "failed", 1)]
 )
@@ -419,16 +440,16 @@ def test_a_command_that_is_refused_is_told_once(tmp_path, capfd) -> None:
 
 
 def test_runs_of_several_seeds_share_the_cores(monkeypatch) -> None:
-    monkeypatch.setattr(seeds, "cores", lambda: 8)
-    monkeypatch.setattr(seeds, "has_gpu", lambda: False)
+    monkeypatch.setattr(choice, "cores", lambda: 8)
+    monkeypatch.setattr(choice, "has_gpu", lambda: False)
 
     def number(**given: object) -> int:
-        return seeds.at_once(argparse.Namespace(**{"device": None, **given}))
+        return choice.runs_at_once({"device": None, **given})
 
     assert number() == 8 and number(workers="auto") == 8 and number(workers="3") == 2
     assert number(learners="4") == number(devices="4") == number(threads="4") == 2
     assert number(workers="20") == 1 and number(device="cuda") == 1
-    monkeypatch.setattr(seeds, "has_gpu", lambda: True)
+    monkeypatch.setattr(choice, "has_gpu", lambda: True)
     assert number() == 1 and number(device="cpu") == 8
     words = ["train", "ppo", "X", "--seeds=3", "--seed", "4", "--out", "a", "--steps", "9"]
     assert seeds_command.without(words, seeds_command.OWN) == ["train", "ppo", "X", "--steps", "9"]

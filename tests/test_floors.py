@@ -18,7 +18,7 @@ HOUSE = ROOT / "src" / "tandem"
 FLOORS: list[set[str]] = [
     {"types", "ops", "spaces", "vector_actions", "errors", "settings"}
     | {"plugins", "version", "platforms", "streams"},
-    {"math"},
+    {"math", "workers"},
     {"networks"},
     {"replay", "exploration", "planning"},
     {"backends"},
@@ -60,7 +60,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "tensorflow": FRAMEWORK_ROOMS,
     "jax": (*FRAMEWORK_ROOMS, "functional/", "compiled/"),
     "keras": (*FRAMEWORK_ROOMS, "ops.py", "drlbox/own_networks.py"),
-    "ray": ("parallel/ray.py", "cluster/"),
+    "ray": ("workers/ray.py", "cluster/"),
     "optuna": ("tuning/",),
     "huggingface_hub": ("hub/",),
     "minari": ("datasets/",),
@@ -105,7 +105,8 @@ BUDGETS: dict[str, int] = {
     "envs": 2946,
     "functional": 902,
     "collect": 804,
-    "parallel": 1416,
+    "parallel": 833,
+    "workers": 668,
     "learning": 2040,
     "compiled": 860,
     "runs": 2871,
@@ -113,7 +114,7 @@ BUDGETS: dict[str, int] = {
     "testing": 1544,
     "agents": 3114,
     "animation": 256,
-    "cli": 2445,
+    "cli": 2349,
     "cluster": 1732,
     "comparison": 184,
     "datasets": 344,
@@ -124,7 +125,7 @@ BUDGETS: dict[str, int] = {
     "plots": 257,
     "run_report": 193,
     "trainer": 222,
-    "tuning": 1971,
+    "tuning": 1898,
     "__init__": 40,
     "__main__": 12,
 }
@@ -316,7 +317,7 @@ OF_LIBRARIES = [
     ("algorithms/dqn.py: import torch.nn.functional as F", "dqn.py:1: imports torch.nn.functional"),
     ("replay/ring.py: def f(x):\n    from keras import ops", "ring.py:2: imports keras.ops"),
     ("collect/actor.py: importlib.import_module('jax.numpy')", "imports jax.numpy"),
-    ("parallel/pool.py: import ray", "only parallel/ray.py, cluster/ may"),
+    ("parallel/pool.py: import ray", "only workers/ray.py, cluster/ may"),
 ]
 OF_PICKLE = [
     ("runs/checkpoint.py: import pickle", "imports pickle"),

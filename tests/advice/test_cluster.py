@@ -16,7 +16,7 @@ from tandem import trainer
 from tandem.cluster import Agent, AlgorithmAgent, Cluster, Runner, ray_actors
 from tandem.cluster.ray_actors import Namespace
 from tandem.cluster.runner import construct
-from tandem.parallel import ray as bridge
+from tandem.workers import ray as bridge
 from tests.advice.net import follow, follows, rows
 from tests.advice.worlds import installs
 from tests.cluster.agents import Counter
@@ -181,7 +181,7 @@ def test_parts_of_a_cluster_that_are_gone(monkeypatch: Any) -> None:
 
 
 def test_where_ray_or_posix_is_missing(monkeypatch: Any) -> None:
-    with monkeypatch.context() as patched, follows("parallel/ray.py:library") as advice:
+    with monkeypatch.context() as patched, follows("workers/ray.py:library") as advice:
         patched.delitem(bridge.sys.modules, "ray", raising=False)
         patched.setattr(bridge.importlib.util, "find_spec", lambda name: None)
         bridge.library()

@@ -9,7 +9,7 @@ import pytest
 
 from tandem import trainer
 from tandem.learning.events import BatchEnd
-from tandem.parallel.ray import connect
+from tandem.workers.ray import connect
 from tests.advice.net import follows
 from tests.advice.worlds import SHORT
 from tests.helpers import ROOT
@@ -31,13 +31,13 @@ def test_runs_whose_cluster_was_left(tmp_path: Path, monkeypatch: pytest.MonkeyP
         events = iter(run)
         next(event for event in events if isinstance(event, BatchEnd) and event.env_steps >= 32)
         ray.shutdown()
-        with follows("parallel/ray.py:check_joined") as advice:
+        with follows("workers/ray.py:check_joined") as advice:
             list(events)
         del abandoned
         gc.collect()
         assert not ray.is_initialized()
         assert "tandem.train(resume=...)" in advice.fix
-        with follows("parallel/ray.py:connect 3") as advice:
+        with follows("workers/ray.py:connect 3") as advice:
             connect("127.0.0.1:1")
         ray.init("local", num_cpus=1, **LOCAL)
         assert trainer.train(resume=tmp_path / "run").reason == "steps"

@@ -87,10 +87,12 @@ def test_a_sweep_without_a_result_and_one_of_refusals(tmp_path: Path) -> None:
         made.result()
     assert advice.fix.endswith("tandem train ppo CartPole-v1")
     study = studies.Study(tmp_path, made.plan, made.space)
-    crew = sweeps._Crew(made, study)
+    crew = sweeps._Trials(made, study)
     crew._refused = sweeps.REFUSALS
-    with follows("_Crew._over") as advice:
-        crew._over(sweeps._Line(study.ask()), studies.REFUSED, "Batches of 7; expected 8.\nFix: 8.")
+    with follows("_Trials._over") as advice:
+        crew._over(
+            sweeps._Trial(study.ask()), studies.REFUSED, "Batches of 7; expected 8.\nFix: 8."
+        )
     assert advice.fix.endswith("as the last one asks for: 8.")
     assert str(advice.error).count("expected") == str(advice.error).count("Fix") == 1
     study.close()
@@ -99,13 +101,13 @@ def test_a_sweep_without_a_result_and_one_of_refusals(tmp_path: Path) -> None:
 def test_a_sweep_of_refusals_leaves_no_folder(monkeypatch, tmp_path) -> None:
     def refused(crew: Any) -> None:
         for _ in range(sweeps.REFUSALS + 1):
-            crew._over(sweeps._Line(crew.study.ask()), studies.REFUSED, "Batches of 7.")
+            crew._over(sweeps._Trial(crew.study.ask()), studies.REFUSED, "Batches of 7.")
 
-    monkeypatch.setattr(sweeps._Crew, "run", refused)
+    monkeypatch.setattr(sweeps._Trials, "run", refused)
     for made in (0, 1):
         sweep = Sweep("ppo", "CartPole-v1", framework="torch", out=tmp_path / str(made))
         sweep.begun = lambda sweep, made=made: sweep.done.extend([None] * made)
-        with follows("_Crew._over"):
+        with follows("_Trials._over"):
             sweep.train()
         assert (tmp_path / str(made)).exists() == bool(made)
 

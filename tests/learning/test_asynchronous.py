@@ -19,10 +19,10 @@ from tandem.errors import NetworkError, NonFiniteError, ResumeError, SettingErro
 from tandem.learning.events import BatchEnd
 from tandem.parallel import transport
 from tandem.parallel import worker_group as crews
-from tandem.parallel.shared_memory import Handle
 from tandem.runs.folder import read_run
 from tandem.runs.verification import verify
 from tandem.testing import environments as games
+from tandem.workers.shared_memory import Handle
 from tests.helpers import run_python, runs
 from tests.parallel.same_runs import faulty
 from tests.runs.shared import finished

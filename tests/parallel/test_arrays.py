@@ -7,8 +7,8 @@ import os
 
 import numpy as np
 
-from tandem.parallel.process import Process
-from tandem.parallel.shared_memory import SharedArrays, shape_dtype
+from tandem.workers.process import Process
+from tandem.workers.shared_memory import SharedArrays, shape_dtype
 
 FORMS: dict[str, tuple[tuple[int, ...], str]] = {"a/x": ((3, 5), "<f4"), "a/y": ((), "<i8")}
 FORMS |= {"empty": ((0, 2), "<f4"), "flags": ((7,), "|b1")}

@@ -21,8 +21,8 @@ from gymnasium.vector import SyncVectorEnv
 import tandem
 from tandem.errors import TandemError
 from tandem.learning.events import BatchEnd
-from tandem.parallel.process import Process, WorkerLost
 from tandem.testing.environments import Game
+from tandem.workers.process import Process, WorkerLost
 from tests.helpers import run_python, runs
 from tests.parallel.processes import gone, program
 

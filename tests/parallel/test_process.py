@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tandem.parallel.process import END, Process, WorkerLost, end
+from tandem.workers.process import END, Process, WorkerLost, end
 from tests.helpers import run_python
 from tests.parallel.processes import gone, program
 
@@ -62,7 +62,7 @@ def test_it_keeps_what_it_made_and_answers() -> None:
 def test_what_cannot_be_made_is_told(system: str, monkeypatch) -> None:
     with pytest.raises(WorkerLost, match="raised TypeError"):
         Process((), Served).answer(60)
-    monkeypatch.setattr("tandem.parallel.process.BEGIN", "import sys; sys.exit(4); ")
+    monkeypatch.setattr("tandem.workers.process.BEGIN", "import sys; sys.exit(4); ")
     with pytest.raises(WorkerLost, match=r"exit code 4|was killed"):
         Process((), Served, 0).answer(60)
 
@@ -103,8 +103,8 @@ def test_several_end_within_the_time_of_one() -> None:
 
 PARENT = """
 import json, os, signal, sys, time
-from tandem.parallel.process import Process
-from tandem.parallel.shared_memory import SharedArrays
+from tandem.workers.process import Process
+from tandem.workers.shared_memory import SharedArrays
 from tests.parallel.test_arrays import FORMS, Writer
 from tests.parallel.test_process import Served
 

@@ -17,9 +17,9 @@ import pytest
 import tandem
 from tandem.cli.train import with_address
 from tandem.errors import EngineError, ResumeError, SettingError, WorkerError
-from tandem.parallel.ray import _running_cluster, connect
-from tandem.parallel.ray_probe import check_cluster
 from tandem.runs.callbacks import Callback
+from tandem.workers.ray import _running_cluster, connect
+from tandem.workers.ray_probe import check_cluster
 from tests.helpers import run_python
 from tests.learning.test_asynchronous import REPLAY, SMALL, TURNS
 from tests.parallel import same_runs

@@ -10,10 +10,10 @@ import pytest
 
 from tandem import platforms
 from tandem.errors import MemoryBudgetError, SettingError, SpaceError
-from tandem.parallel.shared_memory import SharedArrays
 from tandem.replay import allocation
 from tandem.replay.layout import Layout, check_column
 from tandem.spaces import Leaf
+from tandem.workers.shared_memory import SharedArrays
 
 
 def test_sizes_for_people() -> None:

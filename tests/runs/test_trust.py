@@ -295,7 +295,7 @@ def test_the_working_directory_comes_last_on_the_path(here: Path) -> None:
     code += "import sys, numpy, gymnasium, json; sys.exit(sys.path[0] == sys.path[-1])"
     subprocess.run([sys.executable, "-P", "-c", code], check=True)
     (here / "trace").unlink()
-    child = "from tandem.parallel.process import Process; print(1)"
+    child = "from tandem.workers.process import Process; print(1)"
     subprocess.run([sys.executable, "-P", "-c", child], check=True)
     assert not (here / "trace").exists()
 

@@ -144,7 +144,7 @@ def altered(**attributes: Any) -> Any:
     ],
 )
 def test_what_does_not_fit_is_refused_before_anything_runs(find, part, monkeypatch) -> None:
-    nothing_starts(monkeypatch, "parallel.tasks.Process")
+    nothing_starts(monkeypatch, "workers.jobs.Process")
     agent = aimer()
     with pytest.raises(TandemError, match=part) as caught:
         find(agent)

@@ -117,14 +117,14 @@ def begun(monkeypatch: Any, words: str) -> list[tuple[str, dict[str, Any]]]:
     """The trials that a command begins with: what each is called, and given."""
     made: list[tuple[str, dict[str, Any]]] = []
 
-    def run(self: Any, tasks: Any, *_: Any) -> None:
+    def run(tasks: Any, *_: Any) -> None:
         made.extend(
             (task.name.partition(" with ")[2].removesuffix(" and seed 0"), task.arguments[1])
             for task in tasks
         )
         raise Begun
 
-    monkeypatch.setattr(search.Tasks, "run", run)
+    monkeypatch.setattr(search, "results", run)
     with pytest.raises(Begun):
         main(["find", *words.split(), "--framework", "torch", "--quiet"])
     return made
@@ -246,7 +246,7 @@ def test_what_cannot_be_is_answered_before_anything_runs(
     words: str, answer: str, capsys: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    nothing_starts(monkeypatch, "parallel.tasks.Process")
+    nothing_starts(monkeypatch, "workers.jobs.Process")
     assert main(words.split()) == 2
     said = capsys.readouterr()
     assert answer in (said.err or said.out)
@@ -268,7 +268,7 @@ def test_the_framework_follows_from_a_custom_network() -> None:
 def test_a_folder_that_cannot_be_is_told_of_before_anything_runs(
     command: str, capsys: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    nothing_starts(monkeypatch, "parallel.tasks.Process", "tuning.sweep._Crew", "cli.seeds.Worker")
+    nothing_starts(monkeypatch, "workers.jobs.Process", "tuning.sweep._Trials", "cli.seeds.Process")
     (tmp_path / "file").touch()
     words = ["a2c", "CartPole-v1", "--framework", "torch", "--out", str(tmp_path / "file" / "new")]
     assert main([*command.split(), *words]) == 2

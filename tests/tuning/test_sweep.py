@@ -345,7 +345,7 @@ def test_what_cannot_be_is_answered_before_anything_runs(
     words: str, answer: str, capsys: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    nothing_starts(monkeypatch, "tuning.sweep_workers.Process")
+    nothing_starts(monkeypatch, "workers.jobs.Process")
     assert main(["sweep", *words.split()]) == 2
     assert answer in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

@@ -12,7 +12,7 @@ import pytest
 
 import tandem
 from tandem.tuning import sweep as sweeps
-from tandem.tuning.sweep_workers import OnCluster
+from tandem.workers.jobs import RayActors
 from tests.advice.net import follows
 from tests.helpers import own_cluster
 from tests.tuning.test_sweep import GAMES, SMALL, _plain
@@ -50,9 +50,8 @@ def test_trials_are_those_of_processes_and_go_on_anywhere(tmp_path: Path) -> Non
 
 
 def test_a_folder_that_is_not_here_is_named(tmp_path: Path) -> None:
-    workers = OnCluster("auto", 1)
-    assert [OnCluster("auto", n).room() for n in (1, 2, 3)] == [2, 1, 1]
-    workers.check(tmp_path)
-    with follows("tuning/sweep_workers.py:OnCluster.check") as advice:
-        workers.check(tmp_path / "elsewhere")
+    assert [RayActors("auto", n, list).room for n in (1, 2, 3)] == [2, 1, 1]
+    sweeps.expect_here(tmp_path)
+    with follows("tuning/sweep.py:expect_here") as advice:
+        sweeps.expect_here(tmp_path / "elsewhere")
     assert "give out=" in advice.fix and "leave cluster out" in advice.fix

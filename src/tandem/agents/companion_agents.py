@@ -20,7 +20,7 @@ from tandem.backends import no_strategy
 from tandem.errors import SettingError, WorkerError
 from tandem.learning.companions import Companions
 from tandem.learning.launch import Launch, Others
-from tandem.parallel.process import not_picklable
+from tandem.workers.process import not_picklable
 
 NUMBERS = ("lr", "weight_decay", "beta1", "beta2")  # of optimizers, which may be moved
 OWN = {*RECORDS, "time", "path", "patience", "parallel_dump", "stop_training"}

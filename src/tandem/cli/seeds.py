@@ -4,10 +4,10 @@ there are cores for make them, one after the other."""
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,21 +17,58 @@ from typing import Any, TextIO
 from tandem.cli import seeds_command
 from tandem.cli.agents import names_of
 from tandem.cli.output import echo, say
-from tandem.cli.seed_worker import Worker
 from tandem.cli.seeds_command import FILE, OWN, SeedsCommand, own_class, value_of, without
 from tandem.errors import ResumeError, RunFolderError, SettingError, TandemError
 from tandem.learning.figures import listed, mean_and_std
-from tandem.parallel.choice import cores, cpus_of, has_gpu
-from tandem.platforms import is_held, own_cores
-from tandem.runs import config_file
+from tandem.parallel.choice import runs_at_once
+from tandem.platforms import is_held, keep_to, own_cores
+from tandem.runs import config_file, progress
 from tandem.runs.atomic_files import writing
 from tandem.runs.folder import LOCK, copied, locked, new_folder, result_of
 from tandem.runs.signals import Signals, exit_code
 from tandem.settings import shell_path, whole_number
+from tandem.workers.jobs import Jobs, Processes, Request
+from tandem.workers.process import Process, WorkerLost
 
 REPEATED = {"--vector": 1, "--env-kwargs": 1, "--cluster": 1}  # names that --resume may repeat
 
-LOOK = 0.1  # seconds between two looks at the runs
+GRACE = 60.0  # seconds in which a run writes a checkpoint when the command is gone
+LINE = 0.5  # seconds between two lines of a run that is shown live
+
+
+class SeedWorker:
+    """In a worker's process: trains one run after another by `tandem train`."""
+
+    def __init__(self, cores: list[int], live: bool) -> None:
+        """cores: those to use; none for all. live: whether the terminal shows its latest line."""
+        if cores:
+            keep_to(cores)
+        if live:
+            progress.LINE = LINE
+        self._here = os.getcwd()
+        sys.stderr.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
+
+    def train(self, words: list[str], log: Path) -> int:
+        """Returns the exit code; the log takes what the command says on stderr."""
+        from tandem.cli import main
+
+        os.chdir(self._here)  # an environment may have changed it
+        with log.open("ab") as file, open(os.devnull, "wb") as nowhere:
+            os.dup2(file.fileno(), 2)
+            os.dup2(nowhere.fileno(), 1)  # the results of a run are in its folder
+        return main(["train", *words])
+
+
+class SeedWorkers(Processes):
+    """`number` processes that divide the cores among them."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(SeedWorker)
+        mine = own_cores()
+        self._cores = [mine[i::number] for i in range(number)]
+
+    def start(self, place: int) -> Process:
+        return Process((), self.make, self._cores[place], sys.stderr.isatty(), grace=GRACE)
 
 
 class SeedRun:
@@ -40,17 +77,16 @@ class SeedRun:
     def __init__(self, seed: int, parent: Path, words: list[str]) -> None:
         self.seed, self.folder = seed, parent / f"s{seed}"
         self.log, self.words = parent / f"s{seed}.log", words
-        self.worker: Worker | None = None  # while it is under way
         self.code: int | None = None
         self.latest = "waits"
         self._read, self._held = 0, list[str]()
 
-    def start(self, worker: Worker) -> None:
-        """Begins it, in a process."""
+    def request(self) -> Request:
+        """What a worker is asked to begin it; its log is empty then."""
         with writing(self.log, "free some space, then resume the runs."):
             self.log.write_bytes(b"")
-        self.worker, self.latest = worker, "begins"
-        worker.give(self.words, self.log)
+        self.latest = "begins"
+        return "train", self.words, self.log.absolute()
 
     @property
     def has_begun(self) -> bool:
@@ -59,8 +95,8 @@ class SeedRun:
 
     @property
     def runs(self) -> bool:
-        """Whether its process is under way."""
-        return self.worker is not None and self.code is None
+        """Whether it is under way."""
+        return self.latest != "waits" and self.code is None
 
     @property
     def failure(self) -> str:
@@ -76,8 +112,6 @@ class SeedRun:
     def look(self) -> list[str]:
         """What it has written since the last look, in whole lines; nothing before it has a
         folder, since a command that is refused is told of once."""
-        assert self.worker is not None
-        self.code = self.worker.code()
         with self.log.open("rb") as log:
             log.seek(self._read)
             text = log.read()
@@ -184,20 +218,6 @@ def _length(folder: Path) -> int | None:
         return None
 
 
-def at_once(args: argparse.Namespace) -> int:
-    """How many runs are made at a time: as many as there are cores for the processes and threads
-    of each; one, where each takes a GPU."""
-    if args.device == "cuda" or (args.device in (None, "auto") and has_gpu()):
-        return 1
-    return max(1, cores() // cpus_of(vars(args)))
-
-
-def _shares(number: int) -> list[list[int]]:
-    """The cores of each of so many runs at a time; none where the system does not say."""
-    mine = own_cores()
-    return [mine[i::number] for i in range(number)]
-
-
 def _trained(
     command: SeedsCommand,
     runs: list[SeedRun],
@@ -206,55 +226,40 @@ def _trained(
     is_new: bool,
 ) -> int:
     """began: what the runs were made with. is_new: they are not gone on with."""
-    number, name = at_once(began), f"{began.algorithm} on {began.env or began.vector}"
+    number, name = runs_at_once(vars(began)), f"{began.algorithm} on {began.env or began.vector}"
     draws = getattr(began, "plots", True)
     number = min(number, len(runs))
     if not quiet:
         seeds = f"seeds {runs[0].seed} to {runs[-1].seed}"
         echo(f"{name}, {seeds}, {number} at a time\nruns: {command.parent}", flush=True)
     came: list[str] = []
+    jobs, waiting = Jobs(SeedWorkers(number), number), [run for run in runs if run.code is None]
 
-    workers = [Worker(share, sys.stderr.isatty()) for share in _shares(number)]
+    def stop(reason: str) -> None:
+        came.append(reason)
+        jobs.stop()
 
-    def stop(signal_name: str) -> None:
-        came.append(signal_name)
+    def take() -> tuple[SeedRun, Request] | None:
+        return (waiting[0], waiting.pop(0).request()) if waiting else None
+
+    def heard(run: SeedRun, answer: int | WorkerLost) -> None:
+        if isinstance(answer, WorkerLost):
+            with run.log.open("a", encoding="utf-8") as log:
+                log.write(answer.trace)
+            answer = answer.code
+        run.code = answer
+        show(run, run.look())
+        if run.was_refused and not came:
+            stop("refused")  # as all others would be, at the door
+
+    def look() -> None:
         for run in runs:
-            if run.runs and run.worker is not None:
-                run.worker.stop(signal_name)
+            if run.runs:
+                show(run, run.look())
 
     with Signals(stop), _lines(runs, quiet) as show:
-        waiting, free = [run for run in runs if run.code is None], list(workers)
-        try:
-            while waiting or any(run.runs for run in runs):
-                while waiting and free and not came:
-                    waiting.pop(0).start(free.pop(0))
-                if came:
-                    waiting.clear()
-                for run in [run for run in runs if run.runs]:
-                    show(run, run.look())
-                    if run.code is None:
-                        continue
-                    free.append(_next(run.worker, workers))
-                    if run.was_refused and not came:
-                        came.append("refused")  # as all others would be, at the door
-                        stop("SIGTERM")
-                time.sleep(LOOK)
-        finally:
-            busy = [run.worker for run in runs if run.runs]
-            for worker in workers:
-                worker.end(at_once=worker in busy)
+        jobs.run(take, heard, look)
     return _told(command, runs, came, draws, is_new)
-
-
-def _next(worker: Worker | None, workers: list[Worker]) -> Worker:
-    """The process for the next run: the same; another one in its place where it has ended."""
-    assert worker is not None
-    if worker.process.poll() is None:
-        return worker
-    worker.end()
-    at = workers.index(worker)
-    workers[at] = Worker(_shares(len(workers))[at], sys.stderr.isatty())
-    return workers[at]
 
 
 def _told(

@@ -22,7 +22,7 @@ from tandem.cluster.proxy import AsyncProxy, Proxy, RemoteProxy
 from tandem.cluster.ray_actors import ActorHandle, Namespace, actor_lost, remote_error
 from tandem.cluster.runner import RunnerHost, construct, plain_class
 from tandem.errors import EngineError, SettingError, UnknownNameError, WorkerError, at_least
-from tandem.parallel.ray import connect, library
+from tandem.workers.ray import connect, library
 
 Act = Literal["remote", "local"]
 WARN_SECONDS = 10.0  # after which a warning names the actors that have not begun

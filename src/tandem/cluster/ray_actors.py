@@ -25,7 +25,7 @@ from tandem.cluster.agent_state import (
     writable,
 )
 from tandem.errors import SettingError, TandemError, WorkerError
-from tandem.parallel.ray import library
+from tandem.workers.ray import library
 
 STORE = "tandem/states"
 # threads beside the agent's own: for questions, and for callers that wait for others

@@ -20,9 +20,9 @@ from tandem.learning.sequence_learner import SequenceLearner
 from tandem.networks.plan import select
 from tandem.networks.renorm import moves
 from tandem.parallel.env_factory import EnvFactory
-from tandem.parallel.shared_memory import Handle, SharedArrays
 from tandem.parallel.transport import Arrays, Weights, writable
 from tandem.types import Array, JSONDict
+from tandem.workers.shared_memory import Handle, SharedArrays
 
 
 class LearnerSpec(NamedTuple):

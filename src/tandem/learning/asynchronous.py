@@ -21,11 +21,10 @@ from tandem.learning.seeds import Generators
 from tandem.learning.shared_replay import SharedReplay
 from tandem.networks.plan import Weights, select
 from tandem.parallel.env_factory import check_can_travel
-from tandem.parallel.process import WorkerHandle
-from tandem.parallel.ray import RayTransport
-from tandem.parallel.transport import SharedMemoryTransport, Transport, writable
+from tandem.parallel.transport import RayTransport, SharedMemoryTransport, Transport, writable
 from tandem.parallel.worker_group import Worker, WorkerGroup, merge_arrays
 from tandem.types import Array, Batch, JSONDict, Update
+from tandem.workers.process import WorkerHandle
 
 
 def refuse(algorithm: str, needs: str, env: Any, o: Any) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 from tandem.envs.vector import Environments
 from tandem.learning.sequence_learner import buffer_for
 from tandem.networks.plan import select
-from tandem.parallel.shared_memory import Handle, SharedArrays, shape_dtype
 from tandem.types import Array, JSONDict
+from tandem.workers.shared_memory import Handle, SharedArrays, shape_dtype
 
 
 class SharedReplay:

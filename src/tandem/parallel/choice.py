@@ -36,6 +36,15 @@ def has_gpu() -> bool:
     return not hidden and (os.path.exists("/dev/nvidiactl") or bool(which("nvidia-smi")))
 
 
+def runs_at_once(given: Mapping[str, object]) -> int:
+    """How many runs with these settings are made at a time: as many as there are cores for the
+    processes and threads of each; one, if each takes a GPU."""
+    device = given.get("device")
+    if device == "cuda" or (device in (None, "auto") and has_gpu()):
+        return 1
+    return max(1, cores() // cpus_of(given))
+
+
 def choose(env_factory: EnvFactory, block: int, ahead: int) -> tuple[int, str]:
     """How many workers for blocks of `block` steps, and why; `ahead` as in `WorkerOptions`."""
     if is_instance(env_factory.env):

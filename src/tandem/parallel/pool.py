@@ -17,14 +17,19 @@ from tandem.collect.trajectories import BlockInfo, Ended, join_environments, unp
 from tandem.errors import ResumeError, SettingError
 from tandem.networks.plan import Twin, select
 from tandem.parallel.env_factory import EnvFactory, check_can_travel, divide
-from tandem.parallel.ray import RayTransport
-from tandem.parallel.shared_memory import ShapeDtype, shape_dtype
-from tandem.parallel.transport import Arrays, SharedMemoryTransport, Transport, Weights
+from tandem.parallel.transport import (
+    Arrays,
+    RayTransport,
+    SharedMemoryTransport,
+    Transport,
+    Weights,
+)
 from tandem.parallel.worker_collector import CollectorSpec, WorkerCollector, block_shapes
 from tandem.parallel.worker_group import Worker, WorkerGroup, merge_arrays
 from tandem.settings import nearest_multiple
 from tandem.spaces import MASK, ActionMode, Spec
 from tandem.types import Array, JSONDict, Trajectory, Tree, leaves, tree_map
+from tandem.workers.shared_memory import ShapeDtype, shape_dtype
 
 
 def blocks_ahead(ahead: int, on_policy: bool) -> int:

@@ -14,11 +14,11 @@ from tandem.envs.vector import Environments, Step, closed_on_error, other_number
 from tandem.errors import ResumeError, SettingError, UnrepeatableError
 from tandem.networks.plan import select
 from tandem.parallel.env_factory import divide, generation_seed
-from tandem.parallel.process import Process
-from tandem.parallel.shared_memory import Handle, ShapeDtype, SharedArrays
 from tandem.parallel.worker_group import Worker, WorkerGroup, merge_arrays
 from tandem.spaces import Spec
 from tandem.types import Array, JSONDict, Tree, leaves, tree_map
+from tandem.workers.process import Process
+from tandem.workers.shared_memory import Handle, ShapeDtype, SharedArrays
 
 # An agent's `train` takes neither patience nor restarts.
 REMEDY = "then call train again, which makes new workers."

@@ -1,5 +1,5 @@
 """How workers are asked for work, and how it comes back: a `Transport`, with two carriers, memory
-that processes share, here, and a Ray cluster (`tandem.parallel.ray`)."""
+that processes share, here, and a Ray cluster (`tandem.workers.ray`)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tandem.parallel.process import Process, WorkerHandle
-from tandem.parallel.shared_memory import Handle, ShapeDtype, SharedArrays, shape_dtype
 from tandem.parallel.worker_group import Worker
 from tandem.types import Array, Tree, tree_map
+from tandem.workers import ray as cluster
+from tandem.workers.process import Process, WorkerHandle
+from tandem.workers.shared_memory import Handle, ShapeDtype, SharedArrays, shape_dtype
 
 Weights = Mapping[str, Mapping[str, Array]]  # by a network's role
 Arrays = Mapping[str, Array]
@@ -120,6 +121,47 @@ class SharedMemoryWorker:
     def __getattr__(self, name: str) -> Any:
         """Its other methods."""
         return getattr(self._served, name)
+
+
+class RayTransport:
+    """A `Transport` over the Ray cluster at an address: weights go out by its object store, once
+    for all workers of a node; arrays go, and come, with the calls."""
+
+    def __init__(
+        self,
+        make: Callable[..., Responder],
+        spec: Any,
+        address: str,
+        cpus: float,
+        count: int,
+        patience: float,
+        beside: float = 0.0,
+    ) -> None:
+        self._ray, self._make, self._cpus = cluster.connect(address), make, cpus
+        self._cluster = cluster.joined(self._ray)
+        cluster.wait_for_cpus(self._ray, count * cpus + beside, patience)
+        self._spec = cluster.put(self._ray, spec)
+        self._actors: dict[int, cluster.Actor] = {}  # by a worker's first environment
+        self._weights: dict[int, Any] = {}  # by slot: references to the object store
+
+    def start(self, worker: Worker, *more: Any) -> cluster.Actor:
+        """In the worker's actor, which Ray may have started again."""
+        actor = self._actors.get(worker.first)
+        if actor is None or actor.ended:
+            actor = self._actors[worker.first] = cluster.Actor(self._ray, self._cpus)
+        actor.begin(self._make, self._spec, worker.part, *more)
+        return actor
+
+    def publish(self, slot: int, weights: Weights) -> None:
+        cluster.check_joined(self._ray, self._cluster)
+        self._weights[slot] = cluster.put(self._ray, weights)
+
+    def request(self, worker: Worker, slot: int, message: Message, arrays: Arrays) -> None:
+        worker.ask("respond", message, self._weights[slot], arrays)
+
+    def receive(self, worker: Worker, slot: int, answer: Any) -> tuple[Message, Arrays]:
+        message, arrays = answer
+        return message, arrays
 
 
 def writable(tree: Tree) -> Tree:

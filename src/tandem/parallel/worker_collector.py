@@ -15,10 +15,10 @@ from tandem.collect.trajectories import BlockInfo, pack
 from tandem.envs.vector import closed_on_error
 from tandem.networks.plan import Twin
 from tandem.parallel.env_factory import EnvFactory
-from tandem.parallel.shared_memory import ShapeDtype, shape_dtype
 from tandem.parallel.transport import Weights, writable
 from tandem.spaces import ActionMode
 from tandem.types import Array, Cuts, JSONDict, Trajectory, Tree, tree_map
+from tandem.workers.shared_memory import ShapeDtype, shape_dtype
 
 
 def block_shapes(

@@ -28,7 +28,7 @@ from tandem.learning.normalization import note_wrappers
 from tandem.learning.seeds import Generators, derived
 from tandem.parallel.env_factory import EnvFactory
 from tandem.parallel.pool import WorkerOptions
-from tandem.parallel.ray import connect
+from tandem.workers.ray import connect
 
 
 def make_loop(

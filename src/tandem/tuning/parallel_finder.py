@@ -20,10 +20,10 @@ from tandem.agents.rl import BaseAgent
 from tandem.agents.user_functions import PrioritizedReplay
 from tandem.errors import NonFiniteError, SettingError, TandemError, one_of
 from tandem.parallel.choice import cores
-from tandem.parallel.tasks import Task, Tasks
 from tandem.streams import say
 from tandem.tuning.finders import best_of, checked_agent, described, ties, told
 from tandem.tuning.trials import METRICS, Outcome, TrialArguments, layout_of, train_agent
+from tandem.workers.jobs import Call, results
 
 NUMBERS = (bool, int, float, str)  # attributes of an agent that come back
 # What of an agent stays in its process, where files are written too
@@ -114,21 +114,21 @@ class ParallelFinder:
             strategy=strategy,
         )
         folder = TemporaryDirectory(prefix="tandem-")
-        tasks = [
-            self._task(i, arguments, episodes, Path(folder.name)) for i in range(len(self.agents))
+        calls = [
+            self._call(i, arguments, episodes, Path(folder.name)) for i in range(len(self.agents))
         ]
 
         def note(i: int, result: Any) -> None:
             self.rewards[i], self.losses[i] = result[0].rewards, result[0].losses
             if p != 0:
-                say(told(i, len(tasks), self._name(i), result[0]))
+                say(told(i, len(calls), self._name(i), result[0]))
 
         self.rewards, self.losses, self.episodes, self.metrics = {}, {}, episodes, metrics
         self.logs = {"best_reward": -1e9, "best_loss": 1e9}
-        results = Tasks(at_once, again, fresh=True).run(tasks, note)
-        outcomes = [Outcome(*result[0]) for result in results]
+        ended = results(calls, at_once, note, again, most=1)
+        outcomes = [Outcome(*result[0]) for result in ended]
         best = best_of(outcomes, metrics)
-        self._take_over(best, results[best][1], folder)
+        self._take_over(best, ended[best][1], folder)
         self.logs |= {
             f"best_{metrics}": outcomes[best].score(metrics),
             "best_opt": self.optimizers[best],
@@ -143,7 +143,7 @@ class ParallelFinder:
     def _name(self, i: int) -> str:
         return f"agent {i + 1} ({type(self.agents[i]).__name__}, {described(self.optimizers[i])})"
 
-    def _task(self, i: int, arguments: TrialArguments, episodes: int, folder: Path) -> Task:
+    def _call(self, i: int, arguments: TrialArguments, episodes: int, folder: Path) -> Call:
         """Returns the training of an agent, for another process. SettingError where it cannot go
         there."""
         agent, optimizer = self.agents[i], self.optimizers[i]
@@ -167,7 +167,7 @@ class ParallelFinder:
                 "define its classes at the top of a module or of the script, and make what cannot "
                 "be pickled (locks, open files) where it is used.",
             ) from error
-        return Task(self._name(i), trial, (engine, packed, episodes, begun, folder / f"end-{i}"))
+        return Call(self._name(i), trial, (engine, packed, episodes, begun, folder / f"end-{i}"))
 
     def _take_over(self, i: int, numbers: dict[str, Any], folder: Any) -> None:
         """The agent becomes what it was made into."""

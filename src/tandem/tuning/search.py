@@ -26,10 +26,10 @@ from tandem.learning.config import Options
 from tandem.learning.events import EvaluationEnd
 from tandem.learning.figures import figures, mean_and_std
 from tandem.parallel.choice import cores
-from tandem.parallel.tasks import Task, Tasks
 from tandem.runs.atomic_files import writing
 from tandem.runs.folder import free_folder, new_folder
 from tandem.settings import Schedule, as_path, convert, flag, hints_of, whole_number
+from tandem.workers.jobs import Call, results
 
 SHARE = 10  # of a run's steps that a trial has, unless it is told
 LEAST = 5_000  # steps that it has at least, if the run has as many
@@ -306,12 +306,12 @@ def _searched(
             TemporaryFile(dir=folder).close()
     names = [f"the trial of {c.algorithm} with {c.label}" for c in candidates]
     jobs = [(i, s) for s in range(seed, seed + seeds) for i in range(len(candidates))]
-    tasks = [
-        Task(f"{names[i]} and seed {s}", run, (engine_of(framework), {**arguments[i], "seed": s}))
+    calls = [
+        Call(f"{names[i]} and seed {s}", run, (engine_of(framework), {**arguments[i], "seed": s}))
         for i, s in jobs
     ]
     counts = ", ".join(sorted({f"{a['steps']:,}" for a in arguments}))
-    processes = min(processes, len(tasks))
+    processes = min(processes, len(calls))
     begun(
         f"{len(candidates)} trials of {counts} steps on {framework}, with {seeds} "
         f"seed{'s' * (seeds > 1)}, in {processes} process{'es' * (processes > 1)}"
@@ -329,7 +329,7 @@ def _searched(
         if not left[i]:
             told(trial)
 
-    Tasks(processes).run(tasks, note)
+    results(calls, processes, note)
     title = f"{' and '.join(dict.fromkeys(c.algorithm for c in candidates))}, "
     return _found(trials, folder, title + environment_name(env))
 

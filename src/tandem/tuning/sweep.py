@@ -3,12 +3,9 @@ process of its own, which is ended early where it is worse than others were."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
-from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from math import inf
 from pathlib import Path
@@ -17,14 +14,11 @@ from typing import Any
 from tandem import trainer
 from tandem.algorithms import own
 from tandem.algorithms.base import Algorithm
-from tandem.cli.seeds import at_once
 from tandem.envs import ids
 from tandem.envs.factory import EnvLike, environment_name, versioned
 from tandem.errors import ResumeError, SettingError, WorkerError, one_of
 from tandem.learning.config import plain
-from tandem.parallel.choice import cpus_of
-from tandem.parallel.process import SLICE, WorkerHandle, WorkerLost, end
-from tandem.parallel.worker_group import START
+from tandem.parallel.choice import cpus_of, runs_at_once
 from tandem.runs import config_file
 from tandem.runs.folder import new_folder
 from tandem.runs.signals import Signals, raise_again
@@ -53,7 +47,8 @@ from tandem.tuning.sweep_study import (
     check_sampler,
     seed_of,
 )
-from tandem.tuning.sweep_workers import Here, OnCluster, Workers
+from tandem.workers.jobs import Jobs, Processes, RayActors, Request
+from tandem.workers.process import WorkerLost
 
 TRIALS_UNTOLD = 40
 REFUSALS = 20  # one after the other, after which there is nothing to hope for
@@ -162,7 +157,7 @@ class Sweep:
             self.folder = default_folder("sweep", [name], self.plan.env)
         self.resumes = resume is not None
         self.done: list[SweepTrial] = []  # before it was begun, or gone on with
-        self.workers: Workers = Here()
+        self.carrier: Processes | RayActors = Processes(at.TrialRun)
         self.outside: list[str] = []  # settings that no trial can have as they are
 
     @property
@@ -170,24 +165,26 @@ class Sweep:
         """How many trials are made at a time."""
         if self._parallel is not None:
             return self._parallel
-        given = argparse.Namespace(device=self.plan.device, **self.plan.given)
-        room = self.workers.room()
-        return min(at_once(given) if room is None else room, self.plan.trials)
+        if isinstance(self.carrier, RayActors):
+            room = self.carrier.room
+        else:
+            room = runs_at_once({"device": self.plan.device, **self.plan.given})
+        return min(room, self.plan.trials)
 
     def train(self) -> str | None:
         """Makes the trials that are left. The name of the signal that ended it, or None."""
         if self.cluster:
-            self.workers = OnCluster(self.cluster, cpus_of(self.plan.given))
+            self.carrier = RayActors(self.cluster, cpus_of(self.plan.given), at.TrialRun)
         study = Study(self.folder, self.plan, self.space)
-        crew, empty = None, False
+        trials, empty = None, False
         try:
             self.outside = study.outside
             self.done = [t for t in study.trials() if t.state != REFUSED]
             self.begun(self)
-            crew = _Crew(self, study)
-            return crew.run()
+            trials = _Trials(self, study)
+            return trials.run()
         except SettingError:
-            empty = not (self.resumes or crew is None or crew.made)
+            empty = not (self.resumes or trials is None or trials.made)
             raise
         finally:
             study.close()
@@ -326,64 +323,61 @@ def _base(plan: Plan, program: dict[str, Any]) -> tuple[Any, str]:
     return base, source
 
 
+def expect_here(folder: Path) -> None:
+    """SettingError if the folder of a trial that has answered is not to be seen here."""
+    if not folder.is_dir():
+        raise SettingError(
+            f"the cluster's machines write trials into folders of their own: {folder} is not here.",
+            "a folder that all of them share, from where any free machine resumes a trial",
+            "give out= on a file system that every machine has at the same place, or leave "
+            "cluster out.",
+        )
+
+
 @dataclass
-class _Line:
-    """A trial under way in a process."""
+class _Trial:
+    """A trial under way."""
 
     trial: Any
-    answered: float = 0.0  # seconds that it has trained
+    seconds: float = 0.0  # that it has trained
+    pruned: bool = False
 
 
-class _Crew:
-    """The processes that make trials, and who asks them."""
+class _Trials:
+    """The trials of a sweep as jobs."""
 
     def __init__(self, sweep: Sweep, study: Study) -> None:
         self.sweep, self.study = sweep, study
         self.came: str | None = None  # the name of the signal that is to end it
-        self._running: dict[WorkerHandle, _Line] = {}
-        self._begun: set[WorkerHandle] = set()
         self._lost: dict[int, int] = {}  # evaluations of a trial when its process was lost
-        self._ends = False  # no other trial is to begin
         self._blocked = ""  # what ends the sweep that is no fault of a trial's
-        self._idle: list[WorkerHandle] = []
-        self._trials = Counter[WorkerHandle]()  # that each has made
         self._interrupted = study.interrupted()
         self._engine = engine_of(sweep.plan.framework)
         self.made, self._refused = len(sweep.done) - len(self._interrupted), 0
+        most = MOST_TRIALS if sweep.plan.framework == "tensorflow" else inf
+        self.jobs = Jobs(sweep.carrier, sweep.parallel, most)
 
     def run(self) -> str | None:
         """Makes what is left. The name of the signal that ended it, or None."""
-        try:
-            with Signals(self._stop):
-                while True:
-                    while len(self._running) < self.sweep.parallel and self._begin():
-                        pass
-                    if not self._running and self._blocked:
-                        raise WorkerError(
-                            f"the sweep in {self.sweep.folder} ended at {self._blocked}",
-                            "files that can be written, and processes that are left alone",
-                            self.sweep.plan.to_resume(self.sweep.folder),
-                        )
-                    if not self._running:
-                        return self.came
-                    running = list(self._running)
-                    for i in running[0].ready(running, SLICE):
-                        self._hear(running[i])
-        finally:
-            for process in self._running:  # whose trials an exception left
-                self.sweep.workers.stop(process)
-            end([*self._running, *self._idle])
+        with Signals(self._stop):
+            self.jobs.run(self._take, self._hear)
+        if self._blocked:
+            raise WorkerError(
+                f"the sweep in {self.sweep.folder} ended at {self._blocked}",
+                "files that can be written, and processes that are left alone",
+                self.sweep.plan.to_resume(self.sweep.folder),
+            )
+        return self.came
 
     def _stop(self, name: str | None) -> None:
-        self.came, self._ends = name, True
-        for worker in self._running:
-            self.sweep.workers.stop(worker)
+        self.came = name
+        self.jobs.stop()
 
-    def _begin(self) -> bool:
-        """Begins a trial, or goes on with one; whether there was any to make."""
-        left = self.made + len(self._running) < self.sweep.plan.trials
-        if self._ends or not (self._interrupted or left):
-            return False
+    def _take(self) -> tuple[_Trial, Request] | None:
+        """The next trial, or one to resume."""
+        self.jobs.at_once = self.sweep.parallel  # machines join a cluster
+        if not self._interrupted and self.made + self.jobs.running >= self.sweep.plan.trials:
+            return None
         trial = self._interrupted.pop(0) if self._interrupted else self.study.ask()
         folder = self.study.folder_of(trial)
         resume = None
@@ -391,60 +385,45 @@ class _Crew:
             resume = self.sweep.again()
         else:
             shutil.rmtree(folder, ignore_errors=True)
-        worker = self._idle.pop() if self._idle else self.sweep.workers.start()
-        self._running[worker] = _Line(trial)
-        place = folder.absolute()
-        worker.ask("begin_trial", self._engine, self.sweep.arguments(trial), place, resume)
-        return True
+        arguments = self.sweep.arguments(trial)
+        return _Trial(trial), ("begin_trial", self._engine, arguments, folder.absolute(), resume)
 
-    def _hear(self, process: WorkerHandle) -> None:
-        """Takes an answer of a process."""
-        line = self._running[process]
-        try:
-            answer = process.answer(inf)
-        except WorkerLost as lost:
-            del self._running[process]
-            if not self._ends:
-                self._lose(process, line, lost)
-            return
-        self._begun.add(process)
-        if answer is None:  # it has begun, or has left a trial
-            return
-        line.answered = answer.seconds
+    def _hear(self, line: _Trial, answer: at.Answer | WorkerLost | None) -> Request | None:
+        """Takes an answer; what to ask next."""
+        if line.pruned:  # and has been left
+            self._over(line, PRUNED)
+        elif isinstance(answer, WorkerLost):
+            if not self.jobs.stopped:
+                self._lose(line, answer)
+        elif answer is not None:
+            return self._answered(line, answer)
+        return None
+
+    def _answered(self, line: _Trial, answer: at.Answer) -> Request | None:
+        line.seconds = answer.seconds
         if answer.what not in (at.REFUSED, at.BLOCKED):
-            self.sweep.workers.check(self.study.folder_of(line.trial))
+            expect_here(self.study.folder_of(line.trial))
         if answer.what == at.EVALUATED:
-            ends = self.study.report(line.trial, answer.env_steps, answer.mean)
+            line.pruned = self.study.report(line.trial, answer.env_steps, answer.mean)
             count = answer.env_steps // self.sweep.plan.every
             self.sweep.heard(line.trial.number, count, answer.mean)
-            if not ends:
-                process.ask("go_on")
-                return
-            process.ask("leave")
-            with suppress(WorkerLost):
-                process.answer(START)
-            self._over(line, PRUNED)
-        elif answer.what == at.BLOCKED:
+            return ("leave",) if line.pruned else ("go_on",)
+        if answer.what == at.BLOCKED:
             self._block(line, answer.why)
         elif answer.what != at.STOPPED:
             self._over(line, ENDS[answer.what], answer.why)
-        del self._running[process]
-        self._trials[process] += 1
-        if self.sweep.plan.framework == "tensorflow" and self._trials[process] == MOST_TRIALS:
-            end([process])
-        elif process.runs:
-            self._idle.append(process)
+        return None
 
-    def _block(self, line: _Line, why: str) -> None:
+    def _block(self, line: _Trial, why: str) -> None:
         """Stops the sweep for a failure that is not the trial's; resuming repeats the trial."""
         self._blocked = self._blocked or f"trial {line.trial.number}: {why.partition(chr(10))[0]}"
         self._stop(self.came)
 
-    def _lose(self, process: WorkerHandle, line: _Line, lost: WorkerLost) -> None:
+    def _lose(self, line: _Trial, lost: WorkerLost) -> None:
         """Resumes the trial in another process. A trial fails if its process raised, or is lost
         again before a new evaluation."""
         evaluations = len(self.study.frozen(line.trial).intermediate_values)
-        if process not in self._begun:
+        if lost.at_start:
             self._block(line, f"its process {lost} before it began.")
         elif lost.trace or self._lost.get(line.trial.number) == evaluations:
             self._over(line, FAILED, f"its process {lost}")
@@ -452,10 +431,10 @@ class _Crew:
             self._lost[line.trial.number] = evaluations
             self._interrupted.append(line.trial)
 
-    def _over(self, line: _Line, state: str, why: str = "") -> None:
+    def _over(self, line: _Trial, state: str, why: str = "") -> None:
         """A trial has come to its end. What it would go on from is not kept, where it will not."""
         folder = self.study.folder_of(line.trial)
-        found = self.study.tell(line.trial, state, line.answered, why)
+        found = self.study.tell(line.trial, state, line.seconds, why)
         if state == REFUSED:
             shutil.rmtree(folder, ignore_errors=True)
             self._refused += 1

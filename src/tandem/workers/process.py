@@ -16,9 +16,9 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
 from tandem.errors import SettingError
-from tandem.parallel.child import BYTES
 from tandem.platforms import check_processes, ending, kill_tree
 from tandem.settings import FOLDERS, IMPORTED, module_here
+from tandem.workers.child import BYTES
 
 SLICE = 0.25  # seconds of waiting at a time
 END = 5.0  # seconds that a process has to close what it made and end
@@ -30,16 +30,19 @@ QUIET = {
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 BEGIN = (
     "import json, sys; sys.path[:], folders = json.loads(sys.argv[1]); from tandem.settings "
-    "import FOLDERS; FOLDERS.update(folders); from tandem.parallel.child import main; "
+    "import FOLDERS; FOLDERS.update(folders); from tandem.workers.child import main; "
 )
 
 
 class WorkerLost(Exception):
-    """A process died, stood still, or what it ran raised; says how, and `trace` where."""
+    """A process died, stood still, or what it ran raised; says how. trace: where it raised. code:
+    the exit code of a process that died, as `subprocess` gives it."""
 
-    def __init__(self, how: str, trace: str = "") -> None:
+    at_start = False  # before it had answered anything
+
+    def __init__(self, how: str, trace: str = "", code: int = 1) -> None:
         super().__init__(how)
-        self.trace = trace
+        self.trace, self.code = trace, code
 
 
 class WorkerHandle(Protocol):
@@ -73,9 +76,12 @@ class WorkerHandle(Protocol):
 
 class Process:
     """Makes `make(*arguments)` in a process of its own, with one thread for each library, and calls
-    its methods there, one at a time. inherits: file descriptors to pass on."""
+    its methods there, one at a time. inherits: file descriptors to pass on. grace: when its parent
+    is gone, it gets SIGTERM, and is killed so many seconds later; 0: it is killed at once."""
 
-    def __init__(self, inherits: tuple[int, ...], make: Any, *arguments: Any) -> None:
+    def __init__(
+        self, inherits: tuple[int, ...], make: Any, *arguments: Any, grace: float = 0.0
+    ) -> None:
         check_processes()
         # Linux ends a process with the thread that started it; only of the main one it is sure that
         # it lasts.
@@ -83,7 +89,7 @@ class Process:
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = _started(
-                f"main({theirs.fileno()}, {os.getpid()}, {tied})",
+                f"main({theirs.fileno()}, {os.getpid()}, {tied}, {grace})",
                 stdin=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(), *inherits),
             )
@@ -135,7 +141,8 @@ class Process:
         except (EOFError, OSError):
             self._process.wait()
             self.kill()  # what it started
-            raise WorkerLost(ending(self._process.returncode)) from None
+            code = self._process.returncode
+            raise WorkerLost(ending(code), code=code) from None
         if reply[:1] == BYTES:
             return reply[1:]
         return result(self, cloudpickle.loads(reply))

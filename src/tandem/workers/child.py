@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from multiprocessing.connection import Connection
 from typing import Any
@@ -21,9 +22,9 @@ BYTES = b"\0"  # begins a message of bytes, and the answer to one; a pickle begi
 LOOK = 0.5  # seconds between looks whether the parent is still there
 
 
-def main(pipe: int, parent: int, tied: bool) -> None:
+def main(pipe: int, parent: int, tied: bool, grace: float = 0.0) -> None:
     """Serves what the first request makes, until nobody is left to ask. pipe: inherited."""
-    _die_with(parent, tied)
+    _die_with(parent, tied, grace)
     for number in FROM_TERMINAL:  # the parent's affair: it ends the run in good order
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _terminated)
@@ -105,16 +106,19 @@ def serve(connection: Connection, served: ObjectServer) -> None:
         connection.send_bytes(answer)
 
 
-def _die_with(parent: int, tied: bool) -> None:
+def _die_with(parent: int, tied: bool, grace: float) -> None:
     """This process ends when its parent does: at once on Linux, even where an environment's C code
-    never comes back; elsewhere as soon as Python runs again."""
-    if tied:
+    never comes back; elsewhere as soon as Python runs again. grace: see `Process`."""
+    if tied and not grace:
         die_with_parent()
-    threading.Thread(target=_watch, args=(parent,), daemon=True).start()
+    threading.Thread(target=_watch, args=(parent, grace), daemon=True).start()
 
 
-def _watch(parent: int) -> None:
+def _watch(parent: int, grace: float) -> None:
     is_there = parent_watch(parent)
     while is_there(LOOK):
         pass
+    if grace:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(grace)
     os._exit(1)

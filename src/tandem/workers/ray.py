@@ -16,12 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from tandem.errors import EngineError
-from tandem.parallel.child import ObjectServer
-from tandem.parallel.process import END, SLICE, WorkerLost, not_picklable, result
-from tandem.parallel.ray_probe import check_cluster
-from tandem.parallel.transport import Arrays, Message, Responder, Weights
-from tandem.parallel.worker_group import Worker
 from tandem.platforms import hangups_blocked
+from tandem.workers.child import ObjectServer
+from tandem.workers.process import END, SLICE, WorkerLost, not_picklable, result
+from tandem.workers.ray_probe import check_cluster
 
 # No report of its use to Ray's makers, no warning about GPUs that nobody here asked for.
 QUIET = {
@@ -235,47 +233,6 @@ def _actor_host(ray: Any) -> Any:
             return self.reply("begin", make, *arguments)
 
     return ray.remote(ActorHost)
-
-
-class RayTransport:
-    """A `Transport` over the Ray cluster at an address: weights go out by its object store, once
-    for all workers of a node; arrays go, and come, with the calls."""
-
-    def __init__(
-        self,
-        make: Callable[..., Responder],
-        spec: Any,
-        address: str,
-        cpus: float,
-        count: int,
-        patience: float,
-        beside: float = 0.0,
-    ) -> None:
-        self._ray, self._make, self._cpus = connect(address), make, cpus
-        self._cluster = joined(self._ray)
-        wait_for_cpus(self._ray, count * cpus + beside, patience)
-        self._spec = put(self._ray, spec)
-        self._actors: dict[int, Actor] = {}  # by a worker's first environment
-        self._weights: dict[int, Any] = {}  # by slot: references to the object store
-
-    def start(self, worker: Worker, *more: Any) -> Actor:
-        """In the worker's actor, which Ray may have started again."""
-        actor = self._actors.get(worker.first)
-        if actor is None or actor.ended:
-            actor = self._actors[worker.first] = Actor(self._ray, self._cpus)
-        actor.begin(self._make, self._spec, worker.part, *more)
-        return actor
-
-    def publish(self, slot: int, weights: Weights) -> None:
-        check_joined(self._ray, self._cluster)
-        self._weights[slot] = put(self._ray, weights)
-
-    def request(self, worker: Worker, slot: int, message: Message, arrays: Arrays) -> None:
-        worker.ask("respond", message, self._weights[slot], arrays)
-
-    def receive(self, worker: Worker, slot: int, answer: Any) -> tuple[Message, Arrays]:
-        message, arrays = answer
-        return message, arrays
 
 
 def put(ray: Any, what: Any) -> Any:

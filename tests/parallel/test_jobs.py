@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tandem.errors import WorkerError
-from tandem.parallel.tasks import Task, Tasks
+from tandem.workers.jobs import Call, Caller, Jobs, Processes, results
 from tests.helpers import runs
 
 
@@ -37,57 +37,52 @@ def fail(message: str) -> None:
     raise ValueError(message)
 
 
-def named(function: Any, *each: tuple[Any, ...]) -> list[Task]:
-    return [Task(f"call {i}", function, arguments) for i, arguments in enumerate(each)]
+def named(function: Any, *each: tuple[Any, ...]) -> list[Call]:
+    return [Call(f"call {i}", function, arguments) for i, arguments in enumerate(each)]
 
 
 def test_results_are_in_order_and_told_as_they_come() -> None:
     done: list[int] = []
-    tasks = named(square, *((x,) for x in range(5)))
-    results = Tasks(2).run(tasks, lambda i, result: done.append(i))
-    assert [r[0] for r in results] == [0, 1, 4, 9, 16] and sorted(done) == list(range(5))
-    pids = {r[1] for r in results}
-    fresh = Tasks(1, fresh=True).run(named(square, (1,), (2,), (3,)))
+    calls = named(square, *((x,) for x in range(5)))
+    found = results(calls, 2, lambda i, result: done.append(i))
+    assert [r[0] for r in found] == [0, 1, 4, 9, 16] and sorted(done) == list(range(5))
+    pids = {r[1] for r in found}
+    fresh = results(named(square, (1,), (2,), (3,)), 1, most=1)
     assert len({pid for _, pid in fresh}) == 3
     assert len(pids) == 2 and os.getpid() not in pids and not any(map(runs, pids))
 
 
 def test_a_call_is_made_again_where_its_process_was_killed(tmp_path: Path) -> None:
-    tasks = named(unlucky, (0, tmp_path, 2), (1, tmp_path, 2), (2, tmp_path, 2))
+    calls = named(unlucky, (0, tmp_path, 2), (1, tmp_path, 2), (2, tmp_path, 2))
     with pytest.warns(UserWarning, match=r"call 1 was killed .*; it is made again") as warned:
-        assert Tasks(2).run(tasks) == [0, 1, 2]
+        assert results(calls, 2) == [0, 1, 2]
     assert [str(w.message)[-9:] for w in warned] == ["(1 of 3).", "(2 of 3)."]
 
 
 def test_a_process_that_is_lost_too_often_ends_all(tmp_path: Path) -> None:
-    tasks = named(unlucky, (1, tmp_path, 9))
+    calls = named(unlucky, (1, tmp_path, 9))
     raises = pytest.raises(WorkerError, match="call 0 was killed")
     with pytest.warns(UserWarning, match="made again"), raises as caught:
-        Tasks(1, again=1).run(tasks)
+        results(calls, 1, again=1)
     assert "1 had been lost before" in caught.value.expected and caught.value.fix
     assert not any(runs(int(mark.name.split("-")[-1])) for mark in tmp_path.iterdir())
 
 
 def test_what_raises_is_not_made_again() -> None:
     with pytest.raises(WorkerError, match="call 0 raised ValueError: mine") as caught:
-        Tasks(1).run(named(fail, ("mine",)))
+        results(named(fail, ("mine",)), 1)
     assert "in fail" in str(caught.value)
 
 
-def test_a_call_has_its_time() -> None:
-    warns = pytest.warns(UserWarning, match="call 0 stood still for 0.3 s")
-    with warns, pytest.raises(WorkerError):
-        Tasks(1, again=1, patience=0.3).run(named(wait, (60,)))
-
-
 def test_no_process_is_left_when_it_is_interrupted() -> None:
-    tasks, began = Tasks(2), time.monotonic()
+    jobs, began = Jobs(Processes(Caller), 2), time.monotonic()
+    waits = [0.1, 60.0]
 
-    def end(i: int, result: Any) -> None:
-        running.extend(process.pid for process in tasks._running)
+    def heard(seconds: float, answer: Any) -> None:
+        running.extend(process.pid for process in jobs._running)
         raise KeyboardInterrupt
 
     running: list[int] = []
     with pytest.raises(KeyboardInterrupt):
-        tasks.run(named(wait, (0.1,), (60,)), end)
+        jobs.run(lambda: (s := waits.pop(0), ("call", wait, s)) if waits else None, heard)
     assert running and not any(map(runs, running)) and time.monotonic() - began < 30
