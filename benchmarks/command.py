@@ -81,9 +81,9 @@ def _peer() -> None:
     from benchmarks import peers
 
     peers.hide_tensorflow()
-    from tandem.trainer import settle
+    from tandem.trainer import resolve
 
-    settings = settle(ALGORITHM, ENV, {})[0]
+    settings = resolve(ALGORITHM, ENV, {})[0]
     envs = peers.environments(ENV, settings.envs, 0)
     model = peers.agent("sb3", ALGORITHM, peers.translate("sb3", ALGORITHM, settings), envs, 0)
     model.learn(settings.steps, log_interval=None)

@@ -89,7 +89,7 @@ def _ours(algorithm: str, given: dict[str, Any], compiled: bool, steps: int) -> 
 
     env = PENDULUM.get(algorithm, "CartPole-v1")
     if algorithm == "dqn":
-        entry = trainer.settle("dqn", "tandem/CartPole-v1", {})[0]
+        entry = trainer.resolve("dqn", "tandem/CartPole-v1", {})[0]
         given = {n: getattr(entry, n) for n in entry.__dataclass_fields__} | given
     given |= {"vectorization": "compiled" if compiled else "auto", "steps": steps}
     if algorithm == "ppo" and not compiled:
@@ -129,10 +129,10 @@ def _single_file(given: dict[str, Any], steps: int) -> float:
 
 def _peer(given: dict[str, Any], steps: int) -> float:
     from benchmarks import peers
-    from tandem.trainer import settle
+    from tandem.trainer import resolve
 
     peers.hide_tensorflow()
-    settings = settle("ppo", "CartPole-v1", given | {"steps": steps})[0]
+    settings = resolve("ppo", "CartPole-v1", given | {"steps": steps})[0]
     envs = peers.environments("CartPole-v1", settings.envs, 0)
     model = peers.agent("sb3", "ppo", peers.translate("sb3", "ppo", settings), envs, 0)
     began = time.perf_counter()
@@ -146,7 +146,7 @@ def reach(compiled: bool) -> None:
     from tandem.runs.callbacks import EarlyStop
 
     with tempfile.TemporaryDirectory() as folder:
-        entry = trainer.settle("ppo", "CartPole-v1", {})[0]
+        entry = trainer.resolve("ppo", "CartPole-v1", {})[0]
         given = {n: getattr(entry, n) for n in entry.__dataclass_fields__}
         given |= {"vectorization": "compiled" if compiled else "auto", "eval_every": 2_500}
         env = "tandem/CartPole-v1" if compiled else "CartPole-v1"

@@ -44,7 +44,7 @@ def one(algorithm: str, env: str, given: dict[str, Any], seed: int) -> dict[str,
     from tandem.learning.events import EvaluationEnd
 
     named = env.removeprefix("tandem/")
-    entry = trainer.settle(algorithm, named, {})[0]
+    entry = trainer.resolve(algorithm, named, {})[0]
     zoo = {n: getattr(entry, n) for n in entry.__dataclass_fields__}
     curve: list[tuple[int, float]] = []
 

@@ -133,9 +133,9 @@ def _sb3(row: Compared, seed: int) -> dict[str, Any]:
     from stable_baselines3.common.evaluation import evaluate_policy
     from stable_baselines3.common.vec_env import VecNormalize
 
-    from tandem.trainer import settle
+    from tandem.trainer import resolve
 
-    settings = settle(row.algorithm, row.env, {"steps": row.steps})[0]
+    settings = resolve(row.algorithm, row.env, {"steps": row.steps})[0]
     observations, rewards = settings.normalize_observations, settings.normalize_rewards
     plain = replace(settings, normalize_observations=False, normalize_rewards=False)
     envs = peers.environments(row.env, settings.envs, seed)

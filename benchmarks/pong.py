@@ -27,9 +27,9 @@ def ours(blocks: int, compiled: bool) -> float:
     """Environment steps a second of our run; gradients compiled, or not."""
     import tandem
     from tandem.learning.events import BatchEnd
-    from tandem.trainer import settle
+    from tandem.trainer import resolve
 
-    entry = settle("ppo", "ALE/Pong-v5", {})[0]
+    entry = resolve("ppo", "ALE/Pong-v5", {})[0]
     given = {n: getattr(entry, n) for n in entry.__dataclass_fields__}
     rows = GAMES * ROLLOUT
     run = tandem.session(

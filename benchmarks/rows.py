@@ -214,9 +214,9 @@ def find(name: str) -> Row | Reach:
 def resolved(row: Row | Reach, steps: int = 0) -> Any:
     """The algorithm's settings that this row runs with, for a run of that many steps (0: the
     zoo's)."""
-    from tandem.trainer import settle
+    from tandem.trainer import resolve
 
-    return settle(row.algorithm, row.env, {**row.settings, **({"steps": steps} if steps else {})})[
+    return resolve(row.algorithm, row.env, {**row.settings, **({"steps": steps} if steps else {})})[
         0
     ]
 

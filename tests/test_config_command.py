@@ -13,7 +13,6 @@ import pytest
 
 from tandem import algorithms, trainer, zoo
 from tandem.cli import main, train
-from tandem.errors import noting
 from tandem.learning.config import Options, plain
 from tandem.settings import apply
 
@@ -33,7 +32,7 @@ def test_every_setting_is_in_the_file_with_its_meaning_and_it_is_taken_as_it_sta
     text = capsys.readouterr().out
     data = tomllib.loads(text)
     assert data["algorithm"] == algorithm and data["env"] == "CartPole-v1" and data["seed"] == 7
-    wanted, options, source = zoo.settle(algorithm, "CartPole-v1", {"gamma": 0.5})
+    wanted, options, source, _ = zoo.resolve(algorithm, "CartPole-v1", {"gamma": 0.5})
     assert source in text and "discount factor" in text
 
     def read(settings: Any, part: str) -> Any:
@@ -46,7 +45,7 @@ def test_every_setting_is_in_the_file_with_its_meaning_and_it_is_taken_as_it_sta
     assert main(["config", algorithm, env]) == 0
     file.write_text(capsys.readouterr().out)
     args = train.arguments(["--config", str(file)])
-    assert zoo.settle(algorithm, env, train.given(args)) == zoo.settle(algorithm, env, {})
+    assert zoo.resolve(algorithm, env, train.given(args)) == zoo.resolve(algorithm, env, {})
 
 
 def test_flags_win_over_a_file_and_a_file_over_the_zoo(tmp_path: Path) -> None:
@@ -112,7 +111,7 @@ def test_a_flag_that_changes_the_mode_of_a_file_leaves_its_idle_settings_out(
     assert main(["config", *words.split(), "--out", str(file)]) == 0
     args = train.arguments(["--config", str(file), *flags.split()])
     values = train.given(args)
-    chosen, options, _ = zoo.settle(args.algorithm, args.env, values)
+    chosen, options, *_ = zoo.resolve(args.algorithm, args.env, values)
     here = chosen if hasattr(chosen, falls_back) else options
     usual = False if falls_back == "double" else getattr(type(here)(), falls_back)
     assert getattr(here, falls_back) == usual
@@ -127,9 +126,8 @@ def test_what_has_no_effect_is_noted_from_a_file_and_as_a_flag(option, flags, tm
     file = tmp_path / "mine.toml"
     file.write_text(f"{TOP}[options]\n{option}\n")
     args = train.arguments(["--config", str(file), *flags.split()])
-    with noting(notes := []):
-        options = zoo.settle("ppo", "CartPole-v1", train.given(args), noted=True)[1]
-    assert notes == ["ahead=1 has no effect without workers=2."] and options.ahead == -1
+    found = zoo.resolve("ppo", "CartPole-v1", train.given(args))
+    assert found.notes == ["ahead=1 has no effect without workers=2."] and found.options.ahead == -1
 
 
 TOP = 'algorithm = "ppo"\nenv = "CartPole-v1"\n'
@@ -173,12 +171,12 @@ def test_what_stands_wrongly_in_a_file_is_told_with_its_place_and_type(
         lines = [f"{name} = {value}" if x.startswith(f"{name} =") else x for x in text.split("\n")]
         file.write_text("\n".join(lines))
         args = train.arguments(["--config", str(file)])
-        trainer.settle("ppo", "CartPole-v1", train.given(args))
+        trainer.resolve("ppo", "CartPole-v1", train.given(args))
 
 
 def test_whole_numbers_do_for_others_and_so_do_round_ones_for_them(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(f"{TOP}[settings]\ngamma = 1\nsteps = 1e6\nhidden = 32\nlearning_rate = 1\n")
     args = train.arguments(["--config", str(file)])
-    s = trainer.settle("ppo", "CartPole-v1", train.given(args))[0]
+    s = trainer.resolve("ppo", "CartPole-v1", train.given(args))[0]
     assert (s.gamma, s.steps, s.hidden, s.learning_rate.start) == (1.0, 1_000_000, (32,), 1.0)

@@ -127,11 +127,11 @@ def test_choices_that_were_given_as_settings(algorithm, name, fix, here) -> None
 def test_an_entry_or_a_choice_of_another_algorithm() -> None:
     trains("pqn", bootstrap="sarsa")
     with pytest.raises(UnknownNameError) as caught:
-        trainer.settle("ppo", "CartPole-v1", {"entry": "rainbow"})
+        trainer.resolve("ppo", "CartPole-v1", {"entry": "rainbow"})
     assert caught.value.fix == "leave entry out, or train dqn, which has it."
-    trainer.settle("dqn", "CartPole-v1", {"entry": "rainbow"})
+    trainer.resolve("dqn", "CartPole-v1", {"entry": "rainbow"})
     with pytest.raises(UnknownNameError) as caught:
-        trainer.settle("crossq", "Walker2d-v5", {"entry": "rainbow"})
+        trainer.resolve("crossq", "Walker2d-v5", {"entry": "rainbow"})
     assert "dqn" in caught.value.fix
 
 
@@ -184,12 +184,12 @@ def test_a_schedule_of_another_library_and_an_optimizer_that_has_no_name_here() 
     decay = keras.optimizers.schedules.CosineDecay(3e-4, 100)
     for value, also in ((lambda left: 3e-4 * left, ""), (decay, "optimizer=keras.optimizers.Adam")):
         with follows("settings.py:convert") as advice:
-            trainer.settle("ppo", "", {"learning_rate": value})
+            trainer.resolve("ppo", "", {"learning_rate": value})
         (schedule,) = re.findall(r"learning_rate='(\S+)', a linear", advice.fix)
-        assert trainer.settle("ppo", "", {"learning_rate": schedule})[0].learning_rate.end == 0.0
+        assert trainer.resolve("ppo", "", {"learning_rate": schedule})[0].learning_rate.end == 0.0
         assert also in advice.fix and ("optimizer=" in advice.fix) is bool(also)
     with follows("settings.py:convert") as advice:
-        trainer.settle("ppo", "", {"optimizer": "adamw"})
+        trainer.resolve("ppo", "", {"optimizer": "adamw"})
     assert "an optimizer of keras.optimizers or torch.optim" in advice.error.expected
 
 

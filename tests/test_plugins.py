@@ -252,18 +252,18 @@ def test_environments_are_registered_when_they_are_looked_up(
 
 
 def test_settings_of_a_package(maze: Path) -> None:
-    assert zoo.settle("maze_pg", "maze/Corridor-v0", {})[0].penalty == 0.002
-    wide = zoo.settle("maze_pg", "maze/Corridor-v0", {"entry": "wide"})[0]
+    assert zoo.resolve("maze_pg", "maze/Corridor-v0", {})[0].penalty == 0.002
+    wide = zoo.resolve("maze_pg", "maze/Corridor-v0", {"entry": "wide"})[0]
     assert (wide.hidden, wide.penalty) == ((32,), 0.002), "the rest is like the other"
     # of a built-in algorithm, for a family, like a table of tandem's
-    chosen, _, source = zoo.settle("ppo", "maze/Corridor-v0", {})
+    chosen, _, source, _ = zoo.resolve("ppo", "maze/Corridor-v0", {})
     assert (chosen.gamma, source) == (0.91, "tandem-maze's own trials of PPO")
-    assert chosen.rollout == zoo.settle("ppo", "CartPole-v1", {})[0].rollout
-    assert zoo.settle("ppo", "CartPole-v1", {"entry": "maze"})[0].gamma == 0.92
-    assert zoo.settle("ppo", "CartPole-v1", {})[2] != source
+    assert chosen.rollout == zoo.resolve("ppo", "CartPole-v1", {})[0].rollout
+    assert zoo.resolve("ppo", "CartPole-v1", {"entry": "maze"})[0].gamma == 0.92
+    assert zoo.resolve("ppo", "CartPole-v1", {})[2] != source
     assert zoo.environments("maze_pg") == ["maze/Corridor-v0"]
     with pytest.raises(UnknownNameError, match="'wide'"):
-        zoo.settle("maze_pg", "maze/Corridor-v0", {"entry": "wid"})
+        zoo.resolve("maze_pg", "maze/Corridor-v0", {"entry": "wid"})
 
 
 def test_config_writes_them_and_train_reads_them(maze: Path, tmp_path: Path, capsys: Any) -> None:
@@ -313,7 +313,7 @@ def test_where_an_entry_of_a_sweep_belongs(maze: Path, tmp_path: Path, monkeypat
     text = '["maze/Long-v0"]\nsource = "a sweep"\npenalty = 0.25\n'
     tuned(tmp_path / "zooed", told.partition(" ")[0], text, "bare-zoo")
     see(tmp_path / "zooed", monkeypatch)
-    assert zoo.settle("bare", "maze/Long-v0", {})[0].penalty == 0.25
+    assert zoo.resolve("bare", "maze/Long-v0", {})[0].penalty == 0.25
 
 
 # --- writers --------------------------------------------------------------------------------------
@@ -570,7 +570,7 @@ def test_a_file_of_settings_that_says_what_it_cannot(maze, tmp_path: Path, monke
     tuned(tmp_path / "unknown", "a2c.toml", '["X-v0"]\nsource = "a paper"\ngama = 1\n')
     see(tmp_path / "unknown", monkeypatch)
     with pytest.raises(PluginError, match=r"tandem-odd 1.0 has an entry \(a paper\).*'gama'"):
-        zoo.settle("a2c", "X-v0", {})
+        zoo.resolve("a2c", "X-v0", {})
 
 
 def test_the_page_has_a_package_that_works(forgotten, tmp_path, monkeypatch, capsys) -> None:

@@ -41,7 +41,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "tandem.planning": (),
     "tandem.runs.callbacks": ("Callback", "EarlyStop", "LambdaCallback", "TimeLimit"),
     "tandem.testing.contracts": (),
-    "tandem.trainer": ("Session", "complete", "settle"),
+    "tandem.trainer": ("Session", "complete", "resolve"),
 }
 # What pages import, or name, beside those.
 NAMED = (

@@ -73,21 +73,21 @@ class Odd(gymnasium.Env[Any, Any]):
 
 
 def test_given_settings_win_over_the_zoo_and_the_zoo_over_defaults() -> None:
-    zoo, _, source = trainer.settle("dqn", "CartPole-v1", {})
+    zoo, _, source, _ = trainer.resolve("dqn", "CartPole-v1", {})
     assert zoo.learning_rate.start == 2.3e-3 and zoo.steps == 50_000
     assert "rl-baselines3-zoo" in source and zoo.double, "a default that the zoo does not mention"
-    assert trainer.settle("dqn", "Nowhere-v0", {})[0].learning_rate.start == 1e-4
-    given = trainer.settle("dqn", "CartPole-v1", {"learning_rate": "1e-3:0", "log_every": 7})
+    assert trainer.resolve("dqn", "Nowhere-v0", {})[0].learning_rate.start == 1e-4
+    given = trainer.resolve("dqn", "CartPole-v1", {"learning_rate": "1e-3:0", "log_every": 7})
     rate = given[0].learning_rate
     assert (rate.start, rate.end, given[1].log_every) == (1e-3, 0.0, 7)
-    shorter = trainer.settle("dqn", "CartPole-v1", {"steps": 100})[0]
+    shorter = trainer.resolve("dqn", "CartPole-v1", {"steps": 100})[0]
     changed = [n for n in vars(zoo) if getattr(zoo, n) != getattr(shorter, n)]
     assert shorter.steps == 100 and changed == ["steps", "learning_rate"]
     # updates_per_step takes the place of an entry's updates_per_call
-    settings = trainer.settle("dqn", "CartPole-v1", {"updates_per_step": 0.5})[0]
+    settings = trainer.resolve("dqn", "CartPole-v1", {"updates_per_step": 0.5})[0]
     assert settings.updates_per_call == 1 and settings.update_rate == 0.5
     both = {"updates_per_step": 0.5, "updates_per_call": 7}
-    assert trainer.settle("dqn", "CartPole-v1", both)[0].updates_per_call == 7  # refused later
+    assert trainer.resolve("dqn", "CartPole-v1", both)[0].updates_per_call == 7  # refused later
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_an_entry_holds_settings_in_their_ranges_and_says_its_source(algorithm) 
         assert name in zoo.families() or re.fullmatch(r"pgx/\w+|[\w/-]+[-_]v\d", name), name
     for table, entry in zoo.entries(algorithm).items():
         assert entry.settings and len(entry.source) > 10
-        chosen, _, source = trainer.settle(algorithm, held_for(algorithm, table), {})
+        chosen, _, source, _ = trainer.resolve(algorithm, held_for(algorithm, table), {})
         assert source == entry.source
         own = {name for name in entry.settings if name in chosen.__dataclass_fields__}
         assert own == entry.settings.keys(), "settings that the algorithm does not have"
@@ -77,7 +77,7 @@ def test_an_entry_holds_settings_in_their_ranges_and_says_its_source(algorithm) 
 )
 def test_every_algorithm_that_can_act_somewhere_has_an_entry_for_it(env, names, action) -> None:
     for name in names:
-        settings, _, source = trainer.settle(name, env, {})
+        settings, _, source, _ = trainer.resolve(name, env, {})
         assert not source.startswith("defaults of"), name
         team = action is fakes.TEAM_DISCRETE
         observation = fakes.TEAM if team else fakes.VECTOR
@@ -99,10 +99,10 @@ def test_an_entry_s_exponents_go_with_the_priorities_that_a_user_turns_off() -> 
     """Rainbow without its prioritized replay is no contradiction."""
     off = {"entry": "rainbow", "prioritized": False}
     kind, usual = algorithms.get("dqn"), algorithms.get("dqn").Settings()
-    chosen, *_ = trainer.settle("dqn", "Nowhere-v0", off)
+    chosen, *_ = trainer.resolve("dqn", "Nowhere-v0", off)
     assert (chosen.priority_alpha, chosen.values) == (usual.priority_alpha, "categorical")
     kind.check(fakes.VECTOR, fakes.DISCRETE, chosen)
-    assert trainer.settle("dqn", "Nowhere-v0", off | {"priority_alpha": 0.3})[0] == chosen
+    assert trainer.resolve("dqn", "Nowhere-v0", off | {"priority_alpha": 0.3})[0] == chosen
 
 
 # --- runs of other lengths ------------------------------------------------------------------------
@@ -132,7 +132,7 @@ def test_an_entry_s_exponents_go_with_the_priorities_that_a_user_turns_off() -> 
     ],
 )
 def test_step_sizes_of_an_entry_change_over_its_own_steps(algorithm, env, given, values) -> None:
-    chosen, *_ = trainer.settle(algorithm, env, given)
+    chosen, *_ = trainer.resolve(algorithm, env, given)
     again = apply(type(chosen)(), json.loads(json.dumps(plain(chosen))))
     assert again == chosen, "fractions above 1 read back from text"
     for (name, step), value in values.items():
@@ -141,18 +141,18 @@ def test_step_sizes_of_an_entry_change_over_its_own_steps(algorithm, env, given,
 
 def test_a_files_schedule_is_of_the_entry_where_a_flag_gives_other_steps() -> None:
     """config.json of a short run has a stretched schedule, which nobody gave."""
-    chosen, *_ = trainer.settle("ppo", "CartPole-v1", {"steps": 20_000, "gamma": 0.5})
+    chosen, *_ = trainer.resolve("ppo", "CartPole-v1", {"steps": 20_000, "gamma": 0.5})
     file, flags = plain(chosen), {"steps": 50_000}
     left = zoo.usual_in("ppo", "CartPole-v1", file)
     assert {"learning_rate", "clip"} <= left and not left & {"gamma", "steps"}
     given = {n: x for n, x in file.items() if n not in left} | flags
-    again, *_ = trainer.settle("ppo", "CartPole-v1", given)
+    again, *_ = trainer.resolve("ppo", "CartPole-v1", given)
     assert (str(again.clip), again.gamma, again.steps) == ("0.2:0:2", 0.5, 50_000)
-    assert trainer.settle("ppo", "CartPole-v1", file)[0] == chosen
+    assert trainer.resolve("ppo", "CartPole-v1", file)[0] == chosen
 
 
 def test_extending_a_run_continues_its_schedules_to_their_horizon() -> None:
-    chosen, options, _ = trainer.settle("ppo", "CartPole-v1", {"steps": 20_000, "entropy": "1:0"})
+    chosen, options, *_ = trainer.resolve("ppo", "CartPole-v1", {"steps": 20_000, "entropy": "1:0"})
     conf = Config("ppo", "CartPole-v1", "torch", "cpu", 0, chosen, options)
     longer = extended(conf, 60_000).settings
     schedules = ["0.2:0:1.6666666666666665", "1:0:0.3333333333333333"]

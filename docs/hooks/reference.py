@@ -84,7 +84,7 @@ PAGES = (
         (
             Part("tandem", TRAINER),
             Part("tandem", AFTER, "Compare, report, export"),
-            Part("tandem.trainer", ("Session", "complete", "settle"), "Sessions"),
+            Part("tandem.trainer", ("Session", "complete", "resolve"), "Sessions"),
             Part("tandem", ("__version__",), "Version"),
         ),
     ),

@@ -204,13 +204,14 @@ def misfit(function: Callable[..., Any], *arguments: Any) -> str:
     return ""
 
 
-def note(text: str) -> None:
+def note(*texts: str) -> None:
     """Log what a user should know about a run that works: a setting without effect, a missing
-    evaluation. Within `noting` it is logged once and kept for result.json."""
+    evaluation. Within `noting` each is logged once and kept for result.json."""
     notes = collected()
-    if text not in notes:
-        notes.append(text)
-        logging.getLogger("tandem").warning("Note: %s", text)
+    for text in texts:
+        if text not in notes:
+            notes.append(text)
+            logging.getLogger("tandem").warning("Note: %s", text)
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from tandem.runs.folder import Run, describe, read_run
 from tandem.runs.progress import duration
 from tandem.settings import as_path, declared, flag, shell_path
 from tandem.types import JSONDict
-from tandem.zoo import settle
+from tandem.zoo import resolve
 
 # On narrow screens a long path breaks, pictures shrink, and a wide table scrolls in its own box:
 # the page itself must not.
@@ -121,9 +121,9 @@ def _before(config: JSONDict) -> dict[str, Any]:
     if _kind(config) is None:
         return {}
     where, entry = (config["algorithm"], config["env"]), config["options"].get("entry", "")
-    usual = settle(*where, {"entry": entry})[0].steps
+    usual = resolve(*where, {"entry": entry})[0].steps
     steps = config["settings"].get("steps", usual)
-    chosen, options, _ = settle(*where, {"entry": entry, "steps": steps})
+    chosen, options, *_ = resolve(*where, {"entry": entry, "steps": steps})
     values: dict[str, Any] = json.loads(json.dumps({**plain(chosen), **asdict(options)}))
     return values | {"entry": "", "steps": usual}
 

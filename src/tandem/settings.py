@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_ty
 import numpy as np
 
 from tandem import ops
-from tandem.errors import SettingError, UnknownNameError, note
+from tandem.errors import SettingError, UnknownNameError
 
 
 @dataclass(frozen=True)
@@ -197,15 +197,16 @@ def idle(settings: Any) -> dict[str, Needs]:
     return {name: needs for name, needs in gated.items() if not needs.met(settings)}
 
 
-def effective(settings: Any, given: Iterable[str] = ()) -> Any:
-    """The settings, with the defaults of those that have no effect; with a note on those of them
-    that a user has `given`, by name."""
+def effective(settings: Any, given: Iterable[str]) -> tuple[Any, list[str]]:
+    """The settings, with the defaults of those that have no effect; and notes on those of them that
+    a user has `given`, by name."""
     lacks, usual = getattr(settings, "lacks", ()), type(settings)()
     found = {name: needs for name, needs in idle(settings).items() if name not in lacks}
-    for name in [n for n in given if n in found]:
-        if (value := getattr(settings, name)) != getattr(usual, name):
-            note(f"{name}={value} has no effect without {found[name]}.")
-    return replace(settings, **{name: getattr(usual, name) for name in found})
+    values = {
+        n: x for n in given if n in found and (x := getattr(settings, n)) != getattr(usual, n)
+    }
+    notes = [f"{name}={x} has no effect without {found[name]}." for name, x in values.items()]
+    return replace(settings, **{name: getattr(usual, name) for name in found}), notes
 
 
 def hints_of(kind: Any) -> dict[str, Any]:

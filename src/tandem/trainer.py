@@ -46,7 +46,7 @@ from tandem.runs.signals import raise_again
 from tandem.runs.trust import Names
 from tandem.settings import as_path, convert, whole_number
 from tandem.types import JSONDict, tree_map
-from tandem.zoo import note_short, settle
+from tandem.zoo import note_short, resolve
 from tandem.zoo.other_names import ARGUMENTS
 
 __all__ = [
@@ -57,8 +57,8 @@ __all__ = [
     "complete",
     "evaluate",
     "load",
+    "resolve",
     "session",
-    "settle",
     "train",
 ]
 
@@ -316,8 +316,8 @@ def _config(
     """Everything that a new run is made of. Refuses settings, spaces and options that do not fit
     together; then makes the choices that "auto" leaves open, and chooses the framework. instance:
     an environment that a callable `env` has made already."""
-    settled = settle(algorithm, environment_name(env), values, noted=True)
-    chosen, options, source = one_env.settled(env, values, *settled)
+    *resolved, notes = resolve(algorithm, environment_name(env), values)
+    chosen, options, source = one_env.settled(env, values, *resolved)
     host.expect(options.threads, options.devices)
     kwargs = _as_json(env_kwargs) | atari.arguments(env, options)
     if isinstance(env, VectorSource):
@@ -329,7 +329,8 @@ def _config(
         space, action_space = spaces_of(env, kwargs, instance)
     given = {*values, "envs"}
     needs = algorithms.get(algorithm).needs
-    chosen = fits.fitted(needs, chosen, options.devices, given, noted=True)
+    chosen, changed = fits.fitted(needs, chosen, options.devices, given)
+    note(*notes, *changed)
     observation, called = spaces.observation_spec(space), own.name_of(algorithm)
     action = spaces.action_leaf(action_space, observation)
     kind = algorithms.get(algorithm, action)

@@ -62,5 +62,5 @@ def test_munchausen_by_hand() -> None:
 
 def test_munchausen_has_no_double_targets_unless_asked_which_is_refused() -> None:
     for given, double in (({}, False), ({"double": True}, True), ({"munchausen": False}, True)):
-        settings, *_ = trainer.settle("dqn", "CartPole-v1", {"munchausen": True, **given})
+        settings, *_ = trainer.resolve("dqn", "CartPole-v1", {"munchausen": True, **given})
         assert settings.double is double

@@ -11,7 +11,7 @@ import torch
 
 from tandem import algorithms, trainer, zoo
 from tandem.algorithms.base import optimizer_options
-from tandem.errors import SettingError, noting
+from tandem.errors import SettingError
 from tandem.learning.config import Options
 from tandem.settings import Needs, Schedule, declared, idle, offered, setting
 from tests.advice.net import follows
@@ -59,15 +59,12 @@ def rows() -> Any:
 
 
 def settled(name: str, **given: Any) -> Any:
-    return trainer.settle("ppo" if name == "run" else name, "Nowhere-v0", given)
+    return trainer.resolve("ppo" if name == "run" else name, "Nowhere-v0", given)
 
 
 def resolved(name: str, **given: Any) -> tuple[Any, list[str]]:
     """Settings and options of a run, and the notes on them."""
-    with noting(notes := []):
-        of, options, _ = zoo.settle(
-            "ppo" if name == "run" else name, "Nowhere-v0", given, noted=True
-        )
+    of, options, _, notes = settled(name, **given)
     return (of, options), [n for n in notes if "no effect" in n]
 
 
@@ -89,8 +86,8 @@ def test_a_setting_without_effect_is_noted_and_the_run_is_the_same(name, kind, s
 
 
 def test_only_what_the_user_gave_and_what_is_not_so_anyway_counts() -> None:
-    entry = trainer.settle("a2c", "Pendulum-v1", {})[0]
-    assert trainer.settle("a2c", "Pendulum-v1", {"optimizer": "adam"})[0].rms_decay == 0.99
+    entry = trainer.resolve("a2c", "Pendulum-v1", {})[0]
+    assert trainer.resolve("a2c", "Pendulum-v1", {"optimizer": "adam"})[0].rms_decay == 0.99
     assert entry.rms_decay == 0.99 or entry.optimizer == "rmsprop"
     for name in ("td3", "run"):
         kind = Options if name == "run" else algorithms.get(name).Settings
@@ -135,7 +132,7 @@ def test_settings_of_an_entry_fall_back_where_a_user_changes_its_mode(name: str)
             for value in values if mode in known else ():
                 try:
                     given = {"entry": entry, mode: value}
-                    s, _, _ = trainer.settle(name, env, given)
+                    s, *_ = trainer.resolve(name, env, given)
                 except SettingError as error:
                     what = error.happened.removeprefix("setting ")
                     if not what.startswith(f"{mode}={value!r}"):  # as quantile of sac

@@ -11,7 +11,7 @@ import pytest
 from benchmarks import learn, learn_curves, learn_page, learn_rows, learn_tables
 from benchmarks.learn_rows import ROWS
 from tandem import algorithms
-from tandem.trainer import settle
+from tandem.trainer import resolve
 
 PPO = learn_rows.find("ppo-cartpole-jax")
 TOLD = learn_tables.read(learn_page.RESULTS / "learn.csv")
@@ -52,7 +52,7 @@ def test_rows_are_read_as_they_are_written_and_begin_from_the_zoo() -> None:
     assert iqn.settings == {"eval_every": 2_500, "entry": "implicit"} and iqn.seeds == (0, 1, 2)
     assert pong.seeds == (0,) and "zoo" in learn_rows.SOURCES
     for row in ROWS:
-        settings, options, source = settle(row.algorithm, row.env, row.settings)
+        settings, options, source, _ = resolve(row.algorithm, row.env, row.settings)
         assert settings.steps and options and not source.startswith("defaults of"), row.name
         assert not row.published or re.search(r"\((zoo|.+ et al\. \d{4}.*)\)$", row.published)
 

@@ -149,7 +149,7 @@ def test_other_algorithms_keep_their_own_defaults_and_take_their_own_settings() 
 def test_documented_defaults_that_do_nothing_are_no_contradiction(name: str, given: Any) -> None:
     made = tandem.make_trainer(name, env_maker=cartpole, **given)
     left = made._without_idle(made.settings())
-    trainer.settle(name, "CartPole-v1", left)
+    trainer.resolve(name, "CartPole-v1", left)
     s = apply(algorithms.get(name).Settings(), left)
     assert not idle(s).keys() & left.keys()
 

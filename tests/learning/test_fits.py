@@ -68,7 +68,7 @@ def test_numbers_that_nobody_gave_never_make_a_setting_fail() -> None:
         ("acer", "CartPole-v1", {"replay_starts": 5_000}, {"replay_size": 5_000}),
         ("acer", "CartPole-v1", {"replay_size": 50}, {"replay_starts": 50}),
     ):
-        chosen, options, _ = trainer.settle(algorithm, env, given)
+        chosen, options, *_ = trainer.resolve(algorithm, env, given)
         fits.check(algorithms.get(algorithm).needs, chosen, options.devices)
         assert {n: getattr(chosen, n) for n in changed} == changed
         if algorithm != "mappo":
@@ -112,7 +112,7 @@ def test_numbers_that_nobody_gave_follow_those_that_were() -> None:
         ("acer", "", {"steps": 4_000, "replay": "uniform"}, {"replay_starts": 20}),
         ("acer", "", {"replay": "uniform"}, {"replay_starts": 100}),
     ):
-        chosen, *_ = trainer.settle(algorithm, env or "Nowhere-v0", given)
+        chosen, *_ = trainer.resolve(algorithm, env or "Nowhere-v0", given)
         assert {n: getattr(chosen, n) for n in expected} == expected
 
 

@@ -51,7 +51,7 @@ def test_environments_step_together() -> None:
         ("qmix", "", {"envs": 5}, (10, 1)),
         ("maddpg", "", {"envs": 7}, (98, 1)),
     ):
-        settings = zoo.settle(name, env or "Nowhere-v0", given)[0]
+        settings = zoo.resolve(name, env or "Nowhere-v0", given)[0]
         assert (settings.train_every, settings.updates_per_call) == expected
         assert env or settings.settled(given) == settings
 

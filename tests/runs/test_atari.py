@@ -95,5 +95,5 @@ def test_dqn_learns_what_only_the_older_picture_says() -> None:
 def test_the_zoo_has_games(algorithm: str, game: str) -> None:
     entry = zoo.entry(algorithm, f"ALE/{game}-v5")
     assert entry is not None and "atari" in entry.source
-    settings, options, _ = trainer.settle(algorithm, f"ALE/{game}-v5", {})
+    settings, options, *_ = trainer.resolve(algorithm, f"ALE/{game}-v5", {})
     assert settings.steps == 10_000_000 and options.frame_stack == 4

@@ -188,8 +188,8 @@ def test_what_is_to_be_passed_on_is_what_train_takes(settings, flags) -> None:
     told = Candidate("dqn", settings, "").flags()
     assert flags is None or told == flags
     args = arguments(["dqn", "CartPole-v1", *shlex.split(told)])
-    asked = trainer.settle("dqn", "CartPole-v1", settings)
-    assert trainer.settle("dqn", "CartPole-v1", given(args)) == asked
+    asked = trainer.resolve("dqn", "CartPole-v1", settings)
+    assert trainer.resolve("dqn", "CartPole-v1", given(args)) == asked
 
 
 @pytest.mark.slow

@@ -118,7 +118,7 @@ ENTRIES += ["ddpg Pendulum-v1"]
 
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_tuned_settings_lie_within_the_ranges_too(entry) -> None:
-    base = trainer.settle(*entry.split(), {})[0]
+    base = trainer.resolve(*entry.split(), {})[0]
     assert space_of(base, {}).as_they_are()[1] == []
 
 
@@ -126,7 +126,7 @@ def test_what_does_nothing_beside_what_was_drawn_is_left_out_of_a_trial() -> Non
     told: dict[str, Any] = {"only": True, "values": ["scalar", "quantile"]}
     told |= {"quantiles": {"low": 10, "high": 100}, "prioritized": [False, True]}
     told |= {"priority_alpha": {"low": 0.3, "high": 0.9}}
-    space = space_of(trainer.settle("dqn", "CartPole-v1", {})[0], {}, told)
+    space = space_of(trainer.resolve("dqn", "CartPole-v1", {})[0], {}, told)
     drawn, outside = space.as_they_are()
     assert not outside, "200 quantiles are not in the range, and nothing has them"
     assert space.trial(drawn) == {"values": "scalar", "prioritized": False}
@@ -134,7 +134,7 @@ def test_what_does_nothing_beside_what_was_drawn_is_left_out_of_a_trial() -> Non
     both = {**drawn, **more}
     assert space.trial(both) == {"quantiles": 10, "priority_alpha": 0.6, **more}
     for one in (drawn, both):
-        trainer.settle("dqn", "CartPole-v1", space.trial(one))
+        trainer.resolve("dqn", "CartPole-v1", space.trial(one))
 
 
 def test_what_is_given_and_counts_in_some_trials_only_is_theirs() -> None:
@@ -148,7 +148,7 @@ def test_what_is_given_and_counts_in_some_trials_only_is_theirs() -> None:
     assert fixed_beside(kind, given, {**told, "prioritized": False, "values": False}) == {}
     assert fixed_beside(kind, {**given, "values": "quantile", "prioritized": True}, told) == {}
     assert fixed_beside(kind, {"quantiles": 50}, {**told, "quantiles": [50, 60]}) == {}
-    base = trainer.settle("dqn", "CartPole-v1", {"gamma": 0.98})[0]
+    base = trainer.resolve("dqn", "CartPole-v1", {"gamma": 0.98})[0]
     space = space_of(base, {"gamma": 0.98}, {**told, **gated})
     drawn, outside = space.as_they_are()
     assert not outside and space.trial(drawn) == {"values": "scalar", "prioritized": False}
@@ -159,10 +159,10 @@ def test_what_is_given_and_counts_in_some_trials_only_is_theirs() -> None:
 def test_a_range_of_what_does_nothing_in_any_trial_is_refused() -> None:
     told: dict[str, Any] = {"only": True, "quantiles": {"low": 10, "high": 100}}
     with follows("tuning/space.py:_refuse_idle") as advice:
-        space_of(trainer.settle("dqn", "CartPole-v1", {})[0], {}, told)
+        space_of(trainer.resolve("dqn", "CartPole-v1", {})[0], {}, told)
     (given,) = advice.assigned()
     assert given == {"values": "quantile"} and "leave quantiles out of the space" in advice.fix
-    space_of(trainer.settle("dqn", "CartPole-v1", given)[0], given, told)
+    space_of(trainer.resolve("dqn", "CartPole-v1", given)[0], given, told)
 
 
 @pytest.mark.parametrize(
@@ -170,12 +170,12 @@ def test_a_range_of_what_does_nothing_in_any_trial_is_refused() -> None:
     [("dqn", "tandem/CartPolePositions-v0"), ("sac", "tandem/PendulumPositions-v0")],
 )
 def test_batches_that_are_drawn_are_of_whole_sequences(algorithm: str, env: str) -> None:
-    base = trainer.settle(algorithm, env, {})[0]
+    base = trainer.resolve(algorithm, env, {})[0]
     space = space_of(base, {}, {"only": True, "batch_size": True})
     (dimension,) = space.dimensions
     distribution, found = dimension.distribution(), set()
     for power in range(distribution.low, distribution.high + 1):
-        chosen = trainer.settle(algorithm, env, space.trial({dimension.name: power}))[0]
+        chosen = trainer.resolve(algorithm, env, space.trial({dimension.name: power}))[0]
         fits.check("transitions", chosen)
         found.add(chosen.batch_size)
     assert len(found) > 2

@@ -156,7 +156,7 @@ def test_what_is_given_is_given_to_the_trials_that_it_counts_in(prioritized, tmp
     given = {n: x for n, x in made.arguments(trial).items() if n in ("prioritized", *more)}
     assert ("priority_alpha" in given) is prioritized
     del given["framework"]
-    settings = trainer.settle("dqn", "CartPole-v1", given)[0]
+    settings = trainer.resolve("dqn", "CartPole-v1", given)[0]
     assert settings.priority_alpha == (0.5 if prioritized else 0.6)
 
 
@@ -175,7 +175,7 @@ def test_seeds_of_a_sweep_are_none_that_one_reports_by() -> None:
 
 @pytest.mark.parametrize(("algorithm", "env"), [("ppo", "CartPole-v1"), ("dqn", "ALE/Pong-v5")])
 def test_the_entry_can_be_pasted_into_the_zoo(algorithm, env) -> None:
-    base = trainer.settle(algorithm, env, {"learning_rate": "3e-4:0", "hidden": "32,32"})[0]
+    base = trainer.resolve(algorithm, env, {"learning_rate": "3e-4:0", "hidden": "32,32"})[0]
     plan = Plan(algorithm, env, "torch", 40, 0, "median", "tpe", [], {})
     best = SweepTrial(7, "complete", {}, [1.0], 1.0, 2.0, "")
     tables = tomllib.loads(written(plan, base, best, 40))
@@ -285,8 +285,8 @@ def test_the_command_at_the_end_trains_what_the_trials_trained(env, tmp_path, ca
     args = train_command.arguments(shlex.split(line)[2:])
     assert (args.framework, args.device) == ("torch", "cpu")
     told = train_command.given(args)
-    settings, options, _ = trainer.settle("dqn", env, told)
-    wanted, theirs, _ = trainer.settle("dqn", env, {**made.plan.given, **drawn})
+    settings, options, *_ = trainer.resolve("dqn", env, told)
+    wanted, theirs, *_ = trainer.resolve("dqn", env, {**made.plan.given, **drawn})
     assert settings == wanted
     own = {"eval_every", "final_episodes", *sweeps.OWN}  # the sweep's, which were not asked for
     assert not own & told.keys() and told["eval_episodes"] == "3"

@@ -14,7 +14,7 @@ from tandem.cli import train
 from tandem.cli.output import echo
 from tandem.cli.parser import Parser, import_argument, json_object, with_import
 from tandem.cli.settings_file import literal
-from tandem.errors import RunFolderError, SettingError
+from tandem.errors import RunFolderError, SettingError, note
 from tandem.learning.config import Options, plain
 from tandem.runs.atomic_files import writing
 from tandem.settings import offered, shell_path
@@ -33,7 +33,8 @@ def run(words: list[str]) -> int:
     """Prints the file, or writes it."""
     args = _arguments(train.with_address(words))
     given = train.given(args)
-    settings, options, source = zoo.settle(args.algorithm, args.env, given, noted=True)
+    settings, options, source, notes = zoo.resolve(args.algorithm, args.env, given)
+    note(*notes)
     kwargs = {} if args.env_kwargs is None else json_object("env-kwargs", args.env_kwargs)
     places = {
         "algorithm": args.algorithm,

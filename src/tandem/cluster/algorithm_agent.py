@@ -18,7 +18,7 @@ from tandem.cluster.sampler import Sampler, SamplerConfig, join_blocks
 from tandem.collect.actor import PolicyActor, fixed, forwards, publish, redraw
 from tandem.collect.evaluation import evaluate, side_by_side
 from tandem.collect.trajectories import split_environments, split_steps
-from tandem.errors import SettingError, UnknownNameError
+from tandem.errors import SettingError, UnknownNameError, note
 from tandem.learning.build import Spaces, build, network_there
 from tandem.learning.config import Config
 from tandem.learning.events import Evaluation
@@ -32,7 +32,7 @@ from tandem.runs import checkpoint
 from tandem.spaces import Leaf, Spec
 from tandem.types import AnyArray, Array, JSONDict, State, Trajectory, Tree
 from tandem.vector_actions import vector_space
-from tandem.zoo import settle
+from tandem.zoo import resolve
 
 # steps, at the least, of a block from another process: a message costs as much as tens of steps
 MIN_REMOTE_BLOCK = 16
@@ -324,7 +324,8 @@ def _config(
             raise UnknownNameError(f"setting of {algorithm}", name, known)
     if not isinstance(seed, int) or not 0 <= seed < 2**63:
         raise SettingError(f"seed={seed!r}.", "a whole number from 0 on", "give one, such as 0.")
-    chosen, options, _ = settle(algorithm_class, "", settings, noted=True)
+    chosen, options, _, notes = resolve(algorithm_class, "", settings)
+    note(*notes)
     return Config(
         algorithm,
         "cluster",

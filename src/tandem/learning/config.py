@@ -12,7 +12,7 @@ from tandem.algorithms import own
 from tandem.algorithms.base import ReplaySettings
 from tandem.envs.atari import Preprocessing
 from tandem.errors import EngineError, SettingError, note
-from tandem.settings import Needs, Schedule, apply, setting
+from tandem.settings import Needs, Schedule, apply, check_ranges, setting
 from tandem.types import JSONDict
 
 REMOTE = Needs(lambda s: s.runners or s.learners != 1, runners=2)
@@ -279,6 +279,8 @@ def changed(conf: Config, changes: dict[str, Any]) -> Config:
         apply(part, {n: x for n, x in changes.items() if hasattr(part, n)})
         for part in (conf.settings, conf.options)
     )
+    check_ranges(settings)
+    check_ranges(options)
     check_compile(options, conf.framework)
     return replace(
         conf, settings=settings, options=options, device=changes.get("device", conf.device)

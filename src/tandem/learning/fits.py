@@ -25,28 +25,26 @@ def of_length(s: Any, steps: int) -> Any:
 
 
 def fitted(
-    needs: str, s: Any, devices: int, given: Iterable[str], tries: int = 10, noted: bool = False
-) -> Any:
-    """The settings, with numbers that nobody has `given` changed where they contradict others. What
-    cannot be changed so is left for `check`. noted: with a note on those numbers."""
+    needs: str, s: Any, devices: int, given: Iterable[str], tries: int = 10
+) -> tuple[Any, list[str]]:
+    """The settings, with numbers that nobody has `given` changed where they contradict others, and
+    notes on those numbers. What cannot be changed so is left for `check`."""
     try:
         check(needs, s, devices)
     except SettingError as error:
         for name, value in error.instead.items():
             if tries and name not in given and getattr(s, name) != value:
-                fit = fitted(needs, replace(s, **{name: value}), devices, given, tries - 1)
-                if noted:
-                    _note_changed(s, fit, [n for n in error.instead if n in given])
-                return fit
-    return s
+                fit, _ = fitted(needs, replace(s, **{name: value}), devices, given, tries - 1)
+                return fit, [_changed(s, fit, [n for n in error.instead if n in given])]
+    return s, []
 
 
-def _note_changed(before: Any, after: Any, asked: list[str]) -> None:
+def _changed(before: Any, after: Any, asked: list[str]) -> str:
     """A note on numbers that have changed to fit those that were asked for."""
     pairs = [(f.name, getattr(before, f.name), getattr(after, f.name)) for f in fields(after)]
     changed = [f"{n} set to {new} instead of {old}" for n, old, new in pairs if new != old]
     kept = [f"{n}={getattr(after, n)}" for n in asked] or ["the other settings"]
-    note(f"{' and '.join(changed)}, to fit {' and '.join(kept)}.")
+    return f"{' and '.join(changed)}, to fit {' and '.join(kept)}."
 
 
 def to_actions(action: Leaf, s: Any, given: Iterable[str]) -> Any:

@@ -50,7 +50,6 @@ from tandem.runs.result import summary_of
 from tandem.runs.scoring import Scoring
 from tandem.runs.signals import Signals, raise_again
 from tandem.runs.table import Averages, Table
-from tandem.settings import check_ranges
 from tandem.types import JSONDict
 
 
@@ -82,8 +81,6 @@ class Session:
         self.config, self.env, self.folder, self.eval_env = conf, env, folder, eval_env
         self.callbacks = calls.listed(callbacks)
         self.notes = collected()  # for result.json, see errors.note
-        check_ranges(conf.settings)
-        check_ranges(conf.options)
         self.league = League(conf.options.opponents) if conf.options.opponents else None
         self.loop, self.environments = make_loop(conf, env, self.league, folder, network, optimizer)
         self.observation = self.environments.observation

@@ -255,7 +255,7 @@ def rates(
             "two learning rates above 0, the lower one first",
             "try 1e-5 and 1e-1.",
         )
-    given: Schedule = getattr(trainer.settle(kind, environment_name(env), {})[0], setting)
+    given: Schedule = getattr(trainer.resolve(kind, environment_name(env), {})[0], setting)
     found = []
     for x in np.geomspace(start, end, points):
         rate = float(f"{x:.2g}")
@@ -358,13 +358,13 @@ def arguments_of(
     values |= candidate.settings
     name = candidate.kind or candidate.algorithm
     env = versioned(env)
-    whole = trainer.settle(name, environment_name(env), values)[0].steps
+    whole = trainer.resolve(name, environment_name(env), values)[0].steps
     values["steps"] = (
         min(whole, max(LEAST, whole // SHARE)) if steps is None else whole_number("steps", steps, 1)
     )
     if not isnan(candidate.x):  # a step size: as long as that of a run of these steps
         other = {n: x for n, x in values.items() if n not in candidate.settings}
-        usual = trainer.settle(name, environment_name(env), other)[0]
+        usual = trainer.resolve(name, environment_name(env), other)[0]
         rates = [n for n in candidate.settings if n.endswith("learning_rate")]
         values |= {n: str(getattr(usual, n).moved(candidate.x)) for n in rates}
     values = {

@@ -244,12 +244,12 @@ def _planned(algorithm: Any, env: EnvLike, trials: int, asked: dict[str, Any]) -
             "trials that collect by themselves, side by side (parallel), here or on a cluster",
             "leave runners out; cluster= makes the trials there.",
         )
-    chosen = trainer.settle(kind, environment_name(env), given)[0]
+    chosen = trainer.resolve(kind, environment_name(env), given)[0]
     steps = chosen.steps if steps is None else whole_number("steps", steps, 1)
     candidate = Candidate(name, {}, name, kind=kind)
     whole = arguments_of(candidate, env, steps, framework, {**OWN, **asked})
     given = {n: x for n, x in whole.items() if n not in ("algorithm", "env", "framework", *PLACES)}
-    base, options, _ = trainer.settle(kind, environment_name(env), given)
+    base, options, *_ = trainer.resolve(kind, environment_name(env), given)
     if not options.eval_episodes:
         raise SettingError(
             "a sweep with eval_episodes=0.",
@@ -319,7 +319,7 @@ def _continued(
 def _base(plan: Plan, program: dict[str, Any]) -> tuple[Any, str]:
     """The settings of a run that the space says nothing of, and where they are from."""
     kind = program.get("algorithm", plan.algorithm)
-    base, _, source = trainer.settle(kind, plan.env, plan.given)
+    base, _, source, _ = trainer.resolve(kind, plan.env, plan.given)
     return base, source
 
 

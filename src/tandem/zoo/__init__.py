@@ -3,7 +3,7 @@ one table for one environment, or for a family of them (families.toml), which an
 table wins over. "Env-v1:name" are other settings for it, which `--entry name` asks for,
 "Family:name" those for its family, and ":name" those for an environment that has none of this name.
 `like` names the table of the same file whose settings hold where a table says nothing else, or
-several, of which the later ones win. `settle` puts them between an algorithm's defaults and what a
+several, of which the later ones win. `resolve` puts them between an algorithm's defaults and what a
 run is given.
 
 An installed package adds files of the same form: its entry points of the group `tandem.zoo` name
@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from tandem import algorithms
 from tandem.algorithms import name_of
@@ -136,21 +136,30 @@ def _value(value: object) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def settle(
-    algorithm: str | type, env: str, values: dict[str, Any], noted: bool = False
-) -> tuple[Any, Options, str]:
-    """Settings and options for a run, and where they come from: the defaults, an entry for the
-    algorithm and environment over them, and what is given over both. noted: with a note on what is
-    given and has no effect, and on numbers that have changed to fit others."""
+class Resolved(NamedTuple):
+    """What `resolve` returns. source: where the settings come from. notes: on what was given and
+    has no effect, and on numbers that have changed to fit others."""
+
+    settings: Any
+    options: Options
+    source: str
+    notes: list[str]
+
+
+def resolve(algorithm: str | type, env: str, given: dict[str, Any]) -> Resolved:
+    """Settings and options for a run: the defaults, the zoo's entry for the algorithm and the
+    environment, what is given, and what that implies, in this order. Raises UnknownNameError for a
+    name that is neither a setting of the algorithm nor an option, SettingError for a value outside
+    its range."""
     kind = algorithms.get(algorithm)
-    owners.refuse(kind, values)
-    chosen, options, tuned = _chosen(algorithm, env, values)
+    owners.refuse(kind, given)
+    chosen, options, tuned = _chosen(algorithm, env, given)
     for part in (chosen, options):  # what is given without effect has its range too
         check_ranges(part)
-    given = values if noted else ()
-    chosen, options = effective(chosen, given), effective(options, given)
-    chosen = fits.fitted(kind.needs, chosen, options.devices, values, noted=noted)
-    return chosen, options, tuned.source if tuned else f"defaults of {name_of(algorithm)}"
+    (chosen, idle_here), (options, idle_there) = effective(chosen, given), effective(options, given)
+    chosen, changed = fits.fitted(kind.needs, chosen, options.devices, given)
+    source = tuned.source if tuned else f"defaults of {name_of(algorithm)}"
+    return Resolved(chosen, options, source, [*idle_here, *idle_there, *changed])
 
 
 def without_effect(algorithm: str | type, env: str, values: dict[str, Any]) -> dict[str, Needs]:
