@@ -155,7 +155,7 @@ def reach(compiled: bool) -> None:
             "ppo", env, framework="jax", out=f"{folder}/run", callbacks=callbacks, **given
         )
         list(run)
-        assert run.reason == "criterion", run.reason
+        assert run.train_loop.reason == "criterion", run.train_loop.reason
 
 
 def in_turn(count: int) -> None:

@@ -293,7 +293,7 @@ def _refuse_given(fixed: dict[str, Any]) -> None:
 
 def _noted(run: Session, catch_signals: bool) -> Session:
     """The session, with notes on its length."""
-    c, run.catch_signals = run.config, catch_signals
+    c, run.train_loop.catch_signals = run.config, catch_signals
     note_short(c.algorithm, c.env, c.options.entry, c.settings.steps)
     fits.note_few(c.settings, int(c.options.learners))
     return run

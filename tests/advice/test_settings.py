@@ -312,7 +312,7 @@ def test_a_mistyped_name_is_answered_with_the_right_one(wrong: Any, right: str) 
 def test_a_session_that_was_left_within_a_block(tmp_path: Any) -> None:
     def left(at: type) -> trainer.Session:
         run = trainer.session("a2c", "CartPole-v1", **SHORT, out=tmp_path / at.__name__)
-        run.saves_when_left = False  # as of a trial that is pruned
+        run.train_loop.saves_when_left = False  # as of a trial that is pruned
         next(event for event in run if isinstance(event, at))
         return run
 

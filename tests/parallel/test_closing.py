@@ -82,7 +82,7 @@ def test_environments_of_workers_and_learners_are_closed(
     for event in run:
         if isinstance(event, BatchEnd):
             if ends == "SIGTERM":
-                run.take_signal("SIGTERM")
+                run.train_loop.take_signal("SIGTERM")
                 run.signal = None  # it is not to be raised again
             elif ends == "left":
                 break

@@ -164,12 +164,12 @@ class BaseAgent(SavedAgent, AdaptiveMethods, AttributeViews):
             assembly.backend.share()
         if not self._saves_pools:
             learner.forget()
-        writer, state = Writer(), self._autosave_record()
-        self._autosave = Autosave(policy, self._snapshot, writer)
+        state = self._autosave_record()
+        self._autosave = autosave = Autosave(policy, self._snapshot, Writer())
         if state is not None:
-            self._autosave.load_state(state)
-        call = TrainCall(self, assembly.loop, assembly.actor, learner, train, metric)
-        run = partial(call.run, self._autosave, writer, assembly)
+            autosave.load_state(state)
+        call = TrainCall(self, assembly.loop, assembly.actor, learner, train, metric, autosave)
+        run = partial(call.run, assembly)
         if isinstance(train.layout, LaunchedDevices):
             return train.layout.led(run, assembly)
         return run()

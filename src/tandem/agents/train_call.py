@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from time import perf_counter
@@ -16,10 +17,10 @@ from tandem.collect.ahead import AheadCollector
 from tandem.errors import SettingError, WorkerError, warn
 from tandem.learning.events import BatchBegin, BatchEnd, EpisodeBegin, EpisodeEnd
 from tandem.learning.loop import Loop
-from tandem.runs.autosave import Autosave, Writer
+from tandem.runs.autosave import Autosave
 from tandem.runs.callbacks import refuse_other_hooks
 from tandem.runs.checkpoint import Checkpoint
-from tandem.runs.signals import Signals
+from tandem.runs.train_loop import TrainLoop
 from tandem.streams import say
 
 Logs = dict[str, float]
@@ -99,21 +100,21 @@ class TrainCall:
         learner: PhaseLearner,
         arguments: TrainArguments,
         metric: Any,
+        autosave: Autosave,
     ) -> None:
         check_callbacks(agent.callbacks)
+        self.autosave = autosave
         self.agent, self.loop, self.actor, self.learner = agent, loop, actor, learner
         self.episodes, self.metric = arguments.episodes, metric
         self.every = print_interval(arguments.p, arguments.episodes)
         self.done = 0  # episodes of this call
-        self.signal = ""
+        self.train_loop = TrainLoop(loop, [self])
         self._raised: BaseException | None = None  # what a callback raised within a phase
         self._batches = learner.updates  # that callbacks know of
         self.rounds = learner.rounds  # with other workers
         self._began, self._total_time = perf_counter(), agent.total_time
 
-    def run(
-        self, autosave: Autosave, writer: Writer, optimizers: AbstractContextManager[object]
-    ) -> np.float32:
+    def run(self, optimizers: AbstractContextManager[object]) -> np.float32:
         """Returns the mean loss of the last episode, 0 without an update. optimizers: entered while
         they are used."""
         agent = self.agent
@@ -122,17 +123,17 @@ class TrainCall:
             self.rounds.begin(self.episodes, lambda: self.done + len(agent._unrecorded))
         notify(agent.callbacks, "on_train_begin", {})
         try:
-            with optimizers, Signals(self._stop), writer:
+            with optimizers, self.train_loop.catching(), self.autosave.writer:
                 try:
                     if not self._enough():
-                        self._together(autosave)
+                        self._together()
                 except WorkerError:
                     if self.rounds is not None:  # amid updates: there is nothing whole to save
                         raise
-                    if not self.signal:  # else it was to end anyhow
-                        autosave.finish()
+                    if self.train_loop.signal is None:  # else it was to end anyhow
+                        self.autosave.finish()
                         raise
-                autosave.finish()
+                self.autosave.finish()
         finally:
             self.loop.collector.environments.forget_stop()
             self.learner.listener = None
@@ -141,15 +142,15 @@ class TrainCall:
         notify(agent.callbacks, "on_train_end", {})
         if self.every:
             say(f"time:{int(agent.time + 0.5)}s")
-        if self.signal:
-            raise KeyboardInterrupt(self.signal)
+        if (signal := self.train_loop.signal) is not None:
+            raise KeyboardInterrupt(signal)
         return np.float32(agent._loss if agent._loss is not None else 0.0)
 
-    def _together(self, autosave: Autosave) -> None:
+    def _together(self) -> None:
         """Trains; other workers are told when this one ends before they do."""
         try:
             if not self.agent.stop_training:
-                self._follow(autosave)
+                self._follow()
         except BaseException:
             if self.rounds is not None:
                 self.rounds.leave(fails=True)
@@ -157,26 +158,31 @@ class TrainCall:
         if self.rounds is not None and not self._enough():
             self.rounds.leave(fails=False)
 
-    def _follow(self, autosave: Autosave) -> None:
+    def _follow(self) -> None:
         """Trains, by following the loop's events until one ends it."""
-        agent = self.agent
         self.learner.go_on()  # what was left of a phase when it was stopped, or saved
-        if self._block_ended(autosave):
-            return
-        for event in self.loop.events():
-            if isinstance(event, EpisodeBegin):
-                self.actor.restart(event.env)
-                number = self.done + len(agent._unrecorded)
-                notify(agent.callbacks, "on_episode_begin", number, {})
-            elif isinstance(event, EpisodeEnd):
-                agent._unrecorded.append(event.episode.score)
-            elif isinstance(event, BatchBegin):
-                if isinstance(self.loop.collector, AheadCollector):
-                    self.loop.collector.request(self.actor)
-            elif isinstance(event, BatchEnd) and self._block_ended(autosave):
-                return
+        if not self._block_ended():
+            deque(self.train_loop.events(), 0)
 
-    def _block_ended(self, autosave: Autosave) -> bool:
+    # What the train loop tells
+
+    def on_episode_begin(self, event: EpisodeBegin) -> None:
+        self.actor.restart(event.env)
+        number = self.done + len(self.agent._unrecorded)
+        notify(self.agent.callbacks, "on_episode_begin", number, {})
+
+    def on_episode_end(self, event: EpisodeEnd) -> None:
+        self.agent._unrecorded.append(event.episode.score)
+
+    def on_batch_begin(self, event: BatchBegin) -> None:
+        if isinstance(self.loop.collector, AheadCollector):
+            self.loop.collector.request(self.actor)
+
+    def on_batch_end(self, event: BatchEnd) -> None:
+        if self._block_ended():
+            self.train_loop.stop()
+
+    def _block_ended(self) -> bool:
         """Keeps the records of the episodes that ended in a block. Returns whether training is to
         end."""
         if self._raised is not None:
@@ -184,9 +190,9 @@ class TrainCall:
         self._take_time()
         if self.learner.updates > self._batches:
             self._batches = self.learner.updates
-            autosave.batch(self._batches)
+            self.autosave.batch(self._batches)
         while self.agent._unrecorded:
-            self._episode_ended(self.agent._unrecorded.pop(0), autosave)
+            self._episode_ended(self.agent._unrecorded.pop(0))
         return self.should_stop() or self._enough()
 
     def _take_time(self) -> None:
@@ -212,7 +218,8 @@ class TrainCall:
     def should_stop(self) -> bool:
         rounds = self.rounds
         asked = self.agent.stop_training and (rounds is None or rounds.is_first)
-        return bool(asked or self.signal or self._raised or (rounds is not None and rounds.over))
+        ends = asked or self.train_loop.signal or self._raised
+        return bool(ends or (rounds is not None and rounds.over))
 
     def _notify(self, name: str, number: int, logs: Logs) -> None:
         """Tells callbacks within a phase. What they raise ends it, and is raised after the block,
@@ -223,7 +230,7 @@ class TrainCall:
             except BaseException as error:
                 self._raised = error
 
-    def _episode_ended(self, score: float, autosave: Autosave) -> None:
+    def _episode_ended(self, score: float) -> None:
         """Keeps the records of an episode, tells callbacks, prints, saves, and looks whether
         training is to end."""
         agent, learner = self.agent, self.learner
@@ -243,7 +250,7 @@ class TrainCall:
             shown = f"reward:{score:g}" if average is None else f"average reward:{average:g}"
             say(f"episode:{agent.total_episode}   loss:{loss:.4f}   {shown}")
         averaged = arguments is not None and arguments.trial_count is not None
-        autosave.episode(agent.total_episode, average if averaged else score)
+        self.autosave.episode(agent.total_episode, average if averaged else score)
         if average is not None and criterion is not None and average >= criterion:
             agent.stop_training = True
             if self.every:
@@ -251,7 +258,7 @@ class TrainCall:
                     f"episode:{agent.total_episode}   average reward:{average:g} >= "
                     f"criterion:{criterion:g}"
                 )
-        if autosave.should_stop:
+        if self.autosave.should_stop:
             agent.stop_training = True
 
     def _mean(self, losses: list[float]) -> float:
@@ -265,10 +272,6 @@ class TrainCall:
         if self.rounds is not None and self.rounds.layout.workers > 1:
             return self.rounds.enough
         return self.episodes is not None and self.done >= self.episodes
-
-    def _stop(self, name: str) -> None:
-        self.signal = name
-        self.loop.collector.environments.request_stop()
 
 
 def print_interval(p: int | None, episodes: int | None) -> int:

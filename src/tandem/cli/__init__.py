@@ -73,6 +73,7 @@ COMMANDS = {  # name -> (module, what it does); a module `list` would hide the b
 }
 
 
+CALL = re.compile(r"(tandem\.\w+\([^()]*\))")  # which stays as it is
 # a setting and its value, as advice writes them
 VALUE = re.compile(r"(?<!--vary )(?<!\()\b(\w+)=('[^']*'|-?\d+(?:[.e][\d-]+)*|True|False)")
 
@@ -197,7 +198,8 @@ def _in_flags(error: TandemError) -> str:
         return flag(found[1], literal_eval(found[2])) if found[1] in names else found[0]
 
     wrong, line, fix = str(error).partition("\nFix: ")
-    return wrong + line + VALUE.sub(flagged, fix)
+    parts = [x if CALL.fullmatch(x) else VALUE.sub(flagged, x) for x in CALL.split(fix)]
+    return wrong + line + "".join(parts)
 
 
 def _quieten(words: list[str]) -> None:

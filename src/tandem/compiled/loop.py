@@ -45,6 +45,7 @@ class CompiledLoop:
     """
 
     unlearned = False  # a call was begun, and its results are not there
+    breaks_by_signals = False
 
     def __init__(
         self,

@@ -108,13 +108,13 @@ class Trainer:
                 env_maker,
                 network=network,
                 callbacks=[live_progress()] if a.verbose else [],
+                catch_signals=a.catch_signal,
                 **(options | self._without_idle(settings)),
             )
         except SettingError as error:
             if not self.documented:
                 raise
             raise documented(type(a), error) from error
-        run.catch_signals = a.catch_signal
         if a.load_model is not None and not str(a.load_model).endswith(own_networks.KERAS_FILES):
             with closed_on_error(run.close):
                 run.begin_with(a.load_model)

@@ -69,6 +69,8 @@ class Loop:
     workers are kept, and what makes the network of a role there.
     """
 
+    breaks_by_signals = True  # a terminal's Ctrl-C also reaches the processes of a user's vector
+
     def __init__(
         self,
         algorithm: Any,

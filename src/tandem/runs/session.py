@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import hashlib
 import weakref
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from tandem.algorithms.base import Algorithm
 from tandem.backends import process
 from tandem.backends.backend import Network
 from tandem.collect.actor import fixed, publish
-from tandem.collect.evaluation import EvaluationStopped
 from tandem.collect.trained_agent import Agent
 from tandem.compiled.loop import CompiledLoop
 from tandem.envs.factory import EnvLike, is_instance
@@ -28,14 +26,12 @@ from tandem.envs.occupied import running
 from tandem.envs.vector import closed_on_error
 from tandem.errors import (
     CheckpointError,
-    EnvironmentFault,
     ResumeError,
     TandemError,
-    WorkerError,
     collected,
 )
 from tandem.learning.config import Config, executed, restarted
-from tandem.learning.events import BatchEnd, Evaluation, Event, TrainBegin, TrainEnd
+from tandem.learning.events import BatchEnd, Evaluation, Event
 from tandem.learning.vectors import note_resuming
 from tandem.networks import plan as plans
 from tandem.networks import serial
@@ -48,8 +44,9 @@ from tandem.runs.make_loop import make_loop
 from tandem.runs.observers import Checkpoints, Evaluations, Every, LeagueCopies
 from tandem.runs.result import summary_of
 from tandem.runs.scoring import Scoring
-from tandem.runs.signals import Signals, raise_again
+from tandem.runs.signals import raise_again
 from tandem.runs.table import Averages, Table
+from tandem.runs.train_loop import TrainLoop
 from tandem.types import JSONDict
 
 
@@ -91,17 +88,9 @@ class Session:
         if self.league is not None:
             self.league.made = self.agent_of
         self.evaluation: Evaluation  # of the best agent, which `result` makes
-        self.reason: str | None = None  # why this sitting is to end at the next block
-        self.catch_signals = True  # SIGINT, SIGTERM and SIGHUP end the sitting with a checkpoint
-        self.signal: str | None = None  # the name of the one that came
-        self._stops = 0  # how often somebody asked for the end
-        self._catching = False
         self._is_ours = resume is not None  # the folder
         self.lock: FolderLock | None = None  # of the folder, until `close`
-        self._pending = False  # what is done at the latest BatchEnd waits for the next sitting
         self._is_open = True  # there are environments, and workers
-        self._left = False  # whoever iterated over the events has left
-        self.saves_when_left = True
         # a user's own object is left open
         self._own = [] if is_instance(env) else [self.loop.collector]
         self._opened = [*self._own]
@@ -139,7 +128,7 @@ class Session:
             self.averages.return_mean,
             lambda now: self.checkpoints.save(now, "best") if self.checkpoints else iter(()),
         )
-        observers: list[object] = [self.averages]  # called in this order
+        observers: list[object] = [self.averages, self]
         if self.league is not None:
             observers.append(LeagueCopies(self.league, self.every["snapshot"], self._weights))
         observers.append(self.evaluations)
@@ -155,10 +144,7 @@ class Session:
                 save_at_begin=resume is None or resume.data["config"] != conf.to_json(),
             )
             observers += [self.table, self.checkpoints]
-        self._observers: dict[type[Event], list[Callable[[Event], Iterator[Event] | None]]] = {
-            kind: [getattr(o, method) for o in observers if hasattr(o, method)]
-            for kind, method in calls.METHODS.items()
-        }
+        self.train_loop = TrainLoop(self.loop, observers, self.callbacks, self._save)
 
     def begin_with(self, source: str | Path) -> None:
         """Puts the weights of a checkpoint, or of a run's best one, into the networks that act, and
@@ -194,55 +180,15 @@ class Session:
 
     @process.within
     def events(self, stop_at: int | None = None) -> Iterator[Event]:
-        """The events until `stop_at` environment steps or the run's length. Where they are left
-        early, as by `break`, the block under way is finished without events, and saved."""
+        """See `TrainLoop.events`."""
         running.add(self.environments)
-        self._is_open, self._left, self._opened[:] = True, False, self._own
-        source = self._sitting(stop_at)
+        self._is_open, self._opened[:] = True, self._own
         try:
-            with self.catching(), calls.entered(self.callbacks):
-                try:
-                    for event in source:  # noqa: UP028  `yield from` would end the source, too
-                        yield event
-                except GeneratorExit:
-                    self._left = True
-                    if self.saves_when_left:
-                        deque(source, 0)
-                    raise
+            with self.catching():
+                self._open()
+                yield from self.train_loop.events(stop_at)
         finally:
             self._shut()
-
-    def _sitting(self, stop_at: int | None) -> Iterator[Event]:
-        """See `events`."""
-        try:
-            self._open()
-            for event in self.loop.events(stop_at):
-                yield from self._pass(event)
-                if self._pending and isinstance(event, TrainBegin) and not self._left:
-                    self._pending = False
-                    yield from self._observe(BatchEnd(**self.loop.now(), metrics={}))
-                if self._left and not self.loop.unlearned:
-                    if self.checkpoints is not None and not isinstance(event, TrainEnd):
-                        yield from self.checkpoints.save(self.loop.now(), "last")
-                    return
-                if self.reason and isinstance(event, BatchEnd):
-                    yield from self._pass(TrainEnd(**self.loop.now(), reason=self.reason))
-                    return
-        except EnvironmentFault:
-            # Ctrl-C of a terminal goes to the processes of a user's vector too
-            if self.signal is None or isinstance(self.loop, CompiledLoop):
-                raise
-            yield from self._pass(TrainEnd(**self.loop.now(), reason=self.signal))
-        except WorkerError:
-            if self.loop.unlearned:  # the latest checkpoint is of before this block
-                raise
-            if self.reason:  # it was to end anyhow
-                yield from self._pass(TrainEnd(**self.loop.now(), reason=self.reason))
-                return
-            if self.checkpoints is not None:
-                for event in self.checkpoints.save(self.loop.now(), "last"):
-                    yield from self._pass(event)
-            raise
 
     def _shut(self) -> None:
         """Closes what training needs."""
@@ -269,35 +215,18 @@ class Session:
         """The latest one of this sitting."""
         return self.evaluations.last
 
+    @property
+    def signal(self) -> str | None:
+        """The name of the signal that ended the sitting."""
+        return self.train_loop.signal
+
     def stop(self, reason: str = "callback") -> None:
-        """Ends the sitting after the current block, with a checkpoint; an evaluation at once."""
-        self.reason = self.reason or reason
-        self._stops += 1
+        """See `TrainLoop.stop`."""
+        self.train_loop.stop(reason)
 
-    @contextmanager
-    def catching(self) -> Iterator[None]:
-        """Within it, signals (see `Signals`) end the sitting, unless `catch_signals` is false."""
-        if self._catching or not self.catch_signals:
-            yield
-            return
-        self._catching = True
-        try:
-            with Signals(self.take_signal):
-                yield
-        finally:
-            self._catching = False
-
-    def _ends(self) -> bool:
-        """Whether the sitting is to end at once: asked between the steps of an evaluation."""
-        if self.reason is None and (reason := calls.expired(self.callbacks)):
-            self.stop(reason)
-        return self.reason is not None
-
-    def take_signal(self, name: str) -> None:
-        """A signal of this name asks for the end."""
-        self.signal = self.signal or name
-        self.stop(name)
-        self.loop.collector.request_stop()
+    def catching(self) -> AbstractContextManager[None]:
+        """See `TrainLoop.catching`."""
+        return self.train_loop.catching()
 
     def _open(self) -> None:
         if self.folder is None or self.table is None:
@@ -309,35 +238,12 @@ class Session:
             atomic_files.sweep(folder)
         self.table.open(self.loop.env_steps)
 
-    def _pass(self, event: Event) -> Iterator[Event]:
-        """Calls the callbacks, yields the event, then calls the observers; at the end these first:
-        callbacks then find all files of the run."""
-        ends = isinstance(event, TrainEnd)
-        if ends:
-            yield from self._observe(event)
-        reason = "" if self._left else calls.dispatch(event, self.callbacks)
-        if reason and not ends:
-            self.stop(reason)
-        yield event
-        if not ends:
-            yield from self._observe(event)
+    def _save(self) -> Iterator[Event]:
+        """Writes the latest checkpoint."""
+        if self.checkpoints is not None:
+            yield from self.checkpoints.save(self.loop.now(), "last")
 
-    def _observe(self, event: Event) -> Iterator[Event]:
-        if self._left and isinstance(event, BatchEnd):  # the next sitting begins with the others
-            self.averages.on_batch_end(event)
-            self._pending = True
-            return
-        self._note_compiled()
-        for act in self._observers[type(event)]:
-            try:
-                for followed in act(event) or ():
-                    yield from self._pass(followed)
-            except EvaluationStopped:
-                if isinstance(event, BatchEnd):  # the next sitting begins with it
-                    self._pending = True
-                    return
-
-    def _note_compiled(self) -> None:
+    def on_batch_end(self, event: BatchEnd) -> None:
         """Keeps what compile="auto" came to, so that this run is made in no other way again."""
         compiled = self.backend.compiled
         if compiled and compiled != self.config.compiled:
@@ -350,7 +256,7 @@ class Session:
     def _evaluate(self) -> Evaluation:
         """The agent as it is now, for the choice of the best."""
         episodes = self.config.options.eval_episodes
-        found = self.score(self._weights(), episodes, "select", self._ends)
+        found = self.score(self._weights(), episodes, "select", self.train_loop.ends)
         if self.table is not None and episodes and not found.returns:
             self.table.evaluation = found  # rows are at the same steps as with evaluations
         return found
@@ -424,7 +330,7 @@ class Session:
                 "best": None if self.evaluations.best == -np.inf else self.evaluations.best,
                 "evaluated": self.evaluations.evaluated_at,
                 "table": self.averages.state(),
-                "pending": self._pending,
+                "pending": self.train_loop.pending,
                 "due": {name: every.due for name, every in self.every.items()},
                 "numbered": [] if self.checkpoints is None else self.checkpoints.numbered,
                 "callbacks": calls.state(self.callbacks),
@@ -453,7 +359,7 @@ class Session:
                 self.config = restarted(self.config, self.loop.env_steps, why)
             inner = saved.data["session"]
             self.averages.load_state(inner["table"])
-            self._pending = inner.get("pending", False)
+            self.train_loop.pending = inner.get("pending", False)
             self.notes[:0] = [n for n in inner.get("notes", []) if n not in self.notes]
             self.evaluations.best = -np.inf if inner["best"] is None else inner["best"]
             self.evaluations.evaluated_at = inner["evaluated"]
@@ -475,9 +381,9 @@ class Session:
     def result(self) -> dict[str, Any]:
         """Scores the best and the last agent on seeds that chose neither, where that is possible;
         writes and returns result.json. EvaluationStopped where a signal or `stop` comes."""
-        stops = self._stops
+        train, stops = self.train_loop, self.train_loop.stops
         last, best = self.score.final(
-            self._weights(), self._kept("best"), lambda: self._stops > stops
+            self._weights(), self._kept("best"), lambda: train.stops > stops
         )
         summary, self.evaluation = summary_of(self, best, last), best
         if self.folder is not None:

@@ -401,7 +401,7 @@ class _Trials:
 
     def _answered(self, line: _Trial, answer: at.Answer) -> Request | None:
         line.seconds = answer.seconds
-        if answer.what not in (at.REFUSED, at.BLOCKED):
+        if self.sweep.cluster and answer.what not in (at.REFUSED, at.BLOCKED):
             expect_here(self.study.folder_of(line.trial))
         if answer.what == at.EVALUATED:
             line.pruned = self.study.report(line.trial, answer.env_steps, answer.mean)

@@ -100,7 +100,7 @@ class TrialRun:
     def leave(self) -> None:
         """The trial is not worth more, or has ended."""
         if self._session is not None:
-            self._session.saves_when_left = False
+            self._session.train_loop.saves_when_left = False
             self._events.close()
             self._session.close()
 

@@ -133,7 +133,7 @@ def what_cannot_be() -> None:
 
 def left_within_a_call() -> None:
     run = tandem.session("ppo", ENV, framework="jax", out=OUT / "left", **SMALL)
-    run.saves_when_left = False  # as of a trial that is pruned
+    run.train_loop.saves_when_left = False  # as of a trial that is pruned
     left = found["left"] = {}
     for event in run:
         if isinstance(event, EpisodeEnd):

@@ -1,0 +1,146 @@
+"""Following a loop to its end, however that comes. The trainer API and the agent API train through
+it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from tandem.collect.evaluation import EvaluationStopped
+from tandem.errors import EnvironmentFault, WorkerError
+from tandem.learning.events import BatchEnd, Event, TrainBegin, TrainEnd
+from tandem.runs import callbacks as calls
+from tandem.runs.callbacks import Callback
+from tandem.runs.signals import Signals
+
+
+class TrainLoop:
+    """Hands the events of a loop to callbacks and observers, and ends it with everything saved: by
+    `stop`, a signal, or a lost worker. It closes nothing.
+
+    observers: called in order, after the callbacks; their methods are named as those of a
+    `Callback`, and the events that one yields take the same way before it goes on. save: writes
+    the latest state, and yields the events of that.
+    """
+
+    def __init__(
+        self,
+        loop: Any,
+        observers: Sequence[object] = (),
+        callbacks: Sequence[Callback] = (),
+        save: Callable[[], Iterable[Event]] = tuple,
+    ) -> None:
+        self.loop, self.callbacks, self.save = loop, callbacks, save
+        self.reason: str | None = None  # why this sitting is to end at the next block
+        self.signal: str | None = None  # the name of the signal that came
+        self.stops = 0  # how often somebody asked for the end
+        self.catch_signals = True  # SIGINT, SIGTERM and SIGHUP end the sitting
+        self.pending = False  # what is done at the latest BatchEnd waits for the next sitting
+        self.saves_when_left = True
+        self._left = False  # whoever iterated over the events has left
+        self._catching = False
+        self._observers: dict[type[Event], list[Callable[[Event], Iterable[Event] | None]]] = {
+            kind: [getattr(o, method) for o in observers if hasattr(o, method)]
+            for kind, method in calls.METHODS.items()
+        }
+
+    def events(self, stop_at: int | None = None) -> Iterator[Event]:
+        """The events until `stop_at` environment steps or the run's length. If they are left early,
+        as by `break`, the block under way is finished without events, and saved."""
+        self._left = False
+        source = self._sitting(stop_at)
+        with self.catching(), calls.entered(self.callbacks):
+            try:
+                for event in source:  # noqa: UP028  `yield from` would end the source, too
+                    yield event
+            except GeneratorExit:
+                self._left = True
+                if self.saves_when_left:
+                    deque(source, 0)
+                raise
+
+    def stop(self, reason: str = "callback") -> None:
+        """Ends the sitting after the current block, with a checkpoint; an evaluation at once."""
+        self.reason = self.reason or reason
+        self.stops += 1
+
+    def ends(self) -> bool:
+        """Whether the sitting is to end at once: asked between the steps of an evaluation."""
+        if self.reason is None and (reason := calls.expired(self.callbacks)):
+            self.stop(reason)
+        return self.reason is not None
+
+    @contextmanager
+    def catching(self) -> Iterator[None]:
+        """Within it, signals (see `Signals`) end the sitting, unless `catch_signals` is false."""
+        if self._catching or not self.catch_signals:
+            yield
+            return
+        self._catching = True
+        try:
+            with Signals(self.take_signal):
+                yield
+        finally:
+            self._catching = False
+
+    def take_signal(self, name: str) -> None:
+        """A signal of this name asks for the end."""
+        self.signal = self.signal or name
+        self.stop(name)
+        self.loop.collector.request_stop()
+
+    def _sitting(self, stop_at: int | None) -> Iterator[Event]:
+        """See `events`."""
+        try:
+            for event in self.loop.events(stop_at):
+                yield from self._pass(event)
+                if self.pending and isinstance(event, TrainBegin) and not self._left:
+                    self.pending = False
+                    yield from self._observe(BatchEnd(**self.loop.now(), metrics={}))
+                if self._left and not self.loop.unlearned:
+                    if not isinstance(event, TrainEnd):
+                        yield from self.save()
+                    return
+                if self.reason and isinstance(event, BatchEnd):
+                    yield from self._pass(TrainEnd(**self.loop.now(), reason=self.reason))
+                    return
+        except EnvironmentFault:
+            if self.signal is None or not self.loop.breaks_by_signals:
+                raise
+            yield from self._pass(TrainEnd(**self.loop.now(), reason=self.signal))
+        except WorkerError:
+            if self.loop.unlearned:  # the latest checkpoint is of before this block
+                raise
+            if self.reason:  # it was to end anyhow
+                yield from self._pass(TrainEnd(**self.loop.now(), reason=self.reason))
+                return
+            for event in self.save():
+                yield from self._pass(event)
+            raise
+
+    def _pass(self, event: Event) -> Iterator[Event]:
+        """Calls the callbacks, yields the event, then calls the observers; at the end these first:
+        callbacks then find all files of the run."""
+        ends = isinstance(event, TrainEnd)
+        if ends:
+            yield from self._observe(event)
+        reason = "" if self._left else calls.dispatch(event, self.callbacks)
+        if reason and not ends:
+            self.stop(reason)
+        yield event
+        if not ends:
+            yield from self._observe(event)
+
+    def _observe(self, event: Event) -> Iterator[Event]:
+        waits = self._left and isinstance(event, BatchEnd)  # for the next sitting
+        for act in self._observers[type(event)][: 1 if waits else None]:
+            try:
+                for followed in act(event) or ():
+                    yield from self._pass(followed)
+            except EvaluationStopped:
+                if isinstance(event, BatchEnd):  # the next sitting begins with it
+                    self.pending = True
+                    return
+        self.pending |= waits
