@@ -329,6 +329,7 @@ def _config(
         space, action_space = spaces_of(env, kwargs, instance)
     given = {*values, "envs"}
     needs = algorithms.get(algorithm).needs
+    # once more, since an object or a vector says how many environments there are
     chosen, changed = fits.fitted(needs, chosen, options.devices, given)
     note(*notes, *changed)
     observation, called = spaces.observation_spec(space), own.name_of(algorithm)

@@ -21,8 +21,8 @@ from tandem.backends import variables
 from tandem.backends.reach import held, reach
 from tandem.errors import CheckpointError, ResumeError, SettingError
 from tandem.learning.loop import broken_off
-from tandem.runs import checkpoint, checkpoint_dir
-from tandem.runs.autosave import Autosave, note_one_file
+from tandem.runs import checkpoint
+from tandem.runs.rotation import Rotation, note_one_file
 from tandem.types import AnyArray, JSONDict
 
 PathLike = str | Path
@@ -66,7 +66,7 @@ def whole(agent: AgentMembers, assembly: Assembly | None, pools: bool) -> Conten
             "beside": assembly.beside,
             "optimizers": [o.settings() for o in assembly.optimizers],
         }
-        live, rest = checkpoint_dir.parted(arrays)
+        live, rest = checkpoint.parted(arrays)
         groups |= live
         groups |= {name: {n: x.copy() for n, x in group.items()} for name, group in rest.items()}
     return data, groups
@@ -376,8 +376,8 @@ class SavedAgent(AgentMembers):
     _anew = False  # whether `set` was called since
     _chosen = False  # whether it was ever called
     _saved_arguments: JSONDict | None = None  # of `set`, in that file
-    _autosave: Autosave | None = None  # which files were written
-    _autosave_state: JSONDict | None = None  # the same, after `restore`
+    _rotation: Rotation | None = None  # which files were written
+    _rotation_state: JSONDict | None = None  # the same, after `restore`
     _saves_pools = True  # whether transitions stay from one `train` to the next, and are saved
 
     def _set_arguments(self, caller: str) -> SetArguments:
@@ -418,8 +418,8 @@ class SavedAgent(AgentMembers):
         records = dict(file.data["records"])
         self._loss = records.pop("loss")
         vars(self).update(records)
-        self._assembly = self._autosave = None
-        self._autosave_state = file.data["files"]
+        self._assembly = self._rotation = None
+        self._rotation_state = file.data["files"]
         self._sample_sizes = dict(file.data.get("sizes", []))
         self._unrecorded = list(file.data.get("unrecorded", []))
         self._adjusted = Adjusted(**file.data.get("adjusted", {}))
@@ -447,8 +447,8 @@ class SavedAgent(AgentMembers):
             data["anew"] = bool(changed or before.get("anew"))
         else:
             data, groups = whole(self, self._assembly, self._saves_pools)
-        return data | {"files": self._autosave_record()}, groups
+        return data | {"files": self._rotation_record()}, groups
 
-    def _autosave_record(self) -> JSONDict | None:
+    def _rotation_record(self) -> JSONDict | None:
         """Returns which files were written, as JSON data; None where none ever was."""
-        return self._autosave_state if self._autosave is None else self._autosave.state()
+        return self._rotation_state if self._rotation is None else self._rotation.state()

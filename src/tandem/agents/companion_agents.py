@@ -28,8 +28,8 @@ HERE: dict[str, Any] = {
     "_assembly": None,
     "_layout": None,
     "_restored": None,
-    "_autosave": None,
-    "_autosave_state": None,
+    "_rotation": None,
+    "_rotation_state": None,
     "callbacks": [],
 }
 PATIENCE = 120.0  # seconds in which each process comes to a sum

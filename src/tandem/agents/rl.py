@@ -45,7 +45,7 @@ from tandem.agents.train_call import (
 from tandem.agents.views import AttributeViews
 from tandem.backends.variables import assign_param
 from tandem.errors import SettingError, warn
-from tandem.runs.autosave import Autosave, Policy, Writer
+from tandem.runs.rotation import Policy, Rotation, Writer
 from tandem.streams import say
 
 __all__ = ["RL", "LambdaCallback", "RL_pytorch", "assign_param", "restore_param"]
@@ -164,11 +164,11 @@ class BaseAgent(SavedAgent, AdaptiveMethods, AttributeViews):
             assembly.backend.share()
         if not self._saves_pools:
             learner.forget()
-        state = self._autosave_record()
-        self._autosave = autosave = Autosave(policy, self._snapshot, Writer())
+        state = self._rotation_record()
+        self._rotation = rotation = Rotation(policy, self._snapshot, Writer())
         if state is not None:
-            autosave.load_state(state)
-        call = TrainCall(self, assembly.loop, assembly.actor, learner, train, metric, autosave)
+            rotation.load_state(state)
+        call = TrainCall(self, assembly.loop, assembly.actor, learner, train, metric, rotation)
         run = partial(call.run, assembly)
         if isinstance(train.layout, LaunchedDevices):
             return train.layout.led(run, assembly)

@@ -17,9 +17,9 @@ from tandem.collect.ahead import AheadCollector
 from tandem.errors import SettingError, WorkerError, warn
 from tandem.learning.events import BatchBegin, BatchEnd, EpisodeBegin, EpisodeEnd
 from tandem.learning.loop import Loop
-from tandem.runs.autosave import Autosave
 from tandem.runs.callbacks import refuse_other_hooks
 from tandem.runs.checkpoint import Checkpoint
+from tandem.runs.rotation import Rotation
 from tandem.runs.train_loop import TrainLoop
 from tandem.streams import say
 
@@ -100,10 +100,10 @@ class TrainCall:
         learner: PhaseLearner,
         arguments: TrainArguments,
         metric: Any,
-        autosave: Autosave,
+        rotation: Rotation,
     ) -> None:
         check_callbacks(agent.callbacks)
-        self.autosave = autosave
+        self.rotation = rotation
         self.agent, self.loop, self.actor, self.learner = agent, loop, actor, learner
         self.episodes, self.metric = arguments.episodes, metric
         self.every = print_interval(arguments.p, arguments.episodes)
@@ -123,7 +123,7 @@ class TrainCall:
             self.rounds.begin(self.episodes, lambda: self.done + len(agent._unrecorded))
         notify(agent.callbacks, "on_train_begin", {})
         try:
-            with optimizers, self.train_loop.catching(), self.autosave.writer:
+            with optimizers, self.train_loop.catching(), self.rotation.writer:
                 try:
                     if not self._enough():
                         self._together()
@@ -131,9 +131,9 @@ class TrainCall:
                     if self.rounds is not None:  # amid updates: there is nothing whole to save
                         raise
                     if self.train_loop.signal is None:  # else it was to end anyhow
-                        self.autosave.finish()
+                        self.rotation.finish()
                         raise
-                self.autosave.finish()
+                self.rotation.finish()
         finally:
             self.loop.collector.environments.forget_stop()
             self.learner.listener = None
@@ -190,7 +190,7 @@ class TrainCall:
         self._take_time()
         if self.learner.updates > self._batches:
             self._batches = self.learner.updates
-            self.autosave.batch(self._batches)
+            self.rotation.batch(self._batches)
         while self.agent._unrecorded:
             self._episode_ended(self.agent._unrecorded.pop(0))
         return self.should_stop() or self._enough()
@@ -250,7 +250,7 @@ class TrainCall:
             shown = f"reward:{score:g}" if average is None else f"average reward:{average:g}"
             say(f"episode:{agent.total_episode}   loss:{loss:.4f}   {shown}")
         averaged = arguments is not None and arguments.trial_count is not None
-        self.autosave.episode(agent.total_episode, average if averaged else score)
+        self.rotation.episode(agent.total_episode, average if averaged else score)
         if average is not None and criterion is not None and average >= criterion:
             agent.stop_training = True
             if self.every:
@@ -258,7 +258,7 @@ class TrainCall:
                     f"episode:{agent.total_episode}   average reward:{average:g} >= "
                     f"criterion:{criterion:g}"
                 )
-        if self.autosave.should_stop:
+        if self.rotation.should_stop:
             agent.stop_training = True
 
     def _mean(self, losses: list[float]) -> float:

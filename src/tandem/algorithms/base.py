@@ -62,6 +62,7 @@ class Settings:
         "how they are stepped: the environment's own vector entry point, plain in turn, or native "
         "where there is one; compiled: functional environments, with learning, on JAX",
     )
+    # collectors make it the `discount` of each row, which losses read
     gamma: float = setting(
         0.99, "discount factor per step", minimum=0, maximum=1, search=Search(1e-4, 0.1, "near one")
     )
@@ -335,8 +336,8 @@ class Algorithm(ABC):
 
     @abstractmethod
     def update(self, batch: Batch) -> Update:
-        """One update of everything it trains; traced and compiled, so it reads nothing but the
-        batch."""
+        """One update of everything it trains. It is traced and compiled: what changes from one to
+        the next is in the batch and its `settings`, and `self.settings` are constants."""
 
     def whole_update(self) -> Callable[[Batch], Update] | None:
         """For rollouts: an update by all rows, before those by batches, if there is one."""

@@ -145,7 +145,7 @@ class Backend(ABC):
     )
     # "yes" or "no" once it is known whether updates are compiled, where there is a choice
     compiled = ""
-    # `minimize` leaves the weights alone, and gradients to `kept`: another process makes the steps
+    # `minimize` leaves the weights alone, and gradients to `recorded_gradient`: another process makes the steps
     gradients_only = False
 
     # whether new layers and tensors are of float32, whatever the program's default is
@@ -224,13 +224,13 @@ class Backend(ABC):
     @abstractmethod
     def step(self, optimizer: Any, gradient: Array, learning_rate: Array) -> None:
         """Inside an update: the step that `minimize` would have made with this gradient, which is
-        one that was `kept`."""
+        one that was recorded."""
 
     @abstractmethod
     def minimize_joint(
         self, optimizers: list[Any], losses: Losses, batch: Batch
     ) -> tuple[list[Array], dict[str, Array]]:
-        """One step of each optimizer, which `own` gave, on its own of the losses, or on the only
+        """One step of each optimizer of `wrap_optimizer` on its own of the losses, or on the only
         one: all gradients are taken at the same point, before any step. Returns the reduced losses
         and `aux`; what is not finite is handled as by `minimize`."""
 
@@ -307,14 +307,14 @@ class Backend(ABC):
         self, update: Callable[[Batch], Update], jit: bool = True
     ) -> Callable[..., Outcome]:
         """`run(batches)` makes K updates from arrays [K, ...]; `run(data, indices)` makes K from
-        the rows indices[k] of data [N, ...]; either way `settings` are [K] each. One compiled call,
-        one wait for the device.
+        the rows indices[k] of data [N, ...]; either way `settings` are [K] each. If they are
+        compiled, this is one compiled call and one wait for the device.
 
         Before an update, those of its settings that `noise` made are placed in the networks; the
         update does not see them. Without such settings networks keep the noise they have.
         `jit=False` leaves the compiler out, where there is one.
 
-        Updates whose rows all have weight 0 are left out of the call; see `weighted`."""
+        Updates whose rows all have weight 0 are left out of the call; see `without_empty_updates`."""
 
     def noise(self, kind: str, rng: np.random.Generator, count: int) -> dict[str, Array]:
         """Fresh noise for all noisy layers, those of targets too, as settings of `count` updates;
@@ -408,7 +408,7 @@ def outcome(metrics: dict[str, Any], priority: Any, codes: list[int], faults: li
 Run = Callable[..., Outcome]  # (batches) or (data, indices), as `Backend.compile` returns it
 
 
-def weighted(run: Run) -> Run:
+def without_empty_updates(run: Run) -> Run:
     """`run` without those updates of a call whose rows all have weight 0: they change nothing, have
     no metrics, and are not counted. Their priorities are 0."""
 

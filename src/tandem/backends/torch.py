@@ -427,8 +427,10 @@ class TorchBackend(Stateful, backend.Backend):
 
         live = (lambda: list(self._tensors().values())) if shared else changing
         if self.layout is not None:
-            return backend.weighted(self.layout.repeated(run, live))
-        return backend.weighted(run if shared else torch_calls.Calls(self, update, run, faults))
+            return backend.without_empty_updates(self.layout.repeated(run, live))
+        return backend.without_empty_updates(
+            run if shared else torch_calls.Calls(self, update, run, faults)
+        )
 
     # Moving
 

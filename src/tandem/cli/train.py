@@ -132,15 +132,18 @@ def _several(args: argparse.Namespace, words: list[str]) -> int:
 
 
 def _session(args: argparse.Namespace, seed: int | None, out: str | Path | None) -> Any:
+    """The session, with what shows or logs it."""
     is_json = args.log == "json"
     shown = JsonLog(0, args.quiet, stream=stream()) if is_json else Progress(0, args.quiet)
-    session = _made(args, seed, out, shown)
+    session = _begun_or_resumed(args, seed, out, shown)
     if isinstance(shown, JsonLog):
         session.table.more.append(shown)
     return session
 
 
-def _made(args: argparse.Namespace, seed: int | None, out: str | Path | None, callback: Any) -> Any:
+def _begun_or_resumed(
+    args: argparse.Namespace, seed: int | None, out: str | Path | None, callback: Any
+) -> Any:
     overrides = given(args)
     callbacks = [callback]
     if args.resume is not None:

@@ -31,7 +31,7 @@ class Actor(Protocol):
 class Collector:
     """Steps N environments with an actor's actions and returns what came of it as blocks.
 
-    gamma: the discount of one step, in (0, 1].
+    gamma: the discount of one step, in [0, 1].
     action_mode: how the actor's actions become the environment's, see `to_environment`;
       trajectories hold the actor's.
 

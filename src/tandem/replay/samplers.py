@@ -1,7 +1,6 @@
 """Samplers: which rows of a ring to learn from, uniformly or in proportion to priorities.
 
-A sampler reads the state of its ring when it draws, so what writes to the ring need not know its
-samplers.
+Blocks are added through a sampler, which may note what they are worth, and go into its ring.
 """
 
 from __future__ import annotations

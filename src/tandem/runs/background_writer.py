@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tandem.errors import CheckpointError
-from tandem.runs import checkpoint, checkpoint_dir
+from tandem.runs import checkpoint
 from tandem.runs.checkpoint import Groups
 from tandem.streams import Display
 from tandem.types import JSONDict
@@ -57,7 +57,7 @@ class Writer:
         then: Callable[[], object] | None = None,
     ) -> None:
         """Queues a checkpoint to be written. The data is copied, since the
-        caller's lists grow while a file waits. The replay memory (`checkpoint_dir.LIVE`) is written
+        caller's lists grow while a file waits. The replay memory (`checkpoint.LIVE`) is written
         before this returns; other arrays must be copies. `then` is called in the thread once the
         file is whole, and must not flush. Raises, and takes nothing, where an earlier file, or the
         replay memory, could not be written."""
@@ -65,7 +65,7 @@ class Writer:
             self._tell()
             path, data = Path(path).absolute(), _copied(data)
             begun = None
-            if checkpoint_dir.parted(groups)[0]:
+            if checkpoint.parted(groups)[0]:
                 begun = checkpoint.steps(path, data, groups)
                 next(begun)
             old = self._waiting.get(slot)

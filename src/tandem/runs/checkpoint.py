@@ -22,6 +22,7 @@ from tandem.types import Array, JSONDict
 
 NO_RUN = "give the folder of a run, as `tandem train ALGORITHM ENV --out DIR` makes it."
 FORMAT = 1
+LIVE = ("learner",)  # groups with the replay memory: views of it, saved and read in blocks
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Checkpoint:
     data: JSONDict
 
     def group(self, name: str) -> dict[str, Array]:
-        """The arrays of one group; in `checkpoint_dir.LIVE` large ones are `StoredArray`s.
+        """The arrays of one group; in `LIVE` large ones are `StoredArray`s.
         CheckpointError where it is not there or not whole."""
         try:
             if self.path.is_dir():
@@ -47,10 +48,16 @@ class Checkpoint:
                     raw.seek(entry.header_offset + 26)
                     begin = entry.header_offset + 30 + sum(struct.unpack("<HH", raw.read(4)))
                 arrays = array_files.stored(self.path, begin, entry.file_size)
-            most = array_files.BLOCK if name in checkpoint_dir.LIVE else inf
+            most = array_files.BLOCK if name in LIVE else inf
             return array_files.loaded(arrays, most)
         except Exception as error:  # whatever the parsers of damaged bytes come to
             raise damaged(self.path, error) from error
+
+
+def parted(groups: Groups) -> tuple[Groups, Groups]:
+    """The groups of `LIVE`, and the others."""
+    live = {name: arrays for name, arrays in groups.items() if name in LIVE}
+    return live, {name: arrays for name, arrays in groups.items() if name not in LIVE}
 
 
 def write(
@@ -66,13 +73,13 @@ def write(
 
 
 def steps(path: Path, data: JSONDict, groups: Groups) -> Generator[None, None, None]:
-    """What `write` does, in two steps: groups of `checkpoint_dir.LIVE` are written before it
+    """What `write` does, in two steps: groups of `LIVE` are written before it
     yields, as their arrays change when training continues; the others after that. A generator that
     is closed in between leaves nothing."""
     data = {"format": FORMAT, **data}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        live, rest = checkpoint_dir.parted(groups)
+        live, rest = parted(groups)
         with (
             atomic_files.replacing(path) as raw,
             zipfile.ZipFile(raw, "w", zipfile.ZIP_STORED) as file,

@@ -16,13 +16,6 @@ from tandem.types import Array, JSONDict
 
 INDEX = "checkpoint.json"
 Groups = dict[str, dict[str, Array]]
-LIVE = ("learner",)  # groups with the replay memory: views of it, saved and read in blocks
-
-
-def parted(groups: Groups) -> tuple[Groups, Groups]:
-    """The groups of `LIVE`, and the others."""
-    live = {name: arrays for name, arrays in groups.items() if name in LIVE}
-    return live, {name: arrays for name, arrays in groups.items() if name not in LIVE}
 
 
 def group(path: Path, data: JSONDict, name: str) -> dict[str, array_files.StoredArray]:

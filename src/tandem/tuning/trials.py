@@ -123,7 +123,7 @@ class Trials:
         try:
             env = self._environments()
             agent._restored = self._kept(before) if goes_on else None
-            agent._assembly = agent._autosave = agent._autosave_state = None
+            agent._assembly = agent._rotation = agent._rotation_state = None
             agent._layout = None  # devices of its own
             agent.path = agent.patience = None
             agent._adjusted = copy.deepcopy(agent._adjusted)

@@ -192,6 +192,7 @@ def _chosen(
     given = {n: v for n, v in values.items() if n in own}
     base = _applied(kind.Settings(), tuned)
     steps = apply(base, {n: v for n, v in given.items() if n == "steps"}).steps
+    # defaults depend on the length, which an entry may say
     base = _applied(fits.of_length(kind.Settings(), steps), tuned)
     # step sizes and clip ranges of an entry that was tuned for more steps change over those
     ratio = max(1.0, said.get("steps", 0) / max(1, steps))

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tandem.errors import CheckpointError, SettingError
 from tandem.runs import atomic_files, checkpoint
-from tandem.runs.autosave import Autosave, Policy, Writer
+from tandem.runs.rotation import Policy, Rotation, Writer
 from tests.helpers import run_python
 from tests.runs.shared import no_space
 
@@ -211,7 +211,7 @@ AT_EXIT = """
     from pathlib import Path
     import numpy as np
     from tandem.runs import checkpoint
-    from tandem.runs.autosave import Writer
+    from tandem.runs.rotation import Writer
 
     real = checkpoint.write
     def write(*given):
@@ -242,7 +242,7 @@ def test_what_is_queued_when_the_interpreter_ends_is_written(how: str, tmp_path:
 UNHEARD = """
     import io, json, sys
     from pathlib import Path
-    from tandem.runs.autosave import Writer
+    from tandem.runs.rotation import Writer
 
     class Said(io.StringIO):
         def write(self, text):
@@ -299,7 +299,7 @@ def test_an_interrupted_flush_loses_nothing(writer, tmp_path, monkeypatch) -> No
 def test_what_a_policy_cannot_be_is_named(wrong: dict[str, Any], writer: Writer) -> None:
     (name, value), *_ = wrong.items()
     with pytest.raises(SettingError) as error:
-        Autosave(Policy(**wrong), lambda param_only: ({}, {}), writer)
+        Rotation(Policy(**wrong), lambda param_only: ({}, {}), writer)
     assert f"{name}={value!r}" in error.value.happened and error.value.expected and error.value.fix
 
 
@@ -317,7 +317,7 @@ class Agent:
     def __init__(self, writer: Writer, **policy: Any) -> None:
         self.n = 0
         self.copies: list[tuple[int, bool]] = []
-        self.saving = Autosave(Policy(**policy), self.snapshot, writer)
+        self.saving = Rotation(Policy(**policy), self.snapshot, writer)
 
     def snapshot(self, param_only: bool) -> tuple[dict[str, Any], checkpoint.Groups]:
         self.copies.append((self.n, param_only))

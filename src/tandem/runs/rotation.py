@@ -1,4 +1,4 @@
-"""Saving while training goes on: what is saved when, and which of the files are kept."""
+"""Checkpoints of an agent while it trains: what is saved when, and which of the files are kept."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class _File(NamedTuple):
         return -math.inf if self.score is None else self.score
 
 
-class Autosave:
+class Rotation:
     """Saves by a policy what `snapshot(param_only)` returns: JSON data and copies of arrays.
 
     Call `episode` and `batch` after each, and `finish` at the end of a call of train(). Each raises
