@@ -145,7 +145,8 @@ class Backend(ABC):
     )
     # "yes" or "no" once it is known whether updates are compiled, where there is a choice
     compiled = ""
-    # `minimize` leaves the weights alone, and gradients to `recorded_gradient`: another process makes the steps
+    # `minimize` leaves the weights alone, and gradients to `recorded_gradient`: another process
+    # makes the steps
     gradients_only = False
 
     # whether new layers and tensors are of float32, whatever the program's default is
@@ -314,7 +315,7 @@ class Backend(ABC):
         update does not see them. Without such settings networks keep the noise they have.
         `jit=False` leaves the compiler out, where there is one.
 
-        Updates whose rows all have weight 0 are left out of the call; see `without_empty_updates`."""
+        Updates whose rows all have weight 0 are left out: see `without_empty_updates`."""
 
     def noise(self, kind: str, rng: np.random.Generator, count: int) -> dict[str, Array]:
         """Fresh noise for all noisy layers, those of targets too, as settings of `count` updates;

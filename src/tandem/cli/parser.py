@@ -104,7 +104,7 @@ class Parser(argparse.ArgumentParser):
 
 def flags(group: Any, settings: Any, tuned: dict[str, Any] | None = None, source: str = "") -> None:
     """A flag for each field of a settings dataclass, but for those that the command has already.
-    They are left as text, which `settings.convert` reads; what is not given is not in the namespace.
+    They are left as text for `settings.convert`; what is not given is not in the namespace.
     `tuned` are values of the zoo, with their `source`. Help has none of those that an algorithm
     always refuses, with its reason."""
     hints, shown = hints_of(type(settings)), {s.name for s in offered(type(settings))}
