@@ -435,7 +435,7 @@ def test_a_command_that_is_refused_is_told_once(tmp_path, capfd) -> None:
     wrong = "--rollout 7 --envs 2 --batch-size 64 --seeds 2"
     assert run(f"train ppo CartPole-v1 {wrong} --out {tmp_path / 'all'}") == 2
     shown = capfd.readouterr()
-    assert shown.err.count("rows that divide into batches evenly") == 1
+    assert shown.err.count("rows that divide evenly into batches") == 1
     assert not (tmp_path / "all").exists()
 
 

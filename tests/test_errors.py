@@ -127,17 +127,17 @@ def test_every_error_is_of_the_expected_kind() -> None:
 def test_at_least_refuses_what_is_below_or_no_number(value) -> None:
     with pytest.raises(
         SettingError,
-        match="batch=.*; expected at least 1.\nFix: give batch=1, or any number from 1",
+        match="batch=.*; expected at least 1.\nFix: give batch=1 or more.",
     ):
         errors.at_least("batch", value, 1)
 
 
 def test_one_of_proposes_the_nearest() -> None:
     with pytest.raises(
-        SettingError, match="expected one of 'future', 'final'.\nFix: give strategy='final', say"
+        SettingError, match="expected one of 'future', 'final'.\nFix: give strategy='final'."
     ):
         errors.one_of("strategy", "finale", ("future", "final"))
-    with pytest.raises(SettingError, match="Fix: give n=1, say"):
+    with pytest.raises(SettingError, match="Fix: give n=1."):
         errors.one_of("n", None, (1, 2))
     errors.one_of("n", None, (1, None))
     errors.at_least("batch", np.int64(1), 1)

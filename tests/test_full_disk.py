@@ -134,7 +134,7 @@ def test_without_a_first_checkpoint_no_advice_is_to_resume(place, monkeypatch) -
         patch.setattr(atomic_files.os, "replace", fails("last.zip"))
         with pytest.raises(CheckpointError, match=r"last\.zip.*No space") as caught:
             tandem.train("a2c", "CartPole-v1", out="a", **SMALL)
-    assert "or begin again in another folder" in caught.value.fix
+    assert "or start again in another folder" in caught.value.fix
     tandem.train("a2c", "CartPole-v1", out="b", **SMALL)
     with monkeypatch.context() as patch:
         patch.setattr(atomic_files.os, "replace", fails("best.zip"))

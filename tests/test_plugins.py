@@ -325,7 +325,7 @@ def test_a_writer_takes_text_and_is_asked_for_once(maze: Path, tmp_path: Path, c
     assert (tmp_path / "a" / "mine.jsonl").is_file()
     with pytest.raises(SettingError, match="2 times"):
         tandem.train("a2c", "CartPole-v1", writer=("lines", "lines"), out=tmp_path / "b", **given)
-    with pytest.raises(SettingError, match="keeps nothing"):
+    with pytest.raises(SettingError, match="without a folder"):
         tandem.train("a2c", "CartPole-v1", writer="lines", **given)
     for ours, fix in (("wandb", "--wandb PROJECT"), ("tensorboard", "leave it out")):
         with pytest.raises(UnknownNameError, match=fix):
@@ -392,7 +392,7 @@ def test_a_runs_environment_and_writer_name_their_package(
         older(folder)
     spec, path = gymnasium.registry.pop("maze/Corridor-v0"), list(sys.path)
     uninstall(maze, monkeypatch)
-    install_it = "install that package, if you know it: pip install tandem-maze==1.2.0"
+    install_it = "install that package, if you trust it: pip install tandem-maze==1.2.0"
     for words in ("evaluate {}", "watch {}", "record {} --out a/b-v0", "verify {}"):
         code = 2 if words == "verify {}" else 1
         printed = shown(capsys, words.format(folder), code=code)
@@ -469,14 +469,14 @@ def test_list_has_what_is_broken_and_why(broken: Path, capsys: Any) -> None:
         ("environments 'shadow'", "registers what is there already: CartPole-v1"),
         ("writer 'bare'", "has no rewind, close"),
         ("writer 'unfit'", "has no write, rewind, close"),
-        ("settings 'nowhere'", "is no folder"),
+        ("settings 'nowhere'", "is not a folder"),
         ("settings 'torn'", "a2c.toml that cannot be read"),
     ):
         (line,) = [x for x in bad.splitlines() if f"{name} of tandem-broken 0.1" in x]
         assert why in line, line
     for what in ("algorithm 'dqn'", "environments 'mpe'", "writer 'wandb'"):
-        assert re.search(f"tandem-rl and tandem-broken 0.1 both bring the .*{what}", bad), what
-    assert "tandem-rl and tandem-broken 0.1 both bring settings of ppo for 'CartPole-v1'" in bad
+        assert re.search(f"tandem-rl and tandem-broken 0.1 both provide the .*{what}", bad), what
+    assert "tandem-rl and tandem-broken 0.1 both provide settings of ppo for 'CartPole-v1'" in bad
     assert bad.count("Fix: ") == bad.count("pip uninstall tandem-broken")
 
 
@@ -550,7 +550,7 @@ def test_a_name_that_no_command_could_have(maze: Path, tmp_path: Path, monkeypat
     added(tmp_path, "tandem-odd", {"algorithms": odd})
     see(tmp_path, monkeypatch)
     for name in names:
-        with pytest.raises(PluginError, match="has no name that a command"):
+        with pytest.raises(PluginError, match="has a name that is not valid in commands"):
             algorithms.get(name)
 
 
@@ -559,7 +559,7 @@ def test_a_file_of_settings_that_says_what_it_cannot(maze, tmp_path: Path, monke
     for why, text in {
         "has no source": '["X-v0"]\ngamma = 0.9\n',
         "like = 'Y-v0'": f'{sourced}like = "Y-v0"\n',
-        "like one another": f'{sourced}like = "Y"\n[Y]\nsource = "s"\nlike = ["X-v0"]\n',
+        "form a cycle": f'{sourced}like = "Y"\n[Y]\nsource = "s"\nlike = ["X-v0"]\n',
     }.items():
         with monkeypatch.context() as patched:
             tuned(tmp_path / why, "a2c.toml", text)

@@ -118,8 +118,8 @@ def test_given_settings_win_over_the_zoo_and_the_zoo_over_defaults() -> None:
         ("sac", {"temperature": -0.1}, "temperature=-0.1"),
         ("sac", {"initial_temperature": 0}, "initial_temperature=0.0"),
         ("ppo", {"shared": True, "recurrent": 8}, "shared=True and recurrent=8"),
-        ("dqn", {"memmap": True}, r"memmap of a run that keeps nothing(.|\n)*give out="),
-        ("ppo", {"wandb": "mine"}, "wandb of a run that keeps nothing"),
+        ("dqn", {"memmap": True}, r"memmap given for a run without a folder(.|\n)*give out="),
+        ("ppo", {"wandb": "mine"}, "wandb given for a run without a folder"),
         ("ppo", {"seed": -1}, "seed=-1"),
         ("ppo", {"seed": "one"}, "seed='one'"),
         ("ppo", {"seed": 2**63}, "below 2"),
@@ -523,7 +523,7 @@ def test_networks_of_another_kind_are_refused() -> None:
         with pytest.raises(NetworkError):
             session(network=network, **SMALL)
     # statistics need a layer that takes them
-    with pytest.raises(SettingError, match="network of your own"):
+    with pytest.raises(SettingError, match="custom network"):
         begun(network=torch_body, normalize_observations=True)
 
 
@@ -595,7 +595,7 @@ def test_a_network_without_a_twin_has_to_be_given_again(tmp_path: Path) -> None:
     ended = small(network=torch_body, steps=128, **given)
     obs = np.random.default_rng(0).standard_normal((50, 4)).astype(np.float32)
     before = ended.agent.act(obs).tolist()
-    with pytest.raises(CheckpointError, match=r"network of its user's \(actor\)(.|\n)*network="):
+    with pytest.raises(CheckpointError, match=r"custom network \(actor\)(.|\n)*network="):
         tandem.load(tmp_path / "run")
     for more in ({}, {"env": "CartPole-v1"}):
         loaded = tandem.load(tmp_path / "run", network=torch_body, **more)

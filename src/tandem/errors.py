@@ -127,7 +127,7 @@ def at_least(
         raise kind(
             f"{name}={value!r}.",
             f"at least {minimum}",
-            f"give {name}={minimum}, or any number from {minimum} on.",
+            f"give {name}={minimum} or more.",
         )
 
 
@@ -140,7 +140,7 @@ def one_of(
         close = nearest(value, map(str, choices), 1) if isinstance(value, str) else []
         proposed = repr(close[0]) if close else repr(choices[0])
         expected = f"one of {', '.join(map(repr, choices))}"
-        raise kind(f"{name}={value!r}.", expected, f"give {name}={proposed}, say.")
+        raise kind(f"{name}={value!r}.", expected, f"give {name}={proposed}.")
 
 
 def brief(error: BaseException) -> str:

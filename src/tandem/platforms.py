@@ -122,9 +122,9 @@ def check_processes() -> None:
         from tandem.errors import EngineError  # here: see `system`
 
         raise EngineError(
-            "workers, learners, devices, trials and several seeds are processes, which need a "
+            "workers, learners, devices, trials and several seeds are processes that require a "
             "POSIX system.",
-            "Linux or macOS, or on Windows its subsystem for Linux",
+            "Linux, macOS or the Windows Subsystem for Linux",
             "train without them, one seed after another.",
         )
 

@@ -56,8 +56,8 @@ class Plugin:
         return f"the {KINDS[self.group]} {self.name!r} of {self.source}"
 
     def fault(self, happened: str, expected: str, fix: str = "") -> PluginError:
-        """The error of a plug-in that cannot be used: `happened` goes on from its title."""
-        fix = fix or "mend it there"
+        """The error of a plug-in that cannot be used: `happened` continues its title."""
+        fix = fix or "fix it there"
         return PluginError(
             f"{self.title} {happened}", expected, f"{fix}; or pip uninstall {self.package}."
         )
@@ -67,19 +67,19 @@ class Plugin:
         rivals = [*([TANDEM] if ours else []), *self.others]
         if rivals:
             raise PluginError(
-                f"{' and '.join([*rivals, self.source])} both bring the {KINDS[self.group]} "
+                f"{' and '.join([*rivals, self.source])} both provide the {KINDS[self.group]} "
                 f"{self.name!r}."
                 if len(rivals) == 1
-                else f"{', '.join([*rivals, self.source])} all bring the {KINDS[self.group]} "
+                else f"{', '.join([*rivals, self.source])} all provide the {KINDS[self.group]} "
                 f"{self.name!r}.",
-                "names of one package each: none takes the place of another's",
+                "each name from one package only",
                 f"pip uninstall {self.package}, or give its entry point of the group "
                 f"tandem.{self.group} another name.",
             )
         if not NAME.match(self.name):
             raise self.fault(
-                "has no name that a command or a folder could have.",
-                "letters, digits, _ and -, a letter first",
+                "has a name that is not valid in commands and folders.",
+                "letters, digits, _ and -, starting with a letter",
                 "give its entry point another name",
             )
 
@@ -92,11 +92,11 @@ class Plugin:
             raise self.broken(error) from error
 
     def broken(self, error: BaseException) -> PluginError:
-        """What an `error` of its code, or of looking for it, is told as."""
+        """The error to raise for an `error` of its code, or of finding it."""
         why = " ".join(str(error).split()) or "no message"
         return self.fault(
             f"({self.value}) cannot be loaded: {type(error).__name__}: {why}",
-            "an entry point whose code can be imported",
+            "an importable entry point",
             f"install what it needs, or another version: pip install --upgrade {self.package}",
         )
 
@@ -158,11 +158,11 @@ def source_of(group: str, name: str) -> str:
 
 def to_install(source: str) -> str:
     """What to do where a package is missing that a file names: `source` is its name and version, ""
-    where the file does not say. A stranger may have written it: it is to be known before."""
+    where the file does not say. A stranger may have written it: the user must trust it first."""
     name, _, version = source.partition(" ")
     if not name:
         return "install the package that it was trained with"
-    return f"install that package, if you know it: pip install {name}=={version}"
+    return f"install that package, if you trust it: pip install {name}=={version}"
 
 
 def packages() -> dict[str, str]:

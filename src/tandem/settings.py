@@ -258,7 +258,7 @@ class Schedule:
             or not np.isfinite(parts).all()
             or min(parts[2:], default=1) <= 0
         ):
-            raise ValueError(f"{value!r} is no schedule")
+            raise ValueError(f"{value!r} is not a schedule")
         return cls(*parts)
 
     def moved(self, start: float) -> Schedule:
@@ -308,7 +308,7 @@ def convert(name: str, value: Any, hint: Any, default: Any) -> Any:
             example = default if default.end is not None else Schedule(default.start or 0.01, 0.0)
             fix = f"try {name}='{example}', a linear schedule from the first number to the second"
             if name.endswith("learning_rate") and type(value).__module__.startswith("keras"):
-                fix += "; or give yours to an optimizer: optimizer=keras.optimizers.Adam(schedule)"
+                fix += "; or pass yours to an optimizer: optimizer=keras.optimizers.Adam(schedule)"
             fix += "."
         happened = f"setting {name}={value!r} (a {type(value).__name__})."
         raise SettingError(happened, expected, fix) from error
@@ -351,7 +351,7 @@ def as_path(name: str, value: Any) -> Path:
         raise SettingError(
             f"{name}={value!r} (a {type(value).__name__}).",
             "a path, as text or a pathlib.Path",
-            f"{name}='runs/mine', say.",
+            f"give {name}='runs/mine'.",
         )
     return Path(value)
 

@@ -113,9 +113,9 @@ def leaf(space: Any) -> Leaf:
     name = kind_of(space)
     if 0 in (getattr(space, "shape", None) or ()):
         raise SpaceError(
-            f"cannot use {space}, which holds no number.",
+            f"cannot use {space}, which holds no numbers.",
             "at least one number",
-            "give it a shape without 0; of a Dict, leave the entry out.",
+            "give it a shape without 0; in a Dict, leave the entry out.",
         )
     if name == "Box":
         low, high = (tuple(float(v) for v in np.ravel(b)) for b in (space.low, space.high))
@@ -130,8 +130,8 @@ def leaf(space: Any) -> Leaf:
             raise SpaceError(
                 f"cannot use {space}.",
                 "a MultiDiscrete space with one axis that starts at 0",
-                "wrap the environment such that the space is MultiDiscrete(nvec.ravel()), counted "
-                "from 0: gymnasium.wrappers.TransformObservation and TransformAction do that.",
+                "convert it to MultiDiscrete(nvec.ravel()), counted from 0, with "
+                "gymnasium.wrappers.TransformObservation or TransformAction.",
             )
         return Leaf("multidiscrete", tuple(space.shape), "int64", tuple(int(n) for n in space.nvec))
     if name == "MultiBinary":
@@ -139,8 +139,8 @@ def leaf(space: Any) -> Leaf:
     raise SpaceError(
         f"cannot use the space {space}.",
         "Box, Discrete, MultiDiscrete or MultiBinary",
-        "wrap the environment such that it has one of these, as "
-        "gymnasium.wrappers.TransformObservation and TransformAction do.",
+        "convert it to one of these with gymnasium.wrappers.TransformObservation or "
+        "TransformAction.",
     )
 
 
@@ -183,8 +183,8 @@ def observation_spec(space: Any) -> Spec:
             raise SpaceError(
                 f"two entries of the observation space are called {twice[0]!r}: names of Dicts "
                 "within Dicts are joined by '/'.",
-                "names that stay apart",
-                f"call one of them otherwise, such as {twice[0].replace('/', '_')!r}.",
+                "distinct names",
+                f"rename one of them, for example to {twice[0].replace('/', '_')!r}.",
             )
         leaves_by_key |= named
     if not leaves_by_key:
@@ -196,12 +196,12 @@ def empty(what: str, space: Any) -> SpaceError:
     return SpaceError(
         f"cannot use a {kind_of(space)} without entries for {what}.",
         "at least one entry",
-        "give it one (gymnasium.spaces.Discrete(1) says nothing); of a Dict, leave it out.",
+        "add one (gymnasium.spaces.Discrete(1) has no information); in a Dict, leave it out.",
     )
 
 
 def _says(space: Any) -> bool:
-    """Whether a space of a library's own holds texts, as MiniGrid's missions."""
+    """Whether a custom space of a library holds texts, as MiniGrid's missions."""
     try:
         return kind_of(space) not in KNOWN and isinstance(space.sample(), str)
     except Exception:  # whatever a space of somebody else's raises
@@ -213,11 +213,11 @@ def _text(space: Any, key: str = "", others: list[str] | None = None) -> SpaceEr
         fix = f"leave it out: gymnasium.wrappers.FilterObservation(env, {others!r})."
     else:
         fix = (
-            "make numbers of it: gymnasium.wrappers.TransformObservation(env, function, space), "
+            "convert it to numbers: gymnasium.wrappers.TransformObservation(env, function, space), "
             "with a Box or MultiDiscrete for space."
         )
     where = f"the entry {key!r} of the observation is" if key else "observations are"
-    return SpaceError(f"{where} text ({space}).", "numbers, which networks take", fix)
+    return SpaceError(f"{where} text ({space}).", "numbers, as networks require", fix)
 
 
 def action_leaf(space: Any, observation: Spec) -> Leaf:
@@ -243,11 +243,11 @@ def action_leaf(space: Any, observation: Spec) -> Leaf:
     mask = observation[MASK]
     if mask.sizes or mask.shape != (action.width,):
         raise SpaceError(
-            f"observations have an entry {MASK!r} of shape {mask.shape} ({mask.kind}); {space} "
-            f"has {action.width} choices.",
+            f"observations have an entry {MASK!r} of shape {mask.shape} ({mask.kind}), but "
+            f"{space} has {action.width} choices.",
             f"a MultiBinary({action.width}), or a Box of 0 and 1 of shape ({action.width},)",
-            "give one number for each choice, those of all positions side by side; or give the "
-            "entry another name.",
+            "give one number for each choice, concatenated over all positions; or rename the "
+            "entry.",
         )
     return replace(action, masked=True)
 
@@ -317,13 +317,13 @@ def refuse_others(name: str, own: tuple[Spec, Spec], here: tuple[Spec, Spec]) ->
         if form(mine) != form(theirs):
             raise SpaceError(
                 f"{name} has {what} of the form {form(theirs)}.",
-                f"{form(mine)}, as the agent was trained with",
+                f"{form(mine)}, as in training",
                 "use an environment like the one it was trained in, with the same wrappers.",
             )
 
 
 def _one_action(space: Any) -> str:
-    """How an environment of Dict or Tuple actions is made one of a single space."""
+    """How to convert Dict or Tuple actions to a single space."""
     kinds = {kind_of(inner) for _, inner in parts_of(space) or ()}
     if kinds == {"Box"}:
         return (
@@ -336,11 +336,11 @@ def _one_action(space: Any) -> str:
         return (
             f"join them: a {joined} of gymnasium.spaces, and "
             "gymnasium.wrappers.TransformAction(env, function, that space), where the function "
-            "takes an array to what the environment takes."
+            "converts an array to the environment's action."
         )
     return (
         "write a gymnasium.ActionWrapper whose action_space is one of these and whose action() "
-        "makes of it what the environment takes."
+        "returns the environment's action."
     )
 
 

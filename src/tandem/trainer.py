@@ -286,7 +286,7 @@ def _refuse_given(fixed: dict[str, Any]) -> None:
     if named := [name for name, value in fixed.items() if value is not None]:
         raise ResumeError(
             f"resume= was given with {', '.join(named)}.",
-            "nothing that changes its results",
+            "only arguments that do not change its results",
             "leave these out; a resumed run keeps the settings in its config.json.",
         )
 
@@ -350,7 +350,7 @@ def _config(
     if framework is None or (framework == backends.running() == "torch" and network is not None):
         wanted = backends.of_network(network, space) or framework
     if wanted != framework is not None:
-        note(f"the network is Keras's: framework={framework!r} becomes {wanted!r}.")
+        note(f"the network is a Keras model: framework={framework!r} becomes {wanted!r}.")
     if chosen.vectorization == compiled.MODE and wanted is None:
         wanted = "jax"
     framework = backends.choose(wanted)
@@ -396,8 +396,8 @@ def _as_json(env_kwargs: Mapping[str, Any] | None) -> JSONDict:
     if not same:
         raise SettingError(
             f"env_kwargs={env_kwargs!r}.",
-            "names with JSON data: numbers, text, true or false, lists, dicts",
-            "give a callable that makes the environment with what is no such data.",
+            "a dict of JSON data: numbers, text, true or false, lists, dicts",
+            "for other values, give a callable that makes the environment.",
         )
     return kwargs
 

@@ -40,8 +40,8 @@ def tandem_(words: str) -> None:
     assert _command(shlex.split(words)) in (0, None)
 
 
-OTHERS = "choose another, or go on with them: {}"
-AS_LONG = "train them as long as they were to be first: --resume begun"
+OTHERS = "choose another, or resume them: {}"
+AS_LONG = "train them to their original length first: --resume begun"
 MORE = "train --resume begun --steps 96 --extend"
 GAME = "config ppo CartPole-v1"
 
@@ -54,10 +54,10 @@ GAME = "config ppo CartPole-v1"
         ("seeds.py:resumed", "train --resume several --seed 3", "leave them out", ""),
         ("seeds_command.py:read", "train --resume torn", "one by one: {}", "--resume torn/s0"),
         ("seeds.py:resumed 4", MORE, AS_LONG, ""),
-        ("train.py:_fill", f"{CONFIG} --resume plain", "or --resume", f"{CONFIG} {SHORT}"),
+        ("train.py:_fill", f"{CONFIG} --resume plain", "leave --resume out", f"{CONFIG} {SHORT}"),
         ("config.py:_arguments", "config ppo", "tandem {}", GAME),
         ("cli/config.py:run", f"{GAME} --out file.toml", "name another", f"{GAME} --out new.toml"),
-        ("settings_file.py:read 2", "train --config list.json", "`tandem {}` shows one", GAME),
+        ("settings_file.py:read 2", "train --config list.json", "see an example: tandem {}", GAME),
         ("fill", "train --config class.json", "{}", f"train {CLASS} --config class.json"),
         ("fill 2", "train dqn --config file.toml", "leave dqn out", f"{CONFIG} {SHORT}"),
         ("train.py:_complete 3", f"{PPO} {VECTOR}", "leave CartPole-v1 out", f"{OWN} {SHORT}"),
@@ -165,12 +165,12 @@ def test_an_id_whose_class_is_in_a_module(here: Path, capsys: Any, by_module: bo
 def advised(command: str, capsys: Any) -> str:
     """The flag that the error of a command says to add."""
     assert main(command.split()) in (1, 2)
-    return re.findall(r"of a command, add (--import \w+)\.", capsys.readouterr().err)[0]
+    return re.findall(r"in a command, add (--import \w+)\.", capsys.readouterr().err)[0]
 
 
 def test_a_module_to_import(here: Path) -> None:
     for module, says in (
-        ("own_games", "be in the folder of own_games.py"),
+        ("own_games", "run in the folder of own_games.py"),
         ("own_games.py", "give its name, as in --import own_games."),
         ("./own_games.py", "give its name, as in --import own_games."),
         ("games/own_games.py", "give its name, as in --import own_games, from the folder games."),

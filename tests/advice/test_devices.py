@@ -100,7 +100,7 @@ def agent(given: int) -> None:
     ("check_launched", launched, {"framework": "jax"}, {"framework": "torch"}),
     ("check_launched 2", launched, {"devices": 3}, {"devices": 2}),
     ("check_launched 3", launched, {"cluster": "auto"}, "leave cluster out", {"cluster": ""}),
-    ("check_launched 4", launched, {"own": True}, "leave the launcher out", {"own": False}),
+    ("check_launched 4", launched, {"own": True}, "without the launcher", {"own": False}),
     ("LaunchedDevices.__init__", agent, {"given": 3}, "strategy=2", {"given": 2}),
 )
 def test_processes_that_were_launched(row: Any, monkeypatch: Any) -> None:

@@ -150,7 +150,7 @@ def folder(tmp_path, monkeypatch) -> None:
 
 ONES = np.ones((4, 3), np.float32)
 FLAT = {"reward": ONES, "discount": ONES.ravel(), "last": ONES > 0, "n": 2}
-OF_ZOO = "normalize_rewards=False where the zoo's entry has it"
+OF_ZOO = "normalize_rewards=False if the zoo's entry sets it"
 SEEN, UNSEEN = ({"normalize_observations": on} for on in (True, False))
 series = partial(plots.series, [1.0, 2.0], [1.0, 2.0], "x", "y")
 zoo = partial(made, "acer", "LunarLander-v3")

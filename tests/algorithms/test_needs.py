@@ -234,7 +234,7 @@ def test_an_optimizer_of_ones_own_has_its_own_options(name: str, given: Any) -> 
     optimizer = torch.optim.Adam([torch.zeros(1)], lr=1e-3)
     begin = partial(trainer.session, name, "Pendulum-v1", framework="torch", optimizer=optimizer)
     (setting,) = given
-    with pytest.raises(SettingError, match=f"{setting}=.* optimizer of your own") as refused:
+    with pytest.raises(SettingError, match=f"{setting}=.* custom optimizer") as refused:
         begin(**given)
     assert f"leave {setting} out" in refused.value.fix
     begin()  # those of the zoo's entry are no one's

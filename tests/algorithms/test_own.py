@@ -463,7 +463,7 @@ def test_launched_processes_refuse_it(monkeypatch: Any) -> None:
     from tandem.learning.launch import check_launched
 
     conf = trainer.session(Penalised, "CartPole-v1", framework="torch", **SMALL).config
-    with pytest.raises(SettingError, match="an algorithm of a program"):
+    with pytest.raises(SettingError, match="custom algorithms"):
         check_launched(conf, 1)
 
 

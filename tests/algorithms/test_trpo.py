@@ -45,7 +45,7 @@ def test_the_policy_does_not_depend_on_the_batches_of_the_critic() -> None:
 
 
 def test_batches_that_do_not_divide_a_rollout_are_refused_with_one_that_does() -> None:
-    with pytest.raises(SettingError, match=r"64 rows, batches have 48(.|\n)*batch_size=32"):
+    with pytest.raises(SettingError, match=r"64 rows, but batches have 48(.|\n)*batch_size=32"):
         learned(batch_size=48)
     learned(batch_size=32)
 

@@ -153,7 +153,7 @@ def test_a_keras_network_on_torch_is_the_framework_keras_torch() -> None:
         engine="keras-torch",
     )
     assert framework == "keras-torch" and alike
-    assert "the network is Keras's: framework='torch' becomes 'keras-torch'." in notes
+    assert "the network is a Keras model: framework='torch' becomes 'keras-torch'." in notes
 
 
 @pytest.mark.parametrize("shape", [(3,), (2, 3)], ids=["one", "team"])

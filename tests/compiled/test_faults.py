@@ -121,7 +121,7 @@ def test_actions_of_every_shape_reach_their_environment_as_it_takes_them(space: 
     "name, given, says",
     [
         ("dqn", {"envs": 3, "train_every": 4}, "train_every=4 with 3 environments"),
-        ("ppo", {"envs": 3, "rollout": 10, "batch_size": 8}, "has 30 rows, batches have 8"),
+        ("ppo", {"envs": 3, "rollout": 10, "batch_size": 8}, "has 30 rows, but batches have 8"),
         ("ppo", {"normalize_rewards": True, "standardize_rewards": True}, "standardize_rewards="),
     ],
 )

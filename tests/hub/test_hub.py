@@ -72,7 +72,7 @@ def test_there_and_back(hub, run, tmp_path, capsys) -> None:
     assert main(["watch", "--live", str(folder)]) == 0
     capsys.readouterr()
     assert main(["train", "--resume", str(folder), "--steps", "900", "--extend"]) == 1
-    assert "has no last.zip, which alone holds a whole run" in capsys.readouterr().err
+    assert "has no last.zip, which holds the whole run" in capsys.readouterr().err
     again = tandem.pull("me/ppo", tmp_path / "again", revision=oid)
     assert (again / "config.json").read_bytes() == files["config.json"]
 

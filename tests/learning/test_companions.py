@@ -32,9 +32,9 @@ def test_one_that_is_killed(tmp_path: Path) -> None:
     found = of("killed", tmp_path)
     assert found["error"].startswith(
         "the process of rank 1, of devices=2, was killed (SIGKILL), by somebody or for want of "
-        "memory; expected processes that keep going"
+        "memory; expected processes that run until the end"
     ), found["error"]
-    assert "Fix: go on from the run's last checkpoint by resume=" in found["error"]
+    assert "Fix: continue from the run's last checkpoint with resume=" in found["error"]
     assert found["seconds"] < 10 and not found["left"]
     assert found["steps"] >= 304
     assert found["prints"] == found["whole"], "resumed after the loss, the run was another"
@@ -43,7 +43,7 @@ def test_one_that_is_killed(tmp_path: Path) -> None:
 @thorough
 def test_one_that_stands_still(tmp_path: Path) -> None:
     found = of("still", tmp_path)
-    said = "rank 1, of devices=2, stands still: it did not come to a sum within 5 s"
+    said = "rank 1, of devices=2, hangs: it did not reach an all-reduce within 5 s"
     assert said in found["error"]
     assert "device_timeout=10" in found["error"]
     assert 5 <= found["seconds"] < 15 and not found["left"]
@@ -56,7 +56,7 @@ def test_one_that_raises(tmp_path: Path) -> None:
     said = "rank 1, of devices=2, raised OSError: the device has fallen off the bus"
     assert said in found["error"]
     assert "Falling" in found["error"] or "forward" in found["error"], "no traceback"
-    assert "Fix: mend what raised" in found["error"] and not found["left"]
+    assert "Fix: fix the code that raised" in found["error"] and not found["left"]
 
 
 @thorough

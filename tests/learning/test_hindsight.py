@@ -166,7 +166,7 @@ def test_info_that_cannot_be_stored_is_named() -> None:
             lambda reward, info: info["scale"] * reward,
             r"reads info\['scale'\], which is not stored",
         ),
-        (lambda reward, info: float(np.min(reward)), r"gives \(\) rewards .* for two goals"),
+        (lambda reward, info: float(np.min(reward)), r"returns \(\) rewards .* for two goals"),
     ],
 )
 def test_rewards_that_are_not_of_batches_are_refused_before_a_step(judge, said: str) -> None:

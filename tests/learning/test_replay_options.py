@@ -185,7 +185,7 @@ def test_what_cannot_be_is_refused() -> None:
     for given, said in (
         ({"updates_per_step": 2.0, "updates_per_call": 4}, "=2 and updates_per_call=4"),
         ({"weight_decay": 0.1, "optimizer": "sgd"}, "weight_decay=0.1 with optimizer='sgd'"),
-        (own, r"reset_every with a network of your own \(q\)"),
+        (own, r"reset_every is not supported with a custom network \(q\)"),
     ):
         with pytest.raises(SettingError, match=said):
             loop_of("dqn", **given)

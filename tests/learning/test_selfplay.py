@@ -107,9 +107,9 @@ def test_it_is_measured_against_a_random_player_from_either_side(tmp_path: Path)
 
 def test_what_cannot_play_itself_is_refused() -> None:
     for algorithm, env, given, said in (
-        ("dqn", TicTacToe, {}, "opponents=2 with dqn"),
+        ("dqn", TicTacToe, {}, "opponents=2 is not supported with dqn"),
         ("ppo", TicTacToe, {"workers": "auto"}, "one process"),
-        ("acer", TicTacToe, {"learners": 2}, "learns again from games"),
+        ("acer", TicTacToe, {"learners": 2}, "replays games"),
         ("ppo", "CartPole-v1", {}, "nobody else plays"),
         ("ppo", Versus(Nim()), {}, "one object in this process"),
         ("ppo", TicTacToe, {"opponents": -1}, "at least 0"),
@@ -117,7 +117,7 @@ def test_what_cannot_play_itself_is_refused() -> None:
         with pytest.raises(SettingError, match=said):
             trainer.session(algorithm, env, **{"opponents": 2, "framework": "torch"} | given)
     for more in ({"workers": 2}, {"runners": 2}, {"workers": 1, "runners": 1}):
-        with pytest.raises(SettingError, match="opponents=3 with ") as caught:
+        with pytest.raises(SettingError, match="opponents=3 is not supported with ") as caught:
             trainer.session("ppo", TicTacToe, **QUIET | SMALL | more)
         assert caught.value.fix == f"leave {' and '.join(more)} out."
 

@@ -130,7 +130,7 @@ def test_what_cannot_be_is_refused_before_anything_runs() -> None:
 
 def test_a_run_without_a_part_on_a_cluster_is_not_resumed_on_one(tmp_path: Path) -> None:
     tandem.train("a2c", "CartPole-v1", out=tmp_path / "run", stop_at=320, **SETTINGS)
-    with pytest.raises(ResumeError, match="no part on a cluster"):
+    with pytest.raises(ResumeError, match="does not use a cluster"):
         tandem.train(resume=tmp_path / "run", cluster="auto")
 
 

@@ -157,7 +157,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(room, tmp_path, monkeypatch) -
     else:  # below 0: all but the last bytes, as the table of contents does not fit
         room += len(before) if room < 0 else 0
         monkeypatch.setattr(atomic_files, "open", lambda path, _: Full(path, room), raising=False)
-    said = r"could not write .*last\.zip.*No space left(.|\n)*before it is whole"
+    said = r"could not write .*last\.zip.*No space left(.|\n)*previous checkpoint is intact"
     with pytest.raises(errors.CheckpointError, match=said):
         checkpoint.write(file, {"n": 2}, {"a": {"x": np.zeros(5000)}})
     assert file.read_bytes() == before and [f.name for f in tmp_path.iterdir()] == ["last.zip"]

@@ -323,7 +323,7 @@ def test_the_command_tells_and_says_what_to_pass_on(monkeypatch, tmp_path, capsy
     ("words", "answer"),
     [
         ("", "tandem sweep ppo CartPole-v1"),
-        ("ppo", "`tandem sweep` was given no environment"),
+        ("ppo", "`tandem sweep` needs an environment"),
         ("CartPole-v1 ppo", "tandem sweep ppo CartPole-v1"),
         ("pppo CartPole-v1", "did you mean 'ppo'"),
         ("ppo CartPole-v1 --trails 3", "did you mean '--trials'"),

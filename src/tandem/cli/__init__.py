@@ -106,7 +106,7 @@ def _run(words: list[str]) -> int:
         output.stream().flush()
         return code
     except TandemError as error:
-        # of the user's code, which it tells to mend
+        # raised by the user's code, which needs the fix
         if isinstance(error, EnvironmentFault) and error.__cause__ is not None:
             traceback.print_exception(error.__cause__)
         print(f"tandem: {_in_flags(error)}", file=sys.stderr)

@@ -42,11 +42,11 @@ class Loaded(NamedTuple):
         return partial(make, self.config["env"], kwargs) if kwargs else self.config["env"]
 
     def expect_id(self, code: str) -> None:
-        """SettingError where only a program can make the environment: it is told the `code` that
-        does the same, with the agent in its {}."""
+        """SettingError if only Python code can make the environment; its fix is the `code` that
+        does the same, with the agent in place of {}."""
         if self.config["own_env"] or self.config.get("vector") == "own":
             raise SettingError(
-                f"{self.folder} was trained in an environment that a program made "
+                f"{self.folder} was trained in an environment that was passed from Python "
                 f"({self.config['env']}).",
                 "an environment with a Gymnasium id",
                 f"do it in Python: {code.format(f'tandem.load({str(self.folder)!r})')}.",

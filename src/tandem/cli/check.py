@@ -24,8 +24,8 @@ def run(words: list[str]) -> int:
     args = make_parser().read(words)
     if (args.env is None) == (args.vector is None):
         raise SettingError(
-            f"`tandem check` was given {'nothing' if args.env is None else 'two'} to check.",
-            "an id, or --vector MODULE:FUNCTION",
+            f"`tandem check` got {'no environment' if args.env is None else 'two environments'}.",
+            "an id or --vector MODULE:FUNCTION",
             "tandem check CartPole-v1",
         )
     kwargs = None if args.env_kwargs is None else json_object("env-kwargs", args.env_kwargs)

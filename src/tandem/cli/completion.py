@@ -37,7 +37,7 @@ def run(words: list[str]) -> int:
     """Print the script."""
     shell = make_parser().read(words).shell
     if shell not in SHELLS:
-        raise UnknownNameError("shell with completion:", shell, SHELLS)
+        raise UnknownNameError("completion for shell", shell, SHELLS)
     echo(shtab.complete(all_commands(), shell))
     return 0
 

@@ -51,7 +51,7 @@ def run(words: list[str]) -> int:
     out = Path(args.out)
     if out.exists():
         raise RunFolderError(
-            f"{out} is there already.", "a new file", "name another, or remove it first."
+            f"{out} already exists.", "a new file", "name another file, or remove it first."
         )
     with writing(out):
         out.write_text(text, encoding="utf-8")
@@ -85,7 +85,7 @@ def _arguments(words: list[str]) -> argparse.Namespace:
     if args.algorithm is None or args.env is None:
         missing = "algorithm" if args.algorithm is None else "environment"
         raise SettingError(
-            f"`tandem config` was given no {missing}.",
+            f"`tandem config` needs an {missing}.",
             "tandem config ALGORITHM ENV",
             f"tandem config {args.algorithm or 'ppo'} CartPole-v1",
         )

@@ -30,9 +30,9 @@ def named(place: str | None) -> Any:
     function = getattr(module_here(module), name, None)
     if function is None:
         raise SettingError(
-            f"--network {place}: there is no such function.",
-            "MODULE:FUNCTION, a function that can be imported from here",
-            "put it at the top of a module, say networks.py: --network networks:body.",
+            f"--network {place}: function not found.",
+            "MODULE:FUNCTION, importable from the current folder",
+            "define it at the top level of a module, such as networks.py: --network networks:body.",
         )
     return function
 

@@ -46,7 +46,7 @@ def run(words: list[str]) -> int:
         return 0 if words else 2
     kind, *rest = words
     if kind not in KINDS:
-        raise UnknownNameError("thing to find:", kind, KINDS)
+        raise UnknownNameError("`tandem find` subcommand", kind, KINDS)
     args = _arguments(kind, rest)
     names, env = args.names[:-1], args.names[-1]
     seeds = 1 if args.seeds is None else train._whole("seeds", args.seeds, 1)
@@ -117,7 +117,7 @@ def _varied(vary: list[str]) -> dict[str, list[str]]:
         if not equals or not name or not all(each):
             raise SettingError(
                 f"--vary {text}",
-                "a setting and the values to try, NAME=VALUE,VALUE",
+                "a setting and values to try, NAME=VALUE,VALUE",
                 "--vary gamma=0.9,0.99",
             )
         found[name.strip().replace("-", "_")] = each
@@ -149,15 +149,15 @@ def _complete(kind: str, names: list[str], env: str | None) -> None:
         algorithms.get(name)
     if not names or env is None:
         raise SettingError(
-            f"`tandem find {kind}` was given no {'environment' if names else 'algorithm'}.",
+            f"`tandem find {kind}` needs an {'environment' if names else 'algorithm'}.",
             f"tandem find {kind} ALGORITHM{'…' if kind == 'best' else ''} ENV",
             example,
         )
     if kind != "best" and len(names) > 1:
         raise SettingError(
-            f"`tandem find {kind}` was given {len(names)} algorithms: {', '.join(names)}.",
-            "one algorithm, and an environment",
-            f"tandem find best {' '.join(names)} {env} compares them.",
+            f"`tandem find {kind}` got {len(names)} algorithms: {', '.join(names)}.",
+            "one algorithm and an environment",
+            f"compare them: tandem find best {' '.join(names)} {env}",
         )
 
 

@@ -47,9 +47,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         usage = " ".join(self.format_usage().removeprefix("usage: ").split())
-        raise SettingError(
-            f"{self.prog}: {message}.", usage[:300], f"`{self.prog} --help` explains them."
-        )
+        raise SettingError(f"{self.prog}: {message}.", usage[:300], f"see `{self.prog} --help`.")
 
     # says more of an unknown flag, by an error of its own, where the command knows more
     unknown: Callable[[str], None] | None = None
@@ -78,7 +76,7 @@ class Parser(argparse.ArgumentParser):
             ):
                 if not (place := self._place(flag)) and self.unknown is not None:
                     self.unknown(flag)
-                others = "" if nearest(flag, known) else f"`{self.prog} --help` shows those."
+                others = "" if nearest(flag, known) else f"see `{self.prog} --help`."
                 raise UnknownNameError("flag", flag, known, place or others)
         args = self.parse_intermixed_args(words)
         args.settings = self.settings
@@ -98,7 +96,7 @@ class Parser(argparse.ArgumentParser):
             return ""
         usage = " ".join([self.prog, *filter(None, words.values())])
         if "folder" in words:
-            return f"leave it out: a run's folder says its {NAMED[what]}, as in `{usage}`."
+            return f"leave it out: the run folder names its {NAMED[what]}, as in `{usage}`."
         return f"name the {NAMED[what]} without a flag, as in `{usage}`."
 
 
@@ -177,13 +175,13 @@ class _Import(argparse.Action):
         path = PurePath(values)
         is_path = path.suffix == ".py" or len(path.parts) > 1
         if is_path or module_here(values) is None:
-            there = f"be in the folder of {values.partition('.')[0]}.py, or have it on PYTHONPATH."
+            there = f"run in the folder of {values.partition('.')[0]}.py, or add it to PYTHONPATH."
             if is_path:  # no part of it is imported by way of trying
                 folder = "" if path.parent.name == "" else f", from the folder {path.parent}"
                 there = f"give its name, as in --import {path.stem}{folder}."
             raise SettingError(
-                f"--import {values}: there is no such module.",
-                "a module that Python can import here, which registers ids of environments",
+                f"--import {values}: module not found.",
+                "an importable module that registers environment ids",
                 there,
             )
         if values not in IMPORTED:

@@ -137,9 +137,9 @@ def several(args: argparse.Namespace, words: list[str], parent: Path, count: int
     seeds = list(range(first, first + count))
     if (parent / FILE).exists():  # which says of others, whose folder it would no longer be
         raise RunFolderError(
-            f"{parent} has runs of several seeds.",
+            f"{parent} already has runs of several seeds.",
             "a new folder",
-            f"choose another, or go on with them: --resume {shell_path(parent)}",
+            f"choose another, or resume them: --resume {shell_path(parent)}",
         )
     for seed in seeds:  # all, before one is trained
         new_folder(parent / f"s{seed}")
@@ -163,14 +163,14 @@ def resumed(args: argparse.Namespace, words: list[str], parent: Path) -> int:
         raise SettingError(
             f"--resume {parent} was given with {', '.join(given)}.",
             MAY_CHANGE,
-            "leave them out: runs go on as they began.",
+            "leave them out: resumed runs keep their settings.",
         )
     runs = [SeedRun(seed, parent, []) for seed in command.seeds]
     for run in runs:
         if is_held(run.folder / LOCK):
             raise ResumeError(
                 f"seed {run.seed} in {parent} is being trained by another process.",
-                "runs that have come to their end, or were stopped",
+                "runs that have ended or were stopped",
                 "wait for it, or stop it (Ctrl-C).",
             )
     if (out := value_of("--out", words)) is not None:
@@ -179,16 +179,16 @@ def resumed(args: argparse.Namespace, words: list[str], parent: Path) -> int:
     steps = value_of("--steps", more)
     if steps is not None and "--extend" not in more and lengths != {whole_number("--steps", steps)}:
         raise SettingError(
-            f"--steps was given for the runs in {parent}, which have their length.",
-            "that length, or a larger one with --extend",
+            f"--steps differs from the length of the runs in {parent}.",
+            "the same length, or a larger one with --extend",
             "add --extend, or leave --steps out; to end earlier, give --stop-at.",
         )
     new = [run.seed for run in runs if not run.has_begun]
     if new and "--extend" in more:
         raise SettingError(
-            f"--extend was given, and seed {new[0]} in {parent} has not begun.",
-            "runs that are to be longer than they were",
-            f"train them as long as they were to be first: --resume {shell_path(parent)}",
+            f"--extend was given, but seed {new[0]} in {parent} has not started.",
+            "runs that have all started",
+            f"train them to their original length first: --resume {shell_path(parent)}",
         )
     for run in runs:
         if _is_complete(run) and "--extend" not in more:

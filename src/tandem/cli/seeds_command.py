@@ -37,7 +37,7 @@ class SeedsCommand:
 
     @property
     def again(self) -> str:
-        """The command that goes on with them, with what no file is trusted with."""
+        """The command that resumes them, with the names that a file may not import."""
         algorithm = f"{name} " if (name := own_class(self.words)) else ""
         more = with_import(value_of("--import", self.words))
         return f"tandem train {algorithm}--resume {shell_path(self.parent)}{more}"
@@ -83,8 +83,8 @@ class SeedsCommand:
         theirs = own_class(self.words)
         if theirs is not None and own_class(words) != theirs:
             raise ResumeError(
-                f"the runs in {self.parent} were trained by {theirs}, whose code is in no file.",
-                "the name of that class",
+                f"the runs in {self.parent} were trained by {theirs}, whose code is not saved.",
+                "the name of that class in the command",
                 self.again,
             )
         if trust.is_signed(self._signed(theirs), self.parent, self.signature):
@@ -142,7 +142,7 @@ def read(parent: Path) -> SeedsCommand:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunFolderError(
             f"cannot read {parent / FILE}: {error}.",
-            "the command and the seeds of several runs, as tandem wrote them",
+            "the command and seeds that tandem saved",
             f"resume the runs one by one: --resume {shell_path(parent)}/s0",
         ) from error
 

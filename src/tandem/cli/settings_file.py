@@ -55,15 +55,15 @@ def read(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise SettingError(
             f"cannot read the settings in {path}: {error}.",
-            "a TOML file, or config.json of a run's folder",
-            "`tandem config ppo CartPole-v1 --out FILE` writes one.",
+            "a TOML file, or the config.json of a run",
+            "write one: tandem config ppo CartPole-v1 --out FILE",
         ) from error
     parts = (data.get(part, {}) for part in PARTS) if isinstance(data, dict) else [None]
     if not all(isinstance(part, dict) for part in parts):
         raise SettingError(
-            f"{path} has no tables of settings and options.",
-            "names and values, under [settings] and [options]",
-            "`tandem config ppo CartPole-v1` shows one.",
+            f"{path} does not hold tables of settings and options.",
+            "names and values under [settings] and [options]",
+            "see an example: tandem config ppo CartPole-v1",
         )
     known = (*PLACES, *PARTS, *NOTES, *CODE)
     for name in data:
@@ -73,15 +73,15 @@ def read(path: Path) -> dict[str, Any]:
         said = data.get(name, kind())
         if not isinstance(said, kind) or isinstance(said, bool):
             raise SettingError(
-                f"{path} says {name} = {data[name]!r}.",
+                f"{path} has {name} = {data[name]!r}.",
                 {str: "text in quotes", int: "a whole number", dict: "names and values"}[kind],
-                "`tandem config ppo CartPole-v1` shows one.",
+                "see an example: tandem config ppo CartPole-v1",
             )
     if code := [name for name in CODE if data.get(name)]:
         raise SettingError(
-            f"{path} is of a run with {', '.join(code)}.",
-            "what a program or --vector gave, whose code is in no file",
-            f"take {', '.join(code)} out of a copy; name the environment by its id, or --vector.",
+            f"{path} is from a run with {', '.join(code)}, passed from Python or by --vector.",
+            "settings without code",
+            f"remove {', '.join(code)} from a copy; name the environment by its id, or --vector.",
         )
     return data
 
@@ -106,17 +106,17 @@ def fill(args: argparse.Namespace, path: Path, data: dict[str, Any]) -> dict[str
     if args.algorithm is None and isinstance(named, str):
         if ":" in named:
             raise SettingError(
-                f"{path} is for {named}, a class of a program.",
-                "its name in the command: no file is trusted with an import",
+                f"{path} is for {named}, a custom class.",
+                "its name in the command, since a file may not import code",
                 f"tandem train {quote(named)} --config {shell_path(path)}",
             )
         args.algorithm = named
     algorithm = args.algorithm
     if named not in (None, algorithm, own.name_of(algorithm) if algorithm else None):
         raise SettingError(
-            f"{path} is for {named}, and {own.name_of(algorithm)} was asked for.",
-            "one algorithm",
-            f"leave {own.name_of(algorithm)} out, or write settings of it: tandem config "
+            f"{path} is for {named}, but the command names {own.name_of(algorithm)}.",
+            "the same algorithm in both",
+            f"leave {own.name_of(algorithm)} out, or write a file for it: tandem config "
             f"{own.name_of(algorithm)} ENV.",
         )
     for name in list(PLACES)[1:]:
@@ -136,9 +136,9 @@ def fill(args: argparse.Namespace, path: Path, data: dict[str, Any]) -> dict[str
                 raise UnknownNameError(f"entry of [{part}] of {path}", name, known, place)
             if not _is_a(value, hint := hints_of(kind)[name]):
                 raise SettingError(
-                    f"{path} says {name} = {literal(value)} in [{part}].",
+                    f"{path} has {name} = {literal(value)} in [{part}].",
                     describe_type(hint) + (", without quotes" if isinstance(value, str) else ""),
-                    f"write {name} = {literal(known[name])}, say.",
+                    f"write {name} = {literal(known[name])}.",
                 )
             said[name] = tuple(value) if isinstance(value, list) else value
             if not hasattr(args, name):

@@ -243,7 +243,7 @@ def _complete(algorithm: str | None, env: str | None) -> None:
         raise UnknownNameError("algorithm", algorithm, known, fix)
     if algorithm is None or env is None:
         raise SettingError(
-            f"`tandem sweep` was given no {'algorithm' if algorithm is None else 'environment'}.",
+            f"`tandem sweep` needs an {'algorithm' if algorithm is None else 'environment'}.",
             "tandem sweep ALGORITHM ENV, or --resume DIR",
             f"tandem sweep {algorithm or 'ppo'} CartPole-v1",
         )

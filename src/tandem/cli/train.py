@@ -50,9 +50,8 @@ EXAMPLES = (
     "tandem train ppo --help             every setting of PPO",
 )
 LOGS = ("text", "json")
-MAY_CHANGE = (
-    "at most --stop-at, --out, --steps with --extend, and where and how it is executed: "
-    + ", ".join(f"--{name.replace('_', '-')}" for name in sorted(RESUMABLE))
+MAY_CHANGE = "only --stop-at, --out, --steps with --extend, and execution options: " + ", ".join(
+    f"--{name.replace('_', '-')}" for name in sorted(RESUMABLE)
 )
 
 
@@ -79,9 +78,9 @@ def _run(words: list[str], launch: Launch | None = None) -> int:
     _expect_log(args)
     if args.seeds is not None and launch is not None:
         raise SettingError(
-            f"--seeds {args.seeds} by processes that were launched together.",
-            "one run, whose updates they make together",
-            "launch each seed by a command of its own, with --seed instead of --seeds.",
+            f"--seeds {args.seeds} is not supported with processes that were launched together.",
+            "one run that they train together",
+            "launch each seed separately, with --seed instead of --seeds.",
         )
     if args.seeds is not None:
         return _several(args, words)
@@ -110,9 +109,9 @@ def _expect_log(args: argparse.Namespace) -> None:
     ):
         raise SettingError(
             "--log json was given for several runs.",
-            "one run, whose lines they are",
-            "give each seed a command of its own (--seed, or --resume of its folder), or leave "
-            "--log out: the log of each is in its .log file.",
+            "a single run",
+            "run each seed separately (--seed, or --resume of its folder), or leave --log out: "
+            "each run logs to its .log file.",
         )
 
 
@@ -122,8 +121,8 @@ def _several(args: argparse.Namespace, words: list[str]) -> int:
     if args.resume is not None:
         raise SettingError(
             "--seeds was given with --resume.",
-            "it in a new run",
-            "leave it out: the folder of several runs says how many there are.",
+            "--seeds with new runs only",
+            "leave it out: the folder sets the number of seeds.",
         )
     first = args.seed or 0
     numbers = f"{first}-{first + count - 1}"
@@ -157,7 +156,7 @@ def _begun_or_resumed(
             raise ResumeError(
                 f"--resume was given with {', '.join(odd)}.",
                 MAY_CHANGE,
-                "leave them out: a run goes on as it began, with the settings in its config.json.",
+                "leave them out: a resumed run keeps the settings in its config.json.",
             )
         steps = _whole("steps", overrides["steps"]) if "steps" in overrides else None
         where = {n: overrides[n] for n in RESUMABLE if n in overrides}
@@ -218,8 +217,8 @@ def _fill(args: argparse.Namespace, path: Path, data: dict[str, Any]) -> None:
     if args.resume is not None:
         raise SettingError(
             "--config was given with --resume.",
-            "one of them: a run goes on with the settings that it began with",
-            "leave --config out, or --resume, to begin anew by the file.",
+            "only one of them: a resumed run keeps its settings",
+            "leave --config out; to start a new run from the file, leave --resume out.",
         )
     settings_file.expect(args, path, data)
     flags_say = given(args)
@@ -350,7 +349,7 @@ def _complete(args: argparse.Namespace) -> None:
     """Refuses a command without an algorithm and an environment."""
     if args.algorithm is None:
         raise SettingError(
-            "`tandem train` was given no algorithm and no environment.",
+            "`tandem train` needs an algorithm and an environment.",
             f"tandem train ALGORITHM ENV, with ALGORITHM one of {', '.join(algorithms.names())}",
             "tandem train ppo CartPole-v1; `tandem list` shows more.",
         )
@@ -363,14 +362,14 @@ def _complete(args: argparse.Namespace) -> None:
     if args.env is not None and args.vector is not None:
         raise SettingError(
             f"{args.env} was given with --vector {args.vector}.",
-            "one or the other",
-            f"leave {args.env} out; what --vector names takes arguments by --env-kwargs.",
+            "only one of them",
+            f"leave {args.env} out; the --vector function takes arguments by --env-kwargs.",
         )
     if args.env is None and args.vector is None:
         entries = zoo.environments(name)
         tuned = f"; there are tuned settings for {', '.join(entries)}" if entries else ""
         raise SettingError(
-            f"`tandem train {name}` was given no environment.",
+            f"`tandem train {name}` needs an environment.",
             f"a Gymnasium id{tuned}",
             f"tandem train {name} {next(iter(entries), 'CartPole-v1')}",
         )

@@ -23,7 +23,7 @@ def run(words: list[str]) -> int:
     args = make_parser().read(words)
     if args.steps is not None and args.steps < 1:
         raise SettingError(
-            f"--steps {args.steps}.", "at least 1", "give --steps 10000, say, or leave it out."
+            f"--steps {args.steps}.", "at least 1", "give --steps 10000, or leave it out."
         )
     folder = run_folder(Path(args.folder))
     algorithm = agents.own_class(args.algorithm)

@@ -27,9 +27,7 @@ def run(words: list[str]) -> int:
     if args.live:
         return _follow(args)
     if args.every is not None:
-        raise SettingError(
-            "--every was given without --live.", "--live, which it belongs to", "add --live."
-        )
+        raise SettingError("--every was given without --live.", "both flags", "add --live.")
     for name, value in OF_PLAY.items():
         if getattr(args, name) is None:
             setattr(args, name, value)
@@ -97,7 +95,7 @@ def _follow(args: argparse.Namespace) -> int:
     if given:
         raise SettingError(
             f"--live was given with {', '.join(given)}.",
-            "at most --every: it shows how a run learns, not how its agent plays",
-            "leave them out; or leave out --live.",
+            "only --every: --live shows training, not the agent's play",
+            "leave them out, or leave out --live.",
         )
     return live(Path(args.folder), 2.0 if args.every is None else args.every)

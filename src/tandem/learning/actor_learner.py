@@ -110,10 +110,10 @@ class ActorLearner(Loop):
             )
             if moved:
                 raise NetworkError(
-                    f"the network {network.name!r} moves weights of its own in a forward pass, as "
-                    "batch normalisation does.",
-                    "networks that only gradients move, where several actor-learners take them",
-                    "use layer normalisation, say, or one learner only (learners=1, "
+                    f"the network {network.name!r} updates weights in the forward pass, like batch "
+                    "normalization.",
+                    "weights that only gradients change, with several actor-learners",
+                    "use layer normalization, for example, or one learner only (learners=1, "
                     "num_parallel=1).",
                 )
 

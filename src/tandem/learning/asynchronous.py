@@ -33,29 +33,27 @@ def refuse(algorithm: str, needs: str, env: Any, o: Any) -> None:
         return
     if needs != "sequences":
         raise SettingError(
-            f"learners={o.learners} with {algorithm}, whose updates are not for several to take "
-            "part in.",
+            f"learners={o.learners} is not supported with {algorithm}.",
             "a3c, acer, impala or nstep_q",
-            f"choose one of those, or give workers={o.learners}, which collect for this process.",
+            f"choose one of those, or give workers={o.learners}, which collect for one learner.",
         )
     for what in ("workers", "runners"):
         if getattr(o, what):
             raise SettingError(
                 f"learners={o.learners} and {what}={getattr(o, what)}.",
-                "one or the other: learners collect by themselves",
+                "only one of them: learners collect by themselves",
                 f"leave {what} out.",
             )
     if 0 <= o.staleness < o.learners - 1:
         raise SettingError(
             f"staleness={o.staleness} with {o.learners} learners.",
-            f"at least {o.learners - 1}: that many updates are made while each of the others has "
-            "its turn",
+            f"at least {o.learners - 1}, one update for each of the other learners",
             f"give staleness={o.learners - 1} or more, or learners={o.staleness + 1}.",
         )
     if o.devices > 1:
         raise SettingError(
             f"learners={o.learners} and devices={o.devices}.",
-            "one or the other: each of several learners takes gradients on a device of its own",
+            "only one of them: each learner computes gradients on its own device",
             "leave devices out, or give learners=1.",
         )
     check_can_travel(env, f"learners={o.learners}")
@@ -67,8 +65,8 @@ def refuse_statistics(learners: int, settings: Any) -> None:
         if learners > 1 and getattr(settings, what):
             raise SettingError(
                 f"learners={learners} and {what}=True.",
-                "one learner: statistics of what several see would differ from one to the other",
-                f"give learners=1, or leave {what} out; {what}=False where the zoo's entry has it.",
+                "one learner: several learners would have different statistics",
+                f"give learners=1, or leave {what} out; {what}=False if the zoo's entry sets it.",
             )
 
 
@@ -236,9 +234,9 @@ class ActorLearners:
         workers = self.group.workers
         if len(data.get("lives", [])) != len(workers):
             raise ResumeError(
-                f"the run was saved with {len(data.get('lives', []))} learners; here are "
+                f"the run was saved with {len(data.get('lives', []))} learners, not "
                 f"{len(workers)}.",
-                "as many as it began with, since they hold its environments",
+                "the same number, since learners hold the environments",
                 f"give learners={len(data.get('lives', []))}.",
             )
         self.env_steps = data["env_steps"]

@@ -17,7 +17,7 @@ from tandem.parallel.worker_group import START
 from tandem.workers.process import SLICE, Process, WorkerHandle, WorkerLost, end
 
 GRACE = 3.0  # seconds in which those that are well notice that another one is lost
-STILL = "stands still"
+STILL = "hangs"
 
 
 class Companion:
@@ -70,7 +70,7 @@ class Companions:
             except WorkerError:
                 raise
             except RuntimeError as error:  # torch's, of one that did not come
-                raise self.lost("it has not met the others") from error
+                raise self.lost("it did not join the others") from error
             self._answers(self.patience)
         for process in self.processes:
             process.ask("serve")
@@ -84,7 +84,7 @@ class Companions:
                 self.kill()
                 raise self._error(rank, str(lost), lost.trace) from None
 
-    def lost(self, how: str = "it did not come to a sum") -> WorkerError:
+    def lost(self, how: str = "it did not reach an all-reduce") -> WorkerError:
         """See `torch_group.Followers`."""
         waiting, limit = dict(self._processes), time.monotonic() + GRACE
         # that of one who died or raised comes first; others say no more than that one was lost
@@ -101,22 +101,22 @@ class Companions:
         return self._error(next(iter(waiting), 1), how)
 
     def _error(self, rank: int, how: str, trace: str = "") -> WorkerError:
-        raised = "mend what raised; the last lines say where."
+        raised = "fix the code that raised, shown in the last lines."
         return WorkerError(
             f"the process of rank {rank}, of {self.setting}={self.count}, {how}.\n{trace}".rstrip(),
-            "processes that keep going as long as the run",
+            "processes that run until the end",
             raised if trace else self._again(how.startswith(STILL)),
         )
 
     def _again(self, still: bool) -> str:
-        """What to do after one has died, or stands still."""
+        """What to do after one has died or hangs."""
         if still:
             return (
-                "go on from the run's last checkpoint by resume=, on a busy machine with "
+                "continue from the run's last checkpoint with resume=, on a busy machine with "
                 f"device_timeout={2 * self.patience:g}."
             )
         return (  # by other numbers a batch may not divide
-            "go on from the run's last checkpoint by resume=; where memory is short, with "
+            "continue from the run's last checkpoint with resume=; if memory is short, with "
             "devices=1."
         )
 

@@ -100,7 +100,7 @@ class Options(Preprocessing):
         "processes that each collect and take gradients, for a3c, acer, impala, nstep_q; 1: this "
         "one; auto: as many as cores",
         minimum=1,
-        fix="learners=1 learns in this process.",
+        fix="give learners=1 to learn in this process.",
     )
     staleness: int = setting(
         -1,
@@ -258,9 +258,9 @@ def refuse_beside_own_optimizer(kind: type, given: dict[str, Any]) -> None:
         value = given.get(name)
         if value is not None and hasattr(usual, name) and value != getattr(usual, name):
             raise SettingError(
-                f"{name}={value} with an optimizer of your own.",
-                "settings of optimizers that have a name: your optimizer has its own options",
-                f"leave {name} out, and give it to your optimizer.",
+                f"{name}={value} is not supported with a custom optimizer.",
+                "a built-in optimizer, since yours has its own options",
+                f"leave {name} out, and pass it to your optimizer.",
             )
 
 
@@ -298,13 +298,13 @@ def executed(conf: Config, device: str, saved: JSONDict) -> Config:
     before = now | saved["config"]["options"] | {"device": saved.get("device", device)}
     other = [f"{n}={now[n]!r} after {n}={before[n]!r}" for n in ROUNDING if now[n] != before[n]]
     if other:
-        note(f"resumed on {', '.join(other)}: the same run but for rounding, no longer bit-exact.")
+        note(f"resumed with {', '.join(other)}: the same except for rounding, no longer bit-exact.")
     return replace(conf, inexact=[*conf.inexact, *other])
 
 
 def restarted(conf: Config, at: int, why: str) -> Config:
     """The Config of a run that continues in new episodes after step `at`, which a note says."""
-    note(f"{why} The run keeps all that it has learned and starts new episodes at step {at:,}.")
+    note(f"{why} The run keeps what it has learned and starts new episodes at step {at:,}.")
     return replace(conf, restarted_at=[*(step for step in conf.restarted_at if step < at), at])
 
 
@@ -344,8 +344,8 @@ def check_kept(settings: Any, options: Options, folder: Any) -> None:
     writes = [name for name, used in uses.items() if used]
     if writes:
         raise SettingError(
-            f"{' and '.join(writes)} of a run that keeps nothing.",
-            "a folder, which the files and logs of a run live in",
+            f"{' and '.join(writes)} given for a run without a folder.",
+            "a folder for the run's files and logs",
             f"give out='runs/...', or leave {' and '.join(writes)} out.",
         )
 
@@ -370,12 +370,12 @@ def differing(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
 
 
 def check_compile(options: Options, framework: str) -> None:
-    """SettingError where the engine leaves no choice."""
+    """SettingError where the backend leaves no choice."""
     if framework != "torch" and options.compile != "auto":
         how = "does not compile" if framework == "keras-torch" else "always compiles"
         raise SettingError(
             f"compile={options.compile!r} on {framework}, which {how} updates.",
-            "it on torch only",
+            "compile= on torch only",
             "leave compile out.",
         )
 
@@ -393,13 +393,13 @@ def compiling(config: Config) -> str:
     if sys.platform == "win32" or not any(which(name) for name in compilers):
         if mode == "yes":
             raise EngineError(
-                "compile='yes', and there is no C++ compiler.",
-                "g++ or clang++, by which torch compiles (not on Windows)",
+                "compile='yes' requires a C++ compiler, and none was found.",
+                "g++ or clang++, which torch uses to compile (not on Windows)",
                 "leave compile out, or install one: apt install g++.",
             )
         return "no"
     if int(config.options.devices) > 1:
         if mode == "yes":
-            note("compile='yes' is not used: several devices make updates without compiling them.")
+            note("compile='yes' has no effect: updates on several devices are not compiled.")
         return "no"
     return mode

@@ -24,8 +24,8 @@ def check_even(
     near = min(fits, key=lambda value: abs(value - now), default=None)
     other = "" if near is None else f"{setting}={near}, or "
     raise SettingError(
-        f"devices={devices}, and an update learns from {batch} rows or sequences at once.",
-        "as many for each device",
+        f"devices={devices} does not divide the {batch} rows or sequences of an update.",
+        "the same number for each device",
         f"use {other}devices={fewer}.",
         **({} if near is None else {setting: near}),
         **instead,

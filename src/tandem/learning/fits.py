@@ -97,8 +97,8 @@ def rollouts(s: Any, sequence: int, devices: int = 1) -> None:
         near = unit * _nearest(batch // unit, rows // unit)
         raise SettingError(
             f"a rollout of {s.rollout} steps x {s.envs} environments has {rows} rows, "
-            f"batches have {batch}.",
-            "rows that divide into batches evenly",
+            f"but batches have {batch}.",
+            "rows that divide evenly into batches",
             f"use batch_size={near}, or another rollout.",
             batch_size=near,
             rollout=nearest_multiple(batch // math.gcd(batch, s.envs), s.rollout),
@@ -109,7 +109,7 @@ def rollouts(s: Any, sequence: int, devices: int = 1) -> None:
         raise SettingError(
             f"sequences of {each} steps, rollouts of {s.rollout} steps and batches of "
             f"{batch} rows.",
-            "rollouts and batches that divide into sequences evenly",
+            "rollouts and batches that divide evenly into sequences",
             f"use sequence={near}, or another rollout or batch_size.",
             sequence=near,
             rollout=nearest_multiple(each, s.rollout),
@@ -125,8 +125,8 @@ def rollouts(s: Any, sequence: int, devices: int = 1) -> None:
     if s.normalize_rewards and s.standardize_rewards:
         raise SettingError(
             "settings normalize_rewards=True and standardize_rewards=True.",
-            "one of them: the first scales rewards by their returns, the second centres them "
-            "as well",
+            "only one of them: the first scales rewards by their returns, the second also "
+            "centers them",
             "leave one out.",
             normalize_rewards=False,
             standardize_rewards=False,
@@ -148,7 +148,7 @@ def transitions(s: Any, sequence: int, devices: int = 1) -> None:
     if s.batch_size % each:
         raise SettingError(
             f"sequences of {each} steps, and batches of {s.batch_size}.",
-            "batches that divide into sequences evenly",
+            "batches that divide evenly into sequences",
             f"use sequence={_nearest(each, s.batch_size)}, or another batch_size.",
             sequence=_nearest(each, s.batch_size),
             batch_size=nearest_multiple(each, s.batch_size),
@@ -158,7 +158,7 @@ def transitions(s: Any, sequence: int, devices: int = 1) -> None:
     if s.updates_per_step != "auto" and s.updates_per_call != type(s)().updates_per_call:
         raise SettingError(
             f"updates_per_step={s.updates_per_step:g} and updates_per_call={s.updates_per_call}.",
-            "one of them: both say how many updates there are",
+            "only one of them: both set the number of updates",
             "leave updates_per_call out.",
             updates_per_call=type(s)().updates_per_call,
             updates_per_step="auto",
@@ -176,7 +176,7 @@ def transitions(s: Any, sequence: int, devices: int = 1) -> None:
     if s.buffer_size < s.batch_size:
         raise SettingError(
             f"buffer_size={s.buffer_size} with batch_size={s.batch_size}.",
-            "room for the transitions of a batch, else it has some of them twice",
+            "room for all transitions of a batch, without duplicates",
             f"give buffer_size={s.batch_size} or more, or batch_size={s.buffer_size // each * each}"
             " or less.",
             buffer_size=s.batch_size,
@@ -189,7 +189,7 @@ def _relabelling(s: Any) -> None:
     if s.hindsight != "no" and s.n_step > 1:
         raise SettingError(
             f"hindsight={s.hindsight!r} and n_step={s.n_step}.",
-            "one-step transitions: rewards of the steps between would be of the old goal",
+            "one-step transitions: rewards in between would belong to the old goal",
             "give n_step=1, or hindsight='no'.",
             n_step=1,
         )
@@ -202,13 +202,13 @@ def sequences(s: Any, devices: int = 1) -> None:
     if not (s.online or replays):
         raise SettingError(
             f"online={s.online}, replay={s.replay!r} and replay_ratio={s.replay_ratio}.",
-            "something to learn from: what comes in, or what is replayed",
+            "a source of training data: new data or replay",
             "give online=True, or replay='uniform' and replay_ratio=1.",
         )
     if replays and s.replay_starts > s.replay_size:
         raise SettingError(
             f"replay_starts={s.replay_starts} and replay_size={s.replay_size}.",
-            "a replay buffer that can hold the sequences that replaying waits for",
+            "a replay buffer with room for the first replay_starts sequences",
             f"give replay_starts={s.replay_size} or less, or replay_size={s.replay_starts} or "
             "more.",
             replay_starts=s.replay_size,

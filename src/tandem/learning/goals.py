@@ -22,8 +22,8 @@ def goals_of(env: EnvLike, kwargs: Any, observation: Spec, copy_info: bool) -> D
 
     if brings_vector(env):
         raise SettingError(
-            f"hindsight with {environment_name(env)}, a vector of environments.",
-            "an environment, or a function that makes one: its compute_reward judges the new goals",
+            f"hindsight is not supported with {environment_name(env)}, a vector of environments.",
+            "an environment with compute_reward, or a function that makes one",
             "give the environment itself, and envs=4 for four of them; or give hindsight='no'.",
         )
     # a step would disturb an environment that is trained in
@@ -42,9 +42,9 @@ def _goals_of(
     found = isinstance(observation, dict) and {ACHIEVED, GOAL} <= observation.keys()
     if not found or not callable(judge):
         raise SettingError(
-            f"hindsight with {name}, which has no goals to exchange.",
-            "Dict observations with achieved_goal and desired_goal, and compute_reward(achieved, "
-            "desired, info) of batches, as Gymnasium-Robotics has them",
+            f"hindsight requires goals, which {name} does not have.",
+            "Dict observations with achieved_goal and desired_goal, and a batched "
+            "compute_reward(achieved, desired, info), as in Gymnasium-Robotics",
             "give hindsight='no'.",
         )
     seen = look(made)[0]
@@ -67,17 +67,17 @@ def _try(goals: DictGoals, seen: Any, info: Any, name: str) -> None:
         shapes = [np.shape(x) for x in goals.judge({"achieved_goal": achieved}, desired, info)]
     except SettingError:  # of an entry of info that is not stored
         raise
-    except Exception as error:  # whatever a function of the user's comes to
+    except Exception as error:  # whatever the user's function raises
         told = f"{type(error).__name__}: {error}"
         raise _no_batches(name, f"raises {told} for two goals at once") from error
     if shapes != [(2,), (2,)]:
-        raise _no_batches(name, f"gives {shapes[0]} rewards and {shapes[1]} ends for two goals")
+        raise _no_batches(name, f"returns {shapes[0]} rewards and {shapes[1]} ends for two goals")
 
 
 def _no_batches(name: str, happened: str) -> SettingError:
     return SettingError(
-        f"hindsight with {name}, whose compute_reward or compute_terminated {happened}.",
+        f"hindsight cannot use {name}: compute_reward or compute_terminated {happened}.",
         "functions of (achieved, desired, info) over batches [B, n]: one number for each row",
-        "write them so, say by np.linalg.norm(achieved - desired, axis=-1); or give "
+        "vectorize them, as in np.linalg.norm(achieved - desired, axis=-1); or give "
         "hindsight='no'.",
     )

@@ -95,14 +95,14 @@ def check_launched(conf: Config, count: int) -> None:
     """Raises an error for a run that `count` launched processes cannot make together."""
     if conf.framework not in BY_PROCESSES:
         raise EngineError(
-            f"{count} processes were launched, for torch, and the framework is {conf.framework!r}.",
-            f"one whose processes can be launched: {' or '.join(BY_PROCESSES)}",
+            f"{count} processes were launched, but the framework is {conf.framework!r}.",
+            f"a framework that supports launched processes: {' or '.join(BY_PROCESSES)}",
             "use framework='torch', or start one process, without torchrun or the environment "
             "variables.",
         )
     if conf.options.devices != count:
         raise SettingError(
-            f"devices={conf.options.devices}, and {count} processes were launched, each with one "
+            f"devices={conf.options.devices}, but {count} processes were launched, each with one "
             "device.",
             "one device for each process",
             f"use devices={count}, or launch {conf.options.devices} processes.",
@@ -110,17 +110,16 @@ def check_launched(conf: Config, count: int) -> None:
     o = conf.options
     if o.cluster and not o.runners:
         raise SettingError(
-            f"cluster={o.cluster!r}, and {count} processes were launched, which have the run's "
-            "devices.",
-            "a Ray cluster, or processes of a launcher",
+            f"cluster={o.cluster!r} is not supported with {count} launched processes.",
+            "a Ray cluster or launched processes",
             "leave cluster out; or start one process, without torchrun or the environment "
             "variables.",
         )
     if conf.own_network or conf.own_optimizer or conf.own_algorithm:
         raise SettingError(
-            "network=, optimizer= or an algorithm of a program, in processes that were launched.",
-            "networks, optimizers and algorithms by name, of which the others can be told",
-            "leave the launcher out: devices= has several in one machine, and takes all of them.",
+            "network=, optimizer= and custom algorithms are not supported in launched processes.",
+            "networks, optimizers and algorithms by name",
+            "start one process without the launcher: devices= on one machine supports all of them.",
         )
 
 
@@ -137,8 +136,8 @@ class Launch:
             raise EngineError(
                 f"RANK={os.environ['RANK']!r} and WORLD_SIZE={os.environ['WORLD_SIZE']!r}.",
                 "whole numbers, as torchrun sets them",
-                f"set both, as in RANK=0 and WORLD_SIZE=2; or unset {VARIABLES[0]} for a run of "
-                "one process.",
+                f"set both, as in RANK=0 and WORLD_SIZE=2; or unset {VARIABLES[0]} for a "
+                "single-process run.",
             ) from error
         # whether all are on this machine: then no other need reach them
         together = os.environ.get("LOCAL_WORLD_SIZE") == os.environ["WORLD_SIZE"]
@@ -221,7 +220,7 @@ class Launch:
 class Others:
     """What rank 0 knows of the other processes."""
 
-    again = "with resume= where the run has a checkpoint"  # how all of them are started
+    again = "with resume= if the run has a checkpoint"  # how all of them are started
 
     def __init__(self, launch: Launch) -> None:
         self.launch = launch
@@ -234,13 +233,13 @@ class Others:
             rank, text = next(iter(raised.items()))
             return self.error(rank, f"raised: {text}")
         silent = [rank for rank in ranks if rank not in said]
-        return self.error((silent or [1])[0], "has died, or stands still")
+        return self.error((silent or [1])[0], "has died or hangs")
 
     def error(self, rank: int, how: str) -> WorkerError:
         return WorkerError(
             f"the process of rank {rank}, of {self.launch.count} that were launched, {how}.",
-            "processes that keep going as long as the run",
-            f"see what it printed; then start all of them again, {self.again}.",
+            "processes that run until the end",
+            f"see its output; then start all of them again, {self.again}.",
         )
 
     def end(self) -> None:
@@ -261,7 +260,7 @@ class Launched(Others):
         ranks = range(1, self.launch.count)
         missing = {*ranks} - {*self.launch.said("ready", ranks, START + self.patience)}
         if missing:
-            raise self.error(min(missing), "has not come")
+            raise self.error(min(missing), "has not started")
         backend.layout.group.followers = self
         self.launch.join(backend.layout.group, self.patience)
 

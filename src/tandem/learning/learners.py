@@ -222,8 +222,8 @@ class ReplayLearner:
             return None
         if goals is None:
             raise SettingError(
-                f"hindsight={s.hindsight!r} where there is no environment to ask for rewards.",
-                "a run that makes its environments itself, as tandem.train does",
+                f"hindsight={s.hindsight!r} requires an environment to compute rewards.",
+                "a run that makes its environments, as tandem.train does",
                 "give hindsight='no'.",
             )
         return Hindsight(self.ring, goals, k=s.relabel, strategy=s.hindsight)
@@ -366,12 +366,11 @@ def checked(outcome: Outcome, updates: int) -> dict[str, float]:
     NonFiniteError where an update was refused; the `updates` before it hold."""
     if outcome.fault:
         raise NonFiniteError(
-            f"loss or gradient of the optimizer {outcome.fault!r} was not finite in update "
+            f"the loss or gradient of optimizer {outcome.fault!r} was not finite in update "
             f"{updates + 1}, which was not made.",
             "finite losses and gradients",
-            "begin anew with a lower learning rate, or with rewards that "
-            "gymnasium.wrappers.TransformReward makes smaller; the last checkpoint has the weights "
-            "of before.",
+            "restart with a lower learning rate, or scale rewards down with "
+            "gymnasium.wrappers.TransformReward; the last checkpoint has the weights from before.",
         )
     if outcome.applied == 1:  # quicker than a mean
         return {n: x for n, v in outcome.metrics.items() if not math.isnan(x := float(v[0]))}

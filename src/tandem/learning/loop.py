@@ -128,11 +128,10 @@ class Loop:
         one was left: its steps are gone."""
         if self.unlearned:
             raise ResumeError(
-                f"this session was left within the block that ends at step {self.env_steps:,}, "
-                "before it was learned from.",
-                "a session that is left at BatchEnd or later, or by its stop()",
-                "resume from the run's folder; next time note what you want, and leave at the "
-                "next BatchEnd.",
+                f"this session was exited within the block that ends at step {self.env_steps:,}, "
+                "before the update.",
+                "a session that is exited at BatchEnd or later, or with stop()",
+                "resume from the run's folder; next time, exit at the next BatchEnd.",
             )
         stop = min(self.steps, self.steps if stop_at is None else stop_at)
         yield TrainBegin(**self.now(), steps=self.steps, stop_at=stop)

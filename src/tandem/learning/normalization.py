@@ -51,7 +51,7 @@ class ObservationMoments:
 
 class NetworkStatistics:
     """Running statistics of observations, and the networks, by role, that begin with layers for
-    them. SettingError where one, its user's, has none."""
+    them. SettingError where a custom network has none."""
 
     def __init__(self, spec: Spec, networks: Mapping[str, Network]) -> None:
         self.observations = ObservationMoments(spec)
@@ -62,7 +62,7 @@ class NetworkStatistics:
         body."""
         names = set(network.read())
         wanted = set(self.observations.weights())
-        if not wanted:  # pictures and symbols alone
+        if not wanted:  # images and symbols alone
             return []
         first = min(wanted)
         ending = (n for n in names if f"/{n}".endswith(f"/{first}"))
@@ -70,8 +70,8 @@ class NetworkStatistics:
         if found := sorted(b for b in before if {b + n for n in wanted} <= names):
             return found
         raise SettingError(
-            f"normalize_observations=True with a network of your own ({role}), which has no layer "
-            "for the statistics.",
+            f"normalize_observations=True is not supported with a custom network ({role}) without "
+            "a layer for the statistics.",
             "the default networks, which begin with one",
             "give normalize_observations=False, and scale observations by constants "
             "(gymnasium.wrappers.TransformObservation); or leave network out.",
@@ -110,7 +110,7 @@ def note_wrappers(environments: Any, conf: Any, is_object: bool, is_scored: bool
         if "return_rms" in held and is_scored:
             better = " and give normalize_rewards=True" * ("normalize_rewards" in known)
             note(
-                f"{name} scales rewards by statistics of its own: reported returns are not in the "
+                f"{name} scales rewards by its own statistics: reported returns are not in the "
                 f"environment's units, and their scale changes. {remove}{better}."
             )
 

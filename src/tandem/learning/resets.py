@@ -22,9 +22,9 @@ class Reset:
         for name, network in networks.items():
             if network.plan is None:
                 raise SettingError(
-                    f"reset_every with a network of your own ({name}) of which not all layers are "
-                    "known.",
-                    "layers that can be drawn anew: docs/howto/networks.md lists them",
+                    f"reset_every is not supported with a custom network ({name}) that has unknown "
+                    "layers.",
+                    "layers that can be reinitialized, as listed in docs/howto/networks.md",
                     "leave network out, or give reset_every=0.",
                 )
         scalars = backend.networks.keys() - networks.keys()

@@ -20,22 +20,24 @@ def refuse(source: VectorSource, values: dict[str, Any], options: Options) -> No
     for what in ("workers", "runners", "learners"):
         if getattr(options, what) not in (0, 1 if what == "learners" else 0, "auto"):
             raise SettingError(
-                f"{what}={getattr(options, what)} with {name}, a vector of environments.",
-                "one process: a vector steps its environments in its own way, side by side where "
-                "it can",
+                f"{what}={getattr(options, what)} is not supported with {name}, a vector of "
+                "environments.",
+                "one process: a vector steps its own environments",
                 f"leave {what} out; or give a single environment's id, or a function that makes "
                 "one.",
             )
     if options.opponents:
         raise SettingError(
-            f"opponents={options.opponents} with {name}, a vector of environments.",
-            "a game of two in turn, whose other player this run makes",
+            f"opponents={options.opponents} is not supported with {name}, a vector of "
+            "environments.",
+            "a turn-based game of two, whose other player the run makes",
             "leave opponents out.",
         )
     if values.get("vectorization", "auto") != "auto":
         raise SettingError(
-            f"vectorization={values['vectorization']!r} with {name}, which is a vector already.",
-            "it where a run makes the vector",
+            f"vectorization={values['vectorization']!r} is not supported with {name}, already a "
+            "vector.",
+            "vectorization= only where the run makes the vector",
             "leave vectorization out.",
         )
 
@@ -84,7 +86,7 @@ def note_resuming(environments: Any) -> None:
     """A note where a resumed run will not be exact."""
     if not environments.resumable:
         note(
-            f"{environments.name} has no get_state and set_state: a resumed run keeps all that was "
+            f"{environments.name} has no get_state and set_state: a resumed run keeps what it has "
             "learned and starts new episodes"
         )
 

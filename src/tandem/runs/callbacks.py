@@ -139,13 +139,13 @@ def listed(callbacks: Iterable[CallbackLike]) -> list[Callback]:
         raise SettingError(
             f"callbacks={callbacks!r}.",
             "a list of functions of an event, or of instances of tandem.runs.callbacks.Callback",
-            "callbacks=[lambda event: print(event)], or callbacks=[EarlyStop(475)], say.",
+            "callbacks=[lambda event: print(event)], or callbacks=[EarlyStop(475)].",
         )
     for function in as_list:
         if not isinstance(function, Callback) and misfit(function, None):
             raise SettingError(
                 f"callbacks=[{function!r}], which takes no event.",
-                "functions that are called with one argument, each event of the run",
+                "functions that take one argument, the event",
                 "callbacks=[lambda event: print(event)], or an instance of Callback.",
             )
     return found  # type: ignore[return-value]
@@ -208,7 +208,7 @@ def _plain(value: Any, place: str) -> Any:
     raise SettingError(
         f"{place} is a {type(value).__name__}: {value!r:.200}.",
         "JSON data: numbers, text, true or false, None, lists, dicts",
-        f"return {way}, say, and make it again in load_state.",
+        f"return {way}, for example, and rebuild it in load_state.",
     )
 
 
@@ -254,7 +254,7 @@ class LambdaCallback(Callback):
                 raise SettingError(
                     f"LambdaCallback got {name}={function!r}.",
                     "a function of the event",
-                    f"{name}=lambda event: print(event), say.",
+                    f"give {name}=lambda event: print(event).",
                 )
             if function is not None:
                 setattr(self, name, function)

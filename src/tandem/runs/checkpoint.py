@@ -20,7 +20,7 @@ from tandem.runs import atomic_files, checkpoint_dir
 from tandem.runs.checkpoint_dir import Groups as Groups
 from tandem.types import Array, JSONDict
 
-NO_RUN = "give the folder of a run, as `tandem train ALGORITHM ENV --out DIR` makes it."
+NO_RUN = "give the folder of a run, as made by `tandem train ALGORITHM ENV --out DIR`."
 FORMAT = 1
 LIVE = ("learner",)  # groups with the replay memory: views of it, saved and read in blocks
 
@@ -91,12 +91,12 @@ def steps(path: Path, data: JSONDict, groups: Groups) -> Generator[None, None, N
     except OSError as error:
         raise CheckpointError(
             f"could not write {path}: {error}.",
-            "a folder that can be written, with room for the checkpoint",
-            f"free some space{'; the checkpoint before it is whole' if path.exists() else ''}, "
+            "a writable folder with room for the checkpoint",
+            f"free some space{' (the previous checkpoint is intact)' if path.exists() else ''}, "
             "then resume."
             if any(path.parent.glob(f"*{path.suffix}"))
-            else "free some space, or begin again in another folder: there is no checkpoint yet "
-            "to resume.",
+            else "free some space, or start again in another folder: there is no checkpoint to "
+            "resume yet.",
         ) from error
 
 
@@ -118,7 +118,7 @@ def read(path: Path) -> Checkpoint:
         close = [str(path.parent / name) for name in nearest(path.name, there) or there[:5]]
         raise CheckpointError(
             f"there is no checkpoint {path}.",
-            "a .zip that a run wrote",
+            "a .zip written by a run",
             f"did you mean {' or '.join(map(repr, close))}?" if close else NO_RUN,
         )
     try:
@@ -136,9 +136,9 @@ def read(path: Path) -> Checkpoint:
 def _writer_of(data: Any) -> str:
     """Who can read a checkpoint of another format."""
     try:
-        return f"load it with the tandem that wrote it: {data['config']['versions']['tandem-rl']}."
+        return f"load it with the version that wrote it: {data['config']['versions']['tandem-rl']}."
     except (KeyError, TypeError):
-        return f"if another version of tandem wrote it, load it with that; else {NO_RUN}"
+        return f"if another version of tandem wrote it, use that version; else {NO_RUN}"
 
 
 def _index(path: Path) -> Any:
@@ -151,7 +151,7 @@ def _index(path: Path) -> Any:
 def damaged(path: Path, error: Exception) -> CheckpointError:
     return CheckpointError(
         f"{path} cannot be read as a checkpoint ({type(error).__name__}: {str(error)[:200]}).",
-        "a whole zip of JSON and safetensors, as tandem writes them",
+        "a complete zip of JSON and safetensors, as written by tandem",
         instead(path),
     )
 
@@ -167,9 +167,9 @@ def instead(path: Path) -> str:
     if path.stem != "last":
         return f"use {other}, which can be read{'' if whole else ', for its weights'}."
     if whole:
-        return f"cp {quote(str(other))} {quote(str(path))}, which is a whole run; then resume."
+        return f"cp {quote(str(other))} {quote(str(path))}, which holds a whole run; then resume."
     return (
-        "begin again from weights, as no file here can be resumed: "
+        "start again from weights, since no file here can be resumed: "
         f"run = tandem.session(...); run.begin_with({str(other)!r}); list(run), "
         "where ... are the arguments in config.json."
     )
@@ -202,12 +202,10 @@ def find(path: Path, which: str = "best") -> Path:
         close = nearest(which, names) if isinstance(which, str) else []
         raise CheckpointError(
             f"there is no checkpoint {which!r} in {inside}.",
-            f"one of {', '.join(names)}"
-            if names
-            else "a folder where a run has written checkpoints",
+            f"one of {', '.join(names)}" if names else "a folder with checkpoints of a run",
             f"did you mean {' or '.join(map(repr, close))}?"
             if close
-            else f"which={'last' if 'last' in names else names[-1]!r}, say."
+            else f"give which={'last' if 'last' in names else names[-1]!r}."
             if names
             else NO_RUN,
         )

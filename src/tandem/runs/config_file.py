@@ -134,18 +134,18 @@ def expect_env(data: JSONDict, place: Any, error: type[TandemError] = Checkpoint
         return
     if package := package_of(data, "env"):
         raise error(
-            f"{place} was trained in {name}, of the package {package}; nothing that is installed "
-            "here brings that environment.",
-            f"{package} beside tandem",
-            f"{plugins.to_install(package)}; `tandem list` then has it.",
+            f"{place} was trained in {name} of the package {package}, but no installed package "
+            "provides that environment.",
+            f"{package} to be installed",
+            f"{plugins.to_install(package)}; `tandem list` then shows it.",
         )
     module = module_of(data)
     module = "" if module in sys.modules else module
     raise error(
-        f"{place} was trained in {name}, an id that nothing has registered here"
-        f"{f': it was that of a class in {module}' if module else ''}.",
-        "the module that registers it, imported beforehand, as the program did that trained it",
-        f"import {module or 'MODULE'} first, if you know it; of a command, add --import "
+        f"{place} was trained in {name}, an id that is not registered here"
+        f"{f': its class was in {module}' if module else ''}.",
+        "the module that registers it to be imported first, as in training",
+        f"import {module or 'MODULE'} first, if you trust it; in a command, add --import "
         f"{module or 'MODULE'}.",
     )
 
@@ -157,11 +157,10 @@ def expect_writers(data: JSONDict, place: Any) -> None:
         if name not in plugins.found("writers"):
             package = package_of(data, f"writer {name}")
             raise ResumeError(
-                f"{place} logs to the writer {name!r}, which nothing that is installed here "
-                "brings.",
-                f"{package or 'the package of that writer'} beside tandem",
-                f"{plugins.to_install(package)}; `tandem list` then has it. Or resume without it: "
-                "writer=() (--writer '').",
+                f"{place} logs to the writer {name!r}, which no installed package provides.",
+                f"{package or 'the package of that writer'} to be installed",
+                f"{plugins.to_install(package)}; `tandem list` then shows it. Or resume without "
+                "it: writer=() (--writer '').",
             )
 
 
@@ -195,9 +194,8 @@ def refuse_other_env(folder: Path, written: JSONDict, saved: JSONDict) -> None:
     for name in ("env", "vector", "env_kwargs"):
         if written.get(name) != saved.get(name):
             raise CheckpointError(
-                f"the checkpoint of {folder} has {name}={saved.get(name)!r}, its config.json "
-                f"{written.get(name)!r}.",
-                "the same environment in both, as a run leaves them",
-                "trust neither file of a stranger's; where you changed config.json, change it "
-                "back.",
+                f"the checkpoint of {folder} has {name}={saved.get(name)!r}, but its config.json "
+                f"has {written.get(name)!r}.",
+                "the same environment in both",
+                "if you changed config.json, change it back; otherwise trust neither file.",
             )

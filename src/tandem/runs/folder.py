@@ -50,10 +50,10 @@ class Run:
             return np.array([float(c) if c else np.nan for c in cells], np.float64)
         except ValueError as error:
             raise RunFolderError(
-                f"column {name} of {self.folder / 'progress.csv'} has a cell that is no number: "
-                f"{error}.",
-                "the table of a run, as tandem wrote it",
-                "put that cell right, or leave it empty.",
+                f"column {name} of {self.folder / 'progress.csv'} has a cell that is not a "
+                f"number: {error}.",
+                "the table that tandem wrote",
+                "correct that cell, or empty it.",
             ) from error
 
     @property
@@ -94,7 +94,7 @@ def read_run(folder: Path) -> Run:
         if not (folder / name).is_file():
             raise RunFolderError(
                 f"{folder} is not a run: it has no {name}.",
-                "a folder that `tandem train` made",
+                "a folder made by `tandem train`",
                 suggest(folder, ""),
             )
     columns, rows = read_table(folder / "progress.csv")
@@ -104,7 +104,7 @@ def read_run(folder: Path) -> Run:
             "at least one row in its progress.csv",
             "train it for a while (resume=, --resume)."
             if (folder / "checkpoints" / "last.zip").is_file()
-            else "remove it, and train anew: it ended before it began.",
+            else "remove it, and train again: it ended before its first checkpoint.",
         )
     return Run(
         folder,
@@ -120,14 +120,14 @@ def expect_json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise RunFolderError(
             f"cannot read {path}: {error}.",
-            "JSON, as the run has written it",
-            "resume the run, which writes it anew.",
+            "JSON, as written by the run",
+            "resume the run, which rewrites it.",
         ) from error
     if not isinstance(config, dict):
         raise RunFolderError(
             f"{path} holds a {type(config).__name__}.",
-            "names and values, as the run has written them",
-            "resume the run, which writes it anew.",
+            "names and values, as written by the run",
+            "resume the run, which rewrites it.",
         )
     return config
 
@@ -171,10 +171,10 @@ def run_folder(folder: Path) -> Path:
     exists = folder.exists()
     fix = suggest(folder, "") if exists else suggest(folder.parent, folder.name)
     if (folder / "sweep.json").is_file():
-        fix = f"it is a sweep: resume it by tandem sweep --resume {shell_path(folder)}."
+        fix = f"it is a sweep: resume it with tandem sweep --resume {shell_path(folder)}."
     raise RunFolderError(
         f"the folder {folder} {'is not a run' if exists else 'does not exist'}.",
-        "a folder that `tandem train` made",
+        "a folder made by `tandem train`",
         fix,
     )
 
@@ -228,7 +228,7 @@ def new_folder(folder: Path) -> Path:
         raise RunFolderError(
             f"{folder} exists and is not empty.",
             "a new folder",
-            f"choose another, or go on with it: --resume {shell_path(folder)}"
+            f"choose another, or resume it: --resume {shell_path(folder)}"
             if of_run
             else "choose another.",
         )
@@ -271,7 +271,7 @@ def locked(folder: Path, what: str, shared: bool = True) -> FolderLock:
         holder = f" ({file.read().decode()})"
         file.close()
         raise ResumeError(
-            f"{what} in {folder} is under way in another process{holder}.",
+            f"{what} in {folder} is already running in another process{holder}.",
             "one process at a time",
             "wait for it, or stop it (Ctrl-C there); tandem watch --live "
             f"{shell_path(folder)} shows it.",

@@ -39,7 +39,7 @@ def grouped(folders: Sequence[Path], against: Path | None, by: str) -> Groups:
     if not found:
         raise SettingError(
             "there is no run to compare" + (f" with {against}." if against else "."),
-            "the folders of runs" + (", others than those of the baseline" if against else ""),
+            "the folders of runs" + (", other than those of the baseline" if against else ""),
             "name them, as in runs/ppo runs/dqn.",
         )
     groups = [*found.values(), *([theirs] if theirs else [])]
@@ -67,16 +67,16 @@ def _expect_alike(name: str, runs: list[Run]) -> None:
         other = first.setdefault(run.config["env"], run)
         if words := differing(comparable(run.config), comparable(other.config)):
             raise SettingError(
-                f"{run.folder} and {other.folder} would count as runs of {name}, and differ: "
+                f"{run.folder} and {other.folder} would count as runs of {name}, but differ: "
                 f"{', '.join(words[:4])}.",
-                "runs of a group that differ in nothing but their seeds",
-                "compare the folders with one another: by='folder' (--by folder).",
+                "runs of a group that differ only in their seeds",
+                "compare the folders instead: by='folder' (--by folder).",
             )
     seeds = Counter((run.config["env"], run.config.get("seed")) for run in runs)
     for (env, seed), count in seeds.items():
         if count > 1:
             raise SettingError(
-                f"{name} has {count} runs of seed {seed} in {env}, which are one and the same.",
+                f"{name} has {count} runs of seed {seed} in {env}, which are identical.",
                 "runs of different seeds",
                 "leave out all but one of them, or train with other seeds.",
             )
@@ -101,9 +101,9 @@ def environments_of(groups: Groups) -> tuple[str, ...]:
         if len({each[env] for env in environments}) > 1:
             shown = ", ".join(f"{each[env]} in {env}" for env in environments)
             raise SettingError(
-                f"{name} has not as many runs in each environment: {shown}.",
-                "the same environments for all, and in each as many runs of a group",
-                "train those that lack (--seeds), or leave out those that are too many.",
+                f"{name} does not have the same number of runs in each environment: {shown}.",
+                "the same environments for all groups, and in each as many runs of a group",
+                "train the missing runs (--seeds), or leave out the extra ones.",
             )
     return environments
 
@@ -123,7 +123,7 @@ def _score(run: Run, which: str) -> float:
     if score is None:
         raise RunFolderError(
             f"{run.folder} has no score of its {which} checkpoint.",
-            "a run that has come to its end, and was evaluated",
+            "a run that was finished and evaluated",
             "train it again with eval_env=, an environment to evaluate in."
             if run.result
             else f"train it to its end: tandem train --resume {shell_path(run.folder)}",

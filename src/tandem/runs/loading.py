@@ -72,9 +72,9 @@ def load(
     unknown = [role for role, twin in networks.items() if twin is None]
     if unknown and network is None:
         raise CheckpointError(
-            f"{saved.path} was trained with a network of its user's ({', '.join(unknown)}), which "
-            "no file can rebuild.",
-            "network=, what the run was trained with",
+            f"{saved.path} was trained with a custom network ({', '.join(unknown)}), which a file "
+            "cannot rebuild.",
+            "network=, as in training",
             f"tandem.load({str(path)!r}, network=...)",
         )
     if unknown:
@@ -145,7 +145,7 @@ def _filled(network: Any, weights: plans.Weights, path: Path) -> Any:
     saved = {n: tuple(x.shape) for n, x in weights.items()}
     if own != saved:
         raise CheckpointError(
-            f"{path} holds weights of the shapes {list(saved.values())}; network= gave ones of "
+            f"{path} holds weights of shapes {list(saved.values())}, but network= has "
             f"{list(own.values())}.",
             "the network that the run was trained with",
             "give the same network=.",

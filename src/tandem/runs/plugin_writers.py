@@ -33,14 +33,14 @@ def check(asked: Iterable[str]) -> None:
         _maker(named)
     if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
         raise SettingError(
-            f"the writer {twice[0]} was asked for {names.count(twice[0])} times.",
+            f"the writer {twice[0]} was given {names.count(twice[0])} times.",
             "each writer once",
             f"leave one --writer {twice[0]} out.",
         )
 
 
 class PluginWriter:
-    """The writer that an entry point makes. What goes wrong in it is told as a PluginError."""
+    """The writer that an entry point makes. Its errors are raised as PluginError."""
 
     def __init__(self, named: str, folder: Path, config: JSONDict) -> None:
         self._plugin, make, text = _maker(named)
@@ -63,9 +63,9 @@ class PluginWriter:
             what = getattr(function, "__name__", "it")
             raise self._plugin.fault(
                 f"failed in {what}: {type(error).__name__}: {error}",
-                "a writer that takes the rows of a run",
+                "a writer that accepts the rows of a run",
                 "see its documentation for what it needs, fix it, or leave --writer "
-                f"{self._plugin.name} out; resume a run without it by --writer ''",
+                f"{self._plugin.name} out; to resume a run without it, add --writer ''",
             ) from error
 
 
@@ -74,8 +74,8 @@ def _expect_methods(plugin: plugins.Plugin, writer: Any) -> None:
     if missing := [name for name in METHODS if not callable(getattr(writer, name, None))]:
         raise plugin.fault(
             f"is {writer!r}, which has no {', '.join(missing)}.",
-            "a class with write(row), rewind(env_steps) and close(), or what makes such an object",
-            "write these methods (docs/advanced/extending.md)",
+            "a class with write(row), rewind(env_steps) and close(), or a function that makes one",
+            "add these methods (docs/advanced/extending.md)",
         )
 
 
@@ -87,7 +87,7 @@ def _maker(named: str) -> tuple[plugins.Plugin, Callable[..., Any], list[str]]:
         fix = OURS.get(name, "")
         if not fix and not brought:
             fix = "install a package that brings it, or leave --writer out."
-        expected = "" if brought else "a writer of an installed package: there is none"
+        expected = "" if brought else "a writer of an installed package, and none is installed"
         raise UnknownNameError("writer", name, brought, fix, expected)
     plugin = brought[name]
     plugin.refuse_clash(name in OURS)
@@ -96,7 +96,7 @@ def _maker(named: str) -> tuple[plugins.Plugin, Callable[..., Any], list[str]]:
         raise plugin.fault(
             f"is {make!r}.",
             "a class or function, as MODULE:NAME, that makes a writer",
-            "name one there (docs/advanced/extending.md)",
+            "name one (docs/advanced/extending.md)",
         )
     if isinstance(make, type):
         _expect_methods(plugin, make)

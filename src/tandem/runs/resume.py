@@ -72,9 +72,9 @@ def _resumed(
         config_file.expect_env(data, folder, ResumeError)
     if changes.get("cluster") and not (conf.options.cluster or conf.options.runners):
         raise ResumeError(
-            f"cluster={changes['cluster']!r} was given for the run {folder}, which has no part on "
-            "a cluster.",
-            "the processes that it began with, since they hold its environments",
+            f"cluster={changes['cluster']!r} was given for the run {folder}, which does not use a "
+            "cluster.",
+            "the original processes, since they hold the environments",
             "leave cluster out.",
         )
     conf = config.changed(conf, changes)
@@ -85,27 +85,27 @@ def _resumed(
     config_file.expect_writers(conf.to_json(), folder)
     if changed := config.differing(written, data):
         warn(
-            f"{folder / 'config.json'} says {', '.join(changed)}; the run goes on as it began, "
-            "and the file is written anew."
+            f"{folder / 'config.json'} has {', '.join(changed)}; the run keeps its original "
+            "settings, and the file is rewritten."
         )
     for name, value in own.items():
         if getattr(conf, f"own_{name}") and value is None:
             raise ResumeError(
-                f"the run {folder} was trained with {name}= from a program; it cannot be made "
-                "again from the folder alone.",
+                f"the run {folder} was trained with {name}= from a program; it cannot be "
+                "rebuilt from the folder alone.",
                 f"the same {name}=",
                 f"tandem.train(resume={str(folder)!r}, {name}=...)",
             )
     if steps is not None and steps != conf.settings.steps:
         if steps < conf.settings.steps or not extend:
             raise ResumeError(
-                f"the run {folder} is {conf.settings.steps} steps long, and so are its schedules; "
-                f"steps={steps} was asked for.",
+                f"the run {folder} and its schedules are {conf.settings.steps} steps long, but "
+                f"steps={steps} was given.",
                 "the same length, or a larger one with extend=True (--extend), where schedules "
                 "end at the same step as before",
                 f"leave steps out; to end earlier, give stop_at={steps}."
                 if steps < conf.settings.steps
-                else "leave steps out, or give extend=True beside it.",
+                else "leave steps out, or add extend=True.",
             )
         conf = extended(conf, steps)
     folder = folder if out is None else copied(folder, out)
@@ -150,8 +150,8 @@ def _last(folder: Path) -> Path:
     held = folder / "checkpoints"
     if not (held / "last.zip").is_file() and any(held.glob("*.zip")):
         raise CheckpointError(
-            f"{held} has no last.zip, which alone holds a whole run.",
+            f"{held} has no last.zip, which holds the whole run.",
             "the folder of a run, or one that was pushed as resumable (--resumable)",
-            "put last.zip back, or push and pull it again so; its agent can be used as it is.",
+            "restore last.zip, or push with --resumable and pull again; its agent works as it is.",
         )
     return checkpoint.find(folder, "last")

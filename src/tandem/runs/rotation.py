@@ -64,8 +64,8 @@ class Policy:
             ):
                 raise SettingError(
                     f"{name}={value!r}.",
-                    "a whole number from 1 on, or None",
-                    f"give {name}=None, or {name}=10, say.",
+                    "a positive whole number, or None",
+                    f"give {name}=None, or {name}=10.",
                 )
 
     def limit(self) -> int | None:
@@ -257,8 +257,8 @@ class Rotation:
             except OSError as error:
                 raise CheckpointError(
                     f"could not delete {old.path}: {error}.",
-                    "a folder that can be written",
-                    "delete it, then go on.",
+                    "a writable folder",
+                    "delete it, then continue.",
                 ) from error
             self._files = [f for f in self._files if f is not old]
 

@@ -82,7 +82,7 @@ class Scoring:
         run, conf, many = self.run, self.run.config, self.run.config.options.eval_envs
         try:
             if self.own and isinstance(run.env, VectorSource) and run.env.is_object:
-                raise TypeError("it is one vector, and evaluations need another")
+                raise TypeError("it is a single vector, and evaluations need another")
             if self._envs is None:
                 self._envs = EvaluationEnvs(
                     run.env if self.own else run.eval_env,

@@ -346,7 +346,7 @@ class Session:
             raise ResumeError(
                 f"{saved.path} holds an agent, not a whole run.",
                 "the run's last.zip",
-                "put the run's own last.zip back; this one can be loaded: tandem.load.",
+                "restore the run's own last.zip; this one can be loaded with tandem.load.",
             )
         groups = {g: saved.group(g) for g in ("engine", "collector", "learner")}
         try:
@@ -374,7 +374,7 @@ class Session:
             raise CheckpointError(
                 f"{saved.path} does not fit this run ({type(error).__name__}: {str(error)[:200]}).",
                 "a checkpoint of the same algorithm, settings and networks",
-                "resume with what the run was started with; see its config.json.",
+                "resume with the original arguments; see config.json.",
             ) from error
         calls.load_state(self.callbacks, states)
 

@@ -88,7 +88,7 @@ def fault(
     return error(
         f"{place} names {shown}, which may run code, and was copied, changed or written by "
         "somebody else.",
-        "names that you know, given again",
+        "names that you trust, given again",
         fix(found),
     )
 
@@ -127,7 +127,7 @@ def expect_same(conf: Any, folder: Path, names: Names, algorithm: Any = None) ->
         if value is not None and value != getattr(conf, name):
             raise ResumeError(
                 f"the run {folder} has {name}={getattr(conf, name)!r}; {name}={value!r} was given.",
-                "the same, since a run continues as it began",
+                "the same value, since a resumed run keeps its settings",
                 f"leave {name} out, or train a new run.",
             )
 

@@ -87,16 +87,16 @@ def verify(
         raise ResumeError(
             f"the run {folder} was extended from {conf.extended_from} to {conf.settings.steps} "
             "steps.",
-            "a run that kept the length and the schedules it began with",
+            "a run with its original length and schedules",
             "verify one that was not extended.",
         )
     others = int(conf.options.learners) - 1
     if others and conf.options.staleness != others:
         raise ResumeError(
-            f"the run {folder} had {others + 1} actor-learners, whose gradients counted in the "
-            "order in which they came.",
-            f"a run that is the same each time: with --staleness {others} they take turns",
-            "verify one that was trained so.",
+            f"the run {folder} had {others + 1} actor-learners, whose gradients were applied in "
+            "order of arrival.",
+            f"a reproducible run: with --staleness {others}, they take turns",
+            "verify one that was trained that way.",
         )
     expected = [
         (int(s), f) for s, f in zip(run.column("env_steps"), run.table["fingerprint"], strict=True)
@@ -106,13 +106,13 @@ def verify(
     if not expected:
         raise RunFolderError(
             f"{folder} has no row up to step {end}.",
-            "at least one to compare",
+            "at least one row to compare",
             "give more --steps.",
         )
     if conf.inexact:
         raise ResumeError(
             f"the run {folder} was resumed on {', then '.join(conf.inexact)}.",
-            "a run on the same devices, with as many threads, from its first update to its last",
+            "a run on the same devices and number of threads throughout",
             "verify one that was not resumed on others.",
         )
     if conf.restarted_at:
@@ -120,11 +120,11 @@ def verify(
             f"the run {folder} was resumed in new episodes at "
             f"step{'s' * (len(conf.restarted_at) > 1)} {', '.join(map(str, conf.restarted_at))}.",
             "a run whose episodes were resumed exactly",
-            "verify one that was trained in one sitting.",
+            "verify one that was trained without interruption.",
         )
     if conf.device == "cuda" and not has_gpu():
         raise ResumeError(
-            f"the run {folder} was trained on a GPU, and there is none here.",
+            f"the run {folder} was trained on a GPU, and none is available.",
             "the same device, since others round differently",
             "verify it on the machine that trained it.",
         )

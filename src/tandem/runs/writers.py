@@ -36,7 +36,7 @@ from tandem.runs.atomic_files import ELSEWHERE, read_json, write_json, writing
 Cell = float | str | None
 Row = Mapping[str, Cell]
 
-NEW_TABLE = "move that file away: a run that is resumed begins a new one."
+NEW_TABLE = "move that file away: a resumed run starts a new one."
 
 
 class Writer(Protocol):
@@ -163,7 +163,7 @@ class TensorBoardWriter:
         except ImportError as error:
             raise EngineError(
                 "tensorboard is not installed.",
-                "it, to write its events",
+                "tensorboard, to write event files",
                 "pip install tensorboard, or do without: tensorboard=False (--no-tensorboard).",
             ) from error
         self._event, self._session = event_pb2.Event, event_pb2.SessionLog
@@ -203,7 +203,7 @@ class WandbWriter:
         except ImportError as error:
             raise EngineError(
                 "wandb is not installed.",
-                "it, to log to Weights & Biases",
+                "wandb, to log to Weights & Biases",
                 "pip install wandb, or do without: wandb='' (--wandb '').",
             ) from error
         file = folder / "wandb.json"
@@ -246,7 +246,7 @@ class MlflowWriter:
         except ImportError as error:
             raise EngineError(
                 "mlflow is not installed.",
-                "it, to log to MLflow",
+                "mlflow, to log to MLflow",
                 "pip install 'tandem-rl[mlflow]', or do without: mlflow='' (--mlflow '').",
             ) from error
         self._client, self._metric = MlflowClient(), Metric

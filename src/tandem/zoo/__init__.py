@@ -50,7 +50,7 @@ def entry(algorithm: str, env: str, name: str = "") -> Entry | None:
         fix = "" if known else "leave entry out."
         if having:
             fix = f"leave entry out, or train {' or '.join(having)}, which has it."
-        expected = "" if known else "no name: there are none"
+        expected = "" if known else "no entry name, since there are no entries"
         raise UnknownNameError(kind, name, known, fix, expected)
     if key is None:
         return None
@@ -71,7 +71,7 @@ def note_short(algorithm: str, env: str, name: str, steps: int) -> None:
     tuned = entries(algorithm)[key].settings.get("steps", 0) if key else 0
     if 2 * steps < tuned:
         note(
-            f"The zoo's settings for {algorithm} in {key} are tuned for {tuned:,} steps, and this "
+            f"The zoo's settings for {algorithm} in {key} are tuned for {tuned:,} steps, but this "
             f"run has {steps:,}: step sizes and clip ranges follow the schedules of the longer run."
         )
 

@@ -94,9 +94,9 @@ def folder(plugin: Plugin) -> Path:
         if (at := Path(place, *rest)).is_dir():
             return at
     raise plugin.fault(
-        f"({plugin.value}) is no folder.",
-        "the dotted path of a folder in the package, which holds ALGORITHM.toml",
-        "name such a folder there, with files that are installed (docs/advanced/extending.md)",
+        f"({plugin.value}) is not a folder.",
+        "the dotted path of a package folder that holds ALGORITHM.toml",
+        "name such a folder, and install its files (docs/advanced/extending.md)",
     )
 
 
@@ -108,31 +108,31 @@ def _of_plugin(plugin: Plugin, file: str, known: dict[str, Table]) -> dict[str, 
         data = tomllib.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise plugin.fault(
-            f"has a file {path.name} that cannot be read: {error}.", "a TOML file", "mend the file"
+            f"has a file {path.name} that cannot be read: {error}.", "a TOML file", "fix the file"
         ) from error
     if file == FAMILIES:
         for name, ids in data.items():
             if not (isinstance(ids, list) and all(isinstance(i, str) for i in ids)):
                 raise plugin.fault(
                     f"has {name} = {ids!r} in {path.name}.",
-                    "a list of ids, or of patterns of them",
-                    f'write {name} = ["maze/*"], say',
+                    "a list of ids or id patterns",
+                    f'write a list, as in {name} = ["maze/*"]',
                 )
         return dict(_tables(data, plugin))
     for name, table in data.items():
         if not (isinstance(table, dict) and isinstance(table.get("source"), str)):
             raise plugin.fault(
                 f"has no source in the table {name!r} of {path.name}.",
-                "tables of settings, each with where they are from",
-                'write source = "…" into it',
+                "a source in each table of settings",
+                'add source = "…" to it',
             )
         likes = table.get("like", [])
         for like in [likes] if isinstance(likes, str) else likes:
             if like not in {*data, *known}:
                 raise plugin.fault(
-                    f"has like = {like!r} in the table {name!r} of {path.name}, which is no table.",
-                    f"a table of this file, or of tandem's {path.name}",
-                    "name one of these",
+                    f"has like = {like!r} in the table {name!r} of {path.name}, not a table.",
+                    f"a table of this file or of tandem's {path.name}",
+                    "name one of those tables",
                 )
     _refuse_circles(plugin, data)
     return dict(_tables(data, plugin))
@@ -142,9 +142,9 @@ def _refuse_circles(plugin: Plugin, data: dict[str, Any]) -> None:
     def follow(name: str, came: tuple[str, ...]) -> None:
         if name in came:
             raise plugin.fault(
-                f"has tables that are like one another: {', '.join(came)}.",
-                "tables of which one says all",
-                "leave like out of one of them",
+                f"has tables whose like entries form a cycle: {', '.join(came)}.",
+                "no cycle",
+                "remove like from one of them",
             )
         likes = data.get(name, {}).get("like", [])
         for like in [likes] if isinstance(likes, str) else likes:
@@ -165,8 +165,8 @@ def _clash(file: str, name: str, first: Plugin | None, second: Plugin) -> Plugin
     what = f"the family {name!r}" if file == FAMILIES else f"settings of {file} for {name!r}"
     other = plugins.TANDEM if first is None else first.source
     return PluginError(
-        f"{other} and {second.source} both bring {what}.",
-        "tables of one package each: none takes the place of another's",
-        f'call it ["{name}:mine"] in {second.package}, which --entry mine asks for; or pip '
+        f"{other} and {second.source} both provide {what}.",
+        "each table from one package only",
+        f'call it ["{name}:mine"] in {second.package} and select it with --entry mine; or pip '
         f"uninstall {second.package}.",
     )

@@ -141,7 +141,7 @@ FORMS = {
 }
 # What counts something else here.
 COUNTS = {
-    "polyak": "the part that is new, 1 - polyak",
+    "polyak": "the weight of the new parameters, 1 - polyak",
     "num_minibatches": "rows of each minibatch",
     "n_minibatches": "rows of each minibatch",
     "train_batch_size": "steps of each environment",
