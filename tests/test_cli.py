@@ -336,7 +336,7 @@ def test_an_environment_that_cannot_be_drawn_costs_one_line(tmp_path, caplog) ->
     out = tmp_path / "run"
     assert run(f"train ppo tandem/Identity-v0 {SMALL} --steps 100 --out {out}") == 0
     (said,) = [text for text in caplog.messages if "no animation" in text]
-    why = "tandem/Identity-v0 cannot be drawn: its render modes are none."
+    why = "tandem/Identity-v0 cannot be rendered: its render modes are none."
     assert said == f"Note: no animation: {why}"
     assert (out / "curve.png").exists() and not (out / "animation.gif").exists()
 

@@ -148,8 +148,12 @@ def test_returns_of_one_environment_need_no_scores_and_have_no_gap(tmp_path: Pat
 @pytest.mark.parametrize(
     "runs, notes, interval",
     [
-        (1, ["PPO has 1 run", "DQN has 1 run", "with 1 and 1 runs, all .* in 100%"], False),
-        (3, ["PPO has 3 runs .* 75%", "DQN has 3 runs", "with 3 and 3 runs, all .* in 10%"], True),
+        (1, ["PPO has 1 run", "DQN has 1 run", "with 1 and 1 runs, .* by chance 100%"], False),
+        (
+            3,
+            ["PPO has 3 runs .* 75%", "DQN has 3 runs", "with 3 and 3 runs, .* by chance 10%"],
+            True,
+        ),
         (4, ["PPO has 4 runs .* 88%", "DQN has 4 runs"], True),
         (5, [], True),
     ],
@@ -175,16 +179,19 @@ def test_groups_that_were_not_trained_equally_long_are_told_of(tmp_path: Path) -
     ppo = seeds(tmp_path / "ppo", PPO["CartPole-v1"], steps=5000)
     dqn = seeds(tmp_path / "dqn", DQN["CartPole-v1"], "dqn", steps=1000)
     (note,) = compare([ppo, dqn], samples=20).notes
-    assert note == "in CartPole-v1 they were not trained equally long: PPO 5,000, DQN 1,000 steps."
+    assert (
+        note
+        == "in CartPole-v1 the groups were not trained equally long: PPO 5,000, DQN 1,000 steps."
+    )
 
 
 def test_what_cannot_be_compared(two: Path, tmp_path: Path) -> None:
     ppo = two / "ppo" / "CartPole-v1"
-    with pytest.raises(SettingError, match="2 environments, whose returns have no common scale"):
+    with pytest.raises(SettingError, match="returns of 2 environments have no common scale"):
         compare([two / "ppo"])
     with pytest.raises(SettingError, match="5 in CartPole-v1, 0 in Acrobot-v1"):
         compare([ppo, two / "dqn"], scores=SCORES)
-    with pytest.raises(SettingError, match="no two scores of Acrobot-v1"):
+    with pytest.raises(SettingError, match="no two scores for Acrobot-v1"):
         compare([two / "ppo"], scores={"CartPole-v1": {"random": 0, "reference": 1}})
     for odd in ({"random": 1, "reference": 1}, {"random": 2, "reference": 1}, {"random": 0}, 5):
         with pytest.raises(SettingError, match="random below reference"):

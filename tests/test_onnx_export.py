@@ -217,7 +217,7 @@ def test_a_network_that_nobody_can_write_is_refused(tmp_path, monkeypatch) -> No
     made = agent("dqn", BOX, CHOICE)
     made.networks["q"] = lambda x: x
     for write in (to_numpy, to_onnx):
-        with pytest.raises(NetworkError, match="layers that are not known here"):
+        with pytest.raises(NetworkError, match="a function of unknown layers"):
             write(made, tmp_path / "a.file")
     with pytest.raises(NetworkError, match=r"a PyTorch module or a Keras model"):
         to_onnx(made, tmp_path / "a.onnx")

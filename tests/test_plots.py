@@ -152,8 +152,8 @@ def test_errors_name_what_is_wrong(tmp_path: Path) -> None:
     endings = r"\.png, \.svg or \.pdf"
     for error, folders, out, says in (
         (RunFolderError, [tmp_path / "rum"], "a.png", r"did you mean .*run\?"),
-        (RunFolderError, [young], "a.png", "has no return to draw yet"),
-        (RunFolderError, [run, young], "a.png", "has no return to draw yet"),
+        (RunFolderError, [young], "a.png", "has no return to plot yet"),
+        (RunFolderError, [run, young], "a.png", "has no return to plot yet"),
         (SettingError, [run], "a.nonsense", r"a\.nonsense"),
         (SettingError, [run], ".", endings),
         (RunFolderError, [odd.parent], "a.png", "column env_steps of .*progress.csv .*'1x'"),

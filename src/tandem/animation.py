@@ -106,7 +106,7 @@ def _as_film(out: Path) -> Path:
         raise SettingError(
             f"cannot write {out.name!r}.",
             "a name that ends in .gif or .mp4",
-            f"for example {out.stem}.gif.",
+            f"name it {out.stem}.gif, for example.",
         )
     with writing(out):
         TemporaryFile(dir=out.parent).close()
@@ -161,9 +161,9 @@ def filmed(
     own = agent.name.partition(" ")[2]
     if env is None and not own:
         raise SettingError(
-            f"{agent!r} was not trained in an environment with a name.",
+            f"{agent!r} was not trained in a named environment.",
             "an environment to play in",
-            "give it: agent.play('CartPole-v1'), say.",
+            "name one, for example agent.play('CartPole-v1').",
         )
     if env is None and agent.origin:
         config_file.expect_env({"env": own, "origin": agent.origin}, repr(agent))
@@ -187,12 +187,12 @@ def filmed(
 
 
 def _expect_pictures(env: Any) -> None:
-    """SettingError for an environment that does not draw pictures."""
+    """SettingError for an environment that does not render images."""
     if (mode := getattr(env, "render_mode", None)) != "rgb_array":
         raise SettingError(
             f"the environment was made with render_mode={mode!r}.",
             "render_mode='rgb_array'",
-            "gymnasium.make(id, render_mode='rgb_array').",
+            "use gymnasium.make(id, render_mode='rgb_array').",
         )
 
 
@@ -204,14 +204,14 @@ def show(
     if not has_display():
         raise EngineError(
             "there is no display (neither DISPLAY nor WAYLAND_DISPLAY is set).",
-            "a screen for the window",
+            "a display for the window",
             "write a file instead: tandem watch DIR --out run.gif.",
         )
     if getattr(env, "render_mode", None) != "human":
         raise SettingError(
             f"the environment was made with render_mode={getattr(env, 'render_mode', None)!r}.",
             "render_mode='human'",
-            "gymnasium.make(id, render_mode='human').",
+            "use gymnasium.make(id, render_mode='human').",
         )
     episodes, seed = whole_number("episodes", episodes, 1), whole_number("seed", seed)
     return [moment for moment in _play(act, env, episodes, seed, max_steps) if moment.ended]
@@ -265,9 +265,10 @@ def _drawable(env: str, mode: str, kwargs: Mapping[str, Any] | None) -> Any:
     plain.close()
     if mode not in modes:
         raise SettingError(
-            f"{env} cannot be drawn: its render modes are {', '.join(map(str, modes)) or 'none'}.",
+            f"{env} cannot be rendered: its render modes are "
+            f"{', '.join(map(str, modes)) or 'none'}.",
             f"an environment with render_mode={mode!r}",
-            "add it to the environment's metadata, or do without pictures.",
+            "add it to the environment's metadata, or do not render.",
         )
     return make(env, {**(kwargs or {}), "render_mode": mode})
 
@@ -354,16 +355,15 @@ def _render(env: Any) -> Any:
     except Exception as error:
         if hasattr(env.unwrapped, "mujoco_renderer"):
             raise EngineError(
-                f"MuJoCo could not draw off screen: {type(error).__name__}: {error}.",
+                f"MuJoCo could not render off screen: {type(error).__name__}: {error}.",
                 f"a working OpenGL library (MUJOCO_GL is {os.environ.get('MUJOCO_GL', 'not set')})",
-                "on a machine without a screen: apt-get install libosmesa6, then start again with "
-                "MUJOCO_GL=osmesa "
-                "(MUJOCO_GL=egl where there is a GPU).",
+                "on a machine without a display: apt-get install libosmesa6, then restart with "
+                "MUJOCO_GL=osmesa (MUJOCO_GL=egl with a GPU).",
             ) from error
         raise EnvironmentFault(
             f"the environment's render() failed: {type(error).__name__}: {error}.",
-            "a picture",
-            "install what it asks for, or correct its render().",
+            "an image",
+            "install what it requires, or fix its render().",
         ) from error
     if not (
         isinstance(frame, np.ndarray)
@@ -377,9 +377,9 @@ def _render(env: Any) -> Any:
             else type(frame).__name__
         )
         raise EnvironmentFault(
-            f"the environment's render() gave {got}.",
+            f"the environment's render() returned {got}.",
             "a uint8 array [height, width, 3]",
-            "return the picture as that.",
+            "return the image in this format.",
         )
     return frame
 
@@ -427,7 +427,7 @@ def _write_mp4(beside: Path, out: Path, pictures: Iterator[tuple[Moment, Any]], 
     except ImportError as error:
         raise EngineError(
             "imageio-ffmpeg is not installed.",
-            "it, to write MP4",
+            "imageio-ffmpeg to write MP4",
             "pip install imageio-ffmpeg, or write a .gif.",
         ) from error
     _, first = next(pictures)
@@ -443,4 +443,4 @@ def _write_mp4(beside: Path, out: Path, pictures: Iterator[tuple[Moment, Any]], 
         video.close()
     with writing(out):
         if b"moov" not in beside.read_bytes():  # its index, which ffmpeg writes last
-            raise OSError(errno.EIO, "ffmpeg did not finish it")
+            raise OSError(errno.EIO, "ffmpeg did not finish the file")

@@ -237,9 +237,10 @@ def _spans(scores: str | Path | Scores | None, environments: tuple[str, ...]) ->
     if scores is None:
         if len(environments) > 1:
             raise SettingError(
-                f"there are {len(environments)} environments, whose returns have no common scale.",
-                "a random and a reference score of each",
-                "give them, as scores= (--scores FILE); docs/howto/comparing.md has the format.",
+                f"the returns of {len(environments)} environments have no common scale.",
+                "a random and a reference score for each",
+                "give them as scores= (--scores FILE); docs/howto/comparing.md describes the "
+                "format.",
             )
         return None
     place, held = ("scores", scores) if isinstance(scores, Mapping) else _read(Path(scores))
@@ -250,9 +251,9 @@ def _spans(scores: str | Path | Scores | None, environments: tuple[str, ...]) ->
         numbers = [x for x in pair if isinstance(x, int | float) and isfinite(x)]
         if len(numbers) < 2 or not numbers[0] < numbers[1]:
             raise SettingError(
-                f"{place} has no two scores of {env} but {entry!r}.",
+                f"{place} has no two scores for {env} but {entry!r}.",
                 "two numbers, random below reference",
-                f'write them there: ["{env}"], random = 0.0, reference = 100.0, each on a line.',
+                f'write them there, one per line: ["{env}"], random = 0.0, reference = 100.0.',
             )
         spans.append(numbers)
     return np.array(spans, np.float64).T
@@ -265,7 +266,7 @@ def _read(path: Path) -> tuple[str, Mapping[str, Any]]:
         raise SettingError(
             f"cannot read {path}: {error}.",
             "a TOML file of scores",
-            "write one, as docs/howto/comparing.md shows, or correct its path.",
+            "write one as in docs/howto/comparing.md, or correct the path.",
         ) from error
 
 
@@ -312,23 +313,23 @@ def _few(matrices: dict[str, Array], pairs: Mapping[tuple[str, str], Estimate]) 
     for name, matrix in matrices.items():
         if (runs := len(matrix)) == 1:
             notes.append(
-                f"{name} has 1 run of each environment: how much runs differ is not known, and "
+                f"{name} has 1 run per environment: the variation between runs is unknown, and "
                 "there is no interval."
             )
         elif runs < FEW:
             notes.append(
-                f"{name} has {runs} runs of each environment, too few for 95 % intervals: even the "
-                "range from the lowest to the highest of so many holds the median of all that "
-                f"there could be with a probability of {statistics.range_holds_median(runs):.0%}. "
-                f"Train {FEW} or more."
+                f"{name} has {runs} runs per environment, too few for 95 % intervals: even the "
+                "range from the lowest to the highest run contains the true median with a "
+                f"probability of only {statistics.range_holds_median(runs):.0%}. Train {FEW} or "
+                "more."
             )
     for x, y in pairs:
         sizes = (*matrices[x].shape, len(matrices[y]))
         chance = statistics.chance_of_clean_win(sizes[0], sizes[2], sizes[1])
         if chance > 1 - LEVEL:
             notes.append(
-                f"{x} and {y}: with {sizes[0]} and {sizes[2]} runs, all of the one would be better "
-                f"than all of the other in {chance:.0%} of comparisons of equals."
+                f"{x} and {y}: with {sizes[0]} and {sizes[2]} runs, two equally good algorithms "
+                f"separate completely by chance {chance:.0%} of the time."
             )
     return notes
 
@@ -343,7 +344,7 @@ def _steps(grouped: Groups, environments: tuple[str, ...]) -> list[str]:
         }
         if max(steps.values()) > 1.1 * min(steps.values()):
             shown = ", ".join(f"{name} {count:,}" for name, count in steps.items())
-            notes.append(f"in {env} they were not trained equally long: {shown} steps.")
+            notes.append(f"in {env} the groups were not trained equally long: {shown} steps.")
     return notes
 
 

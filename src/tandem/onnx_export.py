@@ -62,9 +62,9 @@ def export(
     elif network is not None or algorithm is not None:
         name = "algorithm" if network is None else "network"
         raise SettingError(
-            f"{name}= with a live agent.",
+            f"{name}= is not supported with a live agent.",
             f"the agent's own {name}",
-            f"leave {name} out; it is for the folder of a run.",
+            f"leave {name} out; it is for run folders.",
         )
     path = Path(out)
     chosen = to or {".npz": "numpy", ".onnx": "onnx"}.get(path.suffix, path.suffix)
@@ -83,7 +83,7 @@ def to_numpy(agent: Agent, out: Path) -> Exported:
     if not isinstance(twin, plan.Twin):
         raise NetworkError(
             f"{agent.name} acts with a network that only its framework can run.",
-            "layers that are known here, to be run by NumPy",
+            "layers that tandem can run with NumPy",
             "export it to onnx instead.",
         )
     arrays: dict[str, Any] = {
@@ -114,8 +114,9 @@ def to_onnx(agent: Agent, out: Path) -> Exported:
     own = {"action", "output", *(("state", "next_state") if size else ())}
     if isinstance(agent.observation, dict) and (taken := own & set(agent.observation)):
         raise NetworkError(
-            f"observations of {agent.name} have an entry {min(taken)!r}, as the ONNX graph has.",
-            f"entries of other names than {', '.join(sorted(own))}",
+            f"observations of {agent.name} have an entry {min(taken)!r}, which the ONNX graph "
+            "uses.",
+            f"entries with names other than {', '.join(sorted(own))}",
             "export it to numpy instead.",
         )
     graph = onnx.Graph()
@@ -193,23 +194,23 @@ def _network(agent: Agent) -> Any:
     """The one network that acts: a twin without its framework, or what has a method `onnx`."""
     if agent.algorithm.team:
         raise NetworkError(
-            f"{agent.name} is a team, whose network sees each agent apart.",
-            "an agent of its own",
-            "use tandem.load where the agent acts, which needs no framework either.",
+            f"{agent.name} is a team, whose network sees each agent separately.",
+            "a single agent",
+            "use tandem.load where the agent acts; it needs no framework either.",
         )
     networks = list(agent.networks.values())
     known = len(networks) == 1 and isinstance(networks[0], plan.Twin)
     if len(networks) != 1 or (agent.settings.recurrent and not known):
         raise NetworkError(
-            f"{agent.name} has a memory, or more networks than one to act with.",
+            f"{agent.name} has a recurrent state, or acts with more than one network.",
             "one network from observations to actions",
             "use tandem.load where the agent acts.",
         )
     if not known and not hasattr(networks[0], "onnx"):
         raise NetworkError(
-            f"{agent.name} acts with a function of layers that are not known here.",
+            f"{agent.name} acts with a function of unknown layers.",
             "known layers, a PyTorch module or a Keras model",
-            "give network= one of these.",
+            "pass one of these as network=.",
         )
     return networks[0]
 
@@ -222,8 +223,8 @@ def _compare(agent: Agent, expected: Array, model: Any, obs: Tree, given: dict[s
     except Exception as error:  # onnxruntime's, for what an exporter wrote
         raise NetworkError(
             f"onnxruntime cannot run the ONNX graph of {agent.name}: {str(error).strip()[:300]}",
-            "operations that it has, as the framework's exporter writes them",
-            "replace the layer that it names, or use tandem.load where the agent acts.",
+            "operations that onnxruntime supports, as written by the framework's exporter",
+            "replace the layer named above, or use tandem.load where the agent acts.",
         ) from error
     if output is None:
         return False

@@ -40,7 +40,7 @@ def curve(
     """
     if not folders:
         raise SettingError(
-            "no folder was given.", "the folder of at least one run", "name one, as in runs/ppo."
+            "no folder was given.", "the folder of at least one run", "name one, such as runs/ppo."
         )
     out = as_picture(out)  # before anything is read
     return curve_of([read_run(x) for x in folders], out, individual=individual, title=title)
@@ -71,7 +71,7 @@ def as_picture(out: Path) -> Path:
         raise SettingError(
             f"cannot write {out.name!r}.",
             "a name that ends in .png, .svg or .pdf",
-            f"for example {out.stem or 'curve'}.png.",
+            f"name it {out.stem or 'curve'}.png, for example.",
         )
     return out
 
@@ -420,7 +420,7 @@ def _points(run: Run, metric: str) -> tuple[Any, Any]:
 
 def _nothing(run: Run) -> RunFolderError:
     return RunFolderError(
-        f"the run {run.folder} has no return to draw yet.",
+        f"the run {run.folder} has no return to plot yet.",
         "a finished episode or evaluation",
         "train it for a while.",
     )

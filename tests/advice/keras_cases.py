@@ -176,7 +176,7 @@ def a_schedule_in_a_file(path: Path) -> None:
     agent.restore(path)
     with follows("agents/agent_checkpoint.py:_load_optimizer_settings 2") as advice:
         rl(agent, keras.optimizers.Adam(0.01))
-    assert "a schedule as learning rate where that one had a schedule" in advice.fix
+    assert "a schedule as learning rate if the saved optimizer had one" in advice.fix
     agent = Q()
     agent.restore(path)
     rl(agent, keras.optimizers.Adam(schedule))

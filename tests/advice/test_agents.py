@@ -159,10 +159,10 @@ def own_loop(times: int = 1, outside: bool = False) -> None:
 
 
 @rows(
-    ("Rounds._agree", round_of, {"other": 2}, "start all of them again", {"other": 0}),
+    ("Rounds._agree", round_of, {"other": 2}, "restart all workers", {"other": 0}),
     ("check_workers", hooked, {}, "leave adjust_func and batch_size_fn out", {"hooks": False}),
     ("check_workers", hooked, {}, "with a MirroredStrategy", {"workers": 1}),
-    ("CustomLoop.__call__", own_loop, {"times": 2}, "once for each", {"times": 1}),
+    ("CustomLoop.__call__", own_loop, {"times": 2}, "once per mini-batch", {"times": 1}),
     ("CustomLoop.step", own_loop, {"outside": True}, "for inputs in", {"outside": False}),
 )
 def test_agents_of_several_workers(row: Any) -> None:

@@ -88,9 +88,9 @@ NEEDS = {"runner_class": Needs, "args": SimpleNamespace(env=0, seed=1, size=2)}
     ("Cluster.__init__ 2", Cluster, {"checkpoint_seconds": -1.0}, {"checkpoint_seconds": 0}),
     ("Cluster.__init__ 3", Cluster, {"restarts": -2}, {"restarts": -1}),
     ("runner.py:_arguments", runner, NEEDS, "into args", {"runner_class": Takes}),
-    ("Agent._acting", learn, {}, "name the network so", {"called": "actor"}),
+    ("Agent._acting", learn, {}, "one of these names", {"called": "actor"}),
     ("Agent._acting", learn, {}, "override _sync_model", {"agent_class": Fires}),
-    ("algorithm_agent.py:_config 2", algorithm, {"seed": -1}, "such as 0", {"seed": 0}),
+    ("algorithm_agent.py:_config 2", algorithm, {"seed": -1}, "give seed=0", {"seed": 0}),
 )
 def test_clusters(row: Any) -> None:
     follow(*row)
@@ -164,14 +164,14 @@ def test_parts_of_a_cluster_that_are_gone(monkeypatch: Any) -> None:
     assert advice.quoted() == "local"
     with follows("Cluster.get_runner") as advice:
         one.get_runner("runner")
-    assert advice.fix.startswith("make_runner('runner', ...) makes it; 0.01 s were waited")
+    assert advice.fix.startswith("call make_runner('runner', ...) first (waited 0.01 s")
     proxy = partial(one._proxy, names, "a", 0, SimpleNamespace(sync=False, agent_class=Counter), "")
     with follows("Cluster._proxy 2") as advice:
         proxy()
-    assert "make_agent makes another one by another name" in advice.fix
+    assert "make_agent creates a new agent under another name" in advice.fix
     with follows("Namespace.store") as advice:
         names.store()
-    assert advice.fix == "start it again."
+    assert advice.fix == "restart that program."
     found |= {"agent/a/0/copy": object(), ray_actors.STORE: object()}
     assert proxy()._copy.name == "the copy of agent 'a'"
     assert names.store() is not None

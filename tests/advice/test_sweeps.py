@@ -42,7 +42,9 @@ def test_what_a_sweep_is_given(tmp_path: Path) -> None:
     at = partial(planned, tmp_path / "new")
     key, none = "sweep.py:_planned", {"algorithm": None}
     follow(key, at, none, "tandem.sweep('ppo', 'CartPole-v1')", {"algorithm": "ppo"})
-    follow("Sweep.__init__", at, {"trust": True}, "give resume=, or leave it out", {"trust": False})
+    follow(
+        "Sweep.__init__", at, {"trust": True}, "give resume=, or leave trust out", {"trust": False}
+    )
     both = {"space": {"gamma": True}, "gamma": 0.9}
     follow("space.py:space_of 2", at, both, "leave gamma out", {"space": None})
 
@@ -93,7 +95,7 @@ def test_a_sweep_without_a_result_and_one_of_refusals(tmp_path: Path) -> None:
         crew._over(
             sweeps._Trial(study.ask()), studies.REFUSED, "Batches of 7; expected 8.\nFix: 8."
         )
-    assert advice.fix.endswith("as the last one asks for: 8.")
+    assert advice.fix.endswith("as the last error says: 8.")
     assert str(advice.error).count("expected") == str(advice.error).count("Fix") == 1
     study.close()
 
@@ -129,7 +131,7 @@ def searched(function: Any, *words: Any, **given: Any) -> None:
 def test_searches_of_nothing_and_of_what_is_given() -> None:
     with follows("search.py:_searched") as advice:
         searched(search.find_best, [])
-    searched(search.find_best, json.loads(advice.fix.removeprefix("give ").partition(", say")[0]))
+    searched(search.find_best, json.loads(advice.fix.removeprefix("give ").rstrip(".")))
     with follows("search.py:_searched 2") as advice:
         searched(search.find_lr, "dqn", learning_rate=0.1)
     assert advice.fix == "leave learning_rate out."
@@ -151,7 +153,7 @@ def test_searches_of_nothing_and_of_what_is_given() -> None:
     with follows("search.py:_found") as advice:
         search._found([lost], None, "title")
     assert advice.fix == "lower the learning rates; leave --eval-episodes out."
-    assert "no trial came to an end with an evaluation: the loss was not fin" in str(advice.error)
+    assert "no trial finished with an evaluation: the loss was not fin" in str(advice.error)
 
 
 def aimer(optimizer: Any = sgd) -> Any:
@@ -180,7 +182,7 @@ LOSS = {"look": "reward", "metrics": "loss"}
 @pytest.mark.slow
 @rows(
     ("LRFinder._curve", lr, {"look": "los"}, "metrics='loss'", {"look": "loss"}),
-    ("LRFinder._curve 2", lr, LOSS, "look at the loss", {"look": "loss"}),
+    ("LRFinder._curve 2", lr, LOSS, "use the loss", {"look": "loss"}),
     ("LRFinder._curve 2", lr, LOSS, "call find again", {"metrics": "reward"}),
     ("OptFinder._curve", opt, {"look": "los"}, "metrics='loss'", {"look": "loss"}),
     ("OptFinder.find", opt, {"metrics": "los"}, {"metrics": "loss"}),

@@ -111,10 +111,10 @@ def test_sizes_by_the_effective_sample_size() -> None:
     [
         ({"batch_params": {"min": 50, "max": 20}}, "min"),
         ({"batch_params": {"min": 101}}, "min"),
-        ({"min_batch": 50, "max_batch": 20}, "mini-batches from 50 to 20"),
+        ({"min_batch": 50, "max_batch": 20}, "sizes from 50 to 20"),
         ({"alpha_params": {"rate": 0.1}}, "PR=True"),
-        ({"eps_params": {"rate": 0.1}}, "a policy with a number eps"),
-        ({"clip_params": {"rate": 0.1}}, "a number self.clip"),
+        ({"eps_params": {"rate": 0.1}}, "a policy with a numeric eps"),
+        ({"clip_params": {"rate": 0.1}}, "a numeric self.clip"),
         ({"beta1_params": {"rate": 0.1}}, "as Adam has"),
         ({"store_params": {}}, "num_store"),
         ({"num_updates_params": {}}, "num_updates"),
@@ -142,7 +142,7 @@ def test_what_is_said_wrongly_is_refused_and_every_rule_has_an_argument() -> Non
 def test_the_noise_moves_no_num_store_and_says_so_once() -> None:
     adaptive._told.clear()
     agent = trained(Probe(), 4, train={"num_store": 2})
-    with pytest.warns(UserWarning, match="store_params: this value follows the effective"):
+    with pytest.warns(UserWarning, match="store_params: this value depends only on the effective"):
         agent.adjust(target_noise=0.1, num_samples=2, store_params={})
     agent.adjust(target_noise=0.1, num_samples=2, store_params={})  # warnings are errors
     assert agent._assembly.learner.schedule.store_episodes == 2

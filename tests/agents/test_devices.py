@@ -79,10 +79,10 @@ def test_files_and_sizes(engine: Any) -> None:
     found = said(engine, "files", "sizes")
     assert found["criterion"] == [2, 2] and found["parameters"] == 0.0
     assert found["lowered"] == [
-        "a mini-batch of 9 does not divide among 2 devices: it has 8 rows instead."
+        "a mini-batch of 9 is not divisible by 2 devices; 8 rows are used instead."
     ]
     assert (found["first"], found["of set"]) == (12, 8)
-    assert "1 is to be divided among 2 devices. | give batch=2" in found["fewer"]
+    assert "1 cannot be divided among 2 devices. | give batch=2" in found["fewer"]
     assert found["uneven"] and found["moved"] != 0.01
 
 

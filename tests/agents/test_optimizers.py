@@ -229,7 +229,7 @@ def test_numbers_are_restored_before_states(momentum: Any, other: Any, tmp_path:
 def test_an_optimizer_of_another_type_is_refused(tmp_path: Path) -> None:
     _, again = saved(tmp_path / "agent", torch.optim.Adam)
     groups = [{"params": again.param[:1]}, {"params": again.param[1:]}]
-    sgd = r"Adam; train was given SGD; expected .*\nFix: give"
+    sgd = r"Adam, but train was given SGD; expected .*\nFix: pass"
     for optimizer, match in (
         (torch.optim.SGD(again.param, 0.01), sgd),
         (torch.optim.Adam(groups), r"train was given Adam \(2 groups\)"),

@@ -241,7 +241,7 @@ def test_a_lost_process_is_replaced() -> None:
 def test_ppo_says_that_it_takes_turns(monkeypatch: Any) -> None:
     monkeypatch.setattr(train_call, "_said", set())
     kind = lambda: probe(PPO=True, update_steps=12)  # noqa: E731
-    with pytest.warns(UserWarning, match="PPO learns from the steps of its newest policy alone"):
+    with pytest.warns(UserWarning, match="PPO learns only from steps of its newest policy"):
         beside = trained(kind, processes=2, parallel_store_and_training=True)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

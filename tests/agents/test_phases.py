@@ -291,7 +291,7 @@ def test_hindsight(batched: bool, k: float | None) -> None:
     if batched:
         trained(agent, 6, **options)
     else:
-        with pytest.warns(UserWarning, match="reward_done_func cannot take a batch") as told:
+        with pytest.warns(UserWarning, match="reward_done_func does not support batches") as told:
             trained(agent, 6, **options)
         assert len(told) == 1
     own = 0

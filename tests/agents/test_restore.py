@@ -102,11 +102,9 @@ def test_another_set_keeps_what_fits(size: int, PR: bool, processes: int, tmp_pa
     assert again.total_episode >= 20 and len(rows(again)[0]) <= size
 
 
-KEPT = "What is kept: the networks, optimizers and counters, and of the pool the newest"
-ALIKE = "What is not: the priorities: mini-batches are drawn from all transitions alike"
-FIRST = (
-    "What is not: there are no priorities in the file: every transition begins with initial_TD=7"
-)
+KEPT = "Kept: the networks, optimizers and counters, and the newest transitions of the pool"
+ALIKE = "Not kept: the priorities: mini-batches are sampled uniformly from all transitions"
+FIRST = "Not kept: the priorities: the file has none, so every transition starts with initial_TD=7"
 
 
 @pytest.mark.slow
@@ -128,7 +126,7 @@ def test_added_or_dropped_priorities_warn_once(before, order, mode, tmp_path) ->
         again.save(tmp_path / "set")
         again = Ratio([Walk() for _ in range(3)])
         again.restore(tmp_path / "set")
-    with pytest.warns(UserWarning, match=f"PR={before}, and set was called with") as said:
+    with pytest.warns(UserWarning, match=f"PR={before}, but set was called with") as said:
         again.train(torch.optim.Adam(again.param), 0, p=0)
     (text,) = [str(one.message) for one in said]
     assert KEPT in text and (ALIKE if before else FIRST) in text
@@ -155,11 +153,11 @@ def test_no_warning_of_kept_priorities_or_an_empty_pool(tmp_path: Path) -> None:
             fit(again, 1)
     again = walking(1)
     again.restore(tmp_path / "agent")
-    with pytest.warns(UserWarning, match="optimizers and counters. What is not: the priorities"):
+    with pytest.warns(UserWarning, match="optimizers and counters. Not kept: the priorities"):
         fit(again, 1)
 
 
-@pytest.mark.filterwarnings("ignore:.* was saved with PR=False, and set was called with PR=True")
+@pytest.mark.filterwarnings("ignore:.* was saved with PR=False, but set was called with PR=True")
 def test_other_modes_take_what_fits(tmp_path: Path) -> None:
     first = fit(walking(), 6)
     first.save(tmp_path / "agent")
@@ -205,7 +203,7 @@ def test_a_single_environment_is_asked_for_as_many_processes_as_before(tmp_path:
 
     first, refused, again = fit(walking(1), 4, processes=2), walking(1), walking(1)
     first.save(tmp_path / "agent")
-    with pytest.raises(SettingError, match="pool is of 2 copies.*\n.*give processes=2"):
+    with pytest.raises(SettingError, match="pool belongs to 2 copies.*\n.*give processes=2"):
         fit(first, 2, processes=1)
     refused.restore(tmp_path / "agent")
     with pytest.raises(CheckpointError, match="of 2 environment.*\n.*`processes`"):
@@ -228,7 +226,7 @@ def test_a_policy_of_ones_own_is_asked_for_by_name(tmp_path: Path) -> None:
     first, again = fit(small(policy=Own()), 3), Probe(Walk())
     first.save(tmp_path / "agent")
     again.restore(tmp_path / "agent")
-    fix = r"set with Own[\s\S]*agent.set\(policy=Own\(...\), pool_size=50, batch=4\)"
+    fix = r"uses Own[\s\S]*agent.set\(policy=Own\(...\), pool_size=50, batch=4\)"
     with pytest.raises(SettingError, match=fix):
         fit(again, 3)
     assert alike(fit(small(again, policy=Own()), 3), fit(first, 3))

@@ -125,7 +125,7 @@ def test_sizes_and_averages_are_of_each_process() -> None:
             average = size if average is None else 0.5 * size + 0.5 * average
             assert count == n - min(max(int(average), 1), n - 1)
         assert agent.ema_ess[p] == pytest.approx(average)
-    with pytest.raises(SettingError, match="p=2 of 2 processes"):
+    with pytest.raises(SettingError, match="p=2 with 2 processes"):
         agent.adjust_window_size(2)
 
 

@@ -84,7 +84,7 @@ def test_gradients_are_of_all_workers_rows(tmp_path) -> None:
         if "PR" not in name:  # rewards of 1 and of 3; the first worker's weight was 0
             assert found["weights"] == [pytest.approx(-0.1 * 2.0 * found["updates"], rel=1e-5)]
     assert (
-        "CTL made 4 updates of 2 mini-batches. | call self.distributed_train_step" in one["twice"]
+        "CTL made 4 updates for 2 mini-batches. | call self.distributed_train_step" in one["twice"]
     )
     assert "batch_size_fn is called in 2 workers" in other["hooks"]
     assert "distributed_train_step was given a tuple outside of CTL." in one["outside"]
@@ -122,7 +122,7 @@ def test_a_worker_that_fails_is_named(tmp_path, how: str, codes: tuple[int, int]
     began = time.monotonic()
     one, other = together(tmp_path, "fails", how, codes=codes)
     assert time.monotonic() - began < 60, "of which 30 are for what a start takes"
-    wanted = "worker 1 of 2 ended by an error." if how == "raises" else "has lost worker 1."
+    wanted = "worker 1 of 2 failed with an error." if how == "raises" else "has lost worker 1."
     assert one["error"].startswith("WorkerError: ") and wanted in one["error"]
     assert other is None or other["error"] == "mine"
 

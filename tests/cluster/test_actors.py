@@ -99,7 +99,7 @@ def test_names_errors_and_attributes(cluster, tmp_path) -> None:
         agent.update(0, i, 0, 0, False)
         agent.flush()
     assert sorted(cluster.get_agent("two").seen[0] for _ in range(4)) == [0, 0, 1, 1]
-    said = r"folder='.*', and the agents of this namespace are kept in none"
+    said = r"folder='.*', but the agents of this namespace are saved in no folder"
     with pytest.raises(SettingError, match=said):
         Cluster(namespace=cluster.namespace, folder=tmp_path).make_agent("d", Counter)
 
@@ -116,7 +116,7 @@ def test_sys_exit_ends_a_runner_and_a_code_is_named(cluster) -> None:
     for i, where in enumerate(("run", "__init__")):
         found = cluster.start_all_runners(cluster.make_runner(f"ends{i}", agents.Exits, (0, where)))
         assert found == [None]
-        with pytest.raises(WorkerError, match=rf"'gives-up{i}' ended itself by sys.exit\(3\)"):
+        with pytest.raises(WorkerError, match=rf"'gives-up{i}' called sys.exit\(3\)"):
             cluster.start_all_runners(cluster.make_runner(f"gives-up{i}", agents.Exits, (3, where)))
 
 

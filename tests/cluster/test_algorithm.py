@@ -212,15 +212,15 @@ def test_wrong_use_is_refused_by_name() -> None:
         agent_of("ddpg", CARTPOLE, **SMALL)
     agent = agent_of("dqn", CARTPOLE, **REPLAY)
     s, _ = CARTPOLE.reset(seed=0)
-    with pytest.raises(SettingError, match="was not given last"):
+    with pytest.raises(SettingError, match="a different observation than"):
         agent.update(s, 0, 1.0, s, False)
     a = agent.choose_action(s)
     with pytest.raises(NonFiniteError):
         agent.update(s, a, float("nan"), s, False)
     agent.choose_action(s)
-    with pytest.raises(SpaceError, match="reward of shape"):
+    with pytest.raises(SpaceError, match="reward has shape"):
         agent.update(s, a, [1.0, 2.0], s, False)
-    with pytest.raises(SpaceError, match="3 observations, after 1"):
+    with pytest.raises(SpaceError, match="3 observations were given, after 1"):
         agent.choose_action(np.stack([s] * 3))
 
 

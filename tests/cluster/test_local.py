@@ -90,12 +90,14 @@ def test_what_is_no_name_number_agent_or_runner_is_refused() -> None:
     for name, num in (("a/b", 1), ("", 1), ("a", 0), ("a", "2"), (1, 1)):
         with pytest.raises(SettingError):
             fresh().make_agent(name, Plain, num=num)
-    with pytest.raises(SettingError, match="as an agent"):
+    with pytest.raises(SettingError, match="is not an agent class"):
         fresh().make_agent("a", Plain())
-    with pytest.raises(SettingError, match="as a runner"):
+    with pytest.raises(SettingError, match="is not a runner class"):
         construct(Plain, None, 0, 0)
     for runners in (None, 3, [None]):
-        with pytest.raises(SettingError, match=r"as runners[\s\S]*what make_runner gave"):
+        with pytest.raises(
+            SettingError, match=r"start_all_runners was given[\s\S]*the result of make_runner"
+        ):
             fresh().start_all_runners(runners)
 
 
@@ -138,7 +140,7 @@ def test_a_runner_that_could_not_be_made_says_why_whatever_is_called(monkeypatch
 
 def test_sys_exit_ends_a_runner_here_and_a_code_is_named() -> None:
     assert Exits((0, "run")).run() is None and Exits((0, "")).run() == "ran"
-    with pytest.raises(WorkerError, match=r"'Exits' ended itself by sys.exit\('lost'\)"):
+    with pytest.raises(WorkerError, match=r"'Exits' called sys.exit\('lost'\)"):
         Exits(("lost", "run")).run()
 
 

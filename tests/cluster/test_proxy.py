@@ -90,7 +90,7 @@ def test_arrays_may_be_written_wherever_they_arrive() -> None:
 
 def test_what_cannot_be_pickled_is_named() -> None:
     pytest.importorskip("ray")
-    said = r"agent 'a' cannot go to another process: .*lock.*; expected .*\nFix: "
+    said = r"agent 'a' cannot be sent to another process: .*lock.*; expected .*\nFix: "
     with pytest.raises(SettingError, match=said):
         ray_actors.submit(lambda *given: pickle.dumps(given), "agent 'a'", 1, threading.Lock())
 

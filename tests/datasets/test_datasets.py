@@ -251,7 +251,7 @@ def test_what_is_refused(run, tmp_path, capsys) -> None:
     agent, out = tandem.load(run), tmp_path / "a"
     for error, text, who, where, given in (
         (SpaceError, "several agents", agent, out, {"env": "mpe/simple_spread_v3"}),
-        (SettingError, "not say what it was trained in", Chance(spaces.Discrete(2)), out, {}),
+        (SettingError, "not name its training environment", Chance(spaces.Discrete(2)), out, {}),
         (SettingError, "give tandem.load", 3, out, {}),
         (SettingError, "out=", agent, "", {}),
         (SettingError, "episodes", agent, out, {"episodes": 0}),

@@ -206,17 +206,17 @@ def test_errors_of_the_hub(hub, run, tmp_path, monkeypatch) -> None:
             call(*args, **given)
 
     push, pull, place = tandem.push, tandem.pull, tmp_path / "a"
-    refused("name of a repository", pull, "a/b/c", place, error=SettingError)
-    refused("name of a repository", push, run, "no names like this", error=SettingError)
-    refused("no repository me/none that you may read", pull, "me/none", place)
-    refused("(?s)the hub refuses it.*Fix: log in", push, run, "other/ppo")
+    refused("repository name", pull, "a/b/c", place, error=SettingError)
+    refused("repository name", push, run, "no names like this", error=SettingError)
+    refused("no repository me/none that you can read", pull, "me/none", place)
+    refused("(?s)the hub refused the request.*Fix: log in", push, run, "other/ppo")
     push(run, "me/ppo", private=True)
     refused("no revision 'v9'", pull, "me/ppo", place, revision="v9")
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
     refused("(?s)no repository me/ppo.*log in", pull, "me/ppo", place)
     refused("refuses", push, run, "me/ppo")
     monkeypatch.setattr(huggingface_hub, "get_token", lambda: None)
-    refused("(?s)no token.*hf auth login; or set HF_TOKEN", push, run, "me/ppo")
+    refused("(?s)no Hugging Face token.*hf auth login, or set HF_TOKEN", push, run, "me/ppo")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -253,18 +253,18 @@ PACKED = {"how": zipfile.ZIP_DEFLATED, "a__json": b" " * 10_000_000}
 @pytest.mark.parametrize(
     "files, text",
     [
-        ({"../evil.txt": b""}, "odd name: '../evil.txt'"),
-        ({"checkpoints/../../a": b""}, "odd name"),
-        ({"/etc/passwd": b""}, "odd name"),
-        ({"a\\..\\b": b""}, "odd name"),
+        ({"../evil.txt": b""}, "unexpected name: '../evil.txt'"),
+        ({"checkpoints/../../a": b""}, "unexpected name"),
+        ({"/etc/passwd": b""}, "unexpected name"),
+        ({"a\\..\\b": b""}, "unexpected name"),
         ({"policy.pkl": b""}, "'policy.pkl', a file that may run code"),
         ({"checkpoints/model.PT": b""}, "may run code"),
         ({BEST: pickle.dumps(1)}, "no checkpoint"),
         ({BEST: packed(checkpoint__json=INDEX, data__pkl=b"")}, "with 'data.pkl' in it"),
-        ({BEST: packed(checkpoint__json=INDEX, **PACKED)}, "with packed files in it"),
+        ({BEST: packed(checkpoint__json=INDEX, **PACKED)}, "with compressed files"),
         ({BEST: b"0" * 3_000_000}, "at most 0.002 GB"),
         ({BEST: None}, "no checkpoints/best.zip"),
-        ({"config.json": None}, "is no run of tandem: it has no config.json"),
+        ({"config.json": None}, "is not a tandem run: it has no config.json"),
     ],
 )
 def test_what_is_refused(hub, tmp_path, files, text) -> None:

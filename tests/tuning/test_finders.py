@@ -141,7 +141,7 @@ def test_a_trial_that_is_not_finite_is_the_worst() -> None:
     finder = OptFinder(agent, [sgd(agent, 1e30), sgd(agent, 1e-3)])
     assert finder.find(episodes=8, p=0) is finder.optimizers[1]
     assert "not finite" in finder.faults[0] and finder.mean_rewards[0] == -np.inf
-    with pytest.raises(NonFiniteError, match="no trial came to an end"):
+    with pytest.raises(NonFiniteError, match="no trial finished"):
         OptFinder(agent, [sgd(agent, 1e30)]).find(episodes=8, p=0)
     assert agent.w.item() == START
 
@@ -419,8 +419,8 @@ def test_pictures_are_figures_of_the_points(tmp_path: Path) -> None:
         (lambda a: LRFinder(a).find(start_lr=1.0, end_lr=0.1), "start_lr=1 and end_lr=0.1"),
         (lambda a: LRFinder(a).find(start_lr=0), "start_lr=0"),
         (lambda a: LRFinder(a).find(N=1), "N=1"),
-        (lambda a: LRFinder(a, 3).find(), "index=3 of 1 optimizers"),
-        (lambda a: LRFinder(a).find(train_loss=len), "train_loss=.* which is PyTorch"),
+        (lambda a: LRFinder(a, 3).find(), "index=3 with 1 optimizers"),
+        (lambda a: LRFinder(a).find(train_loss=len), "train_loss=.* a PyTorch agent"),
         (lambda a: OptFinder(a, []), "no optimizers"),
         (lambda a: OptFinder(a, [sgd(a)]).find(episodes=0), "episodes=0"),
         (lambda a: LRFinder(object()), "a finder was given a object"),

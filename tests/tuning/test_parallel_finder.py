@@ -106,7 +106,7 @@ def test_what_goes_wrong_there_leaves_all_as_before() -> None:
     good, broken = aimer(), aimer(Broken())
     with pytest.raises(WorkerError, match=r"agent 2 \(Aimer, SGD .* raised .*mine"):
         ParallelFinder([good, broken], [sgd(good), sgd(broken)]).find(episodes=3, p=0)
-    with pytest.raises(NonFiniteError, match="no trial came to an end"):
+    with pytest.raises(NonFiniteError, match="no trial finished"):
         ParallelFinder([good], [sgd(good, 1e30)]).find(episodes=8, p=0)
     assert good.w.item() == START and good.reward_list == [] and good.optimizer is None
 
@@ -137,9 +137,9 @@ def altered(**attributes: Any) -> Any:
         (lambda a: ParallelFinder([a], [sgd(a)]).find(parallel=0), "parallel=0"),
         (
             lambda a: searched(a, altered(lock=threading.Lock())),
-            r"agent 2 \(Aimer, SGD .* cannot go .*lock",
+            r"agent 2 \(Aimer, SGD .* cannot be sent .*lock",
         ),
-        (lambda a: searched(a, in_memory()), "only_in_memory.Gone, and only_in_memory is no file"),
+        (lambda a: searched(a, in_memory()), "only_in_memory.Gone, but only_in_memory has no file"),
         (lambda a: searched(a, altered(_arguments=None)), "find was called before set"),
     ],
 )

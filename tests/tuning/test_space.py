@@ -238,7 +238,7 @@ def test_a_file_overrides_and_restricts(tmp_path: Path) -> None:
         ({"gamma": ["high"]}, SettingError, "a number"),
         ({"values": ["scaler"]}, SettingError, "'scalar' or 'quantile'"),
         ({"only": 1}, SettingError, "true"),
-        ({"only": True}, SettingError, "a setting at least"),
+        ({"only": True}, SettingError, "at least one setting"),
     ],
 )
 def test_what_is_no_space_is_refused(told: dict[str, Any], kind: Any, says: str) -> None:

@@ -94,10 +94,9 @@ def arguments_of(data: JSONDict) -> SetArguments:
             if f.name not in EXPLORERS and f.name in data and data[f.name] != f.default
         ]
         raise SettingError(
-            "the file's agent was set with "
-            f"{' and '.join(k for kinds in own.values() for k in kinds)}, "
-            "a class that is not the library's.",
-            "an object of it, which the file does not hold",
+            f"the saved agent uses {' and '.join(k for kinds in own.values() for k in kinds)}, a "
+            "class that is not part of tandem.",
+            "an instance of it, which the file does not contain",
             f"call agent.set({', '.join(given)}), then train.",
         )
     known = {f.name for f in fields(SetArguments)}
@@ -139,7 +138,7 @@ def _made(described: Any) -> Any:
             for name, x in row["values"].items()
         }
         if row["kind"] not in exploration.__all__:
-            raise ValueError(f"there is no exploration {row['kind']!r}")
+            raise ValueError(f"unknown exploration class {row['kind']!r}")
         made.append(getattr(exploration, row["kind"])(**values))
         made[-1].seeded = row["seeded"]
         if "rng" in row:
@@ -170,9 +169,9 @@ def as_path(path: object) -> Path:
     """Returns the path of a file. SettingError for what is none."""
     if not isinstance(path, (str, AnyPath)) or not Path(path).name:
         raise SettingError(
-            f"a file of the agent is to be {path!r}.",
-            "its path, a str or a Path",
-            'give "agent.dat", say.',
+            f"the agent's file is {path!r}.",
+            "a path (str or Path)",
+            'give a path such as "agent.dat".',
         )
     return Path(path)
 
@@ -187,21 +186,21 @@ def read(path: str | Path, holds: str | None = None) -> checkpoint.Checkpoint:
         if first in PICKLES:
             raise CheckpointError(
                 f"{path} is a pickle.",
-                "a file that save or save_param wrote; reading a pickle runs whatever code is in "
-                "it, so it is never done here",
-                "open it where it was made, take the arrays out, and give them to the agent's "
-                "variables one by one.",
+                "a file written by save or save_param; reading a pickle can run any code in it, "
+                "so tandem never reads one",
+                "open it in the program that wrote it, extract the arrays, and assign them to the "
+                "agent's variables one by one.",
             )
     file = checkpoint.read(path)
     kind = file.data.get("holds")
     if kind not in (PARAM, WHOLE) or (holds is not None and kind != holds):
         raise CheckpointError(
-            f"{path} holds "
-            f"{'parameters alone' if kind == PARAM else 'another kind of checkpoint'}.",
-            "what agent.save wrote"
+            f"{path} contains "
+            f"{'only parameters' if kind == PARAM else 'another type of checkpoint'}.",
+            "a file written by agent.save"
             if holds == WHOLE
-            else "what agent.save or agent.save_param wrote",
-            "use agent.restore_param for parameters, tandem.load for the folder of a run.",
+            else "a file written by agent.save or agent.save_param",
+            "use agent.restore_param for parameters, tandem.load for a run folder.",
         )
     return file
 
@@ -224,9 +223,9 @@ def load_param(agent: AgentMembers, arrays: dict[str, AnyArray], path: str | Pat
     own_shapes, shapes = ([tuple(x.shape) for x in xs] for xs in (own, values))
     if own_shapes != shapes:
         raise CheckpointError(
-            f"{path} holds parameters of the shapes {shapes}.",
-            f"those of agent.param: {own_shapes}",
-            "restore into an agent that was made with the same arguments.",
+            f"{path} contains parameters of shapes {shapes}.",
+            f"the shapes of agent.param: {own_shapes}",
+            "restore into an agent created with the same arguments.",
         )
     variables.write(own, values)
 
@@ -272,22 +271,22 @@ def load_training(
                 assembly.loop.load_state(broken_off(data["loop"]), groups)
                 why = error.happened
             if why and data["loop"]["collector"]["begun"]:
-                told = "The training keeps all that it has learned and starts new episodes."
+                told = "Training keeps everything learned so far and starts new episodes."
                 warnings.warn(f"{why} {told}", stacklevel=2)
             assembly.actor.load_state(data["actor"])
     except ResumeError as error:
         raise CheckpointError(
             f"{saved.path} does not fit this agent: {error.happened}",
             error.expected,
-            "call set as it was called before, with the same environments; or make the agent anew, "
-            "and restore_param. A single environment is as many as train's `processes`: give that "
-            "as before, too, and leave pool_network out.",
+            "call set as before, with the same environments; or recreate the agent and call "
+            "restore_param. A single environment counts as train's `processes`: give the same "
+            "number as before, and leave pool_network out.",
         ) from error
     except (KeyError, ValueError) as error:
         raise CheckpointError(
             f"{saved.path} does not fit this agent ({type(error).__name__}: {str(error)[:200]}).",
-            "an agent made, and set, with the same arguments, and the same kind of optimizers",
-            "call set as it was called before, then restore, then train.",
+            "an agent created and set up with the same arguments and the same types of optimizers",
+            "call set as before, then restore, then train.",
         ) from error
     assembly.learner.losses[:] = data["losses"]
 
@@ -333,22 +332,22 @@ def _load_optimizer_settings(optimizers: list[Any], saved: checkpoint.Checkpoint
     own = [o.settings() for o in optimizers]
     if _kinds(own) != _kinds(settings):
         raise CheckpointError(
-            f"{saved.path} was saved by an agent with the optimizer {_kinds(settings)}; train was "
-            f"given {_kinds(own)}.",
-            "optimizers of the same kinds, whose state the file holds",
-            "give train such ones; or make the agent anew, and take the weights alone, by "
-            "restore_param, to begin with any optimizer.",
+            f"{saved.path} was saved by an agent with the optimizer {_kinds(settings)}, but train "
+            f"was given {_kinds(own)}.",
+            "optimizers of the same types, as the file contains their state",
+            "pass these to train; or recreate the agent and load only the weights with "
+            "restore_param to start with any optimizer.",
         )
     for optimizer, one in zip(optimizers, settings, strict=True):
         try:
             optimizer.adjust(one)
         except ValueError as error:
             raise CheckpointError(
-                f"{saved.path} does not fit the optimizer that train was given: {error}.",
-                "one made as that one was, for an agent made alike",
-                "give train a schedule as learning rate where that one had a schedule, a number "
-                "where it had a number; or make the agent anew, and take the weights alone, by "
-                "restore_param, to begin with any optimizer.",
+                f"{saved.path} does not fit the optimizer passed to train: {error}.",
+                "an optimizer and an agent created with the same arguments",
+                "use a schedule as learning rate if the saved optimizer had one, or a number if "
+                "it had a number; or recreate the agent and load only the weights with "
+                "restore_param to start with any optimizer.",
             ) from error
 
 

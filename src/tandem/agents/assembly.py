@@ -176,11 +176,12 @@ class Assembly:
         if len(envs) == 1 and processes != n:
             copies = f"{n} copies" if n > 1 else "it"
             raise SettingError(
-                f"processes={processes} for a single environment, and the pool is of {copies}.",
-                "as many processes as before: a single environment is copied for each",
-                f"give processes={n}, and leave pool_network out, to go on; or call set again, "
-                "which begins with an empty pool. A list of environments takes any number of "
-                "processes.",
+                f"processes={processes} for a single environment, but the pool belongs to "
+                f"{copies}.",
+                "as many processes as before, each with a copy of the environment",
+                f"give processes={n} and leave pool_network out to continue; or call set again, "
+                "which starts with an empty pool. A list of environments works with any number "
+                "of processes.",
             )
 
     def set_windows(self, train: TrainArguments) -> None:
@@ -264,9 +265,9 @@ class Assembly:
         envs = collection.one_for_each(as_list(agent.env), self.processes)
         if len(set(map(id, envs))) < len(envs):
             raise SettingError(
-                "agent.env has the same environment twice.",
-                "one object for each",
-                "make them one by one.",
+                "agent.env contains the same environment twice.",
+                "a separate object for each",
+                "create them one by one.",
             )
         elsewhere = self.processes > 1 or self.beside
         reduction = team_reduction(agent, elsewhere) if arguments.MARL else None
@@ -304,9 +305,8 @@ class Assembly:
             return spaces.MultiDiscrete(sizes) if joint else spaces.Discrete(sizes[0])
         if np.issubdtype(outs[0].dtype, np.integer):
             raise SettingError(
-                f"{type(env.inner).__name__} has no action_space, and `action` returns whole "
-                "numbers.",
-                "a space that says how many actions there are",
+                f"{type(env.inner).__name__} has no action_space, and `action` returns integers.",
+                "a space with the number of actions",
                 "set env.action_space = gymnasium.spaces.Discrete(n).",
             )
         shape = (len(parts), *outs[0].shape[1:]) if joint else outs[0].shape[1:]
@@ -331,7 +331,7 @@ class Assembly:
         if not isinstance(out, tuple) or len(out) != 2:
             raise SettingError(
                 f"action returned a {type(out).__name__}.",
-                "(extra, output), for IRL=True",
+                "(extra, output) with IRL=True",
                 "return both as a tuple.",
             )
         return out[0]
@@ -410,8 +410,8 @@ def held(arguments: SetArguments, envs: int) -> int:
             f"pool_size={arguments.size} holds {held // envs} transitions of each of {envs} "
             f"environments, {held} in all; batch={arguments.minibatch}, "
             f"update_steps={arguments.update_steps}.",
-            "a pool that holds a mini-batch, for PPO the steps of a phase, and one of each "
-            "environment",
+            "a pool large enough for a mini-batch, one transition of each environment and, with "
+            "PPO, the steps of a phase",
             f"set pool_size={-(-max(least, envs) // envs) * envs}, or more.",
         )
     return held
@@ -424,9 +424,9 @@ def engine(torch: bool) -> str:
     running = backends.running() or backends.choose()
     if running in ("torch", "keras-torch"):
         raise EngineError(
-            "RL trains Keras agents on TensorFlow and JAX; this process has imported Keras on "
-            "torch.",
-            "another engine of Keras's, or PyTorch itself",
+            "RL trains Keras agents on TensorFlow or JAX, but this process has imported Keras "
+            "with the torch backend.",
+            "another Keras backend, or plain PyTorch",
             "set KERAS_BACKEND=jax before anything imports keras, or subclass RL_pytorch.",
         )
     return running
@@ -445,9 +445,8 @@ def _gamma(agent: AgentMembers) -> float:
     gamma = getattr(agent, "gamma", None)
     if gamma is None or not 0 < float(gamma) <= 1:
         raise SettingError(
-            f"num_steps is more than 1, and self.gamma is {gamma!r}.",
-            "the discount of one step, in (0, 1], which rewards of n-step transitions are summed "
-            "with",
+            f"num_steps is greater than 1, but self.gamma is {gamma!r}.",
+            "the discount factor of n-step returns, in (0, 1]",
             "set self.gamma = 0.99.",
         )
     return float(gamma)

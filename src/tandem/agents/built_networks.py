@@ -43,9 +43,9 @@ def acted(agent: AgentMembers, act: Callable[[], Any]) -> Any:
     made, shared = _shapes(_made(agent)), _shapes(flat(_shared(agent, str(hook))))
     if made != shared:
         raise SettingError(
-            f"{hook} made variables of the shapes {made}, and agent.shared_param has {shared}.",
-            "networks that are copies of those in shared_param, in the same order",
-            "list in shared_param the weights that the networks begin with, one by one.",
+            f"{hook} created variables of shapes {made}, but agent.shared_param has {shared}.",
+            "copies of the networks in shared_param, in the same order",
+            "list the initial weights of these networks in shared_param, one by one.",
         )
     follow(agent)
     return out
@@ -70,8 +70,8 @@ def _made(agent: AgentMembers) -> list[Any]:
 def _shared(agent: AgentMembers, hook: str) -> Any:
     if getattr(agent, "shared_param", None) is None:
         raise SettingError(
-            f"{type(agent).__name__} has a method {hook}, and no shared_param.",
-            "the variables whose values the networks that it makes take over",
+            f"{type(agent).__name__} has a method {hook} but no shared_param.",
+            "the variables that initialize its networks",
             "for example: self.shared_param = self.actor."
             f"{'parameters()' if agent.torch else 'weights'}.",
         )

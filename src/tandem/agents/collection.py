@@ -211,8 +211,8 @@ class AgentActor:
             extra, out = out
         if out.shape[:1] != (rows,):
             raise NetworkError(
-                f"action gave an array of shape {out.shape} for {rows} observations.",
-                f"one row for each: ({rows}, ...)",
+                f"action returned an array of shape {out.shape} for {rows} observations.",
+                f"one row per observation: ({rows}, ...)",
                 "keep the batch axis in `action`: return the network's output as it is.",
             )
         return self.explorers[i](out, self.steps), extra
@@ -220,13 +220,13 @@ class AgentActor:
     def _check(self, action: Array) -> None:
         if action.shape != (len(action), *self.leaf.shape):
             raise NetworkError(
-                f"actions came out with shape {action.shape}.",
+                f"the actions have shape {action.shape}.",
                 f"shape {(len(action), *self.leaf.shape)}, for the environment's actions of shape "
                 f"{self.leaf.shape}",
-                "give noise instead of a policy, which chooses among a number of actions."
+                "give noise instead of a policy, which is for discrete actions."
                 if isinstance(self.explorers[0], PolicyExplorer)
-                else "let `action` return the action itself, or give a policy, which chooses among "
-                "one number for each choice.",
+                else "return the action itself from `action`, or give a policy, which chooses by "
+                "one number per action.",
             )
         self._checked = True
 
@@ -252,11 +252,10 @@ class PolicyExplorer(Explorer):
     def __call__(self, values: AnyArray, step: int) -> AnyArray:
         if values.ndim != 2 or (self.choices is not None and values.shape[1] != self.choices):
             raise NetworkError(
-                f"action gave an array of shape {values.shape}, which the policy has to choose "
-                "from.",
-                f"shape ({len(values)}, {self.choices or 'number of actions'}): a number for each "
+                f"action returned an array of shape {values.shape} for the policy to choose from.",
+                f"shape ({len(values)}, {self.choices or 'number of actions'}): one number per "
                 "action",
-                "return action values or probabilities from `action`; or give noise instead of a "
+                "return action values or probabilities from `action`, or give noise instead of a "
                 "policy.",
             )
         if len(self.sources) == 1 and isinstance(self.sources[0], Policy):
@@ -276,9 +275,9 @@ class NoiseExplorer(Explorer):
             return np.asarray(values + np.broadcast_to(noise, values.shape), np.float32)
         except ValueError as error:
             raise SettingError(
-                f"noise of shape {noise.shape[1:]} for actions of shape {values.shape[1:]}.",
-                "one number, or one for each of an action's",
-                f"set size={values.shape[1:]} for the process.",
+                f"noise has shape {noise.shape[1:]} for actions of shape {values.shape[1:]}.",
+                "one number, or one per component of an action",
+                f"set size={values.shape[1:]} in the noise process.",
             ) from error
 
     def restart(self, env: int) -> None:
@@ -303,7 +302,7 @@ def make_explorers(
         raise SettingError(
             f"{len(sources)} policies or noise processes.",
             f"one, or one for each of {expected} {'agents' if agents > 1 else 'environments'}",
-            "give as many.",
+            "give one, or one for each.",
         )
     for i, source in enumerate(sources):
         if not getattr(source, "seeded", True):

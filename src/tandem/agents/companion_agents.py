@@ -87,9 +87,9 @@ class Devices:
         """SettingError where other weights are frozen than when companions began."""
         if self._trained and self._trained != [x.requires_grad for x in variables]:
             raise SettingError(
-                "weights were frozen or thawed since the training began on several devices.",
-                "the same ones, since other processes train them, too",
-                "call agent.set as before, and distributed_training begins anew with them.",
+                "weights were frozen or unfrozen after training on several devices began.",
+                "the same trainable weights, as other processes also train them",
+                "call agent.set as before to restart distributed_training with them.",
             )
 
     def begin(self, assembly: Any) -> None:
@@ -115,9 +115,9 @@ class LaunchedDevices(Devices):
     def __init__(self, launch: Launch, count: int) -> None:
         if count != launch.count:
             raise SettingError(
-                f"strategy={count}, and {launch.count} processes were launched.",
-                "a device for each process",
-                f"give strategy={launch.count}, or launch {count} of them.",
+                f"strategy={count}, but {launch.count} processes were launched.",
+                "one device per process",
+                f"give strategy={launch.count}, or launch {count} processes.",
             )
         super().__init__(launch.count, launch.rank)
         self._launch = launch

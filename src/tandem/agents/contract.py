@@ -87,49 +87,50 @@ class SetArguments:
         if self.policy is not None and self.noise is not None:
             raise SettingError(
                 "policy and noise are both given.",
-                "a policy for action values or probabilities, or noise for actions that are "
-                "numbers",
+                "a policy for action values or probabilities, or noise for continuous actions",
                 "leave one of them out.",
             )
         if self.criterion is not None and self.trial_count is None:
             raise SettingError(
-                f"criterion={self.criterion} without trial_count.",
+                f"criterion={self.criterion} requires trial_count.",
                 "the number of episodes to average over",
                 "set trial_count=10.",
             )
         if self.PPO and self.update_steps is None and self.update_batches is None:
             raise SettingError(
-                "PPO=True without update_steps or update_batches.",
+                "PPO=True requires update_steps or update_batches.",
                 "the steps to collect before each training phase, or the mini-batches between "
-                "calls of update_param",
-                "set update_steps=1000, say.",
+                "calls to update_param",
+                "set update_steps=1000, for example.",
             )
         for one, other, why in (
-            ("PPO", "HER", "hindsight relabels old transitions, which PPO must not learn from"),
-            ("HER", "MARL", "goals are of one agent"),
-            ("HER", "IRL", "what IRL keeps belongs to the goal that was acted for"),
+            ("PPO", "HER", "hindsight relabels old transitions, and PPO cannot learn from these"),
+            ("HER", "MARL", "goals belong to a single agent"),
+            ("HER", "IRL", "the extra values of IRL belong to the original goal"),
         ):
             if getattr(self, one) and getattr(self, other):
                 raise SettingError(
-                    f"{one}=True and {other}=True.", f"one of them: {why}", "leave one of them out."
+                    f"{one}=True is not supported with {other}=True.",
+                    f"only one of them: {why}",
+                    "leave one of them out.",
                 )
         if self.TRL and (self.PPO or self.PR or self.HER or self.IRL or self.steps > 1):
             raise SettingError(
-                "TRL=True with another mode or num_steps.",
+                "TRL=True is not supported with other modes or num_steps.",
                 "TRL=True alone, or with MARL",
                 "leave the other arguments out.",
             )
         if self.HER and self.steps > 1:
             raise SettingError(
-                "HER=True and num_steps > 1.",
-                "one-step transitions with hindsight",
+                "HER=True is not supported with num_steps > 1.",
+                "one-step transitions",
                 "leave num_steps out.",
             )
         if self.size < self.minibatch or (self.PPO and self.size < (self.update_steps or 0)):
             raise SettingError(
                 f"pool_size={self.size}, batch={self.minibatch}, update_steps={self.update_steps}.",
-                "a pool that holds a mini-batch, and for PPO the steps of a phase",
-                "raise pool_size.",
+                "a pool large enough for a mini-batch and, with PPO, the steps of a phase",
+                "increase pool_size.",
             )
 
     @property
@@ -184,8 +185,8 @@ class TrainArguments:
             )
         if parallel and not self.pool_network:
             raise SettingError(
-                "parallel_store_and_training=True and pool_network=False.",
-                "pool_network=True: other processes step the environments",
+                "parallel_store_and_training=True is not supported with pool_network=False.",
+                "pool_network=True, so that other processes step the environments",
                 "leave pool_network out.",
             )
 
@@ -203,10 +204,8 @@ def check_count(name: str, value: object, minimum: int = 1, none: bool = True) -
     if value is None and none:
         return
     if isinstance(value, bool) or not isinstance(value, Integral) or value < minimum:
-        expected = f"a whole number from {minimum} on{', or None' if none else ''}"
-        raise SettingError(
-            f"{name}={value!r}.", expected, f"leave {name} out, or give such a number."
-        )
+        expected = f"a whole number, at least {minimum}{', or None' if none else ''}"
+        raise SettingError(f"{name}={value!r}.", expected, f"leave {name} out, or correct it.")
 
 
 def _check_number(name: str, value: object) -> None:
@@ -216,7 +215,7 @@ def _check_number(name: str, value: object) -> None:
         return
     number = float(value) if isinstance(value, Real) else nan
     if isnan(number) if name == "criterion" else not 0 <= number < inf:
-        expected = "a number" if name == "criterion" else "a number from 0 on"
+        expected = "a number" if name == "criterion" else "a number, at least 0"
         expected += ", or None" if name in NUMBERS_OR_NONE else ""
         raise SettingError(f"{name}={value!r}.", expected, f"leave {name} out, or give a number.")
 
@@ -227,15 +226,15 @@ def _check_explorers(name: str, value: object, method: str) -> None:
         if isinstance(one, type) or not callable(getattr(one, method, None)):
             raise SettingError(
                 f"{name}={one!r}.",
-                f"an object of tandem.exploration, or another with a method {method}, or "
-                "a list of them",
-                f"make one, and give it as {name}.",
+                f"an object from tandem.exploration, any object with a method {method}, or a list "
+                "of these",
+                f"create one and pass it as {name}.",
             )
 
 
 MEMBERS = {  # name -> (what it is or returns, a line of example)
     "env": (
-        "an environment: Gymnasium's, or an object with reset and step",
+        "a Gymnasium environment, or any object with reset and step",
         'self.env = gymnasium.make("CartPole-v1")',
     ),
     "param": (
@@ -243,11 +242,11 @@ MEMBERS = {  # name -> (what it is or returns, a line of example)
         "self.param = {param}",
     ),
     "action": (
-        "a method action(s): what the policy chooses from, or the action, for states [B, ...]",
+        "a method action(s): returns the policy's input, or the action, for states [B, ...]",
         "def action(self, s): return self.q(s)",
     ),
     "__call__": (
-        "a method __call__(s, a, next_s, r, d): the loss of a batch, or one for each optimizer",
+        "a method __call__(s, a, next_s, r, d): returns the loss of a batch, or one per optimizer",
         "def __call__(self, s, a, next_s, r, d): return ((r - self.q(s)[:, 0]) ** 2).mean()",
     ),
     "update_param": (
@@ -256,8 +255,8 @@ MEMBERS = {  # name -> (what it is or returns, a line of example)
     ),
 }
 REWARD_DONE_FUNC_MA = (
-    "a method reward_done_func_ma(r, d): one reward and one end of those of all agents, for "
-    "MARL=True",
+    "a method reward_done_func_ma(r, d): combines all agents' rewards and dones into one of each, "
+    "for MARL=True",
     "def reward_done_func_ma(self, r, d): return np.mean(r), all(d)",
 )
 REWARD_DONE_FUNC = (
@@ -388,7 +387,7 @@ def check_members(agent: AgentMembers, arguments: SetArguments) -> None:
     if not isinstance(agent.callbacks, (list, tuple)):
         raise SettingError(
             f"agent.callbacks is a {type(agent.callbacks).__name__}.",
-            "a list of objects",
+            "a list of callbacks",
             "agent.callbacks = [callback].",
         )
 
@@ -399,8 +398,8 @@ def param_variables(agent: AgentMembers) -> list[Any]:
     for x in variables:
         if not hasattr(x, method) or not hasattr(x, "shape"):
             raise SettingError(
-                f"in agent.param is a {type(x).__name__}: {str(x)[:40]!r}.",
-                "variables of networks alone, without their names, in a list or in lists of lists",
+                f"agent.param contains a {type(x).__name__}: {str(x)[:40]!r}.",
+                "only network variables, without their names, in a list or a list of lists",
                 f"for example: self.param = {(TORCH if agent.torch else KERAS)['param']}",
             )
     return variables

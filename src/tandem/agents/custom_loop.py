@@ -38,10 +38,10 @@ class CustomLoop:
             self._run = None
         if len(self._outcomes) != count:
             raise SettingError(
-                f"{type(self.agent).__name__}.CTL made {len(self._outcomes)} updates of {count} "
+                f"{type(self.agent).__name__}.CTL made {len(self._outcomes)} updates for {count} "
                 "mini-batches.",
-                "one of each, so that all workers make as many",
-                "call self.distributed_train_step(inputs) once for each of them.",
+                "one update per mini-batch, so that all workers make equally many",
+                "call self.distributed_train_step(inputs) once per mini-batch.",
             )
         whole: Outcome = _joined(self._outcomes)
         loss = np.full(len(whole.metrics["loss"]), float(total) / max(1, int(batches)), np.float32)
@@ -53,7 +53,7 @@ class CustomLoop:
             raise SettingError(
                 f"distributed_train_step was given a {type(inputs).__name__}"
                 f"{'' if self._run else ' outside of CTL'}.",
-                "what CTL is given, as it is, while it is called",
+                "an item of CTL's argument, unchanged, while CTL runs",
                 "for inputs in multi_worker_dataset: self.distributed_train_step(inputs)",
             )
         outcome = self._run(inputs.batch)

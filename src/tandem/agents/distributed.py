@@ -125,8 +125,9 @@ class DistributedTraining(AgentMembers):
         check_count("num_episodes", num_episodes, 0)
         if self.torch and train_loss is not None:
             raise SettingError(
-                f"train_loss={train_loss!r} for {type(self).__name__}, which is PyTorch.",
-                "a metric of Keras's for agents of tandem.RL; others take the mean of losses",
+                f"train_loss={train_loss!r} is not supported by {type(self).__name__}, a PyTorch "
+                "agent.",
+                "a Keras metric for tandem.RL agents only; others use the mean loss",
                 "leave train_loss out.",
             )
         layout = self._layout_of(strategy)
@@ -193,8 +194,8 @@ class DistributedTraining(AgentMembers):
             self.restore(own)
         elif path.parent.name != own.parent.name:
             warn(
-                f"{own} is not there, so this worker goes on with the transitions and episodes of "
-                f"{path}, which are the first worker's."
+                f"{own} does not exist, so this worker resumes with the first worker's "
+                f"transitions and episodes from {path}."
             )
 
     def _layout_of(self, strategy: Any) -> Any:
@@ -246,15 +247,15 @@ def for_devices(arguments: SetArguments, train: TrainArguments) -> SetArguments:
     devices = layout.count
     if wanted < devices:
         raise SettingError(
-            f"a mini-batch of {wanted} is to be divided among {devices} devices.",
-            "a row for each device at least",
+            f"a mini-batch of {wanted} cannot be divided among {devices} devices.",
+            "at least one row per device",
             f"give batch={devices}, or a multiple of it.",
         )
     even = wanted // devices * devices
     if even != wanted:
         warn(
-            f"a mini-batch of {wanted} does not divide among {devices} devices: it has {even} rows "
-            "instead."
+            f"a mini-batch of {wanted} is not divisible by {devices} devices; {even} rows are "
+            "used instead."
         )
     criterion = arguments.criterion if layout.rank == 0 else None  # the first worker's decides
     return replace(arguments, batch=even // layout.workers, criterion=criterion)
@@ -265,9 +266,9 @@ def check_workers(agent: AgentMembers, layout: Any) -> None:
     hooks = [n for n in ("adjust_func", "batch_size_fn") if getattr(agent, n, None) is not None]
     if hooks and layout.workers > 1:
         raise SettingError(
-            f"{type(agent).__name__}.{hooks[0]} is called in {layout.workers} workers, each of "
-            "which would come to other numbers.",
-            "batches and numbers that are the same in all workers",
+            f"{type(agent).__name__}.{hooks[0]} is called in {layout.workers} workers, where its "
+            "results would differ.",
+            "the same batches and numbers in all workers",
             f"leave {' and '.join(hooks)} out, or train in one process, with a MirroredStrategy.",
         )
 

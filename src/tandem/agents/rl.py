@@ -134,15 +134,15 @@ class BaseAgent(SavedAgent, AdaptiveMethods, AttributeViews):
         optimizer = train.optimizer if self.optimizer is None else self.optimizer
         if optimizer is None or optimizer == []:
             raise SettingError(
-                "there is no optimizer.",
+                "no optimizer was given.",
                 "an optimizer, or a list with one for each entry of agent.param",
-                "give one to train, or set agent.optimizer.",
+                "pass one to train, or set agent.optimizer.",
             )
         others = {id(one) for one in as_list(train.optimizer)} - {*map(id, as_list(optimizer))}
         if others:
             warn(
-                "train was given another optimizer, and trains with agent.optimizer as before. To "
-                "train with the new one and an empty pool, assign it to agent.optimizer."
+                "train was given another optimizer, but it still uses agent.optimizer. To train "
+                "with the new one and an empty pool, assign it to agent.optimizer."
             )
         policy = Policy(**{f.name: getattr(self, f.name) for f in fields(Policy)})
         policy.check()
@@ -246,8 +246,8 @@ class BaseAgent(SavedAgent, AdaptiveMethods, AttributeViews):
         if beside and arguments.PPO:
             say_once(
                 "parallel_store_and_training",
-                "parallel_store_and_training=True: PPO learns from the steps of its newest policy "
-                "alone, so collecting waits for learning, and learning for collecting.",
+                "parallel_store_and_training=True: PPO learns only from steps of its newest "
+                "policy, so collection and learning wait for each other.",
             )
         return bool(beside) and not arguments.PPO
 
@@ -302,8 +302,8 @@ class BaseAgent(SavedAgent, AdaptiveMethods, AttributeViews):
         if writer is not None:
             say_once(
                 "writer",
-                f"writer={writer!r}: GIFs are written by Pillow, MP4s by the ffmpeg of "
-                "imageio-ffmpeg, by the name of save_path; no other program is needed.",
+                f"writer={writer!r} is not used: Pillow writes GIFs and the ffmpeg of "
+                "imageio-ffmpeg MP4s, by the suffix of save_path; no other program is needed.",
             )
         animation.without_screen()
         path = None if save_path is None else Path(save_path).absolute()

@@ -58,9 +58,9 @@ class Rounds:
         self.over, self.enough = any(states), bool(table[:, 2].all())
         if FAILS in states and state != FAILS:
             raise WorkerError(
-                f"worker {states.index(FAILS)} of {len(states)} ended by an error.",
-                "workers that all train to the end",
-                "see what that worker printed; then start all of them again, and restore the files "
-                "that were saved last.",
+                f"worker {states.index(FAILS)} of {len(states)} failed with an error.",
+                "all workers to finish training",
+                "check that worker's output; then restart all workers and restore the last saved "
+                "files.",
             )
         return 0 if self.over else int(table[:, 0].min())

@@ -77,9 +77,8 @@ def check_callbacks(callbacks: Iterable[object]) -> None:
             getattr(callback, name, None) for name in HOOKS
         ):
             raise SettingError(
-                f"a {type(callback).__name__} in agent.callbacks has none of the methods that "
-                "training calls.",
-                f"an object with some of {', '.join(HOOKS)}",
+                f"a {type(callback).__name__} in agent.callbacks has no callback method.",
+                f"an object with at least one of {', '.join(HOOKS)}",
                 "agent.callbacks = [tandem.LambdaCallback(on_episode_end=lambda i, logs: "
                 "print(i, logs))].",
             )
@@ -290,8 +289,8 @@ def print_interval(p: int | None, episodes: int | None) -> int:
 # What has nothing to choose here, said once each
 
 BUILT = (
-    "{name}={value}: batches are built in this process, for all transitions at once; to hand parts "
-    "of one to processes takes longer than that."
+    "{name}={value} is not used: batches are built in this process, for all transitions at once, "
+    "which is faster than handing parts to processes."
 )
 UNUSED = "{name}={value} is not used: "
 
@@ -306,8 +305,8 @@ def say_what_is_not_used(arguments: SetArguments, train: TrainArguments) -> None
         (
             "random",
             t.random,
-            "{name}={value}: there are no sub-pools to choose from; each environment stores into "
-            "columns of its own, and mini-batches are drawn from all of them.",
+            "{name}={value} is not used: there are no sub-pools to choose from; each environment "
+            "has its own columns, and mini-batches are sampled from all of them.",
         ),
         (
             "processes",
@@ -317,33 +316,33 @@ def say_what_is_not_used(arguments: SetArguments, train: TrainArguments) -> None
         (
             "num_store",
             t.num_store and a.PPO and a.update_steps,
-            s + "with PPO=True a phase comes after update_steps steps; set update_batches instead, "
-            "and it comes after num_store episodes.",
+            s + "with PPO=True a phase follows every update_steps steps; set update_batches "
+            "instead for a phase every num_store episodes.",
         ),
         (
             "clearing_freq",
             t.clearing_freq and not t.window_size_,
-            s + "it goes with window_size_, which says how many transitions to drop.",
+            s + "it requires window_size_, the number of transitions to drop.",
         ),
         (
             "window_size_",
             t.window_size_ and not t.clearing_freq,
-            s + "it goes with clearing_freq, which says how often to drop so many.",
+            s + "it requires clearing_freq, which sets how often to drop transitions.",
         ),
         (
             "window_size_ppo",
             t.window_size_ppo and not (a.PPO and a.PR),
-            s + "it is what update_param drops with PPO=True and PR=True.",
+            s + "update_param drops that many transitions only with PPO=True and PR=True.",
         ),
         (
             "window_size_pr",
             t.window_size_pr and (a.PPO or not a.PR),
-            s + "it is what update_param drops with PR=True, and without PPO.",
+            s + "update_param drops that many transitions only with PR=True and without PPO.",
         ),
         (
             "update_steps",
             a.update_steps and a.update_batches and not a.PPO,
-            s + "update_param comes after every update_batches mini-batches.",
+            s + "update_param is called after every update_batches mini-batches.",
         ),
     )
     modes = {
@@ -353,7 +352,7 @@ def say_what_is_not_used(arguments: SetArguments, train: TrainArguments) -> None
     }
     usual = SetArguments()
     rules += tuple(
-        (name, not on and getattr(a, name) != getattr(usual, name), s + f"it goes with {mode}.")
+        (name, not on and getattr(a, name) != getattr(usual, name), s + f"it requires {mode}.")
         for mode, (on, names) in modes.items()
         for name in names
     )
@@ -376,15 +375,15 @@ def say_what_becomes_of_priorities(arguments: SetArguments, saved: Checkpoint) -
     if arguments.PPO:
         first += f" and initial_ratio={arguments.initial_ratio:g}"
     kept = "the networks, optimizers and counters"
-    lost = f"there are no priorities in the file: every transition begins with {first}"
+    lost = f"the priorities: the file has none, so every transition starts with {first}"
     if before:
-        lost = "the priorities: mini-batches are drawn from all transitions alike"
+        lost = "the priorities: mini-batches are sampled uniformly from all transitions"
     if has_pool:
-        kept += ", and of the pool the newest transitions that fit"
+        kept += ", and the newest transitions of the pool that fit"
     warn(
-        f"{saved.path} was saved with PR={bool(before)}, and set was called with "
-        f"PR={bool(arguments.PR)}. What is kept: {kept}. What is not: {lost}. To go on as it was, "
-        f"call set(PR={bool(before)}, ...)."
+        f"{saved.path} was saved with PR={bool(before)}, but set was called with "
+        f"PR={bool(arguments.PR)}. Kept: {kept}. Not kept: {lost}. To resume unchanged, call "
+        f"set(PR={bool(before)}, ...)."
     )
     return True
 

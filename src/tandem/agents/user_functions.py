@@ -44,10 +44,9 @@ class CompiledAction:
             self.changes += 1
             often = self.changes > RECOMPILATIONS
             warnings.warn(
-                f"{', '.join(changed)} changed, which the compiled action had taken for constant: "
-                f"it is {'not compiled any more' if often else 'compiled anew'}. Make it a"
-                " variable (keras.Variable) that you assign to, and it need not be; or set "
-                "self.jit_action = False.",
+                f"{', '.join(changed)} changed, but the compiled action treats it as a constant, "
+                f"so the action is {'no longer compiled' if often else 'recompiled'}. To avoid "
+                "this, make it a keras.Variable and assign to it; or set self.jit_action = False.",
                 stacklevel=2,
             )
             self.constants.forget()
@@ -142,9 +141,9 @@ class AgentAlgorithm:
         known = set() if self.inputs is None else self.inputs.constant
         if news := [name for name in changed if name not in known]:
             warnings.warn(
-                f"{', '.join(news)} changed, which the compiled loss had taken for constant: "
-                "it is compiled anew. Make it a variable (keras.Variable) that you assign to, and "
-                "it need not be.",
+                f"{', '.join(news)} changed, but the compiled loss treats it as a constant, so "
+                "the loss is recompiled. To avoid this, make it a keras.Variable and assign to "
+                "it.",
                 stacklevel=3,
             )
         return bool(changed)
@@ -176,21 +175,21 @@ class AgentAlgorithm:
         if self.optimizers and len(losses) not in {1, len(self.optimizers)}:
             raise NetworkError(
                 f"__call__ returned {len(losses)} losses for {len(self.optimizers)} optimizers.",
-                "one loss, or one for each optimizer in their order",
+                "one loss, or one per optimizer in the same order",
                 "return them as a list, or give as many optimizers.",
             )
         for x in losses:
             if not hasattr(x, "shape") or isinstance(x, np.ndarray):
                 raise NetworkError(
                     f"__call__ returned a {type(x).__name__}.",
-                    "the loss as a tensor of the agent's framework, which gradients go through",
-                    "return the mean of the losses of the samples, or one of each.",
+                    "the loss as a differentiable tensor of the agent's framework",
+                    "return the mean loss of the samples, or one loss per sample.",
                 )
             if tuple(x.shape) not in ((), (rows,)):
                 raise NetworkError(
                     f"__call__ returned a loss of shape {tuple(x.shape)} for {rows} samples.",
-                    f"one number, (), or one for each sample, ({rows},)",
-                    "take the mean, or squeeze the axes that are too many.",
+                    f"one number, (), or one per sample, ({rows},)",
+                    "take the mean, or squeeze the extra axes.",
                 )
 
 
@@ -264,7 +263,7 @@ class PrioritizedReplay:
             return np.ones(0)
         if p is not None and not 0 <= p < len(self.columns):
             raise SettingError(
-                f"p={p} of {len(self.columns)} processes.",
+                f"p={p} with {len(self.columns)} processes.",
                 f"a number from 0 to {len(self.columns) - 1}",
                 "leave p out for the whole pool, or train with more processes.",
             )
@@ -276,8 +275,8 @@ class PrioritizedReplay:
     def _scored(self) -> ScoredSampler:
         if not isinstance(self.sampler, ScoredSampler):
             raise SettingError(
-                "there are no priorities.",
-                "an agent that is trained with PR=True",
+                "this agent has no priorities.",
+                "an agent trained with PR=True",
                 "call set(PR=True, ...) first.",
             )
         return self.sampler
@@ -295,7 +294,7 @@ class PrioritizedReplay:
         if set(reports) != set(names):
             raise SettingError(
                 f"the loss reported {', '.join(reports) or 'nothing'} to prioritized_replay.",
-                f"{' and '.join(names)} of each sample",
+                f"{' and '.join(names)} for each sample",
                 f"call self.prioritized_replay.update({', '.join(names)}) in __call__, before it "
                 "returns.",
             )
@@ -303,7 +302,7 @@ class PrioritizedReplay:
             if tuple(x.shape) not in ((rows,), (rows, 1)):
                 raise SettingError(
                     f"{name} has shape {tuple(x.shape)} for {rows} samples.",
-                    f"one for each: ({rows},)",
+                    f"one per sample: ({rows},)",
                     "report it before the mean.",
                 )
         return {
@@ -362,9 +361,8 @@ class FunctionGoals:
         except Exception as error:  # whatever a function for single items comes to with many
             why = f"{type(error).__name__}: {error}"
         warnings.warn(
-            f"reward_done_func cannot take a batch ({why}); it is called for each item, which is "
-            "slower. Compute over the last"
-            " axis, with np.where instead of if.",
+            f"reward_done_func does not support batches ({why}), so it is called for each item, "
+            "which is slower. Compute over the last axis, with np.where instead of if.",
             stacklevel=2,
         )
         return False

@@ -69,12 +69,11 @@ class Agent:
             if hasattr(network := getattr(self, name, None), "load_state_dict"):
                 return network
         raise SettingError(
-            f"{type(self).__name__} acts apart from its learner, and none of its attributes "
-            f"{', '.join(ACTING)} is a torch"
-            " module, whose parameters would be handed on.",
-            "parameters to act with",
-            "name the network so, or override _sync_model (which fires parameters) and "
-            "_update_model (which takes them).",
+            f"{type(self).__name__} acts apart from its learner, but none of its attributes "
+            f"{', '.join(ACTING)} is a torch module with parameters to share.",
+            "a network to act with",
+            "give the network one of these names, or override _sync_model (which sends "
+            "parameters) and _update_model (which receives them).",
         )
 
     def state(self) -> State:

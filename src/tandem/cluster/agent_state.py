@@ -41,11 +41,10 @@ def load_into(agent: Any, data: JSONDict, arrays: dict[str, AnyArray]) -> None:
         raise  # it says already what is wrong
     except (KeyError, ValueError, RuntimeError, TypeError) as error:
         raise CheckpointError(
-            f"the kept state of {type(agent).__name__} does not fit it ({type(error).__name__}: "
+            f"the saved state of {type(agent).__name__} does not fit it ({type(error).__name__}: "
             f"{str(error)[:200]}).",
-            "an agent of the class, and with the hyperparameters, that it was kept from",
-            "give it another name or another folder, or define state() and load_state(data, "
-            "arrays).",
+            "an agent with the same class and hyperparameters as the saved one",
+            "use another name or another folder, or define state() and load_state(data, arrays).",
         ) from error
 
 
@@ -88,7 +87,9 @@ def load_attributes(agent: object, data: JSONDict, arrays: dict[str, AnyArray]) 
         elif kind == "module":
             weights = {n: w for n, w in value.state_dict().items() if hasattr(w, "detach")}
             if own and set(own) != set(weights):
-                raise ValueError(f"{name} has {', '.join(weights)}, and {', '.join(own)} were kept")
+                raise ValueError(
+                    f"{name} has {', '.join(weights)}, but {', '.join(own)} were saved"
+                )
             for n, x in own.items():  # tensors that share the parameters' memory
                 weights[n].copy_(weights[n].new_tensor(x).reshape(x.shape))
         elif kind == "optimizer" and name in data["optimizers"]:
@@ -223,11 +224,11 @@ def refuse_other_folder(wanted: str | None, kept: str | None) -> None:
     """SettingError where the agents that a Cluster joins are kept in another folder than its own;
     one without a folder joins them wherever they are kept."""
     if wanted not in (None, kept):
-        there = f"in {kept!r}" if kept else "in none"
+        there = f"in {kept!r}" if kept else "in no folder"
         raise SettingError(
-            f"folder={wanted!r}, and the agents of this namespace are kept {there}.",
+            f"folder={wanted!r}, but the agents of this namespace are saved {there}.",
             "one folder for all agents of a namespace",
-            "give it to the first Cluster of the program, or give this one a namespace of its own.",
+            "pass it to the first Cluster of the program, or give this one its own namespace.",
         )
 
 
@@ -299,7 +300,7 @@ class StateStore:
         if len(name.encode()) > 200:
             raise CheckpointError(
                 f"the agent's name {key!r} is too long for a file.",
-                "at most 200 bytes, a character beyond letters and digits being three",
+                "at most 200 bytes (three for a character other than a letter or digit)",
                 "shorten it.",
             )
         return self.folder / f"{name}.zip"

@@ -323,7 +323,7 @@ def _config(
         if name not in known:
             raise UnknownNameError(f"setting of {algorithm}", name, known)
     if not isinstance(seed, int) or not 0 <= seed < 2**63:
-        raise SettingError(f"seed={seed!r}.", "a whole number from 0 on", "give one, such as 0.")
+        raise SettingError(f"seed={seed!r}.", "a whole number, at least 0", "give seed=0.")
     chosen, options, _, notes = resolve(algorithm_class, "", settings)
     note(*notes)
     return Config(

@@ -88,9 +88,9 @@ class Cluster:
             getattr(spec.agent_class, "choose_action", None)
         ):
             raise SettingError(
-                f"{agent_class!r} as an agent.",
+                f"{agent_class!r} is not an agent class.",
                 "a class with choose_action and update",
-                "give the class itself, no object of it, with a method choose_action(state).",
+                "pass the class itself, not an instance, with a method choose_action(state).",
             )
         if runner.is_here() or not _installed():
             seconds = self.checkpoint_seconds
@@ -117,7 +117,7 @@ class Cluster:
         acting part (`portable`), such as AlgorithmAgent. UnknownNameError, with the names that
         there are, where there is none after `patience` seconds."""
         if act not in get_args(Act):
-            raise UnknownNameError("way to act", act, get_args(Act))
+            raise UnknownNameError("acting mode", act, get_args(Act))
         if runner.is_here() or not _installed():
             return runner.get_agent_here(self.namespace, name)
         namespace = self._connect()
@@ -135,7 +135,7 @@ class Cluster:
                 "agent",
                 name,
                 namespace.names("agent"),
-                f"make_agent({name!r}, ...) makes it; {self.patience:g} s were waited for it.",
+                f"call make_agent({name!r}, ...) first (waited {self.patience:g} s for it).",
             )
         actor.name = f"agent {name!r}"
         return actor
@@ -147,11 +147,10 @@ class Cluster:
         caller, portable = new_caller_id(self.namespace, name), learns_from_blocks(spec.agent_class)
         if act == "local" and spec.sync and not portable:
             raise SettingError(
-                f"get_agent({name!r}, act='local') for {spec.agent_class.__name__}, which was "
-                "made with sync=True.",
-                "an agent that hands parameters to those who act: sync=False, or a class with "
-                "portable()",
-                "make it with sync=False, or leave act out.",
+                f"get_agent({name!r}, act='local') is not supported for "
+                f"{spec.agent_class.__name__} with sync=True.",
+                "an agent that shares its parameters: sync=False, or a class with portable()",
+                "create it with sync=False, or leave act out.",
             )
         if portable and (act == "local" or not spec.sync):
 
@@ -165,10 +164,10 @@ class Cluster:
             copy = namespace.handle(f"agent/{name}/{number}/copy", self.patience)
             if copy is None:
                 raise WorkerError(
-                    f"the copy of agent {name!r} is gone.",
-                    "a process that acts for it",
-                    "see the program's output for the reason; make_agent makes another one by "
-                    "another name.",
+                    f"the acting copy of agent {name!r} has ended.",
+                    "a running process that acts for it",
+                    "see the program's output for the reason; make_agent creates a new agent "
+                    "under another name.",
                 )
             copy.name = f"the copy of agent {name!r}"
             return AsyncProxy(name, caller, actor, copy=copy)
@@ -192,7 +191,7 @@ class Cluster:
         if not _installed():
             if num > 1:
                 raise EngineError(
-                    f"make_runner({name!r}, num={num}), and Ray is not installed here.",
+                    f"make_runner({name!r}, num={num}) requires Ray, which is not installed.",
                     "one runner, or Ray",
                     "pip install 'tandem-rl[ray]'",
                 )
@@ -201,9 +200,9 @@ class Cluster:
         names = namespace.names("runner")
         if name in names:
             raise SettingError(
-                f"there are runners {name!r} already.",
-                "a name of their own",
-                "choose another name, or get_runner.",
+                f"runners named {name!r} already exist.",
+                "an unused name",
+                "choose another name, or call get_runner.",
             )
         others, store = sum(len(namespace.all_of(f"runner/{n}")) for n in names), namespace.store()
         first = store.call("rank", "runners", name, others, num)
@@ -226,7 +225,7 @@ class Cluster:
                 "runner",
                 name,
                 namespace.names("runner"),
-                f"make_runner({name!r}, ...) makes it; {self.patience:g} s were waited for it.",
+                f"call make_runner({name!r}, ...) first (waited {self.patience:g} s for it).",
             )
         actors = namespace.all_of(f"runner/{name}")
         handles = [ActorHandle(actor, f"runner {name!r}", self.patience) for actor in actors]
@@ -246,8 +245,8 @@ class Cluster:
         )
         if not all(isinstance(g, Runners) for g in groups):
             raise SettingError(
-                f"{runners!r} as runners.",
-                "what make_runner gave, or a list of that",
+                f"start_all_runners was given {runners!r}.",
+                "the result of make_runner, or a list of such results",
                 "runners = cluster.make_runner('runner', YourRunner), then "
                 "cluster.start_all_runners(runners).",
             )
@@ -384,8 +383,8 @@ def _result(reference: Any, name: str) -> Any:
         notes = "\n".join(getattr(cause, "__notes__", []))
         raise WorkerError(
             f"{name} failed: {type(cause).__name__}: {str(cause)[:2000]}\n{notes}",
-            "runners that come to the end of run()",
-            "correct what its traceback above names, and make the runners anew.",
+            "runners that finish run()",
+            "fix the error in the traceback above, and recreate the runners.",
         ) from cause
     except ray.exceptions.RayActorError as error:
         raise actor_lost(name, error) from error
@@ -398,6 +397,6 @@ def _installed() -> bool:
 def _check_name(name: str, num: int) -> None:
     if not name or not isinstance(name, str) or "/" in name:
         plain = str(name).replace("/", "-") if name else "agent"
-        raise SettingError(f"name={name!r}.", "a str without a slash", f"give name={plain!r}, say.")
+        raise SettingError(f"name={name!r}.", "a str without a slash", f"give name={plain!r}.")
     if not isinstance(num, int) or num < 1:
-        raise SettingError(f"num={num!r}.", "a whole number from 1 on", "give num=1, say.")
+        raise SettingError(f"num={num!r}.", "a whole number, at least 1", "give num=1.")

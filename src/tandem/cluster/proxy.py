@@ -78,19 +78,19 @@ class Proxy:
     def __setattr__(self, name: str, value: object) -> None:
         if not name.startswith("_"):
             raise SettingError(
-                f"{name} of the agent {self._name!r} was to be set by its proxy, where nobody "
-                "would see it.",
+                f"{name} of the agent {self._name!r} cannot be set through its proxy: the agent "
+                "would not see it.",
                 "attributes that the agent sets itself",
-                f"give it a method that does, such as set_{name}(value), and call that.",
+                f"add a method such as set_{name}(value) to the agent, and call it.",
             )
         super().__setattr__(name, value)
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         raise SettingError(
-            f"the proxy of the agent {self._name!r} was to go to another process, where nobody "
-            "would send what it holds back.",
-            "a proxy of its own for each process",
-            f"call get_agent({self._name!r}) there, as in a runner's __init__.",
+            f"the proxy of the agent {self._name!r} cannot be sent to another process: its queued "
+            "steps would be lost.",
+            "a separate proxy for each process",
+            f"call get_agent({self._name!r}) there, for example in a runner's __init__.",
         )
 
     def __repr__(self) -> str:
@@ -125,11 +125,11 @@ class LocalProxy(Proxy):
         reply = self._host.perform(self._caller, [(name, copied(args), copied(kwargs))], 0)
         if not reply.done:  # to wait here for steps that come from this very process has no end
             raise SettingError(
-                f"{name} of the agent {self._name!r} by a proxy whose block of steps is full, "
-                "while another's, which is learned from together with it, is not.",
-                "proxies in one process whose blocks are full at the same step",
-                "step all of them in turn from the first step on, or give one proxy the "
-                "observations of all environments at once.",
+                f"{name} of the agent {self._name!r} was called by a proxy whose block of steps "
+                "is full, while the block of another proxy that it is learned with is not.",
+                "all proxies of a process to fill their blocks at the same step",
+                "step all of them in turn from the first step, or give one proxy the observations "
+                "of all environments.",
             )
         return reply.value
 

@@ -97,8 +97,8 @@ class ActorHandle:
         if not ray.is_initialized():
             raise WorkerError(
                 f"{self.name} was called after ray.shutdown().",
-                "a process that is connected to its cluster",
-                "shut Ray down when nobody is called any more, or make the agents anew.",
+                "a process connected to its cluster",
+                "shut Ray down after the last call, or recreate the agents.",
             )
         return ray
 
@@ -113,10 +113,10 @@ def submit(remote: Callable[..., Any], what: str, *args: object) -> Any:
     except Exception as error:
         # as many kinds as there are objects; Ray's is the report of a search for the object
         raise SettingError(
-            f"{what} cannot go to another process: {str(error.__cause__ or error)[:600]}",
+            f"{what} cannot be sent to another process: {str(error.__cause__ or error)[:600]}",
             "values, objects and classes that can be pickled",
-            "leave out what cannot be, or make it there (a runner's and an agent's __init__ runs "
-            "there).",
+            "leave out what cannot be pickled, or create it there (the __init__ of runners and "
+            "agents runs there).",
         ) from error
 
 
@@ -124,9 +124,8 @@ def actor_lost(name: str, error: Exception) -> WorkerError:
     """What to raise where an actor ended and is not restarted any more."""
     return WorkerError(
         f"{name} is gone: {' '.join(str(error).split())[:600]}",
-        "a process that lives, or one that Ray may start anew",
-        "look into its output for the reason; Cluster(restarts=...) says how often it is started "
-        "anew.",
+        "a running process, or one that Ray may restart",
+        "see its output for the reason; Cluster(restarts=...) sets how often it is restarted.",
     )
 
 
@@ -195,8 +194,8 @@ class Namespace:
             if handle is None:
                 raise WorkerError(
                     "the store of agents' states is gone.",
-                    "the program that began all this",
-                    "start it again.",
+                    "the program that created it, still running",
+                    "restart that program.",
                 )
             return handle
         if key not in _stores:
@@ -272,10 +271,10 @@ class Namespace:
         resource = dict(resource or {})
         if taken := {"name", "namespace", "lifetime", "get_if_exists"} & set(resource):
             raise SettingError(
-                f"resource with {', '.join(sorted(taken))}.",
-                "what an actor needs and where it may be: num_cpus, num_gpus, resources, "
+                f"resource contains {', '.join(sorted(taken))}.",
+                "the resources and placement of an actor: num_cpus, num_gpus, resources, "
                 "scheduling_strategy, ...",
-                "leave these out; they are tandem's.",
+                "leave these out; tandem sets them.",
             )
         restarts = {"max_restarts": self.restarts, "max_task_retries": self.restarts}
         return {"num_cpus": cpus, **restarts, **resource, "namespace": self.name}

@@ -84,9 +84,9 @@ def construct(runner_class: Any, args: Any, rank: int, local_rank: int, here: bo
     cls = plain_class(runner_class)
     if not isinstance(cls, type) or not callable(getattr(cls, "run", None)):
         raise SettingError(
-            f"{cls!r} as a runner.",
+            f"{cls!r} is not a runner class.",
             "a class with a method run()",
-            "give the class itself, no object of it.",
+            "pass the class itself, not an instance.",
         )
     positional, keywords = _arguments(cls, args, local_rank)
     new: Any = cls.__new__
@@ -118,18 +118,18 @@ def _arguments(cls: type, args: Any, local_rank: int) -> tuple[list[Any], dict[s
     if not keywords and len(required) > 1:
         if len(required) > 2:
             raise SettingError(
-                f"{cls.__name__}.__init__ needs {', '.join(required)}.",
+                f"{cls.__name__}.__init__ requires {', '.join(required)}.",
                 "(self), (self, args) or (self, args, local_rank)",
-                "put what it needs into args.",
+                "put these values into args.",
             )
         return [args, local_rank], {}
     if required or (args is not None and (others or any_number)):
         return [args], keywords
     if args is not None:
         raise SettingError(
-            f"args were given for {cls.__name__}, whose __init__ takes none.",
+            f"args were given to {cls.__name__}, but its __init__ takes none.",
             "__init__(self, args)",
-            "take them, or give none.",
+            "let __init__ take args, or give none.",
         )
     return [], keywords
 
@@ -140,10 +140,10 @@ def ended(exited: SystemExit, name: str) -> bool:
     if exited.code in (None, 0):
         return True
     raise WorkerError(
-        f"runner {name!r} ended itself by sys.exit({exited.code!r}).",
+        f"runner {name!r} called sys.exit({exited.code!r}).",
         "a run() that returns, or sys.exit(0)",
-        "find out why it gave up: raise an exception there to see its traceback here; to end "
-        "without an error, return, or call sys.exit(0).",
+        "raise an exception there to see its traceback here; to end without an error, return or "
+        "call sys.exit(0).",
     ) from exited
 
 
@@ -257,7 +257,7 @@ def get_agent_here(namespace: str, name: str) -> LocalProxy:
             "agent",
             name,
             [known for where, known in _hosts if where == namespace],
-            "call make_agent before: in one process nobody else makes it meanwhile.",
+            "call make_agent first: in a single process nothing else creates it.",
         )
     hosts, caller = _hosts[namespace, name], new_caller_id(namespace, name)
     return _proxy(name, caller, hosts[int(caller.rpartition("#")[2]) % len(hosts)])
@@ -292,10 +292,9 @@ def refuse_other(name: str, existing: AgentSpec, wanted: AgentSpec) -> None:
             differing.append(f"{key}={a!r} (there: {b!r})")
     if differing:
         raise SettingError(
-            f"there is an agent {name!r} already, which was made in another way: "
-            f"{', '.join(differing)}.",
-            "the same class and hyperparameters, which join it, or a name of its own",
-            "choose another name, or make both alike.",
+            f"an agent {name!r} already exists with different arguments: {', '.join(differing)}.",
+            "the same class and hyperparameters to share it, or an unused name",
+            "choose another name, or use the same arguments.",
         )
 
 

@@ -94,9 +94,9 @@ class Sampler:
         n = len(leaves(obs)[0])
         if self.n not in (0, n):
             raise SpaceError(
-                f"{n} observations, after {self.n} of them.",
-                "as many environments as at first",
-                "get_agent gives another proxy.",
+                f"{n} observations were given, after {self.n} before.",
+                "as many environments as before",
+                "call get_agent for another proxy.",
             )
         if not self.n:
             self.n, self._initial = n, self.actor.initial_state(n)
@@ -138,9 +138,9 @@ class Sampler:
         given = self._chosen is not None and _equal_rows(obs, self._chosen[0])
         if self._chosen is None or not (given | _equal_rows(obs, next_obs)).all():
             raise SettingError(
-                "update of a step whose observation choose_action was not given last.",
+                "update was called with a different observation than choose_action.",
                 "choose_action(s), a step of the environment, update(s, a, r, s2, done)",
-                "call them in turn; for evaluation, which is not learned from, use another proxy.",
+                "call them in turn; use another proxy for evaluation.",
             )
         before, chosen, extra, self._state = self._chosen
         self._chosen = None
@@ -151,9 +151,9 @@ class Sampler:
         numbers = (x for x in (mean_reward, *leaves(next_obs)) if x.dtype.kind == "f")
         if not all(np.isfinite(x).all() for x in numbers):
             raise NonFiniteError(
-                "a step came with a reward or an observation that is not finite.",
+                "a step has a non-finite reward or observation.",
                 "finite numbers",
-                "correct the environment: `tandem check` says what is wrong with it.",
+                "fix the environment; `tandem check` reports what is wrong.",
             )
         self._rows.append(
             Row(before, chosen, mean_reward, over & ~cut, cut, next_obs, extra | team_rewards)
@@ -220,11 +220,11 @@ class Sampler:
             return x.mean(-1), {"rewards": x}
         if x.size != self.n or self.config.team_rewards_required:
             raise SpaceError(
-                f"a reward of shape {x.shape}.",
-                f"the rewards of each agent, {(self.n, *shape)}" if shape else f"{self.n} rewards",
-                "give info['rewards'] of the team; see tandem.envs.team."
+                f"the reward has shape {x.shape}.",
+                f"the rewards of all agents, {(self.n, *shape)}" if shape else f"{self.n} rewards",
+                "pass info['rewards'] of the team; see tandem.envs.team."
                 if shape
-                else "give one number for each observation that choose_action was given.",
+                else "give one number for each observation passed to choose_action.",
             )
         x = x.reshape(self.n)
         return x, {"rewards": np.repeat(x[:, None], shape[0], 1)} if shape else {}
@@ -277,9 +277,9 @@ def _flags(value: Array, n: int, name: str) -> Array:
     x = np.asarray(value).reshape(-1).astype(np.bool_)
     if x.shape != (n,):
         raise SpaceError(
-            f"{name} of shape {np.shape(value)} for {n} environments.",
-            f"{n} of them",
-            "give one for each.",
+            f"{name} has shape {np.shape(value)} for {n} environments.",
+            f"{n} values",
+            "give one for each environment.",
         )
     return x
 

@@ -21,7 +21,7 @@ def library() -> Any:
     except ImportError as error:
         raise EngineError(
             "Minari is not installed.",
-            "it and h5py, to store episodes",
+            "Minari and h5py to store episodes",
             "pip install 'tandem-rl[data]'.",
         ) from error
     return minari
@@ -40,7 +40,7 @@ def as_name(what: str, value: Any) -> str:
         raise SettingError(
             f"{what}={value!r}.",
             "a folder, or an id as in 'cartpole/ppo-v0'",
-            f"{what}='./data/mine', say.",
+            f"give {what}='./data/mine', for example.",
         )
     return str(value)
 

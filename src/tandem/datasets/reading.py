@@ -120,9 +120,9 @@ class Dataset:
         after = {len(x) for x in leaves(episode.observations)}
         if found != {steps} or after != {steps + 1}:
             raise RunFolderError(
-                f"episode {episode.number} of {self.name} has {steps} rewards, and arrays of the "
+                f"episode {episode.number} of {self.name} has {steps} rewards, but arrays of "
                 f"lengths {sorted(found | after)}.",
-                "one observation more than rewards, and as many of all else",
+                "one more observation than rewards, and as many of everything else",
                 "leave that episode out, or fetch the data set again.",
             )
 
@@ -168,7 +168,7 @@ def load(name: str | Path, *, download: bool = True) -> Dataset:
 
 _ADVICE = (
     "check the path; an id ends in a version, as in cartpole/ppo-v0.",
-    "a folder that tandem record made, or the id of a data set",
+    "a folder created by tandem record, or the id of a data set",
 )
 
 
@@ -179,7 +179,7 @@ def _opened(folder: Path) -> Dataset:
         raise RunFolderError(
             f"cannot read the data set {folder}: {type(error).__name__}: {str(error)[:300]}",
             "a data set that Minari can read",
-            "fetch or record it again; one of a newer Minari: pip install --upgrade minari.",
+            "fetch or record it again; if it needs a newer Minari: pip install --upgrade minari.",
         ) from error
 
 
@@ -192,7 +192,7 @@ def _fetch(minari: Any, name: str) -> None:
     except ImportError as error:
         raise SettingError(
             f"there is no data set {name} here, and {error}",
-            "what fetches data sets",
+            "the packages that fetch data sets",
             "pip install 'tandem-rl[data]'.",
         ) from error
     except Exception as error:  # of Minari's remotes, each of which has its own
@@ -201,8 +201,8 @@ def _fetch(minari: Any, name: str) -> None:
         raise HubError(
             f"there is no data set {name} here, and it cannot be fetched: {type(error).__name__}: "
             f"{lines[0][:300] if lines else ''}",
-            "the id of a data set that others share, and a network",
-            (f"did you mean {' or '.join(close)}, which is here? Else " if close else "")
+            "the id of a shared data set, and a network connection",
+            (f"did you mean {' or '.join(close)}, which is here? Otherwise " if close else "")
             + "check the id (`minari list remote`) and the network.",
         ) from error
     finally:

@@ -127,15 +127,15 @@ def _source(agent: Any, env: EnvLike) -> Source:
     own = agent.name.partition(" ")[2] if isinstance(agent, Agent) else ""
     if config.get("own_env") and env is None:
         raise SettingError(
-            f"the agent was trained in an environment that a program made ({own}).",
+            f"the agent was trained in an environment created by a program ({own}).",
             "that environment",
-            "give it: env=, what the run was trained in.",
+            "pass the training environment as env=.",
         )
     if env is None and not own:
         raise SettingError(
-            f"{agent!r} does not say what it was trained in.",
+            f"{agent!r} does not name its training environment.",
             "an environment to play in",
-            "give it: env='CartPole-v1', say.",
+            "give env='CartPole-v1', for example.",
         )
     env = agent.trained_in if env is None else env
     kwargs = agent.env_kwargs if isinstance(agent, Agent) and env == own else {}
@@ -149,8 +149,8 @@ def expect_storable(env: Any) -> None:
     if hasattr(env.unwrapped, "rewards_space"):
         raise SpaceError(
             f"{environment_name(env)} has several agents.",
-            "an environment of one agent: Minari stores one action and one reward a step",
-            "record an environment of one agent.",
+            "a single-agent environment: Minari stores one action and one reward per step",
+            "record a single-agent environment.",
         )
     for kind in ("observation_space", "action_space"):
         space = getattr(env, kind)
@@ -159,8 +159,8 @@ def expect_storable(env: Any) -> None:
                 raise SpaceError(
                     f"the {kind.replace('_', ' ')} of {environment_name(env)} has the entry "
                     f"{key!r}.",
-                    "entries that HDF5 can name: text without a slash",
-                    "rename it, by a gymnasium.ObservationWrapper for example.",
+                    "keys that HDF5 can store: text without a slash",
+                    "rename it, for example with a gymnasium.ObservationWrapper.",
                 )
         try:
             same = deserialize_space(serialize_space(space)) == space
@@ -171,7 +171,7 @@ def expect_storable(env: Any) -> None:
                 f"the {kind.replace('_', ' ')} of {environment_name(env)} is {space}.",
                 "Box, Discrete, MultiDiscrete, MultiBinary, or Dicts and Tuples of these, which "
                 "Minari stores",
-                "put it into one of these, by a wrapper of gymnasium.wrappers for example.",
+                "convert it to one of these, for example with a wrapper from gymnasium.wrappers.",
             )
 
 
@@ -239,7 +239,7 @@ def _written(name: str, env: Any, source: Source, given: JSONDict) -> Iterator[A
 
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise RunFolderError(
-            f"{folder} exists and is not empty.", "a new place", "choose another, or remove it."
+            f"{folder} exists and is not empty.", "a new folder", "choose another, or remove it."
         )
     part = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(part, ignore_errors=True)

@@ -169,8 +169,8 @@ class Trainer:
             settings |= part
         if unfit:
             raise SettingError(
-                f"{self.name} has nothing that {', '.join(unfit)} could set.",
-                "the arguments that it shares with a3c and dqn, and its own settings by name",
+                f"{self.name} does not support {', '.join(unfit)}.",
+                "the arguments that it shares with a3c and dqn, and its own settings",
                 f"leave {', '.join(unfit)} out; `tandem train {self.algorithm} --help` lists its "
                 "settings.",
             )
@@ -201,13 +201,13 @@ class Evaluator:
             raise SettingError(
                 f"policy_eps={a.policy_eps!r}.",
                 "a number from 0 to 1",
-                "leave it out, or give policy_eps=0.05, say.",
+                "leave it out, or give policy_eps=0.05.",
             )
         if a.load_model is None:
             raise SettingError(
                 "load_model was not given.",
-                "what to evaluate",
-                "give load_model='runs/…', the folder of a run, or a .keras file.",
+                "a model to evaluate",
+                "give load_model='runs/…' (a run folder) or a .keras file.",
             )
 
     def run(self) -> Evaluation:
@@ -247,9 +247,9 @@ class Evaluator:
             if (asked.acting, asked.valued) != (trained.acting, trained.valued):
                 name = name_of(trained)
                 raise SettingError(
-                    f"make_evaluator({self.name!r}) with load_model={path!r}, which {name} "
+                    f"make_evaluator({self.name!r}) was given load_model={path!r}, which {name} "
                     "trained.",
-                    f"what {self.name} trained",
+                    f"a model trained by {self.name}",
                     f"use make_evaluator({name!r}), or give another path.",
                 )
             return agent
@@ -286,7 +286,7 @@ class Evaluator:
         greedy = a.policy_type == "greedy"
         if greedy and action.kind == "box":
             raise SettingError(
-                "policy_type='greedy' for continuous actions.",
+                "policy_type='greedy' is not supported for continuous actions.",
                 "'stochastic'",
                 "leave policy_type out.",
             )
@@ -330,7 +330,7 @@ def _env_maker(a: SharedArguments) -> Callable[[], gymnasium.Env]:
         raise SettingError(
             "env_maker was not given.",
             "a function that makes an environment",
-            "give env_maker=lambda: gymnasium.make('CartPole-v1'), say.",
+            "give env_maker=lambda: gymnasium.make('CartPole-v1'), for example.",
         )
     maker, convert = a.env_maker, a.state_to_input
     if convert is None:

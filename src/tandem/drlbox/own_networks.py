@@ -60,7 +60,7 @@ def read(path: str, custom: dict[str, Any] | None) -> Any:
         import keras
     except ImportError as error:
         raise EngineError(
-            f"{path} needs Keras, which is not installed.", "it", "pip install 'tandem-rl[jax]'"
+            f"cannot read {path} without Keras.", "Keras 3", "pip install 'tandem-rl[jax]'"
         ) from error
     try:
         return keras.saving.load_model(path, custom_objects=custom, compile=False, safe_mode=True)
@@ -68,9 +68,9 @@ def read(path: str, custom: dict[str, Any] | None) -> Any:
         raise CheckpointError(
             f"{path} could not be read as a Keras model ({type(error).__name__}: "
             f"{str(error)[:200]}).",
-            "a file that Keras 3 wrote, of its own layers",
-            "give classes of your own in load_model_custom={'Name': Class}; Lambda layers are "
-            "code, and are not read.",
+            "a Keras 3 file with built-in layers",
+            "pass custom classes in load_model_custom={'Name': Class}; Lambda layers contain code "
+            "and are not loaded.",
         ) from error
 
 

@@ -19,7 +19,7 @@ def library() -> Any:
     except ImportError as error:
         raise EngineError(
             "huggingface_hub is not installed.",
-            "it, to share runs",
+            "huggingface_hub to share runs",
             "pip install 'tandem-rl[hub]'.",
         ) from error
     return huggingface_hub
@@ -40,9 +40,9 @@ def expect_token() -> None:
     """HubError where nobody is logged in."""
     if library().get_token() is None:
         raise HubError(
-            "there is no token of the hub here.",
-            "one that may write, of huggingface.co/settings/tokens",
-            "hf auth login; or set HF_TOKEN.",
+            "no Hugging Face token was found.",
+            "a token with write access from huggingface.co/settings/tokens",
+            "run hf auth login, or set HF_TOKEN.",
         )
 
 
@@ -56,33 +56,33 @@ def told(repo: str, revision: str | None = None) -> Iterator[None]:
     except errors.HFValidationError as error:
         raise SettingError(
             f"repo={repo!r}: {_first(error)}",
-            "the name of a repository",
-            "give it as in 'user/ppo-CartPole-v1'.",
+            "a repository name",
+            "use a name such as 'user/ppo-CartPole-v1'.",
         ) from error
     except errors.RevisionNotFoundError as error:
         raise HubError(
             f"{repo} has no revision {revision!r}.",
-            "a branch, a tag or a commit of it",
-            "leave it out, for the newest.",
+            "a branch, tag or commit",
+            "leave it out for the newest.",
         ) from error
     except errors.RepositoryNotFoundError as error:
         raise HubError(
-            f"there is no repository {repo} that you may read.",
-            "the name of one that is public, or private and yours",
+            f"there is no repository {repo} that you can read.",
+            "a public repository, or a private one of yours",
             "check the name; for a private one log in (hf auth login) or set HF_TOKEN.",
         ) from error
     except errors.HfHubHTTPError as error:
         status = getattr(error.response, "status_code", 0)
         if status in (401, 403):
             raise HubError(
-                f"the hub refuses it: {_first(error)}",
-                f"a token that may do this with {repo}",
-                "log in as who may (hf auth login), or set HF_TOKEN.",
+                f"the hub refused the request: {_first(error)}",
+                f"a token with permission for {repo}",
+                "log in with another account (hf auth login), or set HF_TOKEN.",
             ) from error
         raise HubError(
-            f"the hub answers {status or 'with an error'}: {_first(error)}",
-            "a request that it takes",
-            "try again later, or follow what it says.",
+            f"the hub returned {status or 'an error'}: {_first(error)}",
+            "a valid request",
+            "try again later, or follow the hub's message.",
         ) from error
     except (errors.OfflineModeIsEnabled, errors.LocalEntryNotFoundError) as error:
         raise _unreachable(error) from error
@@ -94,7 +94,7 @@ def _unreachable(error: BaseException) -> HubError:
     where = os.environ.get("HF_ENDPOINT") or "huggingface.co"
     return HubError(
         f"{where} cannot be reached: {type(error).__name__}: {_first(error)}",
-        "a network that leads there",
+        "a network connection to it",
         "check the network, the proxy, and HF_HUB_OFFLINE and HF_ENDPOINT if they are set.",
     )
 

@@ -85,6 +85,6 @@ def copy_checkpoint(source: Path, target: Path, whole: bool, clean: Cleaner) -> 
     except (OSError, zipfile.BadZipFile) as error:
         raise CheckpointError(
             f"cannot copy {source}: {error}.",
-            "a whole checkpoint, and room for a copy in the temporary folder",
-            "free some space; or push with another checkpoint of the run in its place.",
+            "an intact checkpoint, and space for a copy in the temporary folder",
+            "free some space, or push with another checkpoint of the run in its place.",
         ) from error

@@ -89,14 +89,14 @@ def checked(repo: str, sizes: dict[str, int | None], max_gb: float) -> list[str]
     """The names to fetch, of those that a repository has. HubError where it is not safe, too large
     or no run."""
     if odd := [name for name in sizes if ODD.search(name)]:
-        raise _unsafe(repo, f"a file with an odd name: {odd[0]!r}")
+        raise _unsafe(repo, f"a file with an unexpected name: {odd[0]!r}")
     if bad := [n for n in sizes if PurePosixPath(n).suffix.lower() in RUNS_CODE]:
-        raise _unsafe(repo, f"{bad[0]!r}, a file that may run code when it is loaded")
+        raise _unsafe(repo, f"{bad[0]!r}, a file that may run code when loaded")
     chosen = [name for name in NAMES if name in sizes]
     total = sum(sizes[name] or 0 for name in chosen) / 1e9
     if total > max_gb:
         raise HubError(
-            f"the files of {repo} have {total:.2f} GB.",
+            f"the files of {repo} take up {total:.2f} GB.",
             f"at most {max_gb} GB",
             f"allow more: max_gb={int(total) + 1} (--max-gb).",
         )
@@ -105,9 +105,9 @@ def checked(repo: str, sizes: dict[str, int | None], max_gb: float) -> list[str]
     if missing or not any(name.startswith("checkpoints/") for name in chosen):
         what = missing[0] if missing else "checkpoints/best.zip"
         raise HubError(
-            f"{repo} is no run of tandem: it has no {what}.",
-            "a repository that tandem push made",
-            "check the name; a model of another library is loaded by that.",
+            f"{repo} is not a tandem run: it has no {what}.",
+            "a repository created by tandem push",
+            "check the name; load a model of another library with that library.",
         )
     return chosen
 
@@ -119,13 +119,13 @@ def _check_files(repo: str, place: Path, names: list[str], max_gb: float) -> Non
     for name in names:
         file = place / name
         if file.is_symlink() or not file.is_file():
-            raise _unsafe(repo, f"{name!r}, which is no file")
+            raise _unsafe(repo, f"{name!r}, which is not a file")
         total += file.stat().st_size
         if name.endswith(".zip"):
             _check_zip(repo, name, file)
     if total / 1e9 > max_gb:
         raise HubError(
-            f"the files of {repo} have {total / 1e9:.2f} GB, more than the hub had listed.",
+            f"the files of {repo} take up {total / 1e9:.2f} GB, more than the hub listed.",
             f"at most {max_gb} GB",
             "do not use it, unless you know why.",
         )
@@ -137,20 +137,20 @@ def _check_zip(repo: str, name: str, file: Path) -> None:
         with zipfile.ZipFile(file) as opened:
             members: list[Any] = opened.infolist()
     except (OSError, zipfile.BadZipFile) as error:
-        raise _unsafe(repo, f"{name!r}, which is no checkpoint ({error})") from error
+        raise _unsafe(repo, f"{name!r}, which is not a checkpoint ({error})") from error
     for member in members:
         if not MEMBER.fullmatch(member.filename):
             raise _unsafe(repo, f"{name!r} with {member.filename!r} in it")
     size = sum(int(member.file_size) for member in members)
     packed = any(member.compress_type != zipfile.ZIP_STORED for member in members)
     if packed or size > file.stat().st_size:
-        raise _unsafe(repo, f"{name!r} with packed files in it, as checkpoints have not")
+        raise _unsafe(repo, f"{name!r} with compressed files, which checkpoints never have")
     checkpoint.read(file)
 
 
 def _unsafe(repo: str, what: str) -> HubError:
     return HubError(
-        f"{repo} has {what}.",
-        "the files of a run, as tandem push sends them",
-        "do not use it; or ask whoever made it to push the run again.",
+        f"{repo} contains {what}.",
+        "only the files of a run, as tandem push uploads them",
+        "do not use it, or ask its owner to push the run again.",
     )

@@ -110,7 +110,7 @@ def _the_run(folder: Path) -> Run:
         raise RunFolderError(
             f"{folder} has {len(runs)} runs.",
             "the folder of one run",
-            f"push one of them: {runs[0]}, say.",
+            f"push one of them, such as {runs[0]}.",
         )
     run = read_run(folder)
     if not (folder / "checkpoints").is_dir():

@@ -63,9 +63,10 @@ class Series:
         points = len(self._x())
         if beginning + end >= points:
             raise SettingError(
-                f"the first {beginning} and the last {end} of {points} points are to be left out.",
-                "some points that are left" if points else "a call of find, which makes them",
-                "lower n_skip_beginning, n_skip_end or sma, or let find make more."
+                f"skipping the first {beginning} and the last {end} of {points} points leaves "
+                "none.",
+                "at least one point" if points else "the points of a call to find",
+                "lower n_skip_beginning, n_skip_end or sma, or let find collect more points."
                 if points
                 else "call find first.",
             )
@@ -77,9 +78,9 @@ def best_of(outcomes: Sequence[Outcome], metrics: str) -> int:
     scores = [outcome.score(metrics) for outcome in outcomes]
     if not any(map(isfinite, scores)):
         raise NonFiniteError(
-            f"no trial came to an end: {outcomes[0].fault or 'no episode ended in them'}",
-            "one trial at least with finite losses",
-            "lower the learning rates, or clip gradients; give more episodes.",
+            f"no trial finished: {outcomes[0].fault or 'no episode ended'}",
+            "at least one trial with finite losses",
+            "lower the learning rates, clip gradients, or give more episodes.",
         )
     return int(np.argmax(scores) if metrics == "reward" else np.argmin(scores))
 
@@ -129,8 +130,8 @@ def learning_rate(optimizer: Any) -> float:
         raise SettingError(
             f"the optimizer {type(optimizer).__name__} has "
             f"{'no learning rate' if inner is None else 'a schedule for its learning rate'}.",
-            "an optimizer of torch's or Keras's with a number for its learning rate",
-            "make it with learning_rate=0.001, say; a schedule can follow when it is found.",
+            "a torch or Keras optimizer with a constant learning rate",
+            "create it with learning_rate=0.001, for example; use a schedule after the search.",
         )
     return float(host(inner))
 
@@ -140,7 +141,7 @@ def checked_agent(agent: Any) -> BaseAgent:
     if not isinstance(agent, BaseAgent):
         raise SettingError(
             f"a finder was given a {type(agent).__name__}.",
-            "an agent: an object of a subclass of tandem.RL or tandem.RL_pytorch",
-            "for algorithms of the library there is `tandem find`.",
+            "an agent: an instance of a subclass of tandem.RL or tandem.RL_pytorch",
+            "use `tandem find` for built-in algorithms.",
         )
     return agent

@@ -166,9 +166,9 @@ class LRFinder(Series):
         values = np.array(self.rewards if metrics == "reward" else self.losses, float)
         if len(values) != len(self.lrs):
             raise SettingError(
-                "there are no rewards of a sweep by mini-batches.",
-                'find(metrics="reward"), whose points are episodes',
-                "look at the loss, or call find again.",
+                "a sweep over mini-batches has no rewards.",
+                'find(metrics="reward"), which sweeps over episodes',
+                "use the loss, or call find again.",
             )
         means = moving_average(values, self.window_size)
         return (means - values.mean()) / (values.std() + EPS) if metrics == "reward" else means
@@ -195,13 +195,13 @@ class LRFinder(Series):
                 or not (0 < value < inf)
             ):
                 raise SettingError(
-                    f"{name}={value!r}.", "a number above 0", "give start_lr=1e-4, end_lr=1.0, say."
+                    f"{name}={value!r}.", "a number above 0", "give start_lr=1e-4, end_lr=1.0."
                 )
         if start >= end:
             raise SettingError(
                 f"start_lr={start:g} and end_lr={end:g}.",
-                "a learning rate that grows",
-                "give the lower one as start_lr.",
+                "start_lr below end_lr",
+                "lower start_lr, or raise end_lr.",
             )
         if steps is None:
             steps = max(2, episodes) if episodes is not None and metrics == "reward" else 100
@@ -218,13 +218,13 @@ class LRFinder(Series):
         if not optimizers:
             raise SettingError(
                 "the agent has no optimizer.",
-                "agent.optimizer, whose learning rate is looked for",
+                "agent.optimizer, the optimizer to tune",
                 "set agent.optimizer = ... before LRFinder(agent).find(...).",
             )
         if not -len(optimizers) <= self.index < len(optimizers):
             raise SettingError(
-                f"index={self.index} of {len(optimizers)} optimizers.",
-                "the number of one of them, from 0 on, or from -1 on backwards",
+                f"index={self.index} with {len(optimizers)} optimizers.",
+                "a list index: from 0 up, or from -1 down to count from the end",
                 "leave index out for the last one.",
             )
         learning_rate(optimizers[self.index])
@@ -234,8 +234,8 @@ class LRFinder(Series):
         nothing."""
         if len(self.lrs) < 3:
             raise (NonFiniteError if self.fault else SettingError)(
-                self.fault or f"the sweep came to {len(self.lrs)} points.",
-                "three points at least, from start_lr on",
+                self.fault or f"the sweep made only {len(self.lrs)} points.",
+                "at least three points, from start_lr on",
                 f"lower start_lr (it was {self.start_lr:g})."
                 if self.fault
                 else "give more episodes, or a smaller batch.",

@@ -34,7 +34,7 @@ class OptFinder(Series):
         self.agent, self.optimizers = checked_agent(agent), list(optimizers)
         if not self.optimizers:
             raise SettingError(
-                "OptFinder was given no optimizers.", "a list of some", "give two, say."
+                "OptFinder was given no optimizers.", "a list of optimizers", "give two or more."
             )
         self.best_opt: Any = None
         self.best_index: int | None = None

@@ -55,13 +55,13 @@ class ParallelFinder:
         if len(self.agents) != len(self.optimizers) or not self.agents:
             raise SettingError(
                 f"{len(self.agents)} agents and {len(self.optimizers)} optimizers.",
-                "some agents, and as many optimizers (a list for an agent that takes several)",
+                "at least one agent, and one optimizer (or a list, if it takes several) for each",
                 "give one optimizer for each agent.",
             )
         if len({id(agent) for agent in self.agents}) < len(self.agents):
             raise SettingError(
                 "the same agent was given twice.",
-                "agents that differ, or are made alike one by one",
+                "a separate object for each agent",
                 "use OptFinder for one agent with several optimizers.",
             )
         self.rewards: dict[int, list[float]] = {}
@@ -161,11 +161,11 @@ class ParallelFinder:
         except Exception as error:  # as many kinds as there are objects
             why = error.happened if isinstance(error, TandemError) else error
             raise SettingError(
-                f"{self._name(i)} cannot go to another process: {str(why).strip()[:300]}",
-                "an agent whose class, environment, networks and optimizer can be pickled, or "
-                "imported there by their names",
-                "define its classes at the top of a module or of the script, and make what cannot "
-                "be pickled (locks, open files) where it is used.",
+                f"{self._name(i)} cannot be sent to another process: {str(why).strip()[:300]}",
+                "an agent whose class, environment, networks and optimizer can be pickled or "
+                "imported by name",
+                "define its classes at the top level of a module or script, and create what "
+                "cannot be pickled (locks, open files) where it is used.",
             ) from error
         return Call(self._name(i), trial, (engine, packed, episodes, begun, folder / f"end-{i}"))
 
@@ -257,6 +257,6 @@ def _importable(kind: type) -> None:
     with suppress(ImportError, ValueError):
         found = importlib.util.find_spec(module)
     if found is None or (found.origin is None and found.submodule_search_locations is None):
-        raise TypeError(f"its class is {module}.{kind.__qualname__}, and {module} is no file")
+        raise TypeError(f"its class is {module}.{kind.__qualname__}, but {module} has no file")
     if module not in sys.modules:
-        raise TypeError(f"its class is of {module}, which is not imported any more")
+        raise TypeError(f"its class is from {module}, which is no longer imported")

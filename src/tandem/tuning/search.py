@@ -214,7 +214,7 @@ def _fitting(
     nowhere, found = set.intersection(*map(set, idle)), dict[Any, Candidate]()
     for name in (n for c in candidates for n in c.settings if n in nowhere):
         raise SettingError(
-            f"{name} varies, and has no effect in any trial without {idle[0][name]}.",
+            f"{name} varies but has no effect in any trial without {idle[0][name]}.",
             "a setting that has an effect",
             f"give {idle[0][name]}, or leave {name} out.",
         )
@@ -252,7 +252,7 @@ def rates(
     if not 0 < start < end < float("inf"):
         raise SettingError(
             f"start_lr={start:g} and end_lr={end:g}.",
-            "two learning rates above 0, the lower one first",
+            "two learning rates above 0, the lower first",
             "try 1e-5 and 1e-1.",
         )
     given: Schedule = getattr(trainer.resolve(kind, environment_name(env), {})[0], setting)
@@ -286,12 +286,12 @@ def _searched(
     processes = cores() if processes is None else whole_number("processes", processes, 1)
     if not candidates:
         raise SettingError(
-            "there is nothing to compare.", "an algorithm at least", 'give ["ppo", "dqn"], say.'
+            "there is nothing to compare.", "at least one algorithm", 'give ["ppo", "dqn"].'
         )
     for candidate in candidates:
         for name in candidate.settings.keys() & settings.keys():
             raise SettingError(
-                f"{name}={settings[name]} was given, and is what is looked for.",
+                f"{name}={settings[name]} was given, but the trials vary it.",
                 "settings that all trials share",
                 f"leave {name} out.",
             )
@@ -338,8 +338,8 @@ def refuse_own_optimizer(settings: Mapping[str, Any]) -> None:
     """SettingError for an optimizer that is an object: it would keep its own step size."""
     if not isinstance(given := settings.get("optimizer") or "", str):
         raise SettingError(
-            f"optimizer={type(given).__name__}(…) is an object with a learning rate of its own.",
-            "an optimizer by name, whose learning rate the trials set",
+            f"optimizer={type(given).__name__}(…) is an object with its own learning rate.",
+            "the name of an optimizer, so that trials set its learning rate",
             "leave optimizer out, or call tandem.train with each of your optimizers.",
         )
 
@@ -409,8 +409,8 @@ def _found(trials: list[Trial], folder: Path | None, title: str) -> Found:
     scores = [trial.score for trial in trials]
     if all(map(isnan, scores)):
         raise NonFiniteError(
-            f"no trial came to an end with an evaluation: {trials[0].fault}".rstrip(": "),
-            "one trial at least with finite losses, and evaluations",
+            f"no trial finished with an evaluation: {trials[0].fault}".rstrip(": "),
+            "at least one trial with finite losses and evaluations",
             "lower the learning rates; leave --eval-episodes out.",
         )
     best = trials[int(np.nanargmax(scores))]

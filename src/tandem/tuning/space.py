@@ -26,7 +26,9 @@ from tandem.settings import (
 from tandem.types import JSONDict
 
 EXAMPLE = 'learning_rate = { low = 1e-4, high = 1e-2, scale = "log" }'
-FORMS = "values, [32, 64]; a range, { low = 0.9, high = 0.99 }; true: its own; false: none"
+FORMS = (
+    "values, [32, 64]; a range, { low = 0.9, high = 0.99 }; true: its default range; false: none"
+)
 SHOWN = {"log": ", logarithmic", "near one": ", logarithmic in the distance from 1"}
 
 
@@ -36,7 +38,7 @@ def optuna() -> Any:
         import optuna
     except ModuleNotFoundError as error:
         raise EngineError(
-            "a sweep was asked for, and Optuna is not installed here.",
+            "a sweep requires Optuna, which is not installed.",
             "Optuna",
             "pip install 'tandem-rl[sweep]'",
         ) from error
@@ -223,7 +225,7 @@ class Space:
         """From what `to_json` gave. UnknownNameError for what is no setting."""
         for name in (d["setting"] for d in data):
             if name not in hints_of(type(base)):
-                raise UnknownNameError("setting to look for:", name, hints_of(type(base)))
+                raise UnknownNameError("searchable setting", name, hints_of(type(base)))
         searches = [{**d["search"], "choices": tuple(d["search"]["choices"])} for d in data]
         dimensions = [
             Dimension(d["setting"], Search(**s), d["whole"])
@@ -241,16 +243,16 @@ def space_of(base: Any, given: Mapping[str, Any], told: Mapping[str, Any] | None
     told = dict(told or {})
     only = told.pop("only", False)
     if not isinstance(only, bool):
-        raise _odd("only", only, "true: look for nothing that does not stand here; or false")
+        raise _odd("only", only, "true, to search only the settings listed here, or false")
     known = {s.name: s for s in declared(type(base))}
     for name in told:
         if name not in known:
-            raise UnknownNameError("setting to look for:", name, known)
+            raise UnknownNameError("searchable setting", name, known)
         if name in given:
             raise SettingError(
-                f"{name}={given[name]} was given, and the space has a range for it.",
-                "one or the other",
-                f"leave {name} out, or out of the space.",
+                f"{name}={given[name]} was given, but the space has a range for it.",
+                "only one of the two",
+                f"leave {name} out, or remove it from the space.",
             )
     hints, dimensions = hints_of(type(base)), list[Dimension]()
     for name, setting in known.items():
@@ -264,9 +266,9 @@ def space_of(base: Any, given: Mapping[str, Any], told: Mapping[str, Any] | None
     _refuse_idle(dimensions, base, told)
     if not dimensions:
         raise SettingError(
-            "there is nothing to look for.",
-            "a setting at least that has a range, and is not given",
-            f"leave one out that is given, or put one into the space: {EXAMPLE}",
+            "there is nothing to search.",
+            "at least one setting that has a range and is not given",
+            f"leave out a setting that is given, or add one to the space: {EXAMPLE}",
         )
     return Space(dimensions, base)
 
@@ -310,7 +312,7 @@ def read(path: str | Path) -> dict[str, Any]:
         raise SettingError(
             f"cannot read the space {path}: {error}.",
             f"a TOML file with a line for each setting: {FORMS}",
-            f"write, say: {EXAMPLE}",
+            f"for example, write: {EXAMPLE}",
         ) from error
 
 
@@ -361,7 +363,7 @@ def _by_type(setting: Declared, hint: Any) -> Search:
         return Search(choices=get_args(hint))
     limits = setting.limits
     if limits is None or not math.isfinite(limits.minimum) or not math.isfinite(limits.maximum):
-        expected = "low and high, since the setting has no range of its own"
+        expected = "low and high, since the setting has no default range"
         raise _odd(setting.name, True, expected)
     return Search(limits.minimum, limits.maximum)
 
@@ -380,5 +382,5 @@ def _check(dimension: Dimension, base: Any) -> None:
 
 def _odd(name: str, said: Any, expected: str) -> SettingError:
     return SettingError(
-        f"the space says {name} = {said!r}.", expected, f"write it as here: {EXAMPLE}"
+        f"the space has {name} = {said!r}.", expected, f"write it like this: {EXAMPLE}"
     )

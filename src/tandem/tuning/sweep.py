@@ -133,9 +133,9 @@ class Sweep:
         if resume is None:
             if trust:
                 raise SettingError(
-                    "trust=True was given without resume=.",
+                    "trust=True requires resume=.",
                     "a sweep to trust",
-                    "give resume=, or leave it out.",
+                    "give resume=, or leave trust out.",
                 )
             self._program = {n: x for n, x in asked.items() if n == "network" and x is not None}
             self.plan = _planned(algorithm, env, trials or TRIALS_UNTOLD, asked)
@@ -240,9 +240,9 @@ def _planned(algorithm: Any, env: EnvLike, trials: int, asked: dict[str, Any]) -
     given = {n: x for n, x in asked.items() if n not in PLACES}
     if given.get("runners"):  # what a cluster makes is whole trials
         raise SettingError(
-            f"a sweep with runners={given['runners']!r}.",
-            "trials that collect by themselves, side by side (parallel), here or on a cluster",
-            "leave runners out; cluster= makes the trials there.",
+            f"runners={given['runners']!r} is not supported in a sweep.",
+            "trials that collect their own data, in parallel (parallel), here or on a cluster",
+            "leave runners out; cluster= runs the trials there.",
         )
     chosen = trainer.resolve(kind, environment_name(env), given)[0]
     steps = chosen.steps if steps is None else whole_number("steps", steps, 1)
@@ -252,8 +252,8 @@ def _planned(algorithm: Any, env: EnvLike, trials: int, asked: dict[str, Any]) -
     base, options, *_ = trainer.resolve(kind, environment_name(env), given)
     if not options.eval_episodes:
         raise SettingError(
-            "a sweep with eval_episodes=0.",
-            "evaluations, which trials are compared by",
+            "eval_episodes=0 is not supported in a sweep.",
+            "evaluations to compare trials by",
             "leave eval_episodes out.",
         )
     space = spaces.space_of(base, {n: x for n, x in asked.items() if n not in PLACES}, told)
@@ -297,21 +297,21 @@ def _continued(
     given = [name for name, value in again.items() if value is not None]
     if odd := [n for n in given if n not in plan.own and again[n] != getattr(plan, n, None)]:
         raise ResumeError(
-            f"resume= was given with {', '.join(odd)}.",
-            "at most trials, parallel and cluster: the sweep goes on with what its sweep.json says",
+            f"resume= is not supported with {', '.join(odd)}.",
+            "only trials, parallel or cluster: the rest comes from the sweep's sweep.json",
             "leave these out.",
         )
     if left := [name for name in plan.own if name not in given]:
         raise ResumeError(
-            f"the sweep in {folder} was given {', '.join(left)} by a program.",
-            "the same again, whose code is in no file",
+            f"the sweep in {folder} was started by a program with {', '.join(left)}.",
+            "the same objects again, as no file contains them",
             f"tandem.sweep({', '.join(f'{n}=...' for n in left)}, resume={str(folder)!r})",
         )
     if trials is not None and trials < plan.trials:
         raise ResumeError(
-            f"the sweep in {folder} is of {plan.trials} trials; trials={trials} was asked for.",
-            "as many, or more",
-            "leave trials out; Ctrl-C ends a sweep, and keeps what it has done.",
+            f"the sweep in {folder} has {plan.trials} trials, more than trials={trials}.",
+            "at least as many",
+            "leave trials out; Ctrl-C ends a sweep and keeps its results.",
         )
     return plan if trials is None else replace(plan, trials=trials)
 
@@ -327,9 +327,9 @@ def expect_here(folder: Path) -> None:
     """SettingError if the folder of a trial that has answered is not to be seen here."""
     if not folder.is_dir():
         raise SettingError(
-            f"the cluster's machines write trials into folders of their own: {folder} is not here.",
-            "a folder that all of them share, from where any free machine resumes a trial",
-            "give out= on a file system that every machine has at the same place, or leave "
+            f"the cluster's machines write trials to local folders: {folder} does not exist here.",
+            "a shared folder, from which any free machine can resume a trial",
+            "give out= on a file system that every machine mounts at the same path, or leave "
             "cluster out.",
         )
 
@@ -363,8 +363,8 @@ class _Trials:
             self.jobs.run(self._take, self._hear)
         if self._blocked:
             raise WorkerError(
-                f"the sweep in {self.sweep.folder} ended at {self._blocked}",
-                "files that can be written, and processes that are left alone",
+                f"the sweep in {self.sweep.folder} stopped at {self._blocked}",
+                "writable files, and processes that nothing kills",
                 self.sweep.plan.to_resume(self.sweep.folder),
             )
         return self.came
@@ -441,11 +441,11 @@ class _Trials:
             if self._refused > REFUSALS:
                 first, asks = why.partition("; expected ")[0], why.partition("Fix: ")[2]
                 raise SettingError(
-                    f"{REFUSALS} combinations of settings one after the other were refused, the "
-                    f"last one: {first}.",
-                    "a space in which most combinations can be trained with",
-                    "narrow it (--space, space=), as the last one asks for"
-                    f"{f': {asks}' if asks else '.'}",
+                    f"{REFUSALS} combinations of settings in a row were refused, the last one: "
+                    f"{first}.",
+                    "a space in which most combinations are valid",
+                    "narrow it (--space, space=), as the last error "
+                    f"says{f': {asks}' if asks else '.'}",
                 )
             return
         self._refused = 0

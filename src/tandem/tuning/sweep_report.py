@@ -61,10 +61,10 @@ def concluded(folder: Path, plan: Plan, study: Study, base: Any) -> Swept:
     if not whole:
         why = next((t.why for t in trials if t.why), "")
         raise WorkerError(
-            f"none of the {len(trials)} trials in {folder} came to its end. {why}".rstrip(),
-            "one trial at least that is not cut short",
-            "see trials.csv there for what became of each; narrow the space, or try one by itself: "
-            f"tandem train {plan.algorithm} {plan.env}",
+            f"none of the {len(trials)} trials in {folder} finished. {why}".rstrip(),
+            "at least one complete trial",
+            "see trials.csv there for the outcome of each; narrow the space, or run one by "
+            f"itself: tandem train {plan.algorithm} {plan.env}",
         )
     best = max(whole, key=lambda t: t.score)
     entry = written(plan, apply(base, best.settings), best, len(trials))

@@ -88,7 +88,7 @@ class Plan:
         own = "".join(f", {name}=..." for name in self.own)
         modules = "".join(f" --import {module}" for module in IMPORTED)
         command = f"tandem sweep --resume {shell_path(folder)}{modules}"
-        return "put that right (free some space, say), then go on: " + (
+        return "fix this (for example, free some space), then resume: " + (
             f"tandem.sweep(resume={str(folder)!r}{own})" if own else command
         )
 
@@ -103,8 +103,8 @@ class Plan:
         except (OSError, ValueError, TypeError) as error:
             raise RunFolderError(
                 f"{folder} is not a sweep: cannot read {folder / FILE}: {error}.",
-                "a folder that `tandem sweep` made",
-                "check the path; or begin anew: tandem sweep ALGORITHM ENV",
+                "a folder created by `tandem sweep`",
+                "check the path, or start a new sweep: tandem sweep ALGORITHM ENV",
             ) from error
 
 
@@ -132,8 +132,8 @@ def check_sampler(name: str) -> None:
     one_of("sampler", name, SAMPLERS)
     if name == "gp" and not all(map(find_spec, GP_NEEDS)):
         raise EngineError(
-            f"sampler='gp' was asked for, and {' or '.join(GP_NEEDS)} is not installed here.",
-            "both, which Optuna's Gaussian processes are computed by",
+            f"sampler='gp' cannot be used: {' or '.join(GP_NEEDS)} is not installed.",
+            "both, for Optuna's Gaussian processes",
             f"pip install {' '.join(GP_NEEDS)}; or use sampler='tpe'.",
         )
 

@@ -50,8 +50,9 @@ class TrialArguments:
         if agent.torch:
             if arguments.pop("train_loss") is not None:
                 raise SettingError(
-                    f"train_loss={self.train_loss!r} for {type(agent).__name__}, which is PyTorch.",
-                    "a metric of Keras's for agents of tandem.RL; others take the mean of losses",
+                    f"train_loss={self.train_loss!r} is not supported by {type(agent).__name__}, "
+                    "a PyTorch agent.",
+                    "a Keras metric for tandem.RL agents only; others use the mean loss",
                     "leave train_loss out.",
                 )
             arguments.pop("jit_compile")  # there is nothing to compile
@@ -213,10 +214,10 @@ class Trials:
             if self.agent._assembly is None:
                 return self.agent.env
             raise SettingError(
-                f"the agent's environment cannot be copied ({type(error).__name__}: {error}), and "
-                "is amid an episode of its training.",
-                "an environment that copy.deepcopy takes, so that trials leave it alone",
-                "give such a one; or call find before the agent's first train.",
+                f"the agent's environment cannot be copied ({type(error).__name__}: {error}) in "
+                "the middle of a training episode.",
+                "an environment that supports copy.deepcopy, so that trials do not change it",
+                "make it copyable, or call find before the agent's first train.",
             ) from error
 
 

@@ -49,9 +49,9 @@ plain = run(Known, sgd, lambda u: None).notes.traces
 agent, told = recorded(Deciding, lambda u: {"clip_params": RULE}, numbers={"clip": 0.5})
 expected = [x + 10.0 * (x > 0.6) for x in numbers(0.5, 0.1, len(agent.heard), 0.25, 0.75)]
 found["constant"] = bool(np.allclose(agent.heard, expected, atol=1e-5))
-found["said once"] = [("self.clip cannot be an input" in m, m.count("anew")) for m in told] == [
-    (True, 1)
-] or told
+found["said once"] = [
+    ("self.clip cannot be an input" in m, m.count("recompiled")) for m in told
+] == [(True, 1)] or told
 # once to try; then for each change: 4 in each of 6 episodes, and back
 found["compiled anew"] = agent.notes.traces > plain + 20
 

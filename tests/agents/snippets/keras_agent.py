@@ -123,7 +123,7 @@ with tempfile.TemporaryDirectory() as folder:
         restored = again(other())
         found[name] = apart(whole, restored) == 0.0 and whole.loss_list == restored.loss_list
     for optimizer, word in (
-        (keras.optimizers.Adam(), "optimizer SGD; train was given Adam"),
+        (keras.optimizers.Adam(), "optimizer SGD, but train was given Adam"),
         (sgd(0.1, 0.0, 0.1), "variables"),
     ):
         said = refusal(lambda optimizer=optimizer: again(optimizer))
@@ -175,7 +175,7 @@ class Signed(Q):
 signed = train(untrained(Signed))
 found["late"] = signed.total_episode == 4
 signed.sign = 1.0
-found["sign"] = warned(signed, "sign changed, which the compiled action")
+found["sign"] = warned(signed, "sign changed, but the compiled action")
 
 
 class ActorCritic(RL):

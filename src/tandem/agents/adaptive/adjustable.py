@@ -28,12 +28,12 @@ class Value(NamedTuple):
 Values = list[Value]
 PLACES = {  # of a rule: what there has to be
     "alpha": "priorities: set(PR=True)",
-    "lr": "an optimizer with a learning rate that is a number, rather than a schedule",
-    "eps": "a policy with a number eps",
-    "tau": "a number self.tau: a plain one, or a variable",
-    "gamma": "a number self.gamma: a plain one, or a variable",
-    "clip": "a number self.clip: a plain one, or a variable",
-    "beta": "a number self.beta: a plain one, or a variable",
+    "lr": "an optimizer with a constant learning rate, not a schedule",
+    "eps": "a policy with a numeric eps",
+    "tau": "a numeric self.tau (a plain number or a variable)",
+    "gamma": "a numeric self.gamma (a plain number or a variable)",
+    "clip": "a numeric self.clip (a plain number or a variable)",
+    "beta": "a numeric self.beta (a plain number or a variable)",
     "weight_decay": "an optimizer with a weight_decay that is not None",
     "beta1": "an optimizer with a beta1, as Adam has",
     "beta2": "an optimizer with a beta2, as Adam has",
@@ -68,9 +68,9 @@ def values_of(rule: str, agent: AgentMembers, assembly: Assembly) -> Values:
         values = _optimizers(rule, assembly)
     if not values:
         raise SettingError(
-            f"{rule}_params is given, and there is nothing for it to move.",
+            f"{rule}_params is given, but it has nothing to adjust.",
             PLACES[rule],
-            f"leave {rule}_params out, or see to that.",
+            f"leave {rule}_params out, or meet this requirement.",
         )
     return values
 

@@ -91,13 +91,13 @@ class Inputs:
         value = {name: np.float32(getattr(self.agent, name))}
         try:
             square_arrays(framework, traced, batch._replace(weight=rows, settings=value), -1)
-        except Exception as error:  # whatever an engine, or NumPy, says to a traced number
+        except Exception as error:  # whatever a backend, or NumPy, raises for a traced number
             self.constant.add(name)
             warnings.warn(
                 f"self.{name} cannot be an input of the compiled loss ({type(error).__name__}): a "
-                "Python `if` depends on it, or a function that needs a number. It stays a constant "
-                "there, and the loss is compiled anew whenever a rule moves it, at a cost; this is "
-                "said once. Choose by keras.ops.where instead.",
+                "Python `if` or a function that needs a number depends on it. It stays a "
+                "constant, and the loss is recompiled whenever a rule changes it, which is slow; "
+                "this is shown once. Use keras.ops.where instead.",
                 stacklevel=2,
             )
         else:

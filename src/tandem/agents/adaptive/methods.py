@@ -342,8 +342,8 @@ class AdaptiveMethods(AgentMembers):
         high = max(low, pool) if parameters.max is None else int(parameters.max)
         if low < 1 or high < low or (ring is not None and pool < low):
             raise SettingError(
-                f"mini-batches from {low} to {high} of a pool of {pool}.",
-                "sizes from 1 to what the pool holds, the lower one first",
+                f"mini-batch sizes from {low} to {high} with a pool of {pool}.",
+                "sizes from 1 to the capacity of the pool, with min first",
                 "give a smaller min, a larger max, or a larger pool_size.",
             )
         sizes = rules.batch_sizes(low, max(low, min(high, pool)), parameters.align)
@@ -393,7 +393,7 @@ class AdaptiveMethods(AgentMembers):
 
 def _share(smooth: float) -> float:
     if not 0 <= smooth <= 1:
-        raise SettingError(f"smooth={smooth!r}.", "a share from 0 to 1", "use smooth=0.2.")
+        raise SettingError(f"smooth={smooth!r}.", "a number from 0 to 1", "use smooth=0.2.")
     return smooth
 
 
@@ -423,7 +423,7 @@ def _say_once(name: str) -> None:
     if name not in _told:
         _told.add(name)
         warnings.warn(
-            f"{name}_params: this value follows the effective sample size only, not the noise of "
-            "gradients, so it stays as it is.",
+            f"{name}_params: this value depends only on the effective sample size, not on "
+            "gradient noise, so it does not change.",
             stacklevel=4,
         )
