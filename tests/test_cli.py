@@ -490,7 +490,7 @@ def test_an_environment_of_a_program_is_not_guessed(finished, tmp_path, capsys) 
     tandem.train("ppo", lambda: gymnasium.make("CartPole-v1"), out=own, **given)
     for command in ("evaluate", "watch", "verify", "train --resume"):
         assert run(f"{command} {own}") == 2
-        assert ("env=" if "train" in command else "program") in capsys.readouterr().err
+        assert ("env=" if "train" in command else "passed from Python") in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["play.gif", "play.mp4"])

@@ -373,7 +373,7 @@ def test_a_run_needs_the_package_that_it_was_trained_with(
         assert refused in printed and "pip install tandem-maze==1.2.0; `tandem list`" in printed
     assert "wrote" in shown(capsys, f"report {folder}"), "it needs none"
     assert "maze_pg" not in shown(capsys, "list")
-    with pytest.raises(UnknownNameError, match="there is none.\nFix: install a package"):
+    with pytest.raises(UnknownNameError, match="none is installed.\nFix: install a package"):
         tandem.train("a2c", "CartPole-v1", writer="lines", out=tmp_path / "a", **FAST)
 
 
@@ -537,7 +537,7 @@ def added(folder: Path, name: str, groups: dict[str, dict[str, str]]) -> None:
 def test_two_packages_with_one_name(maze: Path, tmp_path: Path, monkeypatch: Any) -> None:
     added(tmp_path, "tandem-other", {"algorithms": {"maze_pg": "tandem_maze.algorithm:MazePG"}})
     see(tmp_path, monkeypatch)
-    with pytest.raises(PluginError, match=r"tandem-other 1.0 and tandem-maze 1.2.0 both bring"):
+    with pytest.raises(PluginError, match=r"tandem-other 1.0 and tandem-maze 1.2.0 both provide"):
         tandem.train("maze_pg", "CartPole-v1", **FAST)
     from tandem_maze.algorithm import MazePG
 

@@ -214,7 +214,7 @@ def test_errors_of_the_hub(hub, run, tmp_path, monkeypatch) -> None:
     refused("no revision 'v9'", pull, "me/ppo", place, revision="v9")
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
     refused("(?s)no repository me/ppo.*log in", pull, "me/ppo", place)
-    refused("refuses", push, run, "me/ppo")
+    refused("refused", push, run, "me/ppo")
     monkeypatch.setattr(huggingface_hub, "get_token", lambda: None)
     refused("(?s)no Hugging Face token.*hf auth login, or set HF_TOKEN", push, run, "me/ppo")
     assert list(tmp_path.iterdir()) == []
@@ -259,7 +259,7 @@ PACKED = {"how": zipfile.ZIP_DEFLATED, "a__json": b" " * 10_000_000}
         ({"a\\..\\b": b""}, "unexpected name"),
         ({"policy.pkl": b""}, "'policy.pkl', a file that may run code"),
         ({"checkpoints/model.PT": b""}, "may run code"),
-        ({BEST: pickle.dumps(1)}, "no checkpoint"),
+        ({BEST: pickle.dumps(1)}, "not a checkpoint"),
         ({BEST: packed(checkpoint__json=INDEX, data__pkl=b"")}, "with 'data.pkl' in it"),
         ({BEST: packed(checkpoint__json=INDEX, **PACKED)}, "with compressed files"),
         ({BEST: b"0" * 3_000_000}, "at most 0.002 GB"),
