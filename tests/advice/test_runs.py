@@ -77,7 +77,7 @@ def test_what_cannot_be_verified(runs: Path) -> None:
         with follows("verification.py:verify") as advice:
             verify(runs / name, **given)
         (word,) = more
-        said = f"verify it from a program: tandem.runs.verification.verify(folder, {word}=...)."
+        said = f"verify it in Python: tandem.runs.verification.verify(folder, {word}=...)."
         assert advice.fix == said
         found = verify(runs / name, **given, **more)
         assert found.rows and (found.difference is None) == (name != "own")  # of other weights

@@ -91,7 +91,7 @@ def _resumed(
     for name, value in own.items():
         if getattr(conf, f"own_{name}") and value is None:
             raise ResumeError(
-                f"the run {folder} was trained with {name}= from a program; it cannot be "
+                f"the run {folder} was trained with {name}= passed from Python; it cannot be "
                 "rebuilt from the folder alone.",
                 f"the same {name}=",
                 f"tandem.train(resume={str(folder)!r}, {name}=...)",

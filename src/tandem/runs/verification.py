@@ -79,9 +79,9 @@ def verify(
     for name, value in given.items():
         if getattr(conf, f"own_{name}") and value is None:
             raise ResumeError(
-                f"the run {folder} was trained with {name}= from a program.",
+                f"the run {folder} was trained with {name}= passed from Python.",
                 f"the same {name}=",
-                f"verify it from a program: tandem.runs.verification.verify(folder, {name}=...).",
+                f"verify it in Python: tandem.runs.verification.verify(folder, {name}=...).",
             )
     if conf.extended_from:
         raise ResumeError(
