@@ -110,8 +110,8 @@ def test_what_cannot_play_itself_is_refused() -> None:
         ("dqn", TicTacToe, {}, "opponents=2 with dqn"),
         ("ppo", TicTacToe, {"workers": "auto"}, "one process"),
         ("acer", TicTacToe, {"learners": 2}, "learns again from games"),
-        ("ppo", "CartPole-v1", {}, "nobody else plays"),
-        ("ppo", Versus(Nim()), {}, "one object in this process"),
+        ("ppo", "CartPole-v1", {}, "there is no other player"),
+        ("ppo", Versus(Nim()), {}, "an object of this process"),
         ("ppo", TicTacToe, {"opponents": -1}, "at least 0"),
     ):
         with pytest.raises(SettingError, match=said):

@@ -112,9 +112,8 @@ class Agent:
         action_masks: the mask, or masks [B, choices], where it is not an entry of `obs` already.
 
         Raises SpaceError for observations of another shape than the agent was trained on,
-        NetworkError where the agent has a
-        memory: then its actions depend on more than what is seen now, and `predict` is the way to
-          act.
+        NetworkError for a recurrent agent, whose actions depend on more than the current
+        observation; use `predict`.
         """
         if self.settings.recurrent:
             raise NetworkError(

@@ -125,7 +125,7 @@ class Pool:
     that many calls after it was asked for, with the weights of then: so workers collect while this
     process learns, as far ahead and no farther, and a run is the same each time, too.
 
-    A worker that dies, raises or stands still is started anew, `options.restarts` times in all,
+    A worker that dies, raises or does not respond is restarted, `options.restarts` times in all,
     after which WorkerError is raised. It costs the unfinished episodes of its environments,
     which are in `broken` after the `collect` that brings the first of its new steps."""
 

@@ -216,7 +216,7 @@ class Remote(Environments):
             raise ResumeError(
                 f"the saved state has {saved} processes; this run has {here}, {workers} of them "
                 "besides this one.",
-                "the original number of processes, with the same role of this one",
+                "the original number of processes and workers",
                 f"give processes={saved}, and the original parallel_store_and_training.",
             )
         shares = [len(inner.get("lengths", ())) for inner in data["parts"]]

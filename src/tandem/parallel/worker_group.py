@@ -61,7 +61,7 @@ class WorkerGroup:
     """Workers for shares (first, count) of the environments called `name`; `begin` makes a worker's
     process.
 
-    One that dies, raises, or takes longer than `patience` seconds for an answer is started anew,
+    One that dies, raises, or takes longer than `patience` seconds for an answer is restarted,
     `restarts` times in all, and a warning says so; then WorkerError is raised."""
 
     def __init__(
