@@ -183,7 +183,7 @@ def test_what_cannot_be_is_answered_in_words(
 def test_a_fault_while_running_has_another_code(tmp_path, capsys) -> None:
     """What an environment raised is shown from where it did."""
     assert run(f"train ppo tandem/NotFinite-v0 {SMALL} --steps 100 --out {tmp_path / 'a'}") == 1
-    assert "gave the observation [nan] at step 5" in capsys.readouterr().err
+    assert "returned the observation [nan] at step 5" in capsys.readouterr().err
     assert run(f"train ppo tandem/Raises-v0 {SMALL} --steps 100 --out {tmp_path / 'b'}") == 1
     above, said = capsys.readouterr().err.split("tandem: ")
     assert "in observe" in above and "ValueError: raised on purpose" in above

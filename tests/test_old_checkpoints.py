@@ -72,7 +72,7 @@ def test_an_old_run_of_other_layers_acts_without_a_framework_and_is_not_resumed(
             assert isinstance(agent.networks["q"], Twin)
             assert agent.act(OBSERVATIONS).tolist() == EXPECTED["layers"]["actions"]
         tandem.export(agent, tmp_path / "agent.npz")
-    with pytest.raises(NetworkError, match=r"Linear cannot be written as ONNX(.|\n)*to numpy"):
+    with pytest.raises(NetworkError, match=r"Linear cannot be exported to ONNX(.|\n)*to numpy"):
         tandem.export(agent, tmp_path / "agent.onnx")
     folder = tmp_path / "run"
     shutil.copytree(OLD / "layers", folder)

@@ -212,7 +212,7 @@ def test_an_entry_with_an_outputs_name_is_refused(entry, units, tmp_path) -> Non
 
 
 def test_a_network_that_nobody_can_write_is_refused(tmp_path, monkeypatch) -> None:
-    with pytest.raises(NetworkError, match="the layer Strange cannot be written as ONNX"):
+    with pytest.raises(NetworkError, match="the layer Strange cannot be exported to ONNX"):
         to_onnx(planned(Cast(3), Strange(), Dense(3, 3)), tmp_path / "a.onnx")
     made = agent("dqn", BOX, CHOICE)
     made.networks["q"] = lambda x: x
@@ -308,7 +308,7 @@ def test_unknown_layers_are_written_by_torch_and_compared(tmp_path, monkeypatch,
     assert main(["export", str(tmp_path / "run"), "--to", "onnx", "--network", "bodies:no"]) == 2
     assert "MODULE:FUNCTION" in capsys.readouterr().err
     odd = tandem.train("sac", "Pendulum-v1", **short | {"network": bodies.odd}).agent
-    with pytest.raises(NetworkError, match="torch.onnx.export cannot write the network"):
+    with pytest.raises(NetworkError, match="torch.onnx.export cannot export the network"):
         tandem.export(odd, tmp_path / "odd.onnx")
     with pytest.raises(tandem.errors.UnknownNameError, match="format"):
         tandem.export(made, tmp_path / "live.pb")
@@ -459,7 +459,7 @@ def test_a_missing_exporter_and_one_that_fails_are_named(tmp_path) -> None:
     missing, fails = run_python(REFUSED, str(tmp_path / "a.onnx"), engine="tensorflow")
     assert missing[0] == "EngineError" and "tf2onnx is not installed" in missing[1]
     assert "pip install 'tandem-rl[onnx]'" in missing[1] and fails[0] == "NetworkError"
-    assert "by tf2onnx: no such operation" in fails[1] and "use tandem.load" in fails[1]
+    assert "with tf2onnx: no such operation" in fails[1] and "use tandem.load" in fails[1]
     assert not list(tmp_path.iterdir())
 
 

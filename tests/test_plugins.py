@@ -362,7 +362,7 @@ def test_a_run_needs_the_package_that_it_was_trained_with(
     tandem.train("maze_pg", "maze/Corridor-v0", steps=32, out=folder, **FAST)
     kind = algorithms.get("maze_pg")
     uninstall(maze, monkeypatch)
-    refused = "'maze_pg', an algorithm that no package which is installed here brings"
+    refused = "'maze_pg', an algorithm that no installed package provides"
     for given in ({}, {"algorithm": kind}):
         with pytest.raises(CheckpointError, match=refused):
             tandem.load(folder, **given)
@@ -443,7 +443,7 @@ def test_an_older_run_of_the_class_goes_on_by_its_name(maze, tmp_path: Path, mon
     tandem.train(kind, "CartPole-v1", steps=64, stop_at=32, out=folder, **FAST)
     monkeypatch.undo()
     see(maze, monkeypatch)
-    with pytest.raises(ResumeError, match="code is in no file"):
+    with pytest.raises(ResumeError, match="code is not saved"):
         tandem.train(resume=folder)
     tandem.train(kind, resume=folder)
     assert read_run(folder).config["algorithm"] == "maze_pg"

@@ -117,7 +117,7 @@ def test_given_settings_win_over_the_zoo_and_the_zoo_over_defaults() -> None:
         ("dqn", {"train_every": 3, "envs": 2}, "train_every=3 with 2"),
         ("sac", {"temperature": -0.1}, "temperature=-0.1"),
         ("sac", {"initial_temperature": 0}, "initial_temperature=0.0"),
-        ("ppo", {"shared": True, "recurrent": 8}, "shared=True and recurrent=8"),
+        ("ppo", {"shared": True, "recurrent": 8}, "shared=True is not supported with recurrent=8"),
         ("dqn", {"memmap": True}, r"memmap given for a run without a folder(.|\n)*give out="),
         ("ppo", {"wandb": "mine"}, "wandb given for a run without a folder"),
         ("ppo", {"seed": -1}, "seed=-1"),
@@ -351,7 +351,7 @@ def test_one_observation_or_a_batch() -> None:
         with pytest.raises(SpaceError, match=r"has shape"):
             agent.act(wrong)
     for wrong in ("up", {"a": 1}, ["a", "b"], [[1, 2], [3]]):
-        says = r"the observation is (.|\n)*numbers of the shape \(2,\)"
+        says = r"the observation is (.|\n)*numbers of shape \(2,\)"
         with pytest.raises(SpaceError, match=says):
             agent.act(wrong)
     drawn = []
@@ -374,7 +374,7 @@ def test_dicts_of_observations() -> None:
     with pytest.raises(SpaceError, match="entries in/kind, in/place"):
         agent.act({"in": {"place": np.zeros(2), "kind": 3}})
     for kind in (3, np.full(3, 3)):
-        with pytest.raises(SpaceError, match="all of one observation, or all of a batch"):
+        with pytest.raises(SpaceError, match="entries of one observation, or of batches"):
             agent.act(batch(kind))
 
 
@@ -533,9 +533,9 @@ def test_a_function_that_makes_no_network_is_named(tmp_path: Path) -> None:
         (lambda: None, lacking),
         (lambda space, more: None, "missing a required argument: 'more'"),
         ({"actor": lambda: None, "critic": lambda: None}, "cannot be called"),
-        (lambda space: None, "gave a NoneType"),
-        (lambda space: [1], "gave a list"),
-        (lambda space: (None, None), "gave a NoneType"),
+        (lambda space: None, "returned a NoneType"),
+        (lambda space: [1], "returned a list"),
+        (lambda space: (None, None), "returned a NoneType"),
     ):
         for framework in ("torch", None):
             given = {"framework": framework, "network": network, "out": tmp_path / "run"}
@@ -926,7 +926,7 @@ def test_arguments_for_an_environment_are_kept(tmp_path) -> None:
     assert tandem.evaluate(tandem.load(out), env, 2).lengths == [7, 7]
     with pytest.raises(SettingError, match="JSON data"):
         tandem.train("ppo", "CartPole-v1", env_kwargs={"render_mode": object()})
-    with pytest.raises(SettingError, match="which is no id"):
+    with pytest.raises(SettingError, match="which is not an id"):
         tandem.train("ppo", lambda: None, env_kwargs={"sutton_barto_reward": True})
 
 

@@ -41,7 +41,7 @@ def of(x: Any) -> Any:
         functions = _KERAS[keras.backend.backend()](keras.ops)
     else:
         raise TypeError(
-            "expected a NumPy array, a PyTorch tensor or a tensor of Keras's engine, got "
+            "expected a NumPy array, a PyTorch tensor or a tensor of the Keras backend, got "
             f"{type(x).__name__}"
         )
     return _by_type.setdefault(type(x), functions)

@@ -75,10 +75,10 @@ def of_workers() -> None:
     gone = tf.errors.UnavailableError(None, None, "/job:worker/task:1 is gone")
     key = "backends/keras_tensorflow_workers.py:WorkerLayout.watched"
     given = {"kind": WorkerLayout, "error": gone}
-    follow(key, lost, given, "start all of them again", {"error": None})
+    follow(key, lost, given, "restart all workers", {"error": None})
     key = "backends/keras_tensorflow_servers.py:ServerLayout.watched"
     given = {"kind": ServerLayout, "error": gone}
-    follow(key, lost, given, "start the cluster again", {"error": None})
+    follow(key, lost, given, "restart the cluster", {"error": None})
     key = "backends/keras_tensorflow_servers.py:wait_for"
     follow(key, awaited, {"listens": False}, "start tf.distribute.Server", {"listens": True})
 
@@ -104,7 +104,7 @@ def main() -> None:
     agent.distributed_training(keras.optimizers.SGD(), mirrored, 1, p=0)  # one that is new
     key = "backends/keras_tensorflow_devices.py:check_alone"
     follow(key, train, {"scope": mirrored}, "call agent.distributed_training(optimizer", both)
-    follow(key, train, {"scope": mirrored}, "outside of strategy.scope()", {"scope": None})
+    follow(key, train, {"scope": mirrored}, "outside strategy.scope()", {"scope": None})
     own = {"strategy": 2, "counts": lambda: tf.Variable(1.0)}
     follow(CHECK, train, own, "a keras.Variable", {"counts": lambda: keras.Variable(1.0)})
     of_workers()

@@ -124,23 +124,23 @@ BRANCHES, WHERE = ({"network": lambda space, w=w: Branching(w)} for w in (False,
 L2 = {"network": partial(body, kernel_regularizer="l2")}
 ABOVE_0 = {"network": partial(body, kernel_constraint="non_neg")}
 WHOLE, MADE = ({"network": {"q": q}} for q in (Whole(), lambda space: Whole()))
-NONE, SAY = {"optimizer": object()}, "give keras.optimizers.Adam(learning_rate=3e-4), say"
+NONE, SAY = {"optimizer": object()}, "keras.optimizers.Adam(learning_rate=3e-4)"
 DESCENT, CONFIGURED = ({"optimizer": kind(0.1)} for kind in (Descent, Configured))
 OWN = "keras_optimizers.py:Own"
 CASES: list[tuple[Any, ...]] = [
     ("keras_bodies.py:_looked_at", session, {"network": lambda _: [1]}, "return a model", BODY),
     ("keras_bodies.py:_looked_at 2", session, BRANCHES, "by keras.ops.where", WHERE),
-    ("keras_bodies.py:_looked_at 3", session, L2, "weight_decay is the setting", DECAY),
-    ("TRPO.__init__ 2", TRPO, ABOVE_0, "leave the constraint out of the actor's body", BODY),
-    ("keep_apart", DQN, {"network": lambda space: SAME}, "within the function", BODY),
+    ("keras_bodies.py:_looked_at 3", session, L2, "set weight_decay", DECAY),
+    ("TRPO.__init__ 2", TRPO, ABOVE_0, "leave the constraint out", BODY),
+    ("keep_apart", DQN, {"network": lambda space: SAME}, "inside the function", BODY),
     ("whole_of.make", LEARNS, WHOLE, "as in lambda space: Whole()", MADE),
     ("check_compile", session, {"compile": "no"}, "leave compile out", {"compile": "auto"}),
     ("CompiledAction.__call__", branches, {"jit": True}, "jit_action = False", {"jit": False}),
     ("keras_optimizers.py:Given.__init__", session, NONE, SAY, adam()),
     ("keras_optimizers.py:_copied", session, DESCENT, "define get_config in Descent", CONFIGURED),
-    (f"{OWN}.__init__", rl, {"agent": Q(), **NONE}, "give keras.optimizers.Adam()", adam()),
-    (f"{OWN}.look", rl, {"agent": Q(True), **adam()}, "leave some of them train", {"agent": Q()}),
-    (f"{OWN}.look 2", rl, {"agent": Q(), **USED}, "keras.optimizers.Adam(), say", adam()),
+    (f"{OWN}.__init__", rl, {"agent": Q(), **NONE}, "as keras.optimizers.Adam()", adam()),
+    (f"{OWN}.look", rl, {"agent": Q(True), **adam()}, "leave some weights train", {"agent": Q()}),
+    (f"{OWN}.look 2", rl, {"agent": Q(), **USED}, " = keras.optimizers.Adam()", adam()),
 ]
 
 

@@ -121,13 +121,13 @@ PLAIN, AUTO = {"vectorization": "plain"}, {"vectorization": "auto"}
     ("WithGoal._goal", WithGoal, {"env": Toy()}, "set self.goal in reset", {"env": Aimed()}),
     ("Team._checked", played, {"env": WithoutInfos()}, "return both", {"env": Climbing()}),
     ("autoreset_mode", stepped, {"mode": None}, "AutoresetMode.NEXT_STEP", {"mode": STEP}),
-    ("autoreset_mode", stepped, {"mode": None}, "mode that it has", WHOLE | {"mode": SAME}),
+    ("autoreset_mode", stepped, {"mode": None}, "set the actual mode", WHOLE | {"mode": SAME}),
     ("Reader.last", stepped, GAPS, "AutoresetMode.NEXT_STEP", {"mode": STEP}),
     ("_refuse_parts", wrapped, {"parts": True}, "with batch_size=num_envs", {"parts": False}),
     ("Reader.last", stepped, GAPS, "put the last", WHOLE),
-    ("Reader.numbers", stepped, {"vector": Odd}, "reward as such an arr", {"vector": Counters}),
+    ("Reader.numbers", stepped, {"vector": Odd}, "reward as an array", {"vector": Counters}),
     ("VectorSource._made", built, ONE, "gymnasium.vector.SyncVectorEnv([make] * 8)", MANY),
-    ("function_source", built, {"build": needs}, "give the others by env_kwargs=", {"size": 3}),
+    ("function_source", built, {"build": needs}, "arguments in env_kwargs=", {"size": 3}),
     ("function_source", built, {"build": needs}, "build them", {"build": partial(needs, size=3)}),
     ("vectors.py:refuse 2", run, {"opponents": 2}, "leave opponents out", {"opponents": 0}),
     ("vectors.py:refuse 3", run, PLAIN, "leave vectorization", AUTO),
@@ -167,7 +167,7 @@ def test_names_of_environments(monkeypatch: Any) -> None:
     named("gymnasium:make_vec", {"id": "CartPole-v1"})
     with follows("factory.py:_refuse_vector") as advice:
         make(Counters())
-    assert "give its id, the environment, or a function that makes it" in advice.fix
+    assert "give the environment, its id, or a function that returns it" in advice.fix
     for env in ("CartPole-v1", Toy(), Toy):
         make(env)
     for key, game in (("by_id 2", "mpe/simple_spred_v3"), ("by_id 3", "mpe/_mpe_utils")):

@@ -95,7 +95,7 @@ def impala(**given: Any) -> None:
     trainer.session("impala", "CartPole-v1", **more)
 
 
-LAST = "put tandem.networks.torch_sequences.LastStep() behind it"
+LAST = "add tandem.networks.torch_sequences.LastStep() after it"
 FLAT = {"network": lambda space: nn.Sequential(Deep(), nn.Flatten())}
 BOTH, FLATTEN = {"network": lambda space: Both()}, lambda space: nn.Flatten()
 UNITS = {"network": roles(nn.LSTM(3, 2, batch_first=True))}
@@ -115,16 +115,16 @@ DECAY = {"optimizer": torch.optim.SGD([torch.zeros(1)], lr=1e-3), "weight_decay"
     ("Given.features 2", sequences, BOTH, "return one of them", {"network": FLATTEN}),
     ("Given.features 2", sequences, UNITS, f"{LAST}, and end it with a linear layer of 2", RIGHT),
     ("Given.features 2", ppo, {"network": whole(3)}, "layer of 2 units", {"network": whole(2)}),
-    ("sources 3", ppo, WHOLE | {"sequence": 8}, "body alone", ONE),
+    ("sources 3", ppo, WHOLE | {"sequence": 8}, "only the feature extractor", ONE),
     ("sources 3", ppo, WHOLE, "recurrent out", {"recurrent": 0}),
-    ("sources 3", dqn, IMPLICIT, "the body alone", ONE),
+    ("sources 3", dqn, IMPLICIT, "only the feature extractor", ONE),
     ("sources 3", dqn, IMPLICIT, "values out", {"values": "scalar"}),
     ("body_of.make", ppo, THREE, "two of them", TWO),
-    ("body_of.make 2", impala, TWO, "return one body", ONE),
+    ("body_of.make 2", impala, TWO, "return one feature extractor", ONE),
     ("body_of.make 2", impala, TWO, {"recurrent": 0}),
-    ("body_of.make 3", dqn, TWO, "return one body", ONE),
+    ("body_of.make 3", dqn, TWO, "return one feature extractor", ONE),
     ("__init__.py:no_gpu", ppo, {"device": "cuda"}),
-    ("keep_apart", dqn, SAME, "make the layers within the function", OWN),
+    ("keep_apart", dqn, SAME, "create the layers inside the function", OWN),
     ("TorchBackend.optimizer", ddpg, TOGETHER, "give networks that share no layers", APART),
     ("Backend.refuse_decay", ppo, DECAY, "leave weight_decay out", {"weight_decay": 0.0}),
 )
@@ -145,4 +145,4 @@ def test_agents_that_no_file_can_hold(tmp_path: Any) -> None:
     )
     with follows("Graph.merge") as advice:
         onnx.Graph().merge(newer.SerializeToString(), {})
-    assert advice.fix == "use tandem.load where the agent acts."
+    assert advice.fix == "use tandem.load for deployment."

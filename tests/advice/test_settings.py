@@ -196,7 +196,7 @@ def compiled(vectorization: str = "compiled", **given: Any) -> None:
     ("choice.py:check 2", {"name": "sac", "normalize_rewards": True}, {"normalize_rewards": False}),
     ("choice.py:check 2", {"recurrent": 8}, {"recurrent": 0}),
     ("choice.py:check 2", {"noisy": "independent"}, {"noisy": "no"}),
-    ("choice.py:check 2", {"action": PARTS}, "actions are of one kind", {"action": TWO}),
+    ("choice.py:check 2", {"action": PARTS}, "one type of action", {"action": TWO}),
     ("choice.py:check 2", {"workers": 2}, "leave workers out", {"workers": 0}),
     ("choice.py:check 2", {"name": "impala"}, "choose ppo", {"name": "ppo"}),
     ("choice.py:check 2", {"name": "mappo"}, "dqn, sac, tqc", {"name": "sac"}),

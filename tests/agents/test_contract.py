@@ -117,11 +117,11 @@ def test_a_loss_without_gradients_for_an_optimizer_is_refused() -> None:
     detached = own(**of_loss(lambda self, s, r: (self.target(s)[:, 0] - r).pow(2).mean()))
     with follows("backends/broadcast_check.py:check_losses 2") as advice:
         trained(detached())
-    assert "networks, outside of no_grad, detach" in advice.fix
+    assert "networks, outside no_grad, detach" in advice.fix
     agent = Pair()
     agent.param = agent.param[::-1]  # the first loss is of the first network alone
     agent.set(policy=GreedyQPolicy(), pool_size=100, batch=4)
-    with pytest.raises(NetworkError, match="optimizer 0 depends on no weight"):
+    with pytest.raises(NetworkError, match="optimizer 0 depends on no trained weight"):
         agent.train([torch.optim.SGD(part, 0.01) for part in agent.param], 4, p=0)
 
 
@@ -154,7 +154,7 @@ def test_what_is_no_path_no_number_of_steps_and_no_variable(tmp_path: Path) -> N
             fresh().run_agent(steps)
     net = Probe().net
     for wrong in (3, net, net.named_parameters()):
-        with pytest.raises(SettingError, match=r"assign_param was given a (int|Linear|str)"):
+        with pytest.raises(SettingError, match=r"assign_param received a (int|Linear|str)"):
             tandem.assign_param(wrong, Probe().param)
     example = r"agent.param contains a [\s\S]*for example: self.param = list\(self.q.parameters"
     arrays = [p.detach().numpy() for p in net.parameters()]
@@ -191,7 +191,7 @@ def test_what_train_misses() -> None:
         (None, "no optimizer"),
         ([], "no optimizer"),
         (torch.optim.SparseAdam(list(agent.param)), "SparseAdam"),
-        (torch.optim.SGD(other.param, 0.1), "none of agent.param"),
+        (torch.optim.SGD(other.param, 0.1), "not in agent.param"),
         ([torch.optim.SGD(agent.param, 0.1)] * 2, "1 optimizers|2 optimizers"),
     ):
         with pytest.raises(SettingError, match=match):

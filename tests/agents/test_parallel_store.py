@@ -227,7 +227,7 @@ def test_a_lost_process_is_replaced() -> None:
 
     agent, optimizer = walkers()
     agent.callbacks = [LambdaCallback(on_episode_end=kill)]
-    with pytest.warns(UserWarning, match="is started anew"):
+    with pytest.warns(UserWarning, match="is restarted"):
         agent.train(optimizer, 12, processes=2, parallel_store_and_training=True, p=0)
     assert len(agent.reward_list) >= 12
     # no transition goes from one episode into another

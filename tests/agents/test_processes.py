@@ -127,7 +127,7 @@ def test_what_cannot_be_is_refused() -> None:
         agent.train(optimizer, 1, processes=5, p=0)
     agent.env = [Clock(), Clock()]
     agent.env[1].lock = threading.Lock()
-    with pytest.raises(SettingError, match="cannot go to another process"):
+    with pytest.raises(SettingError, match="cannot be pickled"):
         agent.train(optimizer, 1, processes=2, p=0)
 
 
@@ -194,7 +194,7 @@ def test_after_ctrl_c_a_later_call_is_as_patient_with_its_workers() -> None:
     group, before = agent._assembly.environments.group, len(agent.reward_list)
     assert group.patience == 60.0
     os.kill(group.workers[0].process.pid, signal.SIGKILL)
-    with pytest.warns(UserWarning, match="started anew"):
+    with pytest.warns(UserWarning, match="is restarted"):
         agent.train(None, 4, p=0)
     assert agent._assembly.environments.group is group and len(agent.reward_list) >= before + 4
 

@@ -191,7 +191,7 @@ def test_a_pool_of_other_environments_is_refused(processes: int, tmp_path: Path)
     first.save(tmp_path / "agent")
     again.restore(tmp_path / "agent")
     again.set(policy=EpsGreedyQPolicy(0.3), pool_size=90, batch=6)
-    with pytest.raises(CheckpointError, match="of 3 environment.*\n.*restore_param"):
+    with pytest.raises(CheckpointError, match="has 3 environment.*\n.*restore_param"):
         fit(again, 1, processes=processes)
     anew.restore_param(tmp_path / "agent")
     fit(anew, 1)
@@ -206,7 +206,7 @@ def test_a_single_environment_is_asked_for_as_many_processes_as_before(tmp_path:
     with pytest.raises(SettingError, match="pool belongs to 2 copies.*\n.*give processes=2"):
         fit(first, 2, processes=1)
     refused.restore(tmp_path / "agent")
-    with pytest.raises(CheckpointError, match="of 2 environment.*\n.*`processes`"):
+    with pytest.raises(CheckpointError, match="has 2 environment.*\n.*`processes`"):
         fit(refused, 2, processes=1)
     again.restore(tmp_path / "agent")
     assert fit(again, 2, processes=2).total_episode >= 6 and fit(first, 2).total_episode >= 6

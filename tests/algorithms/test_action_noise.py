@@ -147,7 +147,7 @@ def test_a_whole_network_whose_last_layer_nobody_can_read_is_refused() -> None:
 
     given = {"framework": "torch", "action_noise": "gsde"}
     network = {"actor": lambda space: torch.nn.Linear(3, 2)}
-    with pytest.raises(SettingError, match="a whole network of your own for 'actor'"):
+    with pytest.raises(SettingError, match="a custom network for 'actor'"):
         trainer.session("sac", "Pendulum-v1", network=network, **given, **QUIET)
 
     def body(space):

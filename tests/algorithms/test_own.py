@@ -128,19 +128,19 @@ def test_its_loss_is_what_is_learned_from(tmp_path: Path) -> None:
 
 def test_its_run_is_resumed_exactly(run: Path, tmp_path: Path) -> None:
     trained(out=tmp_path / "whole", penalty=0.5)
-    with pytest.raises(ResumeError, match="code is in no file") as caught:
+    with pytest.raises(ResumeError, match="code is not saved") as caught:
         tandem.train(resume=run)
     assert f"tandem train MODULE:Penalised --resume {run}" in caught.value.fix
     result = eval(caught.value.fix.partition(" (")[0].partition("then ")[2], globals())
     assert result.summary["env_steps"] == 64
     assert fingerprints(run)[-1] == fingerprints(tmp_path / "whole")[-1]
     assert verify(run, algorithm=Penalised).difference is None
-    with pytest.raises(ResumeError, match="code is in no file"):
+    with pytest.raises(ResumeError, match="code is not saved"):
         verify(run)
 
 
 def test_its_agent_is_loaded_and_scored(run: Path) -> None:
-    with pytest.raises(CheckpointError, match="code is in no file") as caught:
+    with pytest.raises(CheckpointError, match="code is not saved") as caught:
         tandem.load(run)
     agent = eval(caught.value.fix.partition(" (")[0].partition("then ")[2], globals())
     assert agent.algorithm is Penalised and agent.settings.penalty == 0.5
@@ -377,13 +377,13 @@ REPLAY = {"Settings": ReplaySettings}
         ({"acting": "net"}, "acting = 'net'", ACTS),
         ({"acting": ()}, r"acting = \(\)", ACTS),
         ({"needs": "rollouts", "Settings": RolloutSettings}, "no prepare", PREPARES),
-        ({"__init__": lambda self: None}, "cannot be made", MADE),
+        ({"__init__": lambda self: None}, "cannot be created", MADE),
         ({"Settings": Settings}, "Settings = Settings", REPLAY),
         ({"Settings": SequenceSettings}, "SequenceSettings", REPLAY),
         ({"Settings": int}, "Settings = int", REPLAY),
         (without("Settings"), "Settings = None", REPLAY),
-        (owning(float, 1.0, dataclass_too=False), "no fields: own", owning(float, 1.0)),
-        (owning("Undefined", 1.0), "type is not known", owning("float", 1.0)),
+        (owning(float, 1.0, dataclass_too=False), "not fields: own", owning(float, 1.0)),
+        (owning("Undefined", 1.0), "of unknown type", owning("float", 1.0)),
         (owning(list, field(default_factory=list)), "without a default", owning(float, 1.0)),
         (owning(dict, 3), "of type <class 'dict'>", owning(int | str, 3)),
         (owning(int, 3, "keep"), "'keep', which is an argument", owning(int, 3, "own_keep")),

@@ -106,5 +106,5 @@ def test_bodies_of_ones_own_get_memories_and_fractions(engine: Any) -> None:
     assert [known for _, known, *_ in made[:4]] == [True, False, True, False] and len(made) == 5
     for applied, _, gap, moved in made:
         assert applied == 2 and gap < 2e-6 and moved > 0
-    assert "gives whole networks; recurrent=5" in memory
-    assert "values='implicit' puts fractions between a body and a head" in fractions
+    assert "gives complete networks, but recurrent=5" in memory
+    assert "values='implicit' puts fractions between feature extractor and head" in fractions

@@ -207,7 +207,7 @@ def agent(**settings: Any) -> Agent:
 def test_an_agent_with_a_memory_acts_by_predict() -> None:
     one, rng = agent(orthogonal=False), np.random.default_rng(0)
     obs = rng.normal(size=(5, 2, 2)).astype(np.float32)
-    with pytest.raises(NetworkError, match=r"has a memory(.|\n)*agent\.predict\(obs, state"):
+    with pytest.raises(NetworkError, match=r"is recurrent, but(.|\n)*agent\.predict\(obs, state"):
         one.act(obs[0])
     state, states = None, []
     for row in obs:

@@ -66,7 +66,7 @@ def test_a_policy_that_is_another_in_training_is_refused(layer, kind) -> None:
     def bodies(space):
         return nn.Sequential(layer(), nn.Linear(4, 8)), nn.Sequential(nn.Dropout(0.1), nn.Tanh())
 
-    refused = pytest.raises(NetworkError, match=f"a policy that has a {kind}.")
+    refused = pytest.raises(NetworkError, match=f"a policy with a {kind}.")
     with refused if kind else does_nothing():
         session("trpo", "CartPole-v1", network=bodies, steps=64, **GIVEN)
 

@@ -729,7 +729,7 @@ def check_constraints_of_keras_hold() -> None:
     assert first.min() < 0
     backend.compile(algorithm.update)(batches(algorithm, fakes.DISCRETE, 1))
     assert algorithm.q.read()["0/kernel"].min() >= 0
-    with pytest.raises(NetworkError, match="whose weights have a constraint"):
+    with pytest.raises(NetworkError, match="a policy with weight constraints"):
         build("trpo", fakes.DISCRETE, body)
 
 
@@ -819,20 +819,20 @@ def check_users_bodies_get_noisy_heads() -> None:
     # the action enters beside what the body makes
     critics, _ = build("sac", fakes.BOX, stateful_forward, noisy="independent")
     assert critics.qs[0].plan is None and len(critics.qs[0].noise) == 2
-    said = r"noisy='independent' with whole networks(.|\n)*function that returns a body"
+    said = r"noisy='independent' is .* custom networks(.|\n)*that returns a feature extractor"
     with pytest.raises(SettingError, match=said):
         build("dqn", fakes.DISCRETE, {"q": layers(8, 2)}, noisy="independent")
 
 
 def check_what_does_not_fit_is_refused() -> None:
     wrong: dict[str, Any] = {
-        r"puts out shape \(2, 3\).*\(2, 2\)": {"q": lambda space: layers(8, "relu", 3)},
+        r"outputs shape \(2, 3\).*\(2, 2\)": {"q": lambda space: layers(8, "relu", 3)},
         "failed on float32 \\(2, 4\\)": {"q": lambda space: chained(dense(5, 2), width=5)},
-        "gave a str": lambda space: "network",
-        "a body, or the pair": lambda space: (layers(8), layers(8), layers(8)),
-        "nose does not fit": {"q": layers(8, 2), "nose": layers(8)},
+        "returned a str": lambda space: "network",
+        "a feature extractor, or a pair": lambda space: (layers(8), layers(8), layers(8)),
+        "nose does not match": {"q": layers(8, 2), "nose": layers(8)},
         r"network= is a Sequential": layers(8),
-        r"puts out shape \(2, 4, 1\)": lambda space: layers("flat"),
+        r"outputs shape \(2, 4, 1\)": lambda space: layers("flat"),
     }
     for match, network in wrong.items():
         with pytest.raises(NetworkError, match=match):

@@ -38,10 +38,10 @@ def test_the_quickest_installed_engine_is_chosen(only) -> None:
 
 def test_what_is_not_there_is_said_with_what_to_install(only) -> None:
     only("keras")
-    with pytest.raises(EngineError, match=r"no engine is installed(.|\n)*pip install"):
+    with pytest.raises(EngineError, match=r"no backend is installed(.|\n)*pip install"):
         backends.choose()
     only("torch")
-    said = r"'jax' needs keras and jax(.|\n)*installed engines: torch(.|\n)*tandem-rl\[jax\]"
+    said = r"'jax' needs keras and jax(.|\n)*installed backends: torch(.|\n)*tandem-rl\[jax\]"
     with pytest.raises(EngineError, match=said):
         backends.choose("jax")
     with pytest.raises(EngineError, match=r"tandem-rl\[torch,jax\]"):
@@ -86,7 +86,7 @@ DEVICES_AND_ENGINES = """
 def test_a_device_that_is_not_there_and_a_second_keras_engine_are_refused(engines) -> None:
     framework, *other = engines.split()
     said = run_python(DEVICES_AND_ENGINES, framework, *other)
-    assert said[0].startswith("device 'cuda' was asked for") and "use device='cpu'" in said[0]
+    assert said[0].startswith("device 'cuda' is not available") and "use device='cpu'" in said[0]
     assert said[1:3] == ["cpu", "cpu"] and len(said) == 3 + len(other)
     for name in other:
         assert f"KERAS_BACKEND={name}" in said[3] and f"framework={framework!r}" in said[3]

@@ -65,9 +65,9 @@ def scaled(net, x):
 
 FOREIGN = torch.ones(8)
 UNCAPTURABLE = {
-    "draws random numbers": lambda net, x: torch.nn.functional.dropout(x, 0.5, net.training),
+    "samples random numbers": lambda net, x: torch.nn.functional.dropout(x, 0.5, net.training),
     "data-dependent": lambda net, x: x * (2.0 if x.mean() > 0 else 1.0),
-    "something else each time": counting,
+    "differently at each call": counting,
     "another tensor as its 'seen'": lambda net, x: setattr(net, "seen", net.seen + 1.0) or x,
     "another tensor as its 'latest'": lambda net, x: setattr(net, "latest", x) or x,
     "no parameter, buffer or attribute": lambda net, x: x * FOREIGN,
@@ -197,5 +197,5 @@ def test_without_the_loop_updates_are_compiled_one_by_one(monkeypatch, caplog, t
     assert trained("yes").fingerprint() == trained("yes", compile_cache=False).fingerprint()
     assert "updates are compiled one by one, since no scan here" in caplog.text
     monkeypatch.setattr(torch, "compile", broken)
-    with pytest.raises(SettingError, match="compile='yes', and an update cannot be compiled"):
+    with pytest.raises(SettingError, match="compile='yes', but an update cannot be compiled"):
         trained("yes")

@@ -54,7 +54,7 @@ def test_what_is_not_finite_is_named_and_not_made(quick: Any) -> None:
     assert "in update 5, which was not made" in quick["fault"]  # 4 of the first rollout hold
     assert quick["before"] == 4 and quick["held"] and quick["unmoved"]
     # not the learning rate, which `update 1` would be about; nor a score that is infinite
-    says = "gave the reward NaN or infinity at step 5 of its episode."
+    says = "returned the reward NaN or infinity at step 5 of its episode."
     assert len(quick["looked"]) == 2 and all(one.endswith(says) for one in quick["looked"])
 
 

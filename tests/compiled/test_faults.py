@@ -58,20 +58,20 @@ def told(where: str = "", value: Any = 0, over: bool = False, begun: bool = Fals
 
 
 def test_what_is_no_number_or_outside_of_its_space_is_named() -> None:
-    gave, end = "environment 1 of room gave the", "at step 3 of its episode."
-    assert told("reward", np.inf) == f"NonFiniteError: {gave} reward NaN or infinity {end}"
-    said = f"NonFiniteError: {gave} observation of 'at' NaN or infinity {end}"
+    returned, end = "environment 1 of room returned the", "at step 3 of its episode."
+    assert told("reward", np.inf) == f"NonFiniteError: {returned} reward NaN or infinity {end}"
+    said = f"NonFiniteError: {returned} observation of 'at' NaN or infinity {end}"
     assert told("at", (0, np.nan)) == said
     assert told("at", (0, np.nan), begun=True).endswith("at step 0 of its episode.")
-    said = f"EnvironmentFault: {gave} observation of 'door' out of range {end}"
+    said = f"EnvironmentFault: {returned} observation of 'door' out of range {end}"
     assert told("door", (3, 5)) == said
     assert told("door", (-1, 1)) and not told("door", (0, 4)) and not told()
 
 
 def test_a_mask_that_leaves_no_choice_is_named_where_one_is_to_be_made() -> None:
     shut = (0, 0, 1, 1, 1)
-    assert "forbids every choice at step 3" in told("action_mask", shut)
-    assert "forbids every choice" in told("action_mask", (1, 0, 0, 0, 0))
+    assert "masks every choice at step 3" in told("action_mask", shut)
+    assert "masks every choice" in told("action_mask", (1, 0, 0, 0, 0))
     assert not told("action_mask", shut, over=True)
     assert not told("action_mask", (0, 1, 0, 0, 1))
 

@@ -27,7 +27,7 @@ def test_runs_and_their_folders(tmp_path: Path) -> None:
     assert doors["reason"] == "callback" and doors["host"] and doors["stepped"]
     assert doors["scores"] == [20, True, True] and doors["evaluation"] == [3, True]
     assert {"kl", "loss", "eval_mean", "return_mean", "episodes"} <= set(doors["columns"])
-    assert "was left within the call that begins at step 0" in left["told"] and left["steps"]
+    assert "was left inside the call that starts at step 0" in left["told"] and left["steps"]
     for said, what, fix in told["refused"]:
         assert said.startswith("vectorization='compiled' ") and what in said and fix in said, said
 

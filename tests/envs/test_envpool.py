@@ -72,7 +72,7 @@ def test_what_was_trained_there_goes_on_and_is_scored_there(envpool: None, tmp_p
     assert [note for note in result.notes if "starts new episodes" in note]
     assert result.summary["env_steps"] >= 600
     assert tandem.evaluate(result.agent, "envpool/CartPole-v1", 3).lengths == [6, 6, 6]
-    with pytest.raises(SettingError, match="no Atari id"):
+    with pytest.raises(SettingError, match="requires an Atari environment"):
         tandem.session("ppo", "envpool/CartPole-v1", frame_stack=2)
 
 

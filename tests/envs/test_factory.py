@@ -109,10 +109,10 @@ def each(*makers, **given):
         (UnknownNameError, "CartPole-v1", "CartPol-v1", {}),
         (UnknownNameError, "tandem/Chain-v0", "tandem/Chian-v0", {}),
         (EngineError, "no_such_module", "no_such_module:Thing-v0", {}),
-        (SettingError, "cannot be made: .*KeyError: '9x9'", "FrozenLake-v1", {"map_name": "9x9"}),
-        (SettingError, "CartPole-v1 cannot be made: .*sutton", "CartPole-v1", {"sutton": True}),
-        (SettingError, ":CartPole-v1 cannot be made: .*Empty module name", ":CartPole-v1", {}),
-        (SettingError, "Cart Pole-v1 cannot be made: .*Malformed", "Cart Pole-v1", {}),
+        (SettingError, "be created: .*KeyError: '9x9'", "FrozenLake-v1", {"map_name": "9x9"}),
+        (SettingError, "CartPole-v1 cannot be created: .*sutton", "CartPole-v1", {"sutton": True}),
+        (SettingError, ":CartPole-v1 cannot be created: .*Empty module name", ":CartPole-v1", {}),
+        (SettingError, "Cart Pole-v1 cannot be created: .*Malformed", "Cart Pole-v1", {}),
         (SettingError, "returns a gymnasium.Env", lambda: 3, {}),
         (SettingError, "without arguments: missing a .* argument: 'action_space'", Strict, {}),
         (SettingError, "without arguments: missing a .* argument: 'size'", lambda size: 1, {}),
@@ -333,10 +333,10 @@ NO_ARRAY = np.zeros(1, np.bool_)
         ),
         (lambda: known.Raises(2), 2, EnvironmentFault, "ValueError at step 2 .*on purpose"),
         (lambda: known.WrongShape(1), 1, EnvironmentFault, r"shape \(2,\).*at step 1"),
-        (lambda: Returns(1, 10**400), 1, EnvironmentFault, "gave the reward 1000"),
+        (lambda: Returns(1, 10**400), 1, EnvironmentFault, "returned the reward 1000"),
         (lambda: Returns(1, np.ones(2)), 1, EnvironmentFault, "the reward array"),
-        (lambda: Returns(2, NO_ARRAY), 1, EnvironmentFault, r"gave terminated=array\(\[False\]\)"),
-        (lambda: Returns(3, NO_ARRAY), 1, EnvironmentFault, r"gave truncated=array\(\[False\]\)"),
+        (lambda: Returns(2, NO_ARRAY), 1, EnvironmentFault, r" terminated=array\(\[False\]\)"),
+        (lambda: Returns(3, NO_ARRAY), 1, EnvironmentFault, r" truncated=array\(\[False\]\)"),
     ],
 )
 def test_faults_are_named_with_environment_and_step(bad, at, error, says, alone):
@@ -398,8 +398,8 @@ def test_numbers_that_the_space_cannot_hold_are_refused(space, wrong, expected, 
     right = space.sample()
     envs = vectorize(lambda: Shows(lambda t: wrong if t else right, space, length), 2)
     envs.reset()
-    gave = "gave the observation .*" if expected else ""
-    says = rf"environment 0 of .* {gave}at step 1 of its episode(.|\n)*{expected}"
+    returned = "returned the observation .*" if expected else ""
+    says = rf"environment 0 of .* {returned}at step 1 of its episode(.|\n)*{expected}"
     with pytest.raises(EnvironmentFault, match=says):
         envs.step(ZEROS)
 
@@ -471,11 +471,11 @@ def test_rewards_that_hang_on_earlier_episodes_are_not_resumable():
         pass
     envs.step(ZEROS)
     data, arrays = envs.state()
-    with pytest.raises(ResumeError, match="its rewards came out different"):
+    with pytest.raises(ResumeError, match="its rewards differ"):
         vectorize(normalized, 2).load_state(data, arrays)
     del arrays["paid"]  # as older versions saved it
     vectorize(normalized, 2).load_state(data, arrays)
-    assert "rewards came out different" in str(resume_fault(normalized))
+    assert "rewards differ" in str(resume_fault(normalized))
 
 
 class Hidden(known.Chain):  # the same observation, another future: only going on shows it
@@ -489,7 +489,7 @@ def test_what_cannot_be_resumed_is_named():
         assert resume_fault("CartPole-v1", mode=mode) is None
         envs = vectorize("CartPole-v1", 3, mode=mode)
         envs.reset()
-        with pytest.raises(ResumeError, match="of 3 environments; there are 2"):
+        with pytest.raises(ResumeError, match="has 3 environments, but this run has 2"):
             vectorize("CartPole-v1", 2, mode=mode).load_state(*envs.state())
     assert resume_fault(known.Identity(3)) is None
     assert "environment 0 of tandem/Unrepeatable-v0" in str(resume_fault("tandem/Unrepeatable-v0"))
@@ -516,7 +516,7 @@ def test_a_native_state_keeps_kinds_and_aliases_or_says_so():
     inner.p, inner.q = np.zeros(2), np.ones(2)
     data, arrays = envs.state()
     inner.p = inner.q = np.zeros(2)  # one array under two names cannot take two values
-    with pytest.raises(ResumeError, match="came out different"):
+    with pytest.raises(ResumeError, match="could not be restored"):
         envs.load_state(data, arrays)
     inner.screens = [object()]
     with pytest.raises(ResumeError, match="screens.*not exactly resumable"):

@@ -133,7 +133,7 @@ class Forgets(games.Forbidden):
 
 
 def test_masks_that_forbid_everything_or_are_missing_later_are_named() -> None:
-    text = "the action mask of environment 0 of .* forbids every choice at step 3 of its"
+    text = "the action mask of environment 0 of .* masks every choice at step 3 of its"
     for make in (Stuck, lambda: Stuck(cuts=True)):
         with pytest.raises(EnvironmentFault, match=text):
             collected(make)

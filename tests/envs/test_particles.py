@@ -120,7 +120,7 @@ def test_its_state_is_plain_data_from_which_it_goes_on(name: str) -> None:
     plain.reset()
     with pytest.raises(ResumeError, match="mode='plain'"):
         native.load_state(*plain.state())
-    with pytest.raises(ResumeError, match="not one of plain environments"):
+    with pytest.raises(ResumeError, match="not from plain environments"):
         plain.load_state(data, arrays)
 
 
@@ -162,7 +162,7 @@ def test_it_is_taken_where_it_is_known_to_be_the_same(monkeypatch: Any) -> None:
         assert isinstance(vectorize(name, 2, kwargs=kwargs), Stepped)
         with pytest.raises(SettingError, match="mode='plain'"):
             vectorize(name, 2, mode="native", kwargs=kwargs)
-    with pytest.raises(SettingError, match="cannot be made"):
+    with pytest.raises(SettingError, match="cannot be created"):
         vectorize(SPREAD, 2, kwargs={"local_ratio": None})
     monkeypatch.setattr(particles, "VERIFIED", ("0.9.",))
     assert isinstance(vectorize(SPREAD, 2), Stepped)

@@ -133,7 +133,7 @@ def test_what_is_no_environment_is_said() -> None:
         Plain(3)
     env = Bare()
     env.step = lambda action: (0, 1)  # type: ignore[assignment]
-    with pytest.raises(EnvironmentFault, match="step of Bare gave a tuple of 2"):
+    with pytest.raises(EnvironmentFault, match="step of Bare returned a tuple of 2"):
         Plain(env, action_space=spaces.Discrete(2)).step(0)
     with pytest.raises(SpaceError, match="Graph"):
         Plain(Bare(), action_space=named("Graph"))

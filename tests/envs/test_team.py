@@ -189,14 +189,14 @@ MIXED = {"loud": spaces.Discrete(3), "quiet": spaces.Box(0, 1, (2,))}
 @pytest.mark.parametrize(
     "game, kind, said",
     [
-        (uneven(actions=MIXED), SpaceError, "Discrete for all of them"),
-        (Wordless, EnvironmentFault, "reset of Wordless returned the observation alone"),
+        (uneven(actions=MIXED), SpaceError, "Discrete for all agents"),
+        (Wordless, EnvironmentFault, "reset of Wordless returned only the observation"),
         (Seedless, EnvironmentFault, "Seedless raised TypeError while resetting"),
         (uneven(observations=PLACE), SpaceError, "loud observes a Dict of 'place'"),
-        (uneven(actions=of_both(spaces.Box(0, 3, (2,), np.int64))), SpaceError, "Box of floats"),
+        (uneven(actions=of_both(spaces.Box(0, 3, (2,), np.int64))), SpaceError, "a float Box"),
         (uneven(possible_agents=()), SpaceError, "Other has no agents"),
-        (Silent, EnvironmentFault, "no reward to quiet"),
-        (Staying, EnvironmentFault, "ended for quiet, and has them among its agents"),
+        (Silent, EnvironmentFault, "no reward for quiet"),
+        (Staying, EnvironmentFault, "ended for quiet, but still has them"),
     ],
 )
 def test_environments_that_break_the_contract_are_told_how(game: Any, kind: Any, said: str) -> None:
@@ -221,7 +221,7 @@ def test_particle_worlds_and_moves_of_several_axes() -> None:
         one = vector.step(np.zeros((2, 3), np.int64))
     assert one.truncated.all() and not one.terminated.any()
     assert resume_fault(lambda: team("mpe/simple_spread_v3")) is None
-    with pytest.raises(SettingError, match="cannot be made"):
+    with pytest.raises(SettingError, match="cannot be created"):
         make("mpe/simple_spread_v3", {"N": 0})
     with pytest.raises(UnknownNameError, match="mpe/simple_spread_v3"):
         team("mpe/simple_spraed_v3")
@@ -238,7 +238,7 @@ def test_environments_in_turns_are_converted_where_they_can_be() -> None:
     spread = pytest.importorskip("mpe2.simple_spread_v3")
     made = team(spread.env)
     assert made.reset(seed=0)[0]["agents"].shape == (3, 21)
-    with pytest.raises(SettingError, match="one after the other"):
+    with pytest.raises(SettingError, match="move in turn"):
         team(pytest.importorskip("pettingzoo.classic.tictactoe_v3").env)
 
 

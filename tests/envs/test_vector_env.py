@@ -181,7 +181,7 @@ def test_a_vector_that_raises_begins_anew_and_no_transition_spans_it() -> None:
     collector = Collector(VectorEnvironments("Counters", Counters(N, fails_at=6)), 0.9)
     noise = np.zeros((4, N), np.int64)
     collector.collect(4, ACTOR, noise)
-    with pytest.raises(EnvironmentFault, match="own vector of environments raised ZeroDivision"):
+    with pytest.raises(EnvironmentFault, match="own vector environment raised ZeroDivision"):
         collector.collect(4, ACTOR, noise)
     block = collector.collect(4, ACTOR, noise)
     assert collector.broken == [0, 1, 2, 3] and (block.obs[0, :, 1] == 0).all()

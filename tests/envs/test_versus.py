@@ -315,15 +315,15 @@ def in_league(env: Any) -> Any:
     [
         (lambda: Versus(Pocket(3)), SettingError, "has 3 players: p0, p1, p2"),
         (lambda: Versus(Pocket(together=True)), SettingError, "players of Pocket move together"),
-        (lambda: Versus(Unequal()), SpaceError, "the same for both"),
+        (lambda: Versus(Unequal()), SpaceError, "the same spaces for both"),
         (lambda: Versus(object()), SettingError, "AEC interface"),
         (lambda: Versus(Nim(), side=2), SettingError, "side=2"),
         (lambda: Versus(Nim(), "me"), SettingError, "opponent='me'"),
         (lambda: make(Nim()), SettingError, "callable"),
-        (lambda: begun(Silent(), 1)[0].step(ONE), EnvironmentFault, "gave p1 no 'action_mask'"),
-        (lambda: in_league("CartPole-v1"), SettingError, "where nobody else plays"),
-        (lambda: in_league(chosen), SettingError, "the opponent is chosen already"),
-        (lambda: in_league(flat), SettingError, "FlattenObservation around what one player sees"),
+        (lambda: begun(Silent(), 1)[0].step(ONE), EnvironmentFault, "no 'action_mask' for p1"),
+        (lambda: in_league("CartPole-v1"), SettingError, "there is no other player"),
+        (lambda: in_league(chosen), SettingError, "the opponent is already set"),
+        (lambda: in_league(flat), SettingError, "view of the game in FlattenObservation"),
     ],
 )
 def test_what_cannot_be_played_so_is_refused(call: Any, kind: Any, said: str) -> None:

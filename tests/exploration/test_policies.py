@@ -61,7 +61,7 @@ def test_softmax_in_either_documented_way_and_boltzmann_with_its_clip() -> None:
     near(shares(e.SoftmaxPolicy(seed=0), np.broadcast_to(p, (40_000, 4))), p)
     assert e.SoftmaxPolicy(seed=3).select_action(4, p) == e.SoftmaxPolicy(seed=3).select_action(p)
     assert e.SoftmaxPolicy().select_action(np.array([0.0, 0.0, 1.0])) == 2
-    with pytest.raises(SettingError, match=r"no probabilities(.|\n)*BoltzmannQPolicy"):
+    with pytest.raises(SettingError, match=r"not probabilities(.|\n)*BoltzmannQPolicy"):
         e.SoftmaxPolicy().select_action(Q)
     near(shares(e.BoltzmannQPolicy(2.0, seed=0)), softmax(Q / 2))
     near(shares(e.BoltzmannQPolicy(clip=(-0.5, 1.5), seed=0)), softmax(Q.clip(-0.5, 1.5)))

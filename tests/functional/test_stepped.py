@@ -121,9 +121,9 @@ def test_episodes_begin_in_a_pool_and_states_of_others_are_refused() -> None:
     envs.reset()
     other = vectorize("tandem/CartPole-v1", 2)
     other.reset()
-    with pytest.raises(ResumeError, match="another environment than Walk"):
+    with pytest.raises(ResumeError, match="the saved state does not match Walk"):
         envs.load_state(*other.state())
-    with pytest.raises(ResumeError, match="is of 2 environments"):
+    with pytest.raises(ResumeError, match="has 2 environments"):
         vectorize(Walk, 3).load_state(*envs.state())
     plain = vectorize("CartPole-v1", 2, mode="plain")
     plain.reset()
@@ -135,7 +135,7 @@ def test_episodes_begin_in_a_pool_and_states_of_others_are_refused() -> None:
 def test_numbers_that_are_none_are_told_with_their_environment_and_step() -> None:
     for what, told in (("obs", "the observation"), ("reward", "the reward")):
         envs = vectorize(lambda what=what: Broken(what), 3)
-        with pytest.raises(NonFiniteError, match=rf"environment 0 of .* gave {told}.* at step 3"):
+        with pytest.raises(NonFiniteError, match=rf"environment 0 of .* {told}.* at step 3"):
             played(envs)
 
 
@@ -145,7 +145,7 @@ def test_masks_forbid_and_must_leave_a_choice() -> None:
     rows = played(envs)
     assert envs.action.masked and all((row[1] == 1).all() for row in rows[1:])
     shut = type("Shut", (Doors,), {"shut_all": 4})
-    with pytest.raises(EnvironmentFault, match="forbids every choice at step 4"):
+    with pytest.raises(EnvironmentFault, match="masks every choice at step 4"):
         played(vectorize(shut, 2))
 
 

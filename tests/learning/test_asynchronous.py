@@ -152,7 +152,7 @@ def test_what_they_learn_is_right() -> None:
     assert found.evaluation.mean == 10.0
 
 
-FAULTS = {"killed": "was killed", "raises": "ZeroDivisionError", "stands still": "still for 3 s"}
+FAULTS = {"killed": "was killed", "raises": "ZeroDivisionError", "stands still": "respond for 3 s"}
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_what_cannot_be_is_refused() -> None:
         ("a3c", "CartPole-v1", {"learners": 2, "workers": 1}, "learners=2 and workers=1"),
         ("a3c", "CartPole-v1", {"learners": 4, "staleness": 2}, "staleness=2 with 4 learners"),
         ("a3c", "CartPole-v1", {"learners": 0}, "learners=0"),
-        ("a3c", games.Chain(), {"learners": 2}, "one object in this process"),
+        ("a3c", games.Chain(), {"learners": 2}, "an object of this process"),
     ):
         with pytest.raises(SettingError, match=said):
             tandem.session(algorithm, env, framework="torch", **given)

@@ -67,7 +67,7 @@ def test_a_callback_that_raises_leaves_no_process(tmp_path: Path) -> None:
 @thorough
 def test_what_cannot_begin_leaves_no_process(tmp_path: Path) -> None:
     found = of("unfit", tmp_path)
-    assert "cannot go to another process" in found["errors"][0]
+    assert "cannot be pickled" in found["errors"][0]
     assert "use batch_size=32" in found["errors"][1] and not found["left"]
 
 

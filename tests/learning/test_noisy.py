@@ -145,7 +145,7 @@ def test_what_cannot_be_is_refused() -> None:
 
     with pytest.raises(SettingError, match="setting noisy='loud'"):
         begin("dqn", **{**DQN, "noisy": "loud"})
-    with pytest.raises(SettingError, match="noisy='factorised' with whole networks of your own"):
+    with pytest.raises(SettingError, match="noisy='factorised' is not .* custom networks"):
         begin("dqn", **DQN, network={"q": nn.Linear(4, 2)})
     for name in algorithms.NAMES:
         assert algorithms.get(name).Settings().noisy == "no"

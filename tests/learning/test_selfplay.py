@@ -110,7 +110,7 @@ def test_what_cannot_play_itself_is_refused() -> None:
         ("dqn", TicTacToe, {}, "opponents=2 is not supported with dqn"),
         ("ppo", TicTacToe, {"workers": "auto"}, "one process"),
         ("acer", TicTacToe, {"learners": 2}, "replays games"),
-        ("ppo", "CartPole-v1", {}, "nobody else plays"),
+        ("ppo", "CartPole-v1", {}, "there is no other player"),
         ("ppo", Versus(Nim()), {}, "one object in this process"),
         ("ppo", TicTacToe, {"opponents": -1}, "at least 0"),
     ):

@@ -241,7 +241,7 @@ def test_a_note_says_that_a_dict_of_networks_serves_all_agents():
 def test_a_note_names_the_settings_that_a_custom_network_ignores(algorithm, env, given, idle):
     run = tandem.session(algorithm, env, steps=50_000, network=lazy, out=None, **given)
     assert [n for n in run.notes if "network" in n] == (
-        [f"No effect beside network=: {idle}, of the default networks."] if idle else []
+        [f"No effect with network=: {idle} (default networks only)."] if idle else []
     )
 
 

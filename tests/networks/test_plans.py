@@ -107,7 +107,7 @@ def test_a_width_that_no_layer_states_is_refused() -> None:
 
 
 def test_errors_say_what_is_wrong() -> None:
-    with pytest.raises(NetworkError, match=r"names the layer 'Teleport'(.|\n)*Dense"):
+    with pytest.raises(NetworkError, match=r"an unknown layer 'Teleport'(.|\n)*Dense"):
         from_json([{"layer": "Teleport"}])
     with pytest.raises(SettingError, match=r"no activation 'swish'(.|\n)*silu"):
         mlp(fakes.VECTOR, (8,), "swish")

@@ -54,7 +54,7 @@ def test_results_are_in_order_and_told_as_they_come() -> None:
 
 def test_a_call_is_made_again_where_its_process_was_killed(tmp_path: Path) -> None:
     calls = named(unlucky, (0, tmp_path, 2), (1, tmp_path, 2), (2, tmp_path, 2))
-    with pytest.warns(UserWarning, match=r"call 1 was killed .*; it is made again") as warned:
+    with pytest.warns(UserWarning, match=r"call 1 was killed .*; it is run again") as warned:
         assert results(calls, 2) == [0, 1, 2]
     assert [str(w.message)[-9:] for w in warned] == ["(1 of 3).", "(2 of 3)."]
 
@@ -62,7 +62,7 @@ def test_a_call_is_made_again_where_its_process_was_killed(tmp_path: Path) -> No
 def test_a_process_that_is_lost_too_often_ends_all(tmp_path: Path) -> None:
     calls = named(unlucky, (1, tmp_path, 9))
     raises = pytest.raises(WorkerError, match="call 0 was killed")
-    with pytest.warns(UserWarning, match="made again"), raises as caught:
+    with pytest.warns(UserWarning, match="run again"), raises as caught:
         results(calls, 1, again=1)
     assert "1 had been lost before" in caught.value.expected and caught.value.fix
     assert not any(runs(int(mark.name.split("-")[-1])) for mark in tmp_path.iterdir())

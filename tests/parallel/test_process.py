@@ -72,8 +72,8 @@ def test_what_cannot_be_made_is_told(system: str, monkeypatch) -> None:
     [
         ("fail", "on purpose", 60.0, "raised ValueError: on purpose"),
         ("exit", 3, 60.0, "exit code 3"),
-        ("sleep", False, 0.3, "stood still for 0.3 s"),
-        ("sleep", True, 0.3, "stood still"),
+        ("sleep", False, 0.3, "did not respond for 0.3 s"),
+        ("sleep", True, 0.3, "did not respond"),
     ],
 )
 def test_how_it_was_lost_is_told(system, name: str, argument: Any, patience: float, how) -> None:

@@ -67,7 +67,7 @@ def test_their_state_is_taken_and_put_back() -> None:
     for _ in range(30):
         actions = rng.integers(0, 2, 4)
         same(first.step(actions), second.step(actions))
-    with pytest.raises(ResumeError, match="of 3 processes; there are 2 here"):
+    with pytest.raises(ResumeError, match="has 3 processes; this run has 2"):
         remote(2).load_state(*first.state())
 
 

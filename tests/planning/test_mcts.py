@@ -208,7 +208,7 @@ def refused(error: Any, text: str, call: Any, *args: Any, **given: Any) -> None:
 
 
 def test_what_cannot_be_searched_is_named() -> None:
-    put, empty = r"cannot be put into a state(.|\n)*simulate", "." * 9
+    put, empty = r"cannot be set to a state(.|\n)*simulate", "." * 9
     refused(EnvironmentFault, put, run_mcts_search, Node(), 0, object(), evenly, zero)
     refused(NetworkError, "0 actions", search, "oxoxoxxox", 1)  # a full board, not called over
     refused(NetworkError, "value nan", line, right, lambda s: float("nan"))
@@ -218,7 +218,7 @@ def test_what_cannot_be_searched_is_named() -> None:
         (lambda s: np.array([1.0]), zero),  # actions are
         (right, lambda s: np.zeros(2)),
     ):
-        refused(NetworkError, "the networks gave", line, policy, value)
+        refused(NetworkError, "the networks returned", line, policy, value)
     refused(SettingError, r"num_simulations=2\.5", search, empty, 2.5)
     refused(SettingError, "num_simulations=0", search, empty, 0)
     choose, root = select_action_after_search, search(empty, 5)

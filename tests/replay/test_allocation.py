@@ -158,7 +158,7 @@ def test_files_have_names_that_any_system_takes(tmp_path) -> None:
         with pytest.raises(SettingError, match="at least one of each"):
             Layout(capacity, envs, SPEED, ACTION, {})
     for x in (np.zeros((3, 1), np.float32), np.zeros((3, 2), np.float64)):
-        with pytest.raises(SpaceError, match="reward came with shape"):
+        with pytest.raises(SpaceError, match="reward has shape"):
             check_column("reward", x, (3, 2), np.dtype("float32"))
 
 

@@ -176,7 +176,7 @@ def test_priorities_must_be_finite(bad: float) -> None:
 def test_empty_rings_senseless_settings_and_other_states_are_refused() -> None:
     for sampler in (make("uniform", 4), make("prioritized", 4)):
         for _ in range(2):
-            with pytest.raises(SettingError, match="nothing to draw"):
+            with pytest.raises(SettingError, match="nothing to sample"):
                 sampler.draw(np.random.default_rng(0), 1, 1, BETA)
             sampler.add(steps(1, invalid=((0, 0),)))  # nor is one with only such rows any better
     for wrong in ({"alpha": -0.1}, {"eps": 0.0}, {"alpha": float("nan")}):
@@ -338,7 +338,7 @@ def test_n_step_windows_of_what_is_left_are_whole_and_files_without_floors_load(
     batch = ring.transitions(np.array([13, 0]), 2)
     np.testing.assert_array_equal(batch.reward, [13 + 0.5 * 16, 0 + 0.5 * 3])
     assert ring.contains(np.array([10, 13])).tolist() == [False, True]
-    with pytest.raises(SettingError, match="of some environments less"):
+    with pytest.raises(SettingError, match="fewer for some environments"):
         ring.transitions(np.array([10]))
     ring = Ring(8 * N, N, OBS, ACTION)
     ring.add(step(0))

@@ -167,7 +167,7 @@ def test_what_is_no_stack_is_refused() -> None:
             after = repeated[high] if high < 12 else block.bootstrap
             return Trajectory(*rows, cuts, after)
 
-        with pytest.raises(EnvironmentFault, match="does not go on from the one before"):
+        with pytest.raises(EnvironmentFault, match="does not continue the previous one"):
             for low, high in ((0, split), (split, 12)):
                 ring.add(part(low, high))
     with pytest.raises(SpaceError, match="stacks of 4"):

@@ -174,7 +174,7 @@ def test_an_environment_that_breaks_off_its_film_does_not_lose_the_agent(tmp_pat
         (Two, errors.SpaceError, "Two"),
         (5, errors.SettingError, "5 is a int"),
         (lambda size: Toy(), errors.SettingError, "without arguments"),
-        (Old, errors.EnvironmentFault, "returned the observation alone"),
+        (Old, errors.EnvironmentFault, "returned only the observation"),
         (Four, errors.EnvironmentFault, "return these five from step; or wrap"),
         (Unseeded, errors.EnvironmentFault, "let reset take seed=None and options=None; or wrap"),
         (lambda: SyncVectorEnv([Four]), errors.EnvironmentFault, "return these five from step"),
@@ -209,7 +209,7 @@ def test_steps_and_resets_of_old_are_named_and_wrapped_as_the_fix_says(kind: Any
 
 def test_an_agent_is_not_scored_in_an_environment_of_old() -> None:
     agent = trained(Toy, eval_episodes=0).agent
-    with pytest.raises(errors.EnvironmentFault, match="the observation alone") as caught:
+    with pytest.raises(errors.EnvironmentFault, match="only the observation") as caught:
         tandem.evaluate(agent, Old)
     assert "tandem.envs.plain.Plain(env)" in caught.value.fix
 
@@ -290,7 +290,7 @@ def test_a_vector_object_trains_and_its_best_checkpoint_is_by_training_returns(t
     with pytest.raises(errors.RunFolderError, match="train it again with eval_env="):
         scores([read_run(tmp_path / "run")], ["SyncVectorEnv"], "best")
     for unfit in (vector, lambda: vector):
-        with pytest.raises(errors.SettingError, match="evaluations need another"):
+        with pytest.raises(errors.SettingError, match="evaluation needs a second one"):
             tandem.session("ppo", vector, eval_env=unfit, **given)
     # one of its environments can be copied
     session = tandem.session("ppo", vector, eval_env=vector.envs[0], **given)

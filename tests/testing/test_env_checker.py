@@ -75,7 +75,7 @@ def test_speed_is_measured_without_compilation(env, monkeypatch) -> None:
 @pytest.mark.parametrize(
     "env, what, text",
     [
-        (known.NotFinite, "random steps", "gave the observation [nan] at step 5"),
+        (known.NotFinite, "random steps", "returned the observation [nan] at step 5"),
         (lambda: known.NotFinite(where="reward"), "random steps", "reward nan"),
         (known.Raises, "random steps", "raised ValueError at step 5"),
         (lambda: known.Raises(at=0), "random steps", "raised ValueError"),

@@ -13,13 +13,13 @@ def floats(name: str, action: Leaf) -> None:
     if action.kind == "box" and action.dtype != "float32":
         raise SpaceError(
             f"{name} cannot act in a Box of {action.dtype}.",
-            "a Box of floats, or Discrete or MultiDiscrete actions where the algorithm takes them",
+            "a float Box, or Discrete or MultiDiscrete actions if the algorithm supports them",
             "declare floats, and round them with gymnasium.wrappers.TransformAction.",
         )
     if action.kind == "box" and len(action.shape) != 1:  # an environment's own axes are one by now
         raise SpaceError(
-            f"{name} cannot act for a team, whose actions are a Box of shape {action.shape}.",
-            "the actions of one agent: a vector",
+            f"{name} cannot act for a team with a Box of shape {action.shape}.",
+            "a vector of one agent's actions",
             f"use {OF_TEAMS}",
         )
 
@@ -97,6 +97,6 @@ def bounded_vector(name: str, action: Leaf, instead: str = "") -> None:
         raise SpaceError(
             f"{name} cannot stretch [-1, 1] to bounds from {min(action.low):g} to "
             f"{max(action.high):g}: float32 overflows.",
-            "a Box with the bounds between which actions matter",
-            f"give the Box these, such as -1 and 1, or {instead or 'use ppo.'}",
+            "a Box with bounds around the useful actions",
+            f"give the Box such bounds, for example -1 and 1, or {instead or 'use ppo.'}",
         )

@@ -324,10 +324,11 @@ class Algorithm(ABC):
         if settings.noisy != "no":
             if isinstance(network, dict):
                 raise SettingError(
-                    f"noisy={settings.noisy!r} with whole networks of your own "
+                    f"noisy={settings.noisy!r} is not supported with custom networks by role "
                     f"({', '.join(map(str, network))}).",
-                    "heads of ours, which the noise is put on",
-                    "give network= as a function that returns a body, or leave noisy out.",
+                    "the default heads, to which the noise is added",
+                    "give network= as a function that returns a feature extractor, or leave noisy "
+                    "out.",
                 )
             roles = bodies.headed(roles, noisy)
         if settings.body == "simbav2" and network is None:
@@ -430,8 +431,9 @@ def optimizer_options(settings: Any) -> dict[str, float]:
     optimizer = getattr(settings, "optimizer", "adam")
     if settings.weight_decay and optimizer != "adam":
         raise SettingError(
-            f"weight_decay={settings.weight_decay:g} with optimizer={optimizer!r}.",
-            "optimizer='adam', which weight decay is of",
+            f"weight_decay={settings.weight_decay:g} is not supported with "
+            f"optimizer={optimizer!r}.",
+            "optimizer='adam'",
             "give optimizer='adam', or leave weight_decay out.",
         )
     if optimizer == "rmsprop":

@@ -108,8 +108,8 @@ def body(
     for name in ("layer_norm", "weight_norm"):
         if getattr(settings, name):
             raise SettingError(
-                f"{name}=True with body={settings.body!r}.",
-                "one of them: its blocks have a norm of their own",
+                f"{name}=True is not supported with body={settings.body!r}.",
+                "one of them, since its blocks already have a norm",
                 f"leave {name} out.",
             )
     kind = simba if settings.body == "simba" else simbav2
@@ -126,9 +126,10 @@ def refuse_ignored(kind: Any, roles: dict[str, Role], given: tuple[Any, Any, Any
         asked = getattr(settings, name, plain)
         if asked != plain and roles == kind.roles(*spaces, replace(settings, **{name: plain})):
             raise SettingError(
-                f"{name}={asked!r}, which the algorithm's own networks have nothing of.",
-                "default networks by tandem.extending.body, which has these settings; mlp has not",
-                f"leave {name} out, or let roles use body(inputs, settings.hidden, settings).",
+                f"{name}={asked!r} has no effect on the algorithm's own networks.",
+                "default networks from tandem.extending.body, which has these settings; mlp does "
+                "not",
+                f"leave {name} out, or use body(inputs, settings.hidden, settings) in roles.",
             )
 
 
@@ -150,19 +151,19 @@ def note_ignored(kind: Any, given: Iterable[str], network: Any, spaces: Any, set
             ):
                 idle.append(name)
     if idle:
-        note(f"No effect beside network=: {', '.join(sorted(idle))}, of the default networks.")
+        note(f"No effect with network=: {', '.join(sorted(idle))} (default networks only).")
     if (
         isinstance(network, dict)
         and "share" in given
         and any(role.agents for role in kind.roles(*spaces, settings).values())
     ):
-        note("No effect beside network=: share=False. Each network of the dict serves all agents.")
+        note("No effect with network=: share=False. Each network of the dict serves all agents.")
 
 
 # what custom networks need, whatever an entry of the zoo says, and why
 BESIDE_CUSTOM = {
     "normalize_observations": (False, "custom networks have no layer for these statistics"),
-    "share": (True, "the custom network is one for all agents"),
+    "share": (True, "all agents share the custom network"),
 }
 
 
@@ -189,7 +190,8 @@ def refuse(name: str, settings: Any, expected: str, *options: str) -> None:
     of these options, or by any, of an algorithm that has `expected` in its place."""
     if odd := [n for n in options or PLAIN if getattr(settings, n) != PLAIN[n]]:
         raise SettingError(
-            f"{name} with {' and '.join(f'{n}={getattr(settings, n)!r}' for n in odd)}.",
+            f"{name} does not support "
+            f"{' and '.join(f'{n}={getattr(settings, n)!r}' for n in odd)}.",
             expected,
             f"give {' and '.join(f'{n}={PLAIN[n]!r}' for n in odd)}.",
         )

@@ -81,6 +81,6 @@ def check_values(settings: Any) -> None:
         raise SettingError(
             f"v_min={settings.v_min:g} and v_max={settings.v_max:g}.",
             "v_min below v_max: the atoms lie between them",
-            "give the least and the largest return that you expect, such as v_min=-10 and "
+            "give the smallest and the largest return that you expect, such as v_min=-10 and "
             "v_max=10.",
         )

@@ -74,19 +74,19 @@ class CrossQ(SAC):
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         super().check(observation, action, settings)
-        expected = "dense layers, which batch renormalisation stands behind"
+        expected = "dense layers followed by batch renormalization"
         bodies.refuse("crossq", settings, expected, "body", "layer_norm")
         if settings.weight_projection and settings.weight_norm:
             raise SettingError(
-                "crossq with weight_projection=True and weight_norm=True.",
-                "one of them: lengths that are learned, or that are always 1",
+                "crossq does not support weight_projection=True with weight_norm=True.",
+                "one of them: learned weight lengths, or lengths of 1",
                 "leave weight_norm out.",
             )
         if settings.recurrent:
             raise SettingError(
-                f"crossq with recurrent={settings.recurrent}.",
-                "networks without a memory: one pass sees the steps and what followed them, by the "
-                "statistics of both, and what followed would need the states that this pass makes",
+                f"crossq does not support recurrent={settings.recurrent}.",
+                "feed-forward networks: one pass normalizes steps and next steps together, but "
+                "next steps would need the recurrent states of that pass",
                 "give recurrent=0, or use sac.",
             )
 

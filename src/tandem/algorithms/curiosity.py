@@ -82,22 +82,22 @@ def check(name: str, observation: Spec, settings: Any) -> None:
         return
     odd = {"shared": False, "recurrent": 0, "value_norm": "no"}
     why = {
-        "shared": "a critic of its own, which has a value for each kind of reward",
-        "recurrent": "networks without a memory: novelty is that of one observation",
-        "value_norm": "values in the units of rewards; intrinsic ones are standardised already",
+        "shared": "a separate critic, with a value for each type of reward",
+        "recurrent": "feed-forward networks, since novelty is that of one observation",
+        "value_norm": "values in the units of rewards; intrinsic rewards are already standardized",
     }
     for other, none in odd.items():
         if (value := getattr(settings, other, none)) != none:
             raise SettingError(
-                f"{name} with intrinsic='rnd' and {other}={value!r}.",
+                f"{name} with intrinsic='rnd' does not support {other}={value!r}.",
                 why[other],
                 f"give {other}={none!r}, or intrinsic='no'.",
             )
     if isinstance(observation, dict) and has_images(observation):
         raise SpaceError(
-            f"{name} with intrinsic='rnd' cannot look at pictures beside other observations.",
-            "one picture, or numbers and symbols",
-            "give one with gymnasium.wrappers.FilterObservation and the like, or intrinsic='no'.",
+            f"{name} with intrinsic='rnd' does not support images with other observations.",
+            "one image, or no images",
+            "select one with gymnasium.wrappers.FilterObservation, or give intrinsic='no'.",
         )
 
 

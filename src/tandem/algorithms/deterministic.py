@@ -63,8 +63,8 @@ class Deterministic(remembering.Remembering):
         remembering.check(settings)
         if settings.action_noise == "gsde" and settings.exploration.end is not None:
             raise SettingError(
-                f"exploration={settings.exploration} with action_noise='gsde'.",
-                "one number: the deviation of its matrices",
+                f"exploration={settings.exploration} is not supported with action_noise='gsde'.",
+                "one number: the standard deviation of its matrices",
                 f"give exploration={settings.exploration.start:g}.",
             )
         action_spaces.bounded_vector(name_of(cls), action)

@@ -219,8 +219,8 @@ class DQN(remembering.Remembering):
         remembering.check(settings)
         if settings.values == "implicit" and settings.recurrent:
             raise SettingError(
-                f"values='implicit' with recurrent={settings.recurrent}.",
-                "one of them: fractions enter where a memory stands, between body and head",
+                f"values='implicit' is not supported with recurrent={settings.recurrent}.",
+                "one of them, since both go between feature extractor and head",
                 "give values='quantile', or recurrent=0.",
             )
 
@@ -380,21 +380,20 @@ def check_values(settings: Any) -> None:
 def _check_munchausen(settings: Any) -> None:
     if settings.values == "categorical":
         raise SettingError(
-            "munchausen=True with values='categorical'.",
-            "values that are numbers or quantiles: each choice's are moved by its own log-policy, "
-            "which atoms in fixed places cannot be",
-            "give values='implicit', as Vieillard et al. have it, or 'quantile' or 'scalar'.",
+            "munchausen=True is not supported with values='categorical'.",
+            "scalars or quantiles: each action's log-policy shifts its values, but atoms are fixed",
+            "give values='implicit', as in Vieillard et al., or 'quantile' or 'scalar'.",
         )
     if settings.n_step > 1:
         raise SettingError(
-            f"munchausen=True with n_step={settings.n_step}.",
-            "n_step=1: each reward gets the log-policy of its own step, of which a stored sum of "
-            "rewards knows the first only",
+            f"munchausen=True is not supported with n_step={settings.n_step}.",
+            "n_step=1: each reward needs the log-policy of its own step, but stored returns keep "
+            "only the first",
             "give n_step=1, or leave munchausen out.",
         )
     if settings.double:
         raise SettingError(
-            "double=True with munchausen=True.",
-            "no choice of the next action: a softmax of the target's values is in its place",
+            "double=True is not supported with munchausen=True.",
+            "double=False: a softmax of the target's values replaces the choice of the next action",
             "give double=False, or leave it out.",
         )

@@ -43,14 +43,15 @@ def refuse(settings: Any, network: Any) -> None:
     layer nobody can read, and noise on weights."""
     if isinstance(network, dict) and "actor" in network:
         raise SettingError(
-            "action_noise='gsde' with a whole network of your own for 'actor'.",
-            "a last layer of ours, whose inputs the noise is a function of",
-            "give network= as a function that returns a body, or action_noise='gaussian'.",
+            "action_noise='gsde' is not supported with a custom network for 'actor'.",
+            "the default last layer, whose inputs determine the noise",
+            "give network= as a function that returns a feature extractor, or "
+            "action_noise='gaussian'.",
         )
     if settings.noisy != "no":
         raise SettingError(
-            f"action_noise='gsde' with noisy={settings.noisy!r}.",
-            "one of them: each is noise on the last layer's weights",
+            f"action_noise='gsde' is not supported with noisy={settings.noisy!r}.",
+            "one of them, since both add noise to the last layer's weights",
             "give noisy='no' or action_noise='gaussian'.",
         )
 
@@ -60,12 +61,12 @@ def check(name: str, action: Leaf, policy: str = "gaussian") -> None:
     if action.kind != "box":
         raise SpaceError(
             f"{name} with action_noise='gsde' cannot act in {named(action)}.",
-            "a Box of actions, which noise can be added to",
+            "a Box of actions, to which noise can be added",
             "give action_noise='gaussian'.",
         )
     if policy != "gaussian":
         raise SettingError(
-            f"action_noise='gsde' with policy={policy!r}.",
-            "policy='gaussian', whose noise it is",
+            f"action_noise='gsde' is not supported with policy={policy!r}.",
+            "policy='gaussian'",
             "give policy='gaussian' or action_noise='gaussian'.",
         )

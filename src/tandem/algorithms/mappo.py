@@ -80,8 +80,8 @@ class MAPPO(PPO):
         teams.check(name_of(cls), observation, action, "multidiscrete", "box")
         if settings.intrinsic != "no":
             raise SettingError(
-                f"{name_of(cls)} with intrinsic={settings.intrinsic!r}.",
-                "the environment's rewards: what is new to one agent is not new to the team",
+                f"{name_of(cls)} does not support intrinsic={settings.intrinsic!r}.",
+                "intrinsic='no', since what is new to one agent is not new to the team",
                 "give intrinsic='no'.",
             )
         super().check(observation, teams.one(action), settings)
@@ -90,9 +90,9 @@ class MAPPO(PPO):
     def roles(cls, observation: Spec, action: Leaf, settings: Any) -> dict[str, Role]:
         if odd := [n for n in REFUSED if getattr(settings, n)]:
             raise SettingError(
-                f"mappo with {odd[0]}=True.",
-                "an actor and a critic of their own, and what agents see and are paid as it is",
-                f"give {odd[0]}=False; values are standardised anyhow (value_norm).",
+                f"mappo does not support {odd[0]}=True.",
+                "a separate actor and critic, and raw observations and rewards",
+                f"give {odd[0]}=False; value_norm already standardizes values.",
             )
         assert isinstance(observation, dict)
         one, seen = teams.one(action), teams.seen(observation)

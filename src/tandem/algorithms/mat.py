@@ -93,19 +93,19 @@ class MAT(MAPPO):
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
-        bodies.refuse("mat", settings, "a transformer of its own, with layer norm")
+        bodies.refuse("mat", settings, "its own transformer, with layer norm")
         super().check(observation, action, settings)
         if odd := [n for n, usual in REFUSED.items() if getattr(settings, n) != usual]:
             raise SettingError(
-                f"mat with {odd[0]}={getattr(settings, odd[0])!r}.",
-                "a transformer without a memory, Gaussian or Beta noise, and what agents see and "
-                "are paid as it is",
-                f"give {odd[0]}={REFUSED[odd[0]]!r}; values are standardised anyhow (value_norm).",
+                f"mat does not support {odd[0]}={getattr(settings, odd[0])!r}.",
+                "a transformer without recurrence, Gaussian or Beta noise, and raw observations "
+                "and rewards",
+                f"give {odd[0]}={REFUSED[odd[0]]!r}; value_norm already standardizes values.",
             )
         if settings.embedding % settings.heads:
             raise SettingError(
                 f"embedding={settings.embedding} and heads={settings.heads}.",
-                "an embedding that its heads share out evenly",
+                "an embedding that is a multiple of heads",
                 f"give embedding={settings.heads * -(-settings.embedding // settings.heads)}, or "
                 "heads=1.",
             )
@@ -144,9 +144,9 @@ class MAT(MAPPO):
     ) -> dict[str, Source]:
         if network is not None:
             raise NetworkError(
-                "network= with mat, whose networks are an encoder and a decoder.",
-                "its own transformer, by embedding, blocks, heads and hidden",
-                "leave network out, or use mappo, which takes a body of yours.",
+                "mat does not support network=, since its networks are an encoder and a decoder.",
+                "its own transformer, defined by embedding, blocks, heads and hidden",
+                "leave network out, or use mappo, which accepts a custom feature extractor.",
             )
         return super().sources(observation, action, settings, network, space, generator)
 

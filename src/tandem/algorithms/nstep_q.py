@@ -69,20 +69,20 @@ class NStepQ(OnSequences):
             return
         if settings.replay != "none":
             raise SettingError(
-                f"bootstrap='sarsa' with replay={settings.replay!r}.",
-                "sequences as they come: in older ones the next action was an older policy's",
-                "give replay='none', or bootstrap='expected', which asks the policy of the day.",
+                f"bootstrap='sarsa' is not supported with replay={settings.replay!r}.",
+                "new sequences only: in older ones the next action is an older policy's",
+                "give replay='none', or bootstrap='expected', which uses the current policy.",
             )
         if settings.rollout < 2:
             raise SettingError(
-                f"bootstrap='sarsa' with rollout={settings.rollout}.",
-                "sequences of at least 2 steps: the last one tells the action that was taken next",
+                f"bootstrap='sarsa' is not supported with rollout={settings.rollout}.",
+                "sequences of at least 2 steps: the last one provides the next action",
                 "give rollout=2 or more.",
             )
         if not settings.double:
             raise SettingError(
-                "bootstrap='sarsa' with double=False.",
-                "the action taken, which the network chose; the target values it",
+                "bootstrap='sarsa' is not supported with double=False.",
+                "double=True: the network chose the action, and the target values it",
                 "leave double out, or give bootstrap='expected' or 'max'.",
             )
 

@@ -233,8 +233,8 @@ class OnPolicy(base.Algorithm):
         if settings.shared:
             if settings.recurrent:
                 raise SettingError(
-                    f"shared=True and recurrent={settings.recurrent}.",
-                    "one of them: a memory stands on a body of its own",
+                    f"shared=True is not supported with recurrent={settings.recurrent}.",
+                    "one of them, since a recurrent layer needs its own feature extractor",
                     "give shared=False or recurrent=0.",
                 )
             return {

@@ -182,8 +182,9 @@ class OnSequences(base.Algorithm):
         split = forked and not settings.shared
         if split and settings.recurrent:
             raise SettingError(
-                f"shared=False and recurrent={settings.recurrent}.",
-                "one of them: policy and values see the states of one memory, on one body",
+                f"shared=False is not supported with recurrent={settings.recurrent}.",
+                "one of them, since policy and values share one recurrent layer and feature "
+                "extractor",
                 "give shared=True or recurrent=0.",
             )
         part = "both" if forked else "actor"

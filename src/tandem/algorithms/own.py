@@ -43,8 +43,8 @@ def checked(algorithm: Any, taken: frozenset[str] = frozenset()) -> Any:
     if not isinstance(algorithm, type):
         if isinstance(algorithm, Algorithm):
             raise SettingError(
-                f"an object of {type(algorithm).__name__} was given as the algorithm.",
-                "the class, of which a run makes an object with its networks",
+                f"the algorithm is an object of {type(algorithm).__name__}.",
+                "the class, which a run instantiates with its networks",
                 f"give {type(algorithm).__name__} itself.",
             )
         kind = algorithms.get(algorithm)
@@ -55,7 +55,7 @@ def checked(algorithm: Any, taken: frozenset[str] = frozenset()) -> Any:
         return kind
     if not issubclass(algorithm, Algorithm):
         raise SettingError(
-            f"{algorithm.__name__} was given as the algorithm, and is none.",
+            f"{algorithm.__name__} is not an algorithm.",
             "a name such as 'ppo', or a class that derives from tandem.Algorithm",
             f"write class {algorithm.__name__}(tandem.Algorithm); {PAGE}",
         )
@@ -71,7 +71,7 @@ def _faults(kind: type[Algorithm], taken: frozenset[str]) -> Iterator[tuple[str,
     if missing := sorted(getattr(kind, "__abstractmethods__", ())):
         yield (
             f"has no {', '.join(missing)}",
-            "all that tandem.Algorithm leaves to the classes that derive from it",
+            "all abstract methods of tandem.Algorithm",
             f"write its method{'s' * (len(missing) > 1)} {', '.join(missing)}.",
         )
     needs = getattr(kind, "needs", None)
@@ -80,24 +80,24 @@ def _faults(kind: type[Algorithm], taken: frozenset[str]) -> Iterator[tuple[str,
             f"has needs = {needs!r}",
             "what it learns from: 'transitions' of a replay buffer, whole 'rollouts', or "
             "'sequences'",
-            'write needs = "transitions", say, in the class.',
+            'write needs = "transitions", for example, in the class.',
         )
     acting = getattr(kind, "acting", None)
     if not isinstance(acting, tuple) or not acting:
         yield (
             f"has acting = {acting!r}",
             "a tuple with the names of the roles that act uses",
-            'write acting = ("actor",), say, in the class.',
+            'write acting = ("actor",), for example, in the class.',
         )
     if needs != "transitions" and kind.prepare is Algorithm.prepare:
         yield (
-            f"learns from {needs}, and has no prepare",
-            "a method that makes the Batch to learn from of a trajectory",
+            f"learns from {needs}, but has no prepare",
+            "a method that makes a Batch from a trajectory",
             "write its method prepare(self, trajectory, networks).",
         )
     if why := misfit(kind, "backend", "networks", "observation", "action", "settings"):
         yield (
-            f"cannot be made: {why}",
+            f"cannot be created: {why}",
             "a class that is called with a backend, sources of networks by role, the spaces of "
             "observations and actions, and settings",
             "write __init__(self, backend, networks, observation, action, settings).",
@@ -111,7 +111,7 @@ def _faults_of_settings(
     base = NEEDS[kind.needs]
     if not isinstance(own, type) or not issubclass(own, base) or not is_dataclass(own):
         yield (
-            f"learns from {kind.needs}, and has Settings = {getattr(own, '__name__', own)}",
+            f"learns from {kind.needs}, but has Settings = {getattr(own, '__name__', own)}",
             f"a dataclass that derives from {base.__name__}",
             f"write Settings = {base.__name__} in the class, or a class that derives from it.",
         )
@@ -119,7 +119,7 @@ def _faults_of_settings(
         names = inspect.get_annotations(part)
         if names and "__dataclass_fields__" not in vars(part):
             yield (
-                f"has settings that are no fields: {', '.join(names)} of {part.__name__}",
+                f"has settings that are not fields: {', '.join(names)} of {part.__name__}",
                 "a dataclass, whose fields are the settings",
                 f"write @dataclass(frozen=True) above class {part.__name__}.",
             )
@@ -127,7 +127,7 @@ def _faults_of_settings(
         hints = hints_of(own)
     except NameError as error:
         yield (
-            f"has a setting whose type is not known in {own.__module__}: {error}",
+            f"has a setting of unknown type in {own.__module__}: {error}",
             "types that the module of the settings imports",
             "import it at the top of the module.",
         )
@@ -150,8 +150,8 @@ def _faults_of_settings(
         if f.name in taken - inherited:
             yield (
                 f"has a {name}, which is an argument of tandem.train or an option of runs",
-                "a name of its own",
-                f"call it own_{f.name}, say.",
+                "another name",
+                f"rename it, for example, to own_{f.name}.",
             )
 
 
@@ -175,10 +175,10 @@ def check_roles(kind: type[Algorithm], observation: Spec, action: Leaf, settings
     roles = kind.roles(observation, action, settings)
     if strangers := [r for r in kind.acting if r not in roles]:
         raise SettingError(
-            f"{kind.__name__} acts by {', '.join(map(repr, strangers))}, and has the roles "
+            f"{kind.__name__} acts with {', '.join(map(repr, strangers))}, but has the roles "
             f"{', '.join(map(repr, roles))}.",
-            "acting to name some of the roles",
-            f"write acting = ({next(iter(roles))!r},), say, in the class.",
+            "acting to name only these roles",
+            f"write acting = ({next(iter(roles))!r},), for example, in the class.",
         )
 
 
@@ -198,8 +198,8 @@ def named(path: str) -> Any:
             "algorithm",
             path,
             classes,
-            "" if classes else "write MODULE:CLASS, with a module that Python can import here.",
-            "the name of an algorithm, or module:Class of one of your own",
+            "" if classes else "write MODULE:CLASS with an importable module.",
+            "the name of an algorithm, or module:Class of a custom one",
         )
     return found
 
@@ -216,17 +216,16 @@ def of_file(
     is_own = isinstance(name, str) and ":" in name and not is_known(name)
     if isinstance(name, str) and ":" not in name and not is_known(name):
         raise error(
-            f"{place} was trained by {name!r}, an algorithm that no package which is installed "
-            "here brings.",
-            f"one of {', '.join(algorithms.names())}, or the package that brings {name!r}"
-            f"{package and f': {package}'}",
-            f"{plugins.to_install(package)}; `tandem list` then has it.",
+            f"{place} was trained by {name!r}, an algorithm that no installed package provides.",
+            f"one of {', '.join(algorithms.names())}, or the package that provides "
+            f"{name!r}{package and f': {package}'}",
+            f"{plugins.to_install(package)}; `tandem list` then shows it.",
         )
     if given is None:
         if not is_own:
             return algorithms.get(name), name
         raise error(
-            f"{place} was trained by {name}, a class of a program, whose code is in no file.",
+            f"{place} was trained by {name}, a custom class whose code is not saved.",
             f"the class {called}",
             f"import {called}, then {again.format(called)}",
         )

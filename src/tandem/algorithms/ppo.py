@@ -109,8 +109,8 @@ class PPO(OnPolicy):
             return roles
         if settings.shared:
             raise SettingError(
-                f"value_norm={settings.value_norm!r} with shared=True.",
-                "a critic of its own",
+                f"value_norm={settings.value_norm!r} is not supported with shared=True.",
+                "a separate critic",
                 "give value_norm='no' or shared=False.",
             )
         return roles | {

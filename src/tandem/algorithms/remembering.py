@@ -93,14 +93,14 @@ def check(settings: Any) -> None:
         return
     if settings.hindsight != "no":
         raise SettingError(
-            f"recurrent={units} with hindsight={settings.hindsight!r}.",
-            "one of them: another goal would be new to a state that has seen the old one",
+            f"recurrent={units} is not supported with hindsight={settings.hindsight!r}.",
+            "one of them: the recurrent state has already seen the original goal",
             "give hindsight='no' or recurrent=0.",
         )
     if settings.action_noise == "ou":
         raise SettingError(
-            f"recurrent={units} with action_noise='ou'.",
-            "one of them: the state of who acts is a memory's, or where the noise is",
+            f"recurrent={units} is not supported with action_noise='ou'.",
+            "one of them: the actor keeps a recurrent state or the state of the noise",
             "give action_noise='gaussian' or recurrent=0.",
         )
 

@@ -185,9 +185,9 @@ class SAC(remembering.Remembering):
         remembering.check(settings)
         if settings.recurrent and settings.n_step > 1:
             raise SettingError(
-                f"n_step={settings.n_step} with recurrent={settings.recurrent}.",
-                "one of them: the states between a transition's ends have entropies that soft "
-                "returns carry, and a memory would have to be followed to each of them",
+                f"n_step={settings.n_step} is not supported with recurrent={settings.recurrent}.",
+                "one of them: soft returns need the entropies of all steps in between, and so "
+                "their recurrent states",
                 "give n_step=1 or recurrent=0.",
             )
         if settings.action_noise == "gsde":

@@ -24,15 +24,14 @@ def check(name: str, observation: Spec, action: Leaf, *kinds: str) -> None:
     Discrete ones at least."""
     if not (isinstance(observation, dict) and {AGENTS, STATE, ACTIVE} <= set(observation)):
         raise SpaceError(
-            f"{name} was given an environment of one agent.",
-            "several agents: an environment of PettingZoo's, or an id such as mpe/simple_spread_v3",
-            f"for one agent use {other(action)[:-1]}; give a team as tandem.envs.team.team makes "
-            "it.",
+            f"{name} requires a multi-agent environment.",
+            "a PettingZoo environment, or an id such as mpe/simple_spread_v3",
+            f"for one agent use {other(action)[:-1]}; pass a team from tandem.envs.team.team.",
         )
     if action.kind not in kinds:
         raise SpaceError(
             f"{name} cannot act in {named(action)}.",
-            "Discrete actions of each agent",
+            "Discrete actions for each agent",
             f"use {OF_TEAMS}",
         )
 
@@ -128,9 +127,9 @@ def check_replay(settings: Any) -> None:
         for name, plain in (("prioritized", False), ("n_step", 1)):
             if (own := getattr(settings, name)) != plain:
                 raise SettingError(
-                    f"{name}={own} with recurrent={units}.",
-                    "single steps: with a memory, sequences are drawn, evenly, and each of their "
-                    "steps is learned from by the one after it, which the memory is known for",
+                    f"{name}={own} is not supported with recurrent={units}.",
+                    "recurrent=0: recurrent networks sample sequences uniformly and learn from "
+                    "1-step targets",
                     f"give recurrent=0, or {name}={plain}.",
                 )
 

@@ -57,8 +57,8 @@ class TQC(SAC):
         super().check(observation, action, settings)
         if settings.dropped >= settings.quantiles:
             raise SettingError(
-                f"dropped={settings.dropped} of quantiles={settings.quantiles}.",
-                "fewer dropped than there are, so that targets have some",
+                f"dropped={settings.dropped} with quantiles={settings.quantiles}.",
+                "fewer dropped than quantiles, so that targets keep some",
                 f"give dropped={settings.quantiles // 10}.",
             )
 

@@ -75,17 +75,19 @@ class TRPO(OnPolicy):
         super().__init__(backend, networks, observation, action, settings)
         if kind := self.actor.mode_dependent_layer():
             raise NetworkError(
-                f"trpo with a policy that has a {kind}.",
-                "a policy that puts out the same in training and where it acts: its step is within "
-                "a trust region, and moves no statistics",
-                "leave that layer out of the actor's body, or put a layer norm in its place; the "
-                "critic's may have it.",
+                f"trpo does not support a policy with a {kind}.",
+                "a policy with the same outputs in training and acting, since a trust-region step "
+                "updates no statistics",
+                "leave that layer out of the actor's feature extractor, or replace it with a layer "
+                "norm; the critic's may have it.",
             )
         if self.actor.constrained:
             raise NetworkError(
-                "trpo with a policy whose weights have a constraint.",
-                "weights that its step alone moves: projected, they would leave the trust region",
-                "leave the constraint out of the actor's body; the critic's may have it.",
+                "trpo does not support a policy with weight constraints.",
+                "weights changed by its step alone, since a projection would leave the trust "
+                "region",
+                "leave the constraint out of the actor's feature extractor; the critic's may have "
+                "it.",
             )
         self.region = Region(
             settings.damping, settings.conjugate_steps, settings.backtracks, settings.shrink
@@ -101,14 +103,15 @@ class TRPO(OnPolicy):
         super().check(observation, action, settings)
         if settings.body == "simbav2":
             raise SettingError(
-                "trpo with body='simbav2'.",
-                "weights that its step alone moves: projected, they would leave the trust region",
+                "trpo does not support body='simbav2'.",
+                "weights changed by its step alone, since a projection would leave the trust "
+                "region",
                 "give body='simba'.",
             )
         if settings.body == "simba" and not settings.normalize_observations:
             raise SettingError(
-                "trpo with body='simba' and normalize_observations=False.",
-                "statistics of whole rollouts: a step within a trust region moves none of its own",
+                "trpo does not support body='simba' with normalize_observations=False.",
+                "statistics of whole rollouts, since a trust-region step updates none of its own",
                 "give normalize_observations=True, or leave it out.",
             )
 

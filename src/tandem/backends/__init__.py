@@ -43,7 +43,7 @@ def choose(framework: str | None = None) -> str:
         available = installed()
         if not available:
             raise EngineError(
-                "no engine is installed.",
+                "no backend is installed.",
                 "one of torch, tensorflow, jax",
                 "pip install 'tandem-rl[jax]'",
             )
@@ -55,15 +55,15 @@ def choose(framework: str | None = None) -> str:
         extra = "torch,jax" if framework == "keras-torch" else framework
         raise EngineError(
             f"framework {framework!r} needs {' and '.join(missing)}, which is not installed here.",
-            f"one of the installed engines: {', '.join(installed()) or 'none'}",
+            f"one of the installed backends: {', '.join(installed()) or 'none'}",
             f"pip install 'tandem-rl[{extra}]'",
         )
     wanted, engine = ENGINES[framework], running()
     if wanted and engine and wanted != engine:
         raise EngineError(
-            f"framework {framework!r} was asked for, but this process has imported Keras on "
+            f"framework {framework!r} is not available: this process has imported Keras on "
             f"{engine}.",
-            "one Keras engine per process; Keras reads it once, when it is imported",
+            "one Keras backend per process, which Keras reads once, when it is imported",
             f"set the environment variable KERAS_BACKEND={wanted} before anything imports keras, "
             f"or use framework={next(n for n, keras in ENGINES.items() if keras == engine)!r}.",
         )
@@ -150,7 +150,7 @@ def no_strategy(given: object, expected: str) -> SettingError:
 def no_gpu(engine: str) -> EngineError:
     """The error for an engine that was asked for a CUDA device and has none."""
     return EngineError(
-        f"device 'cuda' was asked for; {engine} finds none.",
+        f"device 'cuda' is not available: {engine} finds none.",
         "a CUDA device",
         "use device='cpu' (--device cpu).",
     )
@@ -163,14 +163,14 @@ def too_few(
     are made when it starts. setting: what the user calls how many."""
     if device != "cpu":
         return EngineError(
-            f"{setting}={devices}, and {engine} finds {there} GPU{'s' * (there > 1)}.",
-            "as many devices as there are, or fewer",
+            f"{setting}={devices}, but {engine} finds {there} GPU{'s' * (there > 1)}.",
+            "at most as many devices as there are",
             f"use {setting}={there}.",
         )
     return EngineError(
-        f"{setting}={devices}, but {engine} has started in this process already, with {there} of "
-        "the processor.",
-        f"so many devices when {engine} starts, which is when its first array is made",
+        f"{setting}={devices}, but {engine} has already started in this process with {there} on "
+        "the CPU.",
+        f"this number of devices when {engine} starts, at its first array",
         f"{fix}, or use {setting}={there}.",
     )
 
@@ -204,9 +204,9 @@ def unfrozen(engine: Engine, packed: bytes) -> Any:
 def not_picklable(error: Exception) -> SettingError:
     """The error for a user's network with something in it that no pickle holds."""
     return SettingError(
-        f"the agent's network cannot go into a pickle: {str(error).strip()[:300]}",
+        f"the agent's network cannot be pickled: {str(error).strip()[:300]}",
         "a network whose attributes can be pickled",
-        "leave that attribute out of the network; or pass the run's folder on and call "
+        "leave that attribute out of the network; or pass the run's folder and call "
         "tandem.load(folder, network=...) there.",
     )
 
@@ -236,8 +236,8 @@ def of_network(network: Any, space: Any) -> str | None:
         return "keras-torch" if engine == "torch" else str(engine)
     if function and "torch" not in families:
         raise NetworkError(
-            f"network= gave a {type(network_or_class).__name__}.",
-            "a torch.nn.Module or a Keras model, or for actor and critic a pair of them",
+            f"network= returned a {type(network_or_class).__name__}.",
+            "a torch.nn.Module or a Keras model, or a pair of them for actor and critic",
             "return one from the function.",
         )
     return "torch" if "torch" in families else None

@@ -189,9 +189,10 @@ class Backend(ABC):
         """SettingError for weight decay with an optimizer that the user made."""
         if self.given_optimizer is not None and "weight_decay" in options:
             raise SettingError(
-                f"weight_decay={options['weight_decay']:g} with an optimizer of your own.",
-                "one place that says it",
-                "leave weight_decay out, and make your optimizer with it.",
+                f"weight_decay={options['weight_decay']:g} is not supported with a custom "
+                "optimizer.",
+                "weight decay in one place",
+                "leave weight_decay out, and set it in your optimizer.",
             )
 
     @abstractmethod
@@ -444,7 +445,7 @@ def keep_apart(name: str, network: Iterable[Any], target: Iterable[Any]) -> None
     be the network itself."""
     if {id(v) for v in network} & {id(v) for v in target}:
         raise NetworkError(
-            f"network= gave the same layers for {name!r} and for its target.",
-            "new ones each time it is called: a target lags behind its network",
-            "make the layers within the function.",
+            f"network= returned the same layers for {name!r} and its target.",
+            "new layers at each call, since a target lags behind its network",
+            "create the layers inside the function.",
         )

@@ -62,17 +62,17 @@ def check_losses(losses: Losses, backend: Any, optimizers: list[Any], batch: Bat
         backend.load_state(before)
     if lines:
         raise NetworkError(
-            f"the loss of {rows} samples makes an array of shape ({rows}, {rows}), each with each "
-            f"other, in {lines[0]}",
-            "arrays of one number for each sample: (B,), or (B, 1) with (B, 1)",
-            "squeeze the axis of length 1 before arrays of shapes (B, 1) and (B,) meet.",
+            f"the loss of {rows} samples makes an array of shape ({rows}, {rows}) by "
+            f"broadcasting, in {lines[0]}",
+            "arrays with one number per sample: (B,), or (B, 1) with (B, 1)",
+            "squeeze the axis of length 1 before combining arrays of shapes (B, 1) and (B,).",
         )
     if idle:
         which = f"the loss of optimizer {idle[0]}" if len(optimizers) > 1 else "the loss"
         raise NetworkError(
-            f"{which} depends on no weight that is trained: all its gradients are zero.",
+            f"{which} depends on no trained weight: all its gradients are zero.",
             "a loss computed from the outputs of the networks in agent.param",
-            "compute it from those networks, outside of no_grad, detach and stop_gradient.",
+            "compute it from those networks, outside no_grad, detach and stop_gradient.",
         )
 
 

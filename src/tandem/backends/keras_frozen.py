@@ -51,7 +51,7 @@ class FrozenModel:
         if package and importlib.util.find_spec(package) is None:
             raise EngineError(
                 f"{package} is not installed.",
-                f"it, by which Keras on {engine} writes ONNX",
+                f"the package with which Keras exports ONNX on {engine}",
                 f"pip install 'tandem-rl[{extra}]'",
             )
         # of names that every exporter takes
@@ -72,10 +72,10 @@ class FrozenModel:
         except Exception as error:  # whatever the exporter and the layers raise
             by = package or "torch.onnx.export"
             raise NetworkError(
-                f"Keras on {engine} cannot write the network, by {by}: "
+                f"Keras on {engine} cannot export the network with {by}: "
                 f"{str(error).strip()[:300] or type(error).__name__}",
-                "a model of operations that the exporter has",
-                "replace the operation that it names, or use tandem.load where the agent acts.",
+                "a model of operations that the exporter supports",
+                "replace the operation named above, or use tandem.load for deployment.",
             ) from error
 
     @contextlib.contextmanager

@@ -186,9 +186,9 @@ class Given(Optimizer):
         if not isinstance(given, keras.optimizers.Optimizer):
             raise SettingError(
                 f"optimizer= is a {type(given).__name__}.",
-                "the name of one, or an optimizer of Keras's, since the framework is Keras on "
+                "an optimizer name or a Keras optimizer, since the framework is Keras on "
                 f"{keras.backend.backend()}",
-                "give keras.optimizers.Adam(learning_rate=3e-4), say.",
+                "give a Keras optimizer, such as keras.optimizers.Adam(learning_rate=3e-4).",
             )
         if isinstance(given, keras.optimizers.LossScaleOptimizer):
             given = given.inner_optimizer  # what overflows, or is 0, in float16 is not in float32
@@ -230,7 +230,7 @@ def _copied(given: Any) -> Any:
     except Exception as error:  # whatever its own class raises
         kind = type(given).__name__
         raise SettingError(
-            f"optimizer= is a {kind}, of which no copy can be made: {error}",
+            f"optimizer= is a {kind} that cannot be copied: {error}",
             "a class whose get_config returns the arguments of its __init__",
             f"define get_config in {kind}.",
         ) from error
@@ -243,8 +243,8 @@ class Own:
         if not isinstance(optimizer, keras.optimizers.Optimizer):
             raise SettingError(
                 f"an optimizer is a {type(optimizer).__name__}.",
-                f"an optimizer of Keras's, since the agent is Keras on {keras.backend.backend()}",
-                "give keras.optimizers.Adam(), say.",
+                f"a Keras optimizer, since the agent uses Keras on {keras.backend.backend()}",
+                "give a Keras optimizer, such as keras.optimizers.Adam().",
             )
         if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
             optimizer = optimizer.inner_optimizer
@@ -261,11 +261,10 @@ class Own:
         trained, optimizer, name = [v for v in self._weights if v.trainable], self.inner, self.name
         if not trained:
             raise SettingError(
-                f"there are no trainable weights for the optimizer {name}.",
-                "variables of networks that are built, in agent.param",
-                "build the networks before you take their weights: call each on a batch of zeros, "
-                "or give it an Input;"
-                " and leave some of them trainable.",
+                f"the optimizer {name} has no trainable weights.",
+                "variables of built networks in agent.param",
+                "build the networks before taking their weights: call each on a batch of zeros, "
+                "or give it an Input; and leave some weights trainable.",
             )
         if not optimizer.built:
             _move_into_scope(optimizer)
@@ -274,12 +273,11 @@ class Own:
             id(v) for v in optimizer._trainable_variables
         }:  # Keras takes in no more of them
             raise SettingError(
-                f"the optimizer {name} has trained other weights before, or these were frozen "
-                "when it began.",
-                "a new optimizer, or the one that trained these weights, all of which it has "
-                "known from the start",
-                "set agent.optimizer = keras.optimizers.Adam(), say; or freeze weights only after "
-                "the first training.",
+                f"the optimizer {name} has already trained other weights, or these were frozen "
+                "when it started.",
+                "a new optimizer, or one that has trained all these weights from the start",
+                "set agent.optimizer = keras.optimizers.Adam(), or freeze weights only after the "
+                "first training.",
             )
         before, self.trained = self.trained, trained
         return [id(v) for v in before] != [id(v) for v in trained]

@@ -103,8 +103,8 @@ class Layout:
         for v in variables:
             if known is None and self.count > 1 and not isinstance(v, keras.Variable):
                 raise SettingError(
-                    f"{v.name!r} is a tf.Variable, on one device, and strategy={self.count}.",
-                    "variables of Keras's, or a strategy in whose scope all were made",
+                    f"{v.name!r} is a tf.Variable on one device, but strategy={self.count}.",
+                    "Keras variables, or a strategy whose scope contains all of them",
                     "make it a keras.Variable.",
                 )
             if (other := _strategy_of(v)) is not known:
@@ -262,11 +262,11 @@ def check_alone(variables: Iterable[Any]) -> None:
     for v in variables:
         if (strategy := _strategy_of(v)) is not None:
             raise SettingError(
-                f"the variable {v.name!r} was made in the scope of a {type(strategy).__name__}, "
-                "and train is for one device.",
+                f"the variable {v.name!r} was created in the scope of a "
+                f"{type(strategy).__name__}, but train supports one device only.",
                 "distributed_training with that strategy",
-                "call agent.distributed_training(optimizer, strategy, ...), or make the agent "
-                "outside of strategy.scope().",
+                "call agent.distributed_training(optimizer, strategy, ...), or create the agent "
+                "outside strategy.scope().",
             )
 
 
@@ -281,13 +281,13 @@ def _strategy_of(variable: Any) -> Any:
 
 def _elsewhere(what: str, strategy: Any, other: Any) -> SettingError:
     """The error for what was not made in the scope of the strategy that it is to be used with."""
-    where = "outside of strategy.scope()" if other is None else "in another strategy's scope"
+    where = "outside strategy.scope()" if other is None else "in another strategy's scope"
     if strategy is None:
         fix = "give that strategy instead of a number."
-        return SettingError(f"{what} was made in a strategy's scope.", "no strategy", fix)
+        return SettingError(f"{what} was created in a strategy's scope.", "no strategy", fix)
     return SettingError(
-        f"{what} was made {where}.",
-        "an agent, and optimizers that have trained, made in the scope of the strategy",
+        f"{what} was created {where}.",
+        "an agent and trained optimizers created in the scope of the strategy",
         "with strategy.scope(): agent = ...; optimizer = ...",
     )
 

@@ -114,8 +114,8 @@ class ServerLayout(Layout):
         except tf.errors.UnavailableError as error:
             raise WorkerError(
                 f"a parameter server was lost: {str(error).splitlines()[0][:200]}",
-                "servers that are there until the training ends, since they hold the weights",
-                "start the cluster again, and restore the file that was saved last.",
+                "servers that run until training ends, since they hold the weights",
+                "restart the cluster, and restore the last saved file.",
             ) from error
 
 
@@ -130,7 +130,7 @@ def wait_for(jobs: dict[str, list[str]], patience: float) -> None:
                     raise WorkerError(
                         f"{kind} {i} of the cluster, {address}, does not listen after "
                         f"{patience:g} s.",
-                        "every worker and parameter server, listening at its address",
+                        "every worker and parameter server listening at its address",
                         "start tf.distribute.Server(...).join() there, or give more patience.",
                     )
                 time.sleep(PAUSE)

@@ -94,9 +94,9 @@ class WorkerLayout(Layout):
                 others = [f"worker {1 - self.rank}" if self.workers == 2 else "another one"]
             raise WorkerError(
                 f"worker {self.rank} of {self.workers} has lost {', '.join(others)}.",
-                "all workers of TF_CONFIG's cluster, until the training ends",
-                "see what the lost worker printed; then start all of them again, and restore the "
-                "files that were saved last.",
+                "all workers of TF_CONFIG's cluster until training ends",
+                "check the lost worker's output; then restart all workers, and restore the last "
+                "saved files.",
             ) from error
 
     # Rows

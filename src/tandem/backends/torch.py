@@ -122,7 +122,7 @@ class TorchBackend(Stateful, backend.Backend):
             if shared := [owners[id(p)] for p in other.parameters if id(p) in owners]:
                 raise NetworkError(
                     f"the network {shared[0]!r} has weights that the optimizer {other.name!r} "
-                    "trains already.",
+                    "already trains.",
                     "one optimizer for each weight",
                     "give networks that share no layers.",
                 )

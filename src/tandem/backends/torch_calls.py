@@ -79,8 +79,8 @@ class Calls:
         why = str(error) if isinstance(error, Uncapturable) else brief(error)
         if self.backend.compiling == "yes":
             raise SettingError(
-                f"compile='yes', and an update cannot be compiled: {why}.",
-                "operations of tensors, without Python that depends on their values",
+                f"compile='yes', but an update cannot be compiled: {why}.",
+                "tensor operations without Python control flow on their values",
                 "give compile='no'.",
             ) from error
         note(f"updates are not compiled: {why}.")

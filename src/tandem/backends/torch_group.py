@@ -45,9 +45,9 @@ class Group:
     def __init__(self, rank: int, count: int, device: torch.device) -> None:
         if not distributed.is_available():
             raise EngineError(
-                f"devices={count}, and this torch was built without its distributed package.",
-                "one that has it, as those of pytorch.org do",
-                "install another, or use devices=1.",
+                f"devices={count}, but this torch was built without its distributed package.",
+                "a build with it, such as those of pytorch.org",
+                "install another build, or use devices=1.",
             )
         self.rank, self.count, self.device = rank, count, device
         self.followers: Followers | None = None  # of rank 0
@@ -168,9 +168,9 @@ def launched_store(seconds: float) -> Any:
         store, *_ = next(iter(distributed.rendezvous("env://", timeout=wait)))
     except (RuntimeError, ValueError) as error:  # of torch, for each way in which it can fail
         raise EngineError(
-            f"the launched processes do not meet: {str(error).splitlines()[0][:200]}",
-            "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as torchrun sets them, with a port that "
-            "rank 0 can open and all can reach",
+            f"the launched processes could not connect: {str(error).splitlines()[0][:200]}",
+            "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as torchrun sets them, with a port "
+            "that rank 0 can open and all others can reach",
             "torchrun --nproc-per-node 2 -m tandem train …, or start one process with --devices.",
         ) from error
     store.set_timeout(timedelta(days=24))

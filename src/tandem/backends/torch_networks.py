@@ -185,9 +185,9 @@ class FrozenModule:
                 )
         except Exception as error:  # whatever the exporter and the module raise
             raise NetworkError(
-                f"torch.onnx.export cannot write the network: {str(error).strip()[:300]}",
-                "a module of operations that ONNX has",
-                "replace the operation that it names, or use tandem.load where the agent acts.",
+                f"torch.onnx.export cannot export the network: {str(error).strip()[:300]}",
+                "a module of operations that ONNX supports",
+                "replace the operation named above, or use tandem.load for deployment.",
             ) from error
         return file.getvalue(), {name: name for name in names}
 

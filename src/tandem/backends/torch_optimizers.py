@@ -241,10 +241,10 @@ def _copied(
     ):
         raise SettingError(
             f"optimizer= is a {type(original).__name__}.",
-            "the name of one, or a torch.optim optimizer of one parameter group that needs no "
-            "closure: networks are torch's",
-            "give torch.optim.AdamW([torch.zeros(1)], lr=3e-4), say: of its parameters only the "
-            "options count.",
+            "an optimizer name, or a torch.optim optimizer with one parameter group and no "
+            "closure, since the networks are torch modules",
+            "give one such as torch.optim.AdamW([torch.zeros(1)], lr=3e-4); only its options are "
+            "used.",
         )
     taken = inspect.signature(type(original)).parameters
     (group,) = original.param_groups  # its options count: they may be set there, or after
@@ -258,11 +258,11 @@ def _copied(
         copied: torch.optim.Optimizer = type(original)(weights, **given)
     except Exception as error:  # whatever its own class raises
         raise SettingError(
-            f"optimizer= is a {type(original).__name__}, which cannot be made for the networks' "
-            f"weights: {error}",
-            "an optimizer of matrices and vectors, made from its weights and the options in its "
+            f"optimizer= is a {type(original).__name__}, which cannot be created for the "
+            f"networks' weights: {error}",
+            "an optimizer of matrices and vectors, created from weights and the options in its "
             "`defaults`",
-            "give torch.optim.AdamW([torch.zeros(1)], lr=3e-4), say.",
+            "give one such as torch.optim.AdamW([torch.zeros(1)], lr=3e-4).",
         ) from error
     made = vars(copied)
     made.update({n: x for n, x in vars(original).items() if n in made and isinstance(x, PLAIN)})

@@ -48,22 +48,21 @@ class Own:
         if not isinstance(optimizer, torch.optim.Optimizer) or isinstance(optimizer, UNFIT):
             raise SettingError(
                 f"an optimizer is a {type(optimizer).__name__}.",
-                "one of torch.optim that takes dense gradients and needs no closure, since the "
-                "agent's networks are torch's",
-                "give torch.optim.Adam(agent.param), say.",
+                "a torch.optim optimizer of dense gradients that needs no closure, since the "
+                "agent's networks are torch modules",
+                "give one such as torch.optim.Adam(agent.param).",
             )
         self.name, self.inner = name, optimizer
         self.is_own_class = not type(optimizer).__module__.startswith("torch.optim")
         self.look()
         strangers = {id(p) for p in self.parameters} - {id(p) for p in weights}
         if strangers or not self.parameters:
-            what = f"{len(strangers)} tensors that are none of" if strangers else "no weights of"
+            what = f"{len(strangers)} tensors that are not in" if strangers else "no weights in"
             raise SettingError(
-                f"the optimizer {name} trains {what} agent.param's.",
-                "the weights in agent.param, those of its own entry where there are several "
-                "optimizers",
-                "make it from them: torch.optim.Adam(agent.param), or of agent.param[i] for the "
-                "i-th.",
+                f"the optimizer {name} trains {what} agent.param.",
+                "the weights in agent.param, or in its entry if there are several optimizers",
+                "create it from them: torch.optim.Adam(agent.param), or from agent.param[i] for "
+                "the i-th.",
             )
         self.stateful_forward: list[
             nn.Module
@@ -233,8 +232,7 @@ class Own:
         self._saved = settings.get("ages") or [[0] * len(g) for g in self.groups]
         if (came := [len(g) for g in self._saved]) != (sizes := [len(g) for g in self.groups]):
             raise ValueError(
-                f"its {settings['kind']} has groups of {came} weights that are trained, this one "
-                f"of {sizes}"
+                f"its {settings['kind']} has groups of {came} trained weights, this one of {sizes}"
             )
         vars(self.inner).update(settings.get("own", {}))
         self.inner.state.update(settings.get("state", {}))

@@ -98,8 +98,8 @@ class Stateful:
             saved = {n.removeprefix(start): x for n, x in state.items() if n.startswith(start)}
             if saved and o.is_own_class and self.layout is not None:
                 raise ResumeError(
-                    f"the state of a {type(o.inner).__name__} is for one device.",
-                    "an optimizer of torch.optim, which all processes can be told of",
+                    f"the state of a {type(o.inner).__name__} supports one device only.",
+                    "a torch.optim optimizer, whose state can be sent to all processes",
                     "resume with devices=1.",
                 )
             o.load(saved)

@@ -79,7 +79,7 @@ class Traced:
             again, others = _traced(flat, whole)
             same = zip(others, constants, strict=False)
             if again.code != pure.code or not all(torch.equal(x, y) for x, y in same):
-                raise Uncapturable("a module does something else each time it is called")
+                raise Uncapturable("a module behaves differently at each call")
         for node in list(pure.graph.nodes):
             if node.target is torch.ops.aten.gt.Scalar and node.args[0].op == "placeholder":
                 _skip_what_is_not_due(pure, node)
@@ -152,7 +152,7 @@ def _traced(function: Any, inputs: list[Array]) -> tuple[GraphModule, list[torch
         raise Uncapturable(what) from error
     for node in first.graph.nodes:
         if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
-            raise Uncapturable("it draws random numbers, as dropout does")
+            raise Uncapturable("it samples random numbers, as dropout does")
     table = QUICKER if inputs[0].device.type == "cpu" else {}
     pure = make_fx(torch.func.functionalize(first), table, tracing_mode="fake")(*inputs)
     for node in pure.graph.nodes:

@@ -28,22 +28,22 @@ def assign_param(target: Any, source: Any, tau: float = 1.0) -> None:
     targets, sources = flat(target), flat(source)
     if any(isinstance(x, np.ndarray) for x in targets):
         raise SettingError(
-            "assign_param was given arrays as its target.",
-            "variables; their new values may be arrays, such as restore_param gives",
-            "give net.parameters() of PyTorch's, net.weights of Keras's first, then the arrays.",
+            "assign_param received arrays as its target.",
+            "variables; their new values may be arrays, as from restore_param",
+            "give net.parameters() (PyTorch) or net.weights (Keras) first, then the arrays.",
         )
     if strangers := [x for x in targets + sources if not hasattr(x, "shape")]:
         raise SettingError(
-            f"assign_param was given a {type(strangers[0]).__name__}.",
+            f"assign_param received a {type(strangers[0]).__name__}.",
             "variables, in lists or lists of lists",
-            "give net.parameters() of PyTorch's, net.weights of Keras's.",
+            "give net.parameters() (PyTorch) or net.weights (Keras).",
         )
     shapes = [[tuple(x.shape) for x in xs] for xs in (targets, sources)]
     if shapes[0] != shapes[1]:
         raise SettingError(
-            f"variables of the shapes {shapes[0]} are to become ones of the shapes {shapes[1]}.",
-            "lists of as many variables, of the same shapes in the same order",
-            "give the variables of two networks that were made alike.",
+            f"variables of shapes {shapes[0]} cannot take values of shapes {shapes[1]}.",
+            "lists of variables of the same shapes in the same order",
+            "give the variables of two networks of the same architecture.",
         )
     if not targets:
         return

@@ -197,7 +197,7 @@ class Collector:
                 raise ResumeError(
                     f"the saved recurrent state has {len(self._state_leaves)} arrays; the actor's "
                     f"has {len(leaves(initial))}.",
-                    "the actor of the run that was saved",
+                    "the saved run's actor",
                     "resume with the same network.",
                 )
             saved = iter(self._state_leaves)

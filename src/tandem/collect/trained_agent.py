@@ -54,9 +54,9 @@ class Agent:
         super().__init_subclass__(**kwargs)
         if {"choose_action", "update"} & vars(cls).keys():
             raise SettingError(
-                f"{cls.__name__}, with choose_action or update, derives from what training "
-                "returns.",
-                "the base of the cluster's agents",
+                f"{cls.__name__} defines choose_action or update, but derives from the trained "
+                "agent.",
+                "the base class of cluster agents",
                 "from tandem.cluster import Agent",
             )
 
@@ -112,14 +112,13 @@ class Agent:
         action_masks: the mask, or masks [B, choices], where it is not an entry of `obs` already.
 
         Raises SpaceError for observations of another shape than the agent was trained on,
-        NetworkError where the agent has a
-        memory: then its actions depend on more than what is seen now, and `predict` is the way to
-          act.
+        NetworkError for a recurrent agent, whose actions depend on more than the current
+        observation; use `predict`.
         """
         if self.settings.recurrent:
             raise NetworkError(
-                f"{self.name or 'this agent'} has a memory, of which act(obs) knows nothing.",
-                "its state of the step before, beside the observation",
+                f"{self.name or 'this agent'} is recurrent, but act(obs) has no recurrent state.",
+                "the state of the previous step and the observation",
                 "action, state = agent.predict(obs, state, episode_start, deterministic=True), "
                 "with state=None at first.",
             )
@@ -189,7 +188,7 @@ class Agent:
             raise SpaceError(
                 f"the state has shape {np.shape(state)} for {n} observations.",
                 f"shape {initial.shape}",
-                "give the state that the call before gave back, or None at first.",
+                "give the state that the previous call returned, or None at first.",
             )
         if start is None:
             return state
@@ -205,7 +204,7 @@ def rows_of(observation: Spec, obs: Tree) -> tuple[Tree, bool]:
     if MASK in observation and not (isinstance(obs, dict) and MASK in obs):
         raise SpaceError(
             f"the observation has no {MASK}.",
-            "the mask of the current state, which the agent was trained with",
+            "the mask of the current state, since the agent was trained with masks",
             "give it, as in agent.act(obs, action_masks=env.get_wrapper_attr('action_masks')()).",
         )
     flat = _flat(obs, observation)
@@ -223,8 +222,8 @@ def rows_of(observation: Spec, obs: Tree) -> tuple[Tree, bool]:
         shapes = ", ".join(f"{k!r}: {np.shape(flat[k])}" for k in parts)
         raise SpaceError(
             f"the entries of the observation have the shapes {shapes}.",
-            "all of one observation, or all of a batch of equal length",
-            "give every entry an axis for the batch, of one length; or none of them.",
+            "entries of one observation, or of batches of equal length",
+            "give every entry a batch axis of the same length, or none of them.",
         )
     return rows_by_key, singles.pop()
 
@@ -238,7 +237,7 @@ def _rows(name: str, value: object, spec: Leaf) -> tuple[Array, bool]:
     except (TypeError, ValueError) as error:
         raise SpaceError(
             f"the observation {name and repr(name) + ' '}is {value!r:.100}: {error}.",
-            f"numbers of the shape {spec.shape}, or a batch of them",
+            f"numbers of shape {spec.shape}, or a batch of them",
             "give observations of the environment that the agent was trained on.",
         ) from None
     if x.shape == spec.shape:

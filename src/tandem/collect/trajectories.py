@@ -88,7 +88,7 @@ class TrajectoryBuilder:
                 name == "action" and np.shape(value) != shape
             ):
                 raise NetworkError(
-                    f"the actor gave {name!r} of shape {np.shape(value)} for {self.n} "
+                    f"the actor returned {name!r} of shape {np.shape(value)} for {self.n} "
                     "environments.",
                     f"shape {shape}"
                     + ("" if name == "action" else " or more axes after the first"),

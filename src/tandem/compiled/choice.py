@@ -25,9 +25,9 @@ def obstacles(
     is not known yet."""
     name = own.name_of(kind)
     if action is not None and action.kind == "dict":
-        yield "a Dict or Tuple of actions", "choose an environment whose actions are of one kind"
+        yield "a Dict or Tuple of actions", "choose an environment with one type of action"
     if kind.team:
-        yield f"{name}, whose agents are several", CHOOSE
+        yield f"{name}, which has several agents", CHOOSE
     elif kind.needs == "sequences":
         yield f"{name}, which replays sequences", CHOOSE
     for what, none in (
@@ -45,7 +45,7 @@ def obstacles(
     if kind.needs == "transitions":
         for what in ("normalize_observations", "normalize_rewards"):
             if getattr(settings, what):
-                yield f"{what}=True of replayed transitions", f"give {what}=False"
+                yield f"{what}=True for replayed transitions", f"give {what}=False"
     if settings.n_step > 1:
         yield f"n_step={settings.n_step}", "give n_step=1"
     if settings.action_noise == "gsde":
@@ -61,14 +61,14 @@ def check(
     """SettingError where a run that is to be compiled cannot be. name: of the environment."""
     if not functional:
         raise SettingError(
-            f"vectorization='compiled' with {name}, which is stepped in Python.",
-            "an environment that is functions of JAX, such as tandem/CartPole-v1",
+            f"vectorization='compiled' is not supported with {name}, which is stepped in Python.",
+            "an environment of JAX functions, such as tandem/CartPole-v1",
             "give such an environment, or leave vectorization out.",
         )
     for what, instead in obstacles(kind, settings, options, action):
         raise SettingError(
-            f"vectorization='compiled' with {what}.",
-            "what compiled runs have by now: docs/howto/compiled.md lists it",
+            f"vectorization='compiled' is not supported with {what}.",
+            "the options listed in docs/howto/compiled.md",
             f"{instead}; or leave vectorization out.",
         )
 
@@ -85,12 +85,12 @@ def settled(
 ) -> tuple[Any, Options]:
     """The settings and options of a run in the environment of this name and these spaces, with the
     choice that "auto" leaves open. Raises what `check` does, and EngineError for a compiled run on
-    another engine than JAX."""
+    another backend than JAX."""
     if settings.vectorization == MODE:
         check(name, functional, kind, settings, options, spaces[1])
         if framework != "jax":
             raise EngineError(
-                f"vectorization='compiled' on {framework}.",
+                f"vectorization='compiled' is not supported on {framework}.",
                 "jax, which compiles environments, acting and learning into one function",
                 "give framework='jax' (--framework jax), or leave vectorization out.",
             )
@@ -102,7 +102,7 @@ def settled(
     ):
         return settings, options
     if options.eval_envs != "auto":
-        note("eval_envs has no effect on evaluations on the device, of up to 10 episodes together")
+        note("eval_envs has no effect on the device, which evaluates up to 10 episodes together")
     # there is nobody to help it
     return replace(settings, vectorization=MODE), replace(options, workers=0)
 

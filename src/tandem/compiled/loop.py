@@ -86,10 +86,9 @@ class CompiledLoop:
         """See `Loop.events`."""
         if self.unlearned:
             raise ResumeError(
-                f"this session was left within the call that begins at step {self.env_steps:,}.",
-                "a session that is left at BatchEnd or later, or by its stop()",
-                "resume from the run's folder; next time note what you want, and leave at the "
-                "next BatchEnd.",
+                f"this session was left inside the call that starts at step {self.env_steps:,}.",
+                "a session left at BatchEnd or later, or with stop()",
+                "resume from the run's folder; next time, leave at the next BatchEnd.",
             )
         stop = min(self.steps, self.steps if stop_at is None else stop_at)
         yield TrainBegin(**self.now(), steps=self.steps, stop_at=stop)

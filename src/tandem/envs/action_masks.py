@@ -48,7 +48,7 @@ class Masked(gymnasium.Wrapper, RecordConstructorArgs):  # type: ignore[misc]
         if mask is None and self._method is not None and not terminated:
             mask = self._method()
         if mask is None and not terminated:
-            raise ValueError(f"no mask in info[{MASK!r}] here, and none from action_masks()")
+            raise ValueError(f"no mask in info[{MASK!r}], and none from action_masks()")
         bits = np.ones(self._bits.shape, np.int8) if mask is None else bits_of(mask)
         return {**({"obs": obs} if self._plain else obs), MASK: bits}
 

@@ -27,10 +27,10 @@ def to_environment(leaf: Leaf, mode: ActionMode = "as_is") -> Callable[[Array], 
         raise SpaceError(
             f"actions in [-1, 1] cannot be stretched to a {leaf.kind} of {leaf.dtype} with bounds "
             f"{leaf.low} to {leaf.high}.",
-            "a box of floats with finite bounds, whose distance float32 can hold",
+            "a float Box with finite bounds whose difference fits in float32",
             "gymnasium.wrappers.TransformAction(env, function, gymnasium.spaces.Box(-1, 1, "
-            f"{leaf.shape})), where the function makes of such actions what the environment takes; "
-            "or choose another algorithm.",
+            f"{leaf.shape})), where function converts these actions to the environment's; or "
+            "choose another algorithm.",
         )
     inner = _in_space(leaf, mode)
     return (lambda action: inner(action).astype(leaf.own)) if leaf.own else inner

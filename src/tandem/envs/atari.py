@@ -93,9 +93,9 @@ def arguments(env: Any, chosen: Preprocessing) -> dict[str, Any]:
     if not takes_preprocessing(env):
         if odd := [f"{n}={v}" for n, v in own.items() if v != getattr(Preprocessing, n)]:
             raise SettingError(
-                f"{', '.join(odd)} was given for an environment that is no Atari id.",
-                "such settings only with ids like ALE/Pong-v5 and envpool/Pong-v5",
-                "leave them out; wrap an environment of your own as you like it.",
+                f"{', '.join(odd)} requires an Atari environment.",
+                "an id such as ALE/Pong-v5 or envpool/Pong-v5",
+                "leave them out, and wrap a custom environment yourself.",
             )
         return {}
     check_ranges(chosen)
@@ -168,8 +168,8 @@ def history(
     skip = _spec(env).kwargs["frameskip"]
     if not isinstance(skip, int):
         raise SettingError(
-            f"{env} skips {skip} frames, by chance.",
-            "an id that always skips as many",
+            f"{env} skips a random number of frames, {skip}.",
+            "an id with a fixed number of skipped frames",
             f"use 'ALE/{env.rpartition('/')[2].split('-')[0]}-v5'.",
         )
     frames = act_steps * skip
@@ -198,9 +198,8 @@ def vector(env: str, n: int, kwargs: EnvKwargs | None, threads: int = 1) -> Any:
     del settings["frameskip"]
     if does.press_fire and not does.life_loss_ends:
         raise SettingError(
-            "ale_py's vector of games presses FIRE at resets only, and lost lives end no episode "
-            "here.",
-            "life_loss_ends=True or press_fire=False with it",
+            "ale_py's vector environment presses FIRE at resets only, and life_loss_ends=False.",
+            "life_loss_ends=True or press_fire=False",
             "use mode='plain'.",
         )
     games = AtariVectorEnv(

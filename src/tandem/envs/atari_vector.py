@@ -94,7 +94,7 @@ class AtariVector(Environments):
             raise not_resumable(
                 self.name,
                 int(np.argmin(same)),
-                "it came out different when its actions were taken again",
+                "it differs after its actions are replayed",
             )
 
     def close(self) -> None:

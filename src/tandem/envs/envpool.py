@@ -56,8 +56,8 @@ def make_vector(env: str, num_envs: int = 1, seed: int = 0, **kwargs: Any) -> An
     unknown = [name for name in given if name not in _config(env)]
     if unknown:
         raise SettingError(
-            f"{env} takes no {', '.join(unknown)}.",
-            f"arguments of EnvPool's: {', '.join(_config(env))}",
+            f"{env} does not accept {', '.join(unknown)}.",
+            f"EnvPool's arguments: {', '.join(_config(env))}",
             f"leave {', '.join(unknown)} out of env_kwargs= (--env-kwargs).",
         )
     pool = _library(env).make_gymnasium(
@@ -121,7 +121,7 @@ def _config(env: str) -> dict[str, Any]:
     library, name = _library(env), env.removeprefix(PREFIX)
     known = library.list_all_envs()
     if name not in known:
-        raise UnknownNameError("environment of EnvPool's", env, [PREFIX + other for other in known])
+        raise UnknownNameError("EnvPool environment", env, [PREFIX + other for other in known])
     return dict(library.make_spec(name).config._asdict())
 
 

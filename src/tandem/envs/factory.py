@@ -107,15 +107,15 @@ def make(env: EnvLike, kwargs: EnvKwargs | None = None) -> Any:
         )
     if kwargs:
         raise SettingError(
-            f"arguments {dict(kwargs)} were given for {environment_name(env)}, which is no id.",
-            "arguments only with a Gymnasium id, or a function that makes a vector",
+            f"arguments {dict(kwargs)} were given for {environment_name(env)}, which is not an id.",
+            "a Gymnasium id, or a function that returns a vector environment",
             "build them into the callable, for example with functools.partial.",
         )
     if callable(env) and not (is_instance(env) or functions.is_one(env)) and (why := misfit(env)):
         raise SettingError(
             f"{environment_name(env)} cannot be called without arguments: {why}.",
             "a Gymnasium id, an environment, or a callable without arguments that returns one",
-            "build the arguments in, as in lambda: MyEnv(size=3).",
+            "bind the arguments, as in lambda: MyEnv(size=3).",
         )
     if functions.is_one(env):
         return functions.view(env, name=environment_name(env))
@@ -128,16 +128,16 @@ def make(env: EnvLike, kwargs: EnvKwargs | None = None) -> Any:
         return teams.team(instance)
     if not isinstance(instance, gymnasium.Env):
         raise SettingError(
-            f"{env!r} gave {instance!r} of type {type(instance).__name__}."
+            f"{env!r} returned {instance!r} of type {type(instance).__name__}."
             if callable(env)
             else f"{env!r} is a {type(env).__name__}.",
             "a Gymnasium id, a gymnasium.Env, or a callable without arguments that returns a "
-            "gymnasium.Env, or functions of JAX: reset(key) and step(key, state, action)",
-            "let it return a gymnasium.Env, or an object with these functions "
+            "gymnasium.Env, or JAX functions: reset(key) and step(key, state, action)",
+            "return a gymnasium.Env, or an object with these functions "
             "(docs/howto/environments.md)."
             if callable(env)
             else "pass an id, such as 'CartPole-v1', or a function that returns the environment; "
-            "around one of an older interface tandem.envs.plain.Plain(env).",
+            "wrap an older interface: tandem.envs.plain.Plain(env).",
         )
     return instance
 
@@ -162,9 +162,10 @@ def brings_vector(env: EnvLike) -> bool:
 def _refuse_vector(env: EnvLike) -> None:
     if brings_vector(env):
         raise SettingError(
-            f"{environment_name(env)} is a vector of environments.",
-            "one environment; tandem.train, tandem.evaluate and `tandem check` take vectors too",
-            "give its id, the environment, or a function that makes it.",
+            f"{environment_name(env)} is a vector environment.",
+            "a single environment; only tandem.train, tandem.evaluate and `tandem check` accept "
+            "vectors",
+            "give the environment, its id, or a function that returns it.",
         )
 
 
@@ -247,14 +248,14 @@ def separate(env: EnvLike) -> EnvLike:
         return env
     try:
         if is_vector(env):
-            raise TypeError("it is a vector of environments, and evaluations need another")
+            raise TypeError("it is a vector environment, and evaluation needs a second one")
         copied = copy.deepcopy(env)
         if is_shared(copied):
             raise TypeError("its copy steps the same environment")
     except Exception as error:
         raise SettingError(
             f"the environment {environment_name(env)} cannot be copied: {error}",
-            "an environment of its own for evaluation",
+            "a separate environment for evaluation",
             "pass a callable that makes the environment, or its id.",
         ) from error
     return copied
@@ -310,10 +311,11 @@ def resume_fault_between(
                 for x, y in zip(leaves(one[:5]), leaves(other[:5]), strict=True)
             ):
                 return ResumeError(
-                    f"{first.name} went another way {t + 1} steps after it was resumed; it is not "
-                    "exactly resumable.",
+                    f"{first.name} diverged {t + 1} steps after it was resumed; it is not exactly "
+                    "resumable.",
                     "the same observations and rewards after the same seeds and actions",
-                    "draw every random number from self.np_random, and reset all that changes.",
+                    "sample every random number from self.np_random, and reset all state that "
+                    "changes.",
                 )
     except ResumeError as fault:
         return fault
@@ -383,10 +385,9 @@ def _stepped(env: EnvLike, envs: list[Any], seed: int, first: int) -> Stepped:
     n, one = len(envs), envs[0]
     if len({id(getattr(e.unwrapped, "inner", e.unwrapped)) for e in envs}) < n:
         raise SettingError(
-            f"{n} environments were asked for, and {environment_name(env)} is one and the same "
-            "environment each time.",
+            f"envs={n}, but {environment_name(env)} is the same environment each time.",
             "a separate environment for each",
-            f"give envs=1, or what makes a new one each time: the class, as in tandem.train(…, "
+            "give envs=1, or what creates a new one: the class, as in tandem.train(…, "
             f"{type(one.unwrapped).__name__}), a function, or an id.",
         )
     from tandem.envs.flat_actions import adapted
@@ -422,9 +423,9 @@ def _native(env: EnvLike, n: int, seed: int, kwargs: EnvKwargs | None, first: in
     # no limit to gymnasium.make; vector entry points count to it
     if (kwargs or {}).get("max_episode_steps") == -1:
         raise SettingError(
-            f"max_episode_steps=-1 of {environment_name(env)} in native mode, which cuts every "
-            "episode at once by it.",
-            "a number of steps; episodes without a limit are stepped one by one",
+            f"max_episode_steps=-1 truncates every episode of {environment_name(env)} at once in "
+            "native mode.",
+            "a positive number of steps; only mode='plain' supports episodes without a limit",
             "use mode='plain', or leave max_episode_steps out.",
         )
     envs = guarded(

@@ -47,7 +47,7 @@ class WithGoal(gymnasium.Wrapper, RecordConstructorArgs):  # type: ignore[misc]
             raise EnvironmentFault(
                 f"{type(self.env).__name__} has no goal.",
                 "Dict observations with achieved_goal and desired_goal, or an attribute `goal`",
-                "set self.goal in reset, an array like those that reward_done_func is given.",
+                "set self.goal in reset to an array like those passed to reward_done_func.",
             )
         return np.array(goal, np.float32)  # a copy: it may move the goal in place
 

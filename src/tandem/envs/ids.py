@@ -197,20 +197,19 @@ def guarded(name: str, build: Callable[[], Any]) -> Any:
         extra = next((extra for part, extra in _EXTRAS.items() if part in entry), None)
         raise EngineError(
             f"the environment {name} needs a package that is not installed: {fault}",
-            "the packages of the environment beside tandem",
+            "the environment's own packages",
             f'pip install "tandem-rl[{extra}]"'
             if extra
-            else "install the package that the message above names; a module of your own is looked "
-            "for in the folder that you are in, and on PYTHONPATH.",
+            else "install the package named above; custom modules are found in the current folder "
+            "and on PYTHONPATH.",
         ) from fault
     except TandemError:
         raise
     except Exception as fault:
         # whatever an environment says of arguments that it does not take: KeyError, AssertionError
         raise SettingError(
-            f"the environment {name} cannot be made: {type(fault).__name__}: {fault}",
-            "an id in the form of Name-v0 or module:Name-v0, or a function, and arguments that it "
-            "takes",
+            f"the environment {name} cannot be created: {type(fault).__name__}: {fault}",
+            "an id of the form Name-v0 or module:Name-v0, or a function, with valid arguments",
             "correct the id, the function or the arguments (env_kwargs=, --env-kwargs).",
         ) from fault
 
@@ -238,7 +237,7 @@ def _unknown(name: str, registered: Iterable[str]) -> UnknownNameError:
     if prefix:
         fix = f"give an id that importing {prefix} registers."
     if broken := [p.title for p, came in _came.items() if isinstance(came, PluginError)]:
-        fix += f" (not to be had here: {', '.join(broken)}; `tandem list` says why)"
+        fix += f" (not available here: {', '.join(broken)}; `tandem list` shows why)"
     if close and not module:
         fix = f"did you mean {' or '.join(map(repr, close))}? Else {fix}"
     return UnknownNameError(
@@ -246,6 +245,6 @@ def _unknown(name: str, registered: Iterable[str]) -> UnknownNameError:
         name,
         known,
         fix,
-        'a registered id, as `python -c "import gymnasium; gymnasium.pprint_registry()"` lists '
-        "them, or module:Id",
+        'a registered id from `python -c "import gymnasium; gymnasium.pprint_registry()"`, or '
+        "module:Id",
     )

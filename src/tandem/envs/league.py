@@ -69,9 +69,9 @@ class League:
         """Who has that number, from 1 on. ResumeError for one who left."""
         if number not in self._players:
             raise ResumeError(
-                f"an episode is against copy {number}, which is not there; the newest is "
+                f"an episode is against copy {number}, which is missing; the newest is "
                 f"{self.copies}.",
-                "the league that the episode began in",
+                "the league in which the episode began",
                 "resume from the run's last.zip.",
             )
         return self._players[number]
@@ -141,22 +141,20 @@ class Game:
             inner = inner.env
         if isinstance(inner, gymnasium.Wrapper) and isinstance(inner.unwrapped, Versus):
             raise SettingError(
-                f"{self.__name__} has {type(inner).__name__} around what one player sees of the "
-                "game.",
-                "the game as its own, since its opponents do not see through what is around one "
-                "player",
-                "change the game itself before it is given to Versus.",
+                f"{self.__name__} wraps one player's view of the game in {type(inner).__name__}.",
+                "an unwrapped view, since the opponents do not see through the wrapper",
+                "wrap the game itself before passing it to Versus.",
             )
         if not isinstance(inner, Versus) or inner.opponent is not None:
             why = (
-                "nobody else plays"
+                "there is no other player"
                 if not isinstance(inner, Versus)
-                else "the opponent is chosen already"
+                else "the opponent is already set"
             )
             raise SettingError(
-                f"opponents were asked for in {self.__name__}, where {why}.",
-                "a game of two who move in turn, with PettingZoo's AEC interface, or an id such "
-                "as classic/tictactoe_v3",
+                f"opponents are not supported in {self.__name__}: {why}.",
+                "a two-player turn-based game with PettingZoo's AEC interface, or an id such as "
+                "classic/tictactoe_v3",
                 "give such a game, or leave opponents out.",
             )
         self.league.seat(inner)

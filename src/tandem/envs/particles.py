@@ -48,9 +48,9 @@ def chosen(env: Any, mode: str, kwargs: EnvKwargs | None = None) -> bool:
 def unlike(name: str, kwargs: EnvKwargs | None = None) -> str | None:
     """Why `Particles` cannot stand for this environment; None where it can."""
     if name not in ARGUMENTS:
-        return "it is another world"
+        return "it is another environment"
     if others := set(kwargs or {}) - ARGUMENTS[name]:
-        return f"it does not know {', '.join(sorted(others))}"
+        return f"it does not accept {', '.join(sorted(others))}"
     try:
         version = metadata.version("mpe2")
     except metadata.PackageNotFoundError:
@@ -76,8 +76,8 @@ class Particles(Environments):
     ) -> None:
         if (why := unlike(name, kwargs)) is not None:
             raise SettingError(
-                f"there is no native vector of {name} with {dict(kwargs or {})}: {why}.",
-                f"{' or '.join(ARGUMENTS)} with arguments among "
+                f"{name} has no native vector environment with {dict(kwargs or {})}: {why}.",
+                f"{' or '.join(ARGUMENTS)} with some of the arguments "
                 f"{', '.join(sorted(set.union(*ARGUMENTS.values())))}",
                 "use mode='auto' or mode='plain'.",
             )
@@ -147,15 +147,15 @@ class Particles(Environments):
         saved = arrays.get("worlds")
         if saved is None or "episode" not in data:
             raise ResumeError(
-                f"the saved state is not one of the native vector of {self.name}.",
-                "the mode that the run was started with",
+                f"the saved state is not from the native vector environment of {self.name}.",
+                "the run's original mode",
                 "make the environments with mode='plain'.",
             )
         if saved.shape != self._worlds.shape:
             raise ResumeError(
-                f"the saved worlds are an array {list(saved.shape)}; these are one "
+                f"the saved worlds have shape {list(saved.shape)}; these have shape "
                 f"{list(self._worlds.shape)}.",
-                "the number and the arguments of environments that the run was started with",
+                "the run's original number of environments and arguments",
                 f"make {len(saved)} environments with the same arguments.",
             )
         self._episode, self._steps = data["episode"], data["steps"]
@@ -231,7 +231,7 @@ class Particles(Environments):
         expected = (self.n, *self.action.shape)
         actions = np.asarray(actions)
         if actions.shape != expected:
-            raise ValueError(f"actions of shape {actions.shape}, not {expected}")
+            raise ValueError(f"actions have shape {actions.shape}, not {expected}")
         if not self._discrete:
             x = actions.astype(np.float32, copy=False)
             force = np.empty((self.n, self._agents, 2))

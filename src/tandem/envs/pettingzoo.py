@@ -29,10 +29,9 @@ def by_id(name: str, kind: str, known: Iterable[str]) -> Any:
     except ModuleNotFoundError as error:
         if error.name != path:
             raise EngineError(
-                f"the {kind} {name!r} needs {error.name}, which is not installed here.",
-                "PettingZoo or mpe2, and what the environment itself is made with",
-                "pip install 'tandem-rl[marl]', or 'pettingzoo[classic]' for what single games "
-                "need",
+                f"the {kind} {name!r} needs {error.name}, which is not installed.",
+                "PettingZoo or mpe2, and the environment's own dependencies",
+                "pip install 'tandem-rl[marl]', or 'pettingzoo[classic]' for single games",
             ) from error
         raise UnknownNameError(kind, name, known) from error
     if not hasattr(module, "env"):

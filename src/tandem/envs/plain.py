@@ -46,7 +46,7 @@ class Plain(gymnasium.Env):  # type: ignore[misc]
                 raise EnvironmentFault(
                     f"{type(env).__name__} has no method {name}.",
                     "methods reset and step",
-                    f"write {name}, or give another env.",
+                    f"define {name}, or pass another env.",
                 )
         self.inner, self._reduce, self._name = env, reduce, type(env).__name__
         self._seeded = _takes(env.reset, "seed")
@@ -58,7 +58,7 @@ class Plain(gymnasium.Env):  # type: ignore[misc]
         if self.action_space is None:
             raise SpaceError(
                 f"{self._name} has no action_space.",
-                "a space of Gymnasium's that says which actions there are",
+                "a Gymnasium space that defines the actions",
                 "set env.action_space = gymnasium.spaces.Discrete(n), or a Box with the bounds.",
             )
         if observation_space is None:
@@ -103,10 +103,10 @@ class Plain(gymnasium.Env):  # type: ignore[misc]
         if not isinstance(results, tuple) or len(results) not in (4, 5):
             length = f" of {len(results)}" if isinstance(results, tuple) else ""
             raise EnvironmentFault(
-                f"step of {self._name} gave a {type(results).__name__}{length}.",
+                f"step of {self._name} returned a {type(results).__name__}{length}.",
                 "(observation, reward, done, info), or (observation, reward, terminated, "
                 "truncated, info)",
-                "return one of these from step.",
+                "return one of these tuples from step.",
             )
         obs, reward, *ends, info = results
         info = dict(info or {})
@@ -141,9 +141,9 @@ class Plain(gymnasium.Env):  # type: ignore[misc]
         x = np.asarray(value)
         if x.size != 1:
             raise EnvironmentFault(
-                f"step of {self._name} gave a {what} of shape {x.shape}.",
-                "one number, or with several agents reward_done_func_ma, which makes one of all",
-                "write reward_done_func_ma(r, d) to return one reward and one end.",
+                f"step of {self._name} returned a {what} of shape {x.shape}.",
+                "one number, or with several agents a reward_done_func_ma that reduces them to one",
+                "define reward_done_func_ma(r, d) to return one reward and one done.",
             )
         return x.reshape(())
 
@@ -188,7 +188,7 @@ def _space(space: Any) -> Any:
     if kind == "Tuple":
         return spaces.Tuple([_space(part) for part in space.spaces])
     raise SpaceError(
-        f"a space of the type {type(space).__module__}.{kind}.",
-        "Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple, of gymnasium or gym",
-        "write it as one of gymnasium.spaces.",
+        f"a space of type {type(space).__module__}.{kind}.",
+        "Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple of gymnasium or gym",
+        "replace it with one of gymnasium.spaces.",
     )

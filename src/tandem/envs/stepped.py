@@ -68,7 +68,7 @@ class Stepped(Environments):
                     f"environment {i} of {name} has the spaces {env.observation_space} and "
                     f"{env.action_space}.",
                     f"those of environment 0: {self.observation_space} and {self.action_space}",
-                    "make every copy of the environment with the same spaces.",
+                    "give every copy of the environment the same spaces.",
                 )
         rewards = getattr(envs[0].unwrapped, "rewards_space", None)  # of several agents
         self.extra = {} if rewards is None else {"rewards": leaf(rewards)}
@@ -205,9 +205,9 @@ class Stepped(Environments):
             # package
         ):
             raise ResumeError(
-                f"the saved state is not one of plain environments of {self.name}.",
-                "the mode, and the versions of packages, that the run was started with",
-                "make them with that mode (vectorization), install those versions, or start anew.",
+                f"the saved state is not from plain environments of {self.name}.",
+                "the run's original mode and package versions",
+                "use that mode (vectorization), install those versions, or start a new run.",
             )
         if len(data["lengths"]) != self.n:
             raise other_number(len(data["lengths"]), self.n)
@@ -227,12 +227,12 @@ class Stepped(Environments):
             if x.tobytes() != saved.tobytes():
                 same = [a.tobytes() == b.tobytes() for a, b in zip(x, saved, strict=True)]
                 raise not_resumable(
-                    self.name, same.index(False), f"its observation (array {j}) came out different"
+                    self.name, same.index(False), f"its observation (array {j}) differs"
                 )
         # what an environment keeps beyond its episodes may show in its rewards alone, as of
         # Gymnasium's NormalizeReward; older runs did not save them
         if differing := np.flatnonzero(arrays.get("paid", paid) != np.array(paid)).tolist():
-            raise not_resumable(self.name, differing[0], "its rewards came out different")
+            raise not_resumable(self.name, differing[0], "its rewards differ")
         self._log, self._paid, self._obs = ActionLog.holding(runs), paid, obs
 
     def close(self) -> None:
@@ -322,10 +322,10 @@ class Stepped(Environments):
         value, spec = info.get(key := name.removeprefix("info/")), self.extra[name]
         if np.shape(value) != spec.shape or not storable(value, spec):
             raise EnvironmentFault(
-                f"environment {i} of {self.name} gave info[{key!r}] = {value!r:.60} "
+                f"environment {i} of {self.name} returned info[{key!r}] = {value!r:.60} "
                 f"{self._when(i)}.",
                 f"{spec.dtype} of shape {spec.shape}, as it is stored with each step",
-                f"let every step give info[{key!r}] in that type and shape, such as a float.",
+                f"return info[{key!r}] in that type and shape, such as a float, from every step.",
             )
         return value
 
@@ -424,12 +424,10 @@ class ActionLog:
 def not_resumable(name: str, env: int | None, why: str) -> UnrepeatableError:
     source = f"the environments of {name}" if env is None else f"environment {env} of {name}"
     return UnrepeatableError(
-        f"{source} could not be brought back to where it was: {why}. {name} is not exactly "
-        "resumable.",
+        f"{source} could not be restored: {why}. {name} is not exactly resumable.",
         "the same observations and rewards after reset(seed) and the same actions",
-        "draw every random number from self.np_random, which reset(seed=...) seeds, and reset all "
-        "that changes; or train to the"
-        " end in one sitting.",
+        "sample every random number from self.np_random, which reset(seed=...) seeds, and reset "
+        "all state that changes; or train without interruption.",
     )
 
 

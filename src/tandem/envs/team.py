@@ -51,7 +51,7 @@ class Team(gymnasium.Env):  # type: ignore[misc]
             raise SpaceError(
                 f"{type(env).__name__} has no agents.",
                 "names in possible_agents",
-                "name all agents that may ever take part.",
+                "list all agents that can ever take part.",
             )
         self._nested = {n: isinstance(env.observation_space(n), spaces.Dict) for n in self.names}
         self._specs = [self._leaf(n) for n in self.names]
@@ -63,9 +63,9 @@ class Team(gymnasium.Env):  # type: ignore[misc]
         ):
             raise SpaceError(
                 f"the agents' action spaces are {[str(env.action_space(n)) for n in self.names]}.",
-                "Discrete for all of them, or Box of floats for all of them",
-                "wrap it (pettingzoo.utils.BaseParallelWrapper) such that action_space(agent) is "
-                "one of these, and step makes of such actions what it takes.",
+                "Discrete for all agents, or a float Box for all agents",
+                "wrap it in a pettingzoo.utils.BaseParallelWrapper whose action_space(agent) is "
+                "one of these, and whose step converts the actions.",
             )
         self.discrete = self._actions[0].kind == "discrete"
         if self.discrete:
@@ -117,10 +117,10 @@ class Team(gymnasium.Env):  # type: ignore[misc]
         obs, rewards, terminated, truncated, infos = self.inner.step(actions)
         if missing := [n for n in acting if n not in rewards]:
             raise EnvironmentFault(
-                f"{type(self.inner).__name__} gave no reward to {', '.join(missing)}, who took "
-                "part in the step.",
-                "an observation, a reward, and both ends for each agent that acted",
-                "give them to every agent of the step before.",
+                f"{type(self.inner).__name__} returned no reward for {', '.join(missing)}, who "
+                "took part in the step.",
+                "an observation, reward, termination and truncation for each agent that acted",
+                "return them for every agent of the previous step.",
             )
         each = np.array([float(rewards.get(n, 0.0)) for n in self.names], np.float32)
         cut = {n for n in acting if truncated.get(n, False)}
@@ -128,10 +128,10 @@ class Team(gymnasium.Env):  # type: ignore[misc]
             n for n in acting if n in self.inner.agents and (n in cut or terminated.get(n, False))
         ]:
             raise EnvironmentFault(
-                f"{type(self.inner).__name__} ended for {', '.join(staying)}, and has them among "
-                "its agents still.",
-                "in `agents` those who act in the next step, and nobody after the last one",
-                "take an agent out of self.agents in the step that terminates or truncates it.",
+                f"{type(self.inner).__name__} ended for {', '.join(staying)}, but still has them "
+                "among its agents.",
+                "`agents` to list only those who act in the next step, and to be empty at the end",
+                "remove an agent from self.agents in the step that terminates or truncates it.",
             )
         over = not self.inner.agents
         limited = {n for n in cut if not terminated.get(n, False)}
@@ -154,8 +154,8 @@ class Team(gymnasium.Env):  # type: ignore[misc]
         pair = isinstance(both, tuple) and len(both) == 2
         if not pair or not all(isinstance(x, dict) for x in both):
             raise EnvironmentFault(
-                f"reset of {type(self.inner).__name__} gave {_type_names(both)}.",
-                "(observations, infos), two dicts by agent",
+                f"reset of {type(self.inner).__name__} returned {_type_names(both)}.",
+                "(observations, infos), two dicts keyed by agent",
                 "return both from reset; infos may be {}.",
             )
         return both[0], both[1]
@@ -165,10 +165,10 @@ class Team(gymnasium.Env):  # type: ignore[misc]
         if self._nested[name] and "observation" not in space.spaces:
             raise SpaceError(
                 f"{name} observes a Dict of {', '.join(map(repr, space.spaces))}.",
-                "one array, or a Dict with the entry 'observation' and, where there are masks, "
+                "one array, or a Dict with the entry 'observation' and, with action masks, "
                 f"{MASK!r}",
-                "give what it sees as one array: gymnasium.spaces.flatten_space(space), and "
-                "flatten(space, x) of each observation.",
+                "flatten it to one array: gymnasium.spaces.flatten_space(space), and "
+                "flatten(space, x) for each observation.",
             )
         return leaf(space["observation"] if self._nested[name] else space)
 
@@ -258,15 +258,15 @@ def team(env: Any, kwargs: EnvKwargs | None = None) -> Team:
     if not hasattr(env, "possible_agents"):
         raise SettingError(
             f"{type(env).__name__} has no possible_agents.",
-            "an environment of PettingZoo's, parallel or AEC, or a callable that makes one",
-            "give tandem.train an environment of one agent as it is.",
+            "a PettingZoo environment (parallel or AEC), or a callable that returns one",
+            "pass a single-agent environment directly to tandem.train.",
         )
     if in_turn(env):
         if not together(env):
             raise SettingError(
-                f"the players of {env} move one after the other.",
+                f"the players of {env} move in turn.",
                 "agents that move together",
-                "give one with a parallel interface; a game of two in turn is for "
+                "use a parallel interface; for a two-player game in turn, "
                 "tandem.envs.versus.Versus(env).",
             )
         from pettingzoo.utils.conversions import aec_to_parallel

@@ -200,7 +200,7 @@ def outside(x: Array, spec: Leaf) -> Array:
 
 def not_finite(name: str, what: str, env: int, when: str, value: Array) -> NonFiniteError:
     return NonFiniteError(
-        f"environment {env} of {name} gave {what} {np.asarray(value)} {when}.",
+        f"environment {env} of {name} returned {what} {np.asarray(value)} {when}.",
         "finite numbers in every observation and reward",
         "look for a division by zero or a diverging simulation in the environment; `tandem check` "
         "shows the first bad step.",
@@ -209,10 +209,9 @@ def not_finite(name: str, what: str, env: int, when: str, value: Array) -> NonFi
 
 def no_choice(name: str, env: int, when: str) -> EnvironmentFault:
     return EnvironmentFault(
-        f"the action mask of environment {env} of {name} forbids every choice {when}.",
-        "at least one 1 for every choice that has to be made",
-        "allow an action that does nothing, or end the episode (terminated) where nothing can be "
-        "done.",
+        f"the action mask of environment {env} of {name} masks every choice {when}.",
+        "at least one valid action for every choice",
+        "allow a no-op action, or end the episode (terminated) where no action is valid.",
     )
 
 
@@ -234,13 +233,11 @@ def raised(name: str, env: int | None, step: int | None, error: Exception) -> En
     if step == 0 and isinstance(error, ValueError) and "to unpack (expected 2" in str(error):
         return _observation_alone(name)  # as a wrapper of Gymnasium's found it
     expected = "an environment that steps and resets without exceptions"
-    fix = "correct the environment; its own traceback is above this one."
+    fix = "fix the environment; its own traceback is above this one."
     for text, (wanted, change) in _OLD.items():
         if text in str(error):
             expected, fix = f"Gymnasium's {wanted}", f"{change}; {_OR_PLAIN}"
-    source = (
-        f"{name}'s own vector of environments" if env is None else f"environment {env} of {name}"
-    )
+    source = f"{name}'s own vector environment" if env is None else f"environment {env} of {name}"
     when = (
         ""
         if step is None
@@ -265,7 +262,7 @@ def opened(name: str, came: Any) -> Any:
 
 def _observation_alone(name: str) -> EnvironmentFault:
     return EnvironmentFault(
-        f"reset of {name} returned the observation alone, as gym before 0.26 had it.",
+        f"reset of {name} returned only the observation, as gym did before 0.26.",
         "Gymnasium's (observation, info)",
         f"return obs, {{}} from reset; {_OR_PLAIN}",
     )
@@ -278,9 +275,9 @@ def wrong_observation(
     received = np.asarray(value)
     shown = f" {received}" if received.size <= 16 and received.shape == expected.shape else ""
     return EnvironmentFault(
-        f"environment {env} of {name} gave an observation{where}{shown} of shape {received.shape} "
-        f"and dtype {received.dtype} at step {step} of its episode.",
-        f"shape {expected.shape} and dtype {expected.dtype}, as its observation space says",
+        f"environment {env} of {name} returned an observation{where}{shown} of shape "
+        f"{received.shape} and dtype {received.dtype} at step {step} of its episode.",
+        f"shape {expected.shape} and dtype {expected.dtype}, as declared in its observation_space",
         "correct the environment's observation or its observation_space.",
     )
 
@@ -288,9 +285,9 @@ def wrong_observation(
 def no_symbol(name: str, env: int, when: str, value: Array, spec: Leaf) -> EnvironmentFault:
     last = tuple(spec.start + n - 1 for n in spec.sizes)
     return EnvironmentFault(
-        f"environment {env} of {name} gave the observation {value} {when}.",
-        f"whole numbers from {spec.start} to {last if spec.shape else last[0]}, as its "
-        "observation space says",
+        f"environment {env} of {name} returned the observation {value} {when}.",
+        f"whole numbers from {spec.start} to {last if spec.shape else last[0]}, as declared in "
+        "its observation_space",
         "correct the environment's observation or its observation_space.",
     )
 
@@ -307,7 +304,7 @@ def wrong_reward(name: str, rewards: Any) -> EnvironmentFault:
     # what float() makes a number of never comes here
     one = "float(np.sum(reward))" if np.size(rewards[env]) > 1 else "0.0"
     return EnvironmentFault(
-        f"environment {env} of {name} gave the reward {rewards[env]!r}.",
+        f"environment {env} of {name} returned the reward {rewards[env]!r}.",
         "one number for each step",
         f"return one, such as {one}, from the environment's step.",
     )
@@ -317,7 +314,7 @@ def wrong_flag(name: str, what: str, flags: list[Any]) -> EnvironmentFault:
     env = next((i for i, flag in enumerate(flags) if np.ndim(flag)), 0)
     one = f"bool({what})" if np.size(flags[env]) == 1 else f"bool({what}.all()), or of any(),"
     return EnvironmentFault(
-        f"environment {env} of {name} gave {what}={flags[env]!r}.",
+        f"environment {env} of {name} returned {what}={flags[env]!r}.",
         "true or false for each step",
         f"return {one} from the environment's step.",
     )
@@ -326,7 +323,7 @@ def wrong_flag(name: str, what: str, flags: list[Any]) -> EnvironmentFault:
 def other_number(saved: int, here: int) -> ResumeError:
     """That a saved state is of another number of environments."""
     return ResumeError(
-        f"the saved state is of {saved} environments; there are {here} here.",
-        "the number of environments that the run was started with",
+        f"the saved state has {saved} environments, but this run has {here}.",
+        "the run's original number of environments",
         f"make {saved} environments.",
     )

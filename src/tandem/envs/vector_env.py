@@ -197,8 +197,8 @@ class VectorEnvironments(Environments):
         method = vector_method(self._envs)
         if method is not None and self.mode == "SAME_STEP":
             raise EnvironmentFault(
-                f"the vector environment of {self.name} resets in the same step, when "
-                "action_masks() no longer returns the mask of the observation that was last.",
+                f"the vector environment of {self.name} resets in the same step, so "
+                "action_masks() no longer returns the mask of the last observation.",
                 "autoreset mode NEXT_STEP, or masks in info",
                 "make it with autoreset_mode=gymnasium.vector.AutoresetMode.NEXT_STEP.",
             )
@@ -298,8 +298,8 @@ class VectorEnvironments(Environments):
         if wrong or {key: now.get(key) for key in data} != data:
             raise UnrepeatableError(
                 f"the vector environment of {self.name} could not be restored: "
-                f"{wrong or 'a number'} came out different.",
-                "the state that was saved",
+                f"{wrong or 'a number'} differs.",
+                "the saved state",
                 self._instead(),
             )
 
@@ -315,7 +315,7 @@ def _refuse_parts(name: str, envs: Any) -> None:
     if getattr(envs, "is_async", False) is True:
         raise EnvironmentFault(
             f"the vector environment of {name} steps only a part of its environments at a time.",
-            "all of them in each step, in their order",
+            "all of them in each step, in order",
             "make it with batch_size=num_envs, or leave batch_size out.",
         )
 
@@ -328,9 +328,9 @@ def autoreset_mode(name: str, envs: Any) -> str:
     said = said.replace("-", "_").replace("NextStep", "NEXT_STEP").replace("SameStep", "SAME_STEP")
     if said.upper() not in MODES:
         raise EnvironmentFault(
-            f"the vector environment of {name} says autoreset_mode={mode!r} in its metadata.",
+            f"the vector environment of {name} has autoreset_mode={mode!r} in its metadata.",
             f"one of gymnasium.vector.AutoresetMode: {', '.join(MODES)}",
-            "set envs.metadata['autoreset_mode'] = gymnasium.vector.AutoresetMode.NEXT_STEP, where "
-            "the step after the end of an episode only resets; or the mode that it has.",
+            "set envs.metadata['autoreset_mode'] = gymnasium.vector.AutoresetMode.NEXT_STEP if "
+            "the step after the end of an episode only resets, or set the actual mode.",
         )
     return said.upper()

@@ -86,11 +86,11 @@ class Reader:
         seen = None if held is None else _of_one(held, i)
         if seen is None:
             raise EnvironmentFault(
-                f"the vector environment of {self.name} gave no last observation of environment "
-                f"{i}, whose episode ended {self._when()}: its info has "
+                f"the vector environment of {self.name} returned no last observation of "
+                f"environment {i}, whose episode ended {self._when()}: its info has "
                 f"{', '.join(map(str, info)) or 'no entry'}.",
-                f"info[{FINAL[0]!r}], as autoreset mode SAME_STEP promises it",
-                "put the last observations there; or say the mode that it has: "
+                f"info[{FINAL[0]!r}], as autoreset mode SAME_STEP requires",
+                "put the last observations there, or set the actual mode: "
                 "envs.metadata['autoreset_mode'] = gymnasium.vector.AutoresetMode.NEXT_STEP.",
             )
         if self.masks:
@@ -136,10 +136,10 @@ class Reader:
             x = np.empty(0)
         if x.shape != self._shape:
             raise EnvironmentFault(
-                f"the vector environment of {self.name} gave {what} of shape {np.shape(value)} and "
-                f"type {type(value).__name__}.",
-                f"one number for each environment: an array of shape {self._shape}",
-                f"return {what} as such an array from its step.",
+                f"the vector environment of {self.name} returned {what} of shape "
+                f"{np.shape(value)} and type {type(value).__name__}.",
+                f"one number per environment: an array of shape {self._shape}",
+                f"return {what} as an array of this shape from step.",
             )
         if dtype is np.float32 and not all_finite(x):
             i = int(bad_rows(x)[0])
@@ -185,10 +185,10 @@ class Reader:
     ) -> EnvironmentFault:
         where = f" under {key!r}" if key else ""
         return EnvironmentFault(
-            f"the vector environment of {self.name} gave observations{where} of shape "
+            f"the vector environment of {self.name} returned observations{where} of shape "
             f"{given.shape} and dtype {given.dtype}{which}.",
-            f"shape {shape} and dtype {self._specs[key].dtype}, as its single_observation_space "
-            "says",
+            f"shape {shape} and dtype {self._specs[key].dtype}, as declared in its "
+            "single_observation_space",
             "correct the environment's observation or its single_observation_space.",
         )
 
@@ -224,12 +224,12 @@ class Reader:
 
     def _no_mask(self, i: int) -> EnvironmentFault:
         return EnvironmentFault(
-            f"the vector environment of {self.name} gave no action mask for environment {i} "
-            f"{self._when()}, and gave masks after its first reset.",
-            f"info[{MASK!r}] after every reset and step; of an episode that was cut and reset in "
-            f"the same step also info[{FINAL_INFO!r}][{MASK!r}], which its last observation is "
-            "valued by",
-            "give the mask there, or make it an entry of the observation, a Dict.",
+            f"the vector environment of {self.name} returned no action mask for environment {i} "
+            f"{self._when()}, but did after its first reset.",
+            f"info[{MASK!r}] after every reset and step; for an episode truncated and reset in "
+            f"the same step also info[{FINAL_INFO!r}][{MASK!r}], for the value of its last "
+            "observation",
+            "return the mask there, or as an entry of a Dict observation.",
         )
 
     def _when(self) -> str:

@@ -117,10 +117,10 @@ class VectorSource:
         vector = called(self.name, self._build, given)
         if not is_vector(vector):
             raise SettingError(
-                f"{self.name} gave {vector!r} of type {type(vector).__name__}.",
+                f"{self.name} returned {vector!r} of type {type(vector).__name__}.",
                 "a gymnasium.vector.VectorEnv",
-                "let it return a vector, such as gymnasium.vector.SyncVectorEnv([make] * 8); what "
-                "makes single environments is given as ENV, not by --vector.",
+                "return a vector, such as gymnasium.vector.SyncVectorEnv([make] * 8); pass a "
+                "function of single environments as ENV, not --vector.",
             )
         return vector
 
@@ -154,8 +154,9 @@ def function_source(
         if why := _misfit(function, given | dict.fromkeys(fills - set(given), 0)):
             raise SettingError(
                 f"{name} cannot be called with {', '.join(given) or 'no arguments'}: {why}.",
-                "a function of the arguments in env_kwargs, and of num_envs and seed if it likes",
-                "give the others by env_kwargs= (--env-kwargs), or build them into the function.",
+                "a function of the arguments in env_kwargs, and optionally num_envs and seed",
+                "give other arguments in env_kwargs= (--env-kwargs), or build them into the "
+                "function.",
             )
         return VectorSource(name, function, path=path), None
     if _misfit(function, given):
@@ -183,11 +184,11 @@ def named(path: str, kwargs: EnvKwargs | None = None) -> VectorSource:
     if not callable(function):
         known = [n for n, x in vars(module).items() if callable(x)] if module else []
         raise UnknownNameError(
-            "function of vectors of environments",
+            "vector environment function",
             path,
             [f"{module_name}:{name}" for name in known if not name.startswith("_")],
-            "" if known else "write MODULE:FUNCTION, with a module that Python can import here.",
-            "module:function, as in gymnasium:make_vec",
+            "" if known else "write MODULE:FUNCTION with an importable module.",
+            "module:function, such as gymnasium:make_vec",
         )
     source, _ = function_source(function, kwargs, _function_name(function, kwargs), path)
     assert source is not None
@@ -261,7 +262,7 @@ def _misfit(function: Callable[..., Any], kwargs: EnvKwargs) -> str:
 
 def other_number(name: str, asked: int, there: int) -> SettingError:
     return SettingError(
-        f"envs={asked} was given for {name}, a vector of {there} environments.",
-        "the number of environments that the vector has",
+        f"envs={asked} does not match {name}, a vector of {there} environments.",
+        "the vector's number of environments",
         f"leave envs out, or give envs={there}; or make a vector of {asked}.",
     )

@@ -107,11 +107,11 @@ def encode(value: object, path: str, arrays: Arrays) -> Any:
     if type(value) is dict and all(isinstance(k, str) for k in value):
         return ["dict", {k: encode(v, f"{path}.{k}", arrays) for k, v in value.items()}]
     raise ResumeError(
-        f"the vector environment keeps a {type(value).__name__} in {path.partition('.')[2]!r}: it "
-        "is not exactly resumable.",
+        f"the vector environment has a {type(value).__name__} in {path.partition('.')[2]!r}, so "
+        "it is not exactly resumable.",
         "attributes that are arrays, numbers, strings, containers of these or NumPy generators",
-        "train with mode='plain', which replays episodes instead; from a get_state() of your own "
-        "return such data.",
+        "train with mode='plain', which replays episodes instead; or return such data from "
+        "get_state().",
     )
 
 

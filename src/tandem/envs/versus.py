@@ -61,7 +61,7 @@ class Versus(gymnasium.Env):  # type: ignore[misc]
         if opponent is not None and not callable(getattr(opponent, "move", None)):
             raise SettingError(
                 f"opponent={opponent!r}.",
-                "an Agent, or whoever has its method move(obs, state, rng)",
+                "an Agent, or an object with its method move(obs, state, rng)",
                 "give result.agent of a run, tandem.load(folder), or None for a random player.",
             )
         self.inner, self.names, self._side = env, list(env.possible_agents), side
@@ -117,7 +117,7 @@ class Versus(gymnasium.Env):  # type: ignore[misc]
             f"{ANEW} games of {type(self.inner).__name__} in a row ended before {self._me} had a "
             "turn.",
             "games in which both players move",
-            "let the game go on until each of the two has had a turn.",
+            "let the game continue until both players have had a turn.",
         )
 
     def step(self, action: Array) -> tuple[Tree, float, bool, bool, Info]:
@@ -184,10 +184,10 @@ class Versus(gymnasium.Env):  # type: ignore[misc]
         mask = self.inner.infos.get(name, {}).get(MASK) if mask is None else mask
         if mask is None:
             raise EnvironmentFault(
-                f"{type(self.inner).__name__} gave {name} no {MASK!r} at its turn, and had one "
-                "before.",
+                f"{type(self.inner).__name__} returned no {MASK!r} for {name} at its turn, but "
+                "did before.",
                 "a mask at every turn",
-                "give it beside the observation, or in infos.",
+                "return it with the observation, or in infos.",
             )
         return {"observation": shown, MASK: (np.asarray(mask) != 0).astype(np.int8)}
 
@@ -216,21 +216,21 @@ def _check(env: Any, side: int | None) -> None:
         raise SettingError(
             f"{name} has no possible_agents, no observe or no agent_selection.",
             "a game with PettingZoo's AEC interface",
-            "give tandem.train an environment of one agent as it is; agents that move together "
-            "are for tandem.envs.team.",
+            "pass a single-agent environment directly to tandem.train; for agents that move "
+            "together use tandem.envs.team.",
         )
     if len(env.possible_agents) != 2:
         raise SettingError(
             f"{name} has {len(env.possible_agents)} players: "
             f"{', '.join(map(str, env.possible_agents))}.",
             "two",
-            "give a game of two, or make the others a part of the game.",
+            "use a two-player game, or make the others part of the game.",
         )
     if together(env):
         raise SettingError(
             f"the players of {name} move together.",
-            "players who move one after the other",
-            "give it to tandem.envs.team.team, which has an axis for the agents.",
+            "players who move in turn",
+            "pass it to tandem.envs.team.team, which has an agent axis.",
         )
     one_of("side", side, (None, 0, 1))  # None: drawn for each episode
     first, second = (
@@ -239,6 +239,6 @@ def _check(env: Any, side: int | None) -> None:
     if first != second:
         raise SpaceError(
             f"the players of {name} have the spaces {first} and {second}.",
-            "the same for both, since one network plays either side",
-            "show and ask both players alike.",
+            "the same spaces for both, since one network plays either side",
+            "give both players the same spaces.",
         )

@@ -40,13 +40,13 @@ class AnnealedGaussianProcess(RandomProcess):
         if not sigma >= 0 or (sigma_min is not None and not 0 <= sigma_min <= sigma):
             raise SettingError(
                 f"sigma={sigma!r} and sigma_min={sigma_min!r}.",
-                "deviations from 0 on, the second one not above the first, or None",
+                "sigma of at least 0, and sigma_min from 0 to sigma, or None",
                 "try sigma=0.2, sigma_min=0.05.",
             )
         if n_steps_annealing < 1:
             raise SettingError(
                 f"n_steps_annealing={n_steps_annealing!r}.",
-                "a number of steps, at least 1",
+                "at least 1 step",
                 "try n_steps_annealing=1000.",
             )
         self.mu = mu
@@ -117,7 +117,7 @@ class OrnsteinUhlenbeckProcess(AnnealedGaussianProcess):
         if not dt > 0 or not theta >= 0:
             raise SettingError(
                 f"theta={theta!r}, dt={dt!r}.",
-                "theta from 0 on, dt above 0",
+                "theta of at least 0, and dt above 0",
                 "try theta=0.15, dt=1e-2.",
             )
         self.theta, self.dt, self.size = theta, dt, size

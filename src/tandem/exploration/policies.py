@@ -35,7 +35,7 @@ class Policy(Seeded, ABC):
         values = np.asarray(values)
         if values.ndim != 1 or not values.size:
             raise SettingError(
-                f"{type(self).__name__}.select_action was given values of shape {values.shape}.",
+                f"{type(self).__name__}.select_action received values of shape {values.shape}.",
                 "a vector with one number for each action",
                 "use choose(values) for several observations at once, or take the first row.",
             )
@@ -66,8 +66,8 @@ class SoftmaxPolicy(Policy):
         p = _finite(self, values)
         if (p < 0).any() or (abs(p.sum(-1) - 1) > 1e-3).any():
             raise SettingError(
-                f"SoftmaxPolicy was given numbers that are no probabilities: {_shown(p)}.",
-                "numbers from 0 on, with the sum 1",
+                f"SoftmaxPolicy received numbers that are not probabilities: {_shown(p)}.",
+                "numbers of at least 0 that sum to 1",
                 "end the network with a softmax, or use BoltzmannQPolicy, which takes any numbers.",
             )
         return self._draw(p)
@@ -235,9 +235,9 @@ def _finite(policy: Policy, values: Array) -> Array:
     # a sum of squares that is finite says it as well, and sooner
     if not math.isfinite(np.vdot(values, values)) and not np.isfinite(values).all():
         raise NonFiniteError(
-            f"{type(policy).__name__} was given values that are not finite: {_shown(values)}.",
+            f"{type(policy).__name__} received values that are not finite: {_shown(values)}.",
             "one finite number for each action",
-            "lower the learning rate, or clip gradients; look at what the network is given.",
+            "lower the learning rate, or clip gradients; check the network's inputs.",
         )
     return values
 
@@ -257,7 +257,9 @@ def _above(name: str, value: float) -> float:
 def _within(name: str, value: float, low: float, high: float = np.inf) -> float:
     if not (np.isfinite(value) and low <= value <= high):
         wanted = (
-            f"a number from {low:g} on" if high == np.inf else f"a number from {low:g} to {high:g}"
+            f"a number of at least {low:g}"
+            if high == np.inf
+            else f"a number from {low:g} to {high:g}"
         )
         raise SettingError(
             f"{name}={value!r}.", wanted, f"try {name}={low if high == np.inf else high / 10:g}."

@@ -130,8 +130,8 @@ class Pgx:
         if env.num_players > 2:
             raise SpaceError(
                 f"{env.id} has {env.num_players} players.",
-                "a game of one or two",
-                "make another one, or write the others into an environment of your own.",
+                "a game of one or two players",
+                "use another game, or play the others in a custom environment.",
             )
         self.inner, self._two = env, env.num_players == 2
         shape = tuple(env.observation_shape)

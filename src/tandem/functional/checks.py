@@ -29,7 +29,7 @@ def check(name: str, env: FunctionalEnv) -> None:
             raise SpaceError(
                 f"{name} has no {attribute}.",
                 "observation_space and action_space of gymnasium.spaces, and max_episode_steps",
-                "set self.max_episode_steps = 500, the steps of an episode at most, or 0 for none."
+                "set self.max_episode_steps = 500, or 0 for no limit."
                 if attribute == "max_episode_steps"
                 else f"set self.{attribute} to one of gymnasium.spaces.",
             )
@@ -39,7 +39,7 @@ def check(name: str, env: FunctionalEnv) -> None:
     begun = _traced(name, "reset", env.reset, key)
     if not isinstance(begun, tuple) or len(begun) != 2:
         raise SpaceError(
-            f"{name}.reset gives {_described(begun)}.",
+            f"{name}.reset returns {_described(begun)}.",
             "(state, observation)",
             "return state, obs from reset.",
         )
@@ -48,7 +48,7 @@ def check(name: str, env: FunctionalEnv) -> None:
     seen = _traced(name, "step", env.step, key, state, _action(env.action_space))
     if not isinstance(seen, tuple) or len(seen) != len(TimeStep._fields):
         raise SpaceError(
-            f"{name}.step gives {_described(seen)}.",
+            f"{name}.step returns {_described(seen)}.",
             f"a TimeStep: {FIELDS}",
             "return tandem.functional.TimeStep(state, obs, reward, terminated, truncated) from "
             "step.",
@@ -72,8 +72,8 @@ def same_dtypes(name: str, env: FunctionalEnv) -> None:
             raise SpaceError(
                 f"the observation of {name} is {_described(x)} after reset and {_described(y)} "
                 "after step.",
-                "the same dtype, since steps follow one another in a compiled run",
-                f"let reset give jnp.asarray(…, jnp.{y.dtype}), or give vectorization='native'.",
+                "the same dtype, as compiled runs require",
+                f"return jnp.asarray(…, jnp.{y.dtype}) from reset, or give vectorization='native'.",
             )
 
 
@@ -84,19 +84,19 @@ def _traced(name: str, method: str, function: Callable[..., Any], *given: Any) -
         first = str(error).strip().splitlines()[0] if str(error).strip() else "no message"
         raise EnvironmentFault(
             f"{name}.{method} cannot be traced by JAX: {type(error).__name__}: {first}",
-            "a pure function of arrays: no decisions in Python by their values",
-            "write jnp.where(condition, a, b) or jax.lax.cond for if, jax.lax.fori_loop for loops "
-            "whose length depends on values, jax.numpy for numpy.",
+            "a pure function of arrays without Python control flow on their values",
+            "use jnp.where(condition, a, b) or jax.lax.cond for if, jax.lax.fori_loop for loops "
+            "of variable length, jax.numpy for numpy.",
         ) from error
     except Exception as error:
         raise EnvironmentFault(
-            f"{name}.{method} raised {type(error).__name__} as JAX traced it: {error}",
-            "reset(key) and step(key, state, action), which take and give arrays and numbers, in "
-            "trees of JAX's",
-            "register its class with jax.tree_util.register_dataclass, or let it be a dict or a "
+            f"{name}.{method} raised {type(error).__name__} while JAX traced it: {error}",
+            "reset(key) and step(key, state, action) that take and return JAX pytrees of arrays "
+            "and numbers",
+            "register its class with jax.tree_util.register_dataclass, or use a dict or a "
             "NamedTuple."
             if "not a valid JAX type" in str(error)
-            else "correct it; its own traceback is above this one.",
+            else "fix it; its own traceback is above this one.",
         ) from error
 
 
@@ -107,8 +107,7 @@ def _check_whole(name: str, attribute: str, value: Any) -> None:
     steps = attribute == "max_episode_steps"
     raise SpaceError(
         f"{name} has {attribute}={value!r}.",
-        "a whole number, "
-        + ("0 for episodes that nothing cuts" if steps else "0 where each episode is reset"),
+        "a whole number, " + ("0 for no limit" if steps else "0 to reset each episode"),
         f"set self.{attribute} = {500 if steps else 128}, or 0.",
     )
 
@@ -120,7 +119,7 @@ def _check_attributes(name: str, env: FunctionalEnv) -> None:
         if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(x)):
             raise EnvironmentFault(
                 f"{name}.{attribute} is set by reset or step.",
-                "functions that change nothing: what one step leaves for the next is in the state",
+                "pure functions that pass everything on in the state",
                 f"put {attribute} into the state that reset and step return, and read it there.",
             )
 
@@ -145,8 +144,8 @@ def _check_observation(name: str, method: str, space: Any, obs: Tree) -> None:
         raise SpaceError(
             f"the observation of {name}.{method} has {keys}.",
             f"the entries of its observation_space: {', '.join(spec)}",
-            f"give {str(error) if isinstance(error, KeyError) else 'each of them'} in the "
-            "observation, or take it out of the space.",
+            f"return {str(error) if isinstance(error, KeyError) else 'each of them'} in the "
+            "observation, or remove it from the space.",
         ) from error
     for key, leaf in spec.items():
         _check_leaf(name, method, f"the entry {key!r} of the observation", leaf, flat[key])
@@ -157,15 +156,15 @@ def _check_leaf(name: str, method: str, what: str, leaf: Leaf, x: Any) -> None:
     if shape == leaf.shape and np.can_cast(np.dtype(dtype), leaf.dtype, "same_kind"):
         return
     fix = (
-        "give one array there; reset returns state, obs, in this order."
+        "return one array there; reset returns state, obs, in this order."
         if shape is None
-        else f"let it be .astype(jnp.{leaf.dtype}), or another space."
+        else f"use .astype(jnp.{leaf.dtype}), or change the space."
         if shape == leaf.shape
-        else f"let it be .reshape({leaf.shape}), or give the space the shape {shape}."
+        else f"use .reshape({leaf.shape}), or give the space the shape {shape}."
     )
     raise SpaceError(
         f"{what} of {name}.{method} is {_described(x)}.",
-        f"{leaf.dtype} {list(leaf.shape)}, as its observation_space says",
+        f"{leaf.dtype} {list(leaf.shape)}, as declared in its observation_space",
         fix,
     )
 
@@ -181,9 +180,9 @@ def _check_state(name: str, before: Tree, after: Tree) -> None:
             raise SpaceError(
                 f"state{where} of {name} is {_described(x)} after reset and {_described(y)} after "
                 "step.",
-                "the same shape and dtype, since steps follow one another in compiled code",
-                f"let step give jnp.asarray(…, {x.dtype}).reshape({x.shape}), or reset what step "
-                "gives.",
+                "the same shape and dtype, as compiled code requires",
+                f"return jnp.asarray(…, {x.dtype}).reshape({x.shape}) from step, or change reset "
+                "to match step.",
             )
     if structure != other:
         odd = [
@@ -193,8 +192,9 @@ def _check_state(name: str, before: Tree, after: Tree) -> None:
         ]
         raise SpaceError(
             f"the state of {name} is {structure} after reset and {other} after step.",
-            "the same entries",
-            f"give {'state' + odd[0] if odd else 'the same containers'} in both, or in neither.",
+            "the same entries in both",
+            f"return {'state' + odd[0] if odd else 'the same containers'} from both, or from "
+            "neither.",
         )
 
 
@@ -203,7 +203,7 @@ def _check_scalar(name: str, what: str, x: Any) -> None:
     is_number = what == "reward" and jnp.issubdtype(dtype, jnp.number)
     if shape == () and (is_number or jnp.issubdtype(dtype, jnp.bool_)):
         return
-    wanted = "a number without axes" if what == "reward" else "bool without axes"
+    wanted = "a scalar number" if what == "reward" else "a scalar bool"
     fix = f"give {what}.sum()" if what == "reward" else f"give {what}.any()"
     raise SpaceError(
         f"the {what} of {name}.step is {_described(x)}.",

@@ -58,8 +58,7 @@ def processor() -> AbstractContextManager[Any]:
         return jax.default_device(jax.devices("cpu")[0])  # type: ignore[no-any-return]
     except RuntimeError as error:
         raise EngineError(
-            f"JAX has no processor here (JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}): "
-            f"{error}",
-            "the processor among JAX's platforms: functional environments are stepped there",
+            f"JAX has no CPU device (JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}): {error}",
+            "cpu among JAX's platforms, since functional environments run on it",
             "set JAX_PLATFORMS=cuda,cpu, or leave it out.",
         ) from error

@@ -73,7 +73,9 @@ def _made(name: str, kwargs: dict[str, Any]) -> Any:
     limit = kwargs.pop(OURS, None)
     if limit is not None and (not isinstance(limit, int) or limit < 0):
         raise SettingError(
-            f"{OURS}={limit!r} for {name}.", "a whole number of steps, 0 for none", f"{OURS}=500"
+            f"{OURS}={limit!r} for {name}.",
+            "a whole number of steps, 0 for no limit",
+            f"give {OURS}=500.",
         )
     with host.processor():
         try:
@@ -82,8 +84,8 @@ def _made(name: str, kwargs: dict[str, Any]) -> Any:
             raise
         except Exception as error:  # whatever a library says of arguments that it does not take
             raise SettingError(
-                f"the environment {name} cannot be made: {type(error).__name__}: {error}",
-                f"arguments that it takes, or {OURS}",
+                f"the environment {name} cannot be created: {type(error).__name__}: {error}",
+                f"arguments that it accepts, or {OURS}",
                 "correct the arguments (env_kwargs=, --env-kwargs).",
             ) from error
     if limit is not None:
@@ -198,7 +200,7 @@ def _missing(name: str, error: ImportError) -> EngineError:
         package = "jax"
     return EngineError(
         f"the environment {name} needs a package that is not installed: {error}",
-        "JAX, in which functional environments are written, and the package that has it",
+        "JAX, and the package that provides the environment",
         'pip install "tandem-rl[functional]"'
         if package in EXTRA
         else f'pip install "tandem-rl[functional]" {package}',

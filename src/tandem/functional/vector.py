@@ -221,9 +221,9 @@ class FunctionalVector(Environments):
     def load_state(self, data: JSONDict, arrays: Arrays) -> None:
         if "scores" not in arrays or "seeds" not in data:
             raise ResumeError(
-                f"the saved state is not one of functional environments of {self.name}.",
-                "the mode that the run was started with",
-                "make them with mode='plain' (vectorization), or start anew.",
+                f"the saved state is not from functional environments of {self.name}.",
+                "the run's original mode",
+                "make them with mode='plain' (vectorization), or start a new run.",
             )
         if len(data["seeds"]) != self.n:
             raise other_number(len(data["seeds"]), self.n)
@@ -302,10 +302,10 @@ class FunctionalVector(Environments):
         ]
         if wrong or f"{name}/{len(leaves_)}" in arrays:
             raise ResumeError(
-                f"the saved state is of another environment than {self.name} is now: "
+                f"the saved state does not match {self.name}: "
                 f"{wrong[0] if wrong else 'it has more arrays'}.",
-                "the environment, and the version of its package, that the run was started with",
-                "resume with that one, or start anew.",
+                "the run's original environment and package version",
+                "resume with that one, or start a new run.",
             )
         return structure.unflatten(
             _restored_leaf(x, leaf) for x, leaf in zip(saved, leaves_, strict=True)

@@ -79,7 +79,7 @@ class Parameters:
             raise SettingError(
                 f"{name}_params={given!r}.",
                 f"a dict with some of {', '.join(keys)}",
-                f"give {name}_params={{{keys[0]!r}: 0.1}}, say.",
+                f"give {name}_params={{{keys[0]!r}: 0.1}}, for example.",
             )
         for key, value in given.items():
             one_of(f"a key of {name}_params", key, keys)
@@ -91,8 +91,8 @@ class Parameters:
         if not rule.count and parameters.rate is None:
             raise SettingError(
                 f"{name}_params={given!r} without a rate.",
-                "how much changes where the signal is twice what it should be",
-                f"give {name}_params={{'rate': 0.01}}, say.",
+                "the change when the signal is twice its target",
+                f"give {name}_params={{'rate': 0.01}}, for example.",
             )
         parameters.bounds(rule)
         return parameters

@@ -25,7 +25,7 @@ def effective_sample_size(weight: Array) -> float:
         raise SettingError(
             f"{np.count_nonzero(~np.isfinite(w) | (w < 0))} of {w.size} weights are negative or "
             "not finite.",
-            "weights from 0 on",
+            "finite weights of at least 0",
             "take absolute values, or clip ratios; look for exploding losses.",
         )
     largest = w.max()

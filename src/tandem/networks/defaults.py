@@ -297,9 +297,9 @@ class Given:
             raise NetworkError(
                 f"the network given for {name!r} failed on {_described(example(self.inputs))}: "
                 f"{error}",
-                "a network that takes such inputs"
-                + (", of which a body sees 'obs' only" if self.head else ""),
-                "build it for the observation space that it is called with.",
+                "a network that accepts such inputs"
+                + (", of which a feature extractor sees 'obs' only" if self.head else ""),
+                "build it for the observation space that it receives.",
             ) from error
         shape = tuple(getattr(out, "shape", ()))
         if len(shape) != 2 or not (self.head or shape[1] == self.outputs):
@@ -307,12 +307,12 @@ class Given:
             linear = f"end it with a linear layer of {self.outputs} units."
             fix = "end it with a Flatten layer." if self.head else linear
             if several and last_step and len(getattr(out[0], "shape", ())) == 3:
-                fix = f"put {last_step} behind it{'.' if self.head else f', and {linear}'}"
+                fix = f"add {last_step} after it{'.' if self.head else f', and {linear}'}"
             elif several:
                 fix = "return one of them."
             raise NetworkError(
-                f"the network given for {name!r} puts out "
-                f"{f'{len(out)} things' if several else f'shape {shape}'} for 2 observations.",
+                f"the network given for {name!r} outputs "
+                f"{f'{len(out)} values' if several else f'shape {shape}'} for 2 observations.",
                 "features of shape (2, F), for any F"
                 if self.head
                 else f"shape (2, {self.outputs})",
@@ -351,10 +351,10 @@ def sources(
     if isinstance(network, dict) and (odd := set(network) ^ set(roles)):
         raise NetworkError(
             f"network= names {', '.join(sorted(map(str, network)))}; {', '.join(sorted(odd))} "
-            "does not fit.",
+            "does not match.",
             f"one network for each of {', '.join(roles)}",
             f"give network={{{', '.join(f'{r!r}: ...' for r in roles)}}}, or a function that "
-            "returns the body for all.",
+            "returns one feature extractor for all.",
         )
     wholes = wholes_of(network, space) if isinstance(network, dict) else {}
     pairs = any(role.part != "actor" for role in roles.values() if not role.ours)
@@ -362,8 +362,8 @@ def sources(
         rng = generator(f"network/{name}")
         if role.agents and not role.ours and is_function(network):
             raise NetworkError(
-                "network= gives one body; share=False has networks of each agent's own.",
-                "a body that all agents share, or the default networks",
+                "network= gives one feature extractor, but share=False needs one per agent.",
+                "a feature extractor that all agents share, or the default networks",
                 "give share=True, or leave network out.",
             )
         if network is None or (role.ours and is_function(network)):
@@ -371,12 +371,13 @@ def sources(
         elif isinstance(network, dict):
             if role.units or role.cosines:
                 fractions = "values='implicit' puts fractions", "values"
-                memory = f"recurrent={role.units} puts a memory", "recurrent"
+                memory = f"recurrent={role.units} puts a recurrent layer", "recurrent"
                 what, name_of = memory if role.units else fractions
                 raise NetworkError(
-                    f"network= gives whole networks; {what} between a body and a head.",
-                    "a function of the observation space that returns a body",
-                    f"give the body alone, or leave {name_of} out.",
+                    f"network= gives complete networks, but {what} between feature extractor and "
+                    "head.",
+                    "a function of the observation space that returns a feature extractor",
+                    f"give only the feature extractor, or leave {name_of} out.",
                 )
             whole, seed = wholes[name], int(rng.integers(2**31))
             tail = tuple(layer for layer in role.head if isinstance(layer, Denormalize))
@@ -389,8 +390,8 @@ def sources(
         else:
             raise NetworkError(
                 f"network= is a {type(network).__name__}.",
-                "a function of the observation space that returns a body, or a dict of whole "
-                "networks by role",
+                "a function of the observation space that returns a feature extractor, or a dict "
+                "with one network per role",
                 "write network=lambda space: my_body(space), or "
                 f"network={{{', '.join(f'{r!r}: ...' for r in roles)}}}.",
             )

@@ -99,9 +99,9 @@ def _looked_at(
     """How many numbers a model puts out, and its plan and variables if they are known."""
     if not isinstance(body, keras.layers.Layer):
         raise NetworkError(
-            f"network= gave a {type(body).__name__} for {name!r}.",
+            f"network= returned a {type(body).__name__} for {name!r}.",
             f"a Keras model, since the framework is Keras on {keras.backend.backend()}",
-            "return a model, or choose the framework your network is made with.",
+            "return a model, or choose your network's framework.",
         )
     zeros = tree_map(ops.convert_to_tensor, example(source.inputs))
     x = zeros["obs"] if source.head and source.beside else zeros
@@ -115,15 +115,15 @@ def _looked_at(
         raise NetworkError(
             f"{keras.backend.backend()} cannot compile the network given for {name!r}: "
             f"{brief(cause)}",
-            fix="replace Python's if, float and NumPy on its values by keras.ops.where and the "
-            "like.",
+            fix="replace Python's if, float and NumPy on its values by keras.ops.where and "
+            "similar functions.",
         ) from error
     if body.losses:
         raise NetworkError(
-            f"network= gave a model for {name!r} that has regularizers, or losses of its own.",
-            "a model without: the algorithm's loss alone is what it learns by",
-            "leave kernel_regularizer, activity_regularizer and add_loss out; weight_decay is the "
-            "setting that makes weights smaller.",
+            f"network= returned a model for {name!r} with regularizers or added losses.",
+            "a model without them, trained by the algorithm's loss alone",
+            "leave kernel_regularizer, activity_regularizer and add_loss out; set weight_decay to "
+            "shrink weights.",
         )
     for v in body.trainable_variables:
         refuse_precision(name, "weights", v.dtype, "make its layers with dtype='float32'.")

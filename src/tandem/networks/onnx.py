@@ -61,7 +61,7 @@ class Graph:
             build = LAYERS.get(type(layer))
             if build is None:
                 raise NetworkError(
-                    f"the layer {type(layer).__name__} cannot be written as ONNX.",
+                    f"the layer {type(layer).__name__} cannot be exported to ONNX.",
                     f"a network of {', '.join(sorted(k.__name__ for k in LAYERS))}",
                     "export it to numpy instead.",
                 )
@@ -81,8 +81,8 @@ class Graph:
         if foreign or opset > OPSET:
             raise NetworkError(
                 f"the network's exporter wrote operations of {', '.join(foreign) or opset}.",
-                f"those of ONNX's opset {OPSET}",
-                "use tandem.load where the agent acts.",
+                f"operations of ONNX opset {OPSET}",
+                "use tandem.load for deployment.",
             )
         graph = compose.add_prefix(whole, "network/").graph
         constants = {constant.name for constant in graph.initializer}
@@ -173,7 +173,7 @@ def deterministic(g: Graph, out: str, action: Leaf, policy: Distribution) -> str
         return g("Concat", *choices, axis=-1)
     if action.parts:
         raise NetworkError(
-            "a Dict or Tuple of actions cannot be written as ONNX.",
+            "a Dict or Tuple of actions cannot be exported to ONNX.",
             "one array of actions",
             "export it to numpy instead.",
         )
@@ -215,6 +215,6 @@ def _onnx() -> tuple[Any, Any, Any]:
         from onnx import TensorProto, helper, numpy_helper
     except ImportError as error:
         raise EngineError(
-            "onnx is not installed.", "it, to write ONNX", "pip install 'tandem-rl[onnx]'"
+            "onnx is not installed.", "the package onnx", "pip install 'tandem-rl[onnx]'"
         ) from error
     return helper, numpy_helper, TensorProto

@@ -35,7 +35,7 @@ def from_json(data: list[Any]) -> Plan:
         kind = REGISTRY.get(item["layer"])
         if kind is None:
             raise NetworkError(
-                f"the plan of a network names the layer {item['layer']!r}.",
+                f"a network's plan has an unknown layer {item['layer']!r}.",
                 f"one of {', '.join(sorted(REGISTRY))}",
                 "load it with the version of tandem that wrote it, or give network=.",
             )

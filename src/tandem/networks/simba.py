@@ -113,7 +113,7 @@ def on_standardized(
     if not widths or len(set(widths)) > 1:
         raise SettingError(
             f"body={body!r} with layers of {', '.join(map(str, widths)) or 'no'} units.",
-            "one width for all blocks, named once for each of them",
+            "one width for all blocks, listed once per block",
             f"give hidden=(128,) for one block of 128, or hidden=({usual}, {usual}) for two of "
             f"{usual}.",
         )

@@ -78,9 +78,9 @@ def _looked_at(name: str, source: Given, body: Any) -> tuple[int, Plan | None]:
     """How many numbers a module puts out, and its plan if it is known."""
     if not isinstance(body, nn.Module):
         raise NetworkError(
-            f"network= gave a {type(body).__name__} for {name!r}.",
+            f"network= returned a {type(body).__name__} for {name!r}.",
             "a torch.nn.Module, since the framework is torch",
-            "return a module, or choose the framework your network is made with.",
+            "return a module, or choose your network's framework.",
         )
     for x in (x for x in body.parameters() if x.dtype.is_floating_point):  # lazy ones, too
         refuse_precision(name, "weights", x.dtype, "call .float() on the network.")

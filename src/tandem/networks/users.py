@@ -23,21 +23,22 @@ def body_of(
             return module
         if len(module) != 2:
             raise NetworkError(
-                f"network= gave a tuple of {len(module)}.",
-                "a body, or the pair (actor body, critic body)",
-                "return a body, or two of them in a tuple.",
+                f"network= returned a tuple of {len(module)}.",
+                "a feature extractor, or a pair of them for actor and critic",
+                "return one feature extractor, or two of them in a tuple.",
             )
         if part == "both" and units:
             raise NetworkError(
-                f"network= gave a pair of bodies; recurrent={units} puts one memory on them.",
-                "one body, whose memory policy and values see",
-                "return one body, or give recurrent=0.",
+                f"network= returned a pair of feature extractors, but recurrent={units} needs one.",
+                "one feature extractor, shared by policy and values",
+                "return one feature extractor, or give recurrent=0.",
             )
         if not pairs:
             raise NetworkError(
-                "network= gave a pair of bodies to an algorithm without an actor and a critic.",
-                "one body",
-                "return one body.",
+                "network= returned a pair of feature extractors for an algorithm without an actor "
+                "and a critic.",
+                "one feature extractor",
+                "return one feature extractor.",
             )
         return module if part == "both" else module[part == "critic"]
 
@@ -75,9 +76,9 @@ def whole_of(network: Any, space: Any, copied: dict[int, Any], apart: bool) -> C
                 return network
             kind = type(network).__name__
             raise NetworkError(
-                f"network= has a {kind}, of which no copy can be made: {str(error)[:160]}",
-                "a network that copy.deepcopy copies, since targets are copies of it",
-                f"give a function that makes it, as in lambda space: {kind}().",
+                f"network= has a {kind} that cannot be copied: {str(error)[:160]}",
+                "a network that copy.deepcopy can copy, since targets are copies of it",
+                f"give a function that creates it, as in lambda space: {kind}().",
             ) from error
 
     return make
@@ -111,9 +112,9 @@ def called(function: Callable[[Any], Any], space: Any) -> Any:
     if why := misfit(function, space):
         raise NetworkError(
             f"network= cannot be called with the observation space: {why}.",
-            "a function of the observation space that returns a body, or for one role a whole "
-            "network",
-            "write network=lambda space: my_body(space); it may leave the space unused.",
+            "a function of the observation space that returns a feature extractor, or for one "
+            "role a complete network",
+            "write network=lambda space: my_body(space); it may ignore the space.",
         )
     state = random.getstate()
     try:
@@ -141,9 +142,9 @@ def refuse_old_layers(saved: Weights, networks: dict[str, Any], path: Any) -> No
     for name, network in networks.items():
         if network.plan is None and not all(n.isdigit() for n in select(saved, name)):
             raise ResumeError(
-                f"the network {name!r} was saved in {path} by the names of its layers, and some of "
-                "those of the network here have no such names any more.",
-                fix="train a new run without resume; tandem.load still loads this one's agent.",
+                f"the network {name!r} was saved in {path} by layer names, but some layers of "
+                "this network no longer have such names.",
+                fix="train a new run without resume; tandem.load still loads this run's agent.",
             )
 
 
@@ -159,7 +160,7 @@ def refuse_old_critics(saved: Weights, networks: dict[str, Any]) -> None:
         grown = 0 <= body < len(after) - 2 and before[:body] == after[:body]
         if grown and set(before[body]) & set(after[body]):  # features and action enter both
             raise ResumeError(
-                f"the critic {name!r} of this run is linear in the action, and critics on a custom "
-                "body now have a hidden layer for features and action.",
-                fix="train a new run without resume; tandem.load still loads this one's agent.",
+                f"the critic {name!r} of this run is linear in the action, but critics on a "
+                "custom feature extractor now have a hidden layer for features and action.",
+                fix="train a new run without resume; tandem.load still loads this run's agent.",
             )

@@ -58,7 +58,8 @@ def follow(network: Any, returns: Array, preserve: bool) -> Followed:
     if not _ends_linearly(network.plan) if preserve else network.plan is not None and not places:
         kind, other = ("popart", "norm") if preserve else ("norm", "no")
         raise SettingError(
-            f"value_norm={kind!r} with a critic of your own whose last layer is not known.",
+            f"value_norm={kind!r} is not supported with a custom critic whose last layer is "
+            "unknown.",
             "the default networks, or a network of Dense layers, norms and activations",
             f"give value_norm={other!r}, or leave network= out.",
         )

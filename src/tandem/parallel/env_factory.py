@@ -52,9 +52,9 @@ def check_can_travel(env: EnvLike, asked: str) -> None:
     """SettingError for an environment that cannot be in several processes, which were asked for."""
     if is_instance(env):
         raise SettingError(
-            f"{asked} for {environment_name(env)}, which is one object in this process.",
-            "an id, or a callable that makes an environment wherever it is called",
-            "pass its id, or the function that makes it.",
+            f"{asked} is not supported with {environment_name(env)}, an object of this process.",
+            "an id, or a callable that creates the environment in any process",
+            "pass its id, or a function that creates it.",
         )
 
 

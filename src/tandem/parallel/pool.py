@@ -63,14 +63,13 @@ class WorkerOptions:
         if o.runners and o.workers:
             raise SettingError(
                 f"runners={o.runners} and workers={o.workers}.",
-                "one or the other: runners on a cluster, or workers on this machine",
+                "only one of them: runners on a cluster, or workers on this machine",
                 "leave one out.",
             )
         if workers and o.ahead > 0 and on_policy:
             raise SettingError(
-                f"ahead={o.ahead} with an algorithm that learns from its newest policy's steps "
-                "only.",
-                "0: every block waits until the one before it is learned from",
+                f"ahead={o.ahead} is not supported with an on-policy algorithm.",
+                "0: each block waits for the update from the previous one",
                 "leave ahead out.",
             )
         ahead = blocks_ahead(o.ahead, on_policy) if workers else 0
@@ -88,7 +87,7 @@ class WorkerOptions:
                 give += f", and train_every={nearest_multiple(n, train_every)} if you give it"
             raise SettingError(
                 f"{what}={workers} for {env_factory.n} environments.",
-                f"one environment at least for each {what[:-1]}{also}",
+                f"at least one environment for each {what[:-1]}{also}",
                 f"give more environments ({give}), or at most {most} {what}.",
             )
         return options
@@ -126,7 +125,7 @@ class Pool:
     that many calls after it was asked for, with the weights of then: so workers collect while this
     process learns, as far ahead and no farther, and a run is the same each time, too.
 
-    A worker that dies, raises or stands still is started anew, `options.restarts` times in all,
+    A worker that dies, raises or does not respond is restarted, `options.restarts` times in all,
     after which WorkerError is raised. It costs the unfinished episodes of its environments,
     which are in `broken` after the `collect` that brings the first of its new steps."""
 
@@ -272,9 +271,9 @@ class Pool:
         if there != len(workers) or pending > self.options.ahead:
             what = "runners" if self.options.cluster else "workers"
             raise ResumeError(
-                f"the run was saved with {there} {what} and {pending} blocks ahead; here are "
+                f"the run was saved with {there} {what} and {pending} blocks ahead; this run has "
                 f"{len(workers)}, up to {self.options.ahead} ahead.",
-                "as many as it began with, as far ahead, since they hold its environments",
+                "the original numbers, since the processes hold its environments",
                 f"give {what}={there}, and ahead={pending} or more.",
             )
         self.env_steps = data["env_steps"]

@@ -98,8 +98,8 @@ class Remote(Environments):
         if not 1 <= processes <= len(envs):
             raise SettingError(
                 f"processes={processes} for {len(envs)} environments.",
-                "one environment at least for each process",
-                "give a list of as many environments as processes, or fewer processes.",
+                "at least one environment for each process",
+                "give as many environments as processes, or fewer processes.",
             )
         shares = divide(len(envs), processes)
         count = 0 if beside else shares.pop(0)[1]
@@ -214,10 +214,10 @@ class Remote(Environments):
         here = workers + (self._own is not None)
         if saved != here or len(data.get("lives", [])) != workers:
             raise ResumeError(
-                f"the saved state is of {saved} processes; there are {here} here, "
-                f"{workers} of them beside this one.",
-                "the number of processes that it was saved with, and the same among them",
-                f"give processes={saved}, and parallel_store_and_training as it was then.",
+                f"the saved state has {saved} processes; this run has {here}, {workers} of them "
+                "besides this one.",
+                "the original number of processes and workers",
+                f"give processes={saved}, and the original parallel_store_and_training.",
             )
         shares = [len(inner.get("lengths", ())) for inner in data["parts"]]
         own = [] if self._own is None else [self._own.n]

@@ -61,7 +61,7 @@ class WorkerGroup:
     """Workers for shares (first, count) of the environments called `name`; `begin` makes a worker's
     process.
 
-    One that dies, raises, or takes longer than `patience` seconds for an answer is started anew,
+    One that dies, raises, or takes longer than `patience` seconds for an answer is restarted,
     `restarts` times in all, and a warning says so; then WorkerError is raised."""
 
     def __init__(
@@ -76,8 +76,8 @@ class WorkerGroup:
         """remedy: what else helps where one is lost for good, and no run can be given more time."""
         self.name, self.patience, self.allowed, self._begin = name, patience, restarts, begin
         self._remedy = remedy or (
-            f"a run, also a resumed one, may give it more time (worker_patience={2 * patience:g}) "
-            f"and more beginnings (worker_restarts={restarts + 1})."
+            f"a new or resumed run can give it more time (worker_patience={2 * patience:g}) and "
+            f"more restarts (worker_restarts={restarts + 1})."
         )
         self.restarts = 0  # so far
         self.given_up = self.stopping = False
@@ -139,14 +139,13 @@ class WorkerGroup:
                         other.process.close()
                 raise WorkerError(
                     f"{name} {lost}.\n{lost.trace}".rstrip(),
-                    f"workers that keep going; {self.restarts} had been started anew before",
-                    f"mend the environment, or give it more memory; {self._remedy}",
+                    f"workers that keep running; {self.restarts} had been restarted before",
+                    f"fix the environment, or give it more memory; {self._remedy}",
                 ) from None
             self.restarts += 1
             warnings.warn(
-                f"{name} {lost}; it is started anew ({self.restarts} of {self.allowed}), and its "
-                "unfinished episodes are"
-                f" lost.\n{lost.trace}".rstrip(),
+                f"{name} {lost}; it is restarted ({self.restarts} of {self.allowed}), and its "
+                f"unfinished episodes are lost.\n{lost.trace}".rstrip(),
                 stacklevel=2,
             )
         self.restart(i, worker.generation + 1)

@@ -97,7 +97,7 @@ def run_mcts_search(
     ):
         raise SettingError(
             f"num_simulations={num_simulations!r}, c_puct={c_puct!r}.",
-            "a whole number, at least 1, and a number from 0 on",
+            "a whole number of at least 1, and a number of at least 0",
             "try num_simulations=100, c_puct=1.0.",
         )
     noise = None if dirichlet is None else _pair(dirichlet)
@@ -130,13 +130,13 @@ def visit_shares(root: BaseNode, temperature: float = 1.0) -> dict[Hashable, flo
     if not root.children or not any(child.visits for child in root.children.values()):
         raise SettingError(
             "the root has no visited children.",
-            "the root of a search",
-            "run run_mcts_search, in a state that is not terminal.",
+            "the root after a search",
+            "call run_mcts_search in a state that is not terminal.",
         )
     if not _number(temperature):
         raise SettingError(
             f"temperature={temperature!r}.",
-            "a number from 0 on",
+            "a number of at least 0",
             "try temperature=1.0, or temperature=0 for the most visited.",
         )
     visits = np.array([child.visits for child in root.children.values()], np.float64)
@@ -179,19 +179,19 @@ class _Evaluation:
             value = float(value.item() if hasattr(value, "item") else value)
         except (TypeError, ValueError, RuntimeError) as error:
             raise NetworkError(
-                f"the networks gave {outputs!r:.200}.",
+                f"the networks returned {outputs!r:.200}.",
                 "[(action, prior), ...] and a number"
-                + ("" if self.value else ", a pair of them where no value network is"),
+                + ("" if self.value else ", as a pair if there is no value network"),
                 "return list(zip(actions, priors)), and one number as the value.",
             ) from error
         total = sum(child.prior for child in node.children.values())
         if not node.children or not np.isfinite(value) or not np.isfinite(total):
             raise NetworkError(
-                f"the networks gave {len(node.children)} actions with priors of the sum {total:g}, "
-                f"and the value {value:g}.",
+                f"the networks returned {len(node.children)} actions with priors that sum to "
+                f"{total:g}, and the value {value:g}.",
                 "at least one action, with finite priors, and a finite value",
-                "return [(action, prior), ...] for the moves that are allowed; mark states "
-                "without any as the game's end.",
+                "return [(action, prior), ...] for the valid moves; mark states without any as "
+                "terminal.",
             )
         return value
 
@@ -210,9 +210,9 @@ def _simulator(env: Any) -> Callable[[State, Hashable], tuple[State, bool]]:
     inner = getattr(env, "unwrapped", env)
     if not hasattr(env, "reset") or not hasattr(inner, "state"):
         raise EnvironmentFault(
-            f"{type(inner).__name__} cannot be put into a state.",
-            "a method simulate(state, action), or an attribute `unwrapped.state` that says all of "
-            "where it is",
+            f"{type(inner).__name__} cannot be set to a state.",
+            "a method simulate(state, action), or an attribute `unwrapped.state` with the full "
+            "state",
             "give the environment a method simulate(state, action) that returns (next state, "
             "whether the game is over).",
         )

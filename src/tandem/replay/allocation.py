@@ -91,11 +91,11 @@ def require(
     raise MemoryBudgetError(
         f"{what} needs {human(size)}, but {place} has {left}.",
         f"at most {human(available or 0)}",
-        "choose a larger disk: --out (out=); or give a new run --buffer-size "
+        "choose a larger disk with --out (out=), or give a new run --buffer-size "
         f"{int(min(share, 1) * capacity / 3)} or less, which leaves room for checkpoints."
         if files
         else "keep it in files instead of in memory: memmap=True (--memmap; `path` of a buffer); "
-        f"or give a new run a smaller capacity (about {share:.0%} of this one would just fit).",
+        f"or give a new run a smaller capacity (about {share:.0%} of this one fits).",
     )
 
 

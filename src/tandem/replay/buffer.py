@@ -257,10 +257,10 @@ class Ring:
         shape, row = ids.shape, ids.ravel()
         if row.size and not self.contains(row).all():
             raise SettingError(
-                f"rows {row.min()} to {row.max()} were asked for; the ring holds {self.oldest} to "
-                f"{self.newest}, of some environments less.",
-                "rows that are in the ring",
-                "draw them after the last add, or choose with `contains`.",
+                f"rows {row.min()} to {row.max()} are not all in the ring, which holds "
+                f"{self.oldest} to {self.newest} (fewer for some environments).",
+                "rows in the ring",
+                "sample them after the last add, or select rows with `contains`.",
             )
         at = self.position(row)
         discount = self._flat["discount"].take(at)
@@ -330,8 +330,7 @@ class Ring:
                 f"the saved replay buffer has {meta['slots']} slots of {meta['envs']} "
                 f"environment(s), with {saved}.",
                 f"{self.slots} slots of {self.envs} environment(s), with {expected}",
-                "resume with the capacity, the number of environments and the environment that "
-                "the run began with.",
+                "resume with the run's original capacity, number of environments and environment.",
             )
         for name, column in self._columns.items():
             fill(column[:used], arrays[name])
@@ -380,9 +379,9 @@ class Ring:
             check_column(f"cuts of {name}", x, (len(cuts.t), *column.shape[2:]), column.dtype)
         if not trajectory.last[cuts.t, cuts.env].all():
             raise EnvironmentFault(
-                f"observations of cut episodes came for steps {cuts.t.tolist()} of environments "
-                f"{cuts.env.tolist()}.",
-                "them only where an episode ended (`last`)",
+                f"observations of truncated episodes were given for steps {cuts.t.tolist()} of "
+                f"environments {cuts.env.tolist()}.",
+                "them only for steps where an episode ended (`last`)",
                 "set `last` in the collector at every step whose environment was reset.",
             )
         stored = cuts.t >= skip

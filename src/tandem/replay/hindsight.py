@@ -33,8 +33,8 @@ class Info(dict[Any, Any]):
             return list(self)[key]
         raise SettingError(
             f"compute_reward or compute_terminated reads info[{key!r}], which is not stored.",
-            fix="give copy_info=True to tandem.train, and let every step's info have the entry as "
-            "a number or an array; an agent of your own takes reward_done_func instead.",
+            fix="give copy_info=True to tandem.train, and set the entry in every step's info to a "
+            "number or an array; a custom agent takes reward_done_func instead.",
         )
 
     def get(self, key: Any, default: Any = None) -> Any:
@@ -121,7 +121,7 @@ class Hindsight:
             )
         if k is not None and not k >= 0:
             raise SettingError(
-                f"k={k!r}.", "a number from 0 on, or None to relabel all", "use k=4."
+                f"k={k!r}.", "a number of at least 0, or None to relabel all", "use k=4."
             )
         self.ring, self.goals, self.strategy = ring, goals, strategy
         self.share = 1.0 if k is None else k / (k + 1)
@@ -162,11 +162,10 @@ class Hindsight:
         reward, terminated = self.goals.judge(next_obs, goal, Info(stored))
         if np.shape(reward) != at.shape or np.shape(terminated) != at.shape:
             raise SettingError(
-                f"hindsight was told rewards of shape {np.shape(reward)} and ends of shape "
-                f"{np.shape(terminated)} for"
-                f" {len(at)} transitions.",
+                f"hindsight received rewards of shape {np.shape(reward)} and terminations of "
+                f"shape {np.shape(terminated)} for {len(at)} transitions.",
                 f"one of each for every transition: ({len(at)},)",
-                "let judge(obs, goal) return two arrays, with one number for each row of obs.",
+                "return two arrays from judge(obs, goal), with one number for each row of obs.",
             )
 
         def write(into: Tree, rows: Tree) -> None:

@@ -33,7 +33,7 @@ class Layout:
     ) -> None:
         if capacity < 1 or envs < 1:
             raise SettingError(
-                f"a ring for {capacity} transitions of {envs} environments.",
+                f"a ring with {capacity} transitions of {envs} environments.",
                 "at least one of each",
                 f"try capacity={max(capacity, 1)}, envs={max(envs, 1)}.",
             )
@@ -103,8 +103,8 @@ def check_column(name: str, x: AnyArray, shape: tuple[int, ...], dtype: np.dtype
     """Raises SpaceError where x has another shape or dtype; `name` is shown."""
     if x.shape != shape or x.dtype != dtype:
         raise SpaceError(
-            f"{name} came with shape {x.shape} and dtype {x.dtype}.",
+            f"{name} has shape {x.shape} and dtype {x.dtype}.",
             f"shape {shape} and dtype {dtype}",
-            "let the collector cast and reshape to the environment's spaces; float64 rewards and "
-            "discounts become float32.",
+            "cast and reshape to the environment's spaces in the collector; cast float64 rewards "
+            "and discounts to float32.",
         )

@@ -67,9 +67,9 @@ class Priorities:
             raise NonFiniteError(
                 f"{np.count_nonzero(~np.isfinite(p))} of {p.size} new priorities are NaN or "
                 "infinite.",
-                "finite ones, such as absolute TD errors",
-                "look for exploding losses or rewards; a smaller learning rate or clipped "
-                "gradients may help.",
+                "finite priorities, such as absolute TD errors",
+                "check for exploding losses or rewards; try a smaller learning rate or clipped "
+                "gradients.",
             )
         powers: AnyArray = (p + self.eps) ** self.alpha
         return powers

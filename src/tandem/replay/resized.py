@@ -31,11 +31,11 @@ def take_over(
     needed = {n: (own[n].shape[1:], own[n].dtype) for n in columns}
     if meta["envs"] != ring.envs or there != needed:
         raise ResumeError(
-            f"the saved pool is of {meta['envs']} environment(s), with {there}.",
+            f"the saved pool has {meta['envs']} environment(s), with {there}.",
             f"{ring.envs} environment(s), with {needed}",
-            "call set with the modes (HER, MARL, IRL) that the agent was saved with, for the same "
-            "environments (train(processes=n) makes n of a single one); or make the agent anew, "
-            "and restore_param.",
+            "call set with the saved agent's modes (HER, MARL, IRL) and the same environments "
+            "(train(processes=n) makes n of a single one); or create a new agent, and call "
+            "restore_param.",
         )
     time, slots = int(meta["time"]), int(meta["slots"])
     # the slot after the newest row holds what followed it

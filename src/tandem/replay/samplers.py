@@ -194,9 +194,9 @@ class PrioritizedSampler:
     ) -> None:
         if not (alpha >= 0 and eps > 0):
             raise SettingError(
-                f"alpha {alpha}, eps {eps}.",
+                f"alpha={alpha}, eps={eps}.",
                 "alpha >= 0 and eps > 0",
-                "try alpha=0.6, eps=1e-6, the usual ones.",
+                "try alpha=0.6, eps=1e-6, the usual values.",
             )
         self.ring, self.distinct, self.steps = ring, distinct, steps
         self._priorities = Priorities(ring.slots * ring.envs, alpha, eps)
@@ -303,8 +303,8 @@ class PrioritizedSampler:
         priority = arrays["priority"]
         if meta["seen"] != self.ring.time or len(priority) != used:
             raise ResumeError(
-                f"the saved priorities are {len(priority)}, of a ring after {meta['seen']} time "
-                "steps.",
+                f"the saved priorities have {len(priority)} entries, of a ring after "
+                f"{meta['seen']} time steps.",
                 f"{used}, after {self.ring.time} time steps, as in the ring here",
                 "load the ring and the sampler from one checkpoint, the ring first.",
             )
@@ -344,7 +344,7 @@ def _in_a_row(ring: Ring, ids: IntArray, steps: int) -> IntArray:
 def _require_rows(ring: Ring) -> None:
     if not len(ring):
         raise SettingError(
-            "there is nothing to draw: the ring has no row to learn from.",
+            "there is nothing to sample: the ring has no valid row.",
             "at least one valid row",
-            "collect before learning (`learning_starts` of at least one step).",
+            "collect before learning: set `learning_starts` to at least one step.",
         )

@@ -195,7 +195,7 @@ class SequenceBuffer:
                 f"the saved replay buffer has {data['capacity']} sequences of {data['steps']} "
                 f"steps, with {saved}.",
                 f"{self.capacity} of {self.steps}, with {wanted}",
-                "resume with the settings and the environment that the run began with.",
+                "resume with the run's original settings and environment.",
             )
         for n, x in own.items():
             fill(x[:, :used], arrays[n])

@@ -22,7 +22,7 @@ def stored(name: str, leaf: Leaf) -> dict[str, Leaf]:
     if leaf.shape[:1] != (leaf.stack,):
         raise SpaceError(
             f"observations of shape {leaf.shape} are declared to be stacks of {leaf.stack}.",
-            f"{leaf.stack} pictures along the first axis",
+            f"{leaf.stack} images along the first axis",
             "set the attribute `stack` of the Box to the length of its first axis, or remove it.",
         )
     return {
@@ -37,9 +37,9 @@ def apart(x: AnyArray, leaf: Leaf, name: str) -> list[AnyArray]:
         return [x]
     if x.shape[-len(leaf.shape) :] != leaf.shape:
         raise SpaceError(
-            f"{name} came with shape {x.shape}.",
+            f"{name} has shape {x.shape}.",
             f"stacks of shape {leaf.shape}",
-            "let the collector reshape to the spaces.",
+            "reshape it to the environment's spaces in the collector.",
         )
     batch_shape = x.shape[: x.ndim - len(leaf.shape)]
     flat = x.reshape(-1, leaf.stack, int(np.prod(leaf.shape[1:])))
@@ -93,9 +93,8 @@ def check_order(x: AnyArray, age: AnyArray, previous: AnyArray | None, name: str
         if wrong.any():
             raise EnvironmentFault(
                 f"{name} of environment {int(np.argmax(wrong))} is declared to be a stack of the "
-                f"newest {x.shape[2]} pictures,"
-                " and does not go on from the one before.",
-                "the newest picture last, and zeros before the first of an episode",
+                f"newest {x.shape[2]} images, but does not continue the previous one.",
+                "the newest image last, and zeros before the first of an episode",
                 'gymnasium.wrappers.FrameStackObservation(env, k, padding_type="zero"); or remove '
-                "the attribute `stack` of the Box, and whole stacks are kept.",
+                "the attribute `stack` of the Box to keep whole stacks.",
             )

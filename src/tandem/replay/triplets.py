@@ -37,10 +37,10 @@ class TripletSampler:
         long = np.flatnonzero(length >= 3)
         if not long.size:
             raise SettingError(
-                f"there are {len(length)} finished episodes in the replay buffer, none of them of "
-                "three steps or more.",
-                "one at least",
-                "collect more before you draw, or give the buffer a larger capacity.",
+                f"none of the {len(length)} finished episodes in the replay buffer has three "
+                "steps or more.",
+                "at least one",
+                "collect more before sampling, or give the buffer a larger capacity.",
             )
         chosen = long[rng.integers(len(long), size=batch_size)]
         a, b, c = (

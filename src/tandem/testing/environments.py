@@ -173,7 +173,7 @@ class Forbidden(Identity):
 
     def play(self, action: Any) -> tuple[float, bool]:
         if action == self.symbol and self.raises:
-            raise ValueError(f"the forbidden action {action} was taken")
+            raise ValueError(f"the invalid action {action} was taken")
         reward = (
             10.0
             if action == self.symbol
@@ -204,7 +204,7 @@ class ForbiddenMultiDiscrete(IdentityMultiDiscrete):
 
     def play(self, action: Any) -> tuple[float, bool]:
         if (action == self.symbols).any():
-            raise ValueError(f"the forbidden action {action} was taken, of {self.symbols}")
+            raise ValueError(f"the invalid action {action} was taken, of {self.symbols}")
         reward = float(np.mean(action == (self.symbols + 1) % self.action_space.nvec))
         self.begin()
         return reward, False

@@ -66,13 +66,14 @@ def self_test(
     """Checks these engines, or all that are installed; returns the exit code.
 
     patience: seconds for each. keep: a folder to be made for the runs. tell: gets each line.
-    UnknownNameError for an engine that there is not, SettingError for no time or a folder that
-    exists."""
+    UnknownNameError for an unknown backend, SettingError for no time or a folder that exists."""
     for name in engines:
         if name not in ENGINES:
-            raise UnknownNameError("engine", name, ENGINES)
+            raise UnknownNameError("backend", name, ENGINES)
     if not patience > 0:
-        raise SettingError(f"--timeout {patience:g}.", "seconds above 0", "leave --timeout out.")
+        raise SettingError(
+            f"--timeout {patience:g}.", "a positive number of seconds", "leave --timeout out."
+        )
     began, passed, failed = time.perf_counter(), 0, 0
     tell(f"tandem {__version__}, Python {platform.python_version()}, {platform.platform()}")
     with _folder(keep) as folder:
@@ -118,8 +119,8 @@ def _folder(keep: str | None) -> Iterator[Path]:
     except OSError as error:
         raise SettingError(
             f"--keep {keep}: {error.strerror or error}.",
-            "a folder that can be made",
-            "name another.",
+            "a folder that can be created",
+            "choose another folder.",
         ) from error
     yield folder
 

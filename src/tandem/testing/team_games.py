@@ -83,7 +83,7 @@ class Barred(TeamGame):
 
     def play(self, actions: list[int]) -> tuple[float, bool]:
         if self.place in actions:
-            raise ValueError(f"the forbidden action {self.place} was taken, of {actions}")
+            raise ValueError(f"the invalid action {self.place} was taken, of {actions}")
         reward = float(all(a == (self.place + 1) % self.states for a in actions))
         self.taken = self.taken % self.length + 1
         self.place = self.taken**2 % self.states

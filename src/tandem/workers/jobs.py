@@ -206,17 +206,15 @@ def results(
         if trace or lost_so_far >= again:
             raise WorkerError(
                 f"{name} {answer}.\n{trace}".rstrip(),
-                "what ends by itself"
+                "a call that returns"
                 if trace
-                else f"processes that keep going; {lost_so_far} had been lost before",
-                "mend what raised; the last lines say where."
+                else f"processes that keep running; {lost_so_far} had been lost before",
+                "fix the error; the last lines show where it is."
                 if trace
                 else "give them more memory, or run fewer at a time.",
             ) from None
         lost_so_far += 1
-        warnings.warn(
-            f"{name} {answer}; it is made again ({lost_so_far} of {again}).", stacklevel=2
-        )
+        warnings.warn(f"{name} {answer}; it is run again ({lost_so_far} of {again}).", stacklevel=2)
         waiting.insert(0, i)
 
     Jobs(Processes(Caller), at_once, most).run(take, heard)

@@ -136,7 +136,7 @@ class Process:
             ):
                 if time.monotonic() - began >= limit():
                     self.kill()
-                    raise WorkerLost(f"stood still for {limit():g} s")
+                    raise WorkerLost(f"did not respond for {limit():g} s")
             reply = self._connection.recv_bytes()
         except (EOFError, OSError):
             self._process.wait()
@@ -206,10 +206,10 @@ def result(line: WorkerHandle, reply: tuple[Any, ...]) -> Any:
 def not_picklable(error: Exception) -> SettingError:
     """For what cannot be pickled."""
     return SettingError(
-        f"something that a worker needs cannot go to another process: {error}",
-        "environments and networks that can be pickled, or functions that make them there",
-        "make what cannot be pickled in a function that is given instead (an environment's: in "
-        "its reset).",
+        f"an object that a worker needs cannot be pickled: {error}",
+        "environments and networks that can be pickled, or functions that create them in the "
+        "worker",
+        "create the object in a function that is passed instead (or in the environment's reset).",
     )
 
 

@@ -43,8 +43,8 @@ def library() -> Any:
         return imported
     if importlib.util.find_spec("ray") is None:
         raise EngineError(
-            "a cluster was asked for, and Ray is not installed here.",
-            "Ray",
+            "a cluster requires Ray, which is not installed.",
+            "the package ray",
             "pip install 'tandem-rl[ray]'",
         )
     _be_quiet()
@@ -67,18 +67,17 @@ def connect(address: str = "") -> Any:
     ray = library()
     if "://" in address:
         raise EngineError(
-            f"the cluster {address!r} was asked for.",
-            "HOST:PORT, from a machine that is part of the cluster",
-            "run the program there, or hand it in: ray job submit -- python PROGRAM.",
+            f"the cluster address {address!r} is not supported.",
+            "HOST:PORT, on a machine of the cluster",
+            "run the program there, or submit it: ray job submit -- python PROGRAM.",
         )
     if ray.is_initialized():
         here = joined(ray)
         if address not in ("", "auto", "local", here):
             raise EngineError(
-                f"the cluster {address!r} was asked for, but this process is connected to "
-                f"{here!r}.",
-                "one cluster for each process",
-                "call ray.shutdown() before, or leave the address out.",
+                f"the cluster {address!r} is not available: this process is connected to {here!r}.",
+                "one cluster per process",
+                "call ray.shutdown() first, or leave the address out.",
             )
         return ray
     _be_quiet()  # it may have been imported by others
@@ -90,8 +89,8 @@ def connect(address: str = "") -> Any:
     except (OSError, ValueError, RuntimeError) as error:
         raise EngineError(
             f"the cluster {address!r} cannot be reached: {str(error).splitlines()[0][:300]}",
-            "the address of a cluster that runs (HOST:PORT), or none, to start one here",
-            "`ray start --head --port=6379` starts one, and prints its address.",
+            "the address of a running cluster (HOST:PORT), or none, to start one here",
+            "run `ray start --head --port=6379`, which prints the address.",
         ) from error
     return ray
 
@@ -120,8 +119,8 @@ def check_joined(ray: Any, cluster: str | None) -> None:
     if joined(ray) != cluster:
         raise EngineError(
             "ray.shutdown() was called while a run still used the cluster.",
-            "a process that stays connected until the run has ended",
-            "call ray.shutdown() after the run; tandem.train(resume=...) continues one from its "
+            "a process that stays connected until the run ends",
+            "call ray.shutdown() after the run; tandem.train(resume=...) continues it from its "
             "folder.",
         )
 
@@ -182,7 +181,7 @@ class Actor:
             except errors.GetTimeoutError:
                 if left <= 0:
                     self.kill()
-                    raise WorkerLost(f"stood still for {limit():g} s") from None
+                    raise WorkerLost(f"did not respond for {limit():g} s") from None
             except errors.RayError as error:
                 self.runs = False
                 raise WorkerLost(f"died: {str(error).splitlines()[0].rstrip('.')}") from None
@@ -260,15 +259,15 @@ def wait_for_cpus(ray: Any, cpus: float, patience: float) -> None:
     while (there := ray.cluster_resources().get("CPU", 0.0)) < cpus:
         if time.monotonic() - began > patience:
             raise EngineError(
-                f"the cluster has {there:g} CPUs, and {cpus:g} are needed.",
-                "room for every runner",
-                "let machines join (ray start --address=HOST:PORT), or ask for fewer runners, or "
-                "less for each (runner_cpus).",
+                f"the cluster has {there:g} CPUs, but {cpus:g} are needed.",
+                "enough CPUs for every runner",
+                "add machines (ray start --address=HOST:PORT), or use fewer runners, or fewer "
+                "CPUs for each (runner_cpus).",
             )
         if not warned:
             warned = True
             warnings.warn(
-                f"the cluster has {there:g} CPUs, and {cpus:g} are needed: waiting up to "
+                f"the cluster has {there:g} CPUs, but {cpus:g} are needed: waiting up to "
                 f"{patience:g} s for machines to join.",
                 RuntimeWarning,
                 stacklevel=2,

@@ -34,4 +34,4 @@ def check_cluster(address: str) -> None:
         while len(answer) < 4 and (more := connection.recv(4 - len(answer))):
             answer += more
         if answer[3:] != bytes((SETTINGS,)):
-            raise OSError("who listens there is no Ray cluster")
+            raise OSError("no Ray cluster listens there")

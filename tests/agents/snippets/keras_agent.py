@@ -152,7 +152,7 @@ found["frozen"] = still == 0.0 and moved > 0.0 and thawed > 0.0
 known = keras.optimizers.Adam()
 known.build(one.q.layers[1].weights)
 one.optimizer = known
-found["thawed"] = "frozen when it began" in refusal(lambda: one.train(None, None, 1, p=0))
+found["thawed"] = "frozen when it started" in refusal(lambda: one.train(None, None, 1, p=0))
 
 
 class Signed(Q):
@@ -245,7 +245,7 @@ def square(self: Any, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
 for loss, word in (
     (square, "return ops.mean((value - r)"),
     (lambda self, s, *_: self.q(s)[:, :1], "shape (11, 1)"),
-    (lambda self, s, *_: ops.mean(ops.stop_gradient(self.q(s)) ** 2), "depends on no weight"),
+    (lambda self, s, *_: ops.mean(ops.stop_gradient(self.q(s)) ** 2), "on no trained weight"),
 ):
     wrong = untrained(type("Wrong", (Q,), {"__call__": loss}))
     said = refusal(lambda wrong=wrong: train(wrong))
