@@ -71,7 +71,7 @@ class NetworkError(TandemError, ValueError):
 
 
 class WorkerError(TandemError, RuntimeError):
-    """Worker processes that died, stood still or raised, more often than was allowed."""
+    """Worker processes that died, did not respond or raised, more often than allowed."""
 
 
 class EnvironmentFault(TandemError, RuntimeError):

@@ -196,7 +196,7 @@ def _network(agent: Agent) -> Any:
         raise NetworkError(
             f"{agent.name} is a team, whose network sees each agent separately.",
             "a single agent",
-            "use tandem.load where the agent acts; it needs no framework either.",
+            "use tandem.load for deployment; it needs no framework either.",
         )
     networks = list(agent.networks.values())
     known = len(networks) == 1 and isinstance(networks[0], plan.Twin)
@@ -204,7 +204,7 @@ def _network(agent: Agent) -> Any:
         raise NetworkError(
             f"{agent.name} has a recurrent state, or acts with more than one network.",
             "one network from observations to actions",
-            "use tandem.load where the agent acts.",
+            "use tandem.load for deployment.",
         )
     if not known and not hasattr(networks[0], "onnx"):
         raise NetworkError(
@@ -224,7 +224,7 @@ def _compare(agent: Agent, expected: Array, model: Any, obs: Tree, given: dict[s
         raise NetworkError(
             f"onnxruntime cannot run the ONNX graph of {agent.name}: {str(error).strip()[:300]}",
             "operations that onnxruntime supports, as written by the framework's exporter",
-            "replace the layer named above, or use tandem.load where the agent acts.",
+            "replace the layer named above, or use tandem.load for deployment.",
         ) from error
     if output is None:
         return False

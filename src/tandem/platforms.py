@@ -170,9 +170,9 @@ def hangups_blocked() -> Iterator[None]:
 def ending(code: int) -> str:
     """How a process ended, by its exit code as `subprocess` gives it."""
     if code >= 0:
-        return f"ended by itself, with exit code {code}"
+        return f"exited with code {code}"
     if -code == getattr(signal, "SIGKILL", None):
-        return "was killed (SIGKILL), by somebody or for want of memory"
+        return "was killed (SIGKILL), possibly for lack of memory"
     return f"died of {signal.Signals(-code).name}"
 
 

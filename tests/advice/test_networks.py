@@ -139,7 +139,7 @@ def test_agents_that_no_file_can_hold(tmp_path: Any) -> None:
     for key, agent in (("_network", team.agent), ("_network 2", memory.agent)):
         with follows(f"onnx_export.py:{key}") as advice:
             to_onnx(agent, tmp_path / "a.onnx")
-        assert "use tandem.load where the agent acts" in advice.fix
+        assert "use tandem.load for deployment" in advice.fix
     newer = helper.make_model(
         helper.make_graph([], "later", [], []), opset_imports=[helper.make_opsetid("", 18)]
     )

@@ -17,7 +17,7 @@ from tandem.parallel.worker_group import START
 from tandem.workers.process import SLICE, Process, WorkerHandle, WorkerLost, end
 
 GRACE = 3.0  # seconds in which those that are well notice that another one is lost
-STILL = "hangs"
+STILL = "did not respond"
 
 
 class Companion:
