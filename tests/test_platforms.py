@@ -61,7 +61,7 @@ def test_only_glibc_s_memory_is_kept(monkeypatch) -> None:
 def test_names_of_files_and_how_processes_ended_and_watched_parents() -> None:
     assert platforms.file_name("ALE/Pong-v5") == "ALE-Pong-v5"
     assert platforms.file_name('my.module:Env<"a|b">?*\\') == "my.module-Env--a-b-----"
-    assert platforms.ending(3) == "exited with code 3"
+    assert platforms.ending(3) == "ended with exit code 3"
     assert platforms.ending(-signal.SIGKILL).startswith("was killed (SIGKILL)")
     assert platforms.ending(-signal.SIGSEGV) == "died of SIGSEGV"
     assert platforms.parent_watch(os.getppid())(0.0)

@@ -170,7 +170,7 @@ def hangups_blocked() -> Iterator[None]:
 def ending(code: int) -> str:
     """How a process ended, by its exit code as `subprocess` gives it."""
     if code >= 0:
-        return f"exited with code {code}"
+        return f"ended with exit code {code}"
     if -code == getattr(signal, "SIGKILL", None):
         return "was killed (SIGKILL), possibly for lack of memory"
     return f"died of {signal.Signals(-code).name}"
