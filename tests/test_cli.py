@@ -382,11 +382,28 @@ def test_a_signal_ends_several_seeds_and_says_how_to_go_on(tmp_path) -> None:
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130 and "Traceback" not in err
     assert "Stopped by SIGINT and saved. To go on:\n  tandem train --resume many\n" in out
+    assert "Stopped by" not in err and "run: many" not in err, "what a run prints"
     again = begun("train --resume many --stop-at 1 --quiet", tmp_path)
     out, err = again.communicate(timeout=60)
     assert again.returncode == 0 and "Traceback" not in err
     for seed in (0, 1):  # one of which may not have begun by then
         assert (tmp_path / "many" / f"s{seed}" / "result.json").exists()
+
+
+@pytest.mark.slow
+def test_a_seed_whose_environment_ends_its_process_has_failed(tmp_path) -> None:
+    (tmp_path / "ends.py").write_text(
+        "import os, gymnasium\n"
+        "from gymnasium.envs.classic_control import CartPoleEnv\n"
+        "class Ends(CartPoleEnv):\n"
+        "    def step(self, action):\n"
+        "        os._exit(0)\n"
+        "gymnasium.register('Ends-v0', Ends, max_episode_steps=9)\n"
+    )
+    words = "train a2c Ends-v0 --import ends --framework torch --steps 300 --seeds 1 --out many"
+    process = begun(words, tmp_path)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 1 and "seed 0 failed" in err and "seed 0: done" not in out
 
 
 @pytest.mark.slow

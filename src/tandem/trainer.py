@@ -317,6 +317,7 @@ def _config(
     together; then makes the choices that "auto" leaves open, and chooses the framework. instance:
     an environment that a callable `env` has made already."""
     *resolved, notes = resolve(algorithm, environment_name(env), values)
+    note(*notes)
     chosen, options, source = one_env.settled(env, values, *resolved)
     host.expect(options.threads, options.devices)
     kwargs = _as_json(env_kwargs) | atari.arguments(env, options)
@@ -331,7 +332,7 @@ def _config(
     needs = algorithms.get(algorithm).needs
     # once more, since an object or a vector says how many environments there are
     chosen, changed = fits.fitted(needs, chosen, options.devices, given)
-    note(*notes, *changed)
+    note(*changed)
     observation, called = spaces.observation_spec(space), own.name_of(algorithm)
     action = spaces.action_leaf(action_space, observation)
     kind = algorithms.get(algorithm, action)

@@ -83,7 +83,7 @@ def test_environments_of_workers_and_learners_are_closed(
         if isinstance(event, BatchEnd):
             if ends == "SIGTERM":
                 run.train_loop.take_signal("SIGTERM")
-                run.signal = None  # it is not to be raised again
+                run.train_loop.signal = None  # it is not to be raised again
             elif ends == "left":
                 break
     found = counts(file)

@@ -7,6 +7,7 @@ import os
 import shlex
 import signal
 import subprocess
+import time
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -117,6 +118,22 @@ class Noted(Scripted):
         out.mkdir(parents=True)
         (out / "process").write_text(str(os.getpid()))
         return self.go_on()
+
+
+class Stuck(Scripted):
+    def leave(self) -> None:
+        time.sleep(600)
+
+
+@pytest.mark.slow
+def test_a_pruned_trial_that_does_not_close_is_killed(monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(at, "TrialRun", Stuck)
+    monkeypatch.setattr(sweeps, "START", 0.5)
+    monkeypatch.setattr(Study, "report", lambda study, trial, steps, mean: steps > 200)
+    told: list[SweepTrial] = []
+    more: Any = {**SMALL, "out": tmp_path / "new", "told": told.append, "parallel": 1}
+    assert sweeps.Sweep(*GAMES, trials=2, **more).train() is None
+    assert [t.state for t in told] == ["pruned", "pruned"]
 
 
 @pytest.mark.parametrize(("framework", "each"), [("torch", [12]), ("tensorflow", [10, 2])])

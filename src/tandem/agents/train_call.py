@@ -136,6 +136,7 @@ class TrainCall:
         finally:
             self.loop.collector.environments.forget_stop()
             self.learner.listener = None
+            self.train_loop.observers.clear()  # this object would be kept, and with it the pool
             self._take_time()
             agent.stop_training = False
         notify(agent.callbacks, "on_train_end", {})

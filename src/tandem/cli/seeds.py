@@ -9,7 +9,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import fmean
 from typing import Any, TextIO
@@ -46,6 +46,7 @@ class SeedWorker:
         if live:
             progress.LINE = LINE
         self._here = os.getcwd()
+        sys.stdout = sys.__stdout__  # `cli.output` keeps it apart from what libraries print
         sys.stderr.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
 
     def train(self, words: list[str], log: Path) -> int:
@@ -64,11 +65,11 @@ class SeedWorkers(Processes):
 
     def __init__(self, number: int) -> None:
         super().__init__(SeedWorker)
-        mine = own_cores()
+        mine, self._live = own_cores(), sys.stderr.isatty()
         self._cores = [mine[i::number] for i in range(number)]
 
     def start(self, place: int) -> Process:
-        return Process((), self.make, self._cores[place], sys.stderr.isatty(), grace=GRACE)
+        return Process((), self.make, self._cores[place], self._live, grace=GRACE)
 
 
 class SeedRun:
@@ -244,9 +245,9 @@ def _trained(
 
     def heard(run: SeedRun, answer: int | WorkerLost) -> None:
         if isinstance(answer, WorkerLost):
-            with run.log.open("a", encoding="utf-8") as log:
+            with suppress(OSError), run.log.open("a", encoding="utf-8") as log:
                 log.write(answer.trace)
-            answer = answer.code
+            answer = answer.code or 1  # an environment may end its process
         run.code = answer
         show(run, run.look())
         if run.was_refused and not came:

@@ -31,7 +31,7 @@ from tandem.errors import (
     collected,
 )
 from tandem.learning.config import Config, executed, restarted
-from tandem.learning.events import BatchEnd, Evaluation, Event
+from tandem.learning.events import Evaluation, Event
 from tandem.learning.vectors import note_resuming
 from tandem.networks import plan as plans
 from tandem.networks import serial
@@ -243,13 +243,15 @@ class Session:
         if self.checkpoints is not None:
             yield from self.checkpoints.save(self.loop.now(), "last")
 
-    def on_batch_end(self, event: BatchEnd) -> None:
+    def on_batch_end(self, event: Event) -> None:
         """Keeps what compile="auto" came to, so that this run is made in no other way again."""
         compiled = self.backend.compiled
         if compiled and compiled != self.config.compiled:
             self.config = replace(self.config, compiled=compiled)
             if self.folder is not None:
                 config_file.save(self.config, self.folder)
+
+    on_train_begin = on_batch_end
 
     # Agents
 

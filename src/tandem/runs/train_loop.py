@@ -41,7 +41,7 @@ class TrainLoop:
         self.saves_when_left = True
         self._left = False  # whoever iterated over the events has left
         self._catching = False
-        self._observers: dict[type[Event], list[Callable[[Event], Iterable[Event] | None]]] = {
+        self.observers: dict[type[Event], list[Callable[[Event], Iterable[Event] | None]]] = {
             kind: [getattr(o, method) for o in observers if hasattr(o, method)]
             for kind, method in calls.METHODS.items()
         }
@@ -135,7 +135,7 @@ class TrainLoop:
 
     def _observe(self, event: Event) -> Iterator[Event]:
         waits = self._left and isinstance(event, BatchEnd)  # for the next sitting
-        for act in self._observers[type(event)][: 1 if waits else None]:
+        for act in self.observers[type(event)][: 1 if waits else None]:
             try:
                 for followed in act(event) or ():
                     yield from self._pass(followed)

@@ -24,6 +24,7 @@ LOOK = 0.5  # seconds between looks whether the parent is still there
 
 def main(pipe: int, parent: int, tied: bool, grace: float = 0.0) -> None:
     """Serves what the first request makes, until nobody is left to ask. pipe: inherited."""
+    os.set_inheritable(pipe, False)  # a process that an environment starts must not hold it open
     _die_with(parent, tied, grace)
     for number in FROM_TERMINAL:  # the parent's affair: it ends the run in good order
         signal.signal(number, signal.SIG_IGN)

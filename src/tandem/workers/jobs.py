@@ -117,9 +117,15 @@ class Jobs:
         self._interrupt()
 
     def _interrupt(self) -> None:
-        for worker in [w for w in self._running if w not in self._interrupted]:
-            self._interrupted.add(worker)
-            self.carrier.stop(worker)
+        for worker in list(self._running):
+            if worker not in self._interrupted:  # a second signal may come at any moment
+                self._interrupted.add(worker)
+                self.carrier.stop(worker)
+
+    def kill(self, job: Any) -> None:
+        """Kills the worker that is at this job, which is then heard of as lost."""
+        for worker in [w for w, other in self._running.items() if other is job]:
+            worker.kill()
 
     def _begin(self, job: Any, request: Request) -> None:
         worker = self._idle.pop() if self._idle else self._new_worker()
@@ -141,7 +147,8 @@ class Jobs:
             answer = worker.answer(inf)
         except WorkerLost as lost:
             lost.at_start = worker not in self._started
-            del self._running[worker]
+            del self._running[worker], self._places[worker]
+            self._started.discard(worker)
             heard(job, lost)
             return
         if worker not in self._started:
