@@ -183,7 +183,7 @@ def test_a_faulty_render_is_named(tmp_path: Path, monkeypatch: Any) -> None:
         (no_gl, EngineError, install),
         (ValueError("no pygame"), EnvironmentFault, "ValueError: no pygame"),
         (np.zeros((4, 4, 3)), EnvironmentFault, r"float64 \(4, 4, 3\)"),
-        (None, EnvironmentFault, "gave NoneType"),
+        (None, EnvironmentFault, "returned NoneType"),
     ):
         env = Faulty(picture)
         if error is EngineError:

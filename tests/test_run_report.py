@@ -108,7 +108,7 @@ def test_its_command_makes_the_same_run(run, tmp_path) -> None:
     program, train, *words = shlex.split(command_of(config))
     assert (program, train) == ("tandem", "train")
     args = training.arguments([*words, "--out", str(tmp_path / "again")])
-    session = training._made(args, args.seed, args.out, Callback())
+    session = training._begun_or_resumed(args, args.seed, args.out, Callback())
     session.backend.close()
     again = json.loads(json.dumps(session.config.to_json()))
     config["compiled"] = ""  # which is known when it trains

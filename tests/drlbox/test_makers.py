@@ -302,7 +302,9 @@ def test_an_evaluator_gives_back_what_it_measured(tmp_path, capsys) -> None:
     greedy = tandem.make_evaluator("ac", policy_type="greedy", **given).run()
     random = tandem.make_evaluator("ac", policy_type="greedy", policy_eps=1.0, **given).run()
     assert len({tuple(e.returns) for e in (greedy, random, found)}) == 3
-    with pytest.raises(SettingError, match=r"which a3c trained[^\n]*; expected what dqn trained"):
+    with pytest.raises(
+        SettingError, match=r"which a3c trained[^\n]*; expected a model trained by dqn"
+    ):
         tandem.make_evaluator("dqn", **given).run()
 
 

@@ -111,7 +111,7 @@ def test_what_cannot_play_itself_is_refused() -> None:
         ("ppo", TicTacToe, {"workers": "auto"}, "one process"),
         ("acer", TicTacToe, {"learners": 2}, "replays games"),
         ("ppo", "CartPole-v1", {}, "there is no other player"),
-        ("ppo", Versus(Nim()), {}, "one object in this process"),
+        ("ppo", Versus(Nim()), {}, "an object of this process"),
         ("ppo", TicTacToe, {"opponents": -1}, "at least 0"),
     ):
         with pytest.raises(SettingError, match=said):

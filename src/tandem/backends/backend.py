@@ -316,7 +316,7 @@ class Backend(ABC):
         update does not see them. Without such settings networks keep the noise they have.
         `jit=False` leaves the compiler out, where there is one.
 
-        Updates whose rows all have weight 0 are left out: see `without_empty_updates`."""
+        Updates whose rows all have weight 0 are left out: see `skip_empty`."""
 
     def noise(self, kind: str, rng: np.random.Generator, count: int) -> dict[str, Array]:
         """Fresh noise for all noisy layers, those of targets too, as settings of `count` updates;
@@ -410,7 +410,7 @@ def outcome(metrics: dict[str, Any], priority: Any, codes: list[int], faults: li
 Run = Callable[..., Outcome]  # (batches) or (data, indices), as `Backend.compile` returns it
 
 
-def without_empty_updates(run: Run) -> Run:
+def skip_empty(run: Run) -> Run:
     """`run` without those updates of a call whose rows all have weight 0: they change nothing, have
     no metrics, and are not counted. Their priorities are 0."""
 

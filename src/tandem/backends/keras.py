@@ -376,7 +376,7 @@ class KerasBackend(backend.Backend):
                 faults,
             )
 
-        return backend.without_empty_updates(run)
+        return backend.skip_empty(run)
 
     def _guarded(
         self, update: Callable[[Batch], Update], names: list[str], b: Batch, active: Any

@@ -427,10 +427,8 @@ class TorchBackend(Stateful, backend.Backend):
 
         live = (lambda: list(self._tensors().values())) if shared else changing
         if self.layout is not None:
-            return backend.without_empty_updates(self.layout.repeated(run, live))
-        return backend.without_empty_updates(
-            run if shared else torch_calls.Calls(self, update, run, faults)
-        )
+            return backend.skip_empty(self.layout.repeated(run, live))
+        return backend.skip_empty(run if shared else torch_calls.Calls(self, update, run, faults))
 
     # Moving
 

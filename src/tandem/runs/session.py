@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -128,7 +129,10 @@ class Session:
             self.averages.return_mean,
             lambda now: self.checkpoints.save(now, "best") if self.checkpoints else iter(()),
         )
-        observers: list[object] = [self.averages, self]
+        noting = SimpleNamespace(
+            on_train_begin=self._note_compiled, on_batch_end=self._note_compiled
+        )
+        observers: list[object] = [self.averages, noting]
         if self.league is not None:
             observers.append(LeagueCopies(self.league, self.every["snapshot"], self._weights))
         observers.append(self.evaluations)
@@ -224,6 +228,10 @@ class Session:
         """See `TrainLoop.stop`."""
         self.train_loop.stop(reason)
 
+    def take_signal(self, name: str) -> None:
+        """See `TrainLoop.take_signal`."""
+        self.train_loop.take_signal(name)
+
     def catching(self) -> AbstractContextManager[None]:
         """See `TrainLoop.catching`."""
         return self.train_loop.catching()
@@ -243,15 +251,13 @@ class Session:
         if self.checkpoints is not None:
             yield from self.checkpoints.save(self.loop.now(), "last")
 
-    def on_batch_end(self, event: Event) -> None:
+    def _note_compiled(self, event: Event) -> None:
         """Keeps what compile="auto" came to, so that this run is made in no other way again."""
         compiled = self.backend.compiled
         if compiled and compiled != self.config.compiled:
             self.config = replace(self.config, compiled=compiled)
             if self.folder is not None:
                 config_file.save(self.config, self.folder)
-
-    on_train_begin = on_batch_end
 
     # Agents
 
