@@ -392,15 +392,9 @@ def test_a_signal_ends_several_seeds_and_says_how_to_go_on(tmp_path) -> None:
 
 @pytest.mark.slow
 def test_a_seed_whose_environment_ends_its_process_has_failed(tmp_path) -> None:
-    (tmp_path / "ends.py").write_text(
-        "import os, gymnasium\n"
-        "from gymnasium.envs.classic_control import CartPoleEnv\n"
-        "class Ends(CartPoleEnv):\n"
-        "    def step(self, action):\n"
-        "        os._exit(0)\n"
-        "gymnasium.register('Ends-v0', Ends, max_episode_steps=9)\n"
-    )
-    words = "train a2c Ends-v0 --import ends --framework torch --steps 300 --seeds 1 --out many"
+    code = "import os\nfrom gymnasium.envs.classic_control import CartPoleEnv as Env\n"
+    (tmp_path / "ends.py").write_text(f"{code}Env.step = lambda *_: os._exit(0)\n")
+    words = "train a2c CartPole-v1 --import ends --framework torch --seeds 1 --out many"
     process = begun(words, tmp_path)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 1 and "seed 0 failed" in err and "seed 0: done" not in out

@@ -4,20 +4,8 @@ import time
 
 import pytest
 
-from tests.helpers import run_python, runs
-
-
-def test_each_line_of_the_child_is_parsed() -> None:
-    assert run_python('print("[1, 2.5]")\nprint()\nprint(\'{"a": null}\')') == [
-        [1, 2.5],
-        {"a": None},
-    ]
-
-
-def test_a_script_is_run_with_its_arguments(tmp_path) -> None:
-    script = tmp_path / "echo.py"
-    script.write_text("import json, sys\nprint(json.dumps(sys.argv[1:]))")
-    assert run_python(script, "a", "b c") == [["a", "b c"]]
+from tests.helpers import run_python
+from tests.parallel.processes import gone
 
 
 @pytest.mark.parametrize(
@@ -69,12 +57,4 @@ def test_a_child_that_hangs_is_killed_with_its_own_processes(tmp_path) -> None:
     with pytest.raises(AssertionError, match="still running after 2"):
         run_python(code, timeout=2.0)
     assert time.monotonic() - began < 20
-    assert not _alive(int(note.read_text(encoding="utf-8")))
-
-
-def _alive(pid: int) -> bool:
-    for _ in range(100):  # the kernel needs a moment to reap it
-        if not runs(pid):
-            return False
-        time.sleep(0.05)
-    return True
+    assert gone([int(note.read_text(encoding="utf-8"))])
