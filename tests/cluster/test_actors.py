@@ -73,7 +73,7 @@ def test_a_runner_of_no_base_and_ranks_over_all_names(cluster) -> None:
     assert cluster.start_all_runners([one, two]) == [(0, 0), (1, 1), (2, 0)]
     assert cluster.get_runner("two").ranks == [2]
     assert cluster.get_runner("one").run() == [(0, 0), (1, 1)]
-    with pytest.raises(SettingError, match="runners 'one' already"):
+    with pytest.raises(SettingError, match="runners named 'one' already"):
         cluster.make_runner("one", Bare)
 
 

@@ -91,7 +91,7 @@ def test_runs_on_two_devices(engine, tmp_path) -> None:
     assert not found["same_bits"], "two devices add in another order than one: did both run?"
     assert 0 < found["as_one"] < 1e-4 and found["moved"] < 1e-4
     assert found["before"] == ["devices=1 after devices=2"]
-    assert any(n.startswith("resumed on devices=1 after devices=2") for n in found["notes"])
+    assert any(n.startswith("resumed with devices=1 after devices=2") for n in found["notes"])
     assert "was resumed on devices=1 after devices=2" in found["refused"]
     assert "verify one that was not resumed on others" in found["refused"]
 
