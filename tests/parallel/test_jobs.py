@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tandem.errors import WorkerError
-from tandem.workers.jobs import Call, Caller, Jobs, Processes, results
+from tandem.workers.jobs import Call, Caller, Jobs, Processes, Request, results
 from tests.helpers import runs
 
 
@@ -79,10 +79,23 @@ def test_no_process_is_left_when_it_is_interrupted() -> None:
     waits = [0.1, 60.0]
 
     def heard(seconds: float, answer: Any) -> None:
-        running.extend(process.pid for process in jobs._running)
+        running.extend(worker.handle.pid for worker in jobs._running)
         raise KeyboardInterrupt
 
     running: list[int] = []
     with pytest.raises(KeyboardInterrupt):
-        jobs.run(lambda: (s := waits.pop(0), ("call", wait, s)) if waits else None, heard)
+        jobs.run(lambda: (s := waits.pop(0), Request("call", (wait, s))) if waits else None, heard)
     assert running and not any(map(runs, running)) and time.monotonic() - began < 30
+
+
+class Slow(Caller):
+    def __init__(self) -> None:
+        time.sleep(60)
+
+
+@pytest.mark.parametrize(("make", "given", "late"), [(Caller, {}, 0.3), (Slow, {"start": 0.3}, 60)])
+def test_a_job_and_a_start_have_their_time(make: Any, given: Any, late: float) -> None:
+    waits, lost = [Request("call", (wait, 60), late)], list[Any]()
+    jobs = Jobs(Processes(make), 1, **given)
+    jobs.run(lambda: (0, waits.pop()) if waits else None, lambda i, x: lost.append(x))
+    assert str(lost[0]) == "did not respond for 0.3 s" and lost[0].at_start is bool(given)

@@ -79,15 +79,15 @@ class SeedRun:
         self.seed, self.folder = seed, parent / f"s{seed}"
         self.log, self.words = parent / f"s{seed}.log", words
         self.code: int | None = None
-        self.latest = "waits"
+        self.has_started, self.latest = False, "waits"
         self._read, self._held = 0, list[str]()
 
     def request(self) -> Request:
         """What a worker is asked to begin it; its log is empty then."""
         with writing(self.log, "free some space, then resume the runs."):
             self.log.write_bytes(b"")
-        self.latest = "begins"
-        return "train", self.words, self.log.absolute()
+        self.has_started, self.latest = True, "begins"
+        return Request("train", (self.words, self.log.absolute()))
 
     @property
     def has_begun(self) -> bool:
@@ -97,7 +97,7 @@ class SeedRun:
     @property
     def runs(self) -> bool:
         """Whether it is under way."""
-        return self.latest != "waits" and self.code is None
+        return self.has_started and self.code is None
 
     @property
     def failure(self) -> str:
@@ -251,12 +251,11 @@ def _trained(
         run.code = answer
         show(run, run.look())
         if run.was_refused and not came:
-            stop("refused")  # as all others would be, at the door
+            stop("refused")  # as all others would be
 
     def look() -> None:
-        for run in runs:
-            if run.runs:
-                show(run, run.look())
+        for run in jobs.running:
+            show(run, run.look())
 
     with Signals(stop), _lines(runs, quiet) as show:
         jobs.run(take, heard, look)

@@ -13,8 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tandem.errors import WorkerError
-from tandem.parallel.worker_group import START
-from tandem.workers.process import SLICE, Process, WorkerHandle, WorkerLost, end
+from tandem.workers.process import SLICE, START, Process, WorkerHandle, WorkerLost, end
 
 GRACE = 3.0  # seconds in which those that are well notice that another one is lost
 STILL = "did not respond"

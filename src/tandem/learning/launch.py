@@ -23,9 +23,8 @@ from tandem.learning.companions import GRACE, Companions
 from tandem.learning.config import Config
 from tandem.learning.learners import compiled
 from tandem.learning.seeds import Generators
-from tandem.parallel.worker_group import START
 from tandem.platforms import ENDING
-from tandem.workers.process import SLICE
+from tandem.workers.process import SLICE, START
 
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 HERE = ("localhost", "127.0.0.1", "::1")

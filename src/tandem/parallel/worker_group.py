@@ -11,11 +11,10 @@ from typing import Any
 from tandem.collect.trajectories import Ended
 from tandem.errors import WorkerError
 from tandem.types import Episode
-from tandem.workers.process import SLICE, WorkerHandle, WorkerLost, end
+from tandem.workers.process import SLICE, START, WorkerHandle, WorkerLost, end
 
 # seconds that an answer has at least once a run is to end: after other answers, and before any
 STOP_PATIENCE, FIRST_STOP_PATIENCE = 1.0, 10.0
-START = 60.0  # seconds that a worker has at least to begin: importing a framework takes some
 
 
 class Worker:

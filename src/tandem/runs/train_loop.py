@@ -21,8 +21,9 @@ class TrainLoop:
     `stop`, a signal, or a lost worker. It closes nothing.
 
     observers: called in order, after the callbacks; their methods are named as those of a
-    `Callback`, and the events that one yields take the same way before it goes on. save: writes
-    the latest state, and yields the events of that.
+    `Callback`. The events that an observer yields are handled before it continues. If the sitting
+    is left at a BatchEnd, the first observer hears it at once, the others in the next sitting.
+    save: writes the latest state, and yields the events of that.
     """
 
     def __init__(
@@ -39,8 +40,8 @@ class TrainLoop:
         self.catch_signals = True  # SIGINT, SIGTERM and SIGHUP end the sitting
         self.pending = False  # what is done at the latest BatchEnd waits for the next sitting
         self.saves_when_left = True
-        self._left = False  # whoever iterated over the events has left
-        self._catching = False
+        # whether whoever iterated over the events has left, and whether signals are caught
+        self._left = self._catching = False
         self.observers: dict[type[Event], list[Callable[[Event], Iterable[Event] | None]]] = {
             kind: [getattr(o, method) for o in observers if hasattr(o, method)]
             for kind, method in calls.METHODS.items()
@@ -135,7 +136,8 @@ class TrainLoop:
 
     def _observe(self, event: Event) -> Iterator[Event]:
         waits = self._left and isinstance(event, BatchEnd)  # for the next sitting
-        for act in self.observers[type(event)][: 1 if waits else None]:
+        observers = self.observers[type(event)]
+        for act in observers[:1] if waits else observers:
             try:
                 for followed in act(event) or ():
                     yield from self._pass(followed)

@@ -73,7 +73,7 @@ def verify(
     trusts.expect(run.config, folder, signed, names, command, ResumeError, "--env ")
     if env is None:
         config_file.expect_env(run.config, folder, ResumeError)
-    conf = config.from_json(run.config, kind)
+    conf = config.changed(config.from_json(run.config, kind), {})  # which checks it
     trusts.expect_same(conf, folder, names)
     given = {"env": env, "network": network, "optimizer": optimizer}
     for name, value in given.items():

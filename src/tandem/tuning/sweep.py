@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from math import inf
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 from tandem import trainer
@@ -20,7 +19,6 @@ from tandem.envs.factory import EnvLike, environment_name, versioned
 from tandem.errors import ResumeError, SettingError, WorkerError, one_of
 from tandem.learning.config import plain
 from tandem.parallel.choice import cpus_of, runs_at_once
-from tandem.parallel.worker_group import START
 from tandem.runs import config_file
 from tandem.runs.folder import new_folder
 from tandem.runs.signals import Signals, raise_again
@@ -50,7 +48,7 @@ from tandem.tuning.sweep_study import (
     seed_of,
 )
 from tandem.workers.jobs import Jobs, Processes, RayActors, Request
-from tandem.workers.process import WorkerLost
+from tandem.workers.process import START, WorkerLost
 
 TRIALS_UNTOLD = 40
 REFUSALS = 20  # one after the other, after which there is nothing to hope for
@@ -342,7 +340,7 @@ class _Trial:
 
     trial: Any
     seconds: float = 0.0  # that it has trained
-    pruned_at: float = 0.0  # when it was asked to leave, by time.monotonic(); 0: it was not
+    pruned: bool = False
 
 
 class _Trials:
@@ -352,7 +350,6 @@ class _Trials:
         self.sweep, self.study = sweep, study
         self.came: str | None = None  # the name of the signal that is to end it
         self._lost: dict[int, int] = {}  # evaluations of a trial when its process was lost
-        self._leaving: list[_Trial] = []  # pruned, and closing their environments
         self._blocked = ""  # what ends the sweep that is no fault of a trial's
         self._interrupted = study.interrupted()
         self._engine = engine_of(sweep.plan.framework)
@@ -378,7 +375,7 @@ class _Trials:
 
     def _take(self) -> tuple[_Trial, Request] | None:
         """The next trial, or one to resume."""
-        if not self._interrupted and self.made + self.jobs.running >= self.sweep.plan.trials:
+        if not self._interrupted and self.made + len(self.jobs.running) >= self.sweep.plan.trials:
             return None
         trial = self._interrupted.pop(0) if self._interrupted else self.study.ask()
         folder = self.study.folder_of(trial)
@@ -387,19 +384,15 @@ class _Trials:
             resume = self.sweep.again()
         else:
             shutil.rmtree(folder, ignore_errors=True)
-        arguments = self.sweep.arguments(trial)
-        return _Trial(trial), ("begin_trial", self._engine, arguments, folder.absolute(), resume)
+        arguments = self._engine, self.sweep.arguments(trial), folder.absolute(), resume
+        return _Trial(trial), Request("begin_trial", arguments)
 
     def _look(self) -> None:
         self.jobs.at_once = self.sweep.parallel  # machines join a cluster
-        for line in self._leaving:
-            if monotonic() - line.pruned_at > START:
-                self.jobs.kill(line)
 
     def _hear(self, line: _Trial, answer: at.Answer | WorkerLost | None) -> Request | None:
         """Takes an answer; what to ask next."""
-        if line.pruned_at:
-            self._leaving.remove(line)
+        if line.pruned:  # and has closed its environments, or was lost
             self._over(line, PRUNED)
         elif isinstance(answer, WorkerLost):
             if not self.jobs.stopped:
@@ -413,14 +406,10 @@ class _Trials:
         if self.sweep.cluster and answer.what not in (at.REFUSED, at.BLOCKED):
             expect_here(self.study.folder_of(line.trial))
         if answer.what == at.EVALUATED:
-            is_pruned = self.study.report(line.trial, answer.env_steps, answer.mean)
+            line.pruned = self.study.report(line.trial, answer.env_steps, answer.mean)
             count = answer.env_steps // self.sweep.plan.every
             self.sweep.heard(line.trial.number, count, answer.mean)
-            if not is_pruned:
-                return ("go_on",)
-            line.pruned_at = monotonic()
-            self._leaving.append(line)
-            return ("leave",)
+            return Request("leave", patience=START) if line.pruned else Request("go_on")
         if answer.what == at.BLOCKED:
             self._block(line, answer.why)
         elif answer.what != at.STOPPED:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import time
 import warnings
-from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import inf
 from typing import Any, NamedTuple, Protocol
 
 from tandem.errors import WorkerError
 from tandem.workers import ray as cluster
-from tandem.workers.process import SLICE, Process, WorkerHandle, WorkerLost, begun, end
+from tandem.workers.process import SLICE, START, Process, WorkerHandle, WorkerLost, begun, end
 
-Request = tuple[Any, ...]  # a method of the worker's object, by name, and its arguments
+
+class Request(NamedTuple):
+    """A call of a method of the worker's object. After `patience` seconds without an answer the
+    worker is lost."""
+
+    method: str
+    arguments: tuple[Any, ...] = ()
+    patience: float = inf
 
 
 class Carrier(Protocol):
@@ -27,14 +35,14 @@ class Carrier(Protocol):
 
 
 class Processes:
-    """Processes of this machine, each with an object `make(*arguments)`. A process that is stopped
-    gets SIGTERM."""
+    """Processes of this machine, each with an object `make()`. A process that is stopped gets
+    SIGTERM."""
 
-    def __init__(self, make: Callable[..., Any], *arguments: Any) -> None:
-        self.make, self.arguments = make, arguments
+    def __init__(self, make: Callable[..., Any]) -> None:
+        self.make = make
 
     def start(self, place: int) -> WorkerHandle:
-        return Process((), self.make, *self.arguments)
+        return Process((), self.make)
 
     def stop(self, worker: WorkerHandle) -> None:
         assert isinstance(worker, Process)
@@ -62,24 +70,35 @@ class RayActors:
         worker.kill()
 
 
-class Jobs:
-    """Runs jobs in at most `at_once` workers. A worker takes one job after another, at most `most`
-    in all; then a new worker takes its place. `at_once` may change during the run."""
+@dataclass(eq=False)
+class _Worker:
+    handle: WorkerHandle
+    place: int
+    job: Any = None
+    asked: float = 0.0  # when it was asked for the answer to come, by time.monotonic()
+    patience: float = inf  # seconds that this answer may take
+    has_started: bool = False
+    is_interrupted: bool = False
+    made: int = 0  # jobs
 
-    def __init__(self, carrier: Carrier, at_once: int, most: float = inf) -> None:
-        self.carrier, self.at_once, self.most = carrier, at_once, most
+
+class Jobs:
+    """Runs jobs in at most `at_once` workers, which may change during the run. A worker takes one
+    job after another, at most `most` in all; then a new worker takes its place. A worker that has
+    not started after `start` seconds is lost."""
+
+    def __init__(
+        self, carrier: Carrier, at_once: int, most: float = inf, start: float = inf
+    ) -> None:
+        self.carrier, self.at_once, self.most, self.start = carrier, at_once, most, start
         self.stopped = False
-        self._running: dict[WorkerHandle, Any] = {}  # the job of each
-        self._idle: list[WorkerHandle] = []
-        self._places: dict[WorkerHandle, int] = {}
-        self._started: set[WorkerHandle] = set()
-        self._interrupted: set[WorkerHandle] = set()
-        self._made = Counter[WorkerHandle]()  # jobs of each worker
+        self._running: list[_Worker] = []
+        self._idle: list[_Worker] = []
 
     @property
-    def running(self) -> int:
-        """How many jobs are under way."""
-        return len(self._running)
+    def running(self) -> list[Any]:
+        """The jobs under way."""
+        return [worker.job for worker in self._running]
 
     def run(
         self,
@@ -97,19 +116,18 @@ class Jobs:
         """
         try:
             while True:
-                while not self.stopped and self.running < self.at_once:
+                while not self.stopped and len(self._running) < self.at_once:
                     if (found := take()) is None:
                         break
                     self._begin(*found)
                 if not self._running:
                     return
-                running = list(self._running)
-                for i in running[0].ready(running, SLICE):
-                    self._hear(running[i], heard)
+                for worker in self._answering():
+                    self._hear(worker, heard)
                 look()
         finally:
             self._interrupt()
-            end([*self._running, *self._idle])
+            end([worker.handle for worker in (*self._running, *self._idle)])
 
     def stop(self) -> None:
         """Starts no other job, and interrupts those under way; `run` still hears their answers."""
@@ -118,50 +136,59 @@ class Jobs:
 
     def _interrupt(self) -> None:
         for worker in list(self._running):
-            if worker not in self._interrupted:  # a second signal may come at any moment
-                self._interrupted.add(worker)
-                self.carrier.stop(worker)
-
-    def kill(self, job: Any) -> None:
-        """Kills the worker that is at this job, which is then heard of as lost."""
-        for worker in [w for w, other in self._running.items() if other is job]:
-            worker.kill()
+            if not worker.is_interrupted:  # a second signal may come at any moment
+                worker.is_interrupted = True
+                self.carrier.stop(worker.handle)
 
     def _begin(self, job: Any, request: Request) -> None:
         worker = self._idle.pop() if self._idle else self._new_worker()
-        self._running[worker] = job
-        worker.ask(*request)
+        worker.job = job
+        self._running.append(worker)
+        self._ask(worker, request)
         if self.stopped:  # by a signal, meanwhile
             self._interrupt()
 
-    def _new_worker(self) -> WorkerHandle:
-        taken = {self._places[worker] for worker in (*self._running, *self._idle)}
+    def _new_worker(self) -> _Worker:
+        taken = {worker.place for worker in (*self._running, *self._idle)}
         place = next(i for i in range(len(taken) + 1) if i not in taken)
-        worker = self.carrier.start(place)
-        self._places[worker] = place
-        return worker
+        return _Worker(self.carrier.start(place), place)
 
-    def _hear(self, worker: WorkerHandle, heard: Callable[[Any, Any], Request | None]) -> None:
-        job = self._running[worker]
+    def _ask(self, worker: _Worker, request: Request) -> None:
+        worker.handle.ask(request.method, *request.arguments)
+        worker.asked, worker.patience = time.monotonic(), request.patience
+
+    def _limit(self, worker: _Worker) -> float:
+        return worker.patience if worker.has_started else self.start
+
+    def _answering(self) -> list[_Worker]:
+        """The workers that have an answer, are lost, or have had their time."""
+        handles = [worker.handle for worker in self._running]
+        ready, now = handles[0].ready(handles, SLICE), time.monotonic()
+        return [
+            worker
+            for i, worker in enumerate(self._running)
+            if i in ready or now - worker.asked > self._limit(worker)
+        ]
+
+    def _hear(self, worker: _Worker, heard: Callable[[Any, Any], Request | None]) -> None:
         try:
-            answer = worker.answer(inf)
+            answer = worker.handle.answer(self._limit(worker), worker.asked)
         except WorkerLost as lost:
-            lost.at_start = worker not in self._started
-            del self._running[worker], self._places[worker]
-            self._started.discard(worker)
-            heard(job, lost)
+            lost.at_start = not worker.has_started
+            self._running.remove(worker)
+            heard(worker.job, lost)
             return
-        if worker not in self._started:
-            self._started.add(worker)
+        if not worker.has_started:
+            worker.has_started, worker.asked = True, time.monotonic()
             return
-        if (request := heard(job, answer)) is not None:
-            worker.ask(*request)
+        if (request := heard(worker.job, answer)) is not None:
+            self._ask(worker, request)
             return
-        del self._running[worker]
-        self._made[worker] += 1
-        if self._made[worker] >= self.most:
-            end([worker])
-        elif worker.runs:
+        self._running.remove(worker)
+        worker.made += 1
+        if worker.made >= self.most:
+            end([worker.handle])
+        elif worker.handle.runs:
             self._idle.append(worker)
 
 
@@ -201,7 +228,7 @@ def results(
         if not waiting:
             return None
         i = waiting.pop(0)
-        return i, ("call", calls[i].function, *calls[i].arguments)
+        return i, Request("call", (calls[i].function, *calls[i].arguments))
 
     def heard(i: int, answer: Any) -> None:
         nonlocal lost_so_far
@@ -224,5 +251,5 @@ def results(
         warnings.warn(f"{name} {answer}; it is run again ({lost_so_far} of {again}).", stacklevel=2)
         waiting.insert(0, i)
 
-    Jobs(Processes(Caller), at_once, most).run(take, heard)
+    Jobs(Processes(Caller), at_once, most, START).run(take, heard)
     return found

@@ -21,6 +21,7 @@ from tandem.settings import FOLDERS, IMPORTED, module_here
 from tandem.workers.child import BYTES
 
 SLICE = 0.25  # seconds of waiting at a time
+START = 60.0  # seconds that a process has to start: importing a framework takes some
 END = 5.0  # seconds that a process has to close what it made and end
 # chatter of libraries, once is enough
 QUIET = {
@@ -76,8 +77,8 @@ class WorkerHandle(Protocol):
 
 class Process:
     """Makes `make(*arguments)` in a process of its own, with one thread for each library, and calls
-    its methods there, one at a time. inherits: file descriptors to pass on. grace: when its parent
-    is gone, it gets SIGTERM, and is killed so many seconds later; 0: it is killed at once."""
+    its methods there, one at a time. inherits: file descriptors to pass on. grace: seconds
+    from SIGTERM to SIGKILL after its parent has ended; 0: SIGKILL at once."""
 
     def __init__(
         self, inherits: tuple[int, ...], make: Any, *arguments: Any, grace: float = 0.0
