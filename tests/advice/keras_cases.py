@@ -1,4 +1,4 @@
-"""What `test_keras.py` runs on an engine of Keras, in a process of its own."""
+"""What `test_devices.py` runs on an engine of Keras, in a process of its own."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ import keras
 import numpy as np
 
 import tandem
-from tandem import RL, trainer
+from tandem import trainer
 from tandem.backends import choose, running
 from tandem.exploration import GreedyQPolicy
 from tandem.onnx_export import to_onnx
-from tests.advice.net import follow, follows
-from tests.collect.own_networks import KerasSine, with_lambda
+from tests.advice.net import advised, follow
+from tests.agents.keras_q import Q
+from tests.collect.own_networks import body as sine
+from tests.collect.own_networks import with_lambda
 from tests.test_trainer import SMALL, TINY_DQN
 
 ENGINE = str(running())
@@ -64,23 +66,10 @@ class Branching(keras.Model):
         return keras.ops.where(positive, out, -out) if self.where or positive else -out
 
 
-class Q(RL):
-    """Learns nothing of interest."""
-
-    def __init__(self, frozen: bool = False) -> None:
-        super().__init__()
-        self.q = keras.Sequential([keras.Input((4,))])
-        self.q.add(keras.layers.Dense(2, trainable=not frozen))
-        self.param, self.env = self.q.weights, gymnasium.make("CartPole-v1")
-
-    def action(self, s: Any) -> Any:
-        return self.q(s)
-
-    def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
-        return keras.ops.mean(self.q(s) ** 2)
-
-    def update_param(self) -> None:
-        """There is no target."""
+def frozen() -> Q:
+    agent = Q()
+    agent.q.trainable = False
+    return agent
 
 
 def rl(agent: Any, optimizer: Any) -> None:
@@ -139,7 +128,7 @@ CASES: list[tuple[Any, ...]] = [
     ("keras_optimizers.py:Given.__init__", session, NONE, SAY, adam()),
     ("keras_optimizers.py:_copied", session, DESCENT, "define get_config in Descent", CONFIGURED),
     (f"{OWN}.__init__", rl, {"agent": Q(), **NONE}, "as keras.optimizers.Adam()", adam()),
-    (f"{OWN}.look", rl, {"agent": Q(True), **adam()}, "leave some weights train", {"agent": Q()}),
+    (f"{OWN}.look", rl, {"agent": frozen(), **adam()}, "leave some weights train", {"agent": Q()}),
     (f"{OWN}.look 2", rl, {"agent": Q(), **USED}, " = keras.optimizers.Adam()", adam()),
 ]
 
@@ -149,16 +138,14 @@ def networks_that_do_not_travel(folder: Path) -> None:
     made = train(network=with_lambda, out=folder / "run").agent
     pickle.dumps(made)
     made.networks["actor"].model.lock = Lock()
-    with follows("backends/__init__.py:not_picklable") as advice:
-        pickle.dumps(made)
+    advice = advised("backends/__init__.py:not_picklable", pickle.dumps, made)
     assert "leave that attribute out of the network" in advice.fix
     assert "tandem.load(folder, network=...)" in advice.fix
     assert tandem.load(folder / "run", network=with_lambda).name == made.name
     own = train(network=sine, out=folder / "own").agent
     pickle.dumps(own)
     if find_spec("jax2onnx") is None:
-        with follows("FrozenModel.onnx") as advice:
-            to_onnx(own, folder / "a.onnx")
+        advice = advised("FrozenModel.onnx", to_onnx, own, folder / "a.onnx")
         assert "tandem-rl[onnx-jax]" in advice.fix
     else:
         assert to_onnx(own, folder / "a.onnx").verified
@@ -169,18 +156,16 @@ def networks_that_do_not_travel(folder: Path) -> None:
 def a_schedule_in_a_file(path: Path) -> None:
     """The file does not hold the schedule, whose optimizer has one variable less."""
     schedule = keras.optimizers.schedules.ExponentialDecay(0.01, 10, 0.9)
-    saved = Q()
+    saved, agent, again = Q(), Q(), Q()
     rl(saved, keras.optimizers.Adam(schedule))
     saved.save(path)
-    agent = Q()
     agent.restore(path)
-    with follows("agents/agent_checkpoint.py:_load_optimizer_settings 2") as advice:
-        rl(agent, keras.optimizers.Adam(0.01))
+    key = "agents/agent_checkpoint.py:_load_optimizer_settings 2"
+    advice = advised(key, rl, agent, keras.optimizers.Adam(0.01))
     assert "a schedule as learning rate if the saved optimizer had one" in advice.fix
-    agent = Q()
-    agent.restore(path)
-    rl(agent, keras.optimizers.Adam(schedule))
-    assert agent.total_episode == 2
+    again.restore(path)
+    rl(again, keras.optimizers.Adam(schedule))
+    assert again.total_episode == 2
 
 
 class Odd(keras.layers.Layer):
@@ -201,13 +186,9 @@ def a_file_of_keras(path: Path) -> None:
     keras.Model(x, keras.layers.Dense(2)(Odd()(x))).save(path)
     says, then = "load_model_custom={'Name': Class}", {"load_model_custom": {"Odd": Odd}}
     follow("own_networks.py:read 2", evaluated, {}, says, then)
-    with follows("own_networks.py:_unfit") as advice:
-        tandem.make_trainer("a3c", feature_maker=lambda space: (x, x, x), env_maker=cart).run()
+    three = tandem.make_trainer("a3c", feature_maker=lambda space: (x, x, x), env_maker=cart)
+    advice = advised("own_networks.py:_unfit", three.run)
     assert advice.fix.startswith("return (Input, feature)")
-
-
-def sine(space: Any) -> Any:
-    return keras.Sequential([keras.Input(space.shape), KerasSine(16)])
 
 
 def several_devices() -> str:
@@ -215,13 +196,11 @@ def several_devices() -> str:
     dqn = partial(trainer.session, "dqn", "CartPole-v1", framework=ENGINE, device="cpu", **TINY_DQN)
     dqn(devices=2).loop.collector.close()
     layout = import_module(f"tandem.backends.keras_{ENGINE}_devices").Layout
-    with follows("backends/__init__.py:too_few") as advice:
-        layout("cuda", 3)  # JAX's own kind of devices, which here are no GPUs
-    (fix,) = advice.assigned()
+    # JAX's own kind of devices, which here are no GPUs
+    (fix,) = advised("backends/__init__.py:too_few", layout, "cuda", 3).assigned()
     if ENGINE == "jax":
         assert layout("cuda", count=fix["devices"]).count == 2
-    with follows("backends/__init__.py:too_few 2") as advice:
-        dqn(devices=4)
+    advice = advised("backends/__init__.py:too_few 2", dqn, devices=4)
     assert {"devices": 2} in [{"devices": each.get("devices")} for each in advice.assigned()]
     return advice.fix
 
@@ -236,8 +215,8 @@ def main(device: bool) -> None:
             networks_that_do_not_travel(Path(place))
             a_schedule_in_a_file(Path(place) / "agent")
             a_file_of_keras(Path(place) / "net.keras")
-    with follows("backends/__init__.py:choose 4") as advice:
-        choose("tensorflow" if ENGINE == "jax" else "jax")
+    other = "tensorflow" if ENGINE == "jax" else "jax"
+    advice = advised("backends/__init__.py:choose 4", choose, other)
     (told,) = advice.assigned()
     assert choose(**told) == ENGINE
     print(json.dumps([advice.fix, several_devices()]))

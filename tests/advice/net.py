@@ -85,20 +85,15 @@ def quoted(error: TandemError) -> str:
 
 
 class Advice:
-    """What `follows` caught."""
+    """What `follows` caught: what its fix says, to give (`assigned`) or in quotes (`quoted`)."""
 
     error: TandemError
-
-    @property
-    def fix(self) -> str:
-        return self.error.fix
+    fix = property(lambda self: self.error.fix)
 
     def assigned(self) -> list[dict[str, Any]]:
-        """What the fix says to give."""
         return assigned(self.error)
 
     def quoted(self) -> str:
-        """What stands in quotes there."""
         return quoted(self.error)
 
 
@@ -126,14 +121,18 @@ def follows(key: str) -> Iterator[Advice]:
     assert advice.fix
 
 
-def follow(
-    key: str, call: Callable[..., Any], given: Any, says: Any = "", then: Any = None
-) -> None:
+def advised(key: str, call: Callable[..., Any], *args: Any, **given: Any) -> Advice:
+    """What `call(*args, **given)` is advised, which fails at the site `key`."""
+    with follows(key) as advice:
+        call(*args, **given)
+    return advice
+
+
+def follow(key: str, call: Any, given: Any, says: Any = "", then: Any = None) -> None:
     """`call(**given)` fails at the site `key`, and its fix has the words `says`; with `then`
     besides, it works. Where `says` is a dict, the fix says all its "name=value", and these work.
     Without `then`, what the fix says so is tried."""
-    with follows(key) as advice:
-        call(**given)
+    advice = advised(key, call, **given)
     if isinstance(says, dict):
         then = says
     for words in [f"{n}={x!r}" for n, x in says.items()] if isinstance(says, dict) else [says]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,8 +22,8 @@ from tandem.agents.rounds import Rounds
 from tandem.backends.backend import Outcome
 from tandem.exploration import GreedyQPolicy, OrnsteinUhlenbeckProcess
 from tandem.types import Batch
-from tests.advice.net import follow, follows, rows
-from tests.agents.agents import Clock, Probe, trained
+from tests.advice.net import advised, follow, rows
+from tests.agents.agents import Clock, Probe, fit, trained
 from tests.drlbox.test_makers import SHORT
 
 
@@ -47,12 +48,11 @@ def reporting(report: Any) -> Any:
     return probe(__call__=call)
 
 
-class Boxed(Clock):
-    """Takes two numbers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.action_space = spaces.Box(-1, 1, (2,), np.float32)
+def boxed() -> Any:
+    """A clock that takes two numbers."""
+    clock = Clock()
+    clock.action_space = spaces.Box(-1, 1, (2,), np.float32)
+    return clock
 
 
 class Rooted(Clock):
@@ -70,14 +70,13 @@ def silent() -> Any:
 
 
 NOISY = {"policy": None, "noise": OrnsteinUhlenbeckProcess(0.1)}
-NUMBERS = probe(Boxed, action=lambda self, s: self.net(s))
+NUMBERS = probe(boxed, action=lambda self, s: self.net(s))
 CHOICES = probe(silent, action=lambda self, s: self.net(s).argmax(-1))
 SAID = probe(Clock, action=lambda self, s: self.net(s).argmax(-1))
 CLOCK = Clock()
 TWICE, BOTH = probe(lambda: CLOCK, lambda: CLOCK), probe(Clock, Clock)
-TUPLE = probe(
-    action=lambda self, s: (s, self.net(s)), __call__=lambda self, s, a, n, r, d: self.net(s).mean()
-)
+MEAN_LOSS = {"__call__": lambda self, s, a, next_s, r, d: self.net(s).mean()}
+TUPLE = probe(action=lambda self, s: (s, self.net(s)), **MEAN_LOSS)
 ROOTED, ROOTS = {"make": probe(Rooted), "train": {"processes": 2}}, {"make": probe(Rooted, Rooted)}
 UNKNOWN, KNOWN = {"make": CHOICES, "policy": None}, {"make": SAID}
 SILENT, MEAN = {"make": reporting(None), "PR": True}, {"make": reporting(torch.mean), "PR": True}
@@ -102,36 +101,22 @@ def test_agents(row: Any) -> None:
 
 
 def test_noise_of_another_size_and_what_is_asked_before_its_time() -> None:
-    noise = OrnsteinUhlenbeckProcess(0.1, size=(3,))
-    with follows("NoiseExplorer.__call__") as advice:
-        learn(NUMBERS, policy=None, noise=noise)
-    assert advice.assigned() == [{"size": (2,)}]
-    learn(NUMBERS, policy=None, noise=OrnsteinUhlenbeckProcess(0.1, size=(2,)))
-    agent = Probe()
-    with follows("SavedAgent._set_arguments") as advice:
-        agent.train(torch.optim.SGD(agent.param, 0.1), 1, p=0)
+    three, two = ({"noise": OrnsteinUhlenbeckProcess(0.1, size=(n,))} for n in (3, 2))
+    noisy, agent = partial(learn, NUMBERS, policy=None), Probe()
+    assert advised("NoiseExplorer.__call__", noisy, **three).assigned() == [{"size": (2,)}]
+    noisy(**two)
+    advice = advised("SavedAgent._set_arguments", fit, agent, 1)
     assert advice.fix == "call set first."
     trained(agent, 1)
-    with follows("PrioritizedReplay._scored") as advice:
-        agent.prioritized_replay.TD  # noqa: B018
+    advice = advised("PrioritizedReplay._scored", getattr, agent.prioritized_replay, "TD")
     assert advice.fix == "call set(PR=True, ...) first."
     assert len(trained(agent, 1, PR=True).prioritized_replay.TD)
 
 
-class Table:
-    """Another worker's devices, whose other worker says how it goes."""
-
-    rank, workers = 0, 2
-
-    def __init__(self, other: int = 0) -> None:
-        self.other = other
-
-    def gather(self, values: Any) -> Any:
-        return np.array([list(values), [3, self.other, False]])
-
-
-def round_of(other: int = 0) -> None:
-    assert Rounds(Table(other)).end_round(5) == 3
+def round_of(other: int) -> None:
+    """A round of two workers, of which the other one says how it goes."""
+    gather = lambda values: np.array([list(values), [3, other, False]])  # noqa: E731
+    assert Rounds(SimpleNamespace(rank=0, workers=2, gather=gather)).end_round(5) == 3
 
 
 def hooked(hooks: bool = True, workers: int = 2) -> None:
@@ -169,12 +154,12 @@ def test_agents_of_several_workers(row: Any) -> None:
     follow(*row)
 
 
-def evaluated(name: str, **given: Any) -> Any:
-    return tandem.make_evaluator(name, num_episodes=1, **given).run()
-
-
 def test_evaluators(tmp_path: Path, monkeypatch: Any) -> None:
-    follow("Evaluator.__init__ 5", evaluator, {"max_steps": -1})
+    unmade = partial(tandem.make_evaluator, "ac", load_model="runs")
+    follow("Evaluator.__init__ 5", unmade, {"max_steps": -1})
+
+    def evaluated(name: str, **given: Any) -> Any:
+        return tandem.make_evaluator(name, num_episodes=1, **given).run()
 
     def made(name: str, env: str) -> dict[str, Any]:
         short = {**SHORT, "env_maker": lambda: gymnasium.make(env), "final_episodes": 1}
@@ -186,29 +171,21 @@ def test_evaluators(tmp_path: Path, monkeypatch: Any) -> None:
 
     for name in ("dqn", "sac"):
         given = made(name, "CartPole-v1")
-        with follows("Evaluator.agent") as advice:
-            evaluated("acer", **given)
+        advice = advised("Evaluator.agent", evaluated, "acer", **given)
         assert len(evaluated(advice.quoted(), **given).returns) == 1
     given = made("a3c", "Pendulum-v1")
-    with follows("Evaluator._action") as advice:
-        evaluated("ac", policy_type="greedy", **given)
+    advice = advised("Evaluator._action", evaluated, "ac", policy_type="greedy", **given)
     assert advice.fix == "leave policy_type out."
     assert len(evaluated("ac", **given).returns) == 1
     monkeypatch.setitem(sys.modules, "keras", None)
-    with follows("own_networks.py:read") as advice:
-        tandem.make_trainer("a3c", **{**SHORT, "load_model": "net.keras"}).run()
-    assert advice.fix == "pip install 'tandem-rl[jax]'"
-
-
-def evaluator(**given: Any) -> None:
-    tandem.make_evaluator("ac", load_model="runs", **given)
+    loads = tandem.make_trainer("a3c", **{**SHORT, "load_model": "net.keras"})
+    assert advised("own_networks.py:read", loads.run).fix == "pip install 'tandem-rl[jax]'"
 
 
 @pytest.mark.parametrize("running", ["torch", "keras-torch"])
 def test_keras_on_torch(running: str, monkeypatch: Any) -> None:
     monkeypatch.setattr(assembly.backends, "running", lambda: running)
-    with follows("assembly.py:engine") as advice:
-        assembly.engine(torch=False)
+    advice = advised("assembly.py:engine", assembly.engine, torch=False)
     assert "set KERAS_BACKEND=jax" in advice.fix and "subclass RL_pytorch" in advice.fix
     assert assembly.engine(torch=True) == "torch"
     monkeypatch.setattr(assembly.backends, "running", lambda: "jax")

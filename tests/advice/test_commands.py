@@ -20,7 +20,7 @@ import tandem
 from tandem.cli import _command, main
 from tandem.cli.train import _run
 from tandem.errors import CheckpointError, ResumeError, RunFolderError
-from tests.advice.net import follows
+from tests.advice.net import advised
 from tests.test_trainer import SMALL
 
 SHORT = (
@@ -76,9 +76,7 @@ def test_what_a_command_is_told_can_be_typed(key, wrong, says, right, runs, monk
     for name, said in SEEDS.items():
         shutil.copytree(runs / "plain", runs / name / "s0")
         (runs / name / "seeds.json").write_text(said if name == "torn" else command + said)
-    with follows(key) as advice:
-        tandem_(wrong)
-    assert says.replace("{}", right) in advice.fix
+    assert says.replace("{}", right) in advised(key, tandem_, wrong).fix
     if "--resume" in right:
         right = f"train {right.removeprefix('train ')} --quiet"
     if right:
@@ -87,8 +85,8 @@ def test_what_a_command_is_told_can_be_typed(key, wrong, says, right, runs, monk
 
 def test_several_seeds_are_not_for_processes_launched_together(runs: Path) -> None:
     words = shlex.split(PPO)[1:]
-    with follows("train.py:_run") as advice:
-        _run([*words, "--seeds", "2"], SimpleNamespace(count=1))
+    several = [*words, "--seeds", "2"]
+    advice = advised("train.py:_run", _run, several, SimpleNamespace(count=1))
     assert "with --seed instead of --seeds" in advice.fix
     assert _run([*words, "--seed", "1"]) == 0
 
@@ -142,10 +140,10 @@ def test_an_id_whose_class_is_in_a_module(here: Path, capsys: Any, by_module: bo
     assert config["origin"] == {"env_module": "own_games"}
     for command in COMMANDS:
         forget()
-        flag = advised(command, capsys)
+        flag = added(command, capsys)
         assert flag == "--import own_games"
         if not by_module:  # that module is there, and registers nothing
-            assert advised(f"{command} {flag}", capsys) == "--import MODULE"
+            assert added(f"{command} {flag}", capsys) == "--import MODULE"
             register = "import gymnasium, own_games\n" + REGISTERS.format("own_games.Mine")
             (here / "registering.py").write_text(register)
             flag = "--import registering"
@@ -162,22 +160,21 @@ def test_an_id_whose_class_is_in_a_module(here: Path, capsys: Any, by_module: bo
     assert tandem.train(resume="run", steps=96, extend=True).summary["env_steps"] == 96
 
 
-def advised(command: str, capsys: Any) -> str:
+def added(command: str, capsys: Any) -> str:
     """The flag that the error of a command says to add."""
     assert main(command.split()) in (1, 2)
     return re.findall(r"in a command, add (--import \w+)\.", capsys.readouterr().err)[0]
 
 
 def test_a_module_to_import(here: Path) -> None:
+    name = "give its name, as in --import own_games"
     for module, says in (
         ("own_games", "run in the folder of own_games.py"),
-        ("own_games.py", "give its name, as in --import own_games."),
-        ("./own_games.py", "give its name, as in --import own_games."),
-        ("games/own_games.py", "give its name, as in --import own_games, from the folder games."),
+        *((module, f"{name}.") for module in ("own_games.py", "./own_games.py")),
+        ("games/own_games.py", f"{name}, from the folder games."),
     ):
-        with follows("parser.py:_Import.__call__") as advice:
-            tandem_(f"evaluate run --import {module}")
-        assert advice.fix.startswith(says)
+        words = f"evaluate run --import {module}"
+        assert advised("parser.py:_Import.__call__", tandem_, words).fix.startswith(says)
     (here / "own_games.py").touch()
     with pytest.raises(RunFolderError):  # there is no run; the module was found
         tandem_("evaluate run --import own_games")
@@ -196,7 +193,7 @@ def test_what_looks_for_settings_imports_it_in_its_processes(here: Path, capsys:
     assert f"--seeds 5 {flag}\n" in capsys.readouterr().out
     forget()
     resume = "sweep --resume swept --trials 2 --quiet"
-    assert advised(resume, capsys) == flag
+    assert added(resume, capsys) == flag
     assert main(f"{resume} {flag}".split()) == 0, capsys.readouterr().err
     forget()
     assert main(f"check Zzyzx-v0 --steps 10 {flag}".split()) == 0

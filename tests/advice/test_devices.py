@@ -1,4 +1,4 @@
-"""The advice about several devices, and about processes that were launched together."""
+"""The advice about several devices, processes that were launched together, and Keras's backends."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import torch
 
 from tandem import trainer
 from tandem.agents import companion_agents
+from tandem.agents.companion_agents import Devices
 from tandem.backends import torch_group
 from tandem.backends.torch_devices import own_device
 from tandem.cli.train import run
@@ -21,9 +22,9 @@ from tandem.examples.pytorch.DQN import DQN
 from tandem.exploration import EpsGreedyQPolicy
 from tandem.learning import launch
 from tandem.spaces import Leaf
-from tests.advice.net import follow, follows, rows
+from tests.advice.net import advised, follow, follows, rows
 from tests.advice.worlds import SHORT, made
-from tests.helpers import run_python
+from tests.helpers import COMPILED_LIGHTLY, run_python
 
 
 def test_devices_that_torch_does_not_have(monkeypatch: Any) -> None:
@@ -32,9 +33,8 @@ def test_devices_that_torch_does_not_have(monkeypatch: Any) -> None:
         follow("torch_group.py:Group.__init__", made, {"algorithm": "dqn", "devices": 2})
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "set_device", lambda number: None)
-    with follows("backends/__init__.py:too_few") as advice:
-        own_device("cuda", 1, 3)
-    assert own_device("cuda", 1, advice.assigned()[0]["devices"]).index == 1
+    (fix, *_) = advised("backends/__init__.py:too_few", own_device, "cuda", 1, 3).assigned()
+    assert own_device("cuda", 1, fix["devices"]).index == 1
     for name, value in {"RANK": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}.items():
         monkeypatch.setenv(name, value)  # as torchrun does where there are more machines
     assert own_device("cuda", 1, 3).index == 0
@@ -71,12 +71,16 @@ def torch_agent(strategy=2, frozen: bool = False, again: bool = False, loss=None
     return agent
 
 
+LOSS = {"loss": len, "strategy": 1}
+
+
 @pytest.mark.thorough
-def test_advice_about_agents_of_torch() -> None:
-    again, none = {"again": True}, {"loss": None}
-    follow("Devices.check_trained", torch_agent, {"frozen": True}, "call agent.set", again)
-    key, given = "DistributedTraining.distributed_training", {"loss": len, "strategy": 1}
-    follow(key, torch_agent, given, "leave train_loss", none)
+@rows(
+    ("Devices.check_trained", torch_agent, {"frozen": True}, "call agent.set", {"again": True}),
+    ("distributed_training", torch_agent, LOSS, "leave train_loss", {"loss": None}),
+)
+def test_advice_about_agents_of_torch(row: Any) -> None:
+    follow(*row)
 
 
 def launched(
@@ -92,16 +96,12 @@ def launched(
     return launch.Launched(pair, conf, SimpleNamespace(**leaves))
 
 
-def agent(given: int) -> None:
-    companion_agents.Devices.of(given=given)
-
-
 @rows(
     ("check_launched", launched, {"framework": "jax"}, {"framework": "torch"}),
     ("check_launched 2", launched, {"devices": 3}, {"devices": 2}),
     ("check_launched 3", launched, {"cluster": "auto"}, "leave cluster out", {"cluster": ""}),
     ("check_launched 4", launched, {"own": True}, "without the launcher", {"own": False}),
-    ("LaunchedDevices.__init__", agent, {"given": 3}, "strategy=2", {"given": 2}),
+    ("LaunchedDevices.__init__", Devices.of, {"given": 3}, "strategy=2", {"given": 2}),
 )
 def test_processes_that_were_launched(row: Any, monkeypatch: Any) -> None:
     pair = SimpleNamespace(count=2, rank=1)
@@ -119,11 +119,9 @@ def test_the_environment_of_processes_that_were_launched(monkeypatch: Any) -> No
         place = {"MASTER_ADDR": "localhost", "MASTER_PORT": port}
         for name, value in {"RANK": "1", "WORLD_SIZE": "2", **place}.items():
             monkeypatch.setenv(name, value)
-        with follows("launched_store"):
-            torch_group.launched_store(1.0)
+        advised("launched_store", torch_group.launched_store, 1.0)
     monkeypatch.setenv("WORLD_SIZE", "two")
-    with follows("Launch.__init__") as advice:
-        launch.find()
+    advice = advised("Launch.__init__", launch.find)
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.delenv("RANK")
     assert "RANK=0 and WORLD_SIZE=2; or unset RANK" in advice.fix and launch.find() is None
@@ -150,8 +148,8 @@ def test_processes_of_jax_and_tensorflow_do_not_train_a_run_each(
 ) -> None:
     """A single one trains, as without the variable."""
     monkeypatch.setenv(name, value)
-    with follows("launch.py:find") as advice:
-        run(["ppo", "CartPole-v1", "--out", str(tmp_path / "run")])
+    words = ["ppo", "CartPole-v1", "--out", str(tmp_path / "run")]
+    advice = advised("launch.py:find", run, words)
     assert not (tmp_path / "run").exists()
     for each, one in alone.items():
         monkeypatch.setenv(each, one)
@@ -160,3 +158,33 @@ def test_processes_of_jax_and_tensorflow_do_not_train_a_run_each(
         monkeypatch.delenv(each)
     monkeypatch.delenv(re.match(r"unset (\w+);", advice.fix)[1], raising=False)
     assert launch.find() is None
+
+
+CASES = "from tests.advice import keras_cases; keras_cases.main({device})"
+THERE = "import json; from tandem.backends import choose; import keras; print(json.dumps(choose()))"
+FOUR = """
+import tensorflow as tf
+{line}
+tf.zeros(1)
+from tandem import trainer
+trainer.session("dqn", "CartPole-v1", framework="tensorflow", device="cpu", devices=4, plots=False)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "engine, other",
+    [("jax", "tensorflow"), pytest.param("tensorflow", "jax", marks=[pytest.mark.thorough])],
+)
+def test_advice_on_keras(engine, other) -> None:
+    """On TensorFlow that of devices alone, which is all that differs."""
+    env = {"JAX_NUM_CPU_DEVICES": "2"} | (COMPILED_LIGHTLY if engine == "jax" else {})
+    code = CASES.format(device=engine == "tensorflow")
+    ((fix, devices),) = run_python(code, engine=engine, env=env)
+    (told,) = re.findall(r"KERAS_BACKEND=(\w+) before anything imports keras", fix)
+    assert run_python(THERE, env={"KERAS_BACKEND": told}) == [other]
+    if engine == "jax":
+        assert "JAX_NUM_CPU_DEVICES=4 before anything imports jax" in devices
+    else:
+        (line,) = re.findall(r"call (tf\.config\..*\* 4\)) where your program begins", devices)
+        assert run_python(FOUR.format(line=line), engine=engine) == []

@@ -19,7 +19,7 @@ from tandem.envs.team import Team
 from tandem.envs.vector_env import VectorEnvironments
 from tandem.envs.vector_source import brought, named
 from tandem.testing.team_games import Climbing
-from tests.advice.net import follow, follows, rows
+from tests.advice.net import advised, follow, rows
 from tests.advice.worlds import Toy, steps, without
 from tests.envs import pool
 from tests.envs.vectors import Counters, Resumable
@@ -138,50 +138,37 @@ def test_environments(row: Any) -> None:
     follow(*row)
 
 
-class Allowing(Toy):
-    """Its method says that the first action is not allowed."""
-
-    def __init__(self) -> None:
-        super().__init__(action_space=spaces.Discrete(3))
-
-    def action_masks(self) -> list[int]:
-        return [0, 1, 1]
-
-
 def test_an_agent_that_was_trained_with_masks_says_how_to_give_them() -> None:
+    class Allowing(Toy):
+        def __init__(self) -> None:
+            super().__init__(action_space=spaces.Discrete(3))
+
+        def action_masks(self) -> list[int]:
+            return [0, 1, 1]
+
     agent, env = small(Allowing, steps=32).agent, make(Allowing)
     obs, _ = env.reset()
     for seen in (obs, np.stack([obs] * 2), {"obs": obs}):
-        with follows("trained_agent.py:rows_of") as advice:
-            agent.act(seen)
+        advice = advised("trained_agent.py:rows_of", agent.act, seen)
     assert eval(advice.fix.removeprefix("give it, as in ")[:-1]) in (1, 2)
 
 
 def test_names_of_environments(monkeypatch: Any) -> None:
-    with follows("vector_source.py:named") as advice:
-        named("tests.envs.vectors:Resumible")
-    assert named(advice.quoted()).name == "Resumable"
-    with follows("vector_source.py:named") as advice:
-        named("CartPole-v1")
-    assert "write MODULE:FUNCTION" in advice.fix
+    misnamed = partial(advised, "vector_source.py:named", named)
+    assert named(misnamed("tests.envs.vectors:Resumible").quoted()).name == "Resumable"
+    assert "write MODULE:FUNCTION" in misnamed("CartPole-v1").fix
     named("gymnasium:make_vec", {"id": "CartPole-v1"})
-    with follows("factory.py:_refuse_vector") as advice:
-        make(Counters())
+    advice = advised("factory.py:_refuse_vector", make, Counters())
     assert "give the environment, its id, or a function that returns it" in advice.fix
     for env in ("CartPole-v1", Toy(), Toy):
         make(env)
     for key, game in (("by_id 2", "mpe/simple_spred_v3"), ("by_id 3", "mpe/_mpe_utils")):
-        with follows(f"pettingzoo.py:{key}") as advice:
-            make(game)
-        make(advice.quoted()).close()
-    with without(monkeypatch, "envpool"), follows("envpool.py:_library") as advice:
-        brought("envpool/CartPole-v1")
+        make(advised(f"pettingzoo.py:{key}", make, game).quoted()).close()
+    with without(monkeypatch, "envpool"):
+        advice = advised("envpool.py:_library", brought, "envpool/CartPole-v1")
     assert advice.fix == "pip install envpool"
     monkeypatch.setitem(sys.modules, "envpool", pool)
-    with follows("envpool.py:_config") as advice:
-        brought("envpool/CartPole-v11")
-    built(advice.quoted())
-    with follows("envpool.py:make_vector") as advice:
-        built("envpool/CartPole-v1", size=3)
+    built(advised("envpool.py:_config", brought, "envpool/CartPole-v11").quoted())
+    advice = advised("envpool.py:make_vector", built, "envpool/CartPole-v1", size=3)
     assert "leave size out of env_kwargs" in advice.fix
     built("envpool/CartPole-v1", max_episode_steps=9)

@@ -15,7 +15,7 @@ from gymnasium import spaces
 
 from tandem.envs.factory import make, vectorize
 from tandem.functional import TimeStep, checks, names
-from tests.advice.net import follow, follows, rows
+from tests.advice.net import advised, follow, rows
 from tests.advice.worlds import installs, steps, without
 from tests.functional import libraries
 from tests.functional.worlds import PAIR, Odd, Walk
@@ -52,9 +52,8 @@ class Ball:
 
 
 @jax.tree_util.register_dataclass
-@dataclass
-class RegisteredBall:
-    at: Any
+class RegisteredBall(Ball):
+    pass
 
 
 class Pair(Odd):
@@ -74,25 +73,19 @@ def world(made: Any = Odd, **given: Any) -> None:
     steps(vectorize(partial(made, **given), 1))
 
 
-odd, deciding, pair = world, partial(world, Deciding), partial(world, Pair)
-
-
 def alike(**given: Any) -> None:
     """What a compiled run asks for."""
     checks.same_dtypes("Pair", Pair(**given))
 
 
+odd, deciding, pair = world, partial(world, Deciding), partial(world, Pair)
 ENTRIES = spaces.Dict({"a": PAIR, "b": PAIR})
 A, B = {"a": jnp.zeros(2)}, {"a": jnp.zeros(2), "b": jnp.zeros(2)}
-
-
 IF = {"how": lambda condition, a, b: a if condition else b}
 INDEX = {"how": lambda condition, a, b: [a, b].index(2.0)}
 BALL, SPACE = {"state": Ball(0.0)}, {"observation_space": ENTRIES}
-ONE_ENTRY, BOOLEAN = (
-    {"observation_space": spaces.Dict({"a": PAIR})},
-    "jnp.asarray(terminated, bool)",
-)
+ONE_ENTRY = {"observation_space": spaces.Dict({"a": PAIR})}
+BOOLEAN = "jnp.asarray(terminated, bool)"
 TURNED = {"reset_gives": lambda state, obs: (obs, (state,))}
 RIGHT = {"reset_gives": lambda state, obs: (state, obs)}
 WHOLE = {"reset_gives": lambda state, obs: (state, jnp.zeros(2, int))}
@@ -143,8 +136,7 @@ def test_what_is_wrong_with_ones_own(row: Any) -> None:
 
 
 def test_names_that_nobody_knows(monkeypatch) -> None:
-    with follows("functional/names.py:_made 2") as advice:
-        by_id("tandem/CartPole-v1", gravity=9.8)
+    advice = advised("functional/names.py:_made 2", by_id, "tandem/CartPole-v1", gravity=9.8)
     assert "correct the arguments" in advice.fix
     assert "max_episode_steps" in advice.error.expected
     by_id("tandem/CartPole-v1", max_episode_steps=9)
@@ -154,9 +146,7 @@ def test_names_that_nobody_knows(monkeypatch) -> None:
         ("pgx/nimm", "_known"),
         ("phys2d/Gird-v0", "_gymnasium"),
     ):
-        with follows(f"functional/names.py:{key}") as advice:
-            make(name)
-        make(advice.quoted())
+        make(advised(f"functional/names.py:{key}", make, name).quoted())
 
 
 @pytest.mark.slow
@@ -174,8 +164,8 @@ def test_packages_that_are_missing(name, package, needed, monkeypatch) -> None:
     names._by_id.cache_clear()
     for module in [name for name in sys.modules if name.startswith("gymnasium.envs.phys2d")]:
         monkeypatch.delitem(sys.modules, module)
-    with without(monkeypatch, package), follows("functional/names.py:_missing") as advice:
-        make(name)
+    with without(monkeypatch, package):
+        advice = advised("functional/names.py:_missing", make, name)
     assert installs(advice.fix) >= {"flax", "jax", "pgx"}
     assert needed in installs(advice.fix) or advice.fix.endswith(f'" {needed}')
     libraries.here(monkeypatch)
@@ -188,7 +178,6 @@ def test_jax_without_the_processor(monkeypatch) -> None:
 
     with monkeypatch.context() as patch:
         patch.setattr(jax, "devices", devices)
-        with follows("functional/host.py:processor") as advice:
-            vectorize(Walk, 2).reset()
+        advice = advised("functional/host.py:processor", vectorize(Walk, 2).reset)
     assert "set JAX_PLATFORMS=cuda,cpu, or leave it out" in advice.fix
     steps(vectorize(Walk, 2))

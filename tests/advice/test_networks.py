@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from tandem.networks.torch_sequences import LastStep
 from tandem.onnx_export import to_onnx
 from tandem.testing.team_games import TwoStep
 from tests.advice.conftest import body
-from tests.advice.net import follow, follows, rows
+from tests.advice.net import advised, follow, rows
 from tests.networks.chains import Numbers, box
 from tests.test_trainer import SMALL, TINY_DQN, small
 
@@ -35,27 +36,16 @@ class WithAction(nn.Module):
         return self.layer(x["obs"]) + x["action"]
 
 
-class Deep(nn.Module):
-    """[B, 4] -> [B, 4, 2]."""
-
-    def forward(self, x: Any) -> Any:
-        return torch.stack([x, x], -1)
+class Deep(nn.Module):  # [B, 4] -> [B, 4, 2]
+    forward = staticmethod(lambda x: torch.stack([x, x], -1))
 
 
-class Both(nn.Module):
-    """[B, 6, 3] -> [B, 18], and the same again."""
-
-    def forward(self, x: Any) -> Any:
-        return x.flatten(1), x.flatten(1)
+class Both(nn.Module):  # [B, 6, 3] -> [B, 18], and the same again
+    forward = staticmethod(lambda x: (x.flatten(1), x.flatten(1)))
 
 
 def lstm(space: Any, units: int = 5) -> nn.Module:
     return nn.LSTM(space.shape[1], units, batch_first=True)
-
-
-def sequences(**given: Any) -> None:
-    """Observations [6, 3]."""
-    ppo(env=lambda: Numbers(box(6, 3)), **given)
 
 
 def roles(actor: Any) -> dict[str, Any]:
@@ -78,21 +68,16 @@ def whole(actor: int = 2) -> dict[str, Any]:
     return {"actor": nn.Linear(4, actor), "critic": nn.Linear(4, 1)}
 
 
-def ppo(env: Any = "CartPole-v1", **given: Any) -> None:
-    trainer.session("ppo", env, framework="torch", **{**SMALL, **given})
-
-
-def dqn(**given: Any) -> None:
-    trainer.session("dqn", "CartPole-v1", framework="torch", **{**TINY_DQN, **given})
-
-
-def ddpg(**given: Any) -> None:
-    trainer.session("ddpg", "Pendulum-v1", framework="torch", buffer_size=1000, **given)
-
-
-def impala(**given: Any) -> None:
-    more = {"framework": "torch", "rollout": 8, "envs": 2, "recurrent": 4, **given}
-    trainer.session("impala", "CartPole-v1", **more)
+ppo, dqn, impala = (
+    partial(trainer.session, name, env="CartPole-v1", framework="torch", **of)
+    for name, of in (
+        ("ppo", SMALL),
+        ("dqn", TINY_DQN),
+        ("impala", {"rollout": 8, "envs": 2, "recurrent": 4}),
+    )
+)
+ddpg = partial(trainer.session, "ddpg", "Pendulum-v1", framework="torch", buffer_size=1000)
+sequences = partial(ppo, env=lambda: Numbers(box(6, 3)))  # observations [6, 3]
 
 
 LAST = "add tandem.networks.torch_sequences.LastStep() after it"
@@ -137,12 +122,9 @@ def test_agents_that_no_file_can_hold(tmp_path: Any) -> None:
     team = tandem.train("vdn", lambda: Team(TwoStep()), final_episodes=1, **little)
     memory = small(steps=32, recurrent=4, sequence=16, batch_size=32, network=body())
     for key, agent in (("_network", team.agent), ("_network 2", memory.agent)):
-        with follows(f"onnx_export.py:{key}") as advice:
-            to_onnx(agent, tmp_path / "a.onnx")
+        advice = advised(f"onnx_export.py:{key}", to_onnx, agent, tmp_path / "a.onnx")
         assert "use tandem.load for deployment" in advice.fix
-    newer = helper.make_model(
-        helper.make_graph([], "later", [], []), opset_imports=[helper.make_opsetid("", 18)]
-    )
-    with follows("Graph.merge") as advice:
-        onnx.Graph().merge(newer.SerializeToString(), {})
+    later = {"opset_imports": [helper.make_opsetid("", 18)]}
+    newer = helper.make_model(helper.make_graph([], "later", [], []), **later)
+    advice = advised("Graph.merge", onnx.Graph().merge, newer.SerializeToString(), {})
     assert advice.fix == "use tandem.load for deployment."

@@ -7,8 +7,7 @@ import re
 import shlex
 import shutil
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -27,7 +26,7 @@ from tandem.learning.config import RESUMABLE, Options
 from tandem.runs.folder import read_run
 from tandem.runs.verification import verify
 from tests.advice.conftest import body, cart
-from tests.advice.net import follow, follows, rows, sites
+from tests.advice.net import advised, follow, rows, sites
 from tests.advice.worlds import installs, without
 from tests.hub.server import TOKEN, running
 from tests.test_trainer import SMALL, small
@@ -54,16 +53,14 @@ def test_what_is_no_run_or_no_agent(runs: Path) -> None:
     key, given = "_refuse_given", {"framework": "torch"}
     follow(f"trainer.py:{key}", resume, given, "leave these out", {"framework": None})
     scored = partial(tandem.evaluate, env="CartPole-v1", episodes=1, max_steps=5)
-    with follows("trainer.py:evaluate") as advice:
-        scored(runs / "plain")
+    advice = advised("trainer.py:evaluate", scored, runs / "plain")
     assert advice.fix == "give tandem.load(path), or result.agent of a run."
     agent = tandem.load(runs / "plain")
     scored(agent)
     scored(tandem.train(resume=runs / "plain").agent)
     agent.name = ""
-    with follows("animation.py:filmed") as advice:
-        agent.play(max_steps=2)
-    assert agent.play(advice.quoted(), max_steps=2).episodes
+    name = advised("animation.py:filmed", agent.play, max_steps=2).quoted()
+    assert agent.play(name, max_steps=2).episodes
 
 
 def test_what_cannot_be_verified(runs: Path) -> None:
@@ -74,18 +71,14 @@ def test_what_cannot_be_verified(runs: Path) -> None:
         ("cart", {}, {"env": cart}),
         ("optimizer", {}, {"optimizer": optimizer}),
     ):
-        with follows("verification.py:verify") as advice:
-            verify(runs / name, **given)
-        (word,) = more
+        advice, (word,) = advised("verification.py:verify", verify, runs / name, **given), more
         said = f"verify it in Python: tandem.runs.verification.verify(folder, {word}=...)."
         assert advice.fix == said
         found = verify(runs / name, **given, **more)
         assert found.rows and (found.difference is None) == (name != "own")  # of other weights
-    with follows("verification.py:verify 2") as advice:
-        verify(runs / "extended")
+    advice = advised("verification.py:verify 2", verify, runs / "extended")
     assert "verify one that was not extended" in advice.fix
-    with follows("verification.py:verify 4") as advice:
-        verify(runs / "plain", steps=31)
+    advice = advised("verification.py:verify 4", verify, runs / "plain", steps=31)
     assert "give more --steps" in advice.fix
     assert verify(runs / "plain", steps=32).difference is None
 
@@ -106,43 +99,25 @@ def altered(folder: Path, **config: Any) -> None:
     (folder / "config.json").write_text(json.dumps(whole | config), encoding="utf-8")
 
 
-@contextmanager
-def on_machine_without_gpu(folder: Path) -> Iterator[None]:
-    altered(folder, device="cuda")
-    yield
-
-
-@contextmanager
-def without_tensorboard(folder: Path) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch, without(patch, "tensorboard"):
-        yield
-
-
 FLAG = re.compile(r"--[a-z-]+(?: ''| [\w.]+)?")
 
 
 @pytest.mark.parametrize(
-    "provoke, key",
-    [
-        (on_machine_without_gpu, "backends/__init__.py:no_gpu"),
-        (without_tensorboard, "runs/writers.py:TensorBoardWriter.__init__"),
-    ],
+    "key", ["backends/__init__.py:no_gpu", "runs/writers.py:TensorBoardWriter.__init__"]
 )
-def test_advice_on_another_machine_is_taken_on_resuming(
-    provoke: Any, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_advice_on_another_machine_is_taken_on_resuming(key: str, tmp_path, monkeypatch) -> None:
     """By a program, and as flags by a command on a copy of the run."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    folder, copy = tmp_path / "run", tmp_path / "copy"
-    small(stop_at=32, out=folder, tensorboard="TensorBoard" in key)
+    folder, copy, board = tmp_path / "run", tmp_path / "copy", "TensorBoard" in key
+    small(stop_at=32, out=folder, tensorboard=board)
+    if not board:
+        altered(folder, device="cuda")
     shutil.copytree(folder, copy)
-    with provoke(folder):
-        with follows(key) as advice:
-            tandem.train(resume=folder)
+    with without(monkeypatch, "tensorboard") if board else nullcontext():
+        advice = advised(key, tandem.train, resume=folder)
         given = advice.assigned()[-1]
         assert set(given) <= RESUMABLE
         tandem.train(resume=folder, **given)
-    with provoke(copy):
         flags = shlex.split(FLAG.search(advice.fix)[0])
         assert main(["train", "--resume", str(copy), *flags, "--quiet"]) == 0
     for each in (folder, copy):
@@ -150,7 +125,7 @@ def test_advice_on_another_machine_is_taken_on_resuming(
         found = run.config["options"] | run.config["settings"] | {"device": run.config["device"]}
         assert all(found[n] == x for n, x in given.items())
         assert run.column("env_steps")[-1] == run.config["settings"]["steps"]
-    if "TensorBoard" in key:
+    if board:
         assert "pip install tensorboard" in advice.fix
 
 
@@ -175,8 +150,7 @@ def test_a_run_that_is_resumed_on_other_hardware_is_not_bit_exact(change, tmp_pa
     small(steps=96, stop_at=32, out=folder)
     if "device" in change:  # of a run with device="auto" on a machine with a GPU, too
         altered(folder, device="cuda")
-        with follows("verification.py:verify 7") as advice:
-            verify(folder)
+        advice = advised("verification.py:verify 7", verify, folder)
         assert "on the machine that trained it" in advice.fix
     before = {"device": "cuda", "threads": 1}
     result = tandem.train(resume=folder, stop_at=64, **change)
@@ -185,8 +159,7 @@ def test_a_run_that_is_resumed_on_other_hardware_is_not_bit_exact(change, tmp_pa
     assert any("no longer bit-exact" in note for note in result.notes)
     tandem.train(resume=folder)  # as it is now: nothing is added
     assert len(read_run(folder).config["inexact"]) == 1
-    with follows("verification.py:verify 5") as advice:
-        verify(folder)
+    advice = advised("verification.py:verify 5", verify, folder)
     assert "verify one that was not resumed on others" in advice.fix
 
 
@@ -229,8 +202,7 @@ def test_a_hub_that_fails(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HF_TOKEN", TOKEN)
         assert tandem.push("runs/plain", "user/ppo")
         hub.fails = True
-        with follows("hub/api.py:told 5") as advice:
-            tandem.pull("user/ppo", "a")
+        advice = advised("hub/api.py:told 5", tandem.pull, "user/ppo", "a")
         hub.fails = False
         assert "try again later" in advice.fix and tandem.pull("user/ppo", "a")
 
@@ -242,8 +214,7 @@ def test_data_sets(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(runs.parent / "minari"))
     monkeypatch.setattr(minari, "download_dataset", fetch)
     tandem.record("runs/plain", "ab/ppo-v0", episodes=1, max_steps=3)
-    with follows("datasets/reading.py:_fetch") as advice:
-        tandem.datasets.load("ab/ppo-v1")
+    advice = advised("datasets/reading.py:_fetch", tandem.datasets.load, "ab/ppo-v1")
     assert "minari" in installs(advice.fix)
     data = tandem.datasets.load("ab/ppo-v0")
     assert np.isfinite(data[0].score)
@@ -255,5 +226,4 @@ def test_data_sets(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             yield each | {"actions": each["actions"][:-1]}
 
     monkeypatch.setattr(storage, "get_episodes", shorter)
-    with follows("datasets/reading.py:Dataset._expect_whole"):
-        data[0]
+    advised("datasets/reading.py:Dataset._expect_whole", data.__getitem__, 0)

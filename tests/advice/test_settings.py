@@ -34,7 +34,7 @@ from tests.advice.net import assigned, follow, follows, quoted, rows
 from tests.advice.worlds import QUIET, SHORT, Toy, made, ran
 
 BOX = partial(Toy, spaces.Box(-1, 1, (2,), np.float32))
-TEAM = {"env": "mpe/simple_spread_v3"}
+TEAM, PENDULUM = {"env": "mpe/simple_spread_v3"}, {"env": "Pendulum-v1"}
 BOXES = {**TEAM, "env_kwargs": {"continuous_actions": True}}
 SARSA, SIMBA = {"bootstrap": "sarsa"}, {"body": "simba"}
 MUNCHAUSEN = {"munchausen": True}
@@ -42,10 +42,6 @@ MUNCHAUSEN = {"munchausen": True}
 
 def body(space: Any) -> Any:
     return torch.nn.Sequential(torch.nn.Linear(space.shape[0], 8), torch.nn.Tanh())
-
-
-def bit_flips(num_envs: int) -> Any:
-    return SyncVectorEnv([BitFlip] * num_envs)
 
 
 def run(usual: str, **given: Any) -> None:
@@ -57,7 +53,7 @@ GSDE = {"env": BOX, "action_noise": "gsde", "exploration": "0.3:0.1"}
 OWN = BOXES | {"network": body}
 NORMS = {"env": BOX, "weight_projection": True, "weight_norm": True}
 SHORT_POOL = {"recurrent": 8, "sequence": 8, "burn_in": 8, "batch_size": 8, "buffer_size": 15}
-FLIPS = {"hindsight": "final", "env": bit_flips}
+FLIPS = {"hindsight": "final", "env": lambda num_envs: SyncVectorEnv([BitFlip] * num_envs)}
 
 
 @pytest.mark.slow
@@ -118,16 +114,11 @@ def test_uneven_shares_of_devices(row: Any) -> None:
     follow("devices.py:check_even", partial(fitting, algorithm), *rest)
 
 
-def refused(algorithm: str = "a3c", env: Any = "CartPole-v1", **options: Any) -> None:
+def refused(**options: Any) -> None:
     """What a session asks of its options before it begins processes."""
-    o, needs = replace(Options(), **options), algorithms.get(algorithm).needs
-    asynchronous.refuse(algorithm, needs, env, o)
-    selfplay.refuse(algorithm, needs, env, o)
-
-
-def replayed(**settings: Any) -> None:
-    """A learner without an environment of its own."""
-    contracts.begin(algorithms.get("dqn"), games.Chain, "torch", steps=100, **settings)
+    given = algorithms.get("a3c").needs, "CartPole-v1", replace(Options(), **options)
+    asynchronous.refuse("a3c", *given)
+    selfplay.refuse("a3c", *given)
 
 
 def scored(lambda_: float) -> None:
@@ -135,9 +126,9 @@ def scored(lambda_: float) -> None:
     ScoredSampler(ring, {"TD": 7.0}, share=lambda_)
 
 
-def statistics(**of: bool) -> None:
-    none = {"normalize_observations": False, "normalize_rewards": False}
-    asynchronous.refuse_statistics(2, SimpleNamespace(**none | of))
+def statistics(normalize_observations: bool) -> None:
+    normalizes = {"normalize_observations": normalize_observations, "normalize_rewards": False}
+    asynchronous.refuse_statistics(2, SimpleNamespace(**normalizes))
 
 
 @pytest.fixture
@@ -154,6 +145,8 @@ OF_ZOO = "normalize_rewards=False if the zoo's entry sets it"
 SEEN, UNSEEN = ({"normalize_observations": on} for on in (True, False))
 series = partial(plots.series, [1.0, 2.0], [1.0, 2.0], "x", "y")
 zoo = partial(made, "acer", "LunarLander-v3")
+# a learner without an environment of its own
+replayed = partial(contracts.begin, algorithms.get("dqn"), games.Chain, "torch", steps=100)
 
 
 @rows(
@@ -179,10 +172,9 @@ PARTS = action_leaf(taken_space(spaces.Dict(go=spaces.Discrete(2))), SPEC)
 
 def chosen(name: str = "ppo", action: Any = TWO, functional: bool = True, **given: Any) -> str:
     kind, engine = algorithms.get(name), given.pop("framework", "jax")
-    o = apply(Options(), {n: given.pop(n) for n in ("workers",) if n in given})
-    s = apply(kind.Settings(), given)
-    world = ("tandem/CartPole-v1", functional)
-    return str(choice.settled(*world, kind, s, o, (SPEC, action), engine, "cpu")[0].vectorization)
+    o = apply(Options(), {"workers": given.pop("workers", 0)})
+    of_run = kind, apply(kind.Settings(), given), o, (SPEC, action), engine, "cpu"
+    return str(choice.settled("tandem/CartPole-v1", functional, *of_run)[0].vectorization)
 
 
 def compiled(vectorization: str = "compiled", **given: Any) -> None:
@@ -229,13 +221,9 @@ def test_a_number_out_of_its_range_is_answered_with_one_within(kind: Any) -> Non
         beyond = low - 1 if low > -float("inf") else setting.limits.maximum + 1
         if beyond == float("inf"):
             continue  # any number will do
-        if beyond == setting.limits.special:
-            beyond -= 1
-        value: Any = int(beyond) if isinstance(setting.default, int) else beyond
-        if isinstance(setting.default, tuple):
-            value = (int(beyond),)
-        if isinstance(setting.default, Schedule):
-            value = str(beyond)
+        beyond -= beyond == setting.limits.special
+        convert = {int: int, tuple: lambda x: (int(x),), Schedule: str}
+        value = convert.get(type(setting.default), lambda x: x)(beyond)
         with pytest.raises(SettingError) as caught:
             check_ranges(apply(kind(), {setting.name: value}))
         tried = caught.value.fix.removeprefix("try ").rstrip(".")
@@ -255,40 +243,28 @@ def test_a_value_of_another_kind_is_answered_with_one_of_its_own(kind: Any) -> N
                 check_ranges(apply(kind(), fix))
 
 
+UNEVEN_STEPS = {"recurrent": 8, "sequence": 7, "rollout": 32, "batch_size": 64}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "algorithm, env, given",
-    [
-        ("dqn", "CartPole-v1", {"envs": 2, "train_every": 1}),
-        ("ppo", "CartPole-v1", {"batch_size": 100, "rollout": 64, "envs": 2}),
-        ("ppo", "CartPole-v1", {"recurrent": 8, "sequence": 7, "rollout": 32, "batch_size": 64}),
-        ("ppo", "CartPole-v1", {"recurrent": 8, "shared": True}),
-        ("ppo", "CartPole-v1", {"value_norm": "norm", "shared": True}),
-        ("ppo", "CartPole-v1", {"workers": 3, "envs": 2}),
-        ("ppo", "CartPole-v1", {"learning_rate": "fast"}),
-        ("ppo", "CartPole-v1", {"optimizer": "adamw"}),
-        ("ppo", "Pendulum-v1", {"action_noise": "gsde", "policy": "beta"}),
-        ("sac", "Pendulum-v1", {"noisy": "factorised", "action_noise": "gsde"}),
-        ("sac", "CartPole-v1", {"action_noise": "gsde"}),
-        ("qmix", "mpe/simple_spread_v3", {"recurrent": 8, "sequence": 0}),
-        ("mappo", "mpe/simple_spread_v3", {"normalize_rewards": True}),
-    ],
+@rows(
+    ("fits.py:transitions", "dqn", {"envs": 2, "train_every": 1}),
+    ("fits.py:rollouts", "ppo", {"batch_size": 100, "rollout": 64, "envs": 2}),
+    ("fits.py:rollouts 2", "ppo", UNEVEN_STEPS),
+    ("OnPolicy.roles", "ppo", {"recurrent": 8, "shared": True}),
+    ("ppo.py:PPO.roles", "ppo", {"value_norm": "norm", "shared": True}),
+    ("WorkerOptions.of 3", "ppo", {"workers": 3, "envs": 2}),
+    ("settings.py:convert", "ppo", {"learning_rate": "fast"}),
+    ("settings.py:convert", "ppo", {"optimizer": "adamw"}),
+    ("gsde.py:check 2", "ppo", PENDULUM | {"action_noise": "gsde", "policy": "beta"}),
+    ("gsde.py:refuse 2", "sac", PENDULUM | {"noisy": "factorised", "action_noise": "gsde"}),
+    ("gsde.py:check", "sac", {"action_noise": "gsde"}),
+    ("remembering.py:check_sequence", "qmix", TEAM | {"recurrent": 8, "sequence": 0}),
+    ("MAPPO.roles", "mappo", TEAM | {"normalize_rewards": True}),
 )
-def test_settings_that_do_not_fit_together_do_when_the_advice_is_taken(
-    algorithm: str, env: str, given: Any
-) -> None:
-    session = partial(trainer.session, algorithm, env, **QUIET)
-    with pytest.raises(TandemError) as caught:
-        session(**given)
-    fixes = assigned(caught.value)
-    assert fixes, caught.value.fix
-    for fix in fixes:
-        told = {**given, **fix}
-        try:
-            session(**told)
-        except TandemError as error:  # of what that leads to, there is advice too
-            (more,) = assigned(error)
-            session(**told, **more)
+def test_settings_that_do_not_fit_together_do_when_the_advice_is_taken(row: Any) -> None:
+    key, algorithm, given = row
+    follow(key, partial(made, algorithm), given)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from tandem.tuning import space as spaces
 from tandem.tuning import sweep as sweeps
 from tandem.tuning import sweep_study as studies
 from tandem.tuning.sweep import Sweep
-from tests.advice.net import follow, follows, rows
+from tests.advice.net import advised, follow, rows
 from tests.advice.worlds import installs
 from tests.tuning.test_finders import Aimer, sgd
 
@@ -39,62 +39,53 @@ def kept(folder: Path) -> Sweep:
 
 
 def test_what_a_sweep_is_given(tmp_path: Path) -> None:
-    at = partial(planned, tmp_path / "new")
-    key, none = "sweep.py:_planned", {"algorithm": None}
-    follow(key, at, none, "tandem.sweep('ppo', 'CartPole-v1')", {"algorithm": "ppo"})
-    follow(
-        "Sweep.__init__", at, {"trust": True}, "give resume=, or leave trust out", {"trust": False}
-    )
+    at, ppo = partial(planned, tmp_path / "new"), {"algorithm": "ppo"}
+    says = "tandem.sweep('ppo', 'CartPole-v1')"
+    follow("sweep.py:_planned", at, {"algorithm": None}, says, ppo)
+    says, trust = "give resume=, or leave trust out", {"trust": True}
+    follow("Sweep.__init__", at, trust, says, {"trust": False})
     both = {"space": {"gamma": True}, "gamma": 0.9}
     follow("space.py:space_of 2", at, both, "leave gamma out", {"space": None})
 
 
 def test_where_optuna_or_what_it_needs_is_not_installed(monkeypatch, tmp_path) -> None:
-    with monkeypatch.context() as patched, follows("space.py:optuna") as advice:
+    with monkeypatch.context() as patched:
         patched.setitem(sys.modules, "optuna", None)
-        planned(tmp_path)
-    assert installs(advice.fix) == {"optuna"}
-    with monkeypatch.context() as patched, follows("check_sampler 2") as advice:
+        assert installs(advised("space.py:optuna", planned, tmp_path).fix) == {"optuna"}
+    gp = partial(planned, tmp_path, sampler="gp")
+    with monkeypatch.context() as patched:
         patched.setattr(studies, "find_spec", lambda name: None)
-        planned(tmp_path, sampler="gp")
-    assert advice.fix == "pip install torch scipy; or use sampler='tpe'."
-    assert planned(tmp_path, sampler="gp").plan.sampler == "gp"
+        says = "pip install torch scipy; or use sampler='tpe'."
+        assert advised("check_sampler 2", gp).fix == says
+    assert gp().plan.sampler == "gp"
 
 
 def test_a_sweep_that_is_resumed(tmp_path: Path) -> None:
-    folder = tmp_path / "new"
-    with follows("Plan.read") as advice:
-        Sweep(resume=folder)
-    assert advice.fix.endswith("tandem sweep ALGORITHM ENV")
-    made = kept(folder)
+    resume = partial(Sweep, resume=tmp_path / "new")
+    assert advised("Plan.read", resume).fix.endswith("tandem sweep ALGORITHM ENV")
+    made = kept(tmp_path / "new")
     for given in ({"gamma": 0.9}, {"env": "Acrobot-v1"}, {"pruner": "none"}):
-        with follows("_continued") as advice:
-            Sweep(resume=folder, **given)
-        assert advice.fix == "leave these out."
-    with follows("_continued 3") as advice:
-        Sweep(resume=folder, trials=1)
-    assert advice.fix.startswith("leave trials out")
-    assert Sweep(resume=folder, trust=True).plan.trials == 2
-    assert Sweep(resume=folder, trials=5).plan.trials == 5
-    strange = [{**dimension, "setting": "gama"} for dimension in made.plan.space]
-    with follows("Space.from_json") as advice:
-        spaces.Space.from_json(strange, made.base)
-    assert "did you mean 'gamma'" in advice.fix
-    spaces.Space.from_json([{**d, "setting": "gamma"} for d in made.plan.space], made.base)
+        assert advised("_continued", resume, **given).fix == "leave these out."
+    assert advised("_continued 3", resume, trials=1).fix.startswith("leave trials out")
+    assert resume(trust=True).plan.trials == 2 and resume(trials=5).plan.trials == 5
+
+    def space(setting: str) -> None:
+        named = [{**dimension, "setting": setting} for dimension in made.plan.space]
+        spaces.Space.from_json(named, made.base)
+
+    assert "did you mean 'gamma'" in advised("Space.from_json", space, "gama").fix
+    space("gamma")
 
 
 def test_a_sweep_without_a_result_and_one_of_refusals(tmp_path: Path) -> None:
     made = kept(tmp_path)
-    with follows("sweep_report.py:concluded") as advice:
-        made.result()
+    advice = advised("sweep_report.py:concluded", made.result)
     assert advice.fix.endswith("tandem train ppo CartPole-v1")
     study = studies.Study(tmp_path, made.plan, made.space)
     crew = sweeps._Trials(made, study)
     crew._refused = sweeps.REFUSALS
-    with follows("_Trials._over") as advice:
-        crew._over(
-            sweeps._Trial(study.ask()), studies.REFUSED, "Batches of 7; expected 8.\nFix: 8."
-        )
+    trial, says = sweeps._Trial(study.ask()), "Batches of 7; expected 8.\nFix: 8."
+    advice = advised("_Trials._over", crew._over, trial, studies.REFUSED, says)
     assert advice.fix.endswith("as the last error says: 8.")
     assert str(advice.error).count("expected") == str(advice.error).count("Fix") == 1
     study.close()
@@ -109,8 +100,7 @@ def test_a_sweep_of_refusals_leaves_no_folder(monkeypatch, tmp_path) -> None:
     for made in (0, 1):
         sweep = Sweep("ppo", "CartPole-v1", framework="torch", out=tmp_path / str(made))
         sweep.begun = lambda sweep, made=made: sweep.done.extend([None] * made)
-        with follows("_Trials._over"):
-            sweep.train()
+        advised("_Trials._over", sweep.train)
         assert (tmp_path / str(made)).exists() == bool(made)
 
 
@@ -129,16 +119,13 @@ def searched(function: Any, *words: Any, **given: Any) -> None:
 
 
 def test_searches_of_nothing_and_of_what_is_given() -> None:
-    with follows("search.py:_searched") as advice:
-        searched(search.find_best, [])
+    advice = advised("search.py:_searched", searched, search.find_best, [])
     searched(search.find_best, json.loads(advice.fix.removeprefix("give ").rstrip(".")))
-    with follows("search.py:_searched 2") as advice:
-        searched(search.find_lr, "dqn", learning_rate=0.1)
-    assert advice.fix == "leave learning_rate out."
-    searched(search.find_lr, "dqn")
-    with follows("find_optimizer 2") as advice:
-        searched(search.find_optimizer, "dqn", optimizers=["adm"])
-    searched(search.find_optimizer, "dqn", optimizers=[advice.quoted()])
+    of = partial(searched, search.find_lr, "dqn")
+    assert advised("search.py:_searched 2", of, learning_rate=0.1).fix == "leave learning_rate out."
+    of()
+    of = partial(searched, search.find_optimizer, "dqn")
+    of(optimizers=[advised("find_optimizer 2", of, optimizers=["adm"]).quoted()])
     mine = torch.optim.SGD([torch.zeros(1)], lr=0.1)
     for call in (
         partial(search.find_lr, "dqn", optimizer=mine),
@@ -146,12 +133,10 @@ def test_searches_of_nothing_and_of_what_is_given() -> None:
         partial(tandem.sweep, "dqn", optimizer=mine),
         partial(search.find_optimizer, "dqn", optimizers=[mine]),
     ):
-        with follows("refuse_own_optimizer") as advice:
-            call("CartPole-v1")
+        advice = advised("refuse_own_optimizer", call, "CartPole-v1")
         assert advice.fix.startswith("leave optimizer out")
     lost = SimpleNamespace(score=float("nan"), fault="the loss was not finite")
-    with follows("search.py:_found") as advice:
-        search._found([lost], None, "title")
+    advice = advised("search.py:_found", search._found, [lost], None, "title")
     assert advice.fix == "lower the learning rates; leave --eval-episodes out."
     assert "no trial finished with an evaluation: the loss was not fin" in str(advice.error)
 

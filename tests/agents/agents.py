@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from torch import nn
 
 from tandem.agents.rl import RL_pytorch, assign_param
 from tandem.backends.variables import flat
-from tandem.exploration import GreedyQPolicy
+from tandem.exploration import EpsGreedyQPolicy, GreedyQPolicy
 from tests.agents.clocks import Clock
 from tests.agents.clocks import Walk as Walk
 
@@ -56,6 +57,16 @@ class Ratio(Probe):
         return loss
 
 
+class Layers(Probe):
+    """With a network of two layers, the first one a batch norm by default, and a target."""
+
+    def __init__(self, env: Any = None, first: Any = None) -> None:
+        super().__init__(env)
+        self.net = nn.Sequential(first or nn.BatchNorm1d(2), nn.Linear(2, 2))
+        self.target = copy.deepcopy(self.net)
+        self.param = self.net.parameters()
+
+
 def own(base: Any = Probe, **members: Any) -> Any:
     """A class of agents with other members."""
     return type("Own", (base,), members)
@@ -66,6 +77,15 @@ def trained(agent, episodes: int | None = 4, *, lr: float = 0.01, train=None, **
     one = {} if choices.get("PPO") else {"num_updates": 1}
     agent.set(**{"policy": GreedyQPolicy(), "pool_size": 100, "batch": 4, **one, **choices})
     agent.given = agent.train(torch.optim.SGD(agent.param, lr), episodes, p=0, **(train or {}))
+    return agent
+
+
+def ready(env: Any = 3, kind: Any = Ratio, **choices: Any) -> Any:
+    """An agent, set, that acts at random in 3 of 10 steps. env: or a number of `Walk`s."""
+    if isinstance(env, int):
+        env = [Walk() for _ in range(env)] if env > 1 else Walk()
+    agent, small = kind(env), {"pool_size": 60, "batch": 6}
+    agent.set(**{"policy": EpsGreedyQPolicy(0.3), **small, **choices})
     return agent
 
 

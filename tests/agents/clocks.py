@@ -9,10 +9,11 @@ from gymnasium import spaces
 
 
 class Clock:
-    """Observes the step and how many episodes have ended, rewards the step; ends after `length`."""
+    """Observes the step and how many episodes have ended, rewards the step; ends after `length`.
+    Step `at` of its life raises."""
 
-    def __init__(self, length: int = 5, cut: bool = False, choices: int = 2) -> None:
-        self.length, self.cut, self.episode = length, cut, 0
+    def __init__(self, length: int = 5, cut: bool = False, choices: int = 2, at: int = 0) -> None:
+        self.length, self.cut, self.episode, self.at = length, cut, 0, at
         self.action_space = spaces.Discrete(choices)
         self.actions: list[Any] = []
 
@@ -20,9 +21,14 @@ class Clock:
         self.t = 0
         return np.array([0.0, self.episode], np.float32)
 
-    def step(self, action: Any) -> Any:
+    def count(self, action: Any) -> None:
         self.t += 1
         self.actions.append(action)
+        if len(self.actions) == self.at:
+            raise RuntimeError("unplugged")
+
+    def step(self, action: Any) -> Any:
+        self.count(action)
         done = self.t == self.length
         info = {"TimeLimit.truncated": True} if done and self.cut else {}
         obs = np.array([self.t, self.episode], np.float32)
@@ -38,7 +44,6 @@ class Walk(Clock):
         return np.array([0.0, self.episode / 100], np.float32)
 
     def step(self, action: Any) -> Any:
-        self.t += 1
-        self.actions.append(int(action))
+        self.count(int(action))
         obs = np.array([self.t, self.episode / 100], np.float32)
         return obs, float(self.t + action), self.t == self.length, {}

@@ -66,8 +66,12 @@ model.restore('model.dat')
 assert model.total_episode == episodes and model.batch == 64
 {optimizer}
 {train}
-assert model.total_episode > episodes
-"""
+assert model.total_episode > episodes"""
+
+SCOPE, MORE = "with strategy.scope():", "assert model.total_episode > episodes"
+STRATEGY = """strategy = tf.distribute.{1}MirroredStrategy()
+BATCH_SIZE_PER_REPLICA = {0}
+GLOBAL_BATCH_SIZE = BATCH_SIZE_PER_REPLICA * strategy.num_replicas_in_sync"""
 
 # name -> (policy or noise, module, model), arguments of set, (learning rates, arguments of train)
 EPS_GREEDY, SOFTMAX = "policy import EpsGreedyQPolicy", "policy import SoftmaxPolicy"
@@ -93,104 +97,51 @@ ROWS = {
 EPISODES = dict(zip(ROWS, (21, 80, 12, 5, 14, 14), strict=True))
 
 
-def imports(name: str, framework: str) -> str:
-    (explorer, module, model), *_ = ROWS[name]
-    return (
-        f"from Note_rl.{explorer}\n"
-        f"from Note_rl.examples.{framework}.{module} import {model.split('(')[0]}\n"
-    )
-
-
-def of_keras(name: str) -> str:
-    (_, _, model), choices, (rates, train) = ROWS[name]
-    if name == "pool DQN":
-        choices = choices.replace("batch=64,", "")
-    adams = ",".join(f"tf.keras.optimizers.Adam({rate})" for rate in rates)
-    optimizer = "optimizer = " + (f"[{adams}]" if len(rates) > 1 else adams)
-    call = f"model.train(train_loss, optimizer, {train})"
-    program = f"""
-import tensorflow as tf
-{imports(name, "keras")}
-model={model}
-model.set({choices})
-{optimizer}
-train_loss = tf.keras.metrics.Mean(name='train_loss')
-{call}
-"""
-    if name != "DQN":
-        return program
-    return (
-        f"{program}model.set({choices},trial_count=10,criterion=200)\n{call}\n"
-        + FILES.format(train=call)
-        + RESTORES.format(optimizer=optimizer, train=call)
-    )
-
-
-def of_torch(name: str) -> str:
-    (_, _, model), choices, (rates, train) = ROWS[name]
-    adams = ",".join(f"torch.optim.Adam(model.param[{i}])" for i in range(len(rates)))
-    optimizer = f"[{adams}]" if len(rates) > 1 else "torch.optim.Adam(model.param)"
-    call = f"model.train(optimizer, {train.removesuffix(', pool_network=False')})"
-    program = f"""
-import torch
-{imports(name, "pytorch")}
-model={model}
-model.set({choices})
-optimizer = {optimizer}
-{call}
-"""
-    if name != "DQN":
-        return program
-    for more in ("", ",PR=True,initial_TD=7,alpha=0.7"):
-        program += f"model.set({choices},trial_count=10,criterion=200{more})\n{call}\n"
-    restores = RESTORES.format(optimizer=f"optimizer = {optimizer}", train=call)
-    return program + FILES.format(train=call) + restores
-
-
-def of_replicas(name: str, workers: bool = False) -> str:
-    """On several devices of one machine, or as one of a cluster's workers (num_episodes)."""
-    (_, _, model), choices, (rates, train) = ROWS[name]
-    adams = ",".join(f"tf.keras.optimizers.Adam({rate})" for rate in rates)
-    if workers:
-        train = f"num_episodes= {train}"
-    call = f"model.distributed_training(optimizer, strategy, {train})"
-    of_all = re.sub(r"batch=\d+", "batch=GLOBAL_BATCH_SIZE", choices)
-    first = name == "DQN" and not workers
-    size = re.findall(r"batch=(\d+)", choices)[0]
-    program = f"""
-import tensorflow as tf
-{imports(name, "keras")}
-strategy = tf.distribute.{"MultiWorker" if workers else ""}MirroredStrategy()
-BATCH_SIZE_PER_REPLICA = {size}
-GLOBAL_BATCH_SIZE = BATCH_SIZE_PER_REPLICA * strategy.num_replicas_in_sync
-
-with strategy.scope():
-  model={model}
-  optimizer = {f"[{adams}]" if len(rates) > 1 else adams}
-model.set({choices if name == "DQN" else of_all})
-{call.replace("(opt", "(GLOBAL_BATCH_SIZE, opt") if first else call}
-"""
-    if not first:
-        return program
-    return f"""{program}
-model.set({of_all},trial_count=10,criterion=200)
-{call}
-{FILES.format(train=call)}
-with strategy.scope():
-  model=DQN(4,128,2)
-  model.restore('model.dat')
-  optimizer = {adams}
-episodes = model.total_episode
-{call}
-assert model.total_episode > episodes
-"""
+def program(name: str, how: str) -> str:
+    """As documented for `how`: "torch", "keras", on several "devices" of one machine, or as one of
+    a cluster's "workers" (num_episodes)."""
+    (explorer, module, model), choices, (rates, train) = ROWS[name]
+    torch, several = how == "torch", how in ("devices", "workers")
+    long = name == "DQN" and how != "workers"  # documented with files, figures and restoring
+    adams = [f"tf.keras.optimizers.Adam({rate})" for rate in rates]
+    if torch:
+        parts = [f"model.param[{i}]" for i in range(len(rates))] if rates[1:] else ["model.param"]
+        adams = [f"torch.optim.Adam({part})" for part in parts]
+        train = train.removesuffix(", pool_network=False")
+    optimizer = f"optimizer = [{','.join(adams)}]" if rates[1:] else f"optimizer = {adams[0]}"
+    loss = "train_loss = tf.keras.metrics.Mean(name='train_loss')"
+    call, made, sets = f"model.train(optimizer, {train})", f"model={model}", f"model.set({choices})"
+    if how == "keras":
+        call = f"model.train(train_loss, optimizer, {train})"
+    if several:
+        train = f"num_episodes= {train}" if how == "workers" else train
+        call = f"model.distributed_training(optimizer, strategy, {train})"
+    start = [made, sets.replace("batch=64,", "") if (name, how) == ("pool DQN", "keras") else sets]
+    start += [optimizer, loss, call] if how == "keras" else [optimizer, call]
+    if several:
+        sizes = re.findall(r"batch=(\d+)", choices)[0], "MultiWorker" * (how == "workers")
+        choices = re.sub(r"batch=\d+", "batch=GLOBAL_BATCH_SIZE", choices)
+        sets = sets if name == "DQN" else f"model.set({choices})"
+        start = [STRATEGY.format(*sizes), SCOPE, f"  {made}", f"  {optimizer}", sets]
+        start += [call.replace("(opt", "(GLOBAL_BATCH_SIZE, opt") if long else call]
+    lines = ["import torch" if torch else "import tensorflow as tf", f"from Note_rl.{explorer}"]
+    package = f"Note_rl.examples.{'pytorch' if torch else 'keras'}.{module}"
+    lines += [f"from {package} import {model.split('(')[0]}", *start]
+    if long:
+        for more in ("", ",PR=True,initial_TD=7,alpha=0.7") if torch else ("",):
+            lines += [f"model.set({choices},trial_count=10,criterion=200{more})", call]
+        again = [SCOPE, f"  {made}", "  model.restore('model.dat')", f"  {optimizer}"]
+        again = [*again, "episodes = model.total_episode", call, MORE]
+        restores = RESTORES.format(optimizer=optimizer, train=call)
+        lines += [FILES.format(train=call), *(again if several else [restores])]
+    return "\n".join(lines)
 
 
 SEVERAL = [name for name in ROWS if name != "pool DDPG_HER"]  # which is documented for torch alone
-TORCH = {name: of_torch(name) for name in ROWS if name != "PPO"}
-KERAS = {name: of_keras(name) for name in SEVERAL}
-DISTRIBUTED = {name: of_replicas(name) for name in SEVERAL}
-WORKERS = {name: of_replicas(name, True) for name in SEVERAL}
+TORCH = {name: program(name, "torch") for name in ROWS if name != "PPO"}
+KERAS, DISTRIBUTED, WORKERS = (
+    {name: program(name, how) for name in SEVERAL} for how in ("keras", "devices", "workers")
+)
 
 
 def modules() -> dict[str, str]:

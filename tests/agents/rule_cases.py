@@ -113,10 +113,8 @@ def numbers(first: float, change: float, updates: int, low: float, high: float) 
 
 
 def gradients(updates: int) -> list[float]:
-    ends = [
-        np.mean([(k - 1) // LENGTH for k in range(n - 9, n + 1)]) for n in range(10, 10 + updates)
-    ]
-    return [float(x) - 3.0 for x in ends]
+    ended = np.arange(10 + updates) // LENGTH
+    return [float(ended[k : k + 10].mean()) - 3.0 for k in range(updates)]
 
 
 def adam(lr: list[float], decay: list[float], beta1: list[float], beta2: list[float]) -> Any:
@@ -186,9 +184,8 @@ def rules(base: Any, adamw: Callable[[Any], Any], sgd: Callable[[Any], Any]) -> 
         agent = run(Known, sgd, plan, 40, policy=policy)
         moved = np.array(agent.env.actions[15:]).reshape(-1, LENGTH) != 0
         share = moved.mean(0)  # steps 4, 5 and the next 1 after that update
-        found[type(policy).__name__] = (
-            bool((share[[1, 2]] == 0).all() and (share[[0, 3, 4]] > 0.8).all()) or share.tolist()
-        )
+        right = (share[[1, 2]] == 0).all() and (share[[0, 3, 4]] > 0.8).all()
+        found[type(policy).__name__] = bool(right) or share.tolist()
 
     # priorities: draws in proportion to (reward + eps) ** alpha
     rule = {"alpha_params": {"rate": 1.0, "smooth": 0.0, "max": 2.0}, "target_ess": 1e-9}

@@ -17,7 +17,7 @@ from tandem.errors import SettingError
 from tandem.exploration import AdaptiveEpsGreedyPolicy, EpsGreedyQPolicy, GreedyQPolicy
 from tandem.math.adaptive import RULES, gradient_noise
 from tandem.math.effective import effective_sample_size
-from tests.agents.agents import Probe, Walk, alike, own, trained
+from tests.agents.agents import Layers, Probe, Ratio, Walk, alike, own, ready, same, trained
 
 
 class Adaptive(Probe):
@@ -31,6 +31,14 @@ class Adaptive(Probe):
         self.calls += 1
         if self.hook is not None:
             self.hook(self, self.calls)
+
+
+class Reporting(Adaptive, Ratio):
+    """Knows the effective sample size of each phase's beginning."""
+
+    def initialize_adjusting(self) -> None:
+        super().initialize_adjusting()
+        self.starts = [*getattr(self, "starts", ()), self.compute_ess()]
 
 
 def test_limits_of_the_effective_sample_size() -> None:
@@ -71,19 +79,19 @@ def test_of_a_pool(pr: bool) -> None:
 
 
 def test_hooks_come_after_each_mini_batch_once_the_pool_holds_those_of_a_phase() -> None:
-    class Sized(Adaptive):
-        asked: tuple[int, ...] = ()
+    asked: list[int] = []
 
+    class Sized(Adaptive):
         def batch_size_fn(self) -> int:
-            self.asked += (2 + self.losses % 3,)
-            return self.asked[-1]
+            asked.append(2 + self.losses % 3)
+            return asked[-1]
 
     agent = trained(Sized(), 4, num_updates=2)  # 20 steps; 4 a batch, 8 a phase
     sizes = [len(s) for s, *_ in agent.seen[1:]]
     assert agent.losses == len(sizes) + 1
     # the hooks are called from the 8th step on, when two mini-batches of 4 are there
     assert sizes[:8] == [4] * 8 and sizes[9:] == [2 + (i + 1) % 3 for i in range(9, len(sizes))]
-    assert agent.calls == len(agent.asked) == len(sizes) - 8
+    assert agent.calls == len(asked) == len(sizes) - 8
     agent = trained(Adaptive(), 4, num_updates=3)
     assert agent.losses - 1 == 3 * 17 and agent.calls == 3 * 9
 
@@ -129,12 +137,13 @@ def test_sizes_that_cannot_be_and_rules_without_anything_to_move(given: Any, wor
 
 def test_what_is_said_wrongly_is_refused_and_every_rule_has_an_argument() -> None:
     agent = trained(Probe(), 4)
-    with pytest.raises(SettingError, match="smooth=2"):
-        agent.adjust_window_size(smooth=2)
-    with pytest.raises(SettingError, match="give an argument='lr_params'"):
-        agent.adjust(lr_parms={"rate": 0.1})
-    with pytest.raises(SettingError, match="num_samples"):
-        agent.adjust(target_noise=0.1)
+    for call, given, match in (
+        (agent.adjust_window_size, {"smooth": 2}, "smooth=2"),
+        (agent.adjust, {"lr_parms": {"rate": 0.1}}, "give an argument='lr_params'"),
+        (agent.adjust, {"target_noise": 0.1}, "num_samples"),
+    ):
+        with pytest.raises(SettingError, match=match):
+            call(**given)
     named = [f"{name}_params" for name in RULES if name != "batch"]
     assert list(adaptive.RuleParams.__annotations__) == named
 
@@ -153,19 +162,12 @@ def test_the_target_is_the_size_when_the_phase_began() -> None:
     found = []
 
     def hook(agent: Any, _: int) -> None:
-        found.append((agent._start_size(), agent.compute_ess(), agent.lr()))
+        rate = agent.optimizer.param_groups[0]["lr"]
+        found.append((agent._start_size(), agent.compute_ess(), rate))
         agent.adjust(smooth=1.0, lr_params={"rate": 0.1, "smooth": 0.0, "max": 1.0})
 
-    class Ratio(Adaptive):
-        def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
-            TD = self.net(s)[:, 0] - r
-            self.prioritized_replay.update(TD, 1.0 + 0.0 * TD)
-            return (TD**2).mean()
-
-        def lr(self) -> float:
-            return self.optimizer.param_groups[0]["lr"]
-
-    trained(Ratio(hook=hook), 4, PPO=True, PR=True, update_steps=8, alpha=1.0, lr=0.01)
+    choices = {"PPO": True, "PR": True, "update_steps": 8, "alpha": 1.0}
+    trained(Reporting(hook=hook), 4, lr=0.01, **choices)
     first, second = found[:20], found[20:]  # ten passes over 8, then over 16
     assert len(second) == 40 and first[0][0] == pytest.approx(8.0)
     assert len({start for start, *_ in first}) == len({start for start, *_ in second}) == 1
@@ -186,23 +188,6 @@ COURSES: dict[str, dict[str, Any]] = {
     "without priorities": {"PR": False},
     "another alpha": {"rules": {"alpha_params": {"rate": 0.2}}},
 }
-
-
-class Reporting(Adaptive):
-    """Knows the effective sample size of each phase's beginning."""
-
-    def __init__(self, env: Any = None, hook: Any = None) -> None:
-        super().__init__(env, hook)
-        self.starts: list[float] = []
-
-    def initialize_adjusting(self) -> None:
-        super().initialize_adjusting()
-        self.starts.append(self.compute_ess())
-
-    def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
-        TD = self.net(s)[:, 0] - r
-        self.prioritized_replay.update(TD, 1.0 + TD if self.PPO else None)
-        return (TD**2).mean()
 
 
 @pytest.mark.slow
@@ -302,10 +287,9 @@ def fresh() -> Any:
             self.prioritized_replay.update(TD)
             return (TD**2).mean()
 
-    agent = Discounted([Walk(), Walk()], moving)
-    agent.gamma = 0.5
     sizes = {"pool_size": 40, "batch": 4, "update_steps": 3, "num_updates": 2}
-    agent.set(policy=EpsGreedyQPolicy(0.3), PR=True, **sizes)
+    agent = ready(2, lambda env: Discounted(env, moving), PR=True, **sizes)
+    agent.gamma = 0.5
     return agent, torch.optim.Adam(agent.param, 0.01)
 
 
@@ -409,13 +393,9 @@ def test_set_after_restore_begins_with_the_optimizers_originals(tmp_path: Path) 
 class Line(Probe):
     """Its gradient, of two weights, is the mean of (reward, step) of a mini-batch."""
 
-    def __init__(self, env: Any = None) -> None:
-        super().__init__(env)
-        self.net = torch.nn.Linear(2, 1)
+    def __init__(self) -> None:
+        super().__init__()
         self.param = [torch.nn.Parameter(torch.zeros(2))]
-
-    def action(self, s: Any) -> Any:
-        return torch.zeros(len(s), 2)
 
     def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
         self.seen.append((s, a, next_s, r, d))
@@ -423,7 +403,7 @@ class Line(Probe):
         return (self.param[0] * torch.stack([r.mean(), s[:, 0].mean()])).sum()
 
     def update_param(self) -> None:
-        pass
+        """There is no target."""
 
 
 def test_variance_and_noise_scale_are_those_of_independent_mini_batches() -> None:
@@ -447,33 +427,23 @@ def test_variance_and_noise_scale_are_those_of_independent_mini_batches() -> Non
 
 @pytest.mark.parametrize("choices", [{}, {"PR": True}, {"num_steps": 3}])
 def test_measuring_changes_nothing(choices: Any) -> None:
-    class Odd(Probe):
+    class Odd(Layers):
         """With statistics, and chance, in its forward pass."""
 
         gamma = 0.9
 
         def __init__(self) -> None:
-            super().__init__()
-            layers = (torch.nn.BatchNorm1d(2), torch.nn.Dropout(0.5), torch.nn.Linear(2, 2))
-            self.net = torch.nn.Sequential(*layers)
+            norm = torch.nn.BatchNorm1d(2)
+            super().__init__(first=torch.nn.Sequential(norm, torch.nn.Dropout(0.5)))
             self.net.eval()
-            self.target = torch.nn.Linear(2, 2)
-            self.param = list(self.net.parameters())
 
-        def update_param(self) -> None:
-            pass
-
-    class Measured(Odd):
-        noise: tuple[float, ...] = ()
-
-        def adjust_func(self) -> None:
-            self.noise += (self.estimate_gradient_variance(5, 3),)
-
-    one, other = trained(Odd(), 4, **choices), trained(Measured(), 4, **choices)
-    assert len(other.noise) > 10 and min(other.noise) > 0
+    noise: list[float] = []
+    measures = lambda self: noise.append(self.estimate_gradient_variance(5, 3))  # noqa: E731
+    kinds = (Odd, own(Odd, adjust_func=measures))
+    one, other = (trained(kind(), 4, **choices) for kind in kinds)
+    assert len(noise) > 10 and min(noise) > 0
     assert one.loss_list == other.loss_list
-    for a, b in zip(one.net.state_dict().values(), other.net.state_dict().values(), strict=True):
-        assert torch.equal(a, b)
+    assert same(one.net.state_dict().values(), other.net.state_dict().values())
 
 
 def test_adabatch() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,7 @@ import torch
 
 from tandem.errors import SettingError
 from tandem.exploration import GreedyQPolicy
-from tests.agents.agents import Clock, Probe, Walk, alike, trained
-from tests.helpers import COMPILED_LIGHTLY, run_python
+from tests.agents.agents import Clock, Probe, Walk, alike, own, trained
 
 
 class Builds(Probe):
@@ -78,39 +76,5 @@ def test_what_cannot_follow_is_refused_and_a_missing_attribute_still_said() -> N
         agent.shared_param = count and agent.shared_param[:count]
         with pytest.raises(SettingError, match=match):
             trained(agent)
-    missing = {"action": lambda self, s: self.inference_(s)}
     with pytest.raises(AttributeError, match="inference_"):
-        trained(type("Wrong", (Builds,), missing)())
-
-
-KERAS = """
-import importlib, json
-import keras
-import numpy as np
-from tandem.backends.variables import read
-from tandem.exploration import SoftmaxPolicy
-
-found = []
-for name in ("PPO_with_build", "PPO_with_build_"):
-    model = importlib.import_module(f"tandem.examples.keras.{name}").PPO(4, 16, 2, 0.2, 0.01, 2)
-    start = read(model.actor.weights)
-    model.set(policy=SoftmaxPolicy(), pool_size=500, batch=32, update_steps=100, PPO=True)
-    optimizers = [keras.optimizers.Adam(), keras.optimizers.Adam()]
-    model.train(keras.metrics.Mean(), optimizers, 10, processes=2, p=0)
-    new, old = read(model.actor.weights), read(model.old_actor.weights)
-    found.append(
-        model._assembly.learner.updates > 0
-        and any((x != y).any() for x, y in zip(start, new, strict=True))
-        and all(np.array_equal(x, y) for x, y in zip(new, old, strict=True))
-    )
-print(json.dumps(list(map(bool, found))))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("engine", ["jax", pytest.param("tensorflow", marks=pytest.mark.thorough)])
-def test_examples(engine: Any) -> None:
-    if importlib.util.find_spec(engine) is None:
-        pytest.skip(f"{engine} is not installed")
-    light = COMPILED_LIGHTLY if engine == "jax" else {}
-    assert run_python(KERAS, engine=engine, timeout=280, env=light) == [[True, True]]
+        trained(own(Builds, action=lambda self, s: self.inference_(s))())

@@ -8,6 +8,7 @@ import pickle
 import signal
 import warnings
 from dataclasses import asdict, fields
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +26,7 @@ from tandem.agents.user_functions import AgentAlgorithm, CompiledAction
 from tandem.errors import CheckpointError, NetworkError, SettingError, TandemError, UnknownNameError
 from tandem.exploration import EpsGreedyQPolicy, GreedyQPolicy, OrnsteinUhlenbeckProcess
 from tests.advice.net import follows
-from tests.agents.agents import Clock, Probe, Walk, alike, fit, own, resumed, same, trained
+from tests.agents.agents import Clock, Layers, Probe, Walk, alike, fit, own, resumed, same, trained
 
 
 @pytest.mark.parametrize("name", ["env", "param", "action", "__call__", "update_param"])
@@ -42,43 +43,37 @@ def test_what_is_forgotten_is_named_with_an_example(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("env", "choices", "message"),
+    ("message", "choices"),
     [
-        ([], {}, "Probe.env is empty"),
-        (None, {"MARL": True}, "reward_done_func_ma is missing"),
-        (None, {"HER": True, "policy": None}, "reward_done_func is missing"),
-        (None, {"policy": [GreedyQPolicy(), GreedyQPolicy()]}, "2 policies"),
-        (None, {"noise": OrnsteinUhlenbeckProcess(0.1)}, "policy and noise"),
-        (None, {"batch": 0}, "batch=0"),
-        (None, {"batch": 200}, "pool_size=100, batch=200"),
-        (None, {"batch": 4.0}, "batch=4.0"),
-        (None, {"batch": "four"}, "batch='four'"),
-        (None, {"trial_count": 2, "criterion": "high"}, "criterion='high'"),
-        (None, {"PR": True, "beta": None}, "beta=None"),
-        (None, {"policy": "greedy"}, "policy='greedy'"),
-        (None, {"policy": GreedyQPolicy}, "GreedyQPolicy"),
-        (None, {"policy": None, "noise": [OrnsteinUhlenbeckProcess(0.1), "ou"]}, "noise='ou'"),
-        (None, {"criterion": 1.0}, "requires trial_count"),
-        (None, {"PPO": True}, "requires update_steps or update_batches"),
-        (
-            None,
-            {"PPO": True, "HER": True, "update_steps": 8},
-            "PPO=True is not supported with HER=True",
-        ),
-        (None, {"HER": True, "num_steps": 2}, "num_steps"),
-        (None, {"num_steps": 3}, "self.gamma"),
-        (None, {"PPO": "yes", "update_steps": 8}, "PPO='yes'"),
-        (None, {"PR": 2}, "PR=2"),
-        (None, {"PR": True, "alpha": -1}, "alpha=-1"),
-        (None, {"PR": True, "initial_TD": float("inf")}, "initial_TD=inf"),
-        (None, {"k": -1}, "k=-1"),
-        (None, {"strategy": "last"}, "strategy='last'"),
-        (None, {"policy": []}, r"policy=\[\]"),
+        ("Probe.env is empty", {"env": []}),
+        ("reward_done_func_ma is missing", {"MARL": True}),
+        ("reward_done_func is missing", {"HER": True, "policy": None}),
+        ("2 policies", {"policy": [GreedyQPolicy(), GreedyQPolicy()]}),
+        ("policy and noise", {"noise": OrnsteinUhlenbeckProcess(0.1)}),
+        *((f"batch={x!r}", {"batch": x}) for x in (0, 4.0, "four")),
+        ("pool_size=100, batch=200", {"batch": 200}),
+        ("criterion='high'", {"trial_count": 2, "criterion": "high"}),
+        ("policy='greedy'", {"policy": "greedy"}),
+        ("GreedyQPolicy", {"policy": GreedyQPolicy}),
+        ("noise='ou'", {"policy": None, "noise": [OrnsteinUhlenbeckProcess(0.1), "ou"]}),
+        ("requires trial_count", {"criterion": 1.0}),
+        ("requires update_steps or update_batches", {"PPO": True}),
+        ("not supported with HER=True", {"PPO": True, "HER": True, "update_steps": 8}),
+        ("num_steps", {"HER": True, "num_steps": 2}),
+        ("self.gamma", {"num_steps": 3}),
+        ("PPO='yes'", {"PPO": "yes", "update_steps": 8}),
+        ("PR=2", {"PR": 2}),
+        *((f"{n}={x}", {"PR": True, n: x}) for n, x in (("beta", None), ("alpha", -1))),
+        ("initial_TD=inf", {"PR": True, "initial_TD": float("inf")}),
+        ("k=-1", {"k": -1}),
+        ("strategy='last'", {"strategy": "last"}),
+        (r"policy=\[\]", {"policy": []}),
     ],
 )
-def test_what_set_is_told_wrongly(env: Any, choices: Any, message: str) -> None:
+def test_what_set_is_told_wrongly(message: str, choices: Any) -> None:
+    given = {"env": None, **choices}
     with pytest.raises(SettingError, match=message):
-        trained(Probe(env), **choices)
+        trained(Probe(given.pop("env")), **given)
 
 
 def of_loss(function: Any) -> dict[str, Any]:
@@ -126,29 +121,29 @@ def test_a_loss_without_gradients_for_an_optimizer_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("attributes", "given"),
+    ("name", "values"),
     [
-        *(({}, x) for x in ({"episodes": "3"}, {"episodes": 2.5}, {"processes": 1.5}, {"p": -1})),
-        *(({}, x) for x in ({"window_size": "5"}, {"clearing_freq": 0})),
-        *(({"seed": x}, {}) for x in ("x", -1, None)),
-        *(({"callbacks": x}, {}) for x in (None, print)),
+        ("episodes", ("3", 2.5)),
+        *(("processes", (1.5,)), ("p", (-1,)), ("window_size", ("5",)), ("clearing_freq", (0,))),
+        *(("agent.seed", ("x", -1, None)), ("agent.callbacks", (None, print))),
     ],
 )
-def test_numbers_and_attributes_that_train_cannot_go_by(attributes: Any, given: Any) -> None:
-    agent = fresh()
-    vars(agent).update(attributes)
-    match = [f"{name}=" for name in given] + [f"agent.{name}" for name in attributes]
-    with pytest.raises(SettingError, match=match[0]):
-        agent.train(torch.optim.SGD(agent.param, 0.1), **{"episodes": 1, "p": 0, **given})
-    assert not agent.total_episode
+def test_numbers_and_attributes_that_train_cannot_go_by(name: str, values: Any) -> None:
+    for value in values:
+        agent, given = fresh(), {"episodes": 1, "p": 0}
+        owner = vars(agent) if name.startswith("agent.") else given
+        owner[name.removeprefix("agent.")] = value
+        with pytest.raises(SettingError, match=name if owner is not given else f"{name}="):
+            agent.train(torch.optim.SGD(agent.param, 0.1), **given)
+        assert not agent.total_episode
 
 
 def test_what_is_no_path_no_number_of_steps_and_no_variable(tmp_path: Path) -> None:
-    for method in ("save", "restore", "save_param", "restore_param"):
-        for wrong in (3, None, b"x", [], ""):
-            with pytest.raises(TandemError) as told:
-                getattr(fresh(), method)(wrong)
-            assert told.value.expected and told.value.fix
+    methods = ("save", "restore", "save_param", "restore_param")
+    for method, wrong in product(methods, (3, None, b"x", [], "")):
+        with pytest.raises(TandemError) as told:
+            getattr(fresh(), method)(wrong)
+        assert told.value.expected and told.value.fix
     for steps in (0, -1, 2.5, "x", None):
         with pytest.raises(SettingError, match="max_steps="):
             fresh().run_agent(steps)
@@ -186,12 +181,11 @@ def test_no_episodes_are_no_step(tmp_path: Path) -> None:
 def test_what_train_misses() -> None:
     with pytest.raises(SettingError, match="before set"):
         Probe().train(None, 1)
-    agent, other = fresh(), Probe()
+    agent = fresh()
     for optimizer, match in (
-        (None, "no optimizer"),
-        ([], "no optimizer"),
+        *((x, "no optimizer") for x in (None, [])),
         (torch.optim.SparseAdam(list(agent.param)), "SparseAdam"),
-        (torch.optim.SGD(other.param, 0.1), "not in agent.param"),
+        (torch.optim.SGD(Probe().param, 0.1), "not in agent.param"),
         ([torch.optim.SGD(agent.param, 0.1)] * 2, "1 optimizers|2 optimizers"),
     ):
         with pytest.raises(SettingError, match=match):
@@ -200,33 +194,21 @@ def test_what_train_misses() -> None:
 
 
 def test_a_policy_of_ones_own_is_asked_once_with_the_step_if_it_takes_that() -> None:
-    class Asked:
-        def __init__(self) -> None:
-            self.given: list[tuple[object, ...]] = []
+    def asked(select_action: Any, env: Any = None, *others: Any) -> list[Any]:
+        policy = SimpleNamespace(select_action=select_action)
+        trained(Probe(env), policy=[policy, *others] if others else policy)
+        return given
 
-        def select_action(self, values, *step):
-            self.given.append(step)
-            return 0
-
-    class Alone(Asked):
-        def select_action(self, values):
-            return super().select_action(values)
-
-    class Breaks(Asked):
-        def select_action(self, values, step):
-            super().select_action(values, step)
-            return len(step)  # its own fault, and no reason to ask again
-
-    asked, alone, breaks = Asked(), Alone(), Breaks()
-    trained(Probe(), policy=asked)
-    trained(Probe([Clock(), Clock()]), policy=[alone, EpsGreedyQPolicy(1.0)])
-    assert asked.given == [(i,) for i in range(len(asked.given))] and set(alone.given) == {()}
+    given: list[Any] = []
+    note = given.append
+    assert asked(lambda values, *step: note(step) or 0) == [(i,) for i in range(len(given))]
+    given.clear()
+    alone = lambda values: note(()) or 0  # noqa: E731
+    assert set(asked(alone, [Clock(), Clock()], EpsGreedyQPolicy(1.0))) == {()}
+    given.clear()
     with pytest.raises(TypeError, match="'int' has no len"):
-        trained(Probe(), policy=breaks)
-    assert breaks.given == [(0,)]
-
-
-# --- Optimizers
+        asked(lambda values, step: note(step) or len(step))  # no reason to ask again
+    assert given == [0]
 
 
 class Pair(Probe):
@@ -239,29 +221,23 @@ class Pair(Probe):
 
     def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
         self.seen.append((s, a, next_s, r, d))
-        return pair_losses(self.net, self.other, s, r)
+        first, second = self.net(s)[:, 0], self.other(s)[:, 0]
+        return [(first - r).pow(2).mean(), (second - first).pow(2).mean()]
 
     def update_param(self) -> None:
-        return None
-
-
-def pair_losses(net: Any, other: Any, s: Any, r: Any) -> list[Any]:
-    first, second = net(s)[:, 0], other(s)[:, 0]
-    return [(first - r).pow(2).mean(), (second - first).pow(2).mean()]
+        """There is no target."""
 
 
 @pytest.mark.parametrize("name", ["Adam", "SGD", "RMSprop", "AdamW", "Rprop"])
 def test_each_optimizer_steps_by_its_own_loss_from_the_same_point(name: str) -> None:
-    agent, kind = Pair(), getattr(torch.optim, name)
-    start = copy.deepcopy((agent.net, agent.other))
+    agent, by_hand, kind = Pair(), Pair(), getattr(torch.optim, name)
     agent.set(policy=GreedyQPolicy(), pool_size=100, batch=4)
     optimizers = [kind(part, lr=0.01) for part in agent.param]
     agent.train(optimizers, 4, p=0)
-    own = [list(module.parameters()) for module in start]
+    own = [list(module.parameters()) for module in (by_hand.net, by_hand.other)]
     mine = [kind(part, lr=0.01) for part in own]
-    for s, _, _, r, _ in agent.seen[1:]:
-        losses = pair_losses(*start, s, r)
-        for part, loss in zip(own, losses, strict=True):
+    for batch in agent.seen[1:]:
+        for part, loss in zip(own, by_hand(*batch), strict=True):
             for p, g in zip(part, torch.autograd.grad(loss, part, retain_graph=True), strict=True):
                 p.grad = g
         for optimizer in mine:
@@ -294,39 +270,31 @@ def test_an_optimizer_goes_on_a_preset_one_is_kept_and_its_learning_rate_obeyed(
 
 
 def test_numbers_that_a_compiled_loss_reads_are_watched() -> None:
-    def constants(agent: Any, *names: str) -> Any:
-        class Reads(AgentAlgorithm):
-            def losses(self, batch: Any) -> Any:
-                return [getattr(self.agent, name) for name in names]
+    """In dicts and lists too, but not those of a record, which is too long for settings."""
+    names = ("scale", "best", "config", "steps", "options", "nets", "log")
 
-        algorithm = Reads(agent, SimpleNamespace(framework="jax"), [], 1, 1.0, (), False)
-        algorithm._losses(None)
-        assert algorithm.constants.changed() == []
-        return algorithm.constants
+    class Reads(AgentAlgorithm):
+        def losses(self, batch: Any) -> Any:
+            return [getattr(self.agent, name) for name in names]
 
     agent = Probe()
-    agent.scale, agent.best = np.float32(0.5), float("nan")
-    watched = constants(agent, "scale", "best")
-    agent.scale = np.float32(0.25)
-    assert watched.changed() == ["scale"]
-    agent.best = 1.0
-    assert watched.changed() == ["scale", "best"]
-    # in dicts and lists too
+    agent.scale, agent.best, agent.steps = np.float32(0.5), float("nan"), (3, 4.0)
     agent.config = {"alpha": 0.1, "inner": {"x": [1, 2]}}
-    agent.steps = (3, 4.0)
     agent.options = SimpleNamespace(rate=0.5)
     agent.nets, agent.log = [agent.net], [0.0] * 100
-    watched = constants(agent, "config", "steps", "options", "nets", "log")
-    agent.log[3] += 1.0  # a record, too long for settings
+    algorithm = Reads(agent, SimpleNamespace(framework="jax"), [], 1, 1.0, (), False)
+    algorithm._losses(None)
+    changed = algorithm.constants.changed
+    agent.log[3] += 1.0
     agent.nets.append(agent.target)
+    assert changed() == []
+    agent.scale, agent.steps = np.float32(0.25), (3,)
+    assert changed() == ["scale", "steps[1]"]
     agent.config["alpha"], agent.config["inner"]["x"][1] = 0.2, 5
-    assert watched.changed() == ["config['alpha']", "config['inner']['x'][1]"]
-    agent.config = {"alpha": 0.1, "inner": {"x": [1, 2]}}
-    agent.config["beta"] = agent.options.rate = 0.1
-    assert watched.changed() == ["config['beta']", "options.rate"]
-    del agent.config["beta"]
-    agent.options.rate, agent.steps = 0.5, (3,)
-    assert watched.changed() == ["steps[1]"]
+    assert changed() == ["scale", "config['alpha']", "config['inner']['x'][1]", "steps[1]"]
+    agent.config = {"alpha": 0.1, "inner": {"x": [1, 2]}, "beta": 0.1}
+    agent.options.rate = agent.best = 1.0
+    assert changed() == ["scale", "best", "config['beta']", "steps[1]", "options.rate"]
 
 
 def test_numbers_that_a_compiled_action_reads_are_watched_until_they_change_too_often() -> None:
@@ -368,34 +336,26 @@ def test_a_loss_may_take_gradients_of_its_own() -> None:
 
 
 def test_batch_norm_trains_and_acts_as_it_should() -> None:
-    class Norm(Probe):
-        def __init__(self) -> None:
-            super().__init__()
-            self.net = torch.nn.Sequential(torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 2))
-            self.target = copy.deepcopy(self.net)
-            self.param = self.net.parameters()
-            self.modes: list[tuple[str, bool]] = []
+    modes: list[tuple[str, bool]] = []
 
+    class Norm(Layers):
         def action(self, s: Any) -> Any:
-            self.modes.append(("action", self.net.training))
+            modes.append(("action", self.net.training))
             return self.net(s)
 
-        def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
-            self.modes += [("loss", self.net.training), ("target", self.target.training)]
-            return super().__call__(s, a, next_s, r, d)
+        def __call__(self, *batch: Any) -> Any:
+            modes.extend([("loss", self.net.training), ("target", self.target.training)])
+            return super().__call__(*batch)
 
     agent = trained(Norm())
-    assert set(agent.modes[2:]) == {("action", False), ("loss", True), ("target", False)}
+    assert set(modes[2:]) == {("action", False), ("loss", True), ("target", False)}
     assert agent.net[0].num_batches_tracked == 17
-
-
-# --- Callbacks and lines
 
 
 def test_callbacks_hear_everything_in_order() -> None:
     heard: list[Any] = []
-    names = [f"on_{x}_{end}" for x in ("train", "episode", "batch") for end in ("begin", "end")]
-    agent = Probe()
+    agent, levels = Probe(), ("train", "episode", "batch")
+    names = [f"on_{level}_{end}" for level in levels for end in ("begin", "end")]
     each = {name: lambda *x, name=name: heard.append((name, *x)) for name in names}
     agent.callbacks.append(LambdaCallback(**each))
     trained(agent, 2, num_updates=2)
@@ -458,8 +418,7 @@ def test_any_subset_and_any_object_is_a_callback() -> None:
 
 
 def test_lines(capsys: Any) -> None:
-    agent = Probe()
-    agent.set(policy=GreedyQPolicy(), pool_size=100, batch=4, trial_count=2, criterion=15.0)
+    agent = fresh(Clock(), policy=GreedyQPolicy(), trial_count=2, criterion=15.0)
     agent.train(torch.optim.SGD(agent.param, 0.01), 20)
     out = capsys.readouterr().out
     assert "episode:1   loss:" in out and "reward:15" in out and "time:0s" in out
@@ -469,9 +428,6 @@ def test_lines(capsys: Any) -> None:
     assert train_call.print_interval(None, None) == 10
 
 
-# --- Files
-
-
 def fresh(env: Any = None, **choices: Any) -> Probe:
     agent = Probe(env or Walk())
     small = {"pool_size": 50, "batch": 4, "update_steps": 3}
@@ -479,27 +435,24 @@ def fresh(env: Any = None, **choices: Any) -> Probe:
     return agent
 
 
-def made(**choices: Any) -> Any:
-    agent = fresh(**choices)
-    return agent, torch.optim.Adam(agent.param)
-
-
-ONGOING: list[tuple[Any, Any]] = [  # arguments of set, and of train
-    ({}, {}),
-    ({"PR": True}, {}),
-    ({"PPO": True, "update_steps": 10}, {}),
-    ({"PPO": True, "update_steps": None, "update_batches": 5}, {}),
-    ({"PR": True, "num_updates": 4, "update_batches": 3}, {"window_size_pr": 2}),
-    ({"num_updates": 2}, {}),
-    ({}, {"clearing_freq": 16, "window_size_": 11}),
-    ({"pool_size": 20}, {"window_size": 5}),
-]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(("choices", "windows"), ONGOING)
+@pytest.mark.parametrize(
+    ("choices", "windows"),  # arguments of set, and of train
+    [
+        *(({}, {}), ({"PR": True}, {}), ({"num_updates": 2}, {})),
+        ({"PPO": True, "update_steps": 10}, {}),
+        ({"PPO": True, "update_steps": None, "update_batches": 5}, {}),
+        ({"PR": True, "num_updates": 4, "update_batches": 3}, {"window_size_pr": 2}),
+        ({}, {"clearing_freq": 16, "window_size_": 11}),
+        ({"pool_size": 20}, {"window_size": 5}),
+    ],
+)
 def test_restored_it_resumes_exactly(choices: Any, windows: Any, tmp_path: Path) -> None:
-    whole, second = resumed(lambda: made(**choices), tmp_path / "model.dat", 4, 9, **windows)
+    def made() -> Any:
+        agent = fresh(**choices)
+        return agent, torch.optim.Adam(agent.param)
+
+    whole, second = resumed(made, tmp_path / "model.dat", 4, 9, **windows)
     assert alike(whole, second) and same(whole.target.parameters(), second.target.parameters())
     assert second.env.actions[-5:] == whole.env.actions[-5:]
 
@@ -593,9 +546,6 @@ def test_an_interrupt_ends_it_with_its_file(tmp_path: Path) -> None:
     assert alike(whole, fit(second, 6 - second.total_episode))
 
 
-# --- Looking
-
-
 def test_pictures_and_plays(tmp_path: Path) -> None:
     from matplotlib import pyplot as plt
 
@@ -619,23 +569,21 @@ def test_pictures_and_plays(tmp_path: Path) -> None:
     assert Probe().run_agent(10)[1:] == (15.0, 5)  # before it is trained
 
 
-class Read(Probe):
-    """Reads what documented programs read, in its hooks."""
-
-    read: tuple[Any, ...] = ()
-
-    def update_param(self) -> None:
-        super().update_param()
-        numbers = (self.batch, self.batch_counter, self.step_counter)
-        self.read += ((*numbers, len(self.state_pool), self.pool_size),)
-
-
-POOLS = ("state_pool", "action_pool", "next_state_pool", "reward_pool", "done_pool")
-
-
 def test_attributes_that_documented_programs_read() -> None:
+    class Read(Probe):
+        read: tuple[Any, ...] = ()
+
+        def update_param(self) -> None:
+            super().update_param()
+            numbers = (self.batch, self.batch_counter, self.step_counter)
+            self.read += ((*numbers, len(self.state_pool), self.pool_size),)
+
+    def pools() -> list[Any]:
+        names = ("state_pool", "action_pool", "next_state_pool", "reward_pool", "done_pool")
+        return [getattr(agent, name) for name in names]
+
     agent = Read(Clock(3))
-    assert [getattr(agent, name).shape for name in POOLS] == [(0,)] * 5
+    assert [pool.shape for pool in pools()] == [(0,)] * 5
     assert agent.batch is agent.policy is agent.noise is agent.PPO is agent.epsilon is None
     assert agent.batch_counter == agent.step_counter == 0 and agent.processes is None
     policy = EpsGreedyQPolicy(0.5)
@@ -645,7 +593,7 @@ def test_attributes_that_documented_programs_read() -> None:
     trained(agent, 4, batch=5, epsilon=0.1, update_steps=2, num_updates=3, num_steps=None)
     assert agent.read == tuple((5, 6 * k, 2 * k, 4 + 2 * k, 100) for k in range(1, 5))
     assert agent.epsilon == 0.1 and agent.num_updates == 3 and agent.processes == 1
-    state, action, after, reward, done = (getattr(agent, name) for name in POOLS)
+    state, action, after, reward, done = pools()
     assert reward.tolist() == [1, 2, 3] * 4 and done.tolist() == [0, 0, 1] * 4
     assert state[:, 0].tolist() == [0, 1, 2] * 4 and after[done == 0, 0].tolist() == [1, 2] * 4
     assert action.tolist() == agent.env.actions
@@ -696,22 +644,16 @@ def test_what_has_nothing_to_choose_is_said_once(tmp_path: Path) -> None:
         return [str(w.message).split("=")[0] for w in told]
 
     train_call._said.clear()
-    pr = {"PR": True}
-    ppo = {"PPO": True, "update_steps": 8}
+    pr, ppo = {"PR": True}, {"PPO": True, "update_steps": 8}
+    plain = {"random": True, "processes_pr": 4, "processes_her": 4, "clearing_freq": 3}
+    plain |= {"window_size_": 3, "window_size_pr": 3}
     for choices, given in (
-        ({}, {"random": True}),
-        ({}, {"processes_pr": 4}),
-        ({}, {"processes_her": 4}),
+        *(({}, {name: x}) for name, x in plain.items()),
         ({}, {"processes": 2, "pool_network": False}),
-        ({}, {"clearing_freq": 3}),
-        ({}, {"window_size_": 3}),
         (pr, {"window_size_ppo": 3}),
-        ({}, {"window_size_pr": 3}),
         (ppo, {"num_store": 2}),
         ({"update_steps": 2, "update_batches": 3}, {}),
-        ({"alpha": 0.5}, {}),
-        ({"lambda_": 0.7, "PR": True}, {}),
-        ({"strategy": "final"}, {}),
+        *((x, {}) for x in ({"alpha": 0.5}, {"lambda_": 0.7, **pr}, {"strategy": "final"})),
     ):
         name = next(iter({**given, **choices}))
         assert said(choices, given) == [name] and said(choices, given) == []

@@ -1,4 +1,5 @@
-"""The examples: losses by hand, worlds, a few episodes of each, and that they learn."""
+"""The examples: losses by hand, worlds, a few episodes of each, that they learn, and the programs
+that Note_rl documents, which run after their import lines are changed."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from tandem.examples.pytorch import DQN, PPO, DoubleDQN, DuelingDQN, PPO_pr
 from tandem.examples.pytorch.AlphaZeroCartPole import AlphaZero
 from tandem.examples.worlds import PointWorld, Relay
 from tandem.exploration import EpsGreedyQPolicy, GaussianWhiteNoiseProcess, SoftmaxPolicy
+from tests.agents import documented
 from tests.helpers import run_python
 
 VALUES = [DQN.DQN, DoubleDQN.DoubleDQN, DuelingDQN.DuelingDQN]
@@ -23,14 +25,15 @@ PROGRAMS = [DQN, DoubleDQN, DuelingDQN, PPO, PPO_pr]
 GAMMA = 0.98
 
 
-def needs(*names: str) -> None:
-    for name in names:
-        if importlib.util.find_spec(name) is None:
-            pytest.skip(f"{name} is not installed")
+def needs(name: str, *packages: str) -> None:
+    """Skips where the packages, or those of the example, are not installed."""
+    for package in (*packages, *["gymnasium_robotics"] * (name == "DDPG_FetchReach")):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
 
 
 def example(name: str) -> Any:
-    needs(*(["gymnasium_robotics"] if name == "DDPG_FetchReach" else []))
+    needs(name)
     return importlib.import_module(f"tandem.examples.pytorch.{name}")
 
 
@@ -39,13 +42,14 @@ def adams(model: Any) -> list[Any]:
     return [torch.optim.Adam(p) for p in (model.param if nested else [model.param])]
 
 
-def batch(rows: int = 9) -> dict[str, Any]:
-    """s, a, next_s, r, d of CartPole's shapes; d is 1 somewhere."""
-    rng = np.random.default_rng(3)
+def batch() -> tuple[dict[str, Any], dict[str, Any]]:
+    """s, a, next_s, r, d of CartPole's shapes, as arrays and as tensors; d is 1 somewhere."""
+    rng, rows = np.random.default_rng(3), 9
     s, next_s = rng.normal(size=(2, rows, 4)).astype(np.float32)
     a, r = rng.integers(2, size=rows), rng.normal(size=rows).astype(np.float32)
     d = (np.arange(rows) % 3 == 0).astype(np.float32)
-    return {"s": s, "a": a, "next_s": next_s, "r": r, "d": d}
+    arrays = {"s": s, "a": a, "next_s": next_s, "r": r, "d": d}
+    return arrays, {name: torch.as_tensor(x) for name, x in arrays.items()}
 
 
 def q_learning(q: Any, following: Any, a: Any, r: Any, d: Any) -> Any:
@@ -67,30 +71,23 @@ def ppo_losses(prob: Any, old: Any, value: Any, following: Any, *more: Any) -> t
 
 def gradients(loss: Any, weights: Any) -> list[bool]:
     """Of which weights the loss has a gradient."""
-    found = torch.autograd.grad(loss, weights, allow_unused=True, retain_graph=True)
+    found = torch.autograd.grad(loss, [*weights], allow_unused=True, retain_graph=True)
     return [x is not None for x in found]
-
-
-def tensors(batch: dict[str, Any]) -> dict[str, Any]:
-    return {name: torch.as_tensor(x) for name, x in batch.items()}
 
 
 @pytest.mark.parametrize("kind", VALUES)
 def test_losses_of_value_methods(kind: Any) -> None:
     torch.manual_seed(0)
-    agent, b = kind(4, 16, 2), batch()
-    t = tensors(b)
-    q, next_q, judged = (
-        x.detach().numpy()
-        for x in (agent.q_net(t["s"]), agent.q_net(t["next_s"]), agent.target_q_net(t["next_s"]))
-    )
+    agent, (b, t) = kind(4, 16, 2), batch()
+    values = agent.q_net(t["s"]), agent.q_net(t["next_s"]), agent.target_q_net(t["next_s"])
+    q, next_q, judged = (x.detach().numpy() for x in values)
     following = judged.max(1)
     if kind is DoubleDQN.DoubleDQN:
         following = judged[np.arange(len(q)), next_q.argmax(1)]
     loss = agent(*t.values())
     wanted = q_learning(q, following, b["a"], b["r"], b["d"])
     np.testing.assert_allclose(loss.item(), wanted, rtol=1e-5)
-    assert not any(gradients(loss, list(agent.target_q_net.parameters())))
+    assert not any(gradients(loss, agent.target_q_net.parameters()))
 
 
 def test_dueling_heads_are_joined_by_equation_9() -> None:
@@ -103,11 +100,9 @@ def test_dueling_heads_are_joined_by_equation_9() -> None:
 @pytest.mark.parametrize("module", [PPO, PPO_pr])
 def test_losses_of_ppo(module: Any) -> None:
     torch.manual_seed(0)
-    agent, b = module.PPO(4, 16, 2, 0.2, 0.5), batch()
-    with torch.no_grad():
-        for p in agent.actor.parameters():
-            p += 0.3 * torch.randn_like(p)
-    t = tensors(b)
+    agent, (b, t) = module.PPO(4, 16, 2, 0.2, 0.5), batch()
+    for p in agent.actor.parameters():
+        p.data += 0.3 * torch.randn_like(p)
     nets = [net(t["s"]).detach().numpy() for net in (agent.actor, agent.old_actor, agent.critic)]
     following, given = agent.critic(t["next_s"]).detach().numpy(), (b["a"], b["r"], b["d"])
     actor, critic = ppo_losses(*nets, following, *given, 0.2, 0.5)
@@ -123,8 +118,8 @@ def test_losses_of_ppo(module: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", VALUES)
-def test_value_methods_as_documented(kind: Any) -> None:
-    """With priorities; without, `test_programs_run` and the programs of test_documented.py."""
+def test_value_methods_with_priorities(kind: Any) -> None:
+    """Without them, `test_programs_run` and `test_documented_programs`."""
     model, more = kind(4, 128, 2), {"trial_count": 10, "criterion": 200, "PR": True}
     sizes = {"pool_size": 10000, "batch": 64, "update_steps": 10, "initial_TD": 7, "alpha": 0.7}
     model.set(policy=EpsGreedyQPolicy(0.01), **sizes, **more)
@@ -149,6 +144,23 @@ def test_ppo_as_documented(module: Any, more: dict[str, Any]) -> None:
 @pytest.mark.parametrize("module", PROGRAMS)
 def test_programs_run(module: Any, capsys: Any) -> None:
     assert module.main(1, episodes=2).reward_list == module.main(1, episodes=2).reward_list
+
+
+def test_every_documented_import_line_has_its_row() -> None:
+    for program in (*documented.TORCH.values(), *documented.KERAS.values()):
+        lines = [x for x in documented.ported(program, "jax").splitlines() if "tandem" in x]
+        assert len(lines) >= 2
+        for line in lines:
+            assert importlib.util.find_spec(line.split()[1]) is not None, line
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:processes_her")
+@pytest.mark.parametrize(
+    "name", [pytest.param("DQN", marks=pytest.mark.thorough), *list(documented.TORCH)[1:]]
+)
+def test_documented_programs(name: str) -> None:
+    assert documented.run(documented.TORCH, "torch", [name]) == {name: True}
 
 
 SET_VALUE = {"policy": EpsGreedyQPolicy(0.01), "batch": 64, "update_batches": 17}
@@ -176,14 +188,9 @@ def test_they_train_in_processes(name: str, kind: str, arguments, choices, episo
     assert name != "PPO_pr" or len(learner.ring) == len(model.prioritized_replay.TD)
 
 
-def noisy(**more: Any) -> dict[str, Any]:
-    noise = GaussianWhiteNoiseProcess()
-    return {"noise": noise, "pool_size": 500, "batch": 32, "num_updates": 1, **more}
-
-
-TEAM = {"policy": SoftmaxPolicy(), "pool_size": 500, "batch": 32, "num_updates": 2, "MARL": True}
-CHOICES = {"DDPG": noisy(), "MADDPG": TEAM}
-CHOICES |= {name: noisy(HER=True) for name in ("DDPG_HER", "DDPG_FetchReach")}
+NOISY = {"noise": GaussianWhiteNoiseProcess(), "num_updates": 1}
+CHOICES = {"DDPG": NOISY, "MADDPG": {"policy": SoftmaxPolicy(), "num_updates": 2, "MARL": True}}
+CHOICES |= {name: NOISY | {"HER": True} for name in ("DDPG_HER", "DDPG_FetchReach")}
 STEPS = {"DDPG": 200, "DDPG_HER": 50, "DDPG_FetchReach": 50, "MADDPG": 25}  # of an episode, at most
 
 
@@ -243,7 +250,7 @@ def test_what_an_agent_gets_and_sees_next_does_not_depend_on_its_action() -> Non
 def test_examples_train_on_torch(name: str) -> None:
     model = example(name).DDPG(16, 0.1, 0.98, 0.005)
     before = [x.detach().clone() for x in model.target_param]
-    model.set(**CHOICES[name])
+    model.set(pool_size=500, batch=32, **CHOICES[name])
     model.train(adams(model), 2, p=0)
     assert model.total_episode == 2 and np.isfinite(model.loss_list).all() and model.loss != 0
     assert any((x != y).any() for x, y in zip(before, model.target_param, strict=True))
@@ -255,12 +262,11 @@ def test_targets_go_a_part_of_the_way() -> None:
     model = example("DDPG").DDPG(8, 0.1, 0.98, 0.25)
     sources = [p for part in model.param for p in part]
     assert all(torch.equal(t, s) for t, s in zip(model.target_param, sources, strict=True))
-    with torch.no_grad():
-        for s in sources:
-            s += 1
+    for s in sources:
+        s.data += 1
     model.update_param()
-    pairs = zip(model.target_param, sources, strict=True)
-    assert all(torch.allclose(t, s - 0.75, atol=1e-6) for t, s in pairs)
+    for target, s in zip(model.target_param, sources, strict=True):
+        torch.testing.assert_close(target, s - 0.75, rtol=1e-5, atol=1e-6)
 
 
 def test_an_actors_loss_is_an_expectation_over_joint_actions() -> None:
@@ -275,9 +281,8 @@ def test_an_actors_loss_is_an_expectation_over_joint_actions() -> None:
             expected = expected + p[0][:, a] * p[1][:, b] * model.value(model.critics, i, s, joint)
         found = (model.likely(model.actors, s, i) * model.values(model.critics, i, s)).sum(1)
         torch.testing.assert_close(found, expected)
-        kept = {"retain_graph": True, "allow_unused": True}
-        grads = [torch.autograd.grad(found.sum(), [*x.parameters()], **kept) for x in model.actors]
-        assert [all(g is not None for g in each) for each in grads] == [i == 0, i == 1]
+        grads = [gradients(found.sum(), actor.parameters()) for actor in model.actors]
+        assert [all(each) for each in grads] == [i == 0, i == 1]
 
 
 def test_agents_that_learn_alone_do_not_see_each_other() -> None:
@@ -305,17 +310,11 @@ def test_agents_with_critics_of_all_beat_those_that_learn_alone() -> None:
     assert max(scores[True]) < 15, scores
 
 
-def small() -> Any:
-    torch.manual_seed(0)
-    return AlphaZero(4, 16, 2, num_simulations=8, c_puct=0.03)
-
-
 def test_a_search_sees_the_fall_that_is_near_and_trains_on_what_it_found() -> None:
-    agent = small()
-    agent.num_simulations = 64
+    torch.manual_seed(0)
+    sees, agent = (AlphaZero(4, 16, 2, num_simulations=n, c_puct=0.03) for n in (64, 8))
     leaning = np.array([0.0, 0.0, 0.12, 0.5])  # falls to the right unless it is pushed there
-    assert np.argmax(agent.search(leaning)) == 1 and np.argmax(agent.search(-leaning)) == 0
-    agent = small()
+    assert np.argmax(sees.search(leaning)) == 1 and np.argmax(sees.search(-leaning)) == 0
     agent.set(pool_size=200, batch=8, num_steps=10, IRL=True)
     before = agent.net[0].weight.detach().clone()
     agent.train(torch.optim.Adam(agent.param, 1e-3), 1, p=0)
@@ -325,7 +324,7 @@ def test_a_search_sees_the_fall_that_is_near_and_trains_on_what_it_found() -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["jax", pytest.param("tensorflow", marks=pytest.mark.thorough)])
 def test_a_search_trains_on_keras(engine: Any) -> None:
-    needs(engine)
+    needs("AlphaZeroCartPole", engine)
     code = """
     import json
     import keras
@@ -386,7 +385,7 @@ LEARNS = [  # example, what is looked at, how much it is at least, on what, and 
     ],
 )
 def test_examples_learn(name: str, parts: str, least: float, engine: Any, given: Any) -> None:
-    needs(engine, *(["gymnasium_robotics"] if name == "DDPG_FetchReach" else []))
+    needs(name, engine)
     module = f"{'pytorch' if engine == 'torch' else 'keras'}.{'pool_network.' * bool(given)}{name}"
     words = (module, parts, json.dumps(given))
     (found,) = run_python(LEARNED, *words, engine=engine, timeout=2400)

@@ -1,7 +1,9 @@
-"""Callbacks within a training phase: when they are called, what stops it, and how it continues."""
+"""When training stops and how it continues: by callbacks, and as several workers agree."""
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 
+from tandem.agents.companion_agents import Devices
 from tandem.agents.rl import LambdaCallback
-from tandem.exploration import EpsGreedyQPolicy
-from tests.agents.agents import Clock, Probe, Ratio, Walk, alike, same, trained, weights
-from tests.agents.test_processes import AGENTS
+from tests.agents.agents import Clock, Probe, alike, ready, same, trained, weights
+from tests.agents.test_processes import AGENTS, walkers
 
 PHASES: dict[str, Any] = {  # arguments of set with more than one mini-batch in a phase
     "PPO": {"PPO": True, "update_steps": 12},
@@ -21,20 +23,13 @@ PHASES: dict[str, Any] = {  # arguments of set with more than one mini-batch in 
     "PR": {"PR": True, "num_updates": 5, "update_batches": 3, "update_steps": None},
     "n-step": {"num_updates": 5, "num_steps": 3},
 }
-
-
-IN_PROCESSES = [(kind, 1) for kind in (*PHASES, "hindsight, two optimizers")]
-IN_PROCESSES += [("PPO by episodes", 2)]
+KINDS = [*PHASES, "hindsight, two optimizers", "several agents"]
+IN_PROCESSES = [*((kind, 1) for kind in KINDS[:-1]), ("PPO by episodes", 2)]
 
 
 def made(kind: str) -> Any:
     """A fresh agent in three environments, set, and its optimizers."""
-    if kind in PHASES:
-        agent = Ratio([Walk() for _ in range(3)])
-        choices = {"pool_size": 60, "batch": 6, "update_steps": 3, **PHASES[kind]}
-        agent.set(policy=EpsGreedyQPolicy(0.3), **choices)
-        return agent, torch.optim.Adam(agent.param)
-    return AGENTS[kind]()
+    return walkers(**PHASES[kind]) if kind in PHASES else AGENTS[kind]()
 
 
 def episodes(kind: str) -> int:
@@ -43,9 +38,8 @@ def episodes(kind: str) -> int:
 
 def hears(agent: Any) -> list[Any]:
     heard: list[Any] = []
-    begin = lambda b, logs: heard.append(("begin", b, weights(agent)))  # noqa: E731
-    end = lambda b, logs: heard.append(("end", b, weights(agent)))  # noqa: E731
-    agent.callbacks = [LambdaCallback(on_batch_begin=begin, on_batch_end=end)]
+    note = lambda name: lambda b, logs: heard.append((name, b, weights(agent)))  # noqa: E731
+    agent.callbacks = [LambdaCallback(on_batch_begin=note("begin"), on_batch_end=note("end"))]
     return heard
 
 
@@ -62,7 +56,7 @@ def test_a_mini_batch_begins_before_its_update_and_ends_after_it() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [*PHASES, "hindsight, two optimizers", "several agents"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_training_that_is_listened_to_is_the_same_to_the_bit(kind: str) -> None:
     (alone, optimizer), (listened, other) = made(kind), made(kind)
     heard, count = hears(listened), episodes(kind) // 2
@@ -112,14 +106,11 @@ def test_update_param_and_what_changes_batches_may_stop_it() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "processes"), IN_PROCESSES)
 def test_a_phase_that_was_stopped_goes_on_to_the_bit(kind: str, processes: int) -> None:
-    whole, optimizer = made(kind)
+    (whole, optimizer), (parts, other), times = made(kind), made(kind), 0
     whole.train(optimizer, episodes(kind), processes=processes, p=0)
-    parts, optimizer = made(kind)
-    times = 0
     stops(parts, lambda b: b % 11 == 3)
-    while len(parts.reward_list) < len(whole.reward_list):
-        left = len(whole.reward_list) - len(parts.reward_list)
-        parts.train(optimizer, left, processes=processes, p=0)
+    while (left := len(whole.reward_list) - len(parts.reward_list)) > 0:
+        parts.train(other, left, processes=processes, p=0)
         times += 1
     parts.callbacks = []
     parts._assembly.learner.go_on()  # of the step at which the last episode ended
@@ -149,19 +140,13 @@ def test_a_file_within_a_phase_resumes_exactly(kind: str, processes: int, tmp_pa
 
 
 def test_a_callback_that_raises_loses_nothing() -> None:
-    whole, optimizer = made("PPO")
+    (whole, optimizer), (agent, other) = made("PPO"), made("PPO")
     whole.train(optimizer, 8, p=0)
-    agent, optimizer = made("PPO")
-
-    def fail(b: int, logs: Any) -> None:
-        if b == 5:
-            raise ZeroDivisionError("of the callback's own")
-
-    agent.callbacks = [LambdaCallback(on_batch_begin=fail)]
-    with pytest.raises(ZeroDivisionError, match="of the callback's own"):
-        agent.train(optimizer, 8, p=0)
+    stops(agent, lambda b: b == 5 and 1 / 0, "on_batch_begin")
+    with pytest.raises(ZeroDivisionError):
+        agent.train(other, 8, p=0)
     agent.callbacks = []
-    agent.train(optimizer, len(whole.reward_list) - len(agent.reward_list), p=0)
+    agent.train(other, len(whole.reward_list) - len(agent.reward_list), p=0)
     assert same(weights(agent), weights(whole)) and agent.reward_list == whole.reward_list
 
 
@@ -171,3 +156,60 @@ def test_an_emptied_pool_ends_its_phase() -> None:
     agent.train(None, 1, save_data=False, p=0)
     assert agent._assembly.learner.updates == 3 and np.isfinite(agent.loss)
     assert len(agent._assembly.learner.ring) < 8 and isinstance(agent.env, Clock)
+
+
+class Workers(Devices):
+    """A cluster whose workers are threads of this process."""
+
+    by_rounds = True
+
+    def __init__(self, workers: int = 1) -> None:
+        super().__init__(1)
+        self.workers, self.rank = workers, 0
+        self._barrier = threading.Barrier(workers)
+        self._rows: list[list[int]] = [[] for _ in range(workers)]
+
+    def of_rank(self, rank: int) -> Workers:
+        one = Workers(self.workers)
+        one.rank, one._barrier, one._rows = rank, self._barrier, self._rows
+        return one
+
+    def gather(self, values: Any) -> Any:
+        self._rows[self.rank] = [int(x) for x in values]
+        self._barrier.wait(60)
+        table = np.array(self._rows)
+        self._barrier.wait(60)
+        return table
+
+
+def worker(layout: Workers, *lengths: int) -> Any:
+    """An agent with an environment for each length of episodes."""
+    agent = ready([Clock(length) for length in lengths], batch=4, update_steps=3, num_updates=1)
+    agent._layout = layout
+    return agent
+
+
+def train(agent: Any, **episodes: int) -> Any:
+    optimizer = torch.optim.SGD(agent.param, 0.01)
+    agent.distributed_training(optimizer, 1, pool_network=False, p=0, **episodes)
+    return agent
+
+
+def test_episodes_of_one_worker_are_counted_one_by_one() -> None:
+    agent = train(worker(Workers(), 2, 6), episodes=2, num_episodes=5)
+    # one after steps 2 and 4, two after step 6, one after step 8
+    assert (agent.total_episode, len(agent.reward_list)) == (5, 5)
+    assert train(agent, episodes=3).total_episode == 8
+    assert train(agent, num_episodes=0).total_episode == 8
+
+
+def test_workers_end_after_the_same_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tandem.backends.torch.TorchBackend.share", lambda _: None, raising=False)
+    layout = Workers(2)
+    one, other = worker(layout.of_rank(0), 2, 6), worker(layout.of_rank(1), 5, 5)
+    with ThreadPoolExecutor(2) as threads:
+        runs = [threads.submit(train, agent, num_episodes=5) for agent in (one, other)]
+        assert wait(runs, 60).not_done == set() and [run.exception() for run in runs] == [None] * 2
+    # three rounds: of four episodes each (three of two steps, one of six), and of two
+    assert (one.total_episode, other.total_episode) == (12, 6)
+    assert [agent._assembly.learner.updates for agent in (one, other)] == [3, 3]

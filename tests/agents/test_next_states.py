@@ -52,11 +52,8 @@ def test_the_next_state_is_that_of_the_same_episode(envs: int, choices: Any, tra
 class Reach:
     """A plain object with a goal, which one step reaches or misses; then the episode is over."""
 
-    observation_space = spaces.Box(-9, 9, (8,), np.float32)
-    action_space = spaces.Discrete(8)
-
-    def __init__(self) -> None:
-        self.rng = np.random.default_rng(0)
+    observation_space, action_space = spaces.Box(-9, 9, (8,), np.float32), spaces.Discrete(8)
+    rng = np.random.default_rng(0)
 
     def reset(self) -> Any:
         self.goal = np.eye(8, dtype=np.float32)[self.rng.integers(8)]
@@ -85,8 +82,7 @@ def test_hindsight_learns_from_a_single_step_that_terminates() -> None:
 class Count(gymnasium.Env):
     """Shows the step, and terminates after three or is truncated after two."""
 
-    observation_space = spaces.Box(-99, 99, (1,), np.float32)
-    action_space = spaces.Discrete(2)
+    observation_space, action_space = spaces.Box(-99, 99, (1,), np.float32), spaces.Discrete(2)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)
@@ -109,12 +105,11 @@ RUN = {"compile": "no", "eval_every": 0, "out": None, **SMALL}
 
 @pytest.mark.parametrize("kind", ["plain", "SAME_STEP", "NEXT_STEP", "DISABLED"])
 def test_a_users_algorithm_is_given_the_true_last_observation(kind: str) -> None:
-    env, more = Count, {}
+    env = Count
     if kind != "plain":
         mode = gymnasium.vector.AutoresetMode[kind]
         env = gymnasium.vector.SyncVectorEnv([Count] * 2, autoreset_mode=mode)
-        more = {"eval_env": Count}
-    run = tandem.session(Mine, env, steps=100, **RUN, **more)
+    run = tandem.session(Mine, env, steps=100, eval_env=Count, **RUN)
     list(run)
     ring = run.loop.learner.ring
     for n in (1, 2):

@@ -13,7 +13,7 @@ import torch
 from tandem.errors import CheckpointError, TandemError
 from tandem.exploration import GreedyQPolicy
 from tandem.runs import checkpoint
-from tests.agents.agents import Clock, Probe, Walk, fit, same
+from tests.agents.agents import Clock, Layers, Probe, Walk, fit, same
 from tests.backends.test_torch_steps import Various
 
 Make = Callable[[Any], Any]
@@ -25,10 +25,6 @@ def configured(agent: Any = None) -> Any:
     return agent
 
 
-def loss_of(net: Any, s: Any, r: Any) -> Any:
-    return ((net(s)[:, 0] - r) ** 2).mean()
-
-
 def check_steps(agent: Any, net: Any, make: Make, batches: Any, freeze: Any = None) -> None:
     """The agent's network is what torch's own steps make of `net`, with `freeze(i)` before each."""
     optimizer = make(list(net.parameters()))
@@ -36,7 +32,7 @@ def check_steps(agent: Any, net: Any, make: Make, batches: Any, freeze: Any = No
         if freeze is not None:
             freeze(i)
         optimizer.zero_grad()
-        loss_of(net, s, r).backward()
+        ((net(s)[:, 0] - r) ** 2).mean().backward()
         optimizer.step()
     for x, y in zip(agent.net.parameters(), net.parameters(), strict=True):
         torch.testing.assert_close(x, y, rtol=1e-4, atol=1e-5)
@@ -61,31 +57,27 @@ def test_the_first_steps_are_torchs_own(make: Make) -> None:
     check_steps(agent, start, make, agent.seen[1:])
 
 
-class Tower(Probe):
-    """The first of its two layers is frozen."""
-
-    def __init__(self) -> None:
-        super().__init__(Walk())
-        self.net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
-        self.target = copy.deepcopy(self.net)
-        self.param = self.net.parameters()
-        self.net[0].requires_grad_(False)
+def tower() -> Any:
+    """An agent whose network has two layers, the first of which is frozen."""
+    agent = Layers(Walk(), torch.nn.Linear(2, 2))
+    agent.net[0].requires_grad_(False)
+    return agent
 
 
-ADAM, SGD, RPROP = (
+MAKES: list[Make] = [
     lambda p: torch.optim.Adam(p, 0.05),
     lambda p: torch.optim.SGD(p, 0.001, momentum=0.9),
     lambda p: torch.optim.Rprop(p, 0.01),
-)
-NADAM = lambda p: torch.optim.NAdam([{"params": p[:1]}, {"params": p[1:]}], 0.05)  # noqa: E731
-ADAGRAD = lambda p: torch.optim.Adagrad(p, 0.05)  # noqa: E731
+    lambda p: torch.optim.NAdam([{"params": p[:1]}, {"params": p[1:]}], 0.05),
+    lambda p: torch.optim.Adagrad(p, 0.05),
+]
 
 
 @pytest.mark.parametrize("again", [False, True])
-@pytest.mark.parametrize("make", [ADAM, NADAM, ADAGRAD, SGD, RPROP])
+@pytest.mark.parametrize("make", MAKES)
 def test_thawed_weights_leave_others_as_they_were(make: Make, again: bool, tmp_path: Path) -> None:
     """As torch has it: each weight by its own moments and its own count of steps."""
-    agent = Tower()
+    agent = tower()
     agent.net[0].weight.requires_grad_(True)  # two of four weights are frozen, one in the midst
     agent.net[1].weight.requires_grad_(False)
     start, optimizer = copy.deepcopy(agent.net), make(agent.param)
@@ -98,7 +90,7 @@ def test_thawed_weights_leave_others_as_they_were(make: Make, again: bool, tmp_p
     batches = agent.seen[1:]
     if again:
         agent.save(tmp_path / "agent")
-        agent = configured(Tower())
+        agent = configured(tower())
         agent.net.requires_grad_(True)
         agent.restore(tmp_path / "agent")
         agent.train(make(agent.param), 2, p=0)
@@ -111,10 +103,10 @@ def test_thawed_weights_leave_others_as_they_were(make: Make, again: bool, tmp_p
     check_steps(agent, start, make, batches, freeze)
 
 
-@pytest.mark.parametrize("make", [ADAM, SGD, RPROP])
+@pytest.mark.parametrize("make", MAKES[:3])
 def test_what_is_frozen_while_it_is_saved_keeps_its_moments(make: Make, tmp_path: Path) -> None:
     """All train, then one layer is frozen, saved, loaded and thawed: as without the file."""
-    agent, again = Tower(), configured(Tower())
+    agent, again = tower(), configured(tower())
     agent.net.requires_grad_(True)
     start, optimizer = copy.deepcopy(agent.net), make(agent.param)
     configured(agent).train(optimizer, 2, p=0)
@@ -134,16 +126,15 @@ def test_what_is_frozen_while_it_is_saved_keeps_its_moments(make: Make, tmp_path
     check_steps(again, start, make, agent.seen[1:] + again.seen[1:], freeze)
 
 
+def two_groups(p: Any) -> Any:
+    return torch.optim.Adam([{"params": p[:1]}, {"params": p[1:], "lr": 0.1}], 0.01, maximize=True)
+
+
 @pytest.mark.parametrize(
     "make",
     [
-        lambda p: torch.optim.Rprop(p, 0.01),
-        lambda p: torch.optim.ASGD(p, 0.01),
+        *(MAKES[2], two_groups, lambda p: torch.optim.ASGD(p, 0.01), lambda p: Various(p, 0.01)),
         lambda p: torch.optim.SGD(p, 0.001, momentum=0.9, dampening=0.5),
-        lambda p: torch.optim.Adam(
-            [{"params": p[:1]}, {"params": p[1:], "lr": 0.1}], 0.01, maximize=True
-        ),
-        lambda p: Various(p, 0.01),
     ],
 )
 @pytest.mark.parametrize("first", [0, 2])  # episodes before the file; of 0 there is no state yet
@@ -158,14 +149,8 @@ def test_state_of_a_first_step_is_restored(make: Make, first: int, tmp_path: Pat
 def test_what_is_not_finite_changes_nothing_with_a_batch_norm_either(sitting: int) -> None:
     """The second of three updates of a phase: the first one holds, once."""
 
-    class Norm(Probe):
+    class Norm(Layers):
         bad = 10**9
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.net = torch.nn.Sequential(torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 2))
-            self.target = copy.deepcopy(self.net)
-            self.param = self.net.parameters()
 
         def __call__(self, *batch: Any) -> Any:
             loss = super().__call__(*batch)
@@ -228,11 +213,10 @@ def test_numbers_are_restored_before_states(momentum: Any, other: Any, tmp_path:
 
 def test_an_optimizer_of_another_type_is_refused(tmp_path: Path) -> None:
     _, again = saved(tmp_path / "agent", torch.optim.Adam)
-    groups = [{"params": again.param[:1]}, {"params": again.param[1:]}]
     sgd = r"Adam, but train was given SGD; expected .*\nFix: pass"
     for optimizer, match in (
         (torch.optim.SGD(again.param, 0.01), sgd),
-        (torch.optim.Adam(groups), r"train was given Adam \(2 groups\)"),
+        (two_groups(again.param), r"train was given Adam \(2 groups\)"),
     ):
         with pytest.raises(CheckpointError, match=match):
             again.train(optimizer, 2, p=0)

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,10 @@ from tandem.collect.ahead import AheadCollector
 from tandem.collect.collector import Collector
 from tandem.envs.stepped import Stepped
 from tandem.errors import SettingError
-from tandem.exploration import EpsGreedyQPolicy, OrnsteinUhlenbeckProcess
+from tandem.exploration import OrnsteinUhlenbeckProcess
 from tandem.parallel.remote import Remote
 from tandem.types import leaves
-from tests.agents.agents import Clock, Probe, alike, fit, own, resumed
+from tests.agents.agents import Clock, Probe, alike, fit, own, ready, resumed
 from tests.agents.test_processes import hindsight, probe, several, walkers
 
 
@@ -74,14 +75,12 @@ def trained(kind: Any, episodes: int = 9, seed: int = 5, **more: Any) -> Any:
     return agent
 
 
-def still() -> Any:
-    """An agent whose weights stay as they are."""
-    agent, _ = walkers()
-    return agent, torch.optim.SGD(agent.param, 0.0)
-
-
 @pytest.mark.slow
 def test_an_agent_that_learns_nothing_plays_as_in_turn() -> None:
+    def still() -> Any:
+        agent, _ = walkers()
+        return agent, torch.optim.SGD(agent.param, 0.0)
+
     in_turn = trained(still, processes=2)
     beside = trained(still, processes=2, parallel_store_and_training=True)
     assert len(beside._assembly.environments.group.workers) == 2
@@ -111,10 +110,6 @@ def test_a_team_that_cannot_travel_steps_in_one_process_beside_this_one() -> Non
 class Counted(Clock):
     """Leaves a byte in a file for each step."""
 
-    def __init__(self, file: Path) -> None:
-        super().__init__(5)
-        self.file = file
-
     def step(self, action: Any) -> Any:
         with self.file.open("ab") as file:
             file.write(b".")
@@ -127,27 +122,23 @@ def test_environments_step_while_the_agent_learns(tmp_path: Path) -> None:
 
     class Waiting(Probe):
         def update_param(self) -> None:
-            before, began = self.collected, time.monotonic()
+            before, began = self._assembly.loop.collector.env_steps, time.monotonic()
             # this call's step is there already, so it is the next one that comes meanwhile
             while file.stat().st_size <= before and time.monotonic() - began < 30:
                 time.sleep(0.001)
             waited.append(file.stat().st_size > before)
 
-        @property
-        def collected(self) -> int:
-            return int(self._assembly.loop.collector.env_steps)
-
-    agent = Waiting(Counted(file))
-    agent.set(policy=EpsGreedyQPolicy(0.3), pool_size=60, batch=2)
+    counted = Counted()
+    counted.file = file
+    agent = ready(counted, Waiting, batch=2)
     fit(agent, 3, processes=1, parallel_store_and_training=True)
     assert len(waited) > 10 and all(waited)
 
 
 def test_a_round_is_learned_from_while_the_next_one_is_collected() -> None:
-    updates, agent = [], Probe(Clock(5))
+    updates, agent = [], ready(Clock(5), batch=4, num_updates=2)
     note = lambda i, logs: updates.append(agent._assembly.learner.updates)  # noqa: E731
     agent.callbacks = [LambdaCallback(on_episode_end=note)]
-    agent.set(policy=EpsGreedyQPolicy(0.3), pool_size=60, batch=4, num_updates=2)
     fit(agent, 5, processes=1, parallel_store_and_training=True, num_store=2)
     # rounds of two episodes of 5 steps; of each step comes a phase of two updates, a round later:
     # the first round is over at 2; the second has 10 steps, the first 5 of them by episode 3
@@ -160,7 +151,7 @@ def test_it_is_saved_and_goes_on_to_the_bit(num_store: int | None, tmp_path: Pat
     # in as many processes as before, and beside them
     again = {"num_store": num_store}
     beside = {"processes": 2, "parallel_store_and_training": True, **again}
-    walking, file = lambda: walkers(PR=True), tmp_path / "agent.dat"
+    walking, file = partial(walkers, PR=True), tmp_path / "agent.dat"
     whole, second = resumed(walking, file, 4, 10, again=again, **beside)
     assert second._assembly.beside and alike(second, whole)
 
@@ -172,11 +163,10 @@ def test_it_may_begin_and_end_between_two_trainings_and_after_a_file(tmp_path: P
         agent.train(optimizer, 3, processes=2, parallel_store_and_training=beside, p=0)
         assert agent._assembly.beside is beside and len(agent._assembly.learner.ring) > 0
     agent.save(tmp_path / "agent.dat")
+    apart: Any = {"processes": 2, "parallel_store_and_training": False}
     for here, saved in ((False, True), (True, True), (False, False), (True, False)):
         other, before = agent, len(agent.reward_list)
-        train: Any = {"processes": 2, "parallel_store_and_training": False}
-        if here:  # environments step here, whatever was before
-            train = {"pool_network": False}
+        train = {"pool_network": False} if here else apart  # whatever was before
         if saved:
             other, optimizer = probe()
             other.restore(tmp_path / "agent.dat")
@@ -205,14 +195,9 @@ def test_noise_begins_anew_with_each_episode() -> None:
             resets.append(self.taken)
             super().reset_states()
 
-    class Line(Clock):
-        def step(self, action: Any) -> Any:
-            return super().step(float(action[0]))
-
-    actor, line = own(action=lambda self, s: self.net(s)[:, :1]), Line(5)
+    actor, line = own(action=lambda self, s: self.net(s)[:, :1]), Clock(5)
     line.action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
-    agent = actor(line)
-    agent.set(noise=Noise(0.15), pool_size=60, batch=4)
+    agent = ready(line, actor, policy=None, noise=Noise(0.15), batch=4)
     resets.clear()
     fit(agent, 3, processes=1, parallel_store_and_training=True)
     assert resets[-3:] == [5, 10, 15]
@@ -240,7 +225,7 @@ def test_a_lost_process_is_replaced() -> None:
 @pytest.mark.slow
 def test_ppo_says_that_it_takes_turns(monkeypatch: Any) -> None:
     monkeypatch.setattr(train_call, "_said", set())
-    kind = lambda: probe(PPO=True, update_steps=12)  # noqa: E731
+    kind = partial(probe, PPO=True, update_steps=12)
     with pytest.warns(UserWarning, match="PPO learns only from steps of its newest policy"):
         beside = trained(kind, processes=2, parallel_store_and_training=True)
     with warnings.catch_warnings():

@@ -1,7 +1,11 @@
-"""When an agent learns, from what, and the arguments of its loss: computed by hand on a clock."""
+"""When an agent learns, from what, the arguments of its loss, and which transitions its pool drops:
+computed by hand on a clock."""
 
 from __future__ import annotations
 
+import warnings
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,9 +15,30 @@ from gymnasium import spaces
 
 from tandem import exploration
 from tandem.agents.training import usual_updates
-from tandem.errors import EnvironmentFault
-from tandem.exploration import GaussianWhiteNoiseProcess
-from tests.agents.agents import Clock, Probe, Ratio, own, trained
+from tandem.errors import EnvironmentFault, SettingError
+from tandem.exploration import GaussianWhiteNoiseProcess, GreedyQPolicy
+from tandem.math.effective import effective_sample_size
+from tests.agents.agents import Clock, Probe, Ratio, Walk, own, ready, resumed, trained
+
+POLICIES = [x for x in exploration.__all__ if x.endswith("Policy") and x != "Policy"]
+
+
+def ring(agent: Any) -> Any:
+    return agent._assembly.learner.ring
+
+
+def clocks(n: int) -> list[Clock]:
+    return [Clock(5 + i) for i in range(n)]
+
+
+def rows(batches: Any) -> set[tuple[float, ...]]:
+    """The states of some mini-batches: step, and number of the episode."""
+    return {tuple(x) for s, *_ in batches for x in s.tolist()}
+
+
+def steps(batches: Any) -> list[int]:
+    """The same as steps since the beginning, of episodes of 5."""
+    return [int(5 * e + t) for s, *_ in batches for t, e in s.tolist()]
 
 
 @pytest.mark.parametrize(
@@ -32,19 +57,14 @@ def test_phases_and_update_param(choices: Any, losses: int, copies: Any) -> None
     assert agent.losses - 1 == losses and agent.copies == list(copies)
     assert all(len(s) == 4 for s, *_ in agent.seen[1:])
     if choices == {"num_updates": 3}:  # mini-batches of a phase share no transition
-        last = torch.cat([s for s, *_ in agent.seen[-3:]])
-        assert len({tuple(row) for row in last.tolist()}) == 12
+        assert len(rows(agent.seen[-3:])) == 12
 
 
 def test_phases_of_whole_episodes() -> None:
     """Ten phases after the second and the fourth of 5 steps each; the third is not seen before."""
     agent = trained(Probe(), 4, train={"num_store": 2})
     assert agent.losses - 1 == 20 and agent.copies == list(range(1, 21))
-    steps = [
-        {5 * e + t for s, *_ in part for t, e in s.tolist()}
-        for part in (agent.seen[1:11], agent.seen[11:21])
-    ]
-    assert max(steps[0]) < 10 < max(steps[1])
+    assert max(steps(agent.seen[1:11])) < 10 < max(steps(agent.seen[11:21]))
     assert trained(Probe(), 4, PPO=True, update_steps=8, train={"num_store": 3}).copies == [20, 40]
 
 
@@ -75,39 +95,32 @@ def test_a_pool_may_be_trimmed_within_a_phase(envs: int, window: str) -> None:
 @pytest.mark.parametrize("PR", [False, True])
 def test_ppo_updates_its_parameters_within_a_phase(envs: int, PR: bool) -> None:
     """30 mini-batches are ten passes; after 7 the pool is emptied, or trimmed by 3 each time."""
-
     agent = Ratio([Clock() for _ in range(envs)])
     windows = {"window_size_ppo": 3} if PR else {}
     trained(agent, 12, PPO=True, PR=PR, update_steps=12, update_batches=7, train=windows)
-    first = {tuple(x) for s, *_ in agent.seen[1:8] for x in s.tolist()}
     assert agent.copies[:2] == [7, 14]
     if PR:
         assert agent.copies[2:4] == [21, 28]
     else:
-        second = {tuple(x) for s, *_ in agent.seen[8:15] for x in s.tolist()}
         assert len(agent.copies) == agent._assembly.loop.env_steps // 12
-        assert envs > 1 or not first & second
+        assert envs > 1 or not rows(agent.seen[1:8]) & rows(agent.seen[8:15])
 
 
 def test_ppo_by_mini_batches_collects_an_episode_of_each_environment() -> None:
     """14 steps until both have ended, ten passes are 35 mini-batches; after 9 the pool is empty."""
     agent = trained(Probe([Clock(5), Clock(7)]), 4, PPO=True, update_batches=9)
     assert agent.copies == [9, 18] and agent._assembly.loop.env_steps == 28
-    first = {tuple(x) for s, *_ in agent.seen[1:10] for x in s.tolist()}
-    second = {tuple(x) for s, *_ in agent.seen[10:] for x in s.tolist()}
     # of the first: both clocks' first episodes, and two steps of one's second
-    assert first == {(t, 0.0) for t in range(7)} | {(0.0, 1.0), (1.0, 1.0)}
-    assert second == {(t, 1.0) for t in range(7)} | {(t, 2.0) for t in range(4)}
-    assert len(agent._assembly.learner.ring) == 0
+    first = {(t, 0.0) for t in range(7)} | {(0.0, 1.0), (1.0, 1.0)}
+    second = {(t, 1.0) for t in range(7)} | {(t, 2.0) for t in range(4)}
+    assert rows(agent.seen[1:10]) == first and rows(agent.seen[10:]) == second
+    assert len(ring(agent)) == 0
 
 
-def test_ppo_by_mini_batches_counts_them_from_phase_to_phase() -> None:
-    """Ten passes over 4 steps are 10, fewer than 12: the second phase ends after 2 mini-batches."""
+def test_ppo_by_mini_batches_counts_them_and_collects_episodes_until_they_are_a_batch() -> None:
+    # ten passes over 4 steps are 10, fewer than 12: the second phase ends after 2 mini-batches
     agent = trained(Probe(Clock(4)), 3, PPO=True, update_batches=12)
     assert agent.copies == [12] and agent.losses - 1 == 12 + 10
-
-
-def test_ppo_collects_more_episodes_where_one_is_no_batch_or_several_are_stored() -> None:
     short = trained(Probe(Clock(3)), 4, PPO=True, update_batches=8)  # a batch is 4
     assert short.copies == [8, 16]
     two, stored = Probe([Clock(5), Clock(4)]), {"num_store": 2}
@@ -120,17 +133,14 @@ def test_ppo_collects_learns_from_all_and_begins_anew() -> None:
     agent = trained(Probe(), 4, PPO=True, update_steps=8)
     assert agent.losses - 1 == 40 and agent.copies == [20, 40]
     for phase, begin in ((agent.seen[1:21], 0), (agent.seen[21:41], 8)):
-        steps = [5 * e + t for s, *_ in phase for t, e in s.tolist()]
-        assert sorted(steps) == sorted(10 * list(range(begin, begin + 8)))
-    assert len(agent._assembly.learner.ring) == 4
+        assert sorted(steps(phase)) == sorted(10 * list(range(begin, begin + 8)))
+    assert len(ring(agent)) == 4
 
 
 def test_the_pool_keeps_the_newest() -> None:
     agent = trained(Probe(), 10, pool_size=12)
-    ring = agent._assembly.learner.ring
-    assert len(ring) == 12 and ring.newest == 49
-    late = {5 * e + t for s, *_ in agent.seen[-5:] for t, e in s.tolist()}
-    assert min(late) >= 49 - 12 - 4
+    assert len(ring(agent)) == 12 and ring(agent).newest == 49
+    assert min(steps(agent.seen[-5:])) >= 49 - 12 - 4
 
 
 @pytest.mark.parametrize("cut", [False, True])  # which is no end
@@ -153,9 +163,8 @@ def test_n_steps_are_discounted_from_the_first_state_on() -> None:
     reward = {0: 1 + 0.5 * 2 + 0.25 * 3, 1: 2 + 0.5 * 3 + 0.25 * 4, 2: 3 + 0.5 * 4, 3: 4.0}
     checked = 0
     for s, _, after, r, d in agent.seen[-40:]:  # from the tenth episode on
-        for (t, e), after_t, ret, end in zip(
-            s.tolist(), after[:, 0].tolist(), r.tolist(), d.tolist(), strict=True
-        ):
+        columns = (x.tolist() for x in (s, after[:, 0], r, d))
+        for (t, e), after_t, ret, end in zip(*columns, strict=True):
             if e < 9:  # windows at the newest rows are shorter
                 # (1 - d) gamma = gamma ** 3 where it goes on
                 assert ret == reward[t] and end == (0.75 if t == 0 else 1.0)
@@ -192,16 +201,16 @@ def test_windows_periodic_clearing_and_pools_that_begin_empty() -> None:
         (100, {"clearing_freq": 10, "window_size_": 6}, 20 - 12),
     ):
         agent = trained(Probe(), 4, pool_size=pool_size, num_updates=None, train=train)
-        assert len(agent._assembly.learner.ring) == left
+        assert len(ring(agent)) == left
     for number, left in ((None, 20), (5, 10)):
         train = {"window_size_pr": number}
         agent = trained(Probe(), 4, num_updates=None, PR=True, update_steps=8, train=train)
-        assert len(agent._assembly.learner.ring) == left
+        assert len(ring(agent)) == left
     agent = trained(Probe(), 4)
     agent.train(None, 1, save_data=False, p=0)
-    assert len(agent._assembly.learner.ring) == 5
+    assert len(ring(agent)) == 5
     agent.train(None, 1, p=0)
-    assert len(agent._assembly.learner.ring) == 10
+    assert len(ring(agent)) == 10
 
 
 def test_priorities_by_error_new_ones_first() -> None:
@@ -210,16 +219,14 @@ def test_priorities_by_error_new_ones_first() -> None:
     agent = trained(Probe(), 8, PR=True, alpha=1.0, epsilon=1e-9, lr=0.0)
     replay = agent.prioritized_replay
     assert len(replay.TD) == 40
-    ring = agent._assembly.learner.ring
-    rows = ring.transitions(np.arange(ring.oldest, ring.newest + 1))
-    found = agent.net(torch.from_numpy(rows.obs))[:, 0]
-    true = (found - torch.from_numpy(rows.reward)).abs().detach().numpy()
+    pool = ring(agent).transitions(ring(agent).rows())
+    found = agent.net(torch.from_numpy(pool.obs))[:, 0]
+    true = (found - torch.from_numpy(pool.reward)).abs().detach().numpy()
     reported = ~np.isclose(replay.TD, replay.sampler.most["TD"])
     np.testing.assert_allclose(replay.TD[reported], true[reported], rtol=1e-5)
     assert reported.sum() > 20
     np.testing.assert_allclose(replay.powers(), replay.TD, rtol=1e-6)
-    # none twice in a batch
-    assert all(len({tuple(x) for x in s.tolist()}) == 4 for s, *_ in agent.seen[1:])
+    assert all(len(rows([batch])) == 4 for batch in agent.seen[1:])  # none twice in a batch
 
 
 def test_a_loss_per_sample_is_weighted() -> None:
@@ -257,8 +264,7 @@ def test_ppo_with_priorities_by_error_and_ratio_drops_the_oldest() -> None:
 class Line:
     """A point on a line that has to reach its goal."""
 
-    def __init__(self) -> None:
-        self.action_space = None
+    action_space = None
 
     def reset(self) -> Any:
         self.at, self.t, self.goal = 0.0, 0, np.array([9.0])
@@ -287,13 +293,11 @@ class Goal(Probe):
 def test_hindsight(batched: bool, k: float | None) -> None:
     agent, noise = Goal(Line(), 2, 1), GaussianWhiteNoiseProcess(sigma=0.1)
     agent.batched = batched
-    options = {"policy": None, "noise": noise, "HER": True, "k": k, "batch": 8}
-    if batched:
-        trained(agent, 6, **options)
-    else:
-        with pytest.warns(UserWarning, match="reward_done_func does not support batches") as told:
-            trained(agent, 6, **options)
-        assert len(told) == 1
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        trained(agent, 6, policy=None, noise=noise, HER=True, k=k, batch=8)
+    assert len(told) == (not batched)
+    assert batched or "reward_done_func does not support batches" in str(told[0].message)
     own = 0
     for s, _, after, r, d in agent.seen[1:]:
         assert s.shape == (8, 2) and torch.equal(s[:, 1], after[:, 1])
@@ -307,9 +311,10 @@ def test_hindsight(batched: bool, k: float | None) -> None:
 
 
 class Two:
-    """Two agents, who are told their number and the step."""
+    """Two agents, or three, who are told their number and the step."""
 
-    count = 2
+    def __init__(self, count: int = 2) -> None:
+        self.count = count
 
     def reset(self) -> Any:
         self.t, self.actions = 0, []
@@ -318,7 +323,8 @@ class Two:
     def step(self, actions: Any) -> Any:
         self.t += 1
         self.actions.append(np.array(actions))
-        return self._obs(), [1.0, 3.0], [False, self.t == 5], {}
+        ends = [False, self.t == 5, False]
+        return self._obs(), [1.0, 3.0, 5.0][: self.count], ends[: self.count], {}
 
     def _obs(self) -> Any:
         return np.array([[float(i), self.t] for i in range(self.count)])
@@ -376,27 +382,14 @@ def test_triplets_of_an_episode() -> None:
 
 
 def test_triplets_of_several_agents() -> None:
-    class Three(Two):
-        count = 3
-
-        def step(self, actions: Any) -> Any:
-            obs, rewards, ends, info = super().step(actions)
-            return obs, [*rewards, 5.0], [*ends, False], info
-
-    agent = trained(Joint(Three()), 4, MARL=True, TRL=True)
+    agent = trained(Joint(Two(3)), 4, MARL=True, TRL=True)
     for s, a, _, r, _ in agent.seen[1:]:
         assert s.shape == (4, 2, 3, 2) and r.shape == (4, 2)
         assert torch.equal(a, torch.tensor([[[0, 1, 0]] * 2] * 4))
 
 
-POLICIES = (
-    "SoftmaxPolicy GreedyQPolicy EpsGreedyQPolicy AdaptiveEpsGreedyPolicy BoltzmannQPolicy "
-    "MaxBoltzmannQPolicy BoltzmannGumbelQPolicy GumbelSoftmaxPolicy"
-)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("name", POLICIES.split())
+@pytest.mark.parametrize("name", POLICIES)
 def test_every_policy_explores_by_the_agents_seed(name: str) -> None:
     soft = own(action=lambda self, s: torch.softmax(self.net(s), 1))
     taken = []
@@ -426,16 +419,7 @@ def test_noise_has_as_many_numbers_as_an_action_and_forgets_between_episodes(pro
 
 @pytest.mark.parametrize("at", [3, 5, 6])  # within an episode, at its end, after it
 def test_after_an_environment_has_raised_training_goes_on_with_whole_transitions(at: int) -> None:
-    class Flaky(Clock):
-        steps = 0
-
-        def step(self, action: Any) -> Any:
-            self.steps += 1
-            if self.steps == at:
-                raise RuntimeError("unplugged")
-            return super().step(action)
-
-    agent = Probe([Clock(), Clock(), Flaky()])
+    agent = Probe([Clock(), Clock(), Clock(at=at)])
     with pytest.raises(EnvironmentFault, match="unplugged"):
         trained(agent, 6, batch=6)
     agent.train(None, 6, p=0)
@@ -446,14 +430,142 @@ def test_after_an_environment_has_raised_training_goes_on_with_whole_transitions
 
 
 def test_noise_of_ones_own_needs_no_more_than_a_sample() -> None:
-    class Steady:
-        def sample(self) -> Any:
-            return np.array([0.25, -0.25])
-
+    steady = SimpleNamespace(sample=lambda: np.array([0.25, -0.25]))
     still = own(action=lambda self, s: torch.zeros(len(s), 2))
     env = Clock()
     env.action_space = spaces.Box(-1.0, 1.0, (2,))
-    env.step = lambda a, step=env.step: (seen.append(a), step(0))[1]
-    seen: list[Any] = []
-    trained(still(env), 2, policy=None, noise=Steady())
-    np.testing.assert_array_equal(seen, [[0.25, -0.25]] * 10)
+    trained(still(env), 2, policy=None, noise=steady)
+    np.testing.assert_array_equal(env.actions, [[0.25, -0.25]] * 10)
+
+
+class Sized(Probe):
+    """Notes how many transitions there are when its loss is computed."""
+
+    sizes: tuple[int, ...] = ()
+
+    def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
+        if (sampler := self.prioritized_replay.sampler) is not None:
+            self.sizes += (len(sampler.ring),)
+        return super().__call__(s, a, next_s, r, d)
+
+
+def test_pool_size_is_never_exceeded(capsys: pytest.CaptureFixture[str]) -> None:
+    agent = ready(clocks(7), Sized, pool_size=100, batch=4)
+    agent.train(torch.optim.SGD(agent.param, 0.01), 30)
+    assert max(agent.sizes) == 98 == len(ring(agent))
+    said = capsys.readouterr().out
+    assert "holds 98 transitions of pool_size=100: 14 of each of 7 environments" in said
+
+
+@pytest.mark.parametrize(
+    ("choices", "fix"),
+    [
+        ({"pool_size": 6, "batch": 4}, 7),
+        ({"pool_size": 9, "batch": 8}, 14),
+        ({"pool_size": 30, "batch": 4, "PPO": True, "update_steps": 29}, 35),
+    ],
+)
+def test_a_pool_that_holds_too_little_is_refused(choices: Any, fix: int) -> None:
+    with pytest.raises(SettingError, match=f"set pool_size={fix}, or more"):
+        trained(Probe(clocks(7)), 4, **choices)
+    trained(Probe(clocks(7)), 4, **(choices | {"pool_size": fix}))
+
+
+def test_counts_and_windows_below_the_number_of_environments() -> None:
+    # 70 stored ones, 5 go for every 10
+    agent = trained(Sized(clocks(7)), 14, train={"clearing_freq": 10, "window_size_": 5}, batch=2)
+    assert agent.sizes
+    time = ring(agent).time
+    assert len(ring(agent)) == 7 * time - 7 * time // 10 * 5
+    for t, size in enumerate(dict.fromkeys(agent.sizes)):
+        assert size == 7 * (t + 1) - 7 * (t + 1) // 10 * 5
+    agent = trained(Sized(clocks(7)), 20, pool_size=28, train={"window_size": 3})
+    assert set(agent.sizes[-50:]) == {28 - 3}
+
+
+class Windows(Probe):
+    """Drops as many of process p's transitions as `counts` says."""
+
+    def __init__(self, env: Any, counts: Any) -> None:
+        super().__init__(env)
+        self.counts, self.left = counts, list[Any]()
+
+    def window_size_fn(self, p: int) -> int:
+        pool, (first, *_) = ring(self), self.prioritized_replay.columns[p]
+        own = [len(pool.rows([e])) for e in self.prioritized_replay.columns[p]]
+        self.left.append((p, first, own, len(self.prioritized_replay.powers(p))))
+        return self.counts[p]
+
+
+@pytest.mark.slow
+def test_windows_are_of_each_process() -> None:
+    agent = Windows(clocks(3), [2, 3])
+    trained(agent, 6, PR=True, update_steps=8, batch=3, train={"processes": 2})
+    # the second process has environments 1 and 2
+    assert [p for p, *_ in agent.left[:4]] == [0, 1, 0, 1]
+    assert all(first == p and sum(own) == powers for p, first, own, powers in agent.left)
+    calls = len(agent.left) // 2
+    left = [2 * calls, 2 * calls - calls // 2, calls + calls // 2]
+    assert [len(ring(agent).rows([e])) for e in range(3)] == [ring(agent).time - n for n in left]
+
+
+def test_with_one_process_p_is_0() -> None:
+    agent = Windows(clocks(3), [4])
+    trained(agent, 6, PR=True, update_steps=8, batch=3)
+    assert {p for p, *_ in agent.left} == {0}
+    assert len(ring(agent)) == 3 * ring(agent).time - 4 * len(agent.left)
+
+
+@pytest.mark.slow
+def test_sizes_and_averages_are_of_each_process() -> None:
+    class Adaptive(Probe):
+        answers: tuple[Any, ...] = ()
+
+        def window_size_fn(self, p: int) -> int:
+            powers = self.prioritized_replay.powers(p)
+            assert self.answers or self.ema_ess == [None, None]
+            count = self.adjust_window_size(p, smooth_alpha=0.5)
+            self.answers += ((p, len(powers), effective_sample_size(powers), count),)
+            return count
+
+    choices = {"PR": True, "update_steps": 8, "alpha": 1.0}
+    agent = trained(Adaptive(clocks(4)), 6, train={"processes": 2}, **choices)
+    assert len(agent.answers) > 8
+    for p in (0, 1):
+        average = None
+        for _, n, size, count in (a for a in agent.answers if a[0] == p):
+            average = size if average is None else 0.5 * size + 0.5 * average
+            assert count == n - min(max(int(average), 1), n - 1)
+        assert agent.ema_ess[p] == pytest.approx(average)
+    with pytest.raises(SettingError, match="p=2 with 2 processes"):
+        agent.adjust_window_size(2)
+
+
+@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.thorough)])
+def test_what_is_left_is_saved(processes: int, tmp_path: Path) -> None:
+    def fresh() -> Any:
+        agent = Windows([Walk() for _ in range(5)], [3, 1])
+        agent.set(policy=GreedyQPolicy(), pool_size=40, batch=4, PR=True, update_steps=3)
+        return agent, torch.optim.Adam(agent.param, 0.01)
+
+    train = {"processes": processes, "clearing_freq": 7, "window_size_": 2}
+    whole, again = resumed(fresh, tmp_path / "x.dat", 4, 8, **train)
+    assert again.loss_list == whole.loss_list
+    assert ring(again).rows().tolist() == ring(whole).rows().tolist()
+
+
+def test_a_file_of_a_longer_pool_loads(tmp_path: Path) -> None:
+    """Once pools were rounded up, to 15 of each of 7 environments here."""
+    agent = trained(Probe([Walk() for _ in range(7)]), 30, pool_size=105, PR=True, lr=0.0)
+    agent.save(tmp_path / "x.dat")
+    again = Probe([Walk() for _ in range(7)])
+    again.set(policy=GreedyQPolicy(), pool_size=100, batch=4, PR=True)
+    again.restore(tmp_path / "x.dat")
+    again.train(torch.optim.SGD(again.param, 0.0), 0, p=0)
+    assert len(ring(agent)) == 105
+    assert ring(again).rows().tolist() == ring(agent).rows()[7:].tolist()
+    replay, old = again.prioritized_replay, agent.prioritized_replay
+    np.testing.assert_array_equal(replay.TD, old.TD[7:])
+    np.testing.assert_array_equal(replay.powers(), old.powers()[7:])
+    again.train(None, 10, p=0)
+    assert len(ring(again)) == 98

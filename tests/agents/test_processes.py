@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,19 @@ from tandem.errors import EnvironmentFault, SettingError, WorkerError
 from tandem.examples.pytorch import DDPG_HER, MADDPG
 from tandem.examples.worlds import PointWorld, Relay
 from tandem.exploration import EpsGreedyQPolicy, GaussianWhiteNoiseProcess, SoftmaxPolicy
-from tests.agents.agents import Clock, Probe, Walk, alike, fit, resumed, same
+from tests.agents.agents import Clock, Probe, Walk, alike, fit, ready, resumed, same
 from tests.parallel.faulty import Faulty
 
 
 def probe(**choices: Any) -> Any:
-    agent = Probe([Clock(5), Clock(7), Clock(4, cut=True)])
-    small = {"pool_size": 60, "batch": 6, "update_steps": 3}
-    agent.set(**{"policy": EpsGreedyQPolicy(0.3), **small, **choices})
+    clocks = [Clock(5), Clock(7), Clock(4, cut=True)]
+    agent = ready(clocks, **{"update_steps": 3, **choices})
+    return agent, torch.optim.Adam(agent.param)
+
+
+def walkers(**choices: Any) -> Any:
+    """The same, whose episodes can be played again."""
+    agent = ready(**{"update_steps": 3, **choices})
     return agent, torch.optim.Adam(agent.param)
 
 
@@ -39,20 +45,20 @@ class Points(DDPG_HER.DDPG):
         return PointWorld.judge(next_state, goal)
 
 
-def hindsight() -> Any:
+def ddpg(kind: Any, env: Any, **choices: Any) -> Any:
     torch.manual_seed(0)
-    agent = Points(16, 0.1, 0.98, 0.005)
-    agent.env = [PointWorld() for _ in range(3)]
-    agent.set(noise=GaussianWhiteNoiseProcess(), HER=True, **SIZES)
-    return agent, [torch.optim.Adam(agent.param[0]), torch.optim.Adam(agent.param[1])]
+    agent = kind(16, 0.1, 0.98, 0.005)
+    agent.env = [env() for _ in range(3)]
+    agent.set(**SIZES, **choices)
+    return agent, [torch.optim.Adam(part) for part in agent.param]
+
+
+def hindsight() -> Any:
+    return ddpg(Points, PointWorld, noise=GaussianWhiteNoiseProcess(), HER=True)
 
 
 def several() -> Any:
-    torch.manual_seed(0)
-    agent = MADDPG.DDPG(16, 0.1, 0.98, 0.005)
-    agent.env = [Relay() for _ in range(3)]
-    agent.set(policy=SoftmaxPolicy(), MARL=True, **SIZES)
-    return agent, [torch.optim.Adam(agent.param[0]), torch.optim.Adam(agent.param[1])]
+    return ddpg(MADDPG.DDPG, Relay, policy=SoftmaxPolicy(), MARL=True)
 
 
 AGENTS: dict[str, Any] = {
@@ -60,13 +66,6 @@ AGENTS: dict[str, Any] = {
     "hindsight, two optimizers": hindsight,
     "several agents": several,
 }
-
-
-def walkers(**choices: Any) -> Any:
-    """The same, whose episodes can be played again."""
-    agent, _ = probe(**choices)
-    agent.env = [Walk() for _ in range(3)]
-    return agent, torch.optim.Adam(agent.param)
 
 
 @pytest.mark.slow
@@ -94,8 +93,7 @@ def test_the_pool_of_hindsight_is_read_without_goals() -> None:
 
 @pytest.mark.slow
 def test_one_environment_is_copied_for_each_process() -> None:
-    agent = Probe(Clock(5))
-    agent.set(policy=EpsGreedyQPolicy(0.3), pool_size=60, batch=6)
+    agent = ready(Clock(5))
     environments = fit(agent, 6, processes=3)._assembly.environments
     assert environments.n == 3 and len(environments.group.workers) == 2
     assert agent.reward_list == [15.0] * 6
@@ -103,9 +101,8 @@ def test_one_environment_is_copied_for_each_process() -> None:
 
 @pytest.mark.slow
 def test_it_is_saved_and_goes_on_to_the_bit(tmp_path: Path) -> None:
-    # in as many processes as before
-    walking, file = lambda: walkers(PR=True), tmp_path / "model.dat"
-    whole, second = resumed(walking, file, 6, 14, again={}, processes=2)
+    walking, file = partial(walkers, PR=True), tmp_path / "model.dat"
+    whole, second = resumed(walking, file, 6, 14, again={}, processes=2)  # in as many as before
     assert second._assembly.processes == 2 and alike(second, whole)
 
 
@@ -134,7 +131,7 @@ def test_what_cannot_be_is_refused() -> None:
 @pytest.mark.parametrize("fault", ["killed", "raises"])
 def test_a_lost_worker_costs_its_unfinished_episode(fault: str, tmp_path: Path) -> None:
     agent = faulty(tmp_path, fault, at=30)
-    with pytest.warns(UserWarning, match=r"worker 1 \(environment 1 of Probe\)"):
+    with pytest.warns(UserWarning, match=r"worker 1 \(environment 1 of Ratio\)"):
         fit(agent, 8, processes=2)
     ring = agent._assembly.learner.ring
     ids = np.arange(ring.oldest, ring.newest + 1)
@@ -148,8 +145,8 @@ def test_a_lost_worker_costs_its_unfinished_episode(fault: str, tmp_path: Path) 
 
 
 def faulty(folder: Path, fault: str = "none", **more: int) -> Any:
-    agent = Probe([Faulty(str(folder), fault, os.getpid(), **more) for _ in range(2)])
-    agent.set(policy=EpsGreedyQPolicy(0.3), pool_size=200, batch=6)
+    envs = [Faulty(str(folder), fault, os.getpid(), **more) for _ in range(2)]
+    agent = ready(envs, pool_size=200)
     agent.path = folder / "model.dat" if fault != "none" else None
     return agent
 
@@ -216,8 +213,7 @@ def test_left_open_a_trial_chooses(monkeypatch: pytest.MonkeyPatch, capsys: Any)
     said = "processes for 3 environments on 4 cores: a step of one environment takes 4000 µs"
     assert choose(slow, None, True) == (3, f"3 {said}")
     assert choose(slow, None, False) == choose(Slow(), None, True) == (1, "")
-    agent = Probe([Slow(3), Slow(3)])
-    agent.set(policy=EpsGreedyQPolicy(0.3), pool_size=60, batch=6)
+    agent = ready([Slow(3), Slow(3)])
     agent.train(torch.optim.Adam(agent.param), 2)
     assert agent._assembly.processes == 2
     assert "2 processes for 2 environments" in capsys.readouterr().out
@@ -242,25 +238,11 @@ def test_a_reward_function_travels_with_plain_data_alone() -> None:
     assert "actors" not in vars(light) and "env" not in vars(light) and "param" not in vars(light)
 
 
-class Unplugged(Walk):
-    """Raises once, in a step of this number."""
-
-    def __init__(self, at: int | None = None) -> None:
-        super().__init__()
-        self.steps, self.at = 0, at
-
-    def step(self, action: Any) -> Any:
-        self.steps += 1
-        if self.steps == self.at:
-            raise RuntimeError("unplugged")
-        return super().step(action)
-
-
 class Diary(Probe):
     """Writes down which episodes begin in each environment, by what they show of their seeds."""
 
-    def __init__(self, at: int | None) -> None:
-        super().__init__([Unplugged(at), Unplugged()])
+    def __init__(self, at: int = 0) -> None:
+        super().__init__([Walk(at=at), Walk()])
         self.begun: list[list[int]] = [[], []]
         self.set(policy=EpsGreedyQPolicy(0.5), pool_size=60, batch=4)
 
@@ -273,20 +255,17 @@ class Diary(Probe):
 
 @pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_no_episode_is_repeated_after_an_error(processes: int, tmp_path: Path) -> None:
-    def sgd(agent: Any, episodes: int) -> None:
-        agent.train(torch.optim.SGD(agent.param, 0.01), episodes, processes=processes, p=0)
-
-    whole, broken, again = Diary(None), Diary(17), Diary(None)
-    sgd(whole, 20)
+    whole, broken, again = Diary(), Diary(17), Diary()
+    fit(whole, 20, processes=processes)
     with pytest.raises(EnvironmentFault, match="unplugged"):
-        sgd(broken, 20)
+        fit(broken, 20, processes=processes)
     played = len(broken.begun[0])
     broken.save(tmp_path / "agent")
-    broken.train(None, 8, processes=processes, p=0)
+    fit(broken, 8, processes=processes)
     pairs = zip(broken.begun, whole.begun, strict=True)
     assert played >= 3 and all(found == every[: len(found)] for found, every in pairs)
     again.restore(tmp_path / "agent")  # it goes on to the bit
-    sgd(again, 8)
+    fit(again, 8, processes=processes)
     pairs = zip(again.begun, broken.begun, strict=True)
     assert all(found == every[-len(found) :] for found, every in pairs)
     assert same(broken.param, again.param)
@@ -294,7 +273,7 @@ def test_no_episode_is_repeated_after_an_error(processes: int, tmp_path: Path) -
 
 @pytest.mark.slow
 def test_episodes_that_were_played_in_another_number_of_processes_are_not_played_again() -> None:
-    whole, agent = fit(Diary(None), 20), Diary(None)
+    whole, agent = fit(Diary(), 20), Diary()
     for processes in (1, 2, 1):
         agent.seen = []
         fit(agent, 4, processes=processes)
@@ -315,22 +294,17 @@ def test_a_call_that_is_refused_leaves_no_transition_between_two_episodes() -> N
                 raise RuntimeError("torn")
             return super().__call__(*batch)
 
-    agent = Torn([Clock(50), Clock(50)])
-    agent.set(policy=EpsGreedyQPolicy(0.3), pool_size=160, batch=6)
-    optimizer = torch.optim.Adam(agent.param)
-
     def stop(batch: int, logs: Any) -> None:
         agent.stop_training = agent.batch_counter >= 20
 
+    agent = ready([Clock(50), Clock(50)], Torn, pool_size=160)
     agent.callbacks = [LambdaCallback(on_batch_end=stop)]
-    agent.train(optimizer, 1, p=0, processes=1)
-    agent.callbacks = []
-    under_way = float(agent.next_state_pool[-1][0])
-    assert 0 < under_way < 50
-    agent.torn = True
+    fit(agent, 1, processes=1)
+    agent.callbacks, agent.torn = [], True
+    assert 0 < float(agent.next_state_pool[-1][0]) < 50  # under way
     with pytest.raises(RuntimeError, match="torn"):
-        agent.train(optimizer, 1, p=0, processes=2)
+        fit(agent, 1, processes=2)
     agent.torn = False
-    agent.train(optimizer, 1, p=0, processes=1)
+    fit(agent, 1, processes=1)
     steps = np.array(agent.next_state_pool)[:, 0] - np.array(agent.state_pool)[:, 0]
     assert (steps[np.array(agent.done_pool) == 0] == 1).all(), steps

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import json
 import threading
@@ -21,50 +20,40 @@ from tandem.agents.contract import SetArguments
 from tandem.errors import CheckpointError, SettingError
 from tandem.exploration import EpsGreedyQPolicy, GreedyQPolicy
 from tandem.runs import checkpoint
-from tests.agents.agents import Clock, Probe, Ratio, Walk, alike, fit, own, same, trained, weights
-from tests.agents.test_interruptions import PHASES, made
+from tests.agents.agents import Layers, Probe, Ratio, alike, fit, own, ready, same, trained, weights
+from tests.agents.clocks import Clock, Walk
+from tests.agents.test_interruptions import KINDS, made
 
-KINDS = [*PHASES, "hindsight, two optimizers", "several agents"]
 CASES = [("n-step", "after", 1), ("PPO by episodes", "never", 2)]
-
-
-def walking(envs: int = 3, **choices: Any) -> Any:
-    """An agent of several environments whose episodes can be played again, set."""
-    agent = Ratio([Walk() for _ in range(envs)] if envs > 1 else Walk())
-    agent.set(**{"policy": EpsGreedyQPolicy(0.3), "pool_size": 60, "batch": 6, **choices})
-    return agent
-
-
-def halves(kind: str, path: Path, processes: int = 1) -> tuple[Any, Any, int]:
-    """One after 9 episodes, one restored amid them and never set, and how many that has left."""
-    whole, optimizer = made(kind)
-    whole.train(optimizer, 3, processes=processes, p=0)
-    whole.save(path)
-    played = whole.total_episode
-    whole.train(None, 6, p=0)
-    again, optimizer = unset(kind)
-    again.restore(path)
-    again.optimizer = optimizer
-    return whole, again, whole.total_episode - played
-
-
-def unset(kind: str) -> Any:
-    agent, optimizer = made(kind)
-    fresh = type(agent).__new__(type(agent))
-    vars(fresh).update({n: x for n, x in vars(agent).items() if n not in ("_arguments", "_chosen")})
-    assert fresh._arguments is None
-    return fresh, optimizer
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind, order, processes", [*((k, "never", 1) for k in KINDS), *CASES])
 def test_restored_it_resumes_exactly(kind: str, order: str, processes: int, tmp_path: Path) -> None:
-    whole, again, left = halves(kind, tmp_path / "agent", processes)
+    """One after 9 episodes, one restored amid them and set as it was, or never."""
+    (whole, optimizer), (template, other) = made(kind), made(kind)
+    whole.train(optimizer, 3, processes=processes, p=0)
+    whole.save(tmp_path / "agent")
+    played = whole.total_episode
+    whole.train(None, 6, p=0)
+    again = type(template).__new__(type(template))
+    of_set = ("_arguments", "_chosen")
+    vars(again).update({n: x for n, x in vars(template).items() if n not in of_set})
+    assert again._arguments is None
+    again.restore(tmp_path / "agent")
+    again.optimizer = other
     if order == "after":
         given = arguments_of(arguments_data(whole._arguments))
         again.set(**{n: getattr(given, n) for n in vars(given)})
-    again.train(None, left, p=0)
+    again.train(None, whole.total_episode - played, p=0)
     assert alike(again, whole) and again._assembly.processes == processes
+
+
+def unset(file: Path) -> Any:
+    """An agent that was restored, and never set."""
+    agent = Ratio([Walk() for _ in range(3)])
+    agent.restore(file)
+    return agent
 
 
 def rows(agent: Any) -> Any:
@@ -78,7 +67,7 @@ def rows(agent: Any) -> Any:
 @pytest.mark.parametrize("size", [30, 60, 300])
 @pytest.mark.parametrize("PR", [False, True])
 def test_another_set_keeps_what_fits(size: int, PR: bool, processes: int, tmp_path: Path) -> None:
-    first, again = fit(walking(PR=PR), 14, processes=processes), walking()
+    first, again = fit(ready(PR=PR), 14, processes=processes), ready()
     first.save(tmp_path / "agent")
     again.restore(tmp_path / "agent")
     again.set(policy=EpsGreedyQPolicy(0.1), pool_size=size, batch=5, PR=PR, update_steps=2)
@@ -86,12 +75,11 @@ def test_another_set_keeps_what_fits(size: int, PR: bool, processes: int, tmp_pa
     again.train(optimizer, 0, p=0)  # no step, but all is there
     (before, old), (ids, new) = rows(first), rows(again)
     assert ids.tolist() == before[-min(size, len(before)) :].tolist()
-    for x, y in zip(old[:5], new[:5], strict=True):
-        assert np.array_equal(x[-len(ids) :], y)
+    kept = list(zip(old[:5], new[:5], strict=True))
     if PR:
-        TD = [a.prioritized_replay.TD[-len(ids) :] for a in (first, again)]
-        powers = [a.prioritized_replay.powers()[-len(ids) :] for a in (first, again)]
-        assert np.array_equal(*TD) and np.array_equal(*powers)
+        one, other = first.prioritized_replay, again.prioritized_replay
+        kept += [(one.TD, other.TD), (one.powers(), other.powers())]
+    assert all(np.array_equal(x[-len(ids) :], y) for x, y in kept)
     one, other = (a._assembly for a in (first, again))
     assert other.learner.updates == one.learner.updates > 0
     assert other.actor.steps == one.actor.steps and other.loop.env_steps == one.loop.env_steps
@@ -112,20 +100,18 @@ FIRST = "Not kept: the priorities: the file has none, so every transition starts
 @pytest.mark.parametrize("order", ["set, restore", "restore, set", "restore, set, save, restore"])
 @pytest.mark.parametrize("before", [True, False])
 def test_added_or_dropped_priorities_warn_once(before, order, mode, tmp_path) -> None:
-    first, again = fit(walking(PR=before, **mode), 6), walking(PR=not before, **mode)
+    first, again = fit(ready(PR=before, **mode), 6), ready(PR=not before, **mode)
     if before:
         first.adjust(2.0, alpha_params={"rate": 0.1})  # which without priorities is no number
     first.save(tmp_path / "agent")
-    arguments = {n: getattr(again._arguments, n) for n in vars(again._arguments)}
+    arguments = dict(vars(again._arguments))
     again.restore(tmp_path / "agent")
     if order != "set, restore":
-        again = Ratio([Walk() for _ in range(3)])
-        again.restore(tmp_path / "agent")
+        again = unset(tmp_path / "agent")
         again.set(**arguments)
     if order.endswith("save, restore"):
         again.save(tmp_path / "set")
-        again = Ratio([Walk() for _ in range(3)])
-        again.restore(tmp_path / "set")
+        again = unset(tmp_path / "set")
     with pytest.warns(UserWarning, match=f"PR={before}, but set was called with") as said:
         again.train(torch.optim.Adam(again.param), 0, p=0)
     (text,) = [str(one.message) for one in said]
@@ -145,13 +131,13 @@ def test_added_or_dropped_priorities_warn_once(before, order, mode, tmp_path) ->
 
 def test_no_warning_of_kept_priorities_or_an_empty_pool(tmp_path: Path) -> None:
     for PR in (False, True):
-        first, again = fit(walking(1, PR=PR), 3, save_data=False), walking(1, PR=PR)
+        first, again = fit(ready(1, PR=PR), 3, save_data=False), ready(1, PR=PR)
         first.save(tmp_path / "agent")
         again.restore(tmp_path / "agent")
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             fit(again, 1)
-    again = walking(1)
+    again = ready(1)
     again.restore(tmp_path / "agent")
     with pytest.warns(UserWarning, match="optimizers and counters. Not kept: the priorities"):
         fit(again, 1)
@@ -159,7 +145,7 @@ def test_no_warning_of_kept_priorities_or_an_empty_pool(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:.* was saved with PR=False, but set was called with PR=True")
 def test_other_modes_take_what_fits(tmp_path: Path) -> None:
-    first = fit(walking(), 6)
+    first = fit(ready(), 6)
     first.save(tmp_path / "agent")
     for choices in (
         {"PR": True},
@@ -168,8 +154,7 @@ def test_other_modes_take_what_fits(tmp_path: Path) -> None:
         {"num_steps": 3},
         {"TRL": True},
     ):
-        again = Ratio([Walk() for _ in range(3)])
-        again.restore(tmp_path / "agent")
+        again = unset(tmp_path / "agent")
         again.set(policy=GreedyQPolicy(), pool_size=60, batch=6, **choices)
         fit(again, 0)
         ring = again._assembly.learner.ring
@@ -187,7 +172,7 @@ def test_other_modes_take_what_fits(tmp_path: Path) -> None:
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_pool_of_other_environments_is_refused(processes: int, tmp_path: Path) -> None:
     """Their number is asked for before a worker is: what that refuses is taken for its end."""
-    first, again, anew = fit(walking(), 6, processes=processes), walking(2), walking(2)
+    first, again, anew = fit(ready(), 6, processes=processes), ready(2), ready(2)
     first.save(tmp_path / "agent")
     again.restore(tmp_path / "agent")
     again.set(policy=EpsGreedyQPolicy(0.3), pool_size=90, batch=6)
@@ -200,8 +185,7 @@ def test_a_pool_of_other_environments_is_refused(processes: int, tmp_path: Path)
 @pytest.mark.slow
 def test_a_single_environment_is_asked_for_as_many_processes_as_before(tmp_path: Path) -> None:
     """That of the agent is as it was, so `processes` is what has to be said."""
-
-    first, refused, again = fit(walking(1), 4, processes=2), walking(1), walking(1)
+    first, refused, again = fit(ready(1), 4, processes=2), ready(1), ready(1)
     first.save(tmp_path / "agent")
     with pytest.raises(SettingError, match="pool belongs to 2 copies.*\n.*give processes=2"):
         fit(first, 2, processes=1)
@@ -212,10 +196,6 @@ def test_a_single_environment_is_asked_for_as_many_processes_as_before(tmp_path:
     assert fit(again, 2, processes=2).total_episode >= 6 and fit(first, 2).total_episode >= 6
 
 
-class Own(GreedyQPolicy):
-    pass
-
-
 def small(agent: Any = None, **choices: Any) -> Any:
     agent = Probe(Walk()) if agent is None else agent
     agent.set(**{"policy": EpsGreedyQPolicy(0.3), "pool_size": 50, "batch": 4, **choices})
@@ -223,6 +203,7 @@ def small(agent: Any = None, **choices: Any) -> Any:
 
 
 def test_a_policy_of_ones_own_is_asked_for_by_name(tmp_path: Path) -> None:
+    Own = type("Own", (GreedyQPolicy,), {})
     first, again = fit(small(policy=Own()), 3), Probe(Walk())
     first.save(tmp_path / "agent")
     again.restore(tmp_path / "agent")
@@ -250,11 +231,9 @@ def test_a_file_of_before_it_held_arguments(tmp_path: Path) -> None:
     first, again = fit(small(), 3), small()
     with first._assembly:
         data, groups = agent_checkpoint.whole(first, first._assembly, True)
-    for name in ("arguments", "unrecorded"):
-        del data[name]
     learner = data["loop"]["learner"]
     learner["ended"] = sum(learner["ended"])
-    del learner["due"]
+    del data["arguments"], data["unrecorded"], learner["due"]
     checkpoint.write(tmp_path / "old", data | {"files": None}, groups)
     first.train(None, 2, p=0)
     unset_, after = Probe(Walk()), Probe(Walk())
@@ -280,26 +259,27 @@ def test_weights_that_are_changed_after_restore_are_trained_on(tmp_path: Path) -
 @pytest.mark.parametrize(
     "source",
     [
-        exploration.SoftmaxPolicy(seed=3),
-        exploration.AdaptiveEpsGreedyPolicy(0.9, 0.2, 1e-3),
-        exploration.BoltzmannQPolicy(0.5, (-3.0, 3.0)),
-        exploration.MaxBoltzmannQPolicy(0.2, 0.5),
-        exploration.BoltzmannGumbelQPolicy(2.0),
-        exploration.GumbelSoftmaxPolicy(0.5, 0.1),
+        *(exploration.SoftmaxPolicy(seed=3), exploration.AdaptiveEpsGreedyPolicy(0.9, 0.2, 1e-3)),
+        *(exploration.BoltzmannQPolicy(0.5, (-3.0, 3.0)), exploration.BoltzmannGumbelQPolicy(2.0)),
+        *(exploration.MaxBoltzmannQPolicy(0.2, 0.5), exploration.GumbelSoftmaxPolicy(0.5, 0.1)),
         exploration.GaussianWhiteNoiseProcess(0.1, 0.2, 0.05, 7, (2, 3)),
         exploration.OrnsteinUhlenbeckProcess(0.15, np.array([0.1, 0.2]), 0.3, size=2),
     ],
     ids=lambda x: type(x).__name__,
 )
 def test_policies_and_noises_are_made_again(source: Any) -> None:
+    def values(source: Any) -> list[Any]:
+        names = [n for n in inspect.signature(type(source)).parameters if n != "seed"]
+        return [getattr(source, n) for n in names]
+
     name = "noise" if hasattr(source, "sample") else "policy"
-    twice = SetArguments(**{name: [source, source, type(source)(*_values(source))]})
+    twice = SetArguments(**{name: [source, source, type(source)(*values(source))]})
     data = json.loads(json.dumps(arguments_data(twice)))
     one, same_one, other = getattr(arguments_of(data), name)
     assert one is same_one and other is not one and one.seeded == source.seeded
     for made_again in (one, other):
         assert type(made_again) is type(source)
-        assert str(_values(made_again)) == str(_values(source))
+        assert str(values(made_again)) == str(values(source))
     state = source.state()
     one.load_state(state), other.load_state(state)
     act = (lambda p: p.sample()) if name == "noise" else (lambda p: p.choose(np.array([0.3, 0.7])))
@@ -307,20 +287,14 @@ def test_policies_and_noises_are_made_again(source: Any) -> None:
     assert np.array_equal(act(one), expected) and np.array_equal(act(other), expected)
 
 
-def _values(source: Any) -> list[Any]:
-    names = [n for n in inspect.signature(type(source)).parameters if n != "seed"]
-    return [getattr(source, n) for n in names]
-
-
-class Behind(Probe):
+class Behind(Layers):
     """Acts by the network that follows; a batch norm, and a number of its own in no list."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(Walk())
-        torch.manual_seed(seed)
-        self.net = torch.nn.Sequential(torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 2))
-        self.target = copy.deepcopy(self.net)
-        self.param, self.scale = self.net.parameters(), torch.tensor(float(seed))
+        self.scale = torch.tensor(float(seed))
+        self.net[1].weight.data += seed
+        self.target.load_state_dict(self.net.state_dict())
         self.set(policy=EpsGreedyQPolicy(0.5), pool_size=50, batch=4, update_steps=3)
 
     def action(self, s: Any) -> Any:
@@ -399,10 +373,10 @@ def test_a_delayed_file_holds_one_moment(tmp_path: Path, monkeypatch: pytest.Mon
             free.set()
 
     monkeypatch.setattr(checkpoint, "write", waits)
-    agent = Probe([Same(3) for _ in range(3)])
+    agent, here = Probe([Same(3) for _ in range(3)]), {"pool_network": False}
     agent.path, agent.max_save_files = tmp_path / "m.dat", 30
     agent.callbacks = [LambdaCallback(on_episode_end=ended)]
-    trained(agent, 9, train={"pool_network": False})
+    trained(agent, 9, train=here)
     files = sorted(tmp_path.iterdir(), key=lambda f: int(f.name.split("-")[1]))
     assert files[0].name.startswith("m-1-") and files[-1].name.startswith("m-9-")
     for file in files:
@@ -411,5 +385,5 @@ def test_a_delayed_file_holds_one_moment(tmp_path: Path, monkeypatch: pytest.Mon
         other.restore(file)
         assert (other.total_episode, other.reward_list) == (n, agent.reward_list[:n])
         assert 0 < other.total_time <= agent.total_time and len(other.loss_list) == n
-        trained(other, 9 - n, train={"pool_network": False})
+        trained(other, 9 - n, train=here)
         assert alike(other, agent)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,24 +51,22 @@ CASES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
 }
 
 
-def made(name: str = "PR", **more: Any) -> Any:
+def made(name: str = "PR") -> Any:
     kind, explorer, choices = CASES[name]
     torch.manual_seed(0)
     agent = kind()
     groups = agent.param if isinstance(agent.param[0], list) else [agent.param]
     agent.optimizer = [torch.optim.AdamW(group, 0.01) for group in groups]
     how = "noise" if explorer is GaussianWhiteNoiseProcess else "policy"
-    choices = choices | {"pool_size": 200, "batch": 8, "update_steps": 30 if name == "PPO" else 3}
+    sizes = {"pool_size": 200, "batch": 8, "update_steps": 30 if name == "PPO" else 3}
     number = {"PPO": 3, "HER": 1, "MARL": 1}.get(name)
-    agent.set(**{how: explorer(), "num_updates": number, **choices, **more})
+    agent.set(**{how: explorer()}, num_updates=number, **sizes, **choices)
     return agent
 
 
 def train(agent: Any, episodes: int = 4, devices: int = DEVICES) -> Any:
-    if devices == 1:
-        agent.train(None, episodes, pool_network=False, p=0)
-    else:
-        agent.distributed_training(None, devices, episodes, pool_network=False, p=0)
+    call = agent.train if devices == 1 else partial(agent.distributed_training, strategy=devices)
+    call(optimizer=None, episodes=episodes, pool_network=False, p=0)
     return agent
 
 
@@ -159,7 +158,8 @@ def test_a_process_that_is_killed_is_named_and_another_made() -> None:
 
     def kill(episode: int, logs: Any) -> None:
         if episode == 2:
-            kills.append(companion(agent))
+            followers = agent._assembly.backend.layout.group.followers
+            kills.append(followers._processes[1].pid)
             os.kill(kills[0], signal.SIGKILL)
 
     agent.callbacks = [LambdaCallback(on_episode_end=kill)]
@@ -172,29 +172,14 @@ def test_a_process_that_is_killed_is_named_and_another_made() -> None:
     train(agent, 1)  # by a new one
 
 
-def companion(agent: Any) -> int:
-    followers: Any = agent._assembly.backend.layout.group.followers
-    return int(followers._processes[1].pid)
-
-
-# In a program that torchrun has started as two processes
-
-
 def launched(case: str, folder: Path) -> list[tuple[int, Any]]:
-    """The exit code of each of two processes, and what it found."""
+    """The exit code of each of two processes that torchrun has started, and what it found."""
     told = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
-    path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(SNIPPET), case, str(folder)],
-            env={**os.environ, **told, "RANK": str(rank), "PYTHONPATH": path},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    found = ended(processes)
+    told["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    command = [sys.executable, str(SNIPPET), case, str(folder)]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    each = [{**os.environ, **told, "RANK": str(rank)} for rank in range(2)]
+    found = ended([subprocess.Popen(command, env=env, **pipes) for env in each])
     lines = [said.strip().splitlines() for _, said, _ in found]
     return [(x[0], json.loads(y[-1]) if y else x[2]) for x, y in zip(found, lines, strict=True)]
 
@@ -207,7 +192,7 @@ def test_all_have_the_agent_that_one_process_would_have(tmp_path: Path) -> None:
     assert one["resumed"] == other["resumed"] == one["weights"]
     assert len(one["losses"]) == 6 and other["losses"] == []  # the first one collects
     alone = train(train(made(), 4, 1), 2, 1)
-    assert one["losses"] == pytest.approx(list(alone.loss_list), rel=1e-5, abs=1e-6)
+    assert one["losses"] == rounded(alone)
     sums = [float(x.double().sum()) for x in tensors(alone)]
     assert one["weights"] == pytest.approx(sums, rel=1e-4, abs=1e-4)
 

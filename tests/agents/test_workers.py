@@ -28,33 +28,25 @@ os._exit(0)  # TensorFlow's own end waits for the other workers
 """
 
 
-def environment(cluster: dict[str, list[str]], kind: str, index: int) -> dict[str, str]:
-    """That of a task of a cluster."""
-    return {
-        **os.environ,
-        "KERAS_BACKEND": "tensorflow",
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        "CUDA_VISIBLE_DEVICES": "-1",
-        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
-        "TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}}),
-    }
+def task(cluster: dict[str, list[str]], kind: str, index: int, *words: Any) -> dict[str, Any]:
+    """How to start a task of a cluster: arguments of `subprocess.Popen`."""
+    config = {"cluster": cluster, "task": {"type": kind, "index": index}}
+    env = {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+    env["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    env = {**os.environ, **env, "TF_CONFIG": json.dumps(config)}
+    return {"args": [sys.executable, *map(str, words)], "env": env}
 
 
-def together(
-    folder: Path, *arguments: str, codes: tuple[int, ...] = (0, 0), snippet: Path = SNIPPET
-) -> list[Any]:
+def together(folder: Path, *words: str, codes: Any = (0, 0), snippet: Path = SNIPPET) -> list[Any]:
     """What each of two workers found, or None; one that is to be killed outlives the first."""
     pytest.importorskip("tensorflow")
-    workers = [f"localhost:{free_port()}" for _ in range(2)]
-    each = [
-        subprocess.Popen(
-            [sys.executable, str(snippet), str(folder), *arguments],
-            env=environment({"worker": workers}, "worker", i),
-            stdout=subprocess.PIPE,
-            stderr=(folder / f"{i}.err").open("w"),
-        )
-        for i in range(2)
-    ]
+    cluster = {"worker": [f"localhost:{free_port()}" for _ in range(2)]}
+    errors = [folder / f"{i}.err" for i in range(2)]
+    each = []
+    for i in range(2):
+        started = task(cluster, "worker", i, snippet, folder, *words)
+        pipes = {"stdout": subprocess.PIPE, "stderr": errors[i].open("w")}
+        each.append(subprocess.Popen(**started, **pipes))
     try:
         said = [each[0].communicate(timeout=380)[0]]
         if codes[1] == -signal.SIGKILL:
@@ -63,7 +55,7 @@ def together(
     finally:
         for process in each:
             process.kill()
-    told = [(folder / f"{i}.err").read_text(encoding="utf-8")[-2000:] for i in range(2)]
+    told = [file.read_text(encoding="utf-8")[-2000:] for file in errors]
     assert tuple(p.returncode for p in each) == codes, told
     return [json.loads(x) if x.strip() else None for x in said]
 
@@ -83,9 +75,8 @@ def test_gradients_are_of_all_workers_rows(tmp_path) -> None:
         assert (found["updates"], found["episodes"]) == (2 + 3 + 5 + 6, 4)
         if "PR" not in name:  # rewards of 1 and of 3; the first worker's weight was 0
             assert found["weights"] == [pytest.approx(-0.1 * 2.0 * found["updates"], rel=1e-5)]
-    assert (
-        "CTL made 4 updates for 2 mini-batches. | call self.distributed_train_step" in one["twice"]
-    )
+    twice = "CTL made 4 updates for 2 mini-batches. | call self.distributed_train_step"
+    assert twice in one["twice"]
     assert "batch_size_fn is called in 2 workers" in other["hooks"]
     assert "distributed_train_step was given a tuple outside of CTL." in one["outside"]
 
@@ -142,23 +133,13 @@ def test_parameter_servers(tmp_path) -> None:
     pytest.importorskip("tensorflow")
     ports = [f"localhost:{free_port()}" for _ in range(4)]
     cluster = {"ps": ports[:1], "worker": ports[1:3], "chief": ports[3:]}
-    snippet = str(SNIPPET.parent / "keras_servers.py")
+    snippet = SNIPPET.parent / "keras_servers.py"
     tasks = [("ps", 0), ("worker", 0), ("worker", 1)]
-    servers = [
-        subprocess.Popen(
-            [sys.executable, snippet, "serve"],
-            env=environment(cluster, *task),
-            stderr=subprocess.DEVNULL,
-        )
-        for task in tasks
-    ]
+    started = [task(cluster, *each, snippet, "serve") for each in tasks]
+    servers = [subprocess.Popen(**each, stderr=subprocess.DEVNULL) for each in started]
     try:
-        done = subprocess.run(
-            [sys.executable, snippet, str(tmp_path)],
-            env=environment(cluster, "chief", 0),
-            capture_output=True,
-            timeout=300,
-        )
+        chief = task(cluster, "chief", 0, snippet, tmp_path)
+        done = subprocess.run(**chief, capture_output=True, timeout=300)
     finally:
         for server in servers:
             server.kill()

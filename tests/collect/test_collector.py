@@ -52,9 +52,6 @@ def _noise(action, steps, n, seed):
     return rng.integers(0, action.sizes[0], (steps, n))
 
 
-# the collector
-
-
 def test_block_against_a_slow_reference():
     """Plain CartPole, stepped by hand: every array of the trajectory, the cuts and the episodes
     over several blocks."""
@@ -129,10 +126,9 @@ def test_blocks_do_not_share_memory():
     collector = Collector(vectorize("CartPole-v1", 2), 0.9)
     noise = _noise(collector.environments.action, 8, 2, seed=0)
     first = collector.collect(8, Noisy(), noise)
-    kept = [x.copy() for x in leaves(tuple(first))]
+    kept = _bytes(first)
     collector.collect(8, Noisy(), noise)
-    for x, y in zip(leaves(tuple(first)), kept, strict=True):
-        np.testing.assert_array_equal(x, y)
+    assert _bytes(first) == kept
 
 
 def test_wrong_shapes_and_states_of_an_actor_are_named():
@@ -184,23 +180,20 @@ def test_taking_the_state_changes_nothing_and_may_be_taken_again_at_once():
     assert blocks[0] == blocks[1] == blocks[2]
 
 
-# actions
-
-
 def test_unit_actions_stretch_to_the_bounds():
     leaf = Leaf("box", (2,), "float32", low=(-2.0, 0.0), high=(2.0, 1.0))
+    three = Leaf("discrete", (), "int64", (3,))
     got = to_environment(leaf, "unit")(np.float32([[-1, -1], [1, 1], [0, 0], [0.5, -0.5]]))
     np.testing.assert_allclose(got, [[-2, 0], [2, 1], [0, 0.5], [1, 0.25]])
     assert got.dtype == np.float32
     clipped = to_environment(leaf, "clip")(np.float32([[-3, 0.5]]))
     np.testing.assert_array_equal(clipped, [[-2, 0.5]])
-    for low in (-np.inf, -3e38):
+    wide = [Leaf("box", (1,), "float32", low=(x,), high=(3e38,)) for x in (-np.inf, -3e38)]
+    for unbounded in (*wide, three):
         with pytest.raises(SpaceError, match="cannot be stretched"):
-            to_environment(Leaf("box", (1,), "float32", low=(low,), high=(3e38,)), "unit")
-    with pytest.raises(SpaceError, match="cannot be stretched"):
-        to_environment(Leaf("discrete", (), "int64", (3,)), "unit")
+            to_environment(unbounded, "unit")
     with pytest.raises(SettingError, match="mode=.tanh."):
-        to_environment(Leaf("discrete", (), "int64", (3,)), "tanh")
+        to_environment(three, "tanh")
 
 
 BEYOND = np.float32([[-9, -9], [9, 9], [-1, 1], [0, 1]])
@@ -230,9 +223,6 @@ def test_trajectories_hold_the_actors_actions_and_the_environment_gets_its_own()
     got = shifted.collect(30, Always(1))
     assert (got.action == 1).all() and 0 < got.reward.mean() < 1
     np.testing.assert_array_equal(got.reward, got.obs == 6)
-
-
-# evaluation
 
 
 class Balances:
@@ -282,9 +272,6 @@ def test_evaluation_of_known_answers():
         evaluate(Always(1), "tandem/Chain-v0", 0)
 
 
-# the finite check
-
-
 def endless() -> known.InfiniteHorizon:
     return known.InfiniteHorizon(length=10**9)
 
@@ -326,10 +313,9 @@ def test_an_evaluation_stops_at_the_next_step() -> None:
 @pytest.mark.parametrize("size", [1, 3, 8, 33, 1000])
 def test_all_finite_agrees_with_numpy(size):
     rng = np.random.default_rng(0)
-    for bad in (None, np.nan, np.inf, -np.inf):
+    for bad in (0.0, np.nan, np.inf, -np.inf):
         x = rng.uniform(-3e38, 3e38, (1, size)).astype(np.float32)
-        if bad is not None:
-            x[0, rng.integers(size)] = bad
+        x[0, rng.integers(size)] = bad
         with np.errstate(all="ignore"):
             assert all_finite(x) == np.isfinite(x).all()
 

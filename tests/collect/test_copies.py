@@ -17,16 +17,8 @@ from tandem.errors import SettingError
 from tests.collect.own_networks import body
 from tests.helpers import run_python
 
-SMALL = {
-    "steps": 64,
-    "rollout": 32,
-    "envs": 2,
-    "epochs": 1,
-    "batch_size": 64,
-    "eval_episodes": 0,
-    "final_episodes": 1,
-    "eval_max_steps": 20,
-}
+SMALL = {"steps": 64, "rollout": 32, "envs": 2, "epochs": 1, "batch_size": 64}
+SMALL |= {"eval_episodes": 0, "final_episodes": 1, "eval_max_steps": 20}
 OBS = np.random.default_rng(0).standard_normal((20, 4)).astype(np.float32)
 
 
@@ -80,11 +72,11 @@ def test_a_class_that_cannot_be_imported_travels_too() -> None:
         pickle.dumps(first)
 
 
+OTHERS = [pytest.param(e, marks=pytest.mark.thorough) for e in ("tensorflow", "keras-torch")]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "engine",
-    ["jax", *(pytest.param(e, marks=pytest.mark.thorough) for e in ("tensorflow", "keras-torch"))],
-)
+@pytest.mark.parametrize("engine", ["jax", *OTHERS])
 def test_a_keras_agent_acts_in_another_process(engine) -> None:
     (found,) = run_python(
         f"""
@@ -138,8 +130,7 @@ def test_a_keras_agent_acts_in_another_process(engine) -> None:
 @pytest.mark.slow
 def test_a_keras_network_on_torch_is_the_framework_keras_torch() -> None:
     """With framework="torch" it was trained to the end, and could not be copied then."""
-    ((framework, notes, alike),) = run_python(
-        """
+    code = """
         import json, pickle
         import tandem
         from tests.collect.own_networks import body
@@ -149,9 +140,8 @@ def test_a_keras_network_on_torch_is_the_framework_keras_torch() -> None:
         other = pickle.loads(pickle.dumps(made.agent))
         alike = other.act(OBS).tolist() == made.agent.act(OBS).tolist()
         print(json.dumps([made.summary["framework"], made.notes, alike]))
-        """,
-        engine="keras-torch",
-    )
+    """
+    ((framework, notes, alike),) = run_python(code, engine="keras-torch")
     assert framework == "keras-torch" and alike
     assert "the network is a Keras model: framework='torch' becomes 'keras-torch'." in notes
 

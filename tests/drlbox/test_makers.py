@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import gymnasium
@@ -80,22 +81,11 @@ def test_the_documented_defaults(name: str) -> None:
 
 def test_arguments_become_settings() -> None:
     pool = {"maxlen": 50, "minlen": 5, "evict_rule": "sample", "alpha": 0.7, "beta": "0.5:0.9"}
-    s = settings(
-        "ACER",
-        discount=0.9,
-        rollout_maxlen=8,
-        batch_size=3,
-        online_learning=False,
-        replay_type="prioritized",
-        replay_ratio=2,
-        replay_kwargs=pool,
-        replay_priority_type="error",
-        opt_kwargs={"learning_rate": 1e-3},
-        opt_clip_norm=1.0,
-        noisynet="fg",
-        a3c_entropy_weight=0.0,
-        acer_kl_weight=0.5,
-    )
+    replay = {"replay_type": "prioritized", "replay_ratio": 2, "replay_kwargs": pool}
+    replay |= {"replay_priority_type": "error", "online_learning": False, "batch_size": 3}
+    optimizer = {"opt_kwargs": {"learning_rate": 1e-3}, "opt_clip_norm": 1.0, "noisynet": "fg"}
+    weights = {"a3c_entropy_weight": 0.0, "acer_kl_weight": 0.5}
+    s = settings("ACER", discount=0.9, rollout_maxlen=8, **replay, **optimizer, **weights)
     assert of(s, "gamma rollout envs online") == (0.9, 8, 3, False)
     assert of(s, "replay replay_ratio replay_size replay_starts") == ("prioritized", 2, 50, 5)
     assert of(s, "evict priority_alpha priority") == ("sample", 0.7, "error")
@@ -105,25 +95,21 @@ def test_arguments_become_settings() -> None:
 
 
 @pytest.mark.parametrize(
-    "decay, at",
-    [(500, {0.0: 1.0, 0.25: 0.505, 0.5: 0.01, 1.0: 0.01}), (4000, {0.0: 1.0, 1.0: 0.7525})],
+    "processes, decay, at",
+    [
+        (1, 500, {0.0: 1.0, 0.25: 0.505, 0.5: 0.01, 1.0: 0.01}),
+        (1, 4000, {0.0: 1.0, 1.0: 0.7525}),
+        (4, 100, {0.2: 0.505, 0.4: 0.01}),
+        (None, 100, {0.05 * choice.cores(): 0.505}),
+    ],
 )
-def test_epsilon_decays_by_steps(decay: int, at: dict[float, float]) -> None:
+def test_epsilon_decays_by_the_steps_of_one_process(processes: Any, decay: int, at: Any) -> None:
+    """As documented: with four learners the run makes four steps while each makes one."""
     given = {"train_steps": 1000, "policy_eps_decay_steps": decay}
-    epsilon = settings("dqn", num_parallel=1, **given).epsilon
+    more = {"num_parallel": processes} if processes else {}
+    epsilon = settings("dqn", **given, **more).epsilon
     for progress, wanted in at.items():
         assert float(epsilon(progress)) == pytest.approx(wanted, abs=1e-6)
-
-
-def test_epsilon_decays_by_the_steps_of_one_process() -> None:
-    """As documented: with four learners the run makes four steps while each makes one."""
-    given = {"train_steps": 1000, "policy_eps_decay_steps": 100}
-    epsilon = settings("dqn", num_parallel=4, **given).epsilon
-    assert float(epsilon(0.2)) == pytest.approx((1.0 + 0.01) / 2, abs=1e-6)
-    assert float(epsilon(0.4)) == pytest.approx(0.01, abs=1e-6)
-    cores = choice.cores()
-    every = settings("dqn", **given).epsilon
-    assert float(every(0.05 * cores)) == pytest.approx((1.0 + 0.01) / 2, abs=1e-6)
 
 
 def test_other_algorithms_keep_their_own_defaults_and_take_their_own_settings() -> None:
@@ -179,24 +165,13 @@ def test_what_does_not_fit_is_refused(error: Any, name: Any, given: Any, said: s
         tandem.make_trainer(name, **{**SHORT, **given}).run()
 
 
-@pytest.mark.parametrize(
-    "given, said",
-    [
-        ({"feature_maker": 3}, "feature_maker=3"),
-        ({"model_maker": "model"}, "model_maker='model'"),
-        ({"state_to_input": 3}, "state_to_input=3"),
-        ({"replay_kwargs": [1]}, "replay_kwargs=.1."),
-        ({"opt_kwargs": "adam"}, "opt_kwargs='adam'"),
-        ({"noisynet": ["ig"]}, "noisynet=.'ig'."),
-        ({"load_model": 3}, "load_model=3"),
-        ({"save_dir": 3}, "save_dir=3"),
-        ({"batch_size": float("nan")}, "batch_size=nan"),
-        ({"train_steps": float("inf")}, "train_steps=inf"),
-    ],
-)
-def test_values_of_another_kind_are_named_before_anything_is_made(given: Any, said: str) -> None:
-    with pytest.raises(SettingError, match=said):
-        tandem.make_trainer("acer", **given)
+def test_values_of_another_kind_are_named_before_anything_is_made() -> None:
+    numbers = dict.fromkeys(("feature_maker", "state_to_input", "load_model", "save_dir"), 3)
+    others = {"model_maker": "model", "replay_kwargs": [1], "opt_kwargs": "a", "noisynet": ["ig"]}
+    infinite = {"batch_size": float("nan"), "train_steps": float("inf")}
+    for name, odd in (numbers | others | infinite).items():
+        with pytest.raises(SettingError, match=re.escape(f"{name}={odd!r}")):
+            tandem.make_trainer("acer", **{name: odd})
 
 
 def test_an_evaluator_refuses_what_it_cannot_play_by() -> None:
@@ -212,8 +187,10 @@ def test_an_evaluator_refuses_what_it_cannot_play_by() -> None:
 
 POOL = "replay_starts is replay_kwargs['minlen'], replay_size is replay_kwargs['maxlen']"
 EPSILON = "epsilon is policy_eps_start, policy_eps_end and policy_eps_decay_steps"
-RATE = "learning_rate is opt_kwargs['learning_rate']"
-BETA = "priority_beta is replay_kwargs['beta']"
+RATE, BETA = (
+    "learning_rate is opt_kwargs['learning_rate']",
+    "priority_beta is replay_kwargs['beta']",
+)
 
 
 @pytest.mark.parametrize(
@@ -235,11 +212,11 @@ def test_refusals_name_the_argument(name: str, key: str, odd: Any, right: Any, s
     assert tandem.make_trainer(name, **SHORT, **more, **{key: right}).run().agent
 
 
-@pytest.mark.parametrize("name, odd", [("a3c", {"final_episodes": 0}), ("ppo", {"rollout": 0})])
-def test_a_setting_that_is_called_the_same_here_is_refused_as_anywhere(name: str, odd: Any) -> None:
-    with pytest.raises(SettingError) as caught:
-        tandem.make_trainer(name, **SHORT, **odd).run()
-    assert "make_trainer" not in caught.value.fix
+def test_a_setting_that_is_called_the_same_here_is_refused_as_anywhere() -> None:
+    for name, odd in (("a3c", {"final_episodes": 0}), ("ppo", {"rollout": 0})):
+        with pytest.raises(SettingError) as caught:
+            tandem.make_trainer(name, **SHORT, **odd).run()
+        assert "make_trainer" not in caught.value.fix
 
 
 @pytest.mark.parametrize("name", ["a3c", "acer", "impala", "dqn"])
@@ -302,9 +279,8 @@ def test_an_evaluator_gives_back_what_it_measured(tmp_path, capsys) -> None:
     greedy = tandem.make_evaluator("ac", policy_type="greedy", **given).run()
     random = tandem.make_evaluator("ac", policy_type="greedy", policy_eps=1.0, **given).run()
     assert len({tuple(e.returns) for e in (greedy, random, found)}) == 3
-    with pytest.raises(
-        SettingError, match=r"which a3c trained[^\n]*; expected a model trained by dqn"
-    ):
+    other = r"which a3c trained[^\n]*; expected a model trained by dqn"
+    with pytest.raises(SettingError, match=other):
         tandem.make_evaluator("dqn", **given).run()
 
 

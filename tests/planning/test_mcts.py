@@ -7,13 +7,8 @@ import numpy as np
 import pytest
 
 from tandem.errors import EnvironmentFault, NetworkError, SettingError
-from tandem.planning import (
-    BaseNode,
-    Node,
-    run_mcts_search,
-    select_action_after_search,
-    visit_shares,
-)
+from tandem.planning import BaseNode, Node, run_mcts_search, visit_shares
+from tandem.planning import select_action_after_search as choose
 
 LINES = [(0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6)]
 
@@ -39,6 +34,14 @@ def evenly(state: tuple[int, ...]) -> list[tuple[int, float]]:
     return [(i, 1 / len(free)) for i in free]
 
 
+def right(state: int) -> Any:
+    return [(1, 1.0)]
+
+
+def zero(state: Any) -> float:
+    return 0.0
+
+
 def search(board: str, simulations: Any = 600, **more: Any) -> Any:
     """The search from a board of "o" (to move), "x" and "."."""
     state = tuple({"o": 1, "x": -1, ".": 0}[c] for c in board)
@@ -56,7 +59,7 @@ def search(board: str, simulations: Any = 600, **more: Any) -> Any:
 )
 def test_it_wins_where_it_can_and_stops_the_other(board: str, move: int) -> None:
     root = search(board)
-    assert select_action_after_search(root, 0) == move
+    assert choose(root, 0) == move
     assert sum(child.visits for child in root.children.values()) == 600 == root.visits - 1
 
 
@@ -139,7 +142,7 @@ def test_cartpole_stands_where_it_is_put_and_keeps_standing() -> None:
         given = simulator, lambda s: ([(0, 0.5), (1, 0.5)], 0.0), None, 40, 1.0
         root = run_mcts_search(BaseNode(), env.unwrapped.state, *given)
         np.testing.assert_allclose(np.asarray(root.state, np.float32), obs, rtol=1e-6)
-        obs, _, terminated, _, _ = env.step(select_action_after_search(root, 0))
+        obs, _, terminated, _, _ = env.step(choose(root, 0))
         assert not terminated
 
 
@@ -152,7 +155,7 @@ def test_temperature() -> None:
     assert visit_shares(root, 0.5) == pytest.approx({"a": 0.9, "b": 0.1, "c": 0.0})
     assert visit_shares(root, 0) == {"a": 1.0, "b": 0.0, "c": 0.0}
     rng = np.random.default_rng(0)
-    drawn = [select_action_after_search(root, rng=rng) for _ in range(2000)]
+    drawn = [choose(root, rng=rng) for _ in range(2000)]
     assert abs(drawn.count("a") / 2000 - 0.75) < 0.05 and "c" not in drawn
     root.children["a"].visits = 10**6
     assert visit_shares(root, 1e-3)["a"] == 1.0  # no overflow
@@ -173,20 +176,12 @@ def line(policy: Any, value: Any, simulations: int = 5, c: Any = 1.5) -> Any:
     return run_mcts_search(Node(), 2, Line(), policy, value, simulations, c)
 
 
-def right(state: int) -> Any:
-    return [(1, 1.0)]
-
-
-def zero(state: Any) -> float:
-    return 0.0
-
-
 def test_values_come_as_networks_give_them_and_states_may_be_numbers() -> None:
     one, other = line(right, lambda s: 0.5), line(right, lambda s: np.array([[0.5]]))
     assert one.total == other.total
     given = Table(), lambda s: [(0, 0.5), (1, 0.5)], lambda s: float(s == 2), 20
     root = run_mcts_search(BaseNode(), 0, *given)
-    assert select_action_after_search(root, 0) == 1 and root.children[1].state == 2
+    assert choose(root, 0) == 1 and root.children[1].state == 2
 
 
 class Table(gym.Env):  # type: ignore[misc]
@@ -221,7 +216,7 @@ def test_what_cannot_be_searched_is_named() -> None:
         refused(NetworkError, "the networks returned", line, policy, value)
     refused(SettingError, r"num_simulations=2\.5", search, empty, 2.5)
     refused(SettingError, "num_simulations=0", search, empty, 0)
-    choose, root = select_action_after_search, search(empty, 5)
+    root = search(empty, 5)
     refused(SettingError, "no visited children", choose, Node())
     refused(SettingError, "temperature=-1", choose, root, -1)
     refused(SettingError, "temperature='hot'", choose, root, "hot")

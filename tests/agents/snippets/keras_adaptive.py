@@ -30,9 +30,8 @@ def recorded(kind: Any, plan: Any, **choices: Any) -> tuple[Any, list[str]]:
 
 
 # a variable, of Keras's: nothing is compiled anew, nothing said
-agent, told = recorded(
-    Known, lambda u: {"gamma_params": RULE}, numbers={"gamma": keras.Variable(0.5)}
-)
+variable = {"gamma": keras.Variable(0.5)}
+agent, told = recorded(Known, lambda u: {"gamma_params": RULE}, numbers=variable)
 expected = numbers(0.5, 0.1, len(agent.heard), 0.25, 0.75)
 found["variable"] = not told and bool(np.allclose(agent.heard, expected, atol=1e-5))
 
@@ -40,9 +39,7 @@ found["variable"] = not told and bool(np.allclose(agent.heard, expected, atol=1e
 # a number that decides a Python `if`: compiled anew, said once, and it is what the loss has
 class Deciding(Known):  # type: ignore[misc,valid-type]
     def told(self, loss: Any) -> Any:
-        if self.clip > 0.6:
-            return super().told(loss) + 10.0
-        return super().told(loss)
+        return super().told(loss) + (10.0 if self.clip > 0.6 else 0.0)
 
 
 plain = run(Known, sgd, lambda u: None).notes.traces
@@ -119,9 +116,8 @@ still, compiled = after_training(Noisy(False)), after_training(Noisy(True))
 eager = after_training(Noisy(True, jit=False))
 states = zip(still.state(), compiled.state(), eager.state(), strict=True)
 found["nothing changed"] = all(np.array_equal(x, y) and np.array_equal(x, z) for x, y, z in states)
-found["alike"] = len(compiled.noise) > 10 and bool(
-    np.allclose(compiled.noise, eager.noise, rtol=1e-4)
-)
+close = bool(np.allclose(compiled.noise, eager.noise, rtol=1e-4))
+found["alike"] = len(compiled.noise) > 10 and close
 # the mean of 4 of 20 rows, 1 to 5 four times each, drawn without replacement
 spread = np.var(np.tile([1, 2, 3, 4, 5], 4), ddof=1) / 4 * (1 - 4 / 20)
 measured = np.mean([compiled.estimate_gradient_variance(4, 300) for _ in range(4)])

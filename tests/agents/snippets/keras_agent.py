@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 import warnings
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ from keras import layers, ops
 
 from tandem import RL, LambdaCallback, assign_param, restore_param
 from tandem.backends import variables
-from tandem.errors import TandemError
 from tandem.exploration import EpsGreedyQPolicy, SoftmaxPolicy
+from tests.agents.keras_q import Q, apart, refusal
 
 found: dict[str, Any] = {}
 
@@ -24,26 +25,6 @@ found: dict[str, Any] = {}
 def mlp(out: int, activation: str | None = None) -> Any:
     hidden = layers.Dense(8, "tanh")
     return keras.Sequential([keras.Input((4,)), hidden, layers.Dense(out, activation)])
-
-
-class Q(RL):
-    def __init__(self) -> None:
-        super().__init__()
-        keras.utils.set_random_seed(0)
-        self.q, self.target = mlp(2), mlp(2)
-        self.param, self.env, self.gamma = self.q.weights, gymnasium.make("CartPole-v1"), 0.9
-
-    def action(self, s: Any) -> Any:
-        return self.q(s)
-
-    def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
-        value = ops.take_along_axis(self.q(s), a[:, None], 1)[:, 0]
-        TD = value - ops.stop_gradient(r + self.gamma * (1 - d) * ops.max(self.target(next_s), 1))
-        self.prioritized_replay.update(TD)
-        return ops.mean(TD**2)
-
-    def update_param(self) -> None:
-        assign_param(self.target.weights, self.q.weights)
 
 
 def untrained(kind: Any = Q, **choices: Any) -> Any:
@@ -56,21 +37,6 @@ def train(agent: Any, episodes: int = 4, optimizer: Any = None, **more: Any) -> 
     optimizer = optimizer or keras.optimizers.Adam(0.01)
     agent.train(keras.metrics.Mean(), optimizer, episodes, p=0, **more)
     return agent
-
-
-def apart(a: Any, b: Any) -> float:
-    """How far two agents' weights, lists of variables or lists of arrays are."""
-    lists = [x.param if isinstance(x, RL) else x for x in (a, b)]
-    arrays = [x if isinstance(x[0], np.ndarray) else variables.read(x) for x in lists]
-    return float(max(abs(x - y).max() for x, y in zip(*arrays, strict=True)))
-
-
-def refusal(function: Any) -> str:
-    try:
-        function()
-    except TandemError as error:
-        return str(error)
-    return "none"
 
 
 def warned(agent: Any, words: str) -> bool:
@@ -206,25 +172,20 @@ class ActorCritic(RL):
 
 
 agent = untrained(ActorCritic, policy=SoftmaxPolicy(), update_steps=40, PPO=True, PR=True)
-start = variables.read(variables.flat(agent.param))
+start = variables.read(weights := variables.flat(agent.param))
 train(agent, 8, [keras.optimizers.Adam(0.01), keras.optimizers.SGD(0.01)])
-after = variables.read(variables.flat(agent.param))
-floats = [(x, y) for x, y in zip(start, after, strict=True) if x.dtype.kind == "f"]
-found["ppo"] = bool(all((x != y).any() for x, y in floats))
+moved = [(x != y).any() for x, y in zip(start, variables.read(weights), strict=True)]
+found["ppo"] = all(moved[i] for i, x in enumerate(start) if x.dtype.kind == "f")
 found["ppo's old"] = apart(agent.old.weights, agent.actor.weights) == 0
 
 
 class Raw(Q):
-    """A number of its own is a variable of TensorFlow's."""
+    """A number of its own is a variable, of TensorFlow's there."""
 
     def __init__(self) -> None:
         super().__init__()
-        if keras.backend.backend() == "tensorflow":
-            import tensorflow as tf
-
-            self.gamma = tf.Variable(0.9)
-        else:
-            self.gamma = keras.Variable(0.9)
+        of_tensorflow = keras.backend.backend() == "tensorflow"
+        self.gamma = (import_module("tensorflow") if of_tensorflow else keras).Variable(0.9)
 
     def update_param(self) -> None:
         super().update_param()
@@ -252,8 +213,8 @@ for loss, word in (
     found[word] = word in said or said
 
 soft = Q()
-old, new = variables.read(soft.target.weights), variables.read(soft.q.weights)
+pairs = zip(*map(variables.read, (soft.target.weights, soft.q.weights)), strict=True)
+wanted = [old + 0.25 * (new - old) for old, new in pairs]
 assign_param(soft.target.weights, soft.q.weights, 0.25)
-wanted = [o + 0.25 * (s - o) for o, s in zip(old, new, strict=True)]
 found["soft"] = apart(soft.target.weights, wanted) < 1e-6
 print(json.dumps(found))

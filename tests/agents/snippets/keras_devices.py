@@ -9,6 +9,7 @@ import os
 import sys
 import tempfile
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +28,14 @@ else:
 import gymnasium
 import keras
 import numpy as np
-from keras import layers, ops
+from gymnasium.spaces import Box, Discrete
+from keras import layers
 
-from tandem import RL, LambdaCallback, LRFinder, OptFinder, ParallelFinder, assign_param
+from tandem import LambdaCallback, LRFinder, OptFinder, ParallelFinder
 from tandem.backends import variables
-from tandem.errors import TandemError
 from tandem.examples.keras import DDPG_HER, MADDPG, PPO
 from tandem.exploration import EpsGreedyQPolicy, GaussianWhiteNoiseProcess, SoftmaxPolicy
+from tests.agents.keras_q import Q, apart, refusal
 
 found: dict[str, Any] = {}
 
@@ -44,46 +46,19 @@ def scope(several: bool = True) -> Any:
     return strategy.scope() if own else contextlib.nullcontext()
 
 
-class Q(RL):
-    def __init__(self, *more: Any) -> None:
-        super().__init__()
-        keras.utils.set_random_seed(0)
-        self.q, self.target = (
-            keras.Sequential([keras.Input((4,)), layers.Dense(8, "tanh"), *extra, layers.Dense(2)])
-            for extra in ([m() for m in more] for _ in range(2))
-        )
-        self.param, self.env, self.gamma = self.q.weights, gymnasium.make("CartPole-v1"), 0.9
-
-    def action(self, s: Any) -> Any:
-        return self.q(s)
-
-    def errors(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
-        value = ops.take_along_axis(self.q(s, training=True), a[:, None], 1)[:, 0]
-        best = ops.max(self.target(next_s), 1)
-        return value - ops.stop_gradient(r + self.gamma * (1 - d) * best)
-
-    def __call__(self, *batch: Any) -> Any:
-        TD = self.errors(*batch)
-        self.prioritized_replay.update(TD)
-        return ops.mean(TD**2)
-
-    def update_param(self) -> None:
-        assign_param(self.target.weights, self.q.weights)
-
-
 class EachQ(Q):
     def __call__(self, *batch: Any) -> Any:
         return self.errors(*batch) ** 2
 
 
-def adam(kind: Any) -> Any:
-    """One that clips gradients and averages weights, or a plain one."""
-    more = {"weight_decay": 0.01, "clipnorm": 0.05, "use_ema": True} if kind is Clipped else {}
-    return keras.optimizers.AdamW(0.01, **more) if more else keras.optimizers.Adam(0.01)
-
-
 class Clipped(Q):
     """By an optimizer that clips gradients and averages weights."""
+
+
+def adam(kind: Any) -> Any:
+    more = {"weight_decay": 0.01, "clipnorm": 0.05, "use_ema": True}
+    Adam, AdamW = keras.optimizers.Adam, keras.optimizers.AdamW
+    return AdamW(0.01, **more) if kind is Clipped else Adam(0.01)
 
 
 SET = {"policy": lambda: EpsGreedyQPolicy(0.5), "pool_size": 200, "batch": 8, "update_steps": 5}
@@ -109,21 +84,8 @@ def train(agent: Any, episodes: int = 4, several: bool = True, **more: Any) -> A
     return agent
 
 
-def far(one: Any, other: Any) -> float:
-    arrays = [variables.read(variables.flat(x.param)) for x in (one, other)]
-    return float(max(abs(x - y).max() for x, y in zip(*arrays, strict=True)))
-
-
 def same(one: Any, other: Any) -> bool:
-    return far(one, other) == 0 and one.loss_list == other.loss_list
-
-
-def refusal(function: Any) -> str:
-    try:
-        function()
-    except TandemError as error:
-        return f"{error.happened} | {error.fix}"
-    return "none"
+    return apart(one, other) == 0 and one.loss_list == other.loss_list
 
 
 NOISE = {"policy": None, "noise": GaussianWhiteNoiseProcess, "HER": True, "num_updates": 1}
@@ -148,7 +110,7 @@ def equal_to_one(name: str) -> None:
     one = train(made(kind, optimizers, False, **choices), episodes, False, **more)
     losses = np.abs(np.array(two.loss_list) - one.loss_list) / np.maximum(1, np.abs(one.loss_list))
     found[name] = {
-        "far": far(two, one),
+        "far": apart(two, one),
         "losses": float(losses.max()),
         "rewards": list(two.reward_list) == list(one.reward_list),
         "learned": float(np.abs(two.loss_list).max()),
@@ -159,11 +121,8 @@ def equal_to_one(name: str) -> None:
 def goes_on(*more: Any) -> dict[str, Any]:
     """Saved amid training and restored in another agent, to the bit; and by a callback's stop."""
 
-    def kind() -> Any:
-        return Q(*more)
-
-    whole, agent = train(made(kind, PR=True), 6), train(made(kind, PR=True), 3)
-    other, stopped = made(kind, PR=True), made(kind, PR=True)
+    fresh = partial(made, lambda: Q(*more), PR=True)
+    whole, agent, other, stopped = train(fresh(), 6), train(fresh(), 3), fresh(), fresh()
     with tempfile.TemporaryDirectory() as folder:
         agent.save(Path(folder) / "agent.dat")
         other.restore(Path(folder) / "agent.dat")
@@ -189,7 +148,7 @@ def files() -> None:
         agent.save_param(Path(folder) / "p.dat")
         fresh = made(Q)
         fresh.restore_param(Path(folder) / "p.dat")
-        found["parameters"] = far(agent, fresh)
+        found["parameters"] = apart(agent, fresh)
         agent.run_agent(20)
 
 
@@ -251,8 +210,7 @@ def outside() -> None:
 class Signs(gymnasium.Env[Any, Any]):
     """Ten steps, and a reward of 1 for each whose action is the sign of what is seen first."""
 
-    observation_space = gymnasium.spaces.Box(-1, 1, (4,))
-    action_space = gymnasium.spaces.Discrete(2)
+    observation_space, action_space = Box(-1, 1, (4,)), Discrete(2)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)

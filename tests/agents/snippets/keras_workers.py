@@ -20,6 +20,7 @@ from tandem.backends import variables
 from tandem.errors import TandemError
 from tandem.examples.keras import DDPG_HER, MADDPG, PPO
 from tandem.exploration import EpsGreedyQPolicy, GaussianWhiteNoiseProcess, SoftmaxPolicy
+from tests.agents.keras_q import refusal
 
 strategy = tf.distribute.MultiWorkerMirroredStrategy()
 config = json.loads(os.environ.get("TF_CONFIG", '{"task": {"index": 0}}'))
@@ -109,14 +110,6 @@ def summary(agent: Any) -> dict[str, Any]:
         "loss": float(agent.loss),
         "episodes": agent.total_episode,
     }
-
-
-def refusal(function: Any) -> str:
-    try:
-        function()
-    except TandemError as error:
-        return f"{type(error).__name__}: {error.happened} | {error.fix}"
-    return "none"
 
 
 def mean() -> None:
