@@ -65,7 +65,7 @@ def test_environments_are_shared_out_evenly_and_begin_as_they_do_among_all() -> 
     assert not np.array_equal(*(x.reset() for x in vectors))
 
 
-def test_what_cannot_be_shared_out_or_made_is_told_at_once() -> None:
+def test_what_cannot_be_shared_out_is_refused() -> None:
     for env, more, what in (
         ("CartPole-v1", {"workers": 1, "ahead": 1}, "an on-policy algorithm"),
         ("CartPole-v1", {"workers": 4, "envs": 4}, "at least one environment"),
@@ -74,6 +74,9 @@ def test_what_cannot_be_shared_out_or_made_is_told_at_once() -> None:
     ):
         with pytest.raises(SettingError, match=what):
             tandem.train("ppo", env, steps=64, **more, **FAST)
+
+
+def test_an_environment_that_cannot_be_made_is_told_at_once() -> None:
     parent = os.getpid()
 
     def make() -> Any:
