@@ -161,6 +161,16 @@ def spaces(env) -> dict:
     return {name: getattr(env, name) for name in names if hasattr(env, name)}
 
 
+def step(agent, env, s, told=True):
+    """What is seen next, and whether an episode is over."""
+    a = agent.choose_action(s)
+    s2, r, terminated, truncated, info = env.step(a)
+    over = terminated or truncated
+    ended = (over, truncated and not terminated) if told else (terminated,)
+    agent.update(s, a, info.get("rewards", r), s2, *ended)
+    return s2, over
+
+
 class Learns(Runner):
     """Steps in an environment, up to a limit or until a file says stop; gives what it imported."""
 
@@ -175,11 +185,8 @@ class Learns(Runner):
         for _ in range(self.args["limit"]):
             if "stop" in self.args and self.args["stop"].exists():
                 break
-            a = self.agent.choose_action(s)
-            s2, r, terminated, truncated, info = self.env.step(a)
-            over = terminated or truncated
-            self.agent.update(s, a, info.get("rewards", r), s2, over, truncated and not terminated)
-            s = self.env.reset()[0] if over else s2
+            s, over = step(self.agent, self.env, s)
+            s = self.env.reset()[0] if over else s
         return sorted({"torch", "keras", "jax", "tensorflow"} & set(sys.modules))
 
 

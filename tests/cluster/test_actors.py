@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,7 @@ from tandem.errors import SettingError, UnknownNameError, WorkerError
 from tandem.testing import environments as known
 from tests.cluster import agents
 from tests.cluster.agents import Bare, Counter, Documented, Learns, Plain, Recorder, program
+from tests.helpers import run_python
 
 ray = pytest.importorskip("ray")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(100), pytest.mark.usefixtures("on_ray")]
@@ -104,15 +106,12 @@ def test_names_errors_and_attributes(cluster, tmp_path) -> None:
         Cluster(namespace=cluster.namespace, folder=tmp_path).make_agent("d", Counter)
 
 
-def test_a_runner_that_fails_is_named_with_its_traceback(cluster) -> None:
+def test_a_runner_that_fails_is_named_with_its_traceback_or_code(cluster) -> None:
     with pytest.raises(WorkerError, match=r"rank 1 failed: KeyError[\s\S]*agents.py[\s\S]*in run"):
         cluster.start_all_runners(cluster.make_runner("bad", agents.Fails, num=3))
     # its forerunners' cores are free again
     with pytest.raises(WorkerError, match=r"rank 3 failed: OSError: no environment"):
         cluster.start_all_runners(cluster.make_runner("worse", agents.FailsAtOnce))
-
-
-def test_sys_exit_ends_a_runner_and_a_code_is_named(cluster) -> None:
     for i, where in enumerate(("run", "__init__")):
         found = cluster.start_all_runners(cluster.make_runner(f"ends{i}", agents.Exits, (0, where)))
         assert found == [None]
@@ -164,19 +163,15 @@ def test_whoever_is_killed_comes_back(cluster, tmp_path, sync, act) -> None:
     thread.start()
     agent = Cluster(namespace=cluster.namespace, patience=60).get_agent("counter")
     try:
-        for victim in (
-            *("runner/r/1", "agent/counter/0", "tandem/states"),
-            *([] if sync else ["agent/counter/0/copy"]),
-            "runner/r/0",
-        ):
+        copy = [] if sync else ["agent/counter/0/copy"]
+        for victim in ("runner/r/1", "agent/counter/0", "tandem/states", *copy, "runner/r/0"):
             before = until(lambda: agent.at if agent.at > 10 else 0)
+            states = actor(cluster, "tandem/states")
             if victim == "tandem/states":
-                os.kill(ray.get(actor(cluster, victim).pid.remote()), signal.SIGKILL)
+                os.kill(ray.get(states.pid.remote()), signal.SIGKILL)
                 until(lambda: ray.get(actor(cluster, "tandem/states").has.remote("counter/0")))
             elif victim == "agent/counter/0":
-                kept = until(
-                    lambda: ray.get(actor(cluster, "tandem/states").get.remote("counter/0"))
-                )
+                kept = until(lambda states=states: ray.get(states.get.remote("counter/0")))
                 pid = kill(cluster, victim)
                 assert agent.at >= kept["data"]["plain"]["at"] and agent.here() != pid
             else:
@@ -256,20 +251,12 @@ def test_a_folder_outlives_a_program(tmp_path) -> None:
 
 def test_an_agent_that_waits_for_a_place_is_told_of(cluster, monkeypatch, caplog) -> None:
     monkeypatch.setattr(door, "WARN_SECONDS", 0.2)
-    failed: list[Exception] = []
-
-    def make() -> None:
-        try:
-            cluster.make_agent("big", Counter, resource={"num_cpus": 64})
-        except WorkerError as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=make)
-    thread.start()
-    until(lambda: "agent 'big', number 0: not begun yet" in caplog.text)
-    ray.kill(actor(cluster, "agent/big/0"))
-    thread.join(60)
-    assert "agent 'big' is gone" in str(failed[0])
+    with ThreadPoolExecutor() as pool:
+        made = pool.submit(cluster.make_agent, "big", Counter, resource={"num_cpus": 64})
+        until(lambda: "agent 'big', number 0: not begun yet" in caplog.text)
+        ray.kill(actor(cluster, "agent/big/0"))
+        with pytest.raises(WorkerError, match="agent 'big' is gone"):
+            made.result(60)
 
 
 SMALL = {"hidden": (32,), "framework": "torch", "learning_rate": 5e-3}
@@ -299,3 +286,59 @@ def test_it_finds_the_answer(cluster, algorithm, act, num, limit) -> None:
     found = agent.evaluate(known.Identity, 5)
     assert heavy == [[]] * num and found.mean == found.lengths[0]
     assert algorithm != "ppo" or agent.env_steps >= 0.9 * num * limit
+
+
+# On several nodes, in a new process: it does not depend on what tests did with Ray before
+
+PROGRAM = """
+    import json, threading, time
+    from pathlib import Path
+    from tempfile import mkdtemp
+    from types import SimpleNamespace
+
+    import ray
+    from ray.cluster_utils import Cluster as Nodes
+
+    from tandem.cluster import Cluster
+    from tandem.errors import WorkerError
+    from tests.cluster.agents import Documented, Recorder, Where
+
+    nodes = Nodes(
+        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
+    )
+    ray.init(nodes.address, log_to_driver=False, logging_level="ERROR")
+    folder = Path(mkdtemp())
+    cluster = Cluster(patience=60)
+    (agent,) = cluster.make_agent("a", Recorder)
+    runners = cluster.make_runner("r", Where, (folder, 2), num=2)  # the second finds no core yet
+    found = []
+    thread = threading.Thread(target=lambda: found.append(cluster.start_all_runners(runners)))
+    thread.start()
+    while not list(folder.iterdir()):
+        time.sleep(0.05)
+    began, answer = len(list(folder.iterdir())), agent.choose_action(0)
+    joined = nodes.add_node(num_cpus=1)
+    thread.join(120)
+    print(json.dumps([began, answer, found[0], joined.node_id]))
+
+    (agent,) = Cluster().make_agent("b", Recorder)
+    answer = agent.choose_action(0)
+    ray.shutdown()
+    try:
+        agent.choose_action(0)
+    except WorkerError as error:
+        print(json.dumps([answer, str(error)]))
+    args = SimpleNamespace(cluster=Cluster(namespace="after"), lr=0.1)
+    # in this process, whatever has become of `agent`
+    print(json.dumps([Documented(args).run()[1:], ray.is_initialized()]))
+    nodes.shutdown()
+"""
+
+
+@pytest.mark.timeout(200)
+def test_runners_use_a_node_that_joins_and_who_has_left_is_told_so() -> None:
+    shown = run_python(PROGRAM, timeout=180, env={"PYTHONFAULTHANDLER": "1"})
+    (began, answer, found, joined), (again, left), (after, is_initialized) = shown
+    assert began == answer == 1 and len(set(found)) == 2 and joined in found
+    assert again == 1 and "agent 'b' was called after ray.shutdown()" in left
+    assert after == [4, 0, 0] and not is_initialized

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 
 import tandem
-from tandem.cluster import AlgorithmAgent, sampler
+from tandem.cluster import AlgorithmAgent, Cluster, Runner, sampler
 from tandem.collect.trajectories import split_environments, split_steps
 from tandem.envs.factory import episode_seed, vectorize
 from tandem.envs.team import team
 from tandem.errors import NonFiniteError, SettingError, SpaceError, UnknownNameError
 from tandem.learning import loop
 from tandem.learning.seeds import Generators, derived
+from tandem.testing import environments as games
+from tandem.testing import team_games
 from tandem.types import leaves
-from tests.cluster.agents import spaces
+from tests.cluster.agents import spaces, step
 from tests.cluster.test_local import fresh, make_agents
 
 CARTPOLE = gymnasium.make("CartPole-v1")
-torch = pytest.importorskip("torch")
 SMALL = {"hidden": (16,), "framework": "torch"}
 REPLAY = dict(learning_starts=20, batch_size=8, buffer_size=500, train_every=1, envs=1) | SMALL
 ROLLOUT = {"rollout": 16, "envs": 1} | SMALL
@@ -37,21 +39,15 @@ def steps(agent, env, count, seed=0, told=True):
     seeds, episode = derived(seed, "environments"), 0
     s, _ = env.reset(seed=episode_seed(seeds, 0, 0))
     for _ in range(count):
-        a = agent.choose_action(s)
-        s2, r, terminated, truncated, info = env.step(a)
-        over = terminated or truncated
-        ended = (over, truncated and not terminated) if told else (terminated,)
-        agent.update(s, a, info.get("rewards", r), s2, *ended)
-        s = s2
+        s, over = step(agent, env, s, told)
         if over:
             episode += 1
             s, _ = env.reset(seed=episode_seed(seeds, 0, episode))
 
 
 def weights(backend):
-    return {
-        f"{n}/{k}": w.copy() for n, net in backend.networks.items() for k, w in net.read().items()
-    }
+    read = {n: network.read() for n, network in backend.networks.items()}
+    return {f"{n}/{k}": w.copy() for n, arrays in read.items() for k, w in arrays.items()}
 
 
 LONGER = {**ROLLOUT, "rollout": 64, "batch_size": 32, "epochs": 2}
@@ -135,15 +131,12 @@ def test_a_limit_that_nobody_told_of_is_seen() -> None:
         assert not np.array_equal(one.cuts.obs[0], one.obs[at[0] + 1, at[1]])
 
 
-def test_a_block_stands_for_itself() -> None:
+def test_blocks_stand_for_themselves_and_come_apart_and_together() -> None:
     (block, later) = blocks_of(True, gymnasium.make("CartPole-v1"))
     assert block.last[-1].all() and block.cuts.t[-1] == 31
     np.testing.assert_array_equal(block.cuts.obs[-1], block.bootstrap[0])
     if block.discount[-1, 0]:
         np.testing.assert_array_equal(block.bootstrap[0], later.obs[0, 0])
-
-
-def test_blocks_come_apart_and_together() -> None:
     parts = blocks_of(True, gymnasium.make("CartPole-v1", max_episode_steps=9))
     whole = sampler.join_blocks(parts)
     assert whole.reward.shape == (32, 2) and (np.diff(whole.cuts.t) >= 0).all()
@@ -158,7 +151,7 @@ def test_blocks_come_apart_and_together() -> None:
 
 
 MPE = partial(team, "mpe/simple_spread_v3", {"max_cycles": 10})
-# others learn in tests/cluster/test_scores.py and test_examples.py
+# others learn below and in tests/cluster/test_examples.py
 CASES = [
     ("dqn", "CartPole-v1", {**REPLAY, "n_step": 3, "prioritized": True, "noisy": "factorised"}),
     ("ppo", "Pendulum-v1", {**ROLLOUT, "batch_size": 8, "policy": "beta"}),
@@ -239,3 +232,51 @@ def test_what_was_kept_goes_on_and_what_was_saved_is_loaded(tmp_path) -> None:
     mine, theirs = weights(agent._backend), weights(other._backend)
     for name, w in mine.items():
         np.testing.assert_array_equal(theirs[name], w)
+
+
+BANDIT = {"hidden": (32, 32), "framework": "torch", "gamma": 0.1, "envs": 2}
+SAC = dict(learning_starts=200, train_every=16, updates_per_call=16, batch_size=64, tau=0.02)
+SAC |= {"buffer_size": 5000, "learning_rate": 3e-3}
+TRPO = {"rollout": 64, "learning_rate": "1e-2:1e-3", "log_std": -0.5}
+PPO = TRPO | {"batch_size": 32, "epochs": 6, "entropy": 0.0}
+MAPPO = dict(rollout=64, batch_size=128, learning_rate="5e-3:1e-3", gamma=0.9, entropy="0.3:0")
+DQN = dict(learning_starts=100, batch_size=32, train_every=2, learning_rate=5e-3, target_every=100)
+# algorithm: environment, steps, settings, and a lower limit below the score of a perfect policy.
+# In IdentityBox the best constant action scores -3.3; in TwoStep agents that do not cooperate
+# score at most 7.
+SCORES: dict[str, tuple[Any, int, dict[str, Any], float]] = {
+    "dqn": (games.Identity, 1500, DQN, 10.0),
+    "sac": (games.IdentityBox, 1200, SAC, -0.5),
+    "trpo": (games.IdentityBox, 6000, TRPO | {"radius": 0.03}, -1.0),
+    "ppo": (games.IdentityBox, 4000, PPO, -1.0),
+    "mappo": (lambda: team(team_games.TwoStep), 4000, MAPPO, 8.0),
+}
+
+
+class Two(Runner):
+    """The loops of two runners in one process: their proxies take turns."""
+
+    def __init__(self, cluster: Cluster, make: Any, steps: int, settings: dict[str, Any]) -> None:
+        self.envs, self.steps = [make() for _ in range(2)], steps // 2
+        given = {"steps": steps, **spaces(self.envs[0]), **settings}
+        cluster.make_agent("learner", AlgorithmAgent, **given)
+        self.agents = [cluster.get_agent("learner") for _ in self.envs]
+
+    def run(self) -> None:
+        states = [env.reset(seed=i)[0] for i, env in enumerate(self.envs)]
+        for _ in range(self.steps):
+            for i, (agent, env) in enumerate(zip(self.agents, self.envs, strict=True)):
+                states[i], over = step(agent, env, states[i])
+                states[i] = env.reset()[0] if over else states[i]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", SCORES)
+def test_it_learns_from_two_runners(algorithm: str) -> None:
+    make, steps, settings, least = SCORES[algorithm]
+    cluster = Cluster(namespace=f"scores-{algorithm}")
+    runner = Two(cluster, make, steps, {"algorithm": algorithm, **BANDIT, **settings})
+    untrained = runner.agents[0].evaluate(make, 20).mean
+    runner.run()
+    score = runner.agents[0].evaluate(make, 20).mean
+    assert untrained < least - 0.5 and score >= least, (untrained, score)

@@ -128,13 +128,6 @@ def test_the_program_runs_on_a_cluster(ray_address: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_program_runs_here() -> None:
-    here = "\nprint(len(GymRunner(SimpleNamespace(runners=1, steps=300)).run()))\n"
-    ((scores),) = run_python(PROGRAM.partition("\nif __name__")[0] + here)
-    assert scores > 3
-
-
-@pytest.mark.slow
 @pytest.mark.thorough
 def test_the_tutorials_program_runs_on_a_cluster(ray_address: str) -> None:
     page = (ROOT / "docs" / "tutorials" / "cluster.md").read_text("utf-8")

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
+import pickle
+import threading
 from types import SimpleNamespace
 
 import gymnasium
 import numpy as np
 import pytest
+import torch
 
 import tandem
-from tandem.cluster import Agent, AlgorithmAgent, Cluster, Runner, WiseRL, agent_host, agent_state
+from tandem.cluster import Agent, AlgorithmAgent, Cluster, Runner, agent_state, ray_actors
 from tandem.cluster import cluster as door
 from tandem.cluster.agent_host import ActingCopy, AgentHost, AgentSpec
+from tandem.cluster.agent_state import StateStore
+from tandem.cluster.proxy import AsyncProxy, LocalProxy, RemoteProxy
+from tandem.cluster.ray_actors import ActorHandle, Namespace, RemoteHost
 from tandem.cluster.runner import RunnerHost, construct
 from tandem.errors import CheckpointError, EngineError, SettingError, UnknownNameError, WorkerError
+from tandem.testing import environments as known
 from tests.cluster import agents
-from tests.cluster.agents import Bare, Counter, Documented, Exits, Plain, Recorder, program
+from tests.cluster.agents import Bare, Counter, Documented, Exits, Plain, Recorder, program, spaces
 from tests.helpers import run_python
 
 
@@ -36,7 +44,7 @@ def test_the_door_brings_neither_ray_nor_a_framework() -> None:
     """
     assert run_python(code) == [[]]
     names = "makeAgent getAgent makeRunner getRunner startAllRunner startAllRunners"
-    assert all(callable(getattr(WiseRL, name)) for name in names.split())
+    assert all(callable(getattr(Cluster, name)) for name in names.split())
 
 
 def test_a_runner_made_directly_acts_and_learns_here() -> None:
@@ -95,9 +103,8 @@ def test_what_is_no_name_number_agent_or_runner_is_refused() -> None:
     with pytest.raises(SettingError, match="is not a runner class"):
         construct(Plain, None, 0, 0)
     for runners in (None, 3, [None]):
-        with pytest.raises(
-            SettingError, match=r"start_all_runners was given[\s\S]*the result of make_runner"
-        ):
+        said = r"start_all_runners was given[\s\S]*the result of make_runner"
+        with pytest.raises(SettingError, match=said):
             fresh().start_all_runners(runners)
 
 
@@ -121,27 +128,21 @@ class Named(Takes):
         self.got = (args, self.rank, local_rank)
 
 
-def test_runners_take_what_they_take() -> None:
+def test_runners_take_what_they_take_and_say_why_they_end(monkeypatch) -> None:
     args = argparse.Namespace(x=1)
     for kind in (One, Second, Named):
         assert construct(kind, args, 3, 1).got == (args, 3, 1)
     assert construct(Bare, None, 2, 1).run() == (2, 1)
+    assert Exits((0, "run")).run() is None and Exits((0, "")).run() == "ran"
+    with pytest.raises(WorkerError, match=r"'Exits' called sys.exit\('lost'\)"):
+        Exits(("lost", "run")).run()
     with pytest.raises(SettingError, match="takes none"):
         construct(Bare, argparse.Namespace(), 0, 0)
-
-
-def test_a_runner_that_could_not_be_made_says_why_whatever_is_called(monkeypatch) -> None:
-    monkeypatch.setattr(agent_host, "_identity", [""])
+    monkeypatch.setattr("tandem.cluster.agent_host._identity", [""])
     host = RunnerHost(agents.FailsAtOnce, None, 0, 0, "r")
     for call in (host.run, lambda: host.call("run", (), {})):
         with pytest.raises(OSError, match="no environment"):
             call()
-
-
-def test_sys_exit_ends_a_runner_here_and_a_code_is_named() -> None:
-    assert Exits((0, "run")).run() is None and Exits((0, "")).run() == "ran"
-    with pytest.raises(WorkerError, match=r"'Exits' called sys.exit\('lost'\)"):
-        Exits(("lost", "run")).run()
 
 
 def test_an_agent_of_the_trainer_door_is_not_a_base_of_the_clusters() -> None:
@@ -181,6 +182,12 @@ def test_a_second_program_goes_on_from_the_folder(tmp_path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["c%2f0.zip"]
 
 
+def test_a_damaged_file_is_named(tmp_path) -> None:
+    (tmp_path / "c%2f0.zip").write_bytes(b"nothing")
+    with pytest.raises(CheckpointError, match="c%2f0"):
+        make_agents(Cluster(folder=tmp_path, namespace="damaged"), "c", Counter)
+
+
 def test_a_stored_state_does_not_change_with_the_agent() -> None:
     class Lists(Agent):
         def __init__(self) -> None:
@@ -209,30 +216,11 @@ def test_a_stored_state_does_not_change_with_the_agent() -> None:
 
 
 def test_who_acts_for_an_agent_that_is_told_what_it_was_has_its_parameters() -> None:
-    kept = agent_state.state_of(Counter(sync=True, at=7))
-
-    state = {"version": 3, "data": kept[0], "arrays": kept[1]}
-    store = SimpleNamespace(get=lambda key: state)
+    data, arrays = agent_state.state_of(Counter(sync=True, at=7))
+    store = SimpleNamespace(get=lambda key: {"version": 3, "data": data, "arrays": arrays})
     host = AgentHost("c/0", AgentSpec(Counter, False, 1, {}), store, 1e9)
     copy = ActingCopy(AgentSpec(Counter, False, 1, {}), host.newest)
     assert copy.perform("me", [("choose_action", (0,), {})], 0).value == 7 and not host.agent.sync
-
-
-def test_numbers_of_numpy_are_kept() -> None:
-    one = Counter(at=np.int64(3), seconds=np.float32(0.5), well=np.bool_(True))
-    other = Counter(well=False)
-    data, arrays = agent_state.state_of(one)
-    agent_state.load_into(other, json.loads(json.dumps(data)), arrays)
-    assert (other.at, other.seconds, other.well) == (3, 0.5, True)
-
-
-def test_a_damaged_file_is_named(tmp_path) -> None:
-    (tmp_path / "c%2f0.zip").write_bytes(b"nothing")
-    with pytest.raises(CheckpointError, match="c%2f0"):
-        make_agents(Cluster(folder=tmp_path, namespace="damaged"), "c", Counter)
-
-
-torch = pytest.importorskip("torch")
 
 
 class Net:
@@ -279,6 +267,11 @@ def test_networks_optimizers_and_numbers_come_back_to_the_bit() -> None:
     for agent, state in ((other, kept), (pendulum, agent_state.state_of(pole))):
         with pytest.raises(CheckpointError, match=f"state of {type(agent).__name__} does not fit"):
             agent_state.load_into(agent, *state)
+    one = Counter(at=np.int64(3), seconds=np.float32(0.5), well=np.bool_(True))
+    other = Counter(well=False)
+    data, arrays = agent_state.state_of(one)
+    agent_state.load_into(other, json.loads(json.dumps(data)), arrays)
+    assert (other.at, other.seconds, other.well) == (3, 0.5, True)
 
 
 def test_where_ray_is_not_installed_the_same_program_runs_here(monkeypatch) -> None:
@@ -289,3 +282,184 @@ def test_where_ray_is_not_installed_the_same_program_runs_here(monkeypatch) -> N
     assert cluster.start_all_runners(runners) == [(program(Recorder()), 4, 0, 0)]
     with pytest.raises(EngineError, match=r"pip install 'tandem-rl\[ray\]'"):
         cluster.make_runner("more", Documented, args, num=2)
+
+
+# Proxies over a handle that behaves as Ray's does, without Ray
+
+
+class Notes(Recorder):
+    def _sync_model(self) -> None:
+        pass
+
+
+class Here(RemoteHost):
+    def __init__(self, spec: AgentSpec) -> None:
+        self._failed = None
+        store = SimpleNamespace(get=lambda key: None, put=lambda *state: None)
+        AgentHost.__init__(self, "a/0", spec, store, 0.0)
+
+
+class Direct(ActorHandle):
+    """A handle of an object here. What goes to it is pickled; its arrays are not to be written."""
+
+    def send(self, method, *given, group=""):
+        return sent(getattr(self.actor, method)(*sent(given)))
+
+    def ready(self, reference) -> bool:
+        return True
+
+    def _ray(self):
+        return SimpleNamespace(get=lambda reference: reference)
+
+
+def sent(value):
+    buffers: list = []
+    data = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    return pickle.loads(data, buffers=[bytes(b.raw()) for b in buffers])
+
+
+def proxy(kind, agent_class, **hyper):
+    host = Here(AgentSpec(agent_class, kind is RemoteProxy, 1, hyper))
+    return kind("a", "me#0", Direct(host, "agent 'a'", 1.0))
+
+
+@pytest.mark.parametrize("kind", [RemoteProxy, AsyncProxy])
+def test_updates_are_of_what_was_then_though_an_environment_writes_into_its_arrays(kind) -> None:
+    agent, state, info = proxy(kind, Notes), np.zeros(2), {"at": 0, "seen": np.zeros(1)}
+    for i in range(70):  # more than go at once
+        state[:], info["at"], info["seen"][0] = i, i, i
+        agent.update(state, info)
+    updates = [given for _, given in agent.history()]
+    found = [(s[0], told["at"], told["seen"][0]) for s, told in updates]
+    assert found == [(i, i, i) for i in range(70)]
+
+
+class Scales(Notes):
+    def choose_action(self, state):
+        state -= 1
+        return state
+
+    def update(self, state, info) -> None:
+        state *= 2
+        info["seen"] += state
+        super().update(state, info)
+
+
+def test_arrays_may_be_written_wherever_they_arrive() -> None:
+    agent = proxy(RemoteProxy, Scales)
+    action = agent.choose_action(np.ones(3))
+    action += 1
+    agent.update(action, {"seen": np.ones(3)})
+    ((_, (state, info)),) = agent.history()
+    state += info["seen"]
+    np.testing.assert_array_equal([action, state], [[1, 1, 1], [5, 5, 5]])
+
+
+def test_what_cannot_be_pickled_is_named() -> None:
+    pytest.importorskip("ray")
+    said = r"agent 'a' cannot be sent to another process: .*lock.*; expected .*\nFix: "
+    with pytest.raises(SettingError, match=said):
+        ray_actors.submit(lambda *given: pickle.dumps(given), "agent 'a'", 1, threading.Lock())
+
+
+class Saves(Counter):
+    caller = "nobody"
+
+    def load(self, path):
+        raise AssertionError
+
+    finish = join = leave = must_wait = learn_from = set_progress = load
+
+
+@pytest.mark.parametrize("kind", [RemoteProxy, AsyncProxy])
+def test_an_agent_may_call_its_methods_what_it_likes(kind) -> None:
+    spec = AgentSpec(Saves, kind is RemoteProxy, 1, {})
+    more = {"make": lambda caller: spec.make()} if kind is AsyncProxy else {}
+    agent = kind("a", "me#0", Direct(Here(spec), "agent 'a'", 1.0), **more)
+    assert agent.choose_action(0) == 0
+    agent.update(0)
+    agent.flush()
+    assert agent.choose_action(0) == 1
+    agent.close()
+    assert agent.caller == "nobody"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [LocalProxy, RemoteProxy, AsyncProxy])
+def test_nobody_waits_for_the_steps_of_one_who_only_acts(kind, monkeypatch) -> None:
+    """As an evaluation does, while an update needs two blocks of the one that learns."""
+    monkeypatch.setattr("tandem.learning.config.compiling", lambda _: "no")  # some ten seconds
+    env = known.Identity()
+    hyper = dict(algorithm="ppo", rollout=4, envs=2, batch_size=4, hidden=(4,), framework="torch")
+    hyper |= spaces(env)
+    host = Here(AgentSpec(AlgorithmAgent, True, 1, hyper))
+    handle = Direct(host, "agent 'a'", 1.0)
+    make = {"make": lambda me: host.agent.portable(me), "from_blocks": True}
+    part = make if kind is AsyncProxy else {}
+    learns, looks = (
+        kind("a", me, host if kind is LocalProxy else handle, **part) for me in ("me#0", "me#1")
+    )
+    state, _ = env.reset(seed=0)
+    for i in range(12):
+        looks.choose_action(state)
+        action = learns.choose_action(state)
+        assert env.action_space.contains(action) and not host.agent.must_wait("me#0"), i
+        after, reward, over, cut, _ = env.step(action)
+        learns.update(state, action, reward, after, over or cut, cut)
+        assert not host.agent.must_wait("me#0")
+        state = env.reset()[0] if over or cut else after
+    assert host.agent.updates > 0
+
+
+class Called:
+    def __init__(self) -> None:
+        self.weight = 3
+
+    def __call__(self, x):
+        return self.weight * x
+
+
+def test_networks_are_attributes_though_they_can_be_called() -> None:
+    agent = proxy(RemoteProxy, Notes, actor=Called(), also=math.sqrt)
+    assert agent.actor.weight == 3 and agent.actor(2) == 6
+    assert agent.also(4) == 2 and agent.history() == []
+
+
+@pytest.mark.parametrize("kind", [RemoteProxy, AsyncProxy])
+def test_what_would_be_lost_with_a_proxy_is_refused(kind) -> None:
+    agent = proxy(kind, Notes, gain=1)
+    with pytest.raises(SettingError, match=r"gain of the agent 'a'[^\n]*; expected .*\nFix: "):
+        agent.gain = 2
+    said = r"proxy of the agent 'a'[^\n]*; expected .*\nFix: call get_agent\('a'\)"
+    with pytest.raises(SettingError, match=said):
+        pickle.dumps(agent)
+    assert agent.gain == 1
+
+
+def test_runners_that_could_not_be_made_take_no_ranks(monkeypatch) -> None:
+    pytest.importorskip("ray")
+    store, asked = StateStore(), []
+
+    class Nowhere(Namespace):
+        def __init__(self) -> None:
+            pass
+
+        def store(self):
+            return Direct(store, "the store", 1.0)
+
+        def names(self, kind):
+            return []
+
+        def make_runner(self, host_class, name, runner_class, args, ranks, resource):
+            asked.append(ranks)
+            if args is None:
+                raise SettingError("args that cannot be pickled.")
+            return []
+
+    cluster = Cluster()
+    monkeypatch.setattr(cluster, "_connect", Nowhere)
+    cluster.make_runner("one", Bare, 0, num=2)
+    with pytest.raises(SettingError):
+        cluster.make_runner("two", Bare, num=3)
+    cluster.make_runner("three", Bare, 0)
+    assert asked == [[0, 1], [2, 3, 4], [2]]

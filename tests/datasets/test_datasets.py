@@ -6,6 +6,7 @@ import json
 import logging
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,7 @@ from gymnasium import spaces
 import tandem
 from tandem.cli import main
 from tandem.datasets.places import id_of, is_id
-from tandem.errors import (
-    EngineError,
-    HubError,
-    RunFolderError,
-    SettingError,
-    SpaceError,
-    UnknownNameError,
-)
+from tandem.errors import EngineError, RunFolderError, SettingError, SpaceError, UnknownNameError
 from tandem.testing.environments import Forbidden
 from tandem.types import leaves
 from tests.envs.made import Made
@@ -196,9 +190,7 @@ def _at(tree: Any, i: int) -> Any:
     ],
 )
 def test_every_kind_of_agent(tmp_path, algorithm, observation, action, more) -> None:
-    def make() -> Any:
-        return Made(SPACES[observation], ACTIONS.get(action))
-
+    make = partial(Made, SPACES[observation], ACTIONS.get(action))
     given = {**SHORT, "hidden": (8,), **more, "envs": 2, "plots": False}
     agent = tandem.train(algorithm, make, **given).agent
     for best in (True, False):
@@ -282,7 +274,9 @@ def test_what_cannot_be_loaded(run, tmp_path, monkeypatch) -> None:
         raise ConnectionError(f"no network for {name}")
 
     monkeypatch.setattr(minari, "download_dataset", fail)
-    with pytest.raises(HubError, match="(?s)no network.*did you mean cartpole/ppo-v0"):
+    with pytest.raises(
+        tandem.errors.HubError, match="(?s)no network.*did you mean cartpole/ppo-v0"
+    ):
         tandem.datasets.load("cartpole/ppo-v1")
     assert said == [], "one message is enough"
     log.warning("as before")
@@ -296,9 +290,6 @@ def test_what_cannot_be_loaded(run, tmp_path, monkeypatch) -> None:
     (data.path / "data" / "metadata.json").write_text("{}")
     with pytest.raises(RunFolderError, match="cannot read the data set"):
         tandem.datasets.load("cartpole/ppo-v0")
-
-
-def test_without_minari(run, tmp_path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "minari", None)
     with pytest.raises(EngineError, match=r"pip install 'tandem-rl\[data\]'"):
         tandem.record(run, tmp_path / "a")

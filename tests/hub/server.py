@@ -95,20 +95,15 @@ class Handler(BaseHTTPRequestHandler):
             return self.answer({"url": f"{self.server.url}/{name}"})
         repo, _, action = path.removeprefix("/api/models/").partition("/preupload/")
         if action:
-            files = [
-                {"path": f["path"], "uploadMode": "regular", "shouldIgnore": False}
-                for f in json.loads(body)["files"]
-            ]
-            return self.answer({"files": files})
+            how = {"uploadMode": "regular", "shouldIgnore": False}
+            return self.answer(
+                {"files": [{"path": f["path"], **how} for f in json.loads(body)["files"]]}
+            )
         repo, _, action = path.removeprefix("/api/models/").partition("/commit/")
-        lines = [json.loads(line) for line in body.splitlines()]
-        files = {
-            line["value"]["path"]: b64decode(line["value"]["content"])
-            for line in lines
-            if line["key"] == "file"
-        }
-        gone = [line["value"]["path"] for line in lines if line["key"] == "deletedFile"]
-        oid = self.server.commit(repo, lines[0]["value"]["summary"], files, gone)
+        told = [(line["key"], line["value"]) for line in map(json.loads, body.splitlines())]
+        files = {x["path"]: b64decode(x["content"]) for key, x in told if key == "file"}
+        gone = [x["path"] for key, x in told if key == "deletedFile"]
+        oid = self.server.commit(repo, told[0][1]["summary"], files, gone)
         url = f"{self.server.url}/{repo}/commit/{oid}"
         return self.answer({"commitUrl": url, "commitOid": oid, "hookOutput": ""})
 

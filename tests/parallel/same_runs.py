@@ -56,10 +56,8 @@ def trained(folder: Path, name: str, **more: Any) -> Path:
 
 def assert_alike(one: Path, other: Path) -> None:
     """Alike but for the rounding of products over fewer rows."""
-    first, second = (
-        [[float(x or "nan") for x in row] for row in rows(folder, "fingerprint")]
-        for folder in (one, other)
-    )
+    tables = [rows(folder, "fingerprint") for folder in (one, other)]
+    first, second = ([[float(x or "nan") for x in row] for row in table] for table in tables)
     assert len(first) > 4
     assert second == [pytest.approx(row, 1e-3, 1e-6, nan_ok=True) for row in first]
 

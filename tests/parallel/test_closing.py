@@ -15,14 +15,17 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 
 import tandem
 from tandem.errors import TandemError
+from tandem.exploration import GreedyQPolicy
 from tandem.learning.events import BatchEnd
 from tandem.testing.environments import Game
 from tandem.workers.process import Process, WorkerLost
+from tests.agents.agents import Probe
 from tests.helpers import run_python, runs
 from tests.parallel.processes import gone, program
 
@@ -65,16 +68,14 @@ def counts(file: Path) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("ends", ["steps", "SIGTERM", "left"])
 @pytest.mark.parametrize(
-    ("algorithm", "given", "processes"),
+    ("algorithm", "given"),
     [
-        ("ppo", {"workers": 2, "rollout": 8, "batch_size": 16}, 3),
-        ("dqn", {"workers": 2, "ahead": 1, "learning_starts": 8, "batch_size": 8}, 3),
-        ("a3c", {"learners": 2, "envs": 2, "rollout": 4, "staleness": 1}, 3),
+        ("ppo", {"workers": 2, "rollout": 8, "batch_size": 16}),
+        ("dqn", {"workers": 2, "ahead": 1, "learning_starts": 8, "batch_size": 8}),
+        ("a3c", {"learners": 2, "envs": 2, "rollout": 4, "staleness": 1}),
     ],
 )
-def test_environments_of_workers_and_learners_are_closed(
-    algorithm: str, given: dict[str, Any], processes: int, ends: str, tmp_path: Path
-) -> None:
+def test_environments_of_workers_and_learners_are_closed(algorithm, given, ends, tmp_path) -> None:
     file = tmp_path / "notes"
     run = tandem.session(algorithm, lambda: Noted(file), **{**SMALL, **given})
     workers = [w.process for w in run.loop.collector.group.workers]
@@ -87,7 +88,7 @@ def test_environments_of_workers_and_learners_are_closed(
             elif ends == "left":
                 break
     found = counts(file)
-    assert found["made"] == found["closed"] and len(set(found["made"])) == processes
+    assert found["made"] == found["closed"] and len(set(found["made"])) == 3
     assert not any(process.runs for process in workers)
 
 
@@ -96,17 +97,11 @@ def broken(space: Any) -> Any:
 
 
 def test_environments_of_a_refused_run_are_closed(tmp_path: Path) -> None:
-    for i, (kind, given) in enumerate(
-        [
-            (Noted, {"no_such_setting": 1}),
-            (Noted, {"network": broken}),
-            (Noted, {"eval_env": "CartPole-v1"}),
-            (Noted, {"hindsight": "future"}),
-            (Third, {}),
-            (Third, {"workers": 2}),
-            (lambda file: SyncVectorEnv([partial(Noted, file)] * 4), {"workers": 2}),
-        ]
-    ):
+    unknown, elsewhere = {"no_such_setting": 1}, {"eval_env": "CartPole-v1"}
+    wrong = (unknown, {"network": broken}, elsewhere, {"hindsight": "future"})
+    vector = (lambda file: SyncVectorEnv([partial(Noted, file)] * 4), {"workers": 2})
+    refused = [*((Noted, given) for given in wrong), (Third, {}), (Third, {"workers": 2}), vector]
+    for i, (kind, given) in enumerate(refused):
         env = partial(kind, tmp_path / f"{i}")
         with pytest.raises((TandemError, ValueError)):
             tandem.session("dqn", env, **SMALL, **given)
@@ -165,16 +160,12 @@ def test_what_a_worker_started_ends_with_it(how: str, session: bool, hangs: bool
 
 
 def test_environments_that_an_agent_made_are_closed_with_it(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    from tandem.exploration import GreedyQPolicy
-    from tests.agents.agents import Probe
-
     file = tmp_path / "log"
     gymnasium.register("AgentNoted-v0", lambda render_mode=None: Noted(file))
     agent = Probe("AgentNoted-v0")
     agent.set(policy=GreedyQPolicy())
-    agent.train(torch.optim.SGD(agent.param, 0.01), 2, p=0)
-    agent.train(torch.optim.SGD(agent.param, 0.01), 1, p=0)
+    for episodes in (2, 1):
+        agent.train(torch.optim.SGD(agent.param, 0.01), episodes, p=0)
     assert "closed" not in file.read_text()
     del agent
     gc.collect()
@@ -186,7 +177,6 @@ def test_environments_that_an_agent_made_are_closed_with_it(tmp_path: Path) -> N
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_command_that_has_not_begun_closes_its_own(number, tmp_path, monkeypatch) -> None:
-    pytest.importorskip("torch")
     code = """
 import pathlib, signal, sys, time, gymnasium
 from tandem.cli import main
@@ -218,7 +208,6 @@ sys.exit(main(words.split()))
 
 @pytest.mark.parametrize("how", ["unused", "left open", "an exception"])
 def test_a_session_that_nobody_ends_is_closed_with_its_process(how: str, tmp_path: Path) -> None:
-    pytest.importorskip("torch")
     code = """
     import sys
     from pathlib import Path

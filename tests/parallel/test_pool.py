@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import tandem
 from tandem.envs.factory import vectorize
@@ -26,9 +27,6 @@ from tests.parallel import same_runs
 from tests.parallel.faulty import Faulty
 from tests.parallel.processes import gone, program
 from tests.parallel.same_runs import ALIKE, FAST, SETTINGS, faulty, sampled, trained
-
-torch = pytest.importorskip("torch")
-
 
 AHEAD = [(name, ahead) for name in ("acer", "dqn", "sac") for ahead in (1, 3)]
 EACH = ("ppo", "ppo with statistics", "a2c with a memory", "acer", "dqn", "mappo")
@@ -76,6 +74,18 @@ def test_what_cannot_be_shared_out_is_refused() -> None:
     ):
         with pytest.raises(SettingError, match=what):
             tandem.train("ppo", env, steps=64, **more, **FAST)
+
+
+def test_an_environment_that_cannot_be_made_is_told_at_once() -> None:
+    parent = os.getpid()
+
+    def make() -> Any:
+        if os.getpid() != parent:
+            raise RuntimeError("no display here")
+        return games.Chain()
+
+    with pytest.raises(WorkerError, match="no display here"):
+        tandem.train("ppo", make, steps=64, envs=4, workers=1, **FAST)
 
 
 class Odd(torch.nn.Linear):
@@ -159,18 +169,6 @@ def test_above_the_budget_it_ends_with_an_error_and_a_checkpoint(tmp_path: Path)
     assert resumed.summary["env_steps"] == 1600
 
 
-def test_an_environment_that_cannot_be_made_is_told_at_once() -> None:
-    parent = os.getpid()
-
-    def make() -> Any:
-        if os.getpid() != parent:
-            raise RuntimeError("no display here")
-        return games.Chain()
-
-    with pytest.raises(WorkerError, match="no display here"):
-        tandem.train("ppo", make, steps=64, envs=4, workers=1, **FAST)
-
-
 STUCK = """
 import functools, json, os, sys
 import tandem
@@ -232,9 +230,7 @@ PPO8, DQN1 = {"envs": 8, "rollout": 32}, {"envs": 1, "train_every": 4, "updates_
         ("dqn", DQN1, 5e-6, 2, 0, "collecting a block takes 0.0 ms"),
     ],
 )
-def test_auto_tries_and_says_what_it_chose(
-    algorithm: str, settings: Any, step: float, cpus: int, workers: int, why: str, monkeypatch
-) -> None:
+def test_auto_says_its_choice(algorithm, settings, step, cpus, workers, why, monkeypatch) -> None:
     monkeypatch.setattr(choice, "cores", lambda: cpus)
     monkeypatch.setattr(choice, "seconds", lambda env_factory, n: n * step)
     run = tandem.session(algorithm, "CartPole-v1", steps=64, workers="auto", **settings, **FAST)
@@ -343,7 +339,7 @@ def test_a_stop_waits_as_long_as_blocks_take(learning: float, monkeypatch) -> No
     assert told(0.125, 4.0, 0.25) == 8.0 and told(45.0, *[3.0] * 20) == 6.0
 
 
-# On any POSIX system; parts are in test_process.py and test_arrays.py
+# On any POSIX system; parts are in test_process.py
 
 LOCK_STEP = dict(envs=4, rollout=8, batch_size=16, steps=128, log_every=64, workers=2)
 AHEAD_OF_IT = dict(envs=2, steps=96, log_every=48, learning_starts=16, workers=2)

@@ -7,6 +7,7 @@ import signal
 import socket
 import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,6 @@ from tests.parallel.same_runs import ALIKE, FAST, SETTINGS, faulty, rows, sample
 from tests.runs.shared import finished
 
 ray = pytest.importorskip("ray")
-pytest.importorskip("torch")
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
 
 
@@ -112,7 +112,10 @@ def test_an_actor_learner_that_is_killed_begins_anew(tmp_path: Path) -> None:
 OWN = partial(lambda lock: gymnasium.make("CartPole-v1"), threading.Lock())
 
 
-def test_what_cannot_be_is_refused_before_anything_runs() -> None:
+def test_what_cannot_be_is_refused_before_anything_runs(tmp_path) -> None:
+    tandem.train("a2c", "CartPole-v1", out=tmp_path / "run", stop_at=320, **SETTINGS)
+    with pytest.raises(ResumeError, match="does not use a cluster"):
+        tandem.train(resume=tmp_path / "run", cluster="auto")
     wide = {"envs": 4, "rollout": 64}
     for given, error, what in (
         ({"runners": 2, "workers": 1, "envs": 4}, SettingError, "runners=2 and workers=1"),
@@ -128,28 +131,12 @@ def test_what_cannot_be_is_refused_before_anything_runs() -> None:
             tandem.session("ppo", **{"env": "CartPole-v1"} | given, **FAST)
 
 
-def test_a_run_without_a_part_on_a_cluster_is_not_resumed_on_one(tmp_path: Path) -> None:
-    tandem.train("a2c", "CartPole-v1", out=tmp_path / "run", stop_at=320, **SETTINGS)
-    with pytest.raises(ResumeError, match="does not use a cluster"):
-        tandem.train(resume=tmp_path / "run", cluster="auto")
-
-
 def test_the_address_may_be_left_out() -> None:
-    for given, expected in {
-        "ppo E --cluster --runners 2": "ppo E --cluster=auto --runners 2",
-        "--cluster ppo E": "--cluster=auto ppo E",
-        "ppo E --cluster": "ppo E --cluster=auto",
-        "--cluster 10.0.0.1:6379 ppo": "--cluster 10.0.0.1:6379 ppo",
-        "--cluster=10.0.0.1:6379": "--cluster=10.0.0.1:6379",
-    }.items():
+    for given in ("ppo E --cluster --runners 2", "--cluster ppo E", "ppo E --cluster"):
+        expected = given.replace("--cluster", "--cluster=auto")
         assert with_address(given.split()) == expected.split()
-
-
-def test_an_address_where_nobody_listens_is_told_soon() -> None:
-    with pytest.raises(OSError, match="refused"):
-        check_cluster("127.0.0.1:1")
-    check_cluster("auto")
-    assert connect("auto").is_initialized()
+    for given in ("--cluster 10.0.0.1:6379 ppo", "--cluster=10.0.0.1:6379"):
+        assert with_address(given.split()) == given.split()
 
 
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b""])
@@ -157,21 +144,22 @@ def test_who_is_no_cluster_is_told_soon(answer: bytes) -> None:
     """As Ray's own dashboard is none, whose address is the one that a browser shows."""
 
     def serve() -> None:
-        line, _ = listener.accept()
-        with line:
+        with listener.accept()[0] as line:
             line.recv(64)
             line.sendall(answer)
 
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=serve)
-        thread.start()
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor() as pool:
+        pool.submit(serve)
         with pytest.raises(OSError, match="no Ray cluster"):
             check_cluster(f"127.0.0.1:{listener.getsockname()[1]}")
-        thread.join(10)
     check_cluster(ray.get_runtime_context().gcs_address)
 
 
-def test_a_cluster_that_runs_here_is_found(tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_cluster_here_is_found_and_a_silent_address_told_soon(tmp_path, monkeypatch) -> None:
+    with pytest.raises(OSError, match="refused"):
+        check_cluster("127.0.0.1:1")
+    check_cluster("auto")
+    assert connect("auto").is_initialized()
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     assert _running_cluster() == "local"

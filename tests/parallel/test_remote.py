@@ -32,9 +32,8 @@ def same(one: Any, other: Any) -> None:
     for a, b in zip(leaves(one[:5]), leaves(other[:5]), strict=True):
         assert a.dtype == b.dtype and np.array_equal(a, b)
     for (i, x), (j, y) in zip(one.final, other.final, strict=True):
-        assert i == j and all(
-            np.array_equal(a, b) for a, b in zip(leaves(x), leaves(y), strict=True)
-        )
+        pairs = zip(leaves(x), leaves(y), strict=True)
+        assert i == j and all(np.array_equal(a, b) for a, b in pairs)
 
 
 @pytest.mark.slow
@@ -89,7 +88,7 @@ def test_a_lost_worker_s_environments_begin_anew_and_say_so(fault: str, tmp_path
         remote.step(actions)
 
 
-def test_above_the_budget_it_is_an_error(tmp_path: Path) -> None:
+def test_errors_above_the_budget_and_of_this_process_s_own_share(tmp_path) -> None:
     envs = [Faulty(str(tmp_path), "raises", os.getpid(), at=2) for _ in range(2)]
     remote = Remote("Some", envs, 3, 2, restarts=0)
     remote.reset()
@@ -98,9 +97,6 @@ def test_above_the_budget_it_is_an_error(tmp_path: Path) -> None:
         remote.step(np.zeros(2, np.int64))
     with pytest.raises(SettingError, match="processes=3 for 2 environments"):
         Remote("Some", [games.Chain(), games.Chain()], 0, 3)
-
-
-def test_what_this_process_s_own_share_raises_is_raised_as_ever() -> None:
     remote = Remote("Some", [games.Raises(at=3), games.InfiniteHorizon()], 3, 2)
     remote.reset()
     remote.step(np.zeros(2, np.int64))

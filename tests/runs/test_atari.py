@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from tandem import trainer, zoo
 from tandem.collect.evaluation import evaluate as play
 from tandem.envs.atari import declared
 from tandem.envs.atari_vector import AtariVector
-from tandem.learning.events import EpisodeEnd
+from tandem.runs.callbacks import LambdaCallback
 from tandem.testing.environments import Game
 from tests.runs.shared import QUICK, finished
 
@@ -29,16 +30,10 @@ SETTINGS |= {"learning_starts": 40, "buffer_size": 100, "eval_every": 120, "seed
 def test_a_run_on_a_game_goes_on_exactly_and_scores_whole_games(tmp_path: Path) -> None:
     given = {"frame_stack": 3, "frame_skip": 5, "noop_max": 5}
     lives: list[int] = []
-
-    def heard(event: Any) -> None:
-        if isinstance(event, EpisodeEnd):
-            lives.append(event.episode.length)
-
-    def begun(name: str, **more: Any) -> Any:
-        return trainer.session("dqn", GAME, out=tmp_path / name, **SETTINGS, **given, **more)
-
-    whole = finished(begun("whole", callbacks=[heard]))
-    finished(begun("parts"), 90)
+    heard = LambdaCallback(on_episode_end=lambda event: lives.append(event.episode.length))
+    begun = partial(trainer.session, "dqn", GAME, **SETTINGS, **given)
+    whole = finished(begun(out=tmp_path / "whole", callbacks=[heard]))
+    finished(begun(out=tmp_path / "parts"), 90)
     parts = finished(trainer.session(resume=tmp_path / "parts"))
     assert whole.fingerprint() == parts.fingerprint() and whole.loop.learner.updates > 20
     one, other = (run.loop.learner.ring for run in (whole, parts))
@@ -76,16 +71,14 @@ class Before(Game):
 
 @pytest.mark.slow
 def test_dqn_learns_what_only_the_older_picture_says() -> None:
-    pytest.importorskip("torch")
     settings = {"steps": 1600, "learning_rate": 3e-4, "batch_size": 32, "buffer_size": 800}
     settings |= {"learning_starts": 64, "train_every": 4, "target_every": 40, "gamma": 0.5}
-    settings |= {"epsilon": "1:0.1:0.5", "eval_every": 400, "final_episodes": 20}
+    settings |= {"epsilon": "1:0.1:0.5", "eval_every": 400, "final_episodes": 20, "seed": 1}
 
     def make() -> Any:
         return declared(FrameStackObservation(Before(), 2, padding_type="zero"), 2)
 
-    run = trainer.session("dqn", make, framework="torch", seed=1, **settings)
-    assert all(event is not None for event in run)
+    run = finished(trainer.session("dqn", make, framework="torch", **settings))
     assert run.loop.learner.ring._columns["obs"].shape == (802, 1, 36, 36)
     assert run.result()["eval_mean"] > 7.9  # 8 is all there is, 4.5 what the newest picture brings
 

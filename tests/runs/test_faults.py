@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-import json
+import operator
 import os
 import pickle
 import shutil
@@ -11,7 +11,7 @@ import signal
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from tandem import errors, trainer
 from tandem.learning.events import CheckpointSaved
 from tandem.runs import atomic_files, checkpoint
 from tandem.runs.callbacks import LambdaCallback
+from tandem.runs.folder import read_run
 from tandem.runs.verification import verify
 from tandem.testing.environments import InfiniteHorizon, NotFinite, Raises, Unrepeatable
 from tests.helpers import COMPILED_LIGHTLY, run_python
@@ -33,20 +34,14 @@ from tests.runs.shared import QUICK, edit_index, no_space, rewrite
 SNIPPETS = Path(__file__).parent / "snippets"
 ONE = {"envs": 2, "rollout": 16, "batch_size": 16, "epochs": 1}
 PPO = QUICK | ONE | {"keep": 0, "vectorization": "plain"}
-OFF = QUICK | {
-    "keep": 0,
-    "learning_starts": 16,
-    "train_every": 4,
-    "updates_per_call": 2,
-    "batch_size": 8,
-}
-OFF |= {"buffer_size": 100, "eval_every": 10**6}
+OFF = QUICK | {"keep": 0, "learning_starts": 16, "train_every": 4, "updates_per_call": 2}
+OFF |= {"batch_size": 8, "buffer_size": 100, "eval_every": 10**6}
 OBS = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
 
 
-def start(env, out=None, algorithm="ppo", steps=128, **given) -> Any:
-    given = (PPO if algorithm == "ppo" else OFF) | given
-    return trainer.session(algorithm, env, steps=steps, out=out, **given)
+def start(env, out=None, algorithm="ppo", **given) -> Any:
+    given = {"steps": 128} | (PPO if algorithm == "ppo" else OFF) | given
+    return trainer.session(algorithm, env, out=out, **given)
 
 
 def go(run: Any, stop_at: int | None = None) -> None:
@@ -56,23 +51,16 @@ def go(run: Any, stop_at: int | None = None) -> None:
 @pytest.mark.parametrize(
     "kills", [pytest.param(2, marks=pytest.mark.slow), pytest.param(25, marks=pytest.mark.thorough)]
 )
-def test_a_kill_at_any_moment_costs_only_the_steps_since_the_last_checkpoint(
-    kills: int, tmp_path: Path
-) -> None:
+def test_a_kill_at_any_moment_costs_the_steps_since_the_last_checkpoint(kills, tmp_path) -> None:
     said = run_python(SNIPPETS / "kills.py", str(tmp_path), str(kills), engine="torch", timeout=280)
     assert not [s for s in said if s.get("wrong") or "raised" in s], said
     ends = {s["run"]: (s["fingerprint"], s["steps"]) for s in said if "run" in s}
     assert set(ends) == {"whole", "random", "inside"} and len(set(ends.values())) == 1
     inside = [(s["inside"], len(s["parts"])) for s in said if "inside" in s]
-    assert inside == [
-        ("amid_config", 1),
-        ("amid_writing", 1),
-        ("amid_writing", 1),
-        ("before_renaming", 1),  # the part of the sitting before is gone
-        ("after_renaming", 0),
-        ("amid_config", 1),
-        ("amid_writing", 1),
-    ]
+    amid, again = ("amid_config", 1), ("amid_writing", 1)
+    # before renaming, the part of the sitting before is gone
+    renaming = ("before_renaming", 1), ("after_renaming", 0)
+    assert inside == [amid, again, again, *renaming, amid, again]
     assert said[-1]["left"] == [] and said[-1]["tables"] and said[-1]["kills"] == kills
 
 
@@ -166,21 +154,13 @@ def test_a_full_disk_leaves_the_checkpoint_before(room, tmp_path, monkeypatch) -
     assert "whole" not in str(error.value)
 
 
-def test_whatever_else_interrupts_writing_leaves_nothing_half_done(tmp_path: Path) -> None:
-    with pytest.raises(TypeError):
-        checkpoint.write(tmp_path / "last.zip", {"not": object()}, {})
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize("what, at", [("checkpoints", 2), ("config.json", 1), ("progress.csv", 3)])
 def test_a_run_on_a_disk_that_fills_up_can_go_on(what, at, tmp_path, monkeypatch) -> None:
     real, count = os.replace, [0]
 
     def replace(source: Any, target: Any) -> None:
         count[0] += what in str(target)
-        if what in str(target) and count[0] == at:
-            no_space()
-        real(source, target)
+        no_space() if what in str(target) and count[0] == at else real(source, target)
 
     monkeypatch.setattr(atomic_files.os, "replace", replace)
     with pytest.raises((errors.CheckpointError, errors.RunFolderError), match="No space left"):
@@ -212,6 +192,15 @@ def with_json(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]
     return lambda file: edit_index(file, change)
 
 
+def with_entry(*entry: str, **values: Any) -> Callable[[Path], None]:
+    """Change values of the JSON, or of the dictionary in it that `entry` leads to."""
+    return with_json(lambda data: reduce(operator.getitem, entry, data).update(values))
+
+
+def with_member(name: str, data: bytes) -> Callable[[Path], None]:
+    return lambda file: rewrite(file, lambda members: members.update({name: data}))
+
+
 def without(name: str) -> Callable[[Path], None]:
     return lambda file: rewrite(file, lambda members: members.pop(name) and None)
 
@@ -239,26 +228,20 @@ DAMAGE: dict[str, Callable[[Path], None]] = {
     "altered json": altered("checkpoint.json"),
     "no json": without("checkpoint.json"),
     "no weights": without("networks.safetensors"),
-    "weights of nonsense": lambda file: rewrite(
-        file, lambda m: m.update({"networks.safetensors": b"\xff" * 64})
-    ),
-    "json of nonsense": lambda file: rewrite(
-        file, lambda m: m.update({"checkpoint.json": b"\xff{"})
-    ),
+    "weights of nonsense": with_member("networks.safetensors", b"\xff" * 64),
+    "json of nonsense": with_member("checkpoint.json", b"\xff{"),
     "json that is a list": with_json(lambda data: [data]),
-    "another format": with_json(lambda data: data.update(format=99)),
+    "another format": with_entry(format=99),
     "no format": with_json(lambda data: data.pop("format") and None),
     "no config": with_json(lambda data: data.pop("config") and None),
-    "config that is text": with_json(lambda data: data.update(config="ppo")),
-    "a framework that is a list": with_json(lambda data: data["config"].update(framework=[])),
-    "a seed below 0": with_json(lambda data: data["config"].update(seed=-1)),
-    "arguments that are a number": with_json(lambda data: data["config"].update(env_kwargs=-1)),
-    "plans of nonsense": with_json(
-        lambda data: data.update(plans={"q": [{"layer": "Dense", "inputs": "many"}]})
-    ),
+    "config that is text": with_entry(config="ppo"),
+    "a framework that is a list": with_entry("config", framework=[]),
+    "a seed below 0": with_entry("config", seed=-1),
+    "arguments that are a number": with_entry("config", env_kwargs=-1),
+    "plans of nonsense": with_entry(plans={"q": [{"layer": "Dense", "inputs": "many"}]}),
     "plans of another shape": with_json(lambda data: data["plans"]["q"].pop(1) and None),
     "no plans": with_json(lambda data: data.pop("plans") and None),
-    "spaces of nonsense": with_json(lambda data: data.update(action=[])),
+    "spaces of nonsense": with_entry(action=[]),
 }
 
 
@@ -280,32 +263,21 @@ def test_a_damaged_part_of_a_run_is_named_when_it_is_resumed(run: Path) -> None:
     file = run / "checkpoints" / "last.zip"
     before = file.read_bytes()
     groups = [f"{group}.safetensors" for group in ("engine", "collector", "learner")]
-    unfit = (lambda data: data["learner"].pop("ring") and None,)
-    unfit += (lambda data: data["session"].update(callbacks=-1),)
-    for said, damages in (
-        (
-            r"last\.zip cannot be read as a checkpoint",
-            [f(g) for f in (altered, without) for g in groups],
-        ),
-        ("does not fit this run", map(with_json, unfit)),
-    ):
-        for damage in damages:
-            damage(file)
-            with pytest.raises(errors.CheckpointError, match=said):
-                tandem.train(resume=run)
-            file.write_bytes(before)
-
-
-def test_settings_out_of_their_range_are_named_not_the_frameworks_error(run: Path) -> None:
-    file = run / "checkpoints" / "last.zip"
-    with_json(lambda data: data["config"]["options"].update(threads=1e30))(file)
-    with pytest.raises(errors.TandemError, match=r"threads=(.|\n)*; expected (.|\n)*Fix: "):
-        tandem.train(resume=run)
-
-
-def test_only_the_last_checkpoint_holds_a_whole_run(run: Path) -> None:
+    damaged = [damage(group) for damage in (altered, without) for group in groups]
+    unfit = [with_json(lambda data: data["learner"].pop("ring") and None)]
+    unfit += [with_entry("session", callbacks=-1)]
+    damages = dict.fromkeys(damaged, r"last\.zip cannot be read")
+    damages |= dict.fromkeys(unfit, "does not fit this run")
+    out_of_range = with_entry("config", "options", threads=1e30)
+    damages[out_of_range] = r"threads=(.|\n)*; expected (.|\n)*Fix: "
+    for damage, said in damages.items():
+        damage(file)
+        error = errors.TandemError if damage is out_of_range else errors.CheckpointError
+        with pytest.raises(error, match=said):
+            tandem.train(resume=run)
+        file.write_bytes(before)
     go(trainer.session(resume=run))
-    shutil.copy(run / "checkpoints" / "best.zip", run / "checkpoints" / "last.zip")
+    shutil.copy(run / "checkpoints" / "best.zip", file)
     with pytest.raises(errors.ResumeError, match="an agent, not a whole run"):
         tandem.train(resume=run)
 
@@ -337,16 +309,14 @@ def test_a_pickle_inside_does_nothing(run: Path, tmp_path: Path) -> None:
     pickle.loads(bomb)
     assert mark.exists(), "it would go off"
     mark.unlink()
-    bombs = {"data.pkl": bomb, "__main__.py": b"raise SystemExit"}
-    rewrite(file, lambda members: members.update(bombs))
+    with_member("data.pkl", bomb)(file)
+    with_member("__main__.py", b"raise SystemExit")(file)
     tandem.load(file)
-    for name in ("networks.safetensors", "checkpoint.json"):
-        rewrite(file, lambda members, name=name: members.update({name: bomb}))  # type: ignore[misc]
+    members = [with_member(name, bomb) for name in ("networks.safetensors", "checkpoint.json")]
+    for damage in (*members, lambda file: file.write_bytes(bomb)):
+        damage(file)
         with pytest.raises(errors.CheckpointError):
             tandem.load(file)
-    file.write_bytes(bomb)
-    with pytest.raises(errors.CheckpointError):
-        tandem.load(file)
     assert not mark.exists()
 
 
@@ -357,18 +327,18 @@ def second(faulty: Callable[[], Any], good: Callable[[], Any]) -> Callable[[], A
 
 
 @pytest.mark.parametrize(
-    "kind, given, says",
+    "kind, at, says",
     [
-        (NotFinite, {"at": 10}, "the last observation .*nan.* at step 10"),
-        (Raises, {"at": 7}, "raised ValueError at step 7 .*: raised on purpose"),
-        (Raises, {"at": 0}, "raised ValueError while resetting"),
+        (NotFinite, 10, "the last observation .*nan.* at step 10"),
+        (Raises, 7, "raised ValueError at step 7 .*: raised on purpose"),
+        (Raises, 0, "raised ValueError while resetting"),
     ],
 )
 @pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
 def test_a_faulty_environment_is_named_and_the_run_kept(
-    algorithm: str, kind: Any, given: dict[str, Any], says: str, tmp_path: Path
+    algorithm, kind, at, says, tmp_path
 ) -> None:
-    env, out = second(partial(kind, **given), InfiniteHorizon), tmp_path / "run"
+    env, out = second(partial(kind, at=at), InfiniteHorizon), tmp_path / "run"
     run = start(env, out, algorithm, envs=2, checkpoint_seconds=0.0)
     error = errors.NonFiniteError if kind is NotFinite else errors.EnvironmentFault
     with pytest.raises(error, match=f"environment 1 of .* {says}"):
@@ -398,9 +368,7 @@ class Breaks(InfiniteHorizon):
         pytest.param("impala", Unrepeatable, {"learners": 2}, marks=pytest.mark.thorough),
     ],
 )
-def test_an_environment_that_cannot_be_repeated_continues_in_new_episodes(
-    algorithm: str, env: Any, given: dict[str, Any], tmp_path: Path
-) -> None:
+def test_what_cannot_be_repeated_continues_in_new_episodes(algorithm, env, given, tmp_path) -> None:
     folder = tmp_path / "run"
     common = {"ppo": PPO, "sac": OFF}.get(algorithm, {"plots": False, "rollout": 4, "envs": 2})
     given = {"framework": "torch", "out": folder, "steps": 96, **common, **given}
@@ -408,10 +376,10 @@ def test_an_environment_that_cannot_be_repeated_continues_in_new_episodes(
     Breaks.busy = env is Breaks
     second = tandem.train(env=env, resume=folder, stop_at=64)
     assert "starts new episodes at step" in second.notes[-1], second.notes
-    at = json.loads((folder / "config.json").read_text())["restarted_at"]
+    at = read_run(folder).config["restarted_at"]
     assert len(at) == 1 and first.reason == "stop_at" and at[0] < 64
     tandem.train(env=env, resume=folder)
-    kept = json.loads((folder / "config.json").read_text())["restarted_at"]
+    kept = read_run(folder).config["restarted_at"]
     assert kept[0] == at[0] and (len(kept) == 2) == (env is Unrepeatable)
     refused = f"was resumed in new episodes at steps? {at[0]}|had 2 actor-learners"
     with pytest.raises(errors.ResumeError, match=refused):
@@ -425,17 +393,12 @@ def finite(run: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "algorithm, kind, optimizer",
-    [
-        ("ppo", "sgd", "ppo"),
-        ("ppo", "adam", "ppo"),
-        ("dqn", "sgd", "q"),
-        ("sac", "sgd", "critic"),
-        ("sac", "adam", "critic"),
-    ],
+    "algorithm, kind",
+    [("ppo", "sgd"), ("ppo", "adam"), ("dqn", "sgd"), ("sac", "sgd"), ("sac", "adam")],
 )
-def test_a_loss_that_blows_up_is_refused(algorithm, kind, optimizer, tmp_path) -> None:
+def test_a_loss_that_blows_up_is_refused(algorithm, kind, tmp_path) -> None:
     env = "Pendulum-v1" if algorithm != "dqn" else "CartPole-v1"
+    optimizer = {"ppo": "ppo", "dqn": "q", "sac": "critic"}[algorithm]
     blown: dict[str, Any] = {"learning_rate": 1e6, "optimizer": kind, "activation": "relu"}
     blown |= {} if algorithm == "sac" else {"max_grad_norm": 1e30}
     blown |= {"dqn": {"target_every": 4}, "ppo": {"epochs": 20}, "sac": {}}[algorithm]

@@ -8,6 +8,7 @@ import os
 import re
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -63,19 +64,11 @@ def test_one_that_is_killed_is_over(tmp_path) -> None:
     code = "import sys, time, pathlib; from tandem.runs.writers import CsvWriter\n"
     code += "w = CsvWriter(pathlib.Path(sys.argv[1])); w.write({'env_steps': 5})\n"
     code += "print('there', flush=True); time.sleep(60)"
-    process = child("-c", code, str(folder / "progress.csv"))
-    try:
+    with child("-c", code, str(folder / "progress.csv")) as process:
         assert process.stdout is not None and process.stdout.readline() == "there\n"
         assert following.look(folder).state == "trains"
-    finally:
         process.kill()
-        process.communicate()
     assert following.look(folder).state == "stopped"
-
-
-def test_what_is_no_run(tmp_path) -> None:
-    with pytest.raises(RunFolderError, match="is not a run"):
-        live(tmp_path)
 
 
 @needs_locks
@@ -97,32 +90,26 @@ def test_lines_until_it_ends(tmp_path) -> None:
     text = out.getvalue()
     assert text.startswith("PPO, CartPole-v1, PyTorch, seed 0\ntrains: 100 / 1,000 steps (10%)")
     between = re.findall(r"^[\d,]+ / 1,000 steps \|.*$", text, re.MULTILINE)
-    assert between == [
-        "400 / 1,000 steps | return 5.0",
-        "700 / 1,000 steps | return 5.0 | evaluation 70.0 ± 2.0",
-        "1,000 / 1,000 steps | return 5.0",
-    ]
+    news = {"400": "", "700": " | evaluation 70.0 ± 2.0", "1,000": ""}
+    assert between == [f"{n} / 1,000 steps | return 5.0{more}" for n, more in news.items()]
     assert "complete: 1,000 / 1,000 steps (100%); the best checkpoint: 71.0 ± 0.5" in text
     assert "\x1b" not in text
 
 
-def test_a_run_that_has_ended_is_shown_once(tmp_path) -> None:
-    def never(_: float) -> None:
-        raise AssertionError("it waits")
-
+def test_a_run_that_has_ended_is_shown_once_and_what_is_none_is_refused(tmp_path) -> None:
+    never = Mock(side_effect=AssertionError("it waits"))
     for out in (io.StringIO(), Terminal()):
         assert live(make(tmp_path / type(out).__name__, 5.0), stream=out, sleep=never) == 0
         assert out.getvalue().count("complete: 1,000 / 1,000 steps") >= 1
+    (none := tmp_path / "none").mkdir()
+    with pytest.raises(RunFolderError, match="is not a run"):
+        live(none)
 
 
 @needs_locks
 def test_ctrl_c_ends_it(tmp_path) -> None:
-    def interrupt(_: float) -> None:
-        raise KeyboardInterrupt
-
-    writer = begun(tmp_path / "a")
-    out = Terminal()
-    assert live(tmp_path / "a", stream=out, sleep=interrupt) == 0
+    writer, out = begun(tmp_path / "a"), Terminal()
+    assert live(tmp_path / "a", stream=out, sleep=Mock(side_effect=KeyboardInterrupt)) == 0
     assert "begins: 0 / 1,000 steps" in out.getvalue()
     assert out.getvalue().endswith("\x1b[?25h")  # the cursor is back
     writer.close()
@@ -152,9 +139,7 @@ def test_several_runs(tmp_path) -> None:
 
 def test_seeds_that_begin_only_now(tmp_path) -> None:
     (tmp_path / "seeds.json").write_text(json.dumps({"command": [], "seeds": [0]}))
-    out = io.StringIO()
-
-    looks: list[float] = []
+    out, looks = io.StringIO(), list[float]()
 
     def sleep(seconds: float) -> None:
         looks.append(seconds)
@@ -184,14 +169,11 @@ def test_a_curve_in_characters() -> None:
 def test_a_training_in_another_process(tmp_path) -> None:
     folder = tmp_path / "run"
     words = "train ppo CartPole-v1 --framework torch --steps 6000 --final-episodes 2 --no-plots"
-    process = child("-m", "tandem", *words.split(), "--quiet", "--out", str(folder))
-    try:
+    with child("-m", "tandem", *words.split(), "--quiet", "--out", str(folder)) as process:
         wait_for(process, folder / "progress.csv")
         out = io.StringIO()
         assert live(folder, 0.1, stream=out) == 0
-    finally:
         process.kill()
-        process.communicate()
     text = out.getvalue()
     assert re.search(r"^(begins|trains): ", text, re.MULTILINE)
     assert re.search(r"^complete: .*the best checkpoint", text, re.MULTILINE)

@@ -1,17 +1,32 @@
-"""Live progress with a clock of our own: what is said, how often, and what it costs."""
+"""Live progress with a clock of our own; what notebooks show of runs, results and agents."""
 
 from __future__ import annotations
 
 import io
 import re
+import sys
 import timeit
+import types
+from base64 import b64decode
 from pathlib import Path
+from typing import Any
 
+import gymnasium
+import numpy as np
 import pytest
+from PIL import Image
 
+import tandem
+from tandem.animation import Animation
+from tandem.errors import SettingError, SpaceError
 from tandem.learning import events
+from tandem.learning import notebook as html
+from tandem.learning.events import Evaluation
+from tandem.runs import notebook
 from tandem.runs.progress import Progress, duration
 from tandem.types import Episode
+from tests.runs.shared import QUICK
+from tests.test_run_report import Page
 
 
 class Clock:
@@ -57,13 +72,11 @@ def test_plain_lines_say_all_there_is() -> None:
     assert lines[-1] == "time: environment 20%, acting 30%, learning 40%, other 10%"
 
 
-@pytest.mark.parametrize(
-    ("seconds", "least", "most"), [(0.5, 0, 1), (8, 5, 8), (60, 10, 22), (36_000, 20, 180)]
-)
-def test_plain_lines_are_neither_many_nor_silent(seconds: float, least: int, most: int) -> None:
-    out, clock = io.StringIO(), Clock()
-    run(Progress(1, stream=out, clock=clock), clock, 1_000_000, seconds)
-    assert least <= len(out.getvalue().splitlines()) <= most
+def test_plain_lines_are_neither_many_nor_silent() -> None:
+    for seconds, least, most in ((0.5, 0, 1), (8, 5, 8), (60, 10, 22), (36_000, 20, 180)):
+        out, clock = io.StringIO(), Clock()
+        run(Progress(1, stream=out, clock=clock), clock, 1_000_000, seconds)
+        assert least <= len(out.getvalue().splitlines()) <= most, seconds
 
 
 def test_rates_and_time_left_are_of_this_sitting_and_of_late() -> None:
@@ -79,6 +92,8 @@ def test_rates_and_time_left_are_of_this_sitting_and_of_late() -> None:
     assert "400 steps/s" in out.getvalue().splitlines()[-1]
     finish(progress, clock, 72_000)
     assert "22,000 steps in 2:10" in out.getvalue()
+    texts = {0: "0.0 s", 9.94: "9.9 s", 9.96: "10 s", 59.6: "1:00", 185: "3:05", 7384: "2:03:04"}
+    assert {seconds: duration(seconds) for seconds in texts} == texts
 
 
 def test_evaluations_and_checkpoints_have_their_line() -> None:
@@ -108,7 +123,7 @@ def test_quiet_is_silent() -> None:
         assert out.getvalue() == ""
 
 
-def test_a_terminal_gets_one_changing_display_at_most_eight_times_a_second() -> None:
+def test_a_terminal_gets_one_changing_display_and_is_given_back() -> None:
     out, clock = Terminal(), Clock()
     progress = Progress(100_000, stream=out, clock=clock)
     run(progress, clock, 100_000, seconds=5.0)
@@ -120,9 +135,6 @@ def test_a_terminal_gets_one_changing_display_at_most_eight_times_a_second() -> 
     for part in ("100,000 / 100,000 steps", "return 950", "learning 40%", "run/[last].zip"):
         assert part in text
     assert out.getvalue().rstrip().count("\x1b[?25h") == 1  # the cursor is back
-
-
-def test_a_broken_run_gives_the_terminal_back() -> None:
     out, clock = Terminal(), Clock()
     with pytest.raises(KeyError), Progress(1000, stream=out, clock=clock) as progress:
         progress(events.TrainBegin(0, 0, 0, 0.0, 1000, 1000))
@@ -139,6 +151,123 @@ def test_an_event_costs_next_to_nothing() -> None:
     assert best < 20_000 * 20e-6  # about one microsecond on an idle machine
 
 
-def test_durations() -> None:
-    texts = {0: "0.0 s", 9.94: "9.9 s", 9.96: "10 s", 59.6: "1:00", 185: "3:05", 7384: "2:03:04"}
-    assert {seconds: duration(seconds) for seconds in texts} == texts
+# In a notebook
+
+
+@pytest.fixture(scope="module")
+def result() -> Any:
+    """Of a run without a folder."""
+    given = QUICK | {"steps": 600, "eval_every": 200, "eval_episodes": 2, "final_episodes": 2}
+    return tandem.train("ppo", "CartPole-v1", **given)
+
+
+def test_a_result_shows_its_curve(result, tmp_path) -> None:
+    shown = r"Result\(ppo CartPole-v1: [\d.]+ ± [\d.]+ over 2 episodes; ended by steps\)"
+    assert re.fullmatch(shown, repr(result))
+    assert [steps for steps, _, _ in result.evaluations] == [256, 512, 768]
+    text = result._repr_html_()
+    page = Page(text)
+    assert page.open == [] and "svg" in page.tags and page.sources == []
+    assert ["agent", "ppo CartPole-v1"] in page.rows
+    assert str(result.evaluation) in page.text and "768 steps" in page.text
+    line = re.search(r"polyline points='([^']+)'", text)
+    assert line is not None and len(line[1].split()) == 3
+    Image.new("RGB", (4, 4)).save(tmp_path / "curve.png")
+    page = Page(tandem.Result(result.agent, tmp_path, result.evaluation)._repr_html_())
+    (source,) = page.sources
+    assert source.startswith("data:image/png;base64,") and "svg" not in page.tags
+    assert b64decode(source.partition(",")[2]) == (tmp_path / "curve.png").read_bytes()
+
+
+def test_evaluations_and_their_curve() -> None:
+    seen = Evaluation.of([1.0, 2.0, 6.0], [10, 20, 30], [[1.0, 3.0]] * 3, cut=1)
+    assert repr(seen) == f"Evaluation({seen})"
+    rows = {"return": "3.00 ± 2.16", "lowest, median, highest": "1.0, 2.0, 6.0"}
+    rows |= {"episodes": "3, 1 of them cut", "length": "20.0 steps", "of each agent": "1.0, 3.0"}
+    assert Page(seen._repr_html_()).rows == [*map(list, rows.items())]
+    assert "no episodes" in Evaluation.of([], [])._repr_html_()
+    text = html.curve([(0, 0.0, 1.0), (50, float("nan"), 1.0), (100, 10.0, 1.0)])
+    (points,) = re.findall(r"polyline points='([^']+)'", text)
+    (x0, y0), (x1, y1) = (map(float, p.split(",")) for p in points.split())
+    assert x0 == html.EDGE and x1 == html.WIDTH - 8 and y0 > y1
+    assert ">-1.0<" in text and ">11.0<" in text
+    assert html.curve([(0, 0.0, 1.0)]) == "" and html.curve([]) == ""
+    assert "nan" not in html.curve([(0, 5.0, 0.0), (1, 5.0, 0.0)])
+
+
+def test_an_agent_at_play(result, tmp_path) -> None:
+    agent = result.agent
+    assert "ppo CartPole-v1: observation (4,) float32" in repr(agent)
+    shown = agent.play(episodes=2, seed=3, max_steps=5)
+    assert isinstance(shown, Animation)
+    assert [(last.step, last.cut) for last in shown.episodes] == [(5, True)] * 2
+    assert repr(shown).startswith("Animation(CartPole-v1: return 5.0 in 5 steps, 5.0 in 5 steps;")
+    page = Page(shown._repr_html_())
+    (source,) = page.sources
+    assert source.startswith("data:image/gif;base64,") and page.tags == {"img"}
+    assert b64decode(source.partition(",")[2]) == shown.gif
+    assert shown.save(tmp_path / "new" / "a.gif").read_bytes() == shown.gif
+    picture = Image.open(tmp_path / "new" / "a.gif")
+    assert picture.n_frames > 5 and picture.size == shown.size  # type: ignore[attr-defined]
+    env = gymnasium.make("CartPole-v1", render_mode="rgb_array")
+    again = agent.play(env, seed=3, max_steps=5)
+    assert again.episodes == shown.episodes[:1]
+    env.render()  # it is left open
+    env.close()
+    imageio_ffmpeg = pytest.importorskip("imageio_ffmpeg")
+    shown = result.agent.play(max_steps=9)
+    count, _ = imageio_ffmpeg.count_frames_and_secs(str(shown.save(tmp_path / "a.mp4")))
+    assert count == 10
+
+
+def test_what_cannot_be_played(result, tmp_path) -> None:
+    play = result.agent.play
+    for wrong, error, said in (
+        (lambda: play(gymnasium.make("CartPole-v1")), SettingError, "render_mode=None"),
+        (lambda: play("Pendulum-v1"), SpaceError, r"shape \(3,\)"),
+        (lambda: play(max_steps=0), SettingError, "max_steps"),
+        (lambda: play(max_steps=1).save(tmp_path / "a.avi"), SettingError, r"\.gif or \.mp4"),
+    ):
+        with pytest.raises(error, match=said):
+            wrong()
+
+
+class Handle:
+    def __init__(self, page: Any) -> None:
+        self.pages = [page._repr_html_()]
+
+    def update(self, page: Any) -> None:
+        self.pages.append(page._repr_html_())
+        self.text = repr(page)
+
+
+def test_progress_is_one_place_that_changes() -> None:
+    made: list[Handle] = []
+
+    def display(page: Any, display_id: bool) -> Handle:
+        assert display_id
+        made.append(Handle(page))
+        return made[-1]
+
+    out, clock = io.StringIO(), Clock()
+    progress = notebook.NotebookProgress(0, display, stream=out, clock=clock)
+    run(progress, clock, 100_000, seconds=50.0)
+    finish(progress, clock, 100_000)
+    assert out.getvalue() == "" and len(made) == 1
+    pages = made[0].pages
+    assert 50 < len(pages) <= 50 / notebook.REDRAW + 6  # two a second at most
+    assert "<progress value='100000' max='100000'" in pages[-1]
+    assert "100,000 / 100,000 steps" in pages[-1] and "ended by steps" in pages[-1]
+    shares = [float(x) for x in re.findall(r"progress value='(\d+)'", "".join(pages))]
+    assert np.all(np.diff(shares) >= 0)
+    assert made[0].text.startswith("100,000 / 100,000 steps · ")
+
+
+def test_a_notebook_is_known_by_its_kernel(monkeypatch) -> None:
+    fake = types.ModuleType("IPython")
+    monkeypatch.setitem(sys.modules, "IPython", fake)
+    assert type(notebook.progress()) is Progress
+    terminal, kernel = types.SimpleNamespace(), types.SimpleNamespace(kernel=1)
+    for shell in (None, terminal, kernel):
+        fake.get_ipython = lambda shell=shell: shell  # type: ignore[attr-defined]
+        assert isinstance(notebook.progress(), notebook.NotebookProgress) == (shell is kernel)

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -81,9 +82,6 @@ def writer() -> Iterator[Writer]:
         yield made
 
 
-# The writer
-
-
 def test_of_those_that_wait_in_a_slot_only_the_newest_is_written(writer, disk, tmp_path) -> None:
     """What comes then comes after a whole file, and in the thread."""
     done: list[str] = []
@@ -124,10 +122,8 @@ def test_there_is_a_thread_only_while_there_is_something_to_write(disk, tmp_path
     assert names(tmp_path) == {"a", "b"}
 
 
-def test_where_no_thread_can_be_had_it_writes_at_once(writer, tmp_path, monkeypatch) -> None:
-    def start(self: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
+def test_where_no_thread_begins_nothing_is_lost(writer, tmp_path, monkeypatch) -> None:
+    start = Mock(side_effect=RuntimeError("can't start new thread"))
     monkeypatch.setattr(threading.Thread, "start", start)
     for i in range(2):
         writer.put(tmp_path / "a", {"n": i}, GROUPS, "rolling")
@@ -137,19 +133,12 @@ def test_where_no_thread_can_be_had_it_writes_at_once(writer, tmp_path, monkeypa
     with pytest.raises(CheckpointError, match="No space left"):
         writer.flush()
     assert content(tmp_path / "a") == 1
-
-
-def test_an_interrupt_while_the_thread_begins_loses_nothing(tmp_path: Path) -> None:
-    writer = Writer()
-
-    def start(self: threading.Thread) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(threading.Thread, "start", start)
-        writer.put(tmp_path / "a", {"n": 1}, GROUPS, "rolling")
+    monkeypatch.undo()
+    with pytest.raises(KeyboardInterrupt), monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", Mock(side_effect=KeyboardInterrupt))
+        writer.put(tmp_path / "a", {"n": 3}, GROUPS, "rolling")
     writer.flush()
-    assert content(tmp_path / "a") == 1
+    assert content(tmp_path / "a") == 3
 
 
 def test_a_file_goes_where_its_path_pointed(writer, disk, tmp_path, monkeypatch) -> None:
@@ -169,9 +158,8 @@ def test_the_first_error_is_raised_once_and_the_rest_still_written(disk, tmp_pat
     for name in ("file/1", "file/2", "good"):
         writer.put(tmp_path / name, {}, GROUPS, name, lambda name=name: done.append(name))  # type: ignore[misc]
     disk.free.set()
-    with pytest.raises(
-        CheckpointError, match=r"could not write .*file.1(.|\n)*; expected(.|\n)*Fix"
-    ):
+    said = r"could not write .*file.1(.|\n)*; expected(.|\n)*Fix"
+    with pytest.raises(CheckpointError, match=said):
         writer.flush()
     assert done == ["good"] and names(tmp_path) == {"file", "good"}
     writer.flush()
@@ -189,6 +177,7 @@ def test_data_that_is_no_json_and_errors_of_then_are_raised_too(writer, tmp_path
     writer.put(tmp_path / "a", {"n": object()}, GROUPS, "rolling")
     with pytest.raises(TypeError, match="not JSON serializable"):
         writer.flush()
+    assert not names(tmp_path), "nothing is left half done"
     writer.put(tmp_path / "a", {"n": 1}, GROUPS, "rolling", lambda: {}["missing"])
     with pytest.raises(KeyError, match="missing"):
         writer.close()
@@ -209,27 +198,25 @@ def test_an_exception_in_training_is_not_hidden_by_one_in_saving(tmp_path: Path)
 AT_EXIT = """
     import json, sys, threading
     from pathlib import Path
-    import numpy as np
     from tandem.runs import checkpoint
-    from tandem.runs.rotation import Writer
+    from tests.runs.test_rotation import GROUPS, REAL, Writer
 
-    real = checkpoint.write
     def write(*given):
         threading.main_thread().join()  # returns once the interpreter is ending
-        real(*given)
+        REAL(*given)
     checkpoint.write = write
 
-    writer = Writer()
+    writer, path = Writer(), Path(sys.argv[1])
     def put():
         for n in (1, 2, 3):
-            writer.put(Path(sys.argv[1]), {"n": n}, {"net": {"x": np.arange(3.0)}}, "rolling")
+            writer.put(path, {"n": n}, GROUPS, "rolling")
     if sys.argv[2] == "daemon":
         thread = threading.Thread(target=put, daemon=True)
         thread.start()
         thread.join()
     else:
         put()
-    print(json.dumps(Path(sys.argv[1]).exists()))
+    print(json.dumps(path.exists()))
 """
 
 
@@ -284,31 +271,18 @@ def test_an_interrupted_flush_loses_nothing(writer, tmp_path, monkeypatch) -> No
     assert content(tmp_path / "a") == 2
 
 
-# The policy
+COUNTS = ("save_freq", "save_freq_", "max_save_files", "save_top_k", "patience")
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {n: v}
-        for n in ("save_freq", "save_freq_", "max_save_files", "save_top_k", "patience")
-        for v in (0, -1, 1.5, True, "3")
-    ]
-    + [{"path": ""}, {"path": "."}, {"path": Path()}, {"path": 3}],
-)
-def test_what_a_policy_cannot_be_is_named(wrong: dict[str, Any], writer: Writer) -> None:
-    (name, value), *_ = wrong.items()
-    with pytest.raises(SettingError) as error:
-        Rotation(Policy(**wrong), lambda param_only: ({}, {}), writer)
-    assert f"{name}={value!r}" in error.value.happened and error.value.expected and error.value.fix
-
-
-def test_the_documented_defaults() -> None:
+def test_what_a_policy_can_be_and_its_defaults(writer: Writer) -> None:
     assert Policy() == Policy(None, 1, None, None, False, False, None, False, None)
     Policy("a", np.int64(1), 1, 1, True, True, 1, True, 1).check()  # type: ignore[arg-type]
-
-
-# What is saved when
+    wrong = [(name, value) for name in COUNTS for value in (0, -1, 1.5, True, "3")]
+    for name, value in (*wrong, *(("path", path) for path in ("", ".", Path(), 3))):
+        with pytest.raises(SettingError) as error:
+            Rotation(Policy(**{name: value}), lambda param_only: ({}, {}), writer)
+        said = error.value
+        assert f"{name}={value!r}" in said.happened and said.expected and said.fix
 
 
 class Agent:
@@ -403,9 +377,6 @@ def test_a_slow_disk_gets_the_newest_and_finish_waits_for_it(writer, disk, tmp_p
     # the first in the last's slot came before the second rolling one
     assert disk.written == ["m-1-1.dat", "m-last.dat", "m-8-8.dat"] and len(agent.copies) == 8
     assert content(tmp_path / "m-last.dat") == content(tmp_path / "m-8-8.dat") == 8
-
-
-# What is kept
 
 
 def file_of(label: str) -> str:
@@ -514,10 +485,10 @@ def test_two_paths_do_not_take_each_others_place(writer, disk, tmp_path) -> None
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    episodes=st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=1, max_size=12),
-    k=st.integers(1, 3),
+    st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=1, max_size=12),
+    st.integers(1, 3),
 )
-def test_the_top_files_are_those_of_a_sort(episodes, k, tmp_path_factory) -> None:
+def test_the_top_files_are_those_of_a_sort(tmp_path_factory, episodes, k) -> None:
     folder, disk = tmp_path_factory.mktemp("top"), Disk()
     with pytest.MonkeyPatch.context() as patch, Writer() as writer:
         patch.setattr(checkpoint, "write", disk.write)
@@ -532,8 +503,8 @@ def test_the_top_files_are_those_of_a_sort(episodes, k, tmp_path_factory) -> Non
         disk.free.set()
         agent.saving.finish()
     scores = [score for score, _ in episodes]
-    best = sorted(range(len(scores)), key=lambda i: (scores[i], i))[-k:]
-    assert names(folder) == {f"m-{i + 1}-{scores[i]}" for i in best}
+    best = sorted((score, i) for i, score in enumerate(scores, 1))[-k:]
+    assert names(folder) == {f"m-{i}-{score}" for score, i in best}
 
 
 @pytest.mark.parametrize(
@@ -548,8 +519,7 @@ def test_the_top_files_are_those_of_a_sort(episodes, k, tmp_path_factory) -> Non
     ],
 )
 def test_patience(scores, patience, stops, writer) -> None:
-    agent = Agent(writer, patience=patience)
-    assert agent.play(scores) == stops
+    assert Agent(writer, patience=patience).play(scores) == stops
 
 
 def test_after_a_stop_the_next_call_has_its_own_patience(writer: Writer) -> None:
@@ -569,9 +539,6 @@ def test_after_a_stop_the_next_call_has_its_own_patience(writer: Writer) -> None
     assert agent.play([4], 4) == other.play([4], 4) == [4]
 
 
-# Going on
-
-
 def test_a_state_deletes_no_files_of_other_paths(writer: Writer, tmp_path: Path) -> None:
     """A checkpoint may come from a stranger, or from a run that saved somewhere else."""
     beside = ("own.txt", "m.dat", "m-last.dat", "m-1.txt")
@@ -589,12 +556,10 @@ def test_a_state_deletes_no_files_of_other_paths(writer: Writer, tmp_path: Path)
     assert left == {"m-last.dat", "m-1.txt", "m-2-2.dat", "n-4-4.dat"}
 
 
-# What goes wrong
+POLICIES = ({}, {"max_save_files": 1}, {"save_top_k": 1}, {"save_best_only": True})
 
 
-@pytest.mark.parametrize(
-    "policy", [{}, {"max_save_files": 1}, {"save_top_k": 1}, {"save_best_only": True}]
-)
+@pytest.mark.parametrize("policy", POLICIES)
 def test_a_full_disk_is_said_and_leaves_the_files_before(policy, tmp_path, monkeypatch) -> None:
     agent = Agent(writer := Writer(), path=tmp_path / "m.dat", save_last=True, **policy)
     agent.play([1])
@@ -616,9 +581,7 @@ def test_a_full_disk_is_said_and_leaves_the_files_before(policy, tmp_path, monke
     assert {content(f) for f in tmp_path.iterdir()} == {agent.n}
 
 
-def test_what_could_not_be_written_before_is_written_at_the_end(
-    writer: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_could_not_be_written_is_written_at_the_end(writer, tmp_path, monkeypatch) -> None:
     agent = Agent(writer, path=tmp_path / "m.dat")
     with monkeypatch.context() as full:
         full.setattr(atomic_files.os, "fsync", no_space)
@@ -630,15 +593,11 @@ def test_what_could_not_be_written_before_is_written_at_the_end(
     assert content(tmp_path / "m.dat") == 1
 
 
-def test_a_file_that_cannot_be_deleted_is_named_and_tried_again(
-    writer: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_cannot_be_deleted_is_named_and_tried_again(writer, tmp_path, monkeypatch):
     agent = Agent(writer, path=tmp_path / "m", max_save_files=1)
     agent.play([1])
-    with (
-        monkeypatch.context() as refuse,
-        pytest.raises(CheckpointError, match=r"could not delete .*m-1-1: (.|\n)*Fix"),
-    ):
+    raises = pytest.raises(CheckpointError, match=r"could not delete .*m-1-1: (.|\n)*Fix")
+    with monkeypatch.context() as refuse, raises:
         refuse.setattr(Path, "unlink", no_space)
         agent.play([2], 2)
     assert names(tmp_path) == {"m-1-1", "m-2-2"}

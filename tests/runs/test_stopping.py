@@ -6,12 +6,11 @@ import itertools
 import multiprocessing
 import os
 import signal
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +25,7 @@ from tandem.runs.folder import read_run
 from tandem.runs.signals import Signals
 from tandem.testing import environments as known
 from tandem.trainer import complete
-from tests.runs.shared import QUICK, child, rows
+from tests.runs.shared import QUICK, child, finished, rows
 
 SMALL = QUICK | {"steps": 600, "rollout": 50, "envs": 2, "epochs": 1, "batch_size": 50}
 SMALL |= {"eval_every": 200, "eval_episodes": 3, "final_episodes": 2}
@@ -44,14 +43,9 @@ class Asks(known.InfiniteHorizon):
         self.wish = wish
 
     def step(self, action):
-        if self.steps == 1000:
+        if self.t == 1000:
             self.wish()
-        self.steps += 1
         return super().step(action)
-
-    def reset(self, **given):
-        self.steps = 0
-        return super().reset(**given)
 
 
 class Ends(Callback):
@@ -104,16 +98,13 @@ def test_stopped_within_an_evaluation_and_resumed_it_is_the_same_run(steps, tmp_
     assert all(a[name] == b[name] for name in a if name != "seconds")
 
 
-def test_a_time_limit_ends_an_evaluation() -> None:
+def test_a_time_limit_ends_an_evaluation_and_stop_the_final_scores() -> None:
     given = SMALL | {"eval_max_steps": 10**9, "callbacks": [TimeLimit(0.3)]}
     heard = list(tandem.session("ppo", endless, **given))
     assert heard[-1].reason == "time limit"
     assert not any(isinstance(event, EvaluationEnd) for event in heard)
     with pytest.raises(SettingError, match="seconds=0"):
         TimeLimit(0)
-
-
-def test_stop_ends_the_final_scores_too() -> None:
     given = SMALL | {"eval_max_steps": 10**9, "eval_episodes": 0}
     run = tandem.session("ppo", lambda: Asks(lambda: run.stop()), **given)
     result = complete(run)
@@ -121,14 +112,9 @@ def test_stop_ends_the_final_scores_too() -> None:
 
 
 def sends(number: signal.Signals) -> Callback:
-    sent: list[int] = []
-
-    def send(event: BatchEnd) -> None:
-        if not sent:
-            sent.append(number)
-            signal.raise_signal(number)
-
-    return LambdaCallback(on_batch_end=send)
+    """Raises the signal after the first block."""
+    left = [number]
+    return LambdaCallback(on_batch_end=lambda event: left and signal.raise_signal(left.pop()))
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
@@ -181,8 +167,8 @@ def test_a_signal_is_heard_where_no_block_ends(where) -> None:
     assert caught.value.result.reason == "SIGINT" and caught.value.result.summary == {}
 
 
-@pytest.mark.parametrize("how", ["handler", "ignored", "session"])
-def test_sigterm_goes_to_the_handler_that_was_there(how, monkeypatch) -> None:
+@pytest.mark.parametrize("how", ["handler", "ignored", "session", "left alone"])
+def test_sigterm_goes_to_the_handler_that_was_there(how: str) -> None:
     heard: list[int] = []
     former = signal.SIG_IGN if how == "ignored" else (lambda number, frame: heard.append(number))
     before = signal.signal(signal.SIGTERM, former)
@@ -190,6 +176,8 @@ def test_sigterm_goes_to_the_handler_that_was_there(how, monkeypatch) -> None:
         given = SMALL | {"callbacks": [sends(signal.SIGTERM)]}
         if how == "session":
             assert list(tandem.session("ppo", endless, **given))[-1].reason == "SIGTERM"
+        elif how == "left alone":
+            assert train(**given, catch_signals=False).reason == "steps"
         else:
             assert train(**given).reason == "SIGTERM"
         assert signal.getsignal(signal.SIGTERM) is former
@@ -198,24 +186,13 @@ def test_sigterm_goes_to_the_handler_that_was_there(how, monkeypatch) -> None:
         signal.signal(signal.SIGTERM, before)
 
 
-def test_signals_may_be_left_alone() -> None:
-    heard: list[int] = []
-    before = signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
-    try:
-        result = train(catch_signals=False, callbacks=[sends(signal.SIGTERM)])
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    assert result.reason == "steps" and heard == [signal.SIGTERM]
-
-
 def test_in_another_thread_nothing_is_caught() -> None:
     found: list[object] = []
     before = signal.getsignal(signal.SIGINT)
     told = LambdaCallback(on_batch_end=lambda e: found.append(signal.getsignal(signal.SIGINT)))
-    thread = threading.Thread(target=lambda: found.append(train(callbacks=[told]).reason))
-    thread.start()
-    thread.join(60)
-    assert found[-1] == "steps" and set(found[:-1]) == {before}
+    with ThreadPoolExecutor() as pool:
+        assert pool.submit(train, callbacks=[told]).result(60).reason == "steps"
+    assert set(found) == {before}
 
 
 SCRIPT = """
@@ -304,18 +281,12 @@ def untimed(folder: Path) -> list[list[str]]:
         pytest.param("a3c", A3C, [events.BatchBegin], marks=pytest.mark.slow),
     ],
 )
-def test_a_run_that_is_left_continues_as_if_it_had_not_been(
-    algorithm, given, kinds, tmp_path
-) -> None:
-    def session(name: str, **more: Any) -> Any:
-        options = LEFT | given | more
-        return tandem.session(algorithm, "CartPole-v1", out=tmp_path / name, **options)
-
-    whole = session("whole")
-    list(whole)
+def test_a_run_that_is_left_continues_as_if_it_were_not(algorithm, given, kinds, tmp_path) -> None:
+    session = partial(tandem.session, algorithm, "CartPole-v1", **LEFT | given)
+    whole = finished(session(out=tmp_path / "whole"))
     for kind in kinds:
         folder, display = tmp_path / kind.__name__, Display()
-        left = session(kind.__name__, callbacks=[display])
+        left = session(out=folder, callbacks=[display])
         for event in left:
             if isinstance(event, kind) and (kind is events.TrainBegin or event.env_steps > PAST):
                 break

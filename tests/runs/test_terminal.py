@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from tandem.cli import COMMANDS, main
-from tandem.learning.events import BatchEnd
 from tandem.runs import checkpoint
+from tandem.runs.callbacks import LambdaCallback
 from tandem.runs.folder import read_run
 from tandem.runs.json_log import JsonLog
 from tandem.streams import Display
@@ -81,7 +81,7 @@ def test_a_closed_terminal_ends_a_run_with_a_checkpoint(words, tmp_path) -> None
 
 @posix
 @pytest.mark.slow
-def test_a_run_continues_when_nobody_reads_its_stderr(tmp_path) -> None:
+def test_a_command_needs_no_stderr_and_no_reader_of_it(tmp_path) -> None:
     words = f"train ppo CartPole-v1 {SMALL} --steps 4096 --eval-every 64 --out run".split()
     process: Any = child("-m", "tandem", *words, cwd=tmp_path)
     assert process.stderr.readline()
@@ -89,6 +89,10 @@ def test_a_run_continues_when_nobody_reads_its_stderr(tmp_path) -> None:
     out = process.stdout.read()
     assert process.wait(60) == 0 and "last checkpoint" in out
     assert read_run(tmp_path / "run").column("env_steps")[-1] == 4096
+    words = f"train ppo CartPole-v1 {SMALL} --steps 128 --workers 1 --out none".split()
+    command = ["bash", "-c", 'exec "$@" 2>&- >&-', "bash", *TANDEM, *words]
+    assert subprocess.run(command, env=CHILD, cwd=tmp_path).returncode == 0
+    assert read_run(tmp_path / "none").column("env_steps")[-1] == 128
 
 
 class Loud(InfiniteHorizon):
@@ -120,15 +124,6 @@ def test_what_workers_print_needs_no_reader(how: str, tmp_path: Path) -> None:
     assert done.returncode in ((0,) if how == "none" else (0, 120))
 
 
-@posix
-@pytest.mark.slow
-def test_a_command_without_stderr(tmp_path: Path) -> None:
-    words = f"train ppo CartPole-v1 {SMALL} --steps 128 --workers 1 --out run".split()
-    command = ["bash", "-c", 'exec "$@" 2>&- >&-', "bash", *TANDEM, *words]
-    assert subprocess.run(command, env=CHILD, cwd=tmp_path).returncode == 0
-    assert read_run(tmp_path / "run").column("env_steps")[-1] == 128
-
-
 class Broken(io.StringIO):
     """A stream whose other end has gone."""
 
@@ -143,17 +138,13 @@ class Broken(io.StringIO):
         return True
 
 
-def closed() -> io.StringIO:
-    stream = io.StringIO()
-    stream.close()
-    return stream
-
-
-@pytest.mark.parametrize("stream", [Broken, closed, lambda: None], ids=["broken", "closed", "none"])
-def test_a_program_trains_without_a_display(stream, monkeypatch) -> None:
-    monkeypatch.setattr(sys, "stderr", stream())
+@pytest.mark.parametrize("how", ["broken", "closed", "none"])
+def test_a_program_trains_without_a_display(how: str, monkeypatch) -> None:
+    (closed := io.StringIO()).close()
+    stream = {"broken": Broken(), "closed": closed, "none": None}[how]
+    monkeypatch.setattr(sys, "stderr", stream)
     assert small(steps=64, progress=True).reason == "steps"
-    monkeypatch.setattr(sys, "stdout", stream())
+    monkeypatch.setattr(sys, "stdout", stream)
     JsonLog(64).line("row", {"env_steps": 1})
 
 
@@ -169,18 +160,14 @@ def test_a_reader_of_results_that_has_gone_ends_a_command(monkeypatch) -> None:
 def test_sighup_goes_to_the_handler_that_was_there_or_is_ignored_as_before(tmp_path) -> None:
     heard: list[int] = []
     before = signal.signal(signal.SIGHUP, lambda number, frame: heard.append(number))
-
-    def twice(event: Any) -> None:
-        if isinstance(event, BatchEnd):
-            signal.raise_signal(signal.SIGHUP)
-            signal.raise_signal(signal.SIGHUP)
-
+    raises = [LambdaCallback(on_batch_end=lambda event: signal.raise_signal(signal.SIGHUP))]
+    twice = raises * 2
     try:
-        result = small(steps=128, out=tmp_path / "run", callbacks=[twice])
+        result = small(steps=128, out=tmp_path / "run", callbacks=twice)
         assert result.reason == "SIGHUP" and heard == [signal.SIGHUP]
         assert (tmp_path / "run" / "checkpoints" / "last.zip").is_file()
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # nohup
-        assert small(steps=128, callbacks=[twice]).reason == "steps"
+        assert small(steps=128, callbacks=twice).reason == "steps"
         assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
@@ -216,9 +203,6 @@ def test_commands_print_in_every_encoding(encoding: str, tmp_path: Path, monkeyp
     for command in ("compare runs", "watch --live runs/s\u6f220", "evaluate runs/s\u6f220"):
         assert main(command.split()) == 0, err.text
     small(steps=64, progress=True)
-
-
-def test_what_stands_for_a_character() -> None:
     stream = Encoded("ascii")
     print("x ± 1, 2 × τ, 漢", file=Display(stream), end="")
     assert stream.text == "x +- 1, 2 x tau, ?"

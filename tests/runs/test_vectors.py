@@ -32,11 +32,25 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-def test_updates_go_by_the_number_of_a_vector() -> None:
+def test_a_function_is_given_the_run_s_numbers_and_updates_go_by_them() -> None:
     given = {n: x for n, x in (QUICK | KINDS["dqn"]).items() if n != "train_every"}
     session = tandem.session("dqn", partial(Resumable, 6, MODES[0]), **given)
     assert session.config.settings.train_every == 6
     finished(session)
+    asked = []
+
+    def make(num_envs: int, seed: int, mode: Any = MODES[2]) -> Any:
+        asked.append((num_envs, seed))
+        return Counters(num_envs, mode)
+
+    given = QUICK | KINDS["ppo"]
+    session = finished(tandem.session("ppo", make, envs=6, **given))
+    assert session.config.settings.envs == 6 and asked[0][0] == 6
+    assert {n for n, _ in asked[1:]} == {2}  # episodes of an evaluation
+    assert asked[0][1] != asked[1][1]
+    kwargs = {"id": "CartPole-v1", "num_envs": 16}
+    session = tandem.session("ppo", gymnasium.make_vec, env_kwargs=kwargs, **QUICK)
+    assert session.config.env == "CartPole-v1" and session.config.settings.envs == 16
 
 
 @pytest.mark.slow
@@ -57,7 +71,7 @@ def test_a_stop_changes_nothing_where_the_vector_has_a_state(algorithm, mode, tm
 @pytest.mark.parametrize("kind", [{"masks": True}, {"dict_obs": True}])
 @pytest.mark.parametrize("algorithm", ["ppo", "dqn", "impala"])
 def test_masks_and_dicts(algorithm, kind) -> None:
-    made = []
+    made: list[Any] = []
 
     def make() -> Any:
         made.append(Counters(4, MODES[1], **kind))
@@ -65,8 +79,7 @@ def test_masks_and_dicts(algorithm, kind) -> None:
 
     given = QUICK | KINDS[algorithm]
     given |= {"normalize_observations": False} if algorithm == "ppo" else {}
-    result = tandem.train(algorithm, make, **given)
-    assert result.evaluation.lengths == [2, 3]
+    assert tandem.train(algorithm, make, **given).evaluation.lengths == [2, 3]
     assert not kind.get("masks") or all(v.forbidden == 0 for v in made)
 
 
@@ -87,23 +100,6 @@ def test_an_object_is_evaluated_elsewhere_and_left_open() -> None:
     assert alone.summary["eval_mean"] is None and np.isnan(alone.evaluation.mean)
 
 
-def test_a_function_is_given_the_run_s_numbers() -> None:
-    asked = []
-
-    def make(num_envs: int, seed: int, mode: Any = MODES[2]) -> Any:
-        asked.append((num_envs, seed))
-        return Counters(num_envs, mode)
-
-    given = QUICK | KINDS["ppo"]
-    session = finished(tandem.session("ppo", make, envs=6, **given))
-    assert session.config.settings.envs == 6 and asked[0][0] == 6
-    assert {n for n, _ in asked[1:]} == {2}  # episodes of an evaluation
-    assert asked[0][1] != asked[1][1]
-    kwargs = {"id": "CartPole-v1", "num_envs": 16}
-    session = tandem.session("ppo", gymnasium.make_vec, env_kwargs=kwargs, **QUICK)
-    assert session.config.env == "CartPole-v1" and session.config.settings.envs == 16
-
-
 def test_ctrl_c_while_a_vector_is_made_is_heard_then() -> None:
     made = []
 
@@ -118,10 +114,9 @@ def test_ctrl_c_while_a_vector_is_made_is_heard_then() -> None:
     assert len(made) == 1 and signal.getsignal(signal.SIGINT) is before
 
 
-def test_a_vector_that_raises_ends_the_run_with_its_words(tmp_path) -> None:
-    make = partial(Counters, fails_at=60)
+def test_a_vector_that_raises_ends_the_run_with_its_words() -> None:
     with pytest.raises(EnvironmentFault, match="ZeroDivisionError: the simulator fell over"):
-        tandem.train("ppo", make, out=tmp_path / "run", **QUICK | KINDS["ppo"])
+        tandem.train("ppo", partial(Counters, fails_at=60), **QUICK | KINDS["ppo"])
 
 
 def test_the_command_trains_resumes_scores_and_verifies(tmp_path, capsys) -> None:

@@ -6,6 +6,7 @@ import sys
 import types
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock, call
 
 import pytest
 
@@ -26,7 +27,7 @@ def filled(path: Path, steps: list[int]) -> CsvWriter:
     return writer
 
 
-def test_rows_come_back_exactly_and_at_once(tmp_path: Path) -> None:
+def test_rows_come_back_at_once_and_a_new_column_widens_the_table(tmp_path) -> None:
     path = tmp_path / "run" / "progress.csv"
     writer = CsvWriter(path, columns=("env_steps", "eval_mean", "fingerprint"))
     writer.write({"env_steps": 256, "fingerprint": 'odd "one",\nwith a break', "eval_mean": None})
@@ -36,16 +37,13 @@ def test_rows_come_back_exactly_and_at_once(tmp_path: Path) -> None:
     assert list(first.items()) == cells and float(second["eval_mean"]) == 1 / 3
     assert read_table(path) == (list(first), [list(row.values()) for row in (first, second)])
     writer.close()
-
-
-def test_a_new_column_widens_the_table(tmp_path: Path) -> None:
-    path = tmp_path / "progress.csv"
+    path = tmp_path / "wide" / "progress.csv"
     writer = filled(path, [1, 2])
     writer.write({"env_steps": 3, "entropy": 0.5})
     writer.write({"env_steps": 4, "loss": 4.0})
-    assert [row["entropy"] for row in rows(tmp_path)] == ["", "", "0.5", ""]
-    assert [row["loss"] for row in rows(tmp_path)] == [str(1 / 3), str(2 / 3), "", "4.0"]
-    assert [f.name for f in tmp_path.iterdir()] == ["progress.csv"]
+    assert [row["entropy"] for row in rows(path.parent)] == ["", "", "0.5", ""]
+    assert [row["loss"] for row in rows(path.parent)] == [str(1 / 3), str(2 / 3), "", "4.0"]
+    assert [f.name for f in path.parent.iterdir()] == ["progress.csv"]
 
 
 def test_rewind_drops_what_lies_beyond_the_checkpoint_and_goes_on(tmp_path: Path) -> None:
@@ -77,27 +75,25 @@ def test_killed_at_any_byte_the_table_goes_on(tmp_path: Path) -> None:
 
 def test_other_peoples_files_are_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "progress.csv"
-    path.write_text("time,reward\n1,2\n")
-    with pytest.raises(RunFolderError, match="no column env_steps, but time, reward"):
-        CsvWriter(path)
-    path.write_text("env_steps,loss\n1,2\n1,2,3\n4,5\n")
-    with pytest.raises(RunFolderError, match=r"row 2 .* has 3 cells"):
-        read_table(path)
-    path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(RunFolderError, match="cannot read"):
-        read_table(path)
-    with pytest.raises(RunFolderError, match="cannot read"):
-        read_table(tmp_path / "nowhere.csv")
+    for text, use, said in (
+        (b"time,reward\n1,2\n", CsvWriter, "no column env_steps, but time, reward"),
+        (b"env_steps,loss\n1,2\n1,2,3\n4,5\n", read_table, r"row 2 .* has 3 cells"),
+        (b"\xff\xfe\x00", read_table, "cannot read"),
+        (None, read_table, "cannot read"),
+    ):
+        path.unlink(missing_ok=True) if text is None else path.write_bytes(text)
+        with pytest.raises(RunFolderError, match=said):
+            use(path)
 
 
 def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    for make in (
-        lambda: CsvWriter(tmp_path / "file" / "a"),
-        lambda: TensorBoardWriter(tmp_path / "file"),
+    for kind, path in (
+        (CsvWriter, tmp_path / "file" / "a"),
+        (TensorBoardWriter, tmp_path / "file"),
     ):
         with pytest.raises(RunFolderError, match="cannot write"):
-            make()
+            kind(path)
     if Path("/dev/full").exists():
         writer = CsvWriter(tmp_path / "progress.csv", columns=("env_steps",))
         writer.close()
@@ -115,9 +111,7 @@ def scalars(folder: Path, tag: str) -> list[tuple[int, float]]:
 
 
 @pytest.mark.slow
-def test_tensorboard_reads_what_was_written_but_for_what_a_resumed_run_does_again(
-    tmp_path: Path,
-) -> None:
+def test_tensorboard_reads_all_but_what_a_resumed_run_does_again(tmp_path: Path) -> None:
     first = TensorBoardWriter(tmp_path)
     for step in (10, 20, 30, 40):
         first.write({"env_steps": step, "loss": step, "return_mean": None, "fingerprint": "abc"})
@@ -152,58 +146,34 @@ def test_writing_tensorboard_events_imports_no_framework(tmp_path: Path) -> None
     assert run_python(program, str(tmp_path)) == [[]]
 
 
-@pytest.mark.parametrize(
-    "kind, name, said",
-    [
-        (WandbWriter, "wandb", "pip install wandb"),
-        (MlflowWriter, "mlflow", r"pip install 'tandem-rl\[mlflow\]'"),
-    ],
-)
-def test_without_the_package_the_error_says_how_to_get_it(
-    kind, name, said, tmp_path, monkeypatch
-) -> None:
-    monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(EngineError, match=said):
-        kind("project", "id", tmp_path, {})
+def test_without_the_package_the_error_says_how_to_get_it(tmp_path, monkeypatch) -> None:
+    for kind, package in ((WandbWriter, "wandb"), (MlflowWriter, r"'tandem-rl\[mlflow\]'")):
+        monkeypatch.setitem(sys.modules, kind.__name__.removesuffix("Writer").lower(), None)
+        with pytest.raises(EngineError, match=f"pip install {package}"):
+            kind("project", "id", tmp_path, {})
 
 
-def test_wandb_gets_numbers_and_none_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    logged: list[tuple[dict[str, float], int]] = []
-
-    class FakeRun:
-        step = 21  # it has been here before, up to 20
-        finished = False
-
-        def log(self, data: dict[str, float], step: int) -> None:
-            logged.append((data, step))
-            self.step = step
-
-        def finish(self) -> None:
-            self.finished = True
-
-    run = FakeRun()
-    asked: dict[str, Any] = {}
-    fake = types.SimpleNamespace(init=lambda **k: asked.update(k) or run)
-    monkeypatch.setitem(sys.modules, "wandb", fake)  # type: ignore[arg-type]
+def test_wandb_gets_numbers_and_none_twice(tmp_path, monkeypatch) -> None:
+    wandb = Mock(init=Mock(return_value=Mock(step=21)))  # it has been here before, up to 20
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
     writer = WandbWriter("tandem", "s0", tmp_path, {"lr": 1e-3})
     writer.rewind(10)
     for step in (15, 20, 25):
         writer.write({"env_steps": step, "loss": step / 2, "fingerprint": "x", "eval_mean": None})
     writer.close()
-    assert logged == [({"loss": 12.5}, 25)] and run.finished
+    run, asked = wandb.init.return_value, wandb.init.call_args.kwargs
+    assert run.log.call_args_list == [call({"loss": 12.5}, step=25)] and run.finish.called
     assert asked["name"] == "s0" and asked["resume"] == "allow" and asked["config"] == {"lr": 1e-3}
 
 
 def test_each_run_has_its_own_at_wandb_for_all_its_sittings(tmp_path, monkeypatch) -> None:
-    ids: list[str] = []
-    fake = types.SimpleNamespace(init=lambda **k: ids.append(k["id"]))
-    monkeypatch.setitem(sys.modules, "wandb", fake)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "wandb", wandb := Mock())
     for experiment in ("one", "two", "one", "older"):
         (folder := tmp_path / experiment / "s0").mkdir(parents=True, exist_ok=True)
         if experiment == "older":  # begun by a tandem that took the folder's name
             (folder / "wandb").mkdir()
         WandbWriter("tandem", "s0", folder, {})
-    one, two, again, older = ids
+    one, two, again, older = (each.kwargs["id"] for each in wandb.init.call_args_list)
     assert one == again != two and older == "s0"
 
 

@@ -1,4 +1,4 @@
-"""`tandem find` and its functions."""
+"""`tandem find` and its functions, and what `tandem sweep` refuses as it does."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
+import torch
 
 import tandem
 from tandem import trainer
@@ -19,6 +21,7 @@ from tandem.cli.train import arguments, given
 from tandem.learning.events import EvaluationEnd
 from tandem.tuning import search
 from tandem.tuning.search import Candidate, Trial
+from tandem.tuning.sweep import Sweep
 
 SMALL: dict[str, Any] = {"framework": "torch", "hidden": 16, "eval_episodes": 2}
 GAMES = "tandem/Identity-v0"
@@ -26,11 +29,8 @@ GAMES = "tandem/Identity-v0"
 
 def nothing_starts(monkeypatch: pytest.MonkeyPatch, *places: str) -> None:
     """Processes that are begun fail the test."""
-
-    def started(*_: object, **more: object) -> None:
-        raise AssertionError("a process was started")
-
     for place in places:
+        started = Mock(side_effect=AssertionError("a process was started"))
         monkeypatch.setattr(f"tandem.{place}", started)
 
 
@@ -45,11 +45,18 @@ def trial(x: float, *returns: list[float], line: str = "", fault: str = "") -> T
     return Trial(Candidate("ppo", {}, f"x {x}", line, x), steps, list(returns), 0.0, fault)
 
 
-def test_the_second_half_of_the_evaluations_counts() -> None:
+def test_the_second_half_of_the_evaluations_counts_and_equal_scores_are_ties(capsys) -> None:
     one = trial(0.1, [0, 0, 4, 6], [0, 9, 9, 1, 4, 1])
     assert one.scores == [5.0, 2.0] and one.score == 3.5 and str(one) == "3.5 ± 1.5"
     assert np.isnan(trial(0.1, [1.0], fault="the loss was not finite").score)
     assert np.isnan(trial(0.1, [1.0], []).score) and np.isnan(trial(0.1).score)
+    trials = [trial(x, [y]) for x, y in ((0.1, 500.0), (0.2, 500.0), (0.3, 9.0))]
+    found = search._found(trials, None, "title")
+    assert found.best is trials[0] and found.ties == ["x 0.1", "x 0.2"]
+    find._conclude(replace(found, picture=Path("a.png")), "CartPole-v1", None, {}, None)
+    said = capsys.readouterr().out
+    assert "2 trials have this score: x 0.1; x 0.2. The first one is chosen" in said
+    assert "lowest" not in said
 
 
 @pytest.mark.parametrize(("best", "edge"), [(0, "lowest"), (1, ""), (2, "highest")])
@@ -62,16 +69,6 @@ def test_the_best_is_found_and_an_edge_is_said(best: int, edge: str, tmp_path: P
     with (tmp_path / "new" / "trials.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 5 and rows[best]["return_mean"] == "9.0" and rows[0]["trial"] == "x 0.1"
-
-
-def test_equal_scores_are_called_ties_and_no_edge(capsys: Any) -> None:
-    trials = [trial(x, [y]) for x, y in ((0.1, 500.0), (0.2, 500.0), (0.3, 9.0))]
-    found = search._found(trials, None, "title")
-    assert found.best is trials[0] and found.ties == ["x 0.1", "x 0.2"]
-    find._conclude(replace(found, picture=Path("a.png")), "CartPole-v1", None, {}, None)
-    said = capsys.readouterr().out
-    assert "2 trials have this score: x 0.1; x 0.2. The first one is chosen" in said
-    assert "lowest" not in said
 
 
 def test_learning_rates_have_equal_ratios_and_schedules_keep_their_form() -> None:
@@ -109,54 +106,40 @@ def test_a_learning_rate_that_learns_wins_and_runs_are_those_of_train(tmp_path: 
     assert [e.env_steps for e in evaluations] in high.steps and len(evaluations) == 10
 
 
-class Begun(Exception):
-    """Processes would be started now."""
-
-
 def begun(monkeypatch: Any, words: str) -> list[tuple[str, dict[str, Any]]]:
     """The trials that a command begins with: what each is called, and given."""
     made: list[tuple[str, dict[str, Any]]] = []
 
     def run(tasks: Any, *_: Any) -> None:
-        made.extend(
-            (task.name.partition(" with ")[2].removesuffix(" and seed 0"), task.arguments[1])
-            for task in tasks
-        )
-        raise Begun
+        names = [task.name.partition(" with ")[2].removesuffix(" and seed 0") for task in tasks]
+        made.extend((name, task.arguments[1]) for name, task in zip(names, tasks, strict=True))
+        raise InterruptedError  # processes would be started now
 
     monkeypatch.setattr(search, "results", run)
-    with pytest.raises(Begun):
+    with pytest.raises(InterruptedError):
         main(["find", *words.split(), "--framework", "torch", "--quiet"])
     return made
 
 
+ALPHA = {"prioritized=false": None, "prioritized=true": "0.8"}
+QUANTILES = {f"values=quantile quantiles={n}": n for n in ("10", "20")} | {"values=scalar": None}
+SUPPORT = {"values=scalar": None, "values=categorical": None}
 VARIED = {
-    "--vary prioritized=false,true --priority-alpha 0.8": (
-        "priority_alpha",
-        {"prioritized=false": None, "prioritized=true": "0.8"},
-    ),
-    "--vary values=scalar,quantile --vary quantiles=10,20": (
-        "quantiles",
-        {f"values=quantile quantiles={n}": n for n in ("10", "20")} | {"values=scalar": None},
-    ),
-    "--entry rainbow --vary values=scalar,categorical": (
-        "v_min",
-        {"values=scalar": None, "values=categorical": None},
-    ),
+    "--vary prioritized=false,true --priority-alpha 0.8": ("priority_alpha", ALPHA),
+    "--vary values=scalar,quantile --vary quantiles=10,20": ("quantiles", QUANTILES),
+    "--entry rainbow --vary values=scalar,categorical": ("v_min", SUPPORT),
 }
 
 
 @pytest.mark.parametrize("words", VARIED)
 def test_settings_that_do_nothing_in_some_trials_are_left_out_there(words, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    setting, labels = VARIED[words]
+    setting, given = VARIED[words]
     made = begun(monkeypatch, f"best dqn CartPole-v1 {words}")
-    assert {n: a.get(setting) for n, a in made} == labels
+    assert {n: a.get(setting) for n, a in made} == given
 
 
-def test_each_optimizer_is_tried_with_the_settings_that_are_its_own(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Any
-) -> None:
+def test_each_optimizer_is_tried_with_settings_of_its_own(monkeypatch, tmp_path, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     made = begun(monkeypatch, "optimizer ppo CartPole-v1 --adam-epsilon 1e-4 --points 2")
     given = {a["optimizer"]: a.get("adam_epsilon") for _, a in made}
@@ -203,11 +186,9 @@ def test_the_command_tells_draws_and_says_what_to_pass_on(tmp_path, capsys, monk
     names = ["ppo gamma=0.5", "ppo gamma=0.9", "a2c gamma=0.5", "a2c gamma=0.9"]
     assert sorted(line.split("  ")[0] for line in lines[1:5]) == sorted(names)
     assert lines[5].startswith("best: ") and "picture: new/trials.png" in lines
-    best = lines[5].removeprefix("best: ").split(",")[0].split()
-    assert lines[-1] == (
-        f"  tandem train {best[0]} tandem/Identity-v0 --gamma {best[1][6:]} "
-        "--hidden 16 --eval-episodes 1 --env-kwargs '{\"length\": 5}'"
-    )
+    best, setting = lines[5].removeprefix("best: ").split(",")[0].split()
+    found = f"  tandem train {best} tandem/Identity-v0 --gamma {setting[6:]} --hidden 16"
+    assert lines[-1] == f"{found} --eval-episodes 1 --env-kwargs '{{\"length\": 5}}'"
     assert (tmp_path / "new" / "trials.png").is_file()
     # the folder is taken now
     assert main([*words.split(), *more.split(), "{}"]) == 2
@@ -240,11 +221,26 @@ def test_the_command_tells_draws_and_says_what_to_pass_on(tmp_path, capsys, monk
         ("find best ppo CartPole-v1 --vary gamma=0.9,2", "try --gamma 0.99"),
         ("find best dqn CartPole-v1 --vary quantiles=8,9", "or leave quantiles out"),
         ("find optimizer dqn CartPole-v1 --optimizer sgd", "leave optimizer out"),
+        ("sweep", "tandem sweep ppo CartPole-v1"),
+        ("sweep ppo", "`tandem sweep` needs an environment"),
+        ("sweep CartPole-v1 ppo", "tandem sweep ppo CartPole-v1"),
+        ("sweep pppo CartPole-v1", "did you mean 'ppo'"),
+        ("sweep ppo CartPole-v1 --trails 3", "did you mean '--trials'"),
+        ("sweep ppo CartPole-v1 --trials 0", "at least 1"),
+        ("sweep ppo CartPole-v1 --parallel 0", "at least 1"),
+        ("sweep ppo CartPole-v1 --pruner medium", "give pruner='median'"),
+        ("sweep ppo CartPole-v1 --sampler tep", "give sampler='tpe'"),
+        ("sweep ppo CartPole-v1 --munchausen", "it is a setting of dqn"),
+        ("sweep ppo CartPole-v1 --eval-episodes 0", "leave eval_episodes out"),
+        ("sweep ppo CartPole-v1 --runners 2", "leave runners out"),
+        ("sweep ppo CartPole-v1 --space none.toml", "cannot read the space none.toml"),
+        ("sweep ppo CartPole-v1 --env-kwargs x", "a JSON object"),
+        ("sweep ppo CartPole-v1 --framework pytorch", "did you mean 'torch'"),
+        ("sweep dqn Pendulum-v1", "dqn cannot act"),
+        ("sweep --resume nowhere", "nowhere is not a sweep"),
     ],
 )
-def test_what_cannot_be_is_answered_before_anything_runs(
-    words: str, answer: str, capsys: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_what_cannot_be_is_answered_first(words, answer, capsys, monkeypatch, tmp_path) -> None:
     monkeypatch.chdir(tmp_path)
     nothing_starts(monkeypatch, "workers.jobs.Process")
     assert main(words.split()) == 2
@@ -253,21 +249,17 @@ def test_what_cannot_be_is_answered_before_anything_runs(
     assert not list(tmp_path.iterdir())
 
 
-def test_the_framework_follows_from_a_custom_network() -> None:
-    torch = pytest.importorskip("torch")
-
-    def begun(what: str) -> None:
-        raise InterruptedError(what)
-
+def test_the_framework_follows_from_a_custom_network(tmp_path: Path) -> None:
     network = {"actor": torch.nn.Linear(4, 2), "critic": torch.nn.Linear(4, 1)}
-    with pytest.raises(InterruptedError, match="steps on torch"):
+    begun = Mock(side_effect=InterruptedError)
+    with pytest.raises(InterruptedError):
         tandem.find_lr("ppo", "CartPole-v1", network=network, begun=begun)
+    assert "steps on torch" in begun.call_args.args[0]
+    assert Sweep("ppo", "CartPole-v1", out=tmp_path, network=network).plan.framework == "torch"
 
 
 @pytest.mark.parametrize("command", ["find lr", "sweep", "train --seeds 2"])
-def test_a_folder_that_cannot_be_is_told_of_before_anything_runs(
-    command: str, capsys: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_folder_that_cannot_be_is_told_of_first(command, capsys, monkeypatch, tmp_path) -> None:
     nothing_starts(monkeypatch, "workers.jobs.Process", "tuning.sweep._Trials", "cli.seeds.Process")
     (tmp_path / "file").touch()
     words = ["a2c", "CartPole-v1", "--framework", "torch", "--out", str(tmp_path / "file" / "new")]
@@ -282,3 +274,7 @@ def test_help_names_flags_and_settings(capsys) -> None:
         said = capsys.readouterr().out
         flags += ["--seeds", "--processes", "--out", "--prioritized", "--eval-episodes"]
         assert all(f"\n  {flag}" in said for flag in flags) and said.count("\n  --steps ") == 1
+    assert main(["sweep", "dqn", "CartPole-v1", "--help"]) == 0
+    said = capsys.readouterr().out
+    flags = ["--trials", "--parallel", "--pruner", "--space", "--resume", "--epsilon", "--steps"]
+    assert all(said.count(f"\n  {flag} ") == 1 for flag in flags)

@@ -37,11 +37,8 @@ def sitting(name, tamper=None, later=None):
         out = folder / name
         if tamper:
             tamper()
-        run = (
-            trainer.session(resume=out)
-            if begun(name)
-            else trainer.session("dqn", "CartPole-v1", out=out, **SETTINGS)
-        )
+        new = {"algorithm": "dqn", "env": "CartPole-v1", "out": out, **SETTINGS}
+        run = trainer.session(**{"resume": out} if begun(name) else new)
         if later:
             later()
         for _ in run.events():

@@ -48,10 +48,8 @@ GIVEN["mappo"] |= {"value_norm": "popart"}
 
 
 def final(run):
-    arrays = {
-        f"{g}/{n}": x for g, group in run.state(replay=True)[1].items() for n, x in group.items()
-    }
-    return arrays, run.state(replay=True)[0]
+    data, groups = run.state(replay=True)
+    return {f"{g}/{n}": x for g, group in groups.items() for n, x in group.items()}, data
 
 
 def train(name, out=None, resume=None, stop_at=None):
@@ -82,13 +80,7 @@ for name in sys.argv[3:]:
     tables = [rows(folder / f) for f in (f"{name}-whole", name)]
     for row in (*tables[0], *tables[1]):
         row.pop("seconds")
-    said = {
-        "case": name,
-        "ends": ends,
-        "arrays": differing,
-        "data": [k for k in parts_of_it if whole_data[k] != parts_data[k]],
-        "updates": run.loop.learner.updates,
-        "rows": len(tables[0]),
-        "same_table": tables[0] == tables[1],
-    }
+    said = {"case": name, "ends": ends, "arrays": differing, "updates": run.loop.learner.updates}
+    said["data"] = [k for k in parts_of_it if whole_data[k] != parts_data[k]]
+    said |= {"rows": len(tables[0]), "same_table": tables[0] == tables[1]}
     print(json.dumps(said))

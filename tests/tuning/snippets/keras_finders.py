@@ -84,11 +84,8 @@ def no_trace(folder: Path) -> Any:
     ranked, alone = OptFinder(first, kinds), OptFinder(first, kinds[1:])
     ranked.find(metric, episodes=2, p=0)
     alone.find(metric, episodes=2, metrics="loss", p=0)
-    found["independent"] = (
-        ranked.losses[1:] == alone.losses
-        and ranked.rewards[1:] == alone.rewards
-        and ranked.losses[0] != ranked.losses[1]
-    )
+    found["independent"] = (ranked.losses[1:], ranked.rewards[1:]) == (alone.losses, alone.rewards)
+    found["differ"] = ranked.losses[0] != ranked.losses[1]
     found["as before"] = everything(first, folder / "b") == before
     for agent in (first, second):
         agent.train(metric, None, 3, p=0)
@@ -107,9 +104,8 @@ def in_processes(trained: Any, folder: Path) -> None:
     best = finder.find(metric, episodes=4, metrics="loss", parallel=1, p=0)
     found["best"] = best is twin and twin.optimizer is adam
     found["loser is as before"] = everything(trained, folder / "b") == before
-    found["winner is trained"] = twin.loss_list == other.loss_list and bool(
-        twin.loss == float(expected)
-    )
+    found["winner is trained"] = twin.loss_list == other.loss_list
+    found["and has its loss"] = bool(twin.loss == float(expected))
     for agent in (other, twin):
         agent.train(metric, None, 2, p=0)
     found["goes on"] = twin.loss_list == other.loss_list
