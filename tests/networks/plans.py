@@ -13,6 +13,7 @@ from tandem import algorithms, backends
 from tandem.networks.defaults import Drawn, Role, mlp
 from tandem.networks.noisy import NoisyDense, noisy
 from tandem.networks.plan import Activation, Cast, Dense, Dueling, Flatten, Plan, init
+from tandem.networks.several import each
 from tandem.spaces import Leaf
 from tandem.testing import fakes
 
@@ -71,6 +72,7 @@ CASES: dict[str, tuple[Any, Plan]] = {
         fakes.VECTOR,
         (Cast(4), Dense(4, 8), *noisy((Dueling((Dense(8, 1),), (Dense(8, 5), Dense(5, 3))),))),
     ),
+    "several": (fakes.VECTOR, each((Cast(4), Dense(4, 5, "tanh"), Dense(5, 2)), 3)),
     "flatten": (MATRIX, (Flatten(), Dense(6, 2))),
     "encoder": role("mat", "encoder", fakes.TEAM, fakes.TEAM_DISCRETE, embedding=8, heads=2),
     "decoder": role("mat", "actor", fakes.TEAM, fakes.TEAM_BOX, embedding=6, blocks=2),
