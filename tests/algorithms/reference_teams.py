@@ -7,16 +7,7 @@ from typing import Any
 import torch
 
 from tests.algorithms import reference
-from tests.algorithms.reference import (
-    DOUBLE,
-    MEMORIES,
-    Reference,
-    Weights,
-    dense,
-    hidden,
-    mlp,
-    part,
-)
+from tests.algorithms.reference import DOUBLE, MEMORIES, Reference, Weights, dense, hidden, part
 
 STEPPED = ("obs", "next_obs", "action", "reward", "discount")
 
@@ -158,11 +149,13 @@ class MADDPG(Teams):
     action: Any = None
 
     def out(self, net: str, obs: Any, agent: int) -> torch.Tensor:
-        return mlp(self.of(net, agent), obs["agents"][:, agent])
+        return reference.mlp(self.of(net, agent), obs["agents"][:, agent])
 
     def q(self, net: str, obs: Any, agent: int, actions: list[torch.Tensor]) -> torch.Tensor:
         joint = [a * obs["active"][:, [j]] for j, a in enumerate(actions)]
-        return mlp(self.of(net, agent), obs["agents"][:, agent], obs["state"], *joint)[:, 0]
+        return reference.mlp(self.of(net, agent), obs["agents"][:, agent], obs["state"], *joint)[
+            :, 0
+        ]
 
     def draw(self, out: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
         if self.action.kind == "box":
