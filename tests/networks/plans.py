@@ -24,6 +24,10 @@ SHIFTED = Leaf("discrete", (), "int64", (3,), start=-1)
 MATRIX = Leaf("box", (2, 3), "float32", (), (-9.0,) * 6, (9.0,) * 6)
 DICT = {"camera": FIRST, "arm/angles": fakes.VECTOR, "mode": SHIFTED, "switches": fakes.MULTI}
 DICT["bits"] = BITS
+NOT_SAVED = "torch", "jax"  # Keras writes the same files on each of its backends
+SAVED = ("normalize and scale", "batch renorm", "simba", "simbav2", "weight norm", "encoder")
+SAVED += ("weight norm, images", "decoder", "noisy dueling", "recurrent", "lstm")
+SAVED += ("images, channels first",)
 
 
 def role(algorithm: str, name: str, inputs: Any, action: Leaf, **settings: Any) -> tuple[Any, Plan]:
@@ -91,12 +95,6 @@ def weights(name: str) -> dict[str, np.ndarray]:
 
 def observations(name: str) -> Any:
     return fakes.values(CASES[name][0], (3,), np.random.default_rng(7))
-
-
-NOT_SAVED = "torch", "jax"  # Keras writes the same files on each of its backends
-SAVED = ("normalize and scale", "batch renorm", "simba", "simbav2", "weight norm", "encoder")
-SAVED += ("weight norm, images", "decoder", "noisy dueling", "recurrent", "lstm")
-SAVED += ("images, channels first",)
 
 
 def of_a_file(model: Any, x: Any) -> np.ndarray:
