@@ -75,7 +75,8 @@ class Reference:
         with torch.no_grad():
             for net in nets:
                 for k, w in self.nets[f"{net}_target"].items():
-                    w.copy_(tau * self.nets[net][k] + (1 - tau) * w)
+                    if not k.endswith("_noise"):
+                        w.copy_(tau * self.nets[net][k] + (1 - tau) * w)
 
     def seen(self, w: Weights, place: str, obs: torch.Tensor) -> torch.Tensor:
         """Standardised by a network's statistics, where the settings say so."""
@@ -121,6 +122,10 @@ def hidden(
             x = x * w[f"{place + 1}/scale"] + w[f"{place + 1}/bias"]
         x = activation(x)
     return x
+
+
+def mlp(w: Weights, *inputs: torch.Tensor) -> torch.Tensor:
+    return dense(w, "3", hidden(w, torch.cat(inputs, 1), torch.relu, 1))
 
 
 def normed(w: Weights, place: int) -> bool:
@@ -257,12 +262,9 @@ class DQN(Reference):
         else:
             error = delta = self.distributed(b, then)
         loss = (b.weight * error).sum() / len(rows)
-        rate, tau = b.settings["learning_rate"], b.settings["tau"]
-        self.minimize_joint(loss, self.weights("q"), rate, b.settings["max_grad_norm"])
-        with torch.no_grad():
-            for k, w in self.nets["q_target"].items():
-                if not k.endswith("_noise"):
-                    w.copy_((1 - tau) * w + tau * self.nets["q"][k])
+        rate, norm = b.settings["learning_rate"], b.settings["max_grad_norm"]
+        self.minimize_joint(loss, self.weights("q"), rate, norm)
+        self.soft_update(b.settings["tau"], "q")
         return {"loss": loss} | ({"priority": delta} if self.settings.prioritized else {}), False
 
 
@@ -280,6 +282,16 @@ def shared_out(p: torch.Tensor, places: torch.Tensor, z: torch.Tensor) -> torch.
     return m
 
 
+def flat(x: Any) -> Any:
+    return {n: flat(y) for n, y in x.items()} if isinstance(x, dict) else x.flatten(0, 1)
+
+
+def in_rows(b: Any) -> Any:
+    """The steps of sequences, one behind the other; each has but one first state."""
+    extra = {n: x if n.endswith("_state") else flat(x) for n, x in b.extra.items()}
+    return b._replace(obs=flat(b.obs), action=flat(b.action), weight=flat(b.weight), extra=extra)
+
+
 class PPO(Reference):
     """Schulman et al. 2017, eqs. 7 and 9; Schulman 2020 for the divergence."""
 
@@ -289,15 +301,7 @@ class PPO(Reference):
     def row(self, b: Any, k: int) -> Any:
         row = super().row(b, k)
         self.extra = row.extra
-        if not getattr(self.settings, "recurrent", 0):
-            return row
-        flat = lambda x: (  # noqa: E731
-            {n: flat(y) for n, y in x.items()} if isinstance(x, dict) else x.flatten(0, 1)
-        )
-        extra = {n: x if n.endswith("_state") else flat(x) for n, x in row.extra.items()}
-        return row._replace(
-            obs=flat(row.obs), action=flat(row.action), weight=flat(row.weight), extra=extra
-        )
+        return in_rows(row) if getattr(self.settings, "recurrent", 0) else row
 
     def memory(self, net: str, features: torch.Tensor) -> torch.Tensor:
         """What the head says after each step of sequences one after the other."""
@@ -437,12 +441,8 @@ class A2C(PPO):
         gain = policy.log_prob(b.action) * b.extra["advantage"] + s["entropy"] * entropy
         loss = (weight * (self.settings.value_weight * error - gain)).sum() + predicted
         self.minimize_joint(loss, self.learned, s["learning_rate"], s["max_grad_norm"])
-        return {
-            "loss": loss,
-            "value_loss": (weight * error).sum(),
-            "entropy": (weight * entropy).sum(),
-            **aux,
-        }, False
+        aux |= {"value_loss": (weight * error).sum(), "entropy": (weight * entropy).sum()}
+        return {"loss": loss, **aux}, False
 
 
 class TRPO(PPO):
@@ -550,6 +550,13 @@ class Several:
         return sum(p.entropy() for p in self.parts)
 
 
+def squashed(mean: Any, std: Any, noise: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Actions, and the logarithms of their densities (Haarnoja et al. 2018, eq. 21)."""
+    u = mean + std * noise
+    density = torch.distributions.Normal(mean, std).log_prob(u)
+    return torch.tanh(u), (density - torch.log(1 - torch.tanh(u) ** 2)).sum(1)
+
+
 class SAC(Reference):
     """Haarnoja et al. 2018 (arXiv:1812.05905), algorithm 1, eqs. 5, 7 and 18."""
 
@@ -564,13 +571,13 @@ class SAC(Reference):
         else:
             mean, log_std = dense(w, "3", features).chunk(2, 1)
             std = torch.exp(log_std.clamp(-20, 2))
-        u = mean + std * noise
-        log_prob = torch.distributions.Normal(mean, std).log_prob(u)
-        return torch.tanh(u), (log_prob - torch.log(1 - torch.tanh(u) ** 2)).sum(1)
+        return squashed(mean, std, noise)
+
+    def judged(self, net: str, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+        return mlp(self.nets[net], obs, action)
 
     def q(self, net: str, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
-        w = self.nets[net]
-        return dense(w, "3", hidden(w, torch.cat([obs, action], 1), torch.relu, 1))[:, 0]
+        return self.judged(net, obs, action)[:, 0]
 
     def drawn(self, obs: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """What the policy is sampled by where its loss is not minimised."""
@@ -640,28 +647,24 @@ class SAC(Reference):
 class TQC(SAC):
     """Kuznetsov et al. 2020, algorithm 1, eqs. 6 to 12."""
 
-    def z(self, net: str, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
-        w = self.nets[net]
-        return dense(w, "3", hidden(w, torch.cat([obs, action], 1), torch.relu, 1))
-
     @property
     def judges(self) -> list[str]:
         return [f"q{i + 1}" for i in range(self.settings.critics)]
 
     def worth(self, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
-        return torch.cat([self.z(n, obs, action) for n in self.judges], 1).mean(1)
+        return torch.cat([self.judged(n, obs, action) for n in self.judges], 1).mean(1)
 
     def critics(self, b: Any) -> tuple[torch.Tensor, torch.Tensor, list[torch.Tensor]]:
         s, names, m = self.settings, self.judges, self.settings.quantiles
         with torch.no_grad():
             action, log_prob = self.policy(b.next_obs, b.noise[0])
-            atoms = torch.cat([self.z(f"{n}_target", b.next_obs, action) for n in names], 1)
-            atoms = atoms.sort(1).values[:, : len(names) * (m - s.dropped)]
+            atoms = [self.judged(f"{n}_target", b.next_obs, action) for n in names]
+            atoms = torch.cat(atoms, 1).sort(1).values[:, : len(names) * (m - s.dropped)]
             entropy = self.alpha.exp() * log_prob
             y = self.rewards(b)[:, None] + b.discount[:, None] * (atoms - entropy[:, None])
         losses, means = [], []
         for n in names:
-            now = self.z(n, b.obs, b.action)
+            now = self.judged(n, b.obs, b.action)
             means.append(now.mean(1))
             for i, theta in enumerate(now.T):
                 u, tau = y - theta[:, None], (2 * i + 1) / (2 * m)
@@ -674,7 +677,7 @@ class DiscreteSAC(SAC):
     """Christodoulou 2019, algorithm 1, eqs. 10 to 12."""
 
     def out(self, net: str, obs: torch.Tensor) -> torch.Tensor:
-        return dense(self.nets[net], "3", hidden(self.nets[net], obs, torch.relu, 1))
+        return mlp(self.nets[net], obs)
 
     def q(self, net: str, obs: torch.Tensor) -> torch.Tensor:
         return self.out(net, obs)
@@ -711,8 +714,7 @@ class Deterministic(Reference):
 
     def q(self, net: str, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
         w = self.nets[net]
-        obs = self.seen(w, "0/obs/1", obs)
-        return dense(w, "3", hidden(w, torch.cat([obs, action], 1), torch.relu, 1))[:, 0]
+        return mlp(w, self.seen(w, "0/obs/1", obs), action)[:, 0]
 
 
 class DDPG(Deterministic):

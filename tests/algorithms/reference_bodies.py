@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 
 from tests.algorithms.reference import Weights, dense, part
 
 
-def simba(
-    w: Weights,
-    x: torch.Tensor,
-    activation: Callable[[torch.Tensor], torch.Tensor],
-    blocks: int,
-    train: bool,
-) -> tuple[torch.Tensor, str]:
+def simba(w: Weights, x: torch.Tensor, blocks: int, train: bool) -> tuple[torch.Tensor, str]:
     """Lee et al. 2024, section 4: features of x, and the place behind the body."""
     x = standardized(w, "1", x, train)
     x = dense(w, "2", x)
     for place in range(3, 3 + blocks):
         b = part(w, f"{place}/")
         normal = layer_normed(x, b["norm_scale"], b["norm_bias"])
-        wide = activation(normal @ b["wide_kernel"] + b["wide_bias"])
+        wide = torch.tanh(normal @ b["wide_kernel"] + b["wide_bias"])
         x = x + wide @ b["narrow_kernel"] + b["narrow_bias"]
     last = 3 + blocks
     return layer_normed(x, w[f"{last}/scale"], w[f"{last}/bias"]), str(last + 1)
@@ -48,13 +40,7 @@ def standardized(w: Weights, place: str, x: torch.Tensor, train: bool) -> torch.
     return (x - mean.detach()) / torch.sqrt(variance.detach() + 1e-5)
 
 
-def simbav2(
-    w: Weights,
-    x: torch.Tensor,
-    activation: Callable[[torch.Tensor], torch.Tensor],
-    blocks: int,
-    train: bool,
-) -> torch.Tensor:
+def simbav2(w: Weights, x: torch.Tensor, blocks: int, train: bool) -> torch.Tensor:
     """Lee et al. 2025, section 4: the output for x, with the paper's scalers s = s_init / s_scale
     times what is learned."""
     x = standardized(w, "1", x, train)
@@ -64,7 +50,7 @@ def simbav2(
     x = sphere(sphere(x) @ e["unit_kernel"] * e["scaler"])
     for place in range(3, 3 + blocks):
         b = part(w, f"{place}/")
-        wide = activation(x @ b["wide_unit_kernel"] * b["scaler"])
+        wide = torch.relu(x @ b["wide_unit_kernel"] * b["scaler"])
         far = sphere(wide @ b["narrow_unit_kernel"])
         alpha = b["alpha"] * (1 / (blocks + 1)) / (1 / units**0.5)
         x = sphere((1 - alpha) * x + alpha * far)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from tests.algorithms.reference import SAC, DiscreteSAC, dense, hidden, shared_out
+from tests.algorithms.reference import SAC, DiscreteSAC, shared_out, squashed
 from tests.algorithms.reference_bodies import simbav2
 
 Found = tuple[torch.Tensor, torch.Tensor, list[torch.Tensor]]
@@ -25,22 +25,18 @@ def lower(p: torch.Tensor, other: torch.Tensor, z: torch.Tensor) -> torch.Tensor
 class CategoricalSAC(SAC):
     """Lee et al. 2025, section 4.3: the distribution of one critic is the target of both."""
 
-    def logits(self, net: str, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
-        w = self.nets[net]
-        return dense(w, "3", hidden(w, torch.cat([obs, action], 1), torch.relu, 1))
-
     def q(self, net: str, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
-        return (self.logits(net, obs, action).softmax(-1) * atoms(self.settings)).sum(-1)
+        return (self.judged(net, obs, action).softmax(-1) * atoms(self.settings)).sum(-1)
 
     def critics(self, b: Any) -> Found:
         z, targets = atoms(self.settings), []
         with torch.no_grad():
             action, log_prob = self.policy(b.next_obs, b.noise[0])
-            both = [self.logits(f"q{i}_target", b.next_obs, action).softmax(-1) for i in (1, 2)]
+            both = [self.judged(f"q{i}_target", b.next_obs, action).softmax(-1) for i in (1, 2)]
             for i, (p, other) in enumerate(zip(*both, strict=True)):
                 place = b.reward[i] + b.discount[i] * (z - self.alpha.exp() * log_prob[i])
                 targets.append(shared_out(lower(p, other, z), place, z))
-        own = [self.logits(f"q{i}", b.obs, b.action).log_softmax(-1) for i in (1, 2)]
+        own = [self.judged(f"q{i}", b.obs, b.action).log_softmax(-1) for i in (1, 2)]
         losses = [-(torch.stack(targets) * x).sum(-1) for x in own]
         return losses[0] + losses[1], (own[0].exp() * z).sum(-1), losses
 
@@ -56,17 +52,14 @@ class HypersphericalSAC(CategoricalSAC):
 
     def policy(self, obs: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         blocks = len(self.settings.hidden)
-        out = simbav2(self.nets["actor"], obs, torch.relu, blocks, obs is self.now.obs)
+        out = simbav2(self.nets["actor"], obs, blocks, obs is self.now.obs)
         mean, log_std = out.chunk(2, 1)
-        std = torch.exp(log_std.clamp(-20, 2))
-        u = mean + std * noise
-        density = torch.distributions.Normal(mean, std).log_prob(u)
-        return torch.tanh(u), (density - torch.log(1 - torch.tanh(u) ** 2)).sum(1)
+        return squashed(mean, torch.exp(log_std.clamp(-20, 2)), noise)
 
-    def logits(self, net: str, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+    def judged(self, net: str, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
         learns = action is self.now.action  # the actor's loss asks about other actions
         blocks, x = len(self.settings.critic_hidden), torch.cat([obs, action], 1)
-        return simbav2(self.nets[net], x, torch.relu, blocks, learns)
+        return simbav2(self.nets[net], x, blocks, learns)
 
     def minimize_joint(self, loss: Any, weights: Any, rate: Any, clip: Any = None) -> None:
         super().minimize_joint(loss, weights, rate, clip)

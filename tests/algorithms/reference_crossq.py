@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tests.algorithms.reference import DOUBLE, SAC, dense, part, shared_out
+from tests.algorithms.reference import DOUBLE, SAC, dense, part, shared_out, squashed
 from tests.algorithms.reference_critics import atoms, lower, project
 
 
@@ -57,10 +57,7 @@ class CrossQ(SAC):
         self, obs: torch.Tensor, noise: torch.Tensor, train: bool
     ) -> tuple[torch.Tensor, torch.Tensor]:
         mean, log_std = self.out("actor", obs, train).chunk(2, 1)
-        std = torch.exp(log_std.clamp(-20, 2))
-        u = mean + std * noise
-        density = torch.distributions.Normal(mean, std).log_prob(u)
-        return torch.tanh(u), (density - torch.log(1 - torch.tanh(u) ** 2)).sum(1)
+        return squashed(mean, torch.exp(log_std.clamp(-20, 2)), noise)
 
     def drawn(self, obs: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return self.sampled(obs, noise, False)

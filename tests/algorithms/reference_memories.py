@@ -113,15 +113,11 @@ class Continuous(Memory):
 class SAC(Continuous, reference.SAC):
     def policy(self, which: str, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         mean, log_std = self.head("actor", which).chunk(2, 1)
-        u = mean + torch.exp(log_std.clamp(-20, 2)) * noise
-        log_prob = torch.distributions.Normal(mean, torch.exp(log_std.clamp(-20, 2))).log_prob(u)
-        log_prob = log_prob - torch.log(1 - torch.tanh(u) ** 2)
-        return torch.tanh(u), log_prob.sum(1)
+        return reference.squashed(mean, torch.exp(log_std.clamp(-20, 2)), noise)
 
 
 class TQC(SAC, reference.TQC):
-    def z(self, net: str, which: str, action: torch.Tensor) -> torch.Tensor:
-        return self.judged(net, which, action)
+    pass
 
 
 class DiscreteSAC(Memory, reference.DiscreteSAC):

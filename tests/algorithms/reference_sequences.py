@@ -19,7 +19,7 @@ class Sequences(Reference):
     def out(self, net: str, obs: torch.Tensor) -> torch.Tensor:
         w = self.nets[net]
         if self.settings.body == "simba":
-            h, last = simba(w, obs, torch.tanh, len(self.settings.hidden), train=True)
+            h, last = simba(w, obs, len(self.settings.hidden), train=True)
             return torch.cat([dense(w, f"{last}/{n}/0", h) for n in ("policy", "value")], 1)
         if any(k.startswith("0/policy/") for k in w):  # two bodies
             parts = [part(w, f"0/{n}/") for n in ("policy", "value")]
@@ -168,9 +168,7 @@ class ACER(Sequences):
         loss = loss + s.value_weight * error**2 - b.settings["entropy"] * entropy + s.kl * kl
         aux = {"value_loss": error**2, "entropy": entropy, "kl": kl, "ratio": rho, "error": error}
         found = self.settle(b, loss, aux, out)
-        with torch.no_grad():
-            for k, w in self.nets["net_target"].items():
-                w += b.settings["average_tau"] * (self.nets["net"][k] - w)
+        self.soft_update(b.settings["average_tau"], "net")
         return found, False
 
 
@@ -230,10 +228,7 @@ class NStepQ(Sequences):
         error = self.back(b, step, best[-1]) - taken
         loss = torch.where(error.abs() <= 1, error**2 / 2, error.abs() - 0.5)
         found = self.settle(b, loss, {"q": taken, "error": error}, out)
-        if b.settings["tau"]:
-            with torch.no_grad():
-                for k, w in self.nets["net_target"].items():
-                    w.copy_(self.nets["net"][k])
+        self.soft_update(b.settings["tau"], "net")
         return found, False
 
 

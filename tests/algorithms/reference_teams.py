@@ -7,16 +7,7 @@ from typing import Any
 import torch
 
 from tests.algorithms import reference
-from tests.algorithms.reference import (
-    DOUBLE,
-    MEMORIES,
-    Reference,
-    Weights,
-    dense,
-    head,
-    hidden,
-    part,
-)
+from tests.algorithms.reference import DOUBLE, MEMORIES, Reference, Weights, dense, hidden, part
 
 STEPPED = ("obs", "next_obs", "action", "reward", "discount")
 
@@ -64,7 +55,7 @@ class VDN(Teams):
     def q(self, net: str, obs: Any, agent: int, h: Any = None) -> tuple[torch.Tensor, Any]:
         w, x = self.of(net, agent), obs["agents"][:, agent]
         if h is None:
-            q = dense(w, head(w), hidden(w, x, torch.relu, 1))
+            q = dense(w, reference.head(w), hidden(w, x, torch.relu, 1))
         else:
             step, place = MEMORIES[self.settings.memory]
             h = step(part(w, "0/cell/"), hidden(part(w, "0/body/"), x, torch.relu, 1), h)
@@ -158,14 +149,13 @@ class MADDPG(Teams):
     action: Any = None
 
     def out(self, net: str, obs: Any, agent: int) -> torch.Tensor:
-        w = self.of(net, agent)
-        return dense(w, "3", hidden(w, obs["agents"][:, agent], torch.relu, 1))
+        return reference.mlp(self.of(net, agent), obs["agents"][:, agent])
 
     def q(self, net: str, obs: Any, agent: int, actions: list[torch.Tensor]) -> torch.Tensor:
-        w, gone = self.of(net, agent), obs["active"]
-        joint = [a * gone[:, [j]] for j, a in enumerate(actions)]
-        x = torch.cat([obs["agents"][:, agent], obs["state"], *joint], 1)
-        return dense(w, "3", hidden(w, x, torch.relu, 1))[:, 0]
+        joint = [a * obs["active"][:, [j]] for j, a in enumerate(actions)]
+        return reference.mlp(self.of(net, agent), obs["agents"][:, agent], obs["state"], *joint)[
+            :, 0
+        ]
 
     def draw(self, out: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
         if self.action.kind == "box":
@@ -235,20 +225,12 @@ class MAPPO(reference.PPO):
     agents = 3
 
     def row(self, b: Any, k: int) -> Any:
-        def flat(x):
-            if isinstance(x, dict):
-                return {n: flat(y) for n, y in x.items()}
-            return x.reshape(-1, *x.shape[2:])
-
         one = Reference.row(self, b, k)
-        rows = {n: flat(getattr(one, n)) for n in ("obs", "action", "weight", "extra")}
+        rows = {n: reference.flat(getattr(one, n)) for n in ("obs", "action", "weight", "extra")}
         one = one._replace(**rows)
         if self.settings.recurrent:  # sequences [S * A, L]
             self.extra = one.extra
-            extra = {n: x if n.endswith("_state") else flat(x) for n, x in one.extra.items()}
-            one = one._replace(
-                obs=flat(one.obs), action=flat(one.action), weight=flat(one.weight), extra=extra
-            )
+            one = reference.in_rows(one)
         return one
 
     def output(self, net: str, obs: Any) -> torch.Tensor:

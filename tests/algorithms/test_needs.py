@@ -63,7 +63,6 @@ def settled(name: str, **given: Any) -> Any:
 
 
 def resolved(name: str, **given: Any) -> tuple[Any, list[str]]:
-    """Settings and options of a run, and the notes on them."""
     of, options, _, notes = settled(name, **given)
     return (of, options), [n for n in notes if "no effect" in n]
 
@@ -155,9 +154,7 @@ def test_settings_of_an_entry_fall_back_where_a_user_changes_its_mode(name: str)
         ("dqn", "CartPole-v1", {"entry": "rainbow", "prioritized": False}),
     ],
 )
-def test_a_run_begins_where_a_user_changes_the_mode_of_an_entry(
-    name: str, env: str, given: Any
-) -> None:
+def test_a_run_begins_where_a_user_changes_the_mode_of_an_entry(name, env, given) -> None:
     trainer.session(name, env, framework="torch", steps=1000, **given)
 
 

@@ -36,6 +36,11 @@ FLAGS = [
     *("--batch-size", "16", "--hidden", "8", "--eval-episodes", "0", "--final-episodes", "1"),
     *("--no-plots", "--no-tensorboard", "--eval-max-steps", "20", "--quiet"),
 ]
+NEEDS, ACTS = {"needs": "transitions"}, {"acting": ("net",)}
+UPDATES = {"update": lambda self, b: None}
+PREPARES = {"prepare": lambda self, trajectory, networks: None}
+MADE = {"__init__": lambda self, backend, networks, observation, action, settings: None}
+REPLAY = {"Settings": ReplaySettings}
 
 
 def trained(kind: Any = Penalised, env: str = "CartPole-v1", steps: int = 64, **given: Any) -> Any:
@@ -263,7 +268,11 @@ def test_the_class_of_a_function_goes_to_learners_and_trials() -> None:
     ]
 
 
-CONTRACTS = """
+@pytest.mark.slow
+@pytest.mark.thorough  # on torch the page itself runs
+@pytest.mark.parametrize("engine", ["jax", "tensorflow"])
+def test_the_pages_algorithm_learns_on_each_engine(engine: Any, tmp_path: Path) -> None:
+    code = """
     import json, sys
     sys.path.insert(0, sys.argv[1])
     from reinforce import Reinforce
@@ -286,15 +295,9 @@ CONTRACTS = """
             name = type(session.loop).__name__
             assert (name == "CompiledLoop") == (mode == "compiled"), name
     print(json.dumps(loop.learner.updates))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.thorough  # on torch the page itself runs
-@pytest.mark.parametrize("engine", ["jax", "tensorflow"])
-def test_the_pages_algorithm_learns_on_each_engine(engine: Any, tmp_path: Path) -> None:
+    """
     reinforce(tmp_path)
-    steps = run_python(CONTRACTS, str(tmp_path), engine, engine=engine, env=COMPILED_LIGHTLY)
+    steps = run_python(code, str(tmp_path), engine, engine=engine, env=COMPILED_LIGHTLY)
     assert steps == [6_000 // 64 + 1]
 
 
@@ -358,13 +361,6 @@ def owning(hint: Any, value: Any, name: str = "own", dataclass_too: bool = True)
 
 def without(name: str) -> type:
     return type("Lacking", (Algorithm,), {n: x for n, x in vars(Whole).items() if n != name})
-
-
-NEEDS, ACTS = {"needs": "transitions"}, {"acting": ("net",)}
-UPDATES = {"update": lambda self, b: None}
-PREPARES = {"prepare": lambda self, trajectory, networks: None}
-MADE = {"__init__": lambda self, backend, networks, observation, action, settings: None}
-REPLAY = {"Settings": ReplaySettings}
 
 
 @pytest.mark.parametrize(
@@ -499,7 +495,6 @@ def page_s(tmp_path: Path) -> Any:
 
 
 def short(kind: Any, **given: Any) -> Any:
-    """A run of 64 steps."""
     sizes = {"steps": 64, "rollout": 16, "envs": 2, "hidden": (8,), "final_episodes": 1}
     quiet = {"eval_episodes": 0, "plots": False, "tensorboard": False, "framework": "torch"}
     return tandem.train(kind, "CartPole-v1", **sizes, **quiet, **given)
@@ -510,9 +505,7 @@ def short(kind: Any, **given: Any) -> Any:
     [{"body": "simba"}, {"layer_norm": True}, {"weight_norm": True}, {"weight_decay": 0.1}],
     ids=str,
 )
-def test_settings_of_networks_are_those_of_the_page_s_algorithm_too(
-    given, page_s, tmp_path
-) -> None:
+def test_settings_of_networks_are_those_of_the_page_too(given, page_s, tmp_path) -> None:
     short(page_s, out=tmp_path / "a")
     short(page_s, out=tmp_path / "b", **given)
     assert fingerprints(tmp_path / "a")[-1] != fingerprints(tmp_path / "b")[-1]

@@ -5,7 +5,7 @@ from contextlib import nullcontext as does_nothing
 import numpy as np
 import pytest
 
-from tandem.errors import NetworkError, SettingError
+from tandem.errors import NetworkError
 from tandem.learning.events import BatchEnd
 from tandem.trainer import session
 from tests.helpers import run_python
@@ -44,12 +44,6 @@ def test_the_policy_does_not_depend_on_the_batches_of_the_critic() -> None:
             np.testing.assert_allclose(weights, other[name], atol=1e-5)
 
 
-def test_batches_that_do_not_divide_a_rollout_are_refused_with_one_that_does() -> None:
-    with pytest.raises(SettingError, match=r"64 rows, but batches have 48(.|\n)*batch_size=32"):
-        learned(batch_size=48)
-    learned(batch_size=32)
-
-
 @pytest.mark.parametrize(
     "layer, kind",
     [
@@ -71,7 +65,9 @@ def test_a_policy_that_is_another_in_training_is_refused(layer, kind) -> None:
         session("trpo", "CartPole-v1", network=bodies, steps=64, **GIVEN)
 
 
-KERAS = """
+@pytest.mark.slow
+def test_layers_of_keras_that_are_others_in_training_are_found() -> None:
+    code = """
     import json
     import keras
     from keras import layers
@@ -88,11 +84,7 @@ KERAS = """
     ):
         shape = (5, 4) if isinstance(chain[0], layers.LSTM) else (4,)
         print(json.dumps(mode_dependent_layer(keras.Sequential([keras.Input(shape), *chain]))))
-"""
-
-
-@pytest.mark.slow
-def test_layers_of_keras_that_are_others_in_training_are_found() -> None:
+    """
     expected = ["Dropout", "BatchNormalization", "SpectralNormalization", "", ""]
-    *found, last = run_python(KERAS, engine="jax")
+    *found, last = run_python(code, engine="jax")
     assert found == expected and last.startswith("LSTM")

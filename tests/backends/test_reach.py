@@ -11,6 +11,9 @@ import pytest
 from tandem.backends.reach import reach
 from tests.helpers import run_python
 
+torch = pytest.importorskip("torch")
+nn = torch.nn
+
 
 class Helper:
     def __init__(self, **what: Any) -> None:
@@ -25,10 +28,6 @@ class Env:
 
     def step(self, action: int) -> None:
         raise NotImplementedError
-
-
-torch = pytest.importorskip("torch")
-nn = torch.nn
 
 
 def test_everything_is_found_once_where_it_was_first() -> None:

@@ -15,6 +15,8 @@ from tandem.backends.torch_networks import TorchNetwork  # noqa: E402
 from tandem.networks import torch_products  # noqa: E402
 from tandem.types import Batch, Update  # noqa: E402
 
+SPECTRAL = nn.utils.parametrizations.spectral_norm, nn.utils.spectral_norm  # a module, and a hook
+
 
 def network(module: nn.Module) -> TorchNetwork:
     return TorchNetwork("q", nn.Sequential(module), None, torch.device("cpu"))
@@ -35,9 +37,6 @@ def test_slopes_are_drawn_and_statistics_move_in_training_alone() -> None:
     one.learning = True
     one(x)
     assert torch.allclose(module.running_mean, 0.1 * x.mean((0, 2)))
-
-
-SPECTRAL = nn.utils.parametrizations.spectral_norm, nn.utils.spectral_norm  # a module, and a hook
 
 
 @pytest.mark.parametrize("kind", SPECTRAL, ids=["module", "hook"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -24,7 +23,8 @@ from tandem.math.policy_losses import clipped_surrogate  # noqa: E402
 from tandem.math.values import clipped_value_loss  # noqa: E402
 from tandem.types import leaves, tree_map  # noqa: E402
 from tests.algorithms import cases  # noqa: E402
-from tests.helpers import run_python  # noqa: E402
+
+SHORTEST = {cases.CASES[name].algorithm: name for name in sorted(cases.CASES, key=len)[::-1]}
 
 
 class Watch(TorchDispatchMode):
@@ -133,9 +133,6 @@ class Moves(TorchDispatchMode):
         return function(*args, **kwargs)
 
 
-SHORTEST = {cases.CASES[name].algorithm: name for name in sorted(cases.CASES, key=len)[::-1]}
-
-
 @pytest.mark.parametrize("name", sorted({*SHORTEST.values(), *cases.EITHER}))
 def test_an_update_stays_on_its_device(name, monkeypatch) -> None:
     """Tensors of two devices in one operation are an error, but for single numbers."""
@@ -159,11 +156,3 @@ def test_an_update_stays_on_its_device(name, monkeypatch) -> None:
     assert all(x.device.type == "meta" for x in (*traced.state, *constants))
     nodes = [n for m in step.modules() for n in getattr(m, "graph", Graph()).nodes]
     assert {n.kwargs["device"].type for n in nodes if n.kwargs.get("device")} <= {"meta"}
-
-
-@pytest.mark.slow
-def test_updates_on_jax_stay_on_the_second_device() -> None:
-    flags = "--xla_force_host_platform_device_count=2"
-    script = Path(__file__).with_name("jax_place.py")
-    (elsewhere,) = run_python(script, engine="jax", env={"XLA_FLAGS": flags}, forked=False)
-    assert elsewhere == []

@@ -1,8 +1,9 @@
 """What an environment may not give is named in a compiled run as it is where it is stepped; and
-where what is compiled is kept."""
+trees of JAX in checkpoints: large arrays block by block."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,11 +17,14 @@ from gymnasium import spaces
 
 from tandem import algorithms
 from tandem.compiled import make
+from tandem.compiled.arrays import from_arrays, to_arrays
 from tandem.compiled.collecting import Collecting
 from tandem.compiled.faults import Faults
 from tandem.errors import EnvironmentFault, NonFiniteError, SettingError
 from tandem.functional.vector import FunctionalVector
 from tandem.learning.config import Options
+from tandem.replay.array_files import BLOCK, StoredArray
+from tandem.runs import checkpoint
 from tandem.settings import apply
 from tests.functional.worlds import Walk
 
@@ -76,19 +80,12 @@ def test_a_mask_that_leaves_no_choice_is_named_where_one_is_to_be_made() -> None
     assert not told("action_mask", (0, 1, 0, 0, 1))
 
 
-class Drawn:
-    """Acts by what is drawn."""
-
-    settings = SimpleNamespace(block=3, gamma=0.9)
-
-    def action_mode(self, settings: Any, action: Any) -> Any:
-        return "as_is"
-
-    def initial_state(self, settings: Any, action: Any, n: int) -> Any:
-        return ()
-
-    def act(self, settings: Any, action: Any, networks: Any, obs: Any, state: Any, drawn: Any):
-        return drawn, {}, state
+DRAWN = SimpleNamespace(  # acts by what is drawn
+    settings=SimpleNamespace(block=3, gamma=0.9),
+    action_mode=lambda *_: "as_is",
+    initial_state=lambda *_: (),
+    act=lambda settings, action, networks, obs, state, drawn: (drawn, {}, state),
+)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +106,7 @@ def test_actions_of_every_shape_reach_their_environment_as_it_takes_them(space: 
             one = super().step(key, state, jnp.int32(0))
             return one._replace(reward=1.0 * action.ravel()[-1])
 
-    collecting = Collecting(Drawn(), Shaped(), 2)
+    collecting = Collecting(DRAWN, Shaped(), 2)
     size, key = max(1, int(np.prod(space.shape))), jax.random.key(0)
     drawn = (np.arange(6 * size) % 3).reshape(3, 2, size).astype(collecting.action.dtype)
     _, trajectory, _ = collecting.collect({}, collecting.begin(key), drawn, key, ())
@@ -125,12 +122,24 @@ def test_actions_of_every_shape_reach_their_environment_as_it_takes_them(space: 
         ("ppo", {"normalize_rewards": True, "standardize_rewards": True}, "standardize_rewards="),
     ],
 )
-def test_numbers_that_do_not_go_into_one_another_are_refused_as_on_the_host(
-    name: str, given: Any, says: str, monkeypatch: Any
-) -> None:
+def test_numbers_that_do_not_fit_are_refused_as_on_the_host(name, given, says, monkeypatch) -> None:
     kind = algorithms.get(name)
     built = SimpleNamespace(needs=kind.needs, settings=apply(kind.Settings(), given))
     monkeypatch.setattr(make, "build", lambda *of: built)
     conf: Any = SimpleNamespace(options=Options(compile_cache=False), seed=0)
     with pytest.raises(SettingError, match=says):
         make.make(conf, FunctionalVector("walk", Walk(), built.settings.envs), None, None)
+
+
+def test_large_arrays_are_written_and_read_without_a_copy_on_the_host(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    ring = rng.random((1000, BLOCK // 700 // 4, 2), np.float32)
+    tree = {"ring": jax.numpy.array(ring), "key": jax.random.key(3), "at": jax.numpy.int32(5)}
+    arrays = to_arrays(tree, "kept")
+    assert any(x is tree["ring"] for x in arrays.values())
+    checkpoint.write(tmp_path / "last.zip", {}, {"learner": arrays})
+    saved = checkpoint.read(tmp_path / "last.zip").group("learner")
+    assert sum(isinstance(x, StoredArray) for x in saved.values()) == 1
+    again = from_arrays(jax.eval_shape(lambda: tree), "kept", saved)
+    assert np.array_equal(again["ring"], ring) and again["at"] == 5
+    assert (jax.random.key_data(again["key"]) == jax.random.key_data(tree["key"])).all()

@@ -14,14 +14,13 @@ from tandem.errors import SpaceError
 from tandem.functional.vector import FunctionalVector
 from tests.functional import libraries
 
+IDS = "gymnax/Corridor-v0 brax/slide playground/Slide pgx/nim pgx/count phys2d/Grid-v0"
+
 
 @pytest.fixture(autouse=True)
 def _libraries(request: Any, monkeypatch: Any) -> None:
     if "thorough" not in request.keywords:
         libraries.here(monkeypatch)
-
-
-IDS = "gymnax/Corridor-v0 brax/slide playground/Slide pgx/nim pgx/count phys2d/Grid-v0"
 
 
 @pytest.mark.slow

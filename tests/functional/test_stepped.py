@@ -21,8 +21,11 @@ from tandem.types import leaves
 from tests.envs.made import Acts
 from tests.functional.worlds import Broken, Doors, Walk, Weak
 from tests.helpers import run_python
+from tests.runs import shared
 
 OURS = ("tandem/CartPole-v1", "tandem/Pendulum-v1")
+PUSHING = Acts(lambda obs, noise: (obs[:, 2] > 0).astype(np.int64))
+QUICK = shared.QUICK | {"rollout": 16, "batch_size": 32, "envs": 4}
 
 
 def played(envs: Any, steps: int = 40, seed: int = 0) -> list[Any]:
@@ -186,9 +189,6 @@ def test_what_is_none_is_as_it_was() -> None:
         make(type("Forgetful", (Walk,), {"__init__": lambda self: None}))
 
 
-PUSHING = Acts(lambda obs, noise: (obs[:, 2] > 0).astype(np.int64))
-
-
 @pytest.mark.slow
 def test_evaluations_play_the_same_episodes_whatever_their_number_is() -> None:
     name = "tandem/CartPole-v1"
@@ -217,22 +217,15 @@ def test_an_evaluation_s_seed_draws_its_pool_of_beginnings_too() -> None:
     assert firsts[0].isdisjoint(row.tobytes() for row in others)
 
 
-QUICK: Any = {"framework": "torch", "hidden": (8,), "plots": False, "tensorboard": False}
-QUICK |= {"eval_episodes": 1, "final_episodes": 1, "rollout": 16, "batch_size": 32, "envs": 4}
-
-
-def finished(session: Any) -> str:
-    list(session)
-    return session.fingerprint()
-
-
 def run(env: Any = "tandem/CartPole-v1", algorithm: str = "ppo", **given: Any) -> str:
-    return finished(tandem.session(algorithm, env, **{**QUICK, "steps": 192, **given}))
+    session = tandem.session(algorithm, env, **{**QUICK, "steps": 192, **given})
+    return shared.finished(session).fingerprint()
 
 
 def test_a_run_is_resumed_to_the_bit(tmp_path: Any) -> None:
     tandem.train("ppo", Walk, **{**QUICK, "steps": 192, "stop_at": 64, "out": tmp_path / "run"})
-    assert finished(tandem.session(resume=tmp_path / "run", env=Walk)) == run(Walk)
+    resumed = shared.finished(tandem.session(resume=tmp_path / "run", env=Walk))
+    assert resumed.fingerprint() == run(Walk)
 
 
 @pytest.mark.parametrize("env", ["tandem/CartPole-v1", Walk, lambda: Walk(), Walk()])
@@ -249,7 +242,10 @@ def test_processes_step_the_same_environments() -> None:
     assert run(Walk, workers=2, ahead=0) == run(Walk)
 
 
-LEARNS = """
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["jax", pytest.param("tensorflow", marks=pytest.mark.thorough)])
+def test_every_engine_learns_in_them(engine: Any) -> None:
+    code = """
     import json, sys
     import tandem
     from tests.functional.test_stepped import QUICK
@@ -258,16 +254,12 @@ LEARNS = """
     session = tandem.session("ppo", "tandem/CartPole-v1", **given)
     updates = [event.updates for event in session if type(event).__name__ == "BatchEnd"]
     print(json.dumps([session.loop.env_steps, len(updates), type(session.environments).__name__]))
-"""
+    """
+    assert run_python(code, engine, engine=engine) == [[192, 3, "FunctionalVector"]]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("engine", ["jax", pytest.param("tensorflow", marks=pytest.mark.thorough)])
-def test_every_engine_learns_in_them(engine: Any) -> None:
-    assert run_python(LEARNS, engine, engine=engine) == [[192, 3, "FunctionalVector"]]
-
-
-HOST = """
+def test_jax_is_set_up_for_a_process_that_steps() -> None:
+    code = """
     import json, os
     from tandem.envs.factory import vectorize
 
@@ -276,8 +268,5 @@ HOST = """
 
     ours = os.environ["PJRT_NPROC"], os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"]
     print(json.dumps([*ours, jax.config.read("jax_cpu_enable_async_dispatch"), str(before.dtype)]))
-"""
-
-
-def test_jax_is_set_up_for_a_process_that_steps() -> None:
-    assert run_python(HOST) == [["1", "false", False, "float32"]]
+    """
+    assert run_python(code) == [["1", "false", False, "float32"]]

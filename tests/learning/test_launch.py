@@ -1,7 +1,9 @@
-"""Runs whose processes were launched together, as torchrun does."""
+"""Runs whose processes were launched together, as torchrun does, and the processes that torch's
+devices are: what happens if one is lost, and that none is left."""
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import signal
@@ -15,7 +17,8 @@ from typing import Any
 import pytest
 
 from tandem.runs.folder import read_run
-from tests.helpers import ROOT
+from tests.helpers import ROOT, _environment, run_python
+from tests.parallel.processes import gone
 from tests.runs.shared import wait_for
 
 pytest.importorskip("torch")
@@ -25,6 +28,9 @@ WORDS = shlex.split(
     "train dqn CartPole-v1 --learning-starts 100 --batch-size 32 --hidden 16 --eval-every 800 "
     "--eval-episodes 1 --final-episodes 1 --no-plots --no-tensorboard --quiet --log-every 100"
 )
+CASES = Path(__file__).parent / "companion_cases.py"
+posix = pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="looks into /proc")
+THOROUGH = ("still", "raised", "callback", "unfit", "own")
 
 
 def free_port() -> str:
@@ -80,3 +86,36 @@ def test_a_process_that_is_killed_is_named(tmp_path: Path) -> None:
     assert code != 0 and "the process of rank 1, of 2 that were launched, has died" in told
     more = ended(launched("train", "--resume", run, "--stop-at", 1000, "--quiet"))
     assert more[0][0] == 0, more
+
+
+# Companions: the other processes of devices=2
+
+
+@posix
+@pytest.mark.parametrize("case", ["killed", *(pytest.param(c, marks=thorough) for c in THOROUGH)])
+def test_what_goes_wrong_is_named_and_leaves_no_process(case: str, tmp_path: Path) -> None:
+    run_python(CASES, case, str(tmp_path), engine="torch")
+
+
+@posix
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGKILL, *(pytest.param(n, marks=thorough) for n in (signal.SIGINT, signal.SIGTERM))],
+)
+def test_they_end_with_the_run(number: int, tmp_path: Path) -> None:
+    """SIGKILL is sent to the run's process alone, the others to all, as a terminal does."""
+    command, pipe = [sys.executable, str(CASES), "waiting", str(tmp_path)], subprocess.PIPE
+    own = {"cwd": ROOT, "env": _environment("torch", {}), "start_new_session": True}
+    child: Any = subprocess.Popen(command, stdout=pipe, text=True, **own)
+    (companion,) = json.loads(child.stdout.readline())
+    while not (tmp_path / "run" / "checkpoints" / "last.zip").is_file():
+        time.sleep(0.05)
+    time.sleep(0.5)
+    if number == signal.SIGKILL:
+        child.kill()
+    else:
+        os.killpg(child.pid, number)
+    code = child.wait(30)
+    assert gone([companion], 10), "a companion outlived its run"
+    assert code == -number
+    child.stdout.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,30 +15,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tandem import algorithms, trainer
-from tandem.errors import SettingError
 from tandem.learning.normalization import Moments, ObservationMoments, RewardScale, RewardStandard
 from tandem.networks.plan import Twin
 from tandem.settings import declared
 from tandem.spaces import Leaf
 from tandem.testing.environments import InfiniteHorizon
 from tandem.types import Cuts, Trajectory
+from tests.runs.shared import QUICK
 
-QUIET: dict[str, Any] = dict(
-    plots=False, tensorboard=False, eval_episodes=0, final_episodes=1, hidden=(8,)
+PPO = QUICK | dict(eval_episodes=0, envs=2, rollout=16, batch_size=16, epochs=1)
+NORMALIZED = ("normalize_advantage", "normalize_observations", "normalize_rewards")
+DETAILS: dict[str, Any] = dict.fromkeys((*NORMALIZED, "standardize_rewards"), (False, True))
+DETAILS |= dict(orthogonal=(False, True), entropy=(0.0, 0.01), activation=("relu", "tanh"))
+DETAILS |= dict(learning_rate=(3e-4, "3e-4:0"), max_grad_norm=(1e9, 0.5), adam_epsilon=(1e-8, 1e-5))
+NOTED: dict[str, Any] = {"framework": "torch", "plots": False, "steps": 64, "hidden": (4,)}
+NOTED |= {"rollout": 4, "batch_size": 4}
+EACH = (
+    "NormalizeObservation keeps its statistics in the environment: each evaluation(.|\\n)*remove "
 )
-
-
-PPO = QUIET | dict(framework="torch", envs=2, rollout=16, batch_size=16, epochs=1)
+EACH += "NormalizeObservation and give normalize_observations=True."
+LINEAR = {"network": lambda space: torch.nn.Linear(*space.shape, 4)}
 
 
 def trajectory(reward: Any, last: Any, valid: Any = None) -> Trajectory:
     reward, last = np.array(reward, np.float32), np.array(last, np.bool_)
     valid = np.ones_like(last) if valid is None else np.array(valid, np.bool_)
-    none = np.zeros(0, np.int64)
-    obs = np.zeros((*reward.shape, 1), np.float32)
-    return Trajectory(
-        obs, reward, reward, reward, last, valid, Cuts(none, none, obs[:0, 0]), obs[0]
-    )
+    none, obs = np.zeros(0, np.int64), np.zeros((*reward.shape, 1), np.float32)
+    cuts = Cuts(none, none, obs[:0, 0])
+    return Trajectory(obs, reward, reward, reward, last, valid, cuts, obs[0])
 
 
 @given(
@@ -68,7 +73,7 @@ def test_rows_that_only_reset_do_not_count_and_symbols_and_pictures_are_left_alo
         "symbol": Leaf("discrete", (), "int64", (3,)),
         "picture": Leaf("box", (2, 2, 1), "uint8", (), (0.0,) * 4, (255.0,) * 4),
     }
-    seen = ObservationMoments(spec)  # type: ignore[arg-type]
+    seen = ObservationMoments(spec)
     box = np.arange(8, dtype=np.float32).reshape(2, 2, 2)
     obs = dict(
         box=box, symbol=np.zeros((2, 2), np.int64), picture=np.zeros((2, 2, 2, 2, 1), np.uint8)
@@ -122,15 +127,6 @@ def test_rewards_are_standardised_by_all_that_came_so_far() -> None:
     for s in (standard, other):
         later = s(trajectory([[7, 7]], [[False, False]]))
         np.testing.assert_allclose(later.reward, [[(7 - seen.mean()) / seen.std()] * 2], rtol=1e-6)
-    both = {"normalize_rewards": True, "standardize_rewards": True}
-    with pytest.raises(SettingError, match="normalize_rewards=True and standardize_rewards=True"):
-        trainer.session("ppo", "Pendulum-v1", **PPO, **both)
-
-
-NORMALIZED = ("normalize_advantage", "normalize_observations", "normalize_rewards")
-DETAILS: dict[str, Any] = dict.fromkeys((*NORMALIZED, "standardize_rewards"), (False, True))
-DETAILS |= dict(orthogonal=(False, True), entropy=(0.0, 0.01), activation=("relu", "tanh"))
-DETAILS |= dict(learning_rate=(3e-4, "3e-4:0"), max_grad_norm=(1e9, 0.5), adam_epsilon=(1e-8, 1e-5))
 
 
 @pytest.mark.parametrize("name", DETAILS)
@@ -152,7 +148,7 @@ def test_a_run_publishes_its_statistics_and_takes_them_up_again(tmp_path: Path) 
     run = trainer.session("ppo", "Pendulum-v1", **given)
     seen: list[Any] = []
     real = run.loop.learner.learn
-    run.loop.learner.learn = lambda t, span: (seen.append(t.obs), real(t, span))[1]  # type: ignore[func-returns-value]
+    run.loop.learner.learn = lambda t, span: (seen.append(t.obs), real(t, span))[1]
     list(run.events(64))
     rows = np.concatenate(seen).reshape(-1, 3).astype(np.float64)
     assert len(rows) == 64
@@ -171,9 +167,6 @@ def test_a_run_publishes_its_statistics_and_takes_them_up_again(tmp_path: Path) 
 
 
 # Wrappers whose statistics no evaluation shares
-
-NOTED: dict[str, Any] = {"framework": "torch", "plots": False, "steps": 64, "hidden": (4,)}
-NOTED |= {"rollout": 4, "batch_size": 4}
 
 
 def normalized() -> Any:
@@ -197,36 +190,36 @@ def notes(algorithm: str, env: Any, **given: Any) -> str:
     return "\n".join(run.notes)
 
 
-VECTORS: list[Any] = [
-    lambda: SyncVectorEnv([normalized] * 2),
-    lambda: AsyncVectorEnv([normalized] * 2),
-    lambda: wrappers.vector.NormalizeObservation(SyncVectorEnv([InfiniteHorizon] * 2)),
-]
+@pytest.mark.parametrize(
+    "env, given, told",
+    [
+        (normalized, {}, EACH),
+        (lambda: SyncVectorEnv([normalized] * 2), {}, EACH),
+        (lambda: AsyncVectorEnv([normalized] * 2), {}, EACH),
+        (
+            lambda: wrappers.vector.NormalizeObservation(SyncVectorEnv([InfiniteHorizon] * 2)),
+            {},
+            EACH,
+        ),
+        (normalized(), {}, "in the environment: every loaded agent starts with empty ones"),
+        (normalized, LINEAR, "NormalizeObservation and scale by constants"),
+        (paid, {}, "Fix: remove NormalizeReward and give normalize_rewards=True."),
+    ],
+)
+def test_a_wrapper_that_normalizes_is_named_with_the_setting(
+    env: Any, given: Any, told: str
+) -> None:
+    assert re.search(told, notes("ppo", env, **given))
 
 
-@pytest.mark.parametrize("env", [normalized, *VECTORS])
-def test_a_wrapper_that_normalizes_observations_is_named_with_the_setting(env: Any) -> None:
-    told = notes("ppo", env)
-    assert "NormalizeObservation keeps its statistics in the environment: each evaluation" in told
-    assert "remove NormalizeObservation and give normalize_observations=True." in told
-
-
-def test_a_wrapper_that_normalizes_rewards_is_named_where_evaluations_have_it() -> None:
-    fix = "Fix: remove NormalizeReward and give normalize_rewards=True."
-    assert fix in notes("ppo", paid)
-    assert "NormalizeReward" not in notes("ppo", paid, eval_env=InfiniteHorizon)
+@pytest.mark.parametrize(
+    "env, given", [(paid, {"eval_env": InfiniteHorizon}), (InfiniteHorizon, {}), (frozen, {})]
+)
+def test_a_note_comes_only_with_statistics_that_evaluations_have(env: Any, given: Any) -> None:
+    assert "ormaliz" not in notes("ppo", env, **given)
 
 
 def test_a_wrapper_of_the_evaluation_environment_alone_is_named() -> None:
     for eval_env, name in ((normalized, "NormalizeObservation"), (paid, "NormalizeReward")):
         given = {**NOTED, "eval_env": eval_env, "eval_episodes": 1, "final_episodes": 1}
         assert f"remove {name}" in "\n".join(trainer.train("ppo", InfiniteHorizon, **given).notes)
-
-
-def test_a_note_fits_objects_and_custom_networks_and_comes_only_with_statistics() -> None:
-    told = notes("ppo", normalized())
-    assert "in the environment: every loaded agent starts with empty ones" in told
-    told = notes("ppo", normalized, network=lambda space: torch.nn.Linear(*space.shape, 4))
-    assert "NormalizeObservation and scale by constants" in told
-    for env in (InfiniteHorizon, frozen):
-        assert "ormaliz" not in notes("ppo", env)

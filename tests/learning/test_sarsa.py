@@ -16,6 +16,9 @@ from tandem.testing.environments import Forbidden, Game
 from tandem.types import tree_map
 
 GAMMA, EPSILON = 0.9, 0.4
+ON_PQN = dict(envs=8, rollout=16, batch_size=64, learning_rate="0.03:0.001", steps=12_000)
+ON_STEPS = {"envs": 32, "learning_rate": "0.1:0.003", "target_updates": 10}
+OLDER = {"replay": "uniform", "replay_ratio": 1.0, "replay_starts": 64}
 
 
 class Edge(Game):
@@ -44,11 +47,6 @@ def known(bootstrap: str) -> Any:
     return found
 
 
-ON_PQN = dict(envs=8, rollout=16, batch_size=64, learning_rate="0.03:0.001", steps=12_000)
-ON_STEPS = {"envs": 32, "learning_rate": "0.1:0.003", "target_updates": 10}
-OLDER = {"replay": "uniform", "replay_ratio": 1.0, "replay_starts": 64}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name, given",
@@ -70,38 +68,34 @@ def test_values_are_those_of_the_policy_that_is_learned(name: str, given: Any) -
     np.testing.assert_allclose(q[:, 1], known(given["bootstrap"]), atol=0.1)
 
 
-def slow_returns(loop: Any, t: Any) -> Any:
-    """PQN's returns of a rollout, from the last step of each environment to the first."""
-    s, network = loop.settings, loop.backend.networks["q"]
+def led_to(t: Any) -> Any:
+    """What was seen after each step [T, N, ...]: of an episode's last one, too."""
 
-    def worth(obs: Any, epsilon: float) -> float:
-        """Of one observation to the policy."""
-        values = network.predict(tree_map(lambda x: x[None], obs))[0].tolist()
-        may = [a for a in range(len(values)) if not isinstance(obs, dict) or obs["action_mask"][a]]
-        best = max(values[a] for a in may)
-        mean = sum(values[a] for a in may) / len(may)
-        return best if s.bootstrap == "max" else (1 - epsilon) * best + epsilon * mean
+    def after(obs: Any, cuts: Any, end: Any) -> Any:
+        found = np.concatenate([obs[1:], end[None]])
+        found[t.cuts.t, t.cuts.env] = cuts
+        return found
 
-    def at(i: int, n: int) -> Any:
-        return tree_map(lambda x: x[i, n], t.obs)
+    return tree_map(after, t.obs, t.cuts.obs, t.bootstrap)
 
-    found = np.zeros(t.reward.shape)
-    cuts = {(int(i), int(n)): k for k, (i, n) in enumerate(zip(t.cuts.t, t.cuts.env, strict=True))}
+
+def slow_returns(s: Any, t: Any, values: Any) -> Any:
+    """PQN's returns of a rollout, from the last step of each environment to the first; values [T,
+    N, A] are of what was seen after each step."""
+    seen, found = led_to(t), np.zeros(t.reward.shape)
     for n in range(s.envs):
         for i in reversed(range(s.rollout)):
-            epsilon = s.epsilon(0.0) if s.bootstrap == "max" else t.extra["epsilon"][i, n]
-            ahead = at(i + 1, n) if i + 1 < s.rollout else tree_map(lambda x: x[n], t.bootstrap)  # noqa: B023
-            if (i, n) in cuts:
-                ahead = tree_map(lambda x: x[cuts[i, n]], t.cuts.obs)  # noqa: B023
-            if t.last[i, n] or i + 1 == s.rollout:
-                found[i, n] = t.reward[i, n] + t.discount[i, n] * worth(ahead, epsilon)
-                continue
-            value = worth(ahead, t.extra["epsilon"][i + 1, n] if "epsilon" in t.extra else 0.0)
-            if s.bootstrap == "sarsa":
-                value = network.predict(tree_map(lambda x: x[None], ahead))[0][t.action[i + 1, n]]
-            mixed = (1 - s.q_lambda) * value + s.q_lambda * found[i + 1, n]
-            found[i, n] = t.reward[i, n] + t.discount[i, n] * mixed
-    return found.reshape(-1)
+            q, masks = values[i, n].tolist(), isinstance(seen, dict)
+            may = [a for a in range(len(q)) if not masks or seen["action_mask"][i, n, a]]
+            best, mean = max(q[a] for a in may), sum(q[a] for a in may) / len(may)
+            over = t.last[i, n] or i + 1 == s.rollout
+            epsilon = t.extra["epsilon"][i if over else i + 1, n] if "epsilon" in t.extra else 0.0
+            value = best if s.bootstrap == "max" else (1 - epsilon) * best + epsilon * mean
+            if not over:
+                value = q[t.action[i + 1, n]] if s.bootstrap == "sarsa" else value
+                value = (1 - s.q_lambda) * value + s.q_lambda * found[i + 1, n]
+            found[i, n] = t.reward[i, n] + t.discount[i, n] * value
+    return found
 
 
 def short_pole() -> Any:
@@ -121,7 +115,10 @@ def test_the_returns_of_a_rollout_are_those_of_a_slow_reference(env: Any, bootst
 
     def watched(trajectory: Any, networks: Any) -> Any:
         batch = prepare(trajectory, networks)
-        rollouts.append((trajectory, batch, slow_returns(loop, trajectory)))
+        rows = tree_map(lambda x: x.reshape(-1, *x.shape[2:]), led_to(trajectory))
+        values = loop.backend.networks["q"].predict(rows).reshape(*trajectory.reward.shape, -1)
+        wanted = slow_returns(loop.settings, trajectory, values).reshape(-1)
+        rollouts.append((trajectory, batch, wanted))
         return batch
 
     loop.algorithm.prepare = watched
@@ -137,34 +134,24 @@ def test_the_returns_of_a_rollout_are_those_of_a_slow_reference(env: Any, bootst
 
 
 def test_the_returns_of_a_network_with_a_memory_follow_it_step_by_step() -> None:
-    units, gamma, trace = 5, 0.9, 0.6
+    units = 5
     given: dict[str, Any] = {"hidden": (8,), "envs": 4, "rollout": 20, "batch_size": 80}
-    given |= {"steps": 240, "recurrent": units, "sequence": 5, "q_lambda": trace}
-    loop = contracts.begin(PQN, short_pole, "torch", **given, gamma=gamma, epsilon=0.5)
+    given |= {"steps": 240, "recurrent": units, "sequence": 5, "q_lambda": 0.6}
+    loop = contracts.begin(PQN, short_pole, "torch", **given, gamma=0.9, epsilon=0.5)
     network, prepare = loop.backend.networks["q"], loop.algorithm.prepare
 
     def seen(obs: Any, state: Any) -> tuple[Any, Any]:
-        """(the best values, the states after it)."""
+        """(the values, the states after it)."""
         out = network.predict({"obs": obs, "state": state, "start": np.zeros(len(obs), "f4")})
-        return out[:, :-units].max(1), out[:, -units:]
+        return out[:, :-units], out[:, -units:]
 
     def watched(t: Any, networks: Any) -> Any:
-        batch, state, best, after = prepare(t, networks), t.state, [], []
-        for i in range(20):
-            value, state = seen(t.obs[i], state)
-            best.append(value)
-            after.append(state)
+        batch, state, values = prepare(t, networks), t.state, []
+        for i, after in enumerate(led_to(t)):
+            state = seen(t.obs[i], state)[1]
+            values.append(seen(after, state)[0])
             state = np.where(t.last[i][:, None], np.float32(0), state)
-        wanted, ahead = np.zeros((20, 4)), seen(t.bootstrap, after[-1])[0]
-        ends = zip(t.cuts.t, t.cuts.env, strict=True)
-        cuts = {(i, n): t.cuts.obs[[k]] for k, (i, n) in enumerate(ends)}
-        for i in reversed(range(20)):
-            for n in range(4):
-                value, g = (best[i + 1][n], wanted[i + 1, n]) if i < 19 else (ahead[n], ahead[n])
-                if t.last[i, n]:
-                    cut = t.discount[i, n] > 0
-                    value = g = seen(cuts[i, n], after[i][[n]])[0][0] if cut else 0.0
-                wanted[i, n] = t.reward[i, n] + gamma * ((1 - trace) * value + trace * g)
+        wanted = slow_returns(loop.settings, t, np.stack(values))
         rows = np.moveaxis(wanted.reshape(4, 5, 4), 2, 1).reshape(-1, 5)
         np.testing.assert_allclose(batch.extra["return"], rows, rtol=1e-4, atol=1e-5)
         np.testing.assert_array_equal(batch.extra["q_state"][:4], t.state)

@@ -25,6 +25,8 @@ QUIET = {"plots": False, "tensorboard": False, "framework": "torch"}
 SMALL = dict(steps=1600, envs=4, rollout=25, batch_size=50, epochs=2, hidden=(16,), opponents=3)
 SHORT = dict(snapshot_every=150, eval_episodes=2, final_episodes=2, log_every=100, keep=1)
 GIVEN: dict[str, Any] = SMALL | SHORT | QUIET
+NIM = dict(steps=16_000, envs=16, rollout=32, batch_size=128, epochs=4, gamma=1.0, opponents=5)
+NIM |= {"learning_rate": "3e-3:1e-4", "entropy": "0.05:0.01", "hidden": (32,), "eval_episodes": 0}
 
 
 def numbers(run: Any) -> list[int]:
@@ -105,17 +107,7 @@ def test_it_is_measured_against_a_random_player_from_either_side(tmp_path: Path)
     assert options["opponents"] == 3
 
 
-def test_what_cannot_play_itself_is_refused() -> None:
-    for algorithm, env, given, said in (
-        ("dqn", TicTacToe, {}, "opponents=2 is not supported with dqn"),
-        ("ppo", TicTacToe, {"workers": "auto"}, "one process"),
-        ("acer", TicTacToe, {"learners": 2}, "replays games"),
-        ("ppo", "CartPole-v1", {}, "there is no other player"),
-        ("ppo", Versus(Nim()), {}, "an object of this process"),
-        ("ppo", TicTacToe, {"opponents": -1}, "at least 0"),
-    ):
-        with pytest.raises(SettingError, match=said):
-            trainer.session(algorithm, env, **{"opponents": 2, "framework": "torch"} | given)
+def test_processes_that_cannot_play_themselves_are_refused() -> None:
     for more in ({"workers": 2}, {"runners": 2}, {"workers": 1, "runners": 1}):
         with pytest.raises(SettingError, match="opponents=3 is not supported with ") as caught:
             trainer.session("ppo", TicTacToe, **QUIET | SMALL | more)
@@ -135,10 +127,6 @@ def test_a_run_of_a_classic_game(tmp_path: Path) -> None:
     assert finished(trainer.session(resume=tmp_path)).loop.env_steps == 400
     film(tandem.load(tmp_path), "classic/tictactoe_v3", tmp_path / "play.gif")
     assert (tmp_path / "play.gif").stat().st_size > 1000
-
-
-NIM = dict(steps=16_000, envs=16, rollout=32, batch_size=128, epochs=4, gamma=1.0, opponents=5)
-NIM |= {"learning_rate": "3e-3:1e-4", "entropy": "0.05:0.01", "hidden": (32,), "eval_episodes": 0}
 
 
 @pytest.mark.slow

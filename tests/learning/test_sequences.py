@@ -11,7 +11,6 @@ import pytest
 
 import tandem
 from tandem import algorithms
-from tandem.errors import SettingError
 from tandem.testing import contracts
 from tandem.testing.environments import Chain, InfiniteHorizon, TerminatedTruncatedPair
 
@@ -42,25 +41,6 @@ def test_updates_come_as_often_as_was_asked(online: bool, ratio: float) -> None:
     spread = 4 * np.sqrt(blocks * ratio)
     assert loop.learner.updates == pytest.approx(expected, abs=spread)
     assert loop.settings.update_rate == pytest.approx((online + ratio) / 12)
-
-
-def test_a_run_that_would_never_learn_is_refused() -> None:
-    for given in (
-        {"online": False, "replay": "none"},
-        {"online": False, "replay": "uniform", "replay_ratio": 0.0},
-        {"replay": "uniform", "replay_starts": 30, "replay_size": 20},
-    ):
-        with pytest.raises(
-            SettingError, match="a source of training data|room for the first replay_starts"
-        ):
-            begun("impala", **given)
-
-
-def test_what_is_remembered_is_of_the_policy_that_acted() -> None:
-    """At first pi is mu: every ratio is 1."""
-    for name in ("impala", "acer"):
-        loop = begun(name, replay="none")
-        assert contracts.train(loop, updates=1)[0]["ratio"] == pytest.approx(1.0, abs=1e-5)
 
 
 @pytest.mark.parametrize("name", ["impala", "acer"])

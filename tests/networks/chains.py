@@ -1,8 +1,8 @@
-"""Runs with chains of layers. As a script: FRAMEWORK FOLDER with_a_plan without_a_plan."""
+"""Runs with chains of layers; fails with what is wrong. As a script: FRAMEWORK FOLDER with_a_plan
+without_a_plan."""
 
 from __future__ import annotations
 
-import json
 import sys
 from math import prod
 from pathlib import Path
@@ -11,6 +11,7 @@ from unittest import mock
 
 import gymnasium
 import numpy as np
+import pytest
 
 import tandem
 from tandem import spaces
@@ -105,7 +106,7 @@ def run(network: Any, stop_at: int | None = None, **given: Any) -> Any:
     return session
 
 
-def with_a_plan(framework: str, folder: Path) -> dict[str, Any]:
+def with_a_plan(framework: str, folder: Path) -> None:
     if framework == "torch":
         from tandem.networks import torch_bodies as bodies
     else:
@@ -119,17 +120,15 @@ def with_a_plan(framework: str, folder: Path) -> dict[str, Any]:
     q = known.backend.networks["q"]
     loaded = tandem.load(folder / "known", which="last")
     old = tandem.load(folder / "unknown", which="last", network=planned)
-    return {
-        "planned": q.plan is not None and unknown.backend.networks["q"].plan is None,
-        "trains alike": state.keys() == same.keys()
-        and all(np.allclose(x, same[n], rtol=0, atol=1e-6) for n, x in state.items()),
-        "acts alike": type(loaded.networks["q"]).__name__ == "Twin"
-        and all(np.allclose(a.networks["q"](x), q.predict(x), atol=1e-5) for a in (loaded, old)),
-        "exported": tandem.export(loaded, folder / "agent.onnx").verified,
-    }
+    assert q.plan is not None and unknown.backend.networks["q"].plan is None
+    assert state.keys() == same.keys()
+    assert all(np.allclose(w, same[n], rtol=0, atol=1e-6) for n, w in state.items())
+    assert type(loaded.networks["q"]).__name__ == "Twin"
+    assert all(np.allclose(a.networks["q"](x), q.predict(x), atol=1e-5) for a in (loaded, old))
+    assert tandem.export(loaded, folder / "agent.onnx").verified
 
 
-def without_a_plan(framework: str, folder: Path) -> dict[str, Any]:
+def without_a_plan(framework: str, folder: Path) -> None:
     given = {"framework": framework, **LEARN}
     whole = run(other, out=folder / "other", **given)
     loaded = tandem.load(folder / "other", network=other)
@@ -137,24 +136,20 @@ def without_a_plan(framework: str, folder: Path) -> dict[str, Any]:
     half = run(other, out=folder / "half" / "run", stop_at=450, **given)
     resumed = tandem.session(resume=folder / "half" / "run", env=Lights, network=other)
     list(resumed)
-    facts = {
-        "planned": whole.backend.networks["q"].plan is not None,
-        "learns": tandem.evaluate(loaded, Lights, episodes=5).mean == 6.0,
-        "resumes": half.fingerprint() != whole.fingerprint() == resumed.fingerprint(),
-        "repeats": verify(folder / "other", 100, env=Lights, network=other).difference is None,
-    }
+    assert whole.backend.networks["q"].plan is None
+    assert tandem.evaluate(loaded, Lights, episodes=5).mean == 6.0
+    assert half.fingerprint() != whole.fingerprint() == resumed.fingerprint()
+    assert verify(folder / "other", 100, env=Lights, network=other).difference is None
     if framework != "jax":  # whose exporter is an extra of its own
-        facts["exported"] = tandem.export(loaded, folder / "other.onnx").verified
-    try:
+        assert tandem.export(loaded, folder / "other.onnx").verified
+    with pytest.raises(NetworkError) as caught:
         tandem.export(loaded, folder / "other.npz")
-    except NetworkError as error:
-        facts["refused"] = error.fix
-    return facts
+    assert caught.value.fix == "export it to onnx instead."
 
 
 def main(framework: str, folder: str, *names: str) -> None:
     for name in names:
-        print(json.dumps([name, globals()[name](framework, Path(folder))]))
+        globals()[name](framework, Path(folder))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from tandem import algorithms, backends
 from tandem.networks.defaults import Drawn, Role, mlp
 from tandem.networks.noisy import NoisyDense, noisy
 from tandem.networks.plan import Activation, Cast, Dense, Dueling, Flatten, Plan, init
+from tandem.networks.several import each
 from tandem.spaces import Leaf
 from tandem.testing import fakes
 
@@ -23,6 +24,10 @@ SHIFTED = Leaf("discrete", (), "int64", (3,), start=-1)
 MATRIX = Leaf("box", (2, 3), "float32", (), (-9.0,) * 6, (9.0,) * 6)
 DICT = {"camera": FIRST, "arm/angles": fakes.VECTOR, "mode": SHIFTED, "switches": fakes.MULTI}
 DICT["bits"] = BITS
+NOT_SAVED = "torch", "jax"  # Keras writes the same files on each of its backends
+SAVED = ("normalize and scale", "batch renorm", "simba", "simbav2", "weight norm", "encoder")
+SAVED += ("weight norm, images", "decoder", "noisy dueling", "recurrent", "lstm")
+SAVED += ("images, channels first",)
 
 
 def role(algorithm: str, name: str, inputs: Any, action: Leaf, **settings: Any) -> tuple[Any, Plan]:
@@ -71,6 +76,7 @@ CASES: dict[str, tuple[Any, Plan]] = {
         fakes.VECTOR,
         (Cast(4), Dense(4, 8), *noisy((Dueling((Dense(8, 1),), (Dense(8, 5), Dense(5, 3))),))),
     ),
+    "several": (fakes.VECTOR, each((Cast(4), Dense(4, 5, "tanh"), Dense(5, 2)), 3)),
     "flatten": (MATRIX, (Flatten(), Dense(6, 2))),
     "encoder": role("mat", "encoder", fakes.TEAM, fakes.TEAM_DISCRETE, embedding=8, heads=2),
     "decoder": role("mat", "actor", fakes.TEAM, fakes.TEAM_BOX, embedding=6, blocks=2),
@@ -89,12 +95,6 @@ def weights(name: str) -> dict[str, np.ndarray]:
 
 def observations(name: str) -> Any:
     return fakes.values(CASES[name][0], (3,), np.random.default_rng(7))
-
-
-NOT_SAVED = "torch", "jax"  # Keras writes the same files on each of its backends
-SAVED = ("normalize and scale", "batch renorm", "simba", "simbav2", "weight norm", "encoder")
-SAVED += ("weight norm, images", "decoder", "noisy dueling", "recurrent", "lstm")
-SAVED += ("images, channels first",)
 
 
 def of_a_file(model: Any, x: Any) -> np.ndarray:

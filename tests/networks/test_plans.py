@@ -11,30 +11,17 @@ import numpy as np
 import pytest
 
 from tandem.errors import NetworkError, SettingError
-from tandem.networks.defaults import cnn, fit, has_images, mlp
-from tandem.networks.plan import (
-    Activation,
-    Branches,
-    Cast,
-    Conv,
-    Dense,
-    Dueling,
-    Flatten,
-    LayerNorm,
-    Normalize,
-    Scale,
-    Twin,
-    forward,
-    frozen,
-    init,
-    width,
-)
+from tandem.networks import plan as layers
+from tandem.networks.defaults import cnn, has_images, mlp
+from tandem.networks.plan import Cast, Conv, Dense, Dueling, Twin, forward, init, width
 from tandem.networks.serial import from_json, to_json
 from tandem.spaces import Leaf
 from tandem.testing import fakes
 from tests.helpers import run_python
 from tests.networks import plans
 from tests.networks.plans import CASES
+
+ALSO = pytest.param("keras-torch", marks=pytest.mark.thorough)
 
 
 def test_first_weights_are_uniform_as_torch_draws_them_or_orthogonal_and_follow_the_seed() -> None:
@@ -56,24 +43,14 @@ def test_first_weights_are_uniform_as_torch_draws_them_or_orthogonal_and_follow_
     np.testing.assert_allclose(conv.reshape(-1, 3).T @ conv.reshape(-1, 3), np.eye(3), atol=1e-5)
 
 
-def test_dueling_by_hand() -> None:
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(5, 4))
-    value, advantage = rng.normal(size=(4, 1)), rng.normal(size=(4, 3))
-    streams = {"value/0/kernel": value, "value/0/bias": np.zeros(1)}
-    streams |= {"advantage/0/kernel": advantage, "advantage/0/bias": np.zeros(3)}
-    q = Dueling((Dense(4, 1),), (Dense(4, 3),)).forward(streams, x)
-    a = x @ advantage
-    np.testing.assert_allclose(q, x @ value + a - a.mean(1, keepdims=True))
-
-
 def test_normalize_clips_and_learns_nothing() -> None:
-    layer = Normalize(2, clip=3.0)
+    layer = layers.Normalize(2, clip=3.0)
     w = {"mean": np.array([1.0, 0.0], np.float32), "variance": np.array([4.0, 1e-6], np.float32)}
     found = layer.forward(w, np.array([[2.0, 5.0]], np.float32))
     np.testing.assert_allclose(found, [[0.5, 3.0]], rtol=1e-6)
-    plan = (Branches({"a": (Cast(2), layer), "b": (Cast(1),)}), Dense(3, 1))
-    assert frozen(plan) == {"0/a/1/mean", "0/a/1/variance"} and LayerNorm(4).epsilon == 1e-5
+    plan = (layers.Branches({"a": (Cast(2), layer), "b": (Cast(1),)}), Dense(3, 1))
+    assert layers.frozen(plan) == {"0/a/1/mean", "0/a/1/variance"}
+    assert layers.LayerNorm(4).epsilon == 1e-5
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -99,10 +76,11 @@ def test_a_twin_travels_and_takes_new_weights() -> None:
 
 
 def test_a_width_that_no_layer_states_is_refused() -> None:
-    for plan in ((), (Activation("relu"),), (Cast(4), Flatten()), (Conv(1, 2, 3, 1),)):
+    relu, flat = layers.Activation("relu"), layers.Flatten()
+    for plan in ((), (relu,), (Cast(4), flat), (Conv(1, 2, 3, 1),)):
         with pytest.raises(NetworkError, match="cannot tell the output width"):
             width(plan)
-    assert width((Dense(2, 3), Scale(3))) == 6
+    assert width((Dense(2, 3), layers.Scale(3))) == 6
     assert width((Dueling((Dense(2, 1),), (Dense(2, 5),)),)) == 5
 
 
@@ -126,16 +104,6 @@ def test_images_have_the_nature_cnn_or_a_small_one() -> None:
     shapes = [w.shape for n, w in weights.items() if n.endswith("kernel")]
     assert shapes == [(8, 8, 4, 32), (4, 4, 32, 64), (3, 3, 64, 64), (7 * 7 * 64, 512)]
     assert has_images(plans.DICT) and not has_images(fakes.VECTOR)
-
-
-def test_a_head_is_fitted_to_its_body() -> None:
-    head = (Dueling((Dense(0, 8), Dense(8, 1)), (Dense(0, 8), Dense(8, 4))), Activation("relu"))
-    fitted = fit(head, 7)
-    assert fitted[0].value[0].inputs == fitted[0].advantage[0].inputs == 7
-    assert fitted[0].value[1].inputs == 8
-
-
-ALSO = pytest.param("keras-torch", marks=pytest.mark.thorough)
 
 
 @pytest.mark.slow

@@ -593,7 +593,6 @@ def first_rollout(name, env, given):
 
 
 def held(case):
-    """What one case found."""
     contract, _, chosen = case.partition("=")
     if contract not in GAMES:
         names = chosen.split(",") if chosen else SHORT

@@ -54,6 +54,7 @@ OBSERVATIONS = {
 NAMES = [name for name in algorithms.NAMES if not algorithms.get(name).team]
 SMALL = {"steps": 24, "hidden": (4,), "eval_every": 12, "eval_episodes": 1, "final_episodes": 1}
 SMALL |= {"plots": False, "tensorboard": False}
+found, wrong = {"trained": 0, "refused": 0}, []
 
 
 class Anything(gymnasium.Env):
@@ -103,9 +104,6 @@ def tried(name, make, settings):
         except Exception as error:
             return f"{type(error).__name__} while it ran: {error}"
         return "trained"
-
-
-found, wrong = {"trained": 0, "refused": 0}, []
 
 
 def note(outcome, *what):

@@ -1,15 +1,39 @@
-"""Losses that compare many pairs of numbers: who has such, and how XLA adds them up."""
+"""Keras on JAX: compiled actions, arrays that updates reuse, and how XLA adds up losses that
+compare many pairs of numbers."""
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
 
 import pytest
 
 from tandem import trainer
 from tests.helpers import run_python
 
-QUIET: dict[str, Any] = {"framework": "torch", "plots": False, "tensorboard": False}
+
+@pytest.mark.slow
+def test_actions_are_compiled_and_arrays_that_others_hold_stay() -> None:
+    checks = run_python(Path(__file__).with_name("acting.py"), engine="jax", timeout=280)
+    assert len(checks) == 6
+
+
+def test_agents_come_before_jax_has_made_an_array() -> None:
+    code = """
+    import json
+    import keras
+    from jax import config
+    from tandem.agents.rl import RL
+
+    name = "jax_cpu_enable_async_dispatch"  # read with the first array
+
+    class Agent(RL):
+        def __init__(self):
+            print(json.dumps(config.values[name]))
+
+    print(json.dumps(config.values[name]))
+    Agent()
+    """
+    assert run_python(code, engine="jax") == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -28,7 +52,7 @@ QUIET: dict[str, Any] = {"framework": "torch", "plots": False, "tensorboard": Fa
 def test_backends_know_how_many_pairs_a_loss_compares(algorithm, given, pairs) -> None:
     name, *discrete = algorithm.split()
     env = "CartPole-v1" if discrete or name == "dqn" else "Pendulum-v1"
-    made = trainer.session(name, env, batch_size=8, **given, **QUIET)
+    made = trainer.session(name, env, batch_size=8, framework="torch", **given)
     assert made.backend.pairs == 8 * pairs
     made.backend.close()
 
@@ -63,3 +87,24 @@ def test_the_way_in_which_pairs_are_added_up_changes_nothing_but_the_rounding() 
     """
     ((numbers, apart, most),) = run_python(code, engine="jax", timeout=250)
     assert numbers > 4_000 and apart < 1e-4 < most
+
+
+@pytest.mark.slow
+def test_updates_stay_on_the_second_device() -> None:
+    code = """
+    import json
+
+    import jax
+
+    jax.config.update("jax_default_device", jax.devices()[1])
+
+    from tests.algorithms import cases
+
+    for name in ("dqn double dueling prioritized", "ppo multi-categorical", "td3"):
+        algorithm, backend, batches = cases.prepared(cases.CASES[name], "jax")
+        assert not backend.compile(algorithm.update)(batches).fault, name
+        assert len(jax.live_arrays()) > 10
+    print(json.dumps([str(x.aval) for x in jax.live_arrays() if x.devices() != {jax.devices()[1]}]))
+    """
+    flags = "--xla_force_host_platform_device_count=2"
+    assert run_python(code, engine="jax", env={"XLA_FLAGS": flags}, forked=False) == [[]]
