@@ -16,6 +16,7 @@ from tandem.envs.stepped import Stepped
 from tandem.envs.vector import Step
 from tandem.errors import EnvironmentFault, NonFiniteError, ResumeError, SettingError
 from tandem.types import Array, Tree, leaves
+from tests.envs.made import assert_same
 
 pytest.importorskip("mpe2")
 
@@ -28,16 +29,9 @@ def pair(name: str, n: int, kwargs: dict[str, Any], first: int = 0) -> tuple[Ste
     return plain, native
 
 
-def assert_same(one: Tree, other: Tree) -> None:
-    for x, y in zip(leaves(one), leaves(other), strict=True):
-        assert (x.dtype, x.shape) == (y.dtype, y.shape) and x.tobytes() == y.tobytes()
-
-
 def assert_same_step(one: Step, other: Step) -> None:
     assert one.obs.keys() == other.obs.keys() and one.extra.keys() == other.extra.keys()
-    assert_same((tuple(one[:5]), one.extra), (tuple(other[:5]), other.extra))
-    assert [i for i, _ in one.final] == [i for i, _ in other.final]
-    assert_same(tuple(x for _, x in one.final), tuple(x for _, x in other.final))
+    assert_same((*one[:5], one.extra, *one.final), (*other[:5], other.extra, *other.final))
 
 
 def positions(plain: Stepped, native: Particles) -> tuple[Array, Array]:

@@ -46,9 +46,8 @@ def named(kind: str, **attributes: Any) -> Any:
     return type(kind, (), attributes)()
 
 
-Old.observation_space = named(
-    "Box", low=[-9.0, 0.0], high=[9.0, 20.0], shape=(2,), dtype=np.dtype("float32")
-)
+BOUNDS = {"low": [-9.0, 0.0], "high": [9.0, 20.0], "shape": (2,), "dtype": np.dtype("float32")}
+Old.observation_space = named("Box", **BOUNDS)
 Old.action_space = named("Discrete", n=2)
 
 
@@ -97,6 +96,11 @@ def test_spaces_are_found_or_asked_for() -> None:
     assert env.reset(seed=5)[1] == {"seed": 5} and env.inner.told == 5
     assert env.step(0)[1:4] == (1.0, False, True)
     env.close()  # it has no such method
+    other: Any = Bare()
+    other.action_space = named("MultiBinary", n=3)
+    assert Plain(other).action_space == spaces.MultiBinary(3)
+    other.action_space = named("Dict", spaces={"a": named("Discrete", n=2, start=1)})
+    assert Plain(other).action_space == spaces.Dict({"a": spaces.Discrete(2, start=1)})
 
 
 class Team:
@@ -118,14 +122,6 @@ def test_several_agents_are_reduced_to_one_reward_and_end() -> None:
     assert env.step([0, 1])[1:4] == (2.0, False, False)
     with pytest.raises(EnvironmentFault, match=r"of shape \(2,\)(.|\n)*reward_done_func_ma"):
         Plain(Team()).step([0, 1])
-
-
-def test_other_spaces_of_gym() -> None:
-    env: Any = Bare()
-    env.action_space = named("MultiBinary", n=3)
-    assert Plain(env).action_space == spaces.MultiBinary(3)
-    env.action_space = named("Dict", spaces={"a": named("Discrete", n=2, start=1)})
-    assert Plain(env).action_space == spaces.Dict({"a": spaces.Discrete(2, start=1)})
 
 
 def test_what_is_no_environment_is_said() -> None:

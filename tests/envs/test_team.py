@@ -24,10 +24,7 @@ class Uneven:
     """Agents that differ: the second leaves after step 3, the first may not choose 2."""
 
     possible_agents = ("loud", "quiet")
-    observations = {
-        "loud": spaces.Discrete(3, start=1),
-        "quiet": spaces.Box(-9, 9, (2, 2), np.float32),
-    }
+    observations = {"loud": spaces.Discrete(3, start=1), "quiet": spaces.Box(-9, 9, (2, 2))}
     actions = {"loud": spaces.Discrete(3), "quiet": spaces.Discrete(2, start=5)}
 
     def __init__(self, limit: int = 6) -> None:
@@ -155,23 +152,11 @@ class Silent(Uneven):
         return obs, rewards, *rest
 
 
-class Staying(Uneven):
-    """An episode whose agents stay in the list would go on for ever."""
-
+class Staying(Uneven):  # an episode whose agents stay in the list would go on for ever
     def step(self, actions: Any) -> Any:
         found = super().step(actions)
         self.agents = list(self.possible_agents)
         return found
-
-
-class Wordless(Uneven):
-    def reset(self, seed: int | None = None, options: Any = None) -> Any:
-        return super().reset(seed)[0]
-
-
-class Seedless(Uneven):
-    def reset(self) -> Any:  # type: ignore[override]
-        return super().reset()
 
 
 def uneven(**attributes: Any) -> Any:
@@ -182,6 +167,8 @@ def of_both(space: Any) -> dict[str, Any]:
     return dict.fromkeys(Uneven.possible_agents, space)
 
 
+WORDLESS = uneven(reset=lambda self, seed=None, options=None: Uneven.reset(self, seed)[0])
+SEEDLESS = uneven(reset=lambda self: Uneven.reset(self))
 PLACE = of_both(spaces.Dict({"place": spaces.Discrete(2)}))
 MIXED = {"loud": spaces.Discrete(3), "quiet": spaces.Box(0, 1, (2,))}
 
@@ -190,8 +177,8 @@ MIXED = {"loud": spaces.Discrete(3), "quiet": spaces.Box(0, 1, (2,))}
     "game, kind, said",
     [
         (uneven(actions=MIXED), SpaceError, "Discrete for all agents"),
-        (Wordless, EnvironmentFault, "reset of Wordless returned only the observation"),
-        (Seedless, EnvironmentFault, "Seedless raised TypeError while resetting"),
+        (WORDLESS, EnvironmentFault, "reset of Other returned only the observation"),
+        (SEEDLESS, EnvironmentFault, "Other raised TypeError while resetting"),
         (uneven(observations=PLACE), SpaceError, "loud observes a Dict of 'place'"),
         (uneven(actions=of_both(spaces.Box(0, 3, (2,), np.int64))), SpaceError, "a float Box"),
         (uneven(possible_agents=()), SpaceError, "Other has no agents"),
@@ -235,8 +222,7 @@ def test_particle_worlds_and_moves_of_several_axes() -> None:
 
 
 def test_environments_in_turns_are_converted_where_they_can_be() -> None:
-    spread = pytest.importorskip("mpe2.simple_spread_v3")
-    made = team(spread.env)
+    made = team(pytest.importorskip("mpe2.simple_spread_v3").env)
     assert made.reset(seed=0)[0]["agents"].shape == (3, 21)
     with pytest.raises(SettingError, match="move in turn"):
         team(pytest.importorskip("pettingzoo.classic.tictactoe_v3").env)
