@@ -39,9 +39,7 @@ class Made(gymnasium.Env[Any, Any]):
         return seen[-1], float(self.t), over and not self.odd, over and self.odd, self.info
 
 
-class Acts:
-    """Acts by a function of what is seen and of its noise."""
-
+class Acts:  # acts by a function of what is seen and of its noise
     def __init__(self, by: Callable[[Any, Any], Any]) -> None:
         self.by = by
 

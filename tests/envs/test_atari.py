@@ -52,7 +52,7 @@ def walk(envs: Environments, steps: int, seed: int = 0) -> Iterator[Any]:
         yield envs.step(rng.integers(4, size=envs.n))
 
 
-def test_ids_are_known_and_nothing_else_is_touched() -> None:
+def test_ids_and_arguments_are_known_and_nothing_else_is_touched() -> None:
     atari.quiet()
     for name in ("ALE/Pong-v5", "ale_py:PongNoFrameskip-v4", "PongNoFrameskip-v4"):
         assert atari.is_atari(name)
@@ -63,6 +63,17 @@ def test_ids_are_known_and_nothing_else_is_touched() -> None:
     assert not any(map(atari.is_atari, ("CartPole-v1", "No/Such-v0", own)))
     assert make(own).observation_space.shape == (210, 160) and not vectorize(own, 2).clips
     assert make("ale_py:PongNoFrameskip-v4").observation_space.shape == (4, 84, 84)
+    assert atari.arguments("CartPole-v1", Preprocessing()) == {}
+    assert atari.training("CartPole-v1", {}, Preprocessing()) is None
+    given = atari.arguments(BREAKOUT, Preprocessing(frame_skip=2))
+    assert given["frame_skip"] == 2 and not set(given) & {"life_loss_ends", "clip_rewards"}
+    assert atari.training(BREAKOUT, given, Preprocessing())["life_loss_ends"] is True
+    with pytest.raises(SettingError, match="frame_stack=2 requires an Atari environment"):
+        atari.arguments("CartPole-v1", Preprocessing(frame_stack=2))
+    with pytest.raises(SettingError, match="sticky_actions=1.5"):
+        atari.arguments(BREAKOUT, Preprocessing(sticky_actions=1.5))
+    with pytest.raises(SettingError, match="cannot be created"):
+        make(BREAKOUT, {"no_such": 1})
 
 
 def test_what_is_seen(mode: Any) -> None:
@@ -253,20 +264,6 @@ def test_the_ring_gives_back_what_acting_saw(mode: Any) -> None:
     batch = ring.transitions(ids)
     for found, kept in ((batch.obs, obs), (batch.next_obs, after)):
         np.testing.assert_array_equal(found, np.concatenate(kept).reshape(-1, 4, 84, 84)[ids])
-
-
-def test_what_arguments_there_are() -> None:
-    assert atari.arguments("CartPole-v1", Preprocessing()) == {}
-    assert atari.training("CartPole-v1", {}, Preprocessing()) is None
-    given = atari.arguments(BREAKOUT, Preprocessing(frame_skip=2))
-    assert given["frame_skip"] == 2 and not set(given) & {"life_loss_ends", "clip_rewards"}
-    assert atari.training(BREAKOUT, given, Preprocessing())["life_loss_ends"] is True
-    with pytest.raises(SettingError, match="frame_stack=2 requires an Atari environment"):
-        atari.arguments("CartPole-v1", Preprocessing(frame_stack=2))
-    with pytest.raises(SettingError, match="sticky_actions=1.5"):
-        atari.arguments(BREAKOUT, Preprocessing(sticky_actions=1.5))
-    with pytest.raises(SettingError, match="cannot be created"):
-        make(BREAKOUT, {"no_such": 1})
 
 
 def test_the_older_manner() -> None:

@@ -124,9 +124,7 @@ class Stuck(games.Forbidden):
         return obs, reward, *map(bool, over | (self.ends & (self.t == 3))), info
 
 
-class Forgets(games.Forbidden):
-    """Masks only with its first observation."""
-
+class Forgets(games.Forbidden):  # masks only with its first observation
     def step(self, action: Any) -> Any:
         return (*super().step(action)[:4], {})
 
@@ -171,9 +169,7 @@ def test_evaluation_check_and_resume_take_no_forbidden_action() -> None:
         assert "sac" in found["algorithms"].text or env is games.ForbiddenMultiDiscrete
 
 
-class Method(Forgets):
-    """Masks by the method that sb3-contrib asks for, and none in info."""
-
+class Method(Forgets):  # masks by the method that sb3-contrib asks for, none in info
     def action_masks(self) -> Any:
         return [bool(x) for x in self.mask()]
 
@@ -181,9 +177,7 @@ class Method(Forgets):
         return super().reset(**given)[0], {}
 
 
-class MethodOfAxes(games.ForbiddenMultiDiscrete):
-    """The masks of both choices in one row."""
-
+class MethodOfAxes(games.ForbiddenMultiDiscrete):  # the masks of both choices in one row
     def __init__(self) -> None:
         super().__init__()
         self.observation_space = self.observation_space["symbols"]

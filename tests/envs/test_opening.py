@@ -102,9 +102,7 @@ def test_an_environment_that_was_stepped_since_is_reset_again() -> None:
     assert env.calls[before] == env.calls[0] and env.calls[before + 1] is None
 
 
-class Brief:
-    """`reset` as many write it."""
-
+class Brief:  # `reset` as many write it
     def reset(self, seed: int | None = None) -> Any:
         return super().reset(seed=seed)  # type: ignore[misc]
 

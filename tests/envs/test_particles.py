@@ -118,7 +118,7 @@ def test_its_state_is_plain_data_from_which_it_goes_on(name: str) -> None:
         plain.load_state(data, arrays)
 
 
-def test_actions_beyond_the_space_do_what_they_do_there_and_steps_stay() -> None:
+def test_actions_beyond_the_space_and_faults_are_as_elsewhere_and_steps_stay() -> None:
     plain, native = pair(SPREAD, 2, {})
     plain.reset(), native.reset()
     for actions in ([[5, 6, -1], [7, 13, -9]], [[1.9, 0.0, 4.0], [-0.5, 2.0, 3.0]]):
@@ -129,9 +129,6 @@ def test_actions_beyond_the_space_do_what_they_do_there_and_steps_stay() -> None
     for _ in range(4):
         native.step(np.ones((2, 3), np.int64))
     assert all(np.array_equal(x, y) for x, y in zip(leaves(given), kept, strict=True))
-
-
-def test_faults_are_told_as_elsewhere() -> None:
     pairs = (pair(name, 2, {"continuous_actions": True}) for name in (SPREAD, ADVERSARY))
     for vector in chain(*pairs):
         vector.reset()

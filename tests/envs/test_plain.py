@@ -51,7 +51,7 @@ Old.observation_space = named("Box", **BOUNDS)
 Old.action_space = named("Discrete", n=2)
 
 
-def test_an_old_environment_is_one_of_gymnasiums() -> None:
+def test_an_old_environment_is_one_of_gymnasiums_and_trained_in_and_resumed_exactly() -> None:
     inner = Old()
     env = Plain(inner)
     assert env.action_space == spaces.Discrete(2) and env.observation_space.dtype == np.float32
@@ -68,9 +68,6 @@ def test_an_old_environment_is_one_of_gymnasiums() -> None:
     assert env.goal == 3.0 and not hasattr(env, "nothing")
     env.close()
     assert inner.closed
-
-
-def test_it_is_trained_in_and_resumed_exactly() -> None:
     assert resume_fault(lambda: Plain(Old()), 30) is None
     small = {"rollout": 16, "envs": 2, "batch_size": 16, "epochs": 1, "hidden": (8,)}
     made = trainer.train("ppo", lambda: Plain(Old()), framework="torch", steps=64, **small)
@@ -103,9 +100,7 @@ def test_spaces_are_found_or_asked_for() -> None:
     assert Plain(other).action_space == spaces.Dict({"a": spaces.Discrete(2, start=1)})
 
 
-class Team:
-    """Two agents: rewards and ends for each."""
-
+class Team:  # two agents: rewards and ends for each
     action_space = named("MultiDiscrete", nvec=[2, 2])
     observation_space = None
 
@@ -116,15 +111,12 @@ class Team:
         return np.ones((2, 3)), [1.0, 3.0], [True, False], None
 
 
-def test_several_agents_are_reduced_to_one_reward_and_end() -> None:
+def test_several_agents_are_reduced_to_one_and_what_is_no_environment_is_said() -> None:
     env = Plain(Team(), reduce=lambda r, d: (np.mean(r), all(d)))
     assert env.observation_space.shape == (2, 3) and env.observation_space.dtype == np.float32
     assert env.step([0, 1])[1:4] == (2.0, False, False)
     with pytest.raises(EnvironmentFault, match=r"of shape \(2,\)(.|\n)*reward_done_func_ma"):
         Plain(Team()).step([0, 1])
-
-
-def test_what_is_no_environment_is_said() -> None:
     with pytest.raises(EnvironmentFault, match="int has no method reset"):
         Plain(3)
     env = Bare()

@@ -54,9 +54,7 @@ class Drift(gymnasium.Env):
         return self._own(self.x), self._own(self.reward), over, cut, self._own(self.info)
 
 
-class Goal(Drift):
-    """Its observations are a Dict, with a goal."""
-
+class Goal(Drift):  # its observations are a Dict, with a goal
     box = spaces.Box(-99, 99, (2,), np.float32)
     observation_space = spaces.Dict(observation=box, achieved_goal=box, desired_goal=box)
 
@@ -150,9 +148,7 @@ def test_agents_of_ones_own() -> None:
     assert (found[1][2][:, 1] == found[1][0][:, 1] + 1).all()
 
 
-class Shares(Runner):
-    """A runner in this process, and the proxy of its agent."""
-
+class Shares(Runner):  # a runner in this process, and the proxy of its agent
     def __init__(self, cluster: Any, given: Any) -> None:
         (self.agent,) = cluster.make_agent("agent", AlgorithmAgent, **given)
 
@@ -180,9 +176,7 @@ def test_the_loop_of_the_cluster(shared: bool) -> None:
     assert (found[1].next_obs[going, 1] == found[1].obs[going, 1] + 1).all() and going.sum() > 15
 
 
-class Board:
-    """Put a stone on one of five fields; the last but one ends the game."""
-
+class Board:  # put a stone on one of five fields; the last but one ends the game
     reuses = False
 
     def __init__(self) -> None:

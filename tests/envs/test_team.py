@@ -116,25 +116,26 @@ def test_whom_a_limit_takes_alone_is_seen_once_more_and_then_gone() -> None:
     assert last[0]["active"].tolist() == [1, 1] and last[3] and last[0][MASK].tolist() == BOTH
 
 
-@pytest.mark.parametrize(
-    "game", [team_games.Climbing, team_games.Penalty, team_games.TwoStep, Uneven]
-)
+GAMES = [team_games.Climbing, team_games.Penalty, team_games.TwoStep]
+
+
+@pytest.mark.parametrize("game", [*GAMES, Uneven])
 def test_a_team_is_an_environment_of_gymnasium(game: Any) -> None:
     check_env(Team(game()), skip_render_check=True)
     assert resume_fault(lambda: Team(game())) is None
 
 
-def test_games_pay_what_they_say() -> None:
-    for game, actions in (
-        (team_games.Climbing, [(0, 0)]),
-        (team_games.Penalty, [(2, 2)]),
-        (team_games.TwoStep, [(1, 0), (1, 1)]),
-    ):
+def test_games_pay_what_they_say_and_evaluations_tell_what_each_agent_got() -> None:
+    for game, actions in zip(GAMES, ([(0, 0)], [(2, 2)], [(1, 0), (1, 1)]), strict=True):
         made = Team(game())
         made.reset()
         *_, last = [made.step(np.array(a)) for a in actions]
         assert last[1] == made.inner.optimum and last[2]
     assert Team(team_games.Penalty(-30)).inner.payoff.min() == -30
+    idle = Acts(lambda obs, noise: np.zeros((len(obs["agents"]), 2), np.int64))
+    found = evaluate(idle, lambda: Team(team_games.Leaving()), 3)
+    assert found == ([2.5] * 3, [3] * 3, [[3.0, 2.0]] * 3, 0, None)
+    assert Evaluation.of(*found)[4] == (3.0, 2.0) and Evaluation.of(*found).mean == 2.5
 
 
 @pytest.mark.slow
@@ -238,10 +239,3 @@ def test_a_parallel_environment_may_have_a_method_observe() -> None:
         made = make(kind)
         assert isinstance(made, Team) and made.reset(seed=0)[0]["agents"].shape[0] == 2
         assert isinstance(make(lambda kind=kind: team(kind())), Team)
-
-
-def test_an_evaluation_tells_what_each_agent_got() -> None:
-    idle = Acts(lambda obs, noise: np.zeros((len(obs["agents"]), 2), np.int64))
-    found = evaluate(idle, lambda: Team(team_games.Leaving()), 3)
-    assert found == ([2.5] * 3, [3] * 3, [[3.0, 2.0]] * 3, 0, None)
-    assert Evaluation.of(*found)[4] == (3.0, 2.0) and Evaluation.of(*found).mean == 2.5

@@ -164,16 +164,13 @@ def test_evaluation_counts_whole_episodes(mode) -> None:
     assert cut.lengths == [2, 2, 2] and cut.cut == 2
 
 
-def test_seeds_go_by_reset() -> None:
+def test_seeds_go_by_reset_and_no_transition_spans_an_error() -> None:
     made = (VectorEnvironments("Counters", Counters(N), seed=seed) for seed in (3, 3, 4))
     first, second, other = made
     assert (first.reset() == second.reset()).all()
     assert (first.reset() != other.reset()).any()
     again = first.restart()
     assert (again != second.reset()).any() and first.episodes() == [1]
-
-
-def test_a_vector_that_raises_begins_anew_and_no_transition_spans_it() -> None:
     collector = Collector(VectorEnvironments("Counters", Counters(N, fails_at=6)), 0.9)
     noise = np.zeros((4, N), np.int64)
     collector.collect(4, ACTOR, noise)
@@ -212,9 +209,7 @@ def test_spaces_that_lie_and_numbers_that_are_none_are_told() -> None:
         envs.step(np.zeros(N, np.int64))
 
 
-class Tensors(Counters):
-    """A simulator in torch: what it gives and takes are tensors."""
-
+class Tensors(Counters):  # a simulator in torch: it returns and takes tensors
     def reset(self, *, seed: Any = None, options: Any = None) -> Any:
         if options is not None:
             assert isinstance(options["reset_mask"], torch.Tensor)

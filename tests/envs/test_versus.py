@@ -28,9 +28,7 @@ from tandem.testing.turn_games import Nim, TicTacToe
 from tests.envs.made import assert_same
 
 
-class Scripted:
-    """Makes these moves, and counts them as its state."""
-
+class Scripted:  # makes these moves, and counts them as its state
     def __init__(self, *moves: Any) -> None:
         self.moves, self.saw = moves, []
 
@@ -95,7 +93,7 @@ def begun(game: Any, *moves: Any, side: int = 0, seed: int = 0) -> tuple[Versus,
     return env, *env.reset(seed=seed)
 
 
-def test_the_end_pays_whoever_brings_it() -> None:
+def test_the_end_pays_whoever_brings_it_and_a_draw_pays_nothing() -> None:
     env, obs, info = begun(TicTacToe(), 3, 4)
     assert info == {"side": "player_0", "opponent": 0}
     assert not obs["observation"].any() and obs[MASK].all()
@@ -111,9 +109,6 @@ def test_the_end_pays_whoever_brings_it() -> None:
     # the opponent's last move reaches it
     assert [x[1:4] for x in found] == [(0.0, False, False), (-1.0, True, False)]
     assert found[-1][0]["observation"].tolist() == [0, 0, 0, 1, 1, *[0] * 4, 1, 1, 1, *[0] * 6]
-
-
-def test_a_draw_pays_nothing_and_the_opponent_sees_its_own_side() -> None:
     env, *_ = begun(TicTacToe(), 1, 3, 5, 6, seed=3)
     assert [env.step(a)[1] for a in (0, 4, 2, 7, 8)] == [0.0] * 4 + [1.0]  # 0, 4, 8
     env.reset(seed=3)
@@ -234,13 +229,19 @@ def league(size: int, copies: int = 0) -> League:
     return made
 
 
-def test_the_newest_play_and_chance_does_at_first() -> None:
+def test_the_newest_play_chance_does_at_first_and_a_registered_game_finds_its_league() -> None:
     for copies, expected in ((0, {0}), (2, {0, 1, 2}), (3, {1, 2, 3}), (7, {5, 6, 7})):
         env = Game(TicTacToe, league(3, copies))()
         drawn = Counter(env.reset(seed=seed)[1]["opponent"] for seed in range(300))
         assert set(drawn) == expected and min(drawn.values()) > 210 / len(expected)
         assert isinstance(env._playing, RandomPlayer if env.number == 0 else Habit)
         assert env.number == 0 or env._playing.number == env.number
+    bare = Pocket()
+    del bare.metadata
+    assert isinstance(make(lambda: bare), Versus)
+    one = league(2, 3)
+    made = Game("tandem/TicTacToe-v0", one)()
+    assert made.reset(seed=0)[1]["opponent"] in (2, 3) and made.unwrapped.league is one
 
 
 def numbers(vector: Any) -> list[int]:
@@ -318,15 +319,6 @@ def in_league(env: Any) -> Any:
 def test_what_cannot_be_played_so_is_refused(call: Any, kind: Any, said: str) -> None:
     with pytest.raises(kind, match=said):
         call()
-
-
-def test_a_game_needs_no_metadata_and_a_registered_one_finds_its_league() -> None:
-    bare = Pocket()
-    del bare.metadata
-    assert isinstance(make(lambda: bare), Versus)
-    one = league(2, 3)
-    made = Game("tandem/TicTacToe-v0", one)()
-    assert made.reset(seed=0)[1]["opponent"] in (2, 3) and made.unwrapped.league is one
 
 
 def test_classic_games(monkeypatch: Any) -> None:
