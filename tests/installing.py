@@ -15,19 +15,20 @@ def install(package: Path, folder: Path) -> None:
     project = tomllib.loads((package / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
     shutil.copytree(package / "src", folder, ignore=ignored, dirs_exist_ok=True)
-    called = project["name"].replace("-", "_")
-    info = folder / f"{called}-{project['version']}.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
-    )
-    groups = project.get("entry-points", {})
+    describe(folder, project["name"], project["version"], project.get("entry-points", {}))
+
+
+def describe(folder: Path, name: str, version: str, groups: dict[str, dict[str, str]]) -> None:
+    """Puts the metadata of a package with these entry points, by their groups, in `folder`."""
+    info = folder / f"{name.replace('-', '_')}-{version}.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
     lines = [
-        line
+        f"{line}\n"
         for group, points in groups.items()
-        for line in (f"[{group}]", *(f"{name} = {value}" for name, value in points.items()))
+        for line in (f"[{group}]", *(f"{n} = {v}" for n, v in points.items()))
     ]
-    (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
+    (info / "entry_points.txt").write_text("".join(lines))
 
 
 def path_with(*folders: Path) -> dict[str, str]:

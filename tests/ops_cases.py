@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from functools import cache
+from functools import cache, reduce
 from typing import Any
 
 import numpy as np
@@ -95,6 +95,10 @@ def choices(n: int) -> Call:
     return lambda f, i: i["index"] % n
 
 
+def first(name: str) -> Call:
+    return lambda f, i: i[name][0]
+
+
 def some(name: str, n: int) -> Call:
     """The first columns of an input."""
     return lambda f, i: i[name][:, :n]
@@ -133,6 +137,7 @@ OPS: dict[str, Call] = {
 ATOMS = spread.atoms(-3.0, 3.0, 7)
 TRAJECTORY = ("reward", "discount", "last", "value", "bootstrap")
 CHOICE, MASKED = distributions.Categorical(6), Leaf("discrete", (), "int64", (6,), masked=True)
+PARTS = distributions.Categorical(2), distributions.Gaussian(1), distributions.Bernoulli(2)
 DENSITIES: dict[distributions.Density, tuple[str, str]] = {  # inputs: actions, and noise
     CHOICE: ("index", "y"),
     distributions.MultiCategorical((2, 4)): ("choices", "y"),
@@ -141,9 +146,7 @@ DENSITIES: dict[distributions.Density, tuple[str, str]] = {  # inputs: actions, 
     distributions.Beta(3): ("inside", ""),  # its samples are drawn on the host
     distributions.Bernoulli(6): ("mask", ""),
     state_dependent.StateDependentGaussian(3): ("unit", ""),
-    products.Product(
-        (distributions.Categorical(2), distributions.Gaussian(1), distributions.Bernoulli(2))
-    ): ("mixed", ""),
+    products.Product(PARTS): ("mixed", ""),
 }
 ON_HOST = (distributions.Bernoulli, products.Product)  # whose best actions are found there, too
 POLICIES: dict[distributions.Distribution, tuple[str, str]] = {
@@ -155,25 +158,17 @@ POLICIES: dict[distributions.Distribution, tuple[str, str]] = {
 }
 
 
-def _loop(count: int, body: Callable[[Any], Any], state: Any) -> Any:
-    for _ in range(count):
-        state = body(state)
-    return state
-
-
 def _solution(f: Any, i: dict[str, Any]) -> Any:
     """Of (M + 2) x = b, M = m m' of a vector m."""
     m, solve = i["row"], optimization.conjugate_gradient
-    return solve(lambda x: m * f.sum(m * x) + 2.0 * x, i["other"], 5, _loop)
+    loop = lambda count, body, state: reduce(lambda x, _: body(x), range(count), state)  # noqa: E731
+    return solve(lambda x: m * f.sum(m * x) + 2.0 * x, i["other"], 5, loop)
 
 
 def _acting(name: str, d: Any) -> dict[str, Call]:
     """What a distribution makes of a network, which is the identity here."""
-    return {f"{name}.entering": on(d.entering, "y"), f"{name}.of": lambda f, i: d.of(_same, i["y"])}
-
-
-def _same(y: Any) -> Any:
-    return y
+    of = lambda f, i: d.of(lambda y: y, i["y"])  # noqa: E731
+    return {f"{name}.entering": on(d.entering, "y"), f"{name}.of": of}
 
 
 def _of_policies() -> dict[str, Call]:
@@ -193,65 +188,34 @@ def _of_policies() -> dict[str, Call]:
     return calls
 
 
-# By the names of the functions, each with the variant.
-
-# By the names of the functions, each with the variant.
 C51 = action_values.CategoricalValues(2, 3, -1.0, 1.0)
-VALUES = {  # of x [5, 6], with so many choices
-    action_values.ScalarValues(6): 6,
-    C51: 2,
-    action_values.QuantileValues(3, 2): 3,
-}
+IMPLICIT = action_values.ImplicitValues(3, 4, 0.5)  # of x as [5, 2, 3]: two fractions
+# of x [5, 6], with so many choices
+VALUES = {action_values.ScalarValues(6): 6, C51: 2, action_values.QuantileValues(3, 2): 3}
 
 
 def _of_values() -> dict[str, Call]:
-    calls: dict[str, Call] = {}
-    for d, n in VALUES.items():
-        name, after = type(d).__name__, some("positive", n)
-        learned = ("x", choices(n), "row", "weight", "y", by("stop_gradient", after))
-        calls |= _acting(name, d) | {
-            f"{name}.part": on(d.part, "x"),
-            f"{name}.spread": on(d.spread, "x"),
-            f"{name}.loss": on(d.loss, *learned, at=0),
-            f"{name}.loss error": on(d.loss, *learned, at=1),
-            f"{name}.of_action": on(d.of_action, "x", choices(n)),
-            f"{name}.of_best": on(d.of_best, "x", after),
-        }
-        calls |= _of_next(name, d, n, "x", "y")
-    return calls
-
-
-def _of_next(name: str, d: Any, n: int, out: Any, after: Any) -> dict[str, Call]:
     """By the best choice, and by probabilities of all."""
-    policy, values = softmax(some("y", n)), some("positive", n)
-    learned = (out, choices(n), "row", "weight", after, values)
+    calls: dict[str, Call] = {}
     fraction = by("sigmoid", some("positive", 2))
-    return {
-        f"{name}.under": on(d.under, after, policy),
-        f"{name}.of_next": on(d.of_next, after, values),
-        f"{name}.of_next soft": on(d.of_next, after, values, policy),
-        f"{name}.loss soft": on(d.loss, *learned, policy, fraction, at=0),
-    }
-
-
-IMPLICIT = action_values.ImplicitValues(3, 4, 0.5)  # of x as [5, 2, 3]: two fractions
-
-
-def _of_implicit() -> dict[str, Call]:
-    out, after = (by("reshape", name, (5, 2, 3)) for name in ("x", "y"))
-    d, name, values = IMPLICIT, "ImplicitValues", some("positive", 3)
-    fraction = by("sigmoid", some("positive", 2))
-    learned = (out, choices(3), "row", "weight", after, values)
-    return {
-        f"{name}.part": on(d.part, out),
-        f"{name}.spread": on(d.spread, out),
-        f"{name}.entering": lambda f, i: d.entering({"a": i["x"]})["fractions"],
-        f"{name}.of": lambda f, i: d.of(lambda x: x["obs"], out(f, i)),
-        f"{name}.of_action": on(d.of_action, out, choices(3)),
-        f"{name}.of_best": on(d.of_best, out, values),
-        f"{name}.loss": on(d.loss, *learned, at=0, fraction=fraction),
-        **_of_next(name, d, 3, out, after),
-    }
+    for d, n in (VALUES | {IMPLICIT: 3}).items():
+        name, values, policy = type(d).__name__, some("positive", n), softmax(some("y", n))
+        out, after = [by("reshape", x, (5, 2, 3)) if d is IMPLICIT else x for x in ("x", "y")]
+        learned = (out, choices(n), "row", "weight", after, values)
+        calls |= {} if d is IMPLICIT else _acting(name, d)
+        calls |= {
+            f"{name}.part": on(d.part, out),
+            f"{name}.spread": on(d.spread, out),
+            f"{name}.loss": on(d.loss, *learned, fraction=fraction, at=0),
+            f"{name}.loss error": on(d.loss, *learned, fraction=fraction, at=1),
+            f"{name}.loss soft": on(d.loss, *learned, policy, fraction, at=0),
+            f"{name}.of_action": on(d.of_action, out, choices(n)),
+            f"{name}.of_best": on(d.of_best, out, values),
+            f"{name}.under": on(d.under, after, policy),
+            f"{name}.of_next": on(d.of_next, after, values),
+            f"{name}.of_next soft": on(d.of_next, after, values, policy),
+        }
+    return calls
 
 
 TANH, GSDE = distributions.TanhGaussian(3), state_dependent.StateDependentGaussian(3)
@@ -316,13 +280,12 @@ MATH: dict[str, Call] = {
     "TanhGaussian.sample_log_prob action": on(TANH.sample_log_prob, "y", "noise", at=0),
     "TanhGaussian.sample_log_prob": on(TANH.sample_log_prob, "y", "noise", at=1),
     **{
-        f"merged {n}": lambda f, i, at=at: moments.merged(i["x"][0], i["positive"][0], 3.0, i["y"])[
-            at
-        ]
+        f"merged {n}": on(moments.merged, first("x"), first("positive"), 3.0, "y", at=at)
         for at, n in enumerate(("mean", "variance"))
     },
     **_of_values(),
-    **_of_implicit(),
+    "ImplicitValues.entering": lambda f, i: IMPLICIT.entering({"a": i["x"]})["fractions"],
+    "ImplicitValues.of": lambda f, i: IMPLICIT.of(lambda x: x["obs"], i["x"]),
     "total": lambda f, i: distributions.total([i["x"], i["y"], i["positive"]]),
     "TanhGaussian.log_std": on(TANH.log_std, "y"),
     "StateDependentTanh.log_std": on(GSDE_TANH.log_std, "y"),
@@ -434,10 +397,8 @@ def _by_torch(functions: dict[str, Function], inputs: Tensors) -> dict[str, Tens
         by: Any = [None] * len(leaves)
         if total.requires_grad:
             by = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
-        found[name] = {
-            n: torch.zeros_like(x) if g is None else g
-            for (n, x), g in zip(leaves.items(), by, strict=True)
-        }
+        pairs = zip(leaves.items(), by, strict=True)
+        found[name] = {n: torch.zeros_like(x) if g is None else g for (n, x), g in pairs}
     return found
 
 
@@ -446,10 +407,8 @@ def _by_jax(functions: dict[str, Function], inputs: Tensors) -> dict[str, Tensor
 
     @jax.jit
     def compiled(inputs: Tensors) -> dict[str, Tensors]:
-        return {
-            n: jax.grad(lambda i, f=f: f(i).sum())(inputs)  # type: ignore[misc]
-            for n, f in functions.items()
-        }
+        gradient = lambda f: jax.grad(lambda i: f(i).sum())(inputs)  # noqa: E731
+        return {n: gradient(f) for n, f in functions.items()}
 
     return compiled(inputs)
 
@@ -464,9 +423,8 @@ def _by_tensorflow(functions: dict[str, Function], inputs: Tensors) -> dict[str,
             with tf.GradientTape() as tape:
                 tape.watch(inputs)
                 total = tf.reduce_sum(function(inputs))
-            found[name] = tape.gradient(
-                total, inputs, unconnected_gradients=tf.UnconnectedGradients.ZERO
-            )
+            zeros = tf.UnconnectedGradients.ZERO
+            found[name] = tape.gradient(total, inputs, unconnected_gradients=zeros)
         return found
 
     return compiled(inputs)

@@ -22,9 +22,8 @@ from tests.pages import blocks
 
 SOURCE = ROOT / "src" / "tandem"
 FOLDERS = [ROOT / name for name in ("src", "tests", "benchmarks", "docs")]
-FILE = re.compile(
-    r"[\w.*-]*(/[\w.*-]*)+|[\w.*-]+\.(py|md|json|csv|png|gif|mp4|svg|zip|toml|txt|safetensors)"
-)
+ENDINGS = "py|md|json|csv|png|gif|mp4|svg|zip|toml|txt|safetensors"
+FILE = re.compile(rf"[\w.*-]*(/[\w.*-]*)+|[\w.*-]+\.({ENDINGS})")
 NAMESPACES = "|".join([*FAMILIES, *ids.NAMESPACES, *functions.FAMILIES, "classic", "FAMILY"])
 UNVERSIONED = "brax|gymnax|pgx|playground"  # whose ids end as they like
 ENV_ID = re.compile(rf"({NAMESPACES})/(\*|NAME|\w+[-_]v\d+|\*-v\d+)|({UNVERSIONED})/[\w-]+")
@@ -37,8 +36,6 @@ NOT_OURS |= {"GLU", "glu", "squareplus", "sparsemax", "AvgPool"}
 NOT_OURS |= {"NormalizeObservation", "RecordEpisodeStatistics", "RecordVideo", "RescaleAction"}
 # a table of two libraries: what is in its first column is of the other one
 ELSEWHERE = re.compile(r"^\| [\w-]+ \| (?:here|tandem) \|\n(?:\|.*\n)+", re.MULTILINE)
-
-
 # files of the repository that are neither code nor pages
 BESIDE = (".github", "CITATION.cff", "Dockerfile")
 
@@ -197,10 +194,10 @@ def _text(node: ast.AST) -> str:
 
 def is_file(name: str) -> bool:
     """Whether a file is in the repository, or is one that the code makes. * stands for anything."""
-    last = name.strip("/").split("/")[-1]
-    return any(fnmatch(path, f"*/{name.strip('/')}/*") for path in paths()) or any(
-        fnmatch(last, text) for text in made_by_runs()
-    )
+    name = name.strip("/")
+    if any(fnmatch(path, f"*/{name}/*") for path in paths()):
+        return True
+    return any(fnmatch(name.split("/")[-1], text) for text in made_by_runs())
 
 
 def in_blocks(name: str, page: str) -> bool:

@@ -50,8 +50,6 @@ MOST = {"steps": 300, "stop_at": 150, "train_steps": 300, "episodes": 2, "eval_e
 MOST |= {"final_episodes": 1, "N": 32}
 NUMBER = re.compile(rf"(--|\b)({'|'.join(MOST).replace('_', '[_-]')})([ =])(\d[\d_]*)\b")
 NO_MORE = {"steps": "300", "eval-episodes": "0", "final-episodes": "1", "framework": "torch"}
-
-
 FIGURE = r"[-−]?\d+(?:[,_]\d{3})*(?:\.\d+)?(?:e[-+]?\d+)?"
 TIMED = r"(?= ?(?:s|ms|min|minutes|seconds|steps/s|steps a second|MB)\b)"
 

@@ -22,13 +22,7 @@ class Blinking(gym.Env[Any, Any]):
     observation_space = gym.spaces.Box(0, 100, (1,))
     action_space = gym.spaces.Discrete(5)
 
-    def __init__(
-        self,
-        length: int = 6,
-        fps: int = 10,
-        size: tuple[int, int] = (40, 60),
-        mode: str | None = "rgb_array",
-    ) -> None:
+    def __init__(self, length=6, fps=10, size=(40, 60), mode: str | None = "rgb_array") -> None:
         self.length, self.size, self.render_mode = length, size, mode
         self.metadata = {"render_fps": fps, "render_modes": ["rgb_array", "human"]}
         self.seeds: list[int | None] = []
@@ -58,7 +52,6 @@ def frames(path: Path) -> list[tuple[int, int]]:
 
 
 def played(out: Path, action: int = 0, env: Any = None, **given: Any) -> Path:
-    """The film of a constant policy."""
     return animation.animate(lambda obs: action, env or Blinking(), out, **given)
 
 
@@ -70,6 +63,10 @@ def test_a_gif_shows_every_step_at_the_environments_rate(tmp_path: Path) -> None
     assert [ms for _, ms in found] == [100] * 6 + [600]  # the end stands half a second longer
     assert env.seeds == [7] and Image.open(out).info["loop"] == 0
     assert Image.open(out).size == (60, 40 + animation.STRIP)
+    # a fast one's leaves pictures out, but never the end
+    found = frames(played(tmp_path / "a.gif", env=Blinking(length=5, fps=50)))
+    assert [grey for grey, _ in found] == pytest.approx([0, 40, 80, 100], abs=3)
+    assert found[0][1] == 40
 
 
 @pytest.mark.parametrize("suffix", ["gif", "mp4"])
@@ -88,20 +85,11 @@ def test_a_film_that_is_broken_off_leaves_the_one_before(suffix: str, tmp_path: 
     assert list(tmp_path.iterdir()) == [out], "no empty file"
 
 
-def test_a_fast_environments_gif_leaves_pictures_out_but_never_the_end(tmp_path: Path) -> None:
-    found = frames(played(tmp_path / "a.gif", env=Blinking(length=5, fps=50)))
-    assert [grey for grey, _ in found] == pytest.approx([0, 40, 80, 100], abs=3)
-    assert found[0][1] == 40
-
-
-def test_episodes_have_seeds_of_their_own_and_are_cut(tmp_path: Path) -> None:
+def test_episodes_have_seeds_and_are_cut_and_act_gets_observations(tmp_path, monkeypatch) -> None:
     env, given = Blinking(length=1000), {"episodes": 3, "seed": 5, "max_steps": 2, "fps": 5}
     found = frames(played(tmp_path / "a.gif", env=env, **given))
     assert env.seeds == [5, 6, 7] and found[0][1] == 200
     assert [grey for grey, _ in found] == pytest.approx([0, 20, 40] * 3, abs=3)
-
-
-def test_act_gets_the_observation_and_a_name_is_found(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     seen: list[float] = []
 
@@ -127,9 +115,8 @@ def test_the_figures_stand_below(tmp_path: Path) -> None:
 
 def test_cartpole_is_small_and_looks_like_cartpole(tmp_path: Path) -> None:
     env = gym.make("CartPole-v1", render_mode="rgb_array")
-    out = animation.animate(
-        lambda o: int(3 * o[2] + o[3] > 0), env, tmp_path / "a.gif", max_steps=60
-    )
+    act = lambda o: int(3 * o[2] + o[3] > 0)  # noqa: E731
+    out = animation.animate(act, env, tmp_path / "a.gif", max_steps=60)
     image = Image.open(out)
     assert image.size[0] == 400 and out.stat().st_size < 100_000
     picture = np.asarray(image.convert("RGB")).astype(int)[: -animation.STRIP]
@@ -162,9 +149,7 @@ def test_what_cannot_be_written_is_refused_before_playing(tmp_path: Path) -> Non
         assert env.seeds == []
 
 
-class Faulty(Blinking):
-    """Its picture is something else, or an error."""
-
+class Faulty(Blinking):  # its picture is something else, or an error
     def __init__(self, picture: Any) -> None:
         super().__init__()
         self.picture = picture

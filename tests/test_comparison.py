@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -17,31 +18,19 @@ from tandem.comparison import compare
 from tandem.errors import RunFolderError, SettingError
 from tandem.math import statistics
 
-SCORES = {
-    "CartPole-v1": {"random": 20.0, "reference": 500.0},
-    "Acrobot-v1": {"random": -500.0, "reference": -100.0},
-}
-
-
 TOML = """
 [CartPole-v1]
 random = 20
 reference = 500
-
 ["Acrobot-v1"]
 random = -500.0
 reference = -100.0
 """
+SCORES = tomllib.loads(TOML)
 
 
 def make(
-    folder: Path,
-    score: float | None,
-    algorithm: str = "ppo",
-    env: str = "CartPole-v1",
-    seed: int = 0,
-    steps: int = 1000,
-    **more: Any,
+    folder: Path, score: Any, algorithm="ppo", env="CartPole-v1", seed=0, steps=1000, **more: Any
 ) -> Path:
     """The folder of a complete run with this score; of its last checkpoint it is one less."""
     folder.mkdir(parents=True)
@@ -149,11 +138,7 @@ def test_returns_of_one_environment_need_no_scores_and_have_no_gap(tmp_path: Pat
     "runs, notes, interval",
     [
         (1, ["PPO has 1 run", "DQN has 1 run", "with 1 and 1 runs, .* by chance 100%"], False),
-        (
-            3,
-            ["PPO has 3 runs .* 75%", "DQN has 3 runs", "with 3 and 3 runs, .* by chance 10%"],
-            True,
-        ),
+        (3, ["PPO has 3 runs .* 75%", "DQN has 3 runs", "with 3 and 3 runs, .* chance 10%"], True),
         (4, ["PPO has 4 runs .* 88%", "DQN has 4 runs"], True),
         (5, [], True),
     ],
@@ -179,10 +164,8 @@ def test_groups_that_were_not_trained_equally_long_are_told_of(tmp_path: Path) -
     ppo = seeds(tmp_path / "ppo", PPO["CartPole-v1"], steps=5000)
     dqn = seeds(tmp_path / "dqn", DQN["CartPole-v1"], "dqn", steps=1000)
     (note,) = compare([ppo, dqn], samples=20).notes
-    assert (
-        note
-        == "in CartPole-v1 the groups were not trained equally long: PPO 5,000, DQN 1,000 steps."
-    )
+    long = "PPO 5,000, DQN 1,000 steps."
+    assert note == f"in CartPole-v1 the groups were not trained equally long: {long}"
 
 
 def test_what_cannot_be_compared(two: Path, tmp_path: Path) -> None:

@@ -45,9 +45,6 @@ def run(folder: Path, *names: str, whole: bool = False) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
-# --- what is run ----------------------------------------------------------------------------------
-
-
 # what a visitor runs first: CI compares what these pages print; the thorough suite does for all
 FRONT = ("README.md", "docs/start/first-run.md", "docs/tutorials/trainer.md")
 GUIDES = [p for p in PAGES if p.startswith(("docs/start/", "docs/tutorials/", "docs/howto/"))]
@@ -129,9 +126,6 @@ def test_shortened(language, text, shorter) -> None:
     assert shortened(Block(language, text, 1)).text == shorter
 
 
-# --- what is named --------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
 def test_every_name_is_in_the_repository(page) -> None:
@@ -187,9 +181,6 @@ def test_every_link_leads_somewhere(page) -> None:
         assert path.exists(), target
 
 
-# --- the pages on algorithms ----------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("algorithm", algorithms.NAMES)
 def test_the_table_of_settings_is_up_to_date(algorithm) -> None:
     page = PAGES[f"docs/algorithms/{algorithm}.md"]
@@ -207,10 +198,10 @@ def test_the_table_of_settings_is_up_to_date(algorithm) -> None:
 
 
 def test_the_pages_of_options_and_of_the_zoo_say_what_the_code_does() -> None:
-    page = PAGES["docs/algorithms/options.md"]
-    assert page == settings.renewed_options(page), "run: python docs/settings.py"
-    page = PAGES["docs/howto/zoo.md"]
-    assert page == settings.renewed_zoo(page), "run: python docs/settings.py"
+    renewed = {"algorithms/options": settings.renewed_options, "howto/zoo": settings.renewed_zoo}
+    for name, renew in renewed.items():
+        page = PAGES[f"docs/{name}.md"]
+        assert page == renew(page), "run: python docs/settings.py"
 
 
 @pytest.mark.parametrize("algorithm", algorithms.NAMES)
@@ -228,7 +219,7 @@ def test_every_function_beside_an_equation_exists(algorithm) -> None:
 def test_the_page_of_the_installation_has_every_extra() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     of_users = set(project["optional-dependencies"]) - {"docs", "dev"}
-    page = (ROOT / "docs" / "start" / "install.md").read_text(encoding="utf-8")
+    page = PAGES["docs/start/install.md"]
     table = set(re.findall(r"`([\w-]+)`", "".join(re.findall(r"^\|([^|]*)\|", page, re.M))))
     engines = set(re.findall(r"[\w-]+", " ".join(re.findall(r"\[([\w,-]+)\]", page))))
     assert of_users <= table | engines

@@ -87,8 +87,7 @@ def test_what_is_printed_to_a_full_disk(place: Path) -> None:
 
 
 def fails(name: str, after: int = 0) -> Callable[[Any, Any], None]:
-    """os.replace on a disk that is full where a file of this name is put in its place, after so
-    many times."""
+    """os.replace on a disk that is full for a file of this name, after so many times."""
     real, left = os.replace, [after]
 
     def replace(source: Any, target: Any) -> None:
@@ -108,11 +107,8 @@ def test_a_run_whose_result_cannot_be_written_is_there_to_be_scored(
         patch.setattr(atomic_files.os, "replace", fails("result.json"))
         code = main(["train", "a2c", "CartPole-v1", *FLAGS.split(), "--out", "a b"])
     told = capsys.readouterr().err
-    folder = Path.cwd() / "a b"
-    assert (
-        code == 2
-        and f"cannot write {folder}/result.json: No space left on device; expected" in told
-    )
+    folder, full = Path.cwd() / "a b", "No space left on device; expected"
+    assert code == 2 and f"cannot write {folder}/result.json: {full}" in told
     assert "the run is trained and saved" in told
     again = shlex.split(told.partition(" and tandem ")[2].partition(" (resume=")[0])
     last = Path("a b", "checkpoints", "last.zip")

@@ -7,6 +7,8 @@ import pytest
 from tests.helpers import run_python
 from tests.parallel.processes import gone
 
+PRINT = "import json, os; print(json.dumps(os.environ.get('{}')))"
+
 
 @pytest.mark.parametrize(
     "engine, backend",
@@ -19,29 +21,21 @@ from tests.parallel.processes import gone
 )
 def test_the_engine_is_chosen_whatever_the_parent_has(engine, backend, monkeypatch) -> None:
     monkeypatch.setenv("KERAS_BACKEND", "openvino")
-    shown = run_python(
-        "import json, os; print(json.dumps(os.environ.get('KERAS_BACKEND')))", engine=engine
-    )
-    assert shown == [backend]
+    assert run_python(PRINT.format("KERAS_BACKEND"), engine=engine) == [backend]
 
 
 def test_the_child_has_one_thread_and_env_overrides(monkeypatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "8")
-    code = "import json, os; print(json.dumps(os.environ['OMP_NUM_THREADS']))"
+    code = PRINT.format("OMP_NUM_THREADS")
     assert run_python(code) == ["1"]
     assert run_python(code, env={"OMP_NUM_THREADS": "2"}) == ["2"]
 
 
-def test_a_failure_shows_the_childs_traceback() -> None:
-    with pytest.raises(
-        AssertionError, match=r"(?s)ended with status 1.*snippet\.py.*ZeroDivisionError"
-    ):
-        run_python("1 / 0")
-
-
-def test_output_that_is_not_json_is_a_failure() -> None:
-    with pytest.raises(AssertionError, match=r"(?s)not JSON.*hello"):
-        run_python("print('hello')")
+def test_a_failure_shows_the_childs_traceback_or_output_that_is_not_json() -> None:
+    says = r"(?s)ended with status 1.*snippet\.py.*ZeroDivisionError"
+    for code, said in (("1 / 0", says), ("print('hello')", r"(?s)not JSON.*hello")):
+        with pytest.raises(AssertionError, match=said):
+            run_python(code)
 
 
 @pytest.mark.slow

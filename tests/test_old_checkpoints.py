@@ -109,22 +109,17 @@ def restored() -> Any:
     return agent
 
 
-def test_an_old_agent_of_the_agent_door_loads_and_acts_as_it_did() -> None:
+def test_an_old_agent_loads_acts_as_it_did_and_trains_on_twice_the_same() -> None:
     agent, expected = restored(), EXPECTED["agent"]
     outputs = agent.net(torch.tensor(OBSERVATIONS)).detach().numpy()
     np.testing.assert_allclose(outputs, expected["outputs"], rtol=0, atol=1e-6)
     assert agent.total_episode == expected["total_episode"]
     assert agent.reward_list == expected["reward_list"]
-
-
-def test_an_old_agent_of_the_agent_door_trains_on_twice_the_same() -> None:
     first, second = restored(), restored()
     for agent in (first, second):
         agent.train(torch.optim.Adam(agent.param, 1e-3), 5, p=0)
     assert len(first.reward_list) == len(EXPECTED["agent"]["reward_list"]) + 5
     assert first.reward_list == second.reward_list and first.loss_list == second.loss_list
     assert len(set(first.loss_list)) > 10, "there were losses, so there was learning"
-    assert all(
-        torch.equal(x, y)
-        for x, y in zip(first.net.parameters(), second.net.parameters(), strict=True)
-    )
+    parameters = zip(first.net.parameters(), second.net.parameters(), strict=True)
+    assert all(torch.equal(x, y) for x, y in parameters)

@@ -59,8 +59,10 @@ def planned(*plan: Any, observation: Any = BOX) -> Agent:
     return built(algorithms.get("dqn"), plan, observation, CHOICE)
 
 
-def by_entries(made: Agent) -> dict[str, Leaf]:
-    return made.observation if isinstance(made.observation, dict) else {"obs": made.observation}
+def sampled(made: Agent, rng: np.random.Generator, rows: int) -> dict[str, Any]:
+    """Observations by their entries."""
+    spec = made.observation if isinstance(made.observation, dict) else {"obs": made.observation}
+    return {name: drawn(rng, leaf, rows) for name, leaf in spec.items()}
 
 
 def observed(made: Agent, obs: dict[str, Any]) -> Any:
@@ -114,9 +116,7 @@ def test_onnx_gives_what_the_agent_gives(made, tmp_path) -> None:
     assert done.verified
     model = onnx_package.load(done.file)
     onnx_package.checker.check_model(model, full_check=True)
-    rng = np.random.default_rng(5)
-    # other rows, another number of them
-    obs = {name: drawn(rng, spec, 7) for name, spec in by_entries(made).items()}
+    obs = sampled(made, np.random.default_rng(5), 7)  # other rows, another number of them
     found, given = onnx.run(model, obs), observed(made, obs)
     scope: dict[str, Any] = {}
     exec(done.how, scope)  # which takes what an environment gives, as float64
@@ -147,7 +147,7 @@ def test_onnx_remembers_what_the_agent_remembers(made, tmp_path) -> None:
     exec(done.how, scope)
     rng, state, ours = np.random.default_rng(5), np.repeat(scope["state"], 7, 0), None
     for _ in range(4):
-        obs = {name: drawn(rng, spec, 7) for name, spec in by_entries(made).items()}
+        obs = sampled(made, rng, 7)
         if "action_mask" in obs:
             obs["action_mask"][:, 0] = 1
         action, _, state = scope["step"](observed(made, obs), state)
@@ -246,18 +246,11 @@ class Body(nn.Module):
         h = torch.relu(self.norm(self.first(x)))
         return self.memory(torch.cat([h, h], -1).reshape(-1, 2, 8))[0][:, -1]
 
-
 class Odd(nn.Module):
     def forward(self, x):
         return torch.special.i0e(x)
 
-
-def body(space):
-    return Body()
-
-
-def odd(space):
-    return Odd()
+body, odd = (lambda space: Body()), (lambda space: Odd())
 """
 
 
@@ -274,9 +267,8 @@ def test_fractions_beside_entries_enter_a_network_that_torch_writes(tmp_path) ->
             return self.inner(x["a"]).relu() + x["bits"].float()
 
     observation = {"a": BOX, "bits": BITS}
-    algorithm, _ = fakes.build(
-        "dqn", "torch", CHOICE, observation, lambda space: Sum(), values="implicit"
-    )
+    made = fakes.build("dqn", "torch", CHOICE, observation, lambda space: Sum(), values="implicit")
+    algorithm, _ = made
     q = algorithm.q.frozen(algorithm.q.read())
     kind, settings = type(algorithm), algorithm.settings
     made = Agent(kind, settings, observation, CHOICE, {"q": q}, "an agent of entries")
@@ -291,10 +283,8 @@ def test_unknown_layers_are_written_by_torch_and_compared(tmp_path, monkeypatch,
     (tmp_path / "bodies_of_mine.py").write_text(BODIES)
     monkeypatch.syspath_prepend(str(tmp_path))
     bodies = __import__("bodies_of_mine")
-    short: dict[str, Any] = {
-        "framework": "torch", "steps": 60, "learning_starts": 20, "batch_size": 8, "eval_every": 0,
-        "final_episodes": 1, "plots": False, "progress": False,
-    }  # fmt: skip
+    short: dict[str, Any] = {"framework": "torch", "steps": 60, "learning_starts": 20}
+    short |= {"batch_size": 8, "eval_every": 0, "final_episodes": 1, "plots": False}
     short["network"] = bodies.body
     made = tandem.train("sac", "Pendulum-v1", out=tmp_path / "run", **short).agent
     assert tandem.export(made, tmp_path / "live.onnx").verified
@@ -317,37 +307,22 @@ def test_unknown_layers_are_written_by_torch_and_compared(tmp_path, monkeypatch,
 
 
 KERAS = """
-    import contextlib
-    import io
-    import json
-    import sys
-
+    import contextlib, io, json, sys
     import keras
     from keras import layers
-
     import tandem
     from tandem.cli import main
     from tests.collect.own_networks import KerasSine, body
     from tests.networks.chains import DIGITS, SHORT, Numbers, box
 
-
-    def numbers():
-        return Numbers(box(4))
-
-
-    def digits():
-        return Numbers(DIGITS)
-
-
     def both(space):
         first = [layers.Embedding(5, 3), layers.Flatten(), KerasSine(8)]
         return keras.Sequential([*first, layers.BatchNormalization(), layers.Dropout(0.1)])
 
-
     framework, folder = sys.argv[1:]
-    for name, env, network in (("numbers", numbers, body), ("digits", digits, both)):
+    for name, space, network in (("numbers", box(4), body), ("digits", DIGITS, both)):
         given = {"framework": framework, "network": network, "out": f"{folder}/{name}", **SHORT}
-        run = tandem.session("dqn", env, **given)
+        run = tandem.session("dqn", lambda space=space: Numbers(space), **given)
         list(run.events(40))
         agent, then = run.agent(), run.fingerprint()
         for _ in run.events():
@@ -380,30 +355,19 @@ def test_keras_writes_layers_that_are_not_known(engine, package, tmp_path) -> No
 
 
 TRAINED = """
-    import sys
-
-    import tandem
+    import sys, tandem
     from tests.networks.chains import SHORT, Numbers, box
-
     tandem.train("dqn", lambda: Numbers(box(4)), framework=sys.argv[1], out=sys.argv[2], **SHORT)
 """
-
-
 EXPORTED = """
-    import contextlib
-    import json
-    import os
-    import sys
-
+    import contextlib, json, os, sys
     from tandem.cli import main
-
     run, folder = sys.argv[1:]
     os.chdir(folder)
     where = ["--network", "bodies:body", "--out", f"{folder}/agent.npz"]
     with contextlib.redirect_stdout(sys.stderr):
         assert main(["export", run, "--to", "numpy", *where]) == 0
     import bodies
-
     print(json.dumps(bodies.engine))
 """
 
@@ -420,12 +384,8 @@ def test_the_module_of_a_network_is_imported_on_the_engine_of_the_run(tmp_path) 
 
 
 REFUSED = """
-    import importlib.util
-    import json
-    import sys
-
-    import keras
-    import tandem
+    import importlib.util, json, sys
+    import keras, tandem
     from tests.collect.own_networks import body
     from tests.networks.chains import SHORT, Numbers, box
 
@@ -433,17 +393,14 @@ REFUSED = """
     agent = tandem.session("dqn", lambda: Numbers(box(4)), **given).agent()
     found = importlib.util.find_spec
 
-
     def broken(*given, **more):
         raise ValueError("no such operation")
-
 
     def refused():
         try:
             tandem.export(agent, sys.argv[1])
         except tandem.errors.TandemError as error:
             print(json.dumps([type(error).__name__, str(error)]))
-
 
     sys.modules["tf2onnx"] = None
     importlib.util.find_spec = lambda name: None if name == "tf2onnx" else found(name)
@@ -485,8 +442,7 @@ def test_the_directions_of_an_npz_rebuild_the_network(made, tmp_path) -> None:
     done = to_numpy(made, tmp_path / "agent.npz")
     scope: dict[str, Any] = {}
     exec(done.how, scope)
-    rng = np.random.default_rng(6)
-    obs = observed(made, {k: drawn(rng, s, 5) for k, s in by_entries(made).items()})
+    obs = observed(made, sampled(made, np.random.default_rng(6), 5))
     policy = made.algorithm.distribution(made.settings, made.action)
     found = scope["network"](policy.entering(obs))
     np.testing.assert_allclose(found, said(made, obs), rtol=1e-5, atol=1e-6)

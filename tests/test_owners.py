@@ -144,10 +144,7 @@ def test_an_entry_or_a_choice_of_another_algorithm() -> None:
         ("sweep --algorithm ppo CartPole-v1", "algorithm without a flag, as in `{}sweep ppo CART`"),
         ("config ppo --environment=X", "environment without a flag, as in `{}config ppo CART`"),
         ("check --env CartPole-v1", "environment without a flag, as in `{}check CART`"),
-        (
-            "evaluate --algo ppo",
-            "the run folder names its algorithm, as in `{}evaluate runs/first`",
-        ),
+        ("evaluate --algo ppo", "run folder names its algorithm, as in `{}evaluate runs/first`"),
         ("record --env-id X", "the run folder names its environment, as in `{}record runs/first`"),
         ("train ppo CartPole-v1 --callback X", "it is 'callbacks' of tandem.train, in a program"),
         ("train ppo CartPole-v1 --track", "'--track' is '--wandb' here, as in --wandb my-project."),

@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -40,7 +39,12 @@ def test_the_variable_is_read_in_one_place() -> None:
     assert readers == ["src/tandem/platforms.py"]
 
 
-def test_free_memory_has_a_second_and_a_third_way(tmp_path: Path, monkeypatch) -> None:
+def test_free_memory_has_other_ways_and_only_glibc_s_is_kept(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("TANDEM_SYSTEM", "posix")
+    malloc.keep_freed.cache_clear()
+    assert malloc.keep_freed() is False
+    malloc.keep_freed.cache_clear()
+    monkeypatch.delenv("TANDEM_SYSTEM")
     monkeypatch.setitem(sys.modules, "psutil", None)  # not installed
     pages = os.sysconf("SC_PHYS_PAGES")
     assert platforms.free_memory(tmp_path) == os.sysconf("SC_PAGE_SIZE") * pages
@@ -49,13 +53,6 @@ def test_free_memory_has_a_second_and_a_third_way(tmp_path: Path, monkeypatch) -
     told = SimpleNamespace(virtual_memory=lambda: SimpleNamespace(available=12345))
     monkeypatch.setitem(sys.modules, "psutil", told)
     assert platforms.free_memory(tmp_path) == 12345
-
-
-def test_only_glibc_s_memory_is_kept(monkeypatch) -> None:
-    monkeypatch.setenv("TANDEM_SYSTEM", "posix")
-    malloc.keep_freed.cache_clear()
-    assert malloc.keep_freed() is False
-    malloc.keep_freed.cache_clear()
 
 
 def test_names_of_files_and_how_processes_ended_and_watched_parents() -> None:
@@ -68,14 +65,11 @@ def test_names_of_files_and_how_processes_ended_and_watched_parents() -> None:
     assert not platforms.parent_watch(os.getpid())(60.0)  # at once
 
 
-def test_a_lock_is_one_process_s(tmp_path: Path) -> None:
+def test_a_lock_is_one_process_s_and_cores_are_those_of_this_process(tmp_path, monkeypatch) -> None:
     with held(tmp_path / "lock"), (tmp_path / "lock").open("w") as file:
         assert not platforms.lock(file)
     with (tmp_path / "lock").open("w") as file:
         assert platforms.lock(file)
-
-
-def test_cores_are_those_of_this_process(monkeypatch) -> None:
     assert platforms.cores() == len(platforms.own_cores()) >= 1
     monkeypatch.setattr(platforms, "os", SimpleNamespace(cpu_count=lambda: 7))
     assert platforms.cores() == 7 and platforms.own_cores() == []

@@ -19,14 +19,7 @@ from tandem.runs.writers import CsvWriter
 
 
 def make(
-    folder: Path,
-    framework: str = "jax",
-    seed: int = 0,
-    slope: float = 1.0,
-    end: int = 1000,
-    env: str = "CartPole-v1",
-    test: bool = True,
-    **settings: Any,
+    folder: Path, framework="jax", seed=0, slope=1.0, end=1000, env="CartPole-v1", test=True, **more
 ) -> Path:
     """A run whose evaluation return is slope * steps, every 200 steps up to `end`."""
     writer = CsvWriter(folder / "progress.csv")
@@ -37,7 +30,7 @@ def make(
         writer.write(row | (evaluated if test and step % 200 == 0 else {}))
     writer.close()
     config = {"algorithm": "ppo", "env": env, "framework": framework, "seed": seed}
-    (folder / "config.json").write_text(json.dumps({**config, "settings": settings}))
+    (folder / "config.json").write_text(json.dumps({**config, "settings": more}))
     return folder
 
 
@@ -64,7 +57,7 @@ def title(axes: Any) -> str:
     return axes.get_title(loc="left")
 
 
-def test_one_run_shows_evaluations_with_their_spread_and_training(tmp_path: Path, drawn) -> None:
+def test_one_run_shows_evaluations_with_their_spread_or_training(tmp_path: Path, drawn) -> None:
     run = make(tmp_path / "run", "tensorflow", seed=3)
     out = plots.curve([run], tmp_path / "new" / "curve.png")
     axes = drawn[0]
@@ -77,6 +70,10 @@ def test_one_run_shows_evaluations_with_their_spread_and_training(tmp_path: Path
     np.testing.assert_array_equal(found["training episodes"], trained)
     band = axes.collections[0].get_paths()[0].get_extents()
     assert (band.ymin, band.ymax) == (195.0, 1005.0)
+    # without evaluations the training return is compared
+    plots.curve([make(tmp_path / "a"), make(tmp_path / "b", test=False)], tmp_path / "a.png")
+    assert drawn[1].get_ylabel() == "return of training episodes"
+    np.testing.assert_allclose(lines(drawn[1])["2 runs"][-1], [1000.0, 500.0])
 
 
 def test_runs_of_one_kind_become_an_interquartile_mean_with_its_band(tmp_path: Path, drawn) -> None:
@@ -109,11 +106,9 @@ def test_runs_of_several_kinds_are_told_apart_by_what_differs(tmp_path: Path, dr
     kinds = ["CartPole-v1, PyTorch, 1 run", "Acrobot-v1, Keras on JAX, 1 run"]
     assert list(lines(drawn[1])) == kinds and title(drawn[1]) == "Mine"
     # those with other settings are another curve
-    tuned = [
-        make(tmp_path / f"{g}{s}", seed=s, slope=s + g, gamma=g, clip=0.2)
-        for g in (0.9, 0.99)
-        for s in (0, 1)
-    ]
+    pairs = [(g, s) for g in (0.9, 0.99) for s in (0, 1)]
+    given = {"clip": 0.2}
+    tuned = [make(tmp_path / f"{g}{s}", seed=s, slope=s + g, gamma=g, **given) for g, s in pairs]
     plots.curve([*tuned, make(tmp_path / "other", "torch", gamma=0.5)], tmp_path / "a.png")
     kinds = [f"Keras on JAX, gamma={gamma}, 2 runs" for gamma in (0.9, 0.99)]
     assert list(lines(drawn[2])) == [*kinds, "PyTorch, 1 run"]
@@ -136,12 +131,6 @@ def test_single_runs_stay_visible_and_are_named_by_seed_or_by_kind(tmp_path: Pat
     assert [text.get_text() for text in drawn[2].get_legend().get_texts()] == kinds[:2]
     colours = [line.get_color() for line in drawn[2].get_lines()]
     assert colours[0] == colours[1] != colours[2] == colours[3]
-
-
-def test_without_evaluations_the_training_return_is_compared(tmp_path: Path, drawn) -> None:
-    plots.curve([make(tmp_path / "a"), make(tmp_path / "b", test=False)], tmp_path / "a.png")
-    assert drawn[0].get_ylabel() == "return of training episodes"
-    np.testing.assert_allclose(lines(drawn[0])["2 runs"][-1], [1000.0, 500.0])
 
 
 def test_errors_name_what_is_wrong(tmp_path: Path) -> None:

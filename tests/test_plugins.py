@@ -6,7 +6,6 @@ import json
 import os
 import re
 import sys
-import zipfile
 from collections.abc import Iterator
 from importlib.metadata import EntryPoints
 from pathlib import Path
@@ -27,8 +26,9 @@ from tandem.runs.folder import read_run
 from tandem.zoo import files
 from tests.advice.net import follows
 from tests.helpers import ROOT, run_python
-from tests.installing import install, path_with
+from tests.installing import describe, install, path_with
 from tests.pages import blocks
+from tests.runs.shared import edit_index
 
 GOOD, BROKEN = ROOT / "tests" / "plugin_package", ROOT / "tests" / "broken_package"
 SMALL = ["--framework", "torch", "--quiet", "--eval-episodes", "1", "--final-episodes", "1"]
@@ -82,7 +82,6 @@ def maze(forgotten: None, packages: dict[str, Path], monkeypatch: pytest.MonkeyP
 
 @pytest.fixture
 def broken(maze: Path, packages: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> Path:
-    """So is tandem-broken."""
     see(packages["broken"], monkeypatch)
     return packages["broken"]
 
@@ -101,9 +100,6 @@ def fingerprints(folder: Path) -> list[str]:
 
 def imported(name: str) -> list[str]:
     return [module for module in sys.modules if module.startswith(name)]
-
-
-# --- what it costs --------------------------------------------------------------------------------
 
 
 def test_help_reads_no_metadata(packages: dict[str, Path]) -> None:
@@ -141,9 +137,6 @@ def test_the_library_asks_for_all_names() -> None:
     }
     # to tell tandem's own from others
     assert readers == {"algorithms/own.py", "cli/catalogue.py"}
-
-
-# --- one of each ----------------------------------------------------------------------------------
 
 
 def test_list_and_help_have_what_it_brings(maze: Path, capsys: Any) -> None:
@@ -213,6 +206,9 @@ def test_a_run_from_its_command_to_its_report(maze: Path, tmp_path: Path, capsys
     assert "--writer lines" in report and "weight of the square of values" in report
     assert "wrote" in shown(capsys, f"export {halves} --to numpy")
     assert "a.gif" in shown(capsys, f"watch {halves} --out {tmp_path / 'a.gif'}")
+    few = "maze_pg maze/Corridor-v0 --steps 64 --framework torch --penalty 0.1 --out"
+    found = shown(capsys, f"find lr {few} {tmp_path / 'find'} --points 2 --processes 1")
+    assert "tandem train maze_pg maze/Corridor-v0" in found and "--penalty 0.1" in found
 
 
 def test_it_is_trained_by_a_program(maze: Path, tmp_path: Path) -> None:
@@ -232,9 +228,7 @@ def test_it_is_trained_by_a_program(maze: Path, tmp_path: Path) -> None:
         tandem.train("maze_pg", "maze/Corridor-v0", penalti=1, **FAST)
 
 
-def test_environments_are_registered_when_they_are_looked_up(
-    maze: Path, tmp_path: Path, monkeypatch: Any, capsys: Any
-) -> None:
+def test_environments_are_registered_at_look_up(maze, tmp_path, monkeypatch, capsys: Any) -> None:
     """By the function of an entry point, or by its module."""
     assert trainer.session("a2c", "maze/Long", steps=8, **FAST).config.env == "maze/Long-v0"
     assert "maze_pg" in shown(capsys, "check maze/Corridor-v0 --steps 20")
@@ -246,9 +240,6 @@ def test_environments_are_registered_when_they_are_looked_up(
     assert trainer.session("a2c", "Alone", steps=8, **FAST).config.env == "Alone-v0"
     assert "environments Alone-v0 (tandem-alone 1.0)" in shown(capsys, "list")
     del sys.modules["registers_itself"]
-
-
-# --- settings -------------------------------------------------------------------------------------
 
 
 def test_settings_of_a_package(maze: Path) -> None:
@@ -281,13 +272,6 @@ def test_config_writes_them_and_train_reads_them(maze: Path, tmp_path: Path, cap
     assert read_run(tmp_path / "again").config["settings"]["penalty"] == 0.4
 
 
-@pytest.mark.slow
-def test_find(maze: Path, tmp_path: Path, capsys: Any) -> None:
-    few = "maze_pg maze/Corridor-v0 --steps 64 --framework torch --penalty 0.1 --out"
-    found = shown(capsys, f"find lr {few} {tmp_path / 'find'} --points 2 --processes 1")
-    assert "tandem train maze_pg maze/Corridor-v0" in found and "--penalty 0.1" in found
-
-
 def tuned(folder: Path, file: str, text: str, point: str = "odd") -> None:
     """A package that brings this file of settings."""
     (folder / "tuned").mkdir(parents=True)
@@ -296,7 +280,6 @@ def tuned(folder: Path, file: str, text: str, point: str = "odd") -> None:
 
 
 def test_where_an_entry_of_a_sweep_belongs(maze: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    """There it is found."""
     assert files.home("ppo", "") == "src/tandem/zoo/ppo.toml"
     assert files.home("maze_pg", plugins.source_of("algorithms", "maze_pg")) == (
         "tandem_maze/zoo/maze_pg.toml of tandem-maze, its folder of the group tandem.zoo"
@@ -314,9 +297,6 @@ def test_where_an_entry_of_a_sweep_belongs(maze: Path, tmp_path: Path, monkeypat
     tuned(tmp_path / "zooed", told.partition(" ")[0], text, "bare-zoo")
     see(tmp_path / "zooed", monkeypatch)
     assert zoo.resolve("bare", "maze/Long-v0", {})[0].penalty == 0.25
-
-
-# --- writers --------------------------------------------------------------------------------------
 
 
 def test_a_writer_takes_text_and_is_asked_for_once(maze: Path, tmp_path: Path, capsys: Any) -> None:
@@ -347,17 +327,12 @@ def test_the_advice_about_writers_is_followed(broken: Path) -> None:
     plugin_writers.check(["failing", "lines"])
 
 
-# --- without the package --------------------------------------------------------------------------
-
-
 def uninstall(maze: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(sys, "path", [p for p in sys.path if p != str(maze)])
     forget()
 
 
-def test_a_run_needs_the_package_that_it_was_trained_with(
-    maze: Path, tmp_path: Path, monkeypatch: Any, capsys: Any
-) -> None:
+def test_a_run_needs_its_package(maze: Path, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     folder = tmp_path / "run"
     tandem.train("maze_pg", "maze/Corridor-v0", steps=32, out=folder, **FAST)
     kind = algorithms.get("maze_pg")
@@ -378,9 +353,7 @@ def test_a_run_needs_the_package_that_it_was_trained_with(
 
 
 @pytest.mark.parametrize("old", [False, True], ids=["new", "old"])
-def test_a_runs_environment_and_writer_name_their_package(
-    maze: Path, tmp_path: Path, monkeypatch: Any, capsys: Any, old: bool
-) -> None:
+def test_a_runs_parts_name_their_package(maze, tmp_path, monkeypatch, capsys, old: bool) -> None:
     """Without it, each use says what to install. An old config.json has the versions alone."""
     folder = tmp_path / "run"
     given = {**FAST, "steps": 64, "writer": "lines", "envs": 2}
@@ -412,14 +385,7 @@ def test_a_runs_environment_and_writer_name_their_package(
 def older(folder: Path) -> None:
     """Takes out of a run's files what earlier versions did not write."""
     for file in (folder / "checkpoints").glob("*.zip"):
-        with zipfile.ZipFile(file) as read:
-            parts = {name: read.read(name) for name in read.namelist()}
-        data = json.loads(parts["checkpoint.json"])
-        del data["config"]["origin"]
-        parts["checkpoint.json"] = json.dumps(data).encode()
-        with zipfile.ZipFile(file, "w") as written:
-            for name, part in parts.items():
-                written.writestr(name, part)
+        edit_index(file, lambda data: data["config"].__delitem__("origin"))
     conf = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     del conf["origin"]
     (folder / "config.json").write_text(json.dumps(conf))
@@ -448,9 +414,6 @@ def test_an_older_run_of_the_class_goes_on_by_its_name(maze, tmp_path: Path, mon
     tandem.train(kind, resume=folder)
     assert read_run(folder).config["algorithm"] == "maze_pg"
     assert tandem.load(folder).name == "maze_pg CartPole-v1"
-
-
-# --- what is broken -------------------------------------------------------------------------------
 
 
 def test_list_has_what_is_broken_and_why(broken: Path, capsys: Any) -> None:
@@ -492,6 +455,10 @@ def test_what_is_broken_is_named_where_it_is_used(broken: Path, capsys: Any) -> 
         told = shown(capsys, words, code=2)
         assert "tandem-broken 0.1" in told and "; expected " in told and "\nFix: " in told, words
         assert "pip uninstall tandem-broken" in told
+    before = gymnasium.registry["CartPole-v1"]  # whose place one of its environments would take
+    with pytest.raises(UnknownNameError, match="'shadow' of tandem-broken"):
+        tandem.train("a2c", "Nothing-v0", **FAST)
+    assert gymnasium.registry["CartPole-v1"] is before
 
 
 def test_others_do_not_notice(broken: Path, tmp_path: Path, capsys: Any) -> None:
@@ -513,45 +480,25 @@ def test_settings_that_cannot_be_read_are_told_of_where_they_might_be_meant(brok
     assert zoo.entry("a2c", "CartPole-v1") is not None, "there is one, so nobody is told"
 
 
-@pytest.mark.filterwarnings("ignore:the collection of settings")
-def test_an_environment_that_takes_anothers_place_does_not_get_it(broken: Path) -> None:
-    before = gymnasium.registry["CartPole-v1"]
-    with pytest.raises(UnknownNameError, match="'shadow' of tandem-broken"):
-        tandem.train("a2c", "Nothing-v0", **FAST)
-    assert gymnasium.registry["CartPole-v1"] is before
-
-
 def added(folder: Path, name: str, groups: dict[str, dict[str, str]]) -> None:
     """Metadata of a package with these entry points, and no more."""
-    info = folder / f"{name.replace('-', '_')}-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-    lines = [
-        f"{line}\n"
-        for group, points in groups.items()
-        for line in (f"[tandem.{group}]", *(f"{n} = {v}" for n, v in points.items()))
-    ]
-    (info / "entry_points.txt").write_text("".join(lines))
+    describe(folder, name, "1.0", {f"tandem.{group}": x for group, x in groups.items()})
 
 
-def test_two_packages_with_one_name(maze: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    added(tmp_path, "tandem-other", {"algorithms": {"maze_pg": "tandem_maze.algorithm:MazePG"}})
+def test_names_of_two_packages_or_of_no_command(maze, tmp_path: Path, monkeypatch: Any) -> None:
+    odd = ("a b", "../up", "-x", "os:system")
+    points = dict.fromkeys(odd, "tandem.algorithms.a2c:A2C")
+    points["maze_pg"] = "tandem_maze.algorithm:MazePG"
+    added(tmp_path, "tandem-other", {"algorithms": points})
     see(tmp_path, monkeypatch)
+    for name in odd:
+        with pytest.raises(PluginError, match="has a name that is not valid in commands"):
+            algorithms.get(name)
     with pytest.raises(PluginError, match=r"tandem-other 1.0 and tandem-maze 1.2.0 both provide"):
         tandem.train("maze_pg", "CartPole-v1", **FAST)
     from tandem_maze.algorithm import MazePG
 
     assert own.name_of(MazePG) == "tandem_maze.algorithm:MazePG", "by its class it is to be had"
-
-
-def test_a_name_that_no_command_could_have(maze: Path, tmp_path: Path, monkeypatch: Any):
-    names = ("a b", "../up", "-x", "os:system")
-    odd = dict.fromkeys(names, "tandem_maze.algorithm:MazePG")
-    added(tmp_path, "tandem-odd", {"algorithms": odd})
-    see(tmp_path, monkeypatch)
-    for name in names:
-        with pytest.raises(PluginError, match="has a name that is not valid in commands"):
-            algorithms.get(name)
 
 
 def test_a_file_of_settings_that_says_what_it_cannot(maze, tmp_path: Path, monkeypatch) -> None:

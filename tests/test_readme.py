@@ -12,12 +12,9 @@ from tests.helpers import ROOT
 from tests.pages import blocks
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-
-
 STRICT = ["--strict"]
 # these programs leave out annotations, and torch, whose classes they derive from, is `Any` here
 PLAIN = [*STRICT, "--allow-untyped-defs", "--allow-incomplete-defs", "--allow-untyped-calls"]
-
 PLAIN += ["--allow-subclassing-any"]
 
 
@@ -33,14 +30,11 @@ def test_it_is_short_and_has_a_program_a_command_and_their_outputs() -> None:
         assert f"make {target} " in console and re.search(f"^{target}:", makefile, re.MULTILINE)
 
 
-def test_pictures_are_small_and_in_the_repository() -> None:
+def test_pictures_are_small_and_the_loop_over_events_takes_fifteen_lines() -> None:
     pictures = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", README)
     assert any(name.endswith(".gif") for name in pictures) and "docs/assets/speed.svg" in pictures
     for name in pictures:
         assert (ROOT / name).stat().st_size < 1_000_000, name
-
-
-def test_the_loop_over_events_takes_fifteen_lines() -> None:
     page = (ROOT / "docs" / "howto" / "callbacks.md").read_text(encoding="utf-8")
     programs = [b for b in blocks(page) if b.language == "python" and "tandem.session" in b.text]
     assert min(len([line for line in b.text.splitlines() if line.strip()]) for b in programs) <= 15

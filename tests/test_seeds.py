@@ -64,8 +64,7 @@ def test_a_seed_that_is_being_trained_is_left_alone(both, capsys) -> None:
 @pytest.mark.slow
 def test_what_has_not_begun_begins_with_the_settings_of_then(tmp_path) -> None:
     file, parent = tmp_path / "my settings.toml", tmp_path / "all"
-    text = 'algorithm = "a2c"\nenv = "CartPole-v1"\n[settings]\ngamma = 0.9\nsteps = 256\n'
-    file.write_text(text)
+    file.write_text('algorithm = "a2c"\nenv = "CartPole-v1"\nsettings = {gamma = 0.9, steps = 256}')
     words = ["train", "--config", str(file), *GIVEN, "--seeds", "2", "--stop-at", "128"]
     assert main([*words, "--out", str(parent)]) == 0
     for zipped in (parent / "s1" / "checkpoints").glob("*.zip"):  # as of one that was killed
@@ -103,21 +102,10 @@ def test_the_copy_of_the_settings_leaves_a_file_beside_it_alone(tmp_path) -> Non
     assert file.read_text() == "seed = 1\n" and list(tmp_path.iterdir()) == [file]
 
 
-@pytest.mark.parametrize(
-    ("words", "value"),
-    [
-        ([], None),
-        (["--quiet"], None),
-        (["--steps", "9"], "9"),
-        (["--quiet", "--steps=9"], "9"),
-        (["--steps"], ""),
-    ],
-)
-def test_the_value_of_a_flag(words, value) -> None:
-    assert value_of("--steps", words) == value
-
-
 def test_the_command_that_goes_on_has_what_no_file_is_trusted_with(tmp_path) -> None:
+    values = {"": None, "--quiet": None, "--steps 9": "9", "--quiet --steps=9": "9", "--steps": ""}
+    for words, value in values.items():
+        assert value_of("--steps", words.split()) == value
     words = ["ppo", "Mine-v0", "--import", "myenvs", "--steps", "9"]
     command = SeedsCommand(words, [0, 1], tmp_path / "my runs")
     command.save()

@@ -28,12 +28,6 @@ from tests.pages import blocks, pages
 pytestmark = pytest.mark.timeout(600)  # the first one that needs the site waits until it is built
 DOCS = ROOT / "docs"
 
-PUBLIC = sorted(
-    path
-    for path in (ROOT / "src" / "tandem").rglob("*.py")
-    if "examples" not in path.parts and "\n__all__ = [" in path.read_text(encoding="utf-8")
-)
-
 
 def module_of(path: Path) -> Any:
     """A program of docs/, imported."""
@@ -45,9 +39,6 @@ def module_of(path: Path) -> Any:
 
 
 notebooks = module_of(DOCS / "notebooks.py")
-
-
-# --- notebooks ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("page", notebooks.pages(), ids=lambda page: page.stem)
@@ -67,16 +58,9 @@ def test_a_tutorials_notebook_is_made_from_its_page(page) -> None:
 def test_a_notebook_has_commands_and_text() -> None:
     first = "# A\n\n```sh\ntandem list\n```\n\n<!-- tolerance: 20% -->\n\n"
     made = notebooks.notebook(f"{first}```output\nppo\n```\n\n```console\npip\n```\n\nB\n")
-    cells = json.loads(made)["cells"]
+    found = [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(made)["cells"]]
     text = "Expected output:\n\n```text\nppo\n```\n\n```console\npip\n```\n\nB"
-    assert [(cell["cell_type"], "".join(cell["source"])) for cell in cells] == [
-        ("markdown", "# A"),
-        ("code", "!tandem list"),
-        ("markdown", text),
-    ]
-
-
-# --- the site -------------------------------------------------------------------------------------
+    assert found == [("markdown", "# A"), ("code", "!tandem list"), ("markdown", text)]
 
 
 @pytest.fixture(scope="session")
@@ -121,7 +105,8 @@ def test_every_page_is_on_the_site(site) -> None:
 def public_names() -> list[str]:
     """module.name of whatever an `__all__` names."""
     names = []
-    for path in PUBLIC:
+    files = (ROOT / "src" / "tandem").rglob("*.py")
+    for path in sorted(path for path in files if "examples" not in path.parts):
         parts = path.relative_to(ROOT / "src").with_suffix("").parts
         module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
@@ -233,8 +218,6 @@ def test_mathematics_is_in_the_pages(site) -> None:
         assert table.count("<math") >= 3 and re.search(link, table), algorithm
 
 
-# --- the search -----------------------------------------------------------------------------------
-
 # what users type -> the pages that answer it
 QUERIES = {
     "learning rate schedule": {"howto/hyperparameters"},
@@ -264,9 +247,6 @@ def test_the_search_leads_to_the_guides_without_a_network_or_server(site, tmp_pa
     assert not wrong
 
 
-# --- pages ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_links_lead_to_files_and_headings(site) -> None:
     """In the built pages, those that hooks wrote too."""
@@ -294,10 +274,8 @@ def test_lists_and_tables_are_what_a_code_host_makes_of_them(site) -> None:
     host = MarkdownIt("commonmark").enable("table")
     for path in pages():
         text = path.read_text(encoding="utf-8")
-        place = (
-            "about" if path.stem == "README" else path.stem.lower() if path.stem.isupper() else ""
-        )
-        name = place or path.relative_to(DOCS).with_suffix("").as_posix()
+        name = path.relative_to(DOCS if DOCS in path.parents else ROOT).with_suffix("").as_posix()
+        name = {"README": "about"}.get(name, name.lower() if name.isupper() else name)
         whole = (site / f"{name}.html").read_text(encoding="utf-8")
         article = whole[whole.index("<article") : whole.index("</article>")]
         article = re.sub(r'<nav class="md-(?:tags|source-file).*?</nav>', "", article, flags=re.S)

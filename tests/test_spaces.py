@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -24,11 +25,10 @@ from tandem.spaces import (
     outline,
     to_json,
 )
+from tandem.types import Batch, Cuts, Trajectory, leaves, tree_map
 
 PIXELS = spaces.Box(0, 255, (84, 84, 3), np.uint8)
 TORQUE = spaces.Box(np.array([-1.0, -2.0]), np.array([1.0, 2.0]), dtype=np.float64)
-
-
 HALF = spaces.Box(np.float32([0, -np.inf]), np.float32([1, 1]))
 
 
@@ -74,9 +74,8 @@ def test_a_space_that_no_part_can_use_is_refused_by_name(space) -> None:
     assert type(space).__name__ in str(caught.value)
 
 
-NESTED = spaces.Dict(
-    {"camera": PIXELS, "body": spaces.Dict({"joint": TORQUE, "touch": spaces.MultiBinary(3)})}
-)
+BODY = spaces.Dict({"joint": TORQUE, "touch": spaces.MultiBinary(3)})
+NESTED = spaces.Dict({"camera": PIXELS, "body": BODY})
 
 
 def test_dicts_inside_dicts_become_one() -> None:
@@ -89,9 +88,8 @@ def test_dicts_inside_dicts_become_one() -> None:
     assert flattener(TORQUE)(obs) is obs  # an array is left alone
 
 
-bounds = arrays.arrays(
-    np.float32, st.tuples(st.integers(1, 3)), elements=st.floats(-100, 100, width=32)
-)
+numbers = st.floats(-100, 100, width=32)
+bounds = arrays.arrays(np.float32, st.tuples(st.integers(1, 3)), elements=numbers)
 leaf_spaces = st.one_of(
     bounds.map(lambda low: spaces.Box(low, low + 1)),
     st.just(spaces.Box(-np.inf, np.inf, (3,))),
@@ -120,10 +118,8 @@ def test_bounds_are_none_beyond_those_of_the_space() -> None:
     low, high = np.array([-0.1, -np.inf, 0.5, -1e300]), np.array([0.3, np.inf, 0.5, 1e300])
     found = leaf(spaces.Box(low, high, dtype=np.float64)).bounds
     most = np.finfo(np.float32).max
-    np.testing.assert_array_equal(
-        found[0], np.array([-0.099999994, -np.inf, 0.5, -most], np.float32)
-    )
-    np.testing.assert_array_equal(found[1], np.array([0.29999998, np.inf, 0.5, most], np.float32))
+    np.testing.assert_array_equal(found[0], np.float32([-0.099999994, -np.inf, 0.5, -most]))
+    np.testing.assert_array_equal(found[1], np.float32([0.29999998, np.inf, 0.5, most]))
     assert (found[0] >= low).all() and (found[1] <= high).all()
     for space in (spaces.Box(-0.1, 0.3, (2, 3), np.float32), spaces.Box(-5, 250, (2,), np.int16)):
         for bound, one in zip(leaf(space).bounds, (space.low, space.high), strict=True):
@@ -161,11 +157,8 @@ def test_a_space_comes_back_from_what_a_checkpoint_keeps(space) -> None:
     assert observation_spec(older) == observation_spec(space)
 
 
-class Mission(spaces.Space):
-    """Texts, as MiniGrid's space of missions: no class that Gymnasium knows."""
-
-    def sample(self, mask=None, probability=None):
-        return "get the key"
+# texts, as MiniGrid's space of missions: no class that Gymnasium knows
+MISSION = type("Mission", (spaces.Space,), {"sample": lambda self, *_: "get the key"})()
 
 
 class Env(gymnasium.Env):
@@ -177,7 +170,7 @@ class Env(gymnasium.Env):
         return 0, 0.0, False, False, {}
 
 
-@pytest.mark.parametrize("text", [spaces.Text(5), Mission()], ids=["Text", "of its own"])
+@pytest.mark.parametrize("text", [spaces.Text(5), MISSION], ids=["Text", "of its own"])
 def test_texts_are_refused_with_the_wrapper_that_leaves_them_out(text) -> None:
     parts = {"a": spaces.Discrete(2), "b": spaces.Box(0, 1, (1,)), "mission": text}
     env = Env(spaces.Dict(parts), spaces.Discrete(2))
@@ -217,7 +210,7 @@ def test_other_actions_are_told_what_helps(space, says) -> None:
     assert says in caught.value.fix
 
 
-def test_names_of_entries() -> None:
+def test_names_of_entries_and_classes_derived_from_spaces() -> None:
     one = spaces.Discrete(2)
     with pytest.raises(SpaceError, match="two entries of the observation space are called 'a/b'"):
         observation_spec(spaces.Dict({"a/b": one, "a": spaces.Dict(b=one)}))
@@ -228,15 +221,60 @@ def test_names_of_entries() -> None:
     assert list(spec) == ["0", "1/x"] and spec["0"].sizes == (3,)
     flat = flattener(space)((2, {"x": np.ones(2)}))
     assert flat["0"] == 2 and flat["1/x"].tolist() == [1, 1]
-
-
-def test_a_class_derived_from_a_space_is_one() -> None:
+    space = spaces.Dict({"": one, "b": spaces.Dict({"": spaces.Discrete(3)})})
+    rows, single = rows_of(observation_spec(space), {"": 1, "b": {"": 2}})
+    assert single and rows == {"": 1, "b/": 2}
     own = type("Own", (spaces.Box,), {})(-1, 1, (2,))
     assert leaf(own) == leaf(spaces.Box(-1, 1, (2,)))
     assert list(observation_spec(type("OwnDict", (spaces.Dict,), {})({"a": own}))) == ["a"]
 
 
-def test_an_agent_takes_an_entry_without_a_name() -> None:
-    space = spaces.Dict({"": spaces.Discrete(2), "b": spaces.Dict({"": spaces.Discrete(3)})})
-    rows, single = rows_of(observation_spec(space), {"": 1, "b": {"": 2}})
-    assert single and rows == {"": 1, "b/": 2}
+trees = st.recursive(
+    st.integers(),
+    lambda inner: (
+        st.dictionaries(st.text(max_size=3), inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+    ),
+    max_leaves=12,
+)
+
+
+def test_tree_map_reaches_into_tuples_and_keeps_their_types() -> None:
+    obs = {"image": np.zeros((2, 3)), "speed": np.ones(2)}
+    batch = Batch(obs=obs, action=np.array([0, 1]), settings={"lr": 0.1})
+    shapes = tree_map(np.shape, batch)
+    assert isinstance(shapes, Batch)
+    assert shapes.obs == {"image": (2, 3), "speed": (2,)} and shapes.action == (2,)
+    assert shapes.reward == () and shapes.next_obs == ()  # the tree without leaves stays what it is
+    assert shapes.settings == {"lr": ()}
+    grid, cuts = np.zeros((4, 2)), Cuts(np.array([1]), np.array([0]), np.ones((1, 3)))
+    ends = grid > 0, grid == 0, cuts, np.zeros((2, 3))
+    copied = tree_map(np.copy, Trajectory(np.zeros((4, 2, 3)), grid, grid, grid, *ends))
+    assert isinstance(copied, Trajectory) and isinstance(copied.cuts, Cuts)
+    assert copied.cuts.obs.shape == (1, 3) and copied.cuts.obs is not cuts.obs
+
+
+def test_tree_map_walks_trees_side_by_side_and_leaves_come_in_their_order() -> None:
+    a = {"x": 1, "y": (2, 3)}
+    b = {"y": (20, 30), "x": 10}  # a dict's order does not matter, its names do
+    assert tree_map(lambda p, q: p + q, a, b) == {"x": 11, "y": (22, 33)}
+    with pytest.raises(ValueError, match="zip"):
+        tree_map(lambda p, q: p, (1, 2), (1,))
+    with pytest.raises(KeyError):
+        tree_map(lambda p, q: p, {"x": 1}, {"y": 1})
+    # None is a tree without leaves
+    assert tree_map(lambda x: x + 1, None) is None
+    sums = tree_map(lambda x, y: x + y, {"a": 1, "b": None}, {"a": 2, "b": None})
+    assert sums == {"a": 3, "b": None}
+    assert leaves({"b": 1, "a": (2, {"c": 3})}) == [1, 2, 3]
+    assert leaves(()) == leaves({}) == leaves(None) == [] and leaves((None, 1)) == [1]
+    assert leaves(7) == [7]
+
+
+@given(trees)
+def test_leaves_and_tree_map_see_the_same_leaves(tree: Any) -> None:
+    seen: list[int] = []
+    same = tree_map(lambda x: (seen.append(x), x)[1], tree)
+    assert seen == leaves(tree) and same == tree
+    twice = tree_map(lambda x: -x, tree_map(lambda x: x + 1, tree))
+    assert twice == tree_map(lambda x: -(x + 1), tree)

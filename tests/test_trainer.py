@@ -34,7 +34,7 @@ from tandem.learning.seeds import derived
 from tandem.runs import observers
 from tandem.runs.callbacks import Callback, EarlyStop, LambdaCallback
 from tandem.testing import environments as known
-from tandem.testing.environments import Chain, Identity, IdentityBox, InfiniteHorizon
+from tandem.testing.environments import Chain, Identity
 from tests.helpers import run_python
 
 QUIET: dict[str, Any] = dict(plots=False, tensorboard=False, eval_episodes=2, final_episodes=3)
@@ -55,21 +55,15 @@ def session(env: Any = "CartPole-v1", algorithm: str = "ppo", **given: Any) -> A
 
 
 def begun(env: Any = "CartPole-v1", steps: int = 64, **given: Any) -> Any:
-    """The session of `small`."""
     return session(env, steps=steps, **{**SMALL, **given})
 
 
-class Odd(gymnasium.Env[Any, Any]):
-    """Spaces that nobody asked for."""
-
+class Odd(gymnasium.Env[Any, Any]):  # spaces that nobody asked for
     def __init__(self, observation: Any, action: Any) -> None:
         self.observation_space, self.action_space = observation, action
 
     def reset(self, **_: Any) -> Any:
         raise AssertionError("nothing may run")
-
-
-# What is chosen
 
 
 def test_given_settings_win_over_the_zoo_and_the_zoo_over_defaults() -> None:
@@ -101,22 +95,10 @@ def test_given_settings_win_over_the_zoo_and_the_zoo_over_defaults() -> None:
         ("ppo", {"value_weight": float("nan")}, "value_weight=nan"),
         ("ppo", {"hidden": (8, 0)}, "at least 1 unit"),
         ("ppo", {"gamma": 1.01}, "between 0 and 1"),
-        ("ppo", {"learning_rate": 0}, "learning_rate=0"),
-        ("ppo", {"learning_rate": 1e20}, "learning_rate=1e\\+20"),
-        ("ppo", {"envs": 0}, "at least 1"),
         ("ppo", {"final_episodes": 0}, "final_episodes=0"),
-        ("ppo", {"checkpoint_seconds": -1}, "checkpoint_seconds=-1"),
         ("ppo", {"batch_size": 48, "rollout": 32, "envs": 8}, "256 rows.* 48(.|\n)*ize=(32|64)"),
-        ("ppo", {"save_every": -1}, "save_every=-1"),
-        ("ppo", {"max_grad_norm": -0.5}, "max_grad_norm=-0.5"),
-        ("ppo", {"clip": "0.2:-0.1"}, "clip=0.2:-0.1.*at least 0"),
-        ("dqn", {"epsilon": 5}, "epsilon=5.*between 0 and 1"),
-        ("dqn", {"epsilon": "1:-0.1:0.5"}, "epsilon=1:-0.1:0.5"),
-        ("dqn", {"priority_beta": "0.4:2"}, "priority_beta=0.4:2"),
-        ("dqn", {"updates_per_call": 0}, "updates_per_call=0"),
+        ("dqn", {"epsilon": "1:-0.1:0.5"}, "epsilon=1:-0.1:0.5.*between 0 and 1"),
         ("dqn", {"train_every": 3, "envs": 2}, "train_every=3 with 2"),
-        ("sac", {"temperature": -0.1}, "temperature=-0.1"),
-        ("sac", {"initial_temperature": 0}, "initial_temperature=0.0"),
         ("ppo", {"shared": True, "recurrent": 8}, "shared=True is not supported with recurrent=8"),
         ("dqn", {"memmap": True}, r"memmap given for a run without a folder(.|\n)*give out="),
         ("ppo", {"wandb": "mine"}, "wandb given for a run without a folder"),
@@ -210,9 +192,6 @@ def test_without_algorithm_environment_or_engine() -> None:
     assert "KERAS_BACKEND=jax" in run_python(code, engine="keras-torch")[0]
 
 
-# Environments
-
-
 def test_environments_by_id_object_and_function() -> None:
     class Counting(gymnasium.Wrapper[Any, Any, Any, Any]):
         steps = closed = 0
@@ -234,8 +213,6 @@ def test_environments_by_id_object_and_function() -> None:
         small(Identity(), envs=2)
     for function in (lambda: Identity(), Identity):
         assert len(small(function, steps=32).evaluation.returns) == 3
-    assert isinstance(make("tandem/InfiniteHorizon-v0").unwrapped, InfiniteHorizon)
-    assert isinstance(make(IdentityBox), IdentityBox)
 
 
 @pytest.mark.parametrize(
@@ -255,7 +232,7 @@ def test_one_environment_is_one_of_a_rollout_with_as_many_rows(algorithm: str, r
     next(iter(run))
 
 
-def test_the_memory_of_one_environment_goes_back_as_far() -> None:
+def test_a_run_in_one_environment_is_resumed_and_a_memory_goes_back_as_far(tmp_path: Path) -> None:
     def both(**more: Any) -> Any:
         return [session(env, recurrent=8, **more).config.settings for env in (Identity(), Identity)]
 
@@ -263,9 +240,6 @@ def test_the_memory_of_one_environment_goes_back_as_far() -> None:
     assert one.sequence == usual.rollout
     one, usual = both(algorithm="impala", replay="uniform")
     assert one.replay_size * one.rollout == usual.replay_size * usual.rollout
-
-
-def test_a_run_in_one_environment_is_gone_on_with(tmp_path: Path) -> None:
     given = {n: x for n, x in SMALL.items() if n not in ("envs", "rollout")}
     given |= {"framework": "torch", "steps": 4096}
     tandem.train("ppo", Identity(), stop_at=2048, out=tmp_path / "run", **given)
@@ -275,9 +249,6 @@ def test_a_run_in_one_environment_is_gone_on_with(tmp_path: Path) -> None:
     assert again.notes == whole.notes and again.notes[0].startswith("envs: 1")
     written = json.loads((tmp_path / "run" / "result.json").read_text())
     assert written["notes"] == list(again.notes)
-
-
-# Loading and acting
 
 
 @pytest.mark.slow
@@ -343,7 +314,7 @@ def agent_for(observation: Any, action: Any, algorithm: str = "ppo", **settings:
     return session(lambda: Odd(observation, action), algorithm, **given).agent()
 
 
-def test_one_observation_or_a_batch() -> None:
+def test_one_observation_or_a_batch_and_dicts_of_them() -> None:
     agent = agent_for(BOX, MANY)
     one, batch = agent.act(np.zeros(2)), agent.act(np.zeros((5, 2)))
     assert np.shape(one) == () and batch.shape == (5,) and (batch == one).all()
@@ -359,9 +330,6 @@ def test_one_observation_or_a_batch() -> None:
         agent.seed(0)
         drawn.append(agent.act(np.zeros((200, 2)), deterministic=False).tolist())
     assert len(set(drawn[0])) == 3 and drawn[0] == drawn[1]
-
-
-def test_dicts_of_observations() -> None:
     inner = spaces.Dict({"place": BOX, "kind": spaces.Discrete(4, start=2)})
     agent = agent_for(spaces.Dict({"in": inner, "on": spaces.MultiBinary(2)}), MANY)
     one = {"in": {"place": np.zeros(2), "kind": 3}, "on": np.ones(2, np.int8)}
@@ -408,13 +376,11 @@ def test_an_agent_is_not_evaluated_in_an_environment_of_other_spaces() -> None:
 
 
 def test_stable_baselines3_can_evaluate_an_agent() -> None:
-    pytest.importorskip("stable_baselines3")
-    from stable_baselines3.common.env_util import make_vec_env
+    utilities = pytest.importorskip("stable_baselines3.common.env_util")
     from stable_baselines3.common.evaluation import evaluate_policy
 
-    agent = small(steps=32).agent
-    envs = make_vec_env("CartPole-v1", n_envs=2)
-    mean, _ = evaluate_policy(agent, envs, n_eval_episodes=4, warn=False)
+    envs = utilities.make_vec_env("CartPole-v1", n_envs=2)
+    mean, _ = evaluate_policy(small(steps=32).agent, envs, n_eval_episodes=4, warn=False)
     assert 5 < mean <= 500
 
 
@@ -432,9 +398,6 @@ def test_evaluation_is_the_same_every_time_and_for_any_number_of_environments() 
     assert alone == (first.returns, first.lengths, [], 0, None)
     noisy = [evaluated(seed, deterministic=False) for seed in (3, 3, 4)]
     assert noisy[0] == noisy[1] != first and noisy[0] != noisy[2]
-
-
-# Networks of the user's
 
 
 def torch_body(space: Any, width: int = 8) -> Any:
@@ -469,7 +432,7 @@ def learned(network: Any, **more: Any) -> tuple[str, dict[str, int]]:
     return run.config.framework, sizes
 
 
-def test_a_body_a_pair_or_whole_networks() -> None:
+def test_a_body_a_pair_or_whole_networks_and_one_for_actor_and_critic() -> None:
     from torch import nn
 
     whole = {"actor": nn.Linear(4, 2), "critic": lambda space: nn.Linear(*space.shape, 1)}
@@ -478,17 +441,8 @@ def test_a_body_a_pair_or_whole_networks() -> None:
         framework, sizes = learned(network)
         assert framework == "torch", "it follows from the network"
         assert {n: sizes[n] for n in ("actor", "critic")} == {"actor": actor, "critic": critic}
-
-
-def test_one_body_for_actor_and_critic() -> None:
-    from torch import nn
-
-    for network, size in (
-        (None, 4 * 8 + 8 + 8 * 3 + 3),
-        (torch_body, 40 + 18 + 9),
-        (torch_pair, 40 + 18 + 30 + 7),
-        ({"actor": nn.Linear(4, 3)}, 15),
-    ):
+    shared = [(None, 40 + 27), (torch_body, 40 + 18 + 9), (torch_pair, 40 + 18 + 30 + 7)]
+    for network, size in (*shared, ({"actor": nn.Linear(4, 3)}, 15)):
         assert learned(network, framework="torch", shared=True)[1] == {"actor": size}
 
 
@@ -505,17 +459,14 @@ def test_an_entry_of_the_observation_may_be_called_action() -> None:
         def forward(self, obs: Any) -> Any:
             return self.inner(torch.cat([obs["obs"], obs["action"]], -1))
 
-    space = spaces.Dict({"obs": BOX, "action": spaces.Box(-1, 1, (3,))})
-    for algorithm, settings in (
-        ("ppo", {"network": lambda space: Body()}),
-        ("ppo", {"normalize_observations": True}),
-        ("sac", {"network": lambda space: Body(), "buffer_size": 256}),
-    ):
+    space, own = spaces.Dict({"obs": BOX, "action": spaces.Box(-1, 1, (3,))}), lambda space: Body()
+    normalized, of_sac = {"normalize_observations": True}, {"network": own, "buffer_size": 256}
+    for algorithm, settings in (("ppo", {"network": own}), ("ppo", normalized), ("sac", of_sac)):
         agent = session(lambda: Odd(space, BOX), algorithm, hidden=(8,), **settings).agent()
         assert agent.act({"obs": np.zeros(2), "action": np.ones(3)}).shape == (2,)
 
 
-def test_networks_of_another_kind_are_refused() -> None:
+def test_networks_of_another_kind_and_functions_that_make_none_are_refused(tmp_path: Path) -> None:
     from torch import nn
 
     line = nn.Linear(4, 2)
@@ -525,9 +476,6 @@ def test_networks_of_another_kind_are_refused() -> None:
     # statistics need a layer that takes them
     with pytest.raises(SettingError, match="custom network"):
         begun(network=torch_body, normalize_observations=True)
-
-
-def test_a_function_that_makes_no_network_is_named(tmp_path: Path) -> None:
     lacking = "cannot be called with the observation space: too many positional"
     for network, says in (
         (lambda: None, lacking),
@@ -583,13 +531,6 @@ def test_an_own_environment_and_an_own_network_load_by_the_advice_that_is_given(
         tandem.load(tmp_path / "run", network=network, env="CartPole-v1")
 
 
-def test_progress_is_shown_where_it_is_asked_for(capsys) -> None:
-    small(progress=True)
-    assert "ended by steps" in capsys.readouterr().err
-    small()
-    assert capsys.readouterr() == ("", "")
-
-
 def test_a_network_without_a_twin_has_to_be_given_again(tmp_path: Path) -> None:
     given = {"out": tmp_path / "run", "stop_at": 64, "learning_rate": 0.02}
     ended = small(network=torch_body, steps=128, **given)
@@ -610,21 +551,17 @@ def test_a_network_without_a_twin_has_to_be_given_again(tmp_path: Path) -> None:
 
 
 KERAS = """
-    import json
-    import keras, numpy as np
+    import json, keras, numpy as np
     from keras.layers import BatchNormalization, Dense
     from tandem import trainer
     from tests.test_trainer import SMALL
-
 
     def body(space):
         x = keras.Input(space.shape)
         return keras.Model(x, keras.ops.sin(Dense(8)(BatchNormalization()(x))))
 
-
     def known(space):
         return keras.Sequential([keras.Input(space.shape), Dense(8, activation="tanh")])
-
 
     whole = {"actor": keras.Sequential([keras.Input((4,)), Dense(2)]), "critic": Dense(1)}
     obs = np.random.default_rng(0).standard_normal((64, 4)).astype(np.float32)
@@ -648,12 +585,7 @@ def test_keras_networks() -> None:
         assert run_python(KERAS, engine=engine) == rows  # type: ignore[arg-type]
 
 
-# Runs and their folders
-
-
-def test_without_a_folder_nothing_is_written_and_the_best_agent_is_given_back_too(
-    tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_without_a_folder_nothing_is_written_and_the_best_agent_is_kept(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     weights, saved = [], []
     callbacks = [LambdaCallback(on_checkpoint=saved.append)]
@@ -667,13 +599,17 @@ def test_without_a_folder_nothing_is_written_and_the_best_agent_is_given_back_to
     assert not list(tmp_path.iterdir()) and not saved
 
 
-def test_result_json_has_the_run_and_its_scores(tmp_path: Path) -> None:
+def test_result_json_has_the_scores_and_progress_is_shown_if_asked_for(tmp_path, capsys) -> None:
     ended = small(out=tmp_path / "run")
     found = json.loads((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))
     expected = {"algorithm": "ppo", "env": "CartPole-v1", "framework": "torch", "seed": 0}
     expected |= {"env_steps": 64, "updates": 4, "eval_episodes": 3}
     assert {n: found[n] for n in expected} == expected and "torch" in found["versions"]
     assert found["eval_mean"] == ended.evaluation.mean == np.mean(ended.evaluation.returns)
+    small(progress=True)
+    assert "ended by steps" in capsys.readouterr().err
+    small()
+    assert capsys.readouterr() == ("", "")
 
 
 def test_the_best_is_chosen_on_other_seeds_than_it_is_scored_on(tmp_path, monkeypatch) -> None:
@@ -697,36 +633,30 @@ def test_the_best_is_chosen_on_other_seeds_than_it_is_scored_on(tmp_path, monkey
     assert not training & chosen and not training & scored and not chosen & scored
 
 
-def test_a_folder_that_is_in_use_or_no_run_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_run_is_refused_and_a_finished_one_stays_as_it_is(tmp_path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(RunFolderError, match="not empty"):
         small(out=tmp_path)
     with pytest.raises(RunFolderError, match="is not a run"):
         tandem.train(resume=tmp_path)
-
-
-# Events and callbacks
-
-
-class Recorder(Callback):
-    def __init__(self) -> None:
-        self.seen: list[Any] = []
-
-
-for _name in [n for n in dir(Callback) if n.startswith("on_")]:
-    setattr(Recorder, _name, lambda self, event: self.seen.append(event))
+    small(out=tmp_path / "run", eval_every=48)
+    before = {f: (tmp_path / "run" / f).read_bytes() for f in ("progress.csv", "config.json")}
+    ended = tandem.train(resume=tmp_path / "run")
+    assert ended.summary["env_steps"] == 64
+    assert {f: (tmp_path / "run" / f).read_bytes() for f in before} == before
 
 
 def test_events_come_in_order_and_reach_callbacks_first(tmp_path: Path) -> None:
-    recorder, part = Recorder(), Counter[str]()
-    told = {n: lambda e, n=n: part.update([n]) for n in ("on_train_end", "on_batch_begin")}
-    subset = LambdaCallback(**told)
-    run = begun(steps=96, eval_every=64, out=tmp_path / "run", callbacks=[recorder, subset])
+    heard, part = list[Any](), Counter[str]()
+    every = {n: heard.append for n in dir(Callback) if n.startswith("on_")}
+    some = {n: lambda e, n=n: part.update([n]) for n in ("on_train_end", "on_batch_begin")}
+    callbacks = [LambdaCallback(**every), LambdaCallback(**some)]
+    run = begun(steps=96, eval_every=64, out=tmp_path / "run", callbacks=callbacks)
     seen = []
     for event in run:
-        assert recorder.seen[-1] is event
+        assert heard[-1] is event
         seen.append(event)
-    assert seen == recorder.seen and part == {"on_train_end": 1, "on_batch_begin": 3}
+    assert seen == heard and part == {"on_train_end": 1, "on_batch_begin": 3}
     kinds = [type(e).__name__ for e in seen]
     assert kinds[:4] == ["TrainBegin", "CheckpointSaved", "EpisodeBegin", "EpisodeBegin"]
     assert kinds[-1] == "TrainEnd"
@@ -791,9 +721,6 @@ def test_early_stop_remembers_across_sittings(tmp_path: Path) -> None:
     assert steps(tmp_path / "parts", (32, whole - 64, None)) == whole
 
 
-# Resuming
-
-
 def test_resume_takes_nothing_that_the_run_knows(tmp_path: Path) -> None:
     small(out=tmp_path / "run", steps=64, stop_at=32)
     known_to_it: dict[str, Any] = {"framework": "torch", "envs": 2, "gamma": 0.9, "workers": 1}
@@ -827,14 +754,6 @@ def test_the_length_of_a_run_is_fixed_unless_extended(tmp_path: Path) -> None:
     assert written["settings"]["steps"] == 128
 
 
-def test_a_finished_run_resumed_stays_as_it_is(tmp_path: Path) -> None:
-    small(out=tmp_path / "run", eval_every=48)
-    before = {f: (tmp_path / "run" / f).read_bytes() for f in ("progress.csv", "config.json")}
-    ended = tandem.train(resume=tmp_path / "run")
-    assert ended.summary["env_steps"] == 64
-    assert {f: (tmp_path / "run" / f).read_bytes() for f in before} == before
-
-
 def test_a_run_on_an_object_needs_it_again_and_no_other(tmp_path: Path) -> None:
     from torch import nn
 
@@ -864,9 +783,6 @@ def test_an_edited_config_is_told_and_put_right(tmp_path: Path) -> None:
     file.write_text("torn {")
     tandem.train(resume=tmp_path / "run")
     assert file.read_text(encoding="utf-8") == whole
-
-
-# Checkpoints
 
 
 def test_the_interval_of_checkpoints_stretches_where_writing_is_slow(tmp_path, monkeypatch) -> None:

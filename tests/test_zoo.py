@@ -42,15 +42,6 @@ TEAMS = {
 }
 
 
-def held_for(algorithm: str, table: str) -> str:
-    """An environment that a table holds for."""
-    ids = zoo.families().get(table, (table,))
-    held = [env.replace("*", "SomeWorld") for env in ids]
-    mine = [env for env in held if zoo.entry(algorithm, env) is zoo.entries(algorithm)[table]]
-    assert mine, "every environment of the family has a table of its own"
-    return mine[0]
-
-
 @pytest.mark.parametrize("algorithm", algorithms.NAMES)
 def test_an_entry_holds_settings_in_their_ranges_and_says_its_source(algorithm) -> None:
     first, *_ = names = zoo.environments(algorithm)
@@ -59,7 +50,10 @@ def test_an_entry_holds_settings_in_their_ranges_and_says_its_source(algorithm) 
         assert name in zoo.families() or re.fullmatch(r"pgx/\w+|[\w/-]+[-_]v\d", name), name
     for table, entry in zoo.entries(algorithm).items():
         assert entry.settings and len(entry.source) > 10
-        chosen, _, source, _ = trainer.resolve(algorithm, held_for(algorithm, table), {})
+        held = [env.replace("*", "SomeWorld") for env in zoo.families().get(table, (table,))]
+        mine = [env for env in held if zoo.entry(algorithm, env) is entry]
+        assert mine, "every environment of the family has a table of its own"
+        chosen, _, source, _ = trainer.resolve(algorithm, mine[0], {})
         assert source == entry.source
         own = {name for name in entry.settings if name in chosen.__dataclass_fields__}
         assert own == entry.settings.keys(), "settings that the algorithm does not have"
@@ -86,26 +80,19 @@ def test_every_algorithm_that_can_act_somewhere_has_an_entry_for_it(env, names, 
             assert settings.rewards == "team", "a reward that all share"
 
 
-def test_lists_of_algorithms_and_entries() -> None:
+def test_lists_of_entries_and_exponents_without_the_priorities_that_a_user_turns_off() -> None:
     single = [name for name in algorithms.NAMES if not algorithms.get(name).team]
     assert sorted({*CHOOSING, *MOVING}) == single
     lander, acrobot = zoo.entry("dqn", "LunarLander-v3"), zoo.entry("dqn", "Acrobot-v1")
     assert lander.settings == acrobot.settings | {"steps": 300_000}, "it is like the other"
     assert acrobot.settings["hidden"] == (256, 256), "a tuple, as settings have it"
     assert zoo.entry("dqn", "Nowhere-v0") is None and zoo.entries("../dqn") == {}
-
-
-def test_an_entry_s_exponents_go_with_the_priorities_that_a_user_turns_off() -> None:
-    """Rainbow without its prioritized replay is no contradiction."""
     off = {"entry": "rainbow", "prioritized": False}
     kind, usual = algorithms.get("dqn"), algorithms.get("dqn").Settings()
     chosen, *_ = trainer.resolve("dqn", "Nowhere-v0", off)
     assert (chosen.priority_alpha, chosen.values) == (usual.priority_alpha, "categorical")
     kind.check(fakes.VECTOR, fakes.DISCRETE, chosen)
     assert trainer.resolve("dqn", "Nowhere-v0", off | {"priority_alpha": 0.3})[0] == chosen
-
-
-# --- runs of other lengths ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -176,10 +163,7 @@ def test_ppo_solves_cartpole_in_a_fifth_of_its_entrys_steps() -> None:
     assert "100,000 steps" in made.notes[0] and made.summary["notes"] == list(made.notes)
 
 
-# --- families -------------------------------------------------------------------------------------
-
-
-def test_families() -> None:
+def test_families_which_have_named_entries_too() -> None:
     """An environment's own table wins over its family's; of families, the first that has one."""
     tables = zoo.entries("ppo")
     assert zoo.entry("ppo", "Hopper-v5") is tables["Hopper-v5"]
@@ -192,9 +176,6 @@ def test_families() -> None:
         assert zoo.entry(name, "MiniGrid-Empty-5x5-v0") is zoo.entries(name)["MiniGrid"]
     # a class or function may be called like a family, and is none of it
     assert "Atari" in tables and zoo.entry("ppo", "Atari") is None
-
-
-def test_a_family_has_named_entries_too() -> None:
     tables = zoo.entries("dqn")
     assert zoo.entry("dqn", "ALE/Qbert-v5", "quantile") is tables["Atari:quantile"]
     assert zoo.entry("dqn", "ALE/Qbert-v5", "rainbow") is tables["Atari:rainbow"]

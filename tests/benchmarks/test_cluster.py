@@ -15,9 +15,9 @@ def runs(*speeds: float, rate: float = 0.5) -> list[dict[str, Any]]:
     return [{"seconds": 1_000 / speed, "steps": 1_000, "updates": 1_000 * rate} for speed in speeds]
 
 
-ORIGIN: dict[str, Any] = {"date": "today", "commit": "0123456789abcdef", "seed": 0, "load": 0.25}
-ORIGIN |= {"machine": {"processor": "one", "cores": 2}, "versions": {"numpy": "2"}}
-ORIGIN |= {"their_versions": {"ray": "2.60.0"}}
+MACHINE: dict[str, Any] = {"date": "today", "commit": "0123456789abcdef", "seed": 0, "load": 0.25}
+MACHINE |= {"machine": {"processor": "one", "cores": 2}, "versions": {"numpy": "2"}}
+ORIGIN = MACHINE | {"their_versions": {"ray": "2.60.0"}}
 # of RLlib's "training" and of its "model": their name is our name
 TRAINING = "lr learning_rate, gamma gamma, grad_clip max_grad_norm"
 OF_PPO = "num_epochs epochs, minibatch_size batch_size"

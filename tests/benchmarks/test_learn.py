@@ -15,16 +15,10 @@ from tandem.trainer import resolve
 
 PPO = learn_rows.find("ppo-cartpole-jax")
 TOLD = learn_tables.read(learn_page.RESULTS / "learn.csv")
+COLUMNS = "env_steps,updates,episodes,seconds,return_mean,length_mean,eval_mean,eval_std"
 
 
-COLUMNS = (
-    "env_steps,updates,episodes,seconds,return_mean,length_mean,eval_mean,eval_std,fingerprint\n"
-)
-
-
-def line(
-    row: str = PPO.name, seed: int = 0, best: float = 500.0, step: str = "20000", **more: str
-) -> learn_tables.Line:
+def line(row=PPO.name, seed=0, best=500.0, step="20000", **more: str) -> learn_tables.Line:
     cells = dict.fromkeys(learn_tables.COLUMNS, "")
     cells |= {"best_mean": str(best), "last_mean": "450.0", "seconds": "60", "mark_step": step}
     return {**cells, "episodes": "200", "row": row, "seed": str(seed), "commit": "abc", **more}
@@ -40,7 +34,7 @@ def folder(tmp_path):
     (tmp_path / "result.json").write_text(json.dumps(result))
     (tmp_path / "config.json").write_text(json.dumps({"commit": "0123456789abcdef"}))
     rows = "2500,0,0,1,,,100,1,a\n5000,0,0,1,,,,,b\n7500,0,0,1,,,480,1,c\n10000,0,0,1,,,300,1,d\n"
-    (tmp_path / "progress.csv").write_text(COLUMNS + rows)
+    (tmp_path / "progress.csv").write_text(f"{COLUMNS},fingerprint\n{rows}")
     return tmp_path
 
 
@@ -123,9 +117,6 @@ def test_only_what_has_no_line_is_trained_where_that_is_asked_for(tmp_path, monk
     assert started == [0, 0, 1, 2]
 
 
-# --- pages ----------------------------------------------------------------------------------------
-
-
 def test_the_pages_of_scores_and_of_algorithms_are_up_to_date() -> None:
     pages = {learn_page.PAGE: learn_page.page(TOLD)}
     for name in algorithms.NAMES:
@@ -135,7 +126,7 @@ def test_the_pages_of_scores_and_of_algorithms_are_up_to_date() -> None:
         assert file.read_text(encoding="utf-8") == text, "run: python -m benchmarks.learn_page"
 
 
-def test_an_algorithms_page_says_what_a_row_was_given_and_came_to() -> None:
+def test_pages_say_what_rows_were_given_and_came_to_and_published_figures() -> None:
     row = learn_rows.find("simba-walker2d-jax")
     lines = [line(row.name, seed, best) for seed, best in enumerate((490.0, 500.0, 495.0))]
     text = learn_page.curves("sac", lines)
@@ -148,17 +139,11 @@ def test_an_algorithms_page_says_what_a_row_was_given_and_came_to() -> None:
     text = learn_page.curves("dqn", of_two)
     assert "CartPole-v1: **490.0** after 50,000 steps" in text and "torch" not in text
     assert "torch" in learn_page.curves("dqn", of_two[:1])
-
-
-def test_the_page_has_published_figures_with_their_source() -> None:
     swimmer = learn_rows.find("trpo-swimmer-jax")
     page = learn_page.page([line(), line(swimmer.name, best=100.0)])
     assert swimmer.published and f"| {swimmer.published} |" in page
     assert "| 500.0 (1 of 3 seeds) |" in page
     assert all(f"{name}: {what}" in page for name, what in learn_rows.SOURCES.items())
-
-
-# --- whether what is here still learns as well as learn.csv says ----------------------------------
 
 
 def least(lines: list[learn_tables.Line]) -> float:

@@ -15,10 +15,9 @@ def resolved(name: str) -> Any:
     return rows.resolved(rows.find(name))
 
 
-def work(name: str, settings: Any, observations: int, actions: int) -> float:
+def work(*given: Any) -> float:
     """Multiplications of one step."""
-    products = rows.products(name, settings, observations, actions)
-    return sum(m * k * n * often for m, k, n, often in products)
+    return sum(m * k * n * often for m, k, n, often in rows.products(*given))
 
 
 def test_unknown_rows_and_what_they_cannot_do_are_refused() -> None:
@@ -89,7 +88,7 @@ def test_work_of_critics_worked_by_hand(name, changes, critics, outputs, heads, 
     assert work(name, settings, 3, 1) == pytest.approx(16 * (learned + policy) + actor)
 
 
-def test_what_is_in_the_contrib_package_and_their_schedules() -> None:
+def test_settings_and_schedules_in_their_words_and_what_the_contrib_package_has() -> None:
     """QR-DQN is our DQN with quantiles; its head has ten of them for each action."""
     row = rows.find("qrdqn")
     told = peers.translate("sb3", row.algorithm, rows.resolved(row))
@@ -103,21 +102,23 @@ def test_what_is_in_the_contrib_package_and_their_schedules() -> None:
     assert crossq["policy_kwargs"]["optimizer_kwargs"]["b1"] == 0.5 and "tau" not in crossq
     at = peers._schedule({"start": 0.2, "end": 0.1})
     assert (at(1.0), at(0.5), at(0.0)) == pytest.approx((0.2, 0.15, 0.1))
+    for row, expected in WORDS.items():
+        told = peers.translate("sb3", row.partition("-")[0], resolved(row))
+        assert {name: told[name] for name in expected} == expected
+    shared = peers.translate("sb3", "ppo", resolved("ppo-pong"))["policy_kwargs"]
+    assert shared["net_arch"] == [], "their convolutions are shared"
+    assert "max_grad_norm" not in peers.translate("sbx", "dqn", resolved("dqn"))
 
 
-TAKING_PART = [
-    (row, peer) for row in ROWS for peer in PEERS if peer not in getattr(row, "without", ())
-]
-
-
-@pytest.mark.parametrize("row, peer", TAKING_PART, ids=lambda x: getattr(x, "name", x))
-def test_every_setting_is_translated_or_has_to_have_one_value(row: Row, peer: str) -> None:
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_every_setting_is_translated_or_has_to_have_one_value(row: Row) -> None:
     """A setting of ours that the peers were not told would make it another piece of work."""
     name = peers.theirs(row.algorithm, rows.resolved(row))
     known = {*peers.SAME, *peers.UNUSED.get(name, ()), *peers.ELSEWHERE}
     known = known.union(peers.NAMES[name], peers.FIXED[name], peers.SPECIAL[name])
     assert {f.name for f in fields(get(row.algorithm).Settings)} <= known
-    peers.translate(peer, row.algorithm, rows.resolved(row))
+    for peer in {*PEERS}.difference(getattr(row, "without", ())):
+        peers.translate(peer, row.algorithm, rows.resolved(row))
 
 
 NETWORK = {"net_arch": [64, 64], "optimizer_kwargs": {"eps": 1e-5}, "ortho_init": True}
@@ -132,15 +133,6 @@ WORDS: dict[str, dict[str, Any]] = {
     | {"exploration_initial_eps": 1.0, "exploration_final_eps": 0.04}
     | {"exploration_fraction": 0.16, "learning_starts": 999, "max_grad_norm": 10.0},
 }
-
-
-def test_settings_in_their_words() -> None:
-    for row, expected in WORDS.items():
-        told = peers.translate("sb3", row.partition("-")[0], resolved(row))
-        assert {name: told[name] for name in expected} == expected
-    shared = peers.translate("sb3", "ppo", resolved("ppo-pong"))["policy_kwargs"]
-    assert shared["net_arch"] == [], "their convolutions are shared"
-    assert "max_grad_norm" not in peers.translate("sbx", "dqn", resolved("dqn"))
 
 
 def test_runs_shorter_than_the_tuned_ones_have_the_same_schedules_there() -> None:

@@ -10,6 +10,7 @@ import pytest
 from benchmarks import tables, teams
 from benchmarks.measure import Pair, Run
 from benchmarks.teams_rows import ROWS, TeamRow, find
+from tests.benchmarks.test_cluster import MACHINE
 
 # what XuanCe 1.4.4 has in its files, as far as it is more or less work
 SHIPPED: dict[str, dict[str, Any]] = {
@@ -21,10 +22,8 @@ SHIPPED: dict[str, dict[str, Any]] = {
 
 def pair(speed: float, updates: int = 10) -> Pair:
     """Runs of 1,000 and 3,000 steps, with a second of start-up."""
-    short, long = (
-        Run(1.0, 0.5, n * 1_000 / speed, n * 1_000 / speed, n * 1_000, n * updates) for n in (1, 3)
-    )
-    return Pair(short, long)
+    each = 1_000 / speed
+    return Pair(*(Run(1.0, 0.5, n * each, n * each, n * 1_000, n * updates) for n in (1, 3)))
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
@@ -53,9 +52,7 @@ def test_different_work_is_not_compared() -> None:
 
 
 def test_the_report_has_the_factor_and_the_share_of_the_bare_environment() -> None:
-    found: dict[str, Any] = {"bare": [4_000.0], "repeats": 1, "date": "today", "seed": 0}
-    found |= {"commit": "0123456789abcdef", "machine": {"processor": "one", "cores": 2}}
-    found |= {"versions": {"numpy": "2"}, "their_versions": {"xuance": "1.4.4"}}
+    found = MACHINE | {"bare": [4_000.0], "repeats": 1, "their_versions": {"xuance": "1.4.4"}}
     speeds = {"jax": 3_200.0, "xuance": 1_000.0}
     found["contestants"] = {name: tables.summary([pair(x)]) for name, x in speeds.items()}
     said = teams.markdown({"rows": {"mappo": found}})

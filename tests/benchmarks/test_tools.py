@@ -1,22 +1,24 @@
-"""Mutations that are found again, fingerprints of runs that are compared, and sizes of sources."""
+"""Mutations, fingerprints of runs, sizes of sources; values of games of known best play."""
 
 from __future__ import annotations
 
 import json
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
-from benchmarks import fingerprints, mutations
+from benchmarks import fingerprints, mutations, tabular
 from benchmarks.size import Size, size_of, table
+from tandem.spaces import Leaf
 
 TEXT = "\nclass A:\n    def f(self, x):\n        y = x + 1\n        return y if x < 2 else 0\n"
 
 
 @pytest.mark.parametrize("name", ["dqn-torch", "agent-policy-torch"])
-def test_a_run_has_one_fingerprint(name: str) -> None:
-    """Again, and stopped in the middle and resumed."""
+def test_a_run_has_one_fingerprint_again_and_resumed(name: str) -> None:
     pytest.importorskip("torch")
     first, second = fingerprints.made(name), fingerprints.made(name)
     assert first == second
@@ -55,10 +57,8 @@ def written(folder: Path, weights: bytes) -> Path:
 
 
 def test_what_differs_is_named(tmp_path) -> None:
-    first, same, other = (
-        fingerprints.run_parts(written(tmp_path / name, weights))
-        for name, weights in (("a", b"\0\1\2\3"), ("bb", b"\0\1\2\3"), ("ccc", b"\0\1\2\4"))
-    )
+    runs = {"a": b"\0\1\2\3", "bb": b"\0\1\2\3", "ccc": b"\0\1\2\4"}.items()
+    first, same, other = (fingerprints.run_parts(written(tmp_path / n, x)) for n, x in runs)
     assert list(first) == ["column/loss", "engine/bias", "engine/kernel"]
     assert first == same  # seconds do not count
     assert fingerprints.whole(first) == fingerprints.whole(same) != fingerprints.whole(other)
@@ -67,10 +67,7 @@ def test_what_differs_is_named(tmp_path) -> None:
     for after, told in (
         (before, []),
         (before | {"parts": other}, ["ppo-jax: engine/kernel; 1 of 3 differ"]),
-        (
-            {"name": "ppo-jax", "failed": "Traceback …\nValueError: 3"},
-            ["ppo-jax: failed: ValueError: 3"],
-        ),
+        ({"name": "ppo-jax", "failed": "…\nValueError: 3"}, ["ppo-jax: failed: ValueError: 3"]),
     ):
         assert fingerprints.compared([{}, before], [{}, after]) == told
     assert fingerprints.difference(first, less).startswith("column/loss (is gone)")
@@ -89,17 +86,36 @@ def f(x: int) -> str:
 '''
 
 
-def test_comments_docstrings_and_layout_are_no_tokens() -> None:
+def test_comments_docstrings_and_layout_are_no_tokens_and_each_package_is_counted(tmp_path) -> None:
     # import os | def f ( x : int ) -> str : | return ( f"…" )
     assert size_of(SOURCE) == Size(files=1, physical=9, logical=5, tokens=2 + 10 + 4)
     assert size_of("") == Size(files=1)
     assert size_of("x = 'no docstring'; y = 2\n") == Size(1, 1, 1, 7)
-
-
-def test_each_package_is_counted(tmp_path) -> None:
     for path in ("src/tandem/math/a", "src/tandem/ops", "src/tandem/examples/b", "tests/c", "d"):
         place(tmp_path, f"{path}.py", SOURCE)
     text = table(tmp_path)
     for line in ("**src, without examples** | 2 | 10 | 32 | 3.20", "**src** | 3 | 15 | 48 | 3.20"):
         assert f"| {line} |" in text
     assert "tests: 9 physical lines, 1 files" in text
+
+
+STATES = Leaf("discrete", (), "int64", (48,))
+
+
+def agent_of(policy):
+    return SimpleNamespace(act=lambda s: policy[int(s)], observation=STATES)
+
+
+def test_the_best_path_along_the_cliff_and_what_counts_as_reached() -> None:
+    policy = np.full(48, 1)  # right
+    policy[36], policy[35] = 0, 2  # up at the start, down at the end
+    value, best = tabular.exact("CliffWalking-v1", agent_of(policy), 1.0)
+    assert value == pytest.approx(-13, abs=1e-5) and best == pytest.approx(-13)
+    assert tabular.exact("CliffWalking-v1", agent_of(np.zeros(48)), 1.0)[0] < -1e6
+    discounted, of = tabular.exact("CliffWalking-v1", agent_of(policy), 0.9)
+    assert discounted == pytest.approx(of) == pytest.approx(-(1 - 0.9**13) / 0.1)
+    assert tabular._reached("CliffWalking-v1", {"value": -13.0, "best": -13.0})
+    assert not tabular._reached("CliffWalking-v1", {"value": -14.0, "best": -13.0})
+    assert tabular._reached("Taxi-v4", {"value": 7.85, "best": 8.0})
+    assert not tabular._reached("Taxi-v4", {"value": 7.8, "best": 8.0})
+    assert not tabular._reached("Blackjack-v1", {"value": -0.07, "best": None})

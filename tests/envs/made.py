@@ -10,6 +10,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from tandem.types import leaves
+
 
 class Made(gymnasium.Env[Any, Any]):
     """Draws what it shows, pays the step, ends after `length` (truncates with odd seeds)."""
@@ -37,9 +39,7 @@ class Made(gymnasium.Env[Any, Any]):
         return seen[-1], float(self.t), over and not self.odd, over and self.odd, self.info
 
 
-class Acts:
-    """Acts by a function of what is seen and of its noise."""
-
+class Acts:  # acts by a function of what is seen and of its noise
     def __init__(self, by: Callable[[Any, Any], Any]) -> None:
         self.by = by
 
@@ -48,6 +48,13 @@ class Acts:
 
     def act(self, obs: Any, state: Any, noise: Any) -> Any:
         return self.by(obs, noise), {}, state
+
+
+def assert_same(one: Any, other: Any) -> None:
+    """Trees of the same arrays, to the bit."""
+    for x, y in zip(leaves(one), leaves(other), strict=True):
+        x, y = np.asarray(x), np.asarray(y)
+        assert (x.dtype, x.shape) == (y.dtype, y.shape) and x.tobytes() == y.tobytes()
 
 
 def always(action: Any) -> Acts:

@@ -58,11 +58,11 @@ class Pool(VectorEnv):
 
     def step(self, actions: Any) -> Any:
         assert len(actions) == self.num_envs
-        resets = self.over
+        resets, lives = self.over, bool(self.config.get("episodic_life"))
         self.time = self.time + ~resets
-        lives = bool(self.config.get("episodic_life"))
         fresh = resets & ((self.time >= 6) | (not lives))
-        self._push(~fresh)
+        moved = np.concatenate([self.pictures[:, 1:], self._draw()[:, None]], 1)
+        self.pictures[~fresh] = moved[~fresh]
         self._open(fresh)
         life = ~resets & (self.time % 3 == 0)
         self.over = life & ((self.time >= 6) | lives)
@@ -78,14 +78,8 @@ class Pool(VectorEnv):
         drawn = self._draw()
         self.pictures[which] = drawn[which][:, None]
 
-    def _push(self, which: Any) -> None:
-        moved = np.concatenate([self.pictures[:, 1:], self._draw()[:, None]], 1)
-        self.pictures[which] = moved[which]
-
     def _seen(self) -> Any:
-        if self.stack:
-            return self.pictures.copy()
-        return self.pictures[:, 0, 0, :4] / 100.0
+        return self.pictures.copy() if self.stack else self.pictures[:, 0, 0, :4] / 100.0
 
     def _info(self) -> Any:
         return {"env_id": np.arange(self.num_envs), "elapsed_step": self.time}

@@ -20,7 +20,7 @@ from tandem.envs.stepped import Stepped
 from tandem.envs.vector import Environments, episode_seed
 from tandem.errors import ResumeError, SettingError
 from tandem.replay.buffer import Ring
-from tests.envs.made import Acts, always
+from tests.envs.made import Acts, always, assert_same
 
 BREAKOUT = "ALE/Breakout-v5"
 TRAINING = {"life_loss_ends": True, "clip_rewards": True}
@@ -32,9 +32,8 @@ def chance(actions: int = 4) -> Acts:
     return Acts(lambda obs, noise: rng.integers(actions, size=len(obs)))
 
 
-def assert_same(one: Any, other: Any) -> None:
-    for a, b in zip(one[:5], other[:5], strict=True):
-        np.testing.assert_array_equal(a, b)
+def assert_same_step(one: Any, other: Any) -> None:
+    assert_same(one[:5], other[:5])
     assert len(one.final) == len(other.final)
 
 
@@ -53,7 +52,7 @@ def walk(envs: Environments, steps: int, seed: int = 0) -> Iterator[Any]:
         yield envs.step(rng.integers(4, size=envs.n))
 
 
-def test_ids_are_known_and_nothing_else_is_touched() -> None:
+def test_ids_and_arguments_are_known_and_nothing_else_is_touched() -> None:
     atari.quiet()
     for name in ("ALE/Pong-v5", "ale_py:PongNoFrameskip-v4", "PongNoFrameskip-v4"):
         assert atari.is_atari(name)
@@ -64,6 +63,17 @@ def test_ids_are_known_and_nothing_else_is_touched() -> None:
     assert not any(map(atari.is_atari, ("CartPole-v1", "No/Such-v0", own)))
     assert make(own).observation_space.shape == (210, 160) and not vectorize(own, 2).clips
     assert make("ale_py:PongNoFrameskip-v4").observation_space.shape == (4, 84, 84)
+    assert atari.arguments("CartPole-v1", Preprocessing()) == {}
+    assert atari.training("CartPole-v1", {}, Preprocessing()) is None
+    given = atari.arguments(BREAKOUT, Preprocessing(frame_skip=2))
+    assert given["frame_skip"] == 2 and not set(given) & {"life_loss_ends", "clip_rewards"}
+    assert atari.training(BREAKOUT, given, Preprocessing())["life_loss_ends"] is True
+    with pytest.raises(SettingError, match="frame_stack=2 requires an Atari environment"):
+        atari.arguments("CartPole-v1", Preprocessing(frame_stack=2))
+    with pytest.raises(SettingError, match="sticky_actions=1.5"):
+        atari.arguments(BREAKOUT, Preprocessing(sticky_actions=1.5))
+    with pytest.raises(SettingError, match="cannot be created"):
+        make(BREAKOUT, {"no_such": 1})
 
 
 def test_what_is_seen(mode: Any) -> None:
@@ -93,7 +103,7 @@ def test_both_ways_see_the_same_pictures() -> None:
         plain, native = (vectorize(BREAKOUT, 1, 0, mode, does) for mode in ("plain", "native"))
         np.testing.assert_array_equal(plain.reset(), native.reset())
         for one, other in zip(walk(plain, 40), walk(native, 40), strict=True):
-            assert_same(one, other)
+            assert_same_step(one, other)
 
 
 def frames(envs: Environments, mode: str) -> int:
@@ -210,7 +220,7 @@ def test_games_are_resumed_in_the_middle_of_episodes(each: int, monkeypatch: Any
     assert ended >= 6
     second.load_state(*first.state())  # in an environment just made
     for one, other in zip(walk(first, 60, 5), walk(second, 60, 5), strict=True):
-        assert_same(one, other)
+        assert_same_step(one, other)
     data, arrays = first.state()
     assert data == second.state()[0]
     second.load_state(data, arrays)  # and in one that was in use
@@ -226,10 +236,8 @@ def test_another_game_is_not_resumed() -> None:
     with pytest.raises(ResumeError, match="saved state has 2 environments"):
         games(3, "native").load_state(data, arrays)
     text = "environment [01] of ALE/Breakout-v5 could not be restored"
-    for wrong, right in (
-        (data, arrays | {"obs/0": arrays["obs/0"] ^ 1}),
-        (data | {"ends": [0, 1]}, arrays),
-    ):
+    other = arrays | {"obs/0": arrays["obs/0"] ^ 1}
+    for wrong, right in ((data, other), (data | {"ends": [0, 1]}, arrays)):
         with pytest.raises(ResumeError, match=text):
             games(2, "native").load_state(wrong, right)
     broken = games(1, "native")
@@ -256,20 +264,6 @@ def test_the_ring_gives_back_what_acting_saw(mode: Any) -> None:
     batch = ring.transitions(ids)
     for found, kept in ((batch.obs, obs), (batch.next_obs, after)):
         np.testing.assert_array_equal(found, np.concatenate(kept).reshape(-1, 4, 84, 84)[ids])
-
-
-def test_what_arguments_there_are() -> None:
-    assert atari.arguments("CartPole-v1", Preprocessing()) == {}
-    assert atari.training("CartPole-v1", {}, Preprocessing()) is None
-    given = atari.arguments(BREAKOUT, Preprocessing(frame_skip=2))
-    assert given["frame_skip"] == 2 and not set(given) & {"life_loss_ends", "clip_rewards"}
-    assert atari.training(BREAKOUT, given, Preprocessing())["life_loss_ends"] is True
-    with pytest.raises(SettingError, match="frame_stack=2 requires an Atari environment"):
-        atari.arguments("CartPole-v1", Preprocessing(frame_stack=2))
-    with pytest.raises(SettingError, match="sticky_actions=1.5"):
-        atari.arguments(BREAKOUT, Preprocessing(sticky_actions=1.5))
-    with pytest.raises(SettingError, match="cannot be created"):
-        make(BREAKOUT, {"no_such": 1})
 
 
 def test_the_older_manner() -> None:

@@ -7,6 +7,7 @@ import inspect
 import pkgutil
 import warnings
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 import gymnasium
@@ -31,13 +32,8 @@ from tandem.testing import team_games, turn_games
 from tandem.testing.action_games import Parts
 from tests.envs.test_plain import Old
 
-
-class Reach(known.InfiniteHorizon):
-    """With a goal, as the agent door's hindsight takes it."""
-
-    goal = np.zeros(2, np.float32)
-
-
+# with a goal, as the agent API's hindsight takes it
+Reach = type("Reach", (known.InfiniteHorizon,), {"goal": np.zeros(2, np.float32)})
 MADE: dict[type, list[Callable[[], Any]]] = {
     Masked: [lambda: Masked(known.Forbidden(raises=False))],
     FlatActions: [lambda: FlatActions(Parts())],
@@ -54,25 +50,17 @@ MADE: dict[type, list[Callable[[], Any]]] = {
 }
 
 
-def classes_of_envs() -> set[type]:
+def test_none_is_left_out() -> None:
     found: set[type] = set()
     for module in pkgutil.iter_modules(envs.__path__):
-        loaded = importlib.import_module(f"tandem.envs.{module.name}")
-        found |= {
-            kind
-            for _, kind in inspect.getmembers(loaded, inspect.isclass)
-            if issubclass(kind, gymnasium.Env) and kind.__module__ == loaded.__name__
-        }
-    return found
+        name = f"tandem.envs.{module.name}"
+        classes = inspect.getmembers(importlib.import_module(name), inspect.isclass)
+        here = {kind for _, kind in classes if kind.__module__ == name}
+        found |= {kind for kind in here if issubclass(kind, gymnasium.Env)}
+    assert found == set(MADE)
 
 
-def test_none_is_left_out() -> None:
-    assert classes_of_envs() == set(MADE)
-
-
-@pytest.mark.parametrize(
-    "make_one", [make_one for each in MADE.values() for make_one in each], ids=None
-)
+@pytest.mark.parametrize("make_one", chain(*MADE.values()))
 def test_gymnasium_finds_nothing(make_one: Callable[[], Any]) -> None:
     env = make_one()
     with warnings.catch_warnings():

@@ -16,7 +16,6 @@ from tandem.replay.buffer import Ring
 from tests.envs import pool
 from tests.envs.made import always
 
-GAME = {"frame_stack": 4, "life_loss_ends": True, "clip_rewards": True}
 QUICK: Any = {"framework": "torch", "plots": False, "tensorboard": False, "hidden": (8,)}
 QUICK |= {"eval_episodes": 1, "final_episodes": 1}
 
@@ -26,12 +25,11 @@ def envpool(monkeypatch: Any) -> None:
     monkeypatch.setitem(sys.modules, "envpool", pool)
 
 
-def stored_as_seen(env: str, n: int, steps: int, **kwargs: Any) -> None:
+def stored_as_seen(env: str, n: int, steps: int, life_loss_ends: bool) -> None:
     """A ring gives back every stack as it was acted on, and has each picture once."""
-    source, _ = brought(env)
-    assert source is not None
-    envs = source.environments(n, 0, kwargs)
-    assert envs.observation.stack == kwargs["frame_stack"] and envs.clips
+    game = {"frame_stack": 4, "life_loss_ends": life_loss_ends, "clip_rewards": True}
+    envs = brought(env)[0].environments(n, 0, game)
+    assert envs.observation.stack == 4 and envs.clips
     ring, blocks = Ring(400, n, envs.observation, envs.action), []
     collector = Collector(envs, 0.99)
     for _ in range(2):
@@ -48,9 +46,9 @@ def stored_as_seen(env: str, n: int, steps: int, **kwargs: Any) -> None:
     envs.close()
 
 
-def test_stacks_are_kept_once_and_open_with_zeros(envpool: None) -> None:
-    stored_as_seen("envpool/Pong-v5", 3, 20, **GAME)
-    stored_as_seen("envpool/Pong-v5", 3, 20, **(GAME | {"life_loss_ends": False}))
+@pytest.mark.parametrize("life_loss_ends", [True, False])
+def test_stacks_are_kept_once_and_open_with_zeros(envpool: None, life_loss_ends: bool) -> None:
+    stored_as_seen("envpool/Pong-v5", 3, 20, life_loss_ends)
 
 
 def test_a_seed_gives_the_same_run_and_scores_are_whole(envpool: None) -> None:
@@ -79,8 +77,8 @@ def test_what_was_trained_there_goes_on_and_is_scored_there(envpool: None, tmp_p
 @pytest.mark.thorough
 def test_envpool_itself() -> None:
     pytest.importorskip("envpool")
-    stored_as_seen("envpool/Breakout-v5", 4, 150, **GAME)
-    stored_as_seen("envpool/Breakout-v5", 4, 150, **(GAME | {"life_loss_ends": False}))
+    for life_loss_ends in (True, False):
+        stored_as_seen("envpool/Breakout-v5", 4, 150, life_loss_ends)
     made = tandem.train("ppo", "envpool/CartPole-v1", steps=4000, **QUICK)
     assert made.evaluation.mean > 20
     made = tandem.train("sac", "envpool/HalfCheetah-v4", envs=4, train_every=4, steps=400, **QUICK)

@@ -18,6 +18,7 @@ from tandem.math.distributions import Bernoulli, Categorical, Gaussian
 from tandem.math.products import Product, for_actions
 from tandem.onnx_export import to_numpy, to_onnx
 from tandem.testing.action_games import Parts
+from tandem.types import leaves
 from tandem.vector_actions import restored, vector_space
 from tests.envs.made import Made
 from tests.runs.shared import in_parts
@@ -55,17 +56,11 @@ def test_vectors_become_actions_of_the_space_and_actions_of_the_space_pass(kind)
         env.step(vector)
         own = env.unwrapped.log[-1][1][-1]
         again = restored(leaf)(np.stack([vector, vector]))
-        for one, two in zip(tree(own), tree(again), strict=True):
+        for one, two in zip(leaves(own), leaves(again), strict=True):
             np.testing.assert_array_equal(two, np.stack([one, one]))
         env.step(own)
         assert env.unwrapped.log[-1][1][-1] is own
     assert spaces_of(lambda: demanding(space))[1].inner == space
-
-
-def tree(x: Any) -> list[Any]:
-    if isinstance(x, dict):
-        return [leaf for key in x for leaf in tree(x[key])]
-    return [leaf for part in x for leaf in tree(part)] if isinstance(x, tuple) else [x]
 
 
 @pytest.mark.slow
@@ -85,7 +80,7 @@ def test_a_run_trains_evaluates_and_resumes_and_its_agent_acts(kind, workers, tm
     loaded = tandem.load(tmp_path / "whole", which="last")
     assert loaded.act(obs) in KINDS[kind]
     many = loaded.act(np.zeros((7, 3), np.float32), deterministic=False)
-    assert {len(x) for x in tree(many)} == {7}
+    assert {len(x) for x in leaves(many)} == {7}
     tandem.load(tmp_path / "whole", env=make)
     with pytest.raises(tandem.errors.SpaceError, match="actions of the form"):
         tandem.load(tmp_path / "whole", env=lambda: demanding(spaces.Discrete(7)))

@@ -84,9 +84,8 @@ def test_masks_of_actions_of_several_axes_are_seen(make: Any) -> None:
 
 
 def test_an_entry_of_that_name_masks_no_continuous_actions_and_has_to_fit_discrete_ones() -> None:
-    obs = observation_spec(
-        spaces.Dict({"action_mask": spaces.MultiBinary(3), "x": spaces.Discrete(2)})
-    )
+    entries = {"action_mask": spaces.MultiBinary(3), "x": spaces.Discrete(2)}
+    obs = observation_spec(spaces.Dict(entries))
     assert not action_leaf(spaces.Box(-1, 1, (3,)), obs).masked
     assert action_leaf(spaces.Discrete(3), obs).masked
     for space in (spaces.Discrete(4), spaces.MultiDiscrete([3, 2])):
@@ -125,9 +124,7 @@ class Stuck(games.Forbidden):
         return obs, reward, *map(bool, over | (self.ends & (self.t == 3))), info
 
 
-class Forgets(games.Forbidden):
-    """Masks only with its first observation."""
-
+class Forgets(games.Forbidden):  # masks only with its first observation
     def step(self, action: Any) -> Any:
         return (*super().step(action)[:4], {})
 
@@ -172,9 +169,7 @@ def test_evaluation_check_and_resume_take_no_forbidden_action() -> None:
         assert "sac" in found["algorithms"].text or env is games.ForbiddenMultiDiscrete
 
 
-class Method(Forgets):
-    """Masks by the method that sb3-contrib asks for, and none in info."""
-
+class Method(Forgets):  # masks by the method that sb3-contrib asks for, none in info
     def action_masks(self) -> Any:
         return [bool(x) for x in self.mask()]
 
@@ -182,9 +177,7 @@ class Method(Forgets):
         return super().reset(**given)[0], {}
 
 
-class MethodOfAxes(games.ForbiddenMultiDiscrete):
-    """The masks of both choices in one row."""
-
+class MethodOfAxes(games.ForbiddenMultiDiscrete):  # the masks of both choices in one row
     def __init__(self) -> None:
         super().__init__()
         self.observation_space = self.observation_space["symbols"]
@@ -196,31 +189,27 @@ class MethodOfAxes(games.ForbiddenMultiDiscrete):
         return super().observe()["action_mask"].astype(bool)
 
 
-class Both(games.Forbidden):
-    """Its masks in info win."""
-
-    def action_masks(self) -> Any:
-        return np.arange(4) == self.symbol
+def masking(kind: Any, masks: Any) -> Any:
+    """The class of environments, with this method `action_masks`."""
+    return type(f"Other{kind.__name__}", (kind,), {"action_masks": masks})
 
 
-def recorded() -> Any:
-    return gymnasium.wrappers.RecordEpisodeStatistics(Method())
-
-
-@pytest.mark.parametrize("env", [Method, MethodOfAxes, recorded, Both])
+@pytest.mark.parametrize(
+    "env",
+    [
+        Method,
+        MethodOfAxes,
+        lambda: gymnasium.wrappers.RecordEpisodeStatistics(Method()),
+        masking(games.Forbidden, lambda self: np.arange(4) == self.symbol),  # those in info win
+    ],
+)
 def test_masks_of_a_method_become_a_part_of_the_observation(env: Any) -> None:
     t = collected(env)  # invalid actions raise
     assert (t.action != t.obs["obs"]).all() and t.obs["action_mask"].dtype == np.int8
     assert resume_fault(env) is None
 
 
-class Silent(Method):
-    action_masks = None
-
-
-class OwnMethod(SyncVectorEnv):
-    def action_masks(self) -> Any:
-        return np.stack([env.mask() for env in self.envs])
+OwnMethod = masking(SyncVectorEnv, lambda self: np.stack([env.mask() for env in self.envs]))
 
 
 @pytest.mark.parametrize(
@@ -228,7 +217,7 @@ class OwnMethod(SyncVectorEnv):
     [
         lambda: SyncVectorEnv([Method] * 2),
         lambda: SyncVectorEnv([Method] * 2, autoreset_mode="Disabled"),
-        lambda: OwnMethod([Silent] * 2),
+        lambda: OwnMethod([masking(Method, None)] * 2),
         lambda: AsyncVectorEnv([Method] * 2),
     ],
 )
@@ -239,18 +228,10 @@ def test_masks_of_a_method_are_seen_in_vectors(make: Any) -> None:
     assert (t.action != t.obs["obs"])[t.valid].all() and t.valid.sum() > 60
 
 
-class RaisingMethod(Method):
-    def action_masks(self) -> Any:
-        raise KeyError("board")
-
-
-class EmptyMethod(Method):
-    def action_masks(self) -> Any:
-        return None
-
-
 def test_methods_that_cannot_be_used_are_named_alike_in_vectors() -> None:
-    for kind, text in ((RaisingMethod, "raised KeyError"), (EmptyMethod, "no (action )?mask")):
+    raises, empty = lambda self: {}["board"], lambda self: None
+    for masks, text in ((raises, "raised KeyError"), (empty, "no (action )?mask")):
+        kind = masking(Method, masks)
         vector = VectorEnvironments("masked", SyncVectorEnv([kind] * 2))
         for envs in (vectorize(kind, 2), vector):
             with pytest.raises(EnvironmentFault, match=text):

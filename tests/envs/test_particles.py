@@ -16,6 +16,7 @@ from tandem.envs.stepped import Stepped
 from tandem.envs.vector import Step
 from tandem.errors import EnvironmentFault, NonFiniteError, ResumeError, SettingError
 from tandem.types import Array, Tree, leaves
+from tests.envs.made import assert_same
 
 pytest.importorskip("mpe2")
 
@@ -28,16 +29,9 @@ def pair(name: str, n: int, kwargs: dict[str, Any], first: int = 0) -> tuple[Ste
     return plain, native
 
 
-def assert_same(one: Tree, other: Tree) -> None:
-    for x, y in zip(leaves(one), leaves(other), strict=True):
-        assert (x.dtype, x.shape) == (y.dtype, y.shape) and x.tobytes() == y.tobytes()
-
-
 def assert_same_step(one: Step, other: Step) -> None:
     assert one.obs.keys() == other.obs.keys() and one.extra.keys() == other.extra.keys()
-    assert_same((tuple(one[:5]), one.extra), (tuple(other[:5]), other.extra))
-    assert [i for i, _ in one.final] == [i for i, _ in other.final]
-    assert_same(tuple(x for _, x in one.final), tuple(x for _, x in other.final))
+    assert_same((*one[:5], one.extra, *one.final), (*other[:5], other.extra, *other.final))
 
 
 def positions(plain: Stepped, native: Particles) -> tuple[Array, Array]:
@@ -124,7 +118,7 @@ def test_its_state_is_plain_data_from_which_it_goes_on(name: str) -> None:
         plain.load_state(data, arrays)
 
 
-def test_actions_beyond_the_space_do_what_they_do_there_and_steps_stay() -> None:
+def test_actions_beyond_the_space_and_faults_are_as_elsewhere_and_steps_stay() -> None:
     plain, native = pair(SPREAD, 2, {})
     plain.reset(), native.reset()
     for actions in ([[5, 6, -1], [7, 13, -9]], [[1.9, 0.0, 4.0], [-0.5, 2.0, 3.0]]):
@@ -135,9 +129,6 @@ def test_actions_beyond_the_space_do_what_they_do_there_and_steps_stay() -> None
     for _ in range(4):
         native.step(np.ones((2, 3), np.int64))
     assert all(np.array_equal(x, y) for x, y in zip(leaves(given), kept, strict=True))
-
-
-def test_faults_are_told_as_elsewhere() -> None:
     pairs = (pair(name, 2, {"continuous_actions": True}) for name in (SPREAD, ADVERSARY))
     for vector in chain(*pairs):
         vector.reset()

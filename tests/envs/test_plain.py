@@ -46,13 +46,12 @@ def named(kind: str, **attributes: Any) -> Any:
     return type(kind, (), attributes)()
 
 
-Old.observation_space = named(
-    "Box", low=[-9.0, 0.0], high=[9.0, 20.0], shape=(2,), dtype=np.dtype("float32")
-)
+BOUNDS = {"low": [-9.0, 0.0], "high": [9.0, 20.0], "shape": (2,), "dtype": np.dtype("float32")}
+Old.observation_space = named("Box", **BOUNDS)
 Old.action_space = named("Discrete", n=2)
 
 
-def test_an_old_environment_is_one_of_gymnasiums() -> None:
+def test_an_old_environment_is_one_of_gymnasiums_and_trained_in_and_resumed_exactly() -> None:
     inner = Old()
     env = Plain(inner)
     assert env.action_space == spaces.Discrete(2) and env.observation_space.dtype == np.float32
@@ -69,9 +68,6 @@ def test_an_old_environment_is_one_of_gymnasiums() -> None:
     assert env.goal == 3.0 and not hasattr(env, "nothing")
     env.close()
     assert inner.closed
-
-
-def test_it_is_trained_in_and_resumed_exactly() -> None:
     assert resume_fault(lambda: Plain(Old()), 30) is None
     small = {"rollout": 16, "envs": 2, "batch_size": 16, "epochs": 1, "hidden": (8,)}
     made = trainer.train("ppo", lambda: Plain(Old()), framework="torch", steps=64, **small)
@@ -97,11 +93,14 @@ def test_spaces_are_found_or_asked_for() -> None:
     assert env.reset(seed=5)[1] == {"seed": 5} and env.inner.told == 5
     assert env.step(0)[1:4] == (1.0, False, True)
     env.close()  # it has no such method
+    other: Any = Bare()
+    other.action_space = named("MultiBinary", n=3)
+    assert Plain(other).action_space == spaces.MultiBinary(3)
+    other.action_space = named("Dict", spaces={"a": named("Discrete", n=2, start=1)})
+    assert Plain(other).action_space == spaces.Dict({"a": spaces.Discrete(2, start=1)})
 
 
-class Team:
-    """Two agents: rewards and ends for each."""
-
+class Team:  # two agents: rewards and ends for each
     action_space = named("MultiDiscrete", nvec=[2, 2])
     observation_space = None
 
@@ -112,23 +111,12 @@ class Team:
         return np.ones((2, 3)), [1.0, 3.0], [True, False], None
 
 
-def test_several_agents_are_reduced_to_one_reward_and_end() -> None:
+def test_several_agents_are_reduced_to_one_and_what_is_no_environment_is_said() -> None:
     env = Plain(Team(), reduce=lambda r, d: (np.mean(r), all(d)))
     assert env.observation_space.shape == (2, 3) and env.observation_space.dtype == np.float32
     assert env.step([0, 1])[1:4] == (2.0, False, False)
     with pytest.raises(EnvironmentFault, match=r"of shape \(2,\)(.|\n)*reward_done_func_ma"):
         Plain(Team()).step([0, 1])
-
-
-def test_other_spaces_of_gym() -> None:
-    env: Any = Bare()
-    env.action_space = named("MultiBinary", n=3)
-    assert Plain(env).action_space == spaces.MultiBinary(3)
-    env.action_space = named("Dict", spaces={"a": named("Discrete", n=2, start=1)})
-    assert Plain(env).action_space == spaces.Dict({"a": spaces.Discrete(2, start=1)})
-
-
-def test_what_is_no_environment_is_said() -> None:
     with pytest.raises(EnvironmentFault, match="int has no method reset"):
         Plain(3)
     env = Bare()

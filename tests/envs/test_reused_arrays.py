@@ -18,6 +18,7 @@ from tandem.exploration import GaussianWhiteNoiseProcess
 from tandem.planning import BaseNode, run_mcts_search
 from tandem.types import leaves, tree_map
 from tests.agents.agents import Probe
+from tests.envs.made import assert_same
 
 
 class Drift(gymnasium.Env):
@@ -53,13 +54,7 @@ class Drift(gymnasium.Env):
         return self._own(self.x), self._own(self.reward), over, cut, self._own(self.info)
 
 
-class Reusing(Drift):
-    reuses = True
-
-
-class Goal(Drift):
-    """Its observations are a Dict, with a goal."""
-
+class Goal(Drift):  # its observations are a Dict, with a goal
     box = spaces.Box(-99, 99, (2,), np.float32)
     observation_space = spaces.Dict(observation=box, achieved_goal=box, desired_goal=box)
 
@@ -81,10 +76,11 @@ class Goal(Drift):
         return -abs(achieved - desired).sum(-1) - abs(info["place"]).sum(-1)
 
 
-class ReusingGoal(Goal):
-    reuses = True
+def reusing(kind: Any) -> Any:
+    return type(f"Reusing{kind.__name__}", (kind,), {"reuses": True})
 
 
+Reusing, ReusingGoal = reusing(Drift), reusing(Goal)
 SMALL: Any = {"framework": "torch", "hidden": (4,), "steps": 64, "compile": "no", "eval_every": 0}
 REPLAY = {"learning_starts": 16, "batch_size": 8, "buffer_size": 64}
 
@@ -93,8 +89,7 @@ def vector(num_envs: int) -> Any:
     return gymnasium.vector.SyncVectorEnv([Drift] * num_envs)
 
 
-def reusing_vector(num_envs: int) -> Any:
-    """It gives its own buffers, too."""
+def reusing_vector(num_envs: int) -> Any:  # it returns its own buffers, too
     return gymnasium.vector.SyncVectorEnv([Reusing] * num_envs, copy=False)
 
 
@@ -102,11 +97,6 @@ def trained(algorithm: str, env: Any, **more: Any) -> Any:
     run = tandem.session(algorithm, env, **SMALL, **more)
     list(run)
     return run
-
-
-def assert_equal(one: Any, other: Any) -> None:
-    for a, b in zip(leaves(one), leaves(other), strict=True):
-        np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +110,7 @@ def assert_equal(one: Any, other: Any) -> None:
 )
 def test_training(algorithm: str, pair: Any, more: Any) -> None:
     runs = [trained(algorithm, env, **more) for env in pair]
-    assert_equal(*({n: net.read() for n, net in r.backend.networks.items()} for r in runs))
+    assert_same(*({n: net.read() for n, net in r.backend.networks.items()} for r in runs))
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +131,7 @@ def test_evaluations_records_and_plays(pair: Any, agents: Any, tmp_path: Any) ->
         parts = [(e.observations, e.actions, e.rewards, e.terminations) for e in data]
         frames, *rest = animation.play(agents[pair[0]].act, env(), 10)
         found.append((tuple(parts), tuple(frames), *rest))
-    assert_equal(*found)
+    assert_same(*found)
     steps = leaves(found[1][0][0][0])[0][:, 1]
     assert steps.tolist() == [0, 1, 2, 3, 4] and len(found[1][1]) == 4
 
@@ -154,13 +144,11 @@ def test_agents_of_ones_own() -> None:
         agent.train(torch.optim.SGD(agent.param, 1e-3), episodes=6, p=0, processes=1)
         pools = agent.state_pool, agent.action_pool, agent.next_state_pool, agent.reward_pool
         found.append((*pools, tuple(agent.seen), tuple(agent.run_agent(10)[0])))
-    assert_equal(*found)
+    assert_same(*found)
     assert (found[1][2][:, 1] == found[1][0][:, 1] + 1).all()
 
 
-class Shares(Runner):
-    """A runner in this process, and the proxy of its agent."""
-
+class Shares(Runner):  # a runner in this process, and the proxy of its agent
     def __init__(self, cluster: Any, given: Any) -> None:
         (self.agent,) = cluster.make_agent("agent", AlgorithmAgent, **given)
 
@@ -183,14 +171,12 @@ def test_the_loop_of_the_cluster(shared: bool) -> None:
             s = env.reset()[0] if over or cut else s2
         ring = agent.learner.ring
         found.append(tree_map(np.array, ring.transitions(ring.rows())))
-    assert_equal(*found)
+    assert_same(*found)
     going = found[1].discount > 0
     assert (found[1].next_obs[going, 1] == found[1].obs[going, 1] + 1).all() and going.sum() > 15
 
 
-class Board:
-    """Put a stone on one of five fields; the last but one ends the game."""
-
+class Board:  # put a stone on one of five fields; the last but one ends the game
     reuses = False
 
     def __init__(self) -> None:
@@ -208,13 +194,9 @@ class Board:
         return float(state @ [1, 2, 3, 4, 5]) / 15
 
 
-class ReusingBoard(Board):
-    reuses = True
-
-
 def test_planning() -> None:
     visits = []
-    for env in (Board(), ReusingBoard()):
+    for env in (Board(), reusing(Board)()):
         state = np.array([0, 1, 0, 0, 0])
 
         def free(x: Any) -> Any:

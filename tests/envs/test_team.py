@@ -24,10 +24,7 @@ class Uneven:
     """Agents that differ: the second leaves after step 3, the first may not choose 2."""
 
     possible_agents = ("loud", "quiet")
-    observations = {
-        "loud": spaces.Discrete(3, start=1),
-        "quiet": spaces.Box(-9, 9, (2, 2), np.float32),
-    }
+    observations = {"loud": spaces.Discrete(3, start=1), "quiet": spaces.Box(-9, 9, (2, 2))}
     actions = {"loud": spaces.Discrete(3), "quiet": spaces.Discrete(2, start=5)}
 
     def __init__(self, limit: int = 6) -> None:
@@ -119,25 +116,26 @@ def test_whom_a_limit_takes_alone_is_seen_once_more_and_then_gone() -> None:
     assert last[0]["active"].tolist() == [1, 1] and last[3] and last[0][MASK].tolist() == BOTH
 
 
-@pytest.mark.parametrize(
-    "game", [team_games.Climbing, team_games.Penalty, team_games.TwoStep, Uneven]
-)
+GAMES = [team_games.Climbing, team_games.Penalty, team_games.TwoStep]
+
+
+@pytest.mark.parametrize("game", [*GAMES, Uneven])
 def test_a_team_is_an_environment_of_gymnasium(game: Any) -> None:
     check_env(Team(game()), skip_render_check=True)
     assert resume_fault(lambda: Team(game())) is None
 
 
-def test_games_pay_what_they_say() -> None:
-    for game, actions in (
-        (team_games.Climbing, [(0, 0)]),
-        (team_games.Penalty, [(2, 2)]),
-        (team_games.TwoStep, [(1, 0), (1, 1)]),
-    ):
+def test_games_pay_what_they_say_and_evaluations_tell_what_each_agent_got() -> None:
+    for game, actions in zip(GAMES, ([(0, 0)], [(2, 2)], [(1, 0), (1, 1)]), strict=True):
         made = Team(game())
         made.reset()
         *_, last = [made.step(np.array(a)) for a in actions]
         assert last[1] == made.inner.optimum and last[2]
     assert Team(team_games.Penalty(-30)).inner.payoff.min() == -30
+    idle = Acts(lambda obs, noise: np.zeros((len(obs["agents"]), 2), np.int64))
+    found = evaluate(idle, lambda: Team(team_games.Leaving()), 3)
+    assert found == ([2.5] * 3, [3] * 3, [[3.0, 2.0]] * 3, 0, None)
+    assert Evaluation.of(*found)[4] == (3.0, 2.0) and Evaluation.of(*found).mean == 2.5
 
 
 @pytest.mark.slow
@@ -155,23 +153,11 @@ class Silent(Uneven):
         return obs, rewards, *rest
 
 
-class Staying(Uneven):
-    """An episode whose agents stay in the list would go on for ever."""
-
+class Staying(Uneven):  # an episode whose agents stay in the list would go on for ever
     def step(self, actions: Any) -> Any:
         found = super().step(actions)
         self.agents = list(self.possible_agents)
         return found
-
-
-class Wordless(Uneven):
-    def reset(self, seed: int | None = None, options: Any = None) -> Any:
-        return super().reset(seed)[0]
-
-
-class Seedless(Uneven):
-    def reset(self) -> Any:  # type: ignore[override]
-        return super().reset()
 
 
 def uneven(**attributes: Any) -> Any:
@@ -182,6 +168,8 @@ def of_both(space: Any) -> dict[str, Any]:
     return dict.fromkeys(Uneven.possible_agents, space)
 
 
+WORDLESS = uneven(reset=lambda self, seed=None, options=None: Uneven.reset(self, seed)[0])
+SEEDLESS = uneven(reset=lambda self: Uneven.reset(self))
 PLACE = of_both(spaces.Dict({"place": spaces.Discrete(2)}))
 MIXED = {"loud": spaces.Discrete(3), "quiet": spaces.Box(0, 1, (2,))}
 
@@ -190,8 +178,8 @@ MIXED = {"loud": spaces.Discrete(3), "quiet": spaces.Box(0, 1, (2,))}
     "game, kind, said",
     [
         (uneven(actions=MIXED), SpaceError, "Discrete for all agents"),
-        (Wordless, EnvironmentFault, "reset of Wordless returned only the observation"),
-        (Seedless, EnvironmentFault, "Seedless raised TypeError while resetting"),
+        (WORDLESS, EnvironmentFault, "reset of Other returned only the observation"),
+        (SEEDLESS, EnvironmentFault, "Other raised TypeError while resetting"),
         (uneven(observations=PLACE), SpaceError, "loud observes a Dict of 'place'"),
         (uneven(actions=of_both(spaces.Box(0, 3, (2,), np.int64))), SpaceError, "a float Box"),
         (uneven(possible_agents=()), SpaceError, "Other has no agents"),
@@ -235,8 +223,7 @@ def test_particle_worlds_and_moves_of_several_axes() -> None:
 
 
 def test_environments_in_turns_are_converted_where_they_can_be() -> None:
-    spread = pytest.importorskip("mpe2.simple_spread_v3")
-    made = team(spread.env)
+    made = team(pytest.importorskip("mpe2.simple_spread_v3").env)
     assert made.reset(seed=0)[0]["agents"].shape == (3, 21)
     with pytest.raises(SettingError, match="move in turn"):
         team(pytest.importorskip("pettingzoo.classic.tictactoe_v3").env)
@@ -252,10 +239,3 @@ def test_a_parallel_environment_may_have_a_method_observe() -> None:
         made = make(kind)
         assert isinstance(made, Team) and made.reset(seed=0)[0]["agents"].shape[0] == 2
         assert isinstance(make(lambda kind=kind: team(kind())), Team)
-
-
-def test_an_evaluation_tells_what_each_agent_got() -> None:
-    idle = Acts(lambda obs, noise: np.zeros((len(obs["agents"]), 2), np.int64))
-    found = evaluate(idle, lambda: Team(team_games.Leaving()), 3)
-    assert found == ([2.5] * 3, [3] * 3, [[3.0, 2.0]] * 3, 0, None)
-    assert Evaluation.of(*found)[4] == (3.0, 2.0) and Evaluation.of(*found).mean == 2.5

@@ -22,7 +22,7 @@ from tandem.errors import EnvironmentFault, NonFiniteError
 from tandem.replay.buffer import Ring
 from tandem.testing import environments as games
 from tandem.types import leaves, tree_map
-from tests.envs.made import Acts, Made, always
+from tests.envs.made import Acts, Made, always, assert_same
 from tests.envs.vectors import MODES, Counters, Resumable
 
 N = 4
@@ -120,21 +120,18 @@ def test_masks_are_beside_observations_of_every_kind(mode, seen, parts) -> None:
     vector = SyncVectorEnv([lambda: Rowed(SEEN[seen], parts)] * 3, autoreset_mode=mode)
     envs = VectorEnvironments("Rowed", vector)
     assert envs.observation == plain.observation and envs.action == plain.action
-    first, action = envs.reset(), np.ones((3, *envs.action.shape), np.int64)
-    for x, y in zip(leaves(first), leaves(plain.reset()), strict=True):
-        np.testing.assert_array_equal(x, y)
-    steps = [envs.step(action) for _ in range(5)]
+    assert_same(envs.reset(), plain.reset())
+    steps = [envs.step(np.ones((3, *envs.action.shape), np.int64)) for _ in range(5)]
     mask = [0, 1, 1, 0, 1] if parts else [0, 1, 1]
     assert all((step.obs["action_mask"] == mask).all() for step in steps)
     ends = [last["action_mask"].tolist() for step in steps for _, last in step.final]
     assert ends == ([] if mode is AutoresetMode.NEXT_STEP else [mask] * 6)
 
 
-def cartpoles() -> Any:
-    return gymnasium.make_vec("CartPole-v1", 3)
+CARTPOLES = partial(gymnasium.make_vec, "CartPole-v1", 3)
 
 
-@pytest.mark.parametrize("make", [*(partial(Resumable, N, mode) for mode in MODES), cartpoles])
+@pytest.mark.parametrize("make", [*(partial(Resumable, N, mode) for mode in MODES), CARTPOLES])
 def test_a_vector_with_a_state_is_resumed_to_the_bit(make) -> None:
     made = [VectorEnvironments("Counters", make(), seed=3) for _ in range(2)]
     assert made[0].resumable
@@ -167,17 +164,13 @@ def test_evaluation_counts_whole_episodes(mode) -> None:
     assert cut.lengths == [2, 2, 2] and cut.cut == 2
 
 
-def test_seeds_go_by_reset() -> None:
-    first, second, other = (
-        VectorEnvironments("Counters", Counters(N), seed=seed) for seed in (3, 3, 4)
-    )
+def test_seeds_go_by_reset_and_no_transition_spans_an_error() -> None:
+    made = (VectorEnvironments("Counters", Counters(N), seed=seed) for seed in (3, 3, 4))
+    first, second, other = made
     assert (first.reset() == second.reset()).all()
     assert (first.reset() != other.reset()).any()
     again = first.restart()
     assert (again != second.reset()).any() and first.episodes() == [1]
-
-
-def test_a_vector_that_raises_begins_anew_and_no_transition_spans_it() -> None:
     collector = Collector(VectorEnvironments("Counters", Counters(N, fails_at=6)), 0.9)
     noise = np.zeros((4, N), np.int64)
     collector.collect(4, ACTOR, noise)
@@ -187,15 +180,12 @@ def test_a_vector_that_raises_begins_anew_and_no_transition_spans_it() -> None:
     assert collector.broken == [0, 1, 2, 3] and (block.obs[0, :, 1] == 0).all()
 
 
-class Dancers(Counters):
-    """Takes a Dict of actions."""
-
-    def step(self, actions: Any) -> Any:
-        assert actions["move"].shape == (3, 2, 2) and actions["hold"].shape == (3,)
-        return super().step(actions["hold"])
-
-
 def test_dicts_of_actions_are_put_together() -> None:
+    class Dancers(Counters):
+        def step(self, actions: Any) -> Any:
+            assert actions["move"].shape == (3, 2, 2) and actions["hold"].shape == (3,)
+            return super().step(actions["hold"])
+
     vector = Dancers(3)
     move = spaces.Box(-1, 1, (2, 2), np.float32)
     vector.single_action_space = spaces.Dict(move=move, hold=spaces.Discrete(3))
@@ -219,9 +209,7 @@ def test_spaces_that_lie_and_numbers_that_are_none_are_told() -> None:
         envs.step(np.zeros(N, np.int64))
 
 
-class Tensors(Counters):
-    """A simulator in torch: what it gives and takes are tensors."""
-
+class Tensors(Counters):  # a simulator in torch: it returns and takes tensors
     def reset(self, *, seed: Any = None, options: Any = None) -> Any:
         if options is not None:
             assert isinstance(options["reset_mask"], torch.Tensor)
@@ -247,8 +235,7 @@ def test_tensors_are_read_where_they_lie(mode, monkeypatch) -> None:
     _, expected, _ = collected(Counters(N, mode))
     monkeypatch.delattr(torch.Tensor, "__array__")  # the way by which NumPy copies
     _, blocks, _ = collected(Tensors(N, mode))
-    for a, b in zip(leaves(tuple(blocks)), leaves(tuple(expected)), strict=True):
-        assert np.array_equal(a, b)
+    assert_same(tuple(blocks), tuple(expected))
 
 
 def test_arrays_of_jax_go_both_ways() -> None:

@@ -25,12 +25,10 @@ from tandem.errors import (
 )
 from tandem.spaces import MASK
 from tandem.testing.turn_games import Nim, TicTacToe
-from tandem.types import leaves
+from tests.envs.made import assert_same
 
 
-class Scripted:
-    """Makes these moves, and counts them as its state."""
-
+class Scripted:  # makes these moves, and counts them as its state
     def __init__(self, *moves: Any) -> None:
         self.moves, self.saw = moves, []
 
@@ -95,7 +93,7 @@ def begun(game: Any, *moves: Any, side: int = 0, seed: int = 0) -> tuple[Versus,
     return env, *env.reset(seed=seed)
 
 
-def test_the_end_pays_whoever_brings_it() -> None:
+def test_the_end_pays_whoever_brings_it_and_a_draw_pays_nothing() -> None:
     env, obs, info = begun(TicTacToe(), 3, 4)
     assert info == {"side": "player_0", "opponent": 0}
     assert not obs["observation"].any() and obs[MASK].all()
@@ -111,12 +109,8 @@ def test_the_end_pays_whoever_brings_it() -> None:
     # the opponent's last move reaches it
     assert [x[1:4] for x in found] == [(0.0, False, False), (-1.0, True, False)]
     assert found[-1][0]["observation"].tolist() == [0, 0, 0, 1, 1, *[0] * 4, 1, 1, 1, *[0] * 6]
-
-
-def test_a_draw_pays_nothing_and_the_opponent_sees_its_own_side() -> None:
     env, *_ = begun(TicTacToe(), 1, 3, 5, 6, seed=3)
-    found = [env.step(a) for a in (0, 4, 2, 7, 8)]
-    assert [x[1] for x in found] == [0.0] * 4 + [1.0]  # 0, 4, 8
+    assert [env.step(a)[1] for a in (0, 4, 2, 7, 8)] == [0.0] * 4 + [1.0]  # 0, 4, 8
     env.reset(seed=3)
     other = env.opponent
     other.moves = (4, 1, 3, 8)
@@ -165,6 +159,9 @@ def test_who_has_left_and_who_goes_on() -> None:
     assert env.step(ONE)[1:4] == (0.5, True, False)
     env, *_ = begun(Pocket(), 1, 2, side=1, seed=4)
     assert env.step(ONE)[1:3] == (1.0, True)  # it folds
+    env, *_ = begun(Nim(), 2, 2, 2, side=1)
+    assert env.resume_options is None and env.step(TWO)[1:3] == (0.0, False)
+    assert env.step(np.int64(0))[0]["observation"].argmax() == 0
 
 
 def test_a_game_without_a_turn_is_played_anew() -> None:
@@ -232,13 +229,19 @@ def league(size: int, copies: int = 0) -> League:
     return made
 
 
-def test_the_newest_play_and_chance_does_at_first() -> None:
+def test_the_newest_play_chance_does_at_first_and_a_registered_game_finds_its_league() -> None:
     for copies, expected in ((0, {0}), (2, {0, 1, 2}), (3, {1, 2, 3}), (7, {5, 6, 7})):
         env = Game(TicTacToe, league(3, copies))()
         drawn = Counter(env.reset(seed=seed)[1]["opponent"] for seed in range(300))
         assert set(drawn) == expected and min(drawn.values()) > 210 / len(expected)
         assert isinstance(env._playing, RandomPlayer if env.number == 0 else Habit)
         assert env.number == 0 or env._playing.number == env.number
+    bare = Pocket()
+    del bare.metadata
+    assert isinstance(make(lambda: bare), Versus)
+    one = league(2, 3)
+    made = Game("tandem/TicTacToe-v0", one)()
+    assert made.reset(seed=0)[1]["opponent"] in (2, 3) and made.unwrapped.league is one
 
 
 def numbers(vector: Any) -> list[int]:
@@ -264,7 +267,7 @@ def test_the_opponent_of_an_episode_stays_though_it_leaves_the_pool() -> None:
     for _ in range(40):
         actions = random_actions(vector.action, 4, rng, obs)
         a, b = vector.step(actions), again.step(actions)
-        assert [x.tobytes() for x in leaves(a[:5])] == [x.tobytes() for x in leaves(b[:5])]
+        assert_same(a[:5], b[:5])
         obs = a.obs
     assert set(numbers(vector)) <= {10, 11}
     for made in (one, other):
@@ -275,35 +278,14 @@ def test_the_opponent_of_an_episode_stays_though_it_leaves_the_pool() -> None:
         again.load_state(*state)
 
 
-def test_an_agent_of_ones_own_may_be_the_opponent() -> None:
-    env, *_ = begun(Nim(), 2, 2, 2, side=1)
-    assert env.resume_options is None and env.step(TWO)[1:3] == (0.0, False)
-    assert env.step(np.int64(0))[0]["observation"].argmax() == 0
-
-
-class Unequal(Pocket):
-    def action_space(self, agent: str) -> Any:
-        return spaces.Discrete(2 + (agent == "p1"), start=1)
-
-
 class Silent(Pocket):
     def step(self, action: Any) -> None:
         super().step(action)
         self.infos = {}
 
 
-class Bare(Pocket):
-    def __init__(self) -> None:
-        super().__init__()
-        del self.metadata
-
-
-def chosen() -> Any:
-    return Versus(Nim(), Scripted(0))
-
-
-def flat() -> Any:
-    return gymnasium.wrappers.FlattenObservation(Versus(Nim()))
+FLAT = gymnasium.wrappers.FlattenObservation
+UNEQUAL = {"action_space": lambda self, agent: spaces.Discrete(2 + (agent == "p1"), start=1)}
 
 
 def in_league(env: Any) -> Any:
@@ -315,27 +297,28 @@ def in_league(env: Any) -> Any:
     [
         (lambda: Versus(Pocket(3)), SettingError, "has 3 players: p0, p1, p2"),
         (lambda: Versus(Pocket(together=True)), SettingError, "players of Pocket move together"),
-        (lambda: Versus(Unequal()), SpaceError, "the same spaces for both"),
+        (
+            lambda: Versus(type("Unequal", (Pocket,), UNEQUAL)()),
+            SpaceError,
+            "the same spaces for both",
+        ),
         (lambda: Versus(object()), SettingError, "AEC interface"),
         (lambda: Versus(Nim(), side=2), SettingError, "side=2"),
         (lambda: Versus(Nim(), "me"), SettingError, "opponent='me'"),
         (lambda: make(Nim()), SettingError, "callable"),
         (lambda: begun(Silent(), 1)[0].step(ONE), EnvironmentFault, "no 'action_mask' for p1"),
         (lambda: in_league("CartPole-v1"), SettingError, "there is no other player"),
-        (lambda: in_league(chosen), SettingError, "the opponent is already set"),
-        (lambda: in_league(flat), SettingError, "view of the game in FlattenObservation"),
+        (lambda: in_league(lambda: Versus(Nim(), Scripted(0))), SettingError, "is already set"),
+        (
+            lambda: in_league(lambda: FLAT(Versus(Nim()))),
+            SettingError,
+            "game in FlattenObservation",
+        ),
     ],
 )
 def test_what_cannot_be_played_so_is_refused(call: Any, kind: Any, said: str) -> None:
     with pytest.raises(kind, match=said):
         call()
-
-
-def test_a_game_needs_no_metadata_and_a_registered_one_finds_its_league() -> None:
-    assert isinstance(make(Bare), Versus)
-    one = league(2, 3)
-    made = Game("tandem/TicTacToe-v0", one)()
-    assert made.reset(seed=0)[1]["opponent"] in (2, 3) and made.unwrapped.league is one
 
 
 def test_classic_games(monkeypatch: Any) -> None:

@@ -90,9 +90,7 @@ class Counters(VectorEnv):
         return {"action_mask": mask}
 
 
-class Resumable(Counters):
-    """One whose state can be taken."""
-
+class Resumable(Counters):  # its state can be taken
     def get_state(self) -> Any:
         names = ("episode", "count", "over", "generator")
         return {name: getattr(self, name) for name in names}

@@ -22,11 +22,10 @@ from tandem.math.adaptive import (
     relative,
     size_below,
 )
+from tandem.math.effective import effective_sample_size, rows_to_drop, smoothed
 
 
 def test_the_table_is_the_documented_one() -> None:
-    """Of the ESS: alpha, lr, tau, gamma, clip, beta1, beta2 grow with e; of the noise they fall,
-    but for the betas."""
     signs = {n: (r.by_ess, r.by_noise) for n, r in RULES.items()}
     assert signs == {
         **dict.fromkeys(("alpha", "lr", "tau", "gamma", "clip"), (1, -1)),
@@ -93,33 +92,22 @@ def test_what_is_said_wrongly_is_refused(name: str, given: Any, word: str) -> No
         Parameters.of(name, given)
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "align", "sizes"),
-    [
+def test_batch_sizes_are_at_most_eight_within_bounds() -> None:
+    for low, high, align, sizes in (
         (32, 256, None, (32, 64, 128, 256)),
         (20, 100, None, (20, 32, 64, 100)),
         (7, 7, None, (7,)),
         (1, 200, None, (1, 2, 4, 8, 16, 32, 64, 128)),
         (20, 100, 24, (24, 48, 96)),
         (10, 20, 24, (10, 20)),
-    ],
-)
-def test_batch_sizes(low: int, high: int, align: int | None, sizes: tuple[int, ...]) -> None:
-    assert batch_sizes(low, high, align) == sizes
-
-
-def test_at_most_eight_sizes_within_bounds() -> None:
+    ):
+        assert batch_sizes(low, high, align) == sizes
     for low, high, align in product((1, 3, 32, 100), (100, 10_000, 10**7), (None, 8, 24)):
         sizes = batch_sizes(low, high, align)
         assert 1 <= len(sizes) <= MOST_SIZES and low <= min(sizes) and max(sizes) <= high
         assert sorted(sizes) == list(sizes) and (align or 2 * max(sizes) > high)
-
-
-def test_size_below() -> None:
-    assert size_below(95.4, (32, 64, 96), 1000) == 64
-    assert size_below(95.6, (32, 64, 96), 1000) == 96
-    assert size_below(1e9, (32, 64, 96), 70) == 64
-    assert size_below(0.0, (32, 64, 96), 0) == 32
+    for wanted, rows, size in ((95.4, 1000, 64), (95.6, 1000, 96), (1e9, 70, 64), (0.0, 0, 32)):
+        assert size_below(wanted, (32, 64, 96), rows) == size
 
 
 def test_noise_of_gradients_by_hand() -> None:
@@ -130,3 +118,25 @@ def test_noise_of_gradients_by_hand() -> None:
     for rows in (0, 1, 5):
         assert gradient_noise(np.ones((rows, 3)), 4) == (0.0, 0.0)
     assert gradient_noise(np.array([[1.0], [-1.0]]), 4) == (1.0, inf)
+
+
+def test_effective_sample_sizes() -> None:
+    small, large = ([n * scale for n in (1, 2, 3)] for scale in (1e-300, 1e300))
+    for weight, size in (
+        *(([0.3] * 7, 7), ([0.0, 5.0, 0.0], 1), ([0.0] * 4, 4), ([], 0)),
+        *((weight, 36 / 14) for weight in ([1.0, 2.0, 3.0], small, large)),
+    ):
+        assert effective_sample_size(weight) == pytest.approx(size)
+    for bad in (-1.0, np.nan, np.inf):
+        with pytest.raises(SettingError, match="1 of 3 weights"):
+            effective_sample_size([1.0, bad, 1.0])
+
+
+def test_smoothing_begins_with_the_first_and_rows_to_drop() -> None:
+    assert smoothed(None, 10.0) == 10.0
+    assert smoothed(10.0, 20.0) == pytest.approx(12.0) and smoothed(10.0, 20.0, 1.0) == 20.0
+    for size, rows, scale, dropped in (
+        *((30.9, 100, 1.0, 70), (30.9, 100, 2.0, 39), (0.2, 100, 1.0, 99), (500, 100, 1.0, 1)),
+        *((1, 2, 1, 1), (1, 1, 1, 0)),
+    ):
+        assert rows_to_drop(size, rows, scale) == dropped

@@ -31,9 +31,8 @@ def test_categorical() -> None:
     d, p = Categorical(6), special.softmax(LOGITS)
     drawn = np.bincount(d.sample(LOGITS, noise_of(d)), minlength=6) / DRAWS
     np.testing.assert_allclose(drawn, p, atol=4 * np.sqrt(0.25 / DRAWS))
-    np.testing.assert_allclose(
-        [d.log_prob(LOGITS, np.array(i)) for i in range(6)], np.log(p), rtol=1e-5
-    )
+    log_p = [d.log_prob(LOGITS, np.array(i)) for i in range(6)]
+    np.testing.assert_allclose(log_p, np.log(p), rtol=1e-5)
     np.testing.assert_allclose(d.entropy(LOGITS), stats.entropy(p), rtol=1e-5)
     assert d.mode(LOGITS) == 3 and d.width == 6
 
@@ -57,17 +56,15 @@ def test_gaussian() -> None:
     for i, (mean, std) in enumerate([(1.0, 0.5), (-2.0, 3.0)]):
         assert stats.kstest(drawn[:, i], stats.norm(mean, std).cdf).pvalue > 1e-3
     normal = stats.multivariate_normal([1, -2], np.diag([0.25, 9.0]))
-    np.testing.assert_allclose(
-        d.log_prob(out, drawn[:20]), normal.logpdf(drawn[:20]), rtol=1e-4, atol=1e-5
-    )
+    expected = normal.logpdf(drawn[:20])
+    np.testing.assert_allclose(d.log_prob(out, drawn[:20]), expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(d.entropy(out), normal.entropy(), rtol=1e-6)
     np.testing.assert_array_equal(d.mode(out), out[:2])
     assert d.width == 4
 
 
-def test_tanh_normal_by_the_change_of_variables() -> None:
-    """The density of the action is the normal's, divided by how much tanh stretches: here by finite
-    differences."""
+def test_tanh_normal_by_the_change_of_variables_and_far_out() -> None:
+    """The normal's density, divided by how much tanh stretches: here by finite differences."""
     noise = np.linspace(-2.5, 2.5, 11)[:, None]
     mean, log_std = np.full_like(noise, 0.3), np.full_like(noise, -0.4)
     action, log_prob = tanh_normal(mean, log_std, noise)
@@ -76,9 +73,6 @@ def test_tanh_normal_by_the_change_of_variables() -> None:
     expected = stats.norm(0.3, np.exp(-0.4)).logpdf(u) - np.log(stretch)
     np.testing.assert_allclose(action, np.tanh(u))
     np.testing.assert_allclose(log_prob, expected[:, 0], rtol=1e-6, atol=1e-6)
-
-
-def test_tanh_normal_stays_finite_far_out() -> None:
     noise = np.array([[-8.0], [8.0]], np.float32)
     action, log_prob = tanh_normal(np.zeros_like(noise), np.full_like(noise, 2.0), noise)
     assert np.abs(action).max() <= 1 and np.isfinite(log_prob).all()
@@ -93,8 +87,6 @@ EVERY += (Beta(2), TanhGaussian(2), Deterministic(2))
 
 @pytest.mark.parametrize("d", EVERY, ids=str)
 def test_every_distribution(d) -> None:
-    """Its noise takes any shape; without it, it acts by its mode; what is stretched to the bounds
-    lies between -1 and 1."""
     out = 5 * np.random.default_rng(1).standard_normal((50, 4, d.width), dtype=np.float32)
     noise = noise_of(d, (50, 4))
     assert noise.shape[:2] == (50, 4) and np.isfinite(noise).all()
@@ -127,8 +119,7 @@ def test_the_distribution_of_a_space() -> None:
 
 
 def test_divergences_by_their_definition() -> None:
-    """KL(old || new) = E_old[log old - log new]: summed over all choices, and by quadrature for a
-    normal."""
+    """KL(old || new) = E_old[log old - log new]: a sum over choices, a quadrature of normals."""
     rng = np.random.default_rng(3)
     old, new = rng.normal(size=(2, 6))
     p = special.softmax(old)

@@ -26,80 +26,51 @@ def agree(found, wanted) -> None:
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
 
 
-def slow(reward, discount, last, value, bootstrap, lambda_):
-    """Schulman et al. 2016, eq. 16, as the sum it is: for every step, over all steps that follow in
-    its episode."""
-    steps, envs = reward.shape
-    after = np.concatenate([value[1:], bootstrap[None]])
-    out = np.zeros((steps, envs))
-    for n in range(envs):
-        for t in range(steps):
-            weight = 1.0
-            for k in range(t, steps):
-                discount_t = 0.0 if last[k, n] else discount[k, n]
-                out[t, n] += weight * (reward[k, n] + discount_t * after[k, n] - value[k, n])
-                weight *= discount_t * lambda_
+def summed(delta, decay):
+    """For every step: the sum of what follows it, times all decays between."""
+    out = np.zeros(delta.shape)
+    for n, s in np.ndindex(delta.shape[1], len(delta)):
+        weight = 1.0
+        for t in range(s, len(delta)):
+            out[s, n] += weight * delta[t, n]
+            weight *= decay[t, n]
     return out
+
+
+def wide(reward, discount, last, value, bootstrap, *more):
+    """The same in float64: rewards, discounts within episodes, values, and those that follow."""
+    after = np.concatenate([value[1:], bootstrap[None]])
+    return *map(np.float64, (reward, np.where(last, 0, discount), value, after)), *more
 
 
 @pytest.mark.parametrize("lambda_", [0.0, 0.95, 1.0])
 def test_advantages_are_the_papers_sum(lambda_) -> None:
-    data = episodes(1)[:-1]
-    agree(generalized_advantage(*data, lambda_), slow(*data, lambda_))
-
-
-def slow_vtrace(reward, discount, last, value, bootstrap, ratio, rho=1.0, c=1.0):
-    """Espeholt et al. 2018, eq. 1: the sum over s..s+n-1 of products of traces times temporal
-    differences."""
-    steps, envs = reward.shape
-    after = np.concatenate([value[1:], bootstrap[None]])
-    gamma = np.where(last, 0.0, discount)
-    target, advantage = np.zeros((2, steps, envs))
-    for n, s in np.ndindex(envs, steps):
-        total, weight = float(value[s, n]), 1.0
-        for t in range(s, steps):
-            delta = reward[t, n] + gamma[t, n] * after[t, n] - value[t, n]
-            total += weight * min(rho, ratio[t, n]) * delta
-            weight *= gamma[t, n] * min(c, ratio[t, n])
-        target[s, n] = total
-    for n, s in np.ndindex(envs, steps):
-        following = gamma[s, n] * (bootstrap[n] if s == steps - 1 else target[s + 1, n])
-        advantage[s, n] = min(rho, ratio[s, n]) * (reward[s, n] + following - value[s, n])
-    return target, advantage
+    """Schulman et al. 2016, eq. 16."""
+    reward, gamma, value, after = wide(*episodes(1)[:-1])
+    wanted = summed(reward + gamma * after - value, gamma * lambda_)
+    agree(generalized_advantage(*episodes(1)[:-1], lambda_), wanted)
 
 
 @pytest.mark.parametrize("bounds", [(), (2.0, 0.5), (100.0, 100.0)])
 def test_vtrace_is_the_papers_sum(bounds) -> None:
-    data = episodes(3)
-    for found, wanted in zip(vtrace(*data, *bounds), slow_vtrace(*data, *bounds), strict=True):
-        agree(found, wanted)
-
-
-def slow_retrace(reward, discount, last, q, value, bootstrap, ratio, lambda_=1.0):
-    """Munos et al. 2016, eq. 3: Q plus the discounted sum of traces times differences of expected
-    Sarsa."""
-    steps, envs = reward.shape
-    out = np.zeros((steps, envs))
-    for n in range(envs):
-        for s in range(steps):
-            total, weight = float(q[s, n]), 1.0
-            for t in range(s, steps):
-                if t > s:
-                    weight *= lambda_ * min(1.0, ratio[t, n])
-                gamma = 0.0 if last[t, n] else discount[t, n]
-                following = bootstrap[n] if t == steps - 1 else value[t + 1, n]
-                total += weight * (reward[t, n] + gamma * following - q[t, n])
-                weight *= gamma
-            out[s, n] = total
-    return out
+    """Espeholt et al. 2018, eq. 1: products of traces times temporal differences."""
+    reward, gamma, value, after, ratio = wide(*episodes(3))
+    rho, c = (np.minimum(bound, ratio) for bound in bounds or (1.0, 1.0))
+    wanted = value + summed(rho * (reward + gamma * after - value), gamma * c)
+    target, advantage = vtrace(*episodes(3), *bounds)
+    agree(target, wanted)
+    agree(advantage, rho * (reward + gamma * np.concatenate([wanted[1:], after[-1:]]) - value))
 
 
 @pytest.mark.parametrize("lambda_", [(), (0.0,), (0.7,)])
 def test_retrace_is_the_papers_sum(lambda_) -> None:
-    reward, discount, last, value, bootstrap, ratio = episodes(5)
-    q = np.random.default_rng(6).normal(size=reward.shape).astype(np.float32)
-    data = reward, discount, last, q, value, bootstrap, ratio, *lambda_
-    agree(retrace(*data), slow_retrace(*data))
+    """Munos et al. 2016, eq. 3: traces times differences of expected Sarsa."""
+    *data, ratio = episodes(5)
+    q = np.random.default_rng(6).normal(size=ratio.shape).astype(np.float32)
+    reward, gamma, _, after = wide(*data)
+    trace = np.append(np.minimum(1.0, ratio[1:]), ratio[:1], 0) * (*lambda_, 1.0)[0]
+    wanted = q + summed(reward + gamma * after - q, gamma * trace)
+    agree(retrace(*data[:3], q, *data[3:], ratio, *lambda_), wanted)
 
 
 def slow_lambda_return(reward, discount, last, value, bootstrap, lambda_):

@@ -19,12 +19,7 @@ def row() -> np.ndarray:
     return np.ones((T, N), np.float32)
 
 
-RETURNS = {
-    "reward": row(),
-    "discount": row(),
-    "last": np.zeros((T, N), np.bool_),
-    "bootstrap": np.ones(N, np.float32),
-}
+RETURNS = {"reward": row(), "discount": row(), "last": row() < 0, "bootstrap": row()[0]}
 OF_STATES = RETURNS | {"value": row()}
 EACH = np.ones((T, N, A), np.float32)
 OF_CHOICES = {"q": EACH, "action": np.zeros((T, N), np.int64), "reward": row(), "discount": row()}

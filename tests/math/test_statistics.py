@@ -24,11 +24,15 @@ from tandem.math.statistics import (
 )
 
 
-def test_iqm_by_hand() -> None:
+def test_iqm_and_the_band_of_two_runs_by_hand() -> None:
     assert iqm([1.0, 100.0, 2.0, 4.0]) == 3.0  # drops 1 and 100
     assert iqm([0.0, 30.0, 6.0]) == 12.0  # three runs lose none
     # NaN where a score is missing
     np.testing.assert_array_equal(iqm([[1, np.nan], [2, 1], [3, 1], [4, 1]]), [2.5, np.nan])
+    # of two runs (0 and 1) a resample's mean is 0, 1/2 or 1 with probability 1/4, 1/2, 1/4
+    assert bootstrap_band([0.0, 1.0], level=0.95) == (0.0, 1.0)
+    # the 30th and 70th of a hundred
+    assert bootstrap_band([0.0, 1.0], level=0.4) == (0.5, 0.5)
 
 
 SHAPES = hnp.array_shapes(min_dims=2, max_dims=2, max_side=13)
@@ -42,30 +46,16 @@ def test_iqm_is_scipys_trimmed_mean(scores: np.ndarray) -> None:
         np.testing.assert_allclose(iqm(scores, axis), trimmed, rtol=1e-12, atol=1e-6)
 
 
-def test_band_of_two_runs_by_hand() -> None:
-    """Of two runs (0 and 1) a resample's mean is 0, 1/2 or 1 with probability 1/4, 1/2, 1/4."""
-    low, high = bootstrap_band([0.0, 1.0], level=0.95)
-    assert (low, high) == (0.0, 1.0)
-    low, high = bootstrap_band([0.0, 1.0], level=0.4)  # the 30th and 70th of a hundred
-    assert (low, high) == (0.5, 0.5)
-
-
-def test_band_draws_whole_runs_together_and_is_seeded() -> None:
-    """Two columns that are copies of each other must get the same band: a run is drawn, not its
-    points."""
+def test_band_draws_whole_runs_is_seeded_and_takes_any_statistic() -> None:
+    """Columns that are copies get the same band: a run is drawn, not its points."""
     scores = np.repeat(np.random.default_rng(0).normal(size=(9, 1)), 2, axis=1)
     low, high = bootstrap_band(scores)
     assert low[0] == low[1] and high[0] == high[1] and low[0] < high[0]
     np.testing.assert_array_equal(bootstrap_band(scores, seed=0), [low, high])
     assert not np.array_equal(bootstrap_band(scores, seed=6), [low, high])
-
-
-def test_band_takes_any_statistic() -> None:
     # the largest of three draws is 1 in 1 of 27 cases, and 2.5 % lies within them
     assert bootstrap_band([1.0, 2.0, 3.0], statistic=lambda x: x.max(axis=0)) == (1.0, 3.0)
 
-
-# --- several tasks --------------------------------------------------------------------------------
 
 X = [[0.659, 0.572, 0.603], [0.654, 0.339, 0.646], [0.525, 0.713, 0.964], [0.460, 0.633, 0.529]]
 X.append([0.682, 0.740, 0.071])
@@ -124,10 +114,8 @@ def test_aggregates_by_their_formulas(tasks: int, many: int, others: int, seed: 
     assert median_of_tasks(x) == pytest.approx(np.median(means), abs=1e-12)
     short = [1 - min(s, 1.0) for s in x.ravel()]
     assert optimality_gap(x) == pytest.approx(sum(short) / len(short), abs=1e-12)
-    won = [
-        np.mean([1.0 if a > b else 0.5 if a == b else 0.0 for a in x[:, m] for b in y[:, m]])
-        for m in range(tasks)
-    ]
+    pairs = zip(x.T, y.T, strict=True)
+    won = [np.mean([(a > b) + (a == b) / 2 for a in xs for b in ys]) for xs, ys in pairs]
     assert probability_of_improvement(x, y) == pytest.approx(np.mean(won), abs=1e-12)
 
 

@@ -15,16 +15,8 @@ from tandem.replay.layout import Layout, check_column
 from tandem.spaces import Leaf
 from tandem.workers.shared_memory import SharedArrays
 
-
-def test_sizes_for_people() -> None:
-    sizes = [allocation.human(n) for n in (0, 1023, 1536, 3 * 2**30, 2**52)]
-    assert sizes == ["0 bytes", "1023 bytes", "1.5 KiB", "3.0 GiB", "4096.0 TiB"]
-
-
 OUTER, V1 = "sys/fs/cgroup/outer", "sys/fs/cgroup/memory/docker"
 MACHINE = "MemTotal:  900 kB\nMemFree:  100 kB\nMemAvailable:  5000 kB\n"
-
-
 V2_NAMES, V1_NAMES = ("memory.max", "memory.current"), ("limit_in_bytes", "usage_in_bytes")
 
 
@@ -63,6 +55,8 @@ def test_where_nothing_is_known_nothing_is_refused(monkeypatch: Any) -> None:
     allocation.require(10, "this")
     with pytest.raises(MemoryBudgetError, match="this needs 11 bytes"):
         allocation.require(11, "this")
+    sizes = [allocation.human(n) for n in (0, 1023, 1536, 3 * 2**30, 2**52)]
+    assert sizes == ["0 bytes", "1023 bytes", "1.5 KiB", "3.0 GiB", "4096.0 TiB"]
 
 
 @pytest.fixture
@@ -129,24 +123,29 @@ SPEED = Leaf("box", (2,), "float32")
 ACTION = Leaf("discrete", (), "int64", (4,))
 
 
-def test_columns_have_the_slots_of_the_capacity_the_past_and_what_follows() -> None:
+def test_columns_have_their_slots_and_observations_are_split_and_joined_again() -> None:
     extra = {"log_prob": Leaf("box", (), "float32")}
     layout = Layout(5, 2, {"eye": PICTURES, "speed": SPEED}, ACTION, extra)
     assert layout.history == 2
     assert layout.slots == 3 + 2 + 1  # 5 transitions of 2 environments are 3 time steps
-    number, flag = ((6, 2), "float32"), ((6, 2), "bool")
     assert layout.columns == {
         "obs/eye": ((6, 2, 2, 2), "uint8"),
         "age/obs/eye": ((6, 2), "uint8"),
         "obs/speed": ((6, 2, 2), "float32"),
         "action": ((6, 2), "int64"),
-        "reward": number,
-        "discount": number,
-        "last": flag,
-        "valid": flag,
-        "extra/log_prob": number,
+        **dict.fromkeys(("reward", "discount", "extra/log_prob"), ((6, 2), "float32")),
+        **dict.fromkeys(("last", "valid"), ((6, 2), "bool")),
     }
     assert layout.nbytes == 6 * 2 * (4 + 1 + 8 + 8 + 4 + 4 + 1 + 1 + 4)
+    layout = Layout(5, 2, {"eye": PICTURES, "speed": SPEED}, ACTION, {})
+    obs = {"speed": np.ones((4, 2), np.float32), "eye": np.full((4, 3, 2, 2), 7, np.uint8)}
+    arrays = layout.split(obs)
+    assert [x.shape for x in arrays] == [(4, 3, 2, 2), (4, 2)]  # in the order of the space
+    joined = layout.join(arrays)
+    assert {k: x.shape for k, x in joined.items()} == {k: x.shape for k, x in obs.items()}
+    assert [x.shape for x in layout.obs_columns(obs)] == [(4, 2, 2), (4,), (4, 2)]
+    alone = Layout(5, 2, SPEED, ACTION, {})
+    assert alone.split(obs["speed"])[0] is alone.join([obs["speed"]]) is obs["speed"]
 
 
 def test_files_have_names_that_any_system_takes(tmp_path) -> None:
@@ -160,15 +159,3 @@ def test_files_have_names_that_any_system_takes(tmp_path) -> None:
     for x in (np.zeros((3, 1), np.float32), np.zeros((3, 2), np.float64)):
         with pytest.raises(SpaceError, match="reward has shape"):
             check_column("reward", x, (3, 2), np.dtype("float32"))
-
-
-def test_observations_are_split_into_columns_and_joined_again() -> None:
-    layout = Layout(5, 2, {"eye": PICTURES, "speed": SPEED}, ACTION, {})
-    obs = {"speed": np.ones((4, 2), np.float32), "eye": np.full((4, 3, 2, 2), 7, np.uint8)}
-    arrays = layout.split(obs)
-    assert [x.shape for x in arrays] == [(4, 3, 2, 2), (4, 2)]  # in the order of the space
-    joined = layout.join(arrays)
-    assert {k: x.shape for k, x in joined.items()} == {k: x.shape for k, x in obs.items()}
-    assert [x.shape for x in layout.obs_columns(obs)] == [(4, 2, 2), (4,), (4, 2)]
-    alone = Layout(5, 2, SPEED, ACTION, {})
-    assert alone.split(obs["speed"])[0] is alone.join([obs["speed"]]) is obs["speed"]

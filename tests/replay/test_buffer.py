@@ -20,11 +20,8 @@ from tests.replay.worlds import ACTION, FORCE, Row, World, block
 
 VECTOR = Leaf("box", (2,), "float32")
 PICTURE = Leaf("box", (2, 3), "uint8")
-OBS: dict[str, Spec] = dict(
-    vector=VECTOR, picture=PICTURE, dict={"at": VECTOR, "seen/left": PICTURE}
-)
-
-
+BOTH = {"at": VECTOR, "seen/left": PICTURE}
+OBS: dict[str, Spec] = {"vector": VECTOR, "picture": PICTURE, "dict": BOTH}
 Window = tuple[Row, np.float32, np.float32, int, list[tuple[int, np.float32]]]
 
 
@@ -114,9 +111,7 @@ def test_many_cuts_over_many_rounds() -> None:
         check_against(ring, world, 3)
 
 
-def hand_made(
-    reward: list[float], discount: Any = 0.5, last: Any = False, cut_at: Any = (), first: int = 0
-) -> Trajectory:
+def hand_made(reward: Any, discount: Any = 0.5, last=False, cut_at=(), first=0) -> Trajectory:
     """Observations [t, 0] of one environment; the true last one of a cut is [99, 0]."""
     steps = len(reward)
     obs = np.zeros((steps + 1, 1, 2), np.float32)
@@ -141,11 +136,8 @@ def test_n_step_worked_by_hand_and_at_the_head() -> None:
     assert obs[[0, 1, 3, 5], :, 0].tolist() == [[1, 2], [2, 2], [4, 4], [6, 6]]
     assert discount.tolist() == [[0.5, 0.25], [0.5, 0], [0, 0], [0.5, 0], [0, 0], [0.5, 0], [0, 0]]
     ring = Ring(10, 1, VECTOR, ACTION)  # windows at its head grow with it
-    for new, expected in (
-        (hand_made([1, 2]), (2, 0.25, 2)),
-        (hand_made([4, 8], first=2), (3, 0.125, 3)),
-    ):
-        ring.add(new)
+    for reward, first, expected in (([1, 2], 0, (2, 0.25, 2)), ([4, 8], 2, (3, 0.125, 3))):
+        ring.add(hand_made(reward, first=first))
         found = ring.transitions(np.array([0]), n=3)
         assert (found.reward[0], found.discount[0], found.next_obs[0, 0]) == expected
 
@@ -159,9 +151,7 @@ def test_any_leading_shape(shape: tuple[int, ...], n: int) -> None:
     ids = np.random.default_rng(0).integers(ring.oldest, ring.newest + 1, shape)
     batch, flat = ring.transitions(np.asarray(ids), n), ring.transitions(np.ravel(ids), n)
     kept = tree_map(np.copy, batch[:5])
-    for x, y in zip(leaves(batch[:5]), leaves(flat[:5]), strict=True):
-        assert x.shape[: len(shape)] == shape
-        np.testing.assert_array_equal(x.reshape(y.shape), y)
+    same(batch[:5], tree_map(lambda x: x.reshape((*shape, *x.shape[1:])), flat[:5]))
     ring.add(world.trajectory(30))
     same(batch[:5], kept)
 
@@ -227,12 +217,10 @@ def team_ring(active: list[list[int]], limited: str = "active") -> Ring:
     """One environment that never ends; gamma = 1/2. In step t agents are paid 4^t and 2 · 4^t."""
     steps = len(active) - 1
     own = (4.0 ** np.arange(steps)[:, None, None] * [1, 2]).astype(np.float32)
-    obs = {
-        "at": np.arange(steps + 1, dtype=np.float32)[:, None, None],
-        "active": np.array(active, np.int8)[:, None],
-    }
+    at = np.arange(steps + 1, dtype=np.float32)[:, None, None]
+    obs = {"at": at, "active": np.array(active, np.int8)[:, None]}
     ring = Ring(10, 1, TEAM, CHOICES, extra=OWN, limited=limited)
-    now, after = ({n: x[:-1] for n, x in obs.items()}, {n: x[-1] for n, x in obs.items()})
+    now, after = tree_map(lambda x: x[:-1], obs), tree_map(lambda x: x[-1], obs)
     paid = {"rewards": own, "other": own}
     ring.add(block(now, after, own.mean(-1), 0.5, action=np.zeros((steps, 1, 2), int), extra=paid))
     return ring
@@ -286,21 +274,18 @@ def test_arrays_that_do_not_fit_are_refused_and_change_nothing() -> None:
     before = tree_map(np.copy, ring.state()[1])
     good = world.trajectory(4)
     assert len(good.cuts.t)
-    wrong = {
-        "reward": good.reward.astype(np.float64),
-        "obs": good.obs[:, :, :1],
-        "action": good.action[..., None],
-        "discount": good.discount[:-1],
-        "last": good.last.astype(np.float32),
-        "bootstrap": good.bootstrap[:1],
-    }
-    for name, array in wrong.items():
-        with pytest.raises(SpaceError, match=name):
+    for error, name, array in (
+        (SpaceError, "reward", good.reward.astype(np.float64)),
+        (SpaceError, "obs", good.obs[:, :, :1]),
+        (SpaceError, "action", good.action[..., None]),
+        (SpaceError, "discount", good.discount[:-1]),
+        (SpaceError, "last", good.last.astype(np.float32)),
+        (SpaceError, "bootstrap", good.bootstrap[:1]),
+        (SpaceError, "cuts", good.cuts._replace(obs=good.cuts.obs[:, :1])),
+        (EnvironmentFault, "last", np.zeros_like(good.last)),
+    ):
+        with pytest.raises(error, match=name):
             ring.add(good._replace(**{name: array}))
-    with pytest.raises(SpaceError, match="cuts"):
-        ring.add(good._replace(cuts=good.cuts._replace(obs=good.cuts.obs[:, :1])))
-    with pytest.raises(EnvironmentFault, match="last"):
-        ring.add(good._replace(last=np.zeros_like(good.last)))
     same(ring.state()[1], before)
     ring.add(good)
     check_against(ring, world, 2)

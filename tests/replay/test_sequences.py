@@ -92,10 +92,9 @@ def test_state_round_trip(options, count) -> None:
     other.load_state(data, {n: x.copy() for n, x in arrays.items()})
     for one in (made, other):
         one.add(sequences(70, 71), np.random.default_rng(3))
-    first, second = (one.draw(np.random.default_rng(4), 32, 0.7) for one in (made, other))
-    np.testing.assert_array_equal(first.slots, second.slots)
-    np.testing.assert_array_equal(first.importance, second.importance)
-    np.testing.assert_array_equal(first.batch.obs, second.batch.obs)
+    draws = [one.draw(np.random.default_rng(4), 32, 0.7) for one in (made, other)]
+    for part in zip(*((x.slots, x.importance, x.batch.obs) for x in draws), strict=True):
+        np.testing.assert_array_equal(*part)
 
 
 @pytest.mark.parametrize("options", [{}, {"alpha": 0.6}, {"alpha": 0.6, "evict": "sample"}])

@@ -30,9 +30,7 @@ class Cameras(World):
 
     ends = 0.25
 
-    def __init__(
-        self, seed: int, envs: int, k: int, lazy: Any = (False,) * 9, dtype: str = "uint8"
-    ) -> None:
+    def __init__(self, seed: int, envs: int, k: int, lazy: Any = (False,) * 9, dtype="uint8"):
         self.k, self.dtype, self.stacks = k, dtype, dict[int, Any]()
         super().__init__(seed, envs, lazy=lazy)
 

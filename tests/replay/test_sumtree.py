@@ -25,7 +25,7 @@ def tree_of(priorities: list[float]) -> SumTree:
     return tree
 
 
-def test_worked_by_hand() -> None:
+def test_worked_by_hand_and_a_large_tree() -> None:
     tree = tree_of([3, 0, 1, 4, 0, 2])
     assert tree.total == 10
     values = np.array([0, 2.9, 3, 3.9, 4, 7.9, 8, 9.9])
@@ -36,6 +36,16 @@ def test_worked_by_hand() -> None:
     assert tree.get(np.array([[1, 3], [0, 2]])).tolist() == [[5, 0], [3, 1]]
     # 2 ** 52 + 3 lies in the third leaf; less the first leaf's 1.5 it rounds to all of that
     assert tree_of([1.5, 0, 2.0**52 + 2, 0]).find(np.array([2.0**52 + 3])).tolist() == [2]
+    # deep enough for the real constants: whole numbers, so that sums are exact
+    rng = np.random.default_rng(0)
+    priorities = rng.integers(0, 5, 50_000).astype(np.float64)
+    tree = SumTree(len(priorities))
+    for part in np.array_split(rng.permutation(len(priorities)), 300):
+        tree.set(part, priorities[part])
+    values = rng.integers(0, int(priorities.sum()), 3000).astype(np.float64)
+    expected = np.searchsorted(np.cumsum(priorities), values, side="right")
+    np.testing.assert_array_equal(tree.find(values), expected)
+    np.testing.assert_array_equal(tree.find(values[:3]), expected[:3])
 
 
 @settings(max_examples=200, derandomize=True, deadline=None)
@@ -72,19 +82,6 @@ def test_find_is_the_prefix_sum_search(priorities: list[float], shares: list[flo
     for value, i in zip(values, found.tolist(), strict=True):
         assert 0 <= i < len(priorities) and priorities[i] > 0
         assert borders[i] - priorities[i] - slack <= value <= borders[i] + slack
-
-
-def test_a_large_tree() -> None:
-    """Deep enough for the real constants: whole numbers, so that sums are exact."""
-    rng = np.random.default_rng(0)
-    priorities = rng.integers(0, 5, 50_000).astype(np.float64)
-    tree = SumTree(len(priorities))
-    for part in np.array_split(rng.permutation(len(priorities)), 300):
-        tree.set(part, priorities[part])
-    values = rng.integers(0, int(priorities.sum()), 3000).astype(np.float64)
-    expected = np.searchsorted(np.cumsum(priorities), values, side="right")
-    np.testing.assert_array_equal(tree.find(values), expected)
-    np.testing.assert_array_equal(tree.find(values[:3]), expected[:3])
 
 
 @settings(max_examples=100, derandomize=True, deadline=None)

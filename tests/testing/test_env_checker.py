@@ -37,10 +37,9 @@ def test_a_good_environment_has_no_fault(env) -> None:
 
 
 def test_the_algorithms_that_can_train_and_speeds_and_sizes_are_said() -> None:
-    box, choice, cartpole, pendulum = (
-        {name: finding.text for name, finding in findings_of(env).items()}
-        for env in (known.IdentityBox, known.Identity, "CartPole-v1", "Pendulum-v1")
-    )
+    envs = known.IdentityBox, known.Identity, "CartPole-v1", "Pendulum-v1"
+    found = ({what: f.text for what, f in findings_of(env).items()} for env in envs)
+    box, choice, cartpole, pendulum = found
     moving, choosing = (set(each["algorithms"].split(", ")) for each in (box, choice))
     assert {"crossq", "ddpg", "td3", "tqc"} == moving - choosing
     assert {"acer", "dqn", "nstep_q", "pqn"} == choosing - moving
@@ -100,7 +99,7 @@ class Odd(known.InfiniteHorizon):
         return np.full(1, self.seen, np.float32)
 
 
-def test_spaces_that_nothing_can_use_and_the_word_of_gymnasium() -> None:
+def test_spaces_that_nothing_can_use_objects_and_what_the_caller_got_wrong() -> None:
     whole = gymnasium.spaces.Box(0, 3, (2,), np.int32)
     assert findings_of(lambda: Odd(action_space=whole))["algorithms"].verdict == "fault"
     sequences = gymnasium.spaces.Sequence(gymnasium.spaces.Discrete(3))
@@ -111,18 +110,12 @@ def test_spaces_that_nothing_can_use_and_the_word_of_gymnasium() -> None:
     assert "\x1b" not in finding.text
     finding = findings_of(known.Unrepeatable)["resume"]
     assert finding.verdict == "note" and "not exactly resumable" in finding.text
-
-
-def test_an_environment_object_is_left_as_it_was() -> None:
     env = known.Chain()
     env.reset(seed=1)
     env.step(1)
     findings = findings_of(env)
     assert (env.t, env.place) == (1, 1) and findings["random steps"].verdict == "ok"
     assert "1 environment in" in findings["plain speed"].text
-
-
-def test_what_the_caller_got_wrong_is_an_error() -> None:
     with pytest.raises(SettingError, match="steps=0"):
         list(check("CartPole-v1", 0))
     with pytest.raises(UnknownNameError, match="CartPole-v1"):
