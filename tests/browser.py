@@ -1,7 +1,5 @@
 """Chromium without a window, for the tests of pages."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

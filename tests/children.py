@@ -1,8 +1,6 @@
 """Python processes that have imported what many snippets need. Each snippet runs in a fork of one:
 it has a process of its own, without the seconds that importing a framework takes."""
 
-from __future__ import annotations
-
 import atexit
 import importlib
 import json

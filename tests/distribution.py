@@ -1,7 +1,5 @@
 """What a wheel and an sdist have to hold: `python -m tests.distribution FOLDER`, by `make dist`."""
 
-from __future__ import annotations
-
 import sys
 import tarfile
 import zipfile

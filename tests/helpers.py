@@ -1,7 +1,5 @@
 """What several tests need: snippets run in a Python of their own, on the engine they ask for."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Installs a package of the tests into a folder as pip would, without a network."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tomllib

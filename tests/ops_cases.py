@@ -1,7 +1,5 @@
 """Every function of tandem.ops and tandem.math, and gradients, on one engine: ENGINE FILE.npz."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable

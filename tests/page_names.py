@@ -1,7 +1,5 @@
 """Which names the pages may use: what the repository has, and what a run makes."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import re

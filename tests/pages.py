@@ -22,8 +22,6 @@ the block says (`<!-- tolerance: 25% -->`); seconds, speeds, megabytes and the s
 a `time:` line are not compared.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """Animations: the frames that are written, and what is said where drawing is impossible."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

@@ -1,8 +1,6 @@
 """The command line: what each command says and leaves behind, and how it answers what it cannot
 do."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

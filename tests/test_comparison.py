@@ -1,7 +1,5 @@
 """Algorithms compared: which runs are a group, the numbers, and what is said of too few seeds."""
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib

@@ -1,7 +1,5 @@
 """`tandem completion`: the generated scripts, and completions in bash."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`tandem config` and `tandem train --config`: a file is taken, and flags win over it."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """The pages say what the code does: blocks run, names exist, links lead somewhere."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -1,7 +1,5 @@
 """The examples run, and A3C's learns."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

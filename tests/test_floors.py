@@ -1,7 +1,5 @@
 """The house keeps its floors: imports, frameworks, costs, sizes, and nothing is unpickled."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable, Iterator
 

@@ -1,7 +1,5 @@
 """Every command that writes says on a full disk what it could not, and leaves no half of it."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -2,8 +2,6 @@
 same. Those of `layers`, by commit 617d30d7, have plans of users' layers that are recognized no
 more."""
 
-from __future__ import annotations
-
 import csv
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Exported agents give what the agents give: every layer, every action, and the directions."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass, replace
 from importlib.util import find_spec

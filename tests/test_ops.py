@@ -1,7 +1,5 @@
 """ops: NumPy's answers against SciPy's, every framework's against NumPy's; tandem.math on all."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import pkgutil

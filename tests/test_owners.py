@@ -1,7 +1,5 @@
 """What is said of a setting that an algorithm does not have, to programs and commands alike."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from dataclasses import fields

@@ -1,7 +1,5 @@
 """The text that users read has none of the phrases in banned_phrases.txt."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What systems do differently; workers on their second ways: parallel/test_pool.py."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

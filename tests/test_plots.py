@@ -1,7 +1,5 @@
 """Learning curves: the numbers that are drawn, and that nothing but the file is touched."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

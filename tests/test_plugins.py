@@ -1,7 +1,5 @@
 """What installed packages add: found, used as if it were tandem's, refused where it is broken."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

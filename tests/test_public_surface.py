@@ -4,8 +4,6 @@ settings, and what a run writes. The file changes only with what a release means
 python -m tests.test_public_surface --write
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import inspect

@@ -1,7 +1,5 @@
 """The README is short, and the programs of the front pages are typed."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A run as one HTML file: what is in it, that it needs nothing else, that a browser shows it."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

@@ -1,7 +1,5 @@
 """Folders of several seeds that are gone on with."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

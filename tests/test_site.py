@@ -1,7 +1,5 @@
 """The site of the documentation: built without a warning, whole, and without another host."""
 
-from __future__ import annotations
-
 import ast
 import html
 import importlib.util

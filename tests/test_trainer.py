@@ -1,7 +1,5 @@
 """The trainer door: what is chosen, refused, written down, given back."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from functools import partial

@@ -1,7 +1,5 @@
 """The tuned settings: every entry can be used as it stands. No environment is made."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """The advice about agents on several devices, followed in a process of its own with TensorFlow."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 from functools import partial

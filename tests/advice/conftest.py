@@ -1,7 +1,5 @@
 """Runs whose folders the tests of this one may damage."""
 
-from __future__ import annotations
-
 import shutil
 from typing import Any
 

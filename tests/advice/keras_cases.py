@@ -1,7 +1,5 @@
 """What `test_devices.py` runs on an engine of Keras, in a process of its own."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import tempfile

@@ -6,8 +6,6 @@ a function; any end of it that no other has will do. Errors that the tests of th
 provoke need no test here.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import sys

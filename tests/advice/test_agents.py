@@ -1,7 +1,5 @@
 """The advice about agents of a user's class, and about the makers of `drlbox`."""
 
-from __future__ import annotations
-
 import sys
 from functools import partial
 from pathlib import Path

@@ -1,8 +1,6 @@
 """The advice of agents and runners on a cluster, in one process, without Ray; and of a cluster of
 Ray that was left, or that is not there."""
 
-from __future__ import annotations
-
 import gc
 import os
 from functools import partial

@@ -1,7 +1,5 @@
 """The advice of the commands: it is typed in."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import re

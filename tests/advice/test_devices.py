@@ -1,7 +1,5 @@
 """The advice about several devices, processes that were launched together, and Keras's backends."""
 
-from __future__ import annotations
-
 import json
 import re
 import socket

@@ -1,7 +1,5 @@
 """The advice about environments, vectors and games that a user brings, and about evaluating."""
 
-from __future__ import annotations
-
 import sys
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """The advice on environments that are functions."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """The advice about custom networks and optimizers of PyTorch, and about exported agents."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

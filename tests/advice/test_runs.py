@@ -1,7 +1,5 @@
 """The advice about runs, resumed, verified and shared, and about data sets."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """The advice about settings, which algorithms and runs refuse together."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace

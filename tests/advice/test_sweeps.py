@@ -1,7 +1,5 @@
 """The advice of sweeps, and of what looks for settings (`tandem find`, finders)."""
 
-from __future__ import annotations
-
 import json
 import sys
 from functools import partial

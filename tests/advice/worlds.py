@@ -1,7 +1,5 @@
 """Environments and short runs that the tests of advice share, and machines that lack something."""
 
-from __future__ import annotations
-
 import re
 import sys
 import tomllib

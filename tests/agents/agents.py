@@ -1,7 +1,5 @@
 """Small agents and environments whose every number can be said beforehand."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 from typing import Any

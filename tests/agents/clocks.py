@@ -1,7 +1,5 @@
 """Environments whose every number can be said beforehand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The programs that Note_rl documents, and, as its page says, `ported` to our import lines."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

@@ -1,7 +1,5 @@
 """A Keras agent that learns values of CartPole's actions, for several snippets."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium

@@ -1,7 +1,5 @@
 """What rules move, read from what acted or stepped: worked out beforehand, for every engine."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from types import SimpleNamespace

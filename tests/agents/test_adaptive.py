@@ -1,7 +1,5 @@
 """Adaptive methods of agents: their answers, when hooks are called, what goes back, files."""
 
-from __future__ import annotations
-
 import warnings
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Networks that `build` and `build_` make for acting."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

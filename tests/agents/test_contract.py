@@ -1,7 +1,5 @@
 """Errors before an agent trains; callbacks, files and optimizers."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 import pickle

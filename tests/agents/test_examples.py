@@ -1,8 +1,6 @@
 """The examples: losses by hand, worlds, a few episodes of each, that they learn, and the programs
 that Note_rl documents, which run after their import lines are changed."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import itertools

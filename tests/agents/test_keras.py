@@ -1,7 +1,5 @@
 """Keras agents on TensorFlow and JAX, on one device and on two; rules on every engine."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 from typing import Any

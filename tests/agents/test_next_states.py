@@ -1,7 +1,5 @@
 """The next state is what the environment showed, also at an episode's end: in losses and pools."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium

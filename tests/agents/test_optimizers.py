@@ -1,7 +1,5 @@
 """A user's own torch optimizer: it steps as torch has it, comes back whole, and goes into files."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`train(..., parallel_store_and_training=True)`: environments step while the agent learns."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

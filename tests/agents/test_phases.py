@@ -1,8 +1,6 @@
 """When an agent learns, from what, the arguments of its loss, and which transitions its pool drops:
 computed by hand on a clock."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 from types import SimpleNamespace

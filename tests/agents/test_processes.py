@@ -1,7 +1,5 @@
 """`train(..., processes=n)`: the same training, with its environments in several processes."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """`restore`, then `train`, with `set` before, after or never."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import threading

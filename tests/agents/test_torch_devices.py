@@ -1,7 +1,5 @@
 """Agents of PyTorch whose mini-batches are divided among processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Agents that several processes train together, as TensorFlow's workers on this machine."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -4,8 +4,6 @@ case's updates on one engine and writes what came out.
     python tests/algorithms/cases.py FRAMEWORK FILE.npz [compile] [some | few]
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from typing import Any, NamedTuple

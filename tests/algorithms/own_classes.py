@@ -1,7 +1,5 @@
 """Algorithms of a program's own, as the tests of `tandem.train` and its commands give them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

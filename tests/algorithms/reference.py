@@ -2,8 +2,6 @@
 over named weights, and nothing of tandem's ops, losses, distributions, networks or backends. Slow,
 and meant to be read beside the papers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

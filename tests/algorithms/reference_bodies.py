@@ -1,7 +1,5 @@
 """Bodies of other kinds than dense layers once more, straight from their papers."""
 
-from __future__ import annotations
-
 import torch
 
 from tests.algorithms.reference import Weights, dense, part

@@ -1,8 +1,6 @@
 """Soft actor-critics whose critics give probabilities of atoms, as reference.py has the others: row
 by row and atom by atom."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

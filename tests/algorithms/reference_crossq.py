@@ -1,7 +1,5 @@
 """CrossQ once more, straight from its paper and from that of batch renormalisation."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

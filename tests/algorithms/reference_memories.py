@@ -1,8 +1,6 @@
 """Algorithms that replay sequences once more, step by step: see `reference`. Kapturowski et al.
 2019 (R2D2), sections 2.3 and 3; Ni et al. 2022 for where the action enters."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

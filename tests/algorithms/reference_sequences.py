@@ -1,8 +1,6 @@
 """The algorithms that learn from sequences, as reference.py has the others: loops over sequences
 and their steps, backwards."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

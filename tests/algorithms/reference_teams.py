@@ -1,7 +1,5 @@
 """The algorithms of several agents once more, agent by agent: see `reference`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -2,8 +2,6 @@
 implicit quantiles, and by noise that goes on over steps: state-dependent (gSDE) and
 Ornstein-Uhlenbeck."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import stats

@@ -1,8 +1,6 @@
 """Mixed motives: in simple_adversary two good agents cover the place that only they know, and lead
 the adversary astray."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

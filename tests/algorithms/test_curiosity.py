@@ -1,8 +1,6 @@
 """Random network distillation: its numbers, its rewards against a slow reference in float64, its
 runs, what it finds, and what it does not go with."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Masks: what losses make of them by hand, and that nothing forbidden is taken where networks have
 a memory."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Settings that have no effect without others: a note where a user gave them, and the same run."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any

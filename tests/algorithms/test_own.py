@@ -1,7 +1,5 @@
 """Algorithms of a program's own: trained, kept, resumed, sent to processes, named in commands."""
 
-from __future__ import annotations
-
 import json
 import sys
 import types

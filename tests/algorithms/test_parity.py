@@ -1,8 +1,6 @@
 """From the same weights and batches, after 20 updates by plain gradient descent, every engine
 stands where a slow, independent reference in float64 stands."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -1,8 +1,6 @@
 """Networks with a memory, on custom feature extractors too: what is learned from is what was acted
 on, to the state, in rollouts and in what is replayed; and what one can do with such an agent."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

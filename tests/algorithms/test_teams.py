@@ -1,8 +1,6 @@
 """What the team algorithms do with agents that leave, with limits, with memories, and with
 statistics of values."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

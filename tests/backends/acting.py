@@ -1,7 +1,5 @@
 """Compiled actions on JAX, and arrays that updates reuse. Run by test_acting.py."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """What every backend promises. As a script: FRAMEWORK [compile] [graphs] [few]."""
 
-from __future__ import annotations
-
 import json
 import sys
 import traceback

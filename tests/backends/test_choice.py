@@ -1,7 +1,5 @@
 """Choosing an engine: what is refused, and what the refusal says."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from types import SimpleNamespace

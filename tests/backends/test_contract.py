@@ -1,7 +1,5 @@
 """The contract of backends on every engine, each in a process of its own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

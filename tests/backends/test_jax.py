@@ -1,8 +1,6 @@
 """Keras on JAX: compiled actions, arrays that updates reuse, and how XLA adds up losses that
 compare many pairs of numbers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

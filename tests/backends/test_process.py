@@ -1,8 +1,6 @@
 """What a run sets for the whole process is the program's own again afterwards; memory of freed
 blocks, and what TensorFlow keeps of a run."""
 
-from __future__ import annotations
-
 import platform
 import random
 import sys

@@ -1,7 +1,5 @@
 """Which rows of a batch each device takes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

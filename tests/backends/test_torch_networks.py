@@ -1,7 +1,5 @@
 """Modules of torch's own that do something else in training than where an agent acts do it."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

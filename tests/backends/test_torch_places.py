@@ -1,7 +1,5 @@
 """Tensors stay where their networks are. PyTorch's device "meta" stands for a GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

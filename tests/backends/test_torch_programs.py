@@ -1,7 +1,5 @@
 """Updates on torch as programs: what can be one, when it is worth it, and that it is the same."""
 
-from __future__ import annotations
-
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Our own optimizers on torch step as torch's, and cost no import of its compiler."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

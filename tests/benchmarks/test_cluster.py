@@ -1,7 +1,5 @@
 """The rows of benchmarks.cluster say the same to both sides, and reports what was measured."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

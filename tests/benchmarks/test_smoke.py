@@ -1,7 +1,5 @@
 """The real thing, as short as it can be."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The rows of benchmarks.teams say the same to both sides, and reports what was measured."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Mutations, fingerprints of runs, sizes of sources; values of games of known best play."""
 
-from __future__ import annotations
-
 import json
 import zipfile
 from pathlib import Path

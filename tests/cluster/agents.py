@@ -1,7 +1,5 @@
 """Agents and runners, for other processes to import: no test framework."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

@@ -1,7 +1,5 @@
 """The cluster door on Ray: in actors of one machine."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """Agents of the library's algorithms: what they write down, and what they learn from it."""
 
-from __future__ import annotations
-
 from functools import partial
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """The examples of the cluster API and the programs of its pages run: here, and by Ray."""
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import re

@@ -1,7 +1,5 @@
 """The cluster door in one process, without Ray."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

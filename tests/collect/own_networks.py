@@ -1,7 +1,5 @@
 """Networks of layers that no library knows, as a user's module has them."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Agents are values: copied, pickled, and sent to other processes."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 import threading

@@ -1,8 +1,6 @@
 """What an environment may not give is named in a compiled run as it is where it is stepped; and
 trees of JAX in checkpoints: large arrays block by block."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

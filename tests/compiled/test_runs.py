@@ -1,8 +1,6 @@
 """Compiled runs: their blocks compute what the host computes, however many are in a call; and runs
 by the doors: folders, callbacks, signals, resuming, what is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

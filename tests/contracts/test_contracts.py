@@ -2,8 +2,6 @@
 for rounding; and with every kind of space it is trained, or refused by name in three parts before
 a folder exists, never in a traceback of another library."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

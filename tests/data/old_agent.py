@@ -1,8 +1,6 @@
 """The agent whose file is among the old checkpoints: double DQN with prioritized replay on
 CartPole."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Data sets of episodes: what is written is what was played, and comes back as arrays."""
 
-from __future__ import annotations
-
 import json
 import logging
 import shutil

@@ -1,7 +1,5 @@
 """make_trainer and make_evaluator: the documented arguments, their defaults, and their effects."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """An environment of any spaces, and actors without a network."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from copy import deepcopy
 from typing import Any

@@ -1,7 +1,5 @@
 """EnvPool's documented interface (https://envpool.readthedocs.io), for tests without it."""
 
-from __future__ import annotations
-
 from collections import namedtuple
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Atari games: what is seen, ends and rewards, and that both ways come back exactly."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Our environments and wrappers, by Gymnasium's and PettingZoo's checkers."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import pkgutil

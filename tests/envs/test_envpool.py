@@ -1,7 +1,5 @@
 """EnvPool's vectors by their ids: on a module with its interface, and on EnvPool itself."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

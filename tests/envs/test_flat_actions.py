@@ -1,7 +1,5 @@
 """Actions of several axes, of several parts, and of bits: vectors inside, as declared outside."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

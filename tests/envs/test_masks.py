@@ -1,7 +1,5 @@
 """Masks on their way from an environment to what learns from them, and what is refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium

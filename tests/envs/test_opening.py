@@ -1,7 +1,5 @@
 """How often environments are reset before their first step, and with what."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

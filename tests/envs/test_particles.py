@@ -1,7 +1,5 @@
 """The native vector of particle worlds gives what mpe2's own give, to the bit."""
 
-from __future__ import annotations
-
 import json
 from itertools import chain
 from typing import Any

@@ -1,7 +1,5 @@
 """Environments that change one array in place, and write into actions, are as copying ones."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from typing import Any
 

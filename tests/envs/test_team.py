@@ -1,7 +1,5 @@
 """Teams: several agents with the arrays of one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A user's vector of environments, as collectors and learners see it."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

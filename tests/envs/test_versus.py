@@ -1,7 +1,5 @@
 """Games of two in turn, seen by one of them."""
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from typing import Any

@@ -1,7 +1,5 @@
 """A vector of environments whose observations count."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

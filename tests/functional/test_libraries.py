@@ -1,7 +1,5 @@
 """Functional environments of other libraries."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

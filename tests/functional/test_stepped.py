@@ -1,7 +1,5 @@
 """Functional environments as vectors and as environments of Gymnasium's."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Functional environments to test with, right and wrong."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import jax

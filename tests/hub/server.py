@@ -1,7 +1,5 @@
 """A hub of this process: as much of the Hugging Face hub's HTTP interface as sharing runs takes."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import threading

@@ -1,7 +1,5 @@
 """Runs are shared by the hub: what is sent, what is not, and what of a stranger's is refused."""
 
-from __future__ import annotations
-
 import io
 import json
 import pickle

@@ -1,8 +1,6 @@
 """Runs on two devices of torch that go wrong, as a user's script without a guard; fails with what
 is wrong. Arguments: case, folder."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Runs with several actor-learners: in turns, within a bound on staleness, whatever is lost."""
 
-from __future__ import annotations
-
 import json
 import os
 import select

@@ -1,8 +1,6 @@
 """Settings by themselves: out of range they are refused by name before a run begins; and numbers
 that have to go into one another."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args, get_type_hints
 

@@ -1,8 +1,6 @@
 """Runs whose updates are divided among devices, from the beginning to a verified end; and vectors
 on a device: here tensors of the processor's memory, taken for another device's."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any

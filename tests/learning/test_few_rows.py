@@ -1,7 +1,5 @@
 """Batches with one row that counts, or none."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

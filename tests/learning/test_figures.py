@@ -1,7 +1,5 @@
 """Returns are shown with digits that say something, on any scale, by one function."""
 
-from __future__ import annotations
-
 import ast
 import re
 

@@ -1,8 +1,6 @@
 """Runs whose processes were launched together, as torchrun does, and the processes that torch's
 devices are: what happens if one is lost, and that none is left."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -1,7 +1,5 @@
 """Noise on weights in a run: constant within a block, and agents act without."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

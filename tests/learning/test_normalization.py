@@ -1,7 +1,5 @@
 """Running statistics are those of all rows, and reach the networks and the next sitting."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

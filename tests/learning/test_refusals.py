@@ -1,8 +1,6 @@
 """Settings that do not go together are refused by name, before a folder exists. (More of them are
 in tests/advice, where the advice is taken.)"""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

@@ -1,8 +1,6 @@
 """Options of every algorithm with replayed transitions: how often updates and targets come, resets,
 normalization by the statistics of that moment, and hindsight."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Q-learning, SARSA, expected SARSA: known answers, and a slow reference of PQN's returns."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium

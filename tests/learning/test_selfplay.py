@@ -1,7 +1,5 @@
 """Self-play: against past copies of itself, resumed to the bit, to the known answers."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Learning from sequences: how often, from what, and exactly resumed."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rules, sizes of mini-batches and the noise of gradients, against numbers worked by hand."""
 
-from __future__ import annotations
-
 from itertools import product
 from math import inf
 from typing import Any

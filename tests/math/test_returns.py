@@ -1,7 +1,5 @@
 """Returns and corrections: as the sums that their papers have, by loops in float64."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

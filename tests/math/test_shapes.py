@@ -1,8 +1,6 @@
 """Arrays whose shapes do not fit are refused where they come in, by name, instead of being
 broadcast."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

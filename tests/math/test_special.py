@@ -1,7 +1,5 @@
 """The gamma function's relatives against SciPy's; the Beta distribution made of them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import integrate, special, stats

@@ -1,7 +1,5 @@
 """Statistics of runs: by hand, against scipy, and against numbers that rliable gave."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Against rlax 0.1.9's numbers (float32), and by what the functions promise."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

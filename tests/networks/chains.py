@@ -1,8 +1,6 @@
 """Runs with chains of layers; fails with what is wrong. As a script: FRAMEWORK FOLDER with_a_plan
 without_a_plan."""
 
-from __future__ import annotations
-
 import sys
 from math import prod
 from pathlib import Path

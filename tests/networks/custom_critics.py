@@ -1,7 +1,5 @@
 """Custom critics that need the state beside the action. As a script: FRAMEWORK ALGORITHM..."""
 
-from __future__ import annotations
-
 import json
 import sys
 from typing import Any

@@ -1,7 +1,5 @@
 """Plans of every kind, with weights. As a script: FRAMEWORK WEIGHTS.npz FOUND.npz."""
 
-from __future__ import annotations
-
 import json
 import sys
 import tempfile

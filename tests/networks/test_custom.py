@@ -1,8 +1,6 @@
 """Custom networks: chains of a plan's layers need no framework to act, all others do; critics of
 observation and action that stand on a custom body; custom networks and compilers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path

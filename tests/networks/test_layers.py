@@ -2,8 +2,6 @@
 (`sbx.common.jax_layers.BatchRenorm`), memories step by step, and the noise of noisy ones. (The
 parity suite compares what they compute with their papers.)"""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from math import sqrt
 from typing import Any

@@ -1,7 +1,5 @@
 """Plans: as data, as NumPy twins, and as networks of every framework."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from itertools import product

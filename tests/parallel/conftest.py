@@ -1,7 +1,5 @@
 """What several tests of processes share."""
 
-from __future__ import annotations
-
 import pytest
 
 from tandem.platforms import POSIX, VARIABLE

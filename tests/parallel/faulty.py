@@ -1,7 +1,5 @@
 """Environments that go wrong once, in a worker and never in the test's own process."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

@@ -1,7 +1,5 @@
 """Runs that are to be the same, wherever their environments are stepped."""
 
-from __future__ import annotations
-
 import os
 from functools import partial
 from pathlib import Path

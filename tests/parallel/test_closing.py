@@ -1,7 +1,5 @@
 """Environments are closed however a run ends; workers that do not end are killed with theirs."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal

@@ -1,7 +1,5 @@
 """Runs with workers: the run of one process, whatever happens to them."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

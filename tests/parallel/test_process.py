@@ -1,7 +1,5 @@
 """Processes that work for another: what they say, how they are lost, that none stays behind."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import json

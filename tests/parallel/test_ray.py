@@ -1,7 +1,5 @@
 """Runs with runners and actor-learners on a real Ray cluster: the run of one process."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

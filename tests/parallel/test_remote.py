@@ -1,7 +1,5 @@
 """Environments stepped in other processes are those of one process."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

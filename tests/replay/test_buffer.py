@@ -1,7 +1,5 @@
 """The ring against a slow reference: lists of rows that each know what truly followed them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

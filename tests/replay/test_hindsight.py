@@ -1,7 +1,5 @@
 """Hindsight against a slow reference: lists of episodes, in which each state has a number."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import combinations, pairwise
 from types import SimpleNamespace

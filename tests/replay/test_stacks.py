@@ -1,7 +1,5 @@
 """A ring that keeps each picture of a stack once, against one that keeps whole stacks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

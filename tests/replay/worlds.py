@@ -1,7 +1,5 @@
 """Steps to fill rings with: written down, or of environments that end and reset at random."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What several tests of runs use: settings of a small run, its table, processes of their own."""
 
-from __future__ import annotations
-
 import csv
 import errno
 import json

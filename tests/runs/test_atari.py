@@ -1,7 +1,5 @@
 """Pictures from the environment to the learner: a run on an Atari game."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from pathlib import Path

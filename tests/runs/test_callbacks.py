@@ -1,7 +1,5 @@
 """Callbacks: each event reaches its method, and only True stops."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock

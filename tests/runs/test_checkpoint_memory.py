@@ -1,7 +1,5 @@
 """Saving and resuming take little memory beside the replay memory; checkpoints as folders."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

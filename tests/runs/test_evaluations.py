@@ -1,7 +1,5 @@
 """The environments that a run is evaluated in, and what a run does without any."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading

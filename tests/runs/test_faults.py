@@ -1,7 +1,5 @@
 """What goes wrong costs no more than the steps since the last checkpoint, and says what it was."""
 
-from __future__ import annotations
-
 import io
 import operator
 import os

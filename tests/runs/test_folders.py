@@ -1,7 +1,5 @@
 """Which folder a run is in, who is at work there, how a command names it, and how it is read."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -1,7 +1,5 @@
 """Following a run from outside: what is seen of it at each moment, and what is shown."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """Runs as lines of JSON: what each says, that nothing else is on stdout, resuming."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

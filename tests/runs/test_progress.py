@@ -1,7 +1,5 @@
 """Live progress with a clock of our own; what notebooks show of runs, results and agents."""
 
-from __future__ import annotations
-
 import io
 import re
 import sys

@@ -1,7 +1,5 @@
 """Saving in the background loses nothing, deletes nothing else, and says what went wrong."""
 
-from __future__ import annotations
-
 import json
 import os
 import queue

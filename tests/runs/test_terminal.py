@@ -1,7 +1,5 @@
 """A run outlives its terminal and the readers of what it prints."""
 
-from __future__ import annotations
-
 import io
 import os
 import signal

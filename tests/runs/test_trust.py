@@ -1,7 +1,5 @@
 """Names in a file from elsewhere are not imported, unless the user repeats them."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

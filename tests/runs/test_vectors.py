@@ -1,7 +1,5 @@
 """Runs in vectors that a user brings, in each autoreset mode."""
 
-from __future__ import annotations
-
 import os
 import signal
 from functools import partial

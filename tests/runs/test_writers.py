@@ -1,7 +1,5 @@
 """The run's table: what is written comes back, through kills, rewinds and new columns."""
 
-from __future__ import annotations
-
 import sys
 import types
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What `check` finds in good and in bad environments."""
 
-from __future__ import annotations
-
 import gymnasium
 import numpy as np
 import pytest

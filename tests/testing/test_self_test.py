@@ -1,7 +1,5 @@
 """`python -m tandem.testing`."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -1,7 +1,5 @@
 """Finders of learning rates and optimizers: known answers, and that they leave no trace."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

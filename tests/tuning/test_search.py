@@ -1,7 +1,5 @@
 """`tandem find` and its functions, and what `tandem sweep` refuses as it does."""
 
-from __future__ import annotations
-
 import csv
 import shlex
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Where a sweep looks, and what Optuna draws as settings."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

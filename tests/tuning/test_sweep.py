@@ -1,7 +1,5 @@
 """`tandem sweep` and its function: no end of a sweep loses or repeats any of its trials."""
 
-from __future__ import annotations
-
 import csv
 import errno
 import os

@@ -1,7 +1,5 @@
 """What is compiled anew, and measured, on the engine of KERAS_BACKEND: prints one JSON object."""
 
-from __future__ import annotations
-
 import json
 import warnings
 from typing import Any

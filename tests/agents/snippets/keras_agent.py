@@ -1,7 +1,5 @@
 """A Keras agent on the engine of KERAS_BACKEND: prints one JSON object of what was found."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 import warnings

@@ -1,8 +1,6 @@
 # ruff: noqa: E402 (how many devices there are is said before an engine starts)
 """Keras agents on two devices, on the engine of KERAS_BACKEND: prints one JSON object."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

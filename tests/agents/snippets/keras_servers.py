@@ -1,7 +1,5 @@
 """The coordinator of TF_CONFIG's cluster, or one of its servers: prints one JSON object."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

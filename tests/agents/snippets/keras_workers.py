@@ -1,7 +1,5 @@
 """One of TF_CONFIG's workers that train agents together: prints one JSON object."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

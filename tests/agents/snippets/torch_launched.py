@@ -1,7 +1,5 @@
 """A program that torchrun starts several times: each prints what its agent came to."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

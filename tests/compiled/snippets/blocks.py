@@ -1,8 +1,6 @@
 """Blocks of compiled runs, on JAX: fails with what is wrong. Arguments: a folder (for
 nothing), and which functions."""
 
-from __future__ import annotations
-
 import json
 import sys
 from typing import Any

@@ -1,8 +1,6 @@
 """Compiled runs by the doors, on JAX: fails with what is wrong. Arguments: a folder, and which
 functions."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """Finders with Keras agents: prints one JSON object of what was found."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Can be imported, and is nothing that tandem could use."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium

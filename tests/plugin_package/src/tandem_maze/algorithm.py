@@ -1,7 +1,5 @@
 """An algorithm of a package."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """An environment of a package: a corridor to walk along."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium

@@ -1,7 +1,5 @@
 """A writer of a package: a line of JSON for each row."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path
