@@ -1,7 +1,5 @@
 """Runs that start from what another has learned, and weights that are frozen."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -257,7 +257,8 @@ class CompiledLoop:
 
     def statistics(self) -> dict[str, Array]:
         """See `Loop.statistics`."""
-        return self.blocks.statistics(self._begun().kept)
+        kept: dict[str, Array] = self.blocks.statistics(self._begun().kept)
+        return kept
 
     def _begun(self) -> Any:
         if self._carry is None:
