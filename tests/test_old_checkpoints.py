@@ -76,9 +76,8 @@ def test_an_old_run_of_other_layers_acts_without_a_framework_and_is_not_resumed(
     shutil.copytree(OLD / "layers", folder)
     with follows("networks/users.py:refuse_old_layers"):
         tandem.train(resume=folder, network=old_body)
-    new = tandem.session("dqn", "CartPole-v1", network=old_body, steps=8, framework="torch")
     with follows("networks/users.py:refuse_old_layers"):
-        new.begin_with(folder)
+        tandem.train("dqn", "CartPole-v1", network=old_body, framework="torch", start_from=folder)
 
 
 def test_old_plans_of_other_layers_put_out_what_they_did() -> None:

@@ -18,7 +18,7 @@ from tandem import algorithms, plots
 from tandem.errors import PluginError, TandemError, UnknownNameError
 from tandem.learning.config import Options, plain
 from tandem.learning.figures import figures, mean_and_std
-from tandem.runs import config_file
+from tandem.runs import checkpoint, config_file
 from tandem.runs.atomic_files import writing
 from tandem.runs.folder import Run, describe, read_run
 from tandem.runs.progress import duration
@@ -70,6 +70,7 @@ def command_of(config: JSONDict) -> str:
     """The command that trains a run again, from its config.json; where only a program can, what it
     brought, as a comment of the shell."""
     brought = [what for key, what in PROGRAMS.items() if config.get(key)]
+    brought += ["agent to start from"] if config.get("start", {}).get("from") == "" else []
     if brought or config.get("vector") == "own":
         return f"# made by a program, which gave: {', '.join(brought) or 'a vector'}"
     config = {"settings": {}, "options": {}, **config}
@@ -88,6 +89,9 @@ def command_of(config: JSONDict) -> str:
     words += [flag("seed", config["seed"])] if config.get("seed") else []
     before = _before(config)
     words += [flag(n, x) for n, x in given.items() if x is not None and before.get(n, ...) != x]
+    if start := config.get("start"):
+        words += [flag("start_from", start["from"]), flag("which", start["which"])]
+        words.append(flag("load", ",".join(start["load"])))
     command = " ".join(words)
     if extended:
         command += f"\ntandem train --resume DIR --steps {quote(str(steps))} --extend{imported}"
@@ -146,6 +150,8 @@ def _page(run: Run) -> str:
         f"<pre>{escape(command_of(run.config))}</pre>",
         "<h2>Settings</h2>",
         *_settings(run.config),
+        *_start(run.config),
+        *_networks(run.folder),
         "<h2>Versions</h2>",
         _versions(run.config),
     ]
@@ -277,6 +283,35 @@ def _settings(config: JSONDict) -> Iterable[str]:
         heading = f"{part}: {len(rows)}, of which {len(marked)} are not the default"
         is_open = " open" if part == "settings" else ""
         yield f"<details{is_open}><summary>{heading}</summary>{table}</details>"
+
+
+def _start(config: JSONDict) -> Iterable[str]:
+    """What the run started from, what that started from, and so on."""
+    names = ("from", "which", "algorithm", "env", "steps", "load", "fingerprint")
+    rows, start = [], config.get("start", {})
+    while start:
+        rows.append([_shown(start.get(name, "")) for name in names])
+        start = start.get("before", {})
+    if rows:
+        yield "<h2>Started from</h2>"
+        yield _table(names, rows, set())
+
+
+def _networks(folder: Path) -> Iterable[str]:
+    """The weights of each network, by the names that `freeze` takes."""
+    try:
+        networks = checkpoint.read(checkpoint.find(folder)).data.get("parts", {})
+    except TandemError:
+        return
+    rows = [
+        [f"{network}.{name}", " × ".join(map(str, shape))]
+        for network, shapes in networks.items()
+        for name, shape in shapes.items()
+        if not network.endswith("_target")
+    ]
+    if rows:
+        table = _table(("weights", "shape"), rows, set())
+        yield f"<details><summary>weights: {len(rows)}</summary>{table}</details>"
 
 
 def _shown(value: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import fields, replace
 from pathlib import Path
@@ -33,7 +33,7 @@ from tandem.learning.seeds import Generators, derived
 from tandem.parallel import choice
 from tandem.parallel.env_factory import EnvFactory
 from tandem.parallel.pool import blocks_ahead
-from tandem.runs import config_file, plugin_writers
+from tandem.runs import config_file, plugin_writers, start
 from tandem.runs.callbacks import CallbackLike
 from tandem.runs.callbacks import listed as callbacks_of
 from tandem.runs.folder import new_folder
@@ -80,6 +80,9 @@ def train(
     resume: str | Path | None = None,
     extend: bool = False,
     trust: bool = False,
+    start_from: str | Path | Agent | None = None,
+    which: str = "best",
+    load: str | Sequence[str] = start.USUAL,
     callbacks: Iterable[CallbackLike] = (),
     catch_signals: bool = True,
     progress: bool = False,
@@ -104,6 +107,11 @@ def train(
     env and an algorithm's name (a class of one's own is given again); with a larger `steps` only if
     `extend`, where schedules end at the same step as before. Settings that say where and how a run
     is executed, such as `device`, may be others then; with `out`, it continues in a copy there.
+    start_from: start with what another run has learned: its folder, a checkpoint, or an agent.
+    which: of a folder, "best", "last" or the name of a numbered checkpoint. load: of "networks"
+      (targets and critics too), "normalization", "optimizer" (of the same framework) and "replay"
+      (with which="last"), in a tuple or with commas between; "matching" loads what has the same
+      shapes, and a note says what it left out (docs/howto/fine-tune.md).
     trust: with `resume`, allow the names in the folder that may run code (environment, vector,
     env_kwargs), which were written elsewhere; instead of repeating them as arguments.
     callbacks: `tandem.runs.callbacks.Callback`s, or functions that are given each event.
@@ -133,6 +141,9 @@ def train(
         resume=resume,
         extend=extend,
         trust=trust,
+        start_from=start_from,
+        which=which,
+        load=load,
         callbacks=callbacks,
         catch_signals=catch_signals,
         progress=progress,
@@ -194,6 +205,9 @@ def session(
     resume: str | Path | None = None,
     extend: bool = False,
     trust: bool = False,
+    start_from: str | Path | Agent | None = None,
+    which: str = "best",
+    load: str | Sequence[str] = start.USUAL,
     callbacks: Iterable[CallbackLike] = (),
     catch_signals: bool = True,
     progress: bool = False,
@@ -214,6 +228,7 @@ def session(
         fixed = {
             "framework": framework,
             "envs": envs,
+            "start_from": start_from,
             **{n: x for n, x in settings.items() if n not in changes},
             "seed": None if seed == 0 else seed,
         }
@@ -237,6 +252,9 @@ def session(
     if (seed := whole_number("seed", seed)) >= 2**63:
         raise SettingError(f"seed={seed!r}.", "a whole number below 2 ** 63", "try seed=0.")
     algorithm = own.checked(algorithm, TAKEN)  # refuses it before anything is made
+    begin = None if start_from is None else start.opened(start_from, which, load)
+    if begin is None and (which, load) != ("best", start.USUAL):
+        note("which and load have no effect without start_from.")
     if optimizer is not None:
         config.refuse_beside_own_optimizer(algorithms.get(algorithm).Settings, settings)
     env = versioned(env)
@@ -268,6 +286,7 @@ def session(
                 own_optimizer=optimizer is not None,
                 optimizer_class="" if optimizer is None else type(optimizer).__name__,
                 own_eval_env=eval_env is not None,
+                start={} if begin is None else begin.record,
             ),
             source or env,
             folder=None if out is None else new_folder(out),
@@ -275,6 +294,7 @@ def session(
             optimizer=optimizer,
             callbacks=told,
             eval_env=eval_env,
+            start=begin,
         )
     if network is not None:
         of = run.observation, run.action

@@ -71,6 +71,11 @@ class Network(ABC):
         """The weights as NumPy arrays: by the plan's names if there is one, else by their
         position."""
 
+    @abstractmethod
+    def parts(self) -> dict[str, Any]:
+        """The weights with a gradient by dotted names, as in "0.kernel"; those of a custom network
+        by the framework's names."""
+
     @property
     def convolves(self) -> bool:
         """Whether there is a convolution in it: no other weights than its kernel have four axes."""
@@ -148,6 +153,9 @@ class Backend(ABC):
     # `minimize` leaves the weights alone, and gradients to `recorded_gradient`: another process
     # makes the steps
     gradients_only = False
+    freeze: Sequence[str] = ()  # names, or beginnings of names, of weights that are not trained
+    frozen: frozenset[str] = frozenset()  # those of `freeze` that a network had
+    shapes: dict[str, dict[str, tuple[int, ...]]] = {}  # of each network's `parts`
 
     # whether new layers and tensors are of float32, whatever the program's default is
     float32 = False
@@ -159,6 +167,26 @@ class Backend(ABC):
 
     def leave_process(self) -> None:  # noqa: B027
         """Keeps what the run has changed of them, before the process has its own back."""
+
+    def held(self, name: str, parts: dict[str, Any]) -> list[Any]:
+        """Those of a network's `parts`, or of its target's, that are to be frozen."""
+        self.shapes = {**self.shapes, name: {n: tuple(x.shape) for n, x in parts.items()}}
+        held = []
+        for part, weight in parts.items():
+            full = f"{name.removesuffix('_target')}.{part}."
+            if fitting := {x for x in self.freeze if full.startswith(f"{x}.")}:
+                self.frozen |= fitting
+                held.append(weight)
+        return held
+
+    def expect_trainable(self, name: str, weights: Sequence[Any]) -> None:
+        """SettingError where `freeze` leaves an optimizer none of its `weights`."""
+        if self.freeze and not weights:
+            raise SettingError(
+                f"freeze={', '.join(self.freeze)} leaves the optimizer {name!r} nothing to train.",
+                "at least one trained weight for each optimizer",
+                "freeze fewer layers.",
+            )
 
     @abstractmethod
     def network(self, name: str, source: Source) -> Network:

@@ -68,6 +68,8 @@ class KerasBackend(backend.Backend):
             net = KerasNetwork(name, model, source.plan, variables)
         else:
             net = KerasNetwork(name, *keras_bodies.given(name, source))
+        for variable in self.held(name, net.parts()):
+            variable.trainable = False
         if self._layout is not None and not self._layout.divides_rows:
             net.layout = self._layout
         self._owners[f"network/{name}"] = self.networks[name] = net
@@ -88,6 +90,8 @@ class KerasBackend(backend.Backend):
     def optimizer(
         self, name: str, networks: list[Any], kind: str = "adam", **options: float
     ) -> Optimizer:
+        trained = [v for n in networks for v in n.module.trainable_variables]
+        self.expect_trainable(name, trained)
         self.refuse_decay(options)
         given, optimizer = self.given_optimizer, OPTIMIZERS["kept" if self.gradients_only else kind]
         optimizer = (

@@ -61,6 +61,12 @@ class KerasNetwork(backend.Network):
             else {str(i): v for i, v in enumerate(self.variables)}
         )
 
+    def parts(self) -> dict[str, Any]:
+        if self.plan is None:
+            return {v.path.replace("/", "."): v for v in self.module.trainable_variables}
+        kept = {id(v) for v in self.module.trainable_variables}
+        return {n.replace("/", "."): v for n, v in self._named.items() if id(v) in kept}
+
     def read(self) -> Weights:
         if self.traced:
             return {n: v.value for n, v in self._weights.items()}
@@ -117,6 +123,9 @@ class Scalar:
 
     def read(self) -> Weights:
         return {"value": np.array(host(self.variable), copy=True)}
+
+    def write(self, weights: Weights) -> None:
+        self.variable.assign(weights["value"])
 
 
 class FreeVariable(Scalar):

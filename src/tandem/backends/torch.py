@@ -87,6 +87,8 @@ class TorchBackend(Stateful, backend.Backend):
 
     def network(self, name: str, source: Source) -> TorchNetwork:
         self.networks[name] = net = self._made(name, source)
+        for weight in self.held(name, net.parts()):
+            weight.requires_grad_(False)
         if self._device.type == "cpu" and net.convolves:
             keep_freed()
         return net
@@ -126,6 +128,7 @@ class TorchBackend(Stateful, backend.Backend):
                     "one optimizer for each weight",
                     "give networks that share no layers.",
                 )
+        self.expect_trainable(name, [p for n in networks for p in n.weights if p.requires_grad])
         self.refuse_decay(options)
         chosen = (
             "kept"

@@ -88,6 +88,11 @@ class TorchNetwork(backend.Network):
         """Parameters and buffers, in an order that does not change from one process to the next."""
         return list(self.module.state_dict().values())
 
+    def parts(self) -> dict[str, Any]:
+        named = self.named if self.plan is not None else dict(self.module.named_parameters())
+        kept = {id(p) for p in self.weights}
+        return {n.replace("/", "."): t for n, t in named.items() if id(t) in kept}
+
     def read(self) -> Weights:
         if self.plan is not None:
             return modules.read(self.plan, self.module)
@@ -152,6 +157,11 @@ class FrozenModule:
 
     def __init__(self, network: TorchNetwork) -> None:
         self.network = network
+
+    @property
+    def weights(self) -> Weights:
+        """See `Network.read`."""
+        return self.network.read()
 
     def __call__(self, x: Tree) -> AnyArray:
         if process.is_float32():
@@ -249,6 +259,10 @@ class Scalar(nn.Module):
 
     def read(self) -> Weights:
         return {"value": self.value.detach().cpu().numpy().copy()}
+
+    @torch.no_grad()
+    def write(self, weights: Weights) -> None:
+        self.value.copy_(torch.as_tensor(weights["value"]))
 
 
 class FreeVariable(Scalar):

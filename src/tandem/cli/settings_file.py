@@ -29,6 +29,7 @@ PLACES = {
 PARTS = ("settings", "options")
 # of a run's config.json: what it was, which makes no other run
 NOTES = (
+    "start",  # but what it started from, this one starts from
     "source",
     "versions",
     "commit",
@@ -77,7 +78,10 @@ def read(path: Path) -> dict[str, Any]:
                 {str: "text in quotes", int: "a whole number", dict: "names and values"}[kind],
                 "see an example: tandem config ppo CartPole-v1",
             )
-    if code := [name for name in CODE if data.get(name)]:
+    start = data.get("start") or {}
+    if code := [n for n in CODE if data.get(n)] + ["start"] * (
+        bool(start) and not start.get("from")
+    ):
         raise SettingError(
             f"{path} is from a run with {', '.join(code)}, passed from Python or by --vector.",
             "settings without code",
@@ -119,6 +123,10 @@ def fill(args: argparse.Namespace, path: Path, data: dict[str, Any]) -> dict[str
             f"leave {own.name_of(algorithm)} out, or write a file for it: tandem config "
             f"{own.name_of(algorithm)} ENV.",
         )
+    if (start := data.get("start")) and args.start_from is None:
+        args.start_from = str(start["from"])
+        args.which = args.which or str(start.get("which", "best"))
+        args.load = args.load or ",".join(map(str, start.get("load", ())))
     for name in list(PLACES)[1:]:
         here = name != "env" or args.vector is None
         if here and name in data and getattr(args, name) is None:

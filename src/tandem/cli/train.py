@@ -146,7 +146,7 @@ def _begun_or_resumed(
     overrides = given(args)
     callbacks = [callback]
     if args.resume is not None:
-        fixed = ("framework", "seed")
+        fixed = ("framework", "seed", "start_from", "which", "load")
         odd = [
             f"--{n.replace('_', '-')}"
             for n in (*fixed, *overrides)
@@ -186,6 +186,8 @@ def _begun_or_resumed(
     places["env_kwargs"] = (
         None if args.env_kwargs is None else json_object("env-kwargs", args.env_kwargs)
     )
+    begins = ("start_from", "which", "load")
+    places |= {n: x for n in begins if (x := getattr(args, n)) is not None}
     env = args.env if args.vector is None else named(args.vector, places["env_kwargs"])
     return trainer.session(args.algorithm, env, callbacks=callbacks, **places, **overrides)
 
@@ -321,6 +323,22 @@ def make_parser() -> Parser:
         help="train K runs with seeds from --seed on, side by side, and draw their curve",
     )
     parser.add_argument("--out", metavar="DIR", help="the folder to make [runs/ALGORITHM-ENV-…]")
+    parser.add_argument(
+        "--start-from",
+        metavar="DIR",
+        help="start from what another run, or a checkpoint, has learned",
+    )
+    parser.add_argument(
+        "--which",
+        metavar="NAME",
+        help="with --start-from: best, last or a numbered checkpoint [best]",
+    )
+    parser.add_argument(
+        "--load",
+        metavar="PARTS",
+        help="with --start-from: networks, normalization, optimizer, replay, with commas between; "
+        "matching: only what fits [networks,normalization]",
+    )
     parser.add_argument(
         "--stop-at",
         metavar="N",

@@ -110,7 +110,16 @@ class Blocks(ABC):
     def state(self, carry: Carry, whole: bool) -> tuple[dict[str, Array], dict[str, Array]]:
         """A carry as arrays: of what collects, and with `whole` of what is kept."""
         collected = to_arrays((carry.acting, carry.key), "acting")
-        return collected, to_arrays(carry.kept, "kept") if whole else {}
+        kept = to_arrays(carry.kept, "kept") if whole else {}
+        return collected, kept | self.statistics(carry.kept)
+
+    def statistics(self, kept: Tree) -> dict[str, Array]:
+        """Those in `kept`, by the names that `normalization.state` gives them."""
+        return {}
+
+    @abstractmethod
+    def taken(self, kept: Tree, arrays: dict[str, Array]) -> Tree:
+        """`kept` with what another run saved of it."""
 
     def load(self, seed: int, collected: dict[str, Array], kept: dict[str, Array]) -> Carry:
         """The carry that `state` took apart."""
@@ -219,6 +228,33 @@ class Rollouts(Blocks):
         rewards = self._rewards.begin() if self._rewards else ()
         return rewards, self._observations.begin() if self._observations else ()
 
+    def _named(self, kept: Tree) -> dict[str, moments.Statistics]:
+        rewards, seen = kept
+        named = {f"observation/{key}": one for key, one in (seen or {}).items()}
+        if self._rewards:
+            is_scale = isinstance(self._rewards, moments.RewardScale)
+            named["reward"] = rewards[0] if is_scale else rewards
+        return named
+
+    def statistics(self, kept: Tree) -> dict[str, Array]:
+        named = self._named(kept).items()
+        return {f"{n}/{part}": np.array(x) for n, s in named for part, x in s._asdict().items()}
+
+    def taken(self, kept: Tree, arrays: dict[str, Array]) -> Tree:
+        named = {
+            n: moments.Statistics(
+                *(jnp.asarray(arrays[f"{n}/{x}"], jnp.float32) for x in s._fields)
+            )
+            if f"{n}/mean" in arrays
+            else s
+            for n, s in self._named(kept).items()
+        }
+        rewards, seen = kept
+        if self._rewards:
+            is_scale = isinstance(self._rewards, moments.RewardScale)
+            rewards = (named["reward"], rewards[1]) if is_scale else named["reward"]
+        return rewards, {key: named[f"observation/{key}"] for key in seen} if seen else seen
+
     def block(
         self, learns: bool, values: list[Array], carry: Carry, said: Said
     ) -> tuple[list[Array], Carry, Report]:
@@ -271,6 +307,9 @@ class Replay(Blocks):
             "discount": jnp.zeros(lead),
         }
         return ring, jnp.int32(0)
+
+    def taken(self, kept: Tree, arrays: dict[str, Array]) -> Tree:
+        return from_arrays(kept, "kept", arrays)
 
     def block(
         self, learns: bool, values: list[Array], carry: Carry, said: Said

@@ -101,8 +101,7 @@ class CompiledLoop:
 
     def _call(self, stop: int) -> Iterator[Event]:
         """The events of a call."""
-        if self._carry is None:
-            self._carry = self.blocks.begin(self.seed)
+        self._begun()
         begin, learns = self.env_steps, self._learns(0)
         count = self._count(learns, min(stop, max(self.due(), begin + 1)))
         yield BatchBegin(**self.now())
@@ -250,6 +249,21 @@ class CompiledLoop:
             "counters": {"episodes": self.episodes, "seconds": self.seconds},
         }
         return data, {"engine": self.backend.state(), "collector": collected, "learner": learned}
+
+    def take(self, data: JSONDict, arrays: dict[str, Array]) -> None:
+        """See `Loop.take`."""
+        kept = self.blocks.taken(self._begun().kept, arrays)
+        self._carry = self._begun()._replace(kept=kept)
+
+    def statistics(self) -> dict[str, Array]:
+        """See `Loop.statistics`."""
+        kept: dict[str, Array] = self.blocks.statistics(self._begun().kept)
+        return kept
+
+    def _begun(self) -> Any:
+        if self._carry is None:
+            self._carry = self.blocks.begin(self.seed)
+        return self._carry
 
     def load_state(self, data: JSONDict, groups: dict[str, dict[str, Array]]) -> None:
         """Go on from what `state` gave, exactly."""

@@ -42,7 +42,6 @@ from tandem.envs.action_masks import with_masks
 from tandem.envs.episode_budget import EpisodeBudget, default_budget
 from tandem.envs.factory import environment_name, make, spaces_of
 from tandem.envs.opening import opening, reset
-from tandem.envs.vector import closed_on_error
 from tandem.errors import SettingError, UnknownNameError, at_least, one_of
 from tandem.learning.config import OF_OPTIMIZERS, Options
 from tandem.learning.events import Evaluation
@@ -101,6 +100,8 @@ class Trainer:
             with closing(make(env_maker)) as env:
                 options["out"] = numbered(Path(a.save_dir), environment_name(env))
             options["save_every"] = a.save_interval
+        if a.load_model is not None and not str(a.load_model).endswith(own_networks.KERAS_FILES):
+            options["start_from"] = a.load_model
         options |= {n: value for n, value in self.given.items() if n in OURS}
         try:
             run = trainer.session(
@@ -115,9 +116,6 @@ class Trainer:
             if not self.documented:
                 raise
             raise documented(type(a), error) from error
-        if a.load_model is not None and not str(a.load_model).endswith(own_networks.KERAS_FILES):
-            with closed_on_error(run.close):
-                run.begin_with(a.load_model)
         return trainer.complete(run)
 
     def _without_idle(self, settings: Arguments) -> Arguments:

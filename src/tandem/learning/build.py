@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from tandem import algorithms, backends
 from tandem.envs.vector import Environments
+from tandem.errors import SettingError, nearest
 from tandem.learning import config
 from tandem.learning.config import Config
 from tandem.learning.seeds import Generators, derived
@@ -60,8 +61,18 @@ def build(
         rank=rank,
     )
     backend.gradients_only, backend.float32 = gradients_only, True
+    backend.freeze = conf.options.freeze
     backend.enter_process()
-    return kind(backend, sources, observation, action, s)
+    algorithm = kind(backend, sources, observation, action, s)
+    if unknown := [x for x in backend.freeze if x not in backend.frozen]:
+        parts = [f"{n}.{x}" for n, shapes in backend.shapes.items() for x in shapes]
+        close = nearest(unknown[0], {y for x in parts for y in (x, x.rpartition(".")[0])})
+        raise SettingError(
+            f"freeze={unknown[0]!r} names no weight of this run.",
+            f"a name, or its beginning, from {', '.join(x for x in parts if '_target.' not in x)}",
+            f"give freeze={(close or parts)[0]!r}.",
+        )
+    return algorithm
 
 
 def beside(conf: Config) -> Config:

@@ -65,6 +65,10 @@ class Options(Preprocessing):
         "environment steps between checkpoints that stay, a first and a last one too; 0: none",
         minimum=0,
     )
+    freeze: tuple[str, ...] = setting(
+        (),
+        "weights that are not trained, as in actor.1 or critic; `tandem report` lists their names",
+    )
     threads: int = setting(
         1,
         "threads of one operation of the framework",
@@ -223,6 +227,7 @@ class Config:
     extended_from: int = 0  # the length that the run began with, where it was extended
     inexact: list[str] = field(default_factory=list)  # what it was resumed on that rounds otherwise
     restarted_at: list[int] = field(default_factory=list)  # steps where episodes were not resumed
+    start: dict[str, Any] = field(default_factory=dict)  # what it started from: `runs.start`
     own_algorithm: Any = None  # that class, which no file has
 
     @property

@@ -233,6 +233,16 @@ class Loop:
         }
         return data, {"engine": self.backend.state(), "collector": collected, "learner": learned}
 
+    def statistics(self) -> dict[str, Array]:
+        """What observations and rewards are normalized by; see `normalization.state`."""
+        return self.learner.state(False)[1]
+
+    def take(self, data: JSONDict, arrays: dict[str, Array]) -> None:
+        """Begin with what another run's learner saved: statistics, or its replay memory."""
+        own, kept = self.learner.state(True)
+        self.learner.load_state(own | data, kept | arrays)
+        self.learner.break_off(range(self.collector.n))
+
     def load_state(self, data: JSONDict, groups: dict[str, dict[str, Array]]) -> None:
         """Go on from what `state` gave, exactly."""
         refuse_old_critics(groups["engine"], self.backend.networks)

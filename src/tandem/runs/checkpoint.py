@@ -3,6 +3,7 @@ flushed, renamed: a kill or a full disk leaves the last good one. Reading one ru
 
 from __future__ import annotations
 
+import hashlib
 import json
 import struct
 import zipfile
@@ -13,6 +14,8 @@ from math import inf
 from pathlib import Path
 from shlex import quote
 from typing import Any
+
+import numpy as np
 
 from tandem.errors import CheckpointError, nearest
 from tandem.replay import array_files
@@ -52,6 +55,14 @@ class Checkpoint:
             return array_files.loaded(arrays, most)
         except Exception as error:  # whatever the parsers of damaged bytes come to
             raise damaged(self.path, error) from error
+
+
+def fingerprint(arrays: dict[str, Array]) -> str:
+    """Sixteen hexadecimal digits: equal if and only if all the arrays and their names are."""
+    digest = hashlib.sha256()
+    for name, value in sorted(arrays.items()):
+        digest.update(name.encode() + np.ascontiguousarray(value).tobytes())
+    return digest.hexdigest()[:16]
 
 
 def parted(groups: Groups) -> tuple[Groups, Groups]:
@@ -170,8 +181,7 @@ def instead(path: Path) -> str:
         return f"cp {quote(str(other))} {quote(str(path))}, which holds a whole run; then resume."
     return (
         "start again from weights, since no file here can be resumed: "
-        f"run = tandem.session(...); run.begin_with({str(other)!r}); list(run), "
-        "where ... are the arguments in config.json."
+        f"tandem.train(..., start_from={str(other)!r}), where ... are the arguments in config.json."
     )
 
 

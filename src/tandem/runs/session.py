@@ -3,7 +3,6 @@ however it comes."""
 
 from __future__ import annotations
 
-import hashlib
 import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
@@ -18,7 +17,7 @@ from tandem import spaces
 from tandem.algorithms.base import Algorithm
 from tandem.backends import process
 from tandem.backends.backend import Network
-from tandem.collect.actor import fixed, publish
+from tandem.collect.actor import fixed
 from tandem.collect.trained_agent import Agent
 from tandem.compiled.loop import CompiledLoop
 from tandem.envs.factory import EnvLike, is_instance
@@ -46,6 +45,7 @@ from tandem.runs.observers import Checkpoints, Evaluations, Every, LeagueCopies
 from tandem.runs.result import summary_of
 from tandem.runs.scoring import Scoring
 from tandem.runs.signals import raise_again
+from tandem.runs.start import Start
 from tandem.runs.table import Averages, Table
 from tandem.runs.train_loop import TrainLoop
 from tandem.types import JSONDict
@@ -60,8 +60,9 @@ class Session:
     """Iterate over it for the events of the run; each has gone through the callbacks already.
 
     With a folder it writes config.json, progress.csv, TensorBoard events, checkpoints and
-    result.json there; without one, nothing. `resume` is the checkpoint to go on from. `eval_env`:
-    what evaluations are made in, where that is not `env`. `stop(reason)` ends it at the next block.
+    result.json there; without one, nothing. `resume` is the checkpoint to go on from, `start` what
+    a new run begins with. `eval_env`: what evaluations are made in, where that is not `env`.
+    `stop(reason)` ends it at the next block.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Session:
         callbacks: Iterable[Callback] = (),
         resume: checkpoint.Checkpoint | None = None,
         eval_env: EnvLike = None,
+        start: Start | None = None,
     ) -> None:
         self.config, self.env, self.folder, self.eval_env = conf, env, folder, eval_env
         self.callbacks = calls.listed(callbacks)
@@ -103,6 +105,8 @@ class Session:
             self._attach(resume)
             if resume is not None:
                 self._resume(resume)
+            elif start is not None:
+                start.enter(self)
             self.score.prepare()
 
     def _attach(self, resume: checkpoint.Checkpoint | None) -> None:
@@ -149,27 +153,6 @@ class Session:
             )
             observers += [self.table, self.checkpoints]
         self.train_loop = TrainLoop(self.loop, observers, self.callbacks, self._save)
-
-    def begin_with(self, source: str | Path) -> None:
-        """Puts the weights of a checkpoint, or of a run's best one, into the networks that act, and
-        their targets, before the first step. CheckpointError where they do not fit."""
-        saved = checkpoint.read(checkpoint.find(Path(source)))
-        weights = saved.group("networks")
-        refuse_old_layers(weights, self._acting, saved.path)
-        for role in self.kind.acting:
-            arrays = plans.select(weights, role)
-            for name in (role, f"{role}_target"):
-                if (network := self.backend.networks.get(name)) is None:
-                    continue
-                own = {n: x.shape for n, x in network.read().items()}
-                if own != {n: x.shape for n, x in arrays.items()}:
-                    raise CheckpointError(
-                        f"the weights of {role!r} in {saved.path} do not fit the network here.",
-                        f"weights of the shapes {list(own.values())}",
-                        "give the network that they were trained with.",
-                    )
-                network.write(arrays)
-        publish(self.backend, self.loop.networks)
 
     # The sitting
 
@@ -311,11 +294,10 @@ class Session:
 
     def fingerprint(self) -> str:
         """Sixteen hexadecimal digits of all weights: equal if and only if these are."""
-        digest = hashlib.sha256()
-        for name in sorted(self.backend.networks):
-            for key, value in sorted(self.backend.networks[name].read().items()):
-                digest.update(f"{name}/{key}".encode() + np.ascontiguousarray(value).tobytes())
-        return digest.hexdigest()[:16]
+        networks = self.backend.networks.items()
+        return checkpoint.fingerprint(
+            {f"{r}/{n}": x for r, w in networks for n, x in w.read().items()}
+        )
 
     # Saving and resuming
 
@@ -323,8 +305,11 @@ class Session:
         """What a checkpoint holds; acting needs `networks`, whose names all frameworks share."""
         data, groups = self.loop.state(replay)
         acting = {r: network.plan for r, network in self._acting.items()}
+        others = {r: network.read() for r, network in self.backend.networks.items()}
         groups["networks"] = {
-            f"{r}/{n}": w for r, weights in self._weights().items() for n, w in weights.items()
+            f"{r}/{n}": w
+            for r, weights in (others | self._weights()).items()
+            for n, w in weights.items()
         }
         data |= {
             "config": self.config.to_json(),
@@ -332,6 +317,7 @@ class Session:
             "observation_space": spaces.outline(self.environments.observation_space),
             "action": spaces.to_json(self.action),
             "plans": {r: None if p is None else serial.to_json(p) for r, p in acting.items()},
+            "parts": self.backend.shapes,
             "whole": replay,
             "device": self.backend.device,
             "session": {

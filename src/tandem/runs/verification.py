@@ -15,7 +15,7 @@ from tandem.errors import ResumeError, RunFolderError
 from tandem.learning import config
 from tandem.learning.vectors import env_of
 from tandem.parallel.choice import has_gpu
-from tandem.runs import config_file
+from tandem.runs import config_file, start
 from tandem.runs import trust as trusts
 from tandem.runs.callbacks import Callback
 from tandem.runs.folder import read_run
@@ -159,6 +159,7 @@ def _again(
             network=own["network"],
             optimizer=own["optimizer"],
             callbacks=callbacks,
+            start=start.again(conf.start),
         )
         for _ in session.events(stop_at):
             continue

@@ -1,0 +1,233 @@
+"""Starting a run from what another one has learned: `start_from`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tandem.collect.actor import publish
+from tandem.collect.trained_agent import Agent
+from tandem.errors import CheckpointError, SettingError, note, one_of
+from tandem.networks.plan import Weights, select
+from tandem.networks.users import refuse_old_layers
+from tandem.runs import checkpoint
+from tandem.settings import as_path
+from tandem.types import Array, JSONDict
+
+if TYPE_CHECKING:
+    from tandem.runs.session import Session
+
+USUAL = ("networks", "normalization")
+PARTS = (*USUAL, "optimizer", "replay", "matching")
+STATISTICS = ("observation/", "reward/")  # how names of `normalization.state` begin
+SHOWN = 6  # of what does not fit, in an error
+MEMORY = ("ring/", "sampler/", "column/", "priority", "kept/")  # and of a replay memory
+OWN = ("updates", "waiting", "owed")  # of a learner's state: the run's, not the replay memory's
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a run starts from. networks: weights by "ROLE/WEIGHT"; saved: its checkpoint, None where
+    it is an agent; load: the `PARTS` to take; record: what config.json says of it."""
+
+    networks: Weights
+    saved: checkpoint.Checkpoint | None
+    load: tuple[str, ...]
+    record: JSONDict
+    engine: str  # "torch" or "keras": whose order and layout weights of custom networks have
+
+    @property
+    def name(self) -> str:
+        return self.record["from"] or "the agent"
+
+    def enter(self, run: Session) -> None:
+        """Gives a run that has not begun what is to be loaded. CheckpointError where it does not
+        fit."""
+        left = self._misfits(run) if "networks" in self.load else []
+        statistics = self._statistics(run, left) if "normalization" in self.load else {}
+        if left and "matching" not in self.load:
+            more = f"; and {len(left) - SHOWN} more" if len(left) > SHOWN else ""
+            raise CheckpointError(
+                f"the weights in {self.name} do not fit this run: {'; '.join(left[:SHOWN])}{more}.",
+                "networks and observations of the same shapes",
+                "give load='matching' (--load matching) to load only what fits.",
+            )
+        if left:
+            note(f"not loaded from {self.name}: {'; '.join(left)}.")
+        backend = run.backend
+        if "networks" in self.load:
+            for name, network in backend.networks.items():
+                network.write({**network.read(), **self._fitting(name, network)})
+        if "optimizer" in self.load:
+            backend.load_state({**backend.state(), **self._optimizer(run)})
+        data, arrays = self._replay(run) if "replay" in self.load else ({}, {})
+        if data or arrays or statistics:
+            try:
+                run.loop.take(data, arrays | statistics)
+            except (KeyError, ValueError) as error:
+                raise self._misfit("replay memory", error) from error
+        publish(backend, run.loop.networks)
+
+    def _of(self, name: str) -> Weights:
+        """The saved weights of a network. A target that was not saved is its network."""
+        return select(self.networks, name) or select(self.networks, name.removesuffix("_target"))
+
+    def _fitting(self, name: str, network: Any) -> Weights:
+        own = network.read()
+        return {n: x for n, x in self._of(name).items() if n in own and x.shape == own[n].shape}
+
+    def _misfits(self, run: Session) -> list[str]:
+        """What weights of the run's networks have another shape there, or are in one of both only.
+        A note says which networks are not there at all, as critics of an agent."""
+        acting = {role: run.backend.networks[role] for role in run.kind.acting}
+        refuse_old_layers(self.networks, acting, self.name)
+        found, absent = [], []
+        here = "torch" if run.backend.framework == "torch" else "keras"
+        for name, network in run.backend.networks.items():
+            own, saved = network.read(), self._of(name)
+            if not saved:
+                absent.append(name)
+            elif not name.endswith("_target"):
+                if all(n.isdigit() for n in own) and self.engine != here:
+                    found.append(f"{name} is a custom network of another framework")
+                for n in {**own, **saved}:
+                    shapes = [w[n].shape if n in w else "none" for w in (saved, own)]
+                    if shapes[0] != shapes[1]:
+                        part = f"{name}.{n.replace('/', '.')}"
+                        found.append(f"{part} is {shapes[0]} there and {shapes[1]} here")
+        if len(absent) == len(run.backend.networks):
+            raise CheckpointError(
+                f"{self.name} has none of this run's networks ({', '.join(absent)}).",
+                "what the same algorithm, or one with such networks, has trained",
+                f"start from a run of {run.config.algorithm}.",
+            )
+        if absent:
+            note(f"{self.name} has no {', '.join(absent)}, which this run learns anew.")
+        return found
+
+    def _statistics(self, run: Session, left: list[str]) -> dict[str, Array]:
+        """Those that the run keeps too; `left` grows by those of another shape."""
+        own = {n: x for n, x in run.loop.statistics().items() if _is_statistic(n)}
+        if self.saved is None:
+            if own:
+                note(
+                    "the agent in start_from has no running statistics; normalization starts anew."
+                )
+            return {}
+        saved, found = self.saved.group("learner"), {}
+        for n, x in own.items():
+            if n not in saved:
+                left.append(f"it has no {n}")
+            elif np.shape(saved[n]) != np.shape(x):
+                left.append(f"{n} is {np.shape(saved[n])} there and {np.shape(x)} here")
+            else:
+                found[n] = np.asarray(saved[n], np.float64)
+        return found
+
+    def _optimizer(self, run: Session) -> dict[str, Array]:
+        saved, backend = self._saved("optimizer"), run.backend
+        if (there := saved.data["config"]["framework"]) != backend.framework:
+            raise CheckpointError(
+                f"the optimizer in {self.name} is of {there}, this run of {backend.framework}.",
+                "the same framework, since only weights are common to all",
+                f"give framework={there!r} (--framework {there}), or load the networks only.",
+            )
+        engine = (backend.state(), saved.group("engine"))
+        own, found = ({n: x for n, x in e.items() if n.startswith("optimizer/")} for e in engine)
+        shapes = ({n: np.shape(x) for n, x in each.items()} for each in (own, found))
+        here, there = shapes
+        if here != there:
+            odd = next(n for n in {**here, **there} if here.get(n) != there.get(n))
+            raise self._misfit("optimizer", f"{odd} is {there.get(odd)}, here {here.get(odd)}")
+        return found
+
+    def _replay(self, run: Session) -> tuple[JSONDict, dict[str, Array]]:
+        saved = self._saved("replay")
+        data, arrays = saved.data["learner"], saved.group("learner")
+        if not saved.data.get("whole") or "each" in data or run.algorithm.needs == "rollouts":
+            raise CheckpointError(
+                f"{saved.path} has no replay memory that this run could use.",
+                "which='last' of a run of an off-policy algorithm in one process",
+                "give which='last' (--which last), or leave replay out of load.",
+            )
+        kept = {n: x for n, x in arrays.items() if n.startswith(MEMORY)}
+        return {n: x for n, x in data.items() if n not in OWN}, kept
+
+    def _saved(self, part: str) -> checkpoint.Checkpoint:
+        if self.saved is None:
+            raise SettingError(
+                f"load has {part!r}, but start_from is an agent, which has networks only.",
+                "the folder of a run",
+                "give start_from='runs/…', or leave load out.",
+            )
+        return self.saved
+
+    def _misfit(self, what: str, why: object) -> CheckpointError:
+        return CheckpointError(
+            f"the {what} in {self.name} does not fit this run: {why}.",
+            "the same networks, environments, number of them and sizes",
+            f"leave {what.split()[0]} out of load.",
+        )
+
+
+def _is_statistic(name: str) -> bool:
+    """Whether an array of a learner's state is of normalization, without what is each
+    environment's."""
+    return name.startswith(STATISTICS) and not name.endswith("/running")
+
+
+def opened(source: Any, which: str = "best", load: str | Sequence[str] = USUAL) -> Start:
+    """What `start_from`, `which` and `load` name. CheckpointError for what is no checkpoint;
+    SettingError for unknown parts."""
+    parts = tuple(load.split(",") if isinstance(load, str) else load)
+    for part in parts:
+        one_of("load", part, PARTS)
+    if not set(parts) - {"matching"}:
+        parts = (*USUAL, *parts)
+    if isinstance(source, Agent):
+        networks: dict[str, Any] = source.networks
+        each = {r: f.weights for r, f in networks.items()}  # lists, of custom Keras models
+        engine = "keras" if any(isinstance(w, list) for w in each.values()) else "torch"
+        named = {r: dict(enumerate(w)) if isinstance(w, list) else w for r, w in each.items()}
+        weights = {f"{r}/{n}": x for r, w in named.items() for n, x in w.items()}
+        record = {"from": "", "name": source.name, "load": [*parts]}
+        return Start(weights, None, parts, record, engine)
+    path = checkpoint.find(as_path("start_from", source), which)
+    saved = checkpoint.read(path)
+    config = saved.data.get("config", {})
+    record = {
+        "from": str(source),
+        "which": which,
+        "load": [*parts],
+        "algorithm": config.get("algorithm"),
+        "env": config.get("env"),
+        "steps": saved.data.get("collector", {}).get("env_steps"),
+        "fingerprint": checkpoint.fingerprint(saved.group("networks")),
+        "before": config.get("start", {}),
+    }
+    engine = "torch" if config.get("framework") == "torch" else "keras"
+    return Start(saved.group("networks"), saved, parts, record, engine)
+
+
+def again(record: JSONDict) -> Start | None:
+    """What a run started from, to make the same run again; None where that was nothing.
+    CheckpointError where it is not what it was."""
+    if not record:
+        return None
+    if not record["from"]:
+        raise CheckpointError(
+            "the run started from an agent passed from Python, which is in no file.",
+            "a run that started from a folder or a checkpoint",
+            "give start_from='runs/…' when training.",
+        )
+    start = opened(record["from"], record["which"], record["load"])
+    if start.record["fingerprint"] != record["fingerprint"]:
+        raise CheckpointError(
+            f"{record['from']}, which the run started from, has other weights now.",
+            f"the weights with fingerprint {record['fingerprint']}",
+            "restore that run, or train this one again.",
+        )
+    return start
