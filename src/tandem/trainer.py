@@ -223,16 +223,13 @@ def session(
         settings.pop("optimizer") if not isinstance(settings.get("optimizer", ""), str) else None
     )
     if resume is not None:
-        given = {"device": device, **settings}
-        changes = {n: x for n, x in given.items() if n in config.RESUMABLE and x is not None}
-        fixed = {
+        kept = {
             "framework": framework,
             "envs": envs,
             "start_from": start_from,
-            **{n: x for n, x in settings.items() if n not in changes},
-            "seed": None if seed == 0 else seed,
+            "seed": seed or None,
         }
-        _refuse_given(fixed)
+        changes = _changes({**kept, "device": device, **settings})
         own_objects = {"env": env, "eval_env": eval_env, "network": network, "optimizer": optimizer}
         steps = None if steps is None else whole_number("steps", steps)
         folder = as_path("resume", resume).absolute()
@@ -252,9 +249,7 @@ def session(
     if (seed := whole_number("seed", seed)) >= 2**63:
         raise SettingError(f"seed={seed!r}.", "a whole number below 2 ** 63", "try seed=0.")
     algorithm = own.checked(algorithm, TAKEN)  # refuses it before anything is made
-    begin = None if start_from is None else start.opened(start_from, which, load)
-    if begin is None and (which, load) != ("best", start.USUAL):
-        note("which and load have no effect without start_from.")
+    begin = start.opened(start_from, which, load)
     if optimizer is not None:
         config.refuse_beside_own_optimizer(algorithms.get(algorithm).Settings, settings)
     env = versioned(env)
@@ -302,13 +297,16 @@ def session(
     return _noted(run, catch_signals)
 
 
-def _refuse_given(fixed: dict[str, Any]) -> None:
-    if named := [name for name, value in fixed.items() if value is not None]:
+def _changes(given: dict[str, Any]) -> dict[str, Any]:
+    """What of the arguments a resumed run may change. ResumeError where others were given."""
+    given = {name: value for name, value in given.items() if value is not None}
+    if named := [name for name in given if name not in config.RESUMABLE]:
         raise ResumeError(
             f"resume= was given with {', '.join(named)}.",
             "only arguments that do not change its results",
             "leave these out; a resumed run keeps the settings in its config.json.",
         )
+    return given
 
 
 def _noted(run: Session, catch_signals: bool) -> Session:

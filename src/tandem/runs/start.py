@@ -179,9 +179,13 @@ def _is_statistic(name: str) -> bool:
     return name.startswith(STATISTICS) and not name.endswith("/running")
 
 
-def opened(source: Any, which: str = "best", load: str | Sequence[str] = USUAL) -> Start:
-    """What `start_from`, `which` and `load` name. CheckpointError for what is no checkpoint;
-    SettingError for unknown parts."""
+def opened(source: Any, which: str, load: str | Sequence[str]) -> Start | None:
+    """What `start_from`, `which` and `load` name; None where that is nothing. CheckpointError for
+    what is no checkpoint; SettingError for unknown parts."""
+    if source is None:
+        if (which, load) != ("best", USUAL):
+            note("which and load have no effect without start_from.")
+        return None
     parts = tuple(load.split(",") if isinstance(load, str) else load)
     for part in parts:
         one_of("load", part, PARTS)
@@ -224,7 +228,7 @@ def again(record: JSONDict) -> Start | None:
             "give start_from='runs/…' when training.",
         )
     start = opened(record["from"], record["which"], record["load"])
-    if start.record["fingerprint"] != record["fingerprint"]:
+    if start is None or start.record["fingerprint"] != record["fingerprint"]:
         raise CheckpointError(
             f"{record['from']}, which the run started from, has other weights now.",
             f"the weights with fingerprint {record['fingerprint']}",
