@@ -295,6 +295,11 @@ class Algorithm(ABC):
     # [B, n - 1, ...], "between_discount" [B, n - 1]: gamma ** k at step k, 0 after an end
     sees_between: ClassVar[bool] = False
 
+    def _make_optimizer(self, name: str, networks: list[Any]) -> Any:
+        """The optimizer of these networks, as the settings have it."""
+        options = optimizer_options(self.settings)
+        return self.backend.optimizer(name, networks, self.settings.optimizer, **options)
+
     @classmethod
     def distribution(cls, settings: Any, action: Leaf) -> Distribution:
         """How it acts by what its network puts out."""
