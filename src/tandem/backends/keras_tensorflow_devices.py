@@ -31,18 +31,13 @@ def make_host_devices(count: int) -> None:
         return
 
 
-class Layout:
+class Layout(sharding.Devices):
     """The `count` devices among which the rows of updates are divided."""
 
-    divides_rows = True  # by itself; on JAX XLA does it
-    time_first = False
-    together = 1  # rows of a step, one of each agent
+    divides_rows = True
 
     strategy: Any
     of_user = False  # whether it is: then networks and optimizers were made in its scope
-    workers, rank = 1, 0  # processes that learn together, and which of them this is
-    asynchronous = False  # whether updates are made by others, each at its own time
-    by_rounds = False  # whether they collect by episodes, and agree on how much they learn
 
     def __init__(self, device: str, count: int, setting: str = "devices") -> None:
         """setting: what the user calls the count."""
@@ -233,10 +228,6 @@ class Layout:
     def _own(self, aux: Tree) -> Tree:
         """Of what is known of all rows, that of the batch's."""
         return aux
-
-    def watched(self) -> Any:
-        """Entered while devices work together."""
-        return nullcontext()
 
 
 def _values(variables: Iterable[Variable]) -> tuple[list[Variable], list[Array]]:
