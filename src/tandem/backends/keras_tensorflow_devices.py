@@ -132,22 +132,6 @@ class Layout(sharding.Devices):
         finally:
             del optimizer._all_reduce_sum_gradients
 
-    def gradient(
-        self,
-        loss: Callable[[Batch], Any],
-        batch: Batch,
-        trained: list[Variable],
-        variables: list[Variable],
-    ) -> tuple[Array, Any, list[Array]]:
-        """As `keras_tensorflow.gradient`, where the losses of parts add up. Statistics that a
-        forward pass moves are the means of the parts'."""
-
-        def of(b: Batch) -> Tree:
-            return keras_tensorflow.gradient(loss, b, trained, variables)
-
-        value, aux, grads = self._summed(of, batch, variables)
-        return value, aux, grads
-
     def gradients(
         self,
         losses: Callable[[Batch], Any],
@@ -156,16 +140,15 @@ class Layout(sharding.Devices):
         variables: list[Variable],
     ) -> tuple[list[Array], Any, list[list[Array]]]:
         """As `keras_tensorflow.gradients`, where the losses of parts add up; of a batch that does
-        not divide evenly on one device."""
+        not divide evenly on one device. Statistics that a forward pass moves are the means of the
+        parts'."""
 
         def of(b: Batch) -> Tree:
             return keras_tensorflow.gradients(losses, b, groups, variables)
 
         if not self.even(batch):
-            values, aux, grads = _alone(of, batch, variables)
-            return values, aux, grads
-        values, aux, grads = self._summed(of, batch, variables)
-        return values, aux, grads
+            return _alone(of, batch, variables)
+        return self._summed(of, batch, variables)
 
     def sum(self, of: Callable[[Batch], Tree], batch: Batch, variables: list[Variable]) -> Tree:
         """The values for the parts of a batch, added up, of a function that reads `variables`."""
