@@ -80,10 +80,10 @@ dist: $(STAMPS)/dist ## wheel and sdist into dist/, and what is in them is check
 	@$(BIN)/python -m twine check --strict dist/*
 	@$(BIN)/python -m tests.distribution dist
 
-lint: $(STAMPS)/lint ## format and rules (ruff), types (mypy --strict)
+lint: $(STAMPS)/lint ## format and rules (ruff), types (mypy)
 	@$(BIN)/ruff format --check --quiet . || { echo "Fix: make format"; exit 1; }
 	@$(BIN)/ruff check --quiet .
-	@$(BIN)/mypy --strict
+	@$(BIN)/mypy
 
 format: $(STAMPS)/lint ## let ruff mend what it can
 	@$(BIN)/ruff format .

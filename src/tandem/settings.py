@@ -214,8 +214,7 @@ def hints_of(kind: Any) -> dict[str, Any]:
     does not know."""
     if "_hints" not in vars(kind):  # kept: a class that is sent to a process leaves its module
         kind._hints = get_type_hints(kind)
-    hints: dict[str, Any] = kind._hints
-    return hints
+    return kind._hints
 
 
 def check_ranges(settings: Any) -> None:

@@ -42,13 +42,13 @@ def test_noise_stays_for_a_block_and_is_another_in_the_next(name, settings) -> N
     loop = begin(name, **settings)
     (role,) = loop.algorithm.acting
     heard: list[list[dict[str, Any]]] = [[]]
-    act = loop.actor._act
+    act = loop.actor.act
 
     def listening(*given: Any) -> Any:
         heard[-1].append(noises(loop.networks[role].weights))
         return act(*given)
 
-    loop.actor._act = listening
+    loop.actor.act = listening
     for event in loop.events():
         if isinstance(event, BatchEnd):
             inside = noises(loop.backend.networks[role].read())  # already what acts next

@@ -199,7 +199,7 @@ def test_judgements_for_one_goal_at_a_time_and_wrong_ones() -> None:
     short = Ring(50, 1, OBS, ACTION)
     short.add(Aimed(0, 1).trajectory(1))
     with pytest.raises(SettingError, match="none of the .* has three steps"):
-        TripletSampler(short).draw(np.random.default_rng(0), 4)
+        TripletSampler(short).draw(np.random.default_rng(0), 1, 4)
     # Gymnasium-Robotics' compute_terminated gives one answer, whatever it is asked for
     obs, goal = {"achieved_goal": np.array([[1.0], [2.0], [3.0]])}, np.array([[1.0], [5.0], [3.0]])
     never = DictGoals(lambda a, g, i: -1.0 * (a != g)[:, 0], lambda a, g, i: False)
@@ -249,7 +249,7 @@ def test_info_that_is_not_stored_raises_however_it_is_read() -> None:
 def test_every_three_steps_of_every_finished_episode_come_alike(lazy: bool, terminal: str) -> None:
     world, ring = played(lazy=lazy, terminal=terminal)
     sampler = TripletSampler(ring)
-    ids = sampler.draw(np.random.default_rng(0), 40_000)
+    ids = sampler.draw(np.random.default_rng(0), 1, 40_000).ids[0]
     drawn = state(ring, ids)
     held, ended = set(state(ring, rows(ring)).tolist()), set(terminating(ring))
     running = {e[0] for e in world.episodes}
@@ -270,7 +270,7 @@ def test_every_three_steps_of_every_finished_episode_come_alike(lazy: bool, term
 
 def test_halves_go_from_i_to_k_and_from_k_to_j() -> None:
     world, ring = played()
-    ring_ids = TripletSampler(ring).draw(np.random.default_rng(1), 500)
+    ring_ids = TripletSampler(ring).draw(np.random.default_rng(1), 1, 500).ids[0]
     batch = TripletSampler(ring).transitions(ring_ids)
     after = {s: e[i + 1] for e in world.all for i, s in enumerate(e[:-1])}
     obs, next_obs = (x["observation"][..., 0].tolist() for x in (batch.obs, batch.next_obs))

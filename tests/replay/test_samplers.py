@@ -17,7 +17,7 @@ from tandem.replay.samplers import (
     UniformSampler,
 )
 from tandem.replay.scored import ScoredSampler
-from tandem.replay.triplets import TripletDraws
+from tandem.replay.triplets import TripletSampler
 from tandem.spaces import Leaf
 from tandem.types import Trajectory
 from tests.replay.worlds import ACTION, block
@@ -340,7 +340,7 @@ def test_n_step_windows_of_what_is_left_are_whole_and_files_without_floors_load(
 def test_goals_and_triplets_come_from_what_is_left() -> None:
     ring = Ring(20 * N, N, OBS, ACTION)
     hindsight = Hindsight(ring, DictGoals(lambda *_: 0.0), k=None, strategy="episode")
-    draws = TripletDraws(ring)
+    draws = TripletSampler(ring)
     for t in range(12):
         ring.add(step(t, last=[0, 1, 2] if t == 9 else []))
     assert hindsight.episodes.bounds(np.array([7 * N + 1]))[0] == 1  # looked at before they go

@@ -49,7 +49,7 @@ from tandem.replay.buffer import Ring
 from tandem.replay.hindsight import DictGoals, Goals, Hindsight
 from tandem.replay.samplers import DistinctSampler, PassSampler
 from tandem.replay.scored import ScoredSampler
-from tandem.replay.triplets import TripletDraws
+from tandem.replay.triplets import TripletSampler
 from tandem.spaces import Leaf
 from tandem.types import Array, Batch, Tree, leaves, tree_map
 
@@ -257,8 +257,7 @@ class Assembly:
             return partial(self.backend.call, function)
         if self.backend.framework != "torch":
             return CompiledAction(self.agent, self.backend, function)
-        forward: Callable[..., Any] = self.backend.forward(function)
-        return forward
+        return self.backend.forward(function)
 
     def _environments(self) -> Stepped | Remote:
         agent, arguments = self.agent, self.arguments
@@ -352,7 +351,7 @@ class Assembly:
             dtype = "float32" if x.dtype.kind == "f" else str(x.dtype)
             extra["irl"] = Leaf("box", tuple(x.shape[1:]), dtype)
         ring = Ring(held(a, env.n), env.n, env.observation, env.action, extra=extra, terminal=True)
-        sampler: ScoredSampler | PassSampler | TripletDraws | DistinctSampler
+        sampler: ScoredSampler | PassSampler | TripletSampler | DistinctSampler
         fetch: Callable[..., Batch] = partial(ring.transitions, n=a.steps)
         if a.PR:
             initial = {"TD": a.initial_TD} | ({"ratio": a.initial_ratio} if a.PPO else {})
@@ -361,8 +360,8 @@ class Assembly:
         elif a.PPO:
             sampler = PassSampler(ring)
         elif a.TRL:
-            sampler = TripletDraws(ring)
-            fetch = sampler.triplets.transitions
+            sampler = TripletSampler(ring)
+            fetch = sampler.transitions
         else:
             sampler = DistinctSampler(ring)
         relabel = None

@@ -7,7 +7,7 @@ import copy
 import traceback
 import weakref
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from functools import cache, partial
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 from tandem.agents.agent_checkpoint import RECORDS
 from tandem.agents.contract import param_variables
 from tandem.agents.user_functions import PrioritizedReplay
-from tandem.backends import no_strategy
+from tandem.backends import no_strategy, sharding
 from tandem.errors import SettingError, WorkerError
 from tandem.learning.companions import Companions
 from tandem.learning.launch import Launch, Others
@@ -53,11 +53,8 @@ class AgentOthers(Others):
     again = "with agent.restore where it has saved"
 
 
-class Devices:
+class Devices(sharding.Devices):
     """`count` devices, of which this process has the `rank`-th."""
-
-    workers, by_rounds, asynchronous = 1, False, False
-    rank = 0  # of those that collect; there is one
 
     def __init__(self, count: int, index: int = 0) -> None:
         self.count, self.index = count, index
@@ -75,13 +72,6 @@ class Devices:
     def fits(self, given: Any) -> bool:
         """Whether it is of what a user gave."""
         return bool(given == self.count)
-
-    def scope(self) -> Any:
-        """In which agents are trained."""
-        return nullcontext()
-
-    def check(self, variables: Any, optimizers: Any) -> None:
-        """Any variables will do."""
 
     def check_trained(self, variables: list[Any]) -> None:
         """SettingError where other weights are frozen than when companions began."""

@@ -15,7 +15,7 @@ from tandem.agents.rounds import Rounds
 from tandem.agents.user_functions import AgentAlgorithm
 from tandem.backends.backend import Backend
 from tandem.learning.learner_state import load_stored, stored
-from tandem.learning.learners import Span, averaged, checked
+from tandem.learning.learners import Learner, Span, averaged, checked
 from tandem.learning.seeds import Generators
 from tandem.replay.buffer import Ring
 from tandem.replay.resized import take_over
@@ -105,7 +105,7 @@ class Phase:
     part: Part | None = None
 
 
-class PhaseLearner:
+class PhaseLearner(Learner):
     """Makes a training phase after each step, or after as many as were asked for: mini-batches,
     and then `update_param`. A listener may stop it after any mini-batch; then `go_on` makes the
     rest.
@@ -156,10 +156,6 @@ class PhaseLearner:
     @property
     def ring(self) -> Ring:
         return self.sampler.ring
-
-    def is_warmup(self, env_steps: int) -> bool:
-        """Returns False: the agent's policy or noise explores from the first step on."""
-        return False
 
     def break_off(self, envs: Sequence[int]) -> None:
         self.ring.break_off(envs)

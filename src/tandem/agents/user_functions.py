@@ -375,8 +375,7 @@ def team_reduction(agent: Any, elsewhere: bool) -> Callable[[Any, Any], Any]:
         agent = copy.copy(agent)
         for name in [name for name, value in vars(agent).items() if not _plain(value)]:
             vars(agent).pop(name)
-    function: Callable[[Any, Any], Any] = agent.reward_done_func_ma
-    return function
+    return agent.reward_done_func_ma
 
 
 def _plain(value: object) -> bool:

@@ -92,8 +92,7 @@ def _pool(part: Callable[[Batch, float], Any]) -> View:
         ring, n = assembly.learner.ring, assembly.arguments.steps
         ids = np.arange(ring.oldest, ring.newest + 1)
         ids = ids[ring.valid.take(ring.position(ids))]
-        array: AnyArray = part(ring.transitions(ids, n), assembly.algorithm.settings.gamma)
-        return array
+        return part(ring.transitions(ids, n), assembly.algorithm.settings.gamma)
 
     return View(read)
 
@@ -157,5 +156,4 @@ class AttributeViews:
     @View
     def loss(self: Any) -> float | None:
         """The mean loss of the last episode that had updates."""
-        mean: float | None = self._loss
-        return mean
+        return self._loss

@@ -8,7 +8,7 @@ from math import inf
 from typing import Any, Literal
 
 from tandem import ops
-from tandem.algorithms import base, gsde
+from tandem.algorithms import gsde
 from tandem.algorithms.base import Call
 from tandem.algorithms.normalized import DETAILS
 from tandem.algorithms.on_policy import A3C, JointSettings, OnPolicy
@@ -58,8 +58,7 @@ class A2C(OnPolicy):
         settings: A2CSettings,
     ) -> None:
         super().__init__(backend, networks, observation, action, settings)
-        options = base.optimizer_options(settings)
-        self.optimizer = backend.optimizer("a2c", self.networks, settings.optimizer, **options)
+        self.optimizer = self._make_optimizer("a2c", self.networks)
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
         out, value = self.outputs(b)

@@ -87,9 +87,20 @@ class Settings:
         search=Search(choices=("64", "64,64", "256,256", "400,300")),
     )
     activation: str = setting("tanh", "activation of the hidden layers")
-    body: bodies.Body = bodies.choice()
-    layer_norm: bool = bodies.layer_norm()
-    weight_norm: bool = bodies.weight_norm()
+    body: bodies.Body = setting(
+        "mlp",
+        "default networks: dense layers, or the residual blocks of SimBa or SimbaV2, one of each "
+        "width in hidden",
+        "Lee et al. 2024; Lee et al. 2025",
+    )
+    layer_norm: bool = setting(
+        False, "layer norm before each activation of dense layers", "Hiraoka et al. 2022"
+    )
+    weight_norm: bool = setting(
+        False,
+        "weights of dense layers and convolutions as a direction and a learned length",
+        "Salimans & Kingma 2016",
+    )
     noisy: Literal["no", "independent", "factorised"] = setting(
         "no",
         "learned noise on the weights of output layers, to explore by: a draw for each, or one "
@@ -283,6 +294,11 @@ class Algorithm(ABC):
     # its losses see what lies between the ends of n-step transitions: `extra` has "between"
     # [B, n - 1, ...], "between_discount" [B, n - 1]: gamma ** k at step k, 0 after an end
     sees_between: ClassVar[bool] = False
+
+    def _make_optimizer(self, name: str, networks: list[Any]) -> Any:
+        """The optimizer of these networks, as the settings have it."""
+        options = optimizer_options(self.settings)
+        return self.backend.optimizer(name, networks, self.settings.optimizer, **options)
 
     @classmethod
     def distribution(cls, settings: Any, action: Leaf) -> Distribution:

@@ -15,7 +15,6 @@ from tandem.networks.recurrent import entering
 from tandem.networks.simba import simba
 from tandem.networks.simbav2 import simbav2
 from tandem.networks.weight_norm import weight_normed
-from tandem.settings import setting
 from tandem.spaces import Leaf, Spec
 
 Body = Literal["mlp", "simba", "simbav2"]
@@ -24,32 +23,6 @@ PLAIN = {
     "layer_norm": False,
     "weight_norm": False,
 }  # what these settings are where nobody asks
-
-
-def choice() -> Any:
-    """The setting for the kind of body."""
-    return setting(
-        "mlp",
-        "default networks: dense layers, or the residual blocks of SimBa or SimbaV2, one of each "
-        "width in hidden",
-        "Lee et al. 2024; Lee et al. 2025",
-    )
-
-
-def layer_norm() -> Any:
-    """The setting for layer norm of dense layers."""
-    return setting(
-        False, "layer norm before each activation of dense layers", "Hiraoka et al. 2022"
-    )
-
-
-def weight_norm() -> Any:
-    """The setting for weight norm of dense layers."""
-    return setting(
-        False,
-        "weights of dense layers and convolutions as a direction and a learned length",
-        "Salimans & Kingma 2016",
-    )
 
 
 def action_value(observation: Spec, action: Leaf, settings: Any, outputs: int = 1) -> Role:
@@ -199,4 +172,4 @@ def refuse(name: str, settings: Any, expected: str, *options: str) -> None:
 
 def widths(settings: Any) -> tuple[int, ...]:
     """Of critics' hidden layers."""
-    return settings.critic_hidden or settings.hidden  # type: ignore[no-any-return]
+    return settings.critic_hidden or settings.hidden

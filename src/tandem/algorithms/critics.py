@@ -29,16 +29,6 @@ def hidden() -> Any:
 ATOMS = Needs(values="categorical")
 
 
-def choice() -> Any:
-    """The setting for what critics learn of returns."""
-    return setting(
-        "scalar",
-        "what critics learn of returns: their mean, or probabilities of atoms, by cross-entropy; "
-        "those of tqc learn quantiles",
-        C51 + "; Lee et al. 2025",
-    )
-
-
 def atoms() -> Any:
     """The setting for the number of atoms."""
     return setting(51, "with categorical values: how many atoms", C51, minimum=2, needs=ATOMS)
@@ -62,7 +52,12 @@ def v_max() -> Any:
 class CriticSettings:
     """What critics of an actor-critic learn."""
 
-    values: Values = choice()
+    values: Values = setting(
+        "scalar",
+        "what critics learn of returns: their mean, or probabilities of atoms, by cross-entropy; "
+        "those of tqc learn quantiles",
+        C51 + "; Lee et al. 2025",
+    )
     atoms: int = atoms()
     v_min: float = v_min()
     v_max: float = v_max()

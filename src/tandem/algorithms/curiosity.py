@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from tandem.math.moments import Moments
 from tandem.math.returns import generalized_advantage
 from tandem.networks.defaults import Role, cnn, encoder, has_images
 from tandem.networks.plan import Dense, Twin, width
-from tandem.settings import Needs, setting
+from tandem.settings import Needs
 from tandem.spaces import Leaf, Spec, seen
 from tandem.types import Array, Batch, Trajectory, Tree, tree_map
 
@@ -26,54 +26,6 @@ PAPER = "Burda et al. 2019"
 CLIP = 5.0  # of standardised observations; section 2.4
 RND = Needs(intrinsic="rnd")
 ROLES = ("rnd", "rnd_target")  # the predictor, and the random network
-
-
-def choice() -> Any:
-    """The setting that turns it on."""
-    return setting(
-        "no", "reward what is new: rnd, by how badly a random network is predicted", PAPER
-    )
-
-
-def number(name: Literal["intrinsic_weight", "extrinsic_weight"], value: float) -> Any:
-    """The setting for the weight of the advantages of one kind of reward."""
-    kind = name.removesuffix("_weight")
-    return setting(
-        value, f"with rnd: weight of advantages of {kind} rewards", PAPER, minimum=0, needs=RND
-    )
-
-
-def gamma() -> Any:
-    """The setting for the discount of intrinsic rewards."""
-    return setting(
-        0.99,
-        "with rnd: discount factor of intrinsic rewards",
-        PAPER,
-        minimum=0,
-        maximum=1,
-        needs=RND,
-    )
-
-
-def features() -> Any:
-    """The setting for the size of what is predicted."""
-    return setting(
-        512, "with rnd: features that are predicted, and widths of the two last layers but one",
-        PAPER + ", released code", minimum=1, needs=RND,
-    )  # fmt: skip
-
-
-def share() -> Any:
-    """The setting for how much of a batch the predictor learns from."""
-    return setting(
-        0.25,
-        "with rnd: share of the rows of each update that the predictor learns from",
-        PAPER,
-        above=0,
-        maximum=1,
-        fix="try 0.25.",
-        needs=RND,
-    )
 
 
 def check(name: str, observation: Spec, settings: Any) -> None:

@@ -69,11 +69,8 @@ class DDPG(Deterministic):
         self.backend, self.settings, self.size = backend, settings, action.width
         self.actor, self.actor_target = backend.pair("actor", networks["actor"])
         self.q, self.q_target = backend.pair("q", networks["q"])
-        options = base.optimizer_options(settings)
-        self.critic_optimizer = backend.optimizer("critic", [self.q], settings.optimizer, **options)
-        self.actor_optimizer = backend.optimizer(
-            "actor", [self.actor], settings.optimizer, **options
-        )
+        self.critic_optimizer = self._make_optimizer("critic", [self.q])
+        self.actor_optimizer = self._make_optimizer("actor", [self.actor])
         self.begin_memories(action, self.critics)
 
     def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # eqs. 4 and 5

@@ -29,10 +29,8 @@ from tandem.algorithms.remembering import View
 from tandem.errors import SettingError
 from tandem.math.action_values import (
     ActionValues,
-    CategoricalValues,
     ImplicitValues,
     QuantileValues,
-    ScalarValues,
 )
 from tandem.math.masks import evenly, masked
 from tandem.math.values import munchausen
@@ -207,15 +205,15 @@ class DQN(remembering.Remembering):
         self.values = self.distribution(settings, action)
         backend.pairs = settings.batch_size * self.values.pairs
         self.q, self.target = backend.pair("q", networks["q"])
-        self.optimizer = backend.optimizer(
-            "q", [self.q], settings.optimizer, **base.optimizer_options(settings)
-        )
+        self.optimizer = self._make_optimizer("q", [self.q])
         self.begin_memories(action)
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
         action_spaces.discrete("dqn", action)
-        check_values(settings)
+        critics.check_values(settings)
+        if settings.munchausen:
+            _check_munchausen(settings)
         remembering.check(settings)
         if settings.values == "implicit" and settings.recurrent:
             raise SettingError(
@@ -227,13 +225,11 @@ class DQN(remembering.Remembering):
     @classmethod
     def distribution(cls, settings: Any, action: Leaf) -> ActionValues:
         choices = action.sizes[0]
-        if settings.values == "categorical":
-            return CategoricalValues(choices, settings.atoms, settings.v_min, settings.v_max)
         if settings.values == "quantile":
             return QuantileValues(choices, settings.quantiles, settings.kappa)
         if settings.values == "implicit":
             return ImplicitValues(choices, settings.acting_fractions, settings.kappa)
-        return ScalarValues(choices)
+        return critics.meaning(settings, choices)
 
     @classmethod
     def roles(cls, observation: Spec, action: Leaf, settings: DQNSettings) -> dict[str, Role]:
@@ -368,13 +364,6 @@ def epsilon_greedy(q: Callable[[], Array], obs: Tree, action: Leaf, noise: Tree)
         return random
     greedy = q().argmax(-1)
     return ops.of(greedy).where(explore, random, greedy)
-
-
-def check_values(settings: Any) -> None:
-    """Refuses what `critics.check_values` does, and what does not go with munchausen."""
-    critics.check_values(settings)
-    if settings.munchausen:
-        _check_munchausen(settings)
 
 
 def _check_munchausen(settings: Any) -> None:

@@ -106,13 +106,8 @@ class MADDPG(base.Algorithm):
         self.actor, self.actor_target = backend.pair("actor", networks["actor"])
         names = [n for n in networks if n != "actor"]
         self.qs, self.targets = zip(*(backend.pair(n, networks[n]) for n in names), strict=True)
-        options = base.optimizer_options(settings)
-        self.critic_optimizer = backend.optimizer(
-            "critic", list(self.qs), settings.optimizer, **options
-        )
-        self.actor_optimizer = backend.optimizer(
-            "actor", [self.actor], settings.optimizer, **options
-        )
+        self.critic_optimizer = self._make_optimizer("critic", list(self.qs))
+        self.actor_optimizer = self._make_optimizer("actor", [self.actor])
 
     @classmethod
     def distribution(cls, settings: Any, action: Leaf) -> Distribution:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import action_spaces, recurrent_batches, sarsa
+from tandem.algorithms import action_spaces, sarsa
 from tandem.algorithms.base import Call, Forward
 from tandem.algorithms.dqn import SB3
 from tandem.algorithms.on_sequences import OnSequences, SequenceSettings
@@ -53,7 +53,7 @@ class NStepQSettings(SequenceSettings):
     bootstrap: Literal["max", "sarsa", "expected"] = sarsa.bootstrap()
 
 
-class NStepQ(OnSequences):
+class NStepQ(sarsa.EpsilonGreedy, OnSequences):
     Settings = NStepQSettings
     preparing = ("net", "net_target")
     valued = True
@@ -148,27 +148,3 @@ class NStepQ(OnSequences):
         due = (updates % self.settings.target_updates == 0).astype(np.float32)
         names = ("epsilon",) if self.settings.bootstrap == "expected" else ()
         return {**self.scheduled(call, "learning_rate", "max_grad_norm", *names), "tau": due}
-
-    @classmethod
-    def exploration_noise(
-        cls,
-        settings: Any,
-        action: Leaf,
-        rng: np.random.Generator,
-        shape: tuple[int, ...],
-        progress: Array,
-    ) -> Tree:
-        return sarsa.exploration_noise(settings, action, rng, shape, progress)
-
-    @classmethod
-    def act(
-        cls,
-        settings: Any,
-        action: Leaf,
-        networks: dict[str, Forward],
-        obs: Tree,
-        state: Tree,
-        noise: Tree,
-    ) -> tuple[Array, dict[str, Array], Tree]:
-        out, after = recurrent_batches.advance(networks["net"], obs, state)
-        return *sarsa.act(lambda _: out, obs, action, noise), after

@@ -142,12 +142,47 @@ class JointSettings(OnPolicySettings):
         minimum=0,
         needs=memories.NEEDED,
     )
-    intrinsic: Literal["no", "rnd"] = curiosity.choice()
-    intrinsic_weight: float = curiosity.number("intrinsic_weight", 1.0)
-    extrinsic_weight: float = curiosity.number("extrinsic_weight", 2.0)
-    intrinsic_gamma: float = curiosity.gamma()
-    rnd_features: int = curiosity.features()
-    rnd_share: float = curiosity.share()
+    intrinsic: Literal["no", "rnd"] = setting(
+        "no", "reward what is new: rnd, by how badly a random network is predicted", curiosity.PAPER
+    )
+    intrinsic_weight: float = setting(
+        1.0,
+        "with rnd: weight of advantages of intrinsic rewards",
+        curiosity.PAPER,
+        minimum=0,
+        needs=curiosity.RND,
+    )
+    extrinsic_weight: float = setting(
+        2.0,
+        "with rnd: weight of advantages of extrinsic rewards",
+        curiosity.PAPER,
+        minimum=0,
+        needs=curiosity.RND,
+    )
+    intrinsic_gamma: float = setting(
+        0.99,
+        "with rnd: discount factor of intrinsic rewards",
+        curiosity.PAPER,
+        minimum=0,
+        maximum=1,
+        needs=curiosity.RND,
+    )
+    rnd_features: int = setting(
+        512,
+        "with rnd: features that are predicted, and widths of the two last layers but one",
+        curiosity.PAPER + ", released code",
+        minimum=1,
+        needs=curiosity.RND,
+    )
+    rnd_share: float = setting(
+        0.25,
+        "with rnd: share of the rows of each update that the predictor learns from",
+        curiosity.PAPER,
+        above=0,
+        maximum=1,
+        fix="try 0.25.",
+        needs=curiosity.RND,
+    )
 
 
 class OnPolicy(base.Algorithm):

@@ -161,9 +161,7 @@ class OnSequences(base.Algorithm):
         self.backend, self.settings, self.leaf = backend, settings, action
         backend.time_first = True
         self.make(networks["net"])
-        self.optimizer = backend.optimizer(
-            "net", [self.net], settings.optimizer, **base.optimizer_options(settings)
-        )
+        self.optimizer = self._make_optimizer("net", [self.net])
 
     def make(self, source: Any) -> None:
         """The network, and its companions if there are any."""
@@ -245,7 +243,7 @@ class OnSequences(base.Algorithm):
         out: dict[str, Array] = {}
         if cut.any() or (names and "output" not in rows):
             both = {n: recurrent_batches.said(networks[n], t, obs) for n in self.preparing}
-            out = {n: self.allowed(x, obs) for n, (x, _) in both.items()}
+            out = {n: self.allowed(x, obs) for n, (x, _, _) in both.items()}
         if names:  # of the policy that acted, which may be older than the networks
             acted = self.allowed(rows["output"], obs) if "output" in rows else out["net"]
             behaviour_outputs = self.behaviour_outputs(acted, action)
@@ -258,7 +256,7 @@ class OnSequences(base.Algorithm):
 
             def later(at: Any, seen: Tree) -> Array:
                 kept = {n: x[at] for n, x in t.extra.items()}
-                then = {n: self.allowed(of(at, seen), seen) for n, (_, of) in both.items()}
+                then = {n: self.allowed(of(at, seen), seen) for n, (_, of, _) in both.items()}
                 return self.bootstrap_value(then, seen, kept)
 
             after = after_cuts(

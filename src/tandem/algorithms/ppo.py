@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import base, gsde
+from tandem.algorithms import gsde
 from tandem.algorithms.base import Call, Forward
 from tandem.algorithms.normalized import DETAILS
 from tandem.algorithms.on_policy import JointSettings, OnPolicy
@@ -126,8 +126,7 @@ class PPO(OnPolicy):
         settings: PPOSettings,
     ) -> None:
         super().__init__(backend, networks, observation, action, settings)
-        options = base.optimizer_options(settings)
-        self.optimizer = backend.optimizer("ppo", self.networks, settings.optimizer, **options)
+        self.optimizer = self._make_optimizer("ppo", self.networks)
 
     def loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:
         out, value = self.outputs(b)

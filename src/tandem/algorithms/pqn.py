@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import action_spaces, base, bodies, memories, recurrent_batches, sarsa
+from tandem.algorithms import action_spaces, bodies, memories, recurrent_batches, sarsa
 from tandem.algorithms.base import Call, Forward
 from tandem.algorithms.bootstraps import after_cuts
 from tandem.algorithms.on_policy import NormalizedRollouts
@@ -78,7 +78,7 @@ class PQNSettings(NormalizedRollouts):
     )
 
 
-class PQN(base.Algorithm):
+class PQN(sarsa.EpsilonGreedy):
     Settings = PQNSettings
     needs = "rollouts"
     acting = ("q",)
@@ -98,9 +98,7 @@ class PQN(base.Algorithm):
         if settings.recurrent:
             self.sequence = settings.sequence or settings.rollout
             backend.time_first = True
-        self.optimizer = backend.optimizer(
-            "q", [self.q], settings.optimizer, **base.optimizer_options(settings)
-        )
+        self.optimizer = self._make_optimizer("q", [self.q])
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
@@ -116,12 +114,8 @@ class PQN(base.Algorithm):
         its reward."""
         t, shape = trajectory, trajectory.reward.shape
         obs, action = tree_map(lambda x: x.reshape(-1, *x.shape[2:]), (t.obs, t.action))
-        epsilon, network = t.extra.get("epsilon"), networks["q"]
-        if self.sequence:
-            start = recurrent_batches.starts(t)
-            out, after = recurrent_batches.follow(network, obs, t.state, start)
-        else:
-            out = network(obs)
+        epsilon = t.extra.get("epsilon")
+        out, then, after = recurrent_batches.said(networks["q"], t, obs)
 
         def worth(q: Array, seen: Tree, at: Any) -> Array:
             """The value to the policy of what was seen, after or at the steps `at`."""
@@ -129,12 +123,7 @@ class PQN(base.Algorithm):
             return sarsa.policy_value(q, q, seen, self.action, by)
 
         def later(at: Any, seen: Tree) -> Array:
-            then = (
-                recurrent_batches.later(network, seen, after[at])
-                if self.sequence
-                else network(seen)
-            )
-            return worth(masked(then, seen, self.action), seen, at)
+            return worth(masked(then(at, seen), seen, self.action), seen, at)
 
         q = masked(out, obs, self.action)
         value, bootstrap = worth(q, obs, ()).reshape(shape), later(-1, t.bootstrap)
@@ -147,7 +136,7 @@ class PQN(base.Algorithm):
         rows = Batch(obs, action, weight=weight, extra={"return": target.reshape(-1)})
         if not self.sequence:
             return rows
-        rows.extra["start"] = start.reshape(-1)
+        rows.extra["start"] = recurrent_batches.starts(t).reshape(-1)
         states = {"q_state": recurrent_batches.before(t.state, after, self.sequence)}
         return recurrent_batches.sequences(rows, shape, self.sequence, states)
 
@@ -170,27 +159,3 @@ class PQN(base.Algorithm):
 
     def schedule(self, call: Call) -> dict[str, Array]:
         return self.scheduled(call, "learning_rate", "max_grad_norm")
-
-    @classmethod
-    def exploration_noise(
-        cls,
-        settings: Any,
-        action: Leaf,
-        rng: np.random.Generator,
-        shape: tuple[int, ...],
-        progress: Array,
-    ) -> Tree:
-        return sarsa.exploration_noise(settings, action, rng, shape, progress)
-
-    @classmethod
-    def act(
-        cls,
-        settings: Any,
-        action: Leaf,
-        networks: dict[str, Forward],
-        obs: Tree,
-        state: Tree,
-        noise: Tree,
-    ) -> tuple[Array, dict[str, Array], Tree]:
-        out, after = recurrent_batches.advance(networks["q"], obs, state)
-        return *sarsa.act(lambda _: out, obs, action, noise), after

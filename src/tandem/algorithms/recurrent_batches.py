@@ -48,14 +48,16 @@ def later(network: Forward, obs: Tree, state: Array) -> Array:
     return out[:, : -state.shape[-1]]
 
 
-def said(network: Forward, t: Trajectory, obs: Tree) -> tuple[Array, Callable[[Any, Tree], Array]]:
-    """What whoever acted puts out for the rows obs [T * N, ...] of a trajectory; and what it puts
-    out for other observations, each seen after the step of the trajectory that `at` names: a
-    function of (at, observations). With or without a memory."""
+def said(
+    network: Forward, t: Trajectory, obs: Tree
+) -> tuple[Array, Callable[[Any, Tree], Array], Tree]:
+    """What whoever acted puts out for the rows obs [T * N, ...] of a trajectory; what it puts out
+    for other observations, each seen after the step of the trajectory that `at` names: a function
+    of (at, observations); and its states after each step [T, N, size], () without a memory."""
     if isinstance(t.state, tuple):
-        return network(obs), lambda at, seen: network(seen)
+        return network(obs), lambda at, seen: network(seen), ()
     out, after = follow(network, obs, t.state, starts(t))
-    return out, lambda at, seen: later(network, seen, after[at])
+    return out, lambda at, seen: later(network, seen, after[at]), after
 
 
 def advance(network: Forward, obs: Tree, state: Tree) -> tuple[Array, Tree]:

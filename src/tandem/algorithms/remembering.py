@@ -153,8 +153,7 @@ def _called(
     network: Any, obs: Tree, state: Array, start: Array, action: Array, options: dict[str, bool]
 ) -> Array:
     x = {"obs": obs, "state": state, "start": start}
-    out: Array = network(x if action is None else {**x, "action": action}, **options)
-    return out
+    return network(x if action is None else {**x, "action": action}, **options)
 
 
 class Remembering(base.Algorithm):

@@ -126,13 +126,8 @@ class SAC(remembering.Remembering):
         self.squashed: Any = self.distribution(settings, action)
         self.actor = backend.network("actor", networks["actor"])
         self.make_critics({name: networks[name] for name in self.critic_names(settings)})
-        options = base.optimizer_options(settings)
-        self.critic_optimizer = backend.optimizer(
-            "critic", list(self.qs), settings.optimizer, **options
-        )
-        self.actor_optimizer = backend.optimizer(
-            "actor", [self.actor], settings.optimizer, **options
-        )
+        self.critic_optimizer = self._make_optimizer("critic", list(self.qs))
+        self.actor_optimizer = self._make_optimizer("actor", [self.actor])
         self.learned = settings.temperature == "auto"
         start = settings.initial_temperature if self.learned else float(settings.temperature)
         self.log_alpha = backend.scalar("log_alpha", float(np.log(start)) if start else -np.inf)
@@ -163,8 +158,7 @@ class SAC(remembering.Remembering):
 
     def pairs(self) -> int:
         """How many pairs of numbers the critics' loss of a row compares."""
-        pairs: int = self.values.n * self.values.pairs
-        return pairs
+        return self.values.n * self.values.pairs
 
     @classmethod
     def distribution(cls, settings: Any, action: Leaf) -> Distribution:
@@ -213,8 +207,7 @@ class SAC(remembering.Remembering):
     def sample(self, view: View, obs: Tree, noise: Array) -> tuple[Array, Array]:
         """An action and its log-probability, differentiable through the noise."""
         out = view(self.actor, obs)
-        sampled: tuple[Array, Array] = self.squashed.sample_log_prob(out, noise)
-        return sampled
+        return self.squashed.sample_log_prob(out, noise)
 
     def value(self, critics: tuple[Any, ...], view: View, obs: Tree, action: Array) -> list[Array]:
         return [self.values.part(out)[..., 0] for out in self.outputs(critics, view, obs, action)]

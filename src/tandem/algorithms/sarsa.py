@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from tandem import ops
+from tandem.algorithms import base, recurrent_batches
+from tandem.algorithms.base import Forward
 from tandem.algorithms.dqn import DQN, epsilon_greedy
 from tandem.math.masks import allowed, masked
 from tandem.math.values import epsilon_greedy_value
@@ -28,18 +30,6 @@ def bootstrap() -> Any:
     )
 
 
-def exploration_noise(
-    settings: Any, action: Leaf, rng: np.random.Generator, shape: tuple[int, ...], progress: Array
-) -> Tree:
-    """DQN's; behind it epsilon [T, N], which is kept with each step, where returns need the policy
-    that acted."""
-    noise = DQN.exploration_noise(settings, action, rng, shape, progress)
-    if settings.bootstrap == "max":
-        return noise
-    epsilon = settings.epsilon(progress)[:, None] + np.zeros(shape, np.float32)
-    return (*noise, epsilon.astype(np.float32))
-
-
 def act(network: Any, obs: Tree, action: Leaf, noise: Tree) -> tuple[Array, dict[str, Array]]:
     """Returns (epsilon-greedy actions for obs [N, ...], what is kept of each step), by what the
     network says and such noise."""
@@ -51,6 +41,41 @@ def act(network: Any, obs: Tree, action: Leaf, noise: Tree) -> tuple[Array, dict
         return epsilon_greedy(q, obs, action, None), {}
     extra = {"epsilon": noise[2]} if len(noise) > 2 else {}
     return epsilon_greedy(q, obs, action, noise[:2]), extra
+
+
+class EpsilonGreedy(base.Algorithm):
+    """An algorithm that acts epsilon-greedily by one network of action values."""
+
+    @classmethod
+    def exploration_noise(
+        cls,
+        settings: Any,
+        action: Leaf,
+        rng: np.random.Generator,
+        shape: tuple[int, ...],
+        progress: Array,
+    ) -> Tree:
+        """DQN's; behind it epsilon [T, N], which is kept with each step, where returns need the
+        policy that acted."""
+        noise = DQN.exploration_noise(settings, action, rng, shape, progress)
+        if settings.bootstrap == "max":
+            return noise
+        epsilon = settings.epsilon(progress)[:, None] + np.zeros(shape, np.float32)
+        return (*noise, epsilon.astype(np.float32))
+
+    @classmethod
+    def act(
+        cls,
+        settings: Any,
+        action: Leaf,
+        networks: dict[str, Forward],
+        obs: Tree,
+        state: Tree,
+        noise: Tree,
+    ) -> tuple[Array, dict[str, Array], Tree]:
+        (role,) = cls.acting
+        out, after = recurrent_batches.advance(networks[role], obs, state)
+        return *act(lambda _: out, obs, action, noise), after
 
 
 def policy_value(q: Array, chooser: Array, obs: Tree, action: Leaf, epsilon: Array | None) -> Array:

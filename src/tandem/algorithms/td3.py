@@ -86,13 +86,8 @@ class TD3(Deterministic):
         self.qs, self.targets = zip(
             backend.pair("q1", networks["q1"]), backend.pair("q2", networks["q2"]), strict=True
         )
-        options = base.optimizer_options(settings)
-        self.critic_optimizer = backend.optimizer(
-            "critic", list(self.qs), settings.optimizer, **options
-        )
-        self.actor_optimizer = backend.optimizer(
-            "actor", [self.actor], settings.optimizer, **options
-        )
+        self.critic_optimizer = self._make_optimizer("critic", list(self.qs))
+        self.actor_optimizer = self._make_optimizer("actor", [self.actor])
         self.begin_memories(action, self.critics)
 
     def critic_loss(self, b: Batch) -> tuple[Array, dict[str, Array]]:  # algorithm 1

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tandem import ops
-from tandem.algorithms import base, gsde, memories
+from tandem.algorithms import gsde, memories
 from tandem.algorithms.base import Call
 from tandem.algorithms.on_policy import OnPolicy, OnPolicySettings
 from tandem.backends.backend import Region
@@ -93,10 +93,7 @@ class TRPO(OnPolicy):
             settings.damping, settings.conjugate_steps, settings.backtracks, settings.shrink
         )
         self.actor_optimizer = backend.optimizer("actor", [self.actor], "sgd")
-        options = base.optimizer_options(settings)
-        self.critic_optimizer = backend.optimizer(
-            "critic", [self.critic], settings.optimizer, **options
-        )
+        self.critic_optimizer = self._make_optimizer("critic", [self.critic])
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:
@@ -132,7 +129,7 @@ class TRPO(OnPolicy):
         return Update(self.policy_step(self.over_batch(self.steps(b))))
 
     def policy_step(self, b: Batch) -> dict[str, Array]:  # appendix C
-        metrics: dict[str, Array] = self.backend.trust_region_step(
+        return self.backend.trust_region_step(
             self.actor_optimizer,
             self.objective,
             self.divergence,
@@ -141,7 +138,6 @@ class TRPO(OnPolicy):
             self.region,
             ops.of(b.weight).sum(b.weight),
         )
-        return metrics
 
     def update(self, b: Batch) -> Update:
         b = self.steps(b)

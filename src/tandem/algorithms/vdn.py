@@ -13,6 +13,7 @@ from tandem import ops
 from tandem.algorithms import (
     base,
     bodies,
+    dqn,
     memories,
     name_of,
     normalized,
@@ -23,7 +24,6 @@ from tandem.algorithms import (
 )
 from tandem.algorithms.base import Call, Forward
 from tandem.algorithms.priorities import PrioritySettings
-from tandem.math.masks import evenly
 from tandem.networks.defaults import Role
 from tandem.networks.plan import Dense
 from tandem.networks.recurrent import state_leaf
@@ -91,8 +91,7 @@ class VDN(base.Algorithm):
         self.q, self.target = backend.pair("q", networks["q"])
         self.learned, self.targets = [self.q], [self.target]
         self.mixers(networks)
-        options = base.optimizer_options(settings)
-        self.optimizer = backend.optimizer("q", self.learned, settings.optimizer, **options)
+        self.optimizer = self._make_optimizer("q", self.learned)
         if settings.recurrent:
             self.sequence = settings.sequence
             backend.time_first = True
@@ -210,12 +209,7 @@ class VDN(base.Algorithm):
         memory = (teams.rows(state), np.zeros(state.shape[:2], np.float32)) if remembers else ()
         q, after = values(networks["q"], obs, memory, action)
         extra, then = ({"q_state": state}, after[0].reshape(state.shape)) if remembers else ({}, ())
-        greedy = q.argmax(-1)
-        if noise is None:
-            return greedy, extra, then
-        explore, drawn = noise
-        random = evenly(drawn, obs, action) if action.masked else drawn
-        return np.where(explore, random, greedy), extra, then
+        return dqn.epsilon_greedy(lambda: q, obs, action, noise), extra, then
 
 
 def values(network: Forward, obs: Tree, memory: Tree, action: Leaf) -> tuple[Array, Tree]:

@@ -121,16 +121,16 @@ class KerasBackend(backend.Backend):
         if divider and count is None:
             count = float(backend.rows(batch))
 
-        def reduced(b: Batch) -> tuple[Array, dict[str, Array]]:
+        def reduced(b: Batch) -> tuple[list[Array], dict[str, Array]]:
             each, aux = loss(b)
-            return backend.reduce(each, b, count), aux
+            return [backend.reduce(each, b, count)], aux
 
-        gradient = divider.gradient if divider else ENGINE.gradient
+        gradients = divider.gradients if divider else ENGINE.gradients
         read = self._in_networks if divider else self.variables
         for n in optimizer.networks:
             n.learning = True
         try:
-            value, aux, grads = gradient(reduced, batch, optimizer.trained, read)
+            (value,), aux, (grads,) = gradients(reduced, batch, [optimizer.trained], read)
         finally:
             for n in optimizer.networks:
                 n.learning = False

@@ -13,6 +13,7 @@ import numpy as np
 
 from tandem.backends import no_gpu
 from tandem.backends.keras_jax_devices import Layout
+from tandem.networks import keras_layers as models
 from tandem.types import Array, Batch, Tree, Variable, tree_map
 
 NARROW = 32  # columns
@@ -97,35 +98,8 @@ def _compiled(
 
 def forward(model: Any) -> Callable[[Any], Any]:
     """The model in inference mode, compiled."""
-
-    def stateless(values: list[Array], x: Any) -> Any:
-        # not `stateless_call`, which hands `training` to a user's `call` that may know none
-        with keras.StatelessScope(list(zip(model.variables, values, strict=True))):
-            return model(x, training=False)
-
-    step = jax.jit(stateless)
-    return lambda x: step([v.value for v in model.variables], x)
-
-
-def gradient(
-    loss: Callable[[Batch], Any], batch: Batch, trained: list[Variable], variables: list[Variable]
-) -> tuple[Array, Any, list[Array]]:
-    """(loss, aux, gradients of `trained`); other `variables` move as the forward pass moves
-    them."""
-    trained_ids = {id(v) for v in trained}
-    rest = [(v, v.value) for v in variables if id(v) not in trained_ids]
-
-    def f(values: list[Array]) -> Tree:
-        values = [_narrow(x) for x in values]
-        with keras.StatelessScope(rest + list(zip(trained, values, strict=True))) as scope:
-            value, aux = loss(batch)
-        return value, (aux, [scope.get_current_value(v) for v, _ in rest])
-
-    (value, (aux, moved)), grads = jax.value_and_grad(f, has_aux=True)([v.value for v in trained])
-    for (v, old), new in zip(rest, moved, strict=True):  # batch-norm statistics, dropout seeds
-        if new is not old:
-            v.assign(new)
-    return value, aux, grads
+    step = jax.jit(partial(models.forward, model))
+    return lambda x: step(x, [v.value for v in model.variables])
 
 
 def gradients(
@@ -154,13 +128,10 @@ def gradients(
     )
 
     def by(i: int) -> list[list[Array]]:
-        grads: list[list[Array]] = back(
-            [jax.numpy.full_like(x, float(k == i)) for k, x in enumerate(loss_values)]
-        )[0]
-        return grads
+        return back([jax.numpy.full_like(x, float(k == i)) for k, x in enumerate(loss_values)])[0]
 
     grads = by(0) if len(loss_values) == 1 else [by(i)[i] for i in range(len(groups))]
-    for (v, old), new in zip(rest, moved, strict=True):
+    for (v, old), new in zip(rest, moved, strict=True):  # batch-norm statistics, dropout seeds
         if new is not old:
             v.assign(new)
     return loss_values, aux, grads

@@ -9,8 +9,6 @@ sequences, and would compute all of them on each device."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from contextlib import nullcontext
 from typing import Any
 
 import jax
@@ -18,7 +16,7 @@ import keras
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from tandem.backends import no_strategy, too_few
+from tandem.backends import no_strategy, sharding, too_few
 from tandem.types import Array, Batch, Tree, Variable, leaves, tree_map
 
 ROWS = "rows"  # the mesh's only axis
@@ -36,14 +34,9 @@ def make_host_devices(count: int) -> None:
         return
 
 
-class Layout:
-    """Where the arrays of a call of updates are: `count` devices, each with all weights."""
-
-    divides_rows = False  # by itself: XLA does it
-    together = 1
-    workers, rank = 1, 0  # processes that learn together, and which of them this is
-    asynchronous = False  # whether updates are made by others, each at its own time
-    by_rounds = False  # whether they collect by episodes, and agree on how much they learn
+class Layout(sharding.Devices):
+    """Where the arrays of a call of updates are: `count` devices, each with all weights. XLA
+    divides the rows."""
 
     def __init__(self, device: str, count: int, setting: str = "devices") -> None:
         """setting: what the user calls the count."""
@@ -73,21 +66,9 @@ class Layout:
         same = given == self.count
         return same or (isinstance(given, Mesh) and list(given.devices.flat) == self._devices)
 
-    def scope(self) -> Any:
-        """In which a user's networks are trained."""
-        return nullcontext()
-
-    def watched(self) -> Any:
-        """Entered while devices work together."""
-        return nullcontext()
-
-    def check(self, variables: Iterable[Any], optimizers: Iterable[Any]) -> None:
-        """Any variables will do."""
-
     def _spread(self, devices: list[Any]) -> None:
         mesh = Mesh(np.array(devices), (ROWS,))
         self.count, self._devices = len(devices), devices
-        self.time_first = False  # whether rows are steps of sequences, time first
         self._even = False  # whether the sequences of the update that is traced divide evenly
         self.everywhere = NamedSharding(mesh, PartitionSpec())
         self._first = NamedSharding(mesh, PartitionSpec(ROWS))
@@ -155,8 +136,7 @@ class Layout:
             even = whole and x.shape[1] % self.count == 0
             return jax.device_put(x, self._second if even else self.everywhere)
 
-        there: Batch = tree_map(placed, data)
-        return there
+        return tree_map(placed, data)
 
     def read(self, variables: list[Variable]) -> list[Array]:
         """The variables' values on each device."""

@@ -99,7 +99,7 @@ class KerasNetwork(backend.Network):
         if self._predict is None:
             length = partial(models.padded_length, lengths=set())
             self._predict = models.in_few_lengths(ENGINE.forward(self.module), length)
-        return self._predict(x)  # type: ignore[no-any-return]
+        return self._predict(x)
 
     def frozen(self, weights: Weights) -> Callable[[Tree], AnyArray]:
         self._frozen = self._frozen or models.frozen(self.module)

@@ -58,22 +58,7 @@ def compiled_function(
 
 def forward(model: Any) -> Callable[[Any], Any]:
     """The model in inference mode, compiled."""
-    compiled: Callable[[Any], Any] = tf.function(
-        lambda x: model(x, training=False), reduce_retracing=True, autograph=False
-    )
-    return compiled
-
-
-def gradient(
-    loss: Callable[[Batch], Any], batch: Batch, trained: list[Variable], variables: list[Variable]
-) -> tuple[Array, Any, list[Array]]:
-    """(loss, aux, gradients of `trained`); other variables move as the forward pass moves them."""
-    values = [v.value for v in trained]
-    with tf.GradientTape(watch_accessed_variables=False) as tape:
-        for v in values:
-            tape.watch(v)
-        value, aux = loss(batch)
-    return value, aux, _taped(tape, value, values)
+    return tf.function(lambda x: model(x, training=False), reduce_retracing=True, autograph=False)
 
 
 def gradients(

@@ -31,18 +31,13 @@ def make_host_devices(count: int) -> None:
         return
 
 
-class Layout:
+class Layout(sharding.Devices):
     """The `count` devices among which the rows of updates are divided."""
 
-    divides_rows = True  # by itself; on JAX XLA does it
-    time_first = False
-    together = 1  # rows of a step, one of each agent
+    divides_rows = True
 
     strategy: Any
     of_user = False  # whether it is: then networks and optimizers were made in its scope
-    workers, rank = 1, 0  # processes that learn together, and which of them this is
-    asynchronous = False  # whether updates are made by others, each at its own time
-    by_rounds = False  # whether they collect by episodes, and agree on how much they learn
 
     def __init__(self, device: str, count: int, setting: str = "devices") -> None:
         """setting: what the user calls the count."""
@@ -137,22 +132,6 @@ class Layout:
         finally:
             del optimizer._all_reduce_sum_gradients
 
-    def gradient(
-        self,
-        loss: Callable[[Batch], Any],
-        batch: Batch,
-        trained: list[Variable],
-        variables: list[Variable],
-    ) -> tuple[Array, Any, list[Array]]:
-        """As `keras_tensorflow.gradient`, where the losses of parts add up. Statistics that a
-        forward pass moves are the means of the parts'."""
-
-        def of(b: Batch) -> Tree:
-            return keras_tensorflow.gradient(loss, b, trained, variables)
-
-        value, aux, grads = self._summed(of, batch, variables)
-        return value, aux, grads
-
     def gradients(
         self,
         losses: Callable[[Batch], Any],
@@ -161,16 +140,15 @@ class Layout:
         variables: list[Variable],
     ) -> tuple[list[Array], Any, list[list[Array]]]:
         """As `keras_tensorflow.gradients`, where the losses of parts add up; of a batch that does
-        not divide evenly on one device."""
+        not divide evenly on one device. Statistics that a forward pass moves are the means of the
+        parts'."""
 
         def of(b: Batch) -> Tree:
             return keras_tensorflow.gradients(losses, b, groups, variables)
 
         if not self.even(batch):
-            values, aux, grads = _alone(of, batch, variables)
-            return values, aux, grads
-        values, aux, grads = self._summed(of, batch, variables)
-        return values, aux, grads
+            return _alone(of, batch, variables)
+        return self._summed(of, batch, variables)
 
     def sum(self, of: Callable[[Batch], Tree], batch: Batch, variables: list[Variable]) -> Tree:
         """The values for the parts of a batch, added up, of a function that reads `variables`."""
@@ -233,10 +211,6 @@ class Layout:
     def _own(self, aux: Tree) -> Tree:
         """Of what is known of all rows, that of the batch's."""
         return aux
-
-    def watched(self) -> Any:
-        """Entered while devices work together."""
-        return nullcontext()
 
 
 def _values(variables: Iterable[Variable]) -> tuple[list[Variable], list[Array]]:

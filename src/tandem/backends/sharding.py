@@ -7,10 +7,34 @@ agent, `together` rows are a group, and agents stay side by side."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import nullcontext
 from typing import Any
 
 from tandem import ops
 from tandem.types import Array, Batch, leaves, tree_map
+
+
+class Devices:
+    """The devices that make an update together, as far as they need nothing done."""
+
+    divides_rows = False  # whether each takes gradients of its own rows
+    together = 1  # rows of a step, one of each agent
+    time_first = False  # whether rows are steps of sequences, time first
+    workers, rank = 1, 0  # processes that learn together, and which of them this is
+    asynchronous = False  # whether updates are made by others, each at its own time
+    by_rounds = False  # whether they collect by episodes, and agree on how much they learn
+
+    def scope(self) -> Any:
+        """In which a user's networks are trained."""
+        return nullcontext()
+
+    def watched(self) -> Any:
+        """Entered while devices work together."""
+        return nullcontext()
+
+    def check(self, variables: Iterable[Any], optimizers: Iterable[Any]) -> None:
+        """Any variables will do."""
 
 
 def divides(batch: Batch, devices: int, together: int = 1) -> bool:

@@ -60,22 +60,17 @@ class Snapshot:
         if isinstance(value, PLAIN) or id(value) in self._seen:
             return
         self._seen[id(value)] = value
-        if isinstance(value, dict):
-            self._undo.append(_dict(value))
-            children = list(value.values())
-        elif isinstance(value, (list, deque)):
-            self._undo.append(_sequence(value))
-            children = list(value)
-        elif isinstance(value, (set, bytearray)):
-            self._undo.append(_swapped(value))
-            children = []
+        if isinstance(value, (dict, list, deque, set, bytearray)):
+            self._undo.append(_refilled(value))
+            inside = value.values() if isinstance(value, dict) else value
+            children = [] if isinstance(value, (set, bytearray)) else list(inside)
         elif isinstance(value, (tuple, frozenset)):
             children = list(value)
         elif (undo := _known(value)) is not None:
             self._undo.append(undo)
             children = _inside(value)
         elif own or _is_users(value):
-            self._undo.append(_dict(vars(value)))
+            self._undo.append(_refilled(vars(value)))
             children = list(vars(value).values())
         else:
             return
@@ -133,32 +128,13 @@ def _own_attributes(torch: Any, module: Any) -> dict[str, Any]:
 # Python's
 
 
-def _dict(value: dict[Any, Any]) -> Undo:
-    saved = dict(value)
+def _refilled(value: Any) -> Undo:
+    mapping = isinstance(value, dict)
+    saved = dict(value) if mapping else list(value)
 
     def undo() -> None:
         value.clear()
-        value.update(saved)
-
-    return undo
-
-
-def _sequence(value: Any) -> Undo:
-    saved = list(value)
-
-    def undo() -> None:
-        value.clear()
-        value.extend(saved)
-
-    return undo
-
-
-def _swapped(value: Any) -> Undo:
-    saved = copy.copy(value)
-
-    def undo() -> None:
-        value.clear()
-        value.update(saved) if isinstance(value, set) else value.extend(saved)
+        value.update(saved) if mapping or isinstance(value, set) else value.extend(saved)
 
     return undo
 
@@ -202,7 +178,7 @@ def _of_torch(value: Any) -> Undo | None:
     if isinstance(value, torch.Generator):
         return _called(value.set_state, value.get_state())
     if isinstance(value, torch.optim.lr_scheduler.LRScheduler):
-        return _dict(vars(value))
+        return _refilled(vars(value))
     return None
 
 
@@ -246,7 +222,7 @@ def _torch_optimizer(torch: Any, value: Any) -> Undo:
         for g in value.param_groups
     ]
     state = {p: {n: kept(x) for n, x in s.items()} for p, s in value.state.items()}
-    more = [_dict(vars(value))]  # of a user's own kind of optimizer
+    more = [_refilled(vars(value))]  # of a user's own kind of optimizer
 
     def undo() -> None:
         for attributes in more:

@@ -180,7 +180,7 @@ class Source:
 
 
 def _loaded(file: Path) -> Program:
-    return torch._C._aoti.AOTIModelContainerRunnerCpu(str(file), 1).run  # type: ignore[no-any-return]
+    return torch._C._aoti.AOTIModelContainerRunnerCpu(str(file), 1).run
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tandem.backends import running
 from tandem.errors import SettingError
 from tandem.types import Array, Variable
 
@@ -65,7 +66,7 @@ def assign_param(target: Any, source: Any, tau: float = 1.0) -> None:
     if any(isinstance(s, np.ndarray) for _, s in pairs):
         for t, s in pairs:
             t.assign(s if tau == 1.0 else t + tau * (s - t))
-    elif _engine() == "tensorflow":
+    elif running() == "tensorflow":
         _tensorflow(pairs, tau)
     else:
         _jax(pairs, tau)
@@ -100,11 +101,6 @@ def host(v: Any) -> Any:
     if hasattr(x, "detach"):
         return x.detach().cpu().numpy()
     return x.numpy() if hasattr(x, "numpy") else np.asarray(x)
-
-
-def _engine() -> str:
-    name: str = sys.modules["keras"].backend.backend()
-    return name
 
 
 def _tensorflow(pairs: list[tuple[Any, Any]], tau: float) -> None:

@@ -293,8 +293,7 @@ class _StoreClient:
         return self._handle.ready(reference)
 
     def get(self, key: str) -> StoredState | None:
-        state: StoredState | None = self._handle.call("get", key)
-        return state
+        return self._handle.call("get", key)
 
 
 def _watch(namespace: Namespace, check: Callable[[Any], None]) -> None:

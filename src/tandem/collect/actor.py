@@ -23,15 +23,9 @@ class PolicyActor:
         self, algorithm: type[Algorithm], settings: Any, action: Leaf, networks: dict[str, Forward]
     ) -> None:
         self.action, self.networks = action, networks
-        self._act = partial(algorithm.act, settings, action)
-        self._initial_state = partial(algorithm.initial_state, settings, action)
-
-    def act(self, obs: Tree, state: Tree, noise: Tree) -> tuple[Array, dict[str, Array], Tree]:
-        """Actions for observations [N, ...]; deterministic ones with noise=None."""
-        return self._act(self.networks, obs, state, noise)
-
-    def initial_state(self, n: int) -> Tree:
-        return self._initial_state(n)
+        # see `Actor`; actions are deterministic with noise=None
+        self.act = partial(algorithm.act, settings, action, networks)
+        self.initial_state = partial(algorithm.initial_state, settings, action)
 
 
 class RandomActor:
@@ -73,8 +67,7 @@ class Portable:
     @property
     def weights(self) -> Weights:
         """As they are now."""
-        weights: Weights = self._network.read()
-        return weights
+        return self._network.read()
 
     def load(self, weights: Weights) -> None:
         self._network.write(weights)

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from tandem.collect.collector import Actor, Collector
 from tandem.collect.trajectories import TrajectoryBuilder
 from tandem.envs.vector import Arrays, Step
-from tandem.types import Array, JSONDict, Trajectory, Tree, leaves, tree_map
+from tandem.types import JSONDict, Trajectory, Tree, leaves, tree_map
 
 ARRIVED = ("reward", "terminated", "truncated", "valid")  # of a step, as it is saved
-
-
-class AsyncEnvironments(Protocol):
-    """What steps while this process does something else; see `Environments`."""
-
-    def step_async(self, actions: Array) -> None: ...
-
-    def step_wait(self) -> Step: ...
 
 
 class AheadCollector(Collector):
@@ -29,9 +21,10 @@ class AheadCollector(Collector):
     `collect` waits for them. So actions are of weights that have not seen the step before, always
     one step old: a run is the same each time.
 
-    environments: with `step_async` and `step_wait`. The actor has no recurrent state.
+    The actor has no recurrent state.
     """
 
+    environments: Any  # with `step_async` and `step_wait`
     _pending: TrajectoryBuilder | None = None  # of the step under way
     _arrived: Step | None = None  # what came of it, once it was waited for
 
@@ -54,20 +47,15 @@ class AheadCollector(Collector):
         blocks = TrajectoryBuilder(1, self.environments, obs)
         row = blocks.put(0, obs, action, extra)
         self.seconds["acting"] += perf_counter() - began
-        self._stepping.step_async(self._to_environment(row))
+        self.environments.step_async(self._to_environment(row))
         self._pending = blocks
-
-    @property
-    def _stepping(self) -> AsyncEnvironments:
-        environments: AsyncEnvironments = self.environments  # type: ignore[assignment]
-        return environments
 
     def _wait(self) -> Step:
         """What came of the step under way."""
         if self._arrived is None:
             began = perf_counter()
             try:
-                self._arrived = self._stepping.step_wait()
+                self._arrived = self.environments.step_wait()
             except BaseException:
                 self._pending = None
                 self._break_off()

@@ -160,8 +160,7 @@ class Agent:
         are as `tandem.animation.animate` has them, and so are the errors.
         """
         film = import_module("tandem.animation").filmed
-        shown: tandem.animation.Animation = film(self, env, episodes, seed, max_steps, fps)
-        return shown
+        return film(self, env, episodes, seed, max_steps, fps)
 
     def _acted(
         self, obs: Tree, state: Tree, start: Any, rng: np.random.Generator | None

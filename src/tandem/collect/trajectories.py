@@ -124,8 +124,7 @@ def join_environments(blocks: list[Trajectory], firsts: Iterable[int]) -> Trajec
     """Trajectories of the same steps, [T, n_i, ...], as one [T, sum of n_i, ...] in new arrays;
     `firsts` are the numbers of their first environments."""
     if len(blocks) == 1:
-        copy: Trajectory = tree_map(np.array, blocks[0])
-        return copy
+        return tree_map(np.array, blocks[0])
 
     def columns(*xs: Array) -> Array:
         return np.concatenate(xs, 1)

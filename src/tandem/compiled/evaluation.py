@@ -60,13 +60,9 @@ class Evaluator:
                 if stopped():
                     raise EvaluationStopped
                 lanes = self._go(values, lanes, np.int32(max_steps))
-            self.check(lanes.faults, lanes.length)
+            self._collecting.faults.check(np.asarray(lanes.faults), np.asarray(lanes.length))
             found = with_more(found, lanes.score, lanes.length, lanes.cut, episodes)
         return found
-
-    def check(self, faults: Array, length: Array) -> None:
-        """Raises for faults [E] of lanes, in steps [E] of their episodes."""
-        self._collecting.faults.check(np.asarray(faults), np.asarray(length))
 
     def values(self, weights: dict[str, Weights]) -> list[Array]:
         """The variables' values, with these weights in the networks that act."""
@@ -109,7 +105,7 @@ class Evaluator:
             return t + 1, after
 
         with self._updates.scope(values):
-            return jax.lax.while_loop(goes_on, step, (jnp.int32(0), lanes))[1]  # type: ignore[no-any-return]
+            return jax.lax.while_loop(goes_on, step, (jnp.int32(0), lanes))[1]
 
 
 def with_more(found: Played, score: Array, length: Array, cut: Array, episodes: int) -> Played:

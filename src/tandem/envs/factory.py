@@ -217,10 +217,7 @@ def vectorize(
     if atari.is_atari(env):
         return _atari(env, n, seed, mode, kwargs, first)
     if particles.chosen(env, mode, kwargs):
-        worlds: Environments = guarded(
-            env, lambda: particles.Particles(env, n, seed, kwargs, first)
-        )
-        return worlds
+        return guarded(env, lambda: particles.Particles(env, n, seed, kwargs, first))
     if mode == "native" and (isinstance(env, str) and not functions.is_id(env)):
         return _native(env, n, seed, kwargs, first)
     if mode == "auto" and n >= NATIVE_FROM and _has_native(env):
@@ -369,8 +366,7 @@ def _plain(
 
     one = made(0)
     if mode != "plain" and hasattr(one, "together"):  # functional
-        many: Environments = one.together(n, seed, first)
-        return many
+        return one.together(n, seed, first)
     if mode == "native":
         one.close()
         return _native(env, n, seed, kwargs, first)

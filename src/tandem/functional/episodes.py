@@ -53,7 +53,7 @@ def step(
 
     def begun() -> tuple[Tree, Tree]:
         new = _beginnings(env, first, n, episodes.pool)
-        return where(last, new, (seen.state, seen.obs))  # type: ignore[no-any-return]
+        return where(last, new, (seen.state, seen.obs))
 
     # where none ends, which is most often, no beginning is computed
     state, obs = jax.lax.cond(last.any(), begun, lambda: (seen.state, seen.obs))
@@ -91,10 +91,10 @@ def renew(env: FunctionalEnv, keys: Array, episodes: Episodes, over: Array) -> E
 def beginnings(env: FunctionalEnv, keys: Array, pool: Tree = ()) -> tuple[Tree, Tree]:
     """(states, observations) of the beginnings of episodes, each by its key of keys [N]."""
     if not pool:
-        return jax.vmap(env.reset)(keys)  # type: ignore[no-any-return]
+        return jax.vmap(env.reset)(keys)
     size = len(jax.tree.leaves(pool)[0])
     at = jax.vmap(lambda key: jax.random.randint(key, (), 0, size))(keys)
-    return jax.tree.map(lambda x: x[at], pool)  # type: ignore[no-any-return]
+    return jax.tree.map(lambda x: x[at], pool)
 
 
 def _continued(episodes: Episodes, last: Array, state: Tree, obs: Tree) -> Episodes:
@@ -118,7 +118,7 @@ def where(flag: Array, x: Tree, y: Tree) -> Tree:
 def _beginnings(env: FunctionalEnv, key: Array, n: int, pool: Tree) -> tuple[Tree, Tree]:
     """(states, observations) of n episodes' beginnings."""
     if not pool:
-        return jax.vmap(env.reset)(jax.random.split(key, n))  # type: ignore[no-any-return]
+        return jax.vmap(env.reset)(jax.random.split(key, n))
     size = len(jax.tree.leaves(pool)[0])
     at = jax.random.randint(key, (n,), 0, size)
-    return jax.tree.map(lambda x: x[at], pool)  # type: ignore[no-any-return]
+    return jax.tree.map(lambda x: x[at], pool)

@@ -55,7 +55,7 @@ def processor() -> AbstractContextManager[Any]:
     import jax
 
     try:
-        return jax.default_device(jax.devices("cpu")[0])  # type: ignore[no-any-return]
+        return jax.default_device(jax.devices("cpu")[0])
     except RuntimeError as error:
         raise EngineError(
             f"JAX has no CPU device (JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}): {error}",

@@ -78,25 +78,20 @@ def _keys(seeds: Array, t: Any) -> Array:
 def _begin(env: FunctionalEnv, seeds: Array, pool: Tree) -> Episodes:
     state, obs = beginnings(env, _keys(seeds, 0), pool)
     n = len(seeds)
-    episodes: Episodes = _typed(Episodes(state, obs, jnp.zeros(n), jnp.zeros(n, jnp.int32)))
-    return episodes
+    return _typed(Episodes(state, obs, jnp.zeros(n), jnp.zeros(n, jnp.int32)))
 
 
 def _move(
     env: FunctionalEnv, seeds: Array, episodes: Episodes, action: Tree, limit: Array
 ) -> tuple[Episodes, Outcome]:
-    moved: tuple[Episodes, Outcome] = _typed(
-        move(env, _keys(seeds, episodes.length + 1), episodes, action, limit)
-    )
-    return moved
+    return _typed(move(env, _keys(seeds, episodes.length + 1), episodes, action, limit))
 
 
 def _renew(
     env: FunctionalEnv, seeds: Array, pool: Tree, episodes: Episodes, over: Array
 ) -> Episodes:
     begun = renew(env, _keys(seeds, 0), episodes._replace(pool=pool), over)
-    going: Episodes = _typed(begun._replace(pool=()))
-    return going
+    return _typed(begun._replace(pool=()))
 
 
 def _typed(tree: Any) -> Any:
@@ -109,8 +104,7 @@ def _typed(tree: Any) -> Any:
 
 def _pool(env: FunctionalEnv, seed: Array) -> tuple[Tree, Tree]:
     size = env.reset_pool  # type: ignore[attr-defined]
-    made: tuple[Tree, Tree] = _typed(beginnings(env, jax.random.split(jax.random.key(seed), size)))
-    return made
+    return _typed(beginnings(env, jax.random.split(jax.random.key(seed), size)))
 
 
 class FunctionalVector(Environments):

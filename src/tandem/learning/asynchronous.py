@@ -4,7 +4,6 @@ they come (Mnih et al. 2016, arXiv:1602.01783, section 4)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ from tandem.collect.trajectories import Ended, read_ended
 from tandem.envs.vector import Environments
 from tandem.errors import NetworkError, NonFiniteError, ResumeError, SettingError
 from tandem.learning.actor_learner import ActorLearner, LearnerSpec
-from tandem.learning.learners import Span
+from tandem.learning.learners import Learner, Span
 from tandem.learning.loop import Loop
 from tandem.learning.seeds import Generators
 from tandem.learning.shared_replay import SharedReplay
@@ -295,7 +294,7 @@ class ActorLearners:
         self.environments.close()
 
 
-class CentralLearner:
+class CentralLearner(Learner):
     """Stands where a loop's learner does: makes the steps."""
 
     def __init__(self, algorithm: Any, learners: ActorLearners) -> None:
@@ -322,12 +321,6 @@ class CentralLearner:
             Batch((), (), reward=handed.gradient[None], settings=schedule)
         ).applied
         return handed.metrics
-
-    def is_warmup(self, env_steps: int) -> bool:
-        return False
-
-    def break_off(self, envs: Sequence[int]) -> None:
-        """Actor-learners know by themselves."""
 
     def state(self, replay: bool) -> tuple[JSONDict, dict[str, Array]]:
         each, arrays = self.learners.learned(replay)

@@ -33,8 +33,7 @@ class Companion:
 
     def serve(self) -> bool:
         """Whether it was told to end; False where another process was lost."""
-        told: bool = self.layout.serve()
-        return told
+        return self.layout.serve()
 
 
 class Companions:

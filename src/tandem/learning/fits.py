@@ -182,10 +182,6 @@ def transitions(s: Any, sequence: int, devices: int = 1) -> None:
             buffer_size=s.batch_size,
             batch_size=s.buffer_size // each * each,
         )
-    _relabelling(s)
-
-
-def _relabelling(s: Any) -> None:
     if s.hindsight != "no" and s.n_step > 1:
         raise SettingError(
             f"hindsight={s.hindsight!r} and n_step={s.n_step}.",
@@ -217,10 +213,7 @@ def sequences(s: Any, devices: int = 1) -> None:
     check_even(s.envs, devices, "envs", multiples(devices, s.envs), s.envs)
 
 
-def _divisors(of: int) -> list[int]:
-    return [d for d in range(1, of + 1) if of % d == 0]
-
-
 def _nearest(near: int, of: int) -> int:
     """The divisor of a number next to another."""
-    return min(_divisors(of), key=lambda d: abs(d - near))
+    divisors = [d for d in range(1, of + 1) if of % d == 0]
+    return min(divisors, key=lambda d: abs(d - near))

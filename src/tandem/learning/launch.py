@@ -35,7 +35,7 @@ def begin(conf: Config, known: Spaces, network: Any, optimizer: Any) -> Any:
     """Those who make a run's updates with it, who begin meanwhile; `join` waits for them. None
     where it has all its devices itself."""
     if Launch.current is not None:
-        return Launch.current.begin(conf, known)
+        return Launched(Launch.current, conf, known)
     o = conf.options
     if o.devices == 1 or conf.framework not in BY_PROCESSES:
         return None
@@ -79,15 +79,6 @@ def _other_launcher() -> str:
         if sum(len(jobs.get(job, ())) for job in ("chief", "worker")) > 1:
             return "TF_CONFIG"
     return ""
-
-
-def told(conf: Config, known: Spaces) -> dict[str, Any]:
-    """A run, as JSON data for other processes, which have nothing of it."""
-    return {
-        "config": conf.to_json(),
-        "observation": spaces.to_json(known.observation),
-        "action": spaces.to_json(known.action),
-    }
 
 
 def check_launched(conf: Config, count: int) -> None:
@@ -152,10 +143,6 @@ class Launch:
             return None
         return cls()
 
-    def begin(self, conf: Config, known: Spaces) -> Launched:
-        """Rank 0: the others for a run."""
-        return Launched(self, conf, known)
-
     def __enter__(self) -> Launch:
         Launch.current = self
         return self
@@ -207,8 +194,7 @@ class Launch:
         layout = made(conf, known, None, None, self.rank).layout
         self.say("ready")
         self.join(layout.group, conf.options.device_timeout)
-        followed: bool = layout.serve()
-        return followed
+        return layout.serve()
 
     def join(self, group: Any, patience: float) -> None:
         """Connects with the others, for the run that is under way."""
@@ -252,7 +238,12 @@ class Launched(Others):
         check_launched(conf, launch.count)
         super().__init__(launch)
         self.patience = conf.options.device_timeout
-        launch.store.set(f"run {launch.runs}", json.dumps(told(conf, known)))
+        run = {  # as JSON data for other processes, which have nothing of it
+            "config": conf.to_json(),
+            "observation": spaces.to_json(known.observation),
+            "action": spaces.to_json(known.action),
+        }
+        launch.store.set(f"run {launch.runs}", json.dumps(run))
 
     def join(self, backend: Any) -> None:
         """See `Companions.join`."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from tandem.backends.backend import Outcome
 from tandem.errors import NonFiniteError, SettingError
 from tandem.learning import fits, normalization
 from tandem.learning.learner_state import carried, load_carried, load_stored, stored
-from tandem.learning.normalization import NetworkStatistics, RewardScale, RewardStandard
+from tandem.learning.normalization import RewardScale, RewardStandard
 from tandem.learning.resets import Reset
 from tandem.learning.seeds import Generators
 from tandem.replay import windows
@@ -41,23 +41,40 @@ class Span(NamedTuple):
         return min(1.0, self.end / self.steps)
 
 
-class Learner(Protocol):
-    """What the loop needs of either."""
+class Learner:
+    """What the loop calls to learn from what it collects."""
 
     block: int  # steps of each environment between calls
     updates: int  # made so far
 
-    def learn(self, trajectory: Trajectory, span: Span) -> dict[str, float]: ...
+    def __init__(self, algorithm: Any, backend: Any, generators: Generators) -> None:
+        self.algorithm, self.backend, self.generators = algorithm, backend, generators
+        self.settings = algorithm.settings
+        self.block, self.updates = self.settings.block, 0
 
-    def is_warmup(self, env_steps: int) -> bool: ...
+    def learn(self, trajectory: Trajectory, span: Span) -> dict[str, float]:
+        """Returns the metrics of the updates, averaged; none where there was no update."""
+        raise NotImplementedError
+
+    def _made(self, outcome: Outcome) -> dict[str, float]:
+        self.updates += outcome.applied
+        return checked(outcome, self.updates)
+
+    def is_warmup(self, env_steps: int) -> bool:
+        """Returns whether to act at random still."""
+        return False
 
     def break_off(self, envs: Sequence[int]) -> None:
         """What comes next of these environments belongs to other episodes than what was learned
         from last."""
 
-    def state(self, replay: bool) -> tuple[JSONDict, dict[str, Array]]: ...
+    def state(self, replay: bool) -> tuple[JSONDict, dict[str, Array]]:
+        """Returns what `load_state` takes; with `replay` the replay buffer, too."""
+        raise NotImplementedError
 
-    def load_state(self, data: JSONDict, arrays: dict[str, Array]) -> None: ...
+    def load_state(self, data: JSONDict, arrays: dict[str, Array]) -> None:
+        """Becomes the learner whose `state` this was."""
+        raise NotImplementedError
 
 
 def compiled(algorithm: Any) -> tuple[Callable[..., Outcome], Callable[..., Outcome] | None]:
@@ -66,7 +83,7 @@ def compiled(algorithm: Any) -> tuple[Callable[..., Outcome], Callable[..., Outc
     return run, algorithm.backend.compile(whole) if whole else None
 
 
-class RolloutLearner:
+class RolloutLearner(Learner):
     """Several epochs over each rollout, then it is gone. Noise on weights stays as it was when they
     acted: on-policy gradients are unbiased only then (Fortunato et al. 2018, section 3.1)."""
 
@@ -78,27 +95,17 @@ class RolloutLearner:
         generators: Generators,
         networks: dict[str, Forward],
     ) -> None:
-        s = algorithm.settings
-        self.algorithm = algorithm
-        self.backend = backend
-        self.generators = generators
-        self.settings = s
-        self.block, self.updates = s.block, 0
+        super().__init__(algorithm, backend, generators)
+        s = self.settings
         self.rows, each = s.rollout * s.envs, algorithm.sequence or 1
         self.epochs, self.batch = s.epochs, s.batch_size or self.rows
         fits.rollouts(s, algorithm.sequence, backend.devices)
         self.rows, self.batch = self.rows // each, self.batch // each
         self._run, self._first = compiled(algorithm)
         self._networks = networks
-        self._observations = None
-        if s.normalize_observations:
-            seeing = {r: backend.networks[r] for r in networks if r not in algorithm.apart}
-            self._observations = NetworkStatistics(observation, seeing)
-        scaled = RewardScale(s.envs, s.gamma) if s.normalize_rewards else None
+        seeing = {r: backend.networks[r] for r in networks if r not in algorithm.apart}
+        self._observations, scaled = normalization.statistics(s, observation, seeing)
         self._rewards = RewardStandard() if s.standardize_rewards else scaled
-
-    def is_warmup(self, env_steps: int) -> bool:
-        return False
 
     def break_off(self, envs: Sequence[int]) -> None:
         if isinstance(self._rewards, RewardScale):
@@ -133,10 +140,6 @@ class RolloutLearner:
             self._observations.publish()
         return metrics
 
-    def _made(self, outcome: Outcome) -> dict[str, float]:
-        self.updates += outcome.applied
-        return checked(outcome, self.updates)
-
     def state(self, replay: bool) -> tuple[JSONDict, dict[str, Array]]:
         arrays = carried(self.algorithm)
         statistics = normalization.state(self._observations, self._rewards)
@@ -148,7 +151,7 @@ class RolloutLearner:
         normalization.load_state(self._observations, self._rewards, arrays)
 
 
-class ReplayLearner:
+class ReplayLearner(Learner):
     """Updates on transitions drawn from a ring of the latest ones."""
 
     def __init__(
@@ -164,11 +167,8 @@ class ReplayLearner:
     ) -> None:
         """goals: how the environment judges goals, for hindsight. networks: those that `remembered`
         uses."""
-        s = algorithm.settings
-        self.algorithm = algorithm
-        self.backend = backend
-        self.generators = generators
-        self.settings = s
+        super().__init__(algorithm, backend, generators)
+        s = self.settings
         fits.transitions(s, algorithm.sequence, backend.devices)
         self._networks, kept = networks or {}, algorithm.buffer_extras(action)
         kept = {**kept, **getattr(goals, "stored", {})}
@@ -183,7 +183,7 @@ class ReplayLearner:
         )
         rows = s.batch_size // each * (each + s.burn_in)
         self.most = max(1, CALL_BYTES // max(1, row * rows))  # updates in one call
-        self.block, self.updates, self.n = s.block, 0, s.n_step
+        self.n = s.n_step
         # environment steps before the first call since then, where calls made no update
         self._waiting: int | None = None
         files = str(folder / "replay") if s.memmap and folder is not None else None
@@ -276,17 +276,20 @@ class ReplayLearner:
             self._observations.publish()
         metrics: list[dict[str, float]] = []
         before = self.updates
-        for part in self._parts(owed):
+        sequence = (self.algorithm.sequence,) if self.algorithm.sequence else ()
+        for i in range(0, owed, self.most):
+            part = slice(i, min(i + self.most, owed))
             ids = draw.ids[part]
             batch = self._batch(
                 ids, () if isinstance(draw.weight, tuple) else draw.weight[part]
             )._replace(
-                noise=self.algorithm.loss_noise(self.generators("learning"), self._lead(ids)),
+                noise=self.algorithm.loss_noise(
+                    self.generators("learning"), (*ids.shape, *sequence)
+                ),
                 settings={n: v[part] for n, v in schedule.items()},
             )
             outcome = self._run(batch)
-            self.updates += outcome.applied
-            metrics.append(checked(outcome, self.updates))
+            metrics.append(self._made(outcome))
             if not isinstance(outcome.priority, tuple):
                 self.sampler.update(ids, outcome.priority)
         self._waiting = None if self.updates > before else begin
@@ -303,11 +306,6 @@ class ReplayLearner:
         if s.updates_per_step != "auto":  # as many in all as steps so far ask for
             return int(span.end * s.updates_per_step) - int(span.begin * s.updates_per_step)
         return int(s.updates_per_call if s.updates_per_call > 0 else trajectory.reward.size)
-
-    def _lead(self, ids: Array) -> tuple[int, ...]:
-        """[k, B] of rows `ids`, or [k, S, L] of what is learned from in the sequences that begin
-        there."""
-        return (*ids.shape, *((self.algorithm.sequence,) if self.algorithm.sequence else ()))
 
     def _batch(self, ids: Array, weight: Array) -> Batch:
         """The transitions of rows `ids` [k, B], or the sequences that begin there, [k, S, L, ...],
@@ -334,9 +332,6 @@ class ReplayLearner:
         if not isinstance(weight, tuple):
             learned *= weight[..., None]
         return transitions._replace(weight=learned, extra={**extra, "start": start})
-
-    def _parts(self, owed: int) -> list[slice]:
-        return [slice(i, min(i + self.most, owed)) for i in range(0, owed, self.most)]
 
     def state(self, replay: bool) -> tuple[JSONDict, dict[str, Array]]:
         data, arrays = stored(self.ring, self.sampler) if replay else ({}, {})

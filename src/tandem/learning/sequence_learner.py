@@ -10,7 +10,7 @@ import numpy as np
 
 from tandem.algorithms.base import Call, Forward
 from tandem.learning import fits, normalization
-from tandem.learning.learners import Span, averaged, checked
+from tandem.learning.learners import Learner, Span, averaged
 from tandem.learning.seeds import Generators
 from tandem.networks.recurrent import state_size
 from tandem.replay.sequences import SequenceBuffer
@@ -40,7 +40,7 @@ def buffer_for(algorithm: Any, observation: Tree, action: Any) -> SequenceBuffer
     )
 
 
-class SequenceLearner:
+class SequenceLearner(Learner):
     """One update on each block of sequences, then a number of updates, drawn anew each time, on
     replayed ones."""
 
@@ -53,21 +53,14 @@ class SequenceLearner:
         generators: Generators,
         networks: dict[str, Forward],
     ) -> None:
-        s = algorithm.settings
-        self.algorithm = algorithm
-        self.backend = backend
-        self.generators = generators
-        self.settings = s
-        self.block, self.updates, self.networks = s.block, 0, networks
+        super().__init__(algorithm, backend, generators)
+        s, self.networks = self.settings, networks
         self.owed = 0  # updates on replayed sequences that the latest block still brings
         fits.sequences(s, backend.devices)
         self.buffer = buffer_for(algorithm, observation, action)
         statistics = normalization.statistics(s, observation, backend.networks)
         self._observations, self._rewards = statistics
         self._run = backend.compile(algorithm.update)
-
-    def is_warmup(self, env_steps: int) -> bool:
-        return False
 
     def break_off(self, envs: Sequence[int]) -> None:
         if self._rewards:
@@ -140,8 +133,7 @@ class SequenceLearner:
                 self.settings.noisy, self.generators("noise/learning"), 1
             )
         outcome = self._run(rows._replace(settings=schedule))
-        self.updates += outcome.applied
-        return checked(outcome, self.updates), outcome.priority
+        return self._made(outcome), outcome.priority
 
     def state(self, replay: bool) -> tuple[JSONDict, dict[str, Array]]:
         data: JSONDict = {"updates": self.updates, "owed": self.owed}

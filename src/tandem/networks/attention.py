@@ -57,10 +57,6 @@ class Attention(Block):
     initializer: str = "orthogonal"
 
     @property
-    def outputs(self) -> int:
-        return self.width
-
-    @property
     def parts(self) -> dict[str, Layer]:
         dense = Dense(self.width, self.width, "linear", self.initializer, SMALL)
         return dict.fromkeys(("query", "key", "value", "output"), dense)
@@ -96,10 +92,6 @@ class FeedForward(Block):
     initializer: str = "orthogonal"
 
     @property
-    def outputs(self) -> int:
-        return self.width
-
-    @property
     def parts(self) -> dict[str, Layer]:
         sizes = (self.width, *self.hidden)
         parts: dict[str, Layer] = {
@@ -123,10 +115,6 @@ class Transformer(Block):
     hidden: tuple[int, ...]
     activation: str = "gelu"
     initializer: str = "orthogonal"
-
-    @property
-    def outputs(self) -> int:
-        return self.width
 
     @property
     def feed(self) -> FeedForward:

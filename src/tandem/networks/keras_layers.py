@@ -276,6 +276,7 @@ def write(variables: dict[str, Any], weights: Weights) -> None:
 
 def forward(model: Any, x: Tree, values: list[Any]) -> Any:
     """The model's output in inference mode, with `values` for its variables."""
+    # not `stateless_call`, which hands `training` to a user's `call` that may know none
     with keras.StatelessScope(list(zip(model.variables, values, strict=True))):
         return model(x, training=False)
 

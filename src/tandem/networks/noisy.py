@@ -3,15 +3,14 @@ arXiv:1706.10295)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
 import numpy as np
 
-from tandem.networks.plan import Dense, Dueling, Plan, Streams, Weights, activate
-from tandem.types import Array, Tree
+from tandem.networks.plan import Dense, Weights, activate, with_last
+from tandem.types import Array
 
 SIGMA = 0.5  # times 1 / sqrt(inputs): the first size of the noise (section 3.2, factorised)
 
@@ -38,26 +37,8 @@ class NoisyDense(Dense):
         bias = w["bias"] + w["bias_sigma"] * w["bias_noise"]
         return activate(self.activation, x @ kernel + bias)
 
-    def bound(self, w: Weights) -> Callable[[Tree], Array]:
-        # weights change in place, so nothing is added up beforehand
-        return partial(self.forward, w)
 
-
-def noisy(head: Plan) -> Plan:
-    """The head with noise on its output layer: the last Dense one, in each stream of a fork."""
-    plan = list(head)
-    for i in reversed(range(len(plan))):
-        layer = plan[i]
-        if isinstance(layer, Dueling):
-            plan[i] = replace(layer, value=noisy(layer.value), advantage=noisy(layer.advantage))
-            break
-        if isinstance(layer, Streams):
-            plan[i] = replace(layer, plans={k: noisy(p) for k, p in layer.plans.items()})
-            break
-        if isinstance(layer, Dense):
-            plan[i] = NoisyDense(**vars(layer))
-            break
-    return tuple(plan)
+noisy = partial(with_last, kind=NoisyDense)  # a head with noise on its output layer
 
 
 def is_noise(name: str) -> bool:

@@ -10,7 +10,7 @@ another. Initial weights are drawn by NumPy: the same on every engine.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -41,8 +41,8 @@ class Layer:
 
     @property
     def outputs(self) -> int | None:
-        """How many numbers it puts out, where `width` does not know it."""
-        return None
+        """The number of outputs; None if it has neither `units` nor `width`: see `width()`."""
+        return getattr(self, "units", getattr(self, "width", None))
 
     def init(self, rng: np.random.Generator) -> Weights:
         return {}
@@ -77,6 +77,8 @@ class Dense(Layer):
         return activate(self.activation, x @ w["kernel"] + w["bias"])
 
     def bound(self, w: Weights) -> Callable[[Tree], Array]:
+        if type(self) is not Dense:  # a subclass may make its kernel anew at every step
+            return super().bound(w)
         kernel = w["kernel"]
         bias = w["bias"]
         activation = _INTO.get(self.activation, partial(activate, self.activation))
@@ -240,6 +242,10 @@ class Scale(Layer):
     width: int
     initial: float = 0.0
 
+    @property
+    def outputs(self) -> int:
+        return 2 * self.width
+
     def init(self, rng: np.random.Generator) -> Weights:
         return {"log_std": np.full(self.width, self.initial, np.float32)}
 
@@ -370,28 +376,39 @@ def forward(plan: Plan, w: Weights, x: Tree) -> Array:
 class Twin:
     """A plan with NumPy weights, ready to be called: the network without its framework."""
 
-    def __init__(self, plan: Plan, weights: Weights | None = None) -> None:
-        self.plan, self._weights = plan, weights
-        self._steps: list[Callable[[Tree], Array]] = []
-        if weights is not None:
-            self.load(weights)
+    def __init__(self, plan: Plan, weights: Weights) -> None:
+        self.plan = plan
+        self.load(weights)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Twin, (self.plan, self._weights)  # the bound steps do not travel
+        return Twin, (self.plan, self.weights)  # the bound steps do not travel
 
     def load(self, weights: Weights) -> None:
-        self._weights = weights
+        self.weights = weights
         self._steps = [layer.bound(select(weights, str(i))) for i, layer in enumerate(self.plan)]
-
-    @property
-    def weights(self) -> Weights:
-        """What `load` was given."""
-        return self._weights or {}
 
     def __call__(self, x: Tree) -> Array:
         for step in self._steps:
             x = step(x)
         return x
+
+
+def with_last(head: Plan, kind: type[Dense]) -> Plan:
+    """The head with its last `Dense` layer, in each stream of a fork, as a layer of another kind.
+    Layers of subclasses of `Dense` stay."""
+    plan = list(head)
+    for i, layer in reversed(list(enumerate(plan))):
+        if isinstance(layer, Dueling):
+            value, advantage = with_last(layer.value, kind), with_last(layer.advantage, kind)
+            plan[i] = replace(layer, value=value, advantage=advantage)
+        elif isinstance(layer, Streams):
+            plan[i] = replace(layer, plans={k: with_last(p, kind) for k, p in layer.plans.items()})
+        elif type(layer) is Dense:
+            plan[i] = kind(**vars(layer))
+        else:
+            continue
+        break
+    return tuple(plan)
 
 
 def width(plan: Plan) -> int:
@@ -401,14 +418,8 @@ def width(plan: Plan) -> int:
             continue
         if layer.outputs is not None:
             return layer.outputs
-        if isinstance(layer, Dense):
-            return layer.units
         if isinstance(layer, OneHot):
             return sum(layer.sizes)
-        if isinstance(layer, (Cast, Normalize, LayerNorm)):
-            return layer.width
-        if isinstance(layer, Scale):
-            return 2 * layer.width
         if isinstance(layer, Half):
             return layer.inputs - layer.inputs // 2 if layer.second else layer.inputs // 2
         if isinstance(layer, Streams):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
 from tandem import ops
 from tandem.networks.plan import Dense, Layer, Weights
-from tandem.types import Array, Tree
+from tandem.types import Array
 
 
 @dataclass(frozen=True)
@@ -25,9 +23,6 @@ class DenseWithInputs(Dense):
     def forward(self, w: Weights, x: Array) -> Array:
         xp = ops.of(x)
         return xp.concat([super().forward(w, x), xp.stop_gradient(x)], -1)
-
-    def bound(self, w: Weights) -> Callable[[Tree], Array]:
-        return partial(self.forward, w)
 
 
 @dataclass(frozen=True)
@@ -57,9 +52,6 @@ class StateDependent(Dense):
         features = x if self.learn_features else xp.stop_gradient(x)
         parts = xp.reshape(features, (-1, self.inputs, 1)) * xp.exp(w["log_std"])
         return xp.concat([mean, xp.reshape(parts, (-1, self.inputs * self.units))], -1)
-
-    def bound(self, w: Weights) -> Callable[[Tree], Array]:
-        return partial(self.forward, w)
 
 
 @dataclass(frozen=True)

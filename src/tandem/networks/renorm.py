@@ -30,10 +30,6 @@ class BatchRenorm(Layer):
     epsilon: float = 1e-3
     frozen: ClassVar[tuple[str, ...]] = ("moving_mean", "moving_variance", "moving_count")
 
-    @property
-    def outputs(self) -> int:
-        return self.width
-
     def init(self, rng: np.random.Generator) -> Weights:
         zeros, ones = np.zeros(self.width, np.float32), np.ones(self.width, np.float32)
         moving = {"moving_mean": zeros.copy(), "moving_variance": ones.copy()}

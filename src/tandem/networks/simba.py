@@ -28,10 +28,6 @@ class RunningNorm(Layer):
     epsilon: float = 1e-5
     frozen: ClassVar[tuple[str, ...]] = ("moving_mean", "moving_variance", "moving_count")
 
-    @property
-    def outputs(self) -> int:
-        return self.width
-
     def init(self, rng: np.random.Generator) -> Weights:
         mean, variance = np.zeros(self.width, np.float32), np.ones(self.width, np.float32)
         count = np.zeros(1, np.float32)
@@ -67,10 +63,6 @@ class ResidualBlock(Block):
 
     width: int
     activation: str = "relu"
-
-    @property
-    def outputs(self) -> int:
-        return self.width
 
     @property
     def parts(self) -> dict[str, Layer]:

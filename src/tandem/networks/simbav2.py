@@ -3,8 +3,7 @@ unit have length 1, and learned scalers say how much of what there is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from math import sqrt
 
@@ -13,10 +12,10 @@ import numpy as np
 from tandem import ops
 from tandem.math.optimization import on_sphere
 from tandem.networks.defaults import Inputs
-from tandem.networks.plan import Dense, Dueling, Layer, Plan, Streams, Weights, activate
+from tandem.networks.plan import Dense, Layer, Plan, Weights, activate, with_last
 from tandem.networks.simba import EXPANSION, on_standardized
 from tandem.networks.unit import KERNEL, unit_kernel
-from tandem.types import Array, Tree
+from tandem.types import Array
 
 SHIFT = 3.0  # what stands beside observations, so that their length is not lost (section 4.1)
 
@@ -29,18 +28,9 @@ class SphericalEmbedding(Layer):
     inputs: int
     units: int
 
-    @property
-    def outputs(self) -> int:
-        return self.units
-
-    @property
-    def scale(self) -> float:
-        """Of the scaler, at first, and how far a step of size 1 moves it."""
-        return sqrt(2.0 / self.units)
-
     def init(self, rng: np.random.Generator) -> Weights:
         kernel = unit_kernel(rng, self.inputs + 1, self.units)
-        return {KERNEL: kernel, "scaler": np.full(self.units, self.scale, np.float32)}
+        return {KERNEL: kernel, "scaler": np.full(self.units, sqrt(2.0 / self.units), np.float32)}
 
     def forward(self, w: Weights, x: Array) -> Array:
         xp = ops.of(x)
@@ -57,10 +47,6 @@ class LerpBlock(Layer):
     width: int
     blocks: int
     activation: str = "relu"
-
-    @property
-    def outputs(self) -> int:
-        return self.width
 
     def init(self, rng: np.random.Generator) -> Weights:
         wide = EXPANSION * self.width
@@ -99,9 +85,6 @@ class UnitHead(Dense):
         hidden = w["scaler"] * (x @ w[f"hidden_{KERNEL}"])
         return activate(self.activation, hidden @ w[KERNEL] + w["bias"])
 
-    def bound(self, w: Weights) -> Callable[[Tree], Array]:
-        return partial(self.forward, w)
-
 
 def simbav2(
     inputs: Inputs, widths: tuple[int, ...], activation: str, *, normalize: bool = False
@@ -115,20 +98,5 @@ def simbav2(
     return on_standardized(blocks, "simbav2", 512, inputs, widths, normalize)
 
 
-def unit_headed(head: Plan) -> Plan:
-    """A head whose last dense layer, in each stream of a fork, has unit kernels; layers of other
-    kinds, such as those with noise, stay."""
-    plan = list(head)
-    for i in reversed(range(len(plan))):
-        layer = plan[i]
-        if isinstance(layer, Dueling):
-            value, advantage = unit_headed(layer.value), unit_headed(layer.advantage)
-            plan[i] = replace(layer, value=value, advantage=advantage)
-        elif isinstance(layer, Streams):
-            plan[i] = replace(layer, plans={k: unit_headed(p) for k, p in layer.plans.items()})
-        elif type(layer) is Dense:
-            plan[i] = UnitHead(**vars(layer))
-        else:
-            continue
-        break
-    return tuple(plan)
+# a head whose last dense layer has unit kernels; layers of other kinds, as those with noise, stay
+unit_headed = partial(with_last, kind=UnitHead)

@@ -3,15 +3,13 @@ which knows them by their name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
 from tandem.math.optimization import unit_columns
 from tandem.networks.plan import Dense, Plan, Weights, activate, draw
-from tandem.types import Array, Tree
+from tandem.types import Array
 
 KERNEL = "unit_kernel"  # ends the names of such weights [inputs, units]
 
@@ -36,9 +34,6 @@ class UnitDense(Dense):
 
     def forward(self, w: Weights, x: Array) -> Array:
         return activate(self.activation, x @ w[KERNEL])
-
-    def bound(self, w: Weights) -> Callable[[Tree], Array]:
-        return partial(self.forward, w)
 
 
 def projected(body: Plan) -> Plan:

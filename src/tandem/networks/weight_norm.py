@@ -3,15 +3,13 @@ weights is learned beside their direction."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
 from tandem import ops
 from tandem.networks.plan import Conv, Dense, Layer, Plan, Streams, Weights
-from tandem.types import Array, Tree
+from tandem.types import Array
 
 
 @dataclass(frozen=True)
@@ -24,9 +22,6 @@ class WeightNormDense(Dense):
 
     def forward(self, w: Weights, x: Array) -> Array:
         return super().forward({**w, "kernel": normalized(w)}, x)
-
-    def bound(self, w: Weights) -> Callable[[Tree], Array]:
-        return partial(self.forward, w)  # weights change in place, so no kernel is made beforehand
 
 
 @dataclass(frozen=True)

@@ -76,6 +76,7 @@ class Ring:
         self.scaled: Callable[[AnyArray], AnyArray] | None = None  # what rewards are read through
         self._layout = layout = Layout(capacity, envs, obs, action, extra)
         self.capacity, self.envs, self.slots = capacity, envs, layout.slots
+        self.nbytes = layout.nbytes  # of its arrays
         self.history = layout.history  # time steps before a row that its observation shows
         files: list[Path] = []
         if path is not None:
@@ -86,9 +87,14 @@ class Ring:
         self._flat = {
             name: x.reshape(self.slots * envs, *x.shape[2:]) for name, x in self._columns.items()
         }
+        # of each row, [slots * N], to be indexed by `position(ids)`: whether it ended its episode,
+        # whether it may be learned from, and gamma, or 0 where the episode terminated
+        self.last, self.valid, self.discount = (
+            self._flat[name] for name in ("last", "valid", "discount")
+        )
         self._extra = [f"extra/{name}" for name in extra]
         self._cuts = CutStore(list(layout.obs.values()))
-        self._time = 0  # time steps ever written
+        self.time = 0  # time steps ever written: the t of the next one
         self._forgotten = 0  # time steps before this one were let go of by `forget`
         # the same for each environment, where `forget_rows` let go of more; those rows that are
         # still in the arrays are not valid any more
@@ -107,53 +113,26 @@ class Ring:
         observation each."""
         return Layout(capacity, envs, obs, action, extra).nbytes
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of its arrays."""
-        return sum(x.nbytes for x in self._columns.values())
-
     def __len__(self) -> int:
         """The number of rows that can be drawn: those in the ring that are valid."""
         return self._drawable
 
     @property
-    def time(self) -> int:
-        """The number of time steps ever written: the t of the next one."""
-        return self._time
-
-    @property
     def oldest(self) -> int:
         """The smallest id in the ring, of whichever environment: of others `forget_rows` may have
         let go of more."""
-        return self._first(self._time) * self.envs
+        return self._first(self.time) * self.envs
 
     @property
     def floors(self) -> IntArray:
         """The first time step of each environment that is in the ring; int64 [N]."""
-        return np.maximum(self._floors.steps, self._first(self._time))
+        return np.maximum(self._floors.steps, self._first(self.time))
 
     @property
     def newest(self) -> int:
         """The largest id in the ring; every id from `oldest` to it is there. One less than `oldest`
         in an empty ring."""
-        return self._time * self.envs - 1
-
-    @property
-    def last(self) -> BoolArray:
-        """bool [slots * N], to be indexed by `position(ids)`: whether the row ended its episode."""
-        return self._flat["last"]
-
-    @property
-    def valid(self) -> BoolArray:
-        """bool [slots * N], to be indexed by `position(ids)`: whether the row may be learned
-        from."""
-        return self._flat["valid"]
-
-    @property
-    def discount(self) -> AnyArray:
-        """float32 [slots * N], to be indexed by `position(ids)`: gamma, and 0 where the episode
-        terminated."""
-        return self._flat["discount"]
+        return self.time * self.envs - 1
 
     def column(self, name: str) -> AnyArray:
         """[slots * N, ...], to be indexed by `position(ids)`: see `Layout`."""
@@ -162,7 +141,7 @@ class Ring:
     def contains(self, ids: IntArray) -> BoolArray:
         """Whether each of `ids` is (still) in the ring; bool, in the shape of `ids`."""
         contained: BoolArray = (ids >= self.oldest) & (ids <= self.newest)
-        uneven = self._floors.uneven(self._first(self._time))
+        uneven = self._floors.uneven(self._first(self.time))
         return contained & self._floors.above(ids) if uneven else contained
 
     def rows(self, envs: Sequence[int] | None = None) -> IntArray:
@@ -191,12 +170,12 @@ class Ring:
         """
         arrays, following = self._read(trajectory)
         steps = len(trajectory.reward)
-        end = self._time + steps
+        end = self.time + steps
         skip = max(0, steps - self.slots + 1)  # steps that would be overwritten at once
-        first_kept = max(0, self._first(end) - self._time)
+        first_kept = max(0, self._first(end) - self.time)
         cuts = self._read_cuts(trajectory, first_kept) if len(trajectory.cuts.t) else None
         self._drop(self._first(end))
-        for low, high, first in self._spans(self._time + skip, steps - skip):
+        for low, high, first in self._spans(self.time + skip, steps - skip):
             for column, rows in zip(self._columns.values(), arrays, strict=True):
                 column[low:high] = rows[skip + first : skip + first + high - low]
         for name, now in zip(self._layout.obs, following, strict=True):
@@ -204,14 +183,12 @@ class Ring:
         self._drawable += int(np.count_nonzero(trajectory.valid[first_kept:]))
         if cuts is not None:
             self._cuts.append(*cuts)
-        self._time = end
+        self.time = end
 
     def forget(self, steps: int | None = None) -> None:
         """Drops the oldest `steps` time steps, or all without a number."""
         first = (
-            self._time
-            if steps is None
-            else min(self._first(self._time) + max(steps, 0), self._time)
+            self.time if steps is None else min(self._first(self.time) + max(steps, 0), self.time)
         )
         self._drop(first)
         self._forgotten = max(first, self._forgotten)
@@ -220,7 +197,7 @@ class Ring:
         """Drops the `count` oldest valid rows, of these environments or of all, and returns their
         positions. Of the oldest time step some environments' rows may go and others stay: then
         later calls begin with those."""
-        ids, first = valid_rows(self, envs, max(count, 0)), self._first(self._time)
+        ids, first = valid_rows(self, envs, max(count, 0)), self._first(self.time)
         at = self.position(ids)
         self.valid[at] = False
         self._drawable -= len(ids)
@@ -237,7 +214,7 @@ class Ring:
         at = self.position(ids)
         self.last[at] = True
         going = self.discount.take(at) > 0
-        slot = self._time % self.slots
+        slot = self.time % self.slots
         following = [self._columns[n][slot][ids[going] % self.envs] for n in self._layout.obs]
         self._cuts.append(ids[going], following)
 
@@ -263,7 +240,7 @@ class Ring:
                 "sample them after the last add, or select rows with `contains`.",
             )
         at = self.position(row)
-        discount = self._flat["discount"].take(at)
+        discount = self.discount.take(at)
         kept = {name: windows.read(self, name, at) for name in ("reward", *self._extra)}
         final, at_final = row, at
         if n > 1:
@@ -300,7 +277,7 @@ class Ring:
     def state(self) -> State:
         """Returns (JSON data, arrays) for `load_state`: only slots in use. The arrays are views,
         good until the next add (a copy could need as much memory again as the ring itself)."""
-        used = self.used_slots(self._time)
+        used = self.used_slots(self.time)
         arrays = {name: column[:used] for name, column in self._columns.items()}
         arrays["cut_ids"] = self._cuts.ids
         for name, x in zip(self._layout.obs, self._cuts.obs, strict=True):
@@ -308,7 +285,7 @@ class Ring:
         meta = {
             "slots": self.slots,
             "envs": self.envs,
-            "time": self._time,
+            "time": self.time,
             "kept": self._forgotten,
             "floors": self._floors.steps.tolist(),
             "terminal_from": self.terminal_from,
@@ -336,7 +313,7 @@ class Ring:
             fill(column[:used], arrays[name])
         self._cuts.clear()
         self._cuts.append(arrays["cut_ids"], [arrays[f"cut_{name}"] for name in self._layout.obs])
-        self._time, self._forgotten = time, int(meta.get("kept", 0))
+        self.time, self._forgotten = time, int(meta.get("kept", 0))
         if self.terminal_from != SPAN:  # older rings did not store them
             self.terminal_from = min(int(meta.get("terminal_from", SPAN)), time)
         self._floors.steps[:] = meta.get("floors", 0)
@@ -365,7 +342,7 @@ class Ring:
             column = self._columns[name]
             check_column(f"bootstrap of {name}", x, column.shape[1:], column.dtype)
         named = dict(zip(self._columns, arrays, strict=True))
-        newest = (self._time - 1) % self.slots if self._time else None
+        newest = (self.time - 1) % self.slots if self.time else None
         self._layout.check_order(trajectory.obs, named, self._columns, newest)
         return arrays, following
 
@@ -387,7 +364,7 @@ class Ring:
         stored = cuts.t >= skip
         if self.terminal_from == SPAN:
             stored &= trajectory.discount[cuts.t, cuts.env] > 0
-        ids = (self._time + cuts.t) * self.envs + cuts.env
+        ids = (self.time + cuts.t) * self.envs + cuts.env
         order = np.argsort(ids, kind="stable")
         order = order[stored[order]]
         return ids[order], [x[order] for x in parts]
@@ -428,7 +405,7 @@ class Ring:
         """Drops the rows before time step `oldest`."""
         first = self.oldest // self.envs
         if oldest > first:
-            self._drawable -= self._count_valid(first, min(oldest, self._time) - first)
+            self._drawable -= self._count_valid(first, min(oldest, self.time) - first)
             self._cuts.drop(oldest * self.envs)
 
     def _count_valid(self, start: int, steps: int) -> int:

@@ -46,8 +46,7 @@ class Episodes:
         episode terminated before the ring stored terminal observations."""
         ring, at = self.ring, self.ring.position(last)
         ended = ring.last.take(at) & (ring.discount.take(at) == 0)
-        earlier: IntArray = last - ring.envs * (ended & (last < ring.terminal_from * ring.envs))
-        return earlier
+        return last - ring.envs * (ended & (last < ring.terminal_from * ring.envs))
 
     def _look(self) -> None:
         ring = self.ring

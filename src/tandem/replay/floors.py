@@ -3,28 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tandem.types import BoolArray, IntArray
 
-
-class Rows(Protocol):
-    """What a ring says of its rows; described there."""
-
-    envs: int
-
-    @property
-    def oldest(self) -> int: ...
-
-    @property
-    def newest(self) -> int: ...
-
-    @property
-    def valid(self) -> BoolArray: ...
-
-    def position(self, ids: IntArray) -> IntArray: ...
+if TYPE_CHECKING:
+    from tandem.replay.buffer import Ring
 
 
 class Floors:
@@ -42,8 +28,7 @@ class Floors:
 
     def above(self, ids: IntArray) -> BoolArray:
         """Whether rows `ids` are kept; bool, in their shape."""
-        above: BoolArray = ids // self.envs >= self.steps[ids % self.envs]
-        return above
+        return ids // self.envs >= self.steps[ids % self.envs]
 
     def drop(self, ids: IntArray) -> int:
         """Rows up to `ids` of their environments are not kept any more. Returns the first time step
@@ -52,7 +37,7 @@ class Floors:
         return int(self.steps.min())
 
 
-def valid_rows(ring: Rows, envs: Sequence[int] | None = None, count: int | None = None) -> IntArray:
+def valid_rows(ring: Ring, envs: Sequence[int] | None = None, count: int | None = None) -> IntArray:
     """The ids of a ring's valid rows, or of the `count` oldest, of these environments or of all;
     rising."""
     end = ring.newest + 1

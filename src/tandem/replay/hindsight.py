@@ -175,5 +175,4 @@ class Hindsight:
         write(flat.next_obs, self.goals.put(next_obs, goal))
         flat.reward[at] = self.ring.scaled(reward) if self.ring.scaled else reward
         flat.discount[at] = np.where(terminated, np.float32(0), flat.discount[at])
-        relabelled: Batch = tree_map(lambda x: x.reshape(*shape, *x.shape[1:]), flat)
-        return relabelled
+        return tree_map(lambda x: x.reshape(*shape, *x.shape[1:]), flat)

@@ -71,8 +71,7 @@ class Priorities:
                 "check for exploding losses or rewards; try a smaller learning rate or clipped "
                 "gradients.",
             )
-        powers: AnyArray = (p + self.eps) ** self.alpha
-        return powers
+        return (p + self.eps) ** self.alpha
 
     def set(self, slots: IntArray, powers: AnyArray) -> None:
         """Sets the powers [M] of slots [M]; of several for one slot the last counts."""

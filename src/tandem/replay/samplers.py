@@ -6,7 +6,7 @@ Blocks are added through a sampler, which may note what they are worth, and go i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,39 +23,33 @@ class Draw(NamedTuple):
     weight: Array = ()  # float32 [K, B]: importance weights; () means all ones
 
 
-class Sampler(Protocol):
-    """What a learner calls of any sampler; described at `UniformSampler`."""
+class Sampler:
+    """What a learner calls of any sampler."""
 
-    ring: Ring
-
-    def add(self, trajectory: Trajectory) -> None: ...
-
-    def draw(
-        self, rng: np.random.Generator, updates: int, batch_size: int, beta: AnyArray
-    ) -> Draw: ...
-
-    def update(self, ids: IntArray, priority: AnyArray) -> None: ...
-
-    def ready(self, batch_size: int) -> bool: ...
-
-    def forget(self, steps: int | None = None) -> None: ...
-
-    def forget_rows(self, count: int, envs: Sequence[int] | None = None) -> None: ...
-
-    def state(self) -> State: ...
-
-    def load_state(self, meta: JSONDict, arrays: dict[str, AnyArray]) -> None: ...
-
-
-class UniformSampler:
-    """Draws every valid row of the ring with equal probability, with replacement."""
+    steps = 1  # of the sequences that the drawn rows begin
 
     def __init__(self, ring: Ring) -> None:
         self.ring = ring
 
+    def draw(self, rng: np.random.Generator, updates: int, batch_size: int, beta: AnyArray) -> Draw:
+        """Returns row ids [K, B] for K = `updates` batches of B rows. `beta` [K] is the exponent of
+        each batch's importance weights."""
+        raise NotImplementedError
+
     def ready(self, batch_size: int) -> bool:
         """Returns whether there are enough rows for a batch."""
         return len(self.ring) >= batch_size
+
+    def sequences(self, ids: IntArray) -> IntArray:
+        """Returns the rows [..., steps] of the sequences that begin in rows `ids` [...]."""
+        return ids[..., None] + np.arange(self.steps) * self.ring.envs
+
+    def add(self, trajectory: Trajectory) -> None:
+        """Writes to the ring."""
+        self.ring.add(trajectory)
+
+    def update(self, ids: IntArray, priority: AnyArray) -> None:
+        """Does nothing: there are no priorities."""
 
     def forget(self, steps: int | None = None) -> None:
         """Drops the oldest `steps` time steps of the ring, or all without a number."""
@@ -65,9 +59,16 @@ class UniformSampler:
         """Drops the `count` oldest rows of the ring, of these environments or of all."""
         self.ring.forget_rows(count, envs)
 
-    def add(self, trajectory: Trajectory) -> None:
-        """Writes to the ring."""
-        self.ring.add(trajectory)
+    def state(self) -> State:
+        """Returns nothing to save: the ring and the generator are saved by their owners."""
+        return {}, {}
+
+    def load_state(self, meta: JSONDict, arrays: dict[str, AnyArray]) -> None:
+        """Does nothing: there is nothing to restore."""
+
+
+class UniformSampler(Sampler):
+    """Draws every valid row of the ring with equal probability, with replacement."""
 
     def draw(
         self, rng: np.random.Generator, updates: int, batch_size: int, beta: AnyArray | None = None
@@ -90,16 +91,6 @@ class UniformSampler:
                 refused = refused[~ring.valid.take(ring.position(again))]
         return Draw(ids)
 
-    def update(self, ids: IntArray, priority: AnyArray) -> None:
-        """Does nothing: there are no priorities."""
-
-    def state(self) -> State:
-        """Returns nothing to save: the ring and the generator are saved by their owners."""
-        return {}, {}
-
-    def load_state(self, meta: JSONDict, arrays: dict[str, AnyArray]) -> None:
-        """Does nothing: there is nothing to restore."""
-
 
 class SequenceSampler(UniformSampler):
     """Draws the first rows of sequences of `steps` steps of one environment that are wholly in the
@@ -119,10 +110,6 @@ class SequenceSampler(UniformSampler):
         return Draw(
             rng.integers(self.ring.oldest, self.ring.oldest + self._starts(), (updates, batch_size))
         )
-
-    def sequences(self, ids: IntArray) -> IntArray:
-        """Returns the rows [..., steps] of the sequences that begin in rows `ids` [...]."""
-        return _in_a_row(self.ring, ids, self.steps)
 
     def _starts(self) -> int:
         """How many rows a sequence can begin in."""
@@ -168,7 +155,7 @@ class PassSampler(DistinctSampler):
         return Draw(self._ids(order[:total]).reshape(updates, batch_size))
 
 
-class PrioritizedSampler:
+class PrioritizedSampler(Sampler):
     """Proportional prioritized replay (Schaul et al. 2016, arXiv:1511.05952, section 3.3 and
     algorithm 1).
 
@@ -198,20 +185,17 @@ class PrioritizedSampler:
                 "alpha >= 0 and eps > 0",
                 "try alpha=0.6, eps=1e-6, the usual values.",
             )
-        self.ring, self.distinct, self.steps = ring, distinct, steps
+        super().__init__(ring)
+        self.distinct, self.steps = distinct, steps
         self._priorities = Priorities(ring.slots * ring.envs, alpha, eps)
         self._seen = 0  # time steps of the ring whose rows are in the tree
 
     def ready(self, batch_size: int) -> bool:
         """Returns whether there are enough rows for a batch; of sequences, any."""
         if self.steps == 1:
-            return len(self.ring) >= batch_size
+            return super().ready(batch_size)
         self._catch_up()
         return self._priorities.tree.total > 0
-
-    def sequences(self, ids: IntArray) -> IntArray:
-        """Returns the rows [..., steps] of the sequences that begin in rows `ids` [...]."""
-        return _in_a_row(self.ring, ids, self.steps)
 
     def forget(self, steps: int | None = None) -> None:
         """Drops the oldest `steps` time steps of the ring, or all, with their priorities."""
@@ -251,10 +235,6 @@ class PrioritizedSampler:
             return positive if positive.size else np.zeros(rows)
 
         return powers
-
-    def add(self, trajectory: Trajectory) -> None:
-        """Writes to the ring."""
-        self.ring.add(trajectory)
 
     def draw(self, rng: np.random.Generator, updates: int, batch_size: int, beta: AnyArray) -> Draw:
         """Returns row ids and importance weights, both [K, B], for K = `updates` batches of B rows;
@@ -334,11 +314,6 @@ class PrioritizedSampler:
         ids = positions + self.ring.oldest // rows * rows
         np.add(ids, rows, out=ids, where=ids < self.ring.oldest)
         return ids
-
-
-def _in_a_row(ring: Ring, ids: IntArray, steps: int) -> IntArray:
-    """The rows [..., steps] of the same environments that begin in rows `ids` [...]."""
-    return ids[..., None] + np.arange(steps) * ring.envs
 
 
 def _require_rows(ring: Ring) -> None:

@@ -8,31 +8,38 @@ import numpy as np
 from tandem.errors import SettingError
 from tandem.replay.buffer import Ring
 from tandem.replay.episodes import Episodes
-from tandem.replay.samplers import Draw, UniformSampler
+from tandem.replay.samplers import Draw, Sampler
 from tandem.types import AnyArray, Batch, IntArray, JSONDict, Tree, tree_map
 
 
-class TripletSampler:
+class TripletSampler(Sampler):
     """Draws steps i < k < j of finished episodes of a ring: each episode alike that has three steps
     or more, and each three of its steps. The step that terminated an episode is left out where the
     observation after it is not known (`Episodes.known`)."""
 
     def __init__(self, ring: Ring) -> None:
-        self.ring, self.episodes = ring, Episodes(ring)
+        super().__init__(ring)
+        self.episodes = Episodes(ring)
 
-    def ready(self) -> bool:
-        """Whether there is an episode to draw from."""
-        return bool((self._lengths()[1] >= 3).any())
+    def ready(self, batch_size: int) -> bool:
+        """Returns whether there are enough rows for a batch, and an episode to draw from."""
+        return super().ready(batch_size) and bool((self._lengths()[1] >= 3).any())
+
+    def load_state(self, meta: JSONDict, arrays: dict[str, AnyArray]) -> None:
+        """Looks for the ends of episodes anew."""
+        self.episodes = Episodes(self.ring)
 
     def _lengths(self) -> tuple[IntArray, IntArray]:
         """(first rows, steps) of the finished episodes."""
         first, last = self.episodes.finished()
         return first, (self.episodes.known(last) - first) // self.ring.envs + 1
 
-    def draw(self, rng: np.random.Generator, batch_size: int) -> IntArray:
-        """Row ids [B, 3], rising in each row. Raises SettingError where no episode is finished that
-        is long enough."""
-        n = self.ring.envs
+    def draw(
+        self, rng: np.random.Generator, updates: int, batch_size: int, beta: AnyArray | None = None
+    ) -> Draw:
+        """Returns row ids [K, B, 3], rising in each triplet. Raises SettingError where no episode
+        is finished that is long enough."""
+        n, count = self.ring.envs, updates * batch_size
         first, length = self._lengths()
         long = np.flatnonzero(length >= 3)
         if not long.size:
@@ -42,17 +49,16 @@ class TripletSampler:
                 "at least one",
                 "collect more before sampling, or give the buffer a larger capacity.",
             )
-        chosen = long[rng.integers(len(long), size=batch_size)]
+        chosen = long[rng.integers(len(long), size=count)]
         a, b, c = (
-            (rng.random((batch_size, 3)) * (length[chosen][:, None] - [0, 1, 2])).astype(np.int64).T
+            (rng.random((count, 3)) * (length[chosen][:, None] - [0, 1, 2])).astype(np.int64).T
         )
         b += b >= a  # of the steps but a, the b-th
         low, high = np.minimum(a, b), np.maximum(a, b)
         c += c >= low
         c += c >= high
         steps = np.sort(np.stack([low, high, c], 1), 1)
-        ids: IntArray = first[chosen][:, None] + n * steps
-        return ids
+        return Draw((first[chosen][:, None] + n * steps).reshape(updates, batch_size, 3))
 
     def transitions(self, ids: IntArray) -> Batch:
         """The two halves of each triplet of `ids` [..., B, 3], [..., B, 2, *their own]: from the
@@ -68,22 +74,3 @@ class TripletSampler:
         next_obs = tree_map(lambda x: x.take([1, 2], axis), batch.next_obs)
         halves: Batch = tree_map(lambda x: x.take([0, 1], axis), batch)
         return halves._replace(obs=obs, next_obs=next_obs)
-
-
-class TripletDraws(UniformSampler):
-    """Draws such triplets as a sampler draws rows: ids are [K, B, 3]."""
-
-    def __init__(self, ring: Ring) -> None:
-        super().__init__(ring)
-        self.triplets = TripletSampler(ring)
-
-    def ready(self, batch_size: int) -> bool:
-        return super().ready(batch_size) and self.triplets.ready()
-
-    def draw(
-        self, rng: np.random.Generator, updates: int, batch_size: int, beta: AnyArray | None = None
-    ) -> Draw:
-        return Draw(self.triplets.draw(rng, updates * batch_size).reshape(updates, batch_size, 3))
-
-    def load_state(self, meta: JSONDict, arrays: dict[str, AnyArray]) -> None:
-        self.triplets = TripletSampler(self.ring)  # where episodes end is to be looked for anew

@@ -134,8 +134,7 @@ def _rebuilt(
         observation, action, conf.settings, network, space, Generators(conf.seed)
     )
     kind(backend, sources, observation, action, conf.settings)
-    networks: dict[str, Any] = backend.networks
-    return networks
+    return backend.networks
 
 
 def _filled(network: Any, weights: plans.Weights, path: Path) -> Any:

@@ -64,7 +64,7 @@ def sources(
     """Where the networks of an algorithm of that name come from, by role."""
     chosen = algorithms.get(name).Settings(**settings)
     kind = algorithms.get(name, action)
-    by_role: dict[str, Source] = kind.sources(
+    return kind.sources(
         observation,
         action,
         chosen,
@@ -72,7 +72,6 @@ def sources(
         None,
         lambda n: np.random.default_rng([seed, *n.encode()]),
     )
-    return by_role
 
 
 def values(spec: Spec, shape: tuple[int, ...], rng: np.random.Generator) -> Tree:
@@ -301,5 +300,4 @@ def allow(obs: Tree, actions: Array, action: Leaf) -> None:
 
 def first(batch: Batch, updates: int) -> Batch:
     """The first `updates` of a stacked batch."""
-    head: Batch = tree_map(lambda x: x[:updates], batch)
-    return head
+    return tree_map(lambda x: x[:updates], batch)

@@ -51,8 +51,7 @@ class TeamGame:
 
     def state(self) -> Array:
         """Where the game is, as a one-hot vector."""
-        state: Array = np.eye(self.states, dtype=np.float32)[self.place]
-        return state
+        return np.eye(self.states, dtype=np.float32)[self.place]
 
     def info(self) -> dict[str, Any]:
         """What each is told beside."""

@@ -117,8 +117,7 @@ class TicTacToe(TurnGame):
         self.marks = np.zeros((2, 9), np.float32)
 
     def allowed(self) -> Array:
-        free: Array = (self.marks[0] + self.marks[1] == 0).astype(np.int8)
-        return free
+        return (self.marks[0] + self.marks[1] == 0).astype(np.int8)
 
     def play(self, player: int, action: int) -> float | None:
         self.marks[player, action] = 1
@@ -151,8 +150,7 @@ class Nim(TurnGame):
         return 1.0 if self.heap == 0 else None
 
     def board(self, player: int) -> Array:
-        board: Array = np.eye(self.full + 1, dtype=np.float32)[self.heap]
-        return board
+        return np.eye(self.full + 1, dtype=np.float32)[self.heap]
 
 
 def tictactoe() -> Versus:

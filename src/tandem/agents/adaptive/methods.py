@@ -411,8 +411,7 @@ def _mini_batch(assembly: Assembly, size: int) -> Batch:
         weight=weight,
         settings={},
     )
-    first: Batch = tree_map(lambda x: x[0], batch)
-    return first
+    return tree_map(lambda x: x[0], batch)
 
 
 _told: set[str] = set()
