@@ -305,11 +305,7 @@ def resume_fault_between(
         second.reset()
         second.load_state(data, arrays)
         for t, (a, one) in enumerate(zip(actions, expected, strict=True)):
-            other = second.step(a)
-            if any(
-                x.tobytes() != y.tobytes()
-                for x, y in zip(leaves(one[:5]), leaves(other[:5]), strict=True)
-            ):
+            if differ(one, second.step(a)):
                 return ResumeError(
                     f"{first.name} diverged {t + 1} steps after it was resumed; it is not exactly "
                     "resumable.",
@@ -323,6 +319,13 @@ def resume_fault_between(
         first.close()
         second.close()
     return None
+
+
+def differ(one: Step, other: Step) -> bool:
+    """Whether two steps are not the same to the bit."""
+    return any(
+        a.tobytes() != b.tobytes() for a, b in zip(leaves(one[:5]), leaves(other[:5]), strict=True)
+    )
 
 
 def is_instance(env: EnvLike) -> bool:
