@@ -158,10 +158,10 @@ def test_an_agent_that_was_trained_with_masks_says_how_to_give_them() -> None:
 
 
 def test_names_of_environments(monkeypatch: Any) -> None:
-    with follows("vector_source.py:named") as advice:
+    with follows("settings.py:named_here") as advice:
         named("tests.envs.vectors:Resumible")
     assert named(advice.quoted()).name == "Resumable"
-    with follows("vector_source.py:named") as advice:
+    with follows("settings.py:named_here") as advice:
         named("CartPole-v1")
     assert "write MODULE:FUNCTION" in advice.fix
     named("gymnasium:make_vec", {"id": "CartPole-v1"})
