@@ -153,6 +153,14 @@ def parts_of(space: Any) -> list[tuple[Any, Any]] | None:
     return list(enumerate(space.spaces)) if kind == "Tuple" else None
 
 
+def in_space(space: Any, x: Any, made: Callable[[Any, Any], Any]) -> Any:
+    """An observation in the containers of its space: `made(inner space, array)` for each array."""
+    if (entries := parts_of(space)) is None:
+        return made(space, x)
+    parts = {key: in_space(inner, x[key], made) for key, inner in entries}
+    return parts if kind_of(space) == "Dict" else tuple(parts.values())
+
+
 def fits(x: Array, dtype: Any) -> bool:
     """Whether numbers keep their value in this dtype; floats may be rounded to other floats."""
     if np.can_cast(x.dtype, dtype) or np.dtype(dtype).kind == "f":

@@ -11,9 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
 
+from tandem.envs.plain import as_gymnasium
 from tandem.errors import SpaceError
 from tandem.functional.protocol import TimeStep
-from tandem.spaces import MASK
+from tandem.spaces import MASK, in_space
 from tandem.types import Array, Tree
 
 NO = np.False_
@@ -73,17 +74,17 @@ class Gymnax:
     def __init__(self, env: Any, params: Any = None) -> None:
         self.inner = env
         self.params = env.default_params if params is None else params
-        self.observation_space = _space(env.observation_space(self.params))
-        self.action_space = _space(env.action_space(self.params))
+        self.observation_space = as_gymnasium(env.observation_space(self.params))
+        self.action_space = as_gymnasium(env.action_space(self.params))
 
     def reset(self, key: Array) -> tuple[Tree, Tree]:
         obs, state = self.inner.reset_env(key, self.params)
-        return _strong(state), _cast(self.observation_space, obs)
+        return _strong(state), in_space(self.observation_space, obs, _cast)
 
     def step(self, key: Array, state: Tree, action: Array) -> TimeStep:
         obs, after, reward, over, _ = self.inner.step_env(key, state, action, self.params)
         cut = self.inner.is_truncated(after, self.params)
-        seen = _cast(self.observation_space, obs)
+        seen = in_space(self.observation_space, obs, _cast)
         after = jax.tree.map(_formed, after, state)
         return TimeStep(after, seen, _one(reward), _one(over).astype(bool), _one(cut).astype(bool))
 
@@ -208,30 +209,10 @@ def _counted(space: Any) -> Any:
     return spaces.Discrete(high - low + 1, start=low)
 
 
-def _space(space: Any) -> Any:
-    """Gymnasium's space for one of gymnax's."""
-    if hasattr(space, "n"):
-        return spaces.Discrete(int(space.n))
-    if isinstance(inner := getattr(space, "spaces", None), dict):
-        return spaces.Dict({key: _space(part) for key, part in inner.items()})
-    if inner is not None:
-        return spaces.Tuple([_space(part) for part in inner])
-    dtype = np.dtype(space.dtype)
-    dtype = np.dtype(np.int8) if dtype == np.bool_ else dtype
-    low, high = (
-        np.broadcast_to(np.asarray(x, dtype), space.shape) for x in (space.low, space.high)
-    )
-    return spaces.Box(low, high, tuple(space.shape), dtype.type)
-
-
-def _cast(space: Any, obs: Tree) -> Tree:
-    """An observation in the dtypes of its space, which gymnax does not always keep to."""
-    if isinstance(space, spaces.Dict):
-        return {key: _cast(part, obs[key]) for key, part in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(_cast(part, x) for part, x in zip(space.spaces, obs, strict=True))
+def _cast(space: Any, x: Any) -> Array:
+    """An array in the dtype of its space, which gymnax does not always keep to."""
     dtype = jnp.int32 if isinstance(space, spaces.Discrete) else space.dtype
-    return jnp.asarray(obs).astype(dtype)
+    return jnp.asarray(x).astype(dtype)
 
 
 def _strong(state: Tree) -> Tree:
