@@ -39,6 +39,16 @@ def masked_space(inner: Any, width: int) -> tuple[Any, bool]:
     return spaces.Dict({**entries, MASK: spaces.MultiBinary(width)}), wraps
 
 
+def may_have_masks(shown: Any, actions: Any) -> bool:
+    """Whether actions of one environment are discrete, and the observations that it shows have no
+    mask of them: then its info, or a method, may."""
+    from gymnasium import spaces
+
+    if not isinstance(actions, (spaces.Discrete, spaces.MultiDiscrete)):
+        return False
+    return not (isinstance(shown, spaces.Dict) and MASK in shown.spaces)
+
+
 class Reader:
     """Reads what a vector of environments gives. Every array it returns is new, of the dtype of its
     space, and in C order (a transposed one could change the last bit of a matrix product).
