@@ -110,7 +110,6 @@ class VectorEnvironments(Environments):
         super().__init__(name, int(envs.num_envs), shown, actions)
         self._reader = Reader(self, masks, wraps, method)
         self._restored = None if taken is None else restored(self.action)
-        self._dtype = self.action.own or None  # of the actions that it gets; None: as they come
         self._all = np.ones(self.n, np.bool_)
         self._ended = np.zeros(self.n, np.bool_)  # these only reset in the coming step
         self.resumable, self.around = has_state(envs, registered), envs
@@ -251,7 +250,7 @@ class VectorEnvironments(Environments):
             last = tree_map(
                 lambda x, i=i: np.array(x[i]) if isinstance(x, np.ndarray) else x[i], obs
             )
-            self._reader.check_last(i, last, bool(terminated[i]))
+            self.check_last(i, last, self._reader.when(), bool(terminated[i]))
             final.append((i, last))
         which = ended.copy() if self._tensor is None else self._tensor(ended.copy())
         first = self._reader.observations(*self._reset(options={"reset_mask": which}), going=ended)
