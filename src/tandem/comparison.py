@@ -3,6 +3,7 @@ al. 2021 (arXiv:2108.13264) with stratified bootstrap intervals (`math/statistic
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -18,7 +19,7 @@ from tandem.learning.figures import figures, listed
 from tandem.math import statistics
 from tandem.runs import groups
 from tandem.runs.groups import WAYS, WHICH, Groups
-from tandem.settings import as_path, read_toml, whole_number
+from tandem.settings import as_path, whole_number
 from tandem.types import Array, JSONDict
 
 METRICS: dict[str, Callable[[Array], Array]] = {
@@ -242,13 +243,7 @@ def _spans(scores: str | Path | Scores | None, environments: tuple[str, ...]) ->
                 "format.",
             )
         return None
-    held: Mapping[str, Any]
-    if isinstance(scores, Mapping):
-        place, held = "scores", scores
-    else:
-        place = str(Path(scores))
-        fix = "write one as in docs/howto/comparing.md, or correct the path."
-        held = read_toml(place, place, "a TOML file of scores", fix)
+    place, held = ("scores", scores) if isinstance(scores, Mapping) else _read(Path(scores))
     spans = []
     for env in environments:
         entry = held.get(env)
@@ -262,6 +257,17 @@ def _spans(scores: str | Path | Scores | None, environments: tuple[str, ...]) ->
             )
         spans.append(numbers)
     return np.array(spans, np.float64).T
+
+
+def _read(path: Path) -> tuple[str, Mapping[str, Any]]:
+    try:
+        return str(path), tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SettingError(
+            f"cannot read {path}: {error}.",
+            "a TOML file of scores",
+            "write one as in docs/howto/comparing.md, or correct the path.",
+        ) from error
 
 
 # --- estimates ------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ import importlib
 import math
 import os
 import sys
-import tomllib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
 from numbers import Integral, Number
@@ -355,15 +354,6 @@ def as_path(name: str, value: Any) -> Path:
             f"give {name}='runs/mine'.",
         )
     return Path(value)
-
-
-def read_toml(path: str | Path, what: str, expected: str, fix: str) -> dict[str, Any]:
-    """The tables of a TOML file. SettingError, which calls the file `what`, where it cannot be
-    read."""
-    try:
-        return tomllib.loads(Path(path).read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise SettingError(f"cannot read {what}: {error}.", expected, fix) from error
 
 
 IMPORTED: list[str] = []  # the modules of --import, which processes of this one's import too

@@ -4,6 +4,7 @@ and back."""
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -21,7 +22,6 @@ from tandem.settings import (
     declared,
     hints_of,
     idle,
-    read_toml,
 )
 from tandem.types import JSONDict
 
@@ -306,8 +306,14 @@ def _refuse_idle(dimensions: list[Dimension], base: Any, told: Mapping[str, Any]
 
 def read(path: str | Path) -> dict[str, Any]:
     """A space from a TOML file. SettingError where it cannot be read."""
-    expected = f"a TOML file with a line for each setting: {FORMS}"
-    return read_toml(path, f"the space {path}", expected, f"for example, write: {EXAMPLE}")
+    try:
+        return tomllib.loads(Path(path).read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise SettingError(
+            f"cannot read the space {path}: {error}.",
+            f"a TOML file with a line for each setting: {FORMS}",
+            f"for example, write: {EXAMPLE}",
+        ) from error
 
 
 def _searches(setting: Declared, told: Any, hint: Any) -> tuple[Search, ...]:
