@@ -52,7 +52,7 @@ class Plain(gymnasium.Env):  # type: ignore[misc]
         self._seeded = _takes(env.reset, "seed")
         self.metadata = dict(getattr(env, "metadata", None) or {"render_modes": []})
         self.render_mode = getattr(env, "render_mode", None)
-        self.action_space = as_gymnasium(
+        self.action_space = _space(
             action_space if action_space is not None else getattr(env, "action_space", None)
         )
         if self.action_space is None:
@@ -63,7 +63,7 @@ class Plain(gymnasium.Env):  # type: ignore[misc]
             )
         if observation_space is None:
             observation_space = getattr(env, "observation_space", None)
-        observation_space = as_gymnasium(observation_space)
+        observation_space = _space(observation_space)
         if observation_space is not None:
             self.observation_space = observation_space
             return
@@ -164,19 +164,19 @@ def _takes(function: Any, name: str) -> bool:
     return name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
-def as_gymnasium(space: Any) -> Any:
-    """Returns Gymnasium's space for one of gym's or gymnax's, which has the same attributes; None
-    for None."""
+def _space(space: Any) -> Any:
+    """Returns Gymnasium's space for one of gym's, which has the same attributes; None for None."""
     if space is None or isinstance(space, spaces.Space):
         return space
     kind = type(space).__name__
     if kind == "Box":
         dtype = np.dtype(space.dtype)
-        dtype = np.dtype(np.int8) if dtype == np.bool_ else dtype
-        low, high = (
-            np.broadcast_to(np.asarray(x, dtype), space.shape) for x in (space.low, space.high)
+        return spaces.Box(
+            np.asarray(space.low, dtype),
+            np.asarray(space.high, dtype),
+            tuple(space.shape),
+            dtype.type,
         )
-        return spaces.Box(low, high, tuple(space.shape), dtype.type)
     if kind == "Discrete":
         return spaces.Discrete(int(space.n), start=int(getattr(space, "start", 0)))
     if kind == "MultiDiscrete":
@@ -184,9 +184,9 @@ def as_gymnasium(space: Any) -> Any:
     if kind == "MultiBinary":
         return spaces.MultiBinary(space.n)
     if kind == "Dict":
-        return spaces.Dict({key: as_gymnasium(part) for key, part in space.spaces.items()})
+        return spaces.Dict({key: _space(part) for key, part in space.spaces.items()})
     if kind == "Tuple":
-        return spaces.Tuple([as_gymnasium(part) for part in space.spaces])
+        return spaces.Tuple([_space(part) for part in space.spaces])
     raise SpaceError(
         f"a space of type {type(space).__module__}.{kind}.",
         "Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple of gymnasium or gym",

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium import spaces
 
-from tandem.envs.plain import as_gymnasium
 from tandem.errors import SpaceError
 from tandem.functional.protocol import TimeStep
 from tandem.spaces import MASK, in_space
@@ -74,8 +73,8 @@ class Gymnax:
     def __init__(self, env: Any, params: Any = None) -> None:
         self.inner = env
         self.params = env.default_params if params is None else params
-        self.observation_space = as_gymnasium(env.observation_space(self.params))
-        self.action_space = as_gymnasium(env.action_space(self.params))
+        self.observation_space = _space(env.observation_space(self.params))
+        self.action_space = _space(env.action_space(self.params))
 
     def reset(self, key: Array) -> tuple[Tree, Tree]:
         obs, state = self.inner.reset_env(key, self.params)
@@ -207,6 +206,22 @@ def _counted(space: Any) -> Any:
         return space
     low, high = int(space.low.item()), int(space.high.item())
     return spaces.Discrete(high - low + 1, start=low)
+
+
+def _space(space: Any) -> Any:
+    """Gymnasium's space for one of gymnax's."""
+    if hasattr(space, "n"):
+        return spaces.Discrete(int(space.n))
+    if isinstance(inner := getattr(space, "spaces", None), dict):
+        return spaces.Dict({key: _space(part) for key, part in inner.items()})
+    if inner is not None:
+        return spaces.Tuple([_space(part) for part in inner])
+    dtype = np.dtype(space.dtype)
+    dtype = np.dtype(np.int8) if dtype == np.bool_ else dtype
+    low, high = (
+        np.broadcast_to(np.asarray(x, dtype), space.shape) for x in (space.low, space.high)
+    )
+    return spaces.Box(low, high, tuple(space.shape), dtype.type)
 
 
 def _cast(space: Any, x: Any) -> Array:
