@@ -118,7 +118,7 @@ BUDGETS: dict[str, int] = {
     "datasets": 344,
     "drlbox": 456,
     "extending": 17,
-    "hub": 372,
+    "hub": 366,
     "onnx_export": 199,
     "plots": 257,
     "run_report": 193,

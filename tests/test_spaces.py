@@ -5,7 +5,6 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from gymnasium.spaces import flatten_space, unflatten
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -180,24 +179,10 @@ def test_texts_are_refused_with_the_wrapper_that_leaves_them_out(text) -> None:
         observation_spec(text)
 
 
-@pytest.mark.parametrize("kind", [spaces.Dict, spaces.Tuple])
-def test_actions_of_several_boxes_are_joined_by_the_wrapper_that_is_named(kind) -> None:
-    boxes = spaces.Box(-1, 1, (2,)), spaces.Box(0, 2, (1,))
-    space = kind(dict(zip("ab", boxes, strict=True)) if kind is spaces.Dict else boxes)
-    with pytest.raises(SpaceError, match="cannot use the action space") as caught:
-        action_leaf(space, leaf(spaces.Discrete(2)))
-    assert "FlattenObservation" not in str(caught.value)
-    code = caught.value.fix.removeprefix("join the boxes: ").partition(", both from")[0]
-    names = {"gymnasium": gymnasium, "env": Env(spaces.Discrete(2), space)}
-    fixed = eval(code, names | {"unflatten": unflatten, "flatten_space": flatten_space})
-    assert action_leaf(fixed.action_space, leaf(spaces.Discrete(2))).shape == (3,)
-    fixed.step(np.zeros(3, np.float32))
-
-
 @pytest.mark.parametrize(
     "space, says",
     [
-        (spaces.Dict(a=spaces.Discrete(2), b=spaces.Discrete(3)), "MultiDiscrete"),
+        (spaces.Dict(a=spaces.Box(-1, 1, (2,))), "ActionWrapper"),
         (spaces.Tuple([spaces.Discrete(2), spaces.Box(0, 1, (1,))]), "ActionWrapper"),
         (spaces.Discrete, "call it: Discrete"),
     ],

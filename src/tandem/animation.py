@@ -10,7 +10,7 @@ import warnings
 import zlib
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -199,20 +199,8 @@ def _expect_pictures(env: Any) -> None:
 def show(
     act: Any, env: Any, episodes: int = 1, seed: int = 0, max_steps: int = 1000
 ) -> list[Moment]:
-    """Plays episodes in a window, with `act` as `animate` takes it; returns the last moment of
-    each. env is made with render_mode="human"; EngineError without a display."""
-    if not has_display():
-        raise EngineError(
-            "there is no display (neither DISPLAY nor WAYLAND_DISPLAY is set).",
-            "a display for the window",
-            "write a file instead: tandem watch DIR --out run.gif.",
-        )
-    if getattr(env, "render_mode", None) != "human":
-        raise SettingError(
-            f"the environment was made with render_mode={getattr(env, 'render_mode', None)!r}.",
-            "render_mode='human'",
-            "use gymnasium.make(id, render_mode='human').",
-        )
+    """Plays episodes in the window of an environment that is made with render_mode="human", with
+    `act` as `animate` takes it; returns the last moment of each."""
     episodes, seed = whole_number("episodes", episodes, 1), whole_number("seed", seed)
     return [moment for moment in _play(act, env, episodes, seed, max_steps) if moment.ended]
 
@@ -422,6 +410,19 @@ def _gif(pictures: Iterator[tuple[Moment, Any]], fps: float) -> bytes:
 
 
 def _write_mp4(beside: Path, out: Path, pictures: Iterator[tuple[Moment, Any]], fps: float) -> None:
+    _, first = next(pictures)
+    with closing(mp4(beside, first.size, fps)) as video:
+        for picture in chain([first], (p for _, p in pictures)):
+            with writing(out):
+                video.send(picture.tobytes())
+    with writing(out):
+        if b"moov" not in beside.read_bytes():  # its index, which ffmpeg writes last
+            raise OSError(errno.EIO, "ffmpeg did not finish the file")
+
+
+def mp4(file: Path, size: tuple[int, int], fps: float) -> Any:
+    """A generator that is sent the bytes of each frame, and completes the file when closed.
+    EngineError without imageio-ffmpeg."""
     try:
         import imageio_ffmpeg
     except ImportError as error:
@@ -430,17 +431,8 @@ def _write_mp4(beside: Path, out: Path, pictures: Iterator[tuple[Moment, Any]], 
             "imageio-ffmpeg to write MP4",
             "pip install imageio-ffmpeg, or write a .gif.",
         ) from error
-    _, first = next(pictures)
     video = imageio_ffmpeg.write_frames(
-        str(beside), first.size, fps=fps, macro_block_size=2, ffmpeg_log_level="error"
+        str(file), size, fps=fps, macro_block_size=2, ffmpeg_log_level="error"
     )
     video.send(None)
-    try:
-        for picture in chain([first], (p for _, p in pictures)):
-            with writing(out):
-                video.send(picture.tobytes())
-    finally:
-        video.close()
-    with writing(out):
-        if b"moov" not in beside.read_bytes():  # its index, which ffmpeg writes last
-            raise OSError(errno.EIO, "ffmpeg did not finish the file")
+    return video

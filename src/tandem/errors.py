@@ -192,11 +192,11 @@ def nearest(name: str, known: Iterable[str], n: int = 3, cutoff: float = 0.5) ->
     return [by_lower[m] for m in found]
 
 
-def misfit(function: Callable[..., Any], *arguments: Any) -> str:
+def misfit(function: Callable[..., Any], /, *arguments: Any, **named: Any) -> str:
     """Why a function cannot be called with these arguments, without calling it; "" where it can, or
     nobody knows."""
     try:
-        inspect.signature(function).bind(*arguments)
+        inspect.signature(function).bind(*arguments, **named)
     except TypeError as error:
         return str(error)
     except ValueError:  # written in C

@@ -376,6 +376,29 @@ def module_here(name: str) -> Any:
     return None
 
 
+def named_here(
+    path: str,
+    what: str,
+    form: str,
+    expected: str,
+    accepts: Callable[[Any], bool],
+    offers: Callable[[Any], bool],
+) -> Any:
+    """What "module:name" names, looked for in the working directory too. Raises UnknownNameError
+    where there is nothing that this `accepts`, with the names of what the module `offers`.
+
+    what: it is, in words. form: how it is written, as in MODULE:CLASS."""
+    module_name, _, name = path.partition(":")
+    module = module_here(module_name)
+    found = getattr(module, name, None)
+    if not accepts(found):
+        there = vars(module).items() if module else ()
+        known = [f"{module_name}:{n}" for n, x in there if n[0] != "_" and offers(x)]
+        fix = "" if known else f"write {form} with an importable module."
+        raise UnknownNameError(what, path, known, fix, expected)
+    return found
+
+
 def _converted(value: Any, hint: Any) -> Any:
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Literal:

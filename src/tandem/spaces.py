@@ -153,6 +153,14 @@ def parts_of(space: Any) -> list[tuple[Any, Any]] | None:
     return list(enumerate(space.spaces)) if kind == "Tuple" else None
 
 
+def in_space(space: Any, x: Any, made: Callable[[Any, Any], Any]) -> Any:
+    """An observation in the containers of its space: `made(inner space, array)` for each array."""
+    if (entries := parts_of(space)) is None:
+        return made(space, x)
+    parts = {key: in_space(inner, x[key], made) for key, inner in entries}
+    return parts if kind_of(space) == "Dict" else tuple(parts.values())
+
+
 def fits(x: Array, dtype: Any) -> bool:
     """Whether numbers keep their value in this dtype; floats may be rounded to other floats."""
     if np.can_cast(x.dtype, dtype) or np.dtype(dtype).kind == "f":
@@ -229,7 +237,8 @@ def action_leaf(space: Any, observation: Spec) -> Leaf:
         raise SpaceError(
             f"cannot use the action space {space}.",
             "one Discrete, MultiDiscrete, MultiBinary or Box",
-            _one_action(space),
+            "write a gymnasium.ActionWrapper whose action_space is one of these and whose action() "
+            "returns the environment's action.",
         )
     action, inner = leaf(space), getattr(space, "inner", None)
     if inner is not None and parts_of(inner) is not None:
@@ -320,28 +329,6 @@ def refuse_others(name: str, own: tuple[Spec, Spec], here: tuple[Spec, Spec]) ->
                 f"{form(mine)}, as in training",
                 "use an environment like the one it was trained in, with the same wrappers.",
             )
-
-
-def _one_action(space: Any) -> str:
-    """How to convert Dict or Tuple actions to a single space."""
-    kinds = {kind_of(inner) for _, inner in parts_of(space) or ()}
-    if kinds == {"Box"}:
-        return (
-            "join the boxes: gymnasium.wrappers.TransformAction(env, lambda a: "
-            "unflatten(env.action_space, a), flatten_space(env.action_space)), both from "
-            "gymnasium.spaces."
-        )
-    if kinds == {"Discrete"}:
-        joined = "MultiDiscrete([part.n for part in parts])"
-        return (
-            f"join them: a {joined} of gymnasium.spaces, and "
-            "gymnasium.wrappers.TransformAction(env, function, that space), where the function "
-            "converts an array to the environment's action."
-        )
-    return (
-        "write a gymnasium.ActionWrapper whose action_space is one of these and whose action() "
-        "returns the environment's action."
-    )
 
 
 def seen(observation: Spec, action: Leaf) -> Spec:

@@ -152,7 +152,7 @@ def test_an_agent_that_was_trained_with_masks_says_how_to_give_them() -> None:
 
 
 def test_names_of_environments(monkeypatch: Any) -> None:
-    misnamed = partial(advised, "vector_source.py:named", named)
+    misnamed = partial(advised, "settings.py:named_here", named)
     assert named(misnamed("tests.envs.vectors:Resumible").quoted()).name == "Resumable"
     assert "write MODULE:FUNCTION" in misnamed("CartPole-v1").fix
     named("gymnasium:make_vec", {"id": "CartPole-v1"})

@@ -9,7 +9,6 @@ from gymnasium import spaces
 
 from tandem.collect.trained_agent import rows_of
 from tandem.envs.factory import (
-    Native,
     Stepped,
     environment_name,
     episode_seed,
@@ -20,6 +19,7 @@ from tandem.envs.factory import (
     spaces_of,
     vectorize,
 )
+from tandem.envs.vector_env import VectorEnvironments
 from tandem.errors import (
     EngineError,
     EnvironmentFault,
@@ -160,12 +160,12 @@ def test_an_unknown_id_with_its_module_is_answered_with_one_that_can_be_given():
 @pytest.mark.parametrize(
     "kind, env, n, given",
     [
-        (Native, "CartPole-v1", 8, {}),
+        (VectorEnvironments, "CartPole-v1", 8, {}),
         (Stepped, "CartPole-v1", 2, {}),
         (Stepped, "CartPole-v1", 8, {"mode": "plain"}),
-        (Native, "CartPole-v1", 2, {"mode": "native"}),
+        (VectorEnvironments, "CartPole-v1", 2, {"mode": "native"}),
         (Stepped, "Pendulum-v1", 2, {}),
-        (Native, "CartPole-v1", 8, {"kwargs": {"max_episode_steps": 9}}),
+        (VectorEnvironments, "CartPole-v1", 8, {"kwargs": {"max_episode_steps": 9}}),
         # vector entry points would cut every step by this limit
         (Stepped, "CartPole-v1", 8, {"kwargs": {"max_episode_steps": -1}}),
     ],
@@ -282,7 +282,7 @@ def test_a_run_whose_actions_had_another_dtype_goes_on_with_that(space):
 def test_a_vector_of_its_own_gets_actions_in_its_spaces_dtype_too():
     vector = Counters(2)
     vector.single_action_space = OWN["float16"]
-    envs = Native("Vector", vector)
+    envs = VectorEnvironments("Vector", vector)
     envs.reset()
     envs.step(np.ones((2, 2), np.float32))
     assert vector.taken[0].dtype == np.float16

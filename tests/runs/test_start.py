@@ -38,7 +38,7 @@ def test_what_was_learned_is_used_and_learned_on(tmp_path: Path) -> None:
     """A run of a few steps solves the game only if it starts from one that has learned it."""
     given = {**QUICK, "hidden": (32,), "learning_rate": 1e-2, "final_episodes": 20, "envs": 4}
     tandem.train("ppo", Identity, steps=512, out=tmp_path / "a", **given)
-    short = {**given, "steps": 32, "rollout": 8}
+    short = {**given, "learning_rate": 1e-3, "steps": 32, "rollout": 8}
     assert tandem.train("ppo", Identity, **short).evaluation.mean < 6
     tuned = {**short, "start_from": tmp_path / "a"}
     assert tandem.train("ppo", Identity, **tuned).evaluation.mean == 10
@@ -53,7 +53,7 @@ def test_a_game_is_learned_with_all_layers_but_the_last_frozen() -> None:
 @pytest.fixture(scope="module")
 def sac(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sac") / "run"
-    finished(tandem.session("sac", "Pendulum-v1", out=folder, **SAC))
+    finished(tandem.session("sac", "Pendulum-v1", out=folder, **SAC)).close()
     return folder
 
 

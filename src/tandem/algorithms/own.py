@@ -13,8 +13,8 @@ from tandem import algorithms, plugins
 from tandem.algorithms import name_of as name_of
 from tandem.algorithms.base import Algorithm, ReplaySettings, RolloutSettings, Settings
 from tandem.algorithms.on_sequences import SequenceSettings
-from tandem.errors import SettingError, TandemError, UnknownNameError, misfit
-from tandem.settings import Schedule, hints_of, module_here
+from tandem.errors import SettingError, TandemError, misfit
+from tandem.settings import Schedule, hints_of, named_here
 from tandem.spaces import Leaf, Spec
 
 PAGE = "docs/advanced/extending.md has one from beginning to end."
@@ -185,23 +185,20 @@ def check_roles(kind: type[Algorithm], observation: Spec, action: Leaf, settings
 def named(path: str) -> Any:
     """The class that "module:Class" names, looked for in the working directory too. Raises
     UnknownNameError where there is none."""
-    module_name, _, name = path.partition(":")
-    module = module_here(module_name)
-    found = getattr(module, name, None)
-    if not isinstance(found, type):
-        classes = [
-            f"{module_name}:{n}"
-            for n, x in (vars(module) if module else {}).items()
-            if isinstance(x, type) and issubclass(x, Algorithm) and not inspect.isabstract(x)
-        ]
-        raise UnknownNameError(
-            "algorithm",
-            path,
-            classes,
-            "" if classes else "write MODULE:CLASS with an importable module.",
-            "the name of an algorithm, or module:Class of a custom one",
-        )
-    return found
+    return named_here(
+        path,
+        "algorithm",
+        "MODULE:CLASS",
+        "the name of an algorithm, or module:Class of a custom one",
+        accepts=lambda found: isinstance(found, type),
+        offers=_is_complete,
+    )
+
+
+def _is_complete(found: Any) -> bool:
+    return (
+        isinstance(found, type) and issubclass(found, Algorithm) and not inspect.isabstract(found)
+    )
 
 
 def of_file(

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from tandem import trainer
 from tandem.algorithms import own
-from tandem.cli.parser import import_argument, json_object, trust_argument, vector_arguments
+from tandem.cli.parser import import_argument, trust_argument, vector_arguments
 from tandem.envs import envpool
 from tandem.envs.factory import make
 from tandem.envs.vector_source import brought, named
@@ -90,8 +90,9 @@ def load(args: argparse.Namespace, command: str = "", network: Any = None) -> Lo
 
 def names_of(args: argparse.Namespace) -> trust.Names:
     """The names of the environment that the arguments of a command give, and --trust."""
-    kwargs = None if args.env_kwargs is None else json_object("env-kwargs", args.env_kwargs)
-    return trust.Names(args.env, args.vector, kwargs, getattr(args, "cluster", None), args.trust)
+    return trust.Names(
+        args.env, args.vector, args.env_kwargs, getattr(args, "cluster", None), args.trust
+    )
 
 
 def _repeated(

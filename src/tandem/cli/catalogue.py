@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from importlib.metadata import PackageNotFoundError, version
 
 from tandem import algorithms, backends, plugins, zoo
 from tandem.algorithms import own
@@ -12,7 +11,7 @@ from tandem.cli.parser import Parser
 from tandem.envs import ids
 from tandem.errors import PluginError
 from tandem.plugins import Plugin
-from tandem.runs import plugin_writers
+from tandem.runs import config_file, plugin_writers
 from tandem.trainer import TAKEN
 from tandem.zoo import files
 
@@ -54,9 +53,13 @@ def run(words: list[str]) -> int:
     for family, held in zoo.families().items():
         echo(f"  {family}: {'  '.join(held)}")
     echo("\nengines")
+    versions = config_file.versions()
     for name, parts in PARTS.items():
         if name in backends.installed():
-            echo(f"  {name:<12}{', '.join(f'{p} {_version(p)}' for p in parts.split())}")
+            found = [
+                f"{p} {versions.get(p) or versions.get(f'{p}-cpu', '')}" for p in parts.split()
+            ]
+            echo(f"  {name:<12}{', '.join(found)}")
         else:
             extra = "torch,jax" if name == "keras-torch" else name
             echo(f"  {name:<12}not installed: pip install 'tandem-rl[{extra}]'")
@@ -118,12 +121,3 @@ DESCRIBED = {
     "writers": _writer,
     "zoo": _settings,
 }
-
-
-def _version(name: str) -> str:
-    for distribution in (name, f"{name}-cpu"):
-        try:
-            return version(distribution)
-        except PackageNotFoundError:
-            continue
-    return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from tandem.cli.output import echo
-from tandem.cli.parser import Parser, import_argument, json_object, vector_arguments
+from tandem.cli.parser import Parser, import_argument, vector_arguments
 from tandem.envs.envpool import is_id
 from tandem.envs.factory import make
 from tandem.envs.vector_source import named
@@ -28,7 +28,7 @@ def run(words: list[str]) -> int:
             "an id or --vector MODULE:FUNCTION",
             "tandem check CartPole-v1",
         )
-    kwargs = None if args.env_kwargs is None else json_object("env-kwargs", args.env_kwargs)
+    kwargs = args.env_kwargs
     env = args.env if args.vector is None else named(args.vector, kwargs)
     if args.vector is None and not is_id(env):
         make(env, kwargs).close()  # an unknown name is answered before anything is said

@@ -12,9 +12,9 @@ from typing import Any
 from tandem import algorithms, zoo
 from tandem.cli import train
 from tandem.cli.output import echo
-from tandem.cli.parser import Parser, import_argument, json_object, with_import
+from tandem.cli.parser import Parser, env_kwargs_argument, expect_both, import_argument, with_import
 from tandem.cli.settings_file import literal
-from tandem.errors import RunFolderError, SettingError, note
+from tandem.errors import RunFolderError, note
 from tandem.learning.config import Options, plain
 from tandem.runs.atomic_files import writing
 from tandem.settings import offered, shell_path
@@ -35,14 +35,13 @@ def run(words: list[str]) -> int:
     given = train.given(args)
     settings, options, source, notes = zoo.resolve(args.algorithm, args.env, given)
     note(*notes)
-    kwargs = {} if args.env_kwargs is None else json_object("env-kwargs", args.env_kwargs)
     places = {
         "algorithm": args.algorithm,
         "env": args.env,
         "framework": args.framework,
         "device": args.device,
         "seed": args.seed,
-        "env_kwargs": kwargs or None,
+        "env_kwargs": args.env_kwargs or None,
     }
     text = "\n".join(_lines(places, settings, options, source)) + "\n"
     if args.out is None:
@@ -82,13 +81,7 @@ def _arguments(words: list[str]) -> argparse.Namespace:
     title = "settings of {} [default and its source]"
     train.settings_flags(parser, words, title)
     args = parser.read(words)
-    if args.algorithm is None or args.env is None:
-        missing = "algorithm" if args.algorithm is None else "environment"
-        raise SettingError(
-            f"`tandem config` needs an {missing}.",
-            "tandem config ALGORITHM ENV",
-            f"tandem config {args.algorithm or 'ppo'} CartPole-v1",
-        )
+    expect_both("config", args.algorithm, args.env)
     return args
 
 
@@ -98,7 +91,7 @@ def make_parser() -> Parser:
     known = ", ".join(algorithms.names())
     parser.add_argument("algorithm", nargs="?", metavar="ALGORITHM", help=f"one of {known}")
     parser.add_argument("env", nargs="?", metavar="ENV", help="an id, as in CartPole-v1")
-    parser.add_argument("--env-kwargs", metavar="JSON", help="arguments for the environment")
+    env_kwargs_argument(parser)
     import_argument(parser)
     names = "torch, tensorflow, jax or keras-torch"
     parser.add_argument("--framework", metavar="NAME", help=f"{names} [the quickest installed]")

@@ -12,29 +12,13 @@ from tandem.cli.parser import Parser
 from tandem.errors import SettingError, UnknownNameError
 from tandem.onnx_export import to_numpy, to_onnx
 from tandem.runs import checkpoint, config_file
-from tandem.settings import module_here, shell_path
+from tandem.settings import named_here, shell_path
 
 ABOUT = """Writes the agent of a run as a file that needs no framework: numpy (.npz: weights, and a
 plan of the layers) or onnx (a graph from observations to actions, compared with the agent where
 onnxruntime is installed)."""
 AGAIN = "tandem export --algorithm MODULE:{0}."
 FORMATS = {"numpy": (to_numpy, ".npz"), "onnx": (to_onnx, ".onnx")}
-
-
-def named(place: str | None) -> Any:
-    """The function at MODULE:FUNCTION, as seen from the current folder; None for none. SettingError
-    where there is none."""
-    if place is None:
-        return None
-    module, _, name = place.partition(":")
-    function = getattr(module_here(module), name, None)
-    if function is None:
-        raise SettingError(
-            f"--network {place}: function not found.",
-            "MODULE:FUNCTION, importable from the current folder",
-            "define it at the top level of a module, such as networks.py: --network networks:body.",
-        )
-    return function
 
 
 def run(words: list[str]) -> int:
@@ -47,7 +31,7 @@ def run(words: list[str]) -> int:
         saved = checkpoint.read(agents.find(args.folder, args.which))
         algorithm = agents.own_class(args.algorithm)
         backends.choose_keras(config_file.of(saved, algorithm, AGAIN).framework)
-    loaded = agents.load(args, network=named(args.network))
+    loaded = agents.load(args, network=None if args.network is None else _network(args.network))
     out = Path(args.out) if args.out else loaded.folder / f"agent{suffix}"
     if out.suffix != suffix:
         raise SettingError(
@@ -59,6 +43,18 @@ def run(words: list[str]) -> int:
     same = ", which gives what the agent gives (run with onnxruntime)" if done.verified else ""
     echo(f"wrote {done.file}{same}. In Python:\n\n{done.how}", end="")
     return 0
+
+
+def _network(path: str) -> Any:
+    """The function of --network."""
+    return named_here(
+        path,
+        "network function",
+        "MODULE:FUNCTION",
+        "module:function, as in networks:body of a file networks.py in the current folder",
+        accepts=lambda found: found is not None,
+        offers=callable,
+    )
 
 
 def make_parser() -> Parser:

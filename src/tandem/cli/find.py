@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import json
 from shlex import quote
 from typing import Any
 
 from tandem import algorithms
 from tandem.cli import train
 from tandem.cli.output import echo, say, shown
-from tandem.cli.parser import Parser, import_argument, json_object, with_import
+from tandem.cli.parser import Parser, env_kwargs_argument, import_argument, with_import
 from tandem.errors import SettingError, UnknownNameError
 from tandem.runs.progress import duration
 from tandem.tuning import search
@@ -58,9 +59,7 @@ def run(words: list[str]) -> int:
         "out": args.out or search.default_folder(f"find-{kind}", names, env),
         "framework": args.framework,
         "device": args.device,
-        "env_kwargs": None
-        if args.env_kwargs is None
-        else json_object("env-kwargs", args.env_kwargs),
+        "env_kwargs": args.env_kwargs,
         **train.given(args),
     }
     if not args.quiet:
@@ -85,7 +84,7 @@ def _told(trial: search.Trial) -> None:
 def _conclude(
     found: search.Found,
     env: str,
-    env_kwargs: str | None,
+    env_kwargs: dict[str, Any] | None,
     shared: dict[str, Any],
     imported: str | None,
 ) -> None:
@@ -103,7 +102,7 @@ def _conclude(
     shared = {n: v for n, v in shared.items() if n not in best.without}
     kind = best.kind or algorithms.get(best.algorithm)
     words = [search.as_flag(n, x, kind) for n, x in shared.items()]
-    words += [] if env_kwargs is None else [f"--env-kwargs {quote(env_kwargs)}"]
+    words += [] if env_kwargs is None else [f"--env-kwargs {quote(json.dumps(env_kwargs))}"]
     command = ["tandem train", best.algorithm, quote(env), best.flags(), *words]
     echo("Next:\n  " + " ".join(word for word in command if word) + with_import(imported))
 
@@ -205,7 +204,7 @@ def make_parser(kind: str) -> Parser:
     parser.add_argument(
         "--processes", metavar="N", help="how many runs at a time [as many as cores]"
     )
-    parser.add_argument("--env-kwargs", metavar="JSON", help="arguments for the environment")
+    env_kwargs_argument(parser)
     import_argument(parser)
     parser.add_argument(
         "--framework",

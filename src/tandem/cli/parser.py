@@ -127,13 +127,27 @@ def flags(group: Any, settings: Any, tuned: dict[str, Any] | None = None, source
             group.add_argument(flag, metavar=_metavar(hints[s.name]), **look)
 
 
+def expect_both(command: str, algorithm: str | None, env: str | None, instead: str = "") -> None:
+    """Refuses a command without an algorithm and an environment, or with an unknown algorithm.
+    instead: what may stand there instead of them."""
+    known = algorithms.names()
+    if algorithm is not None and algorithm not in known and env in known:
+        fix = f"write the algorithm first: tandem {command} {env} {algorithm}"
+        raise UnknownNameError("algorithm", algorithm, known, fix)
+    if algorithm is None or env is None:
+        raise SettingError(
+            f"`tandem {command}` needs an {'algorithm' if algorithm is None else 'environment'}.",
+            f"tandem {command} ALGORITHM ENV{instead}",
+            f"tandem {command} {algorithm or 'ppo'} CartPole-v1",
+        )
+    algorithms.get(algorithm)
+
+
 def vector_arguments(parser: Any) -> None:
     """How to name a vector of environments, instead of an id, and to say what it is made with."""
-    parser.add_argument(
-        "--env-kwargs",
-        metavar="JSON",
-        help="arguments for the environment, or the function of --vector, as in "
-        "'{\"max_cycles\": 50}'",
+    env_kwargs_argument(
+        parser,
+        "arguments for the environment, or the function of --vector, as in '{\"max_cycles\": 50}'",
     )
     parser.add_argument(
         "--vector",
@@ -151,19 +165,28 @@ def trust_argument(parser: Any) -> None:
     )
 
 
-def json_object(flag: str, value: str) -> dict[str, Any]:
-    """Names and values from JSON."""
-    try:
-        parsed = json.loads(value)
-    except ValueError:
-        parsed = None
-    if not isinstance(parsed, dict):
-        raise SettingError(
-            f"--{flag} {value}",
-            "a JSON object",
-            f"""write it in quotes: --{flag} '{{"continuous_actions": true}}'""",
-        )
-    return parsed
+class _JSONObject(argparse.Action):
+    """Reads names and values from JSON. Not by `type`, whose errors argparse replaces."""
+
+    def __call__(
+        self, parser: Any, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        try:
+            parsed = json.loads(values)
+        except ValueError:
+            parsed = None
+        if not isinstance(parsed, dict):
+            raise SettingError(
+                f"{option} {values}",
+                "a JSON object",
+                f"""write it in quotes: {option} '{{"continuous_actions": true}}'""",
+            )
+        setattr(namespace, self.dest, parsed)
+
+
+def env_kwargs_argument(parser: Any, help: str = "arguments for the environment") -> None:
+    """What an environment is made with."""
+    parser.add_argument("--env-kwargs", action=_JSONObject, metavar="JSON", help=help)
 
 
 class _Import(argparse.Action):

@@ -8,8 +8,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from statistics import fmean
 from typing import Any, TextIO
@@ -257,7 +256,8 @@ def _trained(
         for run in jobs.running:
             show(run, run.look())
 
-    with Signals(stop), _lines(runs, quiet) as show:
+    show = _Show(runs, quiet, sys.stderr)
+    with Signals(stop), show.live or nullcontext():
         jobs.run(take, heard, look)
     return _told(command, runs, came, draws, is_new)
 
@@ -350,16 +350,6 @@ class _Show:
 
             shown = "\n".join(f"seed {r.seed}  {r.latest}" for r in self.runs if r.runs)
             self.live.update(Text(shown, overflow="ellipsis", no_wrap=True), refresh=True)
-
-
-@contextmanager
-def _lines(runs: list[Any], quiet: bool) -> Iterator[_Show]:
-    show = _Show(runs, quiet, sys.stderr)
-    if show.live is not None:
-        with show.live:
-            yield show
-    else:
-        yield show
 
 
 def scored(result: dict[str, Any]) -> str:

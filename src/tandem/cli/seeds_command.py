@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tandem import algorithms
 from tandem.cli import settings_file
-from tandem.cli.parser import json_object, with_import
+from tandem.cli.parser import with_import
 from tandem.errors import ResumeError, RunFolderError
 from tandem.runs import trust
 from tandem.runs.atomic_files import ELSEWHERE, write_json, writing
@@ -65,12 +65,11 @@ class SeedsCommand:
         said = settings_file.read(file).get("algorithm", "") if file.is_file() else ""
         settings_flags(parser, words, otherwise=str(said), trusted=(theirs,))
         args = parser.read(words)
-        kwargs = None if args.env_kwargs is None else json_object("env-kwargs", args.env_kwargs)
         return {
             "algorithm": args.algorithm,
             "env": args.env,
             "vector": args.vector,
-            "env_kwargs": kwargs,
+            "env_kwargs": args.env_kwargs,
             "options": {"cluster": getattr(args, "cluster", "")},
             "command": self.words,
             "file": file.read_text(encoding="utf-8") if file.is_file() else None,

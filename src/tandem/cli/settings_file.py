@@ -130,8 +130,7 @@ def fill(args: argparse.Namespace, path: Path, data: dict[str, Any]) -> dict[str
     for name in list(PLACES)[1:]:
         here = name != "env" or args.vector is None
         if here and name in data and getattr(args, name) is None:
-            value = data[name]
-            setattr(args, name, json.dumps(value) if name == "env_kwargs" else value)
+            setattr(args, name, data[name])
     said: dict[str, Any] = {}
     if algorithm is None:
         return said

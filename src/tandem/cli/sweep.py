@@ -13,9 +13,15 @@ from typing import Any
 from tandem import algorithms, plugins
 from tandem.cli import train
 from tandem.cli.output import echo, say
-from tandem.cli.parser import Parser, import_argument, json_object, trust_argument, with_import
+from tandem.cli.parser import (
+    Parser,
+    env_kwargs_argument,
+    expect_both,
+    import_argument,
+    trust_argument,
+    with_import,
+)
 from tandem.envs import ids
-from tandem.errors import SettingError, UnknownNameError
 from tandem.learning.figures import figures
 from tandem.runs.progress import duration
 from tandem.runs.signals import exit_code
@@ -47,7 +53,18 @@ EXAMPLES = (
     "tandem sweep --resume runs/sweep-ppo-Pendulum-v1-20250131-120000 --trials 80",
 )
 ROWS = 10  # of the table that is printed
-OWN = ("trials", "parallel", "pruner", "sampler", "space", "steps", "seed", "framework", "device")
+OWN = (
+    "trials",
+    "parallel",
+    "pruner",
+    "sampler",
+    "space",
+    "steps",
+    "seed",
+    "framework",
+    "device",
+    "env_kwargs",
+)
 
 
 def run(words: list[str]) -> int:
@@ -58,8 +75,6 @@ def run(words: list[str]) -> int:
     for name in ("trials", "parallel", "steps", "seed"):
         if name in asked:
             asked[name] = train._whole(name, asked[name], int(name != "seed"))
-    if args.env_kwargs is not None:
-        asked["env_kwargs"] = json_object("env-kwargs", args.env_kwargs)
     told: dict[str, Any] = {"begun": show.begun, "heard": show.heard, "told": show.told}
     made = sweeps.Sweep(
         args.algorithm,
@@ -231,23 +246,8 @@ def _arguments(words: list[str]) -> argparse.Namespace:
     train.settings_flags(parser, words, title, "options of the runs")
     args = parser.read(words)
     if args.resume is None:
-        _complete(args.algorithm, args.env)
+        expect_both("sweep", args.algorithm, args.env, ", or --resume DIR")
     return args
-
-
-def _complete(algorithm: str | None, env: str | None) -> None:
-    """Refuses a command without an algorithm and an environment, or with unknown ones."""
-    known = algorithms.names()
-    if algorithm is not None and algorithm not in known and env in known:
-        fix = f"write the algorithm first: tandem sweep {env} {algorithm}"
-        raise UnknownNameError("algorithm", algorithm, known, fix)
-    if algorithm is None or env is None:
-        raise SettingError(
-            f"`tandem sweep` needs an {'algorithm' if algorithm is None else 'environment'}.",
-            "tandem sweep ALGORITHM ENV, or --resume DIR",
-            f"tandem sweep {algorithm or 'ppo'} CartPole-v1",
-        )
-    algorithms.get(algorithm)
 
 
 def make_parser() -> Parser:
@@ -277,7 +277,7 @@ def make_parser() -> Parser:
         "--steps", metavar="N", help="environment steps of each trial [as the settings say]"
     )
     parser.add_argument("--seed", metavar="N", help="which the seeds of trials follow from [0]")
-    parser.add_argument("--env-kwargs", metavar="JSON", help="arguments for the environment")
+    env_kwargs_argument(parser)
     import_argument(parser)
     trust_argument(parser)
     names = "torch, tensorflow, jax or keras-torch"

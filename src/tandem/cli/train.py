@@ -19,7 +19,6 @@ from tandem.cli.parser import (
     Parser,
     flags,
     import_argument,
-    json_object,
     trust_argument,
     vector_arguments,
 )
@@ -160,11 +159,10 @@ def _begun_or_resumed(
             )
         steps = _whole("steps", overrides["steps"]) if "steps" in overrides else None
         where = {n: overrides[n] for n in RESUMABLE if n in overrides}
-        kwargs = None if args.env_kwargs is None else json_object("env-kwargs", args.env_kwargs)
         return trainer.session(
             args.algorithm,
-            args.env if args.vector is None else named(args.vector, kwargs),
-            env_kwargs=kwargs,
+            args.env if args.vector is None else named(args.vector, args.env_kwargs),
+            env_kwargs=args.env_kwargs,
             trust=args.trust,
             resume=args.resume,
             device=args.device,
@@ -179,16 +177,14 @@ def _begun_or_resumed(
         "framework": args.framework,
         "device": args.device,
         "seed": seed or 0,
+        "env_kwargs": args.env_kwargs,
         "out": out,
         "extend": args.extend,
         "trust": args.trust and args.config is None,
     }
-    places["env_kwargs"] = (
-        None if args.env_kwargs is None else json_object("env-kwargs", args.env_kwargs)
-    )
     begins = ("start_from", "which", "load")
     places |= {n: x for n in begins if (x := getattr(args, n)) is not None}
-    env = args.env if args.vector is None else named(args.vector, places["env_kwargs"])
+    env = args.env if args.vector is None else named(args.vector, args.env_kwargs)
     return trainer.session(args.algorithm, env, callbacks=callbacks, **places, **overrides)
 
 

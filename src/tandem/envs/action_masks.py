@@ -8,11 +8,11 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces
 from gymnasium.utils import RecordConstructorArgs
 
 from tandem.envs.opening import look, reset
 from tandem.envs.tensors import bits_of
+from tandem.envs.vector_reading import masked_space, may_have_masks
 from tandem.envs.vector_state import inner_environment, layers
 from tandem.errors import misfit
 from tandem.spaces import MASK, leaf
@@ -28,12 +28,8 @@ class Masked(gymnasium.Wrapper, RecordConstructorArgs):  # type: ignore[misc]
     def __init__(self, env: Any) -> None:
         RecordConstructorArgs.__init__(self)
         gymnasium.Wrapper.__init__(self, env)
-        inner, self._method = env.observation_space, mask_method(env)
-        self._plain = not isinstance(inner, spaces.Dict)
-        self._bits = spaces.MultiBinary(leaf(env.action_space).width)
-        self.observation_space = spaces.Dict(
-            {**({"obs": inner} if self._plain else inner.spaces), MASK: self._bits}
-        )
+        self._method, self._width = mask_method(env), leaf(env.action_space).width
+        self.observation_space, self._wraps = masked_space(env.observation_space, self._width)
 
     def reset(self, **kwargs: Any) -> tuple[Tree, Info]:
         obs, info = reset(self.env, **kwargs)
@@ -49,8 +45,8 @@ class Masked(gymnasium.Wrapper, RecordConstructorArgs):  # type: ignore[misc]
             mask = self._method()
         if mask is None and not terminated:
             raise ValueError(f"no mask in info[{MASK!r}], and none from action_masks()")
-        bits = np.ones(self._bits.shape, np.int8) if mask is None else bits_of(mask)
-        return {**({"obs": obs} if self._plain else obs), MASK: bits}
+        bits = np.ones(self._width, np.int8) if mask is None else bits_of(mask)
+        return {**({"obs": obs} if self._wraps else obs), MASK: bits}
 
 
 def with_masks(envs: Sequence[Any]) -> list[Any]:
@@ -61,9 +57,7 @@ def with_masks(envs: Sequence[Any]) -> list[Any]:
 def gives_masks(env: Any, actions: Any) -> bool:
     """Whether the environment has masks of discrete actions that are not in its observations: by a
     method, or in the info of its first reset. actions: its action space, with one axis."""
-    if not isinstance(actions, (spaces.Discrete, spaces.MultiDiscrete)):
-        return False
-    if isinstance(env.observation_space, spaces.Dict) and MASK in env.observation_space.spaces:
+    if not may_have_masks(env.observation_space, actions):
         return False
     if getattr(env.unwrapped, "masks_are_observed", False):
         return False

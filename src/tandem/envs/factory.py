@@ -15,12 +15,11 @@ from tandem.envs import atari, functions, particles
 from tandem.envs.atari_vector import AtariVector
 from tandem.envs.envpool import is_id as is_envpool
 from tandem.envs.ids import guarded, register
-from tandem.envs.native import Native
 from tandem.envs.occupied import is_shared
 from tandem.envs.opening import opening
 from tandem.envs.stepped import Stepped
 from tandem.envs.vector import Environments, Step, close, closed_on_error, episode_seed
-from tandem.envs.vector_env import is_vector
+from tandem.envs.vector_env import VectorEnvironments, is_vector
 from tandem.envs.vector_source import VectorSource, brought
 from tandem.errors import (
     ResumeError,
@@ -36,7 +35,6 @@ from tandem.types import Array, EnvKwargs, Tree, leaves
 
 __all__ = [
     "Environments",
-    "Native",
     "Step",
     "Stepped",
     "episode_seed",
@@ -302,11 +300,7 @@ def resume_fault_between(
         second.reset()
         second.load_state(data, arrays)
         for t, (a, one) in enumerate(zip(actions, expected, strict=True)):
-            other = second.step(a)
-            if any(
-                x.tobytes() != y.tobytes()
-                for x, y in zip(leaves(one[:5]), leaves(other[:5]), strict=True)
-            ):
+            if differ(one, second.step(a)):
                 return ResumeError(
                     f"{first.name} diverged {t + 1} steps after it was resumed; it is not exactly "
                     "resumable.",
@@ -320,6 +314,13 @@ def resume_fault_between(
         first.close()
         second.close()
     return None
+
+
+def differ(one: Step, other: Step) -> bool:
+    """Whether two steps are not the same to the bit."""
+    return any(
+        a.tobytes() != b.tobytes() for a, b in zip(leaves(one[:5]), leaves(other[:5]), strict=True)
+    )
 
 
 def is_instance(env: EnvLike) -> bool:
@@ -407,7 +408,7 @@ def _atari(
     return envs
 
 
-def _native(env: EnvLike, n: int, seed: int, kwargs: EnvKwargs | None, first: int) -> Native:
+def _native(env: EnvLike, n: int, seed: int, kwargs: EnvKwargs | None, first: int) -> Environments:
     import gymnasium
 
     if not _has_native(env):
@@ -431,7 +432,7 @@ def _native(env: EnvLike, n: int, seed: int, kwargs: EnvKwargs | None, first: in
         ),
     )
     with closed_on_error(envs.close):
-        return Native(env, envs, seed, first)
+        return VectorEnvironments(env, envs, seed, first, registered=True)
 
 
 def _has_native(env: EnvLike) -> bool:

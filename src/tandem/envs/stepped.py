@@ -23,11 +23,8 @@ from tandem.envs.vector import (
     bad_rows,
     close,
     episode_seed,
-    no_choice,
-    no_symbol,
     not_finite,
     other_number,
-    outside,
     raised,
     storable,
     success_of,
@@ -36,7 +33,7 @@ from tandem.envs.vector import (
     wrong_reward,
 )
 from tandem.errors import EnvironmentFault, ResumeError, SpaceError, TandemError, UnrepeatableError
-from tandem.spaces import MASK, Leaf, leaf
+from tandem.spaces import Leaf, leaf
 from tandem.types import Array, JSONDict, Tree, leaves, tree_map
 
 
@@ -72,14 +69,6 @@ class Stepped(Environments):
                 )
         rewards = getattr(envs[0].unwrapped, "rewards_space", None)  # of several agents
         self.extra = {} if rewards is None else {"rewards": leaf(rewards)}
-        parts: Any = (
-            self.observation.items()
-            if isinstance(self.observation, dict)
-            else [(None, self.observation)]
-        )
-        self._symbols = [(key, spec) for key, spec in parts if spec.sizes]
-        # of the actions that environments get and the log has; None: as they come
-        self._dtype = self.action.own or None
         self._envs, self.around = list(envs), envs[0]
         self._steps = [env.step for env in envs]
         self._own_seeds, self._at_start = next_seed is None, False
@@ -122,7 +111,7 @@ class Stepped(Environments):
                 raise
             except Exception as error:
                 raise raised(self.name, i, 0, error) from error
-        self._check(obs)
+        self.check(obs, self._when)
         self._obs = obs
         return obs
 
@@ -144,7 +133,7 @@ class Stepped(Environments):
                     # a reset may write into what the step returned
                     rewards[i] = copy.copy(rewards[i])
                     terminated[i], truncated[i] = copy.copy(terminated[i]), copy.copy(truncated[i])
-                    final.append((i, self._last(i, seen)))
+                    final.append((i, self._last(i, seen, terminated[i])))
                     ended[i], success[i] = log.length(i), success_of(info)
                     log.start[i] = log.end
                     seen = self._begin(i)
@@ -167,11 +156,7 @@ class Stepped(Environments):
             paid[i] += r
         for i in ended:
             paid[i] = 0.0
-        self._check(obs)
-        if self.action.masked:  # what terminated goes on from nowhere
-            for i, last in final:
-                if not terminated[i] and len(self.stuck({MASK: last[MASK][None]})):
-                    raise no_choice(self.name, i, self._when(i, ended[i]))
+        self.check(obs, self._when)
         self._obs = obs
         return Step(
             obs,
@@ -302,20 +287,17 @@ class Stepped(Environments):
             return {key: f(spec, seen[key], key) for key, spec in self.observation.items()}
         return f(self.observation, seen, None)
 
-    def _last(self, i: int, seen: Tree) -> Tree:
+    def _last(self, i: int, seen: Tree, terminated: bool) -> Tree:
         """The true last observation of an episode, as an array of its own, checked."""
 
         def one(spec: Leaf, value: Any, key: str | None) -> Array:
             if np.shape(value) != spec.shape or not storable(value, spec):
                 raise wrong_observation(self.name, i, self._log.length(i), value, spec, key)
-            x = np.array(value, spec.dtype)
-            if x.dtype.kind == "f" and not all_finite(x):
-                raise not_finite(self.name, "the last observation", i, self._when(i), x)
-            if spec.sizes and len(outside(x[None], spec)):
-                raise no_symbol(self.name, i, self._when(i), x, spec)
-            return x
+            return np.array(value, spec.dtype)
 
-        return self._each(one, seen)
+        obs = self._each(one, seen)
+        self.check_last(i, obs, self._when(i), terminated)
+        return obs
 
     def _entry(self, i: int, info: Any, name: str) -> Any:
         """What the info of environment i has for a column of `extra`, checked."""
@@ -349,19 +331,6 @@ class Stepped(Environments):
         if flags.shape != (self.n,):
             raise wrong_flag(self.name, what, values)
         return flags
-
-    def _check(self, obs: Tree) -> None:
-        for x in (obs,) if isinstance(obs, np.ndarray) else obs.values():
-            if x.dtype.kind == "f" and not all_finite(x):
-                i = int(bad_rows(x)[0])
-                raise not_finite(self.name, "the observation", i, self._when(i), x[i])
-        for key, spec in self._symbols:
-            x = obs if key is None else obs[key]
-            if len(rows := outside(x, spec)):
-                i = int(rows[0])
-                raise no_symbol(self.name, i, self._when(i), x[i], spec)
-        if self.action.masked and len(rows := self.stuck(obs)):
-            raise no_choice(self.name, int(rows[0]), self._when(int(rows[0])))
 
 
 def _numbers(values: list[float]) -> Array | None:

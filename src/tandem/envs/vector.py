@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tandem.envs.tensors import is_finite, to_numpy
 from tandem.errors import EnvironmentFault, NonFiniteError, ResumeError, attempt
 from tandem.spaces import MASK, Leaf, Spec, action_leaf, fits, flattener, observation_spec
-from tandem.types import Array, JSONDict, Tree
+from tandem.types import Array, JSONDict, Tree, leaves
 
 Arrays = dict[str, Array]
 SUCCESS = "is_success"  # in the info of Gymnasium-Robotics and Stable-Baselines3
@@ -54,6 +55,7 @@ class Environments(ABC):
     observation_space: Any  # of one environment, as Gymnasium has it
     action_space: Any
     observation: Spec
+    parts: dict[str, Leaf]  # of an observation, by name; "" where it is one array
     action: Leaf
     gone = False  # for good, with their episodes: there is no state of them any more
     resumable = True  # whether there is a state of them; else a resumed run begins new episodes
@@ -65,9 +67,12 @@ class Environments(ABC):
     def __init__(self, name: str, n: int, observation_space: Any, action_space: Any) -> None:
         self.name, self.n = name, n
         self.observation_space, self.action_space = observation_space, action_space
-        self.observation = observation_spec(observation_space)
+        self.observation = spec = observation_spec(observation_space)
+        self.parts = spec if isinstance(spec, dict) else {"": spec}
+        self._symbols = [(key, leaf) for key, leaf in self.parts.items() if leaf.sizes]
         self.flatten = flattener(observation_space)  # from what one shows to what its Spec has
         self.action = action_leaf(action_space, self.observation)
+        self._dtype = self.action.own or None  # of actions as environments get them; None: as given
         self._first_choices = np.cumsum((0, *self.action.sizes))[:-1]  # of each position, in a mask
 
     @abstractmethod
@@ -122,6 +127,39 @@ class Environments(ABC):
     @abstractmethod
     def close(self) -> None:
         """Free what the environments hold."""
+
+    def check(self, obs: Tree, when: Callable[[int], str], going: Array | None = None) -> None:
+        """Raises for observations [N, ...] that are not finite, symbols outside of their space, and
+        masks that leave no choice to an environment that acts.
+
+        when: says at what moment an environment is. going: which ones act, [N]; None: all."""
+        for x in obs.values() if isinstance(obs, dict) else (obs,):
+            if not _finite(x):
+                i = int(bad_rows(x := to_numpy(x))[0])
+                raise not_finite(self.name, "the observation", i, when(i), x[i])
+        for key, leaf in self._symbols:
+            x = obs[key] if isinstance(obs, dict) else obs
+            if len(rows := outside(x, leaf)):
+                i = int(rows[0])
+                raise no_symbol(self.name, i, when(i), x[i], leaf)
+        if self.action.masked:
+            rows = self.stuck(obs)
+            rows = rows if going is None else rows[going[rows]]
+            if len(rows):
+                raise no_choice(self.name, int(rows[0]), when(int(rows[0])))
+
+    def check_last(self, i: int, obs: Tree, when: str, terminated: bool) -> None:
+        """As `check`, of the last observation of environment i, whose mask counts if it was only
+        truncated: then it is valued."""
+        for x in leaves(obs):
+            if not _finite(x):
+                raise not_finite(self.name, "the last observation", i, when, x)
+        for key, leaf in self._symbols:
+            x = obs[key] if isinstance(obs, dict) else obs
+            if len(outside(x[None], leaf)):
+                raise no_symbol(self.name, i, when, x, leaf)
+        if self.action.masked and not terminated and len(self.stuck({MASK: obs[MASK][None]})):
+            raise no_choice(self.name, i, when)
 
     def stuck(self, obs: Tree) -> Array:
         """The numbers of the rows of obs [N, ...] whose mask leaves no choice at some position."""
@@ -183,6 +221,12 @@ def storable(value: Any, spec: Leaf) -> bool:
     whole numbers, and whole numbers have to lie in the range of the dtype."""
     x = np.asarray(value)
     return x.dtype.kind in ("biuf" if spec.dtype.startswith("f") else "biu") and fits(x, spec.dtype)
+
+
+def _finite(x: Any) -> bool:
+    if isinstance(x, np.ndarray):
+        return x.dtype.kind != "f" or all_finite(x)
+    return is_finite(x)
 
 
 def bad_rows(x: Array) -> Array:

@@ -20,7 +20,7 @@ from tandem.envs.vector import (
     other_number,
     raised,
 )
-from tandem.envs.vector_reading import Reader, masked_space
+from tandem.envs.vector_reading import Reader, masked_space, may_have_masks
 from tandem.envs.vector_state import decode, encode, layers, restore, snapshot
 from tandem.errors import EnvironmentFault, ResumeError, UnrepeatableError
 from tandem.spaces import MASK, leaf
@@ -37,15 +37,16 @@ def is_vector(env: Any) -> bool:
     )
 
 
-def has_state(envs: Any) -> bool:
+def has_state(envs: Any, registered: bool) -> bool:
     """Whether a vector can be brought back to where it was: by `get_state` and `set_state`, or,
-    of Gymnasium's own `gymnasium.envs`, by its attributes."""
+    of one that is `registered` or of Gymnasium's own `gymnasium.envs`, by its attributes."""
     if all(callable(getattr(envs, name, None)) for name in ("get_state", "set_state")):
         return True
     *wrappers, innermost = (type(layer).__module__ for layer in layers(envs))
-    if not innermost.startswith("gymnasium.envs.") or not all(
+    is_own = innermost.startswith("gymnasium.envs.") and all(
         name.startswith("gymnasium.wrappers.") for name in wrappers
-    ):
+    )
+    if not (registered or is_own):
         return False
     try:
         snapshot(envs, {})
@@ -65,6 +66,7 @@ class VectorEnvironments(Environments):
     remake: for a vector whose seeds are fixed as it is made: makes another one, for its beginning
         number 0, 1, 2, ...
     owned: whether `close` closes the vector.
+    registered: whether it is the vector that an id is registered with.
 
     Masks of discrete actions in `info["action_mask"]` [N, choices], or of a method
     `action_masks()` of the vector or of its environments, become a part of the observation; to look
@@ -75,8 +77,8 @@ class VectorEnvironments(Environments):
     A vector is resumed exactly where it has two methods: `get_state()` gives all that its next
     steps depend on, as dicts, lists and tuples of arrays, numbers, strings and NumPy generators;
     `set_state(state)` takes that, in another vector that was reset. So are vectors of Gymnasium's
-    own `gymnasium.envs`, whose attributes are such data. With any other (`resumable` is False) a
-    resumed run begins new episodes.
+    own `gymnasium.envs`, and registered ones, whose attributes are such data. With any other
+    (`resumable` is False) a resumed run begins new episodes.
     """
 
     def __init__(
@@ -88,11 +90,13 @@ class VectorEnvironments(Environments):
         *,
         remake: Callable[[int], Any] | None = None,
         owned: bool = True,
+        registered: bool = False,
     ) -> None:
         _refuse_parts(name, envs)
         self.name, self.mode = name, autoreset_mode(name, envs)
         self.spec = getattr(envs, "spec", None)  # evaluations go by its limit
         self._envs, self._seed, self._first, self._owned = envs, seed, first, owned
+        self._registered = registered
         self._remake, self._number = remake, 0  # how often all episodes were begun anew
         self._opened: tuple[Tree, Info] | None = None  # of a reset that no step followed yet
         # from NumPy's arrays to those of the library whose arrays the vector has
@@ -106,10 +110,9 @@ class VectorEnvironments(Environments):
         super().__init__(name, int(envs.num_envs), shown, actions)
         self._reader = Reader(self, masks, wraps, method)
         self._restored = None if taken is None else restored(self.action)
-        self._dtype = self.action.own or None  # of the actions that it gets; None: as they come
         self._all = np.ones(self.n, np.bool_)
         self._ended = np.zeros(self.n, np.bool_)  # these only reset in the coming step
-        self.resumable, self.around = has_state(envs), envs
+        self.resumable, self.around = has_state(envs, registered), envs
 
     # Beginning
 
@@ -182,12 +185,8 @@ class VectorEnvironments(Environments):
     def _gives_masks(self) -> tuple[bool, Callable[[Array], Any] | None]:
         """Whether it has masks of discrete actions that are not in its observations; and the
         function that returns them, where its info does not have them."""
-        from gymnasium import spaces
-
         shown = self._envs.single_observation_space
-        if not isinstance(self._envs.single_action_space, (spaces.Discrete, spaces.MultiDiscrete)):
-            return False, None
-        if isinstance(shown, spaces.Dict) and MASK in shown.spaces:
+        if not may_have_masks(shown, self._envs.single_action_space):
             return False, None
         self._opened = self._reset(seed=self.next_seed())
         if MASK in self._opened[1]:
@@ -251,7 +250,7 @@ class VectorEnvironments(Environments):
             last = tree_map(
                 lambda x, i=i: np.array(x[i]) if isinstance(x, np.ndarray) else x[i], obs
             )
-            self._reader.check_last(i, last, bool(terminated[i]))
+            self.check_last(i, last, self._reader.when(), bool(terminated[i]))
             final.append((i, last))
         which = ended.copy() if self._tensor is None else self._tensor(ended.copy())
         first = self._reader.observations(*self._reset(options={"reset_mask": which}), going=ended)
@@ -304,6 +303,8 @@ class VectorEnvironments(Environments):
             )
 
     def _instead(self) -> str:
+        if self._registered:
+            return "train with mode='plain', which replays episodes instead."
         return (
             "let get_state() give again what set_state(state) was given; or leave both methods "
             "out: a resumed run then begins new episodes."

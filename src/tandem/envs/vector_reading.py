@@ -8,22 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from tandem.envs.tensors import bits_of, dtype_of, is_finite, kept, to_numpy
+from tandem.envs.tensors import bits_of, dtype_of, kept, to_numpy
 from tandem.envs.vector import (
     SUCCESS,
     Environments,
     all_finite,
     bad_rows,
-    no_choice,
-    no_symbol,
     not_finite,
-    outside,
     raised,
     storable,
 )
 from tandem.errors import EnvironmentFault
-from tandem.spaces import MASK, Leaf
-from tandem.types import Array, Info, Tree, leaves
+from tandem.spaces import MASK
+from tandem.types import Array, Info, Tree
 
 FINAL = ("final_obs", "final_observation")  # of Gymnasium since 1.0, and before
 FINAL_INFO = "final_info"
@@ -37,6 +34,16 @@ def masked_space(inner: Any, width: int) -> tuple[Any, bool]:
     wraps = not isinstance(inner, spaces.Dict)
     entries = {"obs": inner} if wraps else inner.spaces
     return spaces.Dict({**entries, MASK: spaces.MultiBinary(width)}), wraps
+
+
+def may_have_masks(shown: Any, actions: Any) -> bool:
+    """Whether actions of one environment are discrete, and the observations that it shows have no
+    mask of them: then its info, or a method, may."""
+    from gymnasium import spaces
+
+    if not isinstance(actions, (spaces.Discrete, spaces.MultiDiscrete)):
+        return False
+    return not (isinstance(shown, spaces.Dict) and MASK in shown.spaces)
 
 
 class Reader:
@@ -56,28 +63,19 @@ class Reader:
         method: Callable[[Array], Any] | None = None,
     ) -> None:
         self.of, self.name, self.n, self.masks = of, of.name, of.n, masks
-        self._method, spec = method, of.observation
-        self._plain = not isinstance(spec, dict)
-        self._specs: dict[str, Leaf] = spec if isinstance(spec, dict) else {"": spec}
+        self._method = method
+        self._plain, self._specs = not isinstance(of.observation, dict), of.parts
         self._wraps = masks and wraps
         self._shapes = {key: (self.n, *leaf.shape) for key, leaf in self._specs.items()}
         self._shape, self._everywhere = (self.n,), np.ones(self.n, np.bool_)
-        self._symbols = [(key, leaf) for key, leaf in self._specs.items() if leaf.sizes]
         self._fitting: set[tuple[str, Any]] = set()  # dtypes whose numbers always fit
         self.stays: set[str] = set()  # parts of observations that stay tensors on their device
         self.steps = 0  # since the first reset
 
     def observations(self, seen: Tree, info: Info, going: Array) -> Tree:
         """Observations [N, ...]. going: the environments that act on them, which need a mask."""
-        if self._plain:
-            obs: Tree = self._array("", seen)
-        else:
-            if self.masks:
-                shown = {"obs": seen} if self._wraps else dict(seen)
-                seen = shown | {MASK: self._mask(info, going)}
-            flat = self.of.flatten(seen)
-            obs = {key: self._array(key, flat[key]) for key in self._specs}
-        self._check(obs, going)
+        obs = self._stored(seen, self._mask(info, going) if self.masks else None)
+        self.of.check(obs, self.when, going)
         return obs
 
     def last(self, i: int, info: Info, terminated: bool) -> Tree:
@@ -87,24 +85,20 @@ class Reader:
         if seen is None:
             raise EnvironmentFault(
                 f"the vector environment of {self.name} returned no last observation of "
-                f"environment {i}, whose episode ended {self._when()}: its info has "
+                f"environment {i}, whose episode ended {self.when()}: its info has "
                 f"{', '.join(map(str, info)) or 'no entry'}.",
                 f"info[{FINAL[0]!r}], as autoreset mode SAME_STEP requires",
                 "put the last observations there, or set the actual mode: "
                 "envs.metadata['autoreset_mode'] = gymnasium.vector.AutoresetMode.NEXT_STEP.",
             )
+        mask = None
         if self.masks:
             inner = info.get(FINAL_INFO)
-            mask = inner.get(MASK) if isinstance(inner, dict) else None
-            row = None if mask is None or not _there(inner, i) else mask[i]
-            shown = {"obs": seen} if self._wraps else dict(seen)
-            seen = shown | {MASK: self._row_of_mask(i, row, terminated)}
-        if self._plain:
-            obs: Tree = self._one(i, "", seen)
-        else:
-            flat = self.of.flatten(seen)
-            obs = {key: self._one(i, key, flat[key]) for key in self._specs}
-        self.check_last(i, obs, terminated)
+            rows = inner.get(MASK) if isinstance(inner, dict) else None
+            row = None if rows is None or not _there(inner, i) else rows[i]
+            mask = self._row_of_mask(i, row, terminated)
+        obs = self._stored(seen, mask, i)
+        self.of.check_last(i, obs, self.when(), terminated)
         return obs
 
     def successes(self, info: Info, ended: Array) -> dict[int, float | None]:
@@ -115,18 +109,6 @@ class Reader:
         there = to_numpy(held.get(f"_{SUCCESS}", self._everywhere)) & ended
         said = to_numpy(held[SUCCESS])
         return {i: float(np.all(said[i])) for i in np.flatnonzero(there).tolist()}
-
-    def check_last(self, i: int, obs: Tree, terminated: bool) -> None:
-        """Raises for a last observation that is not finite, or that nobody could go on from."""
-        for x in leaves(obs):
-            if not _finite(x):
-                raise not_finite(self.name, "the last observation", i, self._when(), x)
-        for key, leaf in self._symbols:
-            x = obs if self._plain else obs[key]
-            if len(outside(x[None], leaf)):
-                raise no_symbol(self.name, i, self._when(), x, leaf)
-        if self.of.action.masked and not terminated and len(self.of.stuck({MASK: obs[MASK][None]})):
-            raise no_choice(self.name, i, self._when())
 
     def numbers(self, what: str, value: Any, dtype: Any) -> Array:
         """Rewards, or flags that say which episodes ended: [N]."""
@@ -143,26 +125,31 @@ class Reader:
             )
         if dtype is np.float32 and not all_finite(x):
             i = int(bad_rows(x)[0])
-            raise not_finite(self.name, what, i, self._when(), x[i])
+            raise not_finite(self.name, what, i, self.when(), x[i])
         return x
 
-    def _array(self, key: str, value: Any) -> Array:
+    def _stored(self, seen: Tree, mask: Array | None, i: int | None = None) -> Tree:
+        """What all environments show with their masks, or environment i at its end, as arrays that
+        may be kept."""
+        if self._plain:
+            return self._array("", seen, i)
+        if mask is not None:
+            seen = ({"obs": seen} if self._wraps else dict(seen)) | {MASK: mask}
+        flat = self.of.flatten(seen)
+        return {key: self._array(key, flat[key], i) for key in self._specs}
+
+    def _array(self, key: str, value: Any, i: int | None) -> Array:
+        leaf = self._specs[key]
+        shape = self._shapes[key] if i is None else leaf.shape
         if key in self.stays and not isinstance(value, np.ndarray):
-            return self._tensor(key, value, self._shapes[key])
-        leaf, given = self._specs[key], value if isinstance(value, np.ndarray) else to_numpy(value)
-        if given.shape != self._shapes[key] or (key, given.dtype) not in self._fitting:
-            if given.shape != self._shapes[key] or not storable(given, leaf):
-                raise self._unlike_space(key, given, self._shapes[key])
+            return self._tensor(key, value, shape)
+        given = value if isinstance(value, np.ndarray) else to_numpy(value)
+        if given.shape != shape or (key, given.dtype) not in self._fitting:
+            if given.shape != shape or not storable(given, leaf):
+                which = "" if i is None else f" as the last one of environment {i}"
+                raise self._unlike_space(key, given, shape, which)
             if np.can_cast(given.dtype, leaf.dtype) or leaf.dtype.startswith("f"):
                 self._fitting.add((key, given.dtype))
-        return np.array(given, leaf.dtype, order="C")
-
-    def _one(self, i: int, key: str, value: Any) -> Array:
-        if key in self.stays and not isinstance(value, np.ndarray):
-            return self._tensor(key, value, self._specs[key].shape)
-        leaf, given = self._specs[key], to_numpy(value)
-        if given.shape != leaf.shape or not storable(given, leaf):
-            raise self._unlike_space(key, given, leaf.shape, f" as the last one of environment {i}")
         return np.array(given, leaf.dtype, order="C")
 
     def _tensor(self, key: str, value: Any, shape: tuple[int, ...]) -> Any:
@@ -225,36 +212,16 @@ class Reader:
     def _no_mask(self, i: int) -> EnvironmentFault:
         return EnvironmentFault(
             f"the vector environment of {self.name} returned no action mask for environment {i} "
-            f"{self._when()}, but did after its first reset.",
+            f"{self.when()}, but did after its first reset.",
             f"info[{MASK!r}] after every reset and step; for an episode truncated and reset in "
             f"the same step also info[{FINAL_INFO!r}][{MASK!r}], for the value of its last "
             "observation",
             "return the mask there, or as an entry of a Dict observation.",
         )
 
-    def _when(self) -> str:
+    def when(self, i: int | None = None) -> str:
+        """The moment at which all environments are, and so environment i."""
         return f"at step {self.steps} since the first reset"
-
-    def _check(self, obs: Tree, going: Array) -> None:
-        for x in (obs,) if self._plain else obs.values():
-            if not _finite(x):
-                i = int(bad_rows(x := to_numpy(x))[0])
-                raise not_finite(self.name, "the observation", i, self._when(), x[i])
-        for key, leaf in self._symbols:
-            x = obs if self._plain else obs[key]
-            if len(rows := outside(x, leaf)):
-                i = int(rows[0])
-                raise no_symbol(self.name, i, self._when(), x[i], leaf)
-        if self.of.action.masked and len(rows := self.of.stuck(obs)):
-            for i in rows.tolist():
-                if going[i]:
-                    raise no_choice(self.name, i, self._when())
-
-
-def _finite(x: Any) -> bool:
-    if isinstance(x, np.ndarray):
-        return x.dtype.kind != "f" or all_finite(x)
-    return is_finite(x)
 
 
 def _of_one(held: Any, i: int) -> Any:

@@ -15,9 +15,9 @@ from tandem.envs import envpool, functions
 from tandem.envs.ids import guarded
 from tandem.envs.vector import close, closed_on_error, episode_seed
 from tandem.envs.vector_env import VectorEnvironments, is_vector
-from tandem.errors import SettingError, UnknownNameError
+from tandem.errors import SettingError, misfit
 from tandem.platforms import FROM_TERMINAL
-from tandem.settings import module_here
+from tandem.settings import named_here
 from tandem.types import EnvKwargs
 
 FILLED = ("num_envs", "seed")  # arguments that a run gives to a function that names them
@@ -149,9 +149,9 @@ def function_source(
     """As `brought`, of a function. One that a run gives no number of environments is called once,
     to know what it makes."""
     given, fills = dict(kwargs or {}), named_by(function)
-    surely = path or "num_envs" in fills or (_misfit(function, given) and "seed" in fills)
+    surely = path or "num_envs" in fills or (misfit(function, **given) and "seed" in fills)
     if surely:
-        if why := _misfit(function, given | dict.fromkeys(fills - set(given), 0)):
+        if why := misfit(function, **(given | dict.fromkeys(fills - set(given), 0))):
             raise SettingError(
                 f"{name} cannot be called with {', '.join(given) or 'no arguments'}: {why}.",
                 "a function of the arguments in env_kwargs, and optionally num_envs and seed",
@@ -159,7 +159,7 @@ def function_source(
                 "function.",
             )
         return VectorSource(name, function, path=path), None
-    if _misfit(function, given):
+    if misfit(function, **given):
         return None, None  # which is told in full where environments are made
     vector = called(name, function, given)
     if not is_vector(vector):
@@ -178,18 +178,14 @@ def function_source(
 def named(path: str, kwargs: EnvKwargs | None = None) -> VectorSource:
     """The source that "module:function" names, looked for in the working directory too. Raises
     UnknownNameError where there is none."""
-    module_name, _, function_name = path.partition(":")
-    module = module_here(module_name)
-    function = getattr(module, function_name, None)
-    if not callable(function):
-        known = [n for n, x in vars(module).items() if callable(x)] if module else []
-        raise UnknownNameError(
-            "vector environment function",
-            path,
-            [f"{module_name}:{name}" for name in known if not name.startswith("_")],
-            "" if known else "write MODULE:FUNCTION with an importable module.",
-            "module:function, such as gymnasium:make_vec",
-        )
+    function = named_here(
+        path,
+        "vector environment function",
+        "MODULE:FUNCTION",
+        "module:function, such as gymnasium:make_vec",
+        accepts=callable,
+        offers=callable,
+    )
     source, _ = function_source(function, kwargs, _function_name(function, kwargs), path)
     assert source is not None
     return source
@@ -247,17 +243,6 @@ def named_by(function: Callable[..., Any] | None) -> set[str]:
         return set()
     taken = function.keywords if isinstance(function, partial) else {}
     return {name for name in FILLED if name in parameters and name not in taken}
-
-
-def _misfit(function: Callable[..., Any], kwargs: EnvKwargs) -> str:
-    """Why a function cannot be called with these keywords; "" where it can, or nobody knows."""
-    try:
-        inspect.signature(function).bind(**kwargs)
-    except TypeError as error:
-        return str(error)
-    except ValueError:  # written in C
-        return ""
-    return ""
 
 
 def other_number(name: str, asked: int, there: int) -> SettingError:

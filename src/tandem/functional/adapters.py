@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 from tandem.errors import SpaceError
 from tandem.functional.protocol import TimeStep
-from tandem.spaces import MASK
+from tandem.spaces import MASK, in_space
 from tandem.types import Array, Tree
 
 NO = np.False_
@@ -78,12 +78,12 @@ class Gymnax:
 
     def reset(self, key: Array) -> tuple[Tree, Tree]:
         obs, state = self.inner.reset_env(key, self.params)
-        return _strong(state), _cast(self.observation_space, obs)
+        return _strong(state), in_space(self.observation_space, obs, _cast)
 
     def step(self, key: Array, state: Tree, action: Array) -> TimeStep:
         obs, after, reward, over, _ = self.inner.step_env(key, state, action, self.params)
         cut = self.inner.is_truncated(after, self.params)
-        seen = _cast(self.observation_space, obs)
+        seen = in_space(self.observation_space, obs, _cast)
         after = jax.tree.map(_formed, after, state)
         return TimeStep(after, seen, _one(reward), _one(over).astype(bool), _one(cut).astype(bool))
 
@@ -224,14 +224,10 @@ def _space(space: Any) -> Any:
     return spaces.Box(low, high, tuple(space.shape), dtype.type)
 
 
-def _cast(space: Any, obs: Tree) -> Tree:
-    """An observation in the dtypes of its space, which gymnax does not always keep to."""
-    if isinstance(space, spaces.Dict):
-        return {key: _cast(part, obs[key]) for key, part in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(_cast(part, x) for part, x in zip(space.spaces, obs, strict=True))
+def _cast(space: Any, x: Any) -> Array:
+    """An array in the dtype of its space, which gymnax does not always keep to."""
     dtype = jnp.int32 if isinstance(space, spaces.Discrete) else space.dtype
-    return jnp.asarray(obs).astype(dtype)
+    return jnp.asarray(x).astype(dtype)
 
 
 def _strong(state: Tree) -> Tree:

@@ -20,11 +20,8 @@ from tandem.envs.vector import (
     all_finite,
     bad_rows,
     episode_seed,
-    no_choice,
-    no_symbol,
     not_finite,
     other_number,
-    outside,
     raised,
 )
 from tandem.errors import ResumeError
@@ -32,7 +29,6 @@ from tandem.functional.checks import check
 from tandem.functional.episodes import Episodes, Outcome, beginnings, move, renew
 from tandem.functional.host import processor
 from tandem.functional.protocol import FunctionalEnv
-from tandem.spaces import Leaf
 from tandem.types import Array, JSONDict, Tree
 from tandem.vector_actions import restored, taken_space
 
@@ -132,11 +128,6 @@ class FunctionalVector(Environments):
         self._programs = programs(name, env)
         super().__init__(name, n, env.observation_space, taken_space(env.action_space))
         self._restored = restored(self.action)
-        self._dtype = self.action.own or None  # of actions; None: as they come
-        parts: Any = (
-            self.observation if isinstance(self.observation, dict) else {"": self.observation}
-        )
-        self._parts: dict[str, Leaf] = parts
         self._seed = seed
         self._next_seed = next_seed or (
             lambda env, episode: episode_seed(seed, first + env, episode)
@@ -165,7 +156,7 @@ class FunctionalVector(Environments):
                 self._pool = self._programs.pool(np.uint32(seed))
             self._now = self._programs.begin(self._seeds, self._pool)
             obs = self._read(self._now.obs)
-        self._check(obs, np.zeros(self.n, np.int32))
+        self.check(obs, lambda i: _when(0))
         return obs
 
     def episodes(self) -> list[int]:
@@ -191,7 +182,7 @@ class FunctionalVector(Environments):
         if not all_finite(reward):
             i = int(bad_rows(reward)[0])
             raise not_finite(self.name, "the reward", i, _when(length[i]), reward[i])
-        self._check(obs, length, terminated)
+        self.check(obs, lambda i: _when(length[i]), ~terminated)
         self._now, self._cut, final = after, last, list[tuple[int, Tree]]()
         ended = np.flatnonzero(last)
         if ended.size:
@@ -258,7 +249,7 @@ class FunctionalVector(Environments):
         with self._computing(0):
             self._now = self._programs.renew(self._seeds, self._pool, self._now, last)
             obs = self._read(self._now.obs)
-        self._check(obs, np.where(last, 0, length))
+        self.check(obs, lambda i: _when(0 if last[i] else length[i]))
         return obs
 
     def _read(self, seen: Tree) -> Tree:
@@ -266,24 +257,7 @@ class FunctionalVector(Environments):
         if not isinstance(self.observation, dict):
             return np.array(seen, self.observation.dtype)
         flat = self.flatten(seen)
-        return {key: np.array(flat[key], spec.dtype) for key, spec in self._parts.items()}
-
-    def _check(self, obs: Tree, length: Array, terminated: Array | None = None) -> None:
-        """Raises for numbers that are none, symbols outside of their space, and masks that leave
-        no choice, except where nothing follows."""
-        for key, spec in self._parts.items():
-            x = obs[key] if isinstance(obs, dict) else obs
-            if x.dtype.kind == "f" and not all_finite(x):
-                i = int(bad_rows(x)[0])
-                raise not_finite(self.name, "the observation", i, _when(length[i]), x[i])
-            if spec.sizes and len(rows := outside(x, spec)):
-                i = int(rows[0])
-                raise no_symbol(self.name, i, _when(length[i]), x[i], spec)
-        if self.action.masked:
-            rows = self.stuck(obs)
-            rows = rows if terminated is None else rows[~terminated[rows]]
-            if len(rows):
-                raise no_choice(self.name, int(rows[0]), _when(length[rows[0]]))
+        return {key: np.array(flat[key], spec.dtype) for key, spec in self.parts.items()}
 
     def _loaded(self, like: Tree, name: str, arrays: Arrays) -> Tree:
         """A tree like `like` of saved arrays."""

@@ -16,6 +16,7 @@ from gymnasium.envs.registration import EnvSpec
 from tandem.functional.host import processor
 from tandem.functional.protocol import FunctionalEnv
 from tandem.functional.vector import NEVER, FunctionalVector, programs
+from tandem.spaces import in_space
 from tandem.types import Info, Tree
 
 
@@ -94,17 +95,12 @@ class FunctionalView(gymnasium.Env):  # type: ignore[misc]
         return new
 
     def _seen(self) -> Tree:
-        return _as_space(
-            self.observation_space, jax.tree.map(lambda x: np.array(x[0]), self._now.obs)
-        )
+        obs = jax.tree.map(lambda x: np.array(x[0]), self._now.obs)
+        return in_space(self.observation_space, obs, _typed)
 
 
-def _as_space(space: Any, x: Any) -> Any:
-    """An observation in the containers and dtypes of its space."""
-    if isinstance(space, spaces.Dict):
-        return {key: _as_space(inner, x[key]) for key, inner in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(_as_space(inner, part) for inner, part in zip(space.spaces, x, strict=True))
+def _typed(space: Any, x: Any) -> Any:
+    """A number or an array in the dtype of its space."""
     if isinstance(space, spaces.Discrete):
         return space.dtype.type(x)
     return np.asarray(x, space.dtype)

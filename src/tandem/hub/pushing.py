@@ -5,10 +5,11 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tandem.errors import CheckpointError, RunFolderError
+from tandem.errors import CheckpointError, EngineError, RunFolderError
 from tandem.hub import api
 from tandem.hub.card import card
 from tandem.hub.public import Cleaner, copy_checkpoint
@@ -126,22 +127,14 @@ def _as_video(gif: Path, out: Path) -> None:
     """The same pictures as MP4, where ffmpeg is there; the card has the GIF."""
     from PIL import Image
 
-    try:
-        import imageio_ffmpeg
-    except ImportError:
-        return
-    with Image.open(gif) as picture:
+    from tandem.animation import mp4
+
+    with suppress(EngineError), Image.open(gif) as picture:
         rate = 1000 / max(float(picture.info.get("duration", 40)), 1.0)
         size = (picture.width // 2 * 2, picture.height // 2 * 2)
-        video = imageio_ffmpeg.write_frames(
-            str(out), size, fps=rate, macro_block_size=2, ffmpeg_log_level="error"
-        )
-        video.send(None)
-        try:
+        with closing(mp4(out, size, rate)) as video:
             for frame in _frames(picture):
                 video.send(frame.crop((0, 0, *size)).tobytes())
-        finally:
-            video.close()
 
 
 def _frames(picture: Any) -> Iterator[Any]:

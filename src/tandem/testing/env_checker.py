@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import closing
 from time import perf_counter
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from tandem.algorithms import own
 from tandem.envs.factory import (
     EnvLike,
     Mode,
+    Step,
+    differ,
     is_instance,
     make,
     random_actions,
@@ -30,8 +33,9 @@ from tandem.replay.allocation import human
 from tandem.replay.buffer import Ring
 from tandem.settings import whole_number
 from tandem.spaces import Leaf, Spec, action_leaf, observation_spec
-from tandem.types import Array, EnvKwargs, Tree, leaves
+from tandem.types import Array, EnvKwargs, Tree
 
+Verdict = Literal["ok", "note", "fault"]
 SECONDS = 0.3  # for which each speed is measured
 
 
@@ -39,7 +43,7 @@ class Finding(NamedTuple):
     """The outcome of one check. A note is worth knowing and hinders nothing."""
 
     what: str
-    verdict: Literal["ok", "note", "fault"]
+    verdict: Verdict
     text: str
 
 
@@ -74,7 +78,7 @@ def check(
     yield stepped
     if stepped.verdict == "ok":
         yield _determinism(env, steps, seed)
-        yield _resumable(env, seed)
+        yield resumed(resume_fault(env, seed=seed))
         yield from _speeds(env, seed)
     size = Ring.size(1_000_000, 1, observation, action)
     yield Finding("replay", "note", f"{human(size)} for 1,000,000 transitions")
@@ -124,31 +128,40 @@ def _gymnasium(env: EnvLike, masked: bool) -> Finding:
 def _steps(env: EnvLike, steps: int, seed: int) -> Finding:
     """Random steps: exceptions, wrong shapes, NaN and infinity."""
     try:
-        episodes = sum(
-            int((one.terminated | one.truncated).sum()) for one in _walk(env, steps, seed)
-        )
+        with closing(_single(env, seed)) as environments:
+            return random_steps(walk(environments, steps, seed))
     except TandemError as error:
         return Finding("random steps", "fault", line(error))
+
+
+def random_steps(taken: Iterable[Step]) -> Finding:
+    """What came of random steps that raised nothing."""
+    steps = episodes = 0
+    for one in taken:
+        steps += len(one.reward)
+        episodes += int((one.terminated | one.truncated).sum())
     return Finding(
         "random steps", "ok", f"{steps:,} steps, {episodes:,} episodes ended, every number finite"
     )
 
 
 def _determinism(env: EnvLike, steps: int, seed: int) -> Finding:
-    for t, (one, other) in enumerate(
-        zip(_walk(env, steps, seed), _walk(env, steps, seed), strict=True)
-    ):
-        if differ(one, other):
-            text = (
-                f"the same seed and actions gave something else at step {t + 1}: draw "
-                "everything from self.np_random"
-            )
-            return Finding("determinism", "fault", text)
+    with closing(_single(env, seed)) as one, closing(_single(env, seed)) as other:
+        first, second = walk(one, steps, seed), walk(other, steps, seed)
+        return determinism(first, second, "fault", ": draw everything from self.np_random")
+
+
+def determinism(one: Iterable[Step], other: Iterable[Step], verdict: Verdict, text: str) -> Finding:
+    """Whether two walks are the same. verdict, text: what is said of those that are not."""
+    for t, (a, b) in enumerate(zip(one, other, strict=True)):
+        if differ(a, b):
+            happened = f"the same seed and actions gave something else at step {t + 1}"
+            return Finding("determinism", verdict, happened + text)
     return Finding("determinism", "ok", "the same seed and actions give the same")
 
 
-def _resumable(env: EnvLike, seed: int) -> Finding:
-    fault = resume_fault(env, seed=seed)
+def resumed(fault: TandemError | None) -> Finding:
+    """Whether environments can be resumed exactly, by what `resume_fault` returns."""
     if fault is None:
         return Finding("resume", "ok", "exact, to the bit")
     return Finding("resume", "note", f"not exact: {line(fault)}")
@@ -190,18 +203,17 @@ def speed_of(environments: Environments, seed: int) -> float:
     return count * n / (perf_counter() - began)
 
 
-def _walk(env: EnvLike, steps: int, seed: int) -> Iterator[Any]:
-    """The steps of one environment under random actions."""
-    environments = vectorize(separate(env), 1, seed, "plain")
-    rng = np.random.default_rng(seed)
-    try:
-        obs = environments.reset()
-        for _ in range(steps):
-            one = environments.step(actions(environments, rng, obs))
-            obs = one.obs
-            yield one
-    finally:
-        environments.close()
+def _single(env: EnvLike, seed: int) -> Environments:
+    return vectorize(separate(env), 1, seed, "plain")
+
+
+def walk(environments: Environments, steps: int, seed: int) -> Iterator[Step]:
+    """Random steps from the beginning, at least this many of single environments."""
+    rng, obs = np.random.default_rng(seed), environments.reset()
+    for _ in range(-(-steps // environments.n)):
+        one = environments.step(actions(environments, rng, obs))
+        obs = one.obs
+        yield one
 
 
 def actions(environments: Environments, rng: np.random.Generator, obs: Tree) -> Array:
@@ -212,13 +224,6 @@ def actions(environments: Environments, rng: np.random.Generator, obs: Tree) -> 
     space.seed(int(rng.integers(2**31)))
     return np.stack(
         [np.asarray(space.sample(), environments.action.dtype) for _ in range(environments.n)]
-    )
-
-
-def differ(one: Any, other: Any) -> bool:
-    """Whether two steps are not the same to the bit."""
-    return any(
-        a.tobytes() != b.tobytes() for a, b in zip(leaves(one[:5]), leaves(other[:5]), strict=True)
     )
 
 

@@ -92,7 +92,7 @@ def named(algorithm: str, env: str | None = None) -> list[str]:
 def families() -> dict[str, tuple[str, ...]]:
     """The environments of each family, as ids or patterns of them; tandem's families first."""
     found = files.read(files.FAMILIES).tables
-    return {name: tuple(one.ids) for name, one in found.items()}
+    return {name: tuple(one.content) for name, one in found.items()}
 
 
 def _reached(env: str) -> list[str]:
@@ -111,7 +111,7 @@ def entries(algorithm: str) -> dict[str, Entry]:
     tables = files.read(algorithm).tables
 
     def settings(env: str) -> dict[str, Any]:
-        table = tables[env].settings
+        table = tables[env].content
         own = {name: _value(x) for name, x in table.items() if name not in ("source", "like")}
         like = table.get("like", ())
         for other in reversed((like,) if isinstance(like, str) else like):
@@ -119,7 +119,7 @@ def entries(algorithm: str) -> dict[str, Entry]:
         return own
 
     return {
-        env: Entry(settings(env), one.settings["source"], one.plugin) for env, one in tables.items()
+        env: Entry(settings(env), one.content["source"], one.plugin) for env, one in tables.items()
     }
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,8 @@ OWN = Path(__file__).parent
 class Table:
     """One table of a file, or the patterns of a family. plugin: whose it is, unless tandem's."""
 
-    settings: dict[str, Any] = field(default_factory=dict)
-    ids: tuple[str, ...] = ()
-    plugin: Plugin | None = None
+    content: Any
+    plugin: Plugin | None
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,8 @@ def read(file: str) -> Tables:
     in alphabetical order. Every one stands for itself: what is wrong with a package's file leaves
     the others as they are."""
     own = (OWN / file).with_suffix(".toml")
-    tables = dict(_tables(tomllib.loads(own.read_text("utf-8")), None)) if own.is_file() else {}
+    ours = tomllib.loads(own.read_text("utf-8")) if own.is_file() else {}
+    tables = {name: Table(content, None) for name, content in ours.items()}
     clashes: dict[str, PluginError] = {}
     faults: list[PluginError] = []
     for plugin in plugins.found("zoo").values():
@@ -118,7 +118,8 @@ def _of_plugin(plugin: Plugin, file: str, known: dict[str, Table]) -> dict[str, 
                     "a list of ids or id patterns",
                     f'write a list, as in {name} = ["maze/*"]',
                 )
-        return dict(_tables(data, plugin))
+        return {name: Table(ids, plugin) for name, ids in data.items()}
+    likes: dict[str, list[str]] = {}
     for name, table in data.items():
         if not (isinstance(table, dict) and isinstance(table.get("source"), str)):
             raise plugin.fault(
@@ -126,38 +127,25 @@ def _of_plugin(plugin: Plugin, file: str, known: dict[str, Table]) -> dict[str, 
                 "a source in each table of settings",
                 'add source = "…" to it',
             )
-        likes = table.get("like", [])
-        for like in [likes] if isinstance(likes, str) else likes:
+        like = table.get("like", [])
+        likes[name] = [like] if isinstance(like, str) else like
+        for like in likes[name]:
             if like not in {*data, *known}:
                 raise plugin.fault(
                     f"has like = {like!r} in the table {name!r} of {path.name}, not a table.",
                     f"a table of this file or of tandem's {path.name}",
                     "name one of those tables",
                 )
-    _refuse_circles(plugin, data)
-    return dict(_tables(data, plugin))
-
-
-def _refuse_circles(plugin: Plugin, data: dict[str, Any]) -> None:
-    def follow(name: str, came: tuple[str, ...]) -> None:
-        if name in came:
-            raise plugin.fault(
-                f"has tables whose like entries form a cycle: {', '.join(came)}.",
-                "no cycle",
-                "remove like from one of them",
-            )
-        likes = data.get(name, {}).get("like", [])
-        for like in [likes] if isinstance(likes, str) else likes:
-            follow(like, (*came, name))
-
-    for name in data:
-        follow(name, ())
-
-
-def _tables(data: dict[str, Any], plugin: Plugin | None) -> Iterator[tuple[str, Table]]:
-    for name, value in data.items():
-        is_table = isinstance(value, dict)
-        yield name, Table(value if is_table else {}, () if is_table else tuple(value), plugin)
+    try:
+        TopologicalSorter(likes).prepare()
+    except CycleError as error:
+        cycle = ", ".join(reversed(error.args[1][1:]))
+        raise plugin.fault(
+            f"has tables whose like entries form a cycle: {cycle}.",
+            "no cycle",
+            "remove like from one of them",
+        ) from error
+    return {name: Table(table, plugin) for name, table in data.items()}
 
 
 def _clash(file: str, name: str, first: Plugin | None, second: Plugin) -> PluginError:
