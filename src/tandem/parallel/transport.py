@@ -135,11 +135,10 @@ class RayTransport:
         cpus: float,
         count: int,
         patience: float,
-        beside: float = 0.0,
     ) -> None:
         self._ray, self._make, self._cpus = cluster.connect(address), make, cpus
         self._cluster = cluster.joined(self._ray)
-        cluster.wait_for_cpus(self._ray, count * cpus + beside, patience)
+        cluster.wait_for_cpus(self._ray, count * cpus, patience)
         self._spec = cluster.put(self._ray, spec)
         self._actors: dict[int, cluster.Actor] = {}  # by a worker's first environment
         self._weights: dict[int, Any] = {}  # by slot: references to the object store

@@ -62,7 +62,7 @@ class RayActors:
         return max(1, int(self._ray.cluster_resources().get("CPU", 1.0)) // self._cpus)
 
     def start(self, place: int) -> WorkerHandle:
-        actor = cluster.PlacedActor(self._ray, self._cpus, max_restarts=0)
+        actor = cluster.Actor(self._ray, self._cpus, max_restarts=0)
         actor.begin(*begun(self.make))
         return actor
 
