@@ -422,14 +422,8 @@ def _gif(pictures: Iterator[tuple[Moment, Any]], fps: float) -> bytes:
 
 
 def _write_mp4(beside: Path, out: Path, pictures: Iterator[tuple[Moment, Any]], fps: float) -> None:
-    try:
-        import imageio_ffmpeg
-    except ImportError as error:
-        raise EngineError(
-            "imageio-ffmpeg is not installed.",
-            "imageio-ffmpeg to write MP4",
-            "pip install imageio-ffmpeg, or write a .gif.",
-        ) from error
+    import imageio_ffmpeg
+
     _, first = next(pictures)
     video = imageio_ffmpeg.write_frames(
         str(beside), first.size, fps=fps, macro_block_size=2, ffmpeg_log_level="error"

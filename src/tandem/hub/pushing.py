@@ -123,13 +123,10 @@ def _the_run(folder: Path) -> Run:
 
 
 def _as_video(gif: Path, out: Path) -> None:
-    """The same pictures as MP4, where ffmpeg is there; the card has the GIF."""
+    """The same images as MP4; the card has the GIF."""
+    import imageio_ffmpeg
     from PIL import Image
 
-    try:
-        import imageio_ffmpeg
-    except ImportError:
-        return
     with Image.open(gif) as picture:
         rate = 1000 / max(float(picture.info.get("duration", 40)), 1.0)
         size = (picture.width // 2 * 2, picture.height // 2 * 2)
