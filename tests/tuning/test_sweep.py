@@ -62,7 +62,7 @@ class Scripted:
         if self.k == 4 and self.how in (at.FAILED, at.NOT_FINITE):
             return Answer(self.how, 400, seconds=4.0, why="that it was")
         if self.k > 10:
-            return Answer(at.DONE, 1000, seconds=10.0)
+            return Answer(at.COMPLETE, 1000, seconds=10.0)
         mean = -100.0 if self.how == "bad" else float(self.number + self.k)
         return Answer(at.EVALUATED, 100 * self.k, mean, float(self.k))
 
@@ -268,7 +268,7 @@ def test_a_run_goes_on_where_an_answer_was_the_last_that_was_heard(monkeypatch, 
     """A kill after an answer: whatever checkpoint is there has forgotten no evaluation."""
     monkeypatch.setattr(observers, "WRITING", float("inf"))  # a checkpoint after each block
     whole = Walk(tmp_path / "whole")
-    assert [a.what for a in whole.answers] == [at.EVALUATED] * 10 + [at.DONE]
+    assert [a.what for a in whole.answers] == [at.EVALUATED] * 10 + [at.COMPLETE]
     assert (tmp_path / "whole" / "result.json").is_file()
     heard = Walk(tmp_path / "part", most=4)
     rest = Walk(tmp_path / "part", {})

@@ -48,7 +48,7 @@ class Ends:
         if self.k == self.count and self.how == at.BLOCKED:
             return Answer(at.BLOCKED, why="cannot write a.zip: no space; expected some.\nFix: it")
         self.k += 1
-        return Answer(at.EVALUATED if self.k <= 10 else at.DONE, 100 * min(self.k, 10), 1.0)
+        return Answer(at.EVALUATED if self.k <= 10 else at.COMPLETE, 100 * min(self.k, 10), 1.0)
 
     def leave(self) -> None:
         pass
@@ -179,7 +179,7 @@ def test_a_run_whose_checkpoint_does_not_fit_says_so_and_goes_on_with_room(
         part = Walk(tmp_path / "part")
     assert part.answers[-1].what == at.BLOCKED and "No space left" in part.answers[-1].why
     again = Walk(tmp_path / "part", {})
-    assert again.answers[-1].what == at.DONE
+    assert again.answers[-1].what == at.COMPLETE
     assert part.means() | again.means() == whole.means()
 
 
