@@ -124,7 +124,7 @@ class Assembly:
             check_losses(self.algorithm.losses, self.backend, self.optimizers, batch)
         self._batch = batch
         if adapts(agent):
-            self.algorithm.choose_inputs(batch)
+            self.algorithm.inputs.choose(batch)
         # the loop
         self.actor = collection.AgentActor(
             [self._forward(function) for function in self._actions(agents)],
@@ -213,7 +213,7 @@ class Assembly:
     def moves(self, name: str) -> None:
         """A rule has moved an attribute of the agent's, or a number of an optimizer's, of this
         name: what is compiled takes it as an input, from now on if it does not yet."""
-        if self.algorithm.takes_in(name, self._batch):
+        if self.algorithm.inputs.take_in(name, self._batch):
             self.learner.compile_anew()
 
     def act(self, obs: Tree) -> Array:
