@@ -200,7 +200,7 @@ def a_file_of_keras(path: Path) -> None:
     x = keras.Input((4,))
     keras.Model(x, keras.layers.Dense(2)(Odd()(x))).save(path)
     says, then = "load_model_custom={'Name': Class}", {"load_model_custom": {"Odd": Odd}}
-    follow("own_networks.py:read", evaluated, {}, says, then)
+    follow("own_networks.py:read 2", evaluated, {}, says, then)
     with follows("own_networks.py:_unfit") as advice:
         tandem.make_trainer("a3c", feature_maker=lambda space: (x, x, x), env_maker=cart).run()
     assert advice.fix.startswith("return (Input, feature)")

@@ -195,7 +195,7 @@ def test_evaluators(tmp_path: Path, monkeypatch: Any) -> None:
     assert advice.fix == "leave policy_type out."
     assert len(evaluated("ac", **given).returns) == 1
     monkeypatch.setitem(sys.modules, "keras", None)
-    with follows("errors.py:needs") as advice:
+    with follows("own_networks.py:read") as advice:
         tandem.make_trainer("a3c", **{**SHORT, "load_model": "net.keras"}).run()
     assert advice.fix == "pip install 'tandem-rl[jax]'"
 

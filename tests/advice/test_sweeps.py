@@ -50,7 +50,7 @@ def test_what_a_sweep_is_given(tmp_path: Path) -> None:
 
 
 def test_where_optuna_or_what_it_needs_is_not_installed(monkeypatch, tmp_path) -> None:
-    with monkeypatch.context() as patched, follows("errors.py:needs") as advice:
+    with monkeypatch.context() as patched, follows("space.py:optuna") as advice:
         patched.setitem(sys.modules, "optuna", None)
         planned(tmp_path)
     assert installs(advice.fix) == {"optuna"}
