@@ -421,16 +421,9 @@ def _write_mp4(beside: Path, out: Path, pictures: Iterator[tuple[Moment, Any]], 
 
 
 def mp4(file: Path, size: tuple[int, int], fps: float) -> Any:
-    """A generator that is sent the bytes of each frame, and completes the file when closed.
-    EngineError without imageio-ffmpeg."""
-    try:
-        import imageio_ffmpeg
-    except ImportError as error:
-        raise EngineError(
-            "imageio-ffmpeg is not installed.",
-            "imageio-ffmpeg to write MP4",
-            "pip install imageio-ffmpeg, or write a .gif.",
-        ) from error
+    """A generator that is sent the bytes of each frame, and completes the file when closed."""
+    import imageio_ffmpeg
+
     video = imageio_ffmpeg.write_frames(
         str(file), size, fps=fps, macro_block_size=2, ffmpeg_log_level="error"
     )

@@ -226,6 +226,16 @@ def attempt(failure: str) -> Iterator[None]:
 
 
 @contextmanager
+def needs(package: str, purpose: str, fix: str) -> Iterator[None]:
+    """EngineError where the block cannot import a package, with its purpose and how to get it."""
+    try:
+        yield
+    except ImportError as error:
+        expected = f"{package} {purpose}"
+        raise EngineError(f"{package} is not installed.", expected, fix) from error
+
+
+@contextmanager
 def noting(notes: list[str] | None = None) -> Iterator[None]:
     """Collect the notes of the block, or of the decorated function, in `notes` (default: a new
     list). Those that it already has are not logged again."""

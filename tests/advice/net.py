@@ -7,11 +7,11 @@ provoke need no test here.
 """
 
 import ast
+import contextlib
 import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ from tandem.errors import TandemError
 
 SOURCE = Path(errors.__file__).parent
 KINDS = {k for k, v in vars(errors).items() if isinstance(v, type) and issubclass(v, TandemError)}
-CHECKS = {"at_least", "one_of", "same_shape", "same_shapes"}
+CHECKS = {"at_least", "needs", "one_of", "same_shape", "same_shapes"}
 ASSIGNED = re.compile(r"\b([a-z_][a-z0-9_]*)=('[^']*'|\([^)]*\)|[-\w.]*\w)")
 
 
@@ -95,7 +95,7 @@ class Advice:
         return quoted(self.error)
 
 
-@contextmanager
+@contextlib.contextmanager
 def follows(key: str) -> Iterator[Advice]:
     """Fails unless an error that was made at the site `key` comes out of the block."""
     ends = ("/" + key, ":" + key, "." + key)
@@ -106,7 +106,7 @@ def follows(key: str) -> Iterator[Advice]:
     def noted(self: TandemError, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
         frame = sys._getframe(1)
-        while frame.f_code.co_filename == errors.__file__:
+        while frame.f_code.co_filename in (errors.__file__, contextlib.__file__):
             frame = frame.f_back
         made[id(self)] = (Path(frame.f_code.co_filename), frame.f_lineno)
 

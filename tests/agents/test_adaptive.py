@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from tandem.agents import train_call
 from tandem.agents.adaptive import methods as adaptive
 from tandem.agents.rl import LambdaCallback
 from tandem.errors import SettingError
@@ -147,7 +148,7 @@ def test_what_is_said_wrongly_is_refused_and_every_rule_has_an_argument() -> Non
 
 
 def test_the_noise_moves_no_num_store_and_says_so_once() -> None:
-    adaptive._told.clear()
+    train_call._said.clear()
     agent = trained(Probe(), 4, train={"num_store": 2})
     with pytest.warns(UserWarning, match="store_params: this value depends only on the effective"):
         agent.adjust(target_noise=0.1, num_samples=2, store_params={})

@@ -48,7 +48,9 @@ def actor(cluster, name):
 
 def kill(cluster, name) -> int:
     """Kills the process of an actor as the kernel would; its id."""
-    pid = ray.get(actor(cluster, name).pid.options(concurrency_group="control").remote())
+    group = {} if name == "tandem/states" else {"concurrency_group": "control"}
+    called = actor(cluster, name).__ray_call__.options(**group)
+    pid = ray.get(called.remote(lambda _: os.getpid()))
     os.kill(pid, signal.SIGKILL)
     return pid
 
@@ -166,7 +168,7 @@ def test_whoever_is_killed_comes_back(cluster, tmp_path, sync, act) -> None:
             before = until(lambda: agent.at if agent.at > 10 else 0)
             states = actor(cluster, "tandem/states")
             if victim == "tandem/states":
-                os.kill(ray.get(states.pid.remote()), signal.SIGKILL)
+                kill(cluster, victim)
                 until(lambda: ray.get(actor(cluster, "tandem/states").has.remote("counter/0")))
             elif victim == "agent/counter/0":
                 kept = until(lambda states=states: ray.get(states.get.remote("counter/0")))

@@ -67,7 +67,7 @@ class Scripted:
         if self.k == 4 and self.how in (at.FAILED, at.NOT_FINITE):
             return Answer(self.how, 400, seconds=4.0, why="that it was")
         if self.k > 10:
-            return Answer(at.DONE, 1000, seconds=10.0)
+            return Answer(at.COMPLETE, 1000, seconds=10.0)
         mean = -100.0 if self.how == "bad" else float(self.number + self.k)
         return Answer(at.EVALUATED, 100 * self.k, mean, float(self.k))
 
@@ -265,7 +265,7 @@ def test_a_run_goes_on_where_an_answer_was_the_last_that_was_heard(monkeypatch, 
     """A kill after an answer: whatever checkpoint is there has forgotten no evaluation."""
     monkeypatch.setattr(observers, "WRITING", float("inf"))  # a checkpoint after each block
     whole = Walk(tmp_path / "whole")
-    assert [a.what for a in whole.answers] == [at.EVALUATED] * 10 + [at.DONE]
+    assert [a.what for a in whole.answers] == [at.EVALUATED] * 10 + [at.COMPLETE]
     assert (tmp_path / "whole" / "result.json").is_file()
     heard = Walk(tmp_path / "part", most=4)
     rest = Walk(tmp_path / "part", {})
@@ -416,7 +416,7 @@ class Ends(Scripted):
         if self.k == self.count and self.how == at.BLOCKED:
             return Answer(at.BLOCKED, why="cannot write a.zip: no space; expected some.\nFix: it")
         self.k += 1
-        return Answer(at.EVALUATED if self.k <= 10 else at.DONE, 100 * min(self.k, 10), 1.0)
+        return Answer(at.EVALUATED if self.k <= 10 else at.COMPLETE, 100 * min(self.k, 10), 1.0)
 
 
 @pytest.fixture
@@ -536,7 +536,7 @@ def test_a_run_whose_checkpoint_does_not_fit_goes_on_with_room(tmp_path, monkeyp
         part = Walk(tmp_path / "part")
     assert part.answers[-1].what == at.BLOCKED and "No space left" in part.answers[-1].why
     again = Walk(tmp_path / "part", {})
-    assert again.answers[-1].what == at.DONE
+    assert again.answers[-1].what == at.COMPLETE
     assert part.means() | again.means() == whole.means()
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tandem import exploration
+from tandem.agents.adaptive.methods import AdaptiveMethods
 from tandem.agents.assembly import Assembly
 from tandem.agents.contract import Adjusted, AgentMembers, SetArguments, as_list, param_variables
 from tandem.backends import variables
@@ -366,10 +367,9 @@ def _nesting(param: Any) -> Any:
     return [_nesting(part) for part in param] if isinstance(param, (list, tuple)) else None
 
 
-class SavedAgent(AgentMembers):
+class SavedAgent(AdaptiveMethods):
     """What an agent does with files, and what the next `train` goes on from."""
 
-    _assembly: Assembly | None = None
     _restored: checkpoint.Checkpoint | None = None  # what the next `train` goes on from
     _loaded: Sequence[str] = ()  # networks that were given what it says
     _anew = False  # whether `set` was called since

@@ -124,7 +124,7 @@ class Assembly:
             check_losses(self.algorithm.losses, self.backend, self.optimizers, batch)
         self._batch = batch
         if adapts(agent):
-            self.algorithm.choose_inputs(batch)
+            self.algorithm.inputs.choose(batch)
         # the loop
         self.actor = collection.AgentActor(
             [self._forward(function) for function in self._actions(agents)],
@@ -193,21 +193,27 @@ class Assembly:
         agent, size = self.agent, train.window_size
         if size is None:
             size = getattr(agent, "window_size", None)
-        self.learner.on_new_rows = collection.SlidingWindow(
-            size, train.clearing_freq, train.window_size_, self.columns
+        self.learner.on_new_rows = partial(
+            collection.slide_window,
+            size=size,
+            every=train.clearing_freq,
+            periodic=train.window_size_,
+            columns=self.columns,
         )
         if self.arguments.PR:
             function = getattr(agent, "window_size_fn", None)
             function = function or getattr(agent, "window_size_func", None)
             rows = train.window_size_ppo if self.arguments.PPO else train.window_size_pr
-            self.learner.after_update_param = collection.ForgetOldest(
-                rows if function is None else function, self.columns
+            self.learner.after_update_param = partial(
+                collection.forget_oldest,
+                rows=rows if function is None else function,
+                columns=self.columns,
             )
 
     def moves(self, name: str) -> None:
         """A rule has moved an attribute of the agent's, or a number of an optimizer's, of this
         name: what is compiled takes it as an input, from now on if it does not yet."""
-        if self.algorithm.takes_in(name, self._batch):
+        if self.algorithm.inputs.take_in(name, self._batch):
             self.learner.compile_anew()
 
     def act(self, obs: Tree) -> Array:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import ceil
 from time import perf_counter
 from typing import Any
@@ -361,42 +360,24 @@ def forget_all(sampler: Sampler) -> None:
     sampler.forget()
 
 
-@dataclass
-class ForgetOldest:
-    """Forgets the oldest `rows` transitions of the pool; `columns` are the environments of each
-    process."""
-
-    rows: Rows
-    columns: Columns
-
-    def __call__(self, sampler: Sampler) -> None:
-        forget_oldest(sampler, self.rows, self.columns)
-
-
-@dataclass
-class SlidingWindow:
+def slide_window(
+    sampler: Sampler, size: Rows, every: int | None, periodic: int | None, columns: Columns
+) -> None:
     """Forgets the oldest transitions while new ones come in: `size` of them when the pool is full
     (the ring drops one by itself), and `periodic` of them after every `every` that were stored."""
-
-    size: Rows
-    every: int | None
-    periodic: int | None
-    columns: Columns
-
-    def __call__(self, sampler: Sampler) -> None:
-        ring = sampler.ring
-        if self.size is not None and len(ring) >= ring.capacity:
-            forget_oldest(sampler, self.size, self.columns, 1)
-        stored = ring.time * ring.envs  # ever, also before a checkpoint
-        if self.every is not None and self.periodic:
-            times = stored // self.every - (stored - ring.envs) // self.every
-            sampler.forget_rows(times * self.periodic)
+    ring = sampler.ring
+    if size is not None and len(ring) >= ring.capacity:
+        forget_oldest(sampler, size, columns, 1)
+    stored = ring.time * ring.envs  # ever, also before a checkpoint
+    if every is not None and periodic:
+        times = stored // every - (stored - ring.envs) // every
+        sampler.forget_rows(times * periodic)
 
 
 def forget_oldest(sampler: Sampler, rows: Rows, columns: Columns, least: int = 0) -> None:
     """Forgets the oldest transitions: so many of all, at least `least`, or as many as a user's
     function says. One that takes the number of a process is asked for each, and then those of its
-    environments go."""
+    environments go. columns: the environments of each process."""
     if not callable(rows):
         sampler.forget_rows(max(least, rows or 0))
     elif not inspect.signature(rows).parameters:

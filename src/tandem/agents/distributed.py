@@ -14,6 +14,7 @@ import numpy as np
 
 from tandem import backends
 from tandem.agents import assembly
+from tandem.agents.agent_checkpoint import PathLike, SavedAgent
 from tandem.agents.companion_agents import Devices
 from tandem.agents.contract import (
     AgentMembers,
@@ -26,9 +27,7 @@ from tandem.agents.contract import (
 from tandem.agents.custom_loop import CustomLoop
 from tandem.backends.reach import reach
 from tandem.errors import SettingError, warn
-from tandem.runs.checkpoint import Checkpoint
 
-PathLike = str | Path
 Method = Callable[..., np.float32]
 
 
@@ -44,14 +43,10 @@ def batch_may_come_first(method: Method) -> Method:
     return either
 
 
-class DistributedTraining(AgentMembers):
+class DistributedTraining(SavedAgent):
     """What agents do with many devices."""
 
     _train: Callable[..., np.float32]
-    _set_arguments: Callable[[str], SetArguments]
-    _assembly: assembly.Assembly | None
-    _restored: Checkpoint | None
-    restore: Callable[[PathLike], None]
     coordinator: Any = None  # of a ParameterServerStrategy's workers; made where it is None
 
     @batch_may_come_first

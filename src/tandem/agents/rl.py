@@ -29,8 +29,7 @@ import numpy as np
 
 from tandem import animation, plots
 from tandem.agents import agent_checkpoint, collection
-from tandem.agents.adaptive.methods import AdaptiveMethods
-from tandem.agents.agent_checkpoint import PathLike, SavedAgent, restore_param
+from tandem.agents.agent_checkpoint import PathLike, restore_param
 from tandem.agents.assembly import Assembly
 from tandem.agents.companion_agents import LaunchedDevices
 from tandem.agents.contract import SetArguments, TrainArguments, as_list, check_count
@@ -51,7 +50,7 @@ from tandem.streams import say
 __all__ = ["RL", "LambdaCallback", "RL_pytorch", "assign_param", "restore_param"]
 
 
-class BaseAgent(SavedAgent, AdaptiveMethods, AttributeViews):
+class BaseAgent(DistributedTraining, AttributeViews):
     """What agents of both frameworks can do."""
 
     def set(
@@ -317,7 +316,7 @@ class BaseAgent(SavedAgent, AdaptiveMethods, AttributeViews):
         return assembly.act, assembly.play_env(mode)
 
 
-class RL(DistributedTraining, BaseAgent):
+class RL(BaseAgent):
     """An agent built with Keras, on TensorFlow or JAX."""
 
     def train(
@@ -382,7 +381,7 @@ class RL(DistributedTraining, BaseAgent):
         return self._train(arguments, train_loss, jit_compile)
 
 
-class RL_pytorch(DistributedTraining, BaseAgent):
+class RL_pytorch(BaseAgent):
     """An agent built with PyTorch."""
 
     torch = True

@@ -345,7 +345,7 @@ class PhaseLearner(Learner):
         if end - begin < len(part.ids):
             batch = tree_map(lambda x: x[begin:end], batch)
         updates = np.arange(number, number + end - begin, dtype=np.float32)
-        settings = {"update": updates} | self.algorithm.input_settings(end - begin)
+        settings = {"update": updates} | self.algorithm.inputs.settings(end - begin)
         batch = batch._replace(settings=settings)
         outcome = self._run(batch) if self.loop is None else self.loop(self._run, batch)
         self.updates += outcome.applied

@@ -6,14 +6,13 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
 from tandem import ops
 from tandem.agents.adaptive.frozen_constants import FrozenConstants
-from tandem.agents.adaptive.loss_inputs import ATTRIBUTES, NUMBERS, Inputs
+from tandem.agents.adaptive.loss_inputs import Inputs
 from tandem.algorithms.base import Settings
 from tandem.backends.backend import Backend
 from tandem.envs.goals import ACHIEVED, GOAL, OBSERVATION
@@ -89,7 +88,9 @@ class AgentAlgorithm:
         self.constants = FrozenConstants(agent)
         compiles = backend.framework in ("jax", "tensorflow")
         self._losses = self.constants.recorded(self.losses) if compiles else self.losses
-        self.inputs = Inputs(agent, optimizers) if compiles else None
+        self.inputs = Inputs(
+            agent, optimizers, self._losses, self.constants, backend.framework, compiles
+        )
         self._gradients: dict[bool, MeasuredGradients] = {}
 
     @staticmethod
@@ -106,40 +107,15 @@ class AgentAlgorithm:
 
     def update(self, batch: Batch) -> Update:
         """One step of every optimizer."""
-        with nullcontext() if self.inputs is None else self.inputs.of(batch, self.constants):
+        with self.inputs.of(batch, self.constants):
             values, reports = self.backend.minimize_joint(self.optimizers, self._losses, batch)
         return Update({"loss": sum(values)}, reports or ())
-
-    # Numbers that rules move, on engines that compile
-
-    def choose_inputs(self, batch: Batch) -> None:
-        """The update takes in what rules could move. batch: to try it with."""
-        if self.inputs is not None:
-            self.inputs.choose(self._losses, self.constants, self.backend.framework, batch)
-
-    def takes_in(self, name: str, batch: Batch) -> bool:
-        """The update takes in a number of the agent or of its optimizers that a rule has moved.
-        Whether it has to be compiled for that."""
-        if self.inputs is None:
-            return False
-        before = len(self.inputs.attributes), len(self.inputs.numbers)
-        if name in ATTRIBUTES:
-            self.inputs.add(name, self._losses, self.constants, self.backend.framework, batch)
-        elif name in NUMBERS:
-            every = [(i, name) for i, o in enumerate(self.optimizers) if o.numbers(name)]
-            self.inputs.numbers += [one for one in every if one not in self.inputs.numbers]
-        return before != (len(self.inputs.attributes), len(self.inputs.numbers))
-
-    def input_settings(self, count: int) -> dict[str, AnyArray]:
-        """What the update takes in beside a batch, for `count` updates."""
-        return {} if self.inputs is None else self.inputs.settings(count)
 
     def outdated(self) -> bool:
         """Whether a number has changed that the compiled loss had taken for constant. Says so,
         unless it was said of that number once and for all."""
         changed = self.constants.changed()
-        known = set() if self.inputs is None else self.inputs.constant
-        if news := [name for name in changed if name not in known]:
+        if news := [name for name in changed if name not in self.inputs.constant]:
             warnings.warn(
                 f"{', '.join(news)} changed, but the compiled loss treats it as a constant, so "
                 "the loss is recompiled. To avoid this, make it a keras.Variable and assign to "
@@ -201,7 +177,7 @@ class MeasuredGradients:
         self.algorithm, self.jit = algorithm, jit
         self.constants = FrozenConstants(algorithm.agent)
         recorded = self.constants.recorded(algorithm.losses)
-        self._losses = algorithm.losses if algorithm.inputs is None else recorded
+        self._losses = recorded if algorithm.inputs.compiles else algorithm.losses
         self._run: Callable[[Batch], AnyArray] | None = None
 
     def __call__(self, batch: Batch) -> AnyArray:
@@ -211,14 +187,11 @@ class MeasuredGradients:
             self._run = algorithm.backend.joint_gradients(
                 algorithm.optimizers, self._traced, self.jit
             )
-        return self._run(batch._replace(settings=self.algorithm.input_settings(1)))
+        return self._run(batch._replace(settings=self.algorithm.inputs.settings(1)))
 
     def _traced(self, batch: Batch) -> tuple[list[Array], dict[str, Array]]:
-        inputs = self.algorithm.inputs
-        if inputs is None:
-            return self._losses(batch)
         first = batch._replace(settings={n: x[0] for n, x in batch.settings.items()})
-        with inputs.of(first, self.constants):
+        with self.algorithm.inputs.of(first, self.constants):
             return self._losses(batch)
 
 

@@ -263,9 +263,6 @@ class AgentHost:
     def spec(self) -> AgentSpec:
         return self._spec
 
-    def pid(self) -> int:
-        return os.getpid()
-
 
 class ActingCopy:
     """An agent that only acts, by the parameters that came last. newest: returns (version,
@@ -302,9 +299,6 @@ class ActingCopy:
         for name, args, kwargs in calls:
             value = getattr(self.agent, name)(*args, **kwargs)
         return Reply(value, self.version, [], False, len(calls))
-
-    def pid(self) -> int:
-        return os.getpid()
 
 
 # Who calls: the identity of this process, and of each proxy in it

@@ -7,7 +7,6 @@ framework is imported for that: each object is known by what it can do.
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -216,10 +215,6 @@ def _named(value: object) -> bool:
     return hasattr(value, "_fields")
 
 
-class StoredState(dict[str, Any]):
-    """What is stored of an agent: "version", "data", "arrays"."""
-
-
 def refuse_other_folder(wanted: str | None, kept: str | None) -> None:
     """SettingError where the agents that a Cluster joins are kept in another folder than its own;
     one without a folder joins them wherever they are kept."""
@@ -240,7 +235,7 @@ class StateStore:
 
     def __init__(self, folder: str | None = None) -> None:
         self.folder = None if folder is None else Path(folder)
-        self._states: dict[str, StoredState] = {}
+        self._states: dict[str, JSONDict] = {}  # of an agent: "version", "data", "arrays"
         self._ranks: dict[str, dict[str, int]] = {}  # by group: of each member
         self._next: dict[str, int] = {}  # by group: the first rank that is free
 
@@ -253,14 +248,16 @@ class StateStore:
         if key in self._states and self._states[key]["version"] > version:
             return
         # Copies: what came by Ray lies in memory that may go with the process that sent it.
-        self._states[key] = StoredState(
-            version=version, data=copied(data), arrays={n: np.array(x) for n, x in arrays.items()}
-        )
+        self._states[key] = {
+            "version": version,
+            "data": copied(data),
+            "arrays": {n: np.array(x) for n, x in arrays.items()},
+        }
         if self.folder is not None:
             saved = {"version": version, "agent": key, "state": data}
             checkpoint.write(self._file(key), saved, {"state": arrays})
 
-    def get(self, key: str) -> StoredState | None:
+    def get(self, key: str) -> JSONDict | None:
         """A copy of an agent's state; None where nothing was stored. CheckpointError for a file
         that cannot be read."""
         if key not in self._states and self.folder is not None and self._file(key).is_file():
@@ -269,8 +266,9 @@ class StateStore:
                 version, data = int(saved.data["version"]), dict(saved.data["state"])
             except (KeyError, TypeError, ValueError) as error:
                 raise checkpoint.damaged(saved.path, error) from error
-            self._states[key] = StoredState(version=version, data=data, arrays=saved.group("state"))
-        return StoredState(copied(dict(self._states[key]))) if key in self._states else None
+            arrays = saved.group("state")
+            self._states[key] = {"version": version, "data": data, "arrays": arrays}
+        return copied(self._states[key]) if key in self._states else None
 
     def has(self, key: str) -> bool:
         """Whether a state is in memory: false after a restart, until the agent sends it again."""
@@ -290,9 +288,6 @@ class StateStore:
         ranks = self._ranks.get(group, {})
         if member in ranks and ranks[member] == max(ranks.values()):
             self._next[group] = ranks.pop(member)
-
-    def pid(self) -> int:
-        return os.getpid()
 
     def _file(self, key: str) -> Path:
         assert self.folder is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -251,7 +251,7 @@ class Cluster:
                 "cluster.start_all_runners(runners).",
             )
         if any(g.namespace is None for g in groups):
-            return [runner.run_here(each) for g in groups for each in g.handles]
+            return [runner.run_here(each) for g in groups for each in g]
         results = _run_all([(g, i) for g in groups for i in range(len(g))])
         namespace = self._connect()
         for name in namespace.names("agent"):
@@ -284,7 +284,7 @@ class Cluster:
 WiseRL = Cluster
 
 
-class Runners(Sequence[Any]):
+class Runners(list[Any]):
     """The runners of a name. `ranks` are their numbers among all of the cluster."""
 
     def __init__(
@@ -295,7 +295,8 @@ class Runners(Sequence[Any]):
         namespace: Namespace | None,
         cluster: Cluster,
     ) -> None:
-        self.name, self.handles, self.ranks = name, handles, ranks
+        super().__init__(handles)
+        self.name, self.ranks = name, ranks
         self.namespace, self._cluster = namespace, cluster
 
     def run(self) -> list[Any]:
@@ -305,22 +306,13 @@ class Runners(Sequence[Any]):
     def call(self, method: str, *args: object, **kwargs: object) -> list[Any]:
         """What a method of each returns. It waits while they run."""
         if self.namespace is None:
-            return [getattr(each, method)(*args, **kwargs) for each in self.handles]
+            return [getattr(each, method)(*args, **kwargs) for each in self]
         patience = self.namespace.patience
         handles = [
             ActorHandle(actor, f"runner {self.name!r} of rank {rank}", patience)
-            for actor, rank in zip(self.handles, self.ranks, strict=True)
+            for actor, rank in zip(self, self.ranks, strict=True)
         ]
         return [handle.call("call", method, args, kwargs) for handle in handles]
-
-    def __len__(self) -> int:
-        return len(self.handles)
-
-    def __getitem__(self, i: Any) -> Any:
-        return self.handles[i]
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.handles)
 
     def __repr__(self) -> str:
         return f"<runners {self.name!r}, ranks {self.ranks}>"
@@ -329,7 +321,7 @@ class Runners(Sequence[Any]):
 def _run_all(runners: list[tuple[Runners, int]]) -> list[Any]:
     """What all runners returned; on the first failure the others are ended."""
     ray = library()
-    references = [group.handles[i].run.remote() for group, i in runners]
+    references = [group[i].run.remote() for group, i in runners]
     waiting, warned = list(references), False
     try:
         while waiting:
@@ -339,7 +331,7 @@ def _run_all(runners: list[tuple[Runners, int]]) -> list[Any]:
                 _result(reference, f"runner {group.name!r} of rank {group.ranks[i]}")
             if not ready and not warned:
                 asked = {
-                    f"runner {group.name!r} of rank {group.ranks[i]}": group.handles[i]
+                    f"runner {group.name!r} of rank {group.ranks[i]}": group[i]
                     .ranks.options(concurrency_group="control")
                     .remote()
                     for group, i in runners
@@ -347,7 +339,7 @@ def _run_all(runners: list[tuple[Runners, int]]) -> list[Any]:
                 warned = _warn_of_late(asked)
     except BaseException:
         for group, i in runners:
-            ray.kill(group.handles[i])
+            ray.kill(group[i])
         raise
     return [writable(result) for result in ray.get(references)]
 

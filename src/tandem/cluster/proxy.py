@@ -30,37 +30,27 @@ class Proxy:
     """An agent as its users see it. `choose_action` and `update` as the agent has them; `update`
     returns nothing, and its errors, where it was sent off without waiting, are raised by the next
     call. Its other public methods can be called, and its attributes read, by value. `flush()`
-    waits until all that was sent has been learned from."""
+    waits until all that was sent has been learned from.
+
+    A subclass defines `choose_action`, `update`, `flush`, `_look_up` (what an attribute of the
+    agent is, see `AgentHost.look_up`) and `_call` (a method of the agent)."""
 
     def __init__(self, name: str, caller: str) -> None:
         self._name, self._caller, self._methods = name, caller, set[str]()
         _proxies.add(self)
 
-    def choose_action(self, *args: object, **kwargs: object) -> Any:
-        raise NotImplementedError
-
-    def update(self, *args: object, **kwargs: object) -> None:
-        raise NotImplementedError
-
-    def flush(self) -> None:
-        raise NotImplementedError
-
     def close(self) -> None:
         """Flushes, and says that nothing more will come."""
         self.flush()
+        if self._of_blocks("finish"):
+            self._call("finish")
         if self._of_blocks("leave"):
             self._call("leave", self._caller)
 
     def _of_blocks(self, name: str) -> bool:
         """Whether the agent is one that learns from blocks (see `agent_host.learns_from_blocks`),
         and has a method of that name."""
-        return self._look_up("portable")[0] == self._look_up(name)[0] == "method"
-
-    def _look_up(self, name: str) -> tuple[str, Any]:
-        raise NotImplementedError
-
-    def _call(self, name: str, /, *args: object, **kwargs: object) -> Any:
-        raise NotImplementedError
+        return {self._look_up("portable")[0], self._look_up(name)[0]} == {"method"}
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -113,11 +103,6 @@ class LocalProxy(Proxy):
     def flush(self) -> None:
         """Nothing is held back. What is not a block yet stays: `finish` would drop it."""
 
-    def close(self) -> None:
-        if self._of_blocks("finish"):
-            self._call("finish")
-        super().close()
-
     def _look_up(self, name: str) -> tuple[str, Any]:
         return self._host.look_up(name)
 
@@ -161,12 +146,6 @@ class RemoteProxy(_ActorProxy):
     def flush(self) -> None:
         if self._queue:
             self._send()
-
-    def close(self) -> None:
-        self.flush()
-        if self._of_blocks("finish"):
-            self._call("finish")
-        super().close()
 
     def _call(self, name: str, /, *args: object, **kwargs: object) -> Any:
         return self._send((name, args, kwargs)).value

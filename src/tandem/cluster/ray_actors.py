@@ -7,6 +7,8 @@ import itertools
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 from tandem.cluster.agent_host import (
@@ -20,7 +22,6 @@ from tandem.cluster.agent_host import (
 )
 from tandem.cluster.agent_state import (
     StateStore,
-    StoredState,
     refuse_other_folder,
     writable,
 )
@@ -280,22 +281,6 @@ class Namespace:
         return {"num_cpus": cpus, **restarts, **resource, "namespace": self.name}
 
 
-class _StoreClient:
-    """The store, for a host in another actor: `put` does not wait."""
-
-    def __init__(self, handle: ActorHandle) -> None:
-        self._handle = handle
-
-    def put(self, *state: object) -> Any:
-        return self._handle.send("put", *state)
-
-    def has_stored(self, reference: Any) -> bool:
-        return self._handle.ready(reference)
-
-    def get(self, key: str) -> StoredState | None:
-        return self._handle.call("get", key)
-
-
 def _watch(namespace: Namespace, check: Callable[[Any], None]) -> None:
     """Ends this process's actor, for good, when there is no store any more: that ends with the
     program that made it. check: is given the store now and then."""
@@ -336,7 +321,11 @@ class RemoteHost(AgentHost):
         if store is None:  # the program has ended meanwhile
             ray.actor.exit_actor()
         else:
-            client = _StoreClient(store)
+            client = SimpleNamespace(
+                put=partial(store.send, "put"),  # does not wait
+                get=partial(store.call, "get"),
+                has_stored=store.ready,
+            )
             try:
                 super().__init__(
                     key, writable(spec), client, namespace.seconds, ray.put, self._notify_copy

@@ -6,7 +6,6 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
@@ -185,9 +184,6 @@ class RunnerHost:
     def ranks(self) -> tuple[int, int]:
         """(rank, local_rank)."""
         return self._ranks
-
-    def pid(self) -> int:
-        return os.getpid()
 
 
 # Agents in this process, for runners that were made here

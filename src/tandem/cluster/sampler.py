@@ -58,8 +58,6 @@ class Sampler:
       left out.
     """
 
-    caller = ""
-
     def __init__(
         self,
         config: SamplerConfig,

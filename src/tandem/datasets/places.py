@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from tandem.errors import EngineError, SettingError
+from tandem.errors import SettingError, needs
 
 ID = re.compile(r"(?:[-\w]+/)*[-\w]+-v\d+")  # as in cartpole/ppo-v0
 DATA, METADATA = "data", "metadata.json"
@@ -14,16 +14,10 @@ DATA, METADATA = "data", "metadata.json"
 
 def library() -> Any:
     """Minari. EngineError where it, or what it stores by, is not installed."""
-    try:
+    with needs("Minari", "and h5py to store episodes", "pip install 'tandem-rl[data]'."):
         import h5py  # noqa: F401
         import minari
         import minari.namespace  # noqa: F401
-    except ImportError as error:
-        raise EngineError(
-            "Minari is not installed.",
-            "Minari and h5py to store episodes",
-            "pip install 'tandem-rl[data]'.",
-        ) from error
     return minari
 
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from tandem.errors import CheckpointError, EngineError, NetworkError
+from tandem.errors import CheckpointError, NetworkError, needs
 
 KERAS_FILES = (".keras", ".h5", ".hdf5")
 
@@ -56,12 +56,8 @@ def read(path: str, custom: dict[str, Any] | None) -> Any:
     from the file runs.
 
     Raises CheckpointError where it cannot be read so, EngineError where Keras is not installed."""
-    try:
+    with needs("Keras 3", f"to read {path}", "pip install 'tandem-rl[jax]'"):
         import keras
-    except ImportError as error:
-        raise EngineError(
-            f"cannot read {path} without Keras.", "Keras 3", "pip install 'tandem-rl[jax]'"
-        ) from error
     try:
         return keras.saving.load_model(path, custom_objects=custom, compile=False, safe_mode=True)
     except Exception as error:  # Keras has many

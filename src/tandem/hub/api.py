@@ -7,21 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tandem.errors import EngineError, HubError, SettingError
+from tandem.errors import HubError, SettingError, needs
 
 
 def library() -> Any:
     """huggingface_hub. EngineError where it is not installed."""
-    try:
+    with needs("huggingface_hub", "to share runs", "pip install 'tandem-rl[hub]'."):
         import huggingface_hub
         import huggingface_hub.errors  # noqa: F401
         import huggingface_hub.utils  # noqa: F401
-    except ImportError as error:
-        raise EngineError(
-            "huggingface_hub is not installed.",
-            "huggingface_hub to share runs",
-            "pip install 'tandem-rl[hub]'.",
-        ) from error
     return huggingface_hub
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tandem.errors import CheckpointError, EngineError, RunFolderError
+from tandem.errors import CheckpointError, RunFolderError
 from tandem.hub import api
 from tandem.hub.card import card
 from tandem.hub.public import Cleaner, copy_checkpoint
@@ -124,12 +124,12 @@ def _the_run(folder: Path) -> Run:
 
 
 def _as_video(gif: Path, out: Path) -> None:
-    """The same pictures as MP4, where ffmpeg is there; the card has the GIF."""
+    """The same images as MP4; the card has the GIF."""
     from PIL import Image
 
     from tandem.animation import mp4
 
-    with suppress(EngineError), Image.open(gif) as picture:
+    with Image.open(gif) as picture:
         rate = 1000 / max(float(picture.info.get("duration", 40)), 1.0)
         size = (picture.width // 2 * 2, picture.height // 2 * 2)
         with closing(mp4(out, size, rate)) as video:

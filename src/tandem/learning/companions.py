@@ -46,10 +46,7 @@ class Companions:
 
     def __init__(self, make: Callable[..., Any], count: int, patience: float) -> None:
         self.count, self.patience = count, patience
-        self._processes = {rank: self._begun(make, rank) for rank in range(1, count)}
-
-    def _begun(self, make: Callable[..., Any], rank: int) -> WorkerHandle:
-        return Process((), Companion, make, rank)
+        self._processes = {rank: Process((), Companion, make, rank) for rank in range(1, count)}
 
     @property
     def processes(self) -> list[WorkerHandle]:

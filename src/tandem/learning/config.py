@@ -152,7 +152,7 @@ class Options(Preprocessing):
     )
     runner_cpus: float = setting(
         1.0,
-        "CPUs of the cluster that each runner, learner or device is given",
+        "CPUs of the cluster that each runner or learner is given",
         minimum=0,
         resumable=True,
         needs=REMOTE,

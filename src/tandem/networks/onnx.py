@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tandem.errors import EngineError, NetworkError
+from tandem.errors import NetworkError, needs
 from tandem.math.action_values import CategoricalValues, ImplicitValues, QuantileValues
 from tandem.math.distributions import Beta, Distribution, TanhGaussian
 from tandem.math.masks import FORBIDDEN
@@ -211,10 +211,6 @@ def run(model: Any, inputs: dict[str, Array]) -> dict[str, Array] | None:
 
 
 def _onnx() -> tuple[Any, Any, Any]:
-    try:
+    with needs("onnx", "to export networks", "pip install 'tandem-rl[onnx]'"):
         from onnx import TensorProto, helper, numpy_helper
-    except ImportError as error:
-        raise EngineError(
-            "onnx is not installed.", "the package onnx", "pip install 'tandem-rl[onnx]'"
-        ) from error
     return helper, numpy_helper, TensorProto

@@ -49,7 +49,6 @@ class WorkerOptions:
     restarts: int = 3  # in a run
     cluster: str = ""  # the address of the cluster that they live on; "": they are processes here
     cpus: float = 1.0  # of the cluster, for each
-    beside: float = 0.0  # CPUs of the cluster that other parts of the run have
 
     @classmethod
     def of(
@@ -74,8 +73,8 @@ class WorkerOptions:
             )
         ahead = blocks_ahead(o.ahead, on_policy) if workers else 0
         cluster = (o.cluster or "auto") if o.runners else ""
-        cpus, beside = o.runner_cpus, (o.devices - 1) * o.runner_cpus if o.cluster else 0.0
-        options = cls(workers, ahead, o.worker_patience, o.worker_restarts, cluster, cpus, beside)
+        patience, restarts = o.worker_patience, o.worker_restarts
+        options = cls(workers, ahead, patience, restarts, cluster, o.runner_cpus)
         if workers:  # before their number: more of one object is no advice
             check_can_travel(env_factory.env, f"{what}={workers}")
         most = env_factory.n if ahead or cluster else env_factory.n - 1
@@ -167,7 +166,6 @@ class Pool:
                 options.cpus,
                 len(shares),
                 options.patience,
-                options.beside,
             )
         else:
             shapes = {

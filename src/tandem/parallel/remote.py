@@ -33,19 +33,12 @@ class Steps:
         with closed_on_error(*(env.close for env in envs)):
             self.environments = Stepped(name, envs, seed, first=first)
             self.shared = SharedArrays.attach(handle)
-        self.close = self.environments.close
 
     def reset(self) -> None:
         self._put("obs", self.environments.reset())
 
     def restart(self) -> None:
         self._put("obs", self.environments.restart())
-
-    def episodes(self) -> list[int]:
-        return self.environments.episodes()
-
-    def skip(self, episodes: list[int]) -> None:
-        self.environments.skip(episodes)
 
     def on_bytes(self, _: bytes) -> bytes:
         """A step with the shared actions; gives the numbers of the environments whose episodes
@@ -59,15 +52,16 @@ class Steps:
                 self.shared[f"final/{j}"][i] = x
         return np.array([i for i, _ in one.final], np.int64).tobytes()
 
-    def state(self) -> Any:
-        return self.environments.state()
-
     def load_state(self, data: Any, arrays: Any) -> UnrepeatableError | None:
         try:
             self.environments.load_state(data, arrays)
         except UnrepeatableError as error:
             return error
         return None
+
+    def __getattr__(self, name: str) -> Any:
+        """The environments' other methods."""
+        return getattr(self.environments, name)
 
     def _put(self, name: str, tree: Tree) -> None:
         for j, x in enumerate(leaves(tree)):

@@ -12,7 +12,7 @@ import numpy as np
 from tandem.parallel.worker_group import Worker
 from tandem.types import Array, Tree, tree_map
 from tandem.workers import ray as cluster
-from tandem.workers.process import Process, WorkerHandle
+from tandem.workers.process import Process
 from tandem.workers.shared_memory import Handle, ShapeDtype, SharedArrays, shape_dtype
 
 Weights = Mapping[str, Mapping[str, Array]]  # by a network's role
@@ -27,26 +27,10 @@ class Responder(Protocol):
         """The answer to a request. What is given may be read-only, and is good until the next."""
 
 
-class Transport(Protocol):
-    """Between this process and workers. A request and its answer occupy a slot, as the weights do
-    that it is worked on with: as many can be under way as there are slots."""
-
-    def start(self, worker: Worker, *more: Any) -> WorkerHandle:
-        """Starts a worker, for the first time or again."""
-
-    def publish(self, slot: int, weights: Weights) -> None:
-        """The weights for the requests to come in a slot."""
-
-    def request(self, worker: Worker, slot: int, message: Message, arrays: Arrays) -> None:
-        """Asks a worker; `worker.process` has the answer."""
-
-    def receive(self, worker: Worker, slot: int, answer: Any) -> tuple[Message, Arrays]:
-        """What `respond` returned, from an answer; the arrays are good until the next request in
-        the slot, and may be longer than they were, or read-only."""
-
-
 class SharedMemoryTransport:
-    """Through memory that processes share: arrays are copied once each way, and never pickled.
+    """Between this process and workers, through memory that processes share: arrays are copied once
+    each way, and never pickled. A request and its answer occupy a slot, as the weights do that it
+    is worked on with: as many can be under way as there are slots.
 
     weights: an example. shapes: of all arrays that go either way, by a worker's first environment
     and by slot."""
@@ -70,6 +54,7 @@ class SharedMemoryTransport:
         }
 
     def start(self, worker: Worker, *more: Any) -> Process:
+        """Starts a worker, for the first time or again."""
         slots = {
             slot: (self._weights[slot].handle, arrays.handle)
             for slot, arrays in self._arrays[worker.first].items()
@@ -80,16 +65,20 @@ class SharedMemoryTransport:
         return Process(inherits, SharedMemoryWorker, *arguments)
 
     def publish(self, slot: int, weights: Weights) -> None:
+        """The weights for the requests to come in a slot."""
         shared = self._weights[slot]
         for role, arrays in weights.items():
             for name, x in arrays.items():
                 np.copyto(shared[f"{role}/{name}"], x)
 
     def request(self, worker: Worker, slot: int, message: Message, arrays: Arrays) -> None:
+        """Asks a worker; `worker.process` has the answer."""
         _put(arrays, self._arrays[worker.first][slot])
         worker.send_bytes(json.dumps([slot, message]).encode())
 
     def receive(self, worker: Worker, slot: int, answer: Any) -> tuple[Message, Arrays]:
+        """What `respond` returned, from an answer; the arrays are good until the next request in
+        the slot, and may be longer than they were, or read-only."""
         return json.loads(answer), self._arrays[worker.first][slot]
 
 
@@ -124,8 +113,8 @@ class SharedMemoryWorker:
 
 
 class RayTransport:
-    """A `Transport` over the Ray cluster at an address: weights go out by its object store, once
-    for all workers of a node; arrays go, and come, with the calls."""
+    """As `SharedMemoryTransport`, over the Ray cluster at an address: weights go out by its object
+    store, once for all workers of a node; arrays go, and come, with the calls."""
 
     def __init__(
         self,
@@ -135,11 +124,10 @@ class RayTransport:
         cpus: float,
         count: int,
         patience: float,
-        beside: float = 0.0,
     ) -> None:
         self._ray, self._make, self._cpus = cluster.connect(address), make, cpus
         self._cluster = cluster.joined(self._ray)
-        cluster.wait_for_cpus(self._ray, count * cpus + beside, patience)
+        cluster.wait_for_cpus(self._ray, count * cpus, patience)
         self._spec = cluster.put(self._ray, spec)
         self._actors: dict[int, cluster.Actor] = {}  # by a worker's first environment
         self._weights: dict[int, Any] = {}  # by slot: references to the object store
@@ -162,6 +150,9 @@ class RayTransport:
     def receive(self, worker: Worker, slot: int, answer: Any) -> tuple[Message, Arrays]:
         message, arrays = answer
         return message, arrays
+
+
+Transport = SharedMemoryTransport | RayTransport
 
 
 def writable(tree: Tree) -> Tree:

@@ -3,13 +3,9 @@ array. PATH/checkpoint.json names the subfolder that holds the arrays."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import zlib
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 from tandem.replay import array_files
 from tandem.types import Array, JSONDict
@@ -20,12 +16,16 @@ Groups = dict[str, dict[str, Array]]
 
 def group(path: Path, data: JSONDict, name: str) -> dict[str, array_files.StoredArray]:
     """The arrays of one group of a folder. Raises whatever damaged bytes come to."""
-    sums = data["arrays"][name]
-    part = path / str(int(data["part"]))
-    arrays = _each(
-        _get, [(part / _file(name, i), array, crc) for i, (array, crc) in enumerate(sums.items())]
-    )
-    return dict(zip(sums, arrays, strict=True))
+    part, arrays = path / str(int(data["part"])), {}
+    for i, (array, crc) in enumerate(data["arrays"][name].items()):
+        file, found = part / f"{name}-{i}.safetensors", 0
+        with file.open("rb") as opened:
+            while block := opened.read(array_files.BLOCK):
+                found = zlib.crc32(block, found)
+        if found != crc:
+            raise ValueError(f"{file.name} is not what was written")
+        arrays[array] = array_files.stored(file, 0, file.stat().st_size)[array]
+    return arrays
 
 
 def remove(path: Path) -> None:
@@ -35,31 +35,7 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
         return
     (path / INDEX).unlink(missing_ok=True)
-    for part in _parts(path):
-        shutil.rmtree(part)
+    for part in list(path.iterdir()):
+        if part.name.isdecimal() and part.is_dir() and not part.is_symlink():
+            shutil.rmtree(part)
     path.rmdir()
-
-
-def _parts(path: Path) -> list[Path]:
-    return [p for p in path.iterdir() if p.name.isdecimal() and p.is_dir() and not p.is_symlink()]
-
-
-def _file(group: str, i: int) -> str:
-    return f"{group}-{i}.safetensors"
-
-
-def _each(function: Callable[[Any], Any], jobs: Iterable[Any]) -> list[Any]:
-    """In threads: disks, and the copying of large arrays, do without the interpreter's lock."""
-    with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
-        return list(pool.map(function, jobs))
-
-
-def _get(job: tuple[Path, str, int]) -> array_files.StoredArray:
-    path, name, crc = job
-    found = 0
-    with path.open("rb") as file:
-        while block := file.read(array_files.BLOCK):
-            found = zlib.crc32(block, found)
-    if found != crc:
-        raise ValueError(f"{path.name} is not what was written")
-    return array_files.stored(path, 0, path.stat().st_size)[name]

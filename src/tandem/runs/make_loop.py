@@ -55,7 +55,7 @@ def make_loop(
     factory = EnvFactory.of(trained, s.envs * o.learners, seed, mode, kwargs)
     every = getattr(s, "train_every", 0)
     workers = WorkerOptions.of(factory, o, needs == "rollouts", every)
-    if workers.cluster or (o.cluster and (o.learners > 1 or o.devices > 1)):
+    if workers.cluster or (o.cluster and o.learners > 1):
         connect(o.cluster)  # before a framework starts threads: Ray forks
     first, count = workers.parts(s.envs)[0]
     environments = factory.make(first, max(1, count) if o.learners == 1 else 1)

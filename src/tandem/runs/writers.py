@@ -30,7 +30,7 @@ from typing import Any, Protocol
 from uuid import uuid4
 
 from tandem import platforms
-from tandem.errors import EngineError, RunFolderError
+from tandem.errors import RunFolderError, needs
 from tandem.runs.atomic_files import ELSEWHERE, read_json, write_json, writing
 
 Cell = float | str | None
@@ -157,15 +157,9 @@ class TensorBoardWriter:
     """
 
     def __init__(self, folder: Path) -> None:
-        try:
-            from tensorboard.compat.proto import event_pb2, summary_pb2
-            from tensorboard.summary.writer.record_writer import RecordWriter
-        except ImportError as error:
-            raise EngineError(
-                "tensorboard is not installed.",
-                "tensorboard, to write event files",
-                "pip install tensorboard, or do without: tensorboard=False (--no-tensorboard).",
-            ) from error
+        from tensorboard.compat.proto import event_pb2, summary_pb2
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
         self._event, self._session = event_pb2.Event, event_pb2.SessionLog
         self._summary = summary_pb2.Summary
         with writing(folder / "events"):
@@ -198,14 +192,9 @@ class WandbWriter:
     resuming goes on with the same one, and no other run does."""
 
     def __init__(self, project: str, name: str, folder: Path, config: Mapping[str, Any]) -> None:
-        try:
+        fix = "pip install wandb, or do without: wandb='' (--wandb '')."
+        with needs("wandb", "to log to Weights & Biases", fix):
             import wandb
-        except ImportError as error:
-            raise EngineError(
-                "wandb is not installed.",
-                "wandb, to log to Weights & Biases",
-                "pip install wandb, or do without: wandb='' (--wandb '').",
-            ) from error
         file = folder / "wandb.json"
         run_id = _known_run(file) or (folder.name if (folder / "wandb").is_dir() else "")
         if not run_id:
@@ -240,15 +229,10 @@ class MlflowWriter:
     Nothing of MLflow's global state is touched: a program may have a run of its own open."""
 
     def __init__(self, experiment: str, name: str, folder: Path, config: Mapping[str, Any]) -> None:
-        try:
+        fix = "pip install 'tandem-rl[mlflow]', or do without: mlflow='' (--mlflow '')."
+        with needs("mlflow", "to log to MLflow", fix):
             from mlflow import MlflowClient
             from mlflow.entities import Metric, Param
-        except ImportError as error:
-            raise EngineError(
-                "mlflow is not installed.",
-                "mlflow, to log to MLflow",
-                "pip install 'tandem-rl[mlflow]', or do without: mlflow='' (--mlflow '').",
-            ) from error
         self._client, self._metric = MlflowClient(), Metric
         file = folder / "mlflow.json"
         self._id = _known_run(file)

@@ -3,7 +3,7 @@ agent is as before, to the bit."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any
 
@@ -16,6 +16,11 @@ from tandem.streams import say
 from tandem.tuning.finders import Limits, Series, best_of, checked_agent, described, ties, told
 from tandem.tuning.trials import METRICS, Outcome, TrialArguments, Trials
 from tandem.types import AnyArray
+
+
+def _of_each(value: Callable[[Outcome], Any], doc: str) -> Any:
+    """A property of a finder: the value of each of its outcomes."""
+    return property(lambda self: [value(outcome) for outcome in self._outcomes], doc=doc)
 
 
 class OptFinder(Series):
@@ -89,35 +94,24 @@ class OptFinder(Series):
             say(f"best optimizer:{described(self.best_opt)}{same}")
         return self.best_opt
 
-    @property
-    def rewards(self) -> list[list[float]]:
-        """The return of each episode, with each optimizer."""
-        return [outcome.rewards for outcome in self._outcomes]
-
-    @property
-    def losses(self) -> list[list[float]]:
-        """The mean loss of each episode, with each optimizer."""
-        return [outcome.losses for outcome in self._outcomes]
-
-    @property
-    def mean_rewards(self) -> list[float]:
-        """The mean return with each optimizer; -inf where a trial had a fault."""
-        return [outcome.score("reward") for outcome in self._outcomes]
-
-    @property
-    def mean_losses(self) -> list[float]:
-        """The mean loss with each optimizer; inf where a trial had a fault."""
-        return [outcome.score("loss") for outcome in self._outcomes]
-
-    @property
-    def seconds(self) -> list[float]:
-        """How long each trial took."""
-        return [outcome.seconds for outcome in self._outcomes]
-
-    @property
-    def faults(self) -> list[str]:
-        """What was not finite in each trial; "" where all was."""
-        return [outcome.fault for outcome in self._outcomes]
+    rewards: list[list[float]] = _of_each(
+        lambda outcome: outcome.rewards, "The return of each episode, with each optimizer."
+    )
+    losses: list[list[float]] = _of_each(
+        lambda outcome: outcome.losses, "The mean loss of each episode, with each optimizer."
+    )
+    mean_rewards: list[float] = _of_each(
+        lambda outcome: outcome.score("reward"),
+        "The mean return with each optimizer; -inf where a trial had a fault.",
+    )
+    mean_losses: list[float] = _of_each(
+        lambda outcome: outcome.score("loss"),
+        "The mean loss with each optimizer; inf where a trial had a fault.",
+    )
+    seconds: list[float] = _of_each(lambda outcome: outcome.seconds, "How long each trial took.")
+    faults: list[str] = _of_each(
+        lambda outcome: outcome.fault, 'What was not finite in each trial; "" where all was.'
+    )
 
     def plot_reward(self, x_scale: str = "linear") -> Any:
         """Returns a matplotlib figure of the mean reward with each optimizer, by their numbers from

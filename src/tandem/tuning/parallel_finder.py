@@ -11,14 +11,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import perf_counter
 from typing import Any
 
 from tandem.agents.agent_checkpoint import RECORDS
 from tandem.agents.contract import as_list, check_count
 from tandem.agents.rl import BaseAgent
 from tandem.agents.user_functions import PrioritizedReplay
-from tandem.errors import NonFiniteError, SettingError, TandemError, one_of
+from tandem.errors import SettingError, TandemError, one_of
 from tandem.parallel.choice import cores
 from tandem.streams import say
 from tandem.tuning.finders import best_of, checked_agent, described, ties, told
@@ -195,17 +194,10 @@ def trial(
     agent, optimizer, train = cloudpickle.loads(packed)
     if begun is not None:
         agent.restore(begun)
-    rewards, losses = len(agent.reward_list), len(agent.loss_list)
-    before, began, fault = _numbers(agent), perf_counter(), ""
-    try:
-        agent.optimizer = optimizer
-        train_agent(agent, train, optimizer, episodes)
-    except NonFiniteError as error:
-        fault = error.happened
+    before = _numbers(agent)
+    agent.optimizer = optimizer
+    outcome = train_agent(agent, train, optimizer, episodes)
     agent.save(ended)
-    outcome = Outcome(
-        agent.reward_list[rewards:], agent.loss_list[losses:], perf_counter() - began, fault
-    )
     changed = {n: x for n, x in _numbers(agent).items() if n not in before or before[n] != x}
     return outcome, changed
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from tandem.errors import EngineError, SettingError, UnknownNameError
+from tandem.errors import SettingError, UnknownNameError, needs
 from tandem.settings import (
     PARTS,
     SCALES,
@@ -34,14 +34,8 @@ SHOWN = {"log": ", logarithmic", "near one": ", logarithmic in the distance from
 
 def optuna() -> Any:
     """Optuna, which is imported when a sweep needs it. EngineError where it is not installed."""
-    try:
+    with needs("Optuna", "to propose settings", "pip install 'tandem-rl[sweep]'"):
         import optuna
-    except ModuleNotFoundError as error:
-        raise EngineError(
-            "a sweep requires Optuna, which is not installed.",
-            "Optuna",
-            "pip install 'tandem-rl[sweep]'",
-        ) from error
     return optuna
 
 
@@ -295,12 +289,12 @@ def fixed_beside(
 def _refuse_idle(dimensions: list[Dimension], base: Any, told: Mapping[str, Any]) -> None:
     """SettingError for what a space is told to look for and does nothing in any trial."""
     varied = {d.setting for d in dimensions}
-    for name, needs in idle(base).items():
-        if name in varied and name in told and not varied & needs.values.keys():
+    for name, need in idle(base).items():
+        if name in varied and name in told and not varied & need.values.keys():
             raise SettingError(
-                f"the space has a range for {name}, which has no effect without {needs}.",
-                f"{needs}, or a range for {' or '.join(needs.values)} in the space",
-                f"give {needs}, or leave {name} out of the space.",
+                f"the space has a range for {name}, which has no effect without {need}.",
+                f"{need}, or a range for {' or '.join(need.values)} in the space",
+                f"give {need}, or leave {name} out of the space.",
             )
 
 

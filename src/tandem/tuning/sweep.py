@@ -37,7 +37,6 @@ from tandem.tuning.sweep_report import Swept, concluded
 from tandem.tuning.sweep_study import (
     COMPLETE,
     FAILED,
-    NOT_FINITE,
     PRUNED,
     PRUNERS,
     REFUSED,
@@ -55,12 +54,6 @@ REFUSALS = 20  # one after the other, after which there is nothing to hope for
 # of a process on TensorFlow, which keeps every program that it has compiled
 MOST_TRIALS = 10
 PLACES = ("env_kwargs", "device", "network")
-ENDS = {
-    at.DONE: COMPLETE,
-    at.REFUSED: REFUSED,
-    at.NOT_FINITE: NOT_FINITE,
-    at.FAILED: FAILED,
-}
 # A trial is for its evaluations: it draws nothing, and keeps its best agent and the latest state.
 OWN: dict[str, Any] = {"plots": False, "tensorboard": False, "keep": 0}
 
@@ -150,7 +143,9 @@ class Sweep:
             self._program["algorithm"] = algorithm
         if "env" in self.plan.own:
             self._program["env"] = env
-        self.base, self.source = _base(self.plan, self._program)
+        kind = self._program.get("algorithm", self.plan.algorithm)
+        # the settings that the space says nothing of, and where they are from
+        self.base, _, self.source, _ = trainer.resolve(kind, self.plan.env, self.plan.given)
         self.space = spaces.Space.from_json(self.plan.space, self.base)
         if resume is None and out is None:
             name = self.plan.algorithm.rpartition(":")[2]
@@ -316,13 +311,6 @@ def _continued(
     return plan if trials is None else replace(plan, trials=trials)
 
 
-def _base(plan: Plan, program: dict[str, Any]) -> tuple[Any, str]:
-    """The settings of a run that the space says nothing of, and where they are from."""
-    kind = program.get("algorithm", plan.algorithm)
-    base, _, source, _ = trainer.resolve(kind, plan.env, plan.given)
-    return base, source
-
-
 def expect_here(folder: Path) -> None:
     """SettingError if the folder of a trial that has answered is not to be seen here."""
     if not folder.is_dir():
@@ -403,7 +391,7 @@ class _Trials:
 
     def _answered(self, line: _Trial, answer: at.Answer) -> Request | None:
         line.seconds = answer.seconds
-        if self.sweep.cluster and answer.what not in (at.REFUSED, at.BLOCKED):
+        if self.sweep.cluster and answer.what not in (REFUSED, at.BLOCKED):
             expect_here(self.study.folder_of(line.trial))
         if answer.what == at.EVALUATED:
             line.pruned = self.study.report(line.trial, answer.env_steps, answer.mean)
@@ -413,7 +401,7 @@ class _Trials:
         if answer.what == at.BLOCKED:
             self._block(line, answer.why)
         elif answer.what != at.STOPPED:
-            self._over(line, ENDS[answer.what], answer.why)
+            self._over(line, answer.what, answer.why)
         return None
 
     def _block(self, line: _Trial, why: str) -> None:

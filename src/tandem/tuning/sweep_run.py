@@ -21,22 +21,16 @@ from tandem.errors import (
 from tandem.learning.events import EvaluationEnd
 from tandem.platforms import FULL
 from tandem.runs.session import Session
+from tandem.tuning.sweep_study import COMPLETE, FAILED, NOT_FINITE, REFUSED
 
-EVALUATED, DONE, REFUSED, FAILED, NOT_FINITE, STOPPED, BLOCKED = (
-    "evaluated",
-    "done",
-    "refused",
-    "failed",
-    "not finite",
-    "stopped",
-    "blocked",  # by what is no fault of its settings
-)
+# besides the states of a trial that is over; BLOCKED: by what is no fault of its settings
+EVALUATED, STOPPED, BLOCKED = "evaluated", "stopped", "blocked"
 
 
 class Answer(NamedTuple):
     """Where a trial is."""
 
-    what: str  # one of those above
+    what: str  # one of those above, or COMPLETE, REFUSED, FAILED or NOT_FINITE
     env_steps: int = 0
     mean: float = 0.0  # return of the evaluation
     seconds: float = 0.0  # that it has trained
@@ -89,7 +83,7 @@ class TrialRun:
                 return self._at(STOPPED)
             with self._session.catching():
                 self._session.result()
-            return self._at(DONE)
+            return self._at(COMPLETE)
         except EvaluationStopped:
             return self._at(STOPPED)
         except NonFiniteError as error:

@@ -119,8 +119,6 @@ class Trials:
         before. goes_on: the trial begins with the pool and the optimizer's state that training has
         come to, instead of an empty pool."""
         agent, before = self.agent, self.agent._assembly
-        rewards, losses = len(agent.reward_list), len(agent.loss_list)
-        began, fault = perf_counter(), ""
         try:
             env = self._environments()
             agent._restored = self._kept(before) if goes_on else None
@@ -133,19 +131,10 @@ class Trials:
             agent.callbacks = [*agent.callbacks, *([] if callback is None else [callback])]
             updates = self.set_arguments.num_updates if num_updates is None else num_updates
             agent._arguments = replace(self.set_arguments, criterion=None, num_updates=updates)
-            train_agent(agent, self.train_arguments, optimizer, episodes)
-        except NonFiniteError as error:
-            fault = error.happened
+            return train_agent(agent, self.train_arguments, optimizer, episodes)
         finally:
-            outcome = Outcome(
-                list(agent.reward_list[rewards:]),
-                list(agent.loss_list[losses:]),
-                perf_counter() - began,
-                fault,
-            )
             with self._scope():
                 self._end()
-        return outcome
 
     def _end(self) -> None:
         """The agent is as before. A signal that comes meanwhile waits until it is."""
@@ -223,10 +212,18 @@ class Trials:
 
 def train_agent(
     agent: BaseAgent, arguments: dict[str, Any], optimizer: Any, episodes: int | None
-) -> None:
-    """Trains an agent by arguments that `TrialArguments.of` gave, and prints nothing."""
+) -> Outcome:
+    """Trains an agent by arguments that `TrialArguments.of` gave, and returns what it came to.
+    Prints nothing."""
     name = "distributed_training" if "strategy" in arguments else "train"
-    getattr(agent, name)(**arguments, optimizer=optimizer, episodes=episodes, p=0)
+    rewards, losses = len(agent.reward_list), len(agent.loss_list)
+    began, fault = perf_counter(), ""
+    try:
+        getattr(agent, name)(**arguments, optimizer=optimizer, episodes=episodes, p=0)
+    except NonFiniteError as error:
+        fault = error.happened
+    seconds = perf_counter() - began
+    return Outcome(agent.reward_list[rewards:], agent.loss_list[losses:], seconds, fault)
 
 
 def layout_of(agent: Any, strategy: Any) -> Any:

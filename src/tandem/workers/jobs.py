@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from tandem.errors import WorkerError
 from tandem.workers import ray as cluster
@@ -23,17 +23,6 @@ class Request(NamedTuple):
     patience: float = inf
 
 
-class Carrier(Protocol):
-    """Starts and stops workers."""
-
-    def start(self, place: int) -> WorkerHandle:
-        """A new worker. Its first answer says that it has started. place: a number below
-        `Jobs.at_once` that no running worker has."""
-
-    def stop(self, worker: WorkerHandle) -> None:
-        """Interrupts the job that the worker is at."""
-
-
 class Processes:
     """Processes of this machine, each with an object `make()`. A process that is stopped gets
     SIGTERM."""
@@ -42,9 +31,12 @@ class Processes:
         self.make = make
 
     def start(self, place: int) -> WorkerHandle:
+        """A new worker. Its first answer says that it has started. place: a number below
+        `Jobs.at_once` that no running worker has."""
         return Process((), self.make)
 
     def stop(self, worker: WorkerHandle) -> None:
+        """Interrupts the job that the worker is at."""
         assert isinstance(worker, Process)
         worker.terminate()
 
@@ -62,12 +54,15 @@ class RayActors:
         return max(1, int(self._ray.cluster_resources().get("CPU", 1.0)) // self._cpus)
 
     def start(self, place: int) -> WorkerHandle:
-        actor = cluster.PlacedActor(self._ray, self._cpus, max_restarts=0)
+        actor = cluster.Actor(self._ray, self._cpus, max_restarts=0)
         actor.begin(*begun(self.make))
         return actor
 
     def stop(self, worker: WorkerHandle) -> None:
         worker.kill()
+
+
+Carrier = Processes | RayActors
 
 
 @dataclass(eq=False)

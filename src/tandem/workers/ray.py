@@ -28,7 +28,6 @@ QUIET = {
     "RAY_DISABLE_IMPORT_WARNING": "1",
 }
 
-SETTLING = 5.0  # seconds within which Ray has given out what it says is free
 # of this process, for those who work for it, too
 OWN = (
     "KERAS_BACKEND",
@@ -241,15 +240,6 @@ def put(ray: Any, what: Any) -> Any:
         return ray.put(what)
     except Exception as error:  # as many kinds as there are objects
         raise not_picklable(error) from error
-
-
-class PlacedActor(Actor):
-    """An actor that is not started again."""
-
-    def kill(self) -> None:
-        self.runs = False
-        if not self._left:
-            self._ray.kill(self._actor)
 
 
 def wait_for_cpus(ray: Any, cpus: float, patience: float) -> None:

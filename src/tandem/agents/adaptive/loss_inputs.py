@@ -25,10 +25,21 @@ def adapts(agent: object) -> bool:
 
 
 class Inputs:
-    """Which of an agent's and its optimizers' plain numbers are inputs of the compiled update."""
+    """Which of an agent's and its optimizers' plain numbers are inputs of the compiled update; none
+    of one that is not compiled. losses: record by `constants`."""
 
-    def __init__(self, agent: Any, optimizers: list[Any]) -> None:
+    def __init__(
+        self,
+        agent: Any,
+        optimizers: list[Any],
+        losses: Losses,
+        constants: FrozenConstants,
+        framework: str,
+        compiles: bool,
+    ) -> None:
         self.agent, self.optimizers = agent, optimizers
+        self.losses, self.constants = losses, constants
+        self.framework, self.compiles = framework, compiles
         self.attributes: list[str] = []
         self.constant: set[str] = set()  # attributes that cannot be inputs
         self.numbers: list[tuple[int, str]] = []  # of which optimizer, and its name
@@ -52,29 +63,35 @@ class Inputs:
             yield
         finally:
             constants.inputs.clear()
-            for optimizer in self.optimizers:
-                optimizer.inputs.clear()
+            for i, _ in self.numbers:
+                self.optimizers[i].inputs.clear()
 
-    def choose(
-        self, losses: Losses, constants: FrozenConstants, framework: str, batch: Batch
-    ) -> None:
+    def choose(self, batch: Batch) -> None:
         """Takes in all numbers that rules could move; of attributes those that are plain numbers,
-        and that `losses`, which records by `constants`, can be traced with."""
+        and that the losses of `batch` can be traced with."""
+        if not self.compiles:
+            return
         for name in ATTRIBUTES:
             if plain(getattr(self.agent, name, None)):
-                self.add(name, losses, constants, framework, batch)
+                self._add(name, batch)
         self.numbers = [
             (i, n) for i, o in enumerate(self.optimizers) for n in NUMBERS if o.numbers(n)
         ]
 
-    def add(
-        self,
-        name: str,
-        losses: Losses,
-        constants: FrozenConstants,
-        framework: str,
-        batch: Batch,
-    ) -> None:
+    def take_in(self, name: str, batch: Batch) -> bool:
+        """Takes in a number of the agent or of its optimizers that a rule has moved. Returns
+        whether the update has to be compiled for that."""
+        if not self.compiles:
+            return False
+        before = len(self.attributes), len(self.numbers)
+        if name in ATTRIBUTES:
+            self._add(name, batch)
+        elif name in NUMBERS:
+            every = [(i, name) for i, o in enumerate(self.optimizers) if o.numbers(name)]
+            self.numbers += [one for one in every if one not in self.numbers]
+        return before != (len(self.attributes), len(self.numbers))
+
+    def _add(self, name: str, batch: Batch) -> None:
         """Takes in an attribute. Where the losses cannot be traced with it, since it decides a
         Python `if`, for one, it stays a constant in compiled code; a warning says so."""
         if name in self.attributes or name in self.constant:
@@ -82,15 +99,15 @@ class Inputs:
         rows = np.ones(len(batch.reward), np.float32)
 
         def traced(b: Batch) -> Any:
-            constants.inputs[name] = b.settings[name]
+            self.constants.inputs[name] = b.settings[name]
             try:
-                return losses(b)[0]
+                return self.losses(b)[0]
             finally:
-                constants.inputs.clear()
+                self.constants.inputs.clear()
 
         value = {name: np.float32(getattr(self.agent, name))}
         try:
-            square_arrays(framework, traced, batch._replace(weight=rows, settings=value), -1)
+            square_arrays(self.framework, traced, batch._replace(weight=rows, settings=value), -1)
         except Exception as error:  # whatever a backend, or NumPy, raises for a traced number
             self.constant.add(name)
             warnings.warn(

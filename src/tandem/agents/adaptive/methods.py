@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, TypedDict, Unpack
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from tandem.agents.adaptive.adjustable import Values, values_of
 from tandem.agents.assembly import Assembly
 from tandem.agents.contract import Adjusted, AgentMembers, check_count
+from tandem.agents.train_call import say_once
 from tandem.errors import SettingError, one_of
 from tandem.math import adaptive as rules
 from tandem.math.adaptive import RULES, Noise, Parameters, Signal
@@ -295,7 +295,11 @@ class AdaptiveMethods(AgentMembers):
         """Moves the values of these rules. Before the first training there are none."""
         signs = {n: RULES[n].by_ess if signal == "ess" else RULES[n].by_noise for n in given}
         for name in (n for n in given if not signs[n]):
-            _say_once(name)
+            say_once(
+                f"{name}_params",
+                f"{name}_params: this value depends only on the effective sample size, not on "
+                "gradient noise, so it does not change.",
+            )
         if (assembly := self._assembly) is None:
             return
         places = {n: values_of(n, self, assembly) for n in given if signs[n]}
@@ -412,17 +416,3 @@ def _mini_batch(assembly: Assembly, size: int) -> Batch:
         settings={},
     )
     return tree_map(lambda x: x[0], batch)
-
-
-_told: set[str] = set()
-
-
-def _say_once(name: str) -> None:
-    """Says that a rule does not follow the noise of gradients."""
-    if name not in _told:
-        _told.add(name)
-        warnings.warn(
-            f"{name}_params: this value depends only on the effective sample size, not on "
-            "gradient noise, so it does not change.",
-            stacklevel=4,
-        )
