@@ -12,14 +12,14 @@ import numpy as np
 from benchmarks.learn_rows import Learned
 from benchmarks.learn_tables import Line, seed_of
 from tandem.plots import curve_of
-from tandem.runs.folder import Run, read_run
+from tandem.runs.folder import Run
 
 COLUMNS = ("row", "seed", "env_steps", "eval_mean", "eval_std")
 
 
 def evaluations(row: Learned, seed: int, folder: Path) -> list[Line]:
     """Those of a finished run, in the order of their steps."""
-    run = read_run(folder)
+    run = Run(folder)
     steps, means, stds = (run.column(name) for name in COLUMNS[2:])
     return [
         dict(

@@ -43,10 +43,10 @@ Line = dict[str, str]
 
 def entry(row: Learned, seed: int, folder: Path) -> Line:
     """What a finished run says about itself."""
-    from tandem.runs.folder import read_run
+    from tandem.runs.folder import Run
 
     result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-    run = read_run(folder)
+    run = Run(folder)
     step = first_passing(run.column("env_steps"), run.column("eval_mean"), row.mark)
     ended = datetime.fromtimestamp((folder / "result.json").stat().st_mtime, UTC)
     known = {n: v for n, v in result["versions"].items() if n != "platform"}

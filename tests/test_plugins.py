@@ -20,7 +20,7 @@ from tandem.envs import ids
 from tandem.envs.factory import make as make_env
 from tandem.errors import CheckpointError, PluginError, ResumeError, SettingError, UnknownNameError
 from tandem.runs import config_file, plugin_writers
-from tandem.runs.folder import read_run
+from tandem.runs.folder import Run
 from tandem.zoo import files
 from tests.advice.net import follows
 from tests.helpers import ROOT, run_python
@@ -93,7 +93,7 @@ def shown(capsys: pytest.CaptureFixture[str], words: str, *more: str, code: int 
 
 
 def fingerprints(folder: Path) -> list[str]:
-    return read_run(folder).table["fingerprint"]
+    return Run(folder).table["fingerprint"]
 
 
 def imported(name: str) -> list[str]:
@@ -186,7 +186,7 @@ def test_a_run_from_its_command_to_its_report(maze: Path, tmp_path: Path, capsys
     assert f"tandem evaluate {halves} --episodes 100\n" in printed, "no --algorithm is needed"
     assert fingerprints(whole) == fingerprints(halves)
 
-    conf = read_run(halves).config
+    conf = Run(halves).config
     assert (conf["algorithm"], conf["source"]) == ("maze_pg", "tandem-maze's own trials")
     assert conf["settings"]["penalty"] == 0.5 and conf["settings"]["hidden"] == [16]
     assert conf["options"]["writer"] == ["lines"] and conf["versions"]["tandem-maze"] == "1.2.0"
@@ -262,12 +262,12 @@ def test_config_writes_them_and_train_reads_them(maze: Path, tmp_path: Path, cap
     assert 'writer = ["lines"]' in text and "penalty = 0.002" in text
     asked = f"train --config {file} --penalty 0.3 --steps 64 --out {out}"
     shown(capsys, asked, *SMALL)
-    conf = read_run(out).config
+    conf = Run(out).config
     assert conf["algorithm"] == "maze_pg" and conf["settings"]["penalty"] == 0.3
     assert (out / "lines.jsonl").is_file()
     again = f"train --config={out / 'config.json'} --penalty 0.4 --quiet"
     shown(capsys, again, "--out", str(tmp_path / "again"))
-    assert read_run(tmp_path / "again").config["settings"]["penalty"] == 0.4
+    assert Run(tmp_path / "again").config["settings"]["penalty"] == 0.4
 
 
 def tuned(folder: Path, file: str, text: str, point: str = "odd") -> None:
@@ -357,7 +357,7 @@ def test_a_runs_parts_name_their_package(maze, tmp_path, monkeypatch, capsys, ol
     given = {**FAST, "steps": 64, "writer": "lines", "envs": 2}
     few = trainer.session("a2c", "maze/Corridor-v0", out=folder, **given)
     trainer.complete(few, stop_at=32)
-    conf = read_run(folder).config
+    conf = Run(folder).config
     assert conf["origin"] == {"env": "tandem-maze 1.2.0", "writer lines": "tandem-maze 1.2.0"}
     if old:
         older(folder)
@@ -410,7 +410,7 @@ def test_an_older_run_of_the_class_goes_on_by_its_name(maze, tmp_path: Path, mon
     with pytest.raises(ResumeError, match="code is not saved"):
         tandem.train(resume=folder)
     tandem.train(kind, resume=folder)
-    assert read_run(folder).config["algorithm"] == "maze_pg"
+    assert Run(folder).config["algorithm"] == "maze_pg"
     assert tandem.load(folder).name == "maze_pg CartPole-v1"
 
 
@@ -543,6 +543,6 @@ def test_the_page_has_a_package_that_works(forgotten, tmp_path, monkeypatch, cap
             out = ["--steps", "64", "--out", str(tmp_path / "run")]
             shown(capsys, line.removeprefix("tandem "), *SMALL, *out)
     assert (tmp_path / "run" / "rows.txt").is_file()
-    assert read_run(tmp_path / "run").config["source"] == "trials here"
+    assert Run(tmp_path / "run").config["source"] == "trials here"
     for name in [n for n in sys.modules if n.startswith("tandem_corridor")]:
         del sys.modules[name]

@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # what a type checker sees; below, each is imported when it i
     from tandem.learning.events import Evaluation
     from tandem.onnx_export import export
     from tandem.run_report import report
+    from tandem.runs.folder import Run, find_runs
     from tandem.trainer import Agent, Result, evaluate, load, session, train
     from tandem.tuning.lr_finder import LRFinder
     from tandem.tuning.opt_finder import OptFinder
@@ -47,6 +48,7 @@ _HOMES = {  # public name -> (module, attribute of it); an empty attribute is th
     "RL": ("tandem.agents.rl", "RL"),
     "RL_pytorch": ("tandem.agents.rl", "RL_pytorch"),
     "Result": ("tandem.trainer", "Result"),
+    "Run": ("tandem.runs.folder", "Run"),
     "WiseRL": ("tandem.cluster", "WiseRL"),
     "assign_param": ("tandem.agents.rl", "assign_param"),
     "compare": ("tandem.comparison", "compare"),
@@ -56,6 +58,7 @@ _HOMES = {  # public name -> (module, attribute of it); an empty attribute is th
     "export": ("tandem.onnx_export", "export"),
     "find_best": ("tandem.tuning.search", "find_best"),
     "find_lr": ("tandem.tuning.search", "find_lr"),
+    "find_runs": ("tandem.runs.folder", "find_runs"),
     "find_optimizer": ("tandem.tuning.search", "find_optimizer"),
     "make_evaluator": ("tandem.drlbox.makers", "make_evaluator"),
     "make_trainer": ("tandem.drlbox.makers", "make_trainer"),
@@ -84,6 +87,7 @@ __all__ = [
     "ParallelFinder",
     "RL_pytorch",
     "Result",
+    "Run",
     "WiseRL",
     "__version__",
     "assign_param",
@@ -95,6 +99,7 @@ __all__ = [
     "find_best",
     "find_lr",
     "find_optimizer",
+    "find_runs",
     "load",
     "make_evaluator",
     "make_trainer",

@@ -13,7 +13,7 @@ import numpy as np
 from tandem.errors import RunFolderError, SettingError, one_of
 from tandem.math.statistics import bootstrap_band, iqm
 from tandem.runs.atomic_files import writing
-from tandem.runs.folder import Run, describe, read_run
+from tandem.runs.folder import Run, describe
 from tandem.runs.groups import comparable
 
 # The colour-blind safe palette of Okabe and Ito, 2008
@@ -43,7 +43,7 @@ def curve(
             "no folder was given.", "the folder of at least one run", "name one, such as runs/ppo."
         )
     out = as_picture(out)  # before anything is read
-    return curve_of([read_run(x) for x in folders], out, individual=individual, title=title)
+    return curve_of([Run(x) for x in folders], out, individual=individual, title=title)
 
 
 def curve_of(

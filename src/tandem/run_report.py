@@ -20,7 +20,7 @@ from tandem.learning.config import Options, plain
 from tandem.learning.figures import figures, mean_and_std
 from tandem.runs import checkpoint, config_file
 from tandem.runs.atomic_files import writing
-from tandem.runs.folder import Run, describe, read_run
+from tandem.runs.folder import Run, describe
 from tandem.runs.progress import duration
 from tandem.settings import as_path, declared, flag, shell_path
 from tandem.types import JSONDict
@@ -58,7 +58,7 @@ def report(folder: str | Path, out: str | Path | None = None) -> Path:
     folder: of the run, complete or not. out: the file; None is report.html in the folder. Returns
     its path. RunFolderError for what is no run, and for a file that cannot be written.
     """
-    run = read_run(as_path("folder", folder))
+    run = Run(as_path("folder", folder))
     out = run.folder / "report.html" if out is None else as_path("out", out)
     page = _page(run)
     with writing(out):

@@ -20,7 +20,7 @@ import tandem
 from tandem import algorithms, trainer
 from tandem.cli import main
 from tandem.learning.config import RESUMABLE, Options
-from tandem.runs.folder import read_run
+from tandem.runs.folder import Run
 from tandem.runs.verification import verify
 from tests.advice.conftest import body, cart
 from tests.advice.net import advised, follow, rows, sites
@@ -115,7 +115,7 @@ def test_advice_on_a_machine_without_gpu_is_taken_on_resuming(
     flags = shlex.split(FLAG.search(advice.fix)[0])
     assert main(["train", "--resume", str(copy), *flags, "--quiet"]) == 0
     for each in (folder, copy):
-        run = read_run(each)
+        run = Run(each)
         found = run.config["options"] | run.config["settings"] | {"device": run.config["device"]}
         assert all(found[n] == x for n, x in given.items())
         assert run.column("env_steps")[-1] == run.config["settings"]["steps"]
@@ -131,8 +131,8 @@ def test_several_seeds_continue_elsewhere(runs: Path) -> None:
     words = ["--resume", str(here), "--out", str(there), "--device", "cpu", "--keep", "2"]
     assert main(["train", *words]) == 0
     for seed in ("s0", "s1"):
-        assert read_run(here / seed).column("env_steps")[-1] == 32
-        run = read_run(there / seed)
+        assert Run(here / seed).column("env_steps")[-1] == 32
+        run = Run(there / seed)
         assert run.column("env_steps")[-1] == 64 and run.config["options"]["keep"] == 2
 
 
@@ -147,10 +147,10 @@ def test_a_run_that_is_resumed_on_other_hardware_is_not_bit_exact(change, tmp_pa
     before = {"device": "cuda", "threads": 1}
     result = tandem.train(resume=folder, stop_at=64, **change)
     ((name, now),) = change.items()
-    assert read_run(folder).config["inexact"] == [f"{name}={now!r} after {name}={before[name]!r}"]
+    assert Run(folder).config["inexact"] == [f"{name}={now!r} after {name}={before[name]!r}"]
     assert any("no longer bit-exact" in note for note in result.notes)
     tandem.train(resume=folder)  # as it is now: nothing is added
-    assert len(read_run(folder).config["inexact"]) == 1
+    assert len(Run(folder).config["inexact"]) == 1
     advice = advised("verification.py:verify 5", verify, folder)
     assert "verify one that was not resumed on others" in advice.fix
 

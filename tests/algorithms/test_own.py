@@ -18,7 +18,7 @@ from tandem.cli.seeds_command import SeedsCommand
 from tandem.errors import CheckpointError, ResumeError, SettingError, SpaceError, UnknownNameError
 from tandem.extending import ReplaySettings, RolloutSettings, SequenceSettings, Settings, setting
 from tandem.runs import checkpoint
-from tandem.runs.folder import describe, read_run
+from tandem.runs.folder import Run, describe
 from tandem.runs.trust import Names
 from tandem.runs.verification import verify
 from tandem.spaces import Leaf
@@ -46,7 +46,7 @@ def trained(kind: Any = Penalised, env: str = "CartPole-v1", steps: int = 64, **
 
 
 def fingerprints(folder: Path) -> list[str]:
-    return read_run(folder).table["fingerprint"]
+    return Run(folder).table["fingerprint"]
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_titles_have_the_names_that_people_use(run: Path) -> None:
     titles = {"crossq": "CrossQ", "ppo": "PPO", "maze_pg": "MAZE_PG", "my.module:MyDQN": "MyDQN"}
     for name, title in titles.items():
         config = {"algorithm": name, "env": "CartPole-v1"}
-        shown = describe(replace(read_run(run), config=config), ("algorithm", "env"))
+        shown = describe(replace(Run(run), config=config), ("algorithm", "env"))
         assert shown == f"{title}, CartPole-v1"
 
 

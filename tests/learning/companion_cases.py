@@ -16,7 +16,7 @@ from torch import nn
 
 import tandem
 from tandem.errors import TandemError, WorkerError
-from tandem.runs.folder import read_run
+from tandem.runs.folder import Run
 
 MAIN = os.getpid()
 GIVEN: dict[str, Any] = dict(
@@ -59,7 +59,7 @@ def session(**given: Any) -> Any:
 
 
 def prints(run: Path) -> list[str]:
-    return list(read_run(run).table["fingerprint"])
+    return list(Run(run).table["fingerprint"])
 
 
 def lost(folder: Path, number: int, *said: str, within: float, **given: Any) -> None:

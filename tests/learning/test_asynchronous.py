@@ -17,7 +17,7 @@ from tandem.errors import NonFiniteError, ResumeError, WorkerError
 from tandem.learning.events import BatchEnd
 from tandem.parallel import transport
 from tandem.parallel import worker_group as crews
-from tandem.runs.folder import read_run
+from tandem.runs.folder import Run
 from tandem.runs.verification import verify
 from tandem.testing import environments as games
 from tandem.workers.shared_memory import Handle
@@ -223,7 +223,7 @@ def test_another_number_of_them_is_refused() -> None:
 
 def test_the_table_says_how_stale_gradients_were(tmp_path: Path) -> None:
     tandem.train("a3c", "CartPole-v1", out=tmp_path / "run", **SMALL, **TURNS)
-    lags = [float(lag) for lag in read_run(tmp_path / "run").table["lag"]]
+    lags = [float(lag) for lag in Run(tmp_path / "run").table["lag"]]
     assert lags == [0.0] + [1.0] * 39
     assert verify(tmp_path / "run", 240).difference is None
     tandem.train("a3c", "CartPole-v1", out=tmp_path / "free", **{**SMALL, "learners": 2})

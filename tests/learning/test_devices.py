@@ -38,7 +38,7 @@ def test_runs_on_two_devices(engine, tmp_path) -> None:
     from tandem.cli import main
     from tandem.errors import ResumeError
     from tandem.runs import verification
-    from tandem.runs.folder import read_run
+    from tandem.runs.folder import Run
 
     out, engine = pathlib.Path(sys.argv[1]), sys.argv[2]
     given = {"steps": 304, "learning_starts": 60, "batch_size": 32, "hidden": (16,),
@@ -55,7 +55,7 @@ def test_runs_on_two_devices(engine, tmp_path) -> None:
         return code, said.getvalue()
 
     def prints(run):
-        return read_run(out / run).table["fingerprint"]
+        return Run(out / run).table["fingerprint"]
 
     def config(run):
         return json.loads((out / run / "config.json").read_text())

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tandem.runs.folder import read_run
+from tandem.runs.folder import Run
 from tests.helpers import ROOT, _environment, run_python
 from tests.parallel.processes import gone
 from tests.runs.shared import wait_for
@@ -66,10 +66,10 @@ def test_it_is_the_run_of_as_many_devices(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tandem", *WORDS, "--steps", "1600", "--out", str(alone)]
     command += ["--framework", "torch", "--devices", "2"]
     subprocess.run(command, check=True, capture_output=True)
-    assert read_run(run).table["fingerprint"] == read_run(alone).table["fingerprint"]
+    assert Run(run).table["fingerprint"] == Run(alone).table["fingerprint"]
     more = ended(launched("train", "--resume", run, "--steps", 2400, "--extend", "--quiet"))
     assert [code for code, *_ in more] == [0, 0], more
-    assert int(read_run(run).table["env_steps"][-1]) >= 2400
+    assert int(Run(run).table["env_steps"][-1]) >= 2400
 
 
 @thorough

@@ -14,7 +14,7 @@ from tandem.animation import film
 from tandem.envs.factory import make
 from tandem.envs.versus import Versus
 from tandem.errors import SettingError
-from tandem.runs.folder import read_run
+from tandem.runs.folder import Run
 from tandem.runs.verification import verify
 from tandem.testing.turn_games import Nim, TicTacToe
 from tests.runs.shared import finished
@@ -92,7 +92,7 @@ def test_a_copy_plays_as_the_learner_did() -> None:
 
 def test_it_is_measured_against_a_random_player_from_either_side(tmp_path: Path) -> None:
     run = finished(trainer.session("ppo", TicTacToe, out=tmp_path / "a", **GIVEN))
-    assert len(read_run(tmp_path / "a").table["env_steps"]) > 9 and run.last_evaluation is not None
+    assert len(Run(tmp_path / "a").table["env_steps"]) > 9 and run.last_evaluation is not None
     agent = tandem.load(tmp_path / "a", which="last")
     sides = [lambda s=s: Versus(TicTacToe(), side=s) for s in (0, 1)]
     found = [tandem.evaluate(agent, side, 200).mean for side in sides]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import tandem
-from tandem.runs.folder import read_run
+from tandem.runs.folder import Run
 from tests.helpers import ON_CPU, ONE_THREAD, QUIET, ROOT
 
 QUICK: dict[str, Any] = {"framework": "torch", "hidden": (8,), "plots": False, "tensorboard": False}
@@ -55,7 +55,7 @@ def in_parts(folder: Path, algorithm: str, env: Any, stop_at: int, **given: Any)
     tandem.train(algorithm, env, out=folder / "whole", **given)
     tandem.train(algorithm, env, out=folder / "parts", stop_at=stop_at, **given)
     tandem.train(resume=folder / "parts", env=env if callable(env) else None)
-    whole, parts = (read_run(folder / n).table["fingerprint"] for n in ("whole", "parts"))
+    whole, parts = (Run(folder / n).table["fingerprint"] for n in ("whole", "parts"))
     assert whole == parts and whole[-1]
 
 

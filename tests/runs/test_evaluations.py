@@ -20,7 +20,7 @@ from tandem.envs.plain import Plain
 from tandem.learning.events import BatchEnd, EvaluationEnd
 from tandem.run_report import report
 from tandem.runs.callbacks import LambdaCallback
-from tandem.runs.folder import read_run
+from tandem.runs.folder import Run
 from tandem.runs.groups import scores
 from tests.runs.shared import QUICK, finished, rows
 
@@ -266,7 +266,7 @@ def test_a_vector_object_trains_and_its_best_checkpoint_is_by_training_returns(t
     page = report(tmp_path / "run").read_text()
     assert re.search(r"latest training episodes: mean return [\d.]+, \d+% successful", page)
     with pytest.raises(errors.RunFolderError, match="train it again with eval_env="):
-        scores([read_run(tmp_path / "run")], ["SyncVectorEnv"], "best")
+        scores([Run(tmp_path / "run")], ["SyncVectorEnv"], "best")
     for unfit in (vector, lambda: vector):
         with pytest.raises(errors.SettingError, match="evaluation needs a second one"):
             tandem.session("ppo", vector, eval_env=unfit, **given)

@@ -23,7 +23,7 @@ from tandem import errors, trainer
 from tandem.learning.events import CheckpointSaved
 from tandem.runs import atomic_files, checkpoint
 from tandem.runs.callbacks import LambdaCallback
-from tandem.runs.folder import read_run
+from tandem.runs.folder import Run
 from tandem.runs.verification import verify
 from tandem.testing.environments import InfiniteHorizon, NotFinite, Raises, Unrepeatable
 from tests.helpers import COMPILED_LIGHTLY, run_python
@@ -374,10 +374,10 @@ def test_what_cannot_be_repeated_continues_in_new_episodes(algorithm, env, given
     Breaks.busy = env is Breaks
     second = tandem.train(env=env, resume=folder, stop_at=64)
     assert "starts new episodes at step" in second.notes[-1], second.notes
-    at = read_run(folder).config["restarted_at"]
+    at = Run(folder).config["restarted_at"]
     assert len(at) == 1 and first.reason == "stop_at" and at[0] < 64
     tandem.train(env=env, resume=folder)
-    kept = read_run(folder).config["restarted_at"]
+    kept = Run(folder).config["restarted_at"]
     assert kept[0] == at[0] and (len(kept) == 2) == (env is Unrepeatable)
     refused = f"was resumed in new episodes at steps? {at[0]}|had 2 actor-learners"
     with pytest.raises(errors.ResumeError, match=refused):

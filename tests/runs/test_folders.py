@@ -20,7 +20,7 @@ from tandem.animation import film
 from tandem.cli import main
 from tandem.drlbox.makers import make_trainer
 from tandem.errors import ResumeError, RunFolderError
-from tandem.runs.folder import default_folder, drop_unused, read_run, runs_in
+from tandem.runs.folder import Run, default_folder, drop_unused, runs_in
 from tandem.runs.writers import CsvWriter
 from tandem.testing.environments import TerminatedTruncatedPair
 from tests.advice.net import follows
@@ -117,23 +117,23 @@ def test_what_is_no_run_is_named_and_answered_with_the_nearest(tmp_path) -> None
     make(tmp_path / "lunar-dqn-1")
     (tmp_path / "cartpole-notes").mkdir()
     with pytest.raises(RunFolderError, match=r"there is no folder .*cartpole-pp0-0") as error:
-        read_run(tmp_path / "cartpole-pp0-0")
+        Run(tmp_path / "cartpole-pp0-0")
     assert error.value.fix == f"did you mean {tmp_path / 'cartpole-ppo-0'}?"
     with pytest.raises(RunFolderError, match="tandem train"):
-        read_run(tmp_path / "nowhere" / "at-all")
+        Run(tmp_path / "nowhere" / "at-all")
     with pytest.raises(RunFolderError, match=r"is not a run: it has no config\.json") as error:
-        read_run(tmp_path)  # the folder of runs
+        Run(tmp_path)  # the folder of runs
     assert all(str(tmp_path / n) in error.value.fix for n in ("cartpole-ppo-0", "lunar-dqn-1"))
     with pytest.raises(RunFolderError, match="has no progress yet"):
-        read_run(make(tmp_path / "empty", rows=0))
+        Run(make(tmp_path / "empty", rows=0))
     run = make(tmp_path / "run")
     for text in ("{", "[1]"):
         (run / "config.json").write_text(text)
         with pytest.raises(RunFolderError, match=r"config\.json"):
-            read_run(run)
+            Run(run)
     (run / "progress.csv").unlink()
     with pytest.raises(RunFolderError, match=r"it has no progress\.csv"):
-        read_run(run)
+        Run(run)
     (tmp_path / "sweep.json").write_text("{}")
     with follows("runs/folder.py:run_folder 2") as advice:
         tandem.train(resume=tmp_path)
@@ -146,7 +146,7 @@ def test_runs_are_found_in_folders_and_come_back(tmp_path) -> None:
         run.mkdir(parents=True, exist_ok=True)
         make(run)
     assert runs_in(tmp_path) == [one, s0, s1] and runs_in(one) == [one]
-    run = read_run(make(tmp_path / "run"))
+    run = Run(make(tmp_path / "run"))
     assert run.config == {"algorithm": "ppo", "seed": 3}
     np.testing.assert_array_equal(run.column("env_steps"), [100.0, 200.0])
     np.testing.assert_array_equal(run.column("eval_mean"), [np.nan, 0.1])

@@ -21,7 +21,7 @@ from tandem.errors import SettingError
 from tandem.learning import events
 from tandem.learning.events import BatchEnd, EvaluationEnd
 from tandem.runs.callbacks import Callback, LambdaCallback, TimeLimit
-from tandem.runs.folder import read_run
+from tandem.runs.folder import Run
 from tandem.runs.signals import Signals
 from tandem.testing import environments as known
 from tandem.trainer import complete
@@ -73,7 +73,7 @@ def test_the_budget_of_a_run_is_said_and_is_a_column(tmp_path: Path) -> None:
     told = LambdaCallback(on_evaluation=lambda e: heard.append(str(e.evaluation)))
     result = train(out=tmp_path / "run", callbacks=[told])
     assert heard == ["40.0 ± 0.0 over 3 episodes, all of them cut at 40 steps"] * 3
-    cut = read_run(tmp_path / "run").column("eval_cut")
+    cut = Run(tmp_path / "run").column("eval_cut")
     assert list(cut[~np.isnan(cut)]) == [3, 3, 3]
     assert result.evaluation.cut == 2 == result.summary["eval_cut"]
     agent = tandem.load(tmp_path / "run")
@@ -93,7 +93,7 @@ def test_stopped_within_an_evaluation_and_resumed_it_is_the_same_run(steps, tmp_
     before = len(scored)
     tandem.train(resume=parts, env=endless, callbacks=[told])
     assert scored[before] == steps
-    a, b = read_run(whole).table, read_run(parts).table
+    a, b = Run(whole).table, Run(parts).table
     assert a.keys() == b.keys()
     assert all(a[name] == b[name] for name in a if name != "seconds")
 

@@ -14,7 +14,7 @@ import pytest
 from tandem.cli import COMMANDS, main
 from tandem.runs import checkpoint
 from tandem.runs.callbacks import LambdaCallback
-from tandem.runs.folder import read_run
+from tandem.runs.folder import Run
 from tandem.runs.json_log import JsonLog
 from tandem.streams import Display
 from tandem.testing.environments import InfiniteHorizon
@@ -86,11 +86,11 @@ def test_a_command_needs_no_stderr_and_no_reader_of_it(tmp_path) -> None:
     process.stderr.close()
     out = process.stdout.read()
     assert process.wait(60) == 0 and "last checkpoint" in out
-    assert read_run(tmp_path / "run").column("env_steps")[-1] == 4096
+    assert Run(tmp_path / "run").column("env_steps")[-1] == 4096
     words = f"train ppo CartPole-v1 {SMALL} --steps 128 --workers 1 --out none".split()
     command = ["bash", "-c", 'exec "$@" 2>&- >&-', "bash", *TANDEM, *words]
     assert subprocess.run(command, env=CHILD, cwd=tmp_path).returncode == 0
-    assert read_run(tmp_path / "none").column("env_steps")[-1] == 128
+    assert Run(tmp_path / "none").column("env_steps")[-1] == 128
 
 
 class Loud(InfiniteHorizon):

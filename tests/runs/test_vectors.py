@@ -16,7 +16,7 @@ from tandem.cli import main
 from tandem.collect.evaluation import evaluate
 from tandem.errors import EnvironmentFault
 from tandem.learning.events import TrainEnd
-from tandem.runs.folder import read_run
+from tandem.runs.folder import Run
 from tandem.runs.verification import verify
 from tests.envs.vectors import MODES, Counters, Resumable
 from tests.runs import shared
@@ -126,7 +126,7 @@ def test_the_command_trains_resumes_scores_and_verifies(tmp_path, capsys) -> Non
     assert main(["evaluate", str(tmp_path / "run"), "--episodes", "3"]) == 0
     assert "return" in capsys.readouterr().out
     assert verify(tmp_path / "run").difference is None
-    config = read_run(tmp_path / "run").config
+    config = Run(tmp_path / "run").config
     assert config["vector"] == "tests.envs.vectors:Resumable" and config["settings"]["envs"] == 3
     assert main(["check", "--vector", "tests.envs.vectors:Resumable", "--steps", "40"]) == 0
     said = capsys.readouterr().out

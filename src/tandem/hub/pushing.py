@@ -16,7 +16,7 @@ from tandem.hub.public import Cleaner, copy_checkpoint
 from tandem.hub.pulling import NAMES
 from tandem.runs import checkpoint
 from tandem.runs.atomic_files import write_json, writing
-from tandem.runs.folder import Run, expect_json, read_run, runs_in
+from tandem.runs.folder import Run, expect_json, runs_in
 from tandem.settings import as_path
 
 PICTURES = ("curve.png", "animation.gif")
@@ -100,7 +100,7 @@ def stage(run: Run, repo: str, into: Path, resumable: bool = False) -> tuple[str
     if (into / "animation.gif").is_file():
         _as_video(into / "animation.gif", into / VIDEO)
     files = [f.relative_to(into).as_posix() for f in into.rglob("*") if f.is_file()]
-    shown = Run(folder, config, run.table)
+    shown = Run.of(folder, config, run.table)
     (into / "README.md").write_text(card(shown, repo, files), encoding="utf-8")
     return tuple(sorted(clean.changed))
 
@@ -113,7 +113,7 @@ def _the_run(folder: Path) -> Run:
             "the folder of one run",
             f"push one of them, such as {runs[0]}.",
         )
-    run = read_run(folder)
+    run = Run(folder)
     if not (folder / "checkpoints").is_dir():
         raise CheckpointError(
             f"{folder} has no checkpoints.",

@@ -68,6 +68,7 @@ class Callback:
     is refused when the class is made.
     """
 
+    session: Any = None  # the run's: agent(), environments, settings, folder (`tandem.session`)
     reason = "callback"  # what TrainEnd says where this one asked to stop
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -112,19 +113,21 @@ class Callback:
 
 
 class EventFunction(Callback):
-    """A function that is given every event, as a callback. It stops the run by returning True."""
+    """A function that is given every event, as a callback; and the session, where it takes two
+    arguments. It stops the run by returning True."""
 
-    def __init__(self, function: Callable[[Any], Any]) -> None:
-        self.function = function
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function, self._takes_session = function, bool(misfit(function, None))
 
     def __call__(self, event: Event) -> Any:
-        return self.function(event)
+        more = (self.session,) if self._takes_session else ()
+        return self.function(event, *more)
 
     on_train_begin = on_train_end = on_episode_begin = on_episode_end = __call__
     on_batch_begin = on_batch_end = on_evaluation = on_checkpoint = __call__
 
 
-CallbackLike = Callback | Callable[[Any], Any]
+CallbackLike = Callback | Callable[..., Any]
 
 
 def listed(callbacks: Iterable[CallbackLike]) -> list[Callback]:
@@ -141,11 +144,11 @@ def listed(callbacks: Iterable[CallbackLike]) -> list[Callback]:
             "a list of functions of an event, or of instances of tandem.runs.callbacks.Callback",
             "callbacks=[lambda event: print(event)], or callbacks=[EarlyStop(475)].",
         )
-    for function in as_list:
-        if not isinstance(function, Callback) and misfit(function, None):
+    for function in (one for one in as_list if not isinstance(one, Callback)):
+        if misfit(function, None) and misfit(function, None, None):
             raise SettingError(
                 f"callbacks=[{function!r}], which takes no event.",
-                "functions that take one argument, the event",
+                "functions that take the event, or the event and the session",
                 "callbacks=[lambda event: print(event)], or an instance of Callback.",
             )
     return found  # type: ignore[return-value]

@@ -8,8 +8,8 @@ import platform
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
+from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
 from weakref import WeakValueDictionary, finalize
@@ -17,11 +17,11 @@ from weakref import WeakValueDictionary, finalize
 import numpy as np
 
 from tandem import algorithms
-from tandem.errors import ResumeError, RunFolderError, nearest
+from tandem.errors import ResumeError, RunFolderError, UnknownNameError, nearest, needs
 from tandem.platforms import file_name, lock
 from tandem.runs.atomic_files import PART, read_json, writing
 from tandem.runs.writers import read_table
-from tandem.settings import shell_path
+from tandem.settings import as_path, shell_path
 from tandem.types import JSONDict
 
 FRAMEWORKS = {
@@ -34,13 +34,68 @@ LOCK = ".lock"  # in a folder: who is at work on it
 _made: list[Path] = []  # by `free_folder`
 
 
-@dataclass(frozen=True)
 class Run:
-    """What a run's folder says: its settings, and the columns of its table as text."""
+    """A run's folder: `config` is what config.json says, `table` the columns of progress.csv as
+    text.
 
-    folder: Path
-    config: JSONDict
-    table: dict[str, list[str]]
+    RunFolderError, with the names of the nearest runs, where the folder holds no run, or one
+    without a row yet.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        folder = Path(folder)
+        table = _table(folder)
+        self._fill(folder, expect_json(folder / "config.json"), table)
+
+    def _fill(self, folder: Path, config: JSONDict, table: dict[str, list[str]]) -> None:
+        self.folder, self.config, self.table = folder, config, table
+
+    @classmethod
+    def of(cls, folder: Path, config: JSONDict, table: dict[str, list[str]]) -> Run:
+        """The run that these were read from."""
+        run = cls.__new__(cls)
+        run._fill(folder, config, table)
+        return run
+
+    def __repr__(self) -> str:
+        """As in "Run(runs/a: ppo CartPole-v1, seed 0, 100,352 steps)"."""
+        name, env, seed = (self.config.get(key) for key in ("algorithm", "env", "seed"))
+        steps = int(self.column("env_steps")[-1])
+        return f"Run({self.folder}: {name} {env}, seed {seed}, {steps:,} steps)"
+
+    @property
+    def settings(self) -> JSONDict:
+        """The algorithm's settings and the run's options by name."""
+        return {**self.config.get("settings", {}), **self.config.get("options", {})}
+
+    def rows(self) -> dict[str, Any]:
+        """The columns of progress.csv as arrays [rows]: float64, NaN where a cell is empty;
+        `fingerprint` as text."""
+        texts = ("fingerprint",)
+        return {
+            name: np.array(cells) if name in texts else self.column(name)
+            for name, cells in self.table.items()
+        }
+
+    def frame(self) -> Any:
+        """`rows()` as a pandas.DataFrame. EngineError without pandas."""
+        with needs("pandas", "pandas for a data frame", "pip install pandas, or use Run.rows()."):
+            pandas = import_module("pandas")
+        return pandas.DataFrame(self.rows())
+
+    @property
+    def evaluations(self) -> tuple[tuple[int, float, float], ...]:
+        """The evaluations so far: (environment steps, mean return, standard deviation)."""
+        names = ("env_steps", "eval_mean", "eval_std")
+        rows = zip(*map(self.column, names), strict=True)
+        return tuple((int(n), float(x), float(y)) for n, x, y in rows if np.isfinite(x))
+
+    def agent(self, which: str = "best", **given: Any) -> Any:
+        """The agent of its best checkpoint, of "last", or of a numbered one. given: as for
+        `tandem.load`, for instance network= where it has a custom one."""
+        from tandem.runs.loading import load  # which reads this module
+
+        return load(self.folder, which=which, **given)
 
     def column(self, name: str) -> Any:
         """A column as float64 [rows], NaN where a cell is empty; all NaN where there is no such
@@ -80,10 +135,35 @@ def runs_in(folder: Path) -> list[Path]:
     return sorted(run for run in held if run.parent not in held) or [folder]
 
 
-def read_run(folder: Path) -> Run:
-    """The run in a folder. RunFolderError, with the names of the nearest runs, where there is
-    none."""
-    folder = Path(folder)
+def find_runs(folder: str | Path = "runs", **wanted: Any) -> list[Run]:
+    """The runs below a folder, oldest first, whose config.json has these values: of its entries, as
+    algorithm="ppo" or seed=1, or of settings and options, as learning_rate="3e-4:0". Runs without a
+    row yet are left out. UnknownNameError for a name that none of them has."""
+    folder = as_path("folder", folder)
+    if not folder.is_dir():
+        raise RunFolderError(
+            f"there is no folder {folder}.",
+            "a folder with runs",
+            suggest(folder.parent, folder.name),
+        )
+    begun = [x for x in runs_in(folder) if (x / "progress.csv").is_file() and _rows(x)]
+    runs = sorted(map(Run, begun), key=lambda run: (run.folder / "config.json").stat().st_mtime)
+    said = {id(run): {**run.settings, **run.config} for run in runs}
+    known = {name for each in said.values() for name in each}
+    for name in wanted if runs else ():
+        if name not in known:
+            raise UnknownNameError("entry of config.json", name, sorted(known))
+    return [
+        run for run in runs if all(str(said[id(run)].get(n)) == str(x) for n, x in wanted.items())
+    ]
+
+
+def _rows(folder: Path) -> bool:
+    return bool(read_table(folder / "progress.csv")[1])
+
+
+def _table(folder: Path) -> dict[str, list[str]]:
+    """The columns of a run's table. RunFolderError where there is none."""
     if not folder.is_dir():
         raise RunFolderError(
             f"there is no folder {folder}.",
@@ -106,11 +186,7 @@ def read_run(folder: Path) -> Run:
             if (folder / "checkpoints" / "last.zip").is_file()
             else "remove it, and train again: it ended before its first checkpoint.",
         )
-    return Run(
-        folder,
-        expect_json(folder / "config.json"),
-        {c: [row[i] for row in rows] for i, c in enumerate(columns)},
-    )
+    return {c: [row[i] for row in rows] for i, c in enumerate(columns)}
 
 
 def expect_json(path: Path) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def look(folder: Path) -> Look:
         columns, rows = read_table(file)
         table |= {c: [row[i] for row in rows] for i, c in enumerate(columns)}
     silent = max(0.0, time.time() - _newest(folder))
-    now = Look(Run(folder, config_file.read(folder), table), BEGINS, {}, silent)
+    now = Look(Run.of(folder, config_file.read(folder), table), BEGINS, {}, silent)
     if platforms.is_held(file) or (not platforms.HOLDS and silent < PATIENCE):
         return now._replace(state=TRAINS if table["env_steps"] else BEGINS)
     if result := result_of(folder, now.env_steps):  # not of an earlier sitting, with fewer steps

@@ -12,7 +12,7 @@ import numpy as np
 from tandem.envs.atari import Preprocessing
 from tandem.errors import RunFolderError, SettingError
 from tandem.learning.config import differing
-from tandem.runs.folder import Run, describe, read_run, runs_in
+from tandem.runs.folder import Run, describe, runs_in
 from tandem.settings import shell_path
 from tandem.types import Array, JSONDict
 
@@ -27,11 +27,11 @@ def grouped(folders: Sequence[Path], against: Path | None, by: str) -> Groups:
 
     by: see `WAYS`; those of `against` are always one group. RunFolderError for what is no run;
     SettingError for runs of one group that are not repetitions of one thing."""
-    theirs = [] if against is None else [read_run(f) for f in runs_in(against)]
+    theirs = [] if against is None else [Run(f) for f in runs_in(against)]
     seen = {run.folder.resolve() for run in theirs}
     found: dict[tuple[str, ...], list[Run]] = {}
     for folder in folders:
-        for run in map(read_run, runs_in(folder)):
+        for run in map(Run, runs_in(folder)):
             if run.folder.resolve() not in seen:
                 seen.add(run.folder.resolve())
                 own = [str(run.config.get(k)) for k in ("algorithm", "framework")]

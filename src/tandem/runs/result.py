@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tandem.collect.trained_agent import Agent
 from tandem.learning import notebook
 from tandem.learning.events import Evaluation
+from tandem.runs.folder import Run
 
 if TYPE_CHECKING:
     from tandem.runs.session import Session
@@ -33,6 +34,11 @@ class Result:
     reason: str = "steps"
     notes: tuple[str, ...] = ()
     evaluations: tuple[tuple[int, float, float], ...] = ()
+
+    @property
+    def run(self) -> Run | None:
+        """Its folder, to read; None without one."""
+        return None if self.folder is None else Run(self.folder)
 
     def __repr__(self) -> str:
         """As in "Result(ppo CartPole-v1: 9.3 ± 0.5 over 10 episodes; ended by steps; runs/a)"."""

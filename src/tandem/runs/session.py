@@ -80,6 +80,8 @@ class Session:
     ) -> None:
         self.config, self.env, self.folder, self.eval_env = conf, env, folder, eval_env
         self.callbacks = calls.listed(callbacks)
+        for callback in self.callbacks:
+            callback.session = self
         self.notes = collected()  # for result.json, see errors.note
         self.league = League(conf.options.opponents) if conf.options.opponents else None
         self.loop, self.environments = make_loop(conf, env, self.league, folder, network, optimizer)
@@ -206,6 +208,11 @@ class Session:
     def signal(self) -> str | None:
         """The name of the signal that ended the sitting."""
         return self.train_loop.signal
+
+    @property
+    def settings(self) -> Any:
+        """The algorithm's."""
+        return self.config.settings
 
     def stop(self, reason: str = "callback") -> None:
         """See `TrainLoop.stop`."""

@@ -18,7 +18,7 @@ from tandem.parallel.choice import has_gpu
 from tandem.runs import config_file, start
 from tandem.runs import trust as trusts
 from tandem.runs.callbacks import Callback
-from tandem.runs.folder import read_run
+from tandem.runs.folder import Run
 from tandem.runs.session import Session
 from tandem.runs.trust import Names
 from tandem.settings import shell_path
@@ -63,7 +63,7 @@ def verify(
     ResumeError where they are needed and missing, RunFolderError where there is nothing to compare.
     """
     folder = Path(folder)
-    run = read_run(folder)
+    run = Run(folder)
     again = "tandem.runs.verification.verify(folder, algorithm={0}) (tandem verify --algorithm)."
     package = config_file.package_of(run.config, "algorithm")
     kind, _ = own.of_file(run.config["algorithm"], algorithm, folder, again, ResumeError, package)
@@ -164,7 +164,7 @@ def _again(
         for _ in session.events(stop_at):
             continue
         session.close()
-        again = read_run(Path(folder) / "run")
+        again = Run(Path(folder) / "run")
     return [
         (int(s), f)
         for s, f in zip(again.column("env_steps"), again.table["fingerprint"], strict=True)

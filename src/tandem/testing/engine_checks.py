@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tandem.learning.figures import figures
-from tandem.runs.folder import read_run
+from tandem.runs.folder import Run
 from tandem.runs.verification import verify
 
 ENV = "CartPole-v1"
@@ -113,7 +113,7 @@ class Checks:
         folder = self.folder / f"{name}-resumed"
         self._run(name, folder, stop_at=RUNS[name].settings["steps"] // 2)
         self._train(resume=folder)
-        whole, resumed = (read_run(f).table["fingerprint"] for f in (self.folder / name, folder))
+        whole, resumed = (Run(f).table["fingerprint"] for f in (self.folder / name, folder))
         if whole != resumed:
             raise Wrong(f"fingerprints of weights differ: {whole} and, resumed, {resumed}")
         return f"stopped and resumed: equal to the bit in {len(whole)} rows"

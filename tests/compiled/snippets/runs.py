@@ -23,7 +23,7 @@ from tandem.functional.worlds import CartPole
 from tandem.learning.events import BatchEnd, EpisodeEnd, EvaluationEnd
 from tandem.runs import verification
 from tandem.runs.callbacks import Callback
-from tandem.runs.folder import read_run
+from tandem.runs.folder import Run
 from tests.compiled.snippets.blocks import dropping
 
 OUT = Path(sys.argv[1])
@@ -34,7 +34,7 @@ ENV, SWING = "tandem/CartPole-v1", "tandem/Pendulum-v1"
 
 
 def prints(run: str) -> list[str]:
-    return read_run(OUT / run).table["fingerprint"]
+    return Run(OUT / run).table["fingerprint"]
 
 
 def command(*words: object) -> tuple[int, str]:
@@ -76,7 +76,7 @@ def whole_and_in_parts() -> None:
     assert len(whole.evaluation.returns) == 3 and whole.evaluation.mean > 5
     assert tandem.evaluate(loaded, "CartPole-v1", 2).mean > 5 and stepped.evaluation.mean > 5
     columns = {"kl", "loss", "eval_mean", "return_mean", "episodes"}
-    assert columns <= read_run(OUT / "whole").table.keys()
+    assert columns <= Run(OUT / "whole").table.keys()
 
 
 def own_worlds_and_networks() -> None:
