@@ -21,7 +21,7 @@ from tandem.errors import ResumeError, RunFolderError, UnknownNameError, nearest
 from tandem.platforms import file_name, lock
 from tandem.runs.atomic_files import PART, read_json, writing
 from tandem.runs.writers import read_table
-from tandem.settings import as_path, shell_path
+from tandem.settings import Schedule, as_path, shell_path
 from tandem.types import JSONDict
 
 FRAMEWORKS = {
@@ -154,8 +154,16 @@ def find_runs(folder: str | Path = "runs", **wanted: Any) -> list[Run]:
         if name not in known:
             raise UnknownNameError("entry of config.json", name, sorted(known))
     return [
-        run for run in runs if all(str(said[id(run)].get(n)) == str(x) for n, x in wanted.items())
+        run for run in runs if all(_are_one(said[id(run)].get(n), x) for n, x in wanted.items())
     ]
+
+
+def _are_one(said: Any, wanted: Any) -> bool:
+    """Whether config.json says this; it has schedules in one spelling, and tuples as lists."""
+    if isinstance(said, str):
+        with suppress(ValueError):
+            wanted = str(Schedule.parse(wanted))
+    return str(said) == str([*wanted] if isinstance(wanted, tuple) else wanted)
 
 
 def _rows(folder: Path) -> bool:
