@@ -840,8 +840,10 @@ def test_arguments_for_an_environment_are_kept(tmp_path) -> None:
     assert tandem.evaluate(tandem.load(out), env, 2).lengths == [7, 7]
     with pytest.raises(SettingError, match="JSON data"):
         tandem.train("ppo", "CartPole-v1", env_kwargs={"render_mode": object()})
-    with pytest.raises(SettingError, match="which is not an id"):
+    with pytest.raises(SettingError, match="unexpected keyword argument"):
         tandem.train("ppo", lambda: None, env_kwargs={"sutton_barto_reward": True})
+    with pytest.raises(SettingError, match="an existing Chain"):
+        tandem.train("ppo", Chain(), env_kwargs={"n": 3})
 
 
 @pytest.mark.parametrize("at", [events.BatchEnd, events.BatchBegin])

@@ -54,11 +54,13 @@ class Parser(argparse.ArgumentParser):
     settings: frozenset[str] = frozenset()  # what flags of settings are called
 
     def algorithms(self, words: Sequence[str]) -> list[str]:
-        """The words that name an algorithm, module:Class too, and are no values of flags."""
-        found, names = [], algorithms.names()
+        """The words that name an algorithm, module:Class too, and are no values of flags. After
+        one of them, module:Class is an environment."""
+        found, names = list[str](), algorithms.names()
         for before, word in pairwise(("", *words)):
             flag = self._option_string_actions.get(before)
-            if (flag is None or flag.nargs == 0) and (word in names or algorithms.is_class(word)):
+            own = algorithms.is_class(word) and not found
+            if (flag is None or flag.nargs == 0) and (word in names or own):
                 found.append(word)
         return found
 

@@ -256,7 +256,7 @@ def make_parser() -> Parser:
     known = ", ".join(algorithms.names())
     parser.add_argument("algorithm", nargs="?", metavar="ALGORITHM", help=f"one of {known}")
     parser.add_argument(
-        "env", nargs="?", metavar="ENV", help="an id, as in CartPole-v1, or module:Id-v0"
+        "env", nargs="?", metavar="ENV", help="an id, as in CartPole-v1, or module:Name"
     )
     parser.add_argument("--trials", metavar="N", help=f"how many trials [{sweeps.TRIALS_UNTOLD}]")
     parser.add_argument(

@@ -296,7 +296,8 @@ def make_parser() -> Parser:
         "env",
         nargs="?",
         metavar="ENV",
-        help="an id, as in CartPole-v1, module:Id-v0, or pgx/2048 (docs/howto/environments.md)",
+        help="an id, as in CartPole-v1, or module:Name, an id, a class or a function of a module "
+        "(docs/howto/environments.md)",
     )
     vector_arguments(parser)
     import_argument(parser)

@@ -14,7 +14,7 @@ import numpy as np
 from tandem.envs import atari, functions, particles
 from tandem.envs.atari_vector import AtariVector
 from tandem.envs.envpool import is_id as is_envpool
-from tandem.envs.ids import guarded, register
+from tandem.envs.ids import attribute, guarded, register
 from tandem.envs.occupied import is_shared
 from tandem.envs.opening import opening
 from tandem.envs.stepped import Stepped
@@ -75,13 +75,13 @@ def environment_name(env: EnvLike) -> str:
 def make(env: EnvLike, kwargs: EnvKwargs | None = None) -> Any:
     """A Gymnasium environment.
 
-    env: a Gymnasium id ("CartPole-v1", "module:Id-v0"), an environment (given back as it is) or a
-    callable without arguments that returns one; or the same of PettingZoo's: agents that move
-    together ("mpe/simple_spread_v3") become a `Team`, a game of two in turn
-    ("classic/tictactoe_v3") becomes `Versus` a random player. Or an environment that is functions
-    of JAX, by its id ("tandem/CartPole-v1", "gymnax/CartPole-v1") or as an object
+    env: a Gymnasium id ("CartPole-v1", "module:Id-v0"), a class or function of a module
+    ("module:MyEnv"), an environment (given back as it is) or a callable that returns one; or the
+    same of PettingZoo's: agents that move together ("mpe/simple_spread_v3") become a `Team`, a game
+    of two in turn ("classic/tictactoe_v3") becomes `Versus` a random player. Or an environment that
+    is functions of JAX, by its id ("tandem/CartPole-v1", "gymnax/CartPole-v1") or as an object
     (`tandem.functional`).
-    kwargs: arguments for an id's environment, such as render_mode; an Atari game's may hold those
+    kwargs: arguments for an id or a callable, such as render_mode; an Atari game's may hold those
     of `atari.Preprocessing`. Raises UnknownNameError for an unknown id, EngineError for one whose
     packages are not installed, SettingError for arguments that do not fit.
     """
@@ -100,23 +100,26 @@ def make(env: EnvLike, kwargs: EnvKwargs | None = None) -> Any:
     if isinstance(env, str) and env.startswith("classic/"):
         return versus.classic(env, kwargs)
     if isinstance(env, str):
-        return guarded(
-            env, lambda: gymnasium.make(env, disable_env_checker=True, **dict(kwargs or {}))
-        )
-    if kwargs:
+        return guarded(env, lambda: _of_id(env, dict(kwargs or {})))
+    makes = callable(env) and not (is_instance(env) or functions.is_one(env))
+    if kwargs and not makes:
         raise SettingError(
-            f"arguments {dict(kwargs)} were given for {environment_name(env)}, which is not an id.",
-            "a Gymnasium id, or a function that returns a vector environment",
-            "build them into the callable, for example with functools.partial.",
+            f"arguments {dict(kwargs)} were given for an existing {environment_name(env)}.",
+            "env_kwargs with an id, a class or a function",
+            "create the environment with these arguments, and leave env_kwargs out.",
         )
-    if callable(env) and not (is_instance(env) or functions.is_one(env)) and (why := misfit(env)):
+    if makes and (why := misfit(env, **dict(kwargs or {}))):
+        how = f"with {dict(kwargs)}" if kwargs else "without arguments"
         raise SettingError(
-            f"{environment_name(env)} cannot be called without arguments: {why}.",
-            "a Gymnasium id, an environment, or a callable without arguments that returns one",
-            "bind the arguments, as in lambda: MyEnv(size=3).",
+            f"{environment_name(env)} cannot be called {how}: {why}.",
+            "a Gymnasium id, an environment, or a callable that returns one",
+            "give the arguments that it takes in env_kwargs."
+            if kwargs
+            else "give the arguments in env_kwargs, or bind them, as in lambda: MyEnv(size=3).",
         )
     if functions.is_one(env):
         return functions.view(env, name=environment_name(env))
+    env = partial(env, **kwargs) if kwargs else env
     instance = env if is_instance(env) else functions.called(env) if callable(env) else None
     if functions.is_one(instance):
         return functions.view(instance, name=environment_name(env))
@@ -138,6 +141,15 @@ def make(env: EnvLike, kwargs: EnvKwargs | None = None) -> Any:
             "wrap an older interface: tandem.envs.plain.Plain(env).",
         )
     return instance
+
+
+def _of_id(name: str, kwargs: dict[str, Any]) -> Any:
+    """An id's environment, or what a class or function of a module makes."""
+    import gymnasium
+
+    if (own := attribute(name)) is not None:
+        return make(own, kwargs)
+    return gymnasium.make(name, disable_env_checker=True, **kwargs)
 
 
 def versioned(env: EnvLike) -> EnvLike:

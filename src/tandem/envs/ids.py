@@ -183,6 +183,16 @@ def _is_other(now: Any, before: Any) -> bool:
     )
 
 
+def attribute(name: str) -> Any:
+    """The class or function that module:Name names, where importing the module registers no id
+    Name; else None."""
+    module, colon, own = name.rpartition(":")
+    if not colon or _is_there(own):
+        return None
+    found = getattr(module_here(module), own, None)
+    return found if callable(found) else None
+
+
 def guarded(name: str, build: Callable[[], Any]) -> Any:
     """Returns what `build` returns; errors of Gymnasium become errors of this library."""
     from gymnasium import error, registry
@@ -209,7 +219,7 @@ def guarded(name: str, build: Callable[[], Any]) -> Any:
         # whatever an environment says of arguments that it does not take: KeyError, AssertionError
         raise SettingError(
             f"the environment {name} cannot be created: {type(fault).__name__}: {fault}",
-            "an id of the form Name-v0 or module:Name-v0, or a function, with valid arguments",
+            "an id, or module:Name of a class or function, with valid arguments",
             "correct the id, the function or the arguments (env_kwargs=, --env-kwargs).",
         ) from fault
 
@@ -230,12 +240,14 @@ def _unknown(name: str, registered: Iterable[str]) -> UnknownNameError:
     prefix, colon, own = name.rpartition(":")  # of module:Id, whose module has been imported
     if prefix:
         known = [other for other in known if other in registered and _is_of(other, prefix)]
+        held = getattr(module_here(prefix), "__dict__", {})
+        known += [n for n, x in held.items() if isinstance(x, type) and hasattr(x, "step")]
     close = [prefix + colon + other for other in nearest(own, known)]
     module = next((m for start, m in _MODULES.items() if name.startswith(start)), "")
     by_module = f"{module or 'module'}:{name}"
     fix = f"put the module that registers it before it: {by_module}"
     if prefix:
-        fix = f"give an id that importing {prefix} registers."
+        fix = f"give a class or function of {prefix}, or an id that importing it registers."
     if broken := [p.title for p, came in _came.items() if isinstance(came, PluginError)]:
         fix += f" (not available here: {', '.join(broken)}; `tandem list` shows why)"
     if close and not module:
@@ -246,5 +258,5 @@ def _unknown(name: str, registered: Iterable[str]) -> UnknownNameError:
         known,
         fix,
         'a registered id from `python -c "import gymnasium; gymnasium.pprint_registry()"`, or '
-        "module:Id",
+        "module:Name",
     )
