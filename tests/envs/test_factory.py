@@ -105,7 +105,8 @@ def each(*makers, **given):
         (SettingError, "returns a gymnasium.Env", lambda: 3, {}),
         (SettingError, "without arguments: missing a .* argument: 'action_space'", Strict, {}),
         (SettingError, "without arguments: missing a .* argument: 'size'", lambda size: 1, {}),
-        (SettingError, "functools.partial", known.Chain, {"n": 7}),
+        (SettingError, "with {'m': 7}: got an unexpected", known.Chain, {"m": 7}),
+        (SettingError, "an existing Chain", known.Chain(), {"n": 7}),
     ],
 )
 def test_what_cannot_be_made_is_named(error, says, env, kwargs):
@@ -150,7 +151,7 @@ def test_an_unknown_id_with_its_module_is_answered_with_one_that_can_be_given():
     with pytest.raises(UnknownNameError) as caught:
         make(f"{prefix}tandem/Chian-v0")
     assert caught.value.fix.startswith(f"did you mean '{prefix}tandem/Chain-v0'")
-    assert "Else give an id that importing" in caught.value.fix
+    assert "Else give a class or function of tandem" in caught.value.fix
     assert make(f"{prefix}tandem/Chain-v0").unwrapped.n == known.Chain().n
     with pytest.raises(UnknownNameError) as caught:
         make(f"{prefix}Xqzwkjh")
