@@ -155,7 +155,9 @@ def test_an_unknown_id_with_its_module_is_answered_with_one_that_can_be_given():
     assert make(f"{prefix}tandem/Chain-v0").unwrapped.n == known.Chain().n
     with pytest.raises(UnknownNameError) as caught:
         make(f"{prefix}Xqzwkjh")
-    assert caught.value.fix == "give an id that importing tandem.testing.environments registers."
+    assert caught.value.fix.startswith("give a class or function of tandem.testing.environments")
+    with pytest.raises(UnknownNameError, match=f"did you mean '{prefix}Slow'"):
+        make(f"{prefix}Slw")
 
 
 @pytest.mark.parametrize(
