@@ -98,21 +98,21 @@ BUDGETS: dict[str, int] = {
     "exploration": 248,
     "planning": 143,
     "replay": 1484,
-    "backends": 4715,
+    "backends": 4721,
     "algorithms": 3633,
     "envs": 2911,
     "functional": 873,
     "collect": 789,
     "parallel": 822,
     "workers": 679,
-    "learning": 2027,
+    "learning": 2028,
     "compiled": 895,
-    "runs": 3109,
+    "runs": 3122,
     "zoo": 340,
     "testing": 1532,
     "agents": 3065,
     "animation": 250,
-    "cli": 2338,
+    "cli": 2339,
     "cluster": 1690,
     "comparison": 184,
     "datasets": 342,
@@ -121,13 +121,13 @@ BUDGETS: dict[str, int] = {
     "hub": 364,
     "onnx_export": 199,
     "plots": 257,
-    "run_report": 217,
-    "trainer": 226,
+    "run_report": 218,
+    "trainer": 230,
     "tuning": 1873,
     "__init__": 41,
     "__main__": 12,
 }
-TEST_LINES = 48_400  # physical, of all tests
+TEST_LINES = 48_450  # physical, of all tests
 SPARE = 20  # lines that a package may be below its budget; of large ones, a hundredth
 
 # --- the checker: from a file's path below src/tandem and its source to a list of faults ----------

@@ -85,6 +85,7 @@ def command_of(config: JSONDict) -> str:
     if kwargs := config.get("env_kwargs"):
         words.append(f"--env-kwargs {quote(json.dumps(kwargs))}")
     words.append(flag("framework", config["framework"]))
+    words += [flag("network", config["network"])] if config.get("network") else []
     words += [flag("device", d)] if (d := config.get("device", "auto")) != "auto" else []
     words += [flag("seed", config["seed"])] if config.get("seed") else []
     before = _before(config)

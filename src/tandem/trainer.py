@@ -99,7 +99,7 @@ def train(
     framework: "torch", "tensorflow", "jax" or "keras-torch"; None follows `network`, else takes the
       quickest installed.
     network: None for default networks; or a function of the observation space that returns a body
-    or (actor body, critic body); or a dict of whole networks by role.
+    or (actor body, critic body), or its name, module:function; or a dict of whole networks by role.
     steps: the run's length in environment steps and its schedules' horizon; stop_at ends this
       sitting earlier.
     device: "auto" (the default: a GPU if there is one), "cpu" or "cuda".
@@ -219,6 +219,7 @@ def session(
     told = [*callbacks_of(callbacks), *([live_progress()] if shows else [])]
     out = None if out is None else as_path("out", out).absolute()
     eval_env = one_env.evaluated_in(env, eval_env)
+    network_path = network if isinstance(network, str) else ""
     optimizer = (
         settings.pop("optimizer") if not isinstance(settings.get("optimizer", ""), str) else None
     )
@@ -234,7 +235,8 @@ def session(
         steps = None if steps is None else whole_number("steps", steps)
         folder = as_path("resume", resume).absolute()
         vector = (env.path or None) if isinstance(env, VectorSource) else None
-        names = Names(env, vector, env_kwargs, changes.get("cluster"), trust)
+        cluster = changes.get("cluster")
+        names = Names(env, vector, env_kwargs, network_path or None, cluster, trust)
         course = own_objects, steps, extend, told, changes
         run = resumed(folder, *course, out=out, algorithm=algorithm, names=names)
         return _noted(run, catch_signals)
@@ -249,6 +251,8 @@ def session(
     if (seed := whole_number("seed", seed)) >= 2**63:
         raise SettingError(f"seed={seed!r}.", "a whole number below 2 ** 63", "try seed=0.")
     algorithm = own.checked(algorithm, TAKEN)  # refuses it before anything is made
+    if network_path:
+        network = backends.named_network(network_path, framework)
     begin = start.opened(start_from, which, load)
     if optimizer is not None:
         config.refuse_beside_own_optimizer(algorithms.get(algorithm).Settings, settings)
@@ -278,6 +282,8 @@ def session(
         run = Session(
             replace(
                 conf,
+                network=network_path,
+                own_network=network is not None and not network_path,
                 own_optimizer=optimizer is not None,
                 optimizer_class="" if optimizer is None else type(optimizer).__name__,
                 own_eval_env=eval_env is not None,
@@ -397,7 +403,6 @@ def _config(
         options=options,
         source=source,
         **config_file.made_with(called, env, options),
-        own_network=network is not None,
         own_env=vectors.kept_as(env) == "own" or not isinstance(env, (str, VectorSource)),
         vector=vectors.kept_as(env),
         env_kwargs=kwargs,

@@ -1,7 +1,5 @@
 """Runs in Python: `tandem.Run`, `tandem.find_runs`, and what callbacks find of their run."""
 
-import shlex
-import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,8 +9,6 @@ import numpy as np
 import pytest
 
 import tandem
-from tandem.cli import main
-from tandem.envs.factory import make
 from tandem.errors import EngineError, RunFolderError, SettingError, UnknownNameError
 from tandem.runs.callbacks import Callback
 from tests.advice.worlds import without
@@ -82,47 +78,3 @@ def test_callbacks_find_their_run(tmp_path: Path) -> None:
     assert seen[0].folder == out
     with pytest.raises(SettingError, match="takes no event"):
         tandem.train("ppo", "CartPole-v1", callbacks=[lambda a, b, c: None], **GIVEN)
-
-
-GAME = """
-import gymnasium
-from tandem.testing.environments import Chain
-
-class Line(Chain):
-    def __init__(self, n: int = 5) -> None:
-        super().__init__(n)
-
-def line(n: int = 3) -> Line:
-    return Line(n)
-
-gymnasium.register("Taken-v0", Chain, kwargs={"n": 7})
-"""
-
-
-@pytest.mark.slow
-def test_a_class_of_a_module_is_an_environment_on_the_command_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "lines.py").write_text(GAME, encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    short = shlex.split("--framework torch --steps 64 --rollout 8 --envs 4 --no-plots")
-    words = ["train", "ppo", "lines:Line", "--env-kwargs", '{"n": 4}', *short, "--quiet"]
-    assert main([*words, "--workers", "2", "--stop-at", "32", "--out", "a"]) == 0
-    assert main(["train", "--resume", "a", "--quiet"]) == 0
-    run = tandem.Run("a")
-    assert run.config["env"] == "lines:Line" and run.config["env_kwargs"] == {"n": 4}
-    assert run.agent().observation.sizes == (4,) and run.result["env_steps"] == 64
-    assert main(["evaluate", "a", "--episodes", "2"]) == 0
-    assert main(["verify", "a"]) == 0
-    assert main(["evaluate", "a", "--env", "lines:line", "--env-kwargs", '{"n": 4}']) == 0
-    assert make("lines:Taken-v0").unwrapped.n == 7 and make("lines:line").n == 3
-    capsys.readouterr()
-    assert main(["train", "ppo", "lines:Lin", *short]) == 2
-    assert "did you mean 'lines:Line'" in capsys.readouterr().err
-    shutil.copytree("a", "b")
-    assert main(["evaluate", "b", "--episodes", "1"]) == 2
-    assert "lines:Line" in capsys.readouterr().err
-    Line = sys.modules["lines"].Line
-    result = tandem.train("ppo", Line, env_kwargs={"n": 6}, out="c", **GIVEN)
-    assert result.agent.observation.sizes == (6,)
-    assert tandem.train(resume="c", env=Line, extend=True, steps=96).agent.observation.sizes == (6,)

@@ -12,6 +12,7 @@ from typing import Any
 
 from tandem.errors import EngineError, NetworkError, SettingError, UnknownNameError
 from tandem.networks.users import called, is_function
+from tandem.settings import named_here
 
 # name -> KERAS_BACKEND
 ENGINES = {
@@ -215,6 +216,21 @@ def running() -> str | None:
     """The engine Keras runs on in this process, if it has been imported."""
     keras = sys.modules.get("keras")
     return keras.backend.backend() if keras is not None and hasattr(keras, "backend") else None
+
+
+def named_network(path: str, framework: str | None) -> Any:
+    """The network function of module:function. Its module may import Keras, which gets the engine
+    of this framework. UnknownNameError where there is none."""
+    if framework is not None or "KERAS_BACKEND" not in os.environ:
+        choose_keras(choose(framework))
+    return named_here(
+        path,
+        "network function",
+        "MODULE:FUNCTION",
+        "module:function, as in networks:body of a file networks.py in the current folder",
+        accepts=lambda found: found is not None,
+        offers=callable,
+    )
 
 
 def of_network(network: Any, space: Any) -> str | None:

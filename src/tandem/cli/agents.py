@@ -10,7 +10,12 @@ from typing import Any, NamedTuple
 
 from tandem import trainer
 from tandem.algorithms import own
-from tandem.cli.parser import import_argument, trust_argument, vector_arguments
+from tandem.cli.parser import (
+    import_argument,
+    network_argument,
+    trust_argument,
+    vector_arguments,
+)
 from tandem.envs import envpool
 from tandem.envs.factory import make
 from tandem.envs.vector_source import brought, named
@@ -65,13 +70,13 @@ def find(path: str, which: str) -> Path:
     return checkpoint.find(location, which)
 
 
-def load(args: argparse.Namespace, command: str = "", network: Any = None) -> Loaded:
+def load(args: argparse.Namespace, command: str = "") -> Loaded:
     """The agent of a run's folder, or of a checkpoint file, that the arguments of a command name.
 
     command: its name where it makes the environment: names that may lead to code are then checked,
-    and replaced where the arguments give others. network: as `tandem.load` takes it."""
+    and replaced where the arguments give others. The name of a network in the file is imported only
+    where this user wrote it, or the command repeats or trusts it."""
     location, file = Path(args.folder), find(args.folder, args.which)
-    agent = trainer.load(file, network=network, algorithm=own_class(args.algorithm), trust=True)
     folder = (
         location
         if location.is_dir()
@@ -82,6 +87,11 @@ def load(args: argparse.Namespace, command: str = "", network: Any = None) -> Lo
     config = checkpoint.read(file).data["config"]
     written = config_file.read(folder)
     config_file.refuse_other_env(folder, written, config)
+    network, trusted = args.network, getattr(args, "trust", False)
+    if trusted or trust.is_signed(config, folder, written.get("signature")):
+        network = network or config.get("network")
+    algorithm = own_class(args.algorithm)
+    agent = trainer.load(file, network=network or None, algorithm=algorithm, trust=True)
     if command:
         config |= _repeated(args, config, folder, written.get("signature"), command)
         agent.env_kwargs = config["env_kwargs"]
@@ -90,9 +100,8 @@ def load(args: argparse.Namespace, command: str = "", network: Any = None) -> Lo
 
 def names_of(args: argparse.Namespace) -> trust.Names:
     """The names of the environment that the arguments of a command give, and --trust."""
-    return trust.Names(
-        args.env, args.vector, args.env_kwargs, getattr(args, "cluster", None), args.trust
-    )
+    cluster = getattr(args, "cluster", None)
+    return trust.Names(args.env, args.vector, args.env_kwargs, args.network, cluster, args.trust)
 
 
 def _repeated(
@@ -147,6 +156,7 @@ def env_arguments(parser: Any) -> None:
 def arguments(parser: Any) -> None:
     """The arguments that say which agent."""
     own_argument(parser)
+    network_argument(parser)
     import_argument(parser)
     parser.add_argument("folder", metavar="DIR", help="a run's folder, or one of its checkpoints")
     parser.add_argument(

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-from tandem import backends
 from tandem.cli import agents
 from tandem.cli.output import echo
 from tandem.cli.parser import Parser
 from tandem.errors import SettingError, UnknownNameError
 from tandem.onnx_export import to_numpy, to_onnx
-from tandem.runs import checkpoint, config_file
-from tandem.settings import named_here, shell_path
+from tandem.settings import shell_path
 
 ABOUT = """Writes the agent of a run as a file that needs no framework: numpy (.npz: weights, and a
 plan of the layers) or onnx (a graph from observations to actions, compared with the agent where
 onnxruntime is installed)."""
-AGAIN = "tandem export --algorithm MODULE:{0}."
 FORMATS = {"numpy": (to_numpy, ".npz"), "onnx": (to_onnx, ".onnx")}
 
 
@@ -27,11 +23,7 @@ def run(words: list[str]) -> int:
     if args.to not in FORMATS:
         raise UnknownNameError("format", args.to, FORMATS)
     write, suffix = FORMATS[args.to]
-    if args.network is not None:  # its module may import Keras, which takes its engine only then
-        saved = checkpoint.read(agents.find(args.folder, args.which))
-        algorithm = agents.own_class(args.algorithm)
-        backends.choose_keras(config_file.of(saved, algorithm, AGAIN).framework)
-    loaded = agents.load(args, network=None if args.network is None else _network(args.network))
+    loaded = agents.load(args)
     out = Path(args.out) if args.out else loaded.folder / f"agent{suffix}"
     if out.suffix != suffix:
         raise SettingError(
@@ -45,18 +37,6 @@ def run(words: list[str]) -> int:
     return 0
 
 
-def _network(path: str) -> Any:
-    """The function of --network."""
-    return named_here(
-        path,
-        "network function",
-        "MODULE:FUNCTION",
-        "module:function, as in networks:body of a file networks.py in the current folder",
-        accepts=lambda found: found is not None,
-        offers=callable,
-    )
-
-
 def make_parser() -> Parser:
     """The arguments of the command."""
     parser = Parser(
@@ -66,11 +46,6 @@ def make_parser() -> Parser:
     )
     agents.arguments(parser)
     parser.add_argument("--to", required=True, metavar="FORMAT", help="numpy or onnx")
-    parser.add_argument(
-        "--network",
-        metavar="MODULE:FUNCTION",
-        help="what the run was trained with, where its layers are its user's own",
-    )
     parser.add_argument(
         "--out", metavar="FILE", help="the file [agent.npz or agent.onnx in the run's folder]"
     )

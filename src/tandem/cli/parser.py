@@ -167,6 +167,15 @@ def trust_argument(parser: Any) -> None:
     )
 
 
+def network_argument(parser: Any) -> None:
+    """How to name a custom network."""
+    parser.add_argument(
+        "--network",
+        metavar="MODULE:FUNCTION",
+        help="a custom network: a function of the observation space that returns it",
+    )
+
+
 class _JSONObject(argparse.Action):
     """Reads names and values from JSON. Not by `type`, whose errors argparse replaces."""
 

@@ -22,6 +22,7 @@ PLACES = {
     "algorithm": str,
     "env": str,
     "framework": str,
+    "network": str,
     "device": str,
     "seed": int,
     "env_kwargs": dict,
@@ -96,6 +97,7 @@ def expect(args: argparse.Namespace, path: Path, data: dict[str, Any]) -> None:
     names = trust.Names(cluster=getattr(args, "cluster", None), trust=args.trust)
     has_env = args.env is not None or args.vector is not None
     given = {"env": has_env, "env_kwargs": args.env_kwargs is not None}
+    given["network"] = args.network is not None
     data = {name: value for name, value in data.items() if not given.get(name)}
     algorithm = quote(str(data.get("algorithm", args.algorithm)))
     command = f"tandem train {algorithm} {{}}--config {shell_path(path)}"

@@ -19,6 +19,7 @@ from tandem.cli.parser import (
     Parser,
     flags,
     import_argument,
+    network_argument,
     trust_argument,
     vector_arguments,
 )
@@ -163,6 +164,7 @@ def _begun_or_resumed(
             args.algorithm,
             args.env if args.vector is None else named(args.vector, args.env_kwargs),
             env_kwargs=args.env_kwargs,
+            network=args.network,
             trust=args.trust,
             resume=args.resume,
             device=args.device,
@@ -175,6 +177,7 @@ def _begun_or_resumed(
     out = out or default_folder(name_of(args.algorithm), _env_name(args), seed or 0)
     places = {
         "framework": args.framework,
+        "network": args.network,
         "device": args.device,
         "seed": seed or 0,
         "env_kwargs": args.env_kwargs,
@@ -307,6 +310,7 @@ def make_parser() -> Parser:
         metavar="NAME",
         help="torch, tensorflow, jax or keras-torch [the quickest installed]",
     )
+    network_argument(parser)
     parser.add_argument("--device", metavar="NAME", help="auto, cpu or cuda [auto]")
     parser.add_argument(
         "--config",

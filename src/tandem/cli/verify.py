@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tandem.cli import agents
 from tandem.cli.output import echo
-from tandem.cli.parser import Parser, import_argument
+from tandem.cli.parser import Parser, import_argument, network_argument
 from tandem.envs.vector_source import named
 from tandem.errors import SettingError
 from tandem.runs.folder import run_folder
@@ -31,6 +31,7 @@ def run(words: list[str]) -> int:
     names = agents.names_of(args)
     env = args.env if args.vector is None else named(args.vector, names.env_kwargs)
     given = {"env_kwargs": names.env_kwargs, "trust": args.trust, "algorithm": algorithm}
+    given["network"] = args.network
     verification = verify(folder, args.steps, env, callbacks=told, **given)
     for name, (then, now) in verification.versions.items():
         echo(f"note: {name} was {then} and is {now}")
@@ -51,6 +52,7 @@ def make_parser() -> Parser:
     parser = Parser("verify", ABOUT, ("tandem verify runs/… --steps 10000",))
     parser.add_argument("folder", metavar="DIR", help="a run's folder")
     agents.own_argument(parser)
+    network_argument(parser)
     agents.env_arguments(parser)
     import_argument(parser)
     parser.add_argument(

@@ -105,7 +105,7 @@ def check_launched(conf: Config, count: int) -> None:
             "leave cluster out; or start one process, without torchrun or the environment "
             "variables.",
         )
-    if conf.own_network or conf.own_optimizer or conf.own_algorithm:
+    if conf.own_network or conf.network or conf.own_optimizer or conf.own_algorithm:
         raise SettingError(
             "network=, optimizer= and custom algorithms are not supported in launched processes.",
             "networks, optimizers and algorithms by name",

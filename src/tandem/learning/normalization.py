@@ -100,7 +100,7 @@ def note_wrappers(environments: Any, conf: Any, is_object: bool, is_scored: bool
         held = vars(layer) if hasattr(layer, "__dict__") else {}
         name, remove = type(layer).__name__, f"Fix: remove {type(layer).__name__}"
         if "obs_rms" in held and getattr(layer, "update_running_mean", True):
-            ours = "normalize_observations" in known and not conf.own_network
+            ours = "normalize_observations" in known and not (conf.own_network or conf.network)
             note(
                 f"{name} keeps its statistics in the environment: "
                 f"{'' if is_object else 'each evaluation and '}every loaded agent starts with "

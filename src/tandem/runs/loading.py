@@ -35,10 +35,11 @@ def load(
 
     Runs no code from the file, and imports nothing that it names: an agent of a program's own
     algorithm needs `algorithm=`, the class. Networks of known layers need no framework; others need
-    `network=`, what the run was trained with, and its framework. No environment is needed: the file
-    has the spaces. trust: allow `Agent.play` and others to make the environment that the file
-    names, where that may run code and the file was written elsewhere. Raises CheckpointError for a
-    file that is missing, damaged, foreign, or needs `network` or `algorithm`; SpaceError where an
+    `network=`, what the run was trained with, or its name as module:function, and its framework. No
+    environment is needed: the file has the spaces. trust: allow `Agent.play` and others to make the
+    environment that the file names, where that may run code and the file was written elsewhere.
+    Raises CheckpointError for a file that is missing, damaged, foreign, or needs `network` or
+    `algorithm`; SpaceError where an
     `env` is given whose spaces are others than the agent's.
     """
     saved = checkpoint.read(checkpoint.find(as_path("path", path), which))
@@ -75,8 +76,12 @@ def load(
             f"{saved.path} was trained with a custom network ({', '.join(unknown)}), which a file "
             "cannot rebuild.",
             "network=, as in training",
-            f"tandem.load({str(path)!r}, network=...)",
+            f"tandem.load({str(path)!r}, network={conf.network!r}) (--network {conf.network})."
+            if conf.network
+            else f"tandem.load({str(path)!r}, network=...)",
         )
+    if unknown and isinstance(network, str):
+        network = backends.named_network(network, conf.framework)
     if unknown:
         sources = _rebuilt(kind, conf, observation, action, network, space)
         networks |= {r: _filled(sources[r], plans.select(weights, r), saved.path) for r in unknown}

@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from tandem import backends
 from tandem.errors import CheckpointError, ResumeError, warn
 from tandem.learning import config
 from tandem.learning.config import Config
@@ -70,6 +71,8 @@ def _resumed(
     trust.expect(data, folder, written.get("signature"), names, command, ResumeError)
     if own["env"] is None:
         config_file.expect_env(data, folder, ResumeError)
+    if conf.network:
+        own["network"] = backends.named_network(conf.network, conf.framework)
     if changes.get("cluster") and not (conf.options.cluster or conf.options.runners):
         raise ResumeError(
             f"cluster={changes['cluster']!r} was given for the run {folder}, which does not use a "

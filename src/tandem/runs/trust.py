@@ -31,6 +31,7 @@ class Names(NamedTuple):
     env: Any = None
     vector: str | None = None
     env_kwargs: Mapping[str, Any] | None = None
+    network: str | None = None
     cluster: str | None = None
     trust: bool = False
 
@@ -121,9 +122,10 @@ def expect(
 def expect_same(conf: Any, folder: Path, names: Names, algorithm: Any = None) -> None:
     """ResumeError if a repeated name is not that of the run's Config."""
     env, vector = (names.env, None) if isinstance(names.env, str) else (None, names.vector)
-    repeated = {"algorithm": algorithm if isinstance(algorithm, str) else None}
+    repeated: dict[str, Any] = {"algorithm": algorithm if isinstance(algorithm, str) else None}
     repeated |= {} if conf.own_env else {"env": env, "vector": vector}
-    for name, value in (repeated | {"env_kwargs": names.env_kwargs}).items():
+    repeated |= {"env_kwargs": names.env_kwargs, "network": names.network}
+    for name, value in repeated.items():
         if value is not None and value != getattr(conf, name):
             raise ResumeError(
                 f"the run {folder} has {name}={getattr(conf, name)!r}; {name}={value!r} was given.",
@@ -141,6 +143,8 @@ def _leading_to_code(data: JSONDict) -> dict[str, Any]:
         found["vector"] = vector
     elif env is not None and not data.get("own_env") and not _is_id(str(env)):
         found["env"] = env
+    if network := data.get("network"):
+        found["network"] = network
     kwargs = data.get("env_kwargs") or {}
     if kwargs and (found or data.get("own_env") or data.get("vector") or _names_code(kwargs)):
         found["env_kwargs"] = kwargs

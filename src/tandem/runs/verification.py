@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tandem import backends
 from tandem.algorithms import own
 from tandem.backends import process
 from tandem.envs.vector_source import VectorSource
@@ -68,13 +69,16 @@ def verify(
     package = config_file.package_of(run.config, "algorithm")
     kind, _ = own.of_file(run.config["algorithm"], algorithm, folder, again, ResumeError, package)
     vector = (env.path or None) if isinstance(env, VectorSource) else None
-    names = Names(env, vector, env_kwargs, trust=trust)
+    path = network if isinstance(network, str) else None
+    names = Names(env, vector, env_kwargs, path, trust=trust)
     command, signed = f"tandem verify {{}}{shell_path(folder)}", run.config.get("signature")
     trusts.expect(run.config, folder, signed, names, command, ResumeError, "--env ")
     if env is None:
         config_file.expect_env(run.config, folder, ResumeError)
     conf = config.changed(config.from_json(run.config, kind), {})  # which checks it
     trusts.expect_same(conf, folder, names)
+    if conf.network:
+        network = backends.named_network(conf.network, conf.framework)
     given = {"env": env, "network": network, "optimizer": optimizer}
     for name, value in given.items():
         if getattr(conf, f"own_{name}") and value is None:

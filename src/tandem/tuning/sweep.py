@@ -136,7 +136,7 @@ class Sweep:
                 self.folder = new_folder(as_path("out", out))
         else:
             self.folder = as_path("resume", resume)
-            names = Names(env, None, asked.get("env_kwargs"), None, trust)
+            names = Names(env, env_kwargs=asked.get("env_kwargs"), trust=trust)
             self.plan = _continued(self.folder, algorithm, env, trials, out, asked, names)
             self._program = {n: x for n, x in asked.items() if x is not None}
         if "algorithm" in self.plan.own:

@@ -1,0 +1,111 @@
+"""A user's environment and network by name: module:Name on the command line and in files."""
+
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+import tandem
+from tandem.cli import main
+from tandem.envs.factory import make
+from tandem.errors import CheckpointError
+from tests.runs.test_reading import GIVEN
+
+SHORT = shlex.split("--framework torch --steps 64 --rollout 8 --envs 4 --no-plots")
+GAME = """
+import gymnasium
+from tandem.testing.environments import Chain
+
+class Line(Chain):
+    def __init__(self, n: int = 5) -> None:
+        super().__init__(n)
+
+def line(n: int = 3) -> Line:
+    return Line(n)
+
+gymnasium.register("Taken-v0", Chain, kwargs={"n": 7})
+"""
+
+
+@pytest.mark.slow
+def test_a_class_of_a_module_is_an_environment_on_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "lines.py").write_text(GAME, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    words = ["train", "ppo", "lines:Line", "--env-kwargs", '{"n": 4}', *SHORT, "--quiet"]
+    assert main([*words, "--workers", "2", "--stop-at", "32", "--out", "a"]) == 0
+    assert main(["train", "--resume", "a", "--quiet"]) == 0
+    run = tandem.Run("a")
+    assert run.config["env"] == "lines:Line" and run.config["env_kwargs"] == {"n": 4}
+    assert run.agent().observation.sizes == (4,) and run.result["env_steps"] == 64
+    assert main(["evaluate", "a", "--episodes", "2"]) == 0
+    assert main(["verify", "a"]) == 0
+    assert main(["evaluate", "a", "--env", "lines:line", "--env-kwargs", '{"n": 4}']) == 0
+    assert make("lines:Taken-v0").unwrapped.n == 7 and make("lines:line").n == 3
+    capsys.readouterr()
+    assert main(["train", "ppo", "lines:Lin", *SHORT]) == 2
+    assert "did you mean 'lines:Line'" in capsys.readouterr().err
+    shutil.copytree("a", "b")
+    assert main(["evaluate", "b", "--episodes", "1"]) == 2
+    assert "lines:Line" in capsys.readouterr().err
+    Line = sys.modules["lines"].Line
+    result = tandem.train("ppo", Line, env_kwargs={"n": 6}, out="c", **GIVEN)
+    assert result.agent.observation.sizes == (6,)
+    assert tandem.train(resume="c", env=Line, extend=True, steps=96).agent.observation.sizes == (6,)
+
+
+NETWORK = """
+import torch
+from torch import nn
+
+class Body(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(width, 8)
+
+    def forward(self, x):
+        return torch.sin(self.hidden(x))
+
+def body(space):
+    return Body(space.shape[0])
+"""
+
+
+@pytest.mark.slow
+def test_a_network_by_name_is_trained_resumed_evaluated_and_exported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its layers are unknown to tandem, so whatever acts has to import it."""
+    (tmp_path / "nets_by_name.py").write_text(NETWORK, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    name = "nets_by_name:body"
+    words = ["train", "ppo", "CartPole-v1", "--network", name, *SHORT, "--quiet"]
+    assert main([*words, "--stop-at", "32", "--out", "a"]) == 0
+    assert main(["train", "--resume", "a", "--quiet"]) == 0
+    run = tandem.Run("a")
+    assert run.config["network"] == name and not run.config["own_network"]
+    assert main(["evaluate", "a", "--episodes", "2"]) == 0 and main(["verify", "a"]) == 0
+    assert main(["export", "a", "--to", "onnx"]) == 0
+    assert main(["train", "--config", "a/config.json", "--out", "again", "--quiet"]) == 0
+    assert tandem.Run("again").table["fingerprint"] == run.table["fingerprint"]
+    shutil.copytree("a", "b")
+    del sys.modules["nets_by_name"]
+    for words in (
+        ["evaluate", "b", "--episodes", "1"],
+        ["train", "--resume", "b"],
+        ["verify", "b"],
+    ):
+        capsys.readouterr()
+        assert main(words) != 0
+        assert f"--network {name}" in capsys.readouterr().err
+        assert "nets_by_name" not in sys.modules
+    assert main(["evaluate", "b", "--episodes", "1", "--network", name]) == 0
+    with pytest.raises(CheckpointError, match=name):
+        tandem.load("a")
+    assert tandem.load("a", network=name).networks.keys() == {"actor"}
+    capsys.readouterr()
+    assert main(["train", "ppo", "CartPole-v1", "--network", "nets_by_name:bdy", *SHORT]) == 2
+    assert f"did you mean '{name}'" in capsys.readouterr().err
