@@ -108,6 +108,19 @@ def test_every_range_is_one_of_its_setting_and_defaults_lie_within(algorithm) ->
         assert space_of(trainer.resolve(algorithm, env, {})[0], {}).as_they_are()[1] == []
 
 
+@pytest.mark.parametrize("algorithm", ["a2c", "dqn", "ppo", "sac", "td3"])
+def test_default_ranges_leave_room_for_updates_and_told_ones_stay(algorithm: str) -> None:
+    base = apply(algorithms.get(algorithm).Settings(), {"steps": 2_000, "envs": 4})
+    most = {"learning_starts": 400, "target_every": 200, "rollout": 25}
+    found = [d for d in space_of(base, {}).dimensions if d.setting in most]
+    assert found
+    for d in found:
+        assert 1 <= d.search.low <= d.search.high <= most[d.setting]
+        told = {d.setting: {"low": 16, "high": 1024, "scale": d.search.scale}}
+        (same,) = [x for x in space_of(base, {}, told).dimensions if x.setting == d.setting]
+        assert same.search.high == 1024
+
+
 def test_what_does_nothing_beside_what_was_drawn_is_left_out_of_a_trial() -> None:
     told: dict[str, Any] = {"only": True, "values": ["scalar", "quantile"]}
     told |= {"quantiles": {"low": 10, "high": 100}, "prioritized": [False, True]}

@@ -29,6 +29,8 @@ EXAMPLE = 'learning_rate = { low = 1e-4, high = 1e-2, scale = "log" }'
 FORMS = (
     "values, [32, 64]; a range, { low = 0.9, high = 0.99 }; true: its default range; false: none"
 )
+# Of default ranges, the most as a share of a trial's steps: a trial has to make updates.
+SHARES = {"learning_starts": 0.2, "target_every": 0.1, "rollout": 0.05}
 SHOWN = {"log": ", logarithmic", "near one": ", logarithmic in the distance from 1"}
 
 
@@ -250,7 +252,7 @@ def space_of(base: Any, given: Mapping[str, Any], told: Mapping[str, Any] | None
             )
     hints, dimensions = hints_of(type(base)), list[Dimension]()
     for name, setting in known.items():
-        searches = () if only or name in given else setting.search
+        searches = () if only or name in given else _within(name, setting.search, base)
         if name in told:
             searches = _searches(setting, told[name], hints[name])
         for search in searches:
@@ -308,6 +310,25 @@ def read(path: str | Path) -> dict[str, Any]:
             f"a TOML file with a line for each setting: {FORMS}",
             f"for example, write: {EXAMPLE}",
         ) from error
+
+
+def _within(name: str, searches: tuple[Search, ...], base: Any) -> tuple[Search, ...]:
+    """A setting's default ranges, less what leaves no room for updates in a trial of base's
+    steps."""
+    if name not in SHARES:
+        return searches
+    most = SHARES[name] * base.steps / (base.envs if name == "rollout" else 1)
+
+    def rounded(number: float, scale: str) -> int:
+        number = max(1, int(number))
+        return 1 << (number.bit_length() - 1) if scale == "powers of two" else number
+
+    return tuple(
+        replace(s, low=min(s.low, rounded(most / 10, s.scale)), high=rounded(most, s.scale))
+        if s.high > most
+        else s
+        for s in searches
+    )
 
 
 def _searches(setting: Declared, told: Any, hint: Any) -> tuple[Search, ...]:
