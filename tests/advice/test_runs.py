@@ -47,7 +47,7 @@ def test_what_a_run_is_given(row: Any) -> None:
 
 def test_what_is_no_run_or_no_agent(runs: Path) -> None:
     resume = partial(trainer.session, resume=runs / "plain")
-    key, given = "_refuse_given", {"framework": "torch"}
+    key, given = "_changes", {"framework": "torch"}
     follow(f"trainer.py:{key}", resume, given, "leave these out", {"framework": None})
     scored = partial(tandem.evaluate, env="CartPole-v1", episodes=1, max_steps=5)
     advice = advised("trainer.py:evaluate", scored, runs / "plain")
@@ -167,6 +167,7 @@ NEW_RUNS_ONLY = {
     "learning/launch.py:find": "chooses for a new run",
     "parallel/pool.py:Pool.load_state": "a run has its own workers",
     "replay/allocation.py:require": "its other half: out=",
+    "runs/start.py:Start._optimizer": "of starting",
     "runs/verification.py:verify 3": "of verifying",
 }
 

@@ -423,7 +423,7 @@ def test_roles_that_it_acts_by_are_roles_that_it_has() -> None:
 
 
 def test_a_class_that_is_not_there_is_answered_with_those_that_are() -> None:
-    with follows("algorithms/own.py:named") as advice:
+    with follows("settings.py:named_here") as advice:
         own.named("tests.algorithms.own_classes:Penalized")
     assert own.named(advice.quoted()) is Penalised
     with pytest.raises(UnknownNameError, match="MODULE:CLASS"):
