@@ -88,7 +88,8 @@ def launched(
     store = SimpleNamespace(set=lambda name, text: None)
     options = SimpleNamespace(devices=devices, device_timeout=5.0, cluster=cluster, runners=0)
     given = {"own_network": own, "own_optimizer": False, "own_algorithm": None}
-    conf = SimpleNamespace(framework=framework, options=options, to_json=dict, **given)
+    plain = {"options": options, "to_json": dict, "network": ""}
+    conf = SimpleNamespace(framework=framework, **plain, **given)
     leaves = {"observation": Leaf("box", (4,), "float32"), "action": Leaf("box", (1,), "float32")}
     pair = SimpleNamespace(count=2, runs=0, store=store)
     return launch.Launched(pair, conf, SimpleNamespace(**leaves))

@@ -131,7 +131,7 @@ def fill(args: argparse.Namespace, path: Path, data: dict[str, Any]) -> dict[str
         args.load = args.load or ",".join(map(str, start.get("load", ())))
     for name in list(PLACES)[1:]:
         here = name != "env" or args.vector is None
-        if here and name in data and getattr(args, name) is None:
+        if here and data.get(name, "") != "" and getattr(args, name) is None:
             setattr(args, name, data[name])
     said: dict[str, Any] = {}
     if algorithm is None:
