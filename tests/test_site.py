@@ -224,7 +224,7 @@ QUERIES = {
     "gpu": {"howto/gpu"},
     "callback": {"howto/callbacks"},
     "tensorboard": {"howto/logging"},
-    "fine-tune": {"howto/resume"},
+    "fine-tune": {"howto/fine-tune"},
     "vectorized environments": {"howto/vectorized-environments"},
     "hyperparameters": {"howto/hyperparameters", "howto/sweeps"},
     "onnx": {"howto/save-load-deploy"},

@@ -73,7 +73,8 @@ def algorithms() -> list[str]:
 
 
 TRAINER = ("train", "session", "load", "evaluate", "Agent", "Result", "Evaluation")
-AFTER = ("compare", "report", "export", "sweep", "find_lr", "find_optimizer", "find_best")
+AFTER = ("Run", "find_runs", "compare", "report", "export", "sweep", "find_lr", "find_optimizer")
+AFTER += ("find_best",)
 OWN = ("RL", "RL_pytorch", "LambdaCallback", "assign_param", "restore_param")
 FINDERS = ("LRFinder", "OptFinder", "ParallelFinder", "AgentFinder", "parameter_server_strategy")
 PAGES = (
