@@ -73,8 +73,8 @@ def algorithms() -> list[str]:
 
 
 TRAINER = ("train", "session", "load", "evaluate", "Agent", "Result", "Evaluation")
-AFTER = ("Run", "find_runs", "compare", "report", "export", "sweep", "find_lr", "find_optimizer")
-AFTER += ("find_best",)
+AFTER = ("Run", "find_runs", "compare", "report", "export", "sweep")
+FIND = ("find_lr", "find_optimizer", "find_best")
 OWN = ("RL", "RL_pytorch", "LambdaCallback", "assign_param", "restore_param")
 FINDERS = ("LRFinder", "OptFinder", "ParallelFinder", "AgentFinder", "parameter_server_strategy")
 PAGES = (
@@ -84,7 +84,7 @@ PAGES = (
         "Train an algorithm in an environment; load, evaluate, compare and export agents.",
         (
             Part("tandem", TRAINER),
-            Part("tandem", AFTER, "Compare, report, export"),
+            Part("tandem", (*AFTER, *FIND), "Read, compare, report, export"),
             Part("tandem.trainer", ("Session", "complete", "resolve"), "Sessions"),
             Part("tandem", ("__version__",), "Version"),
         ),
