@@ -186,7 +186,7 @@ def test_they_train_in_processes(name: str, kind: str, arguments, choices, episo
     assert name != "PPO_pr" or len(learner.ring) == len(model.prioritized_replay.TD)
 
 
-NOISY = {"noise": GaussianWhiteNoiseProcess(), "num_updates": 1}
+NOISY = {"noise": GaussianWhiteNoiseProcess, "num_updates": 1}
 CHOICES = {"DDPG": NOISY, "MADDPG": {"policy": SoftmaxPolicy(), "num_updates": 2, "MARL": True}}
 CHOICES |= {name: NOISY | {"HER": True} for name in ("DDPG_HER", "DDPG_FetchReach")}
 STEPS = {"DDPG": 200, "DDPG_HER": 50, "DDPG_FetchReach": 50, "MADDPG": 25}  # of an episode, at most
@@ -248,7 +248,9 @@ def test_what_an_agent_gets_and_sees_next_does_not_depend_on_its_action() -> Non
 def test_examples_train_on_torch(name: str) -> None:
     model = example(name).DDPG(16, 0.1, 0.98, 0.005)
     before = [x.detach().clone() for x in model.target_param]
-    model.set(pool_size=500, batch=32, **CHOICES[name])
+    given = dict(CHOICES[name])
+    given |= {"noise": given["noise"]()} if "noise" in given else {}  # of the first agent's size
+    model.set(pool_size=500, batch=32, **given)
     model.train(adams(model), 2, p=0)
     assert model.total_episode == 2 and np.isfinite(model.loss_list).all() and model.loss != 0
     assert any((x != y).any() for x, y in zip(before, model.target_param, strict=True))

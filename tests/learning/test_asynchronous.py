@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tandem
-from tandem.errors import NonFiniteError, ResumeError, WorkerError
+from tandem.errors import NetworkError, NonFiniteError, ResumeError, WorkerError
 from tandem.learning.events import BatchEnd
 from tandem.parallel import transport
 from tandem.parallel import worker_group as crews
@@ -203,12 +203,21 @@ def test_a_loss_that_is_not_finite_ends_the_run(tmp_path: Path) -> None:
     assert np.isfinite(net(np.ones((1, 4), np.float32))).all()
 
 
-@thorough
-def test_a_network_of_ones_own_travels() -> None:
+def body(layer: str, *given: Any) -> Any:
     from torch import nn
 
-    body = lambda space: nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.2), nn.Tanh())  # noqa: E731
-    given = {**SMALL, **TURNS, "network": body}
+    return lambda space: nn.Sequential(nn.Linear(4, 8), getattr(nn, layer)(*given), nn.Tanh())
+
+
+def test_networks_that_move_by_themselves_are_refused() -> None:
+    network = body("BatchNorm1d", 8)
+    with pytest.raises(NetworkError, match="'net' updates weights in the forward pass"):
+        tandem.train("a3c", "CartPole-v1", network=network, **{**SMALL, **TURNS})
+
+
+@thorough
+def test_a_network_of_ones_own_travels() -> None:
+    given = {**SMALL, **TURNS, "network": body("Dropout", 0.2)}
     both = [finished(tandem.session("a3c", "CartPole-v1", **given)) for _ in range(2)]
     assert both[0].loop.learner.updates == 40
 

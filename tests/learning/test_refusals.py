@@ -45,17 +45,12 @@ def own_network(space):
     return Own(1, 8)
 
 
-def normed(space):
-    return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh())
-
-
 REFUSED: list[Any] = [
     # learners, and copies to play against
     ("ppo", POLE, {"learners": 2}, "learners=2 is not supported with ppo"),
     ("a3c", POLE, {"learners": 2, "workers": 1}, "learners=2 and workers=1"),
     ("a3c", POLE, {"learners": 4, "staleness": 2}, "staleness=2 with 4 learners"),
     ("a3c", POLE, {"learners": 0}, "learners=0"),
-    ("a3c", POLE, {"learners": 2, "network": normed}, "'net' updates weights", NetworkError),
     ("a3c", games.Chain(), {"learners": 2}, "an object of this process"),
     ("dqn", TicTacToe, PAIR, "opponents=2 is not supported with dqn"),
     ("ppo", TicTacToe, PAIR | {"workers": "auto"}, "one process"),
