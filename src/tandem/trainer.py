@@ -219,7 +219,7 @@ def session(
     told = [*callbacks_of(callbacks), *([live_progress()] if shows else [])]
     out = None if out is None else as_path("out", out).absolute()
     eval_env = one_env.evaluated_in(env, eval_env)
-    network_path = network if isinstance(network, str) else ""
+    given_name = network if isinstance(network, str) else ""
     optimizer = (
         settings.pop("optimizer") if not isinstance(settings.get("optimizer", ""), str) else None
     )
@@ -235,24 +235,18 @@ def session(
         steps = None if steps is None else whole_number("steps", steps)
         folder = as_path("resume", resume).absolute()
         vector = (env.path or None) if isinstance(env, VectorSource) else None
-        cluster = changes.get("cluster")
-        names = Names(env, vector, env_kwargs, network_path or None, cluster, trust)
+        names = Names(env, vector, env_kwargs, given_name or None, changes.get("cluster"), trust)
         course = own_objects, steps, extend, told, changes
         run = resumed(folder, *course, out=out, algorithm=algorithm, names=names)
         return _noted(run, catch_signals)
     if algorithm is None or env is None:
-        raise SettingError(
-            "train() was called without an algorithm or an environment.",
-            "both, or resume=",
-            "train('ppo', 'CartPole-v1')",
-        )
+        raise _without_both()
     if extend or trust:
         note(f"{'extend' if extend else 'trust'} has no effect without resume.")
     if (seed := whole_number("seed", seed)) >= 2**63:
         raise SettingError(f"seed={seed!r}.", "a whole number below 2 ** 63", "try seed=0.")
     algorithm = own.checked(algorithm, TAKEN)  # refuses it before anything is made
-    if network_path:
-        network = backends.named_network(network_path, framework)
+    network = backends.named_network(given_name, framework) if given_name else network
     begin = start.opened(start_from, which, load)
     if optimizer is not None:
         config.refuse_beside_own_optimizer(algorithms.get(algorithm).Settings, settings)
@@ -282,8 +276,8 @@ def session(
         run = Session(
             replace(
                 conf,
-                network=network_path,
-                own_network=network is not None and not network_path,
+                network=given_name,
+                own_network=network is not None and not given_name,
                 own_optimizer=optimizer is not None,
                 optimizer_class="" if optimizer is None else type(optimizer).__name__,
                 own_eval_env=eval_env is not None,
@@ -301,6 +295,14 @@ def session(
         of = run.observation, run.action
         bodies.note_ignored(run.kind, settings, network, of, run.config.settings)
     return _noted(run, catch_signals)
+
+
+def _without_both() -> SettingError:
+    return SettingError(
+        "train() was called without an algorithm or an environment.",
+        "both, or resume=",
+        "train('ppo', 'CartPole-v1')",
+    )
 
 
 def _changes(given: dict[str, Any]) -> dict[str, Any]:

@@ -38,7 +38,7 @@ LISTS = {"env": lambda: gymnasium.make("FrozenLake-v1", desc=["SG"]), "env_kwarg
 
 
 @rows(
-    ("trainer.py:session 2", start, {"seed": 2**63}),
+    ("trainer.py:session", start, {"seed": 2**63}),
     ("trainer.py:_as_json", start, SETS, "a callable that makes the environment", LISTS),
 )
 def test_what_a_run_is_given(row: Any) -> None:
