@@ -354,17 +354,17 @@ def test_keras_writes_layers_that_are_not_known(engine, package, tmp_path) -> No
 
 TRAINED = """
     import sys, tandem
+    from tests.collect.own_networks import body
     from tests.networks.chains import SHORT, Numbers, box
-    tandem.train("dqn", lambda: Numbers(box(4)), framework=sys.argv[1], out=sys.argv[2], **SHORT)
+    given = {"framework": sys.argv[1], "out": sys.argv[2], "network": body, **SHORT}
+    tandem.train("dqn", lambda: Numbers(box(4)), **given)
 """
-EXPORTED = """
-    import contextlib, json, os, sys
-    from tandem.cli import main
+LOADED = """
+    import json, os, sys
+    import tandem
     run, folder = sys.argv[1:]
     os.chdir(folder)
-    where = ["--network", "bodies:body", "--out", f"{folder}/agent.npz"]
-    with contextlib.redirect_stdout(sys.stderr):
-        assert main(["export", run, "--to", "numpy", *where]) == 0
+    tandem.load(run, network="bodies:body")
     import bodies
     print(json.dumps(bodies.engine))
 """
@@ -373,11 +373,12 @@ EXPORTED = """
 @pytest.mark.slow
 def test_the_module_of_a_network_is_imported_on_the_engine_of_the_run(tmp_path) -> None:
     """Though the environment names another."""
-    run_python(TRAINED, "jax", str(tmp_path / "run"))
-    source = "import keras\nengine = keras.backend.backend()\n\ndef body(space): ..."
+    run_python(TRAINED, "jax", str(tmp_path / "run"), engine="jax")
+    imports = "import keras\nfrom tests.collect.own_networks import body"
+    source = f"{imports}\nengine = keras.backend.backend()"
     (tmp_path / "bodies.py").write_text(source)
     paths = (str(tmp_path / "run"), str(tmp_path))
-    rows = run_python(EXPORTED, *paths, engine="tensorflow", forked=False)
+    rows = run_python(LOADED, *paths, engine="tensorflow", forked=False)
     assert rows == ["jax"]
 
 
