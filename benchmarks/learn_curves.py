@@ -39,7 +39,7 @@ def draw(row: Learned, lines: Iterable[Line], out: Path) -> None:
             told = list(mine)
             config = {"algorithm": row.algorithm, "env": row.env, "framework": row.framework}
             table = {column: [line[column] for line in told] for column in COLUMNS[2:]}
-            runs.append(Run(Path(name) / f"seed-{seed}", {**config, "seed": seed}, table))
+            runs.append(Run.of(Path(name) / f"seed-{seed}", {**config, "seed": seed}, table))
     if runs:
         out.parent.mkdir(parents=True, exist_ok=True)
         curve_of(runs, out)
