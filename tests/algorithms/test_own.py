@@ -73,7 +73,7 @@ def test_titles_have_the_names_that_people_use(run: Path) -> None:
     titles = {"crossq": "CrossQ", "ppo": "PPO", "maze_pg": "MAZE_PG", "my.module:MyDQN": "MyDQN"}
     for name, title in titles.items():
         config = {"algorithm": name, "env": "CartPole-v1"}
-        shown = describe(replace(Run(run), config=config), ("algorithm", "env"))
+        shown = describe(Run.of(run, config, {}), ("algorithm", "env"))
         assert shown == f"{title}, CartPole-v1"
 
 
