@@ -468,7 +468,9 @@ def test_networks_of_another_kind_and_functions_that_make_none_are_refused(tmp_p
     from torch import nn
 
     line = nn.Linear(4, 2)
-    for network in ([1], "mlp", {"actor": None}, line, (line, nn.Linear(4, 2))):
+    with pytest.raises(UnknownNameError, match="no network function 'mlp'"):
+        session(network="mlp", **SMALL)
+    for network in ([1], {"actor": None}, line, (line, nn.Linear(4, 2))):
         with pytest.raises(NetworkError):
             session(network=network, **SMALL)
     # statistics need a layer that takes them
