@@ -188,7 +188,7 @@ def _of_policies() -> dict[str, Call]:
 
 C51 = action_values.CategoricalValues(2, 3, -1.0, 1.0)
 IMPLICIT = action_values.ImplicitValues(3, 4, 0.5)  # of x as [5, 2, 3]: two fractions
-# of x [5, 6], with so many choices
+# of x [5, 6], with this many choices
 VALUES = {action_values.ScalarValues(6): 6, C51: 2, action_values.QuantileValues(3, 2): 3}
 
 

@@ -224,13 +224,8 @@ def session(
         settings.pop("optimizer") if not isinstance(settings.get("optimizer", ""), str) else None
     )
     if resume is not None:
-        kept = {
-            "framework": framework,
-            "envs": envs,
-            "start_from": start_from,
-            "seed": seed or None,
-        }
-        changes = _changes({**kept, "device": device, **settings})
+        settings |= {"framework": framework, "envs": envs, "start_from": start_from}
+        changes = _changes({**settings, "seed": seed or None, "device": device})
         own_objects = {"env": env, "eval_env": eval_env, "network": network, "optimizer": optimizer}
         steps = None if steps is None else whole_number("steps", steps)
         folder = as_path("resume", resume).absolute()
@@ -239,13 +234,11 @@ def session(
         course = own_objects, steps, extend, told, changes
         run = resumed(folder, *course, out=out, algorithm=algorithm, names=names)
         return _noted(run, catch_signals)
-    if algorithm is None or env is None:
-        raise _without_both()
+    algorithm = _algorithm_of_new(algorithm, env)
     if extend or trust:
         note(f"{'extend' if extend else 'trust'} has no effect without resume.")
     if (seed := whole_number("seed", seed)) >= 2**63:
         raise SettingError(f"seed={seed!r}.", "a whole number below 2 ** 63", "try seed=0.")
-    algorithm = own.checked(algorithm, TAKEN)  # refuses it before anything is made
     network = backends.named_network(given_name, framework) if given_name else network
     begin = start.opened(start_from, which, load)
     if optimizer is not None:
@@ -297,12 +290,15 @@ def session(
     return _noted(run, catch_signals)
 
 
-def _without_both() -> SettingError:
-    return SettingError(
-        "train() was called without an algorithm or an environment.",
-        "both, or resume=",
-        "train('ppo', 'CartPole-v1')",
-    )
+def _algorithm_of_new(algorithm: Any, env: EnvLike) -> Any:
+    """The algorithm of a new run, checked before anything is made."""
+    if algorithm is None or env is None:
+        raise SettingError(
+            "train() was called without an algorithm or an environment.",
+            "both, or resume=",
+            "train('ppo', 'CartPole-v1')",
+        )
+    return own.checked(algorithm, TAKEN)
 
 
 def _changes(given: dict[str, Any]) -> dict[str, Any]:

@@ -309,7 +309,7 @@ def test_hindsight(batched: bool, k: float | None) -> None:
 
 
 class Two:
-    """Two agents, or three, who are told their number and the step."""
+    """Two agents, or three, that receive their number and the step."""
 
     def __init__(self, count: int = 2) -> None:
         self.count = count

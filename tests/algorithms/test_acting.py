@@ -1,5 +1,5 @@
 """How each algorithm acts: best actions without noise, others with it; by Beta distributions, by
-implicit quantiles, and by noise that goes on over steps: state-dependent (gSDE) and
+implicit quantiles, and by noise that continues over steps: state-dependent (gSDE) and
 Ornstein-Uhlenbeck."""
 
 import numpy as np

@@ -39,7 +39,7 @@ def batches(algorithm: Any, action: Any, updates: int, seed: int = 0, **settings
 
 
 def begun(name: str, action: Any, updates: int, network: Any = None, **settings: Any) -> Any:
-    """(algorithm, backend, the compiled update, the first state, data of so many updates)."""
+    """(algorithm, backend, the compiled update, the first state, data of the updates)."""
     algorithm, backend = build(name, action, network, **settings)
     run, first = backend.compile(algorithm.update), backend.state()
     return algorithm, backend, run, first, batches(algorithm, action, updates)

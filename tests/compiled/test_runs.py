@@ -1,5 +1,5 @@
 """Compiled runs: their blocks compute what the host computes, however many are in a call; and runs
-by the doors: folders, callbacks, signals, resuming, what is refused."""
+by the APIs: folders, callbacks, signals, resuming, what is refused."""
 
 from pathlib import Path
 

@@ -64,7 +64,7 @@ def prints(run: Path) -> list[str]:
 
 def lost(folder: Path, number: int, *said: str, within: float, **given: Any) -> None:
     """A run whose companion is sent a signal (0: none) after a while says this and leaves no
-    process; then it goes on."""
+    process; then it continues."""
     run, began, error = session(out=folder, **given), 0.0, None
     (pid,) = children()
     try:

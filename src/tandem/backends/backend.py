@@ -169,7 +169,8 @@ class Backend(ABC):
         """Keeps what the run has changed of them, before the process has its own back."""
 
     def held(self, name: str, parts: dict[str, Any]) -> list[Any]:
-        """Those of a network's `parts`, or of its target's, that are to be frozen."""
+        """Those of a network's `parts`, or of its target's, that are to be frozen. Notes them in
+        `frozen`, and all their shapes in `shapes`."""
         self.shapes = {**self.shapes, name: {n: tuple(x.shape) for n, x in parts.items()}}
         held = []
         for part, weight in parts.items():

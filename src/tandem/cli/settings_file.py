@@ -60,7 +60,7 @@ def read(path: Path) -> dict[str, Any]:
             "a TOML file, or the config.json of a run",
             "write one: tandem config ppo CartPole-v1 --out FILE",
         ) from error
-    parts = (data.get(part, {}) for part in PARTS) if isinstance(data, dict) else [None]
+    parts = (data.get(part, {}) for part in (*PARTS, "start")) if isinstance(data, dict) else [None]
     if not all(isinstance(part, dict) for part in parts):
         raise SettingError(
             f"{path} does not hold tables of settings and options.",

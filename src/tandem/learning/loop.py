@@ -234,7 +234,8 @@ class Loop:
         return data, {"engine": self.backend.state(), "collector": collected, "learner": learned}
 
     def statistics(self) -> dict[str, Array]:
-        """What observations and rewards are normalized by; see `normalization.state`."""
+        """What the learner saves without a replay memory: normalization's among it, by the names
+        of `normalization.state`."""
         return self.learner.state(False)[1]
 
     def take(self, data: JSONDict, arrays: dict[str, Array]) -> None:

@@ -146,8 +146,11 @@ def find_runs(folder: str | Path = "runs", **wanted: Any) -> list[Run]:
             "a folder with runs",
             suggest(folder.parent, folder.name),
         )
-    begun = [x for x in runs_in(folder) if (x / "progress.csv").is_file() and _rows(x)]
-    runs = sorted(map(Run, begun), key=lambda run: (run.folder / "config.json").stat().st_mtime)
+    tables = {x: _columns(x) for x in runs_in(folder) if (x / "progress.csv").is_file()}
+    runs = [
+        Run.of(x, expect_json(x / "config.json"), table) for x, table in tables.items() if table
+    ]
+    runs.sort(key=lambda run: (run.folder / "config.json").stat().st_mtime)
     said = {id(run): {**run.settings, **run.config} for run in runs}
     known = {name for each in said.values() for name in each}
     for name in wanted if runs else ():
@@ -166,8 +169,10 @@ def _are_one(said: Any, wanted: Any) -> bool:
     return str(said) == str([*wanted] if isinstance(wanted, tuple) else wanted)
 
 
-def _rows(folder: Path) -> bool:
-    return bool(read_table(folder / "progress.csv")[1])
+def _columns(folder: Path) -> dict[str, list[str]]:
+    """The cells of a run's table by column; {} where it has no row yet."""
+    columns, rows = read_table(folder / "progress.csv")
+    return {c: [row[i] for row in rows] for i, c in enumerate(columns)} if rows else {}
 
 
 def _table(folder: Path) -> dict[str, list[str]]:
@@ -185,8 +190,7 @@ def _table(folder: Path) -> dict[str, list[str]]:
                 "a folder made by `tandem train`",
                 suggest(folder, ""),
             )
-    columns, rows = read_table(folder / "progress.csv")
-    if not rows:
+    if not (table := _columns(folder)):
         raise RunFolderError(
             f"the run {folder} has no progress yet.",
             "at least one row in its progress.csv",
@@ -194,7 +198,7 @@ def _table(folder: Path) -> dict[str, list[str]]:
             if (folder / "checkpoints" / "last.zip").is_file()
             else "remove it, and train again: it ended before its first checkpoint.",
         )
-    return {c: [row[i] for row in rows] for i, c in enumerate(columns)}
+    return table
 
 
 def expect_json(path: Path) -> dict[str, Any]:

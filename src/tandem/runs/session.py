@@ -312,11 +312,10 @@ class Session:
         """What a checkpoint holds; acting needs `networks`, whose names all frameworks share."""
         data, groups = self.loop.state(replay)
         acting = {r: network.plan for r, network in self._acting.items()}
-        others = {r: network.read() for r, network in self.backend.networks.items()}
         groups["networks"] = {
             f"{r}/{n}": w
-            for r, weights in (others | self._weights()).items()
-            for n, w in weights.items()
+            for r, network in self.backend.networks.items()
+            for n, w in (network.mean() if r in acting else network.read()).items()
         }
         data |= {
             "config": self.config.to_json(),

@@ -105,7 +105,7 @@ class Start:
                 f"start from a run of {run.config.algorithm}.",
             )
         if absent:
-            note(f"{self.name} has no {', '.join(absent)}, which this run learns anew.")
+            note(f"{self.name} has no {', '.join(absent)}, which this run learns from scratch.")
         return found
 
     def _statistics(self, run: Session, left: list[str]) -> dict[str, Array]:
@@ -113,9 +113,7 @@ class Start:
         own = {n: x for n, x in run.loop.statistics().items() if _is_statistic(n)}
         if self.saved is None:
             if own:
-                note(
-                    "the agent in start_from has no running statistics; normalization starts anew."
-                )
+                note("the agent in start_from has no normalization statistics; they start fresh.")
             return {}
         saved, found = self.saved.group("learner"), {}
         for n, x in own.items():
@@ -137,11 +135,10 @@ class Start:
             )
         engine = (backend.state(), saved.group("engine"))
         own, found = ({n: x for n, x in e.items() if n.startswith("optimizer/")} for e in engine)
-        shapes = ({n: np.shape(x) for n, x in each.items()} for each in (own, found))
-        here, there = shapes
-        if here != there:
-            odd = next(n for n in {**here, **there} if here.get(n) != there.get(n))
-            raise self._misfit("optimizer", f"{odd} is {there.get(odd)}, here {here.get(odd)}")
+        for name in {**own, **found}:
+            here, stored = (np.shape(e[name]) if name in e else "none" for e in (own, found))
+            if here != stored:
+                raise self._misfit("optimizer", f"{name} is {stored} there and {here} here")
         return found
 
     def _replay(self, run: Session) -> tuple[JSONDict, dict[str, Array]]:
@@ -192,8 +189,8 @@ def opened(source: Any, which: str, load: str | Sequence[str]) -> Start | None:
     if not set(parts) - {"matching"}:
         parts = (*USUAL, *parts)
     if isinstance(source, Agent):
-        networks: dict[str, Any] = source.networks
-        each = {r: f.weights for r, f in networks.items()}  # lists, of custom Keras models
+        forwards: dict[str, Any] = source.networks
+        each = {r: f.weights for r, f in forwards.items()}  # lists, of custom Keras models
         engine = "keras" if any(isinstance(w, list) for w in each.values()) else "torch"
         named = {r: dict(enumerate(w)) if isinstance(w, list) else w for r, w in each.items()}
         weights = {f"{r}/{n}": x for r, w in named.items() for n, x in w.items()}
@@ -201,7 +198,7 @@ def opened(source: Any, which: str, load: str | Sequence[str]) -> Start | None:
         return Start(weights, None, parts, record, engine)
     path = checkpoint.find(as_path("start_from", source), which)
     saved = checkpoint.read(path)
-    config = saved.data.get("config", {})
+    config, networks = saved.data.get("config", {}), saved.group("networks")
     record = {
         "from": str(source),
         "which": which,
@@ -209,11 +206,11 @@ def opened(source: Any, which: str, load: str | Sequence[str]) -> Start | None:
         "algorithm": config.get("algorithm"),
         "env": config.get("env"),
         "steps": saved.data.get("collector", {}).get("env_steps"),
-        "fingerprint": checkpoint.fingerprint(saved.group("networks")),
+        "fingerprint": checkpoint.fingerprint(networks),
         "before": config.get("start", {}),
     }
     engine = "torch" if config.get("framework") == "torch" else "keras"
-    return Start(saved.group("networks"), saved, parts, record, engine)
+    return Start(networks, saved, parts, record, engine)
 
 
 def again(record: JSONDict) -> Start | None:

@@ -1,4 +1,4 @@
-"""Compiled runs by the doors, on JAX: fails with what is wrong. Arguments: a folder, and which
+"""Compiled runs by the APIs, on JAX: fails with what is wrong. Arguments: a folder, and which
 functions."""
 
 import contextlib
