@@ -458,8 +458,7 @@ def evaluate(
 
     mode: Any = agent.algorithm.action_mode(agent.settings, agent.action)
     same = isinstance(env, (str, VectorSource)) and agent.name.endswith(f" {environment_name(env)}")
-    own = atari.is_atari(env) or same
-    kwargs = agent.env_kwargs if own else None
+    kwargs = agent.env_kwargs if same or atari.is_atari(env) else None
     of = agent.observation, agent.action
     played = play(
         agent.actor,
