@@ -201,15 +201,15 @@ assert stay == {n for n in before if n.startswith(("actor/1/", "q1/"))}, stay
 given = {"steps": 512, "envs": 16, "rollout": 16, "hidden": (8,), **NORMAL, "plots": False}
 given |= {"vectorization": "compiled", "eval_episodes": 1, "final_episodes": 1}
 out = sac + "-compiled"
-first = tandem.session("ppo", "phys2d/CartPole-v1", out=out, **given)
+first = tandem.session("ppo", "tandem/CartPole-v1", out=out, **given)
 list(first)
-run = tandem.session("ppo", "phys2d/CartPole-v1", start_from=out, which="last", **given)
+run = tandem.session("ppo", "tandem/CartPole-v1", start_from=out, which="last", **given)
 assert run.fingerprint() == first.fingerprint()
 counts = {n: float(x) for n, x in run.loop.statistics().items() if n.endswith("count")}
 assert len(counts) == 2 and set(counts.values()) == {512.0}, counts
 list(run)
 plain = {**given, "vectorization": "auto", "framework": "jax"}
-host = begun("ppo", "phys2d/CartPole-v1", start_from=out, **plain)
+host = begun("ppo", "tandem/CartPole-v1", start_from=out, **plain)
 assert host.loop.statistics()["observation//count"] > 0
 """
 
