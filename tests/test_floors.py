@@ -97,17 +97,17 @@ BUDGETS: dict[str, int] = {
     "networks": 2631,
     "exploration": 248,
     "planning": 143,
-    "replay": 1484,
+    "replay": 1485,
     "backends": 4721,
     "algorithms": 3633,
-    "envs": 2911,
-    "functional": 873,
-    "collect": 789,
-    "parallel": 822,
+    "envs": 3074,
+    "functional": 875,
+    "collect": 814,
+    "parallel": 869,
     "workers": 679,
-    "learning": 2028,
-    "compiled": 895,
-    "runs": 3122,
+    "learning": 2066,
+    "compiled": 903,
+    "runs": 3224,
     "zoo": 340,
     "testing": 1532,
     "agents": 3065,
@@ -127,7 +127,7 @@ BUDGETS: dict[str, int] = {
     "__init__": 41,
     "__main__": 12,
 }
-TEST_LINES = 48_460  # physical, of all tests
+TEST_LINES = 48_770  # physical, of all tests
 SPARE = 20  # lines that a package may be below its budget; of large ones, a hundredth
 
 # --- the checker: from a file's path below src/tandem and its source to a list of faults ----------

@@ -251,7 +251,7 @@ def test_every_engine_learns_in_them(engine: Any) -> None:
     given = QUICK | {"steps": 192, "framework": sys.argv[1]}
     session = tandem.session("ppo", "tandem/CartPole-v1", **given)
     updates = [event.updates for event in session if type(event).__name__ == "BatchEnd"]
-    print(json.dumps([session.loop.env_steps, len(updates), type(session.environments).__name__]))
+    print(json.dumps([session.loop.env_steps, len(updates), type(session.vector).__name__]))
     """
     assert run_python(code, engine, engine=engine) == [[192, 3, "FunctionalVector"]]
 

@@ -151,12 +151,12 @@ def test_observations_stay_tensors_from_the_step_to_the_update(mode, dict_obs, m
     list(session.loop.events())
     assert shapes and not [shape for shape in shapes if shape[-1:] == (3,)]
     other = Counters(4, mode, dict_obs=dict_obs)
-    envs = vector_env.VectorEnvironments("Counters", other, session.environments._seed)
+    envs = vector_env.VectorEnvironments("Counters", other, session.vector._seed)
     obs = leaves(envs.reset())[0]
     for block in blocks:
         seen, last = leaves(block.obs)[0], leaves(block.cuts.obs)[0]
         assert isinstance(seen, torch.Tensor) and isinstance(last, torch.Tensor)
-        assert not session.environments.resumable or isinstance(block.reward, np.ndarray)
+        assert not session.vector.resumable or isinstance(block.reward, np.ndarray)
         for t in range(16):
             assert (seen[t].cpu().tolist() == obs).all()
             one = envs.step(block.action[t])

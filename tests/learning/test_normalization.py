@@ -184,7 +184,7 @@ def frozen() -> Any:
 def notes(algorithm: str, env: Any, **given: Any) -> str:
     run = trainer.session(algorithm, env, **{**NOTED, **given})
     run.close()
-    run.environments.close()
+    run.vector.close()
     return "\n".join(run.notes)
 
 

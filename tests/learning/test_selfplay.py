@@ -28,7 +28,7 @@ NIM |= {"learning_rate": "3e-3:1e-4", "entropy": "0.05:0.01", "hidden": (32,), "
 
 
 def numbers(run: Any) -> list[int]:
-    return [env.unwrapped.number for env in run.environments._envs]
+    return [env.unwrapped.number for env in run.vector._envs]
 
 
 def rest(run: Any) -> Any:

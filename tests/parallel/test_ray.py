@@ -25,6 +25,7 @@ from tests.parallel import same_runs
 from tests.parallel.processes import program
 from tests.parallel.same_runs import ALIKE, FAST, SETTINGS, faulty, rows, sampled, trained
 from tests.runs.shared import finished
+from tests.runs.test_curriculum import COURSE, ON_POLICY, Corridor, Course
 
 ray = pytest.importorskip("ray")
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_ray")]
@@ -48,6 +49,13 @@ def test_ahead_they_are_the_workers_of_a_pool(name: str, tmp_path: Path) -> None
 def test_it_is_resumed_exactly(name: str, ahead: int, tmp_path: Path) -> None:
     again = {"cluster": ray.get_runtime_context().gcs_address}
     same_runs.assert_resumed_exactly(tmp_path, name, again, runners=2, ahead=ahead)
+
+
+def test_what_is_called_in_their_environments_comes_as_in_workers(tmp_path: Path) -> None:
+    given = COURSE | ON_POLICY | {"callbacks": [Course()]}
+    for name in ("runners", "workers"):
+        tandem.train("ppo", Corridor, out=tmp_path / name, **given, **{name: 2})
+    same_runs.assert_alike(tmp_path / "runners", tmp_path / "workers")
 
 
 DIVERGED = "ZeroDivisionError: the simulator diverged"

@@ -38,7 +38,7 @@ def test_a_run_on_a_game_goes_on_exactly_and_scores_whole_games(tmp_path: Path) 
     assert all(np.array_equal(x, other.state()[1][n]) for n, x in one.state()[1].items())
     assert whole.observation.shape == (3, 84, 84)
     assert one._columns["obs"].shape == (50 + 1 + 2, 2, 84, 84)
-    assert isinstance(whole.environments, AtariVector) and whole.environments.clips
+    assert isinstance(whole.vector, AtariVector) and whole.vector.clips
     config = json.loads((tmp_path / "whole" / "config.json").read_text(encoding="utf-8"))
     assert config["env_kwargs"] == given | {"sticky_actions": -1.0, "press_fire": True}
     # a game has five lives

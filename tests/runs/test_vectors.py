@@ -146,7 +146,7 @@ def test_ctrl_c_of_a_terminal(given_as, tmp_path) -> None:
 
     def group(event: Any) -> None:
         if event.env_steps >= 200 and not sent:
-            sent.extend(p.pid for p in session.environments._envs.processes)
+            sent.extend(p.pid for p in session.vector._envs.processes)
             for number in (*sent, os.getpid()):
                 os.kill(number, signal.SIGINT)
 

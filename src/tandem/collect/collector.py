@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from time import perf_counter
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from tandem.collect.trajectories import Ended, TrajectoryBuilder
 from tandem.envs.actions import to_environment
+from tandem.envs.calls import EnvironmentCall
 from tandem.envs.tensors import to_numpy
 from tandem.envs.vector import Arrays, Environments, Step, begun
 from tandem.errors import ResumeError, UnrepeatableError
@@ -140,10 +141,12 @@ class Collector:
         return data, arrays | {"scores": self._scores.copy(), "lengths": self._lengths.copy()}
 
     def after(self) -> JSONDict:
-        """Which episodes there were, for whoever goes on with others; nothing before the first."""
+        """Which episodes there were, for whoever goes on with others, nothing before the first; and
+        the calls that were made in the environments."""
         envs = self.environments
         begun = (self._again or self._obs is not None) and not envs.gone
-        return {"after": envs.episodes()} if begun else {}
+        calls = {"calls": envs.calls} if envs.calls else {}
+        return calls | ({"after": envs.episodes()} if begun else {})
 
     def load_state(self, data: JSONDict, arrays: Arrays) -> None:
         """Go on from what `state` gave: the next `collect` is, bit for bit, what it would have been
@@ -158,6 +161,7 @@ class Collector:
                 self.restarted = f"The checkpoint does not hold the episodes of {name}."
             self._obs, self._again = None, "after" in data
             self.environments.skip(data.get("after", []))
+            self.make_calls(EnvironmentCall(*call) for call in data.get("calls", []))
             return
         inner = {
             key.removeprefix("environments/"): x
@@ -176,6 +180,15 @@ class Collector:
         self._obs = self.environments.own(saved)
         self._state, self._state_leaves = None, _numbered(arrays, "state")
         self._scores, self._lengths = arrays["scores"].copy(), arrays["lengths"].copy()
+
+    def make_calls(self, calls: Iterable[EnvironmentCall]) -> None:
+        """See `Environments.make_calls`; the next block is the first that they apply to."""
+        if calls := list(calls):
+            self.environments.make_calls(calls)
+
+    def attribute(self, name: str) -> list[Any]:
+        """See `Environments.attribute`."""
+        return self.environments.attribute(name)
 
     def request_stop(self) -> None:
         """The run is to end soon."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from tandem.collect.collector import Actor, reset_ended
 from tandem.envs.actions import to_environment
+from tandem.envs.calls import EnvironmentCall
 from tandem.envs.factory import (
     EnvLike,
     environment_name,
@@ -21,7 +22,7 @@ from tandem.envs.factory import (
 )
 from tandem.envs.functions import is_functional
 from tandem.envs.occupied import parts
-from tandem.envs.opening import opening
+from tandem.envs.opening import opening, reset
 from tandem.envs.stepped import Stepped
 from tandem.envs.vector import Environments, episode_seed
 from tandem.envs.vector_source import VectorSource, brought, named_by
@@ -118,6 +119,7 @@ class EvaluationEnvs:
         self.source, look = brought(env, kwargs)
         self._look = [] if look is None else [look]  # which shows what a function makes
         self._kept: list[Any] = []  # single environments
+        self._called: list[int] = []  # how many calls each has had
         self._owned: list[Any] = []  # what `close` closes
         self._envs: Any = None  # the `Environments` that evaluations step
         self._limited: list[Any] = []  # the `EpisodeBudget`s in it
@@ -146,6 +148,19 @@ class EvaluationEnvs:
         if self.spaces is not None:
             refuse_others(self._envs.name, self.spaces, (self._envs.observation, self._envs.action))
         return budget
+
+    def catch_up(self, calls: list[EnvironmentCall]) -> None:
+        """Makes those of these calls that the environments have not had. A copy of an object has
+        had them all."""
+        if self.source is not None or not self._limited:
+            self._envs.make_calls(calls[len(self._envs.calls) :])
+        elif not self._copies:
+            for i, one in enumerate(self._kept):
+                if calls and not self._called[i]:
+                    reset(one, seed=0)
+                for call in calls[self._called[i] :]:
+                    call.on(one, self.name)
+                self._called[i] = len(calls)
 
     def step(self) -> Environments:
         """Begins an episode with a random action, to see that there is one, and returns what was
@@ -225,6 +240,7 @@ class EvaluationEnvs:
         vectors += [] if self.source is None or self._envs is None else [self._envs]
         owned = [*self._look, *self._owned, *vectors]
         self._kept, self._look, self._owned, self._envs = [], [], [], None
+        self._called = []
         for one in owned:
             with suppress(Exception):  # the scores are there
                 one.close()
@@ -250,6 +266,7 @@ class EvaluationEnvs:
             if any(parts(free).keys() & parts(other).keys() for other in self._kept):
                 break  # a function that returns the same one each time
             self._kept.append(free)
+            self._called.append(0)
             if free is not one or not self._is_object:
                 self._owned.append(free)
             if self._is_object or hasattr(free, "together"):

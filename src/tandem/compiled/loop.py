@@ -130,6 +130,17 @@ class CompiledLoop:
             shares=self.shares,
         )
 
+    def make_calls(self, calls: list[Any]) -> None:
+        """See `Loop.make_calls`. SettingError: the environments are compiled."""
+        self.environments.make_calls(calls)
+
+    def attribute(self, name: str) -> list[Any]:
+        """See `Collector.attribute`. SettingError."""
+        return list(self.environments.attribute(name))
+
+    def judge_after(self, calls: list[Any]) -> None:
+        """See `Loop.judge_after`."""
+
     @property
     def shares(self) -> dict[str, float]:
         """As `Loop.shares`."""

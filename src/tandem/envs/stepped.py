@@ -8,12 +8,13 @@ loop's speed on CartPole × 8.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
+from tandem.envs.calls import EnvironmentCall, find
 from tandem.envs.opening import reset
 from tandem.envs.vector import (
     Arrays,
@@ -80,6 +81,8 @@ class Stepped(Environments):
         self._episodes = [-1] * self.n
         self._log = ActionLog(self.n)
         self._paid = [0.0] * self.n  # the sums of the running episodes' rewards
+        # after how many steps of each running episode the latest calls came
+        self._called: list[list[int]] = [[] for _ in range(self.n)]
         self._obs: Tree = None
 
     @property
@@ -169,6 +172,21 @@ class Stepped(Environments):
             success=success,
         )
 
+    def make_calls(self, calls: Iterable[EnvironmentCall]) -> None:
+        if self._obs is None:
+            for env in self._envs:
+                reset(env, seed=0)
+        self._at_start = False
+        super().make_calls(calls)
+
+    def _call(self, call: EnvironmentCall) -> None:
+        for i, env in enumerate(self._envs):
+            call.on(env, f"environment {i} of {self.name}")
+            self._called[i].append(self._log.length(i))
+
+    def attribute(self, name: str) -> list[Any]:
+        return [getattr(find(env, name, self.name), name) for env in self._envs]
+
     def state(self) -> tuple[JSONDict, Arrays]:
         runs = [self._log.of(i) for i in range(self.n)]
         data: JSONDict = {
@@ -180,6 +198,8 @@ class Stepped(Environments):
             data["dtype"] = self._dtype
         if any(options := [getattr(env.unwrapped, "resume_options", None) for env in self._envs]):
             data["options"] = options
+        if self.calls:
+            data |= {"calls": self.calls, "called": self._called}
         arrays = {f"obs/{j}": x.copy() for j, x in enumerate(leaves(self._obs))}
         return data, arrays | {"actions": np.concatenate(runs), "paid": np.array(self._paid)}
 
@@ -202,12 +222,19 @@ class Stepped(Environments):
         if self._dtype is not None:
             self._dtype = data.get("dtype", self.action.dtype)
         runs = np.split(arrays["actions"], np.cumsum(data["lengths"])[:-1])
-        obs, paid = self._empty(), list[float]()
+        self.calls = [EnvironmentCall(*call) for call in data.get("calls", [])]
+        self._called = data.get("called", [[] for _ in range(self.n)])
+        obs, paid, failed = self._empty(), list[float](), list[ResumeError]()
         for i, (run, options) in enumerate(
             zip(runs, data.get("options", [None] * self.n), strict=True)
         ):
             more = {} if options is None else {"options": options}
-            paid.append(self._replay(obs, i, run, more))
+            try:
+                paid.append(self._replay(obs, i, run, more))
+            except ResumeError as error:  # the others begin new episodes, too, after their calls
+                failed.append(error)
+        if failed:
+            raise failed[0]
         for j, (x, saved) in enumerate(zip(leaves(obs), _saved_leaves(arrays), strict=True)):
             if x.tobytes() != saved.tobytes():
                 same = [a.tobytes() == b.tobytes() for a, b in zip(x, saved, strict=True)]
@@ -226,16 +253,21 @@ class Stepped(Environments):
     def _begin(self, i: int) -> Any:
         """Start the next episode of environment i; what it observes first."""
         self._episodes[i] += 1
+        self._called[i].clear()
         self._seeds[i] = self._next_seed(i, self._episodes[i])
         seen, _ = reset(self._envs[i], seed=self._seeds[i])
         return seen
 
     def _replay(self, obs: Tree, i: int, actions: Array, more: JSONDict) -> float:
-        """Play the running episode of environment i again, up to its last observation; the sum of
-        its rewards."""
-        paid = 0.0
+        """Play the running episode of environment i again, up to its last observation, with all
+        calls at their steps; the sum of its rewards."""
+        paid, calls = 0.0, self._calls_by_step(i)
         try:
+            if -1 in calls:
+                reset(self._envs[i], seed=0)
+                self._repeat(i, calls, -1)
             seen, _ = reset(self._envs[i], seed=self._seeds[i], **more)
+            self._repeat(i, calls, 0)
             for t, action in enumerate(actions):
                 seen, reward, terminated, truncated, _ = self._steps[i](np.array(action)[()])
                 paid += float(self._rewards([reward])[0])
@@ -246,6 +278,7 @@ class Stepped(Environments):
                         f"its episode now ends after {t + 1} steps, not after {len(actions)} or "
                         "more",
                     )
+                self._repeat(i, calls, t + 1)
             self._put(obs, i, seen)
         except ResumeError:
             raise
@@ -254,7 +287,22 @@ class Stepped(Environments):
             raise not_resumable(
                 self.name, i, f"it raised {type(error).__name__}: {told}"
             ) from error
+        finally:
+            for step in list(calls):
+                self._repeat(i, calls, step)
         return paid
+
+    def _calls_by_step(self, i: int) -> dict[int, list[EnvironmentCall]]:
+        """The calls in environment i by the steps of its running episode; -1: before it."""
+        before = len(self.calls) - len(self._called[i])
+        found: dict[int, list[EnvironmentCall]] = {}
+        for step, call in zip([-1] * before + self._called[i], self.calls, strict=True):
+            found.setdefault(step, []).append(call)
+        return found
+
+    def _repeat(self, i: int, calls: dict[int, list[EnvironmentCall]], step: int) -> None:
+        for call in calls.pop(step, ()):
+            call.on(self._envs[i], f"environment {i} of {self.name}")
 
     def _empty(self) -> Tree:
         spec = self.observation

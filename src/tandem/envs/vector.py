@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tandem.envs.calls import EnvironmentCall, sealed
 from tandem.envs.tensors import is_finite, to_numpy
 from tandem.errors import EnvironmentFault, NonFiniteError, ResumeError, attempt
 from tandem.spaces import MASK, Leaf, Spec, action_leaf, fits, flattener, observation_spec
@@ -62,6 +63,7 @@ class Environments(ABC):
     # what each step brings beside: "rewards", of each agent of a team
     extra: Mapping[str, Leaf] = MappingProxyType({})
     around: Any = None  # one of the environments, or their vector, with the wrappers around it
+    unsealed = "give vectorization='plain'."  # what allows calls in them
     clips = False  # whether learners see rewards clipped to [-1, 1]; scores are of whole ones
 
     def __init__(self, name: str, n: int, observation_space: Any, action_space: Any) -> None:
@@ -74,6 +76,7 @@ class Environments(ABC):
         self.action = action_leaf(action_space, self.observation)
         self._dtype = self.action.own or None  # of actions as environments get them; None: as given
         self._first_choices = np.cumsum((0, *self.action.sizes))[:-1]  # of each position, in a mask
+        self.calls: list[EnvironmentCall] = []  # that were made in them, in order
 
     @abstractmethod
     def reset(self) -> Tree:
@@ -110,6 +113,20 @@ class Environments(ABC):
     def load_state(self, data: JSONDict, arrays: Arrays) -> None:
         """Go on from what `state` gave, in environments just made or in use. Raises ResumeError if
         they do not get there."""
+
+    def make_calls(self, calls: Iterable[EnvironmentCall]) -> None:
+        """Makes these calls in every environment, between two steps. Environments that have not
+        been reset are reset first, as methods may need that."""
+        for call in calls:
+            self._call(call)
+            self.calls.append(call)
+
+    def _call(self, call: EnvironmentCall) -> None:
+        raise sealed(call.name, self.name, self.unsealed)
+
+    def attribute(self, name: str) -> list[Any]:
+        """The values of an attribute in the environments, or in the wrappers around them."""
+        raise sealed(name, self.name, self.unsealed)
 
     def request_stop(self) -> None:
         """The run is to end soon: nobody waits long for an environment from now on, where that can

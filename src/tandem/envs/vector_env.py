@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
+from tandem.envs.calls import EnvironmentCall, from_vector, in_vector
 from tandem.envs.stepped import not_resumable
 from tandem.envs.tensors import library_of, maker, off_host, replaced
 from tandem.envs.vector import (
@@ -98,6 +99,7 @@ class VectorEnvironments(Environments):
         self._envs, self._seed, self._first, self._owned = envs, seed, first, owned
         self._registered = registered
         self._remake, self._number = remake, 0  # how often all episodes were begun anew
+        self._was_reset = False
         self._opened: tuple[Tree, Info] | None = None  # of a reset that no step followed yet
         # from NumPy's arrays to those of the library whose arrays the vector has
         self._tensor: Callable[[Array], Any] | None = None
@@ -135,7 +137,8 @@ class VectorEnvironments(Environments):
         self._opened = None
         if self._remake is not None:
             self._envs.close()
-            self._envs = self._remake(self._number)
+            self._envs, self._was_reset = self._remake(self._number), False
+            self._call_again(self.calls)
         return self._begin()
 
     def episodes(self) -> list[int]:
@@ -178,6 +181,7 @@ class VectorEnvironments(Environments):
             came = self._envs.reset(**given)
         except Exception as error:
             raise raised(self.name, None, 0, error) from error
+        self._was_reset = True
         seen, info = opened(self.name, came)
         self._tensor = maker(leaves(seen)[0])
         return seen, info
@@ -256,11 +260,31 @@ class VectorEnvironments(Environments):
         first = self._reader.observations(*self._reset(options={"reset_mask": which}), going=ended)
         return tree_map(lambda x, new: replaced(x, ended, new), obs, first), final
 
+    def make_calls(self, calls: Iterable[EnvironmentCall]) -> None:
+        if not self._was_reset:
+            self._reset(seed=self.next_seed())
+        self._opened = None  # it is another beginning now
+        super().make_calls(calls)
+
+    def _call(self, call: EnvironmentCall) -> None:
+        in_vector(self._envs, call, self.name)
+
+    def _call_again(self, calls: list[Any]) -> None:
+        """Makes the calls of another vector in this one, which is new."""
+        self.calls = []
+        if calls:
+            self.make_calls(EnvironmentCall(*call) for call in calls)
+
+    def attribute(self, name: str) -> list[Any]:
+        return from_vector(self._envs, name, self.name)
+
     # Saving
 
     def state(self) -> tuple[JSONDict, Arrays]:
         arrays: Arrays = {"ended": self._ended.copy()}
-        data = {"steps": self._reader.steps, "number": self._number}
+        data: JSONDict = {"steps": self._reader.steps, "number": self._number}
+        if self.calls:
+            data["calls"] = [list(call) for call in self.calls]
         if not callable(getattr(self._envs, "get_state", None)):
             return data | {"envs": snapshot(self._envs, arrays)}, arrays
         return data | {"state": encode(self._envs.get_state(), "state", arrays)}, arrays
@@ -269,6 +293,7 @@ class VectorEnvironments(Environments):
         if arrays["ended"].shape != (self.n,):
             raise other_number(len(arrays["ended"]), self.n)
         self._number = data.get("number", 0)  # none in files from before there was one
+        self._call_again(data.get("calls", []))
         try:
             if "state" in data:
                 self._reset(seed=self.next_seed())
@@ -277,7 +302,7 @@ class VectorEnvironments(Environments):
                 restore(self._envs, data["envs"], arrays)
         except Exception as error:
             raise not_resumable(self.name, None, f"it raised {error!r}") from error
-        self._opened = None
+        self._opened, self._was_reset = None, True
         self._reader.steps, self._ended = data["steps"], arrays["ended"].copy()
         self._compare(data, arrays)
 

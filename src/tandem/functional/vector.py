@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tandem.envs.calls import UNSEALED
 from tandem.envs.vector import (
     Arrays,
     Environments,
@@ -113,6 +114,8 @@ class FunctionalVector(Environments):
     budget: steps after which episodes are cut where the environment does not cut them earlier; 0:
         none. `was_cut` says of which that was the reason.
     """
+
+    unsealed = UNSEALED
 
     def __init__(
         self,

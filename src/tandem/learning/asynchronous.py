@@ -4,6 +4,7 @@ they come (Mnih et al. 2016, arXiv:1602.01783, section 4)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from tandem.algorithms.base import Call
 from tandem.collect.trajectories import Ended, read_ended
+from tandem.envs.calls import EnvironmentCall
 from tandem.envs.vector import Environments
 from tandem.errors import NetworkError, NonFiniteError, ResumeError, SettingError
 from tandem.learning.actor_learner import ActorLearner, LearnerSpec
@@ -179,7 +181,8 @@ class ActorLearners:
         if self._published.get(slot) != self.version:
             self._published[slot] = self.version
             self.transport.publish(slot, self._weights)
-        self.transport.request(worker, slot, [self.env_steps, self.version], {})
+        calls = self.group.calls_for(worker)
+        self.transport.request(worker, slot, [self.env_steps, self.version, calls], {})
 
     def _arrive(self) -> None:
         """Waits for one of those that are under way."""
@@ -205,12 +208,13 @@ class ActorLearners:
             "restarts": 0,
             "turns": self._turns,
         }
+        if self.group.calls:
+            data["calls"] = self.group.calls
         workers = self.group.workers
         if self.group.given_up:
             return data | {"begun": False, "lives": [w.generation + 1 for w in workers]}, {}
-        while len(self._arrived) + len(self._idle) < len(workers):
-            self._arrive()
-        parts, arrays = self.ask("collected")
+        answers = self._after_calls("collected")
+        parts, arrays = [part for part, _ in answers], merge_arrays(answers)
         learners = [i for i, info in self._arrived if info["made"]]
         arrays |= {f"gradient/{i}": np.array(self._gradients[i]) for i in learners}
         data |= {
@@ -243,6 +247,9 @@ class ActorLearners:
         self._turns = data["turns"]
         self.group.restarts = data["restarts"]
         self.group.live(data["lives"])
+        self.make_calls(EnvironmentCall(*call) for call in data.get("calls", []))
+        for worker in workers if "parts" in data else ():
+            worker.called = len(self.group.calls)
         reasons = self.tell("load_collected", data.get("parts", []), arrays)
         self.restarted = next(filter(None, reasons), "")
         if not data["begun"]:
@@ -283,6 +290,22 @@ class ActorLearners:
         """Gives each of them what it said, or nothing where none said anything; their answers."""
         each = [(own, select(arrays, str(i))) for i, own in enumerate(data)]
         return self.group.tell(name, each) if data else []
+
+    def make_calls(self, calls: Iterable[EnvironmentCall]) -> None:
+        """See `Collector.make_calls`; in each learner before the next round that it begins."""
+        if calls := list(calls):
+            self.environments.make_calls(calls)  # which finds out what cannot be called
+        self.group.calls += calls
+
+    def attribute(self, name: str) -> list[Any]:
+        """See `Collector.attribute`; rounds under way are waited for."""
+        return [x for values in self._after_calls("attribute", name) for x in values]
+
+    def _after_calls(self, name: str, *arguments: Any) -> list[Any]:
+        """What each learner says, all of them at rest, after all calls."""
+        while len(self._arrived) + len(self._idle) < len(self.group.workers):
+            self._arrive()
+        return self.group.gather_after_calls(name, *arguments)
 
     def request_stop(self) -> None:
         """See `WorkerGroup.request_stop`."""

@@ -55,7 +55,7 @@ def _goals_of(
     info = {n: x for n, x in info.items() if x.dtype.kind in "biuf"}
     stored = {INFO + n: Leaf("box", x.shape, str(x.dtype)) for n, x in info.items()}
     terminated = getattr(made.unwrapped, "compute_terminated", None)
-    goals = DictGoals(judge, terminated, stored, *closes)
+    goals = DictGoals(judge, terminated, stored, *closes, **({"env": made} if closes else {}))
     _try(goals, seen, Info({n: np.stack([x, x]) for n, x in info.items()}), name)
     return goals
 

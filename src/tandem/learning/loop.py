@@ -12,6 +12,7 @@ import numpy as np
 from tandem.algorithms.base import Forward
 from tandem.collect.actor import PolicyActor, RandomActor, forwards, publish, redraw
 from tandem.collect.collector import Actor, Collector
+from tandem.envs.calls import EnvironmentCall
 from tandem.envs.vector import Environments, begun
 from tandem.envs.vector_env import VectorEnvironments
 from tandem.errors import ResumeError
@@ -190,6 +191,16 @@ class Loop:
                 self.backend, self.networks, self.settings.noisy, self.generators("noise/acting")
             )
         publish(self.backend, self.networks)
+
+    def make_calls(self, calls: list[EnvironmentCall]) -> None:
+        """Makes calls in the environments: see `Collector.make_calls`."""
+        self.collector.make_calls(calls)
+        self.judge_after(calls)
+
+    def judge_after(self, calls: list[EnvironmentCall]) -> None:
+        """Makes calls in the environment that judges goals alone, which no checkpoint holds."""
+        for call in calls if self.goals is not None and self.goals.env is not None else ():
+            call.on(self.goals.env, self.collector.environments.name)
 
     def _noise(self, begin: int) -> tuple[Any, Array]:
         """Who acts in the next block, and the randomness for it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 from tandem.collect.actor import PolicyActor, Portable, RandomActor
 from tandem.collect.collector import Collector
 from tandem.collect.trajectories import BlockInfo, Ended, join_environments, unpack
+from tandem.envs.calls import EnvironmentCall
 from tandem.errors import ResumeError, SettingError
 from tandem.networks.plan import Twin, select
 from tandem.parallel.env_factory import EnvFactory, check_can_travel, divide
@@ -113,6 +115,7 @@ class PendingBlock:
     noise: Tree  # [steps, N, ...]
     results: list[tuple[BlockInfo, Arrays] | None]  # of each worker
     broken: list[int]  # environments whose episodes were lost before it
+    calls: int = 0  # how many there had been in the environments by then
 
 
 class Pool:
@@ -195,6 +198,7 @@ class Pool:
             noise,
             [None] * len(self.group.workers),
             self._broken_later,
+            len(self.group.calls),
         )
         self._slot, self._broken_later = (self._slot + 1) % self._slots, []
         self.transport.publish(block.slot, self._weights)
@@ -244,9 +248,7 @@ class Pool:
         if self.group.given_up or self._torn:
             lives = [w.generation + 1 for w in workers]
             return data | {"begun": False, "lives": lives} | self.own.after(), {}
-        for block in self._pending:
-            self._settle(block)
-        states = [self.own.state(), *self.group.gather("state", again=self._state_again)]
+        states = [self.own.state(), *self._after_calls("state")]
         arrays = merge_arrays(states)
         for k, block in enumerate(self._pending):
             results = [result for result in block.results if result is not None]
@@ -255,6 +257,8 @@ class Pool:
             for i, (_, inner) in enumerate(results):
                 arrays |= {f"pending/{k}/{i}/{n}": np.array(x) for n, x in inner.items()}
         begun = any(inner["begun"] for inner, _ in states)
+        if self.group.calls:
+            data["calls"] = self.group.calls
         data |= {
             "begun": begun,
             "parts": [inner for inner, _ in states],
@@ -281,8 +285,11 @@ class Pool:
         states = data.get("parts", [{**data, "begun": False}])
         self.own.load_state(states[0], inner[0])
         self.group.live(data["lives"])
+        self.group.calls = [EnvironmentCall(*call) for call in data.get("calls", [])]
         self.restarted = self.own.restarted
         if len(states) > 1:
+            for worker in workers:
+                worker.called = len(self.group.calls)
             reasons = self.group.tell("load_state", zip(states[1:], inner[1:], strict=True))
             for worker, why in zip(self.group.workers, reasons, strict=True):
                 self.restarted = self.restarted or why
@@ -295,6 +302,18 @@ class Pool:
             ]
             self._pending.append(PendingBlock(k, steps, actor, version, None, results, broken))
         self._slot = len(data["pending"])
+
+    def make_calls(self, calls: Iterable[EnvironmentCall]) -> None:
+        """See `Collector.make_calls`; here at once, in workers before the next block that they are
+        asked for."""
+        calls = list(calls)
+        self.own.make_calls(calls)  # which finds out what cannot be called, also without episodes
+        self.group.calls += calls
+
+    def attribute(self, name: str) -> list[Any]:
+        """See `Collector.attribute`; blocks that were asked for are waited for."""
+        own = [] if self.options.alone else self.own.attribute(name)
+        return sum(self._after_calls("attribute", name), own)
 
     def request_stop(self) -> None:
         """See `WorkerGroup.request_stop`."""
@@ -311,7 +330,8 @@ class Pool:
         """Asks a worker for its part of a block."""
         noise = leaves(tree_map(lambda x: x[:, worker.columns], block.noise))
         arrays = dict(zip(leaves(self._noise_names[block.actor]), noise, strict=True))
-        self.transport.request(worker, block.slot, [block.steps, block.actor], arrays)
+        calls = self.group.calls_for(worker, block.calls)
+        self.transport.request(worker, block.slot, [block.steps, block.actor, calls], arrays)
 
     def _begin_anew(self) -> None:
         """New workers, which owe nothing."""
@@ -338,9 +358,11 @@ class Pool:
         for block in owed:
             self._request(worker, block)
 
-    def _state_again(self, worker: Worker) -> None:
-        self._again(worker)
-        worker.ask("state")
+    def _after_calls(self, name: str, *arguments: Any) -> list[Any]:
+        """What each worker says after all blocks that were asked for, and all calls."""
+        for block in self._pending:
+            self._settle(block)
+        return self.group.gather_after_calls(name, *arguments, again=self._again)
 
     @property
     def _weights(self) -> Weights:

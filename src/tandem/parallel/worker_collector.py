@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tandem.collect.actor import PolicyActor, Portable, RandomActor
 from tandem.collect.collector import Collector
 from tandem.collect.trajectories import BlockInfo, pack
+from tandem.envs.calls import EnvironmentCall
 from tandem.envs.vector import closed_on_error
 from tandem.networks.plan import Twin
 from tandem.parallel.env_factory import EnvFactory
@@ -73,11 +74,12 @@ class WorkerCollector:
         self.actors, self.noises = spec.actors, spec.noises
 
     def respond(
-        self, message: tuple[int, int], weights: Weights, arrays: Mapping[str, Array]
+        self, message: tuple[int, int, list[Any]], weights: Weights, arrays: Mapping[str, Array]
     ) -> tuple[BlockInfo, dict[str, Array]]:
-        """Collects (steps, number of the actor), with noise from the arrays. Returns the packed
-        block."""
-        steps, number = message
+        """Collects (steps, number of the actor), with noise from the arrays, after some calls in
+        the environments. Returns the packed block."""
+        steps, number, calls = message
+        self.make_calls(calls)
         for role, network in self.actors[0].networks.items():
             assert isinstance(network, Twin | Portable)
             network.load(writable(weights[role]))
@@ -85,7 +87,17 @@ class WorkerCollector:
         block = self.collector.collect(steps, self.actors[number], noise)
         return BlockInfo.of(block, self.collector.episodes), pack(block)
 
-    def state(self) -> tuple[JSONDict, dict[str, Array]]:
+    def make_calls(self, calls: list[Any]) -> None:
+        self.collector.make_calls(EnvironmentCall(*call) for call in calls)
+
+    def attribute(self, name: str, calls: list[Any]) -> list[Any]:
+        """The values of an attribute after these calls."""
+        self.make_calls(calls)
+        return self.collector.attribute(name)
+
+    def state(self, calls: list[Any]) -> tuple[JSONDict, dict[str, Array]]:
+        """Of the collector, after these calls."""
+        self.make_calls(calls)
         return self.collector.state()
 
     def load_state(self, data: JSONDict, arrays: dict[str, Array]) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tandem.collect.trajectories import Ended
+from tandem.envs.calls import EnvironmentCall
 from tandem.errors import WorkerError
 from tandem.types import Episode
 from tandem.workers.process import SLICE, START, WorkerHandle, WorkerLost, end
@@ -23,6 +24,7 @@ class Worker:
 
     def __init__(self, first: int, count: int) -> None:
         self.first, self.count, self.generation = first, count, 0
+        self.called = 0  # how many of the group's calls its environments have had
         self.process: WorkerHandle | None = None
         self.asked = deque[float]()  # when each open request was made (time.monotonic())
 
@@ -80,6 +82,7 @@ class WorkerGroup:
         )
         self.restarts = 0  # so far
         self.given_up = self.stopping = False
+        self.calls: list[EnvironmentCall] = []  # in all environments, in order: see `calls_for`
         # seconds from request to answer, of the newest: earlier ones had to import and compile
         self._took = deque[float](maxlen=20 * len(shares))
         self.workers = [Worker(first, count) for first, count in shares]
@@ -157,21 +160,45 @@ class WorkerGroup:
         if worker.process is not None and worker.process.runs:
             worker.process.end()
         worker.asked.clear()
+        worker.called = 0
         worker.generation, worker.process = generation, self._begin(worker)
         self._begun(i)
 
-    def gather(
-        self, name: str, *arguments: Any, again: Callable[[Worker], None] | None = None
-    ) -> list[Any]:
-        """Returns each worker's answer to one request. `again` repeats the open requests of a
-        worker that was started again, where these are more than this one."""
+    def calls_for(self, worker: Worker, count: int | None = None) -> list[EnvironmentCall]:
+        """The calls that a worker has not had, of the first `count` or all: its next request takes
+        them along. So they come before the same block in every worker, and again where one is
+        started again."""
+        due = self.calls[worker.called : count]
+        worker.called += len(due)
+        return due
+
+    def gather(self, name: str, *arguments: Any) -> list[Any]:
+        """Returns each worker's answer to one request."""
 
         def once_more(worker: Worker) -> None:
             worker.ask(name, *arguments)
 
+        return self._answers(once_more, once_more)
+
+    def gather_after_calls(
+        self, name: str, *arguments: Any, again: Callable[[Worker], None] = lambda worker: None
+    ) -> list[Any]:
+        """As `gather`, with the calls that a worker has not had as the last argument. `again`
+        repeats the other open requests of a worker that was started again."""
+
+        def ask(worker: Worker) -> None:
+            worker.ask(name, *arguments, self.calls_for(worker))
+
+        def all_again(worker: Worker) -> None:
+            again(worker)
+            ask(worker)
+
+        return self._answers(ask, all_again)
+
+    def _answers(self, ask: Callable[[Worker], None], again: Callable[[Worker], None]) -> list[Any]:
         for worker in self.workers:
-            once_more(worker)
-        return [self.answer(i, again or once_more) for i in range(len(self.workers))]
+            ask(worker)
+        return [self.answer(i, again) for i in range(len(self.workers))]
 
     def tell(self, name: str, each: Iterable[tuple[Any, ...]]) -> list[Any]:
         """Sends each worker its own arguments; returns their answers."""

@@ -69,12 +69,14 @@ class DictGoals(NamedTuple):
     observations. The functions are the environment's, of (achieved, desired, info) over batches;
     without `compute_terminated` nothing terminates. Where that gives one answer for a batch, as
     Gymnasium-Robotics' own do, it is called for each goal. stored: the entries of `info` that are
-    kept with each step and passed to them. close: frees what the environment holds."""
+    kept with each step and passed to them. close: frees what the environment holds. env: it, where
+    it is made for this alone."""
 
     compute_reward: Callable[[Array, Array, Any], Array]
     compute_terminated: Callable[[Array, Array, Any], Array] | None = None
     stored: Mapping[str, Leaf] = MappingProxyType({})
     close: Callable[[], Any] = lambda: None
+    env: Any = None
 
     def achieved(self, obs: Tree) -> Array:
         return obs["achieved_goal"]

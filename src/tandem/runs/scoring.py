@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tandem.collect.evaluation import EvaluationEnvs
 from tandem.compiled.loop import CompiledLoop
+from tandem.envs.factory import is_instance
 from tandem.envs.occupied import running
 from tandem.envs.vector_source import VectorSource
 from tandem.errors import attempt, note
@@ -36,12 +37,22 @@ class Scoring:
     def prepare(self) -> None:
         """Finds out before training whether there is something to evaluate in. Raises for an
         `eval_env` that is not fit; notes it for a run without one."""
-        running.add(self.run.environments)
+        running.add(self.run.vector)
         options = self.run.config.options
         if not self.own or (options.eval_episodes and self._compiled is None):
             envs = self._ready(options.eval_episodes or options.final_episodes, "select")
             if envs is not None and not self.own:
                 note_wrappers(envs.step(), self.run.config, is_object=False, is_scored=True)
+
+    @property
+    def copies(self) -> bool:
+        """Whether what is evaluated in is copied from the environment that is trained in."""
+        return self.own and is_instance(self.run.env)
+
+    def catch_up(self) -> None:
+        """Makes the calls that evaluations are to see, see `RunEnvironments`."""
+        if self._envs is not None:
+            self._envs.catch_up(self.run.environments.for_evaluation)
 
     def __call__(
         self, weights: RoleWeights, episodes: int, purpose: str, stopped: Callable[[], bool]
@@ -94,6 +105,7 @@ class Scoring:
                 weakref.finalize(self, self._envs.close)
             seed, most = derived(conf.seed, purpose), conf.options.eval_max_steps
             self._budget = self._envs.ready(episodes, seed, most, run.averages.longest)
+            self.catch_up()
             return self._envs
         except Exception as error:
             if not self.own:

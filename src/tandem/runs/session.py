@@ -39,6 +39,7 @@ from tandem.networks.users import refuse_old_layers
 from tandem.runs import atomic_files, checkpoint, config_file
 from tandem.runs import callbacks as calls
 from tandem.runs.callbacks import Callback
+from tandem.runs.environments import RunEnvironments
 from tandem.runs.folder import FolderLock, locked
 from tandem.runs.make_loop import make_loop
 from tandem.runs.observers import Checkpoints, Evaluations, Every, LeagueCopies
@@ -84,7 +85,8 @@ class Session:
             callback.session = self
         self.notes = collected()  # for result.json, see errors.note
         self.league = League(conf.options.opponents) if conf.options.opponents else None
-        self.loop, self.environments = make_loop(conf, env, self.league, folder, network, optimizer)
+        self.loop, self.vector = make_loop(conf, env, self.league, folder, network, optimizer)
+        self.environments = RunEnvironments(self)
         self.observation = self.environments.observation
         self.action = self.environments.action
         self.algorithm: Algorithm = self.loop.algorithm
@@ -95,7 +97,7 @@ class Session:
         self.evaluation: Evaluation  # of the best agent, which `result` makes
         self._is_ours = resume is not None  # the folder
         self.lock: FolderLock | None = None  # of the folder, until `close`
-        self._is_open = True  # there are environments, and workers
+        self.is_open = True  # there are environments, and workers
         # a user's own object is left open
         self._own = [] if is_instance(env) else [self.loop.collector]
         self._opened = [*self._own]
@@ -143,7 +145,7 @@ class Session:
             observers.append(LeagueCopies(self.league, self.every["snapshot"], self._weights))
         observers.append(self.evaluations)
         if folder is not None:
-            note_resuming(self.environments)
+            note_resuming(self.vector)
             self.table = Table(conf, folder, self.averages, self.every["log"], self.fingerprint)
             self.checkpoints = Checkpoints(
                 folder / "checkpoints",
@@ -170,8 +172,8 @@ class Session:
     @process.within
     def events(self, stop_at: int | None = None) -> Iterator[Event]:
         """See `TrainLoop.events`."""
-        running.add(self.environments)
-        self._is_open, self._opened[:] = True, self._own
+        running.add(self.vector)
+        self.is_open, self._opened[:] = True, self._own
         try:
             with self.catching():
                 self._open()
@@ -181,10 +183,10 @@ class Session:
 
     def _shut(self) -> None:
         """Closes what training needs."""
-        if not self._is_open:
+        if not self.is_open:
             return
-        self._is_open = False
-        running.discard(self.environments)
+        self.is_open = False
+        running.discard(self.vector)
         if self.table is not None:
             self.table.close()
         _close_all(self._opened)
@@ -337,6 +339,8 @@ class Session:
                 "notes": self.notes,
             },
         }
+        if self.environments.made:
+            data["session"]["calls"] = self.environments.made
         if self.league is not None and replay:
             data["league"], groups["league"] = self.league.state()
         return data, groups
@@ -358,6 +362,7 @@ class Session:
             if why := getattr(self.loop.collector, "restarted", ""):
                 self.config = restarted(self.config, self.loop.env_steps, why)
             inner = saved.data["session"]
+            self.environments.resume(inner.get("calls", []))
             self.averages.load_state(inner["table"])
             self.train_loop.pending = inner.get("pending", False)
             self.notes[:0] = [n for n in inner.get("notes", []) if n not in self.notes]

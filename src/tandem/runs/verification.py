@@ -16,9 +16,10 @@ from tandem.errors import ResumeError, RunFolderError
 from tandem.learning import config
 from tandem.learning.vectors import env_of
 from tandem.parallel.choice import has_gpu
-from tandem.runs import config_file, start
+from tandem.runs import checkpoint, config_file, start
 from tandem.runs import trust as trusts
 from tandem.runs.callbacks import Callback
+from tandem.runs.environments import Made
 from tandem.runs.folder import Run
 from tandem.runs.session import Session
 from tandem.runs.trust import Names
@@ -132,7 +133,8 @@ def verify(
             "the same device, since others round differently",
             "verify it on the machine that trained it.",
         )
-    actual = _again(conf, given | {"env": env_of(conf, env)}, expected[-1][0], callbacks)
+    given |= {"env": env_of(conf, env)}
+    actual = _again(conf, given, expected[-1][0], callbacks, _calls(folder))
     now = config_file.versions()
     versions = {n: (v, now.get(n, "missing")) for n, v in conf.versions.items() if now.get(n) != v}
     return Verification(
@@ -140,11 +142,22 @@ def verify(
     )
 
 
+def _calls(folder: Path) -> list[Made]:
+    """What was called in the run's environments, by its last checkpoint."""
+    path = folder / "checkpoints" / "last.zip"
+    stored = checkpoint.read(path).data["session"].get("calls", []) if path.exists() else []
+    return [Made.read(call) for call in stored]
+
+
 def _again(
-    conf: config.Config, own: dict[str, Any], stop_at: int, callbacks: Iterable[Callback]
+    conf: config.Config,
+    own: dict[str, Any],
+    stop_at: int,
+    callbacks: Iterable[Callback],
+    calls: list[Made],
 ) -> list[tuple[int, str]]:
-    """(step, fingerprint) of each row of the same run, trained anew. One episode an evaluation:
-    only their times matter."""
+    """(step, fingerprint) of each row of the same run, trained anew with these calls in its
+    environments. One episode an evaluation: only their times matter."""
     options = replace(
         conf.options,
         tensorboard=False,
@@ -165,8 +178,9 @@ def _again(
             callbacks=callbacks,
             start=start.again(conf.start),
         )
-        for _ in session.events(stop_at):
-            continue
+        session.environments.repeat(calls)
+        for event in session.events(stop_at):
+            session.environments.follow(event)
         session.close()
         again = Run(Path(folder) / "run")
     return [

@@ -1,0 +1,132 @@
+"""What a run's program calls in environments that are trained in: methods, and attributes that it
+sets. A wrapper or an environment has them; the outermost that defines a name is the one meant."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from tandem.errors import EnvironmentFault, SettingError, TandemError, UnknownNameError, nearest
+
+INSIDE = ("env", "inner", "aec_env")  # attributes that hold what a wrapper or adapter is around
+UNSEALED = (
+    "train in an environment that is written for Gymnasium, such as CartPole-v1 instead of "
+    "tandem/CartPole-v1."
+)
+
+
+class EnvironmentCall(NamedTuple):
+    """A call of a method, or with `sets` an attribute to set to `arguments[0]`. JSON data."""
+
+    name: str
+    arguments: list[Any]
+    keywords: dict[str, Any]
+    sets: bool = False
+
+    def on(self, env: Any, title: str) -> None:
+        """Makes the call in one environment, or in a vector that defines the name. title: what
+        errors call it."""
+        owner, arguments, keywords = find(env, self.name, title), *copy.deepcopy(self[1:3])
+        with told(title, self.name):
+            if self.sets:
+                setattr(owner, self.name, *arguments)
+            else:
+                getattr(owner, self.name)(*arguments, **keywords)
+
+
+def checked(call: EnvironmentCall) -> EnvironmentCall:
+    """The call as a checkpoint gives it back. SettingError for what JSON cannot hold."""
+    try:
+        return EnvironmentCall(*json.loads(json.dumps(call, allow_nan=False)))
+    except (TypeError, ValueError) as error:
+        raise SettingError(
+            f"environments.{'set_attribute' if call.sets else 'call'}({call.name!r}, ...) was "
+            f"given {error}.",
+            "what JSON can hold, so that a resumed run can repeat it",
+            "convert the value first, with float(x), int(x) or x.tolist().",
+        ) from error
+
+
+def find(env: Any, name: str, title: str) -> Any:
+    """The wrapper, environment or vector that defines an attribute. UnknownNameError where none
+    does."""
+    if (layer := _defining(env, name)) is not None:
+        return layer
+    if hasattr(env.unwrapped, "functional"):
+        raise sealed(name, title, UNSEALED)
+    known = {key for layer in _layers(env) for key in dir(layer) if not key.startswith("_")}
+    fix = f"define {name} in the environment or in a wrapper around it, or correct the name."
+    fix = "" if nearest(name, known) else fix
+    raise UnknownNameError(f"method or attribute in {title}:", name, known, fix)
+
+
+def sealed(name: str, title: str, fix: str) -> SettingError:
+    """For environments that no call can reach."""
+    return SettingError(
+        f"{name!r} cannot be called, set or read in {title}, which is stepped by compiled code.",
+        "an environment that is stepped in Python",
+        fix,
+    )
+
+
+def in_vector(vector: Any, call: EnvironmentCall, title: str) -> None:
+    """Makes a call in a vector: in itself where it defines the name, else in its environments."""
+    if _is_own(vector, call.name):
+        call.on(vector, title)
+        return
+    inner = vector.unwrapped
+    arguments, keywords = copy.deepcopy(call[1:3])
+    with told(title, call.name):
+        if call.sets:
+            inner.get_attr(call.name)  # set_attr would make one that nobody reads
+            inner.set_attr(call.name, arguments * int(inner.num_envs))
+        else:
+            inner.call(call.name, *arguments, **keywords)
+
+
+def from_vector(vector: Any, name: str, title: str) -> list[Any]:
+    """The values of an attribute in the environments of a vector, or its own, for each of them."""
+    if _is_own(vector, name):
+        return [getattr(find(vector, name, title), name)] * int(vector.num_envs)
+    with told(title, name):
+        return list(vector.unwrapped.get_attr(name))
+
+
+@contextmanager
+def told(title: str, name: str) -> Iterator[None]:
+    """EnvironmentFault for whatever the environment raises."""
+    try:
+        yield
+    except TandemError:
+        raise
+    except Exception as error:
+        raise EnvironmentFault(
+            f"{title} raised {type(error).__name__} in {name!r}: {error}",
+            "an environment with this method or attribute, which raises nothing",
+            "correct the environment or the arguments; its own traceback is above this one.",
+        ) from error
+
+
+def _layers(env: Any) -> Iterator[Any]:
+    """A wrapper and everything in it, outermost first."""
+    while env is not None:
+        yield env
+        held = getattr(env, "__dict__", {})
+        env = next((held[key] for key in INSIDE if key in held), None)
+
+
+def _defining(env: Any, name: str) -> Any:
+    """The outermost layer that has an attribute itself, not by passing it on; or None."""
+    for layer in _layers(env):
+        if name in getattr(layer, "__dict__", {}) or hasattr(type(layer), name):
+            return layer
+    return None
+
+
+def _is_own(vector: Any, name: str) -> bool:
+    """Whether a vector has an attribute itself, or its environments cannot be reached."""
+    reaches = callable(getattr(vector.unwrapped, "call", None))
+    return not reaches or _defining(vector, name) is not None
