@@ -61,7 +61,7 @@ def test_overview_names_every_command_which_explains_itself(capsys) -> None:
 
 @pytest.mark.parametrize("algorithm", algorithms.NAMES)
 def test_help_has_every_setting_with_meaning_default_and_source(algorithm, capsys) -> None:
-    assert main(["train", algorithm, "--help"]) == 0
+    assert main(["train", algorithm, "--help", "all"]) == 0
     raw = capsys.readouterr().out
     shown = "".join(raw.split())  # argparse breaks lines where it likes
     kind = algorithms.get(algorithm).Settings
@@ -80,13 +80,38 @@ def test_help_has_every_setting_with_meaning_default_and_source(algorithm, capsy
 
 
 def test_help_for_an_environment_shows_the_values_of_the_zoo(capsys) -> None:
-    assert main(["train", "ppo", "CartPole-v1", "--help"]) == 0
+    assert main(["train", "ppo", "CartPole-v1", "--help", "all"]) == 0
     shown = "".join(capsys.readouterr().out.split())
     assert "here0.8:rl-baselines3-zoo" in shown and "default0.95" in shown  # gae_lambda
-    assert main(["train", "a2c", "ALE/Qbert-v5", "--help"]) == 0  # of a family
+    assert main(["train", "a2c", "ALE/Qbert-v5", "--help", "all"]) == 0  # of a family
     assert "here0.25:rl-baselines3-zoo" in "".join(capsys.readouterr().out.split())
-    assert main(["train", "dqn", "PongNoFrameskip-v4", "--entry", "rainbow", "--help"]) == 0
+    assert main(["train", "dqn", "PongNoFrameskip-v4", "--entry", "rainbow", "--help", "all"]) == 0
     assert "[herecategorical:" in "".join(capsys.readouterr().out.split())
+
+
+def test_help_fits_on_a_screen(capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for algorithm in algorithms.NAMES:
+        assert main(["train", algorithm, "CartPole-v1", "--help"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert len(lines) <= 45 and max(map(len, lines)) <= 80
+        assert lines[0].startswith("usage: tandem train [ALGORITHM] [ENV]")
+    words = ["train", "ppo", "CartPole-v1"]
+    found = {}
+    for topic in ("", "settings", "run", "all"):
+        assert main([*words, "--help", *topic.split()]) == 0
+        found[topic] = capsys.readouterr().out
+    row = next(line for line in found[""].splitlines() if line.startswith("--learning-rate X"))
+    assert row.split()[-2:] == ["0.0003", "1e-3:0"]
+    assert "--clip" in found["settings"] and "--keep" not in found["settings"]
+    assert "--clip" not in found["run"] and "--keep" in found["run"]
+    assert "Schulman" in found["all"] and "Schulman" not in found["settings"]
+    assert "--frame-stack" not in found["all"]
+    assert main(["train", "ppo", "ALE/Pong-v5", "--help", "run"]) == 0
+    assert "--frame-stack" in capsys.readouterr().out
+    monkeypatch.setenv("COLUMNS", "120")
+    assert main(["train", "--help", "ppo"]) == 0
+    assert "--gamma X" in capsys.readouterr().out
 
 
 GIVEN_ANEW = ("--seed 3", "--gamma 0.9", "--envs 3 --stop-at 1")

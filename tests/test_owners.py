@@ -47,7 +47,11 @@ def test_the_algorithms_are_named_that_have_it() -> None:
         ("CartPole-v1", {"munchausn": True}, "{munchausen} is a setting of dqn."),
         ("CartPole-v1", {"learning_rat": 1e-3}, "did you mean {learning_rate} "),
         ("CartPole-v1", {"framewrk": "torch"}, "did you mean {framework}"),
-        ("CartPole-v1", {"quite_unknown_zz": 1}, "leave it out. `tandem train ppo --help`"),
+        (
+            "CartPole-v1",
+            {"quite_unknown_zz": 1},
+            "leave it out. `tandem train ppo --help settings`",
+        ),
     ],
 )
 def test_programs_and_commands_are_told_the_same(env, given, says, capsys) -> None:

@@ -150,8 +150,8 @@ def test_list_and_help_have_what_it_brings(maze: Path, capsys: Any) -> None:
     assert re.search(r"maze_pg +maze/Corridor-v0\n +with --entry: wide", printed)
     assert "not to be used" not in printed
     for command in ("train", "config", "sweep", "find lr"):
-        assert "maze_pg" in " ".join(shown(capsys, f"{command} --help").split())
-    printed = " ".join(shown(capsys, "train maze_pg maze/Corridor-v0 --help").split())
+        assert "maze_pg" in " ".join(shown(capsys, f"{command} --help all").split())
+    printed = " ".join(shown(capsys, "train maze_pg maze/Corridor-v0 --help all").split())
     printed = printed.replace("- ", "-")  # where a line was broken
     assert "settings of maze_pg" in printed and "--penalty X" in printed
     assert "weight of the square of values [here 0.002: tandem-maze's own trials;" in printed

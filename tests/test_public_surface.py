@@ -20,6 +20,7 @@ import pytest
 
 import tandem
 from tandem import algorithms, cli
+from tandem.cli.parser import Parser
 from tandem.learning.config import Options
 from tandem.settings import declared, hints_of
 
@@ -126,7 +127,7 @@ def commands() -> dict[str, Any]:
     calls = [c for c in cli.COMMANDS if c != "find"]
     calls += ["find lr", "find optimizer", "find best", "train ppo"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(argparse.ArgumentParser, "print_help", lambda p, file=None: shown.append(p))
+        patch.setattr(Parser, "print_help", lambda p, file=None: shown.append(p))
         codes = [cli.main([*call.split(), "--help"]) for call in calls]
     assert codes == [0] * len(calls) and len(shown) == len(calls)
     return {call: flags(parser) for call, parser in zip(calls, shown, strict=True)}

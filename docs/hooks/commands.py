@@ -20,8 +20,8 @@ HEAD = """\
 # Command line
 
 Every command and every flag. `tandem COMMAND --help` prints the same for one command, and
-`tandem train ALGORITHM ENV --help` adds the settings of that algorithm, with the values that this
-environment has in the [zoo](../howto/zoo.md).
+`tandem train ALGORITHM ENV --help all` adds the settings of that algorithm, with the values that
+this environment has in the [zoo](../howto/zoo.md).
 
 | command | purpose |
 |---|---|

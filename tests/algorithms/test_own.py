@@ -318,7 +318,7 @@ def test_commands_name_it_by_its_module(tmp_path: Path, capsys: Any) -> None:
     capsys.readouterr()
     assert cli.main(["train", MINE, "CartPole-v1", "--penalti", "1"]) == 2
     assert "--penalty" in capsys.readouterr().err
-    assert cli.main(["train", MINE, "--help"]) == 0
+    assert cli.main(["train", MINE, "--help", "settings"]) == 0
     assert "weight of the square of values" in capsys.readouterr().out
 
 

@@ -268,11 +268,11 @@ def test_a_folder_that_cannot_be_is_told_of_first(command, capsys, monkeypatch, 
 def test_help_names_flags_and_settings(capsys) -> None:
     own = {"lr": ["--setting", "--points"], "optimizer": ["--start-lr"], "best": ["--vary"]}
     for kind, flags in own.items():
-        assert main(["find", kind, "dqn", "CartPole-v1", "--help"]) == 0
+        assert main(["find", kind, "dqn", "CartPole-v1", "--help", "all"]) == 0
         said = capsys.readouterr().out
         flags += ["--seeds", "--processes", "--out", "--prioritized", "--eval-episodes"]
         assert all(f"\n  {flag}" in said for flag in flags) and said.count("\n  --steps ") == 1
-    assert main(["sweep", "dqn", "CartPole-v1", "--help"]) == 0
+    assert main(["sweep", "dqn", "CartPole-v1", "--help", "all"]) == 0
     said = capsys.readouterr().out
     flags = ["--trials", "--parallel", "--pruner", "--space", "--resume", "--epsilon", "--steps"]
     assert all(said.count(f"\n  {flag} ") == 1 for flag in flags)

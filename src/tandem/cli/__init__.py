@@ -179,8 +179,8 @@ def _overview() -> str:
             "",
             *lines,
             "",
-            "`tandem COMMAND --help` shows the arguments of each, `tandem train ppo --help` every "
-            "setting of PPO.",
+            "`tandem COMMAND --help` shows the flags of a command, "
+            "`tandem train ppo --help settings` all settings of PPO.",
             "To begin: tandem train ppo CartPole-v1",
         ]
     )

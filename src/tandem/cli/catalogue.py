@@ -43,7 +43,7 @@ def run(words: list[str]) -> int:
         echo("\nof installed packages, and not to be used")
         for fault in broken:
             echo(f"  {fault.happened}\n    Fix: {fault.fix}")
-    echo("\ntuned settings (`tandem train ALGORITHM ENV --help` shows them, with their source)")
+    echo("\ntuned settings (`tandem train ALGORITHM ENV --help all` shows them, with their source)")
     for name in algorithms.names():
         if tuned := sorted(zoo.environments(name)):
             echo(f"  {name:<12}{'  '.join(tuned)}")

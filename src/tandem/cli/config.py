@@ -78,7 +78,7 @@ def _lines(places: dict[str, Any], settings: Any, options: Options, source: str)
 def _arguments(words: list[str]) -> argparse.Namespace:
     """What was asked for."""
     parser = make_parser()
-    title = "settings of {} [default and its source]"
+    title = "settings of {} [default]"
     train.settings_flags(parser, words, title)
     args = parser.read(words)
     expect_both("config", args.algorithm, args.env)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import PurePath
 from typing import Any, Literal, NoReturn, get_args, get_origin
@@ -16,6 +16,8 @@ from tandem.cli.output import stream
 from tandem.errors import SettingError, UnknownNameError, nearest
 from tandem.settings import IMPORTED, declared, hints_of, module_here, offered
 
+HELP = ("-h", "--help")
+TOPICS = ("settings", "run", "all")
 NUMBER = re.compile(r"-\.?\d")
 NAMED = {"algorithm": "algorithm", "env": "environment"}  # what commands take without a flag
 SAMPLES = {
@@ -41,9 +43,12 @@ class Parser(argparse.ArgumentParser):
             formatter_class=layout,
             **more,
         )
+        self.values: dict[str, tuple[str, str]] = {}  # of settings: their default, the zoo's value
 
     def print_help(self, file: Any = None) -> None:
-        super().print_help(file or stream())
+        from tandem.cli.help import show  # rich: not for commands that train
+
+        show(self, file or stream())
 
     def error(self, message: str) -> NoReturn:
         usage = " ".join(self.format_usage().removeprefix("usage: ").split())
@@ -52,6 +57,8 @@ class Parser(argparse.ArgumentParser):
     # says more of an unknown flag, by an error of its own, where the command knows more
     unknown: Callable[[str], None] | None = None
     settings: frozenset[str] = frozenset()  # what flags of settings are called
+    topic = ""  # the part of the help that was asked for
+    usual: Mapping[str, tuple[str, str]] = {}  # what short help says of flags, and their defaults
 
     def algorithms(self, words: Sequence[str]) -> list[str]:
         """The words that name an algorithm, module:Class too, and are no values of flags. After
@@ -67,6 +74,7 @@ class Parser(argparse.ArgumentParser):
     def read(self, words: Sequence[str]) -> argparse.Namespace:
         """The arguments, and which of them are `settings`. UnknownNameError for a flag that there
         is not, SettingError for whatever else is wrong with them."""
+        words, self.topic = topic_of(words)
         known = self._option_string_actions
         for word in words[: words.index("--") if "--" in words else None]:
             flag = word.partition("=")[0]
@@ -102,24 +110,43 @@ class Parser(argparse.ArgumentParser):
         return f"name the {NAMED[what]} without a flag, as in `{usage}`."
 
 
-def flags(group: Any, settings: Any, tuned: dict[str, Any] | None = None, source: str = "") -> None:
+def topic_of(words: Sequence[str]) -> tuple[list[str], str]:
+    """The words of a command without the one after --help that names a part of the help, and that
+    one; "" where there is none."""
+    for i, (word, after) in enumerate(pairwise(words)):
+        if word in HELP and after in TOPICS:
+            return [*words[: i + 1], *words[i + 2 :]], after
+    return list(words), ""
+
+
+def flags(
+    group: Any,
+    settings: Any,
+    tuned: dict[str, Any] | None = None,
+    source: str = "",
+    sourced: bool = True,
+    hidden: Sequence[str] = (),
+) -> dict[str, tuple[str, str]]:
     """A flag for each field of a settings dataclass, but for those that the command has already.
     They are left as text for `settings.convert`; what is not given is not in the namespace.
     `tuned` are values of the zoo, with their `source`. Help has none of those that an algorithm
-    always refuses, with its reason."""
+    always refuses, with its reason, and none `hidden`; sources if `sourced`. Gives the default and
+    the zoo's value of each."""
     hints, shown = hints_of(type(settings)), {s.name for s in offered(type(settings))}
+    values: dict[str, tuple[str, str]] = {}
     for s in declared(type(settings)):
         several = hints[s.name] == tuple[str, ...]  # the flag may stand several times
         flag = f"--{s.name.replace('_', '-')}"
-        tail = f"default {'none' if several and not s.default else _shown(s.default)}"
+        default = "none" if several and not s.default else _shown(s.default)
         if flag in group._option_string_actions:
             continue
-        if s.source:
-            tail += f": {s.source}"
-        if tuned and s.name in tuned:
-            tail = f"here {_shown(tuned[s.name])}: {source}; {tail}"
+        tail = f"default {default}{f': {s.source}' if s.source and sourced else ''}"
+        zoo = _shown(tuned[s.name]) if tuned and s.name in tuned else ""
+        if zoo:
+            tail = f"here {zoo}{f': {source}' if sourced else ''}; {tail}"
+        values[s.name] = default, "" if _same(zoo, default) else zoo
         text = f"{s.help} [{tail}]".replace("%", "%%")
-        text = text if s.name in shown else argparse.SUPPRESS
+        text = text if s.name in shown and s.name not in hidden else argparse.SUPPRESS
         look: dict[str, Any] = {"dest": s.name, "default": argparse.SUPPRESS, "help": text}
         if several:
             look |= {"action": "extend", "nargs": 1}
@@ -127,6 +154,7 @@ def flags(group: Any, settings: Any, tuned: dict[str, Any] | None = None, source
             group.add_argument(flag, action=argparse.BooleanOptionalAction, **look)
         else:
             group.add_argument(flag, metavar=_metavar(hints[s.name]), **look)
+    return values
 
 
 def expect_both(command: str, algorithm: str | None, env: str | None, instead: str = "") -> None:
@@ -245,6 +273,13 @@ def _shown(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return repr(value) if value == "" else str(value)
+
+
+def _same(one: str, other: str) -> bool:
+    try:
+        return float(one) == float(other)
+    except ValueError:
+        return one == other
 
 
 def _metavar(hint: Any) -> str:

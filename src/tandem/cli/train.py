@@ -16,14 +16,17 @@ from tandem.algorithms.own import name_of
 from tandem.cli import seeds, seeds_command, settings_file, told
 from tandem.cli.output import echo, stream
 from tandem.cli.parser import (
+    HELP,
     Parser,
     flags,
     import_argument,
     network_argument,
+    topic_of,
     trust_argument,
     vector_arguments,
 )
 from tandem.cli.seeds_command import value_of
+from tandem.envs import atari
 from tandem.envs.factory import versioned
 from tandem.envs.vector_source import named
 from tandem.errors import ResumeError, SettingError, UnknownNameError, nearest, one_of
@@ -33,22 +36,33 @@ from tandem.runs import config_file
 from tandem.runs.folder import default_folder, result_of
 from tandem.runs.json_log import JsonLog
 from tandem.runs.progress import Progress
+from tandem.settings import declared
 from tandem.trainer import TAKEN
 from tandem.zoo import other_names, owners
 
-ABOUT = """Trains an agent. Settings come from the zoo's entry for the algorithm and environment if
-there is one, else from the algorithm's defaults, then from what is given. Everything goes into a
-new folder, runs/… unless --out names another."""
+ABOUT = """Train an agent. Settings come from the zoo if it has this algorithm and environment,
+otherwise from the algorithm's defaults; flags override both. Curve, checkpoints and logs go into a
+new folder."""
 EXAMPLES = (
     "tandem train ppo CartPole-v1",
-    "tandem train dqn CartPole-v1 --framework torch --prioritized --learning-rate 1e-3:0",
-    "tandem train sac Pendulum-v1 --seeds 3",
+    "tandem train dqn CartPole-v1 --prioritized --learning-rate 1e-3:0",
+    "tandem train sac Pendulum-v1 --framework torch --seeds 3",
     "tandem train ppo --vector my_module:make_vector",
     "tandem train my_module:MyAlgorithm CartPole-v1",
     "tandem train --config cartpole.toml --seed 1",
     "tandem train --resume runs/ppo-CartPole-v1-s0-20250131-120000",
-    "tandem train ppo --help             every setting of PPO",
+    "tandem train ppo --help settings",
 )
+USUAL = {
+    "framework": ("torch, jax or tensorflow", "fastest"),
+    "seed": ("seed of the run", "0"),
+    "seeds": ("train K seeds, plot their mean", "1"),
+    "out": ("folder to create", "runs/…"),
+    "config": ("read settings from a file", "none"),
+    "resume": ("continue the run in a folder", "none"),
+    "start_from": ("start from a trained agent", "none"),
+    "network": ("your own network", "MLP or CNN"),
+}
 LOGS = ("text", "json")
 MAY_CHANGE = "only --stop-at, --out, --steps with --extend, and execution options: " + ", ".join(
     f"--{name.replace('_', '-')}" for name in sorted(RESUMABLE)
@@ -202,7 +216,7 @@ def arguments(words: list[str]) -> argparse.Namespace:
     parser, file = make_parser(), value_of("--config", words)
     data = {} if file is None else settings_file.read(Path(file))
     said = str(data.get("algorithm", ""))
-    title = "settings of {} [default and its source]"
+    title = "settings of {} [default]"
     kind = settings_flags(parser, words, title, otherwise=said)
     args = parser.read(words)
     args.stop_at = None if args.stop_at is None else _whole("stop-at", args.stop_at)
@@ -243,17 +257,21 @@ def settings_flags(
     options, in groups of these titles; in help with what the zoo says. Gives the class of the
     first; None where there is none. trusted: no class is imported but these, as module:Class."""
     group, beside = parser.add_argument_group(), parser.add_argument_group(options)
-    flags(beside, Options())
-    names = parser.algorithms(words) or [otherwise] * own.is_known(otherwise)
+    rest, topic = topic_of(words)
+    names = parser.algorithms(rest) or [otherwise] * own.is_known(otherwise)
+    env, tuned = "", zoo.Entry({}, "")
     if trusted is not None:
         names = [n for n in names if n in trusted or not algorithms.is_class(n)]
     kinds = [own.checked(own.named(n) if algorithms.is_class(n) else n, TAKEN) for n in names]
-    group.title, tuned = title.format(", ".join(names)), zoo.Entry({}, "")
-    if kinds and {"-h", "--help"} & {*words}:
-        env = next((b for a, b in pairwise(words) if a == names[-1] and b[0] != "-"), "")
+    group.title = title.format(", ".join(names))
+    if kinds and {*HELP} & {*words}:
+        env = next((b for a, b in pairwise(rest) if a == names[-1] and b[0] != "-"), "")
         tuned = zoo.entry(names[0], env, value_of("--entry", words) or "") or tuned
+    sourced, game = topic == "all", not env or atari.is_atari(env)
+    hidden = () if game else tuple(s.name for s in declared(atari.Preprocessing))
+    flags(beside, Options(), sourced=sourced, hidden=hidden)
     for kind in kinds:
-        flags(group, kind.Settings(), tuned.settings, tuned.source)
+        parser.values |= flags(group, kind.Settings(), tuned.settings, tuned.source, sourced)
     if not kinds:  # some that any run may be given, without help
         flags(group, ReplaySettings())
         for action in (*group._group_actions, *beside._group_actions):
@@ -289,6 +307,7 @@ def with_address(words: list[str]) -> list[str]:
 def make_parser() -> Parser:
     """The arguments of the command, without those that go by the algorithm."""
     parser = Parser("train", ABOUT, EXAMPLES)
+    parser.usual = USUAL
     parser.add_argument(
         "algorithm",
         nargs="?",

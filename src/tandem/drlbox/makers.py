@@ -169,8 +169,8 @@ class Trainer:
             raise SettingError(
                 f"{self.name} does not support {', '.join(unfit)}.",
                 "the arguments that it shares with a3c and dqn, and its own settings",
-                f"leave {', '.join(unfit)} out; `tandem train {self.algorithm} --help` lists its "
-                "settings.",
+                f"leave {', '.join(unfit)} out; `tandem train {self.algorithm} --help settings` "
+                "lists its settings.",
             )
         if self.documented:
             settings |= self.arguments.implied(self.processes())

@@ -32,7 +32,7 @@ def refuse(
         return
     name, known = name_of(algorithm), {*own, *options, *taken}
     others = {n: _names(k.Settings) for n, k in algorithms.built_in().items()}
-    help = f"`tandem {command or 'train'} {name} --help` shows those of {name}."
+    help = f"`tandem {command or 'train'} {name} --help settings` lists those of {name}."
     close = nearest(odd, known.union(*others.values()), 1)
     if close and close[0] not in known:
         close = nearest(odd, close, 1, CLOSE) or nearest(odd, known, 1)
