@@ -511,9 +511,18 @@ def test_list_shows_algorithms_zoo_and_engines(capsys, monkeypatch) -> None:
     assert main(["list"]) == 0
     shown = capsys.readouterr().out
     assert all(name in shown for name in algorithms.NAMES) and "Schulman et al. 2017" in shown
-    assert "LunarLander-v3" in shown and "MuJoCo locomotion: HalfCheetah-v5" in shown
     assert "not installed: pip install 'tandem-rl[jax]'" in shown
-    assert "\n  torch       torch 2" in shown
+    assert re.search(r"\ntorch +torch 2", shown)
+    assert main(["list", "ppo"]) == 0
+    shown = capsys.readouterr().out
+    assert "LunarLander-v3" in shown and re.search("MuJoCo locomotion +HalfCheetah-v5", shown)
+    assert main(["list", "HalfCheetah-v5", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)["algorithms"]
+    assert shown["td3"]["steps"] == 1_000_000 and "dqn" not in shown
+    assert main(["list", "dqn", "--json"]) == 0
+    assert "rainbow" in json.loads(capsys.readouterr().out)["entries"]
+    assert main(["list", "HalfCheeta-v5"]) == 2
+    assert "did you mean 'HalfCheetah-v5'" in capsys.readouterr().err
 
 
 def test_check_has_a_line_for_each_finding(capsys) -> None:

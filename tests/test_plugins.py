@@ -144,11 +144,12 @@ def test_list_and_help_have_what_it_brings(maze: Path, capsys: Any) -> None:
         "environments maze/Corridor-v0, maze/Long-v0 (tandem-maze 1.2.0)",
         "writer lines: --writer lines (tandem-maze 1.2.0)",
         "settings of maze_pg, ppo (tandem-maze 1.2.0)",
-        "Mazes: maze/*",
     ):
         assert line in printed
-    assert re.search(r"maze_pg +maze/Corridor-v0\n +with --entry: wide", printed)
-    assert "not to be used" not in printed
+    assert "unusable" not in printed
+    printed = shown(capsys, "list maze_pg")
+    assert "maze/Corridor-v0" in printed and "for --entry: wide" in printed
+    assert re.search(r"Mazes +maze/\*", shown(capsys, "list ppo"))
     for command in ("train", "config", "sweep", "find lr"):
         assert "maze_pg" in " ".join(shown(capsys, f"{command} --help all").split())
     printed = " ".join(shown(capsys, "train maze_pg maze/Corridor-v0 --help all").split())
@@ -416,9 +417,9 @@ def test_an_older_run_of_the_class_goes_on_by_its_name(maze, tmp_path: Path, mon
 
 def test_list_has_what_is_broken_and_why(broken: Path, capsys: Any) -> None:
     printed = shown(capsys, "list")
-    good, _, bad = printed.partition("of installed packages, and not to be used")
+    good, _, bad = printed.partition("from installed packages, but unusable")
     assert "algorithm maze_pg" in good and "writer lines" in good and "maze/Corridor-v0" in good
-    bad = bad.partition("tuned settings")[0]
+    bad = bad.partition("framework")[0]
     for name, why in (
         ("algorithm 'missing'", "No module named 'tandem_broken.no_such_module'"),
         ("algorithm 'needy'", "No module named 'no_such_library_anywhere'"),
@@ -534,7 +535,7 @@ def test_the_page_has_a_package_that_works(forgotten, tmp_path, monkeypatch, cap
     install(source, tmp_path / "there")
     see(tmp_path / "there", monkeypatch)
     printed = shown(capsys, "list")
-    assert "not to be used" not in printed
+    assert "unusable" not in printed
     for what in ("algorithm reinforce", "corridor/Corridor-v0", "writer rows", "settings of rein"):
         assert what in printed
     (lines,) = [b for b in blocks(part) if "tandem train reinforce" in b.text]

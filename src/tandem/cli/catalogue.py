@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import sys
 
 from tandem import algorithms, backends, plugins, zoo
 from tandem.algorithms import own
-from tandem.cli.output import echo
+from tandem.cli.output import echo, table
 from tandem.cli.parser import Parser
 from tandem.envs import ids
-from tandem.errors import PluginError
+from tandem.errors import PluginError, UnknownNameError, nearest
 from tandem.plugins import Plugin
 from tandem.runs import config_file, plugin_writers
 from tandem.trainer import TAKEN
+from tandem.types import JSONDict
 from tandem.zoo import files
 
 ABOUT = (
-    "Lists the algorithms, the environments that have tuned settings, what installed packages add, "
-    "and the engines that are installed."
+    "List the algorithms, what installed packages add, and the installed frameworks; with the name "
+    "of an algorithm or an environment, the tuned settings for it."
 )
+EXAMPLES = ("tandem list", "tandem list ppo", "tandem list LunarLander-v3", "tandem list --json")
 PARTS = {
     "jax": "keras jax",
     "tensorflow": "keras tensorflow",
@@ -29,46 +32,114 @@ PARTS = {
 
 def run(words: list[str]) -> int:
     """Prints what there is."""
-    make_parser().read(words)
-    echo("algorithms")
-    for name, kind in algorithms.built_in().items():
-        about = " ".join((sys.modules[kind.__module__].__doc__ or "").split())
-        echo(f"  {name:<12}{about[: about.find(')') + 1]}")
-    added, broken = _added()
-    if added:
-        echo("\nof installed packages")
-        for line in added:
-            echo(f"  {line}")
-    if broken:
-        echo("\nof installed packages, and not to be used")
-        for fault in broken:
-            echo(f"  {fault.happened}\n    Fix: {fault.fix}")
-    echo("\ntuned settings (`tandem train ALGORITHM ENV --help all` shows them, with their source)")
-    for name in algorithms.names():
-        if tuned := sorted(zoo.environments(name)):
-            echo(f"  {name:<12}{'  '.join(tuned)}")
-        if other := zoo.named(name):
-            echo(f"  {'':<12}with --entry: {', '.join(sorted(other))}")
-    echo("\nfamilies of environments, which settings above are for")
-    for family, held in zoo.families().items():
-        echo(f"  {family}: {'  '.join(held)}")
-    echo("\nengines")
-    versions = config_file.versions()
-    for name, parts in PARTS.items():
-        if name in backends.installed():
-            found = [
-                f"{p} {versions.get(p) or versions.get(f'{p}-cpu', '')}" for p in parts.split()
-            ]
-            echo(f"  {name:<12}{', '.join(found)}")
-        else:
-            extra = "torch,jax" if name == "keras-torch" else name
-            echo(f"  {name:<12}not installed: pip install 'tandem-rl[{extra}]'")
+    args = make_parser().read(words)
+    if args.name is None:
+        found, show = _everything(), _show_everything
+    elif args.name in algorithms.names():
+        found, show = _algorithm_named(args.name), _show_algorithm
+    else:
+        found, show = _environment(args.name), _show_environment
+    if args.json:
+        echo(json.dumps(found, indent=1, ensure_ascii=False))
+    else:
+        show(found)
     return 0
 
 
 def make_parser() -> Parser:
     """The arguments of the command."""
-    return Parser("list", ABOUT)
+    parser = Parser("list", ABOUT, EXAMPLES)
+    parser.add_argument(
+        "name", nargs="?", metavar="ALGORITHM|ENV", help="show the tuned settings for this"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser
+
+
+def _everything() -> JSONDict:
+    kinds = {name: _about(kind) for name, kind in algorithms.built_in().items()}
+    versions, added, broken = config_file.versions(), *_added()
+    engines = {
+        name: {p: versions.get(p) or versions.get(f"{p}-cpu", "") for p in parts.split()}
+        if name in backends.installed()
+        else None
+        for name, parts in PARTS.items()
+    }
+    faults = [{"fault": fault.happened, "fix": fault.fix} for fault in broken]
+    return {"algorithms": kinds, "plugins": added, "broken": faults, "frameworks": engines}
+
+
+def _show_everything(found: JSONDict) -> None:
+    table(((name, *about) for name, about in found["algorithms"].items()), ("algorithm", "", ""))
+    if found["plugins"]:
+        echo("\nfrom installed packages")
+        table(("", line) for line in found["plugins"])
+    if found["broken"]:
+        echo("\nfrom installed packages, but unusable")
+        for fault in found["broken"]:
+            echo(f"  {fault['fault']}\n    Fix: {fault['fix']}")
+    echo()
+    rows = []
+    for name, parts in found["frameworks"].items():
+        extra = "torch,jax" if name == "keras-torch" else name
+        there = ", ".join(f"{n} {v}" for n, v in (parts or {}).items())
+        rows.append((name, there or f"not installed: pip install 'tandem-rl[{extra}]'"))
+    table(rows, ("framework", ""))
+    echo("\nTuned settings: `tandem list ALGORITHM` or `tandem list ENV`.")
+
+
+def _algorithm_named(name: str) -> JSONDict:
+    kinds, of = algorithms.built_in(), zoo.families()
+    return {
+        "algorithm": name,
+        "about": _about(kinds[name]) if name in kinds else ["", ""],
+        "environments": {env: [*of.get(env, ())] for env in sorted(zoo.environments(name))},
+        "entries": sorted(zoo.named(name)),
+    }
+
+
+def _show_algorithm(found: JSONDict) -> None:
+    name = found["algorithm"]
+    echo(" ".join([name, *filter(None, found["about"])]) + "\n")
+    envs = found["environments"].items()
+    table(((env, " ".join(held)) for env, held in envs), ("tuned for", "which are"))
+    if found["entries"]:
+        echo(f"\nother tuned settings, for --entry: {', '.join(found['entries'])}")
+    echo(f"\n`tandem train {name} ENV --help all` shows the values and their source.")
+
+
+def _environment(env: str) -> JSONDict:
+    """The algorithms with tuned settings for an environment. UnknownNameError where none has."""
+    found = {name: zoo.entry(name, env) for name in algorithms.names()}
+    tuned = {
+        name: {"steps": entry.settings.get("steps"), "source": entry.source}
+        for name, entry in found.items()
+        if entry is not None
+    }
+    if not tuned:
+        known = {e for name in algorithms.names() for e in zoo.environments(name)}
+        known |= {*algorithms.names(), *(i for held in zoo.families().values() for i in held)}
+        fix = (
+            "" if nearest(env, known) else "train with the defaults, or choose from `tandem list`."
+        )
+        raise UnknownNameError("algorithm, or environment with tuned settings,", env, known, fix)
+    return {"environment": env, "algorithms": tuned}
+
+
+def _show_environment(found: JSONDict) -> None:
+    rows = [
+        (name, f"{tuned['steps']:,}" if tuned["steps"] else "", tuned["source"])
+        for name, tuned in found["algorithms"].items()
+    ]
+    table(rows, ("algorithm", "steps", "source"))
+    echo(f"\n`tandem train ALGORITHM {found['environment']}` uses these settings.")
+
+
+def _about(kind: type) -> list[str]:
+    """What an algorithm is called in full, and its paper."""
+    text = " ".join((sys.modules[kind.__module__].__doc__ or "").split())
+    title, _, paper = text[: text.find(")") + 1].partition(" (")
+    return [title, paper.removesuffix(")")]
 
 
 def _added() -> tuple[list[str], list[PluginError]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from tandem.cli.output import echo
+from tandem.cli.output import table
 from tandem.cli.parser import Parser, import_argument, vector_arguments
 from tandem.envs.envpool import is_id
 from tandem.envs.factory import make
@@ -16,7 +16,7 @@ ABOUT = (
     "Checks whether an environment, or a vector of environments, can be trained in, resumed "
     "exactly, and how fast it is. Exit code 1 where it has a fault."
 )
-SIGNS = {"ok": "ok   ", "note": "note ", "fault": "FAULT"}
+SIGNS = {"ok": "ok", "note": "note", "fault": "FAULT"}
 
 
 def run(words: list[str]) -> int:
@@ -37,7 +37,7 @@ def run(words: list[str]) -> int:
     faults = 0
     for finding in check(env, args.steps, args.seed, kwargs):
         faults += finding.verdict == "fault"
-        echo(f"{SIGNS[finding.verdict]}  {finding.what:<14}{finding.text}", flush=True)
+        table([(SIGNS[finding.verdict], finding.what, finding.text)], widths=(5, 12))
     return int(faults > 0)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from io import TextIOWrapper
 from typing import Any
@@ -24,6 +24,26 @@ def stream() -> Any:
 def echo(*objects: object, **options: Any) -> None:
     """Prints to the stdout of the command."""
     print(*objects, file=stream(), **options)
+
+
+def table(rows: Iterable[Sequence[str]], header: Sequence[str] = (), widths: Any = ()) -> None:
+    """Prints rows in columns, as wide as the terminal; what does not fit is wrapped. header: what
+    the columns are called. widths: of the first columns, the same in several tables."""
+    from rich.console import Console  # not for commands without tables
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(file=stream(), highlight=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = 1000  # whoever searches the output wants whole lines
+    shown = Table(box=None, pad_edge=False, show_header=bool(header), padding=(0, 2, 0, 0))
+    rows = [[Text(cell) for cell in row] for row in rows]
+    for i in range(max(map(len, [header, *rows]))):
+        width = widths[i] if i < len(widths) else None
+        shown.add_column(header[i] if i < len(header) else "", min_width=width, overflow="fold")
+    for row in rows:
+        shown.add_row(*row)
+    console.print(shown)
 
 
 def say(text: str) -> None:
