@@ -99,16 +99,39 @@ def test_evaluations_and_checkpoints_have_their_line() -> None:
     progress = Progress(1000, stream=out, clock=clock)
     progress(events.TrainBegin(0, 0, 0, 0.0, 1000, 1000))
     progress(events.EvaluationEnd(500, 1, 1, 1.0, events.Evaluation.of([1.0, 3.0], [1, 3]), True))
+    progress(events.EvaluationEnd(530, 1, 1, 1.0, events.Evaluation.of([2.0, 3.0], [1, 3]), True))
     progress(events.EvaluationEnd(550, 1, 1, 1.0, events.Evaluation.of([2.0], [1]), True, tie=True))
     progress(events.EvaluationEnd(600, 1, 1, 1.0, events.Evaluation.of([1.0], [1]), False))
     progress(events.CheckpointSaved(600, 1, 1, 1.0, Path("run/best.zip")))  # no news
     progress(events.CheckpointSaved(700, 1, 1, 1.0, Path("run/[last].zip")))
     assert out.getvalue().splitlines() == [
-        "evaluation at 500 steps: return 2.0 ± 1.0 over 2 episodes, the best so far",
+        "evaluation at 500 steps: return 2.0 ± 1.0 over 2 episodes",
+        "evaluation at 530 steps: return 2.5 ± 0.5 over 2 episodes, the best so far",
         "evaluation at 550 steps: return 2.0 ± 0.0 over 1 episode",
         "evaluation at 600 steps: return 1.0 ± 0.0 over 1 episode",
         f"checkpoint at 700 steps: {Path('run/[last].zip')}",
     ]
+
+
+def test_between_blocks_the_time_left_is_that_of_whole_blocks() -> None:
+    """Blocks of 1,000 steps in 10 s, the first one compiled for 30 s; episodes end in between."""
+    out, clock = Terminal(), Clock()
+    progress = Progress(10_000, stream=out, clock=clock)
+    progress.session = types.SimpleNamespace(backend=types.SimpleNamespace())
+    progress(events.TrainBegin(0, 0, 0, 0.0, 10_000, 10_000))
+    progress.session.backend.on_compile()
+    assert "compiling …" in out.getvalue()
+    for block in range(1, 5):
+        for _ in range(10):
+            clock.now += 3 if block == 1 else 1
+            progress(events.EpisodeEnd(1000 * block, 0, 0, 0.0, Episode(0, 1.0, 10, True)))
+        progress(events.BatchEnd(1000 * block, block, 0, 0.0, {}))
+    clock.now += 5
+    progress(events.EpisodeEnd(5000, 0, 0, 0.0, Episode(0, 1.0, 10, True)))
+    shown = re.sub(r"\x1b\[[?0-9;]*[a-zA-Z]", "", out.getvalue())
+    assert "0 steps/s" not in shown.replace("100 steps/s", "") and "?" not in shown
+    assert shown.count("100 steps/s") > 10 and shown.rstrip().splitlines()[-2].endswith("55 s left")
+    progress.close()
 
 
 def test_quiet_is_silent() -> None:

@@ -150,6 +150,7 @@ class Backend(ABC):
     )
     # "yes" or "no" once it is known whether updates are compiled, where there is a choice
     compiled = ""
+    on_compile: Callable[[], object] = staticmethod(lambda: None)  # is called before it compiles
     # `minimize` leaves the weights alone, and gradients to `recorded_gradient`: another process
     # makes the steps
     gradients_only = False

@@ -358,7 +358,10 @@ class KerasBackend(backend.Backend):
         def run(batches: Batch, indices: Array | None = None) -> backend.Outcome:
             settings, data = batches.settings, batches._replace(settings={})
             count = len(next(iter(settings.values())))
+            known = len(lengths)
             padded = models.padded_length(count, lengths)
+            if jit and len(lengths) > known and self.framework != "torch":
+                self.on_compile()
             live = np.ones(count, np.bool_)
             rows = (
                 np.arange(count, dtype=np.int32)

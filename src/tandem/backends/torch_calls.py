@@ -144,7 +144,11 @@ class _Kind:
         if calls.backend.compiling == "auto":
             calls.decide(source.is_kept() or calls.pays(self._traced))
         try:
-            return None if calls.backend.compiling == "no" else source.program()
+            if calls.backend.compiling == "no":
+                return None
+            if not source.is_kept():
+                calls.backend.on_compile()
+            return source.program()
         except Exception as error:  # whatever torch's compiler comes to
             calls.refuse(error)
             return None

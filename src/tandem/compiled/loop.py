@@ -106,6 +106,8 @@ class CompiledLoop:
         count = self._count(learns, min(stop, max(self.due(), begin + 1)))
         yield BatchBegin(**self.now())
         began, self.unlearned = perf_counter(), True
+        if learns not in self._paces:
+            self.backend.on_compile()
         said = self._said(count)
         self._carry, report = self.blocks.run(self._carry, learns, said)
         took = perf_counter() - began

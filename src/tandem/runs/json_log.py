@@ -55,7 +55,9 @@ class JsonLog(Progress):
     def _end(self, event: TrainEnd) -> None:
         self.line("end", {**event.counters(), "reason": event.reason, "shares": self._shares})
 
-    def _show(self, event: Event, speed: float, learning: float, remain: float | None) -> None:
+    def _show(
+        self, event: Event, speed: float | None, learning: float | None, remain: float | None
+    ) -> None:
         scores = sum(self._scores) / len(self._scores) if self._scores else None
         fields = {
             "stop_at": self.stop_at,

@@ -74,7 +74,9 @@ class NotebookProgress(Progress):
         if now - self._drawn >= REDRAW:
             self._draw(event, now)
 
-    def _show(self, event: Event, speed: float, learning: float, remain: float | None) -> None:
+    def _show(
+        self, event: Event, speed: float | None, learning: float | None, remain: float | None
+    ) -> None:
         left = [] if remain is None else [f"{duration(remain)} left"]
         self._page.done = min(event.env_steps, self.stop_at)
         self._page.figures = " · ".join(

@@ -52,8 +52,11 @@ class Progress(Callback):
         self._successes: deque[float] = deque(maxlen=100)
         self._loss: float | None = None
         self._shares: Mapping[str, float] = {}
-        # (time, steps, updates) when drawn lately
+        # (time, steps, updates) at ends of blocks lately, and at the last one
         self._marks: deque[tuple[float, int, int]] = deque()
+        self._latest = (0.0, 0, 0)
+        self._compiles = False  # the backend, since the last of them
+        self._improves = False  # whether there was an evaluation that another may be better than
         self._started = self._drawn = clock()
         self._first = self._tenth = self._told = 0
         self._live: Any = None
@@ -99,8 +102,10 @@ class Progress(Callback):
         self._first = self._told = event.env_steps
         self._started = self._drawn = self._clock()
         self._tenth = self._tenths(event)
-        self._marks.clear()
-        self._marks.append((self._started, event.env_steps, event.updates))
+        self._improves = event.env_steps > 0
+        self._mark_anew(event)
+        if self.session is not None:
+            self.session.backend.on_compile = self._compiling
         if self._terminal:
             from rich.console import Console
             from rich.live import Live
@@ -121,11 +126,33 @@ class Progress(Callback):
         name = "loss" if "loss" in metrics else next((n for n in metrics if "loss" in n), None)
         self._loss = metrics[name] if name else None
         self._shares = event.shares
+        if self._compiles:  # the next blocks are quicker
+            self._mark_anew(event)
+            return
+        self._latest = now, *_ = self._clock(), event.env_steps, event.updates
+        if now - self._marks[-1][0] >= REDRAW:
+            self._marks.append(self._latest)
+        while len(self._marks) > 2 and now - self._marks[0][0] > WINDOW:
+            self._marks.popleft()
+
+    def _mark_anew(self, event: Event) -> None:
+        self._compiles, self._latest = False, (self._clock(), event.env_steps, event.updates)
+        self._marks.clear()
+        self._marks.append(self._latest)
+
+    def _compiling(self) -> None:
+        self._compiles = True
+        if self._live is not None:
+            steps = self._latest[1]
+            counts = f"{steps:,} / {self.stop_at:,} steps"
+            picture = _picture(steps, self.stop_at, counts, "", ["compiling …"])
+            self._live.update(picture, refresh=True)
 
     def _evaluation(self, event: EvaluationEnd) -> None:
         e, self._told = event.evaluation, event.env_steps
         text = f"evaluation at {event.env_steps:,} steps: return {e}"
-        better = event.best and not event.tie
+        better = event.best and not event.tie and self._improves
+        self._improves = True
         self._say(text + ", the best so far" * better, "bold green" if better else "")
 
     def _checkpoint(self, event: CheckpointSaved) -> None:
@@ -166,45 +193,34 @@ class Progress(Callback):
                 self._draw(event, now)
 
     def _draw(self, event: Event, now: float) -> None:
-        self._drawn = now
-        while (
-            len(self._marks) > 1
-            and now - self._marks[0][0] > WINDOW
-            and now - self._marks[1][0] >= REDRAW
-        ):
-            self._marks.popleft()
-        then, steps, updates = self._marks[0] if self._marks else (self._started, 0, 0)
-        span = now - then
-        speed = (event.env_steps - steps) / span if span > 0 else 0.0
-        learning = (event.updates - updates) / span if span > 0 else 0.0
-        self._marks.append((now, event.env_steps, event.updates))
-        remain = max(0, self.stop_at - event.env_steps) / speed if speed > 0 else None
+        self._drawn, speed, learning, remain = now, None, None, None
+        (then, steps, updates), (at, done, made) = self._marks[0], self._latest
+        if at > then:  # a block has ended
+            speed, learning = (done - steps) / (at - then), (made - updates) / (at - then)
+            if speed > 0:
+                remain = max(0.0, (self.stop_at - done) / speed - (now - at))
         self._show(event, speed, learning, remain)
 
-    def _show(self, event: Event, speed: float, learning: float, remain: float | None) -> None:
+    def _show(
+        self, event: Event, speed: float | None, learning: float | None, remain: float | None
+    ) -> None:
         """Steps and updates each second, and the seconds that remain, if that can be said."""
-        left = f"{duration(remain)} left" if remain is not None else "? left"
+        left = "" if remain is None else f"{duration(remain)} left"
         counts = f"{event.env_steps:,} / {self.stop_at:,} steps"
         details = self._details(speed, learning)
         if self._live is not None:
-            self._live.update(
-                _picture(event.env_steps, self.stop_at, counts, left, details), refresh=True
-            )
+            picture = _picture(event.env_steps, self.stop_at, counts, left, details)
+            self._live.update(picture, refresh=True)
         else:
-            self._say(
-                " | ".join(
-                    [
-                        f"{counts} ({min(1.0, event.env_steps / max(self.stop_at, 1)):.0%})",
-                        *details,
-                        left,
-                    ]
-                ),
-                "",
-            )
+            share = min(1.0, event.env_steps / max(self.stop_at, 1))
+            parts = [f"{counts} ({share:.0%})", *details, left]
+            self._say(" | ".join(filter(None, parts)), "")
 
-    def _details(self, speed: float, learning: float) -> list[str]:
+    def _details(self, speed: float | None, learning: float | None) -> list[str]:
         """How a run is going, in figures."""
-        details = [f"{speed:,.0f} steps/s", f"{learning:,.0f} updates/s"]
+        details = list[str]()
+        if speed is not None:
+            details += [f"{speed:,.0f} steps/s", f"{learning:,.0f} updates/s"]
         if self._scores:
             details.append(f"return {figures(sum(self._scores) / len(self._scores))}")
         if self._successes:
