@@ -60,7 +60,7 @@ def test_a_gif_shows_every_step_at_the_environments_rate(tmp_path: Path) -> None
     assert [grey for grey, _ in found] == pytest.approx([0, 20, 40, 60, 80, 100, 120], abs=3)
     assert [ms for _, ms in found] == [100] * 6 + [600]  # the end stands half a second longer
     assert env.seeds == [7] and Image.open(out).info["loop"] == 0
-    assert Image.open(out).size == (60, 40 + animation.STRIP)
+    assert Image.open(out).size == (360, 240 + animation.STRIP)
     # a fast one's leaves pictures out, but never the end
     found = frames(played(tmp_path / "a.gif", env=Blinking(length=5, fps=50)))
     assert [grey for grey, _ in found] == pytest.approx([0, 40, 80, 100], abs=3)

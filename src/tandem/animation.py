@@ -33,7 +33,8 @@ from tandem.runs.atomic_files import writing
 from tandem.settings import as_path, whole_number
 from tandem.types import Tree
 
-WIDTH = 400  # pixels; larger pictures are made smaller
+WIDTH = 400  # pixels; larger pictures are made smaller, those less than half as wide larger
+LEAST = 300  # pixels, which the text needs
 STRIP = 22  # pixels under the picture, for the text
 GIF_RATE = 25  # pictures a second at most, by leaving some out
 COLOURS = 128  # of a GIF, the same in all its pictures
@@ -313,15 +314,15 @@ def _pictures(
     font = ImageFont.load_default(12)
     for moment in moments:
         frame = Image.fromarray(_render(env))
-        width = min(WIDTH, frame.width) // 2 * 2
-        height = round(frame.height * width / frame.width) // 2 * 2
+        if frame.width > WIDTH:
+            size = WIDTH, round(frame.height * WIDTH / frame.width)
+            frame = frame.resize(size, Image.Resampling.BOX)
+        elif (times := WIDTH // frame.width) > 1:  # as sharp as it is
+            size = times * frame.width, times * frame.height
+            frame = frame.resize(size, Image.Resampling.NEAREST)
+        width, height = max(frame.width, LEAST) // 2 * 2, frame.height // 2 * 2
         picture = Image.new("RGB", (width, height + STRIP), "#20242b")
-        picture.paste(
-            frame.resize(
-                (width, height),
-                Image.Resampling.BOX if frame.width > width else Image.Resampling.NEAREST,
-            )
-        )
+        picture.paste(frame, ((width - frame.width) // 2, 0))
         draw = ImageDraw.Draw(picture)
         middle = height + STRIP // 2
         title = name if episodes == 1 else f"{name}   episode {moment.episode + 1}"

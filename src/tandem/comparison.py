@@ -291,11 +291,12 @@ def _interval(
 
 
 def _thresholds(matrices: dict[str, Array], normalised: bool) -> Array:
-    """Of the profiles: from the lowest score, or 0, to the highest."""
+    """Of the profiles: from below the lowest score, or 0, to the highest."""
     every = np.concatenate([matrix.ravel() for matrix in matrices.values()])
     low, high = every.min(), every.max()
     low = min(low, 0.0) if normalised else low
-    return np.linspace(low, high if high > low else low + 1.0, POINTS)
+    span = high - low if high > low else 1.0
+    return np.linspace(low - span / 50, low + span, POINTS)
 
 
 # --- what is to be known before anything is concluded ---------------------------------------------

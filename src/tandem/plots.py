@@ -3,10 +3,11 @@ display. Curves of agents' episodes are pyplot's figures."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
 from textwrap import fill
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -16,6 +17,9 @@ from tandem.runs.atomic_files import writing
 from tandem.runs.folder import Run, describe
 from tandem.runs.groups import comparable
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 # The colour-blind safe palette of Okabe and Ito, 2008
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 KEYS = ("algorithm", "env", "framework")  # runs alike in these, and in settings, are one group
@@ -23,6 +27,20 @@ SUFFIXES = (".png", ".svg", ".pdf")
 SCALES = ("linear", "log")
 LABEL = 60  # characters of a line in a legend
 POINTS = 200  # of the common grid on which runs are brought together
+
+
+def _on_white(draw: Callable[P, T]) -> Callable[P, T]:
+    """Draws in Matplotlib's own style, whatever the program's is: dark text on white is readable on
+    dark pages, too."""
+
+    @wraps(draw)
+    def drawn(*args: P.args, **given: P.kwargs) -> T:
+        from matplotlib import style
+
+        with style.context("default"):
+            return draw(*args, **given)
+
+    return drawn
 
 
 def curve(
@@ -46,6 +64,7 @@ def curve(
     return curve_of([Run(x) for x in folders], out, individual=individual, title=title)
 
 
+@_on_white
 def curve_of(
     runs: Sequence[Run], out: Path, *, individual: bool = False, title: str | None = None
 ) -> Path:
@@ -86,6 +105,7 @@ def _saved(figure: Any, out: Path) -> Path:
 Interval = tuple[Any, Any, Any]  # a value, or one for each threshold, with both ends
 
 
+@_on_white
 def comparison(
     metrics: Mapping[str, Mapping[str, Interval]],
     thresholds: Any,
@@ -105,19 +125,24 @@ def comparison(
     """
     from matplotlib.figure import Figure
 
+    fields_of: dict[str, tuple[str, Mapping[str, Interval]]] = {}  # alike are one
+    for name, each in metrics.items():
+        before = fields_of.get(key := str(dict(each)))
+        fields_of[key] = f"{before[0]}, {name}" if before else name, each
     rows = max(len(profiles), 2)
     figure: Any = Figure(figsize=(10.5, 5.2 + 0.32 * rows), layout="constrained")
     above, below = figure.subfigures(2, 1, height_ratios=(1.4 + 0.32 * rows, 3.8))
-    fields = above.subplots(1, len(metrics), squeeze=False)[0]
-    for i, (axes, (name, each)) in enumerate(zip(fields, metrics.items(), strict=True)):
+    fields = above.subplots(1, len(fields_of), squeeze=False)[0]
+    for i, (axes, (name, each)) in enumerate(zip(fields, fields_of.values(), strict=True)):
         _intervals(axes, each, labelled=i == 0)
         axes.set_title(name, fontsize=11.5)
     ratios = (7, 5) if improvements else (1,)
     left, *others = below.subplots(1, len(ratios), width_ratios=ratios, squeeze=False)[0]
     for i, (name, (values, low, high)) in enumerate(profiles.items()):
         colour = COLOURS[i % len(COLOURS)]
-        left.plot(thresholds, values, color=colour, linewidth=2.0, label=name)
-        left.fill_between(thresholds, low, high, color=colour, alpha=0.18, linewidth=0)
+        left.step(thresholds, values, where="post", color=colour, linewidth=2.0, label=name)
+        band = {"step": "post", "color": colour, "alpha": 0.18, "linewidth": 0}
+        left.fill_between(thresholds, low, high, **band)
     left.set(xlabel=f"{score} τ", ylabel="share of runs above τ", ylim=(-0.02, 1.02))
     _plain(left)
     _legend(left, None)
@@ -222,6 +247,7 @@ def series(
 Curves = list[tuple[Any, Any]]  # (steps, returns) of each run
 
 
+@_on_white
 def trial_curves(curves: Mapping[str, Curves], out: Path, title: str) -> Path:
     """Draws the learning curves of trials by their names: the interquartile mean over the runs of
     each, with its band; and writes the picture."""
@@ -232,6 +258,7 @@ def trial_curves(curves: Mapping[str, Curves], out: Path, title: str) -> Path:
     return _written(figure, axes, out, title)
 
 
+@_on_white
 def trial_points(
     lines: Mapping[str, tuple[list[float], list[list[float]]]],
     best: tuple[float, float],
@@ -256,6 +283,7 @@ def trial_points(
     return _written(figure, axes, out, title)
 
 
+@_on_white
 def importances(shares: Mapping[str, float], out: Path, title: str) -> Path:
     """Draws how much each setting mattered, as shares of 1: a bar for each, the longest above."""
     from matplotlib.ticker import PercentFormatter
@@ -297,7 +325,10 @@ def _axes() -> tuple[Any, Any]:
 
 def _legend(axes: Any, title: str | None) -> None:
     look: dict[str, Any] = {"fontsize": 10.5, "title_fontsize": 10.5, "alignment": "left"}
-    legend = axes.legend(loc="best", title=title, framealpha=0.85, edgecolor="none", **look)
+    handles, labels = axes.get_legend_handles_labels()
+    columns = 1 if max(map(len, labels)) > LABEL // 2 else min(len(labels), 3)
+    place = {"loc": "outside lower left", "ncols": columns, "edgecolor": "none"}
+    legend = axes.get_figure().legend(handles, labels, title=title, **place, **look)
     for handle in legend.legend_handles:
         handle.set_linewidth(min(handle.get_linewidth(), 3.0))
 
