@@ -15,10 +15,7 @@ from tandem.runs import config_file, plugin_writers
 from tandem.trainer import TAKEN
 from tandem.zoo import files
 
-ABOUT = (
-    "Lists the algorithms, the environments that have tuned settings, what installed packages add, "
-    "and the engines that are installed."
-)
+ABOUT = """List algorithms, environments with tuned settings, plug-ins, and installed backends."""
 PARTS = {
     "jax": "keras jax",
     "tensorflow": "keras tensorflow",
