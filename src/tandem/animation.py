@@ -174,7 +174,7 @@ def filmed(
     kwargs = agent.env_kwargs if env == own else None
     with opening(seed, env), screen(env, "rgb_array", kwargs) as instance:
         _expect_pictures(instance)
-        name = _name_of(instance)
+        name = env if isinstance(env, str) else _name_of(instance)
         pictures = _pictures(
             _play(agent, instance, episodes, seed, max_steps), instance, name, episodes
         )

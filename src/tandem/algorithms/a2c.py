@@ -26,14 +26,14 @@ class A2CSettings(JointSettings):
     rollout: int = default(5, A3C, search=Search(5, 256, "log"))
     learning_rate: Schedule = default(Schedule(7e-4), SB3)
     gae_lambda: float = default(
-        1.0, A3C, help="trace of generalised advantage estimation; 1: as many steps as there are"
+        1.0, A3C, help="lambda of generalized advantage estimation (GAE); 1: whole-rollout returns"
     )
     value_weight: float = setting(
         0.5, "weight of the value loss", DETAILS + ", detail 9", minimum=0
     )
     entropy: Schedule = setting(
         Schedule(0.01),
-        "weight of the entropy bonus; a schedule",
+        "weight of the entropy bonus; accepts a schedule",
         A3C,
         minimum=-inf,
         search=Search(1e-8, 0.1, "log"),

@@ -22,11 +22,9 @@ class A3CSettings(SequenceSettings):
 
     rollout: int = default(5, PAPER)
     learning_rate: Schedule = default(Schedule(7e-4), "Stable-Baselines3 2.9 (A2C)")
-    value_weight: float = setting(
-        1.0, "weight of the value loss, the squared error", PAPER, minimum=0
-    )
+    value_weight: float = setting(1.0, "weight of the value loss (squared error)", PAPER, minimum=0)
     entropy: Schedule = setting(
-        Schedule(0.01), "weight of the entropy bonus; a schedule", PAPER, minimum=-inf
+        Schedule(0.01), "weight of the entropy bonus; accepts a schedule", PAPER, minimum=-inf
     )
 
 

@@ -29,26 +29,26 @@ class ACERSettings(SequenceSettings):
     rollout: int = default(20, PAPER)
     learning_rate: Schedule = default(Schedule(7e-4), PAPER)
     value_weight: float = setting(
-        0.5, "weight of the critic's loss, the squared error", PAPER, minimum=0
+        0.5, "weight of the critic loss (squared error)", PAPER, minimum=0
     )
     entropy: Schedule = setting(
-        Schedule(0.001), "weight of the entropy bonus; a schedule", PAPER, minimum=-inf
+        Schedule(0.001), "weight of the entropy bonus; accepts a schedule", PAPER, minimum=-inf
     )
     truncation: float = setting(
         10.0,
-        "where importance ratios are cut, c; the rest is the bias correction",
+        "truncation c of importance weights; the bias correction covers the rest",
         PAPER,
         minimum=0,
     )
     kl: float = setting(
         0.1,
-        "weight of the divergence from the average policy; 0: none is kept",
+        "weight of the KL divergence from the average policy; 0: no average policy",
         "drlbox 1.16",
         minimum=0,
     )
     average_tau: float = setting(
         0.01,
-        "how much of the network the average takes over after each update",
+        "soft update coefficient of the average policy network",
         PAPER,
         minimum=0,
         maximum=1,

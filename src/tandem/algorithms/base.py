@@ -54,25 +54,25 @@ class Settings:
     """What every algorithm has."""
 
     steps: int = setting(
-        100_000, "environment steps of the whole run, and the horizon of its schedules", minimum=1
+        100_000, "total environment steps; also the horizon of schedules", minimum=1
     )
-    envs: int = setting(1, "how many environments are stepped side by side", minimum=1)
+    envs: int = setting(1, "number of parallel environments", minimum=1)
     vectorization: Literal["auto", "native", "plain", "compiled"] = setting(
         "auto",
-        "how they are stepped: the environment's own vector entry point, plain in turn, or native "
-        "where there is one; compiled: functional environments, with learning, on JAX",
+        "how environments are stepped: native (own vector entry point), plain (one by one) or "
+        "compiled (functional ones, with learning, on JAX)",
     )
     # collectors make it the `discount` of each row, which losses read
     gamma: float = setting(
-        0.99, "discount factor per step", minimum=0, maximum=1, search=Search(1e-4, 0.1, "near one")
+        0.99, "discount factor", minimum=0, maximum=1, search=Search(1e-4, 0.1, "near one")
     )
-    learning_rate: Schedule = step_size(Schedule(3e-4), "step size of the optimizer; a schedule")
+    learning_rate: Schedule = step_size(Schedule(3e-4), "learning rate; accepts a schedule")
     learning_rate_warmup: int = setting(
-        0, "updates over which step sizes rise from 0 to what they are", minimum=0
+        0, "number of updates of linear learning-rate warmup; 0: none", minimum=0
     )
     weight_decay: float = setting(
         0.0,
-        "what each step of Adam takes off all weights, times the step size (AdamW)",
+        "decoupled weight decay of Adam (AdamW)",
         "Loshchilov & Hutter 2019",
         minimum=0,
         maximum=1,
@@ -89,22 +89,22 @@ class Settings:
     activation: str = setting("tanh", "activation of the hidden layers")
     body: bodies.Body = setting(
         "mlp",
-        "default networks: dense layers, or the residual blocks of SimBa or SimbaV2, one of each "
+        "default networks: mlp (dense layers), or residual blocks of SimBa or SimbaV2, one per "
         "width in hidden",
         "Lee et al. 2024; Lee et al. 2025",
     )
     layer_norm: bool = setting(
-        False, "layer norm before each activation of dense layers", "Hiraoka et al. 2022"
+        False, "layer normalization before activations of dense layers", "Hiraoka et al. 2022"
     )
     weight_norm: bool = setting(
         False,
-        "weights of dense layers and convolutions as a direction and a learned length",
+        "weight normalization of dense and convolutional layers",
         "Salimans & Kingma 2016",
     )
     noisy: Literal["no", "independent", "factorised"] = setting(
         "no",
-        "learned noise on the weights of output layers, to explore by: a draw for each, or one "
-        "for each row and column",
+        "noisy networks for exploration: noise on output weights, sampled per weight "
+        "(independent) or per row and column (factorised)",
         NOISY,
     )
 
@@ -153,17 +153,16 @@ class ReplaySettings(Settings):
     """What every algorithm has that learns from a replay buffer."""
 
     batch_size: int = setting(256, "transitions per update", minimum=1)
-    buffer_size: int = setting(1_000_000, "transitions kept", minimum=1)
+    buffer_size: int = setting(1_000_000, "replay buffer size in transitions", minimum=1)
     learning_starts: int = setting(
         100,
-        "environment steps, acting at random, before the first update; by default at most a tenth "
-        "of the run",
+        "random environment steps before the first update; by default at most a tenth of the run",
         minimum=0,
     )
-    train_every: int = setting(1, "environment steps between calls of updates", minimum=1)
+    train_every: int = setting(1, "environment steps between training phases", minimum=1)
     updates_per_call: int = setting(
         1,
-        "updates in a call; -1: one for each step collected",
+        "updates per training phase; -1: one per collected step",
         minimum=1,
         special=-1,
         expected="at least 1, or -1: one for each step",
@@ -171,30 +170,29 @@ class ReplaySettings(Settings):
     )
     updates_per_step: Literal["auto"] | float = setting(
         "auto",
-        "updates for each environment step, such as 0.25 or 4; 'auto': updates_per_call of them "
-        "in each call",
+        "updates per environment step, such as 0.25 or 4; 'auto': given by train_every and "
+        "updates_per_call",
         above=0,
         fix="try 1.",
     )
     reset_every: int = setting(
         0,
-        "updates after which networks and optimizers begin anew, and the replay buffer stays; "
-        "0: never",
+        "updates between resets of networks and optimizers (the replay buffer is kept); 0: never",
         "Nikishin et al. 2022",
         minimum=0,
     )
     adam_epsilon: float = setting(
         1e-8,
-        "Adam's epsilon, added to the root of the second moment",
+        "epsilon of Adam, added to the square root of the second moment",
         "Kingma & Ba 2015",
         above=0,
         fix="try 1e-8.",
         needs=Needs(optimizer="adam"),
     )
-    optimizer: Literal["adam", "sgd"] = setting("adam", "the optimizer")
+    optimizer: Literal["adam", "sgd"] = setting("adam", "optimizer")
     memmap: bool = setting(
         False,
-        "keep the replay buffer in files of the run's folder instead of memory",
+        "keep the replay buffer in memory-mapped files in the run folder",
         resumable=True,
     )
 
@@ -226,27 +224,27 @@ class TransitionSettings(PrioritySettings, NormalizedSettings, ReplaySettings):
 
     hindsight: Literal["no", "future", "final", "episode"] = setting(
         "no",
-        "where goals are observed, give transitions others that the episode reached: later, at its "
-        "end, or at any time",
+        "hindsight replay for goal environments: relabel with goals reached later (future), at "
+        "the end (final) or at any time (episode)",
         HINDSIGHT,
     )
     relabel: int = setting(
         4,
-        "with hindsight: transitions with another goal for each that keeps its own",
+        "with hindsight: relabeled transitions per original one",
         HINDSIGHT + ", section 4.5",
         minimum=1,
         needs=HINDSIGHT_ON,
     )
     copy_info: bool = setting(
         False,
-        "with hindsight: store the numbers in info, and pass them to compute_reward",
+        "with hindsight: store numeric entries of info and pass them to compute_reward",
         needs=HINDSIGHT_ON,
     )
 
 
 def n_step(source: str = "") -> Any:
     """The setting for how many rewards stand before a bootstrapped value."""
-    return setting(1, "steps of reward before bootstrapping", source, minimum=1)
+    return setting(1, "number of steps in n-step returns", source, minimum=1)
 
 
 @dataclass(frozen=True)
@@ -254,7 +252,7 @@ class RolloutSettings(Settings):
     """What every algorithm has that learns from each rollout once."""
 
     envs: int = default(8)
-    rollout: int = setting(256, "steps of each environment between updates", minimum=1)
+    rollout: int = setting(256, "steps per environment between updates", minimum=1)
 
     @property
     def block(self) -> int:

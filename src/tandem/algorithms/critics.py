@@ -19,7 +19,7 @@ def hidden() -> Any:
     """The setting for the widths of their hidden layers."""
     return setting(
         (),
-        "widths of the critics' hidden layers, where they are not those of hidden",
+        "hidden layer widths of the critics, if different from hidden",
         minimum=1,
         expected="layers of at least 1 unit",
         fix="try 512,512.",
@@ -31,20 +31,20 @@ ATOMS = Needs(values="categorical")
 
 def atoms() -> Any:
     """The setting for the number of atoms."""
-    return setting(51, "with categorical values: how many atoms", C51, minimum=2, needs=ATOMS)
+    return setting(51, "with categorical values: number of atoms", C51, minimum=2, needs=ATOMS)
 
 
 def v_min() -> Any:
     """The setting for where the atoms begin."""
     return setting(
-        -10.0, "with categorical values: the lowest atom, a return", C51, minimum=-inf, needs=ATOMS
+        -10.0, "with categorical values: return of the lowest atom", C51, minimum=-inf, needs=ATOMS
     )
 
 
 def v_max() -> Any:
     """The setting for where the atoms end."""
     return setting(
-        10.0, "with categorical values: the highest atom, a return", C51, minimum=-inf, needs=ATOMS
+        10.0, "with categorical values: return of the highest atom", C51, minimum=-inf, needs=ATOMS
     )
 
 
@@ -54,8 +54,8 @@ class CriticSettings:
 
     values: Values = setting(
         "scalar",
-        "what critics learn of returns: their mean, or probabilities of atoms, by cross-entropy; "
-        "those of tqc learn quantiles",
+        "critic outputs: scalar (mean return) or categorical (return atoms, cross-entropy loss); "
+        "tqc: quantiles",
         C51 + "; Lee et al. 2025",
     )
     atoms: int = atoms()

@@ -32,34 +32,34 @@ class CrossQSettings(critics.CriticSettings, SoftSettings):
     learning_rate: Schedule = default(Schedule(1e-3), PAPER)
     critic_hidden: tuple[int, ...] = default(
         (),
-        help="widths of the critics' hidden layers, where they are not those of hidden; the "
-        "paper has 2048,2048",
+        help="hidden layer widths of the critics, if different from hidden; the paper uses "
+        "2048,2048",
     )
     adam_beta1: float = setting(
         0.5,
-        "decay of Adam's first moment",
+        "beta1 of Adam (first-moment decay)",
         PAPER,
         minimum=0,
         maximum=0.9999,
         needs=Needs(optimizer="adam"),
     )
     policy_delay: int = setting(
-        3, "updates of the critics for each of the policy and the temperature", PAPER, minimum=1
+        3, "critic updates per update of the policy and the temperature", PAPER, minimum=1
     )
     renorm_momentum: float = setting(
         0.99,
-        "what of the moving statistics of batch renormalisation stays at each update",
+        "momentum of the running statistics of batch renormalization",
         PAPER,
         minimum=0,
         maximum=1,
     )
     renorm_warmup: int = setting(
-        100_000, "updates in which it is plain batch normalisation", PAPER, minimum=0
+        100_000, "updates with plain batch normalization before renormalization", PAPER, minimum=0
     )
     weight_projection: bool = setting(
         False,
-        "the weights of each unit of the critics' hidden layers are projected to length 1 after "
-        "every step; batch renormalisation behind them makes up for the length",
+        "project the weights of each hidden unit of the critics to length 1 after every update; "
+        "the following batch renormalization compensates for the scale",
         "Palenicek et al. 2025 (XQC)",
     )
 

@@ -23,10 +23,10 @@ class DDPGSettings(remembering.MemorySettings, base.TransitionSettings):
 
     steps: int = default(1_000_000, PAPER)
     learning_rate: Schedule = default(
-        Schedule(1e-3), PAPER, help="step size of the critic's optimizer; a schedule"
+        Schedule(1e-3), PAPER, help="learning rate of the critic; accepts a schedule"
     )
     actor_learning_rate: Schedule = base.step_size(
-        Schedule(1e-4), "step size of the actor's optimizer; a schedule", PAPER
+        Schedule(1e-4), "learning rate of the actor; accepts a schedule", PAPER
     )
     hidden: tuple[int, ...] = default((400, 300), PAPER)
     critic_hidden: tuple[int, ...] = critics.hidden()
@@ -37,7 +37,7 @@ class DDPGSettings(remembering.MemorySettings, base.TransitionSettings):
     n_step: int = base.n_step()
     exploration: Schedule = setting(
         Schedule(0.1),
-        "standard deviation of the noise on actions, which lie in [-1, 1]; a schedule",
+        "standard deviation of the exploration noise (actions within ±1); accepts a schedule",
         NORMAL,
         minimum=0,
         search=Search(0.0, 1.0),
@@ -46,7 +46,7 @@ class DDPGSettings(remembering.MemorySettings, base.TransitionSettings):
     sde_sample_freq: int = gsde.sample_freq()
     tau: float = setting(
         0.001,
-        "how much of the networks their targets take over at each update",
+        "soft update coefficient of the target networks",
         PAPER,
         minimum=0,
         maximum=1,

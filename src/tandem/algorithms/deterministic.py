@@ -29,8 +29,8 @@ def action_noise() -> Any:
     """The setting for the noise on actions."""
     return setting(
         "gaussian",
-        "noise on actions: drawn anew at each step; ou: that of an Ornstein-Uhlenbeck process; "
-        "gsde: a function of the state that stays for sde_sample_freq steps",
+        "exploration noise: gaussian (independent at each step), ou (Ornstein-Uhlenbeck process) "
+        "or gsde (state-dependent, resampled every sde_sample_freq steps)",
         OU + "; " + gsde.PAPER,
     )
 

@@ -54,7 +54,7 @@ IMPLICIT = Needs(values="implicit")
 class DQNSettings(remembering.MemorySettings, base.TransitionSettings):
     """What DQN can be told."""
 
-    learning_rate: Schedule = default(Schedule(1e-4), SB3, help="step size of Adam; a schedule")
+    learning_rate: Schedule = default(Schedule(1e-4), SB3, help="learning rate; accepts a schedule")
     activation: str = default("relu", ATARI)
     batch_size: int = default(32, ATARI, search=Search(16, 512, "powers of two"))
     buffer_size: int = default(1_000_000, ATARI, search=Search(10_000, 1_000_000, "log"))
@@ -68,17 +68,17 @@ class DQNSettings(remembering.MemorySettings, base.TransitionSettings):
     updates_per_call: int = default(1, ATARI)
     target_every: int = setting(
         10_000,
-        "environment steps between copies to the target network",
+        "environment steps between updates of the target network",
         SB3,
         minimum=1,
         search=Search(10, 20_000, "log"),
     )
     tau: float = setting(
-        1.0, "how much of the network a copy takes over", ATARI, minimum=0, maximum=1
+        1.0, "soft update coefficient of the target; 1: a full copy", ATARI, minimum=0, maximum=1
     )
     epsilon: Schedule = setting(
         Schedule(1.0, 0.05, 0.1),
-        "probability of a random action; a schedule",
+        "probability of a random action; accepts a schedule",
         SB3,
         minimum=0,
         maximum=1,
@@ -86,15 +86,17 @@ class DQNSettings(remembering.MemorySettings, base.TransitionSettings):
     )
     double: bool = setting(
         True,
-        "choose the next action by the network, value it by the target; off with munchausen, which "
-        "chooses none",
+        "double Q-learning: the network selects the next action, the target evaluates it; off "
+        "with munchausen",
         "van Hasselt et al. 2016",
     )
-    dueling: bool = setting(False, "separate streams for value and advantages", "Wang et al. 2016")
+    dueling: bool = setting(
+        False, "dueling networks: separate streams for value and advantages", "Wang et al. 2016"
+    )
     values: Literal["scalar", "categorical", "quantile", "implicit"] = setting(
         "scalar",
-        "what is learned of returns: their mean, probabilities of atoms (C51), quantiles (QR-DQN), "
-        "or quantiles at any fractions (IQN)",
+        "what the network learns: scalar (mean return), categorical (C51), quantile (QR-DQN) or "
+        "implicit (IQN)",
         f"{critics.C51}; {QR}; {IQN}",
     )
     atoms: int = critics.atoms()
@@ -102,43 +104,42 @@ class DQNSettings(remembering.MemorySettings, base.TransitionSettings):
     v_max: float = critics.v_max()
     quantiles: int = setting(
         200,
-        "with quantile values: how many quantiles",
+        "with quantile values: number of quantiles",
         QR,
         minimum=1,
         needs=Needs(values="quantile"),
     )
     fractions: int = setting(
         64,
-        "with implicit values: fractions drawn for each transition, N",
+        "with implicit values: quantile fractions sampled per transition (N)",
         COUNTS,
         minimum=1,
         needs=IMPLICIT,
     )
     target_fractions: int = setting(
         64,
-        "with implicit values: fractions drawn for each target, N'",
+        "with implicit values: quantile fractions sampled per target (N')",
         COUNTS,
         minimum=1,
         needs=IMPLICIT,
     )
     acting_fractions: int = setting(
         32,
-        "with implicit values: fractions that actions are chosen by, K",
+        "with implicit values: quantile fractions used to select actions (K)",
         IQN,
         minimum=1,
         needs=IMPLICIT,
     )
     cosines: int = setting(
         64,
-        "with implicit values: cosines that a fraction enters by, n",
+        "with implicit values: size of the cosine embedding of fractions (n)",
         IQN,
         minimum=1,
         needs=IMPLICIT,
     )
     kappa: float = setting(
         1.0,
-        "with quantile or implicit values: where Huber's loss becomes linear, in the unit of "
-        "returns",
+        "with quantile or implicit values: threshold of the Huber loss, in units of returns",
         f"{QR}; {IQN}",
         above=0,
         fix="try 1.",
@@ -146,13 +147,12 @@ class DQNSettings(remembering.MemorySettings, base.TransitionSettings):
     )
     munchausen: bool = setting(
         False,
-        "a softmax of the target's values in place of the maximum, and its log-policy added to "
-        "rewards",
+        "Munchausen RL: softmax policy instead of the maximum, log-policy added to rewards",
         MUNCHAUSEN,
     )
     munchausen_alpha: float = setting(
         0.9,
-        "with munchausen: how much of the log-policy is added",
+        "with munchausen: weight of the log-policy in the reward",
         MUNCHAUSEN,
         minimum=0,
         maximum=1,
@@ -160,7 +160,7 @@ class DQNSettings(remembering.MemorySettings, base.TransitionSettings):
     )
     munchausen_temperature: float = setting(
         0.03,
-        "with munchausen: of the softmax, in the unit of returns",
+        "with munchausen: softmax temperature, in units of returns",
         MUNCHAUSEN,
         above=0,
         fix="try 0.03.",
@@ -168,7 +168,7 @@ class DQNSettings(remembering.MemorySettings, base.TransitionSettings):
     )
     munchausen_clip: float = setting(
         -1.0,
-        "with munchausen: the least that temperature times log-policy counts as",
+        "with munchausen: lower bound of temperature times log-policy",
         MUNCHAUSEN,
         minimum=-inf,
         maximum=0,
@@ -177,7 +177,7 @@ class DQNSettings(remembering.MemorySettings, base.TransitionSettings):
     )
     n_step: int = base.n_step(ATARI)
     max_grad_norm: float = setting(
-        10.0, "gradients are clipped to this global norm", SB3, above=0, fix="try 0.5."
+        10.0, "clip gradients to this global norm", SB3, above=0, fix="try 0.5."
     )
 
     def settled(self, given: Iterable[str]) -> DQNSettings:

@@ -18,8 +18,8 @@ def choice() -> Any:
     """The setting for the noise of policies that are distributions."""
     return setting(
         "gaussian",
-        "noise of continuous actions: drawn anew at each step, or gsde: a function of the state "
-        "that stays for sde_sample_freq steps",
+        "exploration noise of continuous actions: gaussian (independent at each step) or gsde "
+        "(state-dependent, resampled every sde_sample_freq steps)",
         PAPER,
     )
 
@@ -28,7 +28,7 @@ def sample_freq() -> Any:
     """The setting for how long a random matrix of state-dependent exploration stays."""
     return setting(
         -1,
-        "with gsde: steps between draws of the random matrix; -1: once in each collection of steps",
+        "with gsde: steps between resamplings of the random matrix; -1: once per collection phase",
         PAPER + ", section 5.3",
         minimum=1,
         special=-1,

@@ -23,16 +23,14 @@ class IMPALASettings(SequenceSettings):
 
     rollout: int = default(20, PAPER)
     learning_rate: Schedule = default(Schedule(6e-4, 0.0), PAPER)
-    value_weight: float = setting(
-        0.5, "weight of the value loss, the squared error", PAPER, minimum=0
-    )
+    value_weight: float = setting(0.5, "weight of the value loss (squared error)", PAPER, minimum=0)
     entropy: Schedule = setting(
-        Schedule(0.01), "weight of the entropy bonus; a schedule", PAPER, minimum=-inf
+        Schedule(0.01), "weight of the entropy bonus; accepts a schedule", PAPER, minimum=-inf
     )
     rho: float = setting(
-        1.0, "where importance ratios are cut in temporal differences", PAPER, minimum=0
+        1.0, "upper limit of importance weights in temporal differences", PAPER, minimum=0
     )
-    c: float = setting(1.0, "where they are cut in traces", PAPER, minimum=0)
+    c: float = setting(1.0, "upper limit of importance weights in traces", PAPER, minimum=0)
     replay: Literal["none", "uniform", "prioritized"] = default("uniform", PAPER)
     replay_ratio: float = default(1.0, PAPER)
 

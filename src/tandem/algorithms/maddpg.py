@@ -33,55 +33,57 @@ class MADDPGSettings(PrioritySettings, base.ReplaySettings):
     envs: int = default(8)
     gamma: float = default(0.95, PAPER)
     learning_rate: Schedule = default(
-        Schedule(1e-3), help="step size of the critics' optimizer; a schedule"
+        Schedule(1e-3), help="learning rate of the critics; accepts a schedule"
     )
     actor_learning_rate: Schedule = base.step_size(
-        Schedule(1e-3), "step size of the actors' optimizer; a schedule"
+        Schedule(1e-3), "learning rate of the actors; accepts a schedule"
     )
     hidden: tuple[int, ...] = default((64, 64), PAPER)
     activation: str = default("relu", PAPER)
-    batch_size: int = default(1024, PAPER, help="steps of the team per update")
-    buffer_size: int = default(1_000_000, PAPER, help="steps of the team that are kept")
+    batch_size: int = default(1024, PAPER, help="joint steps (of all agents) per update")
+    buffer_size: int = default(
+        1_000_000, PAPER, help="replay buffer size in joint steps (of all agents)"
+    )
     learning_starts: int = default(25_600, "released code")
     train_every: int = default(96, PAPER + ": 100")
     n_step: int = base.n_step()
     normalize_rewards: bool = normalized.rewards()
     tau: float = setting(
         0.01,
-        "how much of the networks their targets take over at each update",
+        "soft update coefficient of the target networks",
         PAPER,
         minimum=0,
         maximum=1,
     )
     exploration: Schedule = setting(
         Schedule(0.1),
-        "standard deviation of the noise on continuous actions, which lie in [-1, 1]; a schedule",
+        "standard deviation of the noise on continuous actions (within ±1); accepts a schedule",
         minimum=0,
     )
     logit_penalty: float = setting(
-        1e-3, "weight of the mean square of the actors' last outputs", "released code", minimum=0
+        1e-3, "weight of the mean square of the actors' raw outputs", "released code", minimum=0
     )
     max_grad_norm: float = setting(
-        0.5, "gradients are clipped to this global norm", "released code", above=0, fix="try 0.5."
+        0.5, "clip gradients to this global norm", "released code", above=0, fix="try 0.5."
     )
     share: bool = setting(
         False,
-        "one actor and one critic for all agents, which are told who they are",
+        "one actor and one critic for all agents (agent identity as input)",
         "section 4 of the paper",
     )
-    twin: bool = setting(False, "two critics, of which the smaller counts", MATD3)
+    twin: bool = setting(False, "two critics; targets use the smaller value", MATD3)
     policy_delay: int = setting(
         1,
-        "updates of the critics for each of the actors and the targets; MATD3: 2",
+        "critic updates per update of the actors and the targets; MATD3 uses 2",
         MATD3,
         minimum=1,
     )
     smoothing: float = setting(
-        0.0, "standard deviation of the noise on target actions; MATD3: 0.2", MATD3, minimum=0
+        0.0, "standard deviation of target policy smoothing noise; MATD3 uses 0.2", MATD3, minimum=0
     )
     smoothing_clip: float = setting(
         0.5,
-        "and where it is cut",
+        "clipping threshold of the smoothing noise",
         MATD3,
         minimum=0,
         needs=Needs(smoothing=0.2),

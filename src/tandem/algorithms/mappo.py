@@ -33,12 +33,14 @@ class MAPPOSettings(PPOSettings):
     steps: int = default(1_000_000)
     envs: int = default(16)
     learning_rate: Schedule = default(
-        Schedule(7e-4), PAPER + ", table 10", help="step size of the optimizer; a schedule"
+        Schedule(7e-4), PAPER + ", table 10", help="learning rate; accepts a schedule"
     )
     rollout: int = default(50)
     epochs: int = default(10, PAPER + ", table 10")
     batch_size: int = default(
-        400, "section 5.4 of the paper", help="steps of the team per update: few and large batches"
+        400,
+        "section 5.4 of the paper",
+        help="joint steps (of all agents) per update; use few, large batches",
     )
     entropy: Schedule = default(Schedule(0.01), PAPER + ", table 7")
     max_grad_norm: float = default(10.0, PAPER + ", table 7")
@@ -48,14 +50,14 @@ class MAPPOSettings(PPOSettings):
     value_norm: Literal["no", "norm", "popart"] = default("norm", "section 5.1; " + PAPER)
     centralized: bool = setting(
         True,
-        "the critic sees the state beside the agent's observation; without it: IPPO",
+        "the critic sees the global state and the agent's observation; off: IPPO",
         "section 3",
     )
     share: bool = setting(
-        True, "one actor and one critic for all agents, which are told who they are", "section 3"
+        True, "one actor and one critic for all agents (agent identity as input)", "section 3"
     )
     rewards: Literal["own", "team"] = setting(
-        "own", "what each agent learns from: its own rewards, or the mean of all"
+        "own", "rewards that each agent learns from: its own, or the mean over the team"
     )
 
     def settled(self, given: Iterable[str]) -> MAPPOSettings:

@@ -48,16 +48,16 @@ class MATSettings(PPOSettings):
     steps: int = default(1_000_000)
     envs: int = default(16)
     learning_rate: Schedule = default(
-        Schedule(7e-4), SCRIPT, help="step size of the optimizer; a schedule"
+        Schedule(7e-4), SCRIPT, help="learning rate; accepts a schedule"
     )
     hidden: tuple[int, ...] = default(
-        (64,), CODE, help="widths of the hidden layers behind attention, and of both heads"
+        (64,), CODE, help="widths of the hidden layers after attention and in both heads"
     )
     activation: str = default("gelu", CODE)
     rollout: int = default(50)
     epochs: int = default(10, SCRIPT)
     batch_size: int = default(
-        800, SCRIPT + ": a whole rollout", help="steps of the team per update"
+        800, SCRIPT + ": a whole rollout", help="joint steps (of all agents) per update"
     )
     clip: Schedule = default(Schedule(0.05), SCRIPT)
     entropy: Schedule = default(Schedule(0.01), CODE)
@@ -67,12 +67,12 @@ class MATSettings(PPOSettings):
     value_huber: float = default(10.0, CODE)
     value_clip: float = default(0.2, CODE)
     value_norm: Literal["no", "norm", "popart"] = default("norm", CODE)
-    embedding: int = setting(64, "width of what is encoded of an agent", CODE, minimum=1)
-    blocks: int = setting(1, "blocks of the encoder, and of the decoder", CODE, minimum=1)
-    heads: int = setting(1, "heads of attention, a divisor of the embedding", CODE, minimum=1)
+    embedding: int = setting(64, "size of the embedding of an agent", CODE, minimum=1)
+    blocks: int = setting(1, "number of blocks in the encoder and in the decoder", CODE, minimum=1)
+    heads: int = setting(1, "number of attention heads; must divide embedding", CODE, minimum=1)
     rewards: Literal["own", "team"] = setting(
         "team",
-        "what each agent learns from: its own rewards, or the mean of all",
+        "rewards that each agent learns from: its own, or the mean over the team",
         "the paper's joint reward",
     )
 

@@ -18,14 +18,14 @@ LSTM = "Hochreiter & Schmidhuber 1997"
 NEEDED = Needs(recurrent=64)
 
 
-def units(where: str = "between the body and the head of the network", source: str = GRU) -> Any:
+def units(where: str = "between feature extractor and head", source: str = GRU) -> Any:
     """The setting for how large a memory is, and where it stands."""
-    return setting(0, f"units of a memory {where}; 0: none", source, minimum=0)
+    return setting(0, f"units of the recurrent layer {where}; 0: none", source, minimum=0)
 
 
 def kind() -> Any:
     """The setting for which memory it is, a key of `networks.recurrent.MEMORIES`."""
-    return setting("gru", "with recurrent: a GRU, or an LSTM", LSTM, needs=NEEDED)
+    return setting("gru", "with recurrent: GRU or LSTM layer", LSTM, needs=NEEDED)
 
 
 def begin(settings: Any, *rows: int) -> Tree:

@@ -14,7 +14,7 @@ def rewards() -> Any:
     """The setting for rewards in units of the returns' deviation."""
     return setting(
         False,
-        "divide rewards by the running deviation of returns, clipped at 10",
+        "divide rewards by the running standard deviation of returns, clipped at 10",
         DETAILS + ", continuous details 8, 9",
     )
 
@@ -25,7 +25,7 @@ class NormalizedSettings:
 
     normalize_observations: bool = setting(
         False,
-        "standardise observations by running statistics, clipped at 10",
+        "normalize observations with running mean and standard deviation, clipped at 10",
         DETAILS + ", continuous details 6, 7",
     )
     normalize_rewards: bool = rewards()

@@ -34,18 +34,20 @@ class NStepQSettings(SequenceSettings):
     learning_rate: Schedule = default(Schedule(7e-4))
     epsilon: Schedule = setting(
         Schedule(1.0, 0.05, 0.1),
-        "probability of a random action; a schedule",
+        "probability of a random action; accepts a schedule",
         SB3,
         minimum=0,
         maximum=1,
     )
     double: bool = setting(
         True,
-        "choose the last action by the network, value it by the target",
+        "double Q-learning: the network selects the last action, the target evaluates it",
         "van Hasselt et al. 2016",
     )
     dueling: bool = setting(
-        False, "streams for value and advantages, each on half of the features", "Wang et al. 2016"
+        False,
+        "dueling networks: streams for value and advantages, each on half of the features",
+        "Wang et al. 2016",
     )
     target_updates: int = setting(
         1000, "updates between copies to the target network", "drlbox 1.16", minimum=1

@@ -49,7 +49,7 @@ class NormalizedRollouts(NormalizedSettings, base.RolloutSettings):
 
     max_grad_norm: float = setting(
         0.5,
-        "gradients are clipped to this global norm",
+        "clip gradients to this global norm",
         DETAILS + ", detail 11",
         above=0,
         fix="try 0.5.",
@@ -57,12 +57,12 @@ class NormalizedRollouts(NormalizedSettings, base.RolloutSettings):
     )
     standardize_rewards: bool = setting(
         False,
-        "subtract the running mean of rewards, divide by their running deviation, clip at 10",
+        "standardize rewards with running mean and standard deviation, clipped at 10",
         "Zheng et al. 2023",
     )
     adam_epsilon: float = setting(
         1e-5,
-        "Adam's epsilon, added to the root of the second moment",
+        "epsilon of Adam, added to the square root of the second moment",
         DETAILS + ", detail 3",
         above=0,
         fix="try 1e-8.",
@@ -70,7 +70,7 @@ class NormalizedRollouts(NormalizedSettings, base.RolloutSettings):
     )
     rms_decay: float = setting(
         0.99,
-        "decay of RMSProp's mean square",
+        "decay rate of RMSProp's mean square",
         A3C,
         minimum=0,
         maximum=1,
@@ -78,7 +78,7 @@ class NormalizedRollouts(NormalizedSettings, base.RolloutSettings):
     )
     rms_epsilon: float = setting(
         1e-5,
-        "what RMSProp adds to its mean square, below the root",
+        "epsilon of RMSProp, added to the mean square inside the square root",
         "Stable-Baselines3 2.9 (A2C)",
         above=0,
         fix="try 1e-5.",
@@ -100,28 +100,28 @@ class OnPolicySettings(NormalizedRollouts):
 
     gae_lambda: float = setting(
         0.95,
-        "trace of generalised advantage estimation",
+        "lambda of generalized advantage estimation (GAE)",
         minimum=0,
         maximum=1,
         search=Search(1e-4, 0.3, "near one"),
     )
     normalize_advantage: bool = setting(
-        True, "standardise advantages within each batch", DETAILS + ", detail 7"
+        True, "normalize advantages within each batch", DETAILS + ", detail 7"
     )
     policy: Literal["gaussian", "beta"] = setting(
-        "gaussian", "distribution of continuous actions; beta needs bounds", BETA
+        "gaussian", "distribution of continuous actions; beta requires bounded actions", BETA
     )
     orthogonal: bool = setting(
-        True, "orthogonal first weights, gain sqrt(2); heads 0.01 and 1", DETAILS + ", detail 2"
+        True, "orthogonal initialization, gain sqrt(2); heads 0.01 and 1", DETAILS + ", detail 2"
     )
     log_std: float = setting(
         0.0,
-        "first log standard deviation of continuous actions",
+        "initial log standard deviation of continuous actions",
         DETAILS + ", continuous detail 2",
         minimum=-inf,
         needs=Needs(policy="gaussian"),
     )
-    optimizer: Literal["adam", "rmsprop", "sgd"] = setting("adam", "the optimizer")
+    optimizer: Literal["adam", "rmsprop", "sgd"] = setting("adam", "optimizer")
 
 
 @dataclass(frozen=True)
@@ -130,31 +130,31 @@ class JointSettings(OnPolicySettings):
 
     shared: bool = setting(
         False,
-        "one body for actor and critic, as is usual for pictures",
+        "share the feature extractor between actor and critic, as is common for images",
         DETAILS + ", detail 13, Atari detail 8",
     )
 
-    recurrent: int = memories.units("between the body and the head of both networks")
+    recurrent: int = memories.units("between feature extractor and head of both networks")
     memory: Literal["gru", "lstm"] = memories.kind()
     sequence: int = setting(
         0,
-        "steps that gradients go back through a memory, a divisor of the rollout's; 0: all of them",
+        "with recurrent: truncated backpropagation length, a divisor of rollout; 0: whole rollout",
         minimum=0,
         needs=memories.NEEDED,
     )
     intrinsic: Literal["no", "rnd"] = setting(
-        "no", "reward what is new: rnd, by how badly a random network is predicted", curiosity.PAPER
+        "no", "intrinsic reward: rnd (random network distillation)", curiosity.PAPER
     )
     intrinsic_weight: float = setting(
         1.0,
-        "with rnd: weight of advantages of intrinsic rewards",
+        "with rnd: weight of advantages from intrinsic rewards",
         curiosity.PAPER,
         minimum=0,
         needs=curiosity.RND,
     )
     extrinsic_weight: float = setting(
         2.0,
-        "with rnd: weight of advantages of extrinsic rewards",
+        "with rnd: weight of advantages from extrinsic rewards",
         curiosity.PAPER,
         minimum=0,
         needs=curiosity.RND,
@@ -169,14 +169,14 @@ class JointSettings(OnPolicySettings):
     )
     rnd_features: int = setting(
         512,
-        "with rnd: features that are predicted, and widths of the two last layers but one",
+        "with rnd: number of predicted features, and width of the predictor's last hidden layers",
         curiosity.PAPER + ", released code",
         minimum=1,
         needs=curiosity.RND,
     )
     rnd_share: float = setting(
         0.25,
-        "with rnd: share of the rows of each update that the predictor learns from",
+        "with rnd: fraction of each batch that trains the predictor",
         curiosity.PAPER,
         above=0,
         maximum=1,

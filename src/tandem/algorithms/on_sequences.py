@@ -47,75 +47,72 @@ PRIORITIZED = Needs(replay="prioritized")
 class SequenceSettings(NormalizedSettings, base.Settings):
     """What each of them can be told."""
 
-    envs: int = default(
-        8, help="how many environments are stepped side by side: sequences per update"
-    )
-    rollout: int = setting(20, "steps in a sequence", ACER, minimum=1)
-    shared: bool = setting(True, "one body for policy and values; else one each")
-    recurrent: int = memories.units("between the body and the head", IMPALA)
+    envs: int = default(8, help="number of parallel environments, and of sequences per update")
+    rollout: int = setting(20, "steps per sequence", ACER, minimum=1)
+    shared: bool = setting(True, "share the feature extractor between policy and values")
+    recurrent: int = memories.units("between feature extractor and head", IMPALA)
     memory: Literal["gru", "lstm"] = memories.kind()
     reduction: Literal["mean", "sum"] = setting(
-        "mean", "how the losses of a batch's steps become one number"
+        "mean", "how the losses of a batch's steps are reduced to one value"
     )
     max_grad_norm: float = setting(
-        0.5, "gradients are clipped to this global norm", above=0, fix="try 0.5."
+        0.5, "clip gradients to this global norm", above=0, fix="try 0.5."
     )
     adam_epsilon: float = setting(
         1e-5,
-        "Adam's epsilon, added to the root of the second moment",
+        "epsilon of Adam, added to the square root of the second moment",
         above=0,
         fix="try 1e-8.",
         needs=Needs(optimizer="adam"),
     )
     rms_decay: float = setting(
         0.99,
-        "decay of RMSProp's mean square",
+        "decay rate of RMSProp's mean square",
         minimum=0,
         maximum=1,
         needs=Needs(optimizer="rmsprop"),
     )
     rms_epsilon: float = setting(
         1e-5,
-        "what RMSProp adds to its mean square, below the root",
+        "epsilon of RMSProp, added to the mean square inside the square root",
         above=0,
         fix="try 1e-5.",
         needs=Needs(optimizer="rmsprop"),
     )
-    optimizer: Literal["adam", "rmsprop", "sgd"] = setting("adam", "the optimizer")
-    online: bool = setting(True, "learn once from each sequence as it comes")
+    optimizer: Literal["adam", "rmsprop", "sgd"] = setting("adam", "optimizer")
+    online: bool = setting(True, "make one update on each batch of newly collected sequences")
     replay: Literal["none", "uniform", "prioritized"] = setting(
-        "none", "learn again from older sequences, drawn so"
+        "none", "also learn from replayed sequences, sampled uniformly or by priority"
     )
     replay_ratio: float = setting(
         4.0,
-        "mean number of updates on replayed sequences after each block (Poisson)",
+        "mean number of replay updates per batch of new sequences (Poisson distributed)",
         ACER,
         minimum=0,
         needs=REPLAYED,
     )
     replay_size: int = setting(
         1000,
-        "sequences kept",
+        "replay buffer size in sequences",
         minimum=1,
         needs=REPLAYED,
     )
     replay_starts: int = setting(
         100,
-        "sequences kept before any is replayed; by default at most a tenth of the run",
+        "sequences in the buffer before replay starts; by default at most a tenth of the run",
         minimum=0,
         needs=REPLAYED,
     )
     priority: Literal["error", "differential"] = setting(
         "differential",
-        "of a sequence: mean |temporal difference|, or the L1 norm of the loss's gradient in the "
-        "outputs",
+        "sequence priority: mean absolute TD error, or L1 norm of the loss gradient at the outputs",
         needs=PRIORITIZED,
     )
     priority_alpha: float = priorities.alpha(PRIORITIZED)
     priority_beta: Schedule = priorities.beta(PRIORITIZED)
     evict: Literal["oldest", "sample"] = setting(
         "oldest",
-        "which sequence gives way: the oldest, or one of low priority",
+        "sequence that a full buffer drops: the oldest, or one sampled by low priority",
         needs=REPLAYED,
     )
 

@@ -35,7 +35,7 @@ class PPOSettings(JointSettings):
     learning_rate: Schedule = default(
         Schedule(3e-4),
         PAPER + "; " + DETAILS + ", detail 4",
-        help="step size of the optimizer; a schedule, such as 3e-4:0",
+        help="learning rate; accepts a schedule, such as 3e-4:0",
     )
     activation: str = default(
         "tanh", "Schulman et al. 2017, section 6.1", search=Search(choices=("tanh", "relu"))
@@ -43,9 +43,9 @@ class PPOSettings(JointSettings):
     rollout: int = default(
         256, "2048 in all, as in " + PAPER, search=Search(32, 2048, "powers of two")
     )
-    epochs: int = setting(10, "passes over a rollout", PAPER, minimum=1, search=Search(1, 20))
+    epochs: int = setting(10, "epochs per rollout", PAPER, minimum=1, search=Search(1, 20))
     batch_size: int = setting(
-        64, "rows per update", PAPER, minimum=1, search=Search(32, 512, "powers of two")
+        64, "minibatch size", PAPER, minimum=1, search=Search(32, 512, "powers of two")
     )
     gae_lambda: float = default(0.95, PAPER)
     value_weight: float = setting(
@@ -53,44 +53,44 @@ class PPOSettings(JointSettings):
     )
     entropy: Schedule = setting(
         Schedule(0.0),
-        "weight of the entropy bonus; a schedule",
+        "weight of the entropy bonus; accepts a schedule",
         PAPER + "; " + DETAILS + ", detail 10",
         minimum=-inf,
         search=Search(1e-8, 0.1, "log"),
     )
     clip: Schedule = setting(
         Schedule(0.2),
-        "how far the probability ratio may leave 1 with profit; a schedule",
+        "clip range ε: the probability ratio is clipped to 1 ± ε; accepts a schedule",
         PAPER,
         minimum=0,
         search=Search(0.1, 0.4),
     )
     sequence: int = default(
         16,
-        help="steps that gradients go back through a memory, a divisor of rollout and batch; 0: "
-        "the rollout",
+        help="with recurrent: truncated backpropagation length, a divisor of rollout and "
+        "batch_size; 0: whole rollout",
     )
     value_clip: float = setting(
         0.0,
-        "how far values may move in one rollout with profit, with value_norm in deviations of "
-        "returns; 0: freely",
+        "clip range of the value loss, in standard deviations of returns with value_norm; 0: no "
+        "clipping",
         DETAILS + ", detail 9: no gain",
         minimum=0,
     )
     value_huber: float = setting(
         0.0,
-        "errors of values count linearly beyond this; 0: never",
+        "threshold of the Huber value loss; 0: squared error",
         "Yu et al. 2022, section 5",
         minimum=0,
     )
     value_norm: Literal["no", "norm", "popart"] = setting(
         "no",
-        "learn values standardised by running statistics; popart: and keep them as those move",
+        "normalize value targets by running statistics; popart: also preserve the outputs",
         "van Hasselt et al. 2016",
     )
     max_kl: float = setting(
         0.0,
-        "stop a rollout's updates beyond this divergence from the old policy; 0: never",
+        "stop a rollout's updates beyond this KL divergence from the old policy; 0: never",
         DETAILS,
         minimum=0,
     )

@@ -33,35 +33,35 @@ class PQNSettings(NormalizedRollouts):
     steps: int = default(500_000, CODE)
     envs: int = default(32, CODE)
     learning_rate: Schedule = default(
-        Schedule(1e-4, 0.0), CODE, help="step size of the optimizer; a schedule"
+        Schedule(1e-4, 0.0), CODE, help="learning rate; accepts a schedule"
     )
     hidden: tuple[int, ...] = default((256, 256), CODE)
     activation: str = default("relu", CODE)
     rollout: int = default(64, CODE)
     max_grad_norm: float = default(10.0, CODE)
     adam_epsilon: float = default(
-        1e-8, CODE, help="RAdam's and Adam's epsilon, added to the root of the second moment"
+        1e-8, CODE, help="epsilon of RAdam and Adam, added to the square root of the second moment"
     )
     optimizer: Literal["radam", "adam", "rmsprop", "sgd"] = setting(
-        "radam", "the optimizer", CODE + "; Liu et al. 2020, arXiv:1908.03265"
+        "radam", "optimizer", CODE + "; Liu et al. 2020, arXiv:1908.03265"
     )
     layer_norm: bool = default(
         True,
         "Gallici et al. 2024",
-        "layer norm before each activation of dense layers, which keeps learning stable",
+        "layer normalization before activations of dense layers, for stability",
     )
-    epochs: int = setting(4, "passes over a rollout", CODE, minimum=1)
-    batch_size: int = setting(128, "rows per update", CODE + ": 16 batches of a rollout", minimum=1)
+    epochs: int = setting(4, "epochs per rollout", CODE, minimum=1)
+    batch_size: int = setting(128, "minibatch size", CODE + ": 16 batches of a rollout", minimum=1)
     q_lambda: float = setting(
         0.95,
-        "trace of the returns: from 0, one step, to 1, all that follow",
+        "lambda of Q(lambda) returns, from 0 (one step) to 1 (all following steps)",
         CODE,
         minimum=0,
         maximum=1,
     )
     epsilon: Schedule = setting(
         Schedule(1.0, 0.2, 0.2),
-        "probability of a random action; a schedule",
+        "probability of a random action; accepts a schedule",
         CODE,
         minimum=0,
         maximum=1,
@@ -71,8 +71,8 @@ class PQNSettings(NormalizedRollouts):
     memory: Literal["gru", "lstm"] = memories.kind()
     sequence: int = setting(
         16,
-        "steps that gradients go back through a memory, a divisor of rollout and batch; 0: the "
-        "rollout",
+        "with recurrent: truncated backpropagation length, a divisor of rollout and batch_size; "
+        "0: whole rollout",
         minimum=0,
         needs=memories.NEEDED,
     )

@@ -19,14 +19,16 @@ NEEDED = Needs(prioritized=True)
 
 def alpha(needs: Needs = NEEDED) -> Any:
     """The setting for how much priorities matter."""
-    return setting(0.6, "exponent of priorities", TABLE, minimum=0, maximum=1, needs=needs)
+    return setting(
+        0.6, "exponent of priorities; 0: uniform", TABLE, minimum=0, maximum=1, needs=needs
+    )
 
 
 def beta(needs: Needs = NEEDED) -> Any:
     """The setting for how much of the bias of drawing by them is taken back."""
     return setting(
         Schedule(0.4, 1.0),
-        "exponent of importance weights; a schedule",
+        "exponent of the importance weights; accepts a schedule",
         TABLE,
         minimum=0,
         maximum=1,
@@ -38,7 +40,9 @@ def beta(needs: Needs = NEEDED) -> Any:
 class PrioritySettings:
     """Which transitions are drawn."""
 
-    prioritized: bool = setting(False, "draw transitions by their error instead of evenly", PAPER)
+    prioritized: bool = setting(
+        False, "prioritized replay: sample transitions by error instead of uniformly", PAPER
+    )
     priority_alpha: float = alpha()
     priority_beta: Schedule = beta()
 

@@ -25,19 +25,19 @@ class QMIXSettings(VDNSettings):
 
     mixer: bool = setting(
         True,
-        "mix the agents' values; without it each learns from its own rewards (IQL)",
+        "mix the agents' values; off: each agent learns from its own rewards (IQL)",
         "Tan 1993",
     )
     embedding: int = setting(
         32,
-        "units of the mixing network's hidden layer",
+        "hidden units of the mixing network",
         PAPER,
         minimum=1,
         needs=Needs(mixer=True),
     )
     hyper: int = setting(
         64,
-        "units of the hidden layer of the hypernetworks that make its weights; 0: none",
+        "hidden units of the hypernetworks that generate its weights; 0: no hidden layer",
         PYMARL,
         minimum=0,
         needs=Needs(mixer=True),

@@ -36,24 +36,24 @@ View = Callable[..., Array]  # (network, its observations, an action entering a 
 class SequenceSettings:
     """What algorithms can be told that replay sequences for networks with a memory."""
 
-    recurrent: int = memories.units("between the body and the head", "Hausknecht & Stone 2015")
+    recurrent: int = memories.units("between feature extractor and head", "Hausknecht & Stone 2015")
     memory: Literal["gru", "lstm"] = memories.kind()
     sequence: int = setting(
         16,
-        "steps that are learned from in a row with a memory, a divisor of the batch",
+        "with recurrent: length of replayed sequences; must divide batch_size",
         minimum=0,
         needs=memories.NEEDED,
     )
     burn_in: int = setting(
         0,
-        "with a memory: steps before them that only bring its state up to date; the paper has 40",
+        "with recurrent: preceding steps that only update the recurrent state; the paper uses 40",
         R2D2 + ", section 3",
         minimum=0,
         needs=memories.NEEDED,
     )
     start_state: Literal["stored", "zero"] = setting(
         "stored",
-        "with a memory: what a replayed sequence begins with: the state that acted, or zeros",
+        "with recurrent: state at the start of a replayed sequence: as stored, or zero",
         R2D2 + ", section 3",
         needs=memories.NEEDED,
     )
@@ -65,8 +65,8 @@ class MemorySettings(SequenceSettings):
 
     priority_eta: float = setting(
         0.9,
-        "with a memory and prioritized: how much of a sequence's priority is its largest error; "
-        "the rest is their mean",
+        "with recurrent and prioritized: weight of the largest error in a sequence's priority, "
+        "against the mean",
         R2D2 + ", section 2.3",
         minimum=0,
         maximum=1,

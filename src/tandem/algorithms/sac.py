@@ -54,18 +54,18 @@ class SoftSettings(remembering.MemorySettings, base.TransitionSettings):
     updates_per_call: int = default(1, PAPER)
     n_step: int = base.n_step()
     temperature: Literal["auto"] | float = setting(
-        "auto", "weight of the entropy; 'auto' learns it", "section 5 of the paper", minimum=0
+        "auto", "entropy coefficient; 'auto': learned", "section 5 of the paper", minimum=0
     )
     target_entropy: Literal["auto"] | float = setting(
         "auto",
-        "entropy the temperature aims at; 'auto': -(action size), or 0.98 log(choices)",
+        "target entropy; 'auto': -(action size), or 0.98 log(actions) if discrete",
         PAPER + "; Christodoulou 2019",
         minimum=-inf,
         needs=Needs(temperature="auto"),
     )
     initial_temperature: float = setting(
         1.0,
-        "the temperature at the start, where it is learned",
+        "initial value of a learned temperature",
         SB3,
         above=0,
         fix="try 1.0.",
@@ -75,7 +75,7 @@ class SoftSettings(remembering.MemorySettings, base.TransitionSettings):
     sde_sample_freq: int = gsde.sample_freq()
     log_std: float = setting(
         LOG_STD,
-        "with gsde: first log standard deviation of the random matrix",
+        "with gsde: initial log standard deviation of the random matrix",
         SB3,
         minimum=-inf,
         needs=Needs(action_noise="gsde"),
@@ -90,7 +90,7 @@ class TargetSettings(SoftSettings):
 
     tau: float = setting(
         0.005,
-        "how much of the critics their targets take over at each update",
+        "soft update coefficient of the target critics",
         PAPER,
         minimum=0,
         maximum=1,

@@ -24,8 +24,8 @@ def bootstrap() -> Any:
     """The setting that says which."""
     return setting(
         "max",
-        "what returns go on with: the largest value (Q-learning), that of the action taken next "
-        "(sarsa), or the mean over the epsilon-greedy policy (expected: expected SARSA)",
+        "bootstrap value: maximum (Q-learning), value of the next action (sarsa), or mean over "
+        "the epsilon-greedy policy (expected SARSA)",
         "Sutton & Barto 2018, eqs. 6.7, 6.8, 6.9",
     )
 

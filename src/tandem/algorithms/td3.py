@@ -28,7 +28,7 @@ class TD3Settings(remembering.MemorySettings, base.TransitionSettings):
 
     steps: int = default(1_000_000, PAPER)
     learning_rate: Schedule = default(
-        Schedule(3e-4), CODE, help="step size of both optimizers; a schedule"
+        Schedule(3e-4), CODE, help="learning rate of both optimizers; accepts a schedule"
     )
     hidden: tuple[int, ...] = default((256, 256), CODE)
     critic_hidden: tuple[int, ...] = critics.hidden()
@@ -38,7 +38,7 @@ class TD3Settings(remembering.MemorySettings, base.TransitionSettings):
     learning_starts: int = default(10_000, PAPER, search=Search(100, 20_000, "log"))
     exploration: Schedule = setting(
         Schedule(0.1),
-        "standard deviation of the noise on actions, which lie in [-1, 1]; a schedule",
+        "standard deviation of the exploration noise (actions within ±1); accepts a schedule",
         PAPER,
         minimum=0,
         search=Search(0.0, 1.0),
@@ -47,21 +47,21 @@ class TD3Settings(remembering.MemorySettings, base.TransitionSettings):
     sde_sample_freq: int = gsde.sample_freq()
     n_step: int = base.n_step()
     policy_delay: int = setting(
-        2, "updates of the critics for each of the policy and the targets", PAPER, minimum=1
+        2, "critic updates per update of the policy and the targets", PAPER, minimum=1
     )
     smoothing: float = setting(
-        0.2, "standard deviation of the noise on target actions", PAPER, minimum=0
+        0.2, "standard deviation of target policy smoothing noise", PAPER, minimum=0
     )
     smoothing_clip: float = setting(
         0.5,
-        "and where it is cut",
+        "clipping threshold of the smoothing noise",
         PAPER,
         minimum=0,
         needs=Needs(smoothing=0.2),
     )
     tau: float = setting(
         0.005,
-        "how much of the networks their targets take over at each of their updates",
+        "soft update coefficient of the target networks, every policy_delay updates",
         TABLE,
         minimum=0,
         maximum=1,

@@ -28,13 +28,13 @@ class TQCSettings(TargetSettings):
     hidden: tuple[int, ...] = default((256, 256), CONTRIB)
     batch_size: int = default(256, PAPER)
     values = "quantile"
-    critics: int = setting(2, "how many critics; the paper has 5", CONTRIB, minimum=1)
+    critics: int = setting(2, "number of critics; the paper uses 5", CONTRIB, minimum=1)
     quantiles: int = setting(
-        25, "quantiles that each critic estimates", PAPER, minimum=1, search=Search(5, 50)
+        25, "number of quantiles per critic", PAPER, minimum=1, search=Search(5, 50)
     )
     dropped: int = setting(
         2,
-        "of them, how many for each critic are left out of targets, the highest",
+        "number of quantiles per critic dropped from targets, the highest first",
         PAPER,
         minimum=0,
         search=Search(0, 4),

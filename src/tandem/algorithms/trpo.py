@@ -31,29 +31,28 @@ class TRPOSettings(OnPolicySettings):
     envs: int = default(1)
     rollout: int = default(2_048, SB3)
     learning_rate: Schedule = default(
-        Schedule(1e-3), SB3, help="step size of the critic's optimizer; a schedule"
+        Schedule(1e-3), SB3, help="learning rate of the critic; accepts a schedule"
     )
     gae_lambda: float = default(0.95, SB3)
     radius: Schedule = setting(
-        Schedule(0.01), "largest mean divergence of a step; a schedule", PAPER, minimum=0
+        Schedule(0.01), "maximum mean KL per policy step; accepts a schedule", PAPER, minimum=0
     )
-    damping: float = setting(0.1, "times the identity, added to the Fisher matrix", SB3, minimum=0)
-    conjugate_steps: int = setting(15, "iterations of conjugate gradients", SB3, minimum=1)
-    backtracks: int = setting(10, "step lengths tried", SB3, minimum=1)
-    shrink: float = setting(0.8, "each is as many times the one before", SB3, minimum=0, maximum=1)
-    epochs: int = setting(10, "passes of the critic over each rollout", SB3, minimum=1)
+    damping: float = setting(0.1, "multiple of the identity in the Fisher matrix", SB3, minimum=0)
+    conjugate_steps: int = setting(15, "number of conjugate gradient iterations", SB3, minimum=1)
+    backtracks: int = setting(10, "maximum number of step sizes in the line search", SB3, minimum=1)
+    shrink: float = setting(0.8, "step size factor in the line search", SB3, minimum=0, maximum=1)
+    epochs: int = setting(10, "critic epochs per rollout", SB3, minimum=1)
     batch_size: int = setting(
         128,
-        "rows of the critic's batches; the policy's step is by the whole rollout. 0: the critic's "
-        "too",
+        "minibatch size of the critic; the policy step uses the whole rollout; 0: the critic too",
         SB3,
         minimum=0,
     )
-    recurrent: int = memories.units("between the body and the head of both networks")
+    recurrent: int = memories.units("between feature extractor and head of both networks")
     memory: Literal["gru", "lstm"] = memories.kind()
     sequence: int = setting(
         16,
-        "steps that gradients go back through a memory, a divisor of the rollout's; 0: all of them",
+        "with recurrent: truncated backpropagation length, a divisor of rollout; 0: whole rollout",
         minimum=0,
         needs=memories.NEEDED,
     )

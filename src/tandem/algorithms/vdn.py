@@ -44,22 +44,22 @@ class VDNSettings(remembering.SequenceSettings, PrioritySettings, base.ReplaySet
     learning_rate: Schedule = default(Schedule(5e-4), PYMARL)
     hidden: tuple[int, ...] = default((64, 64), PYMARL)
     activation: str = default("relu", PYMARL)
-    batch_size: int = default(256, help="steps of the team per update")
-    buffer_size: int = default(100_000, help="steps of the team that are kept")
+    batch_size: int = default(256, help="joint steps (of all agents) per update")
+    buffer_size: int = default(100_000, help="replay buffer size in joint steps (of all agents)")
     learning_starts: int = default(1_000)
     train_every: int = default(8)
     target_every: int = setting(
         5_000,
-        "environment steps between copies to the target networks",
+        "environment steps between updates of the target networks",
         PYMARL + ": 200 episodes",
         minimum=1,
     )
     tau: float = setting(
-        1.0, "how much of the networks a copy takes over", PYMARL, minimum=0, maximum=1
+        1.0, "soft update coefficient of the targets; 1: full copies", PYMARL, minimum=0, maximum=1
     )
     epsilon: Schedule = setting(
         Schedule(1.0, 0.05, 0.1),
-        "probability of a random action of each agent; a schedule",
+        "probability of a random action per agent; accepts a schedule",
         PYMARL,
         minimum=0,
         maximum=1,
@@ -67,13 +67,13 @@ class VDNSettings(remembering.SequenceSettings, PrioritySettings, base.ReplaySet
     n_step: int = base.n_step()
     normalize_rewards: bool = normalized.rewards()
     double: bool = setting(
-        True, "choose the next actions by the network, value them by the target", PYMARL
+        True, "double Q-learning: networks select the next actions, targets evaluate them", PYMARL
     )
     share: bool = setting(
-        True, "one network for all agents, which are told who they are", PAPER + ".2"
+        True, "one network for all agents (agent identity as input)", PAPER + ".2"
     )
     max_grad_norm: float = setting(
-        10.0, "gradients are clipped to this global norm", PYMARL, above=0, fix="try 0.5."
+        10.0, "clip gradients to this global norm", PYMARL, above=0, fix="try 0.5."
     )
 
 

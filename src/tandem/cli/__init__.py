@@ -49,27 +49,27 @@ REFUSED = (
     PluginError,
 )
 COMMANDS = {  # name -> (module, what it does); a module `list` would hide the built-in here
-    "train": ("train", "train an agent, or go on with a run"),
-    "evaluate": ("evaluate", "score an agent on fresh episodes"),
-    "watch": ("watch", "see it play: a window, or a GIF or MP4"),
-    "find": ("find", "the best learning rate, optimizer or algorithm, by short runs"),
-    "sweep": ("sweep", "the best settings of an algorithm, by trials that Optuna proposes"),
-    "plot": ("plot", "draw the learning curve of one run, or of several"),
-    "compare": ("compare", "algorithms over seeds and environments, with intervals"),
-    "report": ("report", "a run as one HTML file that needs no network"),
-    "config": ("config", "every setting of a run as a file, for train --config"),
-    "list": ("catalogue", "algorithms, tuned settings, engines"),
-    "check": ("check", "whether an environment can be trained in"),
-    "export": ("export", "an agent as a file that needs no tandem: numpy or onnx"),
+    "train": ("train", "train an agent, or resume a run"),
+    "evaluate": ("evaluate", "evaluate an agent on new episodes"),
+    "watch": ("watch", "watch an agent play, in a window or as a GIF or MP4"),
+    "find": ("find", "find the best learning rate, optimizer or algorithm"),
+    "sweep": ("sweep", "tune the settings of an algorithm with Optuna"),
+    "plot": ("plot", "plot the learning curves of one or more runs"),
+    "compare": ("compare", "compare final scores of algorithms with confidence intervals"),
+    "report": ("report", "write a self-contained HTML report of a run"),
+    "config": ("config", "write all settings of a run to a file for train --config"),
+    "list": ("catalogue", "list algorithms, tuned settings and backends"),
+    "check": ("check", "check an environment for errors before training"),
+    "export": ("export", "export an agent to NumPy or ONNX, to run without tandem"),
     "completion": (
         "completion",
-        "a script that completes commands, flags and values in bash, zsh or fish",
+        "print a completion script for bash, zsh or fish",
     ),
-    "record": ("record", "write episodes of an agent as a data set of Minari's"),
-    "push": ("push", "put a run on the Hugging Face hub, with a model card"),
-    "pull": ("pull", "fetch a run from there"),
-    "cache": ("cache", "show or delete the cache of compiled updates"),
-    "verify": ("verify", "train a run again and compare its weights, row by row"),
+    "record": ("record", "record episodes of an agent as a Minari dataset"),
+    "push": ("push", "upload a run to the Hugging Face Hub, with a model card"),
+    "pull": ("pull", "download a run from the Hugging Face Hub"),
+    "cache": ("cache", "show or clear the cache of compiled updates"),
+    "verify": ("verify", "repeat a training run and compare its weights"),
 }
 
 
@@ -181,7 +181,7 @@ def _overview() -> str:
             "",
             "`tandem COMMAND --help` shows the flags of a command, "
             "`tandem train ppo --help settings` all settings of PPO.",
-            "To begin: tandem train ppo CartPole-v1",
+            "Get started: tandem train ppo CartPole-v1",
         ]
     )
 

@@ -132,7 +132,7 @@ def own_argument(parser: Any) -> None:
     parser.add_argument(
         "--algorithm",
         metavar="MODULE:CLASS",
-        help="what the run was trained by, where that is a class of your own",
+        help="class of a custom algorithm that trained the run",
     )
 
 
@@ -142,13 +142,13 @@ def deterministic_argument(parser: Any) -> None:
         "--deterministic",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="the agent's best actions; --no-deterministic: drawn, as it explores [yes]",
+        help="use the best actions; --no-deterministic: sample, as in training [yes]",
     )
 
 
 def env_arguments(parser: Any) -> None:
     """How to repeat, or trust, the names in a run's folder that lead to its environment."""
-    parser.add_argument("--env", metavar="ENV", help="the environment [that of the run]")
+    parser.add_argument("--env", metavar="ENV", help="environment [as in the run]")
     vector_arguments(parser)
     trust_argument(parser)
 
@@ -158,10 +158,10 @@ def arguments(parser: Any) -> None:
     own_argument(parser)
     network_argument(parser)
     import_argument(parser)
-    parser.add_argument("folder", metavar="DIR", help="a run's folder, or one of its checkpoints")
+    parser.add_argument("folder", metavar="DIR", help="run folder, or one of its checkpoints")
     parser.add_argument(
         "--which",
         default="best",
         metavar="NAME",
-        help="best, last, or a number's name as step-000010000 [best]",
+        help="checkpoint: best, last, or a numbered one such as step-000010000 [best]",
     )

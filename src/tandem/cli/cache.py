@@ -8,8 +8,8 @@ from tandem.cli.output import echo
 from tandem.cli.parser import Parser
 from tandem.platforms import user_folder
 
-ABOUT = """Show where compiled updates are cached for later runs, and the size of each framework's
-cache; --empty deletes them. tandem keeps PyTorch's below half a gigabyte."""
+ABOUT = """Show the cache folders and sizes of compiled updates, by backend; --empty deletes the
+caches. tandem keeps PyTorch's cache below half a gigabyte."""
 
 
 def run(words: list[str]) -> int:

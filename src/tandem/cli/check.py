@@ -12,10 +12,8 @@ from tandem.envs.vector_source import named
 from tandem.errors import SettingError
 from tandem.testing.env_checker import check
 
-ABOUT = (
-    "Checks whether an environment, or a vector of environments, can be trained in, resumed "
-    "exactly, and how fast it is. Exit code 1 where it has a fault."
-)
+ABOUT = """Check an environment, or a vector of environments, before training: API, exact resume and
+speed. The exit code is 1 if a check fails."""
 SIGNS = {"ok": "ok", "note": "note", "fault": "FAULT"}
 
 
@@ -49,13 +47,11 @@ def make_parser() -> Parser:
         "tandem check --vector my_module:make_vector",
     )
     parser = Parser("check", ABOUT, examples)
-    parser.add_argument("env", nargs="?", metavar="ENV", help="a Gymnasium id")
+    parser.add_argument("env", nargs="?", metavar="ENV", help="environment id")
     vector_arguments(parser)
     import_argument(parser)
     parser.add_argument(
-        "--steps", type=int, default=1000, metavar="N", help="random steps to take [1000]"
+        "--steps", type=int, default=1000, metavar="N", help="number of random steps [1000]"
     )
-    parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="of environment and actions [0]"
-    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="random seed [0]")
     return parser

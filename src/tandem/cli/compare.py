@@ -12,10 +12,10 @@ from tandem.comparison import compare
 from tandem.plots import as_picture
 from tandem.runs.groups import WAYS, WHICH
 
-ABOUT = """Compares algorithms by the final scores of their runs: interquartile mean, mean, median,
-optimality gap, performance profiles and probability of improvement, by the definitions of rliable
-(Agarwal et al. 2021), with 95 % intervals of the stratified bootstrap. A folder of seeds stands for
-its runs. Prints a table and writes one picture."""
+ABOUT = """Compare algorithms by the final scores of their runs: interquartile mean, mean, median,
+optimality gap, performance profiles and probability of improvement, as defined by rliable (Agarwal
+et al. 2021), with 95 % stratified bootstrap intervals. A folder of seeds stands for its runs.
+Prints a table and writes a plot."""
 
 
 def run(words: list[str]) -> int:
@@ -52,37 +52,37 @@ def make_parser() -> Parser:
             "tandem compare runs/gamma-98 runs/gamma-99 --by folder",
         ),
     )
-    parser.add_argument("folders", nargs="+", metavar="DIR", help="runs, or folders of runs")
+    parser.add_argument("folders", nargs="+", metavar="DIR", help="run folders, or folders of runs")
     parser.add_argument(
         "--against",
         metavar="DIR",
-        help="runs of the baseline that the others are compared with [each with each]",
+        help="baseline runs to compare the others with [compare all pairs]",
     )
     parser.add_argument(
         "--scores",
         metavar="FILE",
-        help="TOML: a random and a reference score of each environment, which become 0 and 1",
+        help="TOML file with a random and a reference score per environment, normalized to 0 and 1",
     )
     parser.add_argument(
         "--by",
         default="algorithm",
         metavar="|".join(WAYS),
-        help="what runs of one group have in common: algorithm (and framework), or DIR [algorithm]",
+        help="how to group runs: by algorithm (and framework), or by DIR [algorithm]",
     )
     parser.add_argument(
         "--which",
         default="best",
         metavar="|".join(WHICH),
-        help="the checkpoint whose final score counts [best]",
+        help="checkpoint whose final score is compared [best]",
     )
     parser.add_argument(
-        "--samples", default="50000", metavar="N", help="resamples of each interval [50000]"
+        "--samples", default="50000", metavar="N", help="bootstrap resamples per interval [50000]"
     )
-    parser.add_argument("--seed", default="0", metavar="N", help="of the resamples [0]")
+    parser.add_argument("--seed", default="0", metavar="N", help="random seed of the resamples [0]")
     parser.add_argument(
         "--out",
         metavar="FILE",
-        help="the picture: .png, .svg or .pdf [comparison.png in the folder, or above all]",
+        help="plot to write: .png, .svg or .pdf [comparison.png in the common folder]",
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of tables")
+    parser.add_argument("--json", action="store_true", help="print one JSON object, no tables")
     return parser

@@ -22,9 +22,9 @@ from tandem.learning.config import Options
 from tandem.networks.plan import ACTIVATIONS
 from tandem.tuning.sweep_study import PRUNERS, SAMPLERS
 
-ABOUT = """Prints a script with which bash, zsh or fish completes tandem's commands, flags, values,
-algorithms, environments with tuned settings, files and folders. The script runs no Python while you
-type. Generate it again after you update tandem or install a plug-in."""
+ABOUT = """Print a script that completes tandem's commands, flags, values, algorithms, environments
+with tuned settings, files and folders in bash, zsh or fish. The script does not run Python while
+you type. Generate it again after updating tandem or installing a plug-in."""
 EXAMPLES = (
     "tandem completion bash > ~/.local/share/bash-completion/completions/tandem",
     'tandem completion zsh > "${fpath[1]}/_tandem"',
@@ -45,7 +45,7 @@ def run(words: list[str]) -> int:
 def make_parser() -> Parser:
     """Return the parser of this command."""
     parser = Parser("completion", ABOUT, EXAMPLES)
-    parser.add_argument("shell", metavar="|".join(SHELLS), help="the user's shell")
+    parser.add_argument("shell", metavar="|".join(SHELLS), help="shell to complete commands in")
     return parser
 
 

@@ -19,9 +19,9 @@ from tandem.learning.config import Options, plain
 from tandem.runs.atomic_files import writing
 from tandem.settings import offered, shell_path
 
-ABOUT = """Writes every setting of a run, with what it means, as a file for `tandem train --config`:
-those of the zoo's entry for the algorithm and environment if there is one, else the algorithm's
-defaults, and over them what is given."""
+ABOUT = """Write all settings of a run, with their meanings, to a file for `tandem train --config`.
+Settings come from the zoo if it has this algorithm and environment, otherwise from the algorithm's
+defaults; flags override both."""
 EXAMPLES = (
     "tandem config ppo CartPole-v1 --out cartpole.toml",
     "tandem config sac Pendulum-v1 --gamma 0.98",
@@ -90,12 +90,12 @@ def make_parser() -> Parser:
     parser = Parser("config", ABOUT, EXAMPLES)
     known = ", ".join(algorithms.names())
     parser.add_argument("algorithm", nargs="?", metavar="ALGORITHM", help=f"one of {known}")
-    parser.add_argument("env", nargs="?", metavar="ENV", help="an id, as in CartPole-v1")
+    parser.add_argument("env", nargs="?", metavar="ENV", help="environment id, such as CartPole-v1")
     env_kwargs_argument(parser)
     import_argument(parser)
     names = "torch, tensorflow, jax or keras-torch"
-    parser.add_argument("--framework", metavar="NAME", help=f"{names} [the quickest installed]")
+    parser.add_argument("--framework", metavar="NAME", help=f"{names} [fastest installed]")
     parser.add_argument("--device", metavar="NAME", default="auto", help="auto, cpu or cuda [auto]")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of everything drawn [0]")
-    parser.add_argument("--out", metavar="FILE", help="the file to make [it is printed]")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="random seed [0]")
+    parser.add_argument("--out", metavar="FILE", help="file to write [stdout]")
     return parser

@@ -11,10 +11,8 @@ from tandem.cli.parser import Parser
 from tandem.learning.figures import listed
 from tandem.settings import whole_number
 
-ABOUT = (
-    "Scores the agent of a run: undiscounted returns of whole episodes, on seeds that did not "
-    "choose the checkpoint."
-)
+ABOUT = """Evaluate the agent of a run: undiscounted returns of whole episodes, on seeds that were
+not used to select the checkpoint."""
 
 
 def run(words: list[str]) -> int:
@@ -54,27 +52,29 @@ def make_parser() -> Parser:
     parser = Parser("evaluate", ABOUT, ("tandem evaluate runs/… --episodes 100",))
     agents.arguments(parser)
     agents.env_arguments(parser)
-    parser.add_argument("--episodes", type=int, default=20, metavar="N", help="how many [20]")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the episodes [0]")
+    parser.add_argument(
+        "--episodes", type=int, default=20, metavar="N", help="number of episodes [20]"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="random seed [0]")
     parser.add_argument(
         "--max-steps",
         type=int,
         default=0,
         metavar="N",
-        help="cut an episode that has not ended by then; 0: at twice the environment's limit or "
-        "the longest episode of training, 5,000 at least [0]",
+        help="maximum steps per episode; 0: twice the environment's limit or the longest training "
+        "episode, at least 5,000 [0]",
     )
     parser.add_argument(
         "--eval-envs",
         default="auto",
         metavar="N",
-        help="environments to step together; auto: 10 if they are tandem's or Gymnasium's classic "
+        help="number of parallel environments; auto: 10 for tandem's or Gymnasium's classic "
         "control, else 1 [auto]",
     )
     agents.deterministic_argument(parser)
     parser.add_argument(
         "--json",
         action="store_true",
-        help="one JSON object, with the return and length of each episode",
+        help="print one JSON object, with the return and length of each episode",
     )
     return parser

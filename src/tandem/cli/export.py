@@ -11,9 +11,9 @@ from tandem.errors import SettingError, UnknownNameError
 from tandem.onnx_export import to_numpy, to_onnx
 from tandem.settings import shell_path
 
-ABOUT = """Writes the agent of a run as a file that needs no framework: numpy (.npz: weights, and a
-plan of the layers) or onnx (a graph from observations to actions, compared with the agent where
-onnxruntime is installed)."""
+ABOUT = """Export the agent of a run to a file that needs no framework: numpy (.npz with weights and
+a description of the layers) or onnx (a graph from observations to actions, compared with the agent
+if onnxruntime is installed)."""
 FORMATS = {"numpy": (to_numpy, ".npz"), "onnx": (to_onnx, ".onnx")}
 
 
@@ -45,8 +45,8 @@ def make_parser() -> Parser:
         ("tandem export runs/… --to onnx", "tandem export runs/… --to numpy --out agent.npz"),
     )
     agents.arguments(parser)
-    parser.add_argument("--to", required=True, metavar="FORMAT", help="numpy or onnx")
+    parser.add_argument("--to", required=True, metavar="FORMAT", help="format: numpy or onnx")
     parser.add_argument(
-        "--out", metavar="FILE", help="the file [agent.npz or agent.onnx in the run's folder]"
+        "--out", metavar="FILE", help="file to write [agent.npz or agent.onnx in the run folder]"
     )
     return parser

@@ -17,13 +17,13 @@ from tandem.tuning import search
 from tandem.zoo import owners
 
 KINDS = {
-    "lr": "the learning rate of an algorithm, by short runs with several",
-    "optimizer": "its optimizer, each with several learning rates",
+    "lr": "the best learning rate of an algorithm",
+    "optimizer": "the best optimizer of an algorithm, each with several learning rates",
     "best": "the best of several algorithms, or of several values of settings",
 }
-ABOUT = """Finds {}. Each trial is a whole run of --steps environment steps, from the same seeds, in
-processes side by side. What counts is the mean return of the second half of its evaluations. A
-picture and a table of all go into a new folder, runs/find-… unless --out names another."""
+ABOUT = """Find {}. Each trial is a full run of --steps environment steps; all trials use the same
+seeds and run in parallel processes. The score is the mean return of the second half of the
+evaluations. A plot and a table go into a new folder: runs/find-…, or --out."""
 EXAMPLES = {
     "lr": (
         "tandem find lr ppo CartPole-v1",
@@ -126,8 +126,8 @@ def _varied(vary: list[str]) -> dict[str, list[str]]:
 def _arguments(kind: str, words: list[str]) -> argparse.Namespace:
     """What was asked for."""
     parser = make_parser(kind)
-    title = "settings of {}, for all trials [default]"
-    train.settings_flags(parser, words, title, "options of the runs")
+    title = "settings of {} in all trials [default]"
+    train.settings_flags(parser, words, title, "run options")
     args = parser.read(words)
     names, env = args.names[:-1], args.names[-1] if args.names else None
     if not names and env in algorithms.names():
@@ -168,25 +168,25 @@ def make_parser(kind: str) -> Parser:
         "names",
         nargs="*",
         metavar=f"{several} ENV",
-        help=f"of {', '.join(algorithms.names())}; and a Gymnasium id",
+        help=f"of {', '.join(algorithms.names())}; and an environment id",
     )
     if kind in RATES:
         start, end, points = RATES[kind]
         parser.add_argument(
-            "--start-lr", default=start, metavar="X", help=f"the lowest learning rate [{start}]"
+            "--start-lr", default=start, metavar="X", help=f"lowest learning rate [{start}]"
         )
         parser.add_argument(
-            "--end-lr", default=end, metavar="X", help=f"the highest learning rate [{end}]"
+            "--end-lr", default=end, metavar="X", help=f"highest learning rate [{end}]"
         )
         parser.add_argument(
-            "--points", default=points, metavar="N", help=f"how many learning rates [{points}]"
+            "--points", default=points, metavar="N", help=f"number of learning rates [{points}]"
         )
     if kind == "lr":
         parser.add_argument(
             "--setting",
             default="learning_rate",
             metavar="NAME",
-            help="another learning rate of the algorithm, as actor_learning_rate [learning_rate]",
+            help="learning rate to search, such as actor_learning_rate [learning_rate]",
         )
     if kind == "best":
         parser.add_argument(
@@ -194,24 +194,24 @@ def make_parser(kind: str) -> Parser:
             action="append",
             default=[],
             metavar="NAME=V,V",
-            help="values of a setting to try; several of these are combined",
+            help="setting and values to try; repeat the flag to try all combinations",
         )
     parser.add_argument(
-        "--steps", metavar="N", help="environment steps of each run [a tenth of the settings']"
+        "--steps", metavar="N", help="environment steps per run [a tenth of the usual steps]"
     )
-    parser.add_argument("--seeds", metavar="K", help="runs of each trial, from --seed on [1]")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="the first seed [0]")
     parser.add_argument(
-        "--processes", metavar="N", help="how many runs at a time [as many as cores]"
+        "--seeds", metavar="K", help="runs per trial, with consecutive seeds from --seed [1]"
     )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="first random seed [0]")
+    parser.add_argument("--processes", metavar="N", help="parallel runs [number of cores]")
     env_kwargs_argument(parser)
     import_argument(parser)
     parser.add_argument(
         "--framework",
         metavar="NAME",
-        help="torch, tensorflow, jax or keras-torch [the quickest installed]",
+        help="torch, tensorflow, jax or keras-torch [fastest installed]",
     )
     parser.add_argument("--device", default="auto", metavar="NAME", help="auto, cpu or cuda [auto]")
-    parser.add_argument("--out", metavar="DIR", help="the folder to make [runs/find-…]")
-    parser.add_argument("--quiet", action="store_true", help="no line for each trial")
+    parser.add_argument("--out", metavar="DIR", help="folder to create [runs/find-…]")
+    parser.add_argument("--quiet", action="store_true", help="do not print a line for each trial")
     return parser

@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 # The flags that people use, by their destinations, with what a screen has room for.
 SETTINGS = {
     "steps": "environment steps in total",
-    "envs": "environments side by side",
-    "learning_rate": "step size; 3e-4:0 decays to 0",
+    "envs": "parallel environments",
+    "learning_rate": "learning rate; 3e-4:0 decays to 0",
     "gamma": "discount factor",
-    "rollout": "steps of each in a rollout",
-    "epochs": "passes over each rollout",
+    "rollout": "rollout steps per environment",
+    "epochs": "epochs per rollout",
     "batch_size": "transitions per gradient step",
-    "buffer_size": "transitions kept for replay",
-    "learning_starts": "random steps at the beginning",
+    "buffer_size": "replay buffer size",
+    "learning_starts": "steps before the first update",
     "train_every": "environment steps per update",
     "entropy": "weight of the entropy bonus",
     "hidden": "widths of the hidden layers",
 }
 NAMED = {
     "ALGORITHM": "in `tandem list`, or module:Class",
-    "ENV": "an id, or module:Name",
-    "ALGORITHM ENV": "as in ppo CartPole-v1",
+    "ENV": "environment id, or module:Name",
+    "ALGORITHM ENV": "such as ppo CartPole-v1",
 }
 HINTS = {
     "settings": "all settings of the algorithm",

@@ -177,12 +177,12 @@ def vector_arguments(parser: Any) -> None:
     """How to name a vector of environments, instead of an id, and to say what it is made with."""
     env_kwargs_argument(
         parser,
-        "arguments for the environment, or the function of --vector, as in '{\"max_cycles\": 50}'",
+        "arguments of the environment or --vector function, such as '{\"max_cycles\": 50}'",
     )
     parser.add_argument(
         "--vector",
         metavar="MODULE:FUNCTION",
-        help="what makes a vector of environments (gymnasium.vector.VectorEnv), instead of ENV",
+        help="function that returns a gymnasium.vector.VectorEnv, to use instead of ENV",
     )
 
 
@@ -191,7 +191,7 @@ def trust_argument(parser: Any) -> None:
     parser.add_argument(
         "--trust",
         action="store_true",
-        help="allow names in files that were written elsewhere to run code",
+        help="trust files from other machines or users that name code to run",
     )
 
 
@@ -200,7 +200,7 @@ def network_argument(parser: Any) -> None:
     parser.add_argument(
         "--network",
         metavar="MODULE:FUNCTION",
-        help="a custom network: a function of the observation space that returns it",
+        help="custom network: a function that builds it from the observation space",
     )
 
 
@@ -223,7 +223,7 @@ class _JSONObject(argparse.Action):
         setattr(namespace, self.dest, parsed)
 
 
-def env_kwargs_argument(parser: Any, help: str = "arguments for the environment") -> None:
+def env_kwargs_argument(parser: Any, help: str = "arguments of the environment") -> None:
     """What an environment is made with."""
     parser.add_argument("--env-kwargs", action=_JSONObject, metavar="JSON", help=help)
 
@@ -263,7 +263,7 @@ def import_argument(parser: Any) -> None:
         dest="imported",
         action=_Import,
         metavar="MODULE",
-        help="import this first, which registers the environment's id",
+        help="import this module first, to register the environment's id",
     )
 
 

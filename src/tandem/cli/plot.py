@@ -10,9 +10,9 @@ from tandem.cli.parser import Parser
 from tandem.plots import curve
 from tandem.runs.folder import runs_in
 
-ABOUT = """Draws learning curves. One run: its evaluations and training episodes. Several: for each
-algorithm, environment, framework and choice of settings the interquartile mean over its runs with a
-95 % bootstrap band. A folder of runs stands for all of them."""
+ABOUT = """Plot learning curves. One run: its evaluations and training episodes. Several runs: the
+interquartile mean per algorithm, environment, framework and choice of settings, with a 95 %
+bootstrap band. A folder of runs stands for all of them."""
 
 
 def run(words: list[str]) -> int:
@@ -37,13 +37,13 @@ def make_parser() -> Parser:
         ABOUT,
         ("tandem plot runs/ppo-CartPole-v1-s*", "tandem plot runs --out all.svg --individual"),
     )
-    parser.add_argument("folders", nargs="+", metavar="DIR", help="runs, or folders of runs")
+    parser.add_argument("folders", nargs="+", metavar="DIR", help="run folders, or folders of runs")
     parser.add_argument(
         "--out",
         metavar="FILE",
-        help="the picture: .png, .svg or .pdf [curve.png in the folder, or above all]",
+        help="plot to write: .png, .svg or .pdf [curve.png in the common folder]",
     )
     parser.add_argument(
-        "--individual", action="store_true", help="a line for each run, instead of means"
+        "--individual", action="store_true", help="plot a line for each run instead of the mean"
     )
     return parser

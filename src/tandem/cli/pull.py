@@ -8,8 +8,8 @@ from tandem.hub import pull
 from tandem.hub.pulling import MAX_GB
 from tandem.settings import shell_path
 
-ABOUT = """Fetches a run that `tandem push` has put on the Hugging Face hub. Loading it runs no code
-from it; what is no run, too large, or not safe is refused."""
+ABOUT = """Download a run that was uploaded with `tandem push` from the Hugging Face Hub. Loading it
+runs no code from it; downloads that are not a run, too large or unsafe are refused."""
 
 
 def run(words: list[str]) -> int:
@@ -27,16 +27,14 @@ def run(words: list[str]) -> int:
 def make_parser() -> Parser:
     """The arguments of the command."""
     parser = Parser("pull", ABOUT, ("tandem pull user/ppo-CartPole-v1 --out runs/theirs",))
-    parser.add_argument("repo", metavar="REPO", help="as user/name")
-    parser.add_argument("--out", metavar="DIR", help="a new folder [runs/NAME]")
-    parser.add_argument(
-        "--revision", metavar="NAME", help="a branch, a tag or a commit [the newest]"
-    )
+    parser.add_argument("repo", metavar="REPO", help="user/name")
+    parser.add_argument("--out", metavar="DIR", help="folder to create [runs/NAME]")
+    parser.add_argument("--revision", metavar="NAME", help="branch, tag or commit [latest]")
     parser.add_argument(
         "--max-gb",
         type=float,
         default=MAX_GB,
         metavar="X",
-        help=f"the most that its files may have, in gigabytes [{MAX_GB}]",
+        help=f"maximum total file size in gigabytes [{MAX_GB}]",
     )
     return parser

@@ -6,9 +6,9 @@ from tandem.cli.output import echo
 from tandem.cli.parser import Parser
 from tandem.hub import push
 
-ABOUT = """Puts a run on the Hugging Face hub: its best checkpoint, curve, animation, settings,
-versions and scores, and a model card with the commands to use it and to train it again. Paths and
-addresses of this machine are left out."""
+ABOUT = """Upload a run to the Hugging Face Hub: best checkpoint, curve, animation, settings,
+versions and scores, and a model card with the commands to use and reproduce it. Paths and addresses
+of this machine are left out."""
 
 
 def run(words: list[str]) -> int:
@@ -34,13 +34,13 @@ def make_parser() -> Parser:
         ABOUT,
         ("tandem push runs/… user/ppo-CartPole-v1", "tandem push runs/… name --private"),
     )
-    parser.add_argument("folder", metavar="DIR", help="a run's folder")
-    parser.add_argument("repo", metavar="REPO", help="as user/name; made where it is not there yet")
-    parser.add_argument("--private", action="store_true", help="a repository for you alone")
-    parser.add_argument("--message", default="", metavar="TEXT", help="of the commit")
+    parser.add_argument("folder", metavar="DIR", help="run folder")
+    parser.add_argument("repo", metavar="REPO", help="user/name; created if it does not exist")
+    parser.add_argument("--private", action="store_true", help="create a private repository")
+    parser.add_argument("--message", default="", metavar="TEXT", help="commit message")
     parser.add_argument(
         "--resumable",
         action="store_true",
-        help="last.zip too, with the replay memory, so that others can go on with the run",
+        help="include last.zip with the replay buffer, so that others can resume the run",
     )
     return parser

@@ -10,8 +10,8 @@ from tandem.cli.parser import Parser
 from tandem.datasets.recording import Source, recorded
 from tandem.learning.figures import mean_and_std
 
-ABOUT = """Plays episodes with the agent of a run and writes them as a data set of Minari's:
-observations, actions, rewards and how each episode ended, with the commands that make it again."""
+ABOUT = """Play episodes with the agent of a run and write them as a Minari dataset: observations,
+actions, rewards and how each episode ended, with the commands that reproduce it."""
 
 
 def run(words: list[str]) -> int:
@@ -48,18 +48,20 @@ def make_parser() -> Parser:
         "--out",
         required=True,
         metavar="DATASET",
-        help="a new folder, or an id as in cartpole/ppo-v0, which Minari keeps at its own place",
+        help="new folder, or a Minari id such as cartpole/ppo-v0, stored in Minari's own folder",
     )
-    parser.add_argument("--episodes", type=int, default=100, metavar="N", help="how many [100]")
     parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="of the episodes, as tandem evaluate's [0]"
+        "--episodes", type=int, default=100, metavar="N", help="number of episodes [100]"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="random seed, as for tandem evaluate [0]"
     )
     parser.add_argument(
         "--max-steps",
         type=int,
         default=0,
         metavar="N",
-        help="truncate an episode that has not ended by then; 0: as tandem evaluate does [0]",
+        help="truncate episodes after N steps; 0: as tandem evaluate does [0]",
     )
     agents.deterministic_argument(parser)
     return parser

@@ -6,9 +6,8 @@ from tandem.cli.output import echo
 from tandem.cli.parser import Parser
 from tandem.run_report import report
 
-ABOUT = """Writes one HTML file of a run that needs no network and no other file: what it came to,
-curve, animation, evaluations, where the time went, settings, versions, and the command that makes
-it again."""
+ABOUT = """Write a self-contained HTML report of a run: result, curve, animation, evaluations, time
+profile, settings, versions, and the command that reproduces it."""
 
 
 def run(words: list[str]) -> int:
@@ -23,6 +22,6 @@ def make_parser() -> Parser:
     parser = Parser(
         "report", ABOUT, ("tandem report runs/ppo", "tandem report runs/ppo --out a.html")
     )
-    parser.add_argument("folder", metavar="DIR", help="a run's folder")
-    parser.add_argument("--out", metavar="FILE", help="the file [report.html in the folder]")
+    parser.add_argument("folder", metavar="DIR", help="run folder")
+    parser.add_argument("--out", metavar="FILE", help="file to write [report.html in DIR]")
     return parser

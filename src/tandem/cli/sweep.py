@@ -41,14 +41,14 @@ from tandem.tuning.sweep_study import (
 )
 from tandem.zoo import files
 
-ABOUT = """Looks for the best settings of an algorithm in an environment, by trials of what Optuna
-proposes. Each is a run of --steps environment steps, evaluated ten times; what counts is the mean
-return of the second half. One that is worse than others were is ended early. Everything goes into a
-new folder, runs/sweep-… unless --out names another; --resume goes on with it after any end."""
+ABOUT = """Tune the settings of an algorithm for an environment with Optuna. Each trial is a run of
+--steps environment steps with ten evaluations; its score is the mean return of the second half.
+Trials that do worse than others are stopped early. Results go into a new folder: runs/sweep-…, or
+--out; --resume continues an interrupted sweep."""
 EXAMPLES = (
     "tandem sweep ppo Pendulum-v1 --trials 40",
     "tandem sweep dqn CartPole-v1 --pruner asha --parallel 4 --space space.toml",
-    "tandem sweep sac Pendulum-v1 --gamma 0.98 --steps 20000    gamma is not looked for",
+    "tandem sweep sac Pendulum-v1 --gamma 0.98 --steps 20000    with gamma fixed",
     "tandem sweep ppo Hopper-v5 --cluster --parallel 40    trials on a Ray cluster",
     "tandem sweep --resume runs/sweep-ppo-Pendulum-v1-20250131-120000 --trials 80",
 )
@@ -242,8 +242,8 @@ def _table(trials: Sequence[SweepTrial]) -> Iterator[str]:
 def _arguments(words: list[str]) -> argparse.Namespace:
     """What was asked for."""
     parser = make_parser()
-    title = "settings of {}, for all trials [default]"
-    train.settings_flags(parser, words, title, "options of the runs")
+    title = "settings of {} in all trials [default]"
+    train.settings_flags(parser, words, title, "run options")
     args = parser.read(words)
     if args.resume is None:
         expect_both("sweep", args.algorithm, args.env, ", or --resume DIR")
@@ -256,36 +256,38 @@ def make_parser() -> Parser:
     known = ", ".join(algorithms.names())
     parser.add_argument("algorithm", nargs="?", metavar="ALGORITHM", help=f"one of {known}")
     parser.add_argument(
-        "env", nargs="?", metavar="ENV", help="an id, as in CartPole-v1, or module:Name"
+        "env", nargs="?", metavar="ENV", help="environment id, such as CartPole-v1, or module:Name"
     )
-    parser.add_argument("--trials", metavar="N", help=f"how many trials [{sweeps.TRIALS_UNTOLD}]")
+    parser.add_argument("--trials", metavar="N", help=f"number of trials [{sweeps.TRIALS_UNTOLD}]")
     parser.add_argument(
-        "--parallel", metavar="K", help="how many at a time [as many as cores; with a GPU 1]"
-    )
-    parser.add_argument(
-        "--pruner", metavar="NAME", help=f"what ends trials early: {', '.join(PRUNERS)} [median]"
+        "--parallel", metavar="K", help="parallel trials [number of cores; 1 with a GPU]"
     )
     parser.add_argument(
-        "--sampler", metavar="NAME", help=f"what proposes settings: {', '.join(SAMPLERS)} [tpe]"
+        "--pruner",
+        metavar="NAME",
+        help=f"how trials are stopped early: {', '.join(PRUNERS)} [median]",
+    )
+    parser.add_argument(
+        "--sampler", metavar="NAME", help=f"how settings are proposed: {', '.join(SAMPLERS)} [tpe]"
     )
     parser.add_argument(
         "--space",
         metavar="FILE",
-        help="ranges over those that settings have (docs/howto/sweeps.md)",
+        help="search ranges that override the defaults (docs/howto/sweeps.md)",
     )
     parser.add_argument(
-        "--steps", metavar="N", help="environment steps of each trial [as the settings say]"
+        "--steps", metavar="N", help="environment steps per trial [as in the settings]"
     )
-    parser.add_argument("--seed", metavar="N", help="which the seeds of trials follow from [0]")
+    parser.add_argument("--seed", metavar="N", help="random seed of the sweep [0]")
     env_kwargs_argument(parser)
     import_argument(parser)
     trust_argument(parser)
     names = "torch, tensorflow, jax or keras-torch"
-    parser.add_argument("--framework", metavar="NAME", help=f"{names} [the quickest installed]")
+    parser.add_argument("--framework", metavar="NAME", help=f"{names} [fastest installed]")
     parser.add_argument("--device", metavar="NAME", help="auto, cpu or cuda [auto]")
-    parser.add_argument("--out", metavar="DIR", help="the folder to make [runs/sweep-…]")
+    parser.add_argument("--out", metavar="DIR", help="folder to create [runs/sweep-…]")
     parser.add_argument(
-        "--resume", metavar="DIR", help="go on with this sweep; --trials may be more then"
+        "--resume", metavar="DIR", help="resume the sweep in DIR; --trials can be larger"
     )
-    parser.add_argument("--quiet", action="store_true", help="only what comes of it")
+    parser.add_argument("--quiet", action="store_true", help="print only the final result")
     return parser

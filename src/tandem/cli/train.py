@@ -55,13 +55,13 @@ EXAMPLES = (
 )
 USUAL = {
     "framework": ("torch, jax or tensorflow", "fastest"),
-    "seed": ("seed of the run", "0"),
-    "seeds": ("train K seeds, plot their mean", "1"),
+    "seed": ("random seed", "0"),
+    "seeds": ("number of seeds to train", "1"),
     "out": ("folder to create", "runs/…"),
     "config": ("read settings from a file", "none"),
-    "resume": ("continue the run in a folder", "none"),
-    "start_from": ("start from a trained agent", "none"),
-    "network": ("your own network", "MLP or CNN"),
+    "resume": ("resume the run in a folder", "none"),
+    "start_from": ("initialize from a trained run", "none"),
+    "network": ("custom network", "MLP or CNN"),
 }
 LOGS = ("text", "json")
 MAY_CHANGE = "only --stop-at, --out, --steps with --extend, and execution options: " + ", ".join(
@@ -249,7 +249,7 @@ def settings_flags(
     parser: Parser,
     words: Sequence[str],
     title: str = "settings of {}",
-    options: str = "options of the run",
+    options: str = "run options",
     otherwise: str = "",
     trusted: Sequence[str | None] | None = None,
 ) -> Any:
@@ -312,13 +312,13 @@ def make_parser() -> Parser:
         "algorithm",
         nargs="?",
         metavar="ALGORITHM",
-        help=f"one of {', '.join(algorithms.names())}; or module:Class, of your own",
+        help=f"one of {', '.join(algorithms.names())}; or module:Class for a custom one",
     )
     parser.add_argument(
         "env",
         nargs="?",
         metavar="ENV",
-        help="an id, as in CartPole-v1, or module:Name, an id, a class or a function of a module "
+        help="id, such as CartPole-v1, or module:Name: an id, class or function in a module "
         "(docs/howto/environments.md)",
     )
     vector_arguments(parser)
@@ -327,26 +327,26 @@ def make_parser() -> Parser:
     parser.add_argument(
         "--framework",
         metavar="NAME",
-        help="torch, tensorflow, jax or keras-torch [the quickest installed]",
+        help="torch, tensorflow, jax or keras-torch [fastest installed]",
     )
     network_argument(parser)
     parser.add_argument("--device", metavar="NAME", help="auto, cpu or cuda [auto]")
     parser.add_argument(
         "--config",
         metavar="FILE",
-        help="take what is not given from this file: of `tandem config`, or config.json of a run",
+        help="read settings from a file by `tandem config` or a run's config.json; flags override",
     )
-    parser.add_argument("--seed", type=int, metavar="N", help="of everything that is drawn [0]")
+    parser.add_argument("--seed", type=int, metavar="N", help="random seed [0]")
     parser.add_argument(
         "--seeds",
         metavar="K",
-        help="train K runs with seeds from --seed on, side by side, and draw their curve",
+        help="train K runs in parallel, with consecutive seeds from --seed, and plot their curve",
     )
-    parser.add_argument("--out", metavar="DIR", help="the folder to make [runs/ALGORITHM-ENV-…]")
+    parser.add_argument("--out", metavar="DIR", help="folder to create [runs/ALGORITHM-ENV-…]")
     parser.add_argument(
         "--start-from",
         metavar="DIR",
-        help="start from what another run, or a checkpoint, has learned",
+        help="initialize from a trained run or checkpoint",
     )
     parser.add_argument(
         "--which",
@@ -356,30 +356,29 @@ def make_parser() -> Parser:
     parser.add_argument(
         "--load",
         metavar="PARTS",
-        help="with --start-from: networks, normalization, optimizer, replay, with commas between; "
+        help="with --start-from: comma-separated, of networks, normalization, optimizer, replay; "
         "matching: only what fits [networks,normalization]",
     )
     parser.add_argument(
         "--stop-at",
         metavar="N",
-        help="end this sitting after N environment steps; --resume goes on",
+        help="stop after N environment steps; continue later with --resume",
     )
     parser.add_argument(
-        "--resume", metavar="DIR", help="go on with this run, instead of ALGORITHM ENV"
+        "--resume", metavar="DIR", help="resume the run in DIR, instead of ALGORITHM ENV"
     )
     parser.add_argument(
         "--extend",
         action="store_true",
-        help="with --resume: allow a larger --steps; schedules stay at their ends",
+        help="with --resume: allow a larger --steps; schedules keep their final values",
     )
     parser.add_argument(
         "--log",
         default="text",
         metavar="|".join(LOGS),
-        help="json: on stdout a line for each thing that happens, one JSON object, for machines "
-        "[text]",
+        help="json: log each event to stdout as one JSON object per line [text]",
     )
-    parser.add_argument("--quiet", action="store_true", help="no progress, only the result")
+    parser.add_argument("--quiet", action="store_true", help="print only the result")
     return parser
 
 

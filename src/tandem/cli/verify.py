@@ -13,9 +13,9 @@ from tandem.runs.folder import run_folder
 from tandem.runs.progress import Progress
 from tandem.runs.verification import verify
 
-ABOUT = """Trains a run again from its config.json, in a folder that is thrown away, and compares
-the fingerprints of the weights in its progress.csv. Exit code 0 if all are equal, 1 if not. Only
-the same machine with the same versions can be expected to give the same bits."""
+ABOUT = """Repeat a training run from its config.json in a temporary folder, and compare the weight
+fingerprints in its progress.csv. The exit code is 0 if all are equal, 1 if not. Identical results
+require the same machine and the same versions."""
 
 
 def run(words: list[str]) -> int:
@@ -50,13 +50,13 @@ def run(words: list[str]) -> int:
 def make_parser() -> Parser:
     """The arguments of the command."""
     parser = Parser("verify", ABOUT, ("tandem verify runs/… --steps 10000",))
-    parser.add_argument("folder", metavar="DIR", help="a run's folder")
+    parser.add_argument("folder", metavar="DIR", help="run folder")
     agents.own_argument(parser)
     network_argument(parser)
     agents.env_arguments(parser)
     import_argument(parser)
     parser.add_argument(
-        "--steps", type=int, metavar="N", help="only the first N environment steps [all]"
+        "--steps", type=int, metavar="N", help="check only the first N environment steps [all]"
     )
-    parser.add_argument("--quiet", action="store_true", help="no progress, only the result")
+    parser.add_argument("--quiet", action="store_true", help="print only the result")
     return parser

@@ -14,10 +14,8 @@ from tandem.errors import SettingError
 from tandem.learning.figures import figures
 from tandem.settings import whole_number
 
-ABOUT = (
-    "Shows the agent of a run play: in a window, or as a GIF or MP4 where there is no screen "
-    "or --out is given. With --live: how a run that is under way learns, by what it writes."
-)
+ABOUT = """Watch the agent of a run play: in a window, or as a GIF or MP4 if there is no screen or
+--out is given. With --live: follow a run during training."""
 OF_PLAY = {"out": None, "episodes": 1, "seed": 0, "max_steps": 1000, "which": "best"}
 
 
@@ -65,25 +63,25 @@ def make_parser() -> Parser:
     parser.add_argument(
         "--out",
         metavar="FILE",
-        help="write .gif or .mp4 [where there is no screen: animation.gif in the run]",
+        help="file to write, .gif or .mp4 [without a screen: animation.gif in the run folder]",
     )
-    parser.add_argument("--episodes", type=int, metavar="N", help="how many [1]")
+    parser.add_argument("--episodes", type=int, metavar="N", help="number of episodes [1]")
     parser.add_argument(
-        "--seed", type=int, metavar="N", help="of the first; the next one's is one more [0]"
+        "--seed", type=int, metavar="N", help="random seed of the first episode; each adds 1 [0]"
     )
     parser.add_argument(
         "--max-steps",
         type=int,
         metavar="N",
-        help="cut an episode that has not ended by then [1000]",
+        help="maximum steps per episode [1000]",
     )
     parser.add_argument(
         "--live",
         action="store_true",
-        help="follow a run, the seeds of one or the trials of a sweep until it ends, or Ctrl-C",
+        help="follow a run, several seeds or a sweep during training, until the end or Ctrl-C",
     )
     parser.add_argument(
-        "--every", type=float, metavar="SECONDS", help="between two looks, with --live [2]"
+        "--every", type=float, metavar="SECONDS", help="with --live: seconds between refreshes [2]"
     )
     parser.set_defaults(which=None)
     return parser

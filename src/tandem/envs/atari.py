@@ -28,23 +28,23 @@ class Preprocessing:
     """What is done to an Atari game; nothing else looks at these."""
 
     frame_stack: int = setting(
-        4, "Atari: how many of the newest pictures make an observation", MNIH, minimum=1
+        4, "Atari: number of most recent frames in an observation", MNIH, minimum=1
     )
     frame_skip: int = setting(
         4,
-        "Atari: frames that an action lasts; the brighter pixels of the last two are seen",
+        "Atari: frames per action; observations are the pixelwise maximum of the last two",
         MNIH,
         minimum=1,
     )
     noop_max: int = setting(
         30,
-        "Atari: episodes open with 1 to this many frames of doing nothing; 0: none",
+        "Atari: episodes start with 1 to this many no-op frames; 0: none",
         MNIH,
         minimum=0,
     )
     sticky_actions: float = setting(
         -1.0,
-        "Atari: probability that a frame repeats the last action; -1: what the id says, 0.25 for "
+        "Atari: probability of repeating the last action per frame; -1: as in the id, 0.25 for "
         "ALE/...-v5",
         "Machado et al. 2018, section 5",
         minimum=0,
@@ -54,13 +54,13 @@ class Preprocessing:
         fix="try sticky_actions=0.25.",
     )
     press_fire: bool = setting(
-        True, "Atari: press FIRE as a life begins, where the game has it", "Stable-Baselines3 2.9"
+        True, "Atari: press FIRE when a life starts, if the game has it", "Stable-Baselines3 2.9"
     )
     life_loss_ends: bool = setting(
-        True, "Atari: in training a lost life ends the episode; evaluations play on", METHODS
+        True, "Atari: losing a life ends the episode, in training only", METHODS
     )
     clip_rewards: bool = setting(
-        True, "Atari: in training rewards are clipped to [-1, 1]; scores are not", METHODS
+        True, "Atari: clip training rewards between -1 and 1; scores are not clipped", METHODS
     )
 
 

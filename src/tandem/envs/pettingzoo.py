@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import pkgutil
+import re
 import warnings
 from collections.abc import Iterable
 from contextlib import suppress
@@ -11,16 +14,31 @@ from typing import Any
 from tandem.errors import EngineError, UnknownNameError
 
 
+def ids(*families: str) -> list[str]:
+    """The environments of the installed PettingZoo and mpe2 in these families, as FAMILY/NAME."""
+    found = []
+    for family in families:
+        with suppress(ImportError):  # of a package that is not installed
+            spec = importlib.util.find_spec(_package(family))
+            names = [m.name for m in pkgutil.iter_modules(spec and spec.submodule_search_locations)]
+            found += [f"{family}/{name}" for name in names if re.search(r"_v\d+$", name)]
+    return found
+
+
+def _package(family: str) -> str:
+    return "mpe2" if family == "mpe" else f"pettingzoo.{family}"
+
+
 def by_id(name: str, kind: str, known: Iterable[str]) -> Any:
     """Returns the module of the environment FAMILY/NAME: "mpe/simple_spread_v3" is of mpe2, the
     others of PettingZoo.
 
-    kind, known: for errors: what the name is of, and some names that there are.
+    kind, known: for errors: what the name is of, and the names that there are.
 
     Raises EngineError where a package is not installed, UnknownNameError for an unknown name.
     """
     family, _, game = name.partition("/")
-    path = f"{'mpe2' if family == 'mpe' else f'pettingzoo.{family}'}.{game}"
+    path = f"{_package(family)}.{game}"
     try:
         with warnings.catch_warnings():
             # of importing a game, by which PettingZoo means its own API

@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import spaces
 
 from tandem.envs.opening import look, reset
-from tandem.envs.pettingzoo import by_id, in_turn, together
+from tandem.envs.pettingzoo import by_id, ids, in_turn, together
 from tandem.envs.vector import SUCCESS, outside, raised, storable, success_of
 from tandem.errors import EnvironmentFault, SettingError, SpaceError, TandemError
 from tandem.spaces import MASK, Leaf, leaf
@@ -276,7 +276,7 @@ def team(env: Any, kwargs: EnvKwargs | None = None) -> Team:
 
 
 def _by_id(name: str, kwargs: dict[str, Any]) -> Any:
-    module = by_id(name, "environment of several agents", IDS)
+    module = by_id(name, "environment of several agents", ids(*FAMILIES))
     if name.startswith("mpe/"):
         # Without PettingZoo's guards of order and bounds, which a team keeps: a third of a step.
         return module.raw_env(**kwargs)
@@ -285,10 +285,3 @@ def _by_id(name: str, kwargs: dict[str, Any]) -> Any:
 
 
 FAMILIES = ("mpe", "sisl", "butterfly")
-IDS = (
-    "mpe/simple_spread_v3",
-    "mpe/simple_adversary_v3",
-    "mpe/simple_speaker_listener_v4",
-    "mpe/simple_tag_v3",
-    "sisl/pursuit_v4",
-)

@@ -16,21 +16,12 @@ import numpy as np
 from gymnasium import spaces
 
 from tandem.envs.league import League, Player, RandomPlayer
-from tandem.envs.pettingzoo import by_id, in_turn, together
+from tandem.envs.pettingzoo import by_id, ids, in_turn, together
 from tandem.errors import EnvironmentFault, SettingError, SpaceError, one_of
 from tandem.spaces import MASK, action_leaf, observation_spec
 from tandem.types import Array, EnvKwargs, Info, Tree, tree_map
 
 ANEW = 1000  # games in a row that may end before the learner's first turn
-# some of PettingZoo's
-CLASSIC = (
-    "chess_v6",
-    "connect_four_v3",
-    "go_v5",
-    "leduc_holdem_v4",
-    "texas_holdem_v4",
-    "tictactoe_v3",
-)
 
 
 class Versus(gymnasium.Env):  # type: ignore[misc]
@@ -205,7 +196,7 @@ def classic(name: str, kwargs: EnvKwargs | None = None) -> Versus:
     """Returns one of PettingZoo's classic games by its id, classic/NAME, against a random player.
     Raises EngineError where PettingZoo or what the game needs is not installed, UnknownNameError
     for an unknown game."""
-    module = by_id(name, "game", [f"classic/{game}" for game in CLASSIC])
+    module = by_id(name, "game", ids("classic"))
     return Versus(module.env(**dict(kwargs or {})))
 
 

@@ -27,22 +27,22 @@ class Options(Preprocessing):
         0, "environment steps between evaluations; 0: a twentieth of the run", minimum=0
     )
     eval_episodes: int = setting(
-        10, "episodes of each evaluation, which choose the best checkpoint", minimum=0
+        10, "episodes per evaluation; evaluations select the best checkpoint", minimum=0
     )
     final_episodes: int = setting(
-        20, "episodes that score the best checkpoint at the end, on other seeds", minimum=1
+        20, "episodes of the final evaluation of the best checkpoint, on different seeds", minimum=1
     )
     eval_envs: int | Literal["auto"] = setting(
         "auto",
-        "environments that an evaluation steps together, which does not change its scores; auto: "
-        "10 if they are tandem's or Gymnasium's classic control, else 1",
+        "parallel environments per evaluation (scores do not depend on it); auto: 10 for tandem's "
+        "or Gymnasium's classic control, else 1",
         minimum=1,
         resumable=True,
     )
     eval_max_steps: int = setting(
         0,
-        "steps after which an episode of an evaluation is cut; 0: twice the environment's limit or "
-        "the longest episode of training, 5,000 at least",
+        "maximum steps per evaluation episode; 0: twice the environment's limit or the longest "
+        "training episode, at least 5,000",
         minimum=0,
     )
     log_every: int = setting(
@@ -50,28 +50,28 @@ class Options(Preprocessing):
     )
     checkpoint_seconds: float = setting(
         30.0,
-        "seconds between checkpoints; stretched where writing would take over 5 %",
+        "seconds between checkpoints; longer if writing would take over 5 % of the time",
         minimum=0,
         resumable=True,
     )
     keep: int = setting(
         3,
-        "how many numbered checkpoints to keep, one an evaluation",
+        "number of numbered checkpoints to keep; each evaluation writes one",
         minimum=0,
         resumable=True,
     )
     save_every: int = setting(
         0,
-        "environment steps between checkpoints that stay, a first and a last one too; 0: none",
+        "environment steps between permanent checkpoints, also at the start and the end; 0: none",
         minimum=0,
     )
     freeze: tuple[str, ...] = setting(
         (),
-        "weights that are not trained, as in actor.1 or critic; `tandem report` lists their names",
+        "weights to freeze, such as actor.1 or critic; `tandem report` lists their names",
     )
     threads: int = setting(
         1,
-        "threads of one operation of the framework",
+        "threads per operation of the backend",
         minimum=1,
         maximum=1024,
         resumable=True,
@@ -83,90 +83,91 @@ class Options(Preprocessing):
     )
     compile_cache: bool = setting(
         True,
-        "keep compiled updates in the user's cache folder, for later runs",
+        "cache compiled updates in the user's cache folder for later runs",
         resumable=True,
     )
     entry: str = setting(
-        "", "settings of the zoo that have a name, such as rainbow of dqn; else the usual ones"
+        "", "named zoo entry to use, such as rainbow of dqn, instead of the standard one"
     )
     workers: int | Literal["auto"] = setting(
-        0, "processes that step environments beside this one; 0: none; auto: by a trial", minimum=0
+        0, "worker processes that step environments; 0: none; auto: by a short trial", minimum=0
     )
     ahead: int = setting(
         -1,
-        "blocks that workers collect while earlier ones are learned from; 0: none; -1: 1 if "
-        "off-policy",
+        "blocks that workers collect ahead of learning; 0: none (synchronous); -1: 1 if "
+        "off-policy, else 0",
         minimum=-1,
         needs=Needs(lambda s: s.workers or s.runners, workers=2),
     )
     learners: int | Literal["auto"] = setting(
         1,
-        "processes that each collect and take gradients, for a3c, acer, impala, nstep_q; 1: this "
-        "one; auto: as many as cores",
+        "actor-learner processes, for a3c, acer, impala, nstep_q; 1: this process only; auto: one "
+        "per core",
         minimum=1,
         fix="give learners=1 to learn in this process.",
     )
     staleness: int = setting(
         -1,
-        "most updates that a learner's gradient may be behind; -1: four times as many as learners",
+        "maximum number of updates that a learner's gradient may lag behind; -1: four times "
+        "learners",
         minimum=-1,
         needs=Needs(lambda s: s.learners != 1, learners=2),
     )
     devices: int = setting(
         1,
-        "devices that the rows of each update are divided among, GPUs or parts of the processor",
+        "number of devices that split each update's batch: GPUs, or parts of the CPU",
         minimum=1,
         resumable=True,
     )
     device_timeout: float = setting(
         120.0,
-        "seconds that the process of one of several devices may be behind the others before it "
-        "counts as stuck, and what compiling takes",
+        "with several devices: seconds that a process may lag behind before it is considered "
+        "stuck, plus compilation time",
         minimum=1.0,
         resumable=True,
         needs=Needs(lambda s: s.devices > 1, devices=2),
     )
     opponents: int = setting(
         0,
-        "past copies of itself that it plays against, in games of two players who move in turn; "
-        "0: a random player alone",
+        "self-play in turn-based two-player games: number of past copies to play against; 0: only "
+        "a random player",
         minimum=0,
     )
     snapshot_every: int = setting(
         0,
-        "environment steps between such copies; 0: a hundredth of the run",
+        "with opponents: environment steps between copies; 0: a hundredth of the run",
         minimum=0,
         needs=Needs(opponents=1),
     )
     runners: int = setting(
         0,
-        "actors on a Ray cluster that step environments, while this process learns; 0: none",
+        "actors on a Ray cluster that step environments while this process learns; 0: none",
         minimum=0,
     )
     cluster: str = setting(
         "",
-        "where runners and learners run: HOST:PORT of a Ray cluster, or auto: one that runs here, "
-        "else a new one",
+        "Ray cluster for runners and learners: HOST:PORT, or auto: the one running here, else a "
+        "new one",
         resumable=True,
         needs=REMOTE,
     )
     runner_cpus: float = setting(
         1.0,
-        "CPUs of the cluster that each runner or learner is given",
+        "CPUs of the cluster per runner or learner",
         minimum=0,
         resumable=True,
         needs=REMOTE,
     )
     worker_patience: float = setting(
         60.0,
-        "seconds that a worker may take for a block before it counts as stuck",
+        "seconds that a worker may take for a block before it is considered stuck",
         minimum=0,
         resumable=True,
         needs=SUPERVISED,
     )
     worker_restarts: int = setting(
         3,
-        "how many lost workers are started anew in a run, before it ends with an error",
+        "number of lost workers to restart before the run fails with an error",
         minimum=0,
         resumable=True,
         needs=SUPERVISED,
@@ -188,12 +189,12 @@ class Options(Preprocessing):
     )
     writer: tuple[str, ...] = setting(
         (),
-        "writers of installed packages to log to, each NAME or NAME=TEXT (`tandem list` has them)",
+        "log writers from installed packages, each NAME or NAME=TEXT (`tandem list` shows them)",
         resumable=True,
     )
     plots: bool = setting(
         True,
-        "draw curve.png and an animation at the end",
+        "plot curve.png and write an animation at the end",
         resumable=True,
     )
 

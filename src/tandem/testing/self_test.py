@@ -27,8 +27,8 @@ from tandem.version import __version__
 
 PATIENCE = 600.0  # seconds for an engine: then it stands still, or the machine is very slow
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYGAME_HIDE_SUPPORT_PROMPT": "1"}
-ABOUT = """Trains short runs on each engine that is installed, and checks that they learn, and are
-saved, resumed, made again and shared among processes as promised."""
+ABOUT = """Train short runs on each installed backend, and check that they learn, save, resume,
+reproduce and run in several processes as documented."""
 CHILD = ("-m", "tandem.testing.engine_checks")  # what an engine's process runs
 LAST = 25  # lines of what an engine printed, where it ended without a word
 
@@ -37,18 +37,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Reads the arguments, checks, and gives the exit code."""
     parser = argparse.ArgumentParser("python -m tandem.testing", description=ABOUT)
     parser.add_argument(
-        "engines", nargs="*", metavar="ENGINE", help=f"of {', '.join(ENGINES)} [those installed]"
+        "engines", nargs="*", metavar="ENGINE", help=f"of {', '.join(ENGINES)} [all installed]"
     )
     parser.add_argument(
         "--timeout",
         type=float,
         default=PATIENCE,
         metavar="SECONDS",
-        help=f"that an engine may take [{PATIENCE:g}]",
+        help=f"time limit per backend [{PATIENCE:g}]",
     )
-    parser.add_argument(
-        "--keep", metavar="DIR", help="leave the runs in a new folder [thrown away]"
-    )
+    parser.add_argument("--keep", metavar="DIR", help="keep the runs in a new folder [deleted]")
     args = parser.parse_args(argv)
     try:
         return self_test(args.engines, args.timeout, args.keep)

@@ -43,26 +43,26 @@ def parser(about: str | None, *, env: str, steps: int, envs: int = 0) -> argpars
         "--act",
         choices=("local", "remote"),
         default="local",
-        help="who acts: the runner or the agent",
+        help="where actions are selected: in the runner or in the agent",
     )
-    flags.add_argument("--env", default=env, help=f"the environment (default: {env})")
+    flags.add_argument("--env", default=env, help=f"environment (default: {env})")
     if envs:
         flags.add_argument(
             "--envs",
             type=int,
             default=envs,
-            help=f"environments of all runners together (default: {envs})",
+            help=f"total environments of all runners (default: {envs})",
         )
     flags.add_argument(
         "--steps",
         type=int,
         default=steps,
-        help=f"steps of all environments together (default: {steps:,})",
+        help=f"total steps of all environments (default: {steps:,})",
     )
     flags.add_argument("--seed", type=int, default=0)
     flags.add_argument(
         "--framework",
-        help="torch, jax, tensorflow or keras-torch (default: the quickest that is installed)",
+        help="torch, jax, tensorflow or keras-torch (default: fastest installed)",
     )
     return flags
 

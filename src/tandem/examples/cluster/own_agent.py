@@ -137,19 +137,21 @@ def settings(*argv: str) -> Any:
     flags.add_argument("--lr_a", type=float, default=1e-3, help="learning rate of the actor")
     flags.add_argument("--lr_c", type=float, default=1e-3, help="learning rate of the critic")
     flags.add_argument("--gamma", type=float, default=0.98)
-    flags.add_argument("--tau", type=float, default=0.005, help="how fast the targets follow")
+    flags.add_argument(
+        "--tau", type=float, default=0.005, help="soft update coefficient of the targets"
+    )
     flags.add_argument(
         "--noise",
         type=float,
         default=0.3,
-        help="standard deviation of what explores, in units of torque",
+        help="standard deviation of the exploration noise, in units of torque",
     )
     flags.add_argument("--batch_size", type=int, default=128)
     flags.add_argument("--buffer_size", type=int, default=100_000)
     flags.add_argument(
         "--learning_starts", type=int, default=1_000, help="steps before the first update"
     )
-    flags.add_argument("--max_step", type=int, default=200, help="the longest episode")
+    flags.add_argument("--max_step", type=int, default=200, help="maximum episode length")
     return flags.parse_args(argv or None)
 
 
