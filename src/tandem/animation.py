@@ -60,6 +60,7 @@ def animate(
     max_steps: int = 1000,
     fps: float | None = None,
     stopped: Callable[[], bool] | None = None,
+    name: str = "",
 ) -> Path:
     """Plays episodes and writes them as a GIF or MP4, by the suffix of `out` (without one:
     `<environment>.gif` here).
@@ -68,12 +69,12 @@ def animate(
     observation to an action, or is an agent, whose memory, if it has one, begins anew with each
     episode. Episode i starts from seed + i and is cut after max_steps; `stopped` is asked before
     each step, and ends everything with EvaluationStopped. fps is what the environment
-    says, or 30. GIFs leave out pictures to stay at 25 a second. Raises SettingError (suffix, mode,
+    says, or 30; name is what the text calls it, or its id. GIFs leave out pictures to stay at 25 a second. Raises SettingError (suffix, mode,
     numbers), EngineError (ffmpeg or OpenGL missing), EnvironmentFault (rendering fails).
     """
     _expect_pictures(env)
     episodes, seed = whole_number("episodes", episodes, 1), whole_number("seed", seed)
-    name = _name_of(env)
+    name = name or _name_of(env)
     out = _as_film(Path(name.replace("/", "-") + ".gif" if out is None else out).absolute())
     fps = float(fps or env.metadata.get("render_fps") or 30)
     pictures = _pictures(_play(act, env, episodes, seed, max_steps, stopped), env, name, episodes)
@@ -226,7 +227,7 @@ def film(
     `watch.animate` takes it."""
     out = out.absolute()
     with opening(how.get("seed", 0), env), screen(env, "rgb_array", kwargs) as instance:
-        return animate(agent, instance, out, **how)
+        return animate(agent, instance, out, **how, name=env if isinstance(env, str) else "")
 
 
 @contextmanager

@@ -20,7 +20,8 @@ def ids(*families: str) -> list[str]:
     for family in families:
         with suppress(ImportError):  # of a package that is not installed
             spec = importlib.util.find_spec(_package(family))
-            names = [m.name for m in pkgutil.iter_modules(spec and spec.submodule_search_locations)]
+            places = (spec and spec.submodule_search_locations) or []
+            names = [m.name for m in pkgutil.iter_modules(places)]
             found += [f"{family}/{name}" for name in names if re.search(r"_v\d+$", name)]
     return found
 
