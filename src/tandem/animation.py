@@ -68,9 +68,10 @@ def animate(
     env is a Gymnasium environment made with render_mode="rgb_array"; it is left open. act maps one
     observation to an action, or is an agent, whose memory, if it has one, begins anew with each
     episode. Episode i starts from seed + i and is cut after max_steps; `stopped` is asked before
-    each step, and ends everything with EvaluationStopped. fps is what the environment
-    says, or 30; name is what the text calls it, or its id. GIFs leave out pictures to stay at 25 a second. Raises SettingError (suffix, mode,
-    numbers), EngineError (ffmpeg or OpenGL missing), EnvironmentFault (rendering fails).
+    each step, and ends everything with EvaluationStopped. fps is what the environment says, or 30;
+    name, which the text shows, is its id. GIFs leave out pictures to stay at 25 a second. Raises
+    SettingError (suffix, mode, numbers), EngineError (ffmpeg or OpenGL missing), EnvironmentFault
+    (rendering fails).
     """
     _expect_pictures(env)
     episodes, seed = whole_number("episodes", episodes, 1), whole_number("seed", seed)
