@@ -2,6 +2,7 @@
 
 import csv
 import errno
+import json
 import os
 import shlex
 import signal
@@ -31,7 +32,7 @@ from tandem.testing.environments import Raises
 from tandem.tuning import sweep as sweeps
 from tandem.tuning import sweep_run as at
 from tandem.tuning import sweep_study
-from tandem.tuning.sweep_report import Swept, written
+from tandem.tuning.sweep_report import Swept, save_best, written
 from tandem.tuning.sweep_run import Answer, TrialRun
 from tandem.tuning.sweep_study import Plan, Study, SweepTrial, _mend, seed_of
 from tandem.workers.jobs import RayActors
@@ -294,17 +295,83 @@ def test_the_command_at_the_end_trains_what_the_trials_trained(env, tmp_path, ca
     made = sweeps.Sweep("dqn", env, **asked, out=tmp_path / "new")
     drawn = {"learning_rate": 1e-3, "n_step": 2}
     trial = SweepTrial(3, "complete", drawn, [1.0], 1.0, 1.0, "")
+    made.plan.save(made.folder)
+    save_best(made.folder, made.plan, [trial], made.base)
     conclude(made, Swept(made.folder, [trial], trial, "", {}, None), None)
     line = next(x for x in capsys.readouterr().out.splitlines() if "tandem train" in x)
+    assert line == f"  tandem train --from-sweep {made.folder} --seeds 5"
     args = train_command.arguments(shlex.split(line)[2:])
+    assert (args.algorithm, args.env, args.seed) == ("dqn", made.plan.env, None)
     assert (args.framework, args.device) == ("torch", "cpu")
     told = train_command.given(args)
     settings, options, *_ = trainer.resolve("dqn", env, told)
     wanted, theirs, *_ = trainer.resolve("dqn", env, {**made.plan.given, **drawn})
     assert settings == wanted
     own = {"eval_every", "final_episodes", *sweeps.OWN}  # the sweep's, which were not asked for
-    assert not own & told.keys() and told["eval_episodes"] == "3"
+    assert not own & told.keys() and told["eval_episodes"] == 3
     assert options == replace(theirs, **{n: getattr(options, n) for n in own})
+
+
+def kept(folder: Path, *words: Any, **given: Any) -> sweeps.Sweep:
+    """A sweep in a folder, with two complete trials."""
+    made = sweeps.Sweep(*(words or GAMES), **{**SMALL, "out": folder, **given})
+    folder.mkdir(exist_ok=True)
+    made.plan.save(folder)
+    drawn = {"gamma": 0.9, "learning_rate": "0.001"}, {"gamma": 0.99}
+    trials = [SweepTrial(i, "complete", s, [1.0], 1.0 - i, 1.0, "") for i, s in enumerate(drawn)]
+    save_best(folder, made.plan, trials, made.base)
+    return made
+
+
+def config_of(*path: Any) -> Any:
+    return json.loads(Path(*path, "config.json").read_text(encoding="utf-8"))
+
+
+def test_training_with_what_a_sweep_found(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    kept(Path("my sweep"), eval_every=500)
+    more = ["--quiet", "--no-plots", "--no-tensorboard", "--steps", "600"]
+    words = ["train", "--from-sweep", "my sweep", *more]
+    assert main([*words, "--gamma", "0.5", "--out", "one"]) == 0
+    one = config_of("one")
+    assert (one["algorithm"], one["env"], one["framework"]) == (*GAMES, "torch")
+    settings, options = one["settings"], one["options"]
+    assert one["env_kwargs"] == {"n": 6} and one["seed"] == 0 and options["eval_every"] == 500
+    assert (settings["gamma"], settings["learning_rate"]) == (0.5, "0.001")
+    assert (settings["steps"], settings["envs"], settings["hidden"]) == (600, 2, [16])
+    assert trainer.resolve(*GAMES, {})[1].keep == options["keep"]  # not the sweep's own
+    assert main(["train", "--config", "my sweep/best.json", *more, "--out", "two"]) == 0
+    assert config_of("two")["settings"] == settings | {"gamma": 0.9}
+    assert main([*words, *GAMES, "--seeds", "2", "--seed", "3", "--out", "all"]) == 0
+    assert [config_of("all", f"s{n}")["seed"] for n in (3, 4)] == [3, 4]
+    assert config_of("all", "s4")["settings"] == settings | {"gamma": 0.9}
+    assert train_command.arguments(words[1:3]).steps == 1000
+
+
+def test_what_cannot_be_trained_from_a_sweep(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    of = train_command.arguments
+    made, words = kept(Path("-s")), ["--from-sweep=-s"]
+    with follows("Plan.read"):
+        of(["--from-sweep", "none"])
+    for other in ("--config", "--resume"):
+        with follows("from_sweep.py:with_config") as advice:
+            of([*words, other, "one"])
+        assert advice.fix == f"leave {other} out."
+    for given in (["a2c", "CartPole-v1"], ["--vector", "mine:make"]):
+        with follows("from_sweep.py:expect_env") as advice:
+            of([*words, *given])
+        assert advice.fix == f"leave {given[0].replace('a2c', 'CartPole-v1')} out."
+    with follows("settings_file.py:fill 2") as advice:
+        of(["ppo", *words])
+    assert advice.fix.startswith("leave ppo out")
+    kept(Path("own"), "a2c", Raises, env_kwargs=None)
+    with follows("settings_file.py:read 5"):
+        of(["--from-sweep", "own"])
+    (made.folder / "best.json").unlink()
+    with follows("from_sweep.py:with_config 2") as advice:
+        of(words)
+    assert advice.fix == "tandem sweep --resume ./-s"
 
 
 @pytest.mark.slow
@@ -324,9 +391,7 @@ def test_the_command_tells_and_says_what_to_pass_on(monkeypatch, tmp_path, capsy
     assert "1 combinations that cannot be trained with were drawn anew." in said
     assert '["tandem/Identity-v0"]\nsource = "tandem sweep of ' in said
     train = next(line for line in said.splitlines() if "tandem train" in line)
-    assert "--eval-episodes 2 --envs 2 --hidden 16 --steps 1000 --framework torch " in train
-    assert "torch --env-kwargs '{\"n\": 6}' --seeds 5" in train
-    assert "--gamma 0.9" in train and "--epochs" in train
+    assert train == "  tandem train --from-sweep new --seeds 5"
     assert main(["sweep", "--resume", "new", "--quiet"]) == 0
     assert "trials of" not in capsys.readouterr().out
     assert main([*words, "--out", "new"]) == 2

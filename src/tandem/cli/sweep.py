@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
-from shlex import quote
 from typing import Any
 
 from tandem import algorithms, plugins
@@ -27,7 +24,6 @@ from tandem.runs.progress import duration
 from tandem.runs.signals import exit_code
 from tandem.settings import shell_path
 from tandem.tuning import sweep as sweeps
-from tandem.tuning.search import Candidate
 from tandem.tuning.sweep_report import Swept
 from tandem.tuning.sweep_study import (
     COMPLETE,
@@ -207,23 +203,12 @@ def _conclude(made: sweeps.Sweep, swept: Swept, imported: str | None) -> None:
     echo(swept.entry)
     if swept.best.number == 0 and not made.outside:
         echo("No trial was better than the one with the settings as they are.")
-    given = Candidate("", _given(made), "").flags()
-    kwargs = made.plan.env_kwargs
-    more = f"--env-kwargs {quote(json.dumps(kwargs))}" if kwargs else ""
-    words = ["tandem train", algorithm, quote(env), swept.flags(), given, more, "--seeds 5"]
-    command = " ".join(word for word in words if word)
+    name = f"{algorithm} " if "algorithm" in made.plan.own else ""
+    command = f"tandem train {name}--from-sweep {shell_path(swept.folder)} --seeds 5"
     echo("Next, on seeds that no trial has seen:")
     echo(f"  {command}{with_import(imported)}")
     echo("All trials in a browser (pip install optuna-dashboard):")
     echo(f"  optuna-dashboard {shell_path(swept.folder / JOURNAL)}")
-
-
-def _given(made: sweeps.Sweep) -> dict[str, Any]:
-    """What all trials were given, less the sweep's own values."""
-    plan = made.plan
-    asked = [f.name for f in fields(made.base)] if plan.asked is None else [*plan.asked, "steps"]
-    given = {**plan.given, "framework": plan.framework, "device": plan.device}
-    return {n: v for n, v in given.items() if n in asked}
 
 
 def _table(trials: Sequence[SweepTrial]) -> Iterator[str]:

@@ -33,7 +33,7 @@ from tandem.tuning.search import (
     engine_of,
     refuse_own_optimizer,
 )
-from tandem.tuning.sweep_report import Swept, concluded
+from tandem.tuning.sweep_report import Swept, concluded, save_best
 from tandem.tuning.sweep_study import (
     COMPLETE,
     FAILED,
@@ -440,6 +440,8 @@ class _Trials:
             return
         self._refused = 0
         self.made += 1
-        if state != COMPLETE:
+        if state == COMPLETE:
+            save_best(self.sweep.folder, self.sweep.plan, self.study.trials(), self.sweep.base)
+        else:
             (folder / "checkpoints" / "last.zip").unlink(missing_ok=True)
         self.sweep.told(found)
