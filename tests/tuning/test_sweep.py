@@ -36,6 +36,7 @@ from tandem.tuning.sweep_report import Swept, save_best, written
 from tandem.tuning.sweep_run import Answer, TrialRun
 from tandem.tuning.sweep_study import Plan, Study, SweepTrial, _mend, seed_of
 from tandem.workers.jobs import RayActors
+from tandem.workers.process import WorkerLost
 from tests.advice.net import follows
 from tests.helpers import own_cluster
 from tests.runs.shared import CHILD, TANDEM, no_space, wait_for
@@ -89,7 +90,7 @@ def test_a_trial_that_ends_in_any_way_is_one_result_among_others(monkeypatch, tm
     more: Any = {**SMALL, "out": tmp_path / "new", "told": told.append, "parallel": 1}
     found = tandem.sweep(*GAMES, trials=12, heard=lambda *now: heard.append(now), **more)
     states = [t.state for t in found.trials]
-    assert states[:6] == ["complete", "refused", "failed", "not finite", "failed", "failed"]
+    assert states[:6] == ["complete", "refused", "failed", "not finite", "lost", "failed"]
     assert states[6:] == ["complete"] * 6 + ["pruned"]
     assert len(told) == 12 and all(t.state != "refused" for t in told)  # another was drawn
     why = [t.why for t in found.trials]
@@ -100,7 +101,7 @@ def test_a_trial_that_ends_in_any_way_is_one_result_among_others(monkeypatch, tm
     assert found.trials[12].returns == [-100.0] * 3 and (12, 3, -100.0) in heard
     assert [t.number for t in found.ranked][:2] == [11, 10]
     kept = {f.parent.parent.name for f in (tmp_path / "new" / "trials").rglob("last.zip")}
-    assert kept == {f"{t.number:04d}" for t in found.trials if t.state == "complete"}
+    assert kept == {f"{t.number:04d}" for t in found.trials if t.state in ("complete", "lost")}
     with (tmp_path / "new" / "trials.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [row["state"] for row in rows] == states and float(rows[11]["gamma"]) > 0.8
@@ -111,7 +112,8 @@ def test_a_trial_that_ends_in_any_way_is_one_result_among_others(monkeypatch, tm
     # the same sweep, in two sittings, of which the second makes more
     more |= {"out": tmp_path / "two"}
     tandem.sweep(*GAMES, trials=5, **more)
-    first = {f: f.stat().st_mtime_ns for f in (tmp_path / "two" / "trials").rglob("*.zip")}
+    files = (tmp_path / "two" / "trials").rglob("000[0-3]/**/*.zip")  # 4 is retried
+    first = {f: f.stat().st_mtime_ns for f in files}
     again = tandem.sweep(resume=tmp_path / "two", trials=12, parallel=1)
     assert list(map(_plain, again.trials)) == list(map(_plain, found.trials))
     assert all(f.stat().st_mtime_ns == when for f, when in first.items())
@@ -513,14 +515,35 @@ def test_a_disk_that_is_full_ends_the_sweep_and_no_trial(place, capsys) -> None:
 
 
 @pytest.mark.slow
-def test_a_trial_survives_the_loss_of_its_process_once(place: Path) -> None:
+def test_a_trial_whose_process_is_killed_is_lost_and_retried_once(place: Path) -> None:
+    """At once, and if it is killed there again, when the sweep is resumed."""
+
+    def begun() -> list[list[str]]:
+        files = sorted((place / "s" / "trials").glob("*/begun"))
+        return [file.read_text(encoding="utf-8").split() for file in files]
+
+    whole = tandem.sweep(*GAMES, **WHERE, pruner="none", out=place / "whole")
+    (place / "ends").write_text("2 killed 4\n3 blocked 0")
+    found = sweeps.Sweep(*GAMES, **WHERE, pruner="none", out=place / "s")
+    with pytest.raises(errors.WorkerError):  # after which trial 2 is as it was
+        found.train()
     (place / "ends").write_text("2 killed 4")
-    found = tandem.sweep(*GAMES, **WHERE, pruner="none", out=place / "s")
-    assert [t.state for t in found.trials] == ["complete", "complete", "failed", "complete"]
-    assert "SIGKILL" in found.trials[2].why
-    files = sorted((place / "s" / "trials").glob("*/begun"))
-    begun = [file.read_text(encoding="utf-8").split() for file in files]
-    assert begun == [["False"], ["False"], ["False", "True"], ["False"]]
+    again = tandem.sweep(resume=place / "s", parallel=1)
+    assert [t.state for t in again.trials] == ["complete", "complete", "lost", "complete"]
+    assert "SIGKILL" in again.trials[2].why and "retried" not in again.trials[2].why
+    first, more = ["False"], ["False", "True", "True", "True"]
+    assert begun() == [first, first, more, ["False", "True"]]
+    assert not (place / "s" / "trials" / "0002" / "checkpoints" / "last.zip").exists()
+    tandem.sweep(resume=place / "s", parallel=1)
+    assert begun()[2] == more, "it was retried twice"
+
+    (place / "ends").write_text("2 killed 4")
+    lost = tandem.sweep(*GAMES, **WHERE, pruner="none", out=place / "t").trials[2]
+    assert lost.state == "lost" and lost.why.endswith("; retried once when the sweep is resumed")
+    assert states(place / "t") == ["complete", "complete", "lost", "complete"]
+    (place / "ends").write_text("")
+    came = tandem.sweep(resume=place / "t", parallel=1)
+    assert list(map(_plain, came.trials)) == list(map(_plain, whole.trials))
 
 
 class Dies:
@@ -570,6 +593,12 @@ def caused(error: TandemError, cause: Exception) -> TandemError:
     return error
 
 
+def lost(how: WorkerLost) -> TandemError:
+    error = errors.WorkerError("a")
+    error.__context__ = how
+    return error
+
+
 @pytest.mark.parametrize(
     "error, kind",
     [
@@ -581,6 +610,8 @@ def caused(error: TandemError, cause: Exception) -> TandemError:
         (caused(errors.EnvironmentFault("a"), full()), at.BLOCKED),
         (errors.ResumeError("under way in another process"), at.BLOCKED),
         (errors.UnrepeatableError("a"), at.FAILED),
+        (lost(WorkerLost("was ended by SIGKILL")), at.LOST),
+        (lost(WorkerLost("raised KeyError", "Traceback")), at.FAILED),
     ],
     ids=repr,
 )

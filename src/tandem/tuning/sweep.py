@@ -37,6 +37,7 @@ from tandem.tuning.sweep_report import Swept, concluded, save_best
 from tandem.tuning.sweep_study import (
     COMPLETE,
     FAILED,
+    LOST,
     PRUNED,
     PRUNERS,
     REFUSED,
@@ -410,13 +411,13 @@ class _Trials:
         self._stop(self.came)
 
     def _lose(self, line: _Trial, lost: WorkerLost) -> None:
-        """Resumes the trial in another process. A trial fails if its process raised, or is lost
-        again before a new evaluation."""
+        """Resumes the trial in another process. It fails if its process raised, and is lost if its
+        process is killed again before a new evaluation."""
         evaluations = len(self.study.frozen(line.trial).intermediate_values)
         if lost.at_start:
             self._block(line, f"its process {lost} before it began.")
         elif lost.trace or self._lost.get(line.trial.number) == evaluations:
-            self._over(line, FAILED, f"its process {lost}")
+            self._over(line, FAILED if lost.trace else LOST, f"its process {lost}")
         else:
             self._lost[line.trial.number] = evaluations
             self._interrupted.append(line.trial)
@@ -442,6 +443,6 @@ class _Trials:
         self.made += 1
         if state == COMPLETE:
             save_best(self.sweep.folder, self.sweep.plan, self.study.trials(), self.sweep.base)
-        else:
+        elif self.study.frozen(line.trial).state.is_finished():
             (folder / "checkpoints" / "last.zip").unlink(missing_ok=True)
         self.sweep.told(found)

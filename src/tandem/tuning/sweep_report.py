@@ -18,7 +18,7 @@ from tandem.runs import trust
 from tandem.runs.atomic_files import write_json, writing
 from tandem.settings import apply
 from tandem.tuning.search import Candidate
-from tandem.tuning.sweep_study import COMPLETE, Plan, Study, SweepTrial
+from tandem.tuning.sweep_study import COMPLETE, LOST, Plan, Study, SweepTrial
 
 BEST, ENTRY, TABLE, PICTURE = "best.json", "entry.toml", "trials.csv", "importances.png"
 FEW = 20  # completed trials below which importances say little
@@ -64,7 +64,9 @@ def concluded(folder: Path, plan: Plan, study: Study, base: Any) -> Swept:
         raise WorkerError(
             f"none of the {len(trials)} trials in {folder} finished. {why}".rstrip(),
             "at least one complete trial",
-            "see trials.csv there for the outcome of each; narrow the space, or run one by "
+            plan.to_resume(folder)
+            if any(t.state == LOST for t in trials)
+            else "see trials.csv there for the outcome of each; narrow the space, or run one by "
             f"itself: tandem train {plan.algorithm} {plan.env}",
         )
     best = save_best(folder, plan, trials, base)
