@@ -2,6 +2,7 @@
 
 import csv
 import errno
+import io
 import json
 import os
 import shlex
@@ -17,12 +18,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import tandem
 from tandem import algorithms, errors, trainer
 from tandem.cli import main
+from tandem.cli import sweep as sweep_command
 from tandem.cli import train as train_command
-from tandem.cli.sweep import _conclude as conclude
 from tandem.errors import TandemError
 from tandem.learning.config import plain
 from tandem.platforms import FULL
@@ -299,7 +301,7 @@ def test_the_command_at_the_end_trains_what_the_trials_trained(env, tmp_path, ca
     trial = SweepTrial(3, "complete", drawn, [1.0], 1.0, 1.0, "")
     made.plan.save(made.folder)
     save_best(made.folder, made.plan, [trial], made.base)
-    conclude(made, Swept(made.folder, [trial], trial, "", {}, None), None)
+    sweep_command._conclude(made, Swept(made.folder, [trial], trial, "", {}, None), None)
     line = next(x for x in capsys.readouterr().out.splitlines() if "tandem train" in x)
     assert line == f"  tandem train --from-sweep {made.folder} --seeds 5"
     args = train_command.arguments(shlex.split(line)[2:])
@@ -376,9 +378,26 @@ def test_what_cannot_be_trained_from_a_sweep(monkeypatch, tmp_path: Path) -> Non
     assert advice.fix == "tandem sweep --resume ./-s"
 
 
+@pytest.mark.parametrize(("width", "fits"), [(200, 4), (70, 2), (50, 0)])
+def test_a_table_has_as_many_settings_as_fit(width, fits) -> None:
+    console = Console(file=io.StringIO(), width=width, markup=False)
+    names = ["gamma", "hidden", "learning_rate", "epochs"]
+    settings = dict(zip(names, [0.99, "[64]", "9.8e-05:0:12.5", 4], strict=True))
+    trial = SweepTrial(3, "complete", settings, [1.0], 1.0, 65.0, "", 12_000)
+    trials = [trial, replace(trial, number=4, settings={})]
+    console.print(sweep_command._table(console, {n: len(n) for n in names}, trials))
+    head, row, other = console.file.getvalue().splitlines()
+    cut = ["…"] * (fits < 4)
+    assert head.split()[5:] == [*names[:fits], *cut] and other.split()[6:] == cut
+    shown = ["3", "1.0", "complete", "12,000", "65.0", "s", "0.99", "[64]", "9.8e-05:0:12.5", "4"]
+    assert row.split() == [*shown[: 6 + fits], *cut]
+    assert max(map(len, (head, row))) <= width
+
+
 @pytest.mark.slow
 def test_the_command_tells_and_says_what_to_pass_on(monkeypatch, tmp_path, capsys) -> None:
     monkeypatch.setattr(at, "TrialRun", Alike)
+    monkeypatch.setattr(sweep_command, "ROWS", 6)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "space.toml").write_text("only = true\ngamma = [0.9, 0.99]\nepochs = [3, 4]\n")
     words = ["sweep", "ppo", "tandem/Identity-v0", *WORDS, "--space", "space.toml"]
@@ -388,7 +407,13 @@ def test_the_command_tells_and_says_what_to_pass_on(monkeypatch, tmp_path, capsy
     assert said.startswith("ppo on tandem/Identity-v0, torch: 7 trials of 1,000 steps, 1 at a time")
     assert "  gamma   0.9, 0.99\n  epochs  3, 4\n" in said
     assert "No trial has the settings as they are: epochs=10 is outside of that." in said
-    assert "trial 2   failed: that it was" in said and "refused" not in said
+    lines = [line.split() for line in said.splitlines()]
+    names = ["trial", "return", "state", "steps", "time"]
+    assert lines.count([*names, "gamma", "epochs"]) + lines.count([*names, "epochs", "gamma"]) == 2
+    assert next(x for x in lines if x[:1] == ["2"])[:5] == ["2", "failed", "400", "4.0", "s"]
+    assert ["that", "it", "was"] in lines and "refused" not in said
+    end = lines.index(["…", "and", "1", "more"])
+    assert [x[0] for x in lines[end - 7 : end]] == ["trial", "0", "6", "7", "2", "3", "4"]
     assert "Trials 0, 6, 7 tie; trial 0, the first one, is chosen." in said
     assert "1 combinations that cannot be trained with were drawn anew." in said
     assert '["tandem/Identity-v0"]\nsource = "tandem sweep of ' in said

@@ -329,6 +329,7 @@ class _Trial:
 
     trial: Any
     seconds: float = 0.0  # that it has trained
+    steps: int = 0
     pruned: bool = False
 
 
@@ -391,7 +392,7 @@ class _Trials:
         return None
 
     def _answered(self, line: _Trial, answer: at.Answer) -> Request | None:
-        line.seconds = answer.seconds
+        line.seconds, line.steps = answer.seconds, answer.env_steps
         if self.sweep.cluster and answer.what not in (REFUSED, at.BLOCKED):
             expect_here(self.study.folder_of(line.trial))
         if answer.what == at.EVALUATED:
@@ -425,7 +426,7 @@ class _Trials:
     def _over(self, line: _Trial, state: str, why: str = "") -> None:
         """A trial has come to its end. What it would go on from is not kept, where it will not."""
         folder = self.study.folder_of(line.trial)
-        found = self.study.tell(line.trial, state, line.seconds, why)
+        found = self.study.tell(line.trial, state, line.seconds, why, line.steps)
         if state == REFUSED:
             shutil.rmtree(folder, ignore_errors=True)
             self._refused += 1

@@ -101,11 +101,14 @@ def write_table(trials: Sequence[SweepTrial], path: Path) -> None:
     names = list(dict.fromkeys(name for t in trials for name in t.settings))
     with path.open("w", encoding="utf-8", newline="") as file:
         rows = csv.writer(file)
-        rows.writerow(["trial", "state", "return", "evaluations", "seconds", *names, "why"])
+        rows.writerow(
+            ["trial", "state", "return", "evaluations", "steps", "seconds", *names, "why"]
+        )
         for t in trials:
             score = "" if t.score != t.score else t.score
             values = [t.settings.get(name, "") for name in names]
-            rows.writerow([t.number, t.state, score, len(t.returns), t.seconds, *values, t.why])
+            told = [t.number, t.state, score, len(t.returns), t.steps, t.seconds]
+            rows.writerow([*told, *values, t.why])
 
 
 def written(plan: Plan, settings: Any, best: SweepTrial, trials: int) -> str:

@@ -120,6 +120,7 @@ class SweepTrial:
     score: float  # the mean over their second half; of one that was pruned, the last of them
     seconds: float
     why: str  # it failed, or was refused
+    steps: int = 0  # of the environment, that it has trained for
 
 
 def seed_of(seed: int, number: int) -> int:
@@ -253,12 +254,15 @@ class Study:
                 trial.report(mean, number)
             return bool(trial.should_prune())
 
-    def tell(self, trial: Any, state: str, seconds: float = 0.0, why: str = "") -> SweepTrial:
+    def tell(
+        self, trial: Any, state: str, seconds: float = 0.0, why: str = "", steps: int = 0
+    ) -> SweepTrial:
         """A trial is over; one that is lost for the first time only until the sweep is resumed."""
         with self._writing():
             if is_retried := state == LOST and self._trial(self.frozen(trial)).state != LOST:
                 why += "; retried once when the sweep is resumed"
-            for name, said in (("came to", state), ("seconds", round(seconds, 1)), ("why", why)):
+            known = {"came to": state, "seconds": round(seconds, 1), "why": why, "steps": steps}
+            for name, said in known.items():
                 trial.set_user_attr(name, said)
             told: dict[str, Any] = {"state": self._states[STATES[state]]}
             if state == COMPLETE:
@@ -290,6 +294,7 @@ class Study:
             score=float("nan") if frozen.values is None else frozen.values[0],
             seconds=known.get("seconds", 0.0),
             why=known.get("why", ""),
+            steps=known.get("steps", 0),
         )
 
     def importances(self) -> dict[str, float]:
