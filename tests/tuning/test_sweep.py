@@ -2,6 +2,8 @@
 
 import csv
 import errno
+import io
+import json
 import os
 import shlex
 import signal
@@ -16,12 +18,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import tandem
 from tandem import algorithms, errors, trainer
 from tandem.cli import main
+from tandem.cli import sweep as sweep_command
 from tandem.cli import train as train_command
-from tandem.cli.sweep import _conclude as conclude
 from tandem.errors import TandemError
 from tandem.learning.config import plain
 from tandem.platforms import FULL
@@ -31,10 +34,11 @@ from tandem.testing.environments import Raises
 from tandem.tuning import sweep as sweeps
 from tandem.tuning import sweep_run as at
 from tandem.tuning import sweep_study
-from tandem.tuning.sweep_report import Swept, written
+from tandem.tuning.sweep_report import Swept, save_best, written
 from tandem.tuning.sweep_run import Answer, TrialRun
 from tandem.tuning.sweep_study import Plan, Study, SweepTrial, _mend, seed_of
 from tandem.workers.jobs import RayActors
+from tandem.workers.process import WorkerLost
 from tests.advice.net import follows
 from tests.helpers import own_cluster
 from tests.runs.shared import CHILD, TANDEM, no_space, wait_for
@@ -88,7 +92,7 @@ def test_a_trial_that_ends_in_any_way_is_one_result_among_others(monkeypatch, tm
     more: Any = {**SMALL, "out": tmp_path / "new", "told": told.append, "parallel": 1}
     found = tandem.sweep(*GAMES, trials=12, heard=lambda *now: heard.append(now), **more)
     states = [t.state for t in found.trials]
-    assert states[:6] == ["complete", "refused", "failed", "not finite", "failed", "failed"]
+    assert states[:6] == ["complete", "refused", "failed", "not finite", "lost", "failed"]
     assert states[6:] == ["complete"] * 6 + ["pruned"]
     assert len(told) == 12 and all(t.state != "refused" for t in told)  # another was drawn
     why = [t.why for t in found.trials]
@@ -99,7 +103,7 @@ def test_a_trial_that_ends_in_any_way_is_one_result_among_others(monkeypatch, tm
     assert found.trials[12].returns == [-100.0] * 3 and (12, 3, -100.0) in heard
     assert [t.number for t in found.ranked][:2] == [11, 10]
     kept = {f.parent.parent.name for f in (tmp_path / "new" / "trials").rglob("last.zip")}
-    assert kept == {f"{t.number:04d}" for t in found.trials if t.state == "complete"}
+    assert kept == {f"{t.number:04d}" for t in found.trials if t.state in ("complete", "lost")}
     with (tmp_path / "new" / "trials.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [row["state"] for row in rows] == states and float(rows[11]["gamma"]) > 0.8
@@ -110,7 +114,8 @@ def test_a_trial_that_ends_in_any_way_is_one_result_among_others(monkeypatch, tm
     # the same sweep, in two sittings, of which the second makes more
     more |= {"out": tmp_path / "two"}
     tandem.sweep(*GAMES, trials=5, **more)
-    first = {f: f.stat().st_mtime_ns for f in (tmp_path / "two" / "trials").rglob("*.zip")}
+    files = (tmp_path / "two" / "trials").rglob("000[0-3]/**/*.zip")  # 4 is retried
+    first = {f: f.stat().st_mtime_ns for f in files}
     again = tandem.sweep(resume=tmp_path / "two", trials=12, parallel=1)
     assert list(map(_plain, again.trials)) == list(map(_plain, found.trials))
     assert all(f.stat().st_mtime_ns == when for f, when in first.items())
@@ -294,22 +299,105 @@ def test_the_command_at_the_end_trains_what_the_trials_trained(env, tmp_path, ca
     made = sweeps.Sweep("dqn", env, **asked, out=tmp_path / "new")
     drawn = {"learning_rate": 1e-3, "n_step": 2}
     trial = SweepTrial(3, "complete", drawn, [1.0], 1.0, 1.0, "")
-    conclude(made, Swept(made.folder, [trial], trial, "", {}, None), None)
+    made.plan.save(made.folder)
+    save_best(made.folder, made.plan, [trial], made.base)
+    sweep_command._conclude(made, Swept(made.folder, [trial], trial, "", {}, None), None)
     line = next(x for x in capsys.readouterr().out.splitlines() if "tandem train" in x)
+    assert line == f"  tandem train --from-sweep {made.folder} --seeds 5"
     args = train_command.arguments(shlex.split(line)[2:])
+    assert (args.algorithm, args.env, args.seed) == ("dqn", made.plan.env, None)
     assert (args.framework, args.device) == ("torch", "cpu")
     told = train_command.given(args)
     settings, options, *_ = trainer.resolve("dqn", env, told)
     wanted, theirs, *_ = trainer.resolve("dqn", env, {**made.plan.given, **drawn})
     assert settings == wanted
     own = {"eval_every", "final_episodes", *sweeps.OWN}  # the sweep's, which were not asked for
-    assert not own & told.keys() and told["eval_episodes"] == "3"
+    assert not own & told.keys() and told["eval_episodes"] == 3
     assert options == replace(theirs, **{n: getattr(options, n) for n in own})
+
+
+def kept(folder: Path, *words: Any, **given: Any) -> sweeps.Sweep:
+    """A sweep in a folder, with two complete trials."""
+    made = sweeps.Sweep(*(words or GAMES), **{**SMALL, "out": folder, **given})
+    folder.mkdir(exist_ok=True)
+    made.plan.save(folder)
+    drawn = {"gamma": 0.9, "learning_rate": "0.001"}, {"gamma": 0.99}
+    trials = [SweepTrial(i, "complete", s, [1.0], 1.0 - i, 1.0, "") for i, s in enumerate(drawn)]
+    save_best(folder, made.plan, trials, made.base)
+    return made
+
+
+def config_of(*path: Any) -> Any:
+    return json.loads(Path(*path, "config.json").read_text(encoding="utf-8"))
+
+
+def test_training_with_what_a_sweep_found(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    kept(Path("my sweep"), eval_every=500)
+    more = ["--quiet", "--no-plots", "--no-tensorboard", "--steps", "600"]
+    words = ["train", "--from-sweep", "my sweep", *more]
+    assert main([*words, "--gamma", "0.5", "--out", "one"]) == 0
+    one = config_of("one")
+    assert (one["algorithm"], one["env"], one["framework"]) == (*GAMES, "torch")
+    settings, options = one["settings"], one["options"]
+    assert one["env_kwargs"] == {"n": 6} and one["seed"] == 0 and options["eval_every"] == 500
+    assert (settings["gamma"], settings["learning_rate"]) == (0.5, "0.001")
+    assert (settings["steps"], settings["envs"], settings["hidden"]) == (600, 2, [16])
+    assert trainer.resolve(*GAMES, {})[1].keep == options["keep"]  # not the sweep's own
+    assert main(["train", "--config", "my sweep/best.json", *more, "--out", "two"]) == 0
+    assert config_of("two")["settings"] == settings | {"gamma": 0.9}
+    assert main([*words, *GAMES, "--seeds", "2", "--seed", "3", "--out", "all"]) == 0
+    assert [config_of("all", f"s{n}")["seed"] for n in (3, 4)] == [3, 4]
+    assert config_of("all", "s4")["settings"] == settings | {"gamma": 0.9}
+    assert train_command.arguments(words[1:3]).steps == 1000
+
+
+def test_what_cannot_be_trained_from_a_sweep(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    of = train_command.arguments
+    made, words = kept(Path("-s")), ["--from-sweep=-s"]
+    with follows("Plan.read"):
+        of(["--from-sweep", "none"])
+    for other in ("--config", "--resume"):
+        with follows("from_sweep.py:with_config") as advice:
+            of([*words, other, "one"])
+        assert advice.fix == f"leave {other} out."
+    for given in (["a2c", "CartPole-v1"], ["--vector", "mine:make"]):
+        with follows("from_sweep.py:expect_env") as advice:
+            of([*words, *given])
+        assert advice.fix == f"leave {given[0].replace('a2c', 'CartPole-v1')} out."
+    with follows("settings_file.py:fill 2") as advice:
+        of(["ppo", *words])
+    assert advice.fix.startswith("leave ppo out")
+    kept(Path("own"), "a2c", Raises, env_kwargs=None)
+    with follows("settings_file.py:read 5"):
+        of(["--from-sweep", "own"])
+    (made.folder / "best.json").unlink()
+    with follows("from_sweep.py:with_config 2") as advice:
+        of(words)
+    assert advice.fix == "tandem sweep --resume ./-s"
+
+
+@pytest.mark.parametrize(("width", "fits"), [(200, 4), (70, 2), (50, 0)])
+def test_a_table_has_as_many_settings_as_fit(width, fits) -> None:
+    console = Console(file=io.StringIO(), width=width, markup=False)
+    names = ["gamma", "hidden", "learning_rate", "epochs"]
+    settings = dict(zip(names, [0.99, "[64]", "9.8e-05:0:12.5", 4], strict=True))
+    trial = SweepTrial(3, "complete", settings, [1.0], 1.0, 65.0, "", 12_000)
+    trials = [trial, replace(trial, number=4, settings={})]
+    console.print(sweep_command._table(console, {n: len(n) for n in names}, trials))
+    head, row, other = console.file.getvalue().splitlines()
+    cut = ["…"] * (fits < 4)
+    assert head.split()[5:] == [*names[:fits], *cut] and other.split()[6:] == cut
+    shown = ["3", "1.0", "complete", "12,000", "65.0", "s", "0.99", "[64]", "9.8e-05:0:12.5", "4"]
+    assert row.split() == [*shown[: 6 + fits], *cut]
+    assert max(map(len, (head, row))) <= width
 
 
 @pytest.mark.slow
 def test_the_command_tells_and_says_what_to_pass_on(monkeypatch, tmp_path, capsys) -> None:
     monkeypatch.setattr(at, "TrialRun", Alike)
+    monkeypatch.setattr(sweep_command, "ROWS", 6)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "space.toml").write_text("only = true\ngamma = [0.9, 0.99]\nepochs = [3, 4]\n")
     words = ["sweep", "ppo", "tandem/Identity-v0", *WORDS, "--space", "space.toml"]
@@ -319,14 +407,18 @@ def test_the_command_tells_and_says_what_to_pass_on(monkeypatch, tmp_path, capsy
     assert said.startswith("ppo on tandem/Identity-v0, torch: 7 trials of 1,000 steps, 1 at a time")
     assert "  gamma   0.9, 0.99\n  epochs  3, 4\n" in said
     assert "No trial has the settings as they are: epochs=10 is outside of that." in said
-    assert "trial 2   failed: that it was" in said and "refused" not in said
+    lines = [line.split() for line in said.splitlines()]
+    names = ["trial", "return", "state", "steps", "time"]
+    assert lines.count([*names, "gamma", "epochs"]) + lines.count([*names, "epochs", "gamma"]) == 2
+    assert next(x for x in lines if x[:1] == ["2"])[:5] == ["2", "failed", "400", "4.0", "s"]
+    assert ["that", "it", "was"] in lines and "refused" not in said
+    end = lines.index(["…", "and", "1", "more"])
+    assert [x[0] for x in lines[end - 7 : end]] == ["trial", "0", "6", "7", "2", "3", "4"]
     assert "Trials 0, 6, 7 tie; trial 0, the first one, is chosen." in said
     assert "1 combinations that cannot be trained with were drawn anew." in said
     assert '["tandem/Identity-v0"]\nsource = "tandem sweep of ' in said
     train = next(line for line in said.splitlines() if "tandem train" in line)
-    assert "--eval-episodes 2 --envs 2 --hidden 16 --steps 1000 --framework torch " in train
-    assert "torch --env-kwargs '{\"n\": 6}' --seeds 5" in train
-    assert "--gamma 0.9" in train and "--epochs" in train
+    assert train == "  tandem train --from-sweep new --seeds 5"
     assert main(["sweep", "--resume", "new", "--quiet"]) == 0
     assert "trials of" not in capsys.readouterr().out
     assert main([*words, "--out", "new"]) == 2
@@ -448,14 +540,35 @@ def test_a_disk_that_is_full_ends_the_sweep_and_no_trial(place, capsys) -> None:
 
 
 @pytest.mark.slow
-def test_a_trial_survives_the_loss_of_its_process_once(place: Path) -> None:
+def test_a_trial_whose_process_is_killed_is_lost_and_retried_once(place: Path) -> None:
+    """At once, and if it is killed there again, when the sweep is resumed."""
+
+    def begun() -> list[list[str]]:
+        files = sorted((place / "s" / "trials").glob("*/begun"))
+        return [file.read_text(encoding="utf-8").split() for file in files]
+
+    whole = tandem.sweep(*GAMES, **WHERE, pruner="none", out=place / "whole")
+    (place / "ends").write_text("2 killed 4\n3 blocked 0")
+    found = sweeps.Sweep(*GAMES, **WHERE, pruner="none", out=place / "s")
+    with pytest.raises(errors.WorkerError):  # after which trial 2 is as it was
+        found.train()
     (place / "ends").write_text("2 killed 4")
-    found = tandem.sweep(*GAMES, **WHERE, pruner="none", out=place / "s")
-    assert [t.state for t in found.trials] == ["complete", "complete", "failed", "complete"]
-    assert "SIGKILL" in found.trials[2].why
-    files = sorted((place / "s" / "trials").glob("*/begun"))
-    begun = [file.read_text(encoding="utf-8").split() for file in files]
-    assert begun == [["False"], ["False"], ["False", "True"], ["False"]]
+    again = tandem.sweep(resume=place / "s", parallel=1)
+    assert [t.state for t in again.trials] == ["complete", "complete", "lost", "complete"]
+    assert "SIGKILL" in again.trials[2].why and "retried" not in again.trials[2].why
+    first, more = ["False"], ["False", "True", "True", "True"]
+    assert begun() == [first, first, more, ["False", "True"]]
+    assert not (place / "s" / "trials" / "0002" / "checkpoints" / "last.zip").exists()
+    tandem.sweep(resume=place / "s", parallel=1)
+    assert begun()[2] == more, "it was retried twice"
+
+    (place / "ends").write_text("2 killed 4")
+    lost = tandem.sweep(*GAMES, **WHERE, pruner="none", out=place / "t").trials[2]
+    assert lost.state == "lost" and lost.why.endswith("; retried once when the sweep is resumed")
+    assert states(place / "t") == ["complete", "complete", "lost", "complete"]
+    (place / "ends").write_text("")
+    came = tandem.sweep(resume=place / "t", parallel=1)
+    assert list(map(_plain, came.trials)) == list(map(_plain, whole.trials))
 
 
 class Dies:
@@ -505,6 +618,12 @@ def caused(error: TandemError, cause: Exception) -> TandemError:
     return error
 
 
+def lost(how: WorkerLost) -> TandemError:
+    error = errors.WorkerError("a")
+    error.__context__ = how
+    return error
+
+
 @pytest.mark.parametrize(
     "error, kind",
     [
@@ -516,6 +635,8 @@ def caused(error: TandemError, cause: Exception) -> TandemError:
         (caused(errors.EnvironmentFault("a"), full()), at.BLOCKED),
         (errors.ResumeError("under way in another process"), at.BLOCKED),
         (errors.UnrepeatableError("a"), at.FAILED),
+        (lost(WorkerLost("was ended by SIGKILL")), at.LOST),
+        (lost(WorkerLost("raised KeyError", "Traceback")), at.FAILED),
     ],
     ids=repr,
 )

@@ -22,7 +22,8 @@ from tandem.types import JSONDict
 FILE = "seeds.json"  # the command, and the seeds
 SETTINGS = "seeds-settings"  # beside it: a copy of the file of --config, which may be there too
 SITTING = {"--stop-at": 1, "--import": 1}  # of one sitting, and the user's alone
-OWN = {"--seed": 1, "--seeds": 1, "--out": 1}  # what the command of one seed has of its own
+# what the command of one seed has of its own; its --config says what --from-sweep did
+OWN = {"--seed": 1, "--seeds": 1, "--out": 1, "--from-sweep": 1}
 
 
 @dataclass(frozen=True)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import fields
-from shlex import quote
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tandem import algorithms, plugins
 from tandem.cli import train
-from tandem.cli.output import echo, say
+from tandem.cli.output import echo, stream
 from tandem.cli.parser import (
     Parser,
     env_kwargs_argument,
@@ -23,16 +20,14 @@ from tandem.cli.parser import (
 )
 from tandem.envs import ids
 from tandem.learning.figures import figures
-from tandem.runs.progress import duration
 from tandem.runs.signals import exit_code
 from tandem.settings import shell_path
+from tandem.streams import Display
 from tandem.tuning import sweep as sweeps
-from tandem.tuning.search import Candidate
 from tandem.tuning.sweep_report import Swept
 from tandem.tuning.sweep_study import (
     COMPLETE,
     JOURNAL,
-    PRUNED,
     PRUNERS,
     REFUSED,
     SAMPLERS,
@@ -53,6 +48,8 @@ EXAMPLES = (
     "tandem sweep --resume runs/sweep-ppo-Pendulum-v1-20250131-120000 --trials 80",
 )
 ROWS = 10  # of the table that is printed
+FULL_WIDTH = 10_000  # columns of a table in a file
+WIDTHS = {"trial": 5, "return": 8, "state": 10, "steps": 9, "time": 7}  # at least
 OWN = (
     "trials",
     "parallel",
@@ -101,18 +98,17 @@ class _Show:
     each that is under way."""
 
     def __init__(self, quiet: bool) -> None:
-        self.quiet, self.live, self.best = quiet, None, float("-inf")
-        self.evaluations, self.latest = 0, dict[int, str]()
+        self.quiet, self.live, self.console = quiet, None, _console()
+        self.evaluations, self.latest, self.names = 0, dict[int, str](), dict[str, int]()
 
     live: Any
 
     def __enter__(self) -> None:
         if not self.quiet and sys.stderr.isatty():
-            from rich.console import Console
             from rich.live import Live
 
-            console = Console(file=sys.stderr, force_terminal=True)
-            self.live = Live(console=console, auto_refresh=False)
+            self.console = _console(sys.stderr)
+            self.live = Live(console=self.console, auto_refresh=False)
             self.live.start()
 
     def __exit__(self, *_: object) -> None:
@@ -126,8 +122,6 @@ class _Show:
         self.evaluations = plan.evaluations
         if self.quiet:
             return
-        whole = [t.score for t in made.done if t.state == COMPLETE]
-        self.best = max(whole, default=self.best)
         went = f", {len(made.done)} of them begun before" if made.resumes else ""
         echo(
             f"{plan.algorithm} on {plan.env}, {plan.framework}: {plan.trials} trials of "
@@ -146,6 +140,8 @@ class _Show:
         else:
             echo("Trial 0 has the settings as they are.")
         echo(f"sweep: {made.folder}", flush=True)
+        self.names = _names(made)
+        self.console.print(_table(self.console, self.names, ()))
 
     def heard(self, number: int, evaluations: int, mean: float) -> None:
         """A trial was evaluated."""
@@ -158,14 +154,9 @@ class _Show:
         """A trial is over."""
         self.latest.pop(trial.number, None)
         if not self.quiet:
-            best = ""
-            if trial.state == COMPLETE and trial.score > self.best:
-                self.best, best = trial.score, "   the best so far"
-            line = f"trial {trial.number:<4}{_outcome(trial):<28}{duration(trial.seconds)}{best}"
-            if self.live is not None:
-                self.live.console.print(line, highlight=False, markup=False)
-            else:
-                say(line)
+            self.console.print(_table(self.console, self.names, [trial], show_header=False))
+            if trial.why:
+                self.console.print(f"       {trial.why.splitlines()[0]}", soft_wrap=True)
         self._refresh()
 
     def _refresh(self) -> None:
@@ -176,19 +167,14 @@ class _Show:
             self.live.update(Text(lines, overflow="ellipsis", no_wrap=True), refresh=True)
 
 
-def _outcome(trial: SweepTrial) -> str:
-    """What a trial came to, in words."""
-    if trial.state == COMPLETE:
-        return f"return {figures(trial.score)}"
-    if trial.state == PRUNED:
-        return f"pruned at return {figures(trial.score)}"
-    return f"{trial.state}: {trial.why.splitlines()[0] if trial.why else ''}  "
-
-
 def _conclude(made: sweeps.Sweep, swept: Swept, imported: str | None) -> None:
     """Prints the table, where the files are, the entry for the zoo, and what to do with it."""
-    complete = [t for t in swept.ranked if t.state == COMPLETE]
-    echo("\n" + "\n".join(_table(complete[:ROWS])))
+    ranked, console = [t for t in swept.ranked if t.state != REFUSED], _console()
+    echo()
+    console.print(_table(console, _names(made, swept.importances), ranked[:ROWS]))
+    if len(ranked) > ROWS:
+        echo(f"… and {len(ranked) - ROWS} more")
+    complete = [t for t in ranked if t.state == COMPLETE]
     ties = [str(t.number) for t in complete if t.score == swept.best.score]
     if len(ties) > 1:
         echo(f"Trials {', '.join(ties)} tie; trial {swept.best.number}, the first one, is chosen.")
@@ -207,36 +193,52 @@ def _conclude(made: sweeps.Sweep, swept: Swept, imported: str | None) -> None:
     echo(swept.entry)
     if swept.best.number == 0 and not made.outside:
         echo("No trial was better than the one with the settings as they are.")
-    given = Candidate("", _given(made), "").flags()
-    kwargs = made.plan.env_kwargs
-    more = f"--env-kwargs {quote(json.dumps(kwargs))}" if kwargs else ""
-    words = ["tandem train", algorithm, quote(env), swept.flags(), given, more, "--seeds 5"]
-    command = " ".join(word for word in words if word)
+    name = f"{algorithm} " if "algorithm" in made.plan.own else ""
+    command = f"tandem train {name}--from-sweep {shell_path(swept.folder)} --seeds 5"
     echo("Next, on seeds that no trial has seen:")
     echo(f"  {command}{with_import(imported)}")
     echo("All trials in a browser (pip install optuna-dashboard):")
     echo(f"  optuna-dashboard {shell_path(swept.folder / JOURNAL)}")
 
 
-def _given(made: sweeps.Sweep) -> dict[str, Any]:
-    """What all trials were given, less the sweep's own values."""
-    plan = made.plan
-    asked = [f.name for f in fields(made.base)] if plan.asked is None else [*plan.asked, "steps"]
-    given = {**plan.given, "framework": plan.framework, "device": plan.device}
-    return {n: v for n, v in given.items() if n in asked}
+def _names(made: sweeps.Sweep, shares: Iterable[str] = ()) -> dict[str, int]:
+    """The settings of the search space, the most important ones first, with widths of columns."""
+    labels = [*shares, *(d.setting for d in made.space.dimensions)]
+    names = dict.fromkeys(label.partition(".")[0] for label in labels)
+    return {n: max(len(n), len(str(getattr(made.base, n))) + 4) for n in names}
 
 
-def _table(trials: Sequence[SweepTrial]) -> Iterator[str]:
-    """Lines, with a column for each setting."""
-    names = list(dict.fromkeys(name for t in trials for name in t.settings))
-    rows = [["trial", "return", *names]]
-    rows += [
-        [str(t.number), figures(t.score), *(str(t.settings.get(n, "")) for n in names)]
-        for t in trials
-    ]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    for row in rows:
-        yield "  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True))
+def _console(file: Any = None) -> Any:
+    """Prints tables to the stdout of the command, or another terminal; to a file in full width."""
+    from rich.console import Console
+
+    file = file or Display(stream())
+    width = None if file.isatty() else FULL_WIDTH
+    return Console(file=file, width=width, highlight=False, markup=False, emoji=False)
+
+
+def _table(
+    console: Any, names: dict[str, int], trials: Sequence[SweepTrial], show_header: bool = True
+) -> Any:
+    """A row for each trial, with the first settings of `names`: as many as the console has room
+    for."""
+    from rich.measure import Measurement
+    from rich.table import Table
+
+    roomy = console.options.update(width=FULL_WIDTH)
+    for count in range(len(names), -1, -1):
+        table = Table(box=None, pad_edge=False, header_style="", show_header=show_header)
+        cut, chosen = ["…"] * (count < len(names)), list(names)[:count]
+        for name in (*WIDTHS, *chosen, *cut):
+            width = (WIDTHS | names).get(name, 1)
+            table.add_column(name, justify="right", no_wrap=True, min_width=width)
+        for t in trials:
+            score = "" if t.score != t.score else figures(t.score)
+            found = [str(t.number), score, t.state, f"{t.steps:,}", f"{t.seconds:,.1f} s"]
+            table.add_row(*found, *(str(t.settings.get(n, "")) for n in chosen), *cut)
+        if Measurement.get(console, roomy, table).maximum <= console.width:
+            break
+    return table
 
 
 def _arguments(words: list[str]) -> argparse.Namespace:

@@ -13,7 +13,7 @@ from tandem import algorithms, trainer, zoo
 from tandem.algorithms import own
 from tandem.algorithms.base import ReplaySettings
 from tandem.algorithms.own import name_of
-from tandem.cli import seeds, seeds_command, settings_file, told
+from tandem.cli import from_sweep, seeds, seeds_command, settings_file, told
 from tandem.cli.output import echo, stream
 from tandem.cli.parser import (
     HELP,
@@ -50,6 +50,7 @@ EXAMPLES = (
     "tandem train ppo --vector my_module:make_vector",
     "tandem train my_module:MyAlgorithm CartPole-v1",
     "tandem train --config cartpole.toml --seed 1",
+    "tandem train --from-sweep runs/sweep-ppo-CartPole-v1-20250131-120000 --seeds 5",
     "tandem train --resume runs/ppo-CartPole-v1-s0-20250131-120000",
     "tandem train ppo --help settings",
 )
@@ -141,7 +142,7 @@ def _several(args: argparse.Namespace, words: list[str]) -> int:
     first = args.seed or 0
     numbers = f"{first}-{first + count - 1}"
     parent = args.out or default_folder(name_of(args.algorithm), _env_name(args), numbers)
-    return seeds.several(args, words, Path(parent), count)
+    return seeds.several(args, from_sweep.with_config(words), Path(parent), count)
 
 
 def _session(args: argparse.Namespace, seed: int | None, out: str | Path | None) -> Any:
@@ -212,7 +213,7 @@ def _env_name(args: argparse.Namespace) -> str:
 
 def arguments(words: list[str]) -> argparse.Namespace:
     """What was asked for."""
-    words = with_address(words)
+    words = from_sweep.with_config(with_address(words))
     parser, file = make_parser(), value_of("--config", words)
     data = {} if file is None else settings_file.read(Path(file))
     said = str(data.get("algorithm", ""))
@@ -235,10 +236,11 @@ def _fill(args: argparse.Namespace, path: Path, data: dict[str, Any]) -> None:
             "only one of them: a resumed run keeps its settings",
             "leave --config out; to start a new run from the file, leave --resume out.",
         )
+    from_sweep.expect_env(args, data)
     settings_file.expect(args, path, data)
     flags_say = given(args)
     said = settings_file.fill(args, path, data)
-    if args.env == data.get("env") and "versions" in data:  # a run's config.json
+    if args.env == data.get("env") and {"versions", "origin"} & data.keys():  # of a run, or a sweep
         config_file.expect_env(data, path, SettingError)
     if args.algorithm is not None and args.env is not None and flags_say:
         for name in zoo.usual_in(args.algorithm, versioned(args.env), said) - flags_say.keys():
@@ -335,6 +337,11 @@ def make_parser() -> Parser:
         "--config",
         metavar="FILE",
         help="read settings from a file by `tandem config` or a run's config.json; flags override",
+    )
+    parser.add_argument(
+        "--from-sweep",
+        metavar="DIR",
+        help="train with the best settings of this sweep, instead of ALGORITHM ENV",
     )
     parser.add_argument("--seed", type=int, metavar="N", help="random seed [0]")
     parser.add_argument(

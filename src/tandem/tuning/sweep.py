@@ -33,10 +33,11 @@ from tandem.tuning.search import (
     engine_of,
     refuse_own_optimizer,
 )
-from tandem.tuning.sweep_report import Swept, concluded
+from tandem.tuning.sweep_report import Swept, concluded, save_best
 from tandem.tuning.sweep_study import (
     COMPLETE,
     FAILED,
+    LOST,
     PRUNED,
     PRUNERS,
     REFUSED,
@@ -328,6 +329,7 @@ class _Trial:
 
     trial: Any
     seconds: float = 0.0  # that it has trained
+    steps: int = 0
     pruned: bool = False
 
 
@@ -390,7 +392,7 @@ class _Trials:
         return None
 
     def _answered(self, line: _Trial, answer: at.Answer) -> Request | None:
-        line.seconds = answer.seconds
+        line.seconds, line.steps = answer.seconds, answer.env_steps
         if self.sweep.cluster and answer.what not in (REFUSED, at.BLOCKED):
             expect_here(self.study.folder_of(line.trial))
         if answer.what == at.EVALUATED:
@@ -410,13 +412,13 @@ class _Trials:
         self._stop(self.came)
 
     def _lose(self, line: _Trial, lost: WorkerLost) -> None:
-        """Resumes the trial in another process. A trial fails if its process raised, or is lost
-        again before a new evaluation."""
+        """Resumes the trial in another process. It fails if its process raised, and is lost if its
+        process is killed again before a new evaluation."""
         evaluations = len(self.study.frozen(line.trial).intermediate_values)
         if lost.at_start:
             self._block(line, f"its process {lost} before it began.")
         elif lost.trace or self._lost.get(line.trial.number) == evaluations:
-            self._over(line, FAILED, f"its process {lost}")
+            self._over(line, FAILED if lost.trace else LOST, f"its process {lost}")
         else:
             self._lost[line.trial.number] = evaluations
             self._interrupted.append(line.trial)
@@ -424,7 +426,7 @@ class _Trials:
     def _over(self, line: _Trial, state: str, why: str = "") -> None:
         """A trial has come to its end. What it would go on from is not kept, where it will not."""
         folder = self.study.folder_of(line.trial)
-        found = self.study.tell(line.trial, state, line.seconds, why)
+        found = self.study.tell(line.trial, state, line.seconds, why, line.steps)
         if state == REFUSED:
             shutil.rmtree(folder, ignore_errors=True)
             self._refused += 1
@@ -440,6 +442,8 @@ class _Trials:
             return
         self._refused = 0
         self.made += 1
-        if state != COMPLETE:
+        if state == COMPLETE:
+            save_best(self.sweep.folder, self.sweep.plan, self.study.trials(), self.sweep.base)
+        elif self.study.frozen(line.trial).state.is_finished():
             (folder / "checkpoints" / "last.zip").unlink(missing_ok=True)
         self.sweep.told(found)

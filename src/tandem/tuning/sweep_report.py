@@ -12,14 +12,15 @@ from typing import Any
 
 from tandem import plots
 from tandem.errors import WorkerError
-from tandem.learning.config import plain
+from tandem.learning.config import Options, plain
 from tandem.learning.figures import figures
-from tandem.runs.atomic_files import writing
+from tandem.runs import trust
+from tandem.runs.atomic_files import write_json, writing
 from tandem.settings import apply
 from tandem.tuning.search import Candidate
-from tandem.tuning.sweep_study import COMPLETE, Plan, Study, SweepTrial
+from tandem.tuning.sweep_study import COMPLETE, LOST, Plan, Study, SweepTrial
 
-ENTRY, TABLE, PICTURE = "entry.toml", "trials.csv", "importances.png"
+BEST, ENTRY, TABLE, PICTURE = "best.json", "entry.toml", "trials.csv", "importances.png"
 FEW = 20  # completed trials below which importances say little
 
 
@@ -63,10 +64,12 @@ def concluded(folder: Path, plan: Plan, study: Study, base: Any) -> Swept:
         raise WorkerError(
             f"none of the {len(trials)} trials in {folder} finished. {why}".rstrip(),
             "at least one complete trial",
-            "see trials.csv there for the outcome of each; narrow the space, or run one by "
+            plan.to_resume(folder)
+            if any(t.state == LOST for t in trials)
+            else "see trials.csv there for the outcome of each; narrow the space, or run one by "
             f"itself: tandem train {plan.algorithm} {plan.env}",
         )
-    best = max(whole, key=lambda t: t.score)
+    best = save_best(folder, plan, trials, base)
     entry = written(plan, apply(base, best.settings), best, len(trials))
     with writing(folder / ENTRY, plan.to_resume(folder)):
         (folder / ENTRY).write_text(entry, "utf-8")
@@ -78,16 +81,34 @@ def concluded(folder: Path, plan: Plan, study: Study, base: Any) -> Swept:
     return Swept(folder, trials, best, entry, shares, picture)
 
 
+def save_best(folder: Path, plan: Plan, trials: Sequence[SweepTrial], base: Any) -> SweepTrial:
+    """Writes the best settings so far, with the options of the sweep, for `tandem train --config`.
+    Returns their trial. At least one of the trials must be complete."""
+    best = max((t for t in trials if t.state == COMPLETE), key=lambda t: t.score)
+    options = {f.name for f in fields(Options)} & {*(plan.asked or ())}
+    data = {n: getattr(plan, n) for n in ("algorithm", "env", "framework", "device", "origin")}
+    data |= {"env_kwargs": plan.env_kwargs or {}} | {f"own_{n}": True for n in plan.own}
+    data.pop("own_algorithm", None)  # whose name the command repeats
+    data["settings"] = plain(apply(base, best.settings))
+    data["options"] = {n: x for n, x in plan.given.items() if n in options}
+    signed = data | {"signature": trust.signature(data, folder)}
+    write_json(folder / BEST, signed, plan.to_resume(folder))
+    return best
+
+
 def write_table(trials: Sequence[SweepTrial], path: Path) -> None:
     """A row for each trial."""
     names = list(dict.fromkeys(name for t in trials for name in t.settings))
     with path.open("w", encoding="utf-8", newline="") as file:
         rows = csv.writer(file)
-        rows.writerow(["trial", "state", "return", "evaluations", "seconds", *names, "why"])
+        rows.writerow(
+            ["trial", "state", "return", "evaluations", "steps", "seconds", *names, "why"]
+        )
         for t in trials:
             score = "" if t.score != t.score else t.score
             values = [t.settings.get(name, "") for name in names]
-            rows.writerow([t.number, t.state, score, len(t.returns), t.seconds, *values, t.why])
+            told = [t.number, t.state, score, len(t.returns), t.steps, t.seconds]
+            rows.writerow([*told, *values, t.why])
 
 
 def written(plan: Plan, settings: Any, best: SweepTrial, trials: int) -> str:

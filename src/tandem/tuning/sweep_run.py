@@ -17,11 +17,13 @@ from tandem.errors import (
     SettingError,
     TandemError,
     UnrepeatableError,
+    WorkerError,
 )
 from tandem.learning.events import EvaluationEnd
 from tandem.platforms import FULL
 from tandem.runs.session import Session
-from tandem.tuning.sweep_study import COMPLETE, FAILED, NOT_FINITE, REFUSED
+from tandem.tuning.sweep_study import COMPLETE, FAILED, LOST, NOT_FINITE, REFUSED
+from tandem.workers.process import WorkerLost
 
 # besides the states of a trial that is over; BLOCKED: by what is no fault of its settings
 EVALUATED, STOPPED, BLOCKED = "evaluated", "stopped", "blocked"
@@ -30,7 +32,7 @@ EVALUATED, STOPPED, BLOCKED = "evaluated", "stopped", "blocked"
 class Answer(NamedTuple):
     """Where a trial is."""
 
-    what: str  # one of those above, or COMPLETE, REFUSED, FAILED or NOT_FINITE
+    what: str  # one of those above, or COMPLETE, REFUSED, FAILED, LOST or NOT_FINITE
     env_steps: int = 0
     mean: float = 0.0  # return of the evaluation
     seconds: float = 0.0  # that it has trained
@@ -107,7 +109,10 @@ class TrialRun:
 
 
 def _kind(error: BaseException | None) -> str:
-    """BLOCKED where files cannot be written or another process has the folder; else FAILED."""
+    """BLOCKED where files cannot be written or another process has the folder, LOST where processes
+    of the run were killed; else FAILED."""
+    if isinstance(error, WorkerError) and isinstance(lost := error.__context__, WorkerLost):
+        return FAILED if lost.trace else LOST
     if isinstance(error, ResumeError) and not isinstance(error, UnrepeatableError):
         return BLOCKED
     is_ours = isinstance(error, CheckpointError | RunFolderError)

@@ -28,14 +28,15 @@ SAMPLERS = ("tpe", "gp", "random")
 GP_NEEDS = ("torch", "scipy")
 
 COMPLETE, PRUNED, FAILED, REFUSED = "complete", "pruned", "failed", "refused"
-NOT_FINITE, RUNNING = "not finite", "running"
+NOT_FINITE, RUNNING, LOST = "not finite", "running", "lost"
 # What Optuna calls these. It learns from those that were pruned, and not from those that failed:
-# that losses became infinite says something of the settings.
+# that losses became infinite says something of the settings. A killed process (LOST) does not.
 STATES = {
     COMPLETE: "COMPLETE",
     PRUNED: "PRUNED",
     NOT_FINITE: "PRUNED",
     FAILED: "FAIL",
+    LOST: "FAIL",
     REFUSED: "FAIL",
 }
 
@@ -119,6 +120,7 @@ class SweepTrial:
     score: float  # the mean over their second half; of one that was pruned, the last of them
     seconds: float
     why: str  # it failed, or was refused
+    steps: int = 0  # of the environment, that it has trained for
 
 
 def seed_of(seed: int, number: int) -> int:
@@ -222,8 +224,8 @@ class Study:
             return trial
 
     def interrupted(self) -> list[Any]:
-        """The trials that were under way when the sweep ended. Optuna knows them as running, and
-        would leave them so for good."""
+        """The trials that were under way when the sweep ended, and lost ones to retry. Optuna knows
+        them as running, and would leave them so for good."""
         found = []
         with self._writing():
             for frozen in self._study.get_trials(deepcopy=False, states=(self._states.RUNNING,)):
@@ -252,15 +254,21 @@ class Study:
                 trial.report(mean, number)
             return bool(trial.should_prune())
 
-    def tell(self, trial: Any, state: str, seconds: float = 0.0, why: str = "") -> SweepTrial:
-        """A trial is over."""
+    def tell(
+        self, trial: Any, state: str, seconds: float = 0.0, why: str = "", steps: int = 0
+    ) -> SweepTrial:
+        """A trial is over; one that is lost for the first time only until the sweep is resumed."""
         with self._writing():
-            for name, said in (("came to", state), ("seconds", round(seconds, 1)), ("why", why)):
+            if is_retried := state == LOST and self._trial(self.frozen(trial)).state != LOST:
+                why += "; retried once when the sweep is resumed"
+            known = {"came to": state, "seconds": round(seconds, 1), "why": why, "steps": steps}
+            for name, said in known.items():
                 trial.set_user_attr(name, said)
             told: dict[str, Any] = {"state": self._states[STATES[state]]}
             if state == COMPLETE:
                 told["values"] = second_half(self._trial(self.frozen(trial)).returns)
-            self._study.tell(trial, **told)
+            if not is_retried:
+                self._study.tell(trial, **told)
             return self._trial(self.frozen(trial))
 
     # Trials so far
@@ -277,14 +285,16 @@ class Study:
 
     def _trial(self, frozen: Any) -> SweepTrial:
         known, values = frozen.user_attrs, frozen.intermediate_values
+        is_over = frozen.state.is_finished() or known.get("came to") == LOST
         return SweepTrial(
             number=frozen.number,
-            state=known["came to"] if frozen.state.is_finished() else RUNNING,
+            state=known["came to"] if is_over else RUNNING,
             settings=known.get("settings", {}),
             returns=[values[step] for step in sorted(values)],
             score=float("nan") if frozen.values is None else frozen.values[0],
             seconds=known.get("seconds", 0.0),
             why=known.get("why", ""),
+            steps=known.get("steps", 0),
         )
 
     def importances(self) -> dict[str, float]:
