@@ -9,7 +9,7 @@ from tandem.cli.parser import Parser, import_argument, vector_arguments
 from tandem.envs.envpool import is_id
 from tandem.envs.factory import make
 from tandem.envs.vector_source import named
-from tandem.errors import SettingError
+from tandem.errors import SettingError, noting
 from tandem.testing.env_checker import check
 
 ABOUT = (
@@ -19,6 +19,7 @@ ABOUT = (
 SIGNS = {"ok": "ok   ", "note": "note ", "fault": "FAULT"}
 
 
+@noting()
 def run(words: list[str]) -> int:
     """Prints what was found, one line a check."""
     args = make_parser().read(words)
