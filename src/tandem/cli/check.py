@@ -9,6 +9,7 @@ from tandem.cli.parser import Parser, import_argument, vector_arguments
 from tandem.envs.envpool import is_id
 from tandem.envs.factory import make
 from tandem.envs.vector_source import named
+from tandem.envs.wrapped import wrapped
 from tandem.errors import SettingError, noting
 from tandem.testing.env_checker import check
 
@@ -31,6 +32,7 @@ def run(words: list[str]) -> int:
         )
     kwargs = args.env_kwargs
     env = args.env if args.vector is None else named(args.vector, kwargs)
+    env = wrapped(env, args.wrappers)
     if args.vector is None and not is_id(env):
         make(env, kwargs).close()  # an unknown name is answered before anything is said
         if kwargs:

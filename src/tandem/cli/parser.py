@@ -156,6 +156,14 @@ def vector_arguments(parser: Any) -> None:
         metavar="MODULE:FUNCTION",
         help="what makes a vector of environments (gymnasium.vector.VectorEnv), instead of ENV",
     )
+    parser.add_argument(
+        "--wrapper",
+        dest="wrappers",
+        action="append",
+        metavar="MODULE:CLASS[:JSON]",
+        help="a gymnasium.Wrapper around ENV, as in 'gymnasium.wrappers:TimeLimit:"
+        '{"max_episode_steps": 50}\'; the last of several is outermost',
+    )
 
 
 def trust_argument(parser: Any) -> None:
