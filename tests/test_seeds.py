@@ -11,6 +11,7 @@ pytest.importorskip("torch")
 
 from tandem.cli import main
 from tandem.cli.seeds_command import SeedsCommand, read, value_of
+from tandem.learning.figures import figures, mean_and_std
 from tests.helpers import held
 
 GIVEN = ["--framework", "torch", "--quiet", "--eval-episodes", "0", "--final-episodes", "1"]
@@ -33,6 +34,23 @@ def trained(tmp_path_factory) -> Path:
 @pytest.fixture
 def both(trained: Path, tmp_path: Path) -> Path:
     return shutil.copytree(trained, tmp_path / "both")
+
+
+@pytest.mark.slow
+def test_a_report_of_seeds_has_a_line_for_each_and_their_mean(both, capsys) -> None:
+    best = [json.loads((both / s / "result.json").read_text())["eval_mean"] for s in ("s0", "s1")]
+    mean = mean_and_std(sum(best) / 2, abs(best[0] - best[1]) / 2)
+    assert main(["report", str(both)]) == 0
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first.startswith("A2C, CartPole-v1") and f"best {figures(best[0])}" in lines[0]
+    assert lines[0].endswith(f"complete, tandem report {both / 's0'}")
+    assert f"best checkpoints, mean over 2 seeds: {mean}" in lines
+    (both / "s1" / "result.json").unlink()
+    shutil.rmtree(both / "s0")
+    assert main(["report", str(both)]) == 0
+    shown = capsys.readouterr().out
+    assert "seed 0: not started" in shown and "interrupted" in shown
+    assert main(["report", str(both), "--out", "a.html"]) == 2
 
 
 @pytest.mark.slow
