@@ -1,6 +1,7 @@
 """Folders of several seeds that are gone on with."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ pytest.importorskip("torch")
 
 from tandem.cli import main
 from tandem.cli.seeds_command import SeedsCommand, read, value_of
+from tandem.learning.figures import figures, mean_and_std
 from tests.helpers import held
 
 GIVEN = ["--framework", "torch", "--quiet", "--eval-episodes", "0", "--final-episodes", "1"]
@@ -33,6 +35,26 @@ def trained(tmp_path_factory) -> Path:
 @pytest.fixture
 def both(trained: Path, tmp_path: Path) -> Path:
     return shutil.copytree(trained, tmp_path / "both")
+
+
+@pytest.mark.slow
+def test_a_report_of_seeds_has_a_line_for_each_and_their_mean(both, capsys) -> None:
+    best = [json.loads((both / s / "result.json").read_text())["eval_mean"] for s in ("s0", "s1")]
+    mean = mean_and_std(sum(best) / 2, abs(best[0] - best[1]) / 2)
+    assert main(["report", str(both)]) == 0
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert (
+        first.startswith("A2C, CartPole-v1") and lines[0].split() == "seed steps best last".split()
+    )
+    assert lines[1].split()[0] == "0" and lines[1].split()[2] == figures(best[0])
+    assert lines[1].split()[-1] == "complete"
+    assert f"best checkpoints, mean over 2 seeds: {mean}" in lines
+    (both / "s1" / "result.json").unlink()
+    shutil.rmtree(both / "s0")
+    assert main(["report", str(both)]) == 0
+    shown = capsys.readouterr().out
+    assert re.search("\n0 +not started", shown) and "interrupted" in shown
+    assert main(["report", str(both), "--out", "a.html"]) == 2
 
 
 @pytest.mark.slow

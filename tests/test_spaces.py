@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from tandem.collect.trained_agent import rows_of
-from tandem.errors import SpaceError
+from tandem.errors import SpaceError, noting
 from tandem.spaces import (
     Leaf,
     action_leaf,
@@ -168,15 +168,22 @@ class Env(gymnasium.Env):
 
 
 @pytest.mark.parametrize("text", [spaces.Text(5), MISSION], ids=["Text", "of its own"])
-def test_texts_are_refused_with_the_wrapper_that_leaves_them_out(text) -> None:
+def test_texts_are_left_out_of_a_dict_with_a_note_and_refused_elsewhere(text) -> None:
     parts = {"a": spaces.Discrete(2), "b": spaces.Box(0, 1, (1,)), "mission": text}
-    env = Env(spaces.Dict(parts), spaces.Discrete(2))
-    with pytest.raises(SpaceError, match="entry 'mission' of the observation is text") as caught:
+    space = spaces.Dict(parts | {"c": spaces.Dict(x=text, y=spaces.Discrete(2))})
+    with noting(notes := []):
+        spec = observation_spec(space)
+    assert list(spec) == ["a", "b", "c/y"] and "'mission'" in notes[0] and "'x'" in notes[1]
+    assert list(flattener(space)(space.sample())) == list(spec)
+    assert "mission" not in gymnasium_space(spec, outline(space)).spaces
+    for alone in (text, spaces.Dict(a=text)):
+        with pytest.raises(SpaceError, match="TransformObservation"):
+            observation_spec(alone)
+    env = Env(spaces.Tuple(parts.values()), spaces.Discrete(2))
+    with pytest.raises(SpaceError, match="entry '2' of the observation is text") as caught:
         observation_spec(env.observation_space)
     fixed = eval(caught.value.fix.removeprefix("leave it out: ").rstrip("."))
-    assert list(observation_spec(fixed.observation_space)) == ["a", "b"]
-    with pytest.raises(SpaceError, match="TransformObservation"):
-        observation_spec(text)
+    assert list(observation_spec(fixed.observation_space)) == ["0", "1"]
 
 
 @pytest.mark.parametrize(
@@ -197,8 +204,6 @@ def test_names_of_entries_and_classes_derived_from_spaces() -> None:
     one = spaces.Discrete(2)
     with pytest.raises(SpaceError, match="two entries of the observation space are called 'a/b'"):
         observation_spec(spaces.Dict({"a/b": one, "a": spaces.Dict(b=one)}))
-    with pytest.raises(SpaceError, match="Text"):
-        observation_spec(spaces.Dict({"position": TORQUE, "order": spaces.Text(5)}))
     space = spaces.Tuple([spaces.Discrete(3), spaces.Dict(x=spaces.Box(0, 1, (2,)))])
     spec = observation_spec(space)  # a tuple is a dict whose names are numbers
     assert list(spec) == ["0", "1/x"] and spec["0"].sizes == (3,)

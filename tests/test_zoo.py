@@ -171,9 +171,12 @@ def test_families_which_have_named_entries_too() -> None:
     assert names.index("MiniGrid with memory") < names.index("MiniGrid")
     for name, table in (("ppo", "MiniGrid with memory"), ("dqn", "MiniGrid")):
         assert zoo.entry(name, "MiniGrid-MemoryS7-v0") is zoo.entries(name)[table]
-        assert zoo.entry(name, "MiniGrid-Empty-5x5-v0") is zoo.entries(name)["MiniGrid"]
+        for env in ("MiniGrid-DoorKey-5x5-v0", "minigrid:MiniGrid-DoorKey-5x5-v0"):
+            assert zoo.entry(name, env) is zoo.entries(name)["MiniGrid"]
+    empty = "MiniGrid-Empty-5x5-v0"
+    assert zoo.entry("ppo", f"minigrid:{empty}") is zoo.entries("ppo")[empty]
     # a class or function may be called like a family, and is none of it
-    assert "Atari" in tables and zoo.entry("ppo", "Atari") is None
+    assert "Atari" in tables and zoo.entry("ppo", "Atari") is zoo.entry("ppo", "m:Atari") is None
     tables = zoo.entries("dqn")
     assert zoo.entry("dqn", "ALE/Qbert-v5", "quantile") is tables["Atari:quantile"]
     assert zoo.entry("dqn", "ALE/Qbert-v5", "rainbow") is tables["Atari:rainbow"]

@@ -22,6 +22,7 @@ from tandem.runs import checkpoint, config_file
 from tandem.runs.atomic_files import writing
 from tandem.runs.folder import Run, describe
 from tandem.runs.progress import duration
+from tandem.runs.trust import wrapper_flags
 from tandem.settings import as_path, declared, flag, shell_path
 from tandem.types import JSONDict
 from tandem.zoo import resolve
@@ -82,6 +83,7 @@ def command_of(config: JSONDict) -> str:
     words = ["tandem", "train", quote(config["algorithm"])]
     words += [f"--vector {quote(v)}"] if (v := _function(config)) else [quote(config["env"])]
     words += [imported.strip()] if (imported := import_of(config)) else []
+    words += [found.strip()] if (found := wrapper_flags(config)) else []
     if kwargs := config.get("env_kwargs"):
         words.append(f"--env-kwargs {quote(json.dumps(kwargs))}")
     words.append(flag("framework", config["framework"]))

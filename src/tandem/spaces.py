@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tandem.errors import SpaceError
+from tandem.errors import SpaceError, note
 from tandem.types import Array, JSONDict
 
 MASK = "action_mask"  # the entry of an observation that says which choices may be taken
@@ -153,9 +153,17 @@ def parts_of(space: Any) -> list[tuple[Any, Any]] | None:
     return list(enumerate(space.spaces)) if kind == "Tuple" else None
 
 
+def _observed(space: Any) -> list[tuple[Any, Any]] | None:
+    """The `parts_of` an observation without the texts of a Dict, which no network reads."""
+    entries = parts_of(space)
+    if entries is None or kind_of(space) == "Tuple":
+        return entries
+    return [(key, inner) for key, inner in entries if not _is_text(inner)]
+
+
 def in_space(space: Any, x: Any, made: Callable[[Any, Any], Any]) -> Any:
     """An observation in the containers of its space: `made(inner space, array)` for each array."""
-    if (entries := parts_of(space)) is None:
+    if (entries := _observed(space)) is None:
         return made(space, x)
     parts = {key: in_space(inner, x[key], made) for key, inner in entries}
     return parts if kind_of(space) == "Dict" else tuple(parts.values())
@@ -172,15 +180,20 @@ def fits(x: Array, dtype: Any) -> bool:
 def observation_spec(space: Any) -> Spec:
     """The Spec of an observation space: a Leaf, or a dict of them for a Dict or Tuple space (the
     names of one inside another are joined by '/', entries of a Tuple are named by their
-    numbers)."""
-    if (entries := parts_of(space)) is None:
-        if kind_of(space) == "Text" or _says(space):
+    numbers). Texts in a Dict, as MiniGrid's missions, are left out, with a note."""
+    if (entries := _observed(space)) is None:
+        if _is_text(space):
             raise _text(space)
         return leaf(space)
+    if len(every := parts_of(space) or []) > len(entries):
+        texts = [repr(str(key)) for key, _ in every if key not in dict(entries)]
+        if not entries:
+            raise _text(space)
+        note(f"Observations have text under {', '.join(texts)}, which the agent does not see.")
     leaves_by_key: dict[str, Leaf] = {}
     for key, inner in entries:
-        if kind_of(inner) == "Text" or _says(inner):
-            raise _text(inner, str(key), [str(k) for k, s in entries if s is not inner])
+        if _is_text(inner):
+            raise _text(inner, str(key), [k for k, s in entries if s is not inner])
         spec = observation_spec(inner)
         named = (
             {f"{key}/{k}": s for k, s in spec.items()}
@@ -208,15 +221,17 @@ def empty(what: str, space: Any) -> SpaceError:
     )
 
 
-def _says(space: Any) -> bool:
-    """Whether a custom space of a library holds texts, as MiniGrid's missions."""
+def _is_text(space: Any) -> bool:
+    """Whether a space holds texts: Gymnasium's, or a library's own, as MiniGrid's missions."""
+    if (kind := kind_of(space)) in KNOWN:
+        return kind == "Text"
     try:
-        return kind_of(space) not in KNOWN and isinstance(space.sample(), str)
+        return isinstance(space.sample(), str)
     except Exception:  # whatever a space of somebody else's raises
         return False
 
 
-def _text(space: Any, key: str = "", others: list[str] | None = None) -> SpaceError:
+def _text(space: Any, key: str = "", others: list[int] | None = None) -> SpaceError:
     if others:
         fix = f"leave it out: gymnasium.wrappers.FilterObservation(env, {others!r})."
     else:
@@ -264,7 +279,7 @@ def action_leaf(space: Any, observation: Spec) -> Leaf:
 def outline(space: Any) -> Any:
     """What a Spec does not know of its observation space, as JSON data: the dtype, or those of the
     entries, in a list for a Tuple and by their keys for a Dict."""
-    entries = parts_of(space)
+    entries = _observed(space)
     if entries is None:
         return str(space.dtype)
     if kind_of(space) == "Tuple":
@@ -349,7 +364,7 @@ def flattener(space: Any) -> Callable[[Any], Any]:
 
 def _paths(space: Any) -> Iterator[tuple[Any, ...]]:
     """The keys that lead to each array of an observation."""
-    if (entries := parts_of(space)) is None:
+    if (entries := _observed(space)) is None:
         yield ()
         return
     for key, inner in entries:

@@ -24,6 +24,7 @@ from tandem.envs.factory import EnvLike, environment_name, episode_seed, spaces_
 from tandem.envs.opening import opening
 from tandem.envs.vector import close, closed_on_error
 from tandem.envs.vector_source import VectorSource, brought
+from tandem.envs.wrapped import wrapped
 from tandem.errors import ResumeError, SettingError, attempt, note, noting
 from tandem.functional import host
 from tandem.learning import config, fits, one_env, selfplay, vectors
@@ -75,6 +76,7 @@ def train(
     seed: int = 0,
     envs: int | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
+    wrappers: Sequence[str] | None = None,
     eval_env: EnvLike = None,
     out: str | Path | None = None,
     resume: str | Path | None = None,
@@ -95,6 +97,7 @@ def train(
     (gymnasium.vector.VectorEnv), a callable that makes one, or an id of EnvPool's
     ("envpool/Pong-v5"). docs/howto/environments.md has all ways.
     env_kwargs: arguments for an id's environment, or for the callable of a vector, JSON data.
+    wrappers: of an environment by name, as module:Class or module:Class:{JSON}, the last outermost.
     eval_env: what to evaluate in, as `env`, where that is not `env`.
     framework: "torch", "tensorflow", "jax" or "keras-torch"; None follows `network`, else takes the
       quickest installed.
@@ -136,6 +139,7 @@ def train(
         seed=seed,
         envs=envs,
         env_kwargs=env_kwargs,
+        wrappers=wrappers,
         eval_env=eval_env,
         out=out,
         resume=resume,
@@ -200,6 +204,7 @@ def session(
     seed: int = 0,
     envs: int | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
+    wrappers: Sequence[str] | None = None,
     eval_env: EnvLike = None,
     out: str | Path | None = None,
     resume: str | Path | None = None,
@@ -230,7 +235,8 @@ def session(
         steps = None if steps is None else whole_number("steps", steps)
         folder = as_path("resume", resume).absolute()
         vector = (env.path or None) if isinstance(env, VectorSource) else None
-        names = Names(env, vector, env_kwargs, given_name or None, changes.get("cluster"), trust)
+        cluster = changes.get("cluster")
+        names = Names(env, vector, env_kwargs, given_name or None, cluster, trust, wrappers)
         course = own_objects, steps, extend, told, changes
         run = resumed(folder, *course, out=out, algorithm=algorithm, names=names)
         return _noted(run, catch_signals)
@@ -243,7 +249,7 @@ def session(
     begin = start.opened(start_from, which, load)
     if optimizer is not None:
         config.refuse_beside_own_optimizer(algorithms.get(algorithm).Settings, settings)
-    env = versioned(env)
+    env = wrapped(versioned(env), wrappers)
     settings |= {n: v for n, v in (("steps", steps), ("envs", envs)) if v is not None}
     source, instance = brought(env, env_kwargs)
     with (
@@ -404,6 +410,7 @@ def _config(
         own_env=vectors.kept_as(env) == "own" or not isinstance(env, (str, VectorSource)),
         vector=vectors.kept_as(env),
         env_kwargs=kwargs,
+        wrappers=list(getattr(env, "wrappers", ())) if isinstance(env, str) else [],
     )
 
 
@@ -458,6 +465,7 @@ def evaluate(
 
     mode: Any = agent.algorithm.action_mode(agent.settings, agent.action)
     same = isinstance(env, (str, VectorSource)) and agent.name.endswith(f" {environment_name(env)}")
+    env = wrapped(env, agent.wrappers) if same else env
     kwargs = agent.env_kwargs if same or atari.is_atari(env) else None
     of = agent.observation, agent.action
     played = play(

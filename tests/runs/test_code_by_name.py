@@ -1,5 +1,6 @@
 """A user's environment and network by name: module:Name on the command line and in files."""
 
+import json
 import shlex
 import shutil
 import sys
@@ -109,3 +110,95 @@ def test_a_network_by_name_is_trained_resumed_evaluated_and_exported(
     capsys.readouterr()
     assert main(["train", "ppo", "CartPole-v1", "--network", "nets_by_name:bdy", *SHORT]) == 2
     assert f"did you mean '{name}'" in capsys.readouterr().err
+
+
+WRAPPERS = """
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+class Digits(gymnasium.ObservationWrapper):
+    def __init__(self, env, n: int = 8) -> None:
+        super().__init__(env)
+        self.n, self.observation_space = n, spaces.Box(0, 1, (n,), np.float32)
+
+    def observation(self, obs):
+        return np.eye(self.n, dtype=np.float32)[obs]
+
+class Doubled(gymnasium.RewardWrapper):
+    def reward(self, reward):
+        assert self.env.n == 6, "the first wrapper is the innermost"
+        return 2 * reward
+"""
+DIGITS = 'digits:Digits:{"n": 6}'
+
+
+@pytest.mark.slow
+def test_wrappers_by_name_are_around_every_environment_of_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "digits.py").write_text(WRAPPERS, encoding="utf-8")
+    (tmp_path / "lines.py").write_text(GAME, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    flags = ["--wrapper", DIGITS, "--wrapper", "digits:Doubled"]
+    words = ["train", "ppo", "lines:Line", *flags, *SHORT, "--quiet", "--workers", "1"]
+    assert main([*words, "--stop-at", "32", "--out", "a"]) == 0
+    assert main(["train", "--resume", "a", "--quiet"]) == 0
+    run = tandem.Run("a")
+    assert run.config["env"] == "lines:Line" and run.config["wrappers"] == [DIGITS, flags[-1]]
+    assert run.agent().observation.shape == (6,)
+    assert main(["verify", "a"]) == 0 and main(["evaluate", "a", "--episodes", "2"]) == 0
+    assert main(["train", "--config", "a/config.json", "--out", "again", "--quiet"]) == 0
+    assert tandem.Run("again").table["fingerprint"] == run.table["fingerprint"]
+    agent = tandem.load("a")
+    both = [tandem.evaluate(agent, name, 3).returns for name in ("lines:Line", agent.trained_in)]
+    assert both[0] == both[1] and all(score % 2 == 0 for score in both[0])
+    shutil.copytree("a", "b")
+    for words in (["evaluate", "b"], ["train", "--resume", "b"], ["verify", "b"]):
+        del sys.modules["digits"]
+        env = [] if words[1] == "--resume" else ["--env", "lines:Line"]
+        capsys.readouterr()
+        assert main([*words, *env]) != 0 and "digits" not in sys.modules
+        said = capsys.readouterr().err
+        assert f"--wrapper '{DIGITS}' --wrapper digits:Doubled" in said
+        name = ["ppo", "lines:Line"] if words[1] == "--resume" else env
+        assert main([words[0], *name, *words[1:], *flags]) == 0
+
+
+@pytest.mark.parametrize(
+    "wrapper, says",
+    [
+        ("gymnasium.wrappers:TimeLimt", "did you mean 'gymnasium.wrappers:TimeLimit'"),
+        ("gymnasium.wrappers:TimeLimit:{5}", "expected a JSON object"),
+        ("gymnasium.wrappers:TimeLimit", "max_episode_steps"),
+        ("nowhere_at_all:Wrapper", "Fix: write MODULE:CLASS with an importable module."),
+    ],
+)
+def test_wrappers_that_cannot_be_made_are_named(wrapper, says, capsys) -> None:
+    assert main(["check", "CartPole-v1", "--wrapper", wrapper, "--steps", "10"]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_a_vector_and_a_compiled_run_refuse_wrappers_by_name(capsys) -> None:
+    limit = ["--wrapper", 'gymnasium.wrappers:TimeLimit:{"max_episode_steps": 9}']
+    vector = ["--vector", "tests.envs.vectors:Counters"]
+    assert main(["check", *vector, *limit]) == 2
+    assert "a vector or has no name" in capsys.readouterr().err
+    for mode in ("compiled", "native"):
+        words = ["train", "ppo", "tandem/CartPole-v1", *limit, *SHORT, "--vectorization", mode]
+        assert main(words) == 2
+        assert "Fix:" in capsys.readouterr().err
+
+
+def test_a_copied_folder_of_seeds_imports_no_network_and_no_wrapper(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "digits.py").write_text(WRAPPERS, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    sys.modules.pop("digits", None)
+    for flag, name in (("--wrapper", "digits:Doubled"), ("--network", "digits:Digits")):
+        words = ["ppo", "CartPole-v1", flag, name, *SHORT]
+        data = {"command": words, "seeds": [0, 1], "signature": "theirs"}
+        (tmp_path / "seeds.json").write_text(json.dumps(data), encoding="utf-8")
+        assert main(["train", "--resume", "."]) == 2 and "digits" not in sys.modules
+        assert f"{flag} {name}" in capsys.readouterr().err

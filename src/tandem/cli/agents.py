@@ -19,6 +19,7 @@ from tandem.cli.parser import (
 from tandem.envs import envpool
 from tandem.envs.factory import make
 from tandem.envs.vector_source import brought, named
+from tandem.envs.wrapped import wrapped
 from tandem.errors import RunFolderError, SettingError, UnknownNameError
 from tandem.runs import checkpoint, config_file, trust
 from tandem.runs.folder import run_folder
@@ -41,10 +42,15 @@ class Loaded(NamedTuple):
         config_file.expect_env(self.config, self.folder)
         kwargs = self.config.get("env_kwargs")
         if (vector := self.config.get("vector")) == "id":
-            return brought(self.config["env"])[0]
+            return brought(self.named)[0]
         if vector:
-            return named(vector, kwargs)
-        return partial(make, self.config["env"], kwargs) if kwargs else self.config["env"]
+            return wrapped(named(vector, kwargs), self.config.get("wrappers"))
+        return partial(make, self.named, kwargs) if kwargs else self.named
+
+    @property
+    def named(self) -> Any:
+        """The environment by its name, with the wrappers around it."""
+        return wrapped(self.config["env"], self.config.get("wrappers"))
 
     def expect_id(self, code: str) -> None:
         """SettingError if only Python code can make the environment; its fix is the `code` that
@@ -94,14 +100,15 @@ def load(args: argparse.Namespace, command: str = "") -> Loaded:
     agent = trainer.load(file, network=network or None, algorithm=algorithm, trust=True)
     if command:
         config |= _repeated(args, config, folder, written.get("signature"), command)
-        agent.env_kwargs = config["env_kwargs"]
+        agent.env_kwargs, agent.wrappers = config["env_kwargs"], config.get("wrappers") or []
     return Loaded(agent, file, folder, config)
 
 
 def names_of(args: argparse.Namespace) -> trust.Names:
     """The names of the environment that the arguments of a command give, and --trust."""
     cluster = getattr(args, "cluster", None)
-    return trust.Names(args.env, args.vector, args.env_kwargs, args.network, cluster, args.trust)
+    given = args.env, args.vector, args.env_kwargs, args.network, cluster, args.trust
+    return trust.Names(*given, args.wrappers)
 
 
 def _repeated(
@@ -111,7 +118,10 @@ def _repeated(
     them. RunFolderError where a name in the file may lead to code and is not repeated."""
     names, again = names_of(args), f"tandem {command} {{}}{quote(args.folder)}"
     changed: JSONDict = {} if names.env_kwargs is None else {"env_kwargs": names.env_kwargs}
+    if names.wrappers is not None:
+        changed |= {"wrappers": names.wrappers}
     if names.vector is not None:
+        changed |= {"wrappers": names.wrappers or []}
         changed |= {"env": names.vector, "vector": names.vector, "own_env": False}
     elif names.env is not None:
         vector = "id" if envpool.is_id(names.env) else ""

@@ -9,7 +9,8 @@ from tandem.cli.parser import Parser, import_argument, vector_arguments
 from tandem.envs.envpool import is_id
 from tandem.envs.factory import make
 from tandem.envs.vector_source import named
-from tandem.errors import SettingError
+from tandem.envs.wrapped import wrapped
+from tandem.errors import SettingError, noting
 from tandem.testing.env_checker import check
 
 ABOUT = """Check an environment, or a vector of environments, before training: API, exact resume and
@@ -17,6 +18,7 @@ speed. The exit code is 1 if a check fails."""
 SIGNS = {"ok": "ok", "note": "note", "fault": "FAULT"}
 
 
+@noting()
 def run(words: list[str]) -> int:
     """Prints what was found, one line a check."""
     args = make_parser().read(words)
@@ -28,6 +30,7 @@ def run(words: list[str]) -> int:
         )
     kwargs = args.env_kwargs
     env = args.env if args.vector is None else named(args.vector, kwargs)
+    env = wrapped(env, args.wrappers)
     if args.vector is None and not is_id(env):
         make(env, kwargs).close()  # an unknown name is answered before anything is said
         if kwargs:

@@ -184,6 +184,14 @@ def vector_arguments(parser: Any) -> None:
         metavar="MODULE:FUNCTION",
         help="function that returns a gymnasium.vector.VectorEnv, to use instead of ENV",
     )
+    parser.add_argument(
+        "--wrapper",
+        dest="wrappers",
+        action="append",
+        metavar="MODULE:CLASS[:JSON]",
+        help="a gymnasium.Wrapper around ENV, as in 'gymnasium.wrappers:TimeLimit:"
+        '{"max_episode_steps": 50}\'; the last of several is outermost',
+    )
 
 
 def trust_argument(parser: Any) -> None:

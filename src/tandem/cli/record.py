@@ -20,7 +20,7 @@ def run(words: list[str]) -> int:
     loaded = agents.load(args, "record")
     env, kwargs = loaded.env, loaded.config.get("env_kwargs") or {}  # refuses what programs make
     if not loaded.config.get("vector"):
-        env = loaded.config["env"]
+        env = loaded.named
     source = Source(loaded.agent, env, kwargs, loaded.config)
     data = recorded(source, args.out, args.episodes, args.seed, args.deterministic, args.max_steps)
     scores = [episode.score for episode in data]

@@ -2,19 +2,69 @@
 
 from __future__ import annotations
 
-from tandem.cli.output import echo
+from pathlib import Path
+
+import numpy as np
+
+from tandem.cli import seeds_command
+from tandem.cli.output import echo, table
 from tandem.cli.parser import Parser
+from tandem.errors import RunFolderError, SettingError
+from tandem.learning.figures import figures, mean_and_std
+from tandem.platforms import is_held
 from tandem.run_report import report
+from tandem.runs.folder import LOCK, Run, describe, result_of
+from tandem.settings import shell_path
 
 ABOUT = """Write a self-contained HTML report of a run: result, curve, animation, evaluations, time
-profile, settings, versions, and the command that reproduces it."""
+profile, settings, versions, and the command that reproduces it. For a folder of --seeds, print a
+row for each seed and their mean."""
 
 
 def run(words: list[str]) -> int:
-    """Writes the file and says where."""
+    """Writes the file and says where; or prints what several seeds came to."""
     args = make_parser().read(words)
-    echo(f"wrote {report(args.folder, args.out)}")
+    if not seeds_command.is_in(args.folder):
+        echo(f"wrote {report(args.folder, args.out)}")
+        return 0
+    if args.out is not None:
+        raise SettingError(
+            f"--out was given for {args.folder}, which holds several seeds.",
+            "--out with the folder of a single run",
+            "leave --out out, or give the folder of one seed.",
+        )
+    _several(Path(args.folder))
     return 0
+
+
+def _several(parent: Path) -> None:
+    """Prints a row for each seed of one command, and their mean."""
+    scores, rows, trained = dict[str, list[float]](best=[], last=[]), list[list[str]](), ""
+    for seed in seeds_command.read(parent).seeds:
+        folder = parent / f"s{seed}"
+        try:
+            one = Run(folder)
+        except RunFolderError:
+            rows.append([str(seed), "", "", "", "not started"])
+            continue
+        trained, result = describe(one, ["algorithm", "env", "framework"]), result_of(folder, 0)
+        steps = result.get("env_steps", one.column("env_steps")[-1])
+        rows.append([str(seed), f"{int(steps):,}"])
+        for name, key in (("best", "eval_mean"), ("last", "last_eval_mean")):
+            score = result.get(key)
+            scores[name] += [] if score is None else [score]
+            rows[-1].append("" if score is None else figures(score))
+        held = "running" if is_held(folder / LOCK) else "interrupted"
+        rows[-1].append("complete" if result else held)
+    echo(trained or f"{parent}: no seed has started")
+    table(rows, ("seed", "steps", "best", "last", ""))
+    for name, each in scores.items():
+        if each:
+            spread = mean_and_std(float(np.mean(each)), float(np.std(each)))
+            echo(f"{name} checkpoints, mean over {len(each)} seeds: {spread}")
+    if (curve := parent / "curve.png").is_file():
+        echo(f"curve: {curve}")
+    echo(f"Each seed: tandem report {shell_path(parent / 's…')}")
 
 
 def make_parser() -> Parser:
@@ -22,6 +72,6 @@ def make_parser() -> Parser:
     parser = Parser(
         "report", ABOUT, ("tandem report runs/ppo", "tandem report runs/ppo --out a.html")
     )
-    parser.add_argument("folder", metavar="DIR", help="run folder")
+    parser.add_argument("folder", metavar="DIR", help="run folder, or folder of --seeds")
     parser.add_argument("--out", metavar="FILE", help="file to write [report.html in DIR]")
     return parser

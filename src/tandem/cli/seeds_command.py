@@ -71,6 +71,8 @@ class SeedsCommand:
             "env": args.env,
             "vector": args.vector,
             "env_kwargs": args.env_kwargs,
+            "network": args.network,
+            "wrappers": args.wrappers,
             "options": {"cluster": getattr(args, "cluster", "")},
             "command": self.words,
             "file": file.read_text(encoding="utf-8") if file.is_file() else None,

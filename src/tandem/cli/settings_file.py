@@ -26,7 +26,10 @@ PLACES = {
     "device": str,
     "seed": int,
     "env_kwargs": dict,
+    "wrappers": list,
 }
+TYPES = {str: "text in quotes", int: "a whole number", dict: "names and values"}
+TYPES[list] = "a list of texts"
 PARTS = ("settings", "options")
 # of a run's config.json: what it was, which makes no other run
 NOTES = (
@@ -76,7 +79,7 @@ def read(path: Path) -> dict[str, Any]:
         if not isinstance(said, kind) or isinstance(said, bool):
             raise SettingError(
                 f"{path} has {name} = {data[name]!r}.",
-                {str: "text in quotes", int: "a whole number", dict: "names and values"}[kind],
+                TYPES[kind],
                 "see an example: tandem config ppo CartPole-v1",
             )
     start = data.get("start") or {}
@@ -97,7 +100,7 @@ def expect(args: argparse.Namespace, path: Path, data: dict[str, Any]) -> None:
     names = trust.Names(cluster=getattr(args, "cluster", None), trust=args.trust)
     has_env = args.env is not None or args.vector is not None
     given = {"env": has_env, "env_kwargs": args.env_kwargs is not None}
-    given["network"] = args.network is not None
+    given |= {name: getattr(args, name) is not None for name in ("network", "wrappers")}
     data = {name: value for name, value in data.items() if not given.get(name)}
     algorithm = quote(str(data.get("algorithm", args.algorithm)))
     command = f"tandem train {algorithm} {{}}--config {shell_path(path)}"

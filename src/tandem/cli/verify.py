@@ -31,7 +31,7 @@ def run(words: list[str]) -> int:
     names = agents.names_of(args)
     env = args.env if args.vector is None else named(args.vector, names.env_kwargs)
     given = {"env_kwargs": names.env_kwargs, "trust": args.trust, "algorithm": algorithm}
-    given["network"] = args.network
+    given |= {"network": args.network, "wrappers": args.wrappers}
     verification = verify(folder, args.steps, env, callbacks=told, **given)
     for name, (then, now) in verification.versions.items():
         echo(f"note: {name} was {then} and is {now}")

@@ -34,7 +34,7 @@ def run(words: list[str]) -> int:
     loaded.expect_id("{}.play(env).save('play.gif')")
     env, kwargs = loaded.env, loaded.config.get("env_kwargs")  # refuses what only programs make
     if not loaded.config.get("vector"):
-        env = loaded.config["env"]
+        env = loaded.named
     if args.out is None and has_display():
         with screen(env, "human", kwargs) as window:
             for last in show(loaded.agent, window, args.episodes, args.seed, max_steps):

@@ -11,6 +11,7 @@ from tandem.algorithms import name_of
 from tandem.algorithms.base import Algorithm, Forward
 from tandem.collect.actor import PolicyActor
 from tandem.envs.actions import to_environment
+from tandem.envs.wrapped import wrapped
 from tandem.errors import NetworkError, SettingError, SpaceError, TandemError
 from tandem.spaces import MASK, Leaf, Spec, fits
 from tandem.types import Array, Tree, leaves, tree_map
@@ -44,6 +45,7 @@ class Agent:
         self.action = action
         self.name = name
         self.networks, self._env_kwargs, self.longest = networks, env_kwargs or {}, longest
+        self._wrappers: list[str] = []
         self.origin: dict[str, str] = {}  # of its environment's id, of one that was loaded
         # raised where names that its file holds would lead to code that nobody vouches for
         self.distrust: TandemError | None = None
@@ -88,7 +90,19 @@ class Agent:
         was written elsewhere and making that environment may run code."""
         if self.distrust is not None:
             raise self.distrust
-        return self.name.partition(" ")[2]
+        env: str = wrapped(self.name.partition(" ")[2], self._wrappers)
+        return env
+
+    @property
+    def wrappers(self) -> list[str]:
+        """The names of the wrappers around its environment; errors as of `trained_in`."""
+        if self.distrust is not None and self._wrappers:
+            raise self.distrust
+        return self._wrappers
+
+    @wrappers.setter
+    def wrappers(self, wrappers: list[str]) -> None:
+        self._wrappers = wrappers
 
     @property
     def env_kwargs(self) -> dict[str, Any]:
@@ -207,6 +221,8 @@ def rows_of(observation: Spec, obs: Tree) -> tuple[Tree, bool]:
             "give it, as in agent.act(obs, action_masks=env.get_wrapper_attr('action_masks')()).",
         )
     flat = _flat(obs, observation)
+    # texts are left out of a Spec, too
+    flat = {k: x for k, x in flat.items() if k in observation or np.asarray(x).dtype.kind != "U"}
     if set(flat) != set(observation):
         raise SpaceError(
             f"the observation has the entries {', '.join(sorted(flat))}.",

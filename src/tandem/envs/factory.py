@@ -21,6 +21,7 @@ from tandem.envs.stepped import Stepped
 from tandem.envs.vector import Environments, Step, close, closed_on_error, episode_seed
 from tandem.envs.vector_env import VectorEnvironments, is_vector
 from tandem.envs.vector_source import VectorSource, brought
+from tandem.envs.wrapped import Wrapped
 from tandem.errors import (
     ResumeError,
     SettingError,
@@ -60,7 +61,7 @@ def environment_name(env: EnvLike) -> str:
     """What to call it in messages and files: the id where there is one, else the name of the class
     or function."""
     if isinstance(env, str):
-        return env
+        return str(env)
     if isinstance(env, VectorSource):
         return env.name
     if not isinstance(env, type) and getattr(env, "spec", None) is not None:
@@ -88,6 +89,8 @@ def make(env: EnvLike, kwargs: EnvKwargs | None = None) -> Any:
     import gymnasium
 
     _refuse_vector(env)
+    if isinstance(env, Wrapped):
+        return env.around(lambda name: make(name, kwargs))
     if functions.is_id(env):
         return functions.view(env, kwargs)
     if atari.is_atari(env):
@@ -224,6 +227,10 @@ def vectorize(
     one_of("mode", mode, get_args(Mode))
     if isinstance(env, VectorSource):
         return env.environments(n, seed, kwargs)
+    if isinstance(env, Wrapped):
+        if mode == "native":
+            return _native(env, n, seed, kwargs, first)  # which refuses it
+        mode = "plain"
     if atari.is_atari(env):
         return _atari(env, n, seed, mode, kwargs, first)
     if particles.chosen(env, mode, kwargs):
@@ -424,8 +431,9 @@ def _native(env: EnvLike, n: int, seed: int, kwargs: EnvKwargs | None, first: in
     import gymnasium
 
     if not _has_native(env):
+        shown = environment_name(env) + (" with wrappers" if isinstance(env, Wrapped) else "")
         raise SettingError(
-            f"{environment_name(env)} has no vector entry point.",
+            f"{shown} has no vector entry point.",
             "an id registered with one",
             "use mode='auto' or mode='plain'.",
         )
@@ -450,7 +458,7 @@ def _native(env: EnvLike, n: int, seed: int, kwargs: EnvKwargs | None, first: in
 def _has_native(env: EnvLike) -> bool:
     import gymnasium
 
-    if not isinstance(env, str):
+    if not isinstance(env, str) or isinstance(env, Wrapped):
         return False
     register(env)
     spec = gymnasium.registry.get(env)

@@ -32,6 +32,8 @@ def is_one(env: Any) -> bool:
 
 def is_functional(env: Any) -> bool:
     """Whether a run in `env`, which has been made once by now, is in a functional environment."""
+    if hasattr(env, "wrappers"):  # which are Gymnasium's
+        return False
     return is_id(env) or is_one(env) or (callable(env) and known(env) is not None)
 
 

@@ -217,6 +217,7 @@ class Config:
     # "writer NAME", where a plug-in brings them; "env_module", the module of another id's class.
     origin: dict[str, str] = field(default_factory=dict)
     env_kwargs: dict[str, Any] = field(default_factory=dict)
+    wrappers: list[str] = field(default_factory=list)  # module:Class or module:Class:{JSON}
     network: str = ""  # module:function, of a network that was given by name
     own_network: bool = False  # made by the user's code, which resuming and loading need again
     own_env: bool = False

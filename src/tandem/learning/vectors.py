@@ -9,6 +9,7 @@ from tandem.envs import atari
 from tandem.envs.envpool import is_id
 from tandem.envs.vector_env import VectorEnvironments
 from tandem.envs.vector_source import VectorSource, brought, named, other_number
+from tandem.envs.wrapped import wrapped
 from tandem.errors import SettingError, note
 from tandem.learning.config import Config, Options
 from tandem.types import EnvKwargs
@@ -71,7 +72,7 @@ def env_of(conf: Config, env: Any) -> Any:
     program gives it, else by its Config."""
     if env is None and conf.vector not in ("", "own", "id"):
         return named(conf.vector, conf.env_kwargs)
-    env = conf.env if env is None else env
+    env = wrapped(conf.env if env is None else env, conf.wrappers)
     return (brought(env, conf.env_kwargs)[0] or env) if conf.vector else env
 
 

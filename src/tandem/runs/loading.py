@@ -10,6 +10,7 @@ from tandem.algorithms.base import Algorithm
 from tandem.backends import process
 from tandem.collect.trained_agent import Agent
 from tandem.envs.factory import EnvLike, environment_name, spaces_of
+from tandem.envs.wrapped import wrapped
 from tandem.errors import CheckpointError, NetworkError, TandemError
 from tandem.learning.config import Config
 from tandem.learning.seeds import Generators
@@ -64,12 +65,14 @@ def load(
         raise checkpoint.damaged(saved.path, error) from error
     distrust = None if trust else _distrust(saved.path, saved.data["config"])
     if env is not None:
-        if env == conf.env and conf.env_kwargs and distrust is not None:
+        same = isinstance(env, str) and env == conf.env
+        if same and (conf.env_kwargs or conf.wrappers) and distrust is not None:
             raise distrust
-        theirs = spaces_of(env, conf.env_kwargs if env == conf.env else None)
+        here = wrapped(env, conf.wrappers) if same else env
+        theirs = spaces_of(here, conf.env_kwargs if same else None)
         seen = spaces.observation_spec(theirs[0])
-        here = (seen, spaces.action_leaf(theirs[1], seen))
-        spaces.refuse_others(environment_name(env), (observation, action), here)
+        found = (seen, spaces.action_leaf(theirs[1], seen))
+        spaces.refuse_others(environment_name(env), (observation, action), found)
     unknown = [role for role, twin in networks.items() if twin is None]
     if unknown and network is None:
         raise CheckpointError(
@@ -95,7 +98,7 @@ def load(
         conf.env_kwargs,
         longest,
     )
-    agent.origin, agent.distrust = conf.origin, distrust
+    agent.origin, agent.distrust, agent.wrappers = conf.origin, distrust, conf.wrappers
     return agent
 
 

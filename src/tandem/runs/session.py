@@ -290,7 +290,7 @@ class Session:
     def agent_of(self, weights: dict[str, plans.Weights]) -> Agent:
         networks = {role: fixed(self.backend.networks[role], w) for role, w in weights.items()}
         name = f"{self.config.algorithm} {self.config.env}"
-        return Agent(
+        agent = Agent(
             self.kind,
             self.config.settings,
             self.observation,
@@ -300,6 +300,8 @@ class Session:
             self.config.env_kwargs,
             self.averages.longest,
         )
+        agent.wrappers = self.config.wrappers
+        return agent
 
     def fingerprint(self) -> str:
         """Sixteen hexadecimal digits of all weights: equal if and only if these are."""

@@ -10,7 +10,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from shlex import quote
@@ -34,6 +34,7 @@ class Names(NamedTuple):
     network: str | None = None
     cluster: str | None = None
     trust: bool = False
+    wrappers: Sequence[str] | None = None
 
 
 NONE = Names()
@@ -109,7 +110,9 @@ def expect(
     def fix(found: dict[str, Any]) -> str:
         texts = {n: quote(x if isinstance(x, str) else json.dumps(x)) for n, x in found.items()}
         env = f"{flag}{texts.pop('env')} " if "env" in texts else ""
+        texts.pop("wrappers", "")
         flags = "".join(f" --{n.replace('_', '-')} {text}" for n, text in texts.items())
+        flags += wrapper_flags(found)
         return (
             f"if you trust them: {command.replace('{}', env, 1)}{flags}; or add --trust. In "
             "Python, repeat env= and env_kwargs=, or give trust=True."
@@ -125,6 +128,7 @@ def expect_same(conf: Any, folder: Path, names: Names, algorithm: Any = None) ->
     repeated: dict[str, Any] = {"algorithm": algorithm if isinstance(algorithm, str) else None}
     repeated |= {} if conf.own_env else {"env": env, "vector": vector}
     repeated |= {"env_kwargs": names.env_kwargs, "network": names.network}
+    repeated |= {"wrappers": None if names.wrappers is None else list(names.wrappers)}
     for name, value in repeated.items():
         if value is not None and value != getattr(conf, name):
             raise ResumeError(
@@ -143,8 +147,7 @@ def _leading_to_code(data: JSONDict) -> dict[str, Any]:
         found["vector"] = vector
     elif env is not None and not data.get("own_env") and not _is_id(str(env)):
         found["env"] = env
-    if network := data.get("network"):
-        found["network"] = network
+    found |= {name: x for name in ("network", "wrappers") if (x := data.get(name))}
     kwargs = data.get("env_kwargs") or {}
     if kwargs and (found or data.get("own_env") or data.get("vector") or _names_code(kwargs)):
         found["env_kwargs"] = kwargs
@@ -154,10 +157,17 @@ def _leading_to_code(data: JSONDict) -> dict[str, Any]:
     return found
 
 
+def wrapper_flags(data: JSONDict) -> str:
+    """The flags of a command for the wrappers of a run's config."""
+    return "".join(f" --wrapper {quote(str(x))}" for x in data.get("wrappers") or ())
+
+
 def _repeats(names: Names, name: str, value: Any) -> bool:
     """Whether a name of a file is given again: as it is, or a vector as the function itself."""
     if name == "cluster":  # which takes the place of the file's
         return names.cluster is not None
+    if name == "wrappers":
+        return value == list(names.wrappers or ())
     env = names.env
     function = f"{getattr(env, '__module__', '')}:{getattr(env, '__qualname__', '')}"
     return value == getattr(names, name) or (name == "vector" and value == function)

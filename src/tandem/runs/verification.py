@@ -56,12 +56,13 @@ def verify(
     optimizer: Any = None,
     env_kwargs: Any = None,
     trust: bool = False,
+    wrappers: Any = None,
 ) -> Verification:
     """Trains the run in `folder` again, for `steps` environment steps (None: as far as it came),
     and compares its rows.
 
-    env, network, algorithm, optimizer: what a program gave to the run, where it did. env and
-    env_kwargs may repeat what config.json names, and trust stands for that, as in `tandem.train`.
+    env, network, algorithm, optimizer: what a program gave to the run, where it did. env, network,
+    env_kwargs and wrappers may repeat names of config.json; trust allows all, as in `tandem.train`.
     ResumeError where they are needed and missing, RunFolderError where there is nothing to compare.
     """
     folder = Path(folder)
@@ -71,7 +72,7 @@ def verify(
     kind, _ = own.of_file(run.config["algorithm"], algorithm, folder, again, ResumeError, package)
     vector = (env.path or None) if isinstance(env, VectorSource) else None
     path = network if isinstance(network, str) else None
-    names = Names(env, vector, env_kwargs, path, trust=trust)
+    names = Names(env, vector, env_kwargs, path, trust=trust, wrappers=wrappers)
     command, signed = f"tandem verify {{}}{shell_path(folder)}", run.config.get("signature")
     trusts.expect(run.config, folder, signed, names, command, ResumeError, "--env ")
     if env is None:

@@ -96,10 +96,12 @@ def families() -> dict[str, tuple[str, ...]]:
 
 
 def _reached(env: str) -> list[str]:
-    """What the tables that hold for an environment are called, the nearest first."""
-    of = [name for name, ids in families().items() if any(fnmatchcase(env, i) for i in ids)]
+    """What the tables that hold for an environment are called, the nearest first. module:Id has
+    those of the id, too."""
+    ids = list(dict.fromkeys((env, env.rpartition(":")[2])))
+    of = [n for n, some in families().items() if any(fnmatchcase(i, s) for i in ids for s in some)]
     # a class or function may be called like a family, and is none of it
-    return [*(() if env in families() else (env,)), *of, ""]
+    return [*(i for i in ids if i not in families()), *of, ""]
 
 
 @cache

@@ -15,6 +15,7 @@ ARGUMENTS = (
     "seed",
     "envs",
     "env_kwargs",
+    "wrappers",
     "eval_env",
     "out",
     "resume",
