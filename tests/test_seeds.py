@@ -43,9 +43,12 @@ def test_a_report_of_seeds_has_a_line_for_each_and_their_mean(both, capsys) -> N
     mean = mean_and_std(sum(best) / 2, abs(best[0] - best[1]) / 2)
     assert main(["report", str(both)]) == 0
     first, *lines = capsys.readouterr().out.splitlines()
-    assert (
-        first.startswith("A2C, CartPole-v1") and lines[0].split() == "seed steps best last".split()
-    )
+    assert first.startswith("A2C, CartPole-v1") and lines[0].split() == [
+        "seed",
+        "steps",
+        "best",
+        "last",
+    ]
     assert lines[1].split()[0] == "0" and lines[1].split()[2] == figures(best[0])
     assert lines[1].split()[-1] == "complete"
     assert f"best checkpoints, mean over 2 seeds: {mean}" in lines
