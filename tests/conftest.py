@@ -17,6 +17,7 @@ for name, value in {
     **ONE_THREAD,
     **ON_CPU,
     **QUIET,
+    "TANDEM_NO_USER_ZOO": "1",
 }.items():  # before NumPy or a framework is imported, which read them once
     os.environ.setdefault(name, value)
 

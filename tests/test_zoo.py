@@ -2,11 +2,13 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
 import tandem
 from tandem import algorithms, trainer, zoo
+from tandem.cli import main
 from tandem.errors import noting
 from tandem.learning.config import Config, plain
 from tandem.runs.resume import extended
@@ -183,3 +185,51 @@ def test_families_which_have_named_entries_too() -> None:
     assert zoo.entry("dqn", "Nowhere-v0", "rainbow") is tables[":rainbow"]
     assert zoo.entry("dqn", "LunarLander-v3", "rainbow") is tables["LunarLander-v3:rainbow"]
     assert {"quantile", "rainbow"} == {*zoo.named("dqn", "ALE/Qbert-v5")}
+
+
+OWN = """
+[ppo."CartPole-v1"]
+like = "CartPole-v1"
+gamma = 0.5
+[ppo."CartPole-v1:mine"]
+like = "CartPole-v1"
+source = "trials of June"
+gamma = 0.25
+[dqn."Own-v0"]
+hidden = [8, 8]
+"""
+
+
+def test_a_users_own_file_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    own = tmp_path / "tandem" / "zoo.toml"
+    own.parent.mkdir()
+    own.write_text(OWN)
+    monkeypatch.setattr(zoo.user, "_chosen", [])
+    monkeypatch.setattr(zoo.user, "user_folder", lambda purpose: tmp_path / "tandem")
+    tuned = zoo.entry("ppo", "CartPole-v1").settings
+    assert tuned["gamma"] == 0.98
+    zoo.use(own)
+    found = zoo.entry("ppo", "CartPole-v1")
+    assert found.settings == tuned | {"gamma": 0.5} and "zoo.toml (SHA-256 " in found.source
+    named = zoo.entry("ppo", "CartPole-v1", "mine")
+    assert named.settings["gamma"] == 0.25 and named.source.startswith("trials of June, ")
+    assert zoo.entry("dqn", "Own-v0").settings == {"hidden": (8, 8)}
+    zoo.use(None)
+    assert zoo.entry("ppo", "CartPole-v1").settings["gamma"] == 0.98  # the variable is set
+    monkeypatch.delenv("TANDEM_NO_USER_ZOO")
+    zoo.use(own)
+    zoo.use(None)
+    assert zoo.entry("ppo", "CartPole-v1").settings["gamma"] == 0.5
+    monkeypatch.setenv("TANDEM_NO_USER_ZOO", "1")
+    command = ["config", "ppo", "CartPole-v1"]
+    assert main([*command, "--zoo", str(own)]) == 0 and "gamma = 0.5" in capsys.readouterr().out
+    assert main(command) == 0 and "gamma = 0.98" in capsys.readouterr().out
+    for text, why in (
+        ("[pppo.A]", "did you mean 'ppo'"),
+        ("[ppo.A]\nlike = 'B'", "like='B' is no table"),
+        ("[ppo]\nA = 3", "a table of settings"),
+        ("[ppo", "cannot be read"),
+    ):
+        own.write_text(text)
+        assert main([*command, "--zoo", str(own)]) == 2 and why in capsys.readouterr().err
+        assert main(command) == 0

@@ -200,7 +200,7 @@ def free_memory(root: Path = Path("/")) -> int | None:
 # --- files ----------------------------------------------------------------------------------------
 
 
-def user_folder(purpose: Literal["cache", "state"]) -> Path | None:
+def user_folder(purpose: Literal["cache", "config", "state"]) -> Path | None:
     """tandem's folder below the user's folder for a purpose, made on first use. None where the user
     has no home, or nothing can be written there."""
     try:
@@ -210,7 +210,7 @@ def user_folder(purpose: Literal["cache", "state"]) -> Path | None:
             base = Path.home() / "Library"
             base /= "Caches" if purpose == "cache" else "Application Support"
         else:
-            default = ".cache" if purpose == "cache" else ".local/state"
+            default = ".local/state" if purpose == "state" else f".{purpose}"
             base = Path(os.environ.get(f"XDG_{purpose.upper()}_HOME") or Path.home() / default)
         (base / "tandem").mkdir(parents=True, exist_ok=True)
     except (RuntimeError, OSError):  # a container's user without a name; a read-only disk

@@ -12,7 +12,14 @@ from typing import Any
 from tandem import algorithms, zoo
 from tandem.cli import train
 from tandem.cli.output import echo
-from tandem.cli.parser import Parser, env_kwargs_argument, expect_both, import_argument, with_import
+from tandem.cli.parser import (
+    Parser,
+    env_kwargs_argument,
+    expect_both,
+    import_argument,
+    with_import,
+    zoo_argument,
+)
 from tandem.cli.settings_file import literal
 from tandem.errors import RunFolderError, note
 from tandem.learning.config import Options, plain
@@ -93,6 +100,7 @@ def make_parser() -> Parser:
     parser.add_argument("env", nargs="?", metavar="ENV", help="environment id, such as CartPole-v1")
     env_kwargs_argument(parser)
     import_argument(parser)
+    zoo_argument(parser)
     names = "torch, tensorflow, jax or keras-torch"
     parser.add_argument("--framework", metavar="NAME", help=f"{names} [fastest installed]")
     parser.add_argument("--device", metavar="NAME", default="auto", help="auto, cpu or cuda [auto]")

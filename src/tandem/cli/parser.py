@@ -275,6 +275,15 @@ def import_argument(parser: Any) -> None:
     )
 
 
+def zoo_argument(parser: Any) -> None:
+    """How to name a file of tuned settings, which `settings_flags` chooses."""
+    parser.add_argument(
+        "--zoo",
+        metavar="FILE",
+        help="your own tuned settings, which override the zoo's (docs/howto/zoo.md)",
+    )
+
+
 def _shown(value: object) -> str:
     if isinstance(value, tuple):
         return ",".join(map(str, value)) or "''"

@@ -24,6 +24,7 @@ from tandem.cli.parser import (
     topic_of,
     trust_argument,
     vector_arguments,
+    zoo_argument,
 )
 from tandem.cli.seeds_command import value_of
 from tandem.envs import atari
@@ -261,6 +262,8 @@ def settings_flags(
     options, in groups of these titles; in help with what the zoo says. Gives the class of the
     first; None where there is none. trusted: no class is imported but these, as module:Class."""
     group, beside = parser.add_argument_group(), parser.add_argument_group(options)
+    own_zoo = value_of("--zoo", words)
+    zoo.use(None if own_zoo is None else Path(own_zoo))
     rest, topic = topic_of(words)
     names = parser.algorithms(rest) or [otherwise] * own.is_known(otherwise)
     env, tuned = "", zoo.Entry({}, "")
@@ -327,6 +330,7 @@ def make_parser() -> Parser:
     )
     vector_arguments(parser)
     import_argument(parser)
+    zoo_argument(parser)
     trust_argument(parser)
     parser.add_argument(
         "--framework",

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from tandem import algorithms
@@ -23,7 +24,7 @@ from tandem.learning import fits
 from tandem.learning.config import Options
 from tandem.plugins import Plugin
 from tandem.settings import Needs, Schedule, apply, check_ranges, effective, idle
-from tandem.zoo import files, owners
+from tandem.zoo import files, owners, user
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,14 @@ def note_short(algorithm: str, env: str, name: str, steps: int) -> None:
             f"The zoo's settings for {algorithm} in {key} are tuned for {tuned:,} steps, but this "
             f"run has {steps:,}: step sizes and clip ranges follow the schedules of the longer run."
         )
+
+
+def use(path: Path | None) -> None:
+    """Reads a user's own settings from this file; None: from the one in the configuration
+    folder."""
+    if user.choose(path):
+        files.read.cache_clear()
+        entries.cache_clear()
 
 
 def environments(algorithm: str) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any
 from tandem import plugins
 from tandem.errors import PluginError
 from tandem.plugins import Plugin
+from tandem.zoo import user
 
 FAMILIES = "families"  # the file beside those of algorithms
 OWN = Path(__file__).parent
@@ -39,10 +40,10 @@ class Tables:
 @cache
 def read(file: str) -> Tables:
     """All tables of `file`, an algorithm or FAMILIES, by name: tandem's first, then each package's
-    in alphabetical order. Every one stands for itself: what is wrong with a package's file leaves
-    the others as they are."""
-    own = (OWN / file).with_suffix(".toml")
-    ours = tomllib.loads(own.read_text("utf-8")) if own.is_file() else {}
+    in alphabetical order, then the user's. Every one stands for itself: what is wrong with a
+    package's file leaves the others as they are."""
+    path = (OWN / file).with_suffix(".toml")
+    ours = tomllib.loads(path.read_text("utf-8")) if path.is_file() else {}
     tables = {name: Table(content, None) for name, content in ours.items()}
     clashes: dict[str, PluginError] = {}
     faults: list[PluginError] = []
@@ -57,6 +58,9 @@ def read(file: str) -> Tables:
                 clashes[name] = _clash(file, name, tables[name].plugin, plugin)
             else:
                 tables[name] = table
+    if file != FAMILIES:
+        own = user.merged(file, {name: table.content for name, table in tables.items()})
+        tables |= {name: Table(content, None) for name, content in own.items()}
     return Tables(tables, clashes, tuple(faults))
 
 
