@@ -167,9 +167,9 @@ def test_side_by_side_as_many_trials_are_made_as_were_asked_for(monkeypatch, tmp
     more: Any = {**SMALL, "out": tmp_path / "new", "parallel": 3, "pruner": "none"}
     found = tandem.sweep(*GAMES, trials=7, **more)
     assert len(found.trials) == 8 and [t.number for t in found.trials] == list(range(8))
-    files = (tmp_path / "new" / "trials").glob("*/checkpoints/last.zip")
-    seeds = {file.read_text(encoding="utf-8") for file in files}
-    assert seeds == {f"{seed_of(0, t.number)} None" for t in found.trials if t.state == "complete"}
+    for trial in (t for t in found.trials if t.state == "complete"):
+        kept = tmp_path / "new" / "trials" / f"{trial.number:04d}" / "checkpoints" / "last.zip"
+        assert kept.read_text(encoding="utf-8") == f"{seed_of(0, trial.number)} None"
 
 
 @pytest.mark.parametrize("prioritized", [False, True])

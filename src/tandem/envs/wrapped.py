@@ -6,8 +6,6 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import gymnasium
-
 from tandem.envs.envpool import is_id
 from tandem.errors import SettingError, brief
 from tandem.settings import named_here
@@ -87,4 +85,6 @@ def _read(wrapper: str) -> tuple[Any, dict[str, Any]]:
 
 
 def _is_wrapper(found: Any) -> bool:
+    import gymnasium  # `tandem --help` does without
+
     return isinstance(found, type) and issubclass(found, gymnasium.Wrapper)
