@@ -7,10 +7,11 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from rich_argparse import RawDescriptionRichHelpFormatter
+
+from tandem.cli import output
 
 if TYPE_CHECKING:
     from tandem.cli.parser import Parser
@@ -51,7 +52,7 @@ class Layout(RawDescriptionRichHelpFormatter):
 
 def show(parser: Parser, file: Any) -> None:
     """Prints a command's help, or the part that the words after --help ask for."""
-    console = Console(file=file, highlight=False)
+    console = output.console(file)
     parser.description = " ".join((parser.description or "").split())
     words = [str(a.metavar or a.dest) for a in parser._actions if not a.option_strings]
     parser.usage = " ".join([parser.prog, *(f"[{w}]" for w in words), "[flags]"])
@@ -68,7 +69,7 @@ def show(parser: Parser, file: Any) -> None:
     parser._action_groups, parser._actions = groups, actions
 
 
-def _short(parser: Parser, console: Console, words: Sequence[str]) -> None:
+def _short(parser: Parser, console: Any, words: Sequence[str]) -> None:
     """The flags that people use, on one screen."""
     actions = {a.dest: a for a in parser._actions if a.option_strings}
     console.print(Text(f"usage: {parser.usage}"))

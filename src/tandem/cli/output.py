@@ -26,16 +26,26 @@ def echo(*objects: object, **options: Any) -> None:
     print(*objects, file=stream(), **options)
 
 
+def console(file: Any = None, **look: Any) -> Any:
+    """Rich's console for the stdout of the command, which raises where its reader has gone, too."""
+    from rich.console import Console  # not for commands that print plain lines
+
+    class Raising(Console):  # type: ignore[misc]
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
+    return Raising(file=file or stream(), highlight=False, **look)
+
+
 def table(rows: Iterable[Sequence[str]], header: Sequence[str] = (), widths: Any = ()) -> None:
     """Prints rows in columns, as wide as the terminal; what does not fit is wrapped. header: what
     the columns are called. widths: of the first columns, the same in several tables."""
-    from rich.console import Console  # not for commands without tables
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(file=stream(), highlight=False)
-    if not console.is_terminal and "COLUMNS" not in os.environ:
-        console.width = 1000  # whoever searches the output wants whole lines
+    screen = console()
+    if not screen.is_terminal and "COLUMNS" not in os.environ:
+        screen.width = 1000  # whoever searches the output wants whole lines
     shown = Table(box=None, pad_edge=False, show_header=bool(header), padding=(0, 2, 0, 0))
     rows = [[Text(cell) for cell in row] for row in rows]
     for i in range(max(map(len, [header, *rows]))):
@@ -43,7 +53,7 @@ def table(rows: Iterable[Sequence[str]], header: Sequence[str] = (), widths: Any
         shown.add_column(header[i] if i < len(header) else "", min_width=width, overflow="fold")
     for row in rows:
         shown.add_row(*row)
-    console.print(shown)
+    screen.print(shown)
 
 
 def say(text: str) -> None:

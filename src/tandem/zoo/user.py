@@ -36,7 +36,13 @@ def merged(algorithm: str, known: dict[str, Any]) -> dict[str, Any]:
         content = path.read_bytes()
         data = tomllib.loads(content.decode())
     except (OSError, ValueError) as error:
-        raise SettingError(f"{path} cannot be read: {error}.", "a TOML file") from error
+        raise SettingError(
+            f"{path} cannot be read: {error}.",
+            "a TOML file",
+            "correct the file, or leave --zoo out."
+            if _chosen
+            else f"correct it, or set {DISABLES}=1.",
+        ) from error
     if odd := [name for name in data if name not in algorithms.names()]:
         raise UnknownNameError(f"algorithm for the table in {path}:", odd[0], algorithms.names())
     mine, found = data.get(algorithm, {}), {}
