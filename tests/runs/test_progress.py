@@ -66,7 +66,7 @@ def test_plain_lines_say_all_there_is() -> None:
     half = "50,000 / 100,000 steps (50%) | 2,000 steps/s | 80 updates/s | return 449.5"
     # drawn with call 500, before its episode: those from 400 to 499 are the last hundred
     assert f"{half} | loss 0.002 | 25 s left" in lines
-    assert lines[-2] == "100,000 steps in 50 s (2,000 steps/s); ended by steps"
+    assert lines[-2] == "100,000 steps in 50 s; ended by steps"
     assert lines[-1] == "time: environment 20%, acting 30%, learning 40%, other 10%"
 
 

@@ -58,10 +58,10 @@ def ended(session: Any, result: Result, imported: str | None = None) -> int:
         _stopped(result, session.config, imported)
         return code
     s, conf = result.summary, session.config
-    took = f" in {duration(s['seconds'])} ({s['steps_per_second']:,.0f} steps/s)"
+    speed = f"{s['steps_per_second']:,.0f} steps/s"
     echo(
         f"{conf.algorithm} on {conf.env}, {conf.framework}, seed {conf.seed}: "
-        f"{s['env_steps']:,} steps{took if session.callbacks[0].quiet else ''}"
+        f"{s['env_steps']:,} steps in {duration(s['seconds'])} ({speed})"
     )
     if s["eval_episodes"]:
         echo(f"  best checkpoint  {result.evaluation}, on fresh seeds")

@@ -167,8 +167,7 @@ class Progress(Callback):
         self.close()
         steps, seconds = event.env_steps - self._first, now - self._started
         self._say(
-            f"{steps:,} steps in {duration(seconds)}{_per(steps, seconds)}; ended by "
-            f"{event.reason}",
+            f"{steps:,} steps in {duration(seconds)}; ended by {event.reason}",
             "bold",
         )
         if self._shares:
@@ -268,7 +267,3 @@ def duration(seconds: float) -> str:
         return f"{whole} s"
     hours, rest = divmod(whole, 3600)
     return f"{hours}:{rest // 60:02}:{rest % 60:02}" if hours else f"{rest // 60}:{rest % 60:02}"
-
-
-def _per(steps: int, seconds: float) -> str:
-    return f" ({steps / seconds:,.0f} steps/s)" if seconds > 0 else ""
