@@ -107,7 +107,7 @@ BUDGETS: dict[str, int] = {
     "workers": 679,
     "learning": 2068,
     "compiled": 905,
-    "runs": 3264,
+    "runs": 3262,
     "zoo": 393,
     "testing": 1532,
     "agents": 3065,
