@@ -205,7 +205,7 @@ def test_a_users_own_file_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     own.parent.mkdir()
     own.write_text(OWN)
     monkeypatch.setattr(zoo.user, "_chosen", [])
-    monkeypatch.setattr(zoo.user, "user_folder", lambda purpose: tmp_path / "tandem")
+    monkeypatch.setattr(zoo.user, "user_path", lambda purpose: tmp_path / "tandem")
     tuned = zoo.entry("ppo", "CartPole-v1").settings
     assert tuned["gamma"] == 0.98
     zoo.use(own)

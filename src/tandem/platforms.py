@@ -200,9 +200,9 @@ def free_memory(root: Path = Path("/")) -> int | None:
 # --- files ----------------------------------------------------------------------------------------
 
 
-def user_folder(purpose: Literal["cache", "config", "state"]) -> Path | None:
-    """tandem's folder below the user's folder for a purpose, made on first use. None where the user
-    has no home, or nothing can be written there."""
+def user_path(purpose: Literal["cache", "config", "state"]) -> Path | None:
+    """tandem's folder below the user's folder for a purpose, which need not exist. None where the
+    user has no home."""
     try:
         if sys.platform == "win32":
             base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
@@ -212,10 +212,20 @@ def user_folder(purpose: Literal["cache", "config", "state"]) -> Path | None:
         else:
             default = ".local/state" if purpose == "state" else f".{purpose}"
             base = Path(os.environ.get(f"XDG_{purpose.upper()}_HOME") or Path.home() / default)
-        (base / "tandem").mkdir(parents=True, exist_ok=True)
-    except (RuntimeError, OSError):  # a container's user without a name; a read-only disk
+    except RuntimeError:  # a container's user without a name
         return None
-    return base / "tandem" if os.access(base / "tandem", os.W_OK) else None
+    return base / "tandem"
+
+
+def user_folder(purpose: Literal["cache", "state"]) -> Path | None:
+    """`user_path`, made on first use. None where nothing can be written there."""
+    if (folder := user_path(purpose)) is None:
+        return None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:  # a read-only disk
+        return None
+    return folder if os.access(folder, os.W_OK) else None
 
 
 def flush_folder(folder: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -10,7 +10,6 @@ import numpy as np
 
 from tandem.collect.trajectories import Ended, TrajectoryBuilder
 from tandem.envs.actions import to_environment
-from tandem.envs.calls import EnvironmentCall
 from tandem.envs.tensors import to_numpy
 from tandem.envs.vector import Arrays, Environments, Step, begun
 from tandem.errors import ResumeError, UnrepeatableError
@@ -141,11 +140,11 @@ class Collector:
         return data, arrays | {"scores": self._scores.copy(), "lengths": self._lengths.copy()}
 
     def after(self) -> JSONDict:
-        """Which episodes there were, for whoever goes on with others, nothing before the first; and
-        the calls that were made in the environments."""
+        """The numbers of the episodes so far, for a run that continues in later ones; nothing
+        before the first. And the calls that were made in the environments."""
         envs = self.environments
         begun = (self._again or self._obs is not None) and not envs.gone
-        calls = {"calls": envs.calls} if envs.calls else {}
+        calls = {"calls": [*envs.calls]} if envs.calls else {}
         return calls | ({"after": envs.episodes()} if begun else {})
 
     def load_state(self, data: JSONDict, arrays: Arrays) -> None:
@@ -161,7 +160,7 @@ class Collector:
                 self.restarted = f"The checkpoint does not hold the episodes of {name}."
             self._obs, self._again = None, "after" in data
             self.environments.skip(data.get("after", []))
-            self.make_calls(EnvironmentCall(*call) for call in data.get("calls", []))
+            self.make_calls(data.get("calls", []))
             return
         inner = {
             key.removeprefix("environments/"): x
@@ -181,9 +180,9 @@ class Collector:
         self._state, self._state_leaves = None, _numbered(arrays, "state")
         self._scores, self._lengths = arrays["scores"].copy(), arrays["lengths"].copy()
 
-    def make_calls(self, calls: Iterable[EnvironmentCall]) -> None:
+    def make_calls(self, calls: Sequence[Any]) -> None:
         """See `Environments.make_calls`; the next block is the first that they apply to."""
-        if calls := list(calls):
+        if calls:
             self.environments.make_calls(calls)
 
     def attribute(self, name: str) -> list[Any]:

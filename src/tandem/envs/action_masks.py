@@ -10,10 +10,11 @@ import gymnasium
 import numpy as np
 from gymnasium.utils import RecordConstructorArgs
 
+from tandem.envs.calls import layers
 from tandem.envs.opening import look, reset
 from tandem.envs.tensors import bits_of
 from tandem.envs.vector_reading import masked_space, may_have_masks
-from tandem.envs.vector_state import inner_environment, layers
+from tandem.envs.vector_state import inner_environment
 from tandem.errors import misfit
 from tandem.spaces import MASK, leaf
 from tandem.types import Array, Info, Tree

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -57,7 +57,7 @@ def find(env: Any, name: str, title: str) -> Any:
         return layer
     if hasattr(env.unwrapped, "functional"):
         raise sealed(name, title, UNSEALED)
-    known = {key for layer in _layers(env) for key in dir(layer) if not key.startswith("_")}
+    known = {key for layer in layers(env, INSIDE) for key in dir(layer) if not key.startswith("_")}
     fix = f"define {name} in the environment or in a wrapper around it, or correct the name."
     fix = "" if nearest(name, known) else fix
     raise UnknownNameError(f"method or attribute in {title}:", name, known, fix)
@@ -110,17 +110,18 @@ def told(title: str, name: str) -> Iterator[None]:
         ) from error
 
 
-def _layers(env: Any) -> Iterator[Any]:
-    """A wrapper and everything in it, outermost first."""
+def layers(env: Any, inside: Sequence[str] = ("env",)) -> Iterator[Any]:
+    """The wrappers of an environment, or of a vector of them, outermost first, and itself. inside:
+    the attributes that hold what the next one is around."""
     while env is not None:
         yield env
         held = getattr(env, "__dict__", {})
-        env = next((held[key] for key in INSIDE if key in held), None)
+        env = next((held[key] for key in inside if key in held), None)
 
 
 def _defining(env: Any, name: str) -> Any:
     """The outermost layer that has an attribute itself, not by passing it on; or None."""
-    for layer in _layers(env):
+    for layer in layers(env, INSIDE):
         if name in getattr(layer, "__dict__", {}) or hasattr(type(layer), name):
             return layer
     return None

@@ -8,7 +8,7 @@ loop's speed on CartPole × 8.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -172,7 +172,7 @@ class Stepped(Environments):
             success=success,
         )
 
-    def make_calls(self, calls: Iterable[EnvironmentCall]) -> None:
+    def make_calls(self, calls: Sequence[Any]) -> None:
         if self._obs is None:
             for env in self._envs:
                 reset(env, seed=0)
@@ -199,7 +199,7 @@ class Stepped(Environments):
         if any(options := [getattr(env.unwrapped, "resume_options", None) for env in self._envs]):
             data["options"] = options
         if self.calls:
-            data |= {"calls": self.calls, "called": self._called}
+            data |= {"calls": [*self.calls], "called": [[*steps] for steps in self._called]}
         arrays = {f"obs/{j}": x.copy() for j, x in enumerate(leaves(self._obs))}
         return data, arrays | {"actions": np.concatenate(runs), "paid": np.array(self._paid)}
 

@@ -4,7 +4,7 @@ once has in common."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from types import MappingProxyType
@@ -114,12 +114,13 @@ class Environments(ABC):
         """Go on from what `state` gave, in environments just made or in use. Raises ResumeError if
         they do not get there."""
 
-    def make_calls(self, calls: Iterable[EnvironmentCall]) -> None:
-        """Makes these calls in every environment, between two steps. Environments that have not
-        been reset are reset first, as methods may need that."""
+    def make_calls(self, calls: Sequence[Any]) -> None:
+        """Makes these calls, `EnvironmentCall`s or what JSON has of them, in every environment,
+        between two steps. Environments that have not been reset are reset first, as methods may
+        need that."""
         for call in calls:
-            self._call(call)
-            self.calls.append(call)
+            self._call(made := EnvironmentCall(*call))
+            self.calls.append(made)
 
     def _call(self, call: EnvironmentCall) -> None:
         raise sealed(call.name, self.name, self.unsealed)

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from tandem.envs.calls import EnvironmentCall, from_vector, in_vector
+from tandem.envs.calls import EnvironmentCall, from_vector, in_vector, layers
 from tandem.envs.stepped import not_resumable
 from tandem.envs.tensors import library_of, maker, off_host, replaced
 from tandem.envs.vector import (
@@ -22,7 +22,7 @@ from tandem.envs.vector import (
     raised,
 )
 from tandem.envs.vector_reading import Reader, masked_space, may_have_masks
-from tandem.envs.vector_state import decode, encode, layers, restore, snapshot
+from tandem.envs.vector_state import decode, encode, restore, snapshot
 from tandem.errors import EnvironmentFault, ResumeError, UnrepeatableError
 from tandem.spaces import MASK, leaf
 from tandem.types import Array, Info, JSONDict, Tree, leaves, tree_map
@@ -260,7 +260,7 @@ class VectorEnvironments(Environments):
         first = self._reader.observations(*self._reset(options={"reset_mask": which}), going=ended)
         return tree_map(lambda x, new: replaced(x, ended, new), obs, first), final
 
-    def make_calls(self, calls: Iterable[EnvironmentCall]) -> None:
+    def make_calls(self, calls: Sequence[Any]) -> None:
         if not self._was_reset:
             self._reset(seed=self.next_seed())
         self._opened = None  # it is another beginning now
@@ -273,7 +273,7 @@ class VectorEnvironments(Environments):
         """Makes the calls of another vector in this one, which is new."""
         self.calls = []
         if calls:
-            self.make_calls(EnvironmentCall(*call) for call in calls)
+            self.make_calls(calls)
 
     def attribute(self, name: str) -> list[Any]:
         return from_vector(self._envs, name, self.name)

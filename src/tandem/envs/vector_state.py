@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tandem.envs.calls import layers
 from tandem.envs.vector import Arrays
 from tandem.errors import ResumeError
 from tandem.types import Array
@@ -55,14 +56,6 @@ def restore(envs: Any, data: list[Any], arrays: Arrays) -> None:
 
 def _alike(a: Array, b: Array) -> bool:
     return bool(a.shape == b.shape and a.dtype == b.dtype and b.flags.writeable)
-
-
-def layers(envs: Any) -> list[Any]:
-    """The wrappers of an environment, or of a vector of them, outermost first, and itself."""
-    found = [envs]
-    while "env" in getattr(found[-1], "__dict__", {}):
-        found.append(found[-1].env)
-    return found
 
 
 def inner_environment(envs: Any) -> Any:

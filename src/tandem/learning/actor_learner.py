@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tandem.envs.calls import EnvironmentCall
 from tandem.envs.vector import closed_on_error
 from tandem.errors import NetworkError, NonFiniteError
 from tandem.learning.build import beside, build
@@ -80,7 +79,7 @@ class ActorLearner(Loop):
         the environments; weights: the newest. Returns what was collected for the next gradient, and
         that, if there is one."""
         self._begin, self.learner.updates, calls = message
-        self._make_calls(calls)
+        self.collector.make_calls(calls)
         self._weights, self._gradient = writable(weights), {}
         for role, network in self.backend.networks.items():
             # the seeds of dropout differ from one actor-learner to the next
@@ -139,17 +138,14 @@ class ActorLearner(Loop):
             yield metrics
             yield from rounds
 
-    def _make_calls(self, calls: list[Any]) -> None:
-        self.collector.make_calls(EnvironmentCall(*call) for call in calls)
-
     def attribute(self, name: str, calls: list[Any]) -> list[Any]:
         """The values of an attribute of its environments, after these calls."""
-        self._make_calls(calls)
+        self.collector.make_calls(calls)
         return list(self.collector.attribute(name))
 
     def collected(self, calls: list[Any]) -> tuple[JSONDict, dict[str, Array]]:
         """Where its environments, after these calls, and its randomness are."""
-        self._make_calls(calls)
+        self.collector.make_calls(calls)
         data, arrays = self.collector.state()
         seeds = {f"seeds/{n}": x for n, x in self.backend.state().items() if x.dtype.kind in "iu"}
         return {

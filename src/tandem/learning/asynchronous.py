@@ -4,7 +4,7 @@ they come (Mnih et al. 2016, arXiv:1602.01783, section 4)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -12,7 +12,6 @@ import numpy as np
 
 from tandem.algorithms.base import Call
 from tandem.collect.trajectories import Ended, read_ended
-from tandem.envs.calls import EnvironmentCall
 from tandem.envs.vector import Environments
 from tandem.errors import NetworkError, NonFiniteError, ResumeError, SettingError
 from tandem.learning.actor_learner import ActorLearner, LearnerSpec
@@ -209,7 +208,7 @@ class ActorLearners:
             "turns": self._turns,
         }
         if self.group.calls:
-            data["calls"] = self.group.calls
+            data["calls"] = [*self.group.calls]
         workers = self.group.workers
         if self.group.given_up:
             return data | {"begun": False, "lives": [w.generation + 1 for w in workers]}, {}
@@ -247,7 +246,7 @@ class ActorLearners:
         self._turns = data["turns"]
         self.group.restarts = data["restarts"]
         self.group.live(data["lives"])
-        self.make_calls(EnvironmentCall(*call) for call in data.get("calls", []))
+        self.make_calls(data.get("calls", []))
         for worker in workers if "parts" in data else ():
             worker.called = len(self.group.calls)
         reasons = self.tell("load_collected", data.get("parts", []), arrays)
@@ -291,9 +290,9 @@ class ActorLearners:
         each = [(own, select(arrays, str(i))) for i, own in enumerate(data)]
         return self.group.tell(name, each) if data else []
 
-    def make_calls(self, calls: Iterable[EnvironmentCall]) -> None:
+    def make_calls(self, calls: Sequence[Any]) -> None:
         """See `Collector.make_calls`; in each learner before the next round that it begins."""
-        if calls := list(calls):
+        if calls:
             self.environments.make_calls(calls)  # which finds out what cannot be called
         self.group.calls += calls
 

@@ -3,7 +3,7 @@ schedules, and no files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -192,12 +192,12 @@ class Loop:
             )
         publish(self.backend, self.networks)
 
-    def make_calls(self, calls: list[EnvironmentCall]) -> None:
+    def make_calls(self, calls: Sequence[EnvironmentCall]) -> None:
         """Makes calls in the environments: see `Collector.make_calls`."""
         self.collector.make_calls(calls)
         self.judge_after(calls)
 
-    def judge_after(self, calls: list[EnvironmentCall]) -> None:
+    def judge_after(self, calls: Sequence[EnvironmentCall]) -> None:
         """Makes calls in the environment that judges goals alone, which no checkpoint holds."""
         for call in calls if self.goals is not None and self.goals.env is not None else ():
             call.on(self.goals.env, self.collector.environments.name)

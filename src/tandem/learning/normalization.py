@@ -10,7 +10,8 @@ import numpy as np
 
 from tandem import ops
 from tandem.backends.backend import Network
-from tandem.envs.vector_state import inner_environment, layers
+from tandem.envs.calls import layers
+from tandem.envs.vector_state import inner_environment
 from tandem.errors import SettingError, note
 from tandem.math.moments import Moments
 from tandem.settings import hints_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -15,7 +15,6 @@ import numpy as np
 from tandem.collect.actor import PolicyActor, Portable, RandomActor
 from tandem.collect.collector import Collector
 from tandem.collect.trajectories import BlockInfo, Ended, join_environments, unpack
-from tandem.envs.calls import EnvironmentCall
 from tandem.errors import ResumeError, SettingError
 from tandem.networks.plan import Twin, select
 from tandem.parallel.env_factory import EnvFactory, check_can_travel, divide
@@ -258,7 +257,7 @@ class Pool:
                 arrays |= {f"pending/{k}/{i}/{n}": np.array(x) for n, x in inner.items()}
         begun = any(inner["begun"] for inner, _ in states)
         if self.group.calls:
-            data["calls"] = self.group.calls
+            data["calls"] = [*self.group.calls]
         data |= {
             "begun": begun,
             "parts": [inner for inner, _ in states],
@@ -285,7 +284,7 @@ class Pool:
         states = data.get("parts", [{**data, "begun": False}])
         self.own.load_state(states[0], inner[0])
         self.group.live(data["lives"])
-        self.group.calls = [EnvironmentCall(*call) for call in data.get("calls", [])]
+        self.group.calls = list(data.get("calls", []))
         self.restarted = self.own.restarted
         if len(states) > 1:
             for worker in workers:
@@ -303,10 +302,9 @@ class Pool:
             self._pending.append(PendingBlock(k, steps, actor, version, None, results, broken))
         self._slot = len(data["pending"])
 
-    def make_calls(self, calls: Iterable[EnvironmentCall]) -> None:
+    def make_calls(self, calls: Sequence[Any]) -> None:
         """See `Collector.make_calls`; here at once, in workers before the next block that they are
         asked for."""
-        calls = list(calls)
         self.own.make_calls(calls)  # which finds out what cannot be called, also without episodes
         self.group.calls += calls
 

@@ -12,7 +12,6 @@ import numpy as np
 from tandem.collect.actor import PolicyActor, Portable, RandomActor
 from tandem.collect.collector import Collector
 from tandem.collect.trajectories import BlockInfo, pack
-from tandem.envs.calls import EnvironmentCall
 from tandem.envs.vector import closed_on_error
 from tandem.networks.plan import Twin
 from tandem.parallel.env_factory import EnvFactory
@@ -79,7 +78,7 @@ class WorkerCollector:
         """Collects (steps, number of the actor), with noise from the arrays, after some calls in
         the environments. Returns the packed block."""
         steps, number, calls = message
-        self.make_calls(calls)
+        self.collector.make_calls(calls)
         for role, network in self.actors[0].networks.items():
             assert isinstance(network, Twin | Portable)
             network.load(writable(weights[role]))
@@ -87,17 +86,14 @@ class WorkerCollector:
         block = self.collector.collect(steps, self.actors[number], noise)
         return BlockInfo.of(block, self.collector.episodes), pack(block)
 
-    def make_calls(self, calls: list[Any]) -> None:
-        self.collector.make_calls(EnvironmentCall(*call) for call in calls)
-
     def attribute(self, name: str, calls: list[Any]) -> list[Any]:
         """The values of an attribute after these calls."""
-        self.make_calls(calls)
+        self.collector.make_calls(calls)
         return self.collector.attribute(name)
 
     def state(self, calls: list[Any]) -> tuple[JSONDict, dict[str, Array]]:
         """Of the collector, after these calls."""
-        self.make_calls(calls)
+        self.collector.make_calls(calls)
         return self.collector.state()
 
     def load_state(self, data: JSONDict, arrays: dict[str, Array]) -> str:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tandem.collect.trajectories import Ended
-from tandem.envs.calls import EnvironmentCall
 from tandem.errors import WorkerError
 from tandem.types import Episode
 from tandem.workers.process import SLICE, START, WorkerHandle, WorkerLost, end
@@ -82,7 +81,7 @@ class WorkerGroup:
         )
         self.restarts = 0  # so far
         self.given_up = self.stopping = False
-        self.calls: list[EnvironmentCall] = []  # in all environments, in order: see `calls_for`
+        self.calls: list[Any] = []  # in all environments, in order: see `calls_for`
         # seconds from request to answer, of the newest: earlier ones had to import and compile
         self._took = deque[float](maxlen=20 * len(shares))
         self.workers = [Worker(first, count) for first, count in shares]
@@ -164,7 +163,7 @@ class WorkerGroup:
         worker.generation, worker.process = generation, self._begin(worker)
         self._begun(i)
 
-    def calls_for(self, worker: Worker, count: int | None = None) -> list[EnvironmentCall]:
+    def calls_for(self, worker: Worker, count: int | None = None) -> list[Any]:
         """The calls that a worker has not had, of the first `count` or all: its next request takes
         them along. So they come before the same block in every worker, and again where one is
         started again."""

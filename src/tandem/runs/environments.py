@@ -1,5 +1,5 @@
-"""The environments of a run, for the program that trains: what it calls in them while training goes
-on, as a curriculum does."""
+"""The environments of a run, for the program that trains: what it calls in them during training, as
+a curriculum does."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 class Made(NamedTuple):
-    """A call and when it was made: after so many environment steps of the run, and before or after
-    the evaluation there. evaluation: whether evaluations are to see it, too. JSON data."""
+    """A call, and when it was made: the run's environment steps, and whether these had been
+    evaluated. evaluation: whether evaluations see the call, too. JSON data."""
 
     env_steps: int
     evaluated: bool
@@ -39,11 +39,11 @@ class RunEnvironments:
     n: their number. name: the id or the class's name. observation_space, action_space: of one of
     them, as Gymnasium has them; observation, action: as algorithms have them.
 
-    `call` and `set_attribute` reach every environment between two blocks of steps, running episodes
-    included, each worker's before the same block. They are stored with the run: a resumed run makes
-    them again, each at its step, before it goes on, and so does `tandem verify`. So a method must
-    do the same each time it is called in the same order. Environments that are stepped by compiled
-    code raise SettingError.
+    `call` and `set_attribute` reach every environment between two blocks of steps, in the middle of
+    episodes too, and before the same block in every worker. They are stored with the run: a resumed
+    run repeats them, each at its step, before it continues, and so does `tandem verify`. A method
+    must therefore do the same whenever it is called in the same order. Environments that are
+    stepped by compiled code raise SettingError.
     """
 
     def __init__(self, session: Session) -> None:
@@ -108,7 +108,7 @@ class RunEnvironments:
         return [made.call for made in self.made if made.evaluation]
 
     def resume(self, data: Iterable[list[Any]]) -> None:
-        """Goes on after these calls, which the loop's environments have had."""
+        """Continues after these calls, which have been made in the loop's environments."""
         self.made = [Made.read(one) for one in data]
         self._session.loop.judge_after([made.call for made in self.made])
 

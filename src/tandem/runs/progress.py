@@ -143,10 +143,10 @@ class Progress(Callback):
     def _compiling(self) -> None:
         self._compiles = True
         if self._live is not None:
-            steps = self._latest[1]
-            counts = f"{steps:,} / {self.stop_at:,} steps"
-            picture = _picture(steps, self.stop_at, counts, "", ["compiling …"])
-            self._live.update(picture, refresh=True)
+            self._redraw(self._latest[1], "", ["compiling …"])
+
+    def _redraw(self, done: int, left: str, details: list[str]) -> None:
+        self._live.update(_picture(done, self.stop_at, left, details), refresh=True)
 
     def _evaluation(self, event: EvaluationEnd) -> None:
         e, self._told = event.evaluation, event.env_steps
@@ -205,13 +205,12 @@ class Progress(Callback):
     ) -> None:
         """Steps and updates each second, and the seconds that remain, if that can be said."""
         left = "" if remain is None else f"{duration(remain)} left"
-        counts = f"{event.env_steps:,} / {self.stop_at:,} steps"
         details = self._details(speed, learning)
         if self._live is not None:
-            picture = _picture(event.env_steps, self.stop_at, counts, left, details)
-            self._live.update(picture, refresh=True)
+            self._redraw(event.env_steps, left, details)
         else:
             share = min(1.0, event.env_steps / max(self.stop_at, 1))
+            counts = _counts(event.env_steps, self.stop_at)
             parts = [f"{counts} ({share:.0%})", *details, left]
             self._say(" | ".join(filter(None, parts)), "")
 
@@ -242,7 +241,11 @@ class Progress(Callback):
             print(text, file=self._stream, flush=True)
 
 
-def _picture(done: int, total: int, counts: str, left: str, details: list[str]) -> Any:
+def _counts(done: int, total: int) -> str:
+    return f"{done:,} / {total:,} steps"
+
+
+def _picture(done: int, total: int, left: str, details: list[str]) -> Any:
     """The two changing lines of a terminal: a bar, and the figures under it."""
     from rich.console import Group
     from rich.progress_bar import ProgressBar
@@ -252,7 +255,7 @@ def _picture(done: int, total: int, counts: str, left: str, details: list[str]) 
     top = Table.grid(padding=(0, 2))
     top.add_row(
         ProgressBar(total=max(total, 1), completed=done, width=32),
-        Text(counts),
+        Text(_counts(done, total)),
         Text(left, style="cyan"),
     )
     return Group(top, Text(" · ".join(details), style="dim", overflow="ellipsis", no_wrap=True))

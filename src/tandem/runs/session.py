@@ -342,7 +342,7 @@ class Session:
             },
         }
         if self.environments.made:
-            data["session"]["calls"] = self.environments.made
+            data["session"]["calls"] = [*self.environments.made]
         if self.league is not None and replay:
             data["league"], groups["league"] = self.league.state()
         return data, groups

@@ -11,7 +11,7 @@ from typing import Any
 
 from tandem import algorithms
 from tandem.errors import SettingError, UnknownNameError
-from tandem.platforms import user_folder
+from tandem.platforms import user_path
 
 DISABLES = "TANDEM_NO_USER_ZOO"  # the file in the configuration folder
 _chosen: list[Path] = []
@@ -28,7 +28,7 @@ def merged(algorithm: str, known: dict[str, Any]) -> dict[str, Any]:
     """The user's tables for an algorithm. known: what the other files have, by environment; a
     table that names itself as `like` changes the one there. UnknownNameError and SettingError for
     what the file has no meaning for."""
-    folder = None if _chosen or os.environ.get(DISABLES) else user_folder("config")
+    folder = None if _chosen or os.environ.get(DISABLES) else user_path("config")
     path = _chosen[0] if _chosen else folder / "zoo.toml" if folder is not None else None
     if path is None or (not _chosen and not path.is_file()):
         return {}
