@@ -2,6 +2,7 @@
 it has a process of its own, without the seconds that importing a framework takes."""
 
 import atexit
+import contextlib
 import importlib
 import json
 import os
@@ -80,6 +81,9 @@ def _end_all() -> None:
 def _end(parent: subprocess.Popen[bytes]) -> None:
     """Waits for it, so that its seconds count."""
     assert parent.stdin is not None
+    # A process that a test has forked and not ended keeps the pipe open: closing would not do.
+    with contextlib.suppress(BrokenPipeError):
+        parent.stdin.write(b"\n")
     parent.stdin.close()
     parent.wait()
     del seconds[parent]
@@ -97,7 +101,7 @@ def main(modules: Sequence[str]) -> None:
     """Forks a process for each request: a list of two files for its output and the command."""
     for name in modules:
         importlib.import_module(name)
-    for line in sys.stdin:
+    while line := sys.stdin.readline().strip():
         out, err, *command = json.loads(line)
         if not (pid := os.fork()):
             _snippet(out, err, command)

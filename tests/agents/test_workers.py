@@ -22,6 +22,7 @@ PROGRAMS = """
 import json, os, sys
 from tests.agents import documented
 print(json.dumps(documented.run(documented.WORKERS, "tensorflow", sys.argv[2:])), flush=True)
+sys.stdin.read()
 os._exit(0)  # TensorFlow's own end waits for the other workers
 """
 
@@ -36,20 +37,23 @@ def task(cluster: dict[str, list[str]], kind: str, index: int, *words: Any) -> d
 
 
 def together(folder: Path, *words: str, codes: Any = (0, 0), snippet: Path = SNIPPET) -> list[Any]:
-    """What each of two workers found, or None; one that is to be killed outlives the first."""
+    """What each of two workers found, or None. Both live until both have answered, since the other
+    may still have to fetch what one has sent; one that is to be killed outlives the first."""
     pytest.importorskip("tensorflow")
     cluster = {"worker": [f"localhost:{free_port()}" for _ in range(2)]}
     errors = [folder / f"{i}.err" for i in range(2)]
     each = []
     for i in range(2):
         started = task(cluster, "worker", i, snippet, folder, *words)
-        pipes = {"stdout": subprocess.PIPE, "stderr": errors[i].open("w")}
-        each.append(subprocess.Popen(**started, **pipes))
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        each.append(subprocess.Popen(**started, **pipes, stderr=errors[i].open("w")))
     try:
-        said = [each[0].communicate(timeout=380)[0]]
+        said = [each[0].stdout.readline()]
         if codes[1] == -signal.SIGKILL:
             each[1].kill()
-        said.append(each[1].communicate(timeout=380)[0])
+        said.append(each[1].stdout.readline())
+        for process in each:
+            process.communicate(timeout=60)
     finally:
         for process in each:
             process.kill()
@@ -111,7 +115,7 @@ def test_a_worker_that_fails_is_named(tmp_path, how: str, codes: tuple[int, int]
     began = time.monotonic()
     one, other = together(tmp_path, "fails", how, codes=codes)
     assert time.monotonic() - began < 60, "of which 30 are for what a start takes"
-    wanted = "worker 1 of 2 failed with an error." if how == "raises" else "has lost worker 1."
+    wanted = "worker 1 of 2 failed with an error;" if how == "raises" else "has lost worker 1;"
     assert one["error"].startswith("WorkerError: ") and wanted in one["error"]
     assert other is None or other["error"] == "mine"
 

@@ -190,6 +190,7 @@ def test_vectors_call_into_their_environments(kind: Any, tmp_path: Path) -> None
         run.environments.get_attribute("level")
     again = tandem.session(resume=tmp_path / "run", env=make)
     assert again.environments.get_attribute("called") == [7] * 4
+    again.close()
 
 
 def test_a_vector_with_a_state_is_resumed_after_its_calls(tmp_path: Path) -> None:
