@@ -3,11 +3,11 @@ display. Curves of agents' episodes are pyplot's figures."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from textwrap import fill
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -16,9 +16,6 @@ from tandem.math.statistics import bootstrap_band, iqm
 from tandem.runs.atomic_files import writing
 from tandem.runs.folder import Run, describe
 from tandem.runs.groups import comparable
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 # The colour-blind safe palette of Okabe and Ito, 2008
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -29,18 +26,14 @@ LABEL = 60  # characters of a line in a legend
 POINTS = 200  # of the common grid on which runs are brought together
 
 
-def _on_white(draw: Callable[P, T]) -> Callable[P, T]:
+@contextmanager
+def _on_white() -> Iterator[None]:
     """Draws in Matplotlib's own style, whatever the program's is: dark text on white is readable on
     dark pages, too."""
+    from matplotlib import style
 
-    @wraps(draw)
-    def drawn(*args: P.args, **given: P.kwargs) -> T:
-        from matplotlib import style
-
-        with style.context("default"):
-            return draw(*args, **given)
-
-    return drawn
+    with style.context("default"):
+        yield
 
 
 def curve(
@@ -64,7 +57,7 @@ def curve(
     return curve_of([Run(x) for x in folders], out, individual=individual, title=title)
 
 
-@_on_white
+@_on_white()
 def curve_of(
     runs: Sequence[Run], out: Path, *, individual: bool = False, title: str | None = None
 ) -> Path:
@@ -105,7 +98,7 @@ def _saved(figure: Any, out: Path) -> Path:
 Interval = tuple[Any, Any, Any]  # a value, or one for each threshold, with both ends
 
 
-@_on_white
+@_on_white()
 def comparison(
     metrics: Mapping[str, Mapping[str, Interval]],
     thresholds: Any,
@@ -247,7 +240,7 @@ def series(
 Curves = list[tuple[Any, Any]]  # (steps, returns) of each run
 
 
-@_on_white
+@_on_white()
 def trial_curves(curves: Mapping[str, Curves], out: Path, title: str) -> Path:
     """Draws the learning curves of trials by their names: the interquartile mean over the runs of
     each, with its band; and writes the picture."""
@@ -258,7 +251,7 @@ def trial_curves(curves: Mapping[str, Curves], out: Path, title: str) -> Path:
     return _written(figure, axes, out, title)
 
 
-@_on_white
+@_on_white()
 def trial_points(
     lines: Mapping[str, tuple[list[float], list[list[float]]]],
     best: tuple[float, float],
@@ -283,7 +276,7 @@ def trial_points(
     return _written(figure, axes, out, title)
 
 
-@_on_white
+@_on_white()
 def importances(shares: Mapping[str, float], out: Path, title: str) -> Path:
     """Draws how much each setting mattered, as shares of 1: a bar for each, the longest above."""
     from matplotlib.ticker import PercentFormatter

@@ -465,7 +465,7 @@ def evaluate(
 
     mode: Any = agent.algorithm.action_mode(agent.settings, agent.action)
     same = isinstance(env, (str, VectorSource)) and agent.name.endswith(f" {environment_name(env)}")
-    env = wrapped(env, agent.wrappers) if same else env
+    env = agent.trained_in if same and agent.wrappers else env
     kwargs = agent.env_kwargs if same or atari.is_atari(env) else None
     of = agent.observation, agent.action
     played = play(

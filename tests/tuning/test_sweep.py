@@ -362,10 +362,7 @@ def test_what_cannot_be_trained_from_a_sweep(monkeypatch, tmp_path: Path) -> Non
         with follows("from_sweep.py:with_config") as advice:
             of([*words, other, "one"])
         assert advice.fix == f"leave {other} out."
-    for given in (["a2c", "CartPole-v1"], ["--vector", "mine:make"]):
-        with follows("from_sweep.py:expect_env") as advice:
-            of([*words, *given])
-        assert advice.fix == f"leave {given[0].replace('a2c', 'CartPole-v1')} out."
+    assert of([*words, "a2c", "Acrobot-v1"]).env == "Acrobot-v1"  # as with --config
     with follows("settings_file.py:fill 2") as advice:
         of(["ppo", *words])
     assert advice.fix.startswith("leave ppo out")

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
-from typing import Any
 
 from tandem.cli.seeds_command import value_of
-from tandem.envs.factory import versioned
 from tandem.errors import SettingError
 from tandem.settings import shell_path
 from tandem.tuning.sweep_report import BEST
@@ -33,14 +30,3 @@ def with_config(words: list[str]) -> list[str]:
             f"tandem sweep --resume {shell_path(folder)}",
         )
     return [f"--config={folder / BEST}", *words]
-
-
-def expect_env(args: argparse.Namespace, data: dict[str, Any]) -> None:
-    """SettingError if a command names another environment than its sweep."""
-    given = args.vector or (args.env and versioned(args.env))
-    if args.from_sweep is not None and given not in (None, data["env"]):
-        raise SettingError(
-            f"the sweep in {args.from_sweep} is for {data['env']}, but the command names {given}.",
-            "the sweep's environment",
-            f"leave {'--vector' if args.vector else args.env} out.",
-        )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -39,27 +41,23 @@ def run(words: list[str]) -> int:
 
 def _several(parent: Path) -> None:
     """Prints a row for each seed of one command, and their mean."""
-    scores, rows, trained = dict[str, list[float]](best=[], last=[]), list[list[str]](), ""
+    trained, rows, scores = f"{parent}: no seed has started", list[list[str]](), list[list[Any]]()
     for seed in seeds_command.read(parent).seeds:
-        folder = parent / f"s{seed}"
-        try:
+        folder, steps, state = parent / f"s{seed}", "", "not started"
+        result = result_of(folder, 0)
+        with suppress(RunFolderError):
             one = Run(folder)
-        except RunFolderError:
-            rows.append([str(seed), "", "", "", "not started"])
-            continue
-        trained, result = describe(one, ["algorithm", "env", "framework"]), result_of(folder, 0)
-        steps = result.get("env_steps", one.column("env_steps")[-1])
-        rows.append([str(seed), f"{int(steps):,}"])
-        for name, key in (("best", "eval_mean"), ("last", "last_eval_mean")):
-            score = result.get(key)
-            scores[name] += [] if score is None else [score]
-            rows[-1].append("" if score is None else figures(score))
-        held = "running" if is_held(folder / LOCK) else "interrupted"
-        rows[-1].append("complete" if result else held)
-    echo(trained or f"{parent}: no seed has started")
+            trained = describe(one, ["algorithm", "env", "framework"])
+            steps = f"{int(one.column('env_steps')[-1]):,}"
+            held = "running" if is_held(folder / LOCK) else "interrupted"
+            state = "complete" if result else held
+        scores.append([result.get(key) for key in ("eval_mean", "last_eval_mean")])
+        shown = ["" if score is None else figures(score) for score in scores[-1]]
+        rows.append([str(seed), steps, *shown, state])
+    echo(trained)
     table(rows, ("seed", "steps", "best", "last", ""))
-    for name, each in scores.items():
-        if each:
+    for name, every in zip(("best", "last"), zip(*scores, strict=True), strict=True):
+        if each := [score for score in every if score is not None]:
             spread = mean_and_std(float(np.mean(each)), float(np.std(each)))
             echo(f"{name} checkpoints, mean over {len(each)} seeds: {spread}")
     if (curve := parent / "curve.png").is_file():

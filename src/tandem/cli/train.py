@@ -239,7 +239,6 @@ def _fill(args: argparse.Namespace, path: Path, data: dict[str, Any]) -> None:
             "only one of them: a resumed run keeps its settings",
             "leave --config out; to start a new run from the file, leave --resume out.",
         )
-    from_sweep.expect_env(args, data)
     settings_file.expect(args, path, data)
     flags_say = given(args)
     said = settings_file.fill(args, path, data)

@@ -45,7 +45,7 @@ class Agent:
         self.action = action
         self.name = name
         self.networks, self._env_kwargs, self.longest = networks, env_kwargs or {}, longest
-        self._wrappers: list[str] = []
+        self.wrappers: list[str] = []  # of its environment, by their names
         self.origin: dict[str, str] = {}  # of its environment's id, of one that was loaded
         # raised where names that its file holds would lead to code that nobody vouches for
         self.distrust: TandemError | None = None
@@ -90,19 +90,8 @@ class Agent:
         was written elsewhere and making that environment may run code."""
         if self.distrust is not None:
             raise self.distrust
-        env: str = wrapped(self.name.partition(" ")[2], self._wrappers)
+        env: str = wrapped(self.name.partition(" ")[2], self.wrappers)
         return env
-
-    @property
-    def wrappers(self) -> list[str]:
-        """The names of the wrappers around its environment; errors as of `trained_in`."""
-        if self.distrust is not None and self._wrappers:
-            raise self.distrust
-        return self._wrappers
-
-    @wrappers.setter
-    def wrappers(self, wrappers: list[str]) -> None:
-        self._wrappers = wrappers
 
     @property
     def env_kwargs(self) -> dict[str, Any]:
