@@ -227,7 +227,7 @@ def test_a_run_leaves_all_that_was_promised_and_says_so(tmp_path, capsys, monkey
     assert f"last checkpoint  {last}" in shown.out
     assert f"tandem watch runs/{folder.name}" in shown.out and "animation.gif" in shown.out
     # progress, apart from the results
-    assert "ended by steps" in shown.err and "evaluation at" in shown.err
+    assert ", with evaluations" in shown.err and "evaluation at" in shown.err
     settings = json_of(folder / "config.json")["settings"]
     assert (settings["gamma"], settings["orthogonal"], settings["hidden"]) == (0.9, False, [16])
     assert settings["rollout"] == 32  # of the zoo
@@ -258,7 +258,7 @@ def test_commands_that_are_printed_can_be_given_as_they_stand(tmp_path, capsys) 
     assert f"tandem train --resume '{tmp_path / 'a b'}'\n" in shown  # it is not complete
     assert f"tandem plot '{tmp_path / 'a b'}' --individual" in shown
     # nothing to draw yet is no fault of the runs
-    assert "mean over 1 seed:" in shown and "no curve: the run" in shown
+    assert "best checkpoints: mean over 1 seed " in shown and "no curve: the run" in shown
 
 
 def test_a_resumed_run_has_the_rows_of_an_uninterrupted_one(finished, tmp_path, capsys) -> None:
@@ -307,7 +307,11 @@ def test_several_seeds_make_several_runs_and_resume_exactly(tmp_path, capsys) ->
         assert json_of(parent / f"s{seed}" / "config.json")["seed"] == seed
     assert rows(parent / "s3")[0]["fingerprint"] != rows(parent / "s4")[0]["fingerprint"]
     shown = capsys.readouterr().out
-    assert "seed 3: " in shown and "seed 4: " in shown and "mean over 2 seeds: " in shown
+    assert (
+        "seed 3: " in shown
+        and "seed 4: " in shown
+        and "last checkpoints: mean over 2 seeds " in shown
+    )
     assert "--resume" not in shown
     assert run(f"plot {parent} --individual --out {tmp_path / 'both.svg'}") == 0
     assert "svg" in (tmp_path / "both.svg").read_text(encoding="utf-8")
@@ -398,7 +402,7 @@ def test_lost_processes_of_several_seeds(tmp_path) -> None:
     wait_for(process, tmp_path / "many" / "s0" / "progress.csv", 2)
     process.kill()  # the other run is still saved
     limit = time.monotonic() + 60
-    while "ended by SIGTERM" not in (tmp_path / "many" / "s0.log").read_text("utf-8"):
+    while "stopped by SIGTERM" not in (tmp_path / "many" / "s0.log").read_text("utf-8"):
         assert time.monotonic() < limit
         time.sleep(0.1)
 

@@ -292,7 +292,7 @@ def test_unknown_layers_are_written_by_torch_and_compared(tmp_path, monkeypatch,
     monkeypatch.chdir(tmp_path)
     where = ["--network", "bodies_of_mine:body", "--out", str(tmp_path / "b.onnx")]
     assert main(["export", str(tmp_path / "run"), "--to", "onnx", *where]) == 0
-    assert "gives what the agent gives" in capsys.readouterr().out
+    assert "actions equal the agent's on 200 random observations" in capsys.readouterr().out
     assert main(["export", str(tmp_path / "run"), "--to", "onnx", "--network", "bodies:no"]) == 2
     assert "MODULE:FUNCTION" in capsys.readouterr().err
     odd = tandem.train("sac", "Pendulum-v1", **short | {"network": bodies.odd}).agent
@@ -332,7 +332,7 @@ KERAS = """
     where = ["--network", "tests.collect.own_networks:body", "--out", f"{folder}/b.onnx"]
     with contextlib.redirect_stdout(io.StringIO()) as said:
         assert main(["export", f"{folder}/numbers", "--which", "last", "--to", "onnx", *where]) == 0
-    assert "gives what the agent gives" in said.getvalue()
+    assert "actions equal the agent's on 200 random observations" in said.getvalue()
 """
 
 

@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 
 from tandem.cli import main
 from tandem.cli.seeds_command import SeedsCommand, read, value_of
-from tandem.learning.figures import figures, mean_and_std
+from tandem.learning.figures import figures, listed
 from tests.helpers import held
 
 GIVEN = ["--framework", "torch", "--quiet", "--eval-episodes", "0", "--final-episodes", "1"]
@@ -40,7 +40,7 @@ def both(trained: Path, tmp_path: Path) -> Path:
 @pytest.mark.slow
 def test_a_report_of_seeds_has_a_line_for_each_and_their_mean(both, capsys) -> None:
     best = [json.loads((both / s / "result.json").read_text())["eval_mean"] for s in ("s0", "s1")]
-    mean = mean_and_std(sum(best) / 2, abs(best[0] - best[1]) / 2)
+    mean, low, high = listed(sum(best) / 2, *sorted(best))
     assert main(["report", str(both)]) == 0
     first, *lines = capsys.readouterr().out.splitlines()
     assert first.startswith("A2C, CartPole-v1") and lines[0].split() == [
@@ -51,7 +51,7 @@ def test_a_report_of_seeds_has_a_line_for_each_and_their_mean(both, capsys) -> N
     ]
     assert lines[1].split()[0] == "0" and lines[1].split()[2] == figures(best[0])
     assert lines[1].split()[-1] == "complete"
-    assert f"best checkpoints, mean over 2 seeds: {mean}" in lines
+    assert f"best checkpoints: mean over 2 seeds {mean} (lowest {low}, highest {high})" in lines
     (both / "s1" / "result.json").unlink()
     shutil.rmtree(both / "s0")
     assert main(["report", str(both)]) == 0

@@ -607,7 +607,7 @@ def test_result_json_has_the_scores_and_progress_is_shown_if_asked_for(tmp_path,
     assert {n: found[n] for n in expected} == expected and "torch" in found["versions"]
     assert found["eval_mean"] == ended.evaluation.mean == np.mean(ended.evaluation.returns)
     small(progress=True)
-    assert "ended by steps" in capsys.readouterr().err
+    assert ", with evaluations" in capsys.readouterr().err
     small()
     assert capsys.readouterr() == ("", "")
 

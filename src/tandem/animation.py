@@ -252,6 +252,8 @@ def screen(env: Any, mode: str, kwargs: Mapping[str, Any] | None = None) -> Iter
 
 def _drawable(env: str, mode: str, kwargs: Mapping[str, Any] | None) -> Any:
     plain = make(env, kwargs)
+    if plain.render_mode == mode:  # a function may choose its own
+        return plain
     modes = plain.metadata.get("render_modes") or []
     plain.close()
     if mode not in modes:

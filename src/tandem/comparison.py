@@ -17,6 +17,7 @@ from tandem import plots
 from tandem.errors import SettingError, one_of
 from tandem.learning.figures import figures, listed
 from tandem.math import statistics
+from tandem.math.statistics import FEW
 from tandem.runs import groups
 from tandem.runs.groups import WAYS, WHICH, Groups
 from tandem.settings import as_path, whole_number
@@ -32,7 +33,6 @@ GAP = "optimality gap"  # of normalised scores alone
 LEVEL = 0.95
 POINTS = 101  # of a performance profile
 PROFILE_SAMPLES = 2000  # resamples of a profile at most, as rliable's
-FEW = 5  # runs of an environment below which an interval is not to be relied on
 
 Scores = Mapping[str, Mapping[str, float]]  # by environment: "random" and "reference"
 
@@ -190,6 +190,8 @@ def compare(
     if spans is not None:
         matrices = {n: (m - spans[0]) / (spans[1] - spans[0]) for n, m in matrices.items()}
     chosen = {n: f for n, f in METRICS.items() if n != GAP or spans is not None}
+    if len(environments) == 1:
+        del chosen["median"]  # of the means of environments: one mean
     metrics = {}
     for name, matrix in matrices.items():
         of_all = [_all_of(chosen)(matrix), *_interval(_all_of(chosen), [matrix], samples, seed)]

@@ -188,6 +188,8 @@ def nearest(name: str, known: Iterable[str], n: int = 3, cutoff: float = 0.5) ->
     """The names most like `name`, best first, upper and lower case alike; without the dashes of
     flags, which would make any two of them alike."""
     by_lower = {k.lower().lstrip("-"): k for k in known}
+    if name.lower() in by_lower:
+        return [by_lower[name.lower()]]
     found = difflib.get_close_matches(name.lower().lstrip("-"), by_lower, n=n, cutoff=cutoff)
     return [by_lower[m] for m in found]
 

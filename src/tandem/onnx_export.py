@@ -301,12 +301,12 @@ def _meaning(agent: Agent) -> str:
                 "(alpha + beta) goes to the bounds"
             )
         then = (
-            "are stretched from [-1, 1] to the bounds"
+            "are to be scaled from [-1, 1] to the bounds"
             if policy.action_mode == "unit"
-            else "are clipped to the bounds"
+            else "are to be clipped to the bounds"
         )
-        tanh = "go through tanh and " * isinstance(policy, TanhGaussian)
-        return f"the actions, which {tanh}{then}; their spread, if any, and values come after"
+        tanh = "go through tanh and then " * isinstance(policy, TanhGaussian)
+        return f"mean actions, which {tanh}{then}; log standard deviations or values may follow"
     where = f", where {MASK!r} is 1" * agent.action.masked
     if isinstance(policy, QuantileValues):
         return (
@@ -324,8 +324,8 @@ def _meaning(agent: Agent) -> str:
             f"{policy.low:g} to {policy.high:g}: that with the largest mean is the best{where}"
         )
     return (
-        f"a number for each choice: the largest is the best{where} (values of states, if any, "
-        "come after)"
+        f"a logit or value for each choice, of which the agent takes the largest{where}; state "
+        "values may follow"
     )
 
 
@@ -356,12 +356,12 @@ def network(x):  # observations [batch, ...] -> {meaning}
 HOW_TWIN = """\
 import json
 import numpy as np
-from tandem.networks.plan import Twin  # needs no framework: its layers are written in NumPy
+from tandem.networks.plan import Twin  # of tandem, in NumPy: no framework is imported
 from tandem.networks.serial import from_json
 
 data = dict(np.load("{file}"))  # read at once
 # {takes} -> {meaning}
-network = Twin(from_json(json.loads(str(data["plan"]))), data)
+network = Twin(from_json(json.loads(str(data["plan"]))), data)  # call it: network(observations)
 """
 
 HOW_TAKES = "observations [batch, ...]"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tandem.errors import RunFolderError, SettingError, one_of
-from tandem.math.statistics import bootstrap_band, iqm
+from tandem.math.statistics import FEW, bootstrap_band, iqm
 from tandem.runs.atomic_files import writing
 from tandem.runs.folder import Run, describe
 from tandem.runs.groups import comparable
@@ -45,9 +45,9 @@ def curve(
     One run: the evaluations with a band of one standard deviation, and the return of the training
     episodes. Several: for every group of runs with the same algorithm, environment, framework and
     settings the interquartile mean over runs with its 95 % bootstrap band (`math/statistics.py`),
-    on a common grid of environment steps; `individual=True` draws each run by itself instead.
-    Raises SettingError for another suffix, RunFolderError for a folder that is not a run or has
-    nothing to draw yet.
+    with fewer than five runs from the lowest to the highest, on a common grid of environment steps;
+    `individual=True` draws each run by itself instead. Raises SettingError for another suffix,
+    RunFolderError for a folder that is not a run or has nothing to draw yet.
     """
     if not folders:
         raise SettingError(
@@ -71,7 +71,8 @@ def curve_of(
     )
     axes.margins(x=0.01)
     axes.set_xlim(left=0)
-    _legend(axes, None if individual or len(runs) == 1 else "interquartile mean, 95 % band")
+    band = f"interquartile mean, 95 % band (under {FEW} runs: lowest to highest)"
+    _legend(axes, None if individual or len(runs) == 1 else band)
     return _saved(figure, out)
 
 
@@ -403,9 +404,11 @@ def _draw_group(axes: Any, curves: list[tuple[Any, Any]], colour: str, label: st
     end = min(x[-1] for x, _ in curves)
     grid = np.linspace(start, max(start, end), POINTS)
     scores = np.stack([np.interp(grid, x, y) for x, y in curves])
-    if len(curves) > 1:
-        axes.fill_between(grid, *bootstrap_band(scores), color=colour, alpha=0.18, linewidth=0)
     runs = f"{len(curves)} runs" if len(curves) > 1 else "1 run"
+    if len(curves) > 1:
+        few = len(curves) < FEW
+        band = (scores.min(0), scores.max(0)) if few else bootstrap_band(scores)
+        axes.fill_between(grid, *band, color=colour, alpha=0.18, linewidth=0)
     axes.plot(
         grid, iqm(scores), color=colour, linewidth=2.2, label=f"{label}, {runs}" if label else runs
     )

@@ -46,7 +46,7 @@ from tandem.runs.session import Session
 from tandem.runs.signals import raise_again
 from tandem.runs.trust import Names
 from tandem.settings import as_path, convert, whole_number
-from tandem.types import JSONDict, tree_map
+from tandem.types import EnvKwargs, JSONDict, tree_map
 from tandem.zoo import note_short, resolve
 from tandem.zoo.other_names import ARGUMENTS
 
@@ -439,6 +439,7 @@ def evaluate(
     deterministic: bool = True,
     max_steps: int = 0,
     eval_envs: int | str = "auto",
+    env_kwargs: EnvKwargs | None = None,
 ) -> Evaluation:
     """Undiscounted returns of exactly `episodes` episodes, each on its own seed, derived from
     `seed`.
@@ -446,6 +447,7 @@ def evaluate(
     eval_envs: environments to step together, as the option of `train`.
     max_steps: an episode that has not ended by then is cut, and counts with its return so far; 0 is
     twice the environment's own limit, 5,000 at least. `Evaluation.cut` says how many were.
+    env_kwargs: arguments of the environment; in the agent's own they are added to its arguments.
     The id of an Atari game is made as the agent's was (`atari.Preprocessing`)."""
     if not isinstance(agent, Agent):
         raise SettingError(
@@ -466,7 +468,7 @@ def evaluate(
     mode: Any = agent.algorithm.action_mode(agent.settings, agent.action)
     same = isinstance(env, (str, VectorSource)) and agent.name.endswith(f" {environment_name(env)}")
     env = agent.trained_in if same and agent.wrappers else env
-    kwargs = agent.env_kwargs if same or atari.is_atari(env) else None
+    kwargs = {**(agent.env_kwargs if same or atari.is_atari(env) else {}), **(env_kwargs or {})}
     of = agent.observation, agent.action
     played = play(
         agent.actor,

@@ -297,7 +297,7 @@ print(json.dumps([alone, both - alone]))
 def test_runs_keep_no_more_than_bare_compiled_functions(runs: int) -> None:
     """A `tf.function` that nothing holds on to says what TensorFlow keeps of the same updates."""
     one_arena = {"MALLOC_ARENA_MAX": "1"}  # glibc tells what is in use of the first arena alone
-    ((ours, bare),) = run_python(GROWTH, str(runs), engine="tensorflow", env=one_arena)
+    ((ours, bare),) = run_python(GROWTH, str(runs), engine="tensorflow", timeout=280, env=one_arena)
     assert bare > 1  # MiB, for each run
     assert ours < bare + 0.25, (ours, bare)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import tandem
+from tandem.animation import screen
 from tandem.cli import main
 from tandem.envs.factory import make
 from tandem.errors import CheckpointError
@@ -20,13 +21,22 @@ import gymnasium
 from tandem.testing.environments import Chain
 
 class Line(Chain):
-    def __init__(self, n: int = 5) -> None:
+    def __init__(self, n: int = 5, twice: bool = False) -> None:
         super().__init__(n)
+        self.twice = twice
+
+    def step(self, action):
+        seen, reward, *rest = super().step(action)
+        return seen, reward * (1 + self.twice), *rest
 
 def line(n: int = 3) -> Line:
     return Line(n)
 
+def drawn():
+    return gymnasium.make("CartPole-v1", render_mode="rgb_array")
+
 gymnasium.register("Taken-v0", Chain, kwargs={"n": 7})
+gymnasium.register("Line-v0", Chain, kwargs={"n": 7})
 """
 
 
@@ -46,6 +56,23 @@ def test_a_class_of_a_module_is_an_environment_on_the_command_line(
     assert main(["verify", "a"]) == 0
     assert main(["evaluate", "a", "--env", "lines:line", "--env-kwargs", '{"n": 4}']) == 0
     assert make("lines:Taken-v0").unwrapped.n == 7 and make("lines:line").n == 3
+    assert make("lines:Line").n == 5, "an id without its version does not hide a class"
+    capsys.readouterr()
+    returns = []
+    for kwargs in ({}, {"twice": True}):  # the run's n stays, and no name has to be repeated
+        assert main(["evaluate", "a", "--json", "--env-kwargs", json.dumps(kwargs)]) == 0
+        said = json.loads(capsys.readouterr().out)
+        assert said["env_kwargs"] == {"n": 4} | kwargs
+        returns.append(said["mean"])
+    assert returns[1] == 2 * returns[0] != 0
+    agent = tandem.load("a", trust=True)
+    assert tandem.evaluate(agent, "lines:Line", env_kwargs={"twice": True}).mean == returns[1]
+    assert main(["evaluate", "a", "--episodes", "2", "--env-kwargs", '{"twice": true}']) == 0
+    assert 'ppo lines:Line {"n": 4, "twice": true}, a/' in capsys.readouterr().out
+    again = ["train", "--config", "a/config.json", "--env-kwargs", '{"n": 4}', "--quiet"]
+    assert main([*again, "--out", "d"]) == 0
+    with screen("lines:drawn", "rgb_array") as instance:
+        assert instance.render_mode == "rgb_array"
     capsys.readouterr()
     assert main(["train", "ppo", "lines:Lin", *SHORT]) == 2
     assert "did you mean 'lines:Line'" in capsys.readouterr().err

@@ -12,6 +12,7 @@ import pytest
 from gymnasium import spaces
 
 import tandem
+from tandem.cli import main
 from tandem.errors import EnvironmentFault, ResumeError, SettingError, UnknownNameError
 from tandem.runs.callbacks import Callback
 from tandem.runs.verification import verify
@@ -79,7 +80,7 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("way", sampled(WAYS, ("workers that are ahead", "actor-learners")))
-def test_a_resumed_run_repeats_the_calls_at_their_steps(way: str, tmp_path: Path) -> None:
+def test_a_resumed_run_repeats_the_calls_at_their_steps(way: str, tmp_path: Path, caplog) -> None:
     algorithm, given = WAYS[way]
     given = COURSE | given | {"callbacks": [Course()]}
     whole = finished(tandem.session(algorithm, Corridor, out=tmp_path / "whole", **given))
@@ -91,6 +92,9 @@ def test_a_resumed_run_repeats_the_calls_at_their_steps(way: str, tmp_path: Path
     assert finished(parts).fingerprint() == whole.fingerprint()
     assert verify(tmp_path / "whole", env=Corridor).difference is None
     assert verify(tmp_path / "whole", env=Corridor, callbacks=[Course()]).difference is None
+    words = ["evaluate", str(tmp_path / "whole"), "--env", f"{__name__}:Corridor"]
+    assert main([*words, "--episodes", "1"]) == 0
+    assert "training called set_level, called in the environment" in caplog.text
 
 
 PROGRAM = """

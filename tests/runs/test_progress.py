@@ -66,7 +66,7 @@ def test_plain_lines_say_all_there_is() -> None:
     half = "50,000 / 100,000 steps (50%) | 2,000 steps/s | 80 updates/s | return 449.5"
     # drawn with call 500, before its episode: those from 400 to 499 are the last hundred
     assert f"{half} | loss 0.002 | 25 s left" in lines
-    assert lines[-2] == "100,000 steps in 50 s; ended by steps"
+    assert lines[-2] == "100,000 steps in 50 s, with evaluations"
     assert lines[-1] == "time: environment 20%, acting 30%, learning 40%, other 10%"
 
 
@@ -278,7 +278,7 @@ def test_progress_is_one_place_that_changes() -> None:
     pages = made[0].pages
     assert 50 < len(pages) <= 50 / notebook.REDRAW + 6  # two a second at most
     assert "<progress value='100000' max='100000'" in pages[-1]
-    assert "100,000 / 100,000 steps" in pages[-1] and "ended by steps" in pages[-1]
+    assert "100,000 / 100,000 steps" in pages[-1] and ", with evaluations" in pages[-1]
     shares = [float(x) for x in re.findall(r"progress value='(\d+)'", "".join(pages))]
     assert np.all(np.diff(shares) >= 0)
     assert made[0].text.startswith("100,000 / 100,000 steps · ")

@@ -43,7 +43,8 @@ def test_a_run_is_read(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         run.frame()
     monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=lambda x: ("frame", x)))
     kind, held = run.frame()
-    assert kind == "frame" and held["env_steps"].tolist() == rows["env_steps"].tolist()
+    assert kind == "frame" and (held["algorithm"], held["seed"]) == ("ppo", 1)
+    assert held["env_steps"].tolist() == rows["env_steps"].tolist()
 
 
 def test_runs_are_found_by_what_they_were_given(runs: Path) -> None:

@@ -60,7 +60,7 @@ COMMANDS = {  # name -> (module, what it does); a module `list` would hide the b
     "config": ("config", "write all settings of a run to a file for train --config"),
     "list": ("catalogue", "list algorithms, tuned settings and backends"),
     "check": ("check", "check an environment for errors before training"),
-    "export": ("export", "export an agent to NumPy or ONNX, to run without tandem"),
+    "export": ("export", "export an agent to ONNX or NumPy, to run without a framework"),
     "completion": (
         "completion",
         "print a completion script for bash, zsh or fish",

@@ -20,7 +20,7 @@ from tandem.envs import envpool
 from tandem.envs.factory import make
 from tandem.envs.vector_source import brought, named
 from tandem.envs.wrapped import wrapped
-from tandem.errors import RunFolderError, SettingError, UnknownNameError
+from tandem.errors import RunFolderError, SettingError, UnknownNameError, note
 from tandem.runs import checkpoint, config_file, trust
 from tandem.runs.folder import run_folder
 from tandem.types import JSONDict
@@ -90,7 +90,14 @@ def load(args: argparse.Namespace, command: str = "") -> Loaded:
         if location.parent.name == "checkpoints"
         else location.parent
     )
-    config = checkpoint.read(file).data["config"]
+    saved = checkpoint.read(file).data
+    config = saved["config"]
+    if command and (calls := saved.get("session", {}).get("calls")):
+        names = ", ".join(dict.fromkeys(call[0] for *_, call in calls))
+        note(
+            f"training called {names} in the environment, but `tandem {command}` makes it as it "
+            "was at first: --env-kwargs or --wrapper can set another start."
+        )
     written = config_file.read(folder)
     config_file.refuse_other_env(folder, written, config)
     network, trusted = args.network, getattr(args, "trust", False)
@@ -117,7 +124,11 @@ def _repeated(
     """The entries of a run's config that say how its environment is made, as the arguments give
     them. RunFolderError where a name in the file may lead to code and is not repeated."""
     names, again = names_of(args), f"tandem {command} {{}}{quote(args.folder)}"
-    changed: JSONDict = {} if names.env_kwargs is None else {"env_kwargs": names.env_kwargs}
+    changed: JSONDict = {}
+    if names.env_kwargs is not None:
+        is_other = names.vector is not None or names.env not in (None, config["env"])
+        kept = {} if is_other else config.get("env_kwargs") or {}
+        changed = {"env_kwargs": {**kept, **names.env_kwargs}}
     if names.wrappers is not None:
         changed |= {"wrappers": names.wrappers}
     if names.vector is not None:
@@ -127,8 +138,9 @@ def _repeated(
         vector = "id" if envpool.is_id(names.env) else ""
         changed |= {"env": names.env, "vector": vector, "own_env": False}
     data: JSONDict = {"env_kwargs": {}} | config | changed
-    played = data | {"options": {}}  # no command that plays uses a cluster
-    trust.expect(played, folder, signature, names, again, RunFolderError, "--env ")
+    if not trust.is_signed(config, folder, signature):
+        played = data | {"options": {}}  # no command that plays uses a cluster
+        trust.expect(played, folder, "", names, again, RunFolderError, "--env ")
     return data
 
 

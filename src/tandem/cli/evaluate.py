@@ -33,6 +33,7 @@ def run(words: list[str]) -> int:
         report = {
             "checkpoint": str(loaded.file),
             "env": loaded.config["env"],
+            "env_kwargs": loaded.config.get("env_kwargs") or {},
             "episodes": args.episodes,
             "seed": args.seed,
             "deterministic": args.deterministic,
@@ -40,7 +41,10 @@ def run(words: list[str]) -> int:
         echo(json.dumps(report | result._asdict()))
     else:
         low, high = listed(min(result.returns), max(result.returns))
-        echo(f"{loaded.agent.name}, {loaded.file}")
+        kwargs = loaded.config.get("env_kwargs")
+        made = f" {json.dumps(kwargs)}" if kwargs else ""
+        around = "".join(f" in {name}" for name in loaded.config.get("wrappers") or ())
+        echo(f"{loaded.config['algorithm']} {loaded.config['env']}{made}{around}, {loaded.file}")
         echo(f"return {result} (lowest {low}, highest {high})")
         if result.agents:
             echo("of each agent: " + ", ".join(listed(*result.agents)))

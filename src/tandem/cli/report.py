@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from tandem.cli import seeds_command
 from tandem.cli.output import echo, table
 from tandem.cli.parser import Parser
+from tandem.cli.seeds import KINDS, means
 from tandem.errors import RunFolderError, SettingError
-from tandem.learning.figures import figures, mean_and_std
+from tandem.learning.figures import figures
 from tandem.platforms import is_held
 from tandem.run_report import report
 from tandem.runs.folder import LOCK, Run, describe, result_of
@@ -41,7 +39,7 @@ def run(words: list[str]) -> int:
 
 def _several(parent: Path) -> None:
     """Prints a row for each seed of one command, and their mean."""
-    trained, rows, scores = f"{parent}: no seed has started", list[list[str]](), list[list[Any]]()
+    trained, rows, results = f"{parent}: no seed has started", list[list[str]](), []
     for seed in seeds_command.read(parent).seeds:
         folder, steps, state = parent / f"s{seed}", "", "not started"
         result = result_of(folder, 0)
@@ -51,15 +49,14 @@ def _several(parent: Path) -> None:
             steps = f"{int(one.column('env_steps')[-1]):,}"
             held = "running" if is_held(folder / LOCK) else "interrupted"
             state = "complete" if result else held
-        scores.append([result.get(key) for key in ("eval_mean", "last_eval_mean")])
-        shown = ["" if score is None else figures(score) for score in scores[-1]]
+        results.append(result)
+        scores = [result.get(f"{kind}eval_mean") for kind in KINDS]
+        shown = ["" if score is None else figures(score) for score in scores]
         rows.append([str(seed), steps, *shown, state])
     echo(trained)
     table(rows, ("seed", "steps", "best", "last", ""))
-    for name, every in zip(("best", "last"), zip(*scores, strict=True), strict=True):
-        if each := [score for score in every if score is not None]:
-            spread = mean_and_std(float(np.mean(each)), float(np.std(each)))
-            echo(f"{name} checkpoints, mean over {len(each)} seeds: {spread}")
+    for line in means(results):
+        echo(line)
     if (curve := parent / "curve.png").is_file():
         echo(f"curve: {curve}")
     echo(f"Each seed: tandem report {shell_path(parent / 's…')}")

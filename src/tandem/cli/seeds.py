@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import sys
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from statistics import fmean
@@ -31,6 +32,7 @@ from tandem.workers.process import Process, WorkerLost
 
 REPEATED = {"--vector": 1, "--env-kwargs": 1, "--cluster": 1}  # names that --resume may repeat
 
+KINDS = {"": "best", "last_": "last"}  # how result.json calls the scores of checkpoints
 GRACE = 60.0  # seconds in which a run writes a checkpoint when the command is gone
 LINE = 0.5  # seconds between two lines of a run that is shown live
 
@@ -282,18 +284,14 @@ def _told(
     for run in failed:
         told = run.failure.splitlines()
         print(f"seed {run.seed} {_ending(run.code)}:", *told, sep="\n  ", file=sys.stderr)
-    scores = [run.result["eval_mean"] for run in runs if run.result.get("eval_mean") is not None]
-    if scores:
-        mean, low, high = listed(fmean(scores), min(scores), max(scores))
-        echo(
-            f"mean over {len(scores)} seed{'s' * (len(scores) > 1)}: {mean} "
-            f"(lowest {low}, highest {high})"
-        )
+    for line in means([run.result for run in runs]):
+        echo(line)
     if draws:
         _draw(command.parent, runs)
     echo("Next:")
     if failed or not all(map(_is_complete, runs)):
         echo(f"  {command.again}")
+    echo(f"  tandem report {shell_path(command.parent)}")
     echo(f"  tandem plot {shell_path(command.parent)} --individual")
     code: int = failed[0].code or 1 if failed else 0
     return code if code >= 0 else 128 - code
@@ -353,9 +351,19 @@ class _Show:
 
 
 def scored(result: dict[str, Any]) -> str:
-    """What the best agent of a run came to, in words."""
+    """The returns of a run's best and last checkpoints, in words."""
     if result.get("eval_mean") is None:
         return "done"
-    text = mean_and_std(result["eval_mean"], result["eval_std"])
+    best, last = (mean_and_std(result[f"{n}eval_mean"], result[f"{n}eval_std"]) for n in KINDS)
     cut = f", {result['eval_cut']} of them cut" if result.get("eval_cut") else ""
-    return f"{text} over {result['eval_episodes']} episodes{cut}"
+    return f"best {best}, last {last} over {result['eval_episodes']} episodes{cut}"
+
+
+def means(results: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """The mean returns of several runs' best and last checkpoints, a line for each."""
+    for prefix, name in KINDS.items():
+        each = [x for result in results if (x := result.get(f"{prefix}eval_mean")) is not None]
+        if each:
+            mean, low, high = listed(fmean(each), min(each), max(each))
+            of = f"{len(each)} seed{'s' * (len(each) > 1)}"
+            yield f"{name} checkpoints: mean over {of} {mean} (lowest {low}, highest {high})"

@@ -280,7 +280,7 @@ def settings_flags(
         parser.values |= flags(group, kind.Settings(), tuned.settings, tuned.source, sourced)
     if not kinds:  # some that any run may be given, without help
         flags(group, ReplaySettings())
-        for action in (*group._group_actions, *beside._group_actions):
+        for action in group._group_actions:
             action.help = argparse.SUPPRESS
     of_settings = (*group._group_actions, *beside._group_actions)
     parser.settings = frozenset(action.dest for action in of_settings)
@@ -390,7 +390,7 @@ def make_parser() -> Parser:
         metavar="|".join(LOGS),
         help="json: log each event to stdout as one JSON object per line [text]",
     )
-    parser.add_argument("--quiet", action="store_true", help="print only the result")
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
     return parser
 
 

@@ -69,7 +69,7 @@ def environment_name(env: EnvLike) -> str:
     if is_instance(env):
         return type(env.unwrapped).__name__
     if isinstance(env, partial):  # which has no name of its own
-        env = env.func
+        return environment_name(env.args[0] if env.func is make else env.func)
     return str(getattr(env, "__name__", type(env).__name__))
 
 

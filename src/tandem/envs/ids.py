@@ -186,11 +186,11 @@ def _is_other(now: Any, before: Any) -> bool:
 def attribute(name: str) -> Any:
     """The class or function that module:Name names, where importing the module registers no id
     Name; else None."""
+    from gymnasium import registry
+
     module, colon, own = name.rpartition(":")
-    if not colon or _is_there(own):
-        return None
-    found = getattr(module_here(module), own, None)
-    return found if callable(found) else None
+    found = getattr(module_here(module), own, None) if colon else None
+    return found if callable(found) and own not in registry else None
 
 
 def guarded(name: str, build: Callable[[], Any]) -> Any:

@@ -20,6 +20,8 @@ import numpy as np
 
 from tandem.types import Array
 
+FEW = 5  # runs of a task below which an interval is not to be relied on
+
 
 def iqm(scores: Array, axis: int = 0) -> Array:
     """The interquartile mean along `axis`: the mean of the middle half of the scores.

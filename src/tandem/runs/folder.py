@@ -78,10 +78,12 @@ class Run:
         }
 
     def frame(self) -> Any:
-        """`rows()` as a pandas.DataFrame. EngineError without pandas."""
+        """`rows()` as a pandas.DataFrame, after columns that say which run it is: algorithm, env,
+        framework, seed. EngineError without pandas."""
         with needs("pandas", "pandas for a data frame", "pip install pandas, or use Run.rows()."):
             pandas = import_module("pandas")
-        return pandas.DataFrame(self.rows())
+        run = {name: self.config.get(name) for name in ("algorithm", "env", "framework", "seed")}
+        return pandas.DataFrame(run | self.rows())
 
     @property
     def evaluations(self) -> tuple[tuple[int, float, float], ...]:
@@ -138,7 +140,7 @@ def runs_in(folder: Path) -> list[Path]:
 def find_runs(folder: str | Path = "runs", **wanted: Any) -> list[Run]:
     """The runs below a folder, oldest first, whose config.json has these values: of its entries, as
     algorithm="ppo" or seed=1, or of settings and options, as learning_rate="3e-4:0". Runs without a
-    row yet are left out. UnknownNameError for a name that none of them has."""
+    row yet are left out, and the trials of sweeps. UnknownNameError for a name that none of them has."""
     folder = as_path("folder", folder)
     if not folder.is_dir():
         raise RunFolderError(

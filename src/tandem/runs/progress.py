@@ -166,10 +166,8 @@ class Progress(Callback):
             self._draw(event, now)
         self.close()
         steps, seconds = event.env_steps - self._first, now - self._started
-        self._say(
-            f"{steps:,} steps in {duration(seconds)}; ended by {event.reason}",
-            "bold",
-        )
+        ended = "" if event.reason == "steps" else f"; stopped by {event.reason}"
+        self._say(f"{steps:,} steps in {duration(seconds)}, with evaluations{ended}", "bold")
         if self._shares:
             total = max(event.seconds, sum(self._shares.values()), 1e-9)
             parts = dict(self._shares) | {"other": total - sum(self._shares.values())}
