@@ -140,7 +140,7 @@ def runs_in(folder: Path) -> list[Path]:
 def find_runs(folder: str | Path = "runs", **wanted: Any) -> list[Run]:
     """The runs below a folder, oldest first, whose config.json has these values: of its entries, as
     algorithm="ppo" or seed=1, or of settings and options, as learning_rate="3e-4:0". Runs without a
-    row yet are left out, and the trials of sweeps. UnknownNameError for a name that none of them has."""
+    row yet, and the trials of sweeps, are left out. UnknownNameError for a name that none has."""
     folder = as_path("folder", folder)
     if not folder.is_dir():
         raise RunFolderError(
