@@ -246,7 +246,9 @@ def _fill(args: argparse.Namespace, path: Path, data: dict[str, Any]) -> None:
         config_file.expect_env(data, path, SettingError)
     if args.algorithm is not None and args.env is not None and flags_say:
         for name in zoo.usual_in(args.algorithm, versioned(args.env), said) - flags_say.keys():
-            delattr(args, name)
+            # not a schedule that was rescaled, unless another entry has another one
+            if "entry" in flags_say or getattr(args, name) == said[name]:
+                delattr(args, name)
 
 
 def settings_flags(
