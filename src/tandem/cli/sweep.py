@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tandem import algorithms, plugins
+from tandem import algorithms
 from tandem.cli import train
 from tandem.cli.output import echo, stream
 from tandem.cli.parser import (
@@ -18,13 +18,12 @@ from tandem.cli.parser import (
     trust_argument,
     with_import,
 )
-from tandem.envs import ids
 from tandem.learning.figures import figures
 from tandem.runs.signals import exit_code
 from tandem.settings import shell_path
 from tandem.streams import Display
 from tandem.tuning import sweep as sweeps
-from tandem.tuning.sweep_report import Swept
+from tandem.tuning.sweep_report import ENTRY, Swept, few
 from tandem.tuning.sweep_study import (
     COMPLETE,
     JOURNAL,
@@ -34,7 +33,7 @@ from tandem.tuning.sweep_study import (
     STATES,
     SweepTrial,
 )
-from tandem.zoo import files
+from tandem.zoo import user
 
 ABOUT = """Tune the settings of an algorithm for an environment with Optuna. Each trial is a run of
 --steps environment steps with ten evaluations; its score is the mean return of the second half.
@@ -47,7 +46,7 @@ EXAMPLES = (
     "tandem sweep ppo Hopper-v5 --cluster --parallel 40    trials on a Ray cluster",
     "tandem sweep --resume runs/sweep-ppo-Pendulum-v1-20250131-120000 --trials 80",
 )
-ROWS = 10  # of the table that is printed
+BEST = 5  # trials in the final table
 FULL_WIDTH = 10_000  # columns of a table in a file
 WIDTHS = {"trial": 5, "return": 8, "state": 10, "steps": 9, "time": 7}  # at least
 OWN = (
@@ -89,7 +88,7 @@ def run(words: list[str]) -> int:
         again = f"tandem sweep --resume {shell_path(made.folder)}{with_import(args.imported)}"
         echo(f"Stopped by {came}; trials under way are saved. To go on:\n  {again}")
         return exit_code(came)
-    _conclude(made, made.result(), args.imported)
+    _conclude(made, made.result(), args.imported, show.rows)
     return 0
 
 
@@ -100,6 +99,7 @@ class _Show:
     def __init__(self, quiet: bool) -> None:
         self.quiet, self.live, self.console = quiet, None, _console()
         self.evaluations, self.latest, self.names = 0, dict[int, str](), dict[str, int]()
+        self.rows = 0  # printed
 
     live: Any
 
@@ -155,6 +155,7 @@ class _Show:
         self.latest.pop(trial.number, None)
         if not self.quiet:
             self.console.print(_table(self.console, self.names, [trial], show_header=False))
+            self.rows += 1
             if trial.why:
                 self.console.print(f"       {trial.why.splitlines()[0]}", soft_wrap=True)
         self._refresh()
@@ -167,14 +168,15 @@ class _Show:
             self.live.update(Text(lines, overflow="ellipsis", no_wrap=True), refresh=True)
 
 
-def _conclude(made: sweeps.Sweep, swept: Swept, imported: str | None) -> None:
-    """Prints the table, where the files are, the entry for the zoo, and what to do with it."""
-    ranked, console = [t for t in swept.ranked if t.state != REFUSED], _console()
+def _conclude(made: sweeps.Sweep, swept: Swept, imported: str | None, rows: int) -> None:
+    """Prints the best trials, where the files are, the entry for the zoo, and what to do with it.
+    rows: how many trials were printed before."""
+    complete, console = [t for t in swept.ranked if t.state == COMPLETE], _console()
     echo()
-    console.print(_table(console, _names(made, swept.importances), ranked[:ROWS]))
-    if len(ranked) > ROWS:
-        echo(f"… and {len(ranked) - ROWS} more")
-    complete = [t for t in ranked if t.state == COMPLETE]
+    if rows < len([t for t in swept.trials if t.state != REFUSED]) or rows > BEST:
+        order = ", with the settings that matter most first" if swept.importances else ""
+        echo(f"best trials{order}:")
+        console.print(_table(console, _names(made, swept.importances), complete[:BEST]))
     ties = [str(t.number) for t in complete if t.score == swept.best.score]
     if len(ties) > 1:
         echo(f"Trials {', '.join(ties)} tie; trial {swept.best.number}, the first one, is chosen.")
@@ -186,11 +188,13 @@ def _conclude(made: sweeps.Sweep, swept: Swept, imported: str | None) -> None:
     if counts[REFUSED]:
         echo(f"{counts[REFUSED]} combinations that cannot be trained with were drawn anew.")
     if swept.picture is not None:
-        echo(f"what mattered: {swept.picture}")
-    algorithm, env = made.plan.algorithm, made.plan.env
-    source = plugins.source_of("algorithms", algorithm) or ids.origin(env).get("env", "")
-    echo(f"\nFor {files.home(algorithm, source)} ({swept.folder / 'entry.toml'}):\n")
-    echo(swept.entry)
+        echo(f"what mattered{few(len(complete))}: {swept.picture}")
+    entry = swept.folder / ENTRY
+    echo(f"\nThe best settings ({entry}):\n\n{swept.entry}")
+    if "algorithm" not in made.plan.own:
+        file = shell_path(entry)
+        append = f"append {file} to {path}, or " if (path := user.home()) else ""
+        echo(f"To use them in every later run, {append}give --zoo {file}.")
     if swept.best.number == 0 and not made.outside:
         echo("No trial was better than the one with the settings as they are.")
     name = f"{algorithm} " if "algorithm" in made.plan.own else ""
@@ -275,7 +279,8 @@ def make_parser() -> Parser:
     parser.add_argument(
         "--space",
         metavar="FILE",
-        help="search ranges that override the defaults (docs/howto/sweeps.md)",
+        help="TOML file of search ranges that override the defaults, with lines such as "
+        "gamma = { low = 0.9, high = 0.999 } (docs/howto/sweeps.md)",
     )
     parser.add_argument(
         "--steps", metavar="N", help="environment steps per trial [as in the settings]"
