@@ -55,6 +55,8 @@ EXAMPLES = (
     "tandem train --resume runs/ppo-CartPole-v1-s0-20250131-120000",
     "tandem train ppo --help settings",
 )
+SCHEDULES = """X:END:PART is a schedule: linear from X to END over PART of the run
+[1], then constant. A PART above 1 ends after the run."""
 USUAL = {
     "framework": ("torch, jax or tensorflow", "fastest"),
     "seed": ("random seed", "0"),
@@ -272,6 +274,7 @@ def settings_flags(
         names = [n for n in names if n in trusted or not algorithms.is_class(n)]
     kinds = [own.checked(own.named(n) if algorithms.is_class(n) else n, TAKEN) for n in names]
     group.title = title.format(", ".join(names))
+    group.description = SCHEDULES if kinds else None
     if kinds and {*HELP} & {*words}:
         env = next((b for a, b in pairwise(rest) if a == names[-1] and b[0] != "-"), "")
         tuned = zoo.entry(names[0], env, value_of("--entry", words) or "") or tuned
