@@ -27,7 +27,6 @@ from tandem.plugins import Plugin
 from tandem.settings import Needs, Schedule, apply, check_ranges, effective, idle
 from tandem.zoo import files, owners, user
 
-
 RANGES = {"clip": "clip range", "radius": "trust-region radius"}
 
 
