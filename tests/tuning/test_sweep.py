@@ -223,9 +223,10 @@ def test_the_entry_can_be_used_in_every_later_run(algorithm, env, tmp_path: Path
     assert plain(again) == plain(base)
 
 
-def concluded(folder: Path, capsys: Any, count: int, rows: int) -> list[str]:
+def concluded(folder: Path, capsys: Any, count: int, rows: int, **plan: Any) -> list[str]:
     """What the command prints at its end, of `count` completed trials and a pruned one."""
     made = kept(folder)
+    made.plan = replace(made.plan, **plan)
     trials = [SweepTrial(i, "complete", {"gamma": i / 100}, [], i, 1.0, "") for i in range(count)]
     best, shares = trials[-1], {"learning_rate": 0.7, "gamma": 0.3}
     trials.append(replace(trials[0], number=count, state="pruned"))
@@ -251,6 +252,9 @@ def test_the_end_of_a_sweep_repeats_no_row_but_the_best(tmp_path, capsys, monkey
         said = concluded(tmp_path / str(rows), capsys, 4, rows)
         assert any("best trials" in line for line in said) == shown
     assert "what mattered: " in "\n".join(concluded(tmp_path / "many", capsys, 20, 21))
+    said = concluded(tmp_path / "own", capsys, 4, 5, algorithm="m:Own", own=["algorithm"])
+    assert '["m:Own"."tandem/Identity-v0"]' in said  # which no zoo can hold
+    assert not any("every later run" in line for line in said)
 
 
 def test_notes_of_a_trial_are_in_its_folder_alone(tmp_path: Path, caplog: Any) -> None:

@@ -197,7 +197,7 @@ def _conclude(made: sweeps.Sweep, swept: Swept, imported: str | None, rows: int)
         echo(f"To use them in every later run, {append}give --zoo {file}.")
     if swept.best.number == 0 and not made.outside:
         echo("No trial was better than the one with the settings as they are.")
-    name = f"{algorithm} " if "algorithm" in made.plan.own else ""
+    name = f"{made.plan.algorithm} " if "algorithm" in made.plan.own else ""
     command = f"tandem train {name}--from-sweep {shell_path(swept.folder)} --seeds 5"
     echo("Next, on seeds that no trial has seen:")
     echo(f"  {command}{with_import(imported)}")
