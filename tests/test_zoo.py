@@ -157,9 +157,14 @@ BOTH = {"learning_rate": "1e-3:0", "clip": "0.2:0"}
             "ppo",
             "CartPole-v1",
             {"steps": 49_999},
-            "the learning rate and clip range follow the sch",
+            "it decays the learning rate and clip range as",
         ),
-        ("ppo", "CartPole-v1", {"steps": 9, "clip": 0.1}, "9: the learning rate follows the sched"),
+        (
+            "ppo",
+            "CartPole-v1",
+            {"steps": 9, "clip": 0.1},
+            "9: it decays the learning rate as slowly as",
+        ),
         ("ppo", "CartPole-v1", {"steps": 9, **BOTH}, ""),
         ("ppo", "CartPole-v1", {"steps": 50_000}, ""),
         ("ppo", "CartPole-v1", {}, ""),
@@ -167,7 +172,7 @@ BOTH = {"learning_rate": "1e-3:0", "clip": "0.2:0"}
         ("ppo", "Acrobot-v1", {"steps": 9}, ""),
         ("sac", "Pendulum-v1", {"steps": 9}, ""),
         ("dqn", "tandem/CartPole-v1", {"steps": 9}, ""),  # its epsilon is of the run
-        ("dqn", "CartPole-v1", {"steps": 9}, "50,000 steps, but this run has 9: the learning rate"),
+        ("dqn", "CartPole-v1", {"steps": 9}, "50,000 steps, but this run has 9: it decays the"),
     ],
 )
 def test_a_note_says_which_schedules_are_those_of_a_longer_run(algorithm, env, given, said) -> None:
@@ -187,7 +192,7 @@ def test_a_schedule_keeps_its_horizon_in_runs_of_other_lengths() -> None:
         ("1:0:25", 0.01, "1:0"),
         ("1", 3, "1"),
     ):
-        assert str(Schedule.parse(text).rescaled(ratio)) == expected
+        assert str(Schedule.parse(text).stretched(ratio)) == expected
 
 
 def test_an_entry_of_short_trials_keeps_its_horizon(tmp_path: Path) -> None:

@@ -223,7 +223,7 @@ def test_the_entry_can_be_used_in_every_later_run(algorithm, env, tmp_path: Path
     assert plain(again) == plain(base)
 
 
-def concluded(folder: Path, capsys: Any, count: int, rows: int, **plan: Any) -> list[str]:
+def concluded(folder: Path, capsys: Any, count: int, quiet: bool = False, **plan: Any) -> list[str]:
     """What the command prints at its end, of `count` completed trials and a pruned one."""
     made = kept(folder)
     made.plan = replace(made.plan, **plan)
@@ -233,13 +233,13 @@ def concluded(folder: Path, capsys: Any, count: int, rows: int, **plan: Any) -> 
     entry = written(made.plan, made.base, best, count)
     swept = Swept(folder, trials, best, entry, shares, folder / "importances.png")
     capsys.readouterr()
-    sweep_command._conclude(made, swept, None, rows)
+    sweep_command._conclude(made, swept, None, quiet)
     return capsys.readouterr().out.splitlines()
 
 
 def test_the_end_of_a_sweep_repeats_no_row_but_the_best(tmp_path, capsys, monkeypatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    said = concluded(tmp_path / "seven", capsys, 6, rows=7)
+    said = concluded(tmp_path / "seven", capsys, 6)
     assert said[1] == "best trials, with the settings that matter most first:"
     assert said[2].split()[5:7] == ["learning_rate", "gamma"]
     assert [line.split()[0] for line in said[3:8]] == ["5", "4", "3", "2", "1"]
@@ -248,11 +248,11 @@ def test_the_end_of_a_sweep_repeats_no_row_but_the_best(tmp_path, capsys, monkey
     entry, home = tmp_path / "seven" / "entry.toml", tmp_path / "config" / "tandem" / "zoo.toml"
     use = f"To use them in every later run, append {entry} to {home}, or give --zoo {entry}."
     assert use in said and not any("src/tandem" in line for line in said)
-    for rows, shown in ((5, False), (3, True)):  # all have been printed, or those of this sitting
-        said = concluded(tmp_path / str(rows), capsys, 4, rows)
-        assert any("best trials" in line for line in said) == shown
-    assert "what mattered: " in "\n".join(concluded(tmp_path / "many", capsys, 20, 21))
-    said = concluded(tmp_path / "own", capsys, 4, 5, algorithm="m:Own", own=["algorithm"])
+    for quiet in (False, True):
+        said = concluded(tmp_path / str(quiet), capsys, 4, quiet)
+        assert any("best trials" in line for line in said) == quiet
+    assert "what mattered: " in "\n".join(concluded(tmp_path / "many", capsys, 20))
+    said = concluded(tmp_path / "own", capsys, 4, algorithm="m:Own", own=["algorithm"])
     assert '["m:Own"."tandem/Identity-v0"]' in said  # which no zoo can hold
     assert not any("every later run" in line for line in said)
 
@@ -366,7 +366,7 @@ def test_the_command_at_the_end_trains_what_the_trials_trained(env, tmp_path, ca
     trial = SweepTrial(3, "complete", drawn, [1.0], 1.0, 1.0, "")
     made.plan.save(made.folder)
     save_best(made.folder, made.plan, [trial], made.base)
-    sweep_command._conclude(made, Swept(made.folder, [trial], trial, "", {}, None), None)
+    sweep_command._conclude(made, Swept(made.folder, [trial], trial, "", {}, None), None, False)
     line = next(x for x in capsys.readouterr().out.splitlines() if "tandem train" in x)
     assert line == f"  tandem train --from-sweep {made.folder} --seeds 5"
     args = train_command.arguments(shlex.split(line)[2:])

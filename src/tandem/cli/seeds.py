@@ -345,10 +345,9 @@ class _Show:
                 say(said)
         elif not self.quiet and self.live is None:
             for line in lines:
-                if line in self.notes:
-                    continue
-                self.notes |= {line} if line.startswith("Note: ") else set()
-                print(f"seed {run.seed}: {line}", file=self.stream, flush=True)
+                if line not in self.notes:
+                    print(f"seed {run.seed}: {line}", file=self.stream, flush=True)
+            self.notes |= {line for line in lines if line.startswith("Note: ")}
         if self.live is not None:
             from rich.text import Text
 

@@ -140,7 +140,7 @@ def fill(args: argparse.Namespace, path: Path, data: dict[str, Any]) -> dict[str
     said: dict[str, Any] = {}
     if algorithm is None:
         return said
-    before, asked = data.get("settings", {}).get("steps"), getattr(args, "steps", None)
+    before = data.get("settings", {}).get("steps") if hasattr(args, "steps") else None
     kinds = {"settings": algorithms.get(algorithm).Settings, "options": Options}
     for part, kind in kinds.items():
         known = {s.name: s.default for s in declared(kind)}
@@ -157,10 +157,10 @@ def fill(args: argparse.Namespace, path: Path, data: dict[str, Any]) -> dict[str
             said[name] = tuple(value) if isinstance(value, list) else value
             if not hasattr(args, name):
                 setattr(args, name, said[name])
-                if hint is Schedule and asked is not None and _is_a(before, int):
-                    ratio = before / max(1, convert("steps", asked, int, before))
+                if hint is Schedule and _is_a(before, int):
+                    ratio = before / max(1, convert("steps", args.steps, int, before))
                     if (schedule := convert(name, value, hint, known[name])).fraction > 1:
-                        setattr(args, name, str(schedule.rescaled(ratio)))
+                        setattr(args, name, str(schedule.stretched(ratio)))
     return said
 
 

@@ -88,7 +88,7 @@ def run(words: list[str]) -> int:
         again = f"tandem sweep --resume {shell_path(made.folder)}{with_import(args.imported)}"
         echo(f"Stopped by {came}; trials under way are saved. To go on:\n  {again}")
         return exit_code(came)
-    _conclude(made, made.result(), args.imported, show.rows)
+    _conclude(made, made.result(), args.imported, args.quiet)
     return 0
 
 
@@ -99,7 +99,6 @@ class _Show:
     def __init__(self, quiet: bool) -> None:
         self.quiet, self.live, self.console = quiet, None, _console()
         self.evaluations, self.latest, self.names = 0, dict[int, str](), dict[str, int]()
-        self.rows = 0  # printed
 
     live: Any
 
@@ -155,7 +154,6 @@ class _Show:
         self.latest.pop(trial.number, None)
         if not self.quiet:
             self.console.print(_table(self.console, self.names, [trial], show_header=False))
-            self.rows += 1
             if trial.why:
                 self.console.print(f"       {trial.why.splitlines()[0]}", soft_wrap=True)
         self._refresh()
@@ -168,14 +166,15 @@ class _Show:
             self.live.update(Text(lines, overflow="ellipsis", no_wrap=True), refresh=True)
 
 
-def _conclude(made: sweeps.Sweep, swept: Swept, imported: str | None, rows: int) -> None:
-    """Prints the best trials, where the files are, the entry for the zoo, and what to do with it.
-    rows: how many trials were printed before."""
+def _conclude(made: sweeps.Sweep, swept: Swept, imported: str | None, quiet: bool) -> None:
+    """Prints the best trials, unless a few rows show all, where the files are, the entry for the
+    zoo, and what to do with it. quiet: no rows were printed."""
     complete, console = [t for t in swept.ranked if t.state == COMPLETE], _console()
     echo()
-    if rows < len([t for t in swept.trials if t.state != REFUSED]) or rows > BEST:
-        order = ", with the settings that matter most first" if swept.importances else ""
-        echo(f"best trials{order}:")
+    if quiet or made.done or len(swept.trials) > BEST:
+        echo(
+            f"best trials{', with the settings that matter most first' * bool(swept.importances)}:"
+        )
         console.print(_table(console, _names(made, swept.importances), complete[:BEST]))
     ties = [str(t.number) for t in complete if t.score == swept.best.score]
     if len(ties) > 1:
@@ -189,10 +188,9 @@ def _conclude(made: sweeps.Sweep, swept: Swept, imported: str | None, rows: int)
         echo(f"{counts[REFUSED]} combinations that cannot be trained with were drawn anew.")
     if swept.picture is not None:
         echo(f"what mattered{few(len(complete))}: {swept.picture}")
-    entry = swept.folder / ENTRY
-    echo(f"\nThe best settings ({entry}):\n\n{swept.entry}")
+    file = shell_path(swept.folder / ENTRY)
+    echo(f"\nThe best settings ({file}):\n\n{swept.entry}")
     if "algorithm" not in made.plan.own:
-        file = shell_path(entry)
         append = f"append {file} to {path}, or " if (path := user.home()) else ""
         echo(f"To use them in every later run, {append}give --zoo {file}.")
     if swept.best.number == 0 and not made.outside:

@@ -273,8 +273,7 @@ def settings_flags(
     if trusted is not None:
         names = [n for n in names if n in trusted or not algorithms.is_class(n)]
     kinds = [own.checked(own.named(n) if algorithms.is_class(n) else n, TAKEN) for n in names]
-    group.title = title.format(", ".join(names))
-    group.description = SCHEDULES if kinds else None
+    group.title, group.description = title.format(", ".join(names)), SCHEDULES if kinds else None
     if kinds and {*HELP} & {*words}:
         env = next((b for a, b in pairwise(rest) if a == names[-1] and b[0] != "-"), "")
         tuned = zoo.entry(names[0], env, value_of("--entry", words) or "") or tuned

@@ -4,7 +4,6 @@ for the zoo."""
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import date
@@ -30,8 +29,8 @@ class Swept:
     """What a sweep came to.
 
     best: the completed trial with the highest score. entry: its settings as a table for a user's
-    zoo. importances: how much each setting mattered, as shares of 1; {} where
-    there were too few trials. picture: of these.
+    zoo. importances: how much each setting mattered, as shares of 1; {} where there were too few
+    trials. picture: of these.
     """
 
     folder: Path
@@ -124,16 +123,10 @@ def written(plan: Plan, settings: Any, best: SweepTrial, trials: int) -> str:
         f"tandem sweep of {date.today():%Y-%m-%d}: trial {best.number} of {trials}, "
         f"return {figures(best.score)} on the sweep's own seed"
     )
-    table = f"[{_key(plan.algorithm)}.{json.dumps(plan.env)}]"
-    lines = [table, f'source = "{source}"', f"steps = {own['steps']:_}"]
+    name = plan.algorithm if plan.algorithm.isidentifier() else f'"{plan.algorithm}"'
+    lines = [f'[{name}."{plan.env}"]', f'source = "{source}"', f"steps = {own['steps']:_}"]
     lines += [f"{name} = {_toml(x)}" for name, x in differ.items() if name != "steps"]
     return "\n".join(lines) + "\n"
-
-
-def _key(name: str) -> str:
-    """A name as TOML has it in the head of a table."""
-    bare = all(c.isalnum() or c in "-_" for c in name)
-    return name if bare else json.dumps(name)
 
 
 def _toml(value: Any) -> str:

@@ -74,22 +74,20 @@ def note_short(algorithm: str | type, env: str, given: dict[str, Any]) -> None:
     the entry was tuned for."""
     chosen, options, tuned = _chosen(algorithm, env, given)
     said, name = tuned.settings if tuned else {}, name_of(algorithm)
-    schedules = _schedules(chosen, [n for n in said if n not in given])
-    used = sorted({RANGES.get(n, "learning rate") for n in schedules}, reverse=True)
-    if used and 2 * chosen.steps < said.get("steps", 0):
-        end = "follow the schedules" if len(used) > 1 else "follows the schedule"
+    scheduled = _schedules(chosen, said.keys() - given.keys())
+    if scheduled and 2 * chosen.steps < said.get("steps", 0):
+        names = sorted({RANGES.get(n, "learning rate") for n in scheduled}, reverse=True)
         note(
             f"The zoo's settings for {name} in {_key(name, env, options.entry)} are tuned for "
-            f"{said['steps']:,} steps, but this run has {chosen.steps:,}: the "
-            f"{' and '.join(used)} {end} of the longer run."
+            f"{said['steps']:,} steps, but this run has {chosen.steps:,}: it decays the "
+            f"{' and '.join(names)} as slowly as the longer run."
         )
 
 
 def _schedules(settings: Any, names: Iterable[str]) -> dict[str, Schedule]:
     """Those of the settings `names` whose schedules span the steps of their entry: learning rates
     and RANGES."""
-    spans = (n for n in names if n.endswith("learning_rate") or n in RANGES)
-    found = {n: getattr(settings, n) for n in spans}
+    found = {n: getattr(settings, n) for n in names if n.endswith("learning_rate") or n in RANGES}
     return {n: x for n, x in found.items() if isinstance(x, Schedule) and x.end is not None}
 
 
@@ -223,7 +221,7 @@ def _chosen(
     base = _applied(fits.of_length(kind.Settings(), steps), tuned)
     # step sizes and clip ranges of an entry that was tuned for more steps change over those
     ratio = said.get("steps", steps) / max(1, steps)
-    base = replace(base, **{n: x.rescaled(ratio) for n, x in _schedules(base, said).items()})
+    base = replace(base, **{n: x.stretched(ratio) for n, x in _schedules(base, said).items()})
     if "envs" not in given and isinstance(options.workers, int):  # one for each process at least
         beside = not options.runners and (kind.needs == "rollouts" or options.ahead == 0)
         processes = options.runners or options.workers
