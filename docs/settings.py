@@ -294,7 +294,6 @@ def renewed_options(page: str) -> str:
 ZOO = Path(__file__).parent / "howto" / "zoo.md"
 BEGIN_ZOO = "<!-- zoo: written by docs/settings.py -->\n"
 END_ZOO = "<!-- end of zoo -->"
-OURS = ("ours", "found by trials here")
 
 
 def entries() -> str:
@@ -318,7 +317,7 @@ def by_source(env: str) -> list[str]:
     cells: list[list[str]] = [[], [], []]
     for name in algorithms.NAMES:
         if (found := zoo.entry(name, env)) is not None:
-            untuned, ours = "untuned" in found.source, found.source.startswith(OURS)
+            untuned, ours = "untuned" in found.source, found.source.startswith("tuned by tandem")
             cells[2 if untuned else 1 if ours else 0].append(name)
     return [", ".join(names) for names in cells]
 

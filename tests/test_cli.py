@@ -59,6 +59,21 @@ def test_overview_names_every_command_which_explains_itself(capsys) -> None:
         assert f"usage: tandem {command}" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("words", "said", "times"),
+    [
+        ("train ppo CartPole-v1 --help", "A PART above 1 ends after the run.", 0),
+        ("train ppo CartPole-v1 --help settings", "A PART above 1 ends after the run.", 1),
+        ("sweep ppo CartPole-v1 --help all", "A PART above 1 ends after the run.", 1),
+        ("train --help all", "A PART above 1 ends after the run.", 0),
+        ("sweep --help all", "gamma = { low = 0.9, high = 0.999 }", 1),
+    ],
+)
+def test_help_explains_how_values_are_written(words, said, times, capsys) -> None:
+    assert main(words.split()) == 0
+    assert " ".join(capsys.readouterr().out.split()).count(said) == times
+
+
 @pytest.mark.parametrize("algorithm", algorithms.NAMES)
 def test_help_has_every_setting_with_meaning_default_and_source(algorithm, capsys) -> None:
     assert main(["train", algorithm, "--help", "all"]) == 0

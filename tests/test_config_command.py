@@ -70,6 +70,20 @@ def test_flags_win_over_a_file_and_a_file_over_the_zoo(tmp_path: Path) -> None:
     assert [x["seed"] for x in both] == [4, 5] and both[0]["settings"] == settings
 
 
+@pytest.mark.parametrize(
+    ("flags", "part"), [("", 25), ("--steps 8000", 12.5), ("--steps 1e6", 1), ("--gamma 0.5", 25)]
+)
+def test_a_files_schedules_keep_one_horizon(flags: str, part: float, tmp_path: Path) -> None:
+    """The clip range is the zoo's, the learning rate is not, as after a sweep."""
+    file = tmp_path / "mine.toml"
+    long = 'steps = 4000\nlearning_rate = "0.00548:0:25"\nclip = "0.2:0:25"\n'
+    file.write_text(f'{TOP}[settings]\n{long}entropy = "0.01:0:0.5"\n')
+    args = train.arguments(["--config", str(file), *flags.split()])
+    s = zoo.resolve("ppo", "CartPole-v1", train.given(args))[0]
+    assert [s.learning_rate.start, s.clip.start, s.entropy.fraction] == [0.00548, 0.2, 0.5]
+    assert [s.learning_rate.fraction, s.clip.fraction] == [part, part]
+
+
 def test_arguments_are_kept_and_whole_numbers_do_for_others(tmp_path: Path, capsys: Any) -> None:
     file, out = tmp_path / "frozen lake.toml", tmp_path / "run"
     words = ["config", "dqn", "FrozenLake-v1", "--env-kwargs", '{"is_slippery": false}']

@@ -1,9 +1,11 @@
 """Folders of several seeds that are gone on with."""
 
+import io
 import json
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 pytest.importorskip("torch")
 
 from tandem.cli import main
+from tandem.cli.seeds import _Show
 from tandem.cli.seeds_command import SeedsCommand, read, value_of
 from tandem.learning.figures import figures, listed
 from tests.helpers import held
@@ -138,3 +141,13 @@ def test_the_command_that_goes_on_has_what_no_file_is_trusted_with(tmp_path) -> 
     assert command.resumed().words == ["ppo", "Mine-v0", "--steps", "9"]
     own = SeedsCommand(["mine:Mine", "CartPole-v1"], [0], tmp_path)
     assert own.again == f"tandem train mine:Mine --resume {tmp_path}"
+
+
+def test_a_note_of_all_seeds_is_printed_once() -> None:
+    runs, stream = [SimpleNamespace(seed=n, code=None, latest="") for n in (0, 1)], io.StringIO()
+    show = _Show(runs, False, stream)
+    for run in runs:
+        show(run, ["Note: the same", "step 8"])
+    show(runs[1], ["Note: another", "step 8"])
+    lines = ["0: Note: the same", "0: step 8", "1: step 8", "1: Note: another", "1: step 8"]
+    assert stream.getvalue().splitlines() == [f"seed {line}" for line in lines]

@@ -12,7 +12,7 @@ from tandem.cli import main
 from tandem.errors import noting
 from tandem.learning.config import Config, plain
 from tandem.runs.resume import extended
-from tandem.settings import apply
+from tandem.settings import Schedule, apply
 from tandem.testing import fakes
 
 ANY = ("a2c", "a3c", "impala", "ppo", "sac", "trpo")  # that act by choices and by numbers
@@ -147,12 +147,63 @@ def test_extending_a_run_continues_its_schedules_to_their_horizon() -> None:
     assert float(longer.clip(15_000 / 60_000)) == pytest.approx(float(chosen.clip(0.75)))
 
 
-def test_a_note_says_that_a_run_is_much_shorter_than_its_entry() -> None:
-    for steps, expected in ((49_999, 1), (50_000, 0), (100_000, 0)):
-        with noting(notes := []):
-            zoo.note_short("ppo", "CartPole-v1", "", steps)
-            zoo.note_short("ppo", "Nowhere-v0", "", steps)
-        assert len(notes) == expected and all("100,000" in text for text in notes)
+BOTH = {"learning_rate": "1e-3:0", "clip": "0.2:0"}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "env", "given", "said"),
+    [
+        (
+            "ppo",
+            "CartPole-v1",
+            {"steps": 49_999},
+            "it decays the learning rate and clip range as",
+        ),
+        (
+            "ppo",
+            "CartPole-v1",
+            {"steps": 9, "clip": 0.1},
+            "9: it decays the learning rate as slowly as",
+        ),
+        ("ppo", "CartPole-v1", {"steps": 9, **BOTH}, ""),
+        ("ppo", "CartPole-v1", {"steps": 50_000}, ""),
+        ("ppo", "CartPole-v1", {}, ""),
+        ("ppo", "Nowhere-v0", {"steps": 9}, ""),
+        ("ppo", "Acrobot-v1", {"steps": 9}, ""),
+        ("sac", "Pendulum-v1", {"steps": 9}, ""),
+        ("dqn", "tandem/CartPole-v1", {"steps": 9}, ""),  # its epsilon is of the run
+        ("dqn", "CartPole-v1", {"steps": 9}, "50,000 steps, but this run has 9: it decays the"),
+    ],
+)
+def test_a_note_says_which_schedules_are_those_of_a_longer_run(algorithm, env, given, said) -> None:
+    with noting(notes := []):
+        zoo.note_short(algorithm, env, given)
+    assert len(notes) == bool(said) and said in "".join(notes)
+
+
+def test_a_schedule_keeps_its_horizon_in_runs_of_other_lengths() -> None:
+    chosen = zoo.resolve("ppo", "CartPole-v1", {"steps": 6_000})[0]
+    assert (str(chosen.learning_rate), str(chosen.clip)) == ("0.001:0:16.67", "0.2:0:16.67")
+    for text, ratio, expected in (
+        ("1:0", 3, "1:0:3"),
+        ("1:0:0.5", 100 / 3, "1:0:16.67"),
+        ("1:0:0.5", 0.1, "1:0:0.5"),
+        ("1:0:25", 0.5, "1:0:12.5"),
+        ("1:0:25", 0.01, "1:0"),
+        ("1", 3, "1"),
+    ):
+        assert str(Schedule.parse(text).stretched(ratio)) == expected
+
+
+def test_an_entry_of_short_trials_keeps_its_horizon(tmp_path: Path) -> None:
+    """As a sweep writes it."""
+    (tmp_path / "zoo.toml").write_text('[ppo.Own-v0]\nsteps = 4_000\nclip = "0.3:0:25"\n')
+    zoo.use(tmp_path / "zoo.toml")
+    try:
+        found = [zoo.resolve("ppo", "Own-v0", {"steps": n})[0].clip for n in (2_000, 4_000, 8_000)]
+    finally:
+        zoo.use(None)
+    assert [clip.fraction for clip in found] == [50, 25, 12.5]
 
 
 @pytest.mark.slow

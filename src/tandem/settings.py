@@ -267,8 +267,12 @@ class Schedule:
         return replace(self, start=start, end=float(f"{start * self.end / self.start:.3g}"))
 
     def stretched(self, ratio: float) -> Schedule:
-        """The same values over `ratio` times as much of the run."""
-        return self if self.end is None else replace(self, fraction=self.fraction * ratio)
+        """The schedule for a run with 1 / `ratio` times the steps. A shorter run follows the first
+        part of it. In a longer run, a schedule that ended after the run ends at the same step or
+        with the run, whichever is later; any other spans the same part of the run. The fraction is
+        rounded to four significant digits."""
+        fraction = max(min(1.0, self.fraction), self.fraction * ratio)
+        return self if self.end is None else replace(self, fraction=float(f"{fraction:.4g}"))
 
     def __str__(self) -> str:
         parts = (

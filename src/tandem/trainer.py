@@ -293,6 +293,7 @@ def session(
     if network is not None:
         of = run.observation, run.action
         bodies.note_ignored(run.kind, settings, network, of, run.config.settings)
+    note_short(algorithm, conf.env, settings)
     return _noted(run, catch_signals)
 
 
@@ -322,7 +323,6 @@ def _changes(given: dict[str, Any]) -> dict[str, Any]:
 def _noted(run: Session, catch_signals: bool) -> Session:
     """The session, with notes on its length."""
     c, run.train_loop.catch_signals = run.config, catch_signals
-    note_short(c.algorithm, c.env, c.options.entry, c.settings.steps)
     fits.note_few(c.settings, int(c.options.learners))
     return run
 

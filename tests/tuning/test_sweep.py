@@ -4,6 +4,7 @@ import csv
 import errno
 import io
 import json
+import logging
 import os
 import shlex
 import signal
@@ -21,7 +22,7 @@ import pytest
 from rich.console import Console
 
 import tandem
-from tandem import algorithms, errors, trainer
+from tandem import algorithms, errors, trainer, zoo
 from tandem.cli import main
 from tandem.cli import sweep as sweep_command
 from tandem.cli import train as train_command
@@ -46,6 +47,15 @@ from tests.runs.shared import CHILD, TANDEM, no_space, wait_for
 SMALL: dict[str, Any] = {"framework": "torch", "steps": 1000, "envs": 2, "hidden": 16}
 SMALL |= {"eval_episodes": 2, "env_kwargs": {"n": 6}}
 GAMES = "a2c", "tandem/Identity-v0"
+
+
+@pytest.fixture(autouse=True)
+def level() -> Iterator[None]:
+    """A process of trials logs no notes."""
+    yield
+    logging.getLogger("tandem").setLevel(logging.NOTSET)
+
+
 FLAGS = "--framework torch --steps 1000 --envs 2 --hidden 16 --eval-episodes 2 --sampler random"
 WORDS = FLAGS.split()
 
@@ -193,17 +203,72 @@ def test_seeds_of_a_sweep_are_none_that_one_reports_by() -> None:
 
 
 @pytest.mark.parametrize(("algorithm", "env"), [("ppo", "CartPole-v1"), ("dqn", "ALE/Pong-v5")])
-def test_the_entry_can_be_pasted_into_the_zoo(algorithm, env) -> None:
+def test_the_entry_can_be_used_in_every_later_run(algorithm, env, tmp_path: Path) -> None:
     base = trainer.resolve(algorithm, env, {"learning_rate": "3e-4:0", "hidden": "32,32"})[0]
     plan = Plan(algorithm, env, "torch", 40, 0, "median", "tpe", [], {})
     best = SweepTrial(7, "complete", {}, [1.0], 1.0, 2.0, "")
-    tables = tomllib.loads(written(plan, base, best, 40))
-    assert list(tables) == [env]
-    entry = tables[env]
+    (tmp_path / "entry.toml").write_text(written(plan, base, best, 40), "utf-8")
+    tables = tomllib.loads((tmp_path / "entry.toml").read_text("utf-8"))
+    assert list(tables) == [algorithm] and list(tables[algorithm]) == [env]
+    zoo.use(tmp_path / "entry.toml")
+    try:
+        found = trainer.resolve(algorithm, env, {})
+    finally:
+        zoo.use(None)
+    assert found.settings == base and "trial 7 of 40" in found.source
+    entry = tables[algorithm][env]
     assert "trial 7 of 40" in entry.pop("source") and entry["steps"] == base.steps
     again = apply(algorithms.get(algorithm).Settings(), entry)
     check_ranges(again)
     assert plain(again) == plain(base)
+
+
+def concluded(folder: Path, capsys: Any, count: int, quiet: bool = False, **plan: Any) -> list[str]:
+    """What the command prints at its end, of `count` completed trials and a pruned one."""
+    made = kept(folder)
+    made.plan = replace(made.plan, **plan)
+    trials = [SweepTrial(i, "complete", {"gamma": i / 100}, [], i, 1.0, "") for i in range(count)]
+    best, shares = trials[-1], {"learning_rate": 0.7, "gamma": 0.3}
+    trials.append(replace(trials[0], number=count, state="pruned"))
+    entry = written(made.plan, made.base, best, count)
+    swept = Swept(folder, trials, best, entry, shares, folder / "importances.png")
+    capsys.readouterr()
+    sweep_command._conclude(made, swept, None, quiet)
+    return capsys.readouterr().out.splitlines()
+
+
+def test_the_end_of_a_sweep_repeats_no_row_but_the_best(tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    said = concluded(tmp_path / "seven", capsys, 6)
+    assert said[1] == "best trials, with the settings that matter most first:"
+    assert said[2].split()[5:7] == ["learning_rate", "gamma"]
+    assert [line.split()[0] for line in said[3:8]] == ["5", "4", "3", "2", "1"]
+    assert said[8].startswith("6 complete, 1 pruned: ")
+    assert said[9].startswith("what mattered, from 6 trials only: ")
+    entry, home = tmp_path / "seven" / "entry.toml", tmp_path / "config" / "tandem" / "zoo.toml"
+    use = f"To use them in every later run, append {entry} to {home}, or give --zoo {entry}."
+    assert use in said and not any("src/tandem" in line for line in said)
+    for quiet in (False, True):
+        said = concluded(tmp_path / str(quiet), capsys, 4, quiet)
+        assert any("best trials" in line for line in said) == quiet
+    assert "what mattered: " in "\n".join(concluded(tmp_path / "many", capsys, 20))
+    said = concluded(tmp_path / "own", capsys, 4, algorithm="m:Own", own=["algorithm"])
+    assert '["m:Own"."tandem/Identity-v0"]' in said  # which no zoo can hold
+    assert not any("every later run" in line for line in said)
+
+
+def test_notes_of_a_trial_are_in_its_folder_alone(tmp_path: Path, caplog: Any) -> None:
+    Walk(tmp_path / "run", algorithm="ppo", rollout=16)
+    notes = json.loads((tmp_path / "run" / "result.json").read_text("utf-8"))["notes"]
+    assert any("batch_size set to 32 instead of 64" in note for note in notes)
+    assert not caplog.records
+
+
+def test_a_sweep_of_short_trials_says_so_once(tmp_path: Path) -> None:
+    for more, expected in ({}, 1), ({"learning_rate": 1e-3, "clip": 0.2}, 0):
+        with errors.noting(notes := []):
+            sweeps.Sweep("ppo", "CartPole-v1", **{**SMALL, "env_kwargs": None}, **more)
+        assert sum("tuned for 100,000 steps" in text for text in notes) == expected
 
 
 def test_half_a_line_of_the_journal_is_taken_away(tmp_path: Path) -> None:
@@ -301,7 +366,7 @@ def test_the_command_at_the_end_trains_what_the_trials_trained(env, tmp_path, ca
     trial = SweepTrial(3, "complete", drawn, [1.0], 1.0, 1.0, "")
     made.plan.save(made.folder)
     save_best(made.folder, made.plan, [trial], made.base)
-    sweep_command._conclude(made, Swept(made.folder, [trial], trial, "", {}, None), None)
+    sweep_command._conclude(made, Swept(made.folder, [trial], trial, "", {}, None), None, False)
     line = next(x for x in capsys.readouterr().out.splitlines() if "tandem train" in x)
     assert line == f"  tandem train --from-sweep {made.folder} --seeds 5"
     args = train_command.arguments(shlex.split(line)[2:])
@@ -394,7 +459,7 @@ def test_a_table_has_as_many_settings_as_fit(width, fits) -> None:
 @pytest.mark.slow
 def test_the_command_tells_and_says_what_to_pass_on(monkeypatch, tmp_path, capsys) -> None:
     monkeypatch.setattr(at, "TrialRun", Alike)
-    monkeypatch.setattr(sweep_command, "ROWS", 6)
+    monkeypatch.setattr(sweep_command, "BEST", 2)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "space.toml").write_text("only = true\ngamma = [0.9, 0.99]\nepochs = [3, 4]\n")
     words = ["sweep", "ppo", "tandem/Identity-v0", *WORDS, "--space", "space.toml"]
@@ -409,11 +474,11 @@ def test_the_command_tells_and_says_what_to_pass_on(monkeypatch, tmp_path, capsy
     assert lines.count([*names, "gamma", "epochs"]) + lines.count([*names, "epochs", "gamma"]) == 2
     assert next(x for x in lines if x[:1] == ["2"])[:5] == ["2", "failed", "400", "4.0", "s"]
     assert ["that", "it", "was"] in lines and "refused" not in said
-    end = lines.index(["…", "and", "1", "more"])
-    assert [x[0] for x in lines[end - 7 : end]] == ["trial", "0", "6", "7", "2", "3", "4"]
+    end = next(i for i, line in enumerate(lines) if line[:2] == ["best", "trials:"])
+    assert [x[0] for x in lines[end + 1 : end + 4]] == ["trial", "0", "6"]
     assert "Trials 0, 6, 7 tie; trial 0, the first one, is chosen." in said
     assert "1 combinations that cannot be trained with were drawn anew." in said
-    assert '["tandem/Identity-v0"]\nsource = "tandem sweep of ' in said
+    assert '[ppo."tandem/Identity-v0"]\nsource = "tandem sweep of ' in said
     train = next(line for line in said.splitlines() if "tandem train" in line)
     assert train == "  tandem train --from-sweep new --seeds 5"
     assert main(["sweep", "--resume", "new", "--quiet"]) == 0

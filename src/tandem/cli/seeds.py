@@ -325,6 +325,7 @@ class _Show:
     def __init__(self, runs: list[Any], quiet: bool, stream: TextIO) -> None:
         self.runs, self.quiet, self.stream = runs, quiet, stream
         self.live: Any = None
+        self.notes = set[str]()  # that were printed for one of the seeds
         if not quiet and stream.isatty():
             from rich.console import Console
             from rich.live import Live
@@ -342,7 +343,9 @@ class _Show:
                 say(said)
         elif not self.quiet and self.live is None:
             for line in lines:
-                print(f"seed {run.seed}: {line}", file=self.stream, flush=True)
+                if line not in self.notes:
+                    print(f"seed {run.seed}: {line}", file=self.stream, flush=True)
+            self.notes |= {line for line in lines if line.startswith("Note: ")}
         if self.live is not None:
             from rich.text import Text
 

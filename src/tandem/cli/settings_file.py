@@ -15,7 +15,7 @@ from tandem.algorithms import own
 from tandem.errors import SettingError, UnknownNameError
 from tandem.learning.config import Options
 from tandem.runs import trust
-from tandem.settings import Schedule, declared, describe_type, hints_of, shell_path
+from tandem.settings import Schedule, convert, declared, describe_type, hints_of, shell_path
 from tandem.zoo.other_names import OTHER_NAMES
 
 PLACES = {
@@ -111,7 +111,8 @@ def expect(args: argparse.Namespace, path: Path, data: dict[str, Any]) -> None:
 
 def fill(args: argparse.Namespace, path: Path, data: dict[str, Any]) -> dict[str, Any]:
     """Puts what a file asks for, its `data`, where a command says nothing; returns what it says
-    of settings and options. SettingError where the two are of different algorithms;
+    of settings and options. A schedule whose horizon is after the file's run keeps it where the
+    command has other steps. SettingError where the two are of different algorithms;
     UnknownNameError for settings that there are not."""
     named = data.get("algorithm")
     if args.algorithm is None and isinstance(named, str):
@@ -141,6 +142,7 @@ def fill(args: argparse.Namespace, path: Path, data: dict[str, Any]) -> dict[str
     said: dict[str, Any] = {}
     if algorithm is None:
         return said
+    before = data.get("settings", {}).get("steps") if hasattr(args, "steps") else None
     kinds = {"settings": algorithms.get(algorithm).Settings, "options": Options}
     for part, kind in kinds.items():
         known = {s.name: s.default for s in declared(kind)}
@@ -157,6 +159,10 @@ def fill(args: argparse.Namespace, path: Path, data: dict[str, Any]) -> dict[str
             said[name] = tuple(value) if isinstance(value, list) else value
             if not hasattr(args, name):
                 setattr(args, name, said[name])
+                if hint is Schedule and _is_a(before, int):
+                    ratio = before / max(1, convert("steps", args.steps, int, before))
+                    if (schedule := convert(name, value, hint, known[name])).fraction > 1:
+                        setattr(args, name, str(schedule.stretched(ratio)))
     return said
 
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tandem import algorithms, plugins
+from tandem import algorithms
 from tandem.cli import train
 from tandem.cli.output import echo, stream
 from tandem.cli.parser import (
@@ -18,13 +18,12 @@ from tandem.cli.parser import (
     trust_argument,
     with_import,
 )
-from tandem.envs import ids
 from tandem.learning.figures import figures
 from tandem.runs.signals import exit_code
 from tandem.settings import shell_path
 from tandem.streams import Display
 from tandem.tuning import sweep as sweeps
-from tandem.tuning.sweep_report import Swept
+from tandem.tuning.sweep_report import ENTRY, Swept, few
 from tandem.tuning.sweep_study import (
     COMPLETE,
     JOURNAL,
@@ -34,7 +33,7 @@ from tandem.tuning.sweep_study import (
     STATES,
     SweepTrial,
 )
-from tandem.zoo import files
+from tandem.zoo import user
 
 ABOUT = """Tune the settings of an algorithm for an environment with Optuna. Each trial is a run of
 --steps environment steps with ten evaluations; its score is the mean return of the second half.
@@ -47,7 +46,7 @@ EXAMPLES = (
     "tandem sweep ppo Hopper-v5 --cluster --parallel 40    trials on a Ray cluster",
     "tandem sweep --resume runs/sweep-ppo-Pendulum-v1-20250131-120000 --trials 80",
 )
-ROWS = 10  # of the table that is printed
+BEST = 5  # trials in the final table
 FULL_WIDTH = 10_000  # columns of a table in a file
 WIDTHS = {"trial": 5, "return": 8, "state": 10, "steps": 9, "time": 7}  # at least
 OWN = (
@@ -89,7 +88,7 @@ def run(words: list[str]) -> int:
         again = f"tandem sweep --resume {shell_path(made.folder)}{with_import(args.imported)}"
         echo(f"Stopped by {came}; trials under way are saved. To go on:\n  {again}")
         return exit_code(came)
-    _conclude(made, made.result(), args.imported)
+    _conclude(made, made.result(), args.imported, args.quiet)
     return 0
 
 
@@ -167,14 +166,16 @@ class _Show:
             self.live.update(Text(lines, overflow="ellipsis", no_wrap=True), refresh=True)
 
 
-def _conclude(made: sweeps.Sweep, swept: Swept, imported: str | None) -> None:
-    """Prints the table, where the files are, the entry for the zoo, and what to do with it."""
-    ranked, console = [t for t in swept.ranked if t.state != REFUSED], _console()
+def _conclude(made: sweeps.Sweep, swept: Swept, imported: str | None, quiet: bool) -> None:
+    """Prints the best trials, unless a few rows show all, where the files are, the entry for the
+    zoo, and what to do with it. quiet: no rows were printed."""
+    complete, console = [t for t in swept.ranked if t.state == COMPLETE], _console()
     echo()
-    console.print(_table(console, _names(made, swept.importances), ranked[:ROWS]))
-    if len(ranked) > ROWS:
-        echo(f"… and {len(ranked) - ROWS} more")
-    complete = [t for t in ranked if t.state == COMPLETE]
+    if quiet or made.done or len(swept.trials) > BEST:
+        echo(
+            f"best trials{', with the settings that matter most first' * bool(swept.importances)}:"
+        )
+        console.print(_table(console, _names(made, swept.importances), complete[:BEST]))
     ties = [str(t.number) for t in complete if t.score == swept.best.score]
     if len(ties) > 1:
         echo(f"Trials {', '.join(ties)} tie; trial {swept.best.number}, the first one, is chosen.")
@@ -186,14 +187,15 @@ def _conclude(made: sweeps.Sweep, swept: Swept, imported: str | None) -> None:
     if counts[REFUSED]:
         echo(f"{counts[REFUSED]} combinations that cannot be trained with were drawn anew.")
     if swept.picture is not None:
-        echo(f"what mattered: {swept.picture}")
-    algorithm, env = made.plan.algorithm, made.plan.env
-    source = plugins.source_of("algorithms", algorithm) or ids.origin(env).get("env", "")
-    echo(f"\nFor {files.home(algorithm, source)} ({swept.folder / 'entry.toml'}):\n")
-    echo(swept.entry)
+        echo(f"what mattered{few(len(complete))}: {swept.picture}")
+    file = shell_path(swept.folder / ENTRY)
+    echo(f"\nThe best settings ({file}):\n\n{swept.entry}")
+    if "algorithm" not in made.plan.own:
+        append = f"append {file} to {path}, or " if (path := user.home()) else ""
+        echo(f"To use them in every later run, {append}give --zoo {file}.")
     if swept.best.number == 0 and not made.outside:
         echo("No trial was better than the one with the settings as they are.")
-    name = f"{algorithm} " if "algorithm" in made.plan.own else ""
+    name = f"{made.plan.algorithm} " if "algorithm" in made.plan.own else ""
     command = f"tandem train {name}--from-sweep {shell_path(swept.folder)} --seeds 5"
     echo("Next, on seeds that no trial has seen:")
     echo(f"  {command}{with_import(imported)}")
@@ -275,7 +277,8 @@ def make_parser() -> Parser:
     parser.add_argument(
         "--space",
         metavar="FILE",
-        help="search ranges that override the defaults (docs/howto/sweeps.md)",
+        help="TOML file of search ranges that override the defaults, with lines such as "
+        "gamma = { low = 0.9, high = 0.999 } (docs/howto/sweeps.md)",
     )
     parser.add_argument(
         "--steps", metavar="N", help="environment steps per trial [as in the settings]"

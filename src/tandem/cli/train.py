@@ -55,6 +55,8 @@ EXAMPLES = (
     "tandem train --resume runs/ppo-CartPole-v1-s0-20250131-120000",
     "tandem train ppo --help settings",
 )
+SCHEDULES = """X:END:PART is a schedule: linear from X to END over PART of the run
+[1], then constant. A PART above 1 ends after the run."""
 USUAL = {
     "framework": ("torch, jax or tensorflow", "fastest"),
     "seed": ("random seed", "0"),
@@ -246,7 +248,9 @@ def _fill(args: argparse.Namespace, path: Path, data: dict[str, Any]) -> None:
         config_file.expect_env(data, path, SettingError)
     if args.algorithm is not None and args.env is not None and flags_say:
         for name in zoo.usual_in(args.algorithm, versioned(args.env), said) - flags_say.keys():
-            delattr(args, name)
+            # not a schedule that was rescaled, unless another entry has another one
+            if "entry" in flags_say or getattr(args, name) == said[name]:
+                delattr(args, name)
 
 
 def settings_flags(
@@ -269,7 +273,7 @@ def settings_flags(
     if trusted is not None:
         names = [n for n in names if n in trusted or not algorithms.is_class(n)]
     kinds = [own.checked(own.named(n) if algorithms.is_class(n) else n, TAKEN) for n in names]
-    group.title = title.format(", ".join(names))
+    group.title, group.description = title.format(", ".join(names)), SCHEDULES if kinds else None
     if kinds and {*HELP} & {*words}:
         env = next((b for a, b in pairwise(rest) if a == names[-1] and b[0] != "-"), "")
         tuned = zoo.entry(names[0], env, value_of("--entry", words) or "") or tuned

@@ -129,9 +129,9 @@ def extended(conf: Config, steps: int) -> Config:
     after the old end, and what was done every twentieth or hundredth of it is done as often."""
     before, options = conf.settings.steps, conf.options
     held = {
-        f.name: value.stretched(before / steps)
+        f.name: replace(value, fraction=value.fraction * (before / steps))
         for f in fields(conf.settings)
-        if isinstance(value := getattr(conf.settings, f.name), Schedule)
+        if isinstance(value := getattr(conf.settings, f.name), Schedule) and value.end is not None
     }
     hundredth = max(1, before // 100)
     return replace(

@@ -11,7 +11,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from tandem import trainer
+from tandem import trainer, zoo
 from tandem.algorithms import own
 from tandem.algorithms.base import Algorithm
 from tandem.envs import ids
@@ -147,6 +147,7 @@ class Sweep:
         kind = self._program.get("algorithm", self.plan.algorithm)
         # the settings that the space says nothing of, and where they are from
         self.base, _, self.source, _ = trainer.resolve(kind, self.plan.env, self.plan.given)
+        zoo.note_short(kind, self.plan.env, self.plan.given)
         self.space = spaces.Space.from_json(self.plan.space, self.base)
         if resume is None and out is None:
             name = self.plan.algorithm.rpartition(":")[2]

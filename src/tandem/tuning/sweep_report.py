@@ -28,9 +28,9 @@ FEW = 20  # completed trials below which importances say little
 class Swept:
     """What a sweep came to.
 
-    best: the completed trial with the highest score. entry: its settings as a table for the zoo's
-    file of the algorithm. importances: how much each setting mattered, as shares of 1; {} where
-    there were too few trials. picture: of these.
+    best: the completed trial with the highest score. entry: its settings as a table for a user's
+    zoo. importances: how much each setting mattered, as shares of 1; {} where there were too few
+    trials. picture: of these.
     """
 
     folder: Path
@@ -75,10 +75,14 @@ def concluded(folder: Path, plan: Plan, study: Study, base: Any) -> Swept:
         (folder / ENTRY).write_text(entry, "utf-8")
     shares, picture = study.importances(), None
     if shares:
-        few = "" if len(whole) >= FEW else f", from {len(whole)} trials only"
-        title = f"{plan.algorithm} on {plan.env}: what mattered{few}"
+        title = f"{plan.algorithm} on {plan.env}: what mattered{few(len(whole))}"
         picture = plots.importances(shares, folder / PICTURE, title)
     return Swept(folder, trials, best, entry, shares, picture)
+
+
+def few(trials: int) -> str:
+    """What to say of importances from this number of completed trials."""
+    return "" if trials >= FEW else f", from {trials} trials only"
 
 
 def save_best(folder: Path, plan: Plan, trials: Sequence[SweepTrial], base: Any) -> SweepTrial:
@@ -112,22 +116,17 @@ def write_table(trials: Sequence[SweepTrial], path: Path) -> None:
 
 
 def written(plan: Plan, settings: Any, best: SweepTrial, trials: int) -> str:
-    """A table for the zoo's file of the algorithm: all settings that are not its defaults."""
+    """A table for a user's zoo: all settings that are not the algorithm's defaults."""
     own, defaults = plain(settings), plain(type(settings)())
     differ = {f.name: own[f.name] for f in fields(settings) if own[f.name] != defaults[f.name]}
     source = (
         f"tandem sweep of {date.today():%Y-%m-%d}: trial {best.number} of {trials}, "
         f"return {figures(best.score)} on the sweep's own seed"
     )
-    lines = [f"[{_key(plan.env)}]", f'source = "{source}"', f"steps = {own['steps']:_}"]
+    name = plan.algorithm if plan.algorithm.isidentifier() else f'"{plan.algorithm}"'
+    lines = [f'[{name}."{plan.env}"]', f'source = "{source}"', f"steps = {own['steps']:_}"]
     lines += [f"{name} = {_toml(x)}" for name, x in differ.items() if name != "steps"]
     return "\n".join(lines) + "\n"
-
-
-def _key(name: str) -> str:
-    """A name as TOML has it in the head of a table."""
-    bare = all(c.isalnum() or c in "-_" for c in name)
-    return name if bare else f'"{name}"'
 
 
 def _toml(value: Any) -> str:

@@ -3,6 +3,7 @@ after each whether it goes on."""
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,6 +48,7 @@ class TrialRun:
     """
 
     def __init__(self) -> None:
+        logging.getLogger("tandem").setLevel(logging.ERROR)  # notes are in each result.json
         self._session: Session | None = None
         self._events: Any = None  # of the session, a generator
 

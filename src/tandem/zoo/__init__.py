@@ -11,6 +11,7 @@ folders of them, as MODULE or MODULE.FOLDER. Reading these runs no code of the p
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from functools import cache
@@ -25,6 +26,8 @@ from tandem.learning.config import Options
 from tandem.plugins import Plugin
 from tandem.settings import Needs, Schedule, apply, check_ranges, effective, idle
 from tandem.zoo import files, owners, user
+
+RANGES = {"clip": "clip range", "radius": "trust-region radius"}
 
 
 @dataclass(frozen=True)
@@ -66,15 +69,26 @@ def _key(algorithm: str, env: str, name: str) -> str | None:
     return next((of + suffix for of in _reached(env) if of + suffix in tables), None)
 
 
-def note_short(algorithm: str, env: str, name: str, steps: int) -> None:
-    """A note on a run of less than half of the steps that its entry was tuned for."""
-    key = _key(algorithm, env, name)
-    tuned = entries(algorithm)[key].settings.get("steps", 0) if key else 0
-    if 2 * steps < tuned:
+def note_short(algorithm: str | type, env: str, given: dict[str, Any]) -> None:
+    """A note on a run that uses schedules of its entry, but has less than half of the steps that
+    the entry was tuned for."""
+    chosen, options, tuned = _chosen(algorithm, env, given)
+    said, name = tuned.settings if tuned else {}, name_of(algorithm)
+    scheduled = _schedules(chosen, said.keys() - given.keys())
+    if scheduled and 2 * chosen.steps < said.get("steps", 0):
+        names = sorted({RANGES.get(n, "learning rate") for n in scheduled}, reverse=True)
         note(
-            f"The zoo's settings for {algorithm} in {key} are tuned for {tuned:,} steps, but this "
-            f"run has {steps:,}: step sizes and clip ranges follow the schedules of the longer run."
+            f"The zoo's settings for {name} in {_key(name, env, options.entry)} are tuned for "
+            f"{said['steps']:,} steps, but this run has {chosen.steps:,}: it decays the "
+            f"{' and '.join(names)} as slowly as the longer run."
         )
+
+
+def _schedules(settings: Any, names: Iterable[str]) -> dict[str, Schedule]:
+    """Those of the settings `names` whose schedules span the steps of their entry: learning rates
+    and RANGES."""
+    found = {n: getattr(settings, n) for n in names if n.endswith("learning_rate") or n in RANGES}
+    return {n: x for n, x in found.items() if isinstance(x, Schedule) and x.end is not None}
 
 
 def use(path: Path | None) -> None:
@@ -206,10 +220,8 @@ def _chosen(
     # defaults depend on the length, which an entry may say
     base = _applied(fits.of_length(kind.Settings(), steps), tuned)
     # step sizes and clip ranges of an entry that was tuned for more steps change over those
-    ratio = max(1.0, said.get("steps", 0) / max(1, steps))
-    ranges = [n for n in said if n.endswith("learning_rate") or n in ("clip", "radius")]
-    found = {n: x for n in ranges if isinstance(x := getattr(base, n), Schedule)}
-    base = replace(base, **{n: x.stretched(ratio) for n, x in found.items()})
+    ratio = said.get("steps", steps) / max(1, steps)
+    base = replace(base, **{n: x.stretched(ratio) for n, x in _schedules(base, said).items()})
     if "envs" not in given and isinstance(options.workers, int):  # one for each process at least
         beside = not options.runners and (kind.needs == "rollouts" or options.ahead == 0)
         processes = options.runners or options.workers

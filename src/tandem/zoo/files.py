@@ -64,22 +64,6 @@ def read(file: str) -> Tables:
     return Tables(tables, clashes, tuple(faults))
 
 
-def home(algorithm: str, source: str) -> str:
-    """Where an entry for an algorithm belongs, in words. source: the package, and its version,
-    whose algorithm or environment it is for; "" where both are tandem's or Gymnasium's."""
-    package = source.partition(" ")[0]
-    if not package:
-        return f"src/tandem/zoo/{algorithm}.toml"
-    for plugin in plugins.found("zoo").values():
-        if plugin.source == source:
-            folder = plugin.value.replace(".", "/")
-            return f"{folder}/{algorithm}.toml of {package}, its folder of the group tandem.zoo"
-    return (
-        f"{algorithm}.toml in a folder of {package} that an entry point of the group tandem.zoo "
-        'names (docs/advanced/extending.md, "As a package")'
-    )
-
-
 def names(plugin: Plugin) -> list[str]:
     """What files a package has: algorithms, and FAMILIES. PluginError where there is no folder."""
     return sorted(path.stem for path in folder(plugin).iterdir() if path.suffix == ".toml")

@@ -24,12 +24,17 @@ def choose(path: Path | None) -> bool:
     return before != _chosen
 
 
+def home() -> Path | None:
+    """The file in the configuration folder, which need not exist. None for a user without a
+    home."""
+    return None if (folder := user_path("config")) is None else folder / "zoo.toml"
+
+
 def merged(algorithm: str, known: dict[str, Any]) -> dict[str, Any]:
     """The user's tables for an algorithm. known: what the other files have, by environment; a
     table that names itself as `like` changes the one there. UnknownNameError and SettingError for
     what the file has no meaning for."""
-    folder = None if _chosen or os.environ.get(DISABLES) else user_path("config")
-    path = _chosen[0] if _chosen else folder / "zoo.toml" if folder is not None else None
+    path = _chosen[0] if _chosen else None if os.environ.get(DISABLES) else home()
     if path is None or (not _chosen and not path.is_file()):
         return {}
     try:
