@@ -32,7 +32,7 @@ from tandem.errors import PluginError, SpaceError, TandemError
 from tandem.replay.allocation import human
 from tandem.replay.buffer import Ring
 from tandem.settings import whole_number
-from tandem.spaces import Leaf, Spec, action_leaf, observation_spec
+from tandem.spaces import MASK, Leaf, Spec, action_leaf, described, observation_spec
 from tandem.types import Array, EnvKwargs, Tree
 
 Verdict = Literal["ok", "note", "fault"]
@@ -72,6 +72,7 @@ def check(
     except SpaceError as error:
         yield Finding("spaces", "fault", line(error))
         return
+    yield observed(observation, action)
     yield algorithms_of(observation, action)
     yield _gymnasium(env, action.masked)
     stepped = _steps(env, steps, seed)
@@ -82,6 +83,12 @@ def check(
         yield from _speeds(env, seed)
     size = Ring.size(1_000_000, 1, observation, action)
     yield Finding("replay", "note", f"{human(size)} for 1,000,000 transitions")
+
+
+def observed(observation: Spec, action: Leaf) -> Finding:
+    """What an agent observes and does."""
+    masks = f"masked by the entry {MASK}" if action.masked else "no masks"
+    return Finding("spaces", "ok", f"{described(observation, action)}, {masks}")
 
 
 def algorithms_of(observation: Spec, action: Leaf) -> Finding:
@@ -176,10 +183,8 @@ def _speeds(env: EnvLike, seed: int) -> Iterator[Finding]:
         except TandemError as error:
             yield Finding(f"{mode} speed", "note", line(error))
             continue
-        try:
+        with closing(environments):
             speed = speed_of(environments, seed)
-        finally:
-            environments.close()
         yield Finding(
             f"{mode} speed",
             "note",

@@ -14,6 +14,7 @@ from tandem.testing.env_checker import (
     algorithms_of,
     determinism,
     line,
+    observed,
     random_steps,
     resumed,
     speed_of,
@@ -36,6 +37,7 @@ def check_vector(
         yield Finding("vector", "fault", line(error))
         return
     try:
+        yield observed(envs.observation, envs.action)
         yield algorithms_of(envs.observation, envs.action)
         yield Finding("vector", "ok", f"{envs.n} environments, autoreset mode {envs.mode}")
         size = Ring.size(1_000_000, 1, envs.observation, envs.action)
