@@ -382,8 +382,8 @@ def expect_module(path: str, name: str = ":NAME") -> None:
     file, colon, given = path.partition(":")
     place = PurePath(file)
     if place.suffix == ".py" or (len(place.parts) > 1 and (colon or not name)):
-        fix = f"write {place.stem}{colon + given or name}"
-        fix += f", in the folder {place.parent}" if place.parent.name else ""
+        there = f", in the folder {place.parent}" * bool(place.parent.name)
+        fix = f"write {place.stem}{colon + given or name}{there}"
         raise SettingError(f"{file} is a file name.", "a module", fix)
 
 

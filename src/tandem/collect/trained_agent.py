@@ -78,7 +78,7 @@ class Agent:
         self._bind()
 
     def __repr__(self) -> str:
-        """As in "Agent(ppo CartPole-v1: observation (4,) float32; action discrete 2)"."""
+        """As in "Agent(ppo CartPole-v1: observation (4,) float32; action discrete 2, …)"."""
         name = self.name or name_of(self.algorithm)
         return f"Agent({name}: {described(self.observation, self.action)})"
 

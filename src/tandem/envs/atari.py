@@ -19,7 +19,6 @@ from tandem.types import EnvKwargs
 
 MNIH = "Mnih et al. 2015, extended data table 1"
 METHODS = "Mnih et al. 2015, Methods"
-STACK = "gymnasium.wrappers:FrameStackObservation"  # of any environment
 ONLY_TRAINING = ("life_loss_ends", "clip_rewards")
 SIZE = 84  # pixels, both ways (Mnih et al. 2015, Methods)
 
@@ -95,7 +94,10 @@ def arguments(env: Any, chosen: Preprocessing) -> dict[str, Any]:
         if odd := [f"{n}={v}" for n, v in own.items() if v != getattr(Preprocessing, n)]:
             fix = f"leave {'them' if odd[1:] else 'it'} out, and wrap the environment yourself."
             if odd == [f"frame_stack={chosen.frame_stack}"] and isinstance(env, str):
-                stack = f'{STACK}:{{"stack_size": {chosen.frame_stack}}}'
+                stack = (
+                    "gymnasium.wrappers:FrameStackObservation:"
+                    f'{{"stack_size": {chosen.frame_stack}}}'
+                )
                 fix = f"leave it out, and give wrappers={[stack]}"
             raise SettingError(
                 f"{', '.join(odd)} requires an Atari environment.",

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -66,23 +65,18 @@ def build(
     backend.enter_process()
     algorithm = kind(backend, sources, observation, action, s)
     if unknown := [x for x in backend.freeze if x not in backend.frozen]:
-        raise _no_weight(unknown[0], backend.shapes)
+        names = {n: x for n, x in backend.shapes.items() if not n.endswith("_target")}
+        parts = [[*f"{n}.{x}".split(".")] for n, weights in names.items() for x in weights]
+        ends = {".".join(x[: i + 1]): end for x in parts for i, end in enumerate(x)}
+        layers = [*dict.fromkeys(".".join(x[:-1]) for x in parts)]
+        near = nearest(unknown[0], [*ends.values(), *ends], 1)
+        close = [x for x, end in ends.items() if near and near[0] in (x, end)][:4] or layers[:1]
+        raise SettingError(
+            f"freeze={unknown[0]!r} names no weight of this run.",
+            f"a name, or the beginning of one; the layers are {', '.join(layers)}",
+            f"give freeze={','.join(close)!r}",
+        )
     return algorithm
-
-
-def _no_weight(given: str, shapes: Mapping[str, Iterable[str]]) -> SettingError:
-    """The error for a name in `freeze` that no weight has: with the layers of that name, or of one
-    like it. shapes: of `Backend`."""
-    parts = [f"{n}.{x}".split(".") for n in shapes if not n.endswith("_target") for x in shapes[n]]
-    ends = {".".join(x[: i + 1]): end for x in parts for i, end in enumerate(x)}
-    layers = [*dict.fromkeys(".".join(x[:-1]) for x in parts)]
-    near = nearest(given, [*ends.values(), *ends], 1)
-    close = [x for x, end in ends.items() if near and near[0] in (x, end)][:4] or layers[:1]
-    return SettingError(
-        f"freeze={given!r} names no weight of this run.",
-        f"a name, or the beginning of one; the layers are {', '.join(layers)}",
-        f"give freeze={','.join(close)!r}",
-    )
 
 
 def beside(conf: Config) -> Config:

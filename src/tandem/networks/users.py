@@ -123,10 +123,10 @@ def called(function: Callable[[Any], Any], space: Any) -> Any:
     except TandemError:
         raise
     except Exception as error:
-        name = f"{function.__module__}:{getattr(function, '__qualname__', '')}"
         given = f"for the observation space {' '.join(str(space).split())[:300]}"
         raise NetworkError(
-            f"{name}, given as network=, raised {type(error).__name__} {given}: {brief(error)}.",
+            f"{function.__module__}:{getattr(function, '__qualname__', '')}, given as network=, "
+            f"raised {type(error).__name__} {given}: {brief(error)}.",
             "a function that builds its network for this space",
             f"{for_space(space)}; its own traceback is above this one.",
         ) from error
@@ -136,12 +136,11 @@ def called(function: Callable[[Any], Any], space: Any) -> Any:
 
 def for_space(observation: Any) -> str:
     """How to build a network for a space or a Spec of observations, as advice."""
-    names = list(getattr(observation, "keys", tuple)())
-    if not names:
-        return "build it for the observation space that it receives"
-    entry, masks = next(n for n in names if n != MASK), "with masks, " * (MASK in names)
-    is_dict = f"{masks}the observation is a dict with the keys {', '.join(names)}"
-    return f'use space["{entry}"] and x["{entry}"]: {is_dict}'
+    names = [*getattr(observation, "keys", tuple)()]
+    entry = next((f'["{n}"]' for n in names if n != MASK), "")
+    is_dict = f"{'with masks, ' * (MASK in names)}the observation is a dict with the keys"
+    advice = f"use space{entry} and x{entry}: {is_dict} {', '.join(names)}"
+    return advice if names else "build it for the observation space that it receives"
 
 
 def refuse_precision(role: str, has: str, dtype: Any, fix: str) -> None:

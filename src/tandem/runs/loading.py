@@ -18,9 +18,10 @@ from tandem.networks import plan as plans
 from tandem.networks import serial
 from tandem.networks.defaults import example
 from tandem.runs import checkpoint, config_file
+from tandem.runs.checkpoint import Checkpoint
 from tandem.runs.trust import NONE, fault, is_signed
 from tandem.settings import as_path
-from tandem.types import JSONDict, Tree
+from tandem.types import Tree
 
 
 def load(
@@ -47,8 +48,15 @@ def load(
     saved = checkpoint.read(checkpoint.find(as_path("path", path), which))
     again = f"tandem.load({str(path)!r}, algorithm={{0}})"
     conf, weights = config_file.of(saved, algorithm, again), saved.group("networks")
-    if conf.network and (trust or is_signed(saved.data["config"], *_signed(saved.path))):
-        network = conf.network if network is None else network
+    in_run = saved.path.parent.name == "checkpoints"
+    folder = saved.path.parents[in_run]
+    signature = config_file.read(folder).get("signature")
+    if (
+        network is None
+        and conf.network
+        and (trust or is_signed(saved.data["config"], folder, signature))
+    ):
+        network = conf.network
     try:
         observation, action = (spaces.from_json(saved.data[k]) for k in ("observation", "action"))
         assert isinstance(action, spaces.Leaf)
@@ -66,7 +74,7 @@ def load(
         raise
     except Exception as error:  # whatever data that tandem did not write comes to
         raise checkpoint.damaged(saved.path, error) from error
-    distrust = None if trust else _distrust(saved.path, saved.data["config"])
+    distrust = None if trust else _distrust(saved, folder, signature)
     if env is not None:
         same = isinstance(env, str) and env == conf.env
         if same and (conf.env_kwargs or conf.wrappers) and distrust is not None:
@@ -103,19 +111,12 @@ def load(
     return agent
 
 
-def _distrust(file: Path, data: JSONDict) -> TandemError | None:
+def _distrust(saved: Checkpoint, folder: Path, signature: object) -> TandemError | None:
     """The error of making the environment that a checkpoint names; None where that may be done."""
-    folder, signature = _signed(file)
-    fix = f"if you trust them, tandem.load({str(file)!r}, trust=True)."
+    fix = f"if you trust them, tandem.load({str(saved.path)!r}, trust=True)."
     # an agent plays in what its file names, whoever made that, and without a cluster
-    data = {**data, "own_env": False, "options": {}}
+    data = {**saved.data["config"], "own_env": False, "options": {}}
     return fault(data, folder, signature, NONE, lambda found: fix, CheckpointError)
-
-
-def _signed(file: Path) -> tuple[Path, Any]:
-    """The folder of a checkpoint's run, and the signature in its config.json."""
-    folder = file.parent.parent if file.parent.name == "checkpoints" else file.parent
-    return folder, config_file.read(folder).get("signature")
 
 
 def _twin(written: Any, weights: plans.Weights, inputs: Any, network: Any) -> Any:

@@ -117,16 +117,18 @@ class Start:
         given = {n: x for n, x in was.items() if n in SHAPING and flag(n, x) != flag(n, own[n])}
         if other := bool(there) and theirs != ours:
             wrong = f"{self.name} was trained with {theirs}, but this run has {ours}."
-            named = {"network": there["network"] or "MODULE:FUNCTION"}
-            given = named | {"framework": there["framework"]} if theirs != DEFAULT else {}
-        shown = ", ".join(f"{n}={x!r}" for n, x in given.items())
-        fixes = [f"give {shown}"] if given else ["leave out the custom network"] * other
+            given = {n: there[n] or "MODULE:FUNCTION" for n in ("network", "framework")}
+            given = given if theirs != DEFAULT else {}
+        fixes = ["leave out the custom network"] * (other and not given)
+        fixes += [f"give {', '.join(f'{n}={x!r}' for n, x in given.items())}"] * bool(given)
         fitting = (self._fitting(*one).values() for one in run.backend.networks.items())
         if any(x.ndim > 1 for layers in fitting for x in layers):
             fixes.append("give load='matching' to load only what fits")
-        expected = "networks of the same shapes; a custom one moves to no other framework"
-        fix = "; or ".join(fixes) or "leave out start_from, since no layer fits."
-        return CheckpointError(wrong, expected if other else "networks of the same shapes", fix)
+        return CheckpointError(
+            wrong,
+            "networks of the same shapes; a custom one moves to no other framework",
+            "; or ".join(fixes) or "leave out start_from, since no layer fits.",
+        )
 
     def _statistics(self, run: Session, left: list[str]) -> dict[str, Array]:
         """Those that the run keeps too; `left` grows by those of another shape."""

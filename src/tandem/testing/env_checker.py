@@ -32,7 +32,7 @@ from tandem.errors import PluginError, SpaceError, TandemError
 from tandem.replay.allocation import human
 from tandem.replay.buffer import Ring
 from tandem.settings import whole_number
-from tandem.spaces import MASK, Leaf, Spec, action_leaf, described, observation_spec
+from tandem.spaces import Leaf, Spec, action_leaf, described, observation_spec
 from tandem.types import Array, EnvKwargs, Tree
 
 Verdict = Literal["ok", "note", "fault"]
@@ -72,7 +72,7 @@ def check(
     except SpaceError as error:
         yield Finding("spaces", "fault", line(error))
         return
-    yield observed(observation, action)
+    yield Finding("spaces", "ok", described(observation, action))
     yield algorithms_of(observation, action)
     yield _gymnasium(env, action.masked)
     stepped = _steps(env, steps, seed)
@@ -83,12 +83,6 @@ def check(
         yield from _speeds(env, seed)
     size = Ring.size(1_000_000, 1, observation, action)
     yield Finding("replay", "note", f"{human(size)} for 1,000,000 transitions")
-
-
-def observed(observation: Spec, action: Leaf) -> Finding:
-    """What an agent observes and does."""
-    masks = f"masked by the entry {MASK}" if action.masked else "no masks"
-    return Finding("spaces", "ok", f"{described(observation, action)}, {masks}")
 
 
 def algorithms_of(observation: Spec, action: Leaf) -> Finding:
@@ -111,8 +105,10 @@ def _gymnasium(env: EnvLike, masked: bool) -> Finding:
     exception is no fault."""
     from gymnasium.utils.env_checker import check_env
 
-    instance = make(separate(env))
-    with warnings.catch_warnings(record=True) as caught:
+    with (
+        closing(make(separate(env))) as instance,
+        warnings.catch_warnings(record=True) as caught,
+    ):
         warnings.simplefilter("always")
         try:
             check_env(instance.unwrapped, skip_render_check=True)
@@ -122,8 +118,6 @@ def _gymnasium(env: EnvLike, masked: bool) -> Finding:
                 "note" if masked else "fault",
                 f"{type(error).__name__}: {_plain(str(error)) or 'no message'}",
             )
-        finally:
-            instance.close()
     notes = dict.fromkeys(
         _plain(str(w.message)) for w in caught if "env_checker" not in str(w.message)
     )
