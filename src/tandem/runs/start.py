@@ -126,7 +126,8 @@ class Start:
             fixes.append("give load='matching' to load only what fits")
         return CheckpointError(
             wrong,
-            "networks of the same shapes; a custom one moves to no other framework",
+            "networks of the same shapes"
+            + "; a custom one cannot be moved to another framework" * (theirs != DEFAULT),
             "; or ".join(fixes) or "leave out start_from, since no layer fits.",
         )
 
