@@ -299,7 +299,11 @@ class Given:
                 f"the network given for {name!r} failed on {_described(example(self.inputs))}: "
                 f"{error}",
                 "a network that accepts such inputs"
-                + (", of which a feature extractor sees 'obs' only" if self.head else ""),
+                + (
+                    ", of which a feature extractor sees 'obs' only"
+                    if self.head and self.beside
+                    else ""
+                ),
                 f"{for_space(observed)}; its own traceback is above this one.",
             ) from error
         shape = tuple(getattr(out, "shape", ()))
