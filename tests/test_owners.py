@@ -167,6 +167,7 @@ def test_flags_that_commands_have_not(words: str, says: str, capsys: Any) -> Non
         ("log", "progress=True prints progress, out='runs/first' writes"),
         ("tensorboard_log", "out='runs/first'. "),
         ("verbose", "progress=True. "),
+        ("max_time", "callbacks=[tandem.runs.callbacks.TimeLimit(180)] ends a run after"),
         ("quiet", "leave it out. Nothing is printed"),
         ("algo", "'algo' is 'algorithm' here."),
         ("use_cuda", "'use_cuda' is 'device' here, as in device='cuda'."),

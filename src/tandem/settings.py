@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
 from numbers import Integral, Number
-from pathlib import Path
+from pathlib import Path, PurePath
 from shlex import quote
 from types import UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
@@ -380,6 +380,17 @@ def module_here(name: str) -> Any:
     return None
 
 
+def expect_module(path: str, name: str = ":NAME") -> None:
+    """SettingError for a file where a module belongs: in module:name, or alone, in whose place the
+    module and `name` are advised."""
+    file, colon, given = path.partition(":")
+    place = PurePath(file)
+    if place.suffix == ".py" or (len(place.parts) > 1 and (colon or not name)):
+        there = f", in the folder {place.parent}" * bool(place.parent.name)
+        fix = f"write {place.stem}{colon + given or name}{there}"
+        raise SettingError(f"{file} is a file name.", "a module", fix)
+
+
 def named_here(
     path: str,
     what: str,
@@ -392,6 +403,7 @@ def named_here(
     where there is nothing that this `accepts`, with the names of what the module `offers`.
 
     what: it is, in words. form: how it is written, as in MODULE:CLASS."""
+    expect_module(path)
     module_name, _, name = path.partition(":")
     module = module_here(module_name)
     found = getattr(module, name, None)
@@ -422,7 +434,9 @@ def _converted(value: Any, hint: Any) -> Any:
         parts = value.replace(",", " ").split() if isinstance(value, str) else value
         return tuple(
             _converted(p, inner[0])
-            for p in ([parts] if isinstance(parts, int) else parts)
+            for part in ([parts] if isinstance(parts, int) else parts)
+            # of a flag that may stand several times; the TEXT of --writer NAME=TEXT is left whole
+            for p in (part.split(",") if isinstance(part, str) and "=" not in part else [part])
             if p != ""  # of a flag: --writer ''
         )
     if hint is bool:

@@ -276,6 +276,15 @@ def action_leaf(space: Any, observation: Spec) -> Leaf:
     return replace(action, masked=True)
 
 
+def described(observation: Spec, action: Leaf) -> str:
+    """As in "observation (4,) float32; action discrete 2, without masks"."""
+    parts = observation if isinstance(observation, dict) else {"observation": observation}
+    shown = ", ".join(f"{name} {part.shape} {part.dtype}" for name, part in parts.items())
+    sizes = ", ".join(map(str, action.sizes)) or action.shape
+    masks = f"masked by {MASK}" if action.masked else "without masks"
+    return f"{shown}; action {action.kind} {sizes}, {masks}"
+
+
 def outline(space: Any) -> Any:
     """What a Spec does not know of its observation space, as JSON data: the dtype, or those of the
     entries, in a list for a Tuple and by their keys for a Dict."""

@@ -165,14 +165,13 @@ def added(command: str, capsys: Any) -> str:
 
 
 def test_a_module_to_import(here: Path) -> None:
-    name = "give its name, as in --import own_games"
-    for module, says in (
-        ("own_games", "run in the folder of own_games.py"),
-        *((module, f"{name}.") for module in ("own_games.py", "./own_games.py")),
-        ("games/own_games.py", f"{name}, from the folder games."),
+    for module, key, says in (
+        ("own_games", "parser.py:_Import.__call__", "run in the folder of own_games.py"),
+        ("own_games.py", "expect_module", "write own_games"),
+        ("./own_games.py", "expect_module", "write own_games"),
+        ("games/own_games.py", "expect_module", "write own_games, in the folder games"),
     ):
-        words = f"evaluate run --import {module}"
-        assert advised("parser.py:_Import.__call__", tandem_, words).fix.startswith(says)
+        assert advised(key, tandem_, f"evaluate run --import {module}").fix.startswith(says)
     (here / "own_games.py").touch()
     with pytest.raises(RunFolderError):  # there is no run; the module was found
         tandem_("evaluate run --import own_games")

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+from torch import nn
 
 from tandem import trainer
+from tandem.cli import main
 from tandem.collect.actor import RandomActor
 from tandem.collect.collector import Collector
 from tandem.collect.evaluation import evaluate
@@ -164,7 +166,25 @@ def test_evaluation_check_and_resume_take_no_forbidden_action() -> None:
         # its checker may take forbidden actions (1.4 does, 1.3 did not): a note, and no fault
         assert found["gymnasium"].verdict in ("note", "ok"), found
         assert found["random steps"].verdict == found["resume"].verdict == "ok", found
+        assert found["spaces"].text.endswith("masked by action_mask")
         assert "sac" in found["algorithms"].text or env is games.ForbiddenMultiDiscrete
+
+
+def alone(space: Any) -> Any:
+    return nn.Linear(space.shape[0], 8)
+
+
+def entry(space: Any) -> Any:
+    return nn.Linear(int(space["obs"].n), 8)
+
+
+def test_a_network_of_the_observation_alone_is_told_of_the_masks(capsys: Any) -> None:
+    words = ["train", "ppo", "tandem.testing.environments:Forbidden", "--framework", "torch"]
+    for network, says in (("alone", "alone, given as network=, raised"), ("entry", "failed on")):
+        assert main([*words, "--network", f"{__name__}:{network}"]) == 2
+        error = capsys.readouterr().err
+        assert says in error and "Traceback" in error
+        assert 'Fix: use space["obs"] and x["obs"]: with masks, the observation is a' in error
 
 
 class Method(Forgets):  # masks by the method that sb3-contrib asks for, none in info

@@ -131,12 +131,30 @@ def test_a_network_by_name_is_trained_resumed_evaluated_and_exported(
         assert f"--network {name}" in capsys.readouterr().err
         assert "nets_by_name" not in sys.modules
     assert main(["evaluate", "b", "--episodes", "1", "--network", name]) == 0
-    with pytest.raises(CheckpointError, match=name):
-        tandem.load("a")
-    assert tandem.load("a", network=name).networks.keys() == {"actor"}
+    assert tandem.load("a").networks.keys() == {"actor"}
     capsys.readouterr()
     assert main(["train", "ppo", "CartPole-v1", "--network", "nets_by_name:bdy", *SHORT]) == 2
     assert f"did you mean '{name}'" in capsys.readouterr().err
+
+
+def test_a_named_network_is_imported_only_of_this_users_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "nets_of_mine.py").write_text(NETWORK, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    given = {**GIVEN, "framework": "torch", "steps": 64}
+    tandem.train("ppo", "CartPole-v1", network="nets_of_mine:body", out="a", **given)
+    tandem.train("ppo", "CartPole-v1", network=sys.modules["nets_of_mine"].body, out="c", **given)
+    shutil.copytree("a", "b")
+    del sys.modules["nets_of_mine"]
+    with pytest.raises(CheckpointError, match=r"tandem.load\('b', network='nets_of_mine:body'\)$"):
+        tandem.load("b")
+    advised = {"evaluate b": "nets_of_mine:body", "export c --to onnx": "MODULE:FUNCTION"}
+    for words, flag in advised.items():
+        assert main(words.split()) == 1
+        assert f"Fix: tandem {words} --network {flag}\n" in capsys.readouterr().err
+    assert "nets_of_mine" not in sys.modules
+    assert tandem.load("a").networks.keys() == tandem.load("b", trust=True).networks.keys()
 
 
 WRAPPERS = """

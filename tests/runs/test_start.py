@@ -87,7 +87,7 @@ def test_statistics_go_on_and_both_fingerprints_are_kept(tmp_path: Path) -> None
 def test_a_started_run_resumes_verifies_and_says_what_it_started_from(
     sac: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = {**SAC, "start_from": sac, "freeze": ("actor.1", "q1")}
+    given = {**SAC, "start_from": sac, "freeze": ["actor.1,q1"]}
     in_parts(tmp_path, "sac", "Pendulum-v1", 40, **given)
     assert verify(tmp_path / "parts").difference is None
     config = expect_json(tmp_path / "parts" / "config.json")
@@ -120,7 +120,8 @@ def test_what_does_not_fit_is_an_error_and_matching_loads_the_rest(
     sac: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     wider = {**SAC, "hidden": (8, 4), "start_from": sac}
-    with pytest.raises(CheckpointError, match=r"actor\.2\.kernel is \(8, 2\) there and \(8, 4\)"):
+    says = r"actor\.2\.kernel is \(8, 2\) there and \(8, 4\)(.|\n)*hidden=\[8\]; or give load="
+    with pytest.raises(CheckpointError, match=says):
         tandem.session("sac", "Pendulum-v1", **wider)
     run = begun("sac", "Pendulum-v1", **{**wider, "hidden": (16,)}, load="matching")
     source = weights(begun(resume=sac))
@@ -149,6 +150,12 @@ def test_custom_networks_by_the_names_of_their_modules(tmp_path: Path) -> None:
     run = tandem.session("ppo", "CartPole-v1", start_from=tmp_path / "a", which="last", **given)
     assert run.fingerprint() == first.fingerprint()
     run.close()
+    plain = {**QUICK, "start_from": tmp_path / "a"}
+    says = "of a program on torch, but this run has def.*\n.*'MODULE:FUNCTION', framework='torch'$"
+    with pytest.raises(CheckpointError, match=says):
+        tandem.session("ppo", "CartPole-v1", **plain)
+    with pytest.raises(CheckpointError, match="cannot be moved to another fr"):
+        tandem.session("ppo", "CartPole-v1", **{**plain, "framework": "jax"})
     frozen = tandem.session("ppo", "CartPole-v1", freeze=["actor.2.weight"], **given)
     module = frozen.backend.networks["actor"].module
     before = {n: x.detach().clone() for n, x in module.named_parameters()}
@@ -164,6 +171,7 @@ def test_custom_networks_by_the_names_of_their_modules(tmp_path: Path) -> None:
         ({"which": "lats"}, CheckpointError, "did you mean 'last'"),
         ({"load": "replay"}, CheckpointError, "which='last'"),
         ({"freeze": ("actor.9",)}, SettingError, "give freeze='actor.2'"),
+        ({"freeze": ["bias,q1"]}, SettingError, "actor.1,.*\n.*freeze='actor.1.bias,actor.2.bias,"),
         ({"freeze": ("actor",)}, SettingError, "nothing to train"),
     ],
 )
@@ -190,7 +198,7 @@ sac, given = sys.argv[1], {**SAC, "framework": "jax"}
 run = begun("sac", "Pendulum-v1", start_from=sac, **given)
 source = begun(resume=sac)
 assert all(np.array_equal(x, weights(source)[n]) for n, x in weights(run).items())
-with pytest.raises(tandem.errors.CheckpointError, match="--framework torch"):
+with pytest.raises(tandem.errors.CheckpointError, match="framework='torch'"):
     tandem.session("sac", "Pendulum-v1", start_from=sac, load="optimizer", **given)
 frozen = tandem.session("sac", "Pendulum-v1", freeze=("actor.1", "q1"), **given)
 before = weights(frozen)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import sys
 import threading
@@ -74,8 +75,13 @@ COMMANDS = {  # name -> (module, what it does); a module `list` would hide the b
 
 
 CALL = re.compile(r"(tandem\.\w+\([^()]*\))")  # which stays as it is
+LOAD = re.compile(  # but for this one
+    r"(?:import \w+, then )?tandem\.load\('[^']*', (network|algorithm)='?([\w.:]+)'?\)"
+)
 # a setting and its value, as advice writes them
-VALUE = re.compile(r"(?<!--vary )(?<!\()\b(\w+)=('[^']*'|-?\d+(?:[.e][\d-]+)*|True|False)")
+VALUE = re.compile(
+    r"(?<!--vary )(?<!\()\b(\w+)=(\[[^]]+\]|'[^']*'|-?\d+(?:[.e][\d-]+)*|True|False)"
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -107,9 +113,11 @@ def _run(words: list[str]) -> int:
         return code
     except TandemError as error:
         # raised by the user's code, which needs the fix
-        if isinstance(error, EnvironmentFault) and error.__cause__ is not None:
+        if error.__cause__ is not None and (
+            isinstance(error, EnvironmentFault) or "traceback is above" in error.fix
+        ):
             traceback.print_exception(error.__cause__)
-        print(f"tandem: {_in_flags(error)}", file=sys.stderr)
+        print(f"tandem: {_in_flags(error, words)}", file=sys.stderr)
         return 2 if isinstance(error, REFUSED) else 1
     except KeyboardInterrupt:
         print("tandem: interrupted.", file=sys.stderr)
@@ -186,20 +194,27 @@ def _overview() -> str:
     )
 
 
-def _in_flags(error: TandemError) -> str:
-    """Its message, whose fix is for a command line: settings with values are flags."""
+def _in_flags(error: TandemError, words: Sequence[str]) -> str:
+    """Its message, whose fix is for a command line: settings with values are flags, and a call that
+    loads an agent with what it lacks is the command, of these `words`, with the flag for that."""
     from tandem import algorithms, trainer
     from tandem.settings import flag, hints_of
 
     names = {n for kind in algorithms.built_in().values() for n in hints_of(kind.Settings)}
     names |= trainer.TAKEN
 
+    def loaded(found: re.Match[str]) -> str:
+        given = found[2] if ":" in found[2] else f"MODULE:{found[2].replace('...', 'FUNCTION')}"
+        return f"{shlex.join(['tandem', *words])} --{found[1]} {given}"
+
     def flagged(found: re.Match[str]) -> str:
-        return flag(found[1], literal_eval(found[2])) if found[1] in names else found[0]
+        name = {"wrappers": "wrapper"}.get(found[1], found[1])
+        return flag(name, literal_eval(found[2])) if found[1] in names else found[0]
 
     wrong, line, fix = str(error).partition("\nFix: ")
-    parts = [x if CALL.fullmatch(x) else VALUE.sub(flagged, x) for x in CALL.split(fix)]
-    return wrong + line + "".join(parts)
+    parts = CALL.split(LOAD.sub(loaded, fix))
+    parts = [x if CALL.fullmatch(x) else VALUE.sub(flagged, x) for x in parts]
+    return wrong + line + re.sub(r", (?=--\w)", " ", "".join(parts))
 
 
 def _quieten(words: list[str]) -> None:

@@ -100,11 +100,9 @@ def load(args: argparse.Namespace, command: str = "") -> Loaded:
         )
     written = config_file.read(folder)
     config_file.refuse_other_env(folder, written, config)
-    network, trusted = args.network, getattr(args, "trust", False)
-    if trusted or trust.is_signed(config, folder, written.get("signature")):
-        network = network or config.get("network")
-    algorithm = own_class(args.algorithm)
-    agent = trainer.load(file, network=network or None, algorithm=algorithm, trust=True)
+    algorithm, trusted = own_class(args.algorithm), getattr(args, "trust", False)
+    agent = trainer.load(file, network=args.network, algorithm=algorithm, trust=trusted)
+    agent.distrust = None  # `_repeated` says what of the environment is trusted
     if command:
         config |= _repeated(args, config, folder, written.get("signature"), command)
         agent.env_kwargs, agent.wrappers = config["env_kwargs"], config.get("wrappers") or []

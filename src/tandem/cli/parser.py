@@ -5,16 +5,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from pathlib import PurePath
 from typing import Any, Literal, NoReturn, get_args, get_origin
 
 from tandem import algorithms
 from tandem.cli.output import stream
 from tandem.errors import SettingError, UnknownNameError, nearest
-from tandem.settings import IMPORTED, declared, hints_of, module_here, offered
+from tandem.settings import IMPORTED, declared, expect_module, hints_of, module_here, offered
 
 HELP = ("-h", "--help")
 TOPICS = ("settings", "run", "all")
@@ -51,12 +52,20 @@ class Parser(argparse.ArgumentParser):
         show(self, file or stream())
 
     def error(self, message: str) -> NoReturn:
-        usage = " ".join(self.format_usage().removeprefix("usage: ").split())
-        raise SettingError(f"{self.prog}: {message}.", usage[:300], f"see `{self.prog} --help`.")
+        fix, extra = f"see `{self.prog} --help`.", message.removeprefix("unrecognized arguments: ")
+        if extra in self.words:
+            at, known = self.words.index(extra), self._option_string_actions
+            begin, end = [*self.prog.split(), *self.words[:at]], self.words[at + 1 :]
+            if isinstance(known.get(begin[-2]), argparse._ExtendAction):
+                fix = shlex.join([*begin[:-1], f"{begin[-1]},{extra}", *end])
+            elif "--env" in known and not os.path.exists(extra):  # no other run
+                fix = shlex.join([*begin, "--env", extra, *end])
+        raise SettingError(f"{self.prog}: {message}.", fix=fix)
 
     # says more of an unknown flag, by an error of its own, where the command knows more
     unknown: Callable[[str], None] | None = None
     settings: frozenset[str] = frozenset()  # what flags of settings are called
+    words: list[str] = []  # that were given
     topic = ""  # the part of the help that was asked for
     usual: Mapping[str, tuple[str, str]] = {}  # what short help says of flags, and their defaults
 
@@ -75,6 +84,7 @@ class Parser(argparse.ArgumentParser):
         """The arguments, and which of them are `settings`. UnknownNameError for a flag that there
         is not, SettingError for whatever else is wrong with them."""
         words, self.topic = topic_of(words)
+        self.words = words
         known = self._option_string_actions
         for word in words[: words.index("--") if "--" in words else None]:
             flag = word.partition("=")[0]
@@ -242,17 +252,12 @@ class _Import(argparse.Action):
     def __call__(
         self, parser: Any, namespace: argparse.Namespace, values: Any, option: str | None = None
     ) -> None:
-        path = PurePath(values)
-        is_path = path.suffix == ".py" or len(path.parts) > 1
-        if is_path or module_here(values) is None:
-            there = f"run in the folder of {values.partition('.')[0]}.py, or add it to PYTHONPATH."
-            if is_path:  # no part of it is imported by way of trying
-                folder = "" if path.parent.name == "" else f", from the folder {path.parent}"
-                there = f"give its name, as in --import {path.stem}{folder}."
+        expect_module(values, "")  # no part of a path is imported by way of trying
+        if module_here(values) is None:
             raise SettingError(
                 f"--import {values}: module not found.",
                 "an importable module that registers environment ids",
-                there,
+                f"run in the folder of {values.partition('.')[0]}.py, or add it to PYTHONPATH.",
             )
         if values not in IMPORTED:
             IMPORTED.append(values)

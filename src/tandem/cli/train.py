@@ -37,7 +37,7 @@ from tandem.runs import config_file
 from tandem.runs.folder import default_folder, result_of
 from tandem.runs.json_log import JsonLog
 from tandem.runs.progress import Progress
-from tandem.settings import declared
+from tandem.settings import declared, whole_number
 from tandem.trainer import TAKEN
 from tandem.zoo import other_names, owners
 
@@ -429,8 +429,6 @@ def _complete(args: argparse.Namespace) -> None:
 
 
 def _whole(flag: str, value: str, least: int = 0) -> int:
-    from tandem.settings import whole_number
-
     return whole_number(f"--{flag}", value, least)
 
 

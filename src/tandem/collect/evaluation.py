@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -82,12 +82,9 @@ def evaluate(
     stopped: Callable[[], bool] | None = None,
 ) -> Played:
     """`EvaluationEnvs.play` in environments that are made for it and closed afterwards."""
-    envs = EvaluationEnvs(env, environments, kwargs, spaces)
-    try:
+    with closing(EvaluationEnvs(env, environments, kwargs, spaces)) as envs:
         budget = envs.ready(episodes, seed, max_steps, longest)
         return envs.play(actor, episodes, budget, action_mode, noise, stopped)
-    finally:
-        envs.close()
 
 
 class EvaluationEnvs:

@@ -13,7 +13,7 @@ from tandem.collect.actor import PolicyActor
 from tandem.envs.actions import to_environment
 from tandem.envs.wrapped import wrapped
 from tandem.errors import NetworkError, SettingError, SpaceError, TandemError
-from tandem.spaces import MASK, Leaf, Spec, fits
+from tandem.spaces import MASK, Leaf, Spec, described, fits
 from tandem.types import Array, Tree, leaves, tree_map
 from tandem.vector_actions import restored
 
@@ -78,11 +78,9 @@ class Agent:
         self._bind()
 
     def __repr__(self) -> str:
-        """As in "Agent(ppo CartPole-v1: observation (4,) float32, 2 actions)"."""
-        seen = self.observation
-        parts = seen.items() if isinstance(seen, dict) else [("observation", seen)]
-        shown = ", ".join(f"{name} {spec.shape} {spec.dtype}" for name, spec in parts)
-        return f"Agent({self.name or name_of(self.algorithm)}: {shown}; action {self.action.kind})"
+        """As in "Agent(ppo CartPole-v1: observation (4,) float32; action discrete 2, …)"."""
+        name = self.name or name_of(self.algorithm)
+        return f"Agent({name}: {described(self.observation, self.action)})"
 
     @property
     def trained_in(self) -> str:

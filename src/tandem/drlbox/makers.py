@@ -220,7 +220,7 @@ class Evaluator:
         returns: list[float] = []
         lengths: list[int] = []
         cut = 0
-        try:
+        with closing(env):
             for episode in range(a.num_episodes):
                 score, length = self._play(env, agent, rng, int(rng.integers(2**31)))
                 returns.append(score)
@@ -229,8 +229,6 @@ class Evaluator:
                 if a.verbose:
                     ended = f", cut at {length:,} steps (max_steps)" if env.cut else ""
                     say(f"episode {episode + 1}: {figures(score)}{ended}")
-        finally:
-            env.close()
         evaluation = Evaluation.of(returns, lengths, cut=cut)
         if a.verbose:
             say(f"mean of {a.num_episodes} episodes: {figures(evaluation.mean)}")

@@ -92,10 +92,17 @@ def arguments(env: Any, chosen: Preprocessing) -> dict[str, Any]:
     own = {f.name: getattr(chosen, f.name) for f in fields(Preprocessing)}
     if not takes_preprocessing(env):
         if odd := [f"{n}={v}" for n, v in own.items() if v != getattr(Preprocessing, n)]:
+            fix = f"leave {'them' if odd[1:] else 'it'} out, and wrap the environment yourself."
+            if odd == [f"frame_stack={chosen.frame_stack}"] and isinstance(env, str):
+                stack = (
+                    "gymnasium.wrappers:FrameStackObservation:"
+                    f'{{"stack_size": {chosen.frame_stack}}}'
+                )
+                fix = f"leave it out, and give wrappers={[stack]}"
             raise SettingError(
                 f"{', '.join(odd)} requires an Atari environment.",
                 "an id such as ALE/Pong-v5 or envpool/Pong-v5",
-                "leave them out, and wrap a custom environment yourself.",
+                fix,
             )
         return {}
     check_ranges(chosen)

@@ -18,7 +18,7 @@ from tandem.errors import (
     UnknownNameError,
     nearest,
 )
-from tandem.settings import module_here
+from tandem.settings import expect_module, module_here
 
 # modules that register ids when imported
 NAMESPACES = {
@@ -60,6 +60,7 @@ _came: dict[plugins.Plugin, list[str] | PluginError] = {}
 
 def register(name: str) -> None:
     """Sees to it that the module that registers an id of this namespace is imported."""
+    expect_module(name)
     namespace, slash, _ = name.partition("/")
     if slash and namespace in NAMESPACES:
         importlib.import_module(NAMESPACES[namespace])

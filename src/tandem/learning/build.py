@@ -65,12 +65,16 @@ def build(
     backend.enter_process()
     algorithm = kind(backend, sources, observation, action, s)
     if unknown := [x for x in backend.freeze if x not in backend.frozen]:
-        parts = [f"{n}.{x}" for n, shapes in backend.shapes.items() for x in shapes]
-        close = nearest(unknown[0], {y for x in parts for y in (x, x.rpartition(".")[0])})
+        names = {n: x for n, x in backend.shapes.items() if not n.endswith("_target")}
+        parts = [[*f"{n}.{x}".split(".")] for n, weights in names.items() for x in weights]
+        ends = {".".join(x[: i + 1]): end for x in parts for i, end in enumerate(x)}
+        layers = [*dict.fromkeys(".".join(x[:-1]) for x in parts)]
+        near = nearest(unknown[0], [*ends.values(), *ends], 1)
+        close = [x for x, end in ends.items() if near and near[0] in (x, end)][:4] or layers[:1]
         raise SettingError(
             f"freeze={unknown[0]!r} names no weight of this run.",
-            f"a name, or its beginning, from {', '.join(x for x in parts if '_target.' not in x)}",
-            f"give freeze={(close or parts)[0]!r}.",
+            f"a name, or the beginning of one; the layers are {', '.join(layers)}",
+            f"give freeze={','.join(close)!r}",
         )
     return algorithm
 

@@ -67,7 +67,8 @@ class Options(Preprocessing):
     )
     freeze: tuple[str, ...] = setting(
         (),
-        "weights to freeze, such as actor.1 or critic; `tandem report` lists their names",
+        "comma-separated weights to freeze, or beginnings of their names, such as actor.1,critic; "
+        "`tandem report` lists the names",
     )
     threads: int = setting(
         1,

@@ -35,7 +35,7 @@ from tandem.networks.plan import (
 )
 from tandem.networks.recurrent import Recurrent, seeing
 from tandem.networks.several import each
-from tandem.networks.users import body_of, is_function, wholes_of
+from tandem.networks.users import body_of, for_space, is_function, wholes_of
 from tandem.networks.value_scale import Denormalize
 from tandem.spaces import Leaf, Spec
 
@@ -294,12 +294,17 @@ class Given:
         try:
             out = call()
         except Exception as error:
+            observed = self.inputs["obs"] if self.head and self.beside else self.inputs
             raise NetworkError(
                 f"the network given for {name!r} failed on {_described(example(self.inputs))}: "
                 f"{error}",
                 "a network that accepts such inputs"
-                + (", of which a feature extractor sees 'obs' only" if self.head else ""),
-                "build it for the observation space that it receives.",
+                + (
+                    ", of which a feature extractor sees 'obs' only"
+                    if self.head and self.beside
+                    else ""
+                ),
+                f"{for_space(observed)}; its own traceback is above this one.",
             ) from error
         shape = tuple(getattr(out, "shape", ()))
         if len(shape) != 2 or not (self.head or shape[1] == self.outputs):

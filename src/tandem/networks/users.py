@@ -7,8 +7,9 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from tandem.errors import NetworkError, ResumeError, misfit
+from tandem.errors import NetworkError, ResumeError, TandemError, brief, misfit
 from tandem.networks.plan import Weights, select
+from tandem.spaces import MASK
 
 
 def body_of(
@@ -108,7 +109,7 @@ def _apart(network: Any, others: list[Any]) -> bool:
 
 def called(function: Callable[[Any], Any], space: Any) -> Any:
     """What a user's function makes for an observation space. NetworkError where it does not take
-    one."""
+    one, or raises."""
     if why := misfit(function, space):
         raise NetworkError(
             f"network= cannot be called with the observation space: {why}.",
@@ -119,8 +120,27 @@ def called(function: Callable[[Any], Any], space: Any) -> Any:
     state = random.getstate()
     try:
         return function(space)
+    except TandemError:
+        raise
+    except Exception as error:
+        given = f"for the observation space {' '.join(str(space).split())[:300]}"
+        raise NetworkError(
+            f"{function.__module__}:{getattr(function, '__qualname__', '')}, given as network=, "
+            f"raised {type(error).__name__} {given}: {brief(error)}.",
+            "a function that builds its network for this space",
+            f"{for_space(space)}; its own traceback is above this one.",
+        ) from error
     finally:
         random.setstate(state)  # Keras draws seeds from Python's generator, which is the program's
+
+
+def for_space(observation: Any) -> str:
+    """How to build a network for a space or a Spec of observations, as advice."""
+    names = [*getattr(observation, "keys", tuple)()]
+    entry = next((f'["{n}"]' for n in names if n != MASK), "")
+    is_dict = f"{'with masks, ' * (MASK in names)}the observation is a dict with the keys"
+    advice = f"use space{entry} and x{entry}: {is_dict} {', '.join(names)}"
+    return advice if names else "build it for the observation space that it receives"
 
 
 def refuse_precision(role: str, has: str, dtype: Any, fix: str) -> None:

@@ -18,9 +18,10 @@ from tandem.networks import plan as plans
 from tandem.networks import serial
 from tandem.networks.defaults import example
 from tandem.runs import checkpoint, config_file
-from tandem.runs.trust import NONE, fault
+from tandem.runs.checkpoint import Checkpoint
+from tandem.runs.trust import NONE, fault, is_signed
 from tandem.settings import as_path
-from tandem.types import JSONDict, Tree
+from tandem.types import Tree
 
 
 def load(
@@ -34,18 +35,28 @@ def load(
     """The agent of a checkpoint file or of a run's folder (its best one, unless `which` says "last"
     or a number's name).
 
-    Runs no code from the file, and imports nothing that it names: an agent of a program's own
-    algorithm needs `algorithm=`, the class. Networks of known layers need no framework; others need
-    `network=`, what the run was trained with, or its name as module:function, and its framework. No
-    environment is needed: the file has the spaces. trust: allow `Agent.play` and others to make the
-    environment that the file names, where that may run code and the file was written elsewhere.
+    Runs no code from the file: an agent of a program's own algorithm needs `algorithm=`, the class.
+    Networks of known layers need no framework; others need `network=`, what the run was trained
+    with, or its name as module:function, and its framework. A name in the file is imported only
+    where this user wrote the file on this machine (`runs.trust`). No environment is needed: the
+    file has the spaces. trust: allow the file's names of a network, and of the environment that
+    `Agent.play` and others make, where the file was written elsewhere.
     Raises CheckpointError for a file that is missing, damaged, foreign, or needs `network` or
     `algorithm`; SpaceError where an
     `env` is given whose spaces are others than the agent's.
     """
     saved = checkpoint.read(checkpoint.find(as_path("path", path), which))
-    again = f"tandem.load({str(path)!r}, algorithm={{0}}) (--algorithm MODULE:{{0}})."
+    again = f"tandem.load({str(path)!r}, algorithm={{0}})"
     conf, weights = config_file.of(saved, algorithm, again), saved.group("networks")
+    in_run = saved.path.parent.name == "checkpoints"
+    folder = saved.path.parents[in_run]
+    signature = config_file.read(folder).get("signature")
+    if (
+        network is None
+        and conf.network
+        and (trust or is_signed(saved.data["config"], folder, signature))
+    ):
+        network = conf.network
     try:
         observation, action = (spaces.from_json(saved.data[k]) for k in ("observation", "action"))
         assert isinstance(action, spaces.Leaf)
@@ -63,7 +74,7 @@ def load(
         raise
     except Exception as error:  # whatever data that tandem did not write comes to
         raise checkpoint.damaged(saved.path, error) from error
-    distrust = None if trust else _distrust(saved.path, saved.data["config"])
+    distrust = None if trust else _distrust(saved, folder, signature)
     if env is not None:
         same = isinstance(env, str) and env == conf.env
         if same and (conf.env_kwargs or conf.wrappers) and distrust is not None:
@@ -78,10 +89,8 @@ def load(
         raise CheckpointError(
             f"{saved.path} was trained with a custom network ({', '.join(unknown)}), which a file "
             "cannot rebuild.",
-            "network=, as in training",
-            f"tandem.load({str(path)!r}, network={conf.network!r}) (--network {conf.network})."
-            if conf.network
-            else f"tandem.load({str(path)!r}, network=...)",
+            "the network that it was trained with",
+            f"tandem.load({str(path)!r}, network={repr(conf.network) if conf.network else '...'})",
         )
     if unknown and isinstance(network, str):
         network = backends.named_network(network, conf.framework)
@@ -102,13 +111,11 @@ def load(
     return agent
 
 
-def _distrust(file: Path, data: JSONDict) -> TandemError | None:
+def _distrust(saved: Checkpoint, folder: Path, signature: object) -> TandemError | None:
     """The error of making the environment that a checkpoint names; None where that may be done."""
-    folder = file.parent.parent if file.parent.name == "checkpoints" else file.parent
-    signature = config_file.read(folder).get("signature")
-    fix = f"if you trust them, tandem.load({str(file)!r}, trust=True)."
+    fix = f"if you trust them, tandem.load({str(saved.path)!r}, trust=True)."
     # an agent plays in what its file names, whoever made that, and without a cluster
-    data = {**data, "own_env": False, "options": {}}
+    data = {**saved.data["config"], "own_env": False, "options": {}}
     return fault(data, folder, signature, NONE, lambda found: fix, CheckpointError)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +12,8 @@ from tandem.collect.actor import publish
 from tandem.collect.trained_agent import Agent
 from tandem.errors import CheckpointError, SettingError, note, one_of
 from tandem.networks.plan import Weights, select
-from tandem.networks.users import refuse_old_layers
 from tandem.runs import checkpoint
-from tandem.settings import as_path
+from tandem.settings import as_path, flag
 from tandem.types import Array, JSONDict
 
 if TYPE_CHECKING:
@@ -23,7 +22,13 @@ if TYPE_CHECKING:
 USUAL = ("networks", "normalization")
 PARTS = (*USUAL, "optimizer", "replay", "matching")
 STATISTICS = ("observation/", "reward/")  # how names of `normalization.state` begin
-SHOWN = 6  # of what does not fit, in an error
+SHOWN = 4  # of what does not fit, in an error
+DEFAULT = "default networks"
+# settings that shapes of default networks depend on, beside those of the environment
+SHAPING = {
+    *("hidden", "critic_hidden", "body", "layer_norm", "weight_norm", "recurrent", "memory"),
+    *("normalize_observations", "shared", "dueling", "noisy", "values", "atoms", "quantiles"),
+}
 MEMORY = ("ring/", "sampler/", "column/", "priority", "kept/")  # and of a replay memory
 OWN = ("updates", "waiting", "owed")  # of a learner's state: the run's, not the replay memory's
 
@@ -38,6 +43,7 @@ class Start:
     load: tuple[str, ...]
     record: JSONDict
     engine: str  # "torch" or "keras": whose order and layout weights of custom networks have
+    config: JSONDict  # of the run that it is from; {} of an agent
 
     @property
     def name(self) -> str:
@@ -49,12 +55,7 @@ class Start:
         left = self._misfits(run) if "networks" in self.load else []
         statistics = self._statistics(run, left) if "normalization" in self.load else {}
         if left and "matching" not in self.load:
-            more = f"; and {len(left) - SHOWN} more" if len(left) > SHOWN else ""
-            raise CheckpointError(
-                f"the weights in {self.name} do not fit this run: {'; '.join(left[:SHOWN])}{more}.",
-                "networks and observations of the same shapes",
-                "give load='matching' (--load matching) to load only what fits.",
-            )
+            raise self._unfit(run, left)
         if left:
             note(f"not loaded from {self.name}: {'; '.join(left)}.")
         backend = run.backend
@@ -82,8 +83,6 @@ class Start:
     def _misfits(self, run: Session) -> list[str]:
         """What weights of the run's networks have another shape there, or are in one of both only.
         A note says which networks are not there at all, as critics of an agent."""
-        acting = {role: run.backend.networks[role] for role in run.kind.acting}
-        refuse_old_layers(self.networks, acting, self.name)
         found, absent = [], []
         here = "torch" if run.backend.framework == "torch" else "keras"
         for name, network in run.backend.networks.items():
@@ -108,6 +107,30 @@ class Start:
             note(f"{self.name} has no {', '.join(absent)}, which this run learns from scratch.")
         return found
 
+    def _unfit(self, run: Session, left: list[str]) -> CheckpointError:
+        """The error for networks that do not fit: why, and how to have the same."""
+        there, here = self.config, vars(run.config)
+        theirs, ours = _network(there), _network(here)
+        more = f"; and {len(left) - SHOWN} more" if len(left) > SHOWN else ""
+        wrong = f"the weights in {self.name} do not fit this run: {'; '.join(left[:SHOWN])}{more}."
+        own, was = vars(here["settings"]), there.get("settings", {})
+        given = {n: x for n, x in was.items() if n in SHAPING and flag(n, x) != flag(n, own[n])}
+        if other := bool(there) and theirs != ours:
+            wrong = f"{self.name} was trained with {theirs}, but this run has {ours}."
+            given = {n: there[n] or "MODULE:FUNCTION" for n in ("network", "framework")}
+            given = given if theirs != DEFAULT else {}
+        fixes = ["leave out the custom network"] * (other and not given)
+        fixes += [f"give {', '.join(f'{n}={x!r}' for n, x in given.items())}"] * bool(given)
+        fitting = (self._fitting(*one).values() for one in run.backend.networks.items())
+        if any(x.ndim > 1 for layers in fitting for x in layers):
+            fixes.append("give load='matching' to load only what fits")
+        return CheckpointError(
+            wrong,
+            "networks of the same shapes"
+            + "; a custom one cannot be moved to another framework" * (theirs != DEFAULT),
+            "; or ".join(fixes) or "leave out start_from, since no layer fits.",
+        )
+
     def _statistics(self, run: Session, left: list[str]) -> dict[str, Array]:
         """Those that the run keeps too; `left` grows by those of another shape."""
         own = {n: x for n, x in run.loop.statistics().items() if _is_statistic(n)}
@@ -131,7 +154,7 @@ class Start:
             raise CheckpointError(
                 f"the optimizer in {self.name} is of {there}, this run of {backend.framework}.",
                 "the same framework, since only weights are common to all",
-                f"give framework={there!r} (--framework {there}), or load the networks only.",
+                f"give framework={there!r}, or load the networks only.",
             )
         engine = (backend.state(), saved.group("engine"))
         own, found = ({n: x for n, x in e.items() if n.startswith("optimizer/")} for e in engine)
@@ -148,7 +171,7 @@ class Start:
             raise CheckpointError(
                 f"{saved.path} has no replay memory that this run could use.",
                 "which='last' of a run of an off-policy algorithm in one process",
-                "give which='last' (--which last), or leave replay out of load.",
+                "give which='last', or leave replay out of load.",
             )
         kept = {n: x for n, x in arrays.items() if n.startswith(MEMORY)}
         return {n: x for n, x in data.items() if n not in OWN}, kept
@@ -168,6 +191,13 @@ class Start:
             "the same networks, environments, number of them and sizes",
             f"leave {what.split()[0]} out of load.",
         )
+
+
+def _network(config: Mapping[str, Any]) -> str:
+    """The networks of a run, in words."""
+    name = config.get("network") or "of a program" * bool(config.get("own_network"))
+    framework = "torch" if config.get("framework") == "torch" else "Keras"
+    return f"the custom network {name} on {framework}" if name else DEFAULT
 
 
 def _is_statistic(name: str) -> bool:
@@ -195,7 +225,7 @@ def opened(source: Any, which: str, load: str | Sequence[str]) -> Start | None:
         named = {r: dict(enumerate(w)) if isinstance(w, list) else w for r, w in each.items()}
         weights = {f"{r}/{n}": x for r, w in named.items() for n, x in w.items()}
         record = {"from": "", "name": source.name, "load": [*parts]}
-        return Start(weights, None, parts, record, engine)
+        return Start(weights, None, parts, record, engine, {})
     path = checkpoint.find(as_path("start_from", source), which)
     saved = checkpoint.read(path)
     config, networks = saved.data.get("config", {}), saved.group("networks")
@@ -210,7 +240,7 @@ def opened(source: Any, which: str, load: str | Sequence[str]) -> Start | None:
         "before": config.get("start", {}),
     }
     engine = "torch" if config.get("framework") == "torch" else "keras"
-    return Start(networks, saved, parts, record, engine)
+    return Start(networks, saved, parts, record, engine, config)
 
 
 def again(record: JSONDict) -> Start | None:

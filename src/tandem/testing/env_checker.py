@@ -32,7 +32,7 @@ from tandem.errors import PluginError, SpaceError, TandemError
 from tandem.replay.allocation import human
 from tandem.replay.buffer import Ring
 from tandem.settings import whole_number
-from tandem.spaces import Leaf, Spec, action_leaf, observation_spec
+from tandem.spaces import Leaf, Spec, action_leaf, described, observation_spec
 from tandem.types import Array, EnvKwargs, Tree
 
 Verdict = Literal["ok", "note", "fault"]
@@ -72,6 +72,7 @@ def check(
     except SpaceError as error:
         yield Finding("spaces", "fault", line(error))
         return
+    yield Finding("spaces", "ok", described(observation, action))
     yield algorithms_of(observation, action)
     yield _gymnasium(env, action.masked)
     stepped = _steps(env, steps, seed)
@@ -104,8 +105,10 @@ def _gymnasium(env: EnvLike, masked: bool) -> Finding:
     exception is no fault."""
     from gymnasium.utils.env_checker import check_env
 
-    instance = make(separate(env))
-    with warnings.catch_warnings(record=True) as caught:
+    with (
+        closing(make(separate(env))) as instance,
+        warnings.catch_warnings(record=True) as caught,
+    ):
         warnings.simplefilter("always")
         try:
             check_env(instance.unwrapped, skip_render_check=True)
@@ -115,8 +118,6 @@ def _gymnasium(env: EnvLike, masked: bool) -> Finding:
                 "note" if masked else "fault",
                 f"{type(error).__name__}: {_plain(str(error)) or 'no message'}",
             )
-        finally:
-            instance.close()
     notes = dict.fromkeys(
         _plain(str(w.message)) for w in caught if "env_checker" not in str(w.message)
     )
@@ -176,10 +177,8 @@ def _speeds(env: EnvLike, seed: int) -> Iterator[Finding]:
         except TandemError as error:
             yield Finding(f"{mode} speed", "note", line(error))
             continue
-        try:
+        with closing(environments):
             speed = speed_of(environments, seed)
-        finally:
-            environments.close()
         yield Finding(
             f"{mode} speed",
             "note",

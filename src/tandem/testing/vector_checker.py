@@ -9,6 +9,7 @@ from tandem.envs.vector_source import VectorSource
 from tandem.errors import SpaceError, TandemError
 from tandem.replay.allocation import human
 from tandem.replay.buffer import Ring
+from tandem.spaces import described
 from tandem.testing.env_checker import (
     Finding,
     algorithms_of,
@@ -36,6 +37,7 @@ def check_vector(
         yield Finding("vector", "fault", line(error))
         return
     try:
+        yield Finding("spaces", "ok", described(envs.observation, envs.action))
         yield algorithms_of(envs.observation, envs.action)
         yield Finding("vector", "ok", f"{envs.n} environments, autoreset mode {envs.mode}")
         size = Ring.size(1_000_000, 1, envs.observation, envs.action)

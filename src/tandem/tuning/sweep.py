@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from math import inf
 from pathlib import Path
@@ -191,11 +192,8 @@ class Sweep:
     def result(self) -> Swept:
         """What the trials came to; writes a table, an entry for the zoo and a picture into the
         folder. WorkerError where none came to its end."""
-        study = Study(self.folder, self.plan, self.space)
-        try:
+        with closing(Study(self.folder, self.plan, self.space)) as study:
             return concluded(self.folder, self.plan, study, self.base)
-        finally:
-            study.close()
 
     def arguments(self, trial: Any) -> dict[str, Any]:
         """What `train` is given for a trial."""

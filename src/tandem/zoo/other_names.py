@@ -109,6 +109,7 @@ _NETWORK = (
     "network=lambda space: torch.nn.Sequential(torch.nn.Linear(space.shape[0], 64), "
     "torch.nn.Tanh())"
 )
+_TIME = "time_limit max_time max_seconds time_budget timeout"
 # The advice for a program, where another name alone would not help: {odd} is the name that was
 # given.
 _INSTEAD = {
@@ -123,9 +124,19 @@ _INSTEAD = {
     "tensorboard_log": "give the run's folder, as in out='runs/first'. It gets TensorBoard events "
     "unless tensorboard=False.",
     "verbose progress_bar": "{odd!r} is 'progress' here, as in progress=True.",
+    _TIME: "callbacks=[tandem.runs.callbacks.TimeLimit(180)] ends a run after 180 seconds.",
     "quiet": "leave it out. Nothing is printed without progress=True.",
 }
-INSTEAD = {name: advice for names, advice in _INSTEAD.items() for name in names.split()}
+# And for a command.
+_COMMANDS = {
+    "verbose": "leave it out: progress is shown, unless --quiet is given.",
+    _TIME: "`timeout -s INT 3m tandem train …` ends a run after 3 minutes and saves it, as Ctrl-C "
+    "does.",
+}
+INSTEAD, COMMANDS = (
+    {name: advice for names, advice in of.items() for name in names.split()}
+    for of in (_INSTEAD, _COMMANDS)
+)
 
 # What is written otherwise here, by the name that was given, else by that of the setting.
 FORMS = {

@@ -11,7 +11,7 @@ from tandem.algorithms import name_of
 from tandem.errors import UnknownNameError, nearest
 from tandem.learning.config import Options
 from tandem.settings import hints_of, offered
-from tandem.zoo.other_names import ARGUMENTS, CHOICES, COUNTS, FORMS, INSTEAD, OTHER_NAMES
+from tandem.zoo.other_names import ARGUMENTS, CHOICES, COMMANDS, COUNTS, FORMS, INSTEAD, OTHER_NAMES
 
 CLOSE = 0.8  # how alike another algorithm's setting is that may have been meant
 
@@ -39,8 +39,8 @@ def refuse(
     fix = ""
     if having := [n for n, names in others.items() if odd in names]:
         fix = f"leave it out: it is a setting of {', '.join(having)}. {help}"
-    elif odd in INSTEAD and not command:
-        fix = f"{INSTEAD[odd].format(odd=odd, algorithm=name)} {help}"
+    elif advice := (COMMANDS if command else INSTEAD).get(odd):
+        fix = f"{advice.format(odd=odd, algorithm=name)} {help}"
     elif odd in OTHER_NAMES:
         fix = f"{_renamed(odd, known, others, command)} {help}"
     elif chosen := _choice(odd, kind, command):
@@ -65,8 +65,6 @@ def _spelled(name: str, command: str) -> str:
 
 def _renamed(odd: str, known: set[str], others: Mapping[str, set[str]], command: str) -> str:
     """What a name of other libraries is here, as advice."""
-    if odd == "verbose" and command:
-        return "leave it out: progress is shown, unless --quiet is given."
     names = OTHER_NAMES[odd]
     here = next((name for name in names if name in known), None)
     if here is None:
