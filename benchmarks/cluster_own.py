@@ -75,11 +75,11 @@ def handing_over(job: Job) -> Job:
     array here, one for each time that it was done: by a Ray actor, and by a worker of our pool
     through shared memory."""
     from tandem.collect.trajectories import join_environments, unpack
-    from tandem.workers.ray import Actor, connect
+    from tandem.workers.ray import RayActor, connect
 
     ray = connect("local")
     into, blank = np.empty((ROWS, FLOATS), np.float32), np.zeros((1, FLOATS), np.float32)
-    runner = Actor(ray, 0)
+    runner = RayActor(ray, 0)
     runner.begin(Holder)
     runner.answer(60)
     actor = ray.remote(num_cpus=0)(Holder).remote()

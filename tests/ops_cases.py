@@ -144,13 +144,14 @@ DENSITIES: dict[distributions.Density, tuple[str, str]] = {  # inputs: actions, 
     distributions.Beta(3): ("inside", ""),  # its samples are drawn on the host
     distributions.Bernoulli(6): ("mask", ""),
     state_dependent.StateDependentGaussian(3): ("unit", ""),
-    products.Product(PARTS): ("mixed", ""),
+    products.ProductDistribution(PARTS): ("mixed", ""),
 }
-ON_HOST = (distributions.Bernoulli, products.Product)  # whose best actions are found there, too
+# Their best actions are found on the host, too.
+ON_HOST = (distributions.Bernoulli, products.ProductDistribution)
 POLICIES: dict[distributions.Distribution, tuple[str, str]] = {
     **DENSITIES,
     distributions.TanhGaussian(3): ("", "noise"),
-    distributions.Deterministic(6): ("", "x"),
+    distributions.DeterministicDistribution(6): ("", "x"),
     state_dependent.StateDependentTanh(3): ("", ""),
     state_dependent.StateDependentDeterministic(3): ("", ""),
 }
@@ -298,7 +299,7 @@ MATH: dict[str, Call] = {
 
 # What runs on the host, over NumPy arrays or numbers.
 HOST = {"Moments.add", "Moments.state", "Moments.load_state", "iqm", "bootstrap_band"}
-HOST |= {f"{name}.{n}" for name in ("Bernoulli", "Product") for n in ("mode", "sample", "act")}
+HOST |= {f"{kind.__name__}.{n}" for kind in ON_HOST for n in ("mode", "sample", "act")}
 HOST |= {f"StateDependent{n}.drawn" for n in ("Gaussian", "Deterministic")}
 HOST |= {f"StateDependent{n}.sample" for n in ("Gaussian", "Deterministic", "Tanh")}
 HOST |= {"StateDependentGaussian.offset"}

@@ -1,6 +1,7 @@
 """The house keeps its floors: imports, frameworks, costs, sizes, and nothing is unpickled."""
 
 import ast
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -79,6 +80,10 @@ NOT_ON_IMPORT = (*ONLY_IN, "matplotlib")
 
 IMPORT_SECONDS = 0.3
 FUNCTION_LINES = 80  # without its signature and docstring
+
+# Class names that two public APIs have: `tandem.Agent` and `tandem.cluster.Agent`,
+# `tandem.LambdaCallback` and `tandem.runs.callbacks.LambdaCallback`.
+TWICE = {"Agent", "LambdaCallback"}
 
 # Logical lines of each package (`python -m benchmarks.size`). A number may only be lowered, except
 # by a new capability, whose lines are agreed on beforehand.
@@ -235,6 +240,13 @@ def test_the_house_is_in_order(check) -> None:
     trees = {path: ast.parse(file.read_text(encoding="utf-8")) for path, file in files.items()}
     found = [fault for path, tree in trees.items() for fault in CHECKS[check](path, tree)]
     assert not found, "\n" + "\n".join(found)
+
+
+def test_each_class_has_a_name_of_its_own() -> None:
+    files = [p for p in HOUSE.rglob("*.py") if (HOUSE / "examples") not in p.parents]
+    nodes = (node for p in files for node in ast.walk(ast.parse(p.read_text(encoding="utf-8"))))
+    counts = Counter(node.name for node in nodes if isinstance(node, ast.ClassDef))
+    assert {name for name, count in counts.items() if count > 1} == TWICE
 
 
 def test_packages_stay_within_their_budgets() -> None:

@@ -91,7 +91,7 @@ class Update(NamedTuple):
     priority: Array = ()  # [B]  new priorities, if a prioritized sampler wants them
 
 
-class Episode(NamedTuple):
+class EpisodeResult(NamedTuple):
     """One finished episode, as the environment scored it."""
 
     env: int

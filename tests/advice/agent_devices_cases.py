@@ -75,7 +75,7 @@ def main() -> None:
         (f"{DEVICES}:_elsewhere 2", train, outside | {"scope": other}, says, both),
         ("check_alone", train, inside, "call agent.distributed_training(optimizer", both),
         ("check_alone", train, inside, "outside strategy.scope()", {"scope": None}),
-        (f"{DEVICES}:Layout.check", train, {"strategy": 2, **counts}, "a keras.Variable", count),
+        ("TensorFlowLayout.check", train, {"strategy": 2, **counts}, "a keras.Variable", count),
         ("WorkerLayout.watched", lost, worker, "restart all workers", nobody),
         ("ServerLayout.watched", lost, server, "restart the cluster", nobody),
         ("keras_tensorflow_servers.py:wait_for", awaited, silent, start, listens),

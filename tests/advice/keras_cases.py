@@ -113,7 +113,7 @@ ABOVE_0 = {"network": partial(body, kernel_constraint="non_neg")}
 WHOLE, MADE = ({"network": {"q": q}} for q in (Whole(), lambda space: Whole()))
 NONE, SAY = {"optimizer": object()}, "keras.optimizers.Adam(learning_rate=3e-4)"
 DESCENT, CONFIGURED = ({"optimizer": kind(0.1)} for kind in (Descent, Configured))
-OWN = "keras_optimizers.py:Own"
+OWN = "keras_optimizers.py:KerasOptimizerWrapper"
 CASES: list[tuple[Any, ...]] = [
     ("keras_bodies.py:_looked_at", session, {"network": lambda _: [1]}, "return a model", BODY),
     ("keras_bodies.py:_looked_at 2", session, BRANCHES, "by keras.ops.where", WHERE),
@@ -123,7 +123,7 @@ CASES: list[tuple[Any, ...]] = [
     ("whole_of.make", LEARNS, WHOLE, "as in lambda space: Whole()", MADE),
     ("check_compile", session, {"compile": "no"}, "leave compile out", {"compile": "auto"}),
     ("CompiledAction.__call__", branches, {"jit": True}, "jit_action = False", {"jit": False}),
-    ("keras_optimizers.py:Given.__init__", session, NONE, SAY, adam()),
+    ("keras_optimizers.py:KerasOptimizerCopy.__init__", session, NONE, SAY, adam()),
     ("keras_optimizers.py:_copied", session, DESCENT, "define get_config in Descent", CONFIGURED),
     (f"{OWN}.__init__", rl, {"agent": Q(), **NONE}, "as keras.optimizers.Adam()", adam()),
     (f"{OWN}.look", rl, {"agent": frozen(), **adam()}, "leave some weights train", {"agent": Q()}),
@@ -193,7 +193,7 @@ def several_devices() -> str:
     """The error for more devices than the two that this process has."""
     dqn = partial(trainer.session, "dqn", "CartPole-v1", framework=ENGINE, device="cpu", **TINY_DQN)
     dqn(devices=2).loop.collector.close()
-    layout = import_module(f"tandem.backends.keras_{ENGINE}_devices").Layout
+    layout = import_module(f"tandem.backends.keras_{ENGINE}_devices").LAYOUT
     # JAX's own kind of devices, which here are no GPUs
     (fix,) = advised("backends/__init__.py:too_few", layout, "cuda", 3).assigned()
     if ENGINE == "jax":

@@ -12,7 +12,7 @@ import torch
 
 from tandem import trainer
 from tandem.agents import companion_agents
-from tandem.agents.companion_agents import Devices
+from tandem.agents.companion_agents import CompanionDevices
 from tandem.backends import torch_group
 from tandem.backends.torch_devices import own_device
 from tandem.cli.train import run
@@ -74,7 +74,7 @@ LOSS = {"loss": len, "strategy": 1}
 
 @pytest.mark.thorough
 @rows(
-    ("Devices.check_trained", torch_agent, {"frozen": True}, "call agent.set", {"again": True}),
+    ("check_trained", torch_agent, {"frozen": True}, "call agent.set", {"again": True}),
     ("distributed_training", torch_agent, LOSS, "leave train_loss", {"loss": None}),
 )
 def test_advice_about_agents_of_torch(row: Any) -> None:
@@ -100,7 +100,7 @@ def launched(
     ("check_launched 2", launched, {"devices": 3}, {"devices": 2}),
     ("check_launched 3", launched, {"cluster": "auto"}, "leave cluster out", {"cluster": ""}),
     ("check_launched 4", launched, {"own": True}, "without the launcher", {"own": False}),
-    ("LaunchedDevices.__init__", Devices.of, {"given": 3}, "strategy=2", {"given": 2}),
+    ("LaunchedDevices.__init__", CompanionDevices.of, {"given": 3}, "strategy=2", {"given": 2}),
 )
 def test_processes_that_were_launched(row: Any, monkeypatch: Any) -> None:
     pair = SimpleNamespace(count=2, rank=1)

@@ -89,15 +89,16 @@ SAME = {"network": lambda space: LAYER}
 OWN = {"network": lambda space: nn.Linear(4, 8)}
 TOGETHER = {"network": {"actor": nn.Sequential(SHARED), "q": WithAction(SHARED)}}
 APART = {"network": {"actor": nn.Linear(3, 1), "q": WithAction(nn.Linear(3, 1))}}
+FEATURES = "CustomNetwork.features 2"
 DECAY = {"optimizer": torch.optim.SGD([torch.zeros(1)], lr=1e-3), "weight_decay": 0.1}
 
 
 @rows(
-    ("Given.features 2", ppo, {"network": lambda space: Deep()}, "end it with a Flatten la", FLAT),
-    ("Given.features 2", sequences, {"network": lstm}, f"{LAST}.", {"network": last()}),
-    ("Given.features 2", sequences, BOTH, "return one of them", {"network": FLATTEN}),
-    ("Given.features 2", sequences, UNITS, f"{LAST}, and end it with a linear layer of 2", RIGHT),
-    ("Given.features 2", ppo, {"network": whole(3)}, "layer of 2 units", {"network": whole(2)}),
+    (FEATURES, ppo, {"network": lambda space: Deep()}, "end it with a Flatten la", FLAT),
+    (FEATURES, sequences, {"network": lstm}, f"{LAST}.", {"network": last()}),
+    (FEATURES, sequences, BOTH, "return one of them", {"network": FLATTEN}),
+    (FEATURES, sequences, UNITS, f"{LAST}, and end it with a linear layer of 2", RIGHT),
+    (FEATURES, ppo, {"network": whole(3)}, "layer of 2 units", {"network": whole(2)}),
     ("sources 3", ppo, WHOLE | {"sequence": 8}, "only the feature extractor", ONE),
     ("sources 3", ppo, WHOLE, "recurrent out", {"recurrent": 0}),
     ("sources 3", dqn, IMPLICIT, "only the feature extractor", ONE),

@@ -165,7 +165,7 @@ NEW_RUNS_ONLY = {
     "learning/asynchronous.py:ActorLearners.load_state": "a run has its own learners",
     "learning/launch.py:check_launched": "its other half: without the launcher",
     "learning/launch.py:find": "chooses for a new run",
-    "parallel/pool.py:Pool.load_state": "a run has its own workers",
+    "parallel/pool.py:WorkerPool.load_state": "a run has its own workers",
     "replay/allocation.py:require": "its other half: out=",
     "runs/start.py:Start._optimizer": "of starting",
     "runs/verification.py:verify 3": "of verifying",

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from tandem.agents.companion_agents import Devices
+from tandem.agents.companion_agents import CompanionDevices
 from tandem.agents.rl import LambdaCallback
 from tests.agents.agents import Clock, Probe, alike, ready, same, trained, weights
 from tests.agents.test_processes import AGENTS, walkers
@@ -158,7 +158,7 @@ def test_an_emptied_pool_ends_its_phase() -> None:
     assert len(agent._assembly.learner.ring) < 8 and isinstance(agent.env, Clock)
 
 
-class Workers(Devices):
+class Workers(CompanionDevices):
     """A cluster whose workers are threads of this process."""
 
     by_rounds = True

@@ -47,7 +47,7 @@ def test_a_setting_clips_where_the_batch_is() -> None:
 
 @pytest.mark.parametrize("network", ["whole", "body"])
 def test_a_network_is_looked_at_where_it_is(network) -> None:
-    from tandem.networks.defaults import Given
+    from tandem.networks.defaults import CustomNetwork
     from tandem.networks.plan import Dense
     from tandem.networks.torch_bodies import given
     from tandem.spaces import Leaf, observation_spec
@@ -57,7 +57,7 @@ def test_a_network_is_looked_at_where_it_is(network) -> None:
     assert isinstance(entering, Leaf)
     body = nn.Sequential(nn.Linear(4, 3), nn.Tanh()).to("meta")
     head = () if network == "whole" else (Dense(3, 2),)
-    module, plan = given("q", Given(lambda: body, entering, 3 if not head else 2, 0, head))
+    module, plan = given("q", CustomNetwork(lambda: body, entering, 3 if not head else 2, 0, head))
     assert module[0].weight.device.type == "meta"
     assert plan is not None and len(plan) == 2 + len(head)
 

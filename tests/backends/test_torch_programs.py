@@ -74,7 +74,7 @@ UNCAPTURABLE = {
 
 @pytest.fixture(autouse=True)
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_programs.Source, "program", graphs.program)
+    monkeypatch.setattr(torch_programs.ProgramSource, "program", graphs.program)
 
 
 def trained(mode: str, **given: Any) -> Any:
@@ -115,7 +115,7 @@ def test_auto_compiles_what_spares_time(kept, seconds, few, compiled, monkeypatc
 
 def decides(monkeypatch: Any, kept: bool, seconds: float = 1.0, few: int = 1) -> None:
     monkeypatch.setattr(torch_programs, "any_kept", lambda *_: kept)
-    monkeypatch.setattr(torch_programs.Source, "is_kept", lambda source: kept)
+    monkeypatch.setattr(torch_programs.ProgramSource, "is_kept", lambda source: kept)
     monkeypatch.setattr(torch_programs, "seconds_per_node", lambda _: seconds)
     monkeypatch.setattr(torch_calls, "FEW", few)
 
@@ -150,7 +150,7 @@ def test_what_is_not_due_is_not_computed(monkeypatch) -> None:
     data = fakes.batches(algorithm, fakes.VECTOR, fakes.BOX, 3, 8)
     sources: list[Any] = []
     noted = lambda source: sources.append(source) or graphs.program(source)  # noqa: E731
-    monkeypatch.setattr(torch_programs.Source, "program", noted)
+    monkeypatch.setattr(torch_programs.ProgramSource, "program", noted)
     backend.compile(algorithm.update)(data)
     step = sources[0].step
     (branch,) = (n for n in step.graph.nodes if n.target is torch.ops.higher_order.cond)
@@ -177,7 +177,7 @@ def test_without_the_loop_updates_are_compiled_one_by_one(monkeypatch, caplog, t
 
     monkeypatch.undo()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(torch_programs.Source, "_write", broken)
+    monkeypatch.setattr(torch_programs.ProgramSource, "_write", broken)
     monkeypatch.setattr(torch, "compile", lambda step, **_: step)
     assert trained("yes").fingerprint() == trained("yes", compile_cache=False).fingerprint()
     assert "updates are compiled one by one, since no scan here" in caplog.text

@@ -109,7 +109,7 @@ def test_who_reads_its_attributes_in_one_process_changes_nothing(algorithm, sett
 def blocks_of(told, env):
     agent = agent_of("dqn", env, **REPLAY)
     config = agent._sampler_config(remote=True)._replace(steps=32)
-    one = sampler.Sampler(config, agent._networks, "acting")
+    one = sampler.TrajectorySampler(config, agent._networks, "acting")
     found: list = []
     writes = SimpleNamespace(choose_action=one.choose_action)
     writes.update = lambda *given: found.append(one.update(*given))

@@ -13,7 +13,7 @@ from tandem.envs.factory import spaces_of, vectorize
 from tandem.envs.flat_actions import FlatActions
 from tandem.errors import NetworkError
 from tandem.math.distributions import Bernoulli, Categorical, Gaussian
-from tandem.math.products import Product, for_actions
+from tandem.math.products import ProductDistribution, for_actions
 from tandem.onnx_export import to_numpy, to_onnx
 from tandem.testing.action_games import Parts
 from tandem.types import leaves
@@ -124,7 +124,7 @@ def test_bits_are_drawn_by_their_probabilities() -> None:
 def test_a_product_is_the_sum_of_its_parts() -> None:
     leaf = described.action_leaf(vector_space(Parts().action_space), {})
     d = for_actions(leaf)
-    assert isinstance(d, Product) and d.width == 2 + 2 + 3 + 4 + 2 and d.normal == 2
+    assert isinstance(d, ProductDistribution) and d.width == 2 + 2 + 3 + 4 + 2 and d.normal == 2
     rng = np.random.default_rng(0)
     out, old = rng.standard_normal((2, 6, d.width)).astype(np.float32)
     action = d.sample(out, d.noise(rng, (6,)))

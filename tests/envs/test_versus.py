@@ -11,7 +11,7 @@ from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 
 from tandem.envs.factory import make, random_actions, resume_fault, vectorize
-from tandem.envs.league import Game, League, RandomPlayer
+from tandem.envs.league import League, LeagueEnvFactory, RandomPlayer
 from tandem.envs.versus import Versus
 from tandem.errors import (
     EngineError,
@@ -229,7 +229,7 @@ def league(size: int, copies: int = 0) -> League:
 
 def test_the_newest_play_chance_does_at_first_and_a_registered_game_finds_its_league() -> None:
     for copies, expected in ((0, {0}), (2, {0, 1, 2}), (3, {1, 2, 3}), (7, {5, 6, 7})):
-        env = Game(TicTacToe, league(3, copies))()
+        env = LeagueEnvFactory(TicTacToe, league(3, copies))()
         drawn = Counter(env.reset(seed=seed)[1]["opponent"] for seed in range(300))
         assert set(drawn) == expected and min(drawn.values()) > 210 / len(expected)
         assert isinstance(env._playing, RandomPlayer if env.number == 0 else Habit)
@@ -238,7 +238,7 @@ def test_the_newest_play_chance_does_at_first_and_a_registered_game_finds_its_le
     del bare.metadata
     assert isinstance(make(lambda: bare), Versus)
     one = league(2, 3)
-    made = Game("tandem/TicTacToe-v0", one)()
+    made = LeagueEnvFactory("tandem/TicTacToe-v0", one)()
     assert made.reset(seed=0)[1]["opponent"] in (2, 3) and made.unwrapped.league is one
 
 
@@ -248,7 +248,7 @@ def numbers(vector: Any) -> list[int]:
 
 def test_the_opponent_of_an_episode_stays_though_it_leaves_the_pool() -> None:
     one, other = league(2, 5), league(2)
-    vector, again = (vectorize(Game(TicTacToe, pool), 4, 2) for pool in (one, other))
+    vector, again = (vectorize(LeagueEnvFactory(TicTacToe, pool), 4, 2) for pool in (one, other))
     rng, obs = np.random.default_rng(0), vector.reset()
     obs = vector.step(random_actions(vector.action, 4, rng, obs)).obs
     before = numbers(vector)
@@ -287,7 +287,7 @@ UNEQUAL = {"action_space": lambda self, agent: spaces.Discrete(2 + (agent == "p1
 
 
 def in_league(env: Any) -> Any:
-    return Game(env, League(3))()
+    return LeagueEnvFactory(env, League(3))()
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from scipy import special, stats
 from tandem.math.distributions import (
     Beta,
     Categorical,
-    Deterministic,
+    DeterministicDistribution,
     Gaussian,
     MultiCategorical,
     Spherical,
@@ -80,7 +80,7 @@ def test_tanh_normal_by_the_change_of_variables_and_far_out() -> None:
 
 
 EVERY = (Categorical(3), MultiCategorical((2, 3)), Gaussian(2), Spherical(2))
-EVERY += (Beta(2), TanhGaussian(2), Deterministic(2))
+EVERY += (Beta(2), TanhGaussian(2), DeterministicDistribution(2))
 
 
 @pytest.mark.parametrize("d", EVERY, ids=str)
@@ -93,7 +93,7 @@ def test_every_distribution(d) -> None:
     np.testing.assert_array_equal(d.act(out, None), mode)
     np.testing.assert_array_equal(d.act(out, noise), sample)
     modes = {"as_is": (Categorical, MultiCategorical), "clip": (Gaussian, Spherical)}
-    assert isinstance(d, modes.get(d.action_mode, (Beta, TanhGaussian, Deterministic)))
+    assert isinstance(d, modes.get(d.action_mode, (Beta, TanhGaussian, DeterministicDistribution)))
     assert np.abs(sample).max() <= 1 or d.action_mode != "unit"
 
 

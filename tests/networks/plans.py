@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tandem import algorithms, backends
-from tandem.networks.defaults import Drawn, Role, mlp
+from tandem.networks.defaults import PlannedNetwork, Role, mlp
 from tandem.networks.noisy import NoisyDense, noisy
 from tandem.networks.plan import Activation, Cast, Dense, Dueling, Flatten, Plan, init
 from tandem.networks.several import each
@@ -109,7 +109,7 @@ def main(framework: str, given: str, file: str) -> None:
     found: dict[str, Any] = {}
     for name, (inputs, plan) in CASES.items():
         w = {n.split(": ", 1)[1]: stored[n] for n in stored.files if n.startswith(f"{name}: ")}
-        drawn = Drawn(plan, init(plan, np.random.default_rng(0)), inputs)
+        drawn = PlannedNetwork(plan, init(plan, np.random.default_rng(0)), inputs)
         network = backend.network(name.replace(" ", "_").replace(",", ""), drawn)
         network.write(w)
         found |= {f"{name}: {n}": x for n, x in network.read().items()}

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tandem.errors import WorkerError
-from tandem.workers.jobs import Call, Caller, Jobs, Processes, Request, results
+from tandem.workers.jobs import Caller, FunctionCall, Jobs, Processes, Request, results
 from tandem.workers.process import END, Process, WorkerLost, end
 from tandem.workers.shared_memory import SharedArrays, shape_dtype
 from tests.helpers import run_python, runs
@@ -249,8 +249,8 @@ def fail(message: str) -> None:
     raise ValueError(message)
 
 
-def named(function: Any, *each: tuple[Any, ...]) -> list[Call]:
-    return [Call(f"call {i}", function, arguments) for i, arguments in enumerate(each)]
+def named(function: Any, *each: tuple[Any, ...]) -> list[FunctionCall]:
+    return [FunctionCall(f"call {i}", function, arguments) for i, arguments in enumerate(each)]
 
 
 def test_results_are_in_order_and_calls_are_made_again_where_a_process_was_killed(tmp_path) -> None:

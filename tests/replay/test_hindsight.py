@@ -10,7 +10,7 @@ import pytest
 
 from tandem.errors import SettingError
 from tandem.replay.buffer import Ring
-from tandem.replay.episodes import Episodes
+from tandem.replay.episodes import EpisodeBounds
 from tandem.replay.hindsight import DictGoals, Hindsight, Info
 from tandem.replay.triplets import TripletSampler
 from tandem.spaces import Leaf
@@ -71,12 +71,12 @@ def state(ring: Ring, ids: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("envs", [1, 3])
 def test_bounds_are_those_of_the_episodes_that_were_played(envs: int, lazy: bool) -> None:
     world, ring = Aimed(1, envs, lazy=(lazy,) * envs), Ring(60, envs, OBS, ACTION)
-    episodes = Episodes(ring)
+    episodes = EpisodeBounds(ring)
     for steps in (4, 9, 1, 40, 3):
         ring.add(world.trajectory(steps))
         ids = rows(ring)
         first, last = episodes.bounds(ids)
-        again = Episodes(ring).bounds(ids)  # one that looks for the first time
+        again = EpisodeBounds(ring).bounds(ids)  # one that looks for the first time
         assert (first == again[0]).all() and (last == again[1]).all()
         of = {s: e for e in world.all for s in e}
         held = set(state(ring, ids).tolist())
@@ -101,7 +101,7 @@ def test_an_episode_that_is_broken_off_has_no_part_in_the_next(strategy: Any) ->
     spans = zip((ids % 2).tolist(), (first // 2).tolist(), (last // 2).tolist(), strict=True)
     assert set(spans) == {(0, 0, 6), (1, 0, 2), (1, 3, 6)}
     source, found = hindsight.sources(np.random.default_rng(0), np.tile(ids, 50))
-    again = Episodes(ring).bounds(source[found])[0]
+    again = EpisodeBounds(ring).bounds(source[found])[0]
     assert (again == np.tile(first, 50)[found]).all()
 
 

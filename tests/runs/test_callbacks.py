@@ -19,14 +19,14 @@ from tandem.runs.callbacks import METHODS, Callback, EarlyStop, LambdaCallback, 
 from tandem.runs.observers import Checkpoints, Evaluations, Every
 from tandem.runs.table import Averages, Table
 from tandem.runs.writers import read_table
-from tandem.types import Episode
+from tandem.types import EpisodeResult
 from tests.runs.shared import QUICK
 
 NOW = (100, 5, 2, 1.5)
 ONE_OF_EACH: list[Event] = [
     events.TrainBegin(*NOW, 1000, 500),
     events.EpisodeBegin(*NOW, 3),
-    events.EpisodeEnd(*NOW, Episode(3, 21.0, 21, True)),
+    events.EpisodeEnd(*NOW, EpisodeResult(3, 21.0, 21, True)),
     events.BatchBegin(*NOW),
     events.BatchEnd(*NOW, {"loss": 0.5}),
     events.EvaluationEnd(*NOW, Evaluation.of([1.0, 3.0], [1, 3]), True),
@@ -36,7 +36,7 @@ ONE_OF_EACH: list[Event] = [
 
 
 def episode(score: float) -> events.EpisodeEnd:
-    return events.EpisodeEnd(*NOW, Episode(0, score, 1, True))
+    return events.EpisodeEnd(*NOW, EpisodeResult(0, score, 1, True))
 
 
 def test_each_kind_of_event_has_a_method_and_reaches_no_other() -> None:
@@ -262,7 +262,7 @@ def test_rows_are_written_when_due_and_after_an_evaluation(tmp_path: Path, evalu
     averages = Averages()
     table = Table(conf, tmp_path, averages, Every(20), lambda: "f")
     table.open(0)
-    averages.on_episode_end(events.EpisodeEnd(*at(8), Episode(0, 3.0, 8, True)))
+    averages.on_episode_end(events.EpisodeEnd(*at(8), EpisodeResult(0, 3.0, 8, True)))
     for event in (block(10, loss=1.0), block(20, loss=3.0), block(30, loss=5.0)):
         averages.on_batch_end(event)
         if evaluated and event.env_steps == 30:

@@ -12,7 +12,7 @@ import pytest
 from tandem.errors import CheckpointError
 from tandem.replay import array_files
 from tandem.runs import checkpoint, checkpoint_dir
-from tandem.runs.background_writer import Writer
+from tandem.runs.background_writer import BackgroundWriter
 from tests.helpers import ROOT, run_python
 from tests.runs.shared import QUICK
 
@@ -152,7 +152,7 @@ def test_files_are_those_of_the_package_safetensors(tmp_path: Path) -> None:
 def test_the_replay_memory_is_written_before_training_continues(tmp_path: Path) -> None:
     arrays = random_arrays()
     kept = {name: x.copy() for name, x in arrays.items()}
-    with Writer() as writer:
+    with BackgroundWriter() as writer:
         for name in ("one", "two", "three"):  # what waits is replaced, and leaves nothing
             writer.put(tmp_path / name, {}, {"learner": arrays, "engine": kept}, "slot")
         for x in arrays.values():

@@ -17,7 +17,7 @@ from tandem.cli import main
 from tandem.learning import events
 from tandem.runs.json_log import JsonLog
 from tandem.testing import environments as known
-from tandem.types import Episode
+from tandem.types import EpisodeResult
 from tests.runs.shared import CHILD, rows
 
 SMALL = "--framework torch --no-tensorboard --no-plots --hidden 8 --eval-episodes 1 --log json"
@@ -87,7 +87,7 @@ def test_lines_of_progress_by_a_clock() -> None:
     for step in range(100, 700, 100):
         now[0] += 1.0
         at = (step, step // 10, step // 100, now[0] - 100)
-        log(events.EpisodeEnd(*at, Episode(0, float(step), 10, True)))
+        log(events.EpisodeEnd(*at, EpisodeResult(0, float(step), 10, True)))
         log(events.BatchEnd(*at, {"loss": float("nan")}, {"learning": 0.5}))
     log(events.EvaluationEnd(*at, events.Evaluation.of([], []), best=False))
     log(events.TrainEnd(*at, reason="stop_at"))

@@ -22,7 +22,7 @@ from tandem.learning import notebook as html
 from tandem.learning.events import Evaluation
 from tandem.runs import notebook
 from tandem.runs.progress import Progress, duration
-from tandem.types import Episode
+from tandem.types import EpisodeResult
 from tests.runs.shared import QUICK
 from tests.test_run_report import Page
 
@@ -50,7 +50,7 @@ def run(progress, clock, steps, seconds, first=0, horizon=None) -> None:
         at = (first + 100 * i, (first + 100 * i) // 25, i, clock.now - 1000)
         shares = {"environment": 0.2 * at[3], "acting": 0.3 * at[3], "learning": 0.4 * at[3]}
         progress(events.BatchEnd(*at, {"entropy": 9.0, "loss": 1 / i}, shares))
-        progress(events.EpisodeEnd(*at, Episode(0, float(i), 10, True)))
+        progress(events.EpisodeEnd(*at, EpisodeResult(0, float(i), 10, True)))
 
 
 def finish(progress: Progress, clock: Clock, steps: int) -> None:
@@ -124,10 +124,10 @@ def test_between_blocks_the_time_left_is_that_of_whole_blocks() -> None:
     for block in range(1, 5):
         for _ in range(10):
             clock.now += 3 if block == 1 else 1
-            progress(events.EpisodeEnd(1000 * block, 0, 0, 0.0, Episode(0, 1.0, 10, True)))
+            progress(events.EpisodeEnd(1000 * block, 0, 0, 0.0, EpisodeResult(0, 1.0, 10, True)))
         progress(events.BatchEnd(1000 * block, block, 0, 0.0, {}))
     clock.now += 5
-    progress(events.EpisodeEnd(5000, 0, 0, 0.0, Episode(0, 1.0, 10, True)))
+    progress(events.EpisodeEnd(5000, 0, 0, 0.0, EpisodeResult(0, 1.0, 10, True)))
     shown = re.sub(r"\x1b\[[?0-9;]*[a-zA-Z]", "", out.getvalue())
     assert "0 steps/s" not in shown.replace("100 steps/s", "") and "?" not in shown
     assert shown.count("100 steps/s") > 10 and shown.rstrip().splitlines()[-2].endswith("55 s left")
@@ -167,7 +167,7 @@ def test_an_event_costs_next_to_nothing() -> None:
     clock = Clock()
     progress = Progress(10**9, stream=io.StringIO(), clock=clock)
     progress(events.TrainBegin(0, 0, 0, 0.0, 10**9, 10**9))
-    event = events.EpisodeEnd(1, 1, 1, 1.0, Episode(0, 1.0, 1, True))
+    event = events.EpisodeEnd(1, 1, 1, 1.0, EpisodeResult(0, 1.0, 1, True))
     best = min(timeit.repeat(lambda: progress(event), number=20_000, repeat=5))
     assert best < 20_000 * 20e-6  # about one microsecond on an idle machine
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tandem.errors import CheckpointError, SettingError
 from tandem.runs import atomic_files, checkpoint
-from tandem.runs.rotation import Policy, Rotation, Writer
+from tandem.runs.rotation import BackgroundWriter, Rotation, SavePolicy
 from tests.helpers import run_python
 from tests.runs.shared import no_space
 
@@ -75,8 +75,8 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
 
 
 @pytest.fixture
-def writer() -> Iterator[Writer]:
-    with Writer() as made:
+def writer() -> Iterator[BackgroundWriter]:
+    with BackgroundWriter() as made:
         yield made
 
 
@@ -105,7 +105,7 @@ def test_of_those_that_wait_in_a_slot_only_the_newest_is_written(writer, disk, t
 
 
 def test_there_is_a_thread_only_while_there_is_something_to_write(disk, tmp_path) -> None:
-    with Writer() as writer:
+    with BackgroundWriter() as writer:
         writer.flush()
         writer.close()
         assert not threads()
@@ -150,7 +150,7 @@ def test_a_file_goes_where_its_path_pointed(writer, disk, tmp_path, monkeypatch)
 
 
 def test_the_first_error_is_raised_once_and_the_rest_still_written(disk, tmp_path) -> None:
-    writer = Writer()
+    writer = BackgroundWriter()
     (tmp_path / "file").touch()
     done: list[str] = []
     for name in ("file/1", "file/2", "good"):
@@ -184,12 +184,12 @@ def test_data_that_is_no_json_and_errors_of_then_are_raised_too(writer, tmp_path
 
 def test_an_exception_in_training_is_not_hidden_by_one_in_saving(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ZeroDivisionError) as caught, Writer() as writer:
+    with pytest.raises(ZeroDivisionError) as caught, BackgroundWriter() as writer:
         writer.put(tmp_path / "file" / "a", {}, GROUPS, "rolling")
         raise ZeroDivisionError
     (note,) = caught.value.__notes__
     assert note.startswith("Saving failed as well: could not write")
-    with pytest.raises(CheckpointError), Writer() as writer:
+    with pytest.raises(CheckpointError), BackgroundWriter() as writer:
         writer.put(tmp_path / "file" / "a", {}, GROUPS, "rolling")
 
 
@@ -197,14 +197,14 @@ AT_EXIT = """
     import json, sys, threading
     from pathlib import Path
     from tandem.runs import checkpoint
-    from tests.runs.test_rotation import GROUPS, REAL, Writer
+    from tests.runs.test_rotation import GROUPS, REAL, BackgroundWriter
 
     def write(*given):
         threading.main_thread().join()  # returns once the interpreter is ending
         REAL(*given)
     checkpoint.write = write
 
-    writer, path = Writer(), Path(sys.argv[1])
+    writer, path = BackgroundWriter(), Path(sys.argv[1])
     def put():
         for n in (1, 2, 3):
             writer.put(path, {"n": n}, GROUPS, "rolling")
@@ -227,14 +227,14 @@ def test_what_is_queued_when_the_interpreter_ends_is_written(how: str, tmp_path:
 UNHEARD = """
     import io, json, sys
     from pathlib import Path
-    from tandem.runs.rotation import Writer
+    from tandem.runs.rotation import BackgroundWriter
 
     class Said(io.StringIO):
         def write(self, text):
             return print(json.dumps(text))
 
     sys.stderr = Said()
-    writer = Writer()
+    writer = BackgroundWriter()
     writer.put(Path(sys.argv[1]), {}, {}, "rolling")
 """
 
@@ -272,13 +272,13 @@ def test_an_interrupted_flush_loses_nothing(writer, tmp_path, monkeypatch) -> No
 COUNTS = ("save_freq", "save_freq_", "max_save_files", "save_top_k", "patience")
 
 
-def test_what_a_policy_can_be_and_its_defaults(writer: Writer) -> None:
-    assert Policy() == Policy(None, 1, None, None, False, False, None, False, None)
-    Policy("a", np.int64(1), 1, 1, True, True, 1, True, 1).check()  # type: ignore[arg-type]
+def test_what_a_policy_can_be_and_its_defaults(writer: BackgroundWriter) -> None:
+    assert SavePolicy() == SavePolicy(None, 1, None, None, False, False, None, False, None)
+    SavePolicy("a", np.int64(1), 1, 1, True, True, 1, True, 1).check()  # type: ignore[arg-type]
     wrong = [(name, value) for name in COUNTS for value in (0, -1, 1.5, True, "3")]
     for name, value in (*wrong, *(("path", path) for path in ("", ".", Path(), 3))):
         with pytest.raises(SettingError) as error:
-            Rotation(Policy(**{name: value}), lambda param_only: ({}, {}), writer)
+            Rotation(SavePolicy(**{name: value}), lambda param_only: ({}, {}), writer)
         said = error.value
         assert f"{name}={value!r}" in said.happened and said.expected and said.fix
 
@@ -286,10 +286,10 @@ def test_what_a_policy_can_be_and_its_defaults(writer: Writer) -> None:
 class Agent:
     """A number that grows with each episode and batch; it notes when it is copied."""
 
-    def __init__(self, writer: Writer, **policy: Any) -> None:
+    def __init__(self, writer: BackgroundWriter, **policy: Any) -> None:
         self.n = 0
         self.copies: list[tuple[int, bool]] = []
-        self.saving = Rotation(Policy(**policy), self.snapshot, writer)
+        self.saving = Rotation(SavePolicy(**policy), self.snapshot, writer)
 
     def snapshot(self, param_only: bool) -> tuple[dict[str, Any], checkpoint.Groups]:
         self.copies.append((self.n, param_only))
@@ -341,7 +341,7 @@ def test_names(path, score, name, last, writer, tmp_path, monkeypatch) -> None:
     assert names(folder) == {f"{stem}-b500{suffix}", last} and content(folder / last) == 4
 
 
-def test_how_often(writer: Writer, tmp_path: Path) -> None:
+def test_how_often(writer: BackgroundWriter, tmp_path: Path) -> None:
     agent = Agent(writer, path=tmp_path / "a", save_freq=3, save_freq_=4, save_param_only=True)
     for i in range(1, 9):
         agent.batch(i)
@@ -355,7 +355,7 @@ def test_how_often(writer: Writer, tmp_path: Path) -> None:
     assert agent.copies == [(1, False)] and content(tmp_path / "b") == 1
 
 
-def test_without_a_path_nothing_is_copied_and_no_thread_begins(writer: Writer, disk: Disk) -> None:
+def test_without_a_path_nothing_is_copied_and_no_thread_begins(writer, disk: Disk) -> None:
     agent = Agent(writer, max_save_files=1, save_freq_=1, save_last=True, patience=2)
     assert agent.play([3.0, 2.0, 1.0]) == [3]
     agent.batch(1)
@@ -488,7 +488,7 @@ def test_two_paths_do_not_take_each_others_place(writer, disk, tmp_path) -> None
 )
 def test_the_top_files_are_those_of_a_sort(tmp_path_factory, episodes, k) -> None:
     folder, disk = tmp_path_factory.mktemp("top"), Disk()
-    with pytest.MonkeyPatch.context() as patch, Writer() as writer:
+    with pytest.MonkeyPatch.context() as patch, BackgroundWriter() as writer:
         patch.setattr(checkpoint, "write", disk.write)
         agent = Agent(writer, path=folder / "m", save_top_k=k)
         for i, (score, quick) in enumerate(episodes, 1):
@@ -520,7 +520,7 @@ def test_patience(scores, patience, stops, writer) -> None:
     assert Agent(writer, patience=patience).play(scores) == stops
 
 
-def test_after_a_stop_the_next_call_has_its_own_patience(writer: Writer) -> None:
+def test_after_a_stop_the_next_call_has_its_own_patience(writer: BackgroundWriter) -> None:
     agent = Agent(writer, patience=2)
     assert agent.play([5, 4, 4]) == [3]
     agent.saving.finish()
@@ -537,7 +537,7 @@ def test_after_a_stop_the_next_call_has_its_own_patience(writer: Writer) -> None
     assert agent.play([4], 4) == other.play([4], 4) == [4]
 
 
-def test_a_state_deletes_no_files_of_other_paths(writer: Writer, tmp_path: Path) -> None:
+def test_a_state_deletes_no_files_of_other_paths(writer: BackgroundWriter, tmp_path: Path) -> None:
     """A checkpoint may come from a stranger, or from a run that saved somewhere else."""
     beside = ("own.txt", "m.dat", "m-last.dat", "m-1.txt")
     others = [tmp_path / name for name in (*beside, "elsewhere/m-1.dat", "elsewhere/../own.txt")]
@@ -559,7 +559,7 @@ POLICIES = ({}, {"max_save_files": 1}, {"save_top_k": 1}, {"save_best_only": Tru
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_full_disk_is_said_and_leaves_the_files_before(policy, tmp_path, monkeypatch) -> None:
-    agent = Agent(writer := Writer(), path=tmp_path / "m.dat", save_last=True, **policy)
+    agent = Agent(writer := BackgroundWriter(), path=tmp_path / "m.dat", save_last=True, **policy)
     agent.play([1])
     before = {f: f.read_bytes() for f in tmp_path.iterdir()}
     with monkeypatch.context() as full:

@@ -18,7 +18,7 @@ from gymnasium import spaces
 
 from tandem import AgentFinder, LambdaCallback, LRFinder, OptFinder, ParallelFinder, RL_pytorch
 from tandem import exploration as explore
-from tandem.backends.torch_own import Own
+from tandem.backends.torch_own import TorchOptimizerWrapper
 from tandem.errors import NonFiniteError, SettingError, TandemError, WorkerError
 from tandem.examples.pytorch import DDPG_HER, MADDPG
 from tandem.examples.worlds import PointWorld, Relay
@@ -90,13 +90,13 @@ def test_learning_rates_have_one_writer(monkeypatch: pytest.MonkeyPatch) -> None
     agent.param = [agent.w, unused]
     groups = [{"params": [agent.w]}, {"params": [unused], "lr": torch.tensor(0.5)}]
     agent.optimizer = torch.optim.SGD(groups, lr=0.1)
-    write = Own.set_numbers
+    write = TorchOptimizerWrapper.set_numbers
 
-    def noted(own: Own, name: str, values: list[float]) -> None:
+    def noted(own: TorchOptimizerWrapper, name: str, values: list[float]) -> None:
         write(own, name, values)
         given.append((name, [float(g["lr"]) for g in own.inner.param_groups]))
 
-    monkeypatch.setattr(Own, "set_numbers", noted)
+    monkeypatch.setattr(TorchOptimizerWrapper, "set_numbers", noted)
     finder = LRFinder(agent)
     finder.find(N=4, window_size=1, start_lr=0.01, end_lr=0.16, p=0)
     assert [name for name, _ in given] == ["lr"] * 5

@@ -53,7 +53,7 @@ class AgentOthers(Others):
     again = "with agent.restore where it has saved"
 
 
-class Devices(sharding.Devices):
+class CompanionDevices(sharding.Devices):
     """`count` devices, of which this process has the `rank`-th."""
 
     def __init__(self, count: int, index: int = 0) -> None:
@@ -62,7 +62,7 @@ class Devices(sharding.Devices):
         self._trained: list[bool] = []  # which weights were, when companions began
 
     @classmethod
-    def of(cls, given: Any, coordinator: None = None) -> Devices:
+    def of(cls, given: Any, coordinator: None = None) -> CompanionDevices:
         """SettingError for what is no number of devices."""
         if isinstance(given, bool) or not isinstance(given, int) or given < 1:
             raise no_strategy(given, "how many devices, for an agent of PyTorch's")
@@ -98,7 +98,7 @@ class Devices(sharding.Devices):
         AgentCompanions(partial(_made, packed, self.count), self.count, PATIENCE).join(backend)
 
 
-class LaunchedDevices(Devices):
+class LaunchedDevices(CompanionDevices):
     """Those of processes that torchrun has started, each with the program and its agent: that of
     rank 0 trains, and the others make its updates with it."""
 
@@ -206,7 +206,7 @@ def _made(packed: bytes, count: int, rank: int) -> Any:
     from tandem.agents.assembly import Assembly
 
     agent, arguments, optimizers = cloudpickle.loads(packed)
-    assembly = Assembly(agent, arguments, optimizers, layout=Devices(count, rank))
+    assembly = Assembly(agent, arguments, optimizers, layout=CompanionDevices(count, rank))
     assembly.environments.close()
     assembly.__enter__()  # for as long as this process lives
     backend = assembly.backend

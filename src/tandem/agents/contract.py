@@ -303,7 +303,7 @@ class AgentMembers:
     jit_action = True
     stop_training = False  # set it, in a callback for example, to end the training
 
-    # Saving while training, see `tandem.runs.rotation.Policy`
+    # Saving while training, see `tandem.runs.rotation.SavePolicy`
     path: str | Path | None = None
     save_freq: int | None = 1
     save_freq_: int | None = None

@@ -12,7 +12,7 @@ from tandem.errors import SettingError
 from tandem.types import Array, Batch, Tree, tree_map
 
 
-class Inputs(tuple[Any, ...]):
+class MiniBatch(tuple[Any, ...]):
     """What a loss is given of a mini-batch: (s, a, next_s, r, d)."""
 
     batch: Batch  # the mini-batch itself, [1, B, ...]
@@ -49,7 +49,7 @@ class CustomLoop:
 
     def step(self, inputs: Any) -> float:
         """An update by one of the mini-batches. Returns its loss."""
-        if self._run is None or not isinstance(inputs, Inputs):
+        if self._run is None or not isinstance(inputs, MiniBatch):
             raise SettingError(
                 f"distributed_train_step was given a {type(inputs).__name__}"
                 f"{'' if self._run else ' outside of CTL'}.",
@@ -60,11 +60,11 @@ class CustomLoop:
         self._outcomes.append(outcome)
         return float(outcome.metrics["loss"][-1])
 
-    def _inputs(self, batch: Batch, k: int) -> Inputs:
+    def _inputs(self, batch: Batch, k: int) -> MiniBatch:
         one = tree_map(lambda x: x[k], batch)
         action: Tree = [one.extra["irl"], one.action] if self.irl else one.action
         done: Array = 1.0 - one.discount / self.gamma
-        inputs = Inputs((one.obs, action, one.next_obs, one.reward, done))
+        inputs = MiniBatch((one.obs, action, one.next_obs, one.reward, done))
         inputs.batch = tree_map(lambda x: x[k : k + 1], batch)
         return inputs
 

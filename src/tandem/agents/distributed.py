@@ -15,7 +15,7 @@ import numpy as np
 from tandem import backends
 from tandem.agents import assembly
 from tandem.agents.agent_checkpoint import PathLike, SavedAgent
-from tandem.agents.companion_agents import Devices
+from tandem.agents.companion_agents import CompanionDevices
 from tandem.agents.contract import (
     AgentMembers,
     SetArguments,
@@ -197,9 +197,9 @@ class DistributedTraining(SavedAgent):
         """Returns the devices of a strategy: those of the training before, where it was the
         same."""
         if self._layout is None or not self._layout.fits(strategy):
-            kind: Any = Devices
+            kind: Any = CompanionDevices
             if not self.torch:
-                kind = backends.devices_of(assembly.engine(self.torch)).Layout
+                kind = backends.devices_of(assembly.engine(self.torch)).LAYOUT
             self._layout = kind.of(strategy, self.coordinator)
         if self._layout.asynchronous:
             self.coordinator = self._layout.coordinator

@@ -44,7 +44,7 @@ from tandem.agents.train_call import (
 from tandem.agents.views import AttributeViews
 from tandem.backends.variables import assign_param
 from tandem.errors import SettingError, warn
-from tandem.runs.rotation import Policy, Rotation, Writer
+from tandem.runs.rotation import BackgroundWriter, Rotation, SavePolicy
 from tandem.streams import say
 
 __all__ = ["RL", "LambdaCallback", "RL_pytorch", "assign_param", "restore_param"]
@@ -143,7 +143,7 @@ class BaseAgent(DistributedTraining, AttributeViews):
                 "train was given another optimizer, but it still uses agent.optimizer. To train "
                 "with the new one and an empty pool, assign it to agent.optimizer."
             )
-        policy = Policy(**{f.name: getattr(self, f.name) for f in fields(Policy)})
+        policy = SavePolicy(**{f.name: getattr(self, f.name) for f in fields(SavePolicy)})
         policy.check()
         if policy.path is not None:
             self.path = Path(policy.path).absolute()
@@ -164,7 +164,7 @@ class BaseAgent(DistributedTraining, AttributeViews):
         if not self._saves_pools:
             learner.forget()
         state = self._rotation_record()
-        self._rotation = rotation = Rotation(policy, self._snapshot, Writer())
+        self._rotation = rotation = Rotation(policy, self._snapshot, BackgroundWriter())
         if state is not None:
             rotation.load_state(state)
         call = TrainCall(self, assembly.loop, assembly.actor, learner, train, metric, rotation)

@@ -12,7 +12,7 @@ import numpy as np
 
 from tandem import ops
 from tandem.agents.adaptive.frozen_constants import FrozenConstants
-from tandem.agents.adaptive.loss_inputs import Inputs
+from tandem.agents.adaptive.loss_inputs import LossInputs
 from tandem.algorithms.base import Settings
 from tandem.backends.backend import Backend
 from tandem.envs.goals import ACHIEVED, GOAL, OBSERVATION
@@ -88,7 +88,7 @@ class AgentAlgorithm:
         self.constants = FrozenConstants(agent)
         compiles = backend.framework in ("jax", "tensorflow")
         self._losses = self.constants.recorded(self.losses) if compiles else self.losses
-        self.inputs = Inputs(
+        self.inputs = LossInputs(
             agent, optimizers, self._losses, self.constants, backend.framework, compiles
         )
         self._gradients: dict[bool, MeasuredGradients] = {}

@@ -35,7 +35,7 @@ def action_noise() -> Any:
     )
 
 
-class Deterministic(remembering.Remembering):
+class Deterministic(remembering.RecurrentReplayAlgorithm):
     """Actions in [-1, 1], noise on them while exploring (`settings.exploration` is its standard
     deviation; an Ornstein-Uhlenbeck process's is that of its drive), and critics named
     `critics`."""
@@ -56,7 +56,7 @@ class Deterministic(remembering.Remembering):
             return StateDependentDeterministic(
                 action.width, settings.sde_sample_freq, settings.exploration.start
             )
-        return distributions.Deterministic(action.width)
+        return distributions.DeterministicDistribution(action.width)
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:

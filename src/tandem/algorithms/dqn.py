@@ -187,7 +187,7 @@ class DQNSettings(remembering.MemorySettings, base.TransitionSettings):
         return settled
 
 
-class DQN(remembering.Remembering):
+class DQN(remembering.RecurrentReplayAlgorithm):
     Settings = DQNSettings
     needs = "transitions"
     acting = ("q",)

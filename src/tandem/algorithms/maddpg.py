@@ -14,7 +14,7 @@ from tandem import ops
 from tandem.algorithms import action_spaces, base, bodies, normalized, priorities, teams
 from tandem.algorithms.base import Call, Forward
 from tandem.algorithms.priorities import PrioritySettings
-from tandem.math.distributions import Categorical, Deterministic, Distribution
+from tandem.math.distributions import Categorical, DeterministicDistribution, Distribution
 from tandem.networks.defaults import Role
 from tandem.networks.plan import Dense
 from tandem.settings import Needs, Schedule, default, setting
@@ -114,7 +114,7 @@ class MADDPG(base.Algorithm):
     @classmethod
     def distribution(cls, settings: Any, action: Leaf) -> Distribution:
         """Of one agent's actions."""
-        return Deterministic(teams.one(action).width)
+        return DeterministicDistribution(teams.one(action).width)
 
     @classmethod
     def check(cls, observation: Spec, action: Leaf, settings: Any) -> None:

@@ -28,7 +28,7 @@ from tandem.errors import SettingError
 from tandem.math.distributions import Beta, Density, Gaussian
 from tandem.math.masks import masked
 from tandem.math.policy_losses import standardize
-from tandem.math.products import Product, for_actions
+from tandem.math.products import ProductDistribution, for_actions
 from tandem.math.returns import generalized_advantage
 from tandem.math.state_dependent import StateDependentGaussian
 from tandem.networks.defaults import Role
@@ -256,7 +256,7 @@ class OnPolicy(base.Algorithm):
                 Dense(0, policy.size, "linear", init, small),
                 Scale(policy.size, settings.log_std),
             )
-        elif isinstance(policy, Product):
+        elif isinstance(policy, ProductDistribution):
             outputs = policy.width - policy.normal
             actor = (Dense(0, outputs, "linear", init, small),)
             if policy.normal:

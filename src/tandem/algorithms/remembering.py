@@ -33,7 +33,7 @@ View = Callable[..., Array]  # (network, its observations, an action entering a 
 
 
 @dataclass(frozen=True)
-class SequenceSettings:
+class RecurrentReplaySettings:
     """What algorithms can be told that replay sequences for networks with a memory."""
 
     recurrent: int = memories.units("between feature extractor and head", "Hausknecht & Stone 2015")
@@ -60,7 +60,7 @@ class SequenceSettings:
 
 
 @dataclass(frozen=True)
-class MemorySettings(SequenceSettings):
+class MemorySettings(RecurrentReplaySettings):
     """What those of them can be told that may draw sequences by their errors."""
 
     priority_eta: float = setting(
@@ -156,7 +156,7 @@ def _called(
     return network(x if action is None else {**x, "action": action}, **options)
 
 
-class Remembering(base.Algorithm):
+class RecurrentReplayAlgorithm(base.Algorithm):
     """An algorithm that learns from transitions, or with `settings.recurrent` from sequences of
     steps. Its losses ask networks through `views`, and know nothing of it."""
 

@@ -103,7 +103,7 @@ class SACSettings(critics.CriticSettings, TargetSettings):
     """What SAC can be told."""
 
 
-class SAC(remembering.Remembering):
+class SAC(remembering.RecurrentReplayAlgorithm):
     Settings: ClassVar[type[SoftSettings]] = SACSettings
     needs = "transitions"
     acting = ("actor",)

@@ -36,7 +36,7 @@ PYMARL = "Samvelyan et al. 2019, arXiv:1902.04043, appendix (PyMARL)"
 
 
 @dataclass(frozen=True)
-class VDNSettings(remembering.SequenceSettings, PrioritySettings, base.ReplaySettings):
+class VDNSettings(remembering.RecurrentReplaySettings, PrioritySettings, base.ReplaySettings):
     """What VDN can be told."""
 
     steps: int = default(1_000_000)

@@ -137,7 +137,7 @@ def prepare(devices: int = 1) -> None:
 
 
 def devices_of(engine: str) -> Any:
-    """The module of an engine's several devices."""
+    """The module of an engine's several devices: its `LAYOUT`, and `make_host_devices`."""
     return importlib.import_module(f"tandem.backends.keras_{engine}_devices")
 
 

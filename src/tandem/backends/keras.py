@@ -16,19 +16,24 @@ import numpy as np
 from tandem.backends import backend, devices_of, process
 from tandem.backends.keras_networks import (
     ENGINE,
-    FreeVariable,
+    KerasFreeVariable,
     KerasNetwork,
+    KerasScalar,
     Raw,
-    Scalar,
 )
-from tandem.backends.keras_optimizers import OPTIMIZERS, Given, Optimizer, Own
+from tandem.backends.keras_optimizers import (
+    OPTIMIZERS,
+    KerasOptimizer,
+    KerasOptimizerCopy,
+    KerasOptimizerWrapper,
+)
 from tandem.backends.malloc import keep_freed
 from tandem.backends.reach import Reached
 from tandem.backends.variables import host
 from tandem.math.optimization import conjugate_gradient, unit_columns
 from tandem.networks import keras_bodies
 from tandem.networks import keras_layers as models
-from tandem.networks.defaults import Drawn, Source
+from tandem.networks.defaults import PlannedNetwork, Source
 from tandem.types import AnyArray, Array, Batch, Tree, Update, Variable, tree_map
 
 ops = keras.ops
@@ -49,7 +54,7 @@ class KerasBackend(backend.Backend):
             several.make_host_devices(devices)
         self.device = ENGINE.choose_device(device, threads)
         if several is not None:
-            self._layout = several.Layout(self.device, devices)
+            self._layout = several.LAYOUT(self.device, devices)
         self.networks = {}
         self._owners: dict[
             str, Any
@@ -62,7 +67,7 @@ class KerasBackend(backend.Backend):
     # Making
 
     def network(self, name: str, source: Source) -> KerasNetwork:
-        if isinstance(source, Drawn):
+        if isinstance(source, PlannedNetwork):
             model, variables = models.build(source.plan, models.symbolic(source.inputs))
             models.write(variables, source.weights)
             net = KerasNetwork(name, model, source.plan, variables)
@@ -83,13 +88,13 @@ class KerasBackend(backend.Backend):
         target.module.set_weights(net.module.get_weights())
         return net, target
 
-    def scalar(self, name: str, value: float) -> Scalar:
-        self._owners[f"network/{name}"] = self.networks[name] = scalar = Scalar(name, value)
+    def scalar(self, name: str, value: float) -> KerasScalar:
+        self._owners[f"network/{name}"] = self.networks[name] = scalar = KerasScalar(name, value)
         return scalar
 
     def optimizer(
         self, name: str, networks: list[Any], kind: str = "adam", **options: float
-    ) -> Optimizer:
+    ) -> KerasOptimizer:
         trained = [v for n in networks for v in n.module.trainable_variables]
         self.expect_trainable(name, trained)
         self.refuse_decay(options)
@@ -97,7 +102,7 @@ class KerasBackend(backend.Backend):
         optimizer = (
             optimizer(name, networks, **options)
             if given is None or self.gradients_only
-            else Given(name, networks, given)
+            else KerasOptimizerCopy(name, networks, given)
         )
         self._owners[f"optimizer/{name}"] = optimizer
         self._optimizers.append(optimizer)
@@ -107,7 +112,7 @@ class KerasBackend(backend.Backend):
 
     def minimize(
         self,
-        optimizer: Optimizer,
+        optimizer: KerasOptimizer,
         loss: backend.Loss,
         batch: Batch,
         learning_rate: Array,
@@ -146,7 +151,7 @@ class KerasBackend(backend.Backend):
         self._apply(optimizer, grads, learning_rate)
         return value, aux
 
-    def _apply(self, optimizer: Optimizer, vectors: list[Array], learning_rate: Array) -> None:
+    def _apply(self, optimizer: KerasOptimizer, vectors: list[Array], learning_rate: Array) -> None:
         """The step, and the projection of weights of length 1; one that is kept moves nothing."""
         optimizer.apply(vectors, learning_rate)
         if not self.gradients_only:
@@ -160,14 +165,14 @@ class KerasBackend(backend.Backend):
             return None
         return layout if layout.even(batch) else None
 
-    def recorded_gradient(self, optimizer: Optimizer) -> AnyArray:
+    def recorded_gradient(self, optimizer: KerasOptimizer) -> AnyArray:
         return np.asarray(optimizer.variables[0].value)
 
-    def step(self, optimizer: Optimizer, gradient: Array, learning_rate: Array) -> None:
+    def step(self, optimizer: KerasOptimizer, gradient: Array, learning_rate: Array) -> None:
         self._apply(optimizer, optimizer.vectors(optimizer.parts(gradient)), learning_rate)
 
     def minimize_joint(
-        self, optimizers: list[Own], losses: backend.Losses, batch: Batch
+        self, optimizers: list[KerasOptimizerWrapper], losses: backend.Losses, batch: Batch
     ) -> tuple[list[Array], dict[str, Array]]:
         groups, layout = [o.trained for o in optimizers], self._layout
         if layout is not None and layout.divides_rows:
@@ -185,7 +190,7 @@ class KerasBackend(backend.Backend):
         return values, aux
 
     def joint_gradients(
-        self, optimizers: list[Own], losses: backend.Losses, jit: bool = True
+        self, optimizers: list[KerasOptimizerWrapper], losses: backend.Losses, jit: bool = True
     ) -> Callable[[Batch], AnyArray]:
         reduced = backend.all_reduced(losses)
 
@@ -211,16 +216,22 @@ class KerasBackend(backend.Backend):
             )
         for name, variable in reached.variables.items():
             if isinstance(variable, keras.Variable):
-                self._owners[f"network/{name}"] = self.networks[name] = FreeVariable(name, variable)
+                self._owners[f"network/{name}"] = self.networks[name] = KerasFreeVariable(
+                    name, variable
+                )
             elif (
                 self.framework == "tensorflow"
             ):  # one of TensorFlow's own: another engine's code cannot read it
-                self._owners[f"network/{name}"] = self.networks[name] = FreeVariable(
+                self._owners[f"network/{name}"] = self.networks[name] = KerasFreeVariable(
                     name, Raw(variable)
                 )
 
-    def wrap_optimizer(self, name: str, optimizer: Any, weights: list[Variable]) -> Own:
-        self._owners[f"optimizer/{name}"] = wrapped = Own(name, optimizer, weights)
+    def wrap_optimizer(
+        self, name: str, optimizer: Any, weights: list[Variable]
+    ) -> KerasOptimizerWrapper:
+        self._owners[f"optimizer/{name}"] = wrapped = KerasOptimizerWrapper(
+            name, optimizer, weights
+        )
         self._optimizers.append(wrapped)
         return wrapped
 
@@ -233,7 +244,7 @@ class KerasBackend(backend.Backend):
 
     def trust_region_step(
         self,
-        optimizer: Optimizer,
+        optimizer: KerasOptimizer,
         objective: backend.Each,
         divergence: backend.Each,
         batch: Batch,

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 
 from tandem.backends import no_gpu
-from tandem.backends.keras_jax_devices import Layout
+from tandem.backends.keras_jax_devices import JaxLayout
 from tandem.networks import keras_layers as models
 from tandem.types import Array, Batch, Tree, Variable, tree_map
 
@@ -256,7 +256,7 @@ def once(
 
 def _in_turn(
     step: Callable[..., Any],
-    layout: Layout | None,
+    layout: JaxLayout | None,
     values: list[Array],
     data: Batch,
     *each: Any,
@@ -276,7 +276,7 @@ def many(
     variables: list[Variable],
     jit: bool = True,
     shared: bool = False,
-    layout: Layout | None = None,
+    layout: JaxLayout | None = None,
     pairs: int = 0,
 ) -> Callable[..., Any]:
     """A function of (data, settings [K], rows [K, ...], live [K]) that makes K guarded updates of

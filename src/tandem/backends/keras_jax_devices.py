@@ -30,11 +30,11 @@ def make_host_devices(count: int) -> None:
         return
     try:
         jax.config.update("jax_num_cpu_devices", count)
-    except RuntimeError:  # it has started: `Layout` looks how many there are
+    except RuntimeError:  # it has started: `JaxLayout` looks how many there are
         return
 
 
-class Layout(sharding.Devices):
+class JaxLayout(sharding.Devices):
     """Where the arrays of a call of updates are: `count` devices, each with all weights. XLA
     divides the rows."""
 
@@ -50,7 +50,7 @@ class Layout(sharding.Devices):
         self._spread(there[:count])
 
     @classmethod
-    def of(cls, given: Any, coordinator: None = None) -> Layout:
+    def of(cls, given: Any, coordinator: None = None) -> JaxLayout:
         """Of the devices of a user's Mesh; or of so many. SettingError for anything else."""
         if isinstance(given, int) and not isinstance(given, bool) and given > 0:
             make_host_devices(given)
@@ -153,3 +153,6 @@ class Layout(sharding.Devices):
         for v, x in zip(variables, values, strict=True):
             v._value = x.addressable_data(0)
             self._kept[id(v)] = v._value, x
+
+
+LAYOUT = JaxLayout  # as `devices_of` finds it

@@ -107,7 +107,7 @@ class KerasNetwork(backend.Network):
         return FrozenModel(self.module, values, self._frozen)
 
 
-class Scalar:
+class KerasScalar:
     """One trained number."""
 
     decays = False  # by an optimizer's weight decay
@@ -128,7 +128,7 @@ class Scalar:
         self.variable.assign(weights["value"])
 
 
-class FreeVariable(Scalar):
+class KerasFreeVariable(KerasScalar):
     """A variable of a user's agent beside its models."""
 
     decays = True

@@ -20,7 +20,7 @@ NUMBERS = {"weight_decay": "weight_decay", "beta1": "beta_1", "beta2": "beta_2"}
 TOGETHER = 2**14  # numbers; weights of fewer are optimized as one vector
 
 
-class Optimizer:
+class KerasOptimizer:
     """Gradient descent on vectors: one for each large weight, and one for all small ones together.
     Keras's own optimizers take weights one by one, for which XLA compiles half a second longer and
     a SAC update takes a tenth longer; and its Adam and RMSProp add epsilon elsewhere than the
@@ -91,7 +91,7 @@ class Optimizer:
         return gradient
 
 
-class Adam(Optimizer):
+class KerasAdam(KerasOptimizer):
     """Kingma & Ba 2015, arXiv:1412.6980, algorithm 1; weights decay as in Loshchilov & Hutter 2019,
     arXiv:1711.05101, algorithm 2."""
 
@@ -126,7 +126,7 @@ class Adam(Optimizer):
         return first.value / (1.0 - ops.power(self.beta1, t)) / root
 
 
-class RAdam(Adam):
+class KerasRAdam(KerasAdam):
     """Liu et al. 2020, arXiv:1908.03265, algorithm 2."""
 
     def __init__(self, name: str, networks: list[Any], **options: float) -> None:
@@ -143,7 +143,7 @@ class RAdam(Adam):
         return ops.where(factor > 0, factor * adapted, mean)
 
 
-class RMSProp(Optimizer):
+class KerasRMSProp(KerasOptimizer):
     """Mnih et al. 2016, arXiv:1602.01783, supplement; the mean square begins at 1."""
 
     def __init__(
@@ -159,7 +159,7 @@ class RMSProp(Optimizer):
         return gradient / ops.sqrt(square.value + self.epsilon)
 
 
-class GradientRecorder(Optimizer):
+class KerasGradientRecorder(KerasOptimizer):
     """Keeps the gradient of all weights as one vector, and moves nothing."""
 
     def __init__(self, name: str, networks: list[Any], **_: float) -> None:
@@ -177,7 +177,7 @@ class GradientRecorder(Optimizer):
         self.variables[0].assign(gradients[0])
 
 
-class Given(Optimizer):
+class KerasOptimizerCopy(KerasOptimizer):
     """A copy of an optimizer of Keras's, with its own step size and whatever else it was made
     with."""
 
@@ -236,7 +236,7 @@ def _copied(given: Any) -> Any:
         ) from error
 
 
-class Own:
+class KerasOptimizerWrapper:
     """A user's own optimizer of Keras's: itself, not a copy."""
 
     def __init__(self, name: str, optimizer: Any, weights: list[Variable]) -> None:
@@ -282,7 +282,7 @@ class Own:
         before, self.trained = self.trained, trained
         return [id(v) for v in before] != [id(v) for v in trained]
 
-    def __enter__(self) -> Own:
+    def __enter__(self) -> KerasOptimizerWrapper:
         return self
 
     def __exit__(self, *_: Any) -> None:
@@ -355,9 +355,9 @@ def _move_into_scope(optimizer: Any) -> None:
 
 
 OPTIMIZERS: dict[str, Any] = {
-    "adam": Adam,
-    "radam": RAdam,
-    "rmsprop": RMSProp,
-    "sgd": Optimizer,
-    "kept": GradientRecorder,
+    "adam": KerasAdam,
+    "radam": KerasRAdam,
+    "rmsprop": KerasRMSProp,
+    "sgd": KerasOptimizer,
+    "kept": KerasGradientRecorder,
 }

@@ -27,11 +27,11 @@ def make_host_devices(count: int) -> None:
     parts = [tf.config.LogicalDeviceConfiguration()] * count
     try:
         tf.config.set_logical_device_configuration(processor, parts)
-    except RuntimeError:  # it has started: `Layout` looks how many there are
+    except RuntimeError:  # it has started: `TensorFlowLayout` looks how many there are
         return
 
 
-class Layout(sharding.Devices):
+class TensorFlowLayout(sharding.Devices):
     """The `count` devices among which the rows of updates are divided."""
 
     divides_rows = True
@@ -58,7 +58,7 @@ class Layout(sharding.Devices):
         self.count = count
 
     @classmethod
-    def of(cls, given: Any, coordinator: Any = None) -> Layout:
+    def of(cls, given: Any, coordinator: Any = None) -> TensorFlowLayout:
         """Of a user's strategy; or of so many devices. SettingError for anything else.
         coordinator: the user's own, of a ParameterServerStrategy."""
         if isinstance(given, int) and not isinstance(given, bool) and given > 0:
@@ -126,7 +126,7 @@ class Layout(sharding.Devices):
             optimizer.apply(gradients, trained)
             return
         # it would clip each device's part, and then add the parts up: each device has the whole
-        optimizer._all_reduce_sum_gradients = _as_they_are
+        optimizer._all_reduce_sum_gradients = lambda gradients: gradients
         try:
             self.strategy.run(lambda: optimizer.apply([tf.identity(g) for g in gradients], trained))
         finally:
@@ -213,6 +213,9 @@ class Layout(sharding.Devices):
         return aux
 
 
+LAYOUT = TensorFlowLayout  # as `devices_of` finds it
+
+
 def _values(variables: Iterable[Variable]) -> tuple[list[Variable], list[Array]]:
     """Those of Keras's, and their values, of whichever device."""
     known = [v for v in variables if isinstance(v, keras.Variable)]
@@ -264,10 +267,6 @@ def _elsewhere(what: str, strategy: Any, other: Any) -> SettingError:
         "an agent and trained optimizers created in the scope of the strategy",
         "with strategy.scope(): agent = ...; optimizer = ...",
     )
-
-
-def _as_they_are(gradients: Any) -> Any:
-    return gradients
 
 
 def _folded(seed: Any, rank: Any) -> Any:

@@ -14,14 +14,14 @@ import numpy as np
 import tensorflow as tf
 
 from tandem.backends import keras_tensorflow
-from tandem.backends.keras_tensorflow_devices import Layout
+from tandem.backends.keras_tensorflow_devices import TensorFlowLayout
 from tandem.errors import WorkerError
 from tandem.types import Array, Batch, Tree, Variable, tree_map
 
 PAUSE = 0.1  # seconds between two looks whether a server listens
 
 
-class ServerLayout(Layout):
+class ServerLayout(TensorFlowLayout):
     """Workers that take gradients of whole mini-batches, each at its own time, and move the
     variables on the servers."""
 

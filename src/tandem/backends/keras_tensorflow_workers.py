@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tandem.backends import sharding
-from tandem.backends.keras_tensorflow_devices import Layout
+from tandem.backends.keras_tensorflow_devices import TensorFlowLayout
 from tandem.errors import WorkerError
 from tandem.types import AnyArray, Array, Batch, Tree, Variable
 
@@ -25,7 +25,7 @@ LOST = (
 )
 
 
-class WorkerLayout(Layout):
+class WorkerLayout(TensorFlowLayout):
     """The devices of all workers; the rows of a batch are this worker's, and are divided among its
     own."""
 

@@ -11,7 +11,7 @@ from tandem.backends.torch import TorchBackend
 from tandem.backends.torch_networks import TorchNetwork
 from tandem.networks import keras_bodies
 from tandem.networks import keras_layers as models
-from tandem.networks.defaults import Given, Source
+from tandem.networks.defaults import CustomNetwork, Source
 from tandem.networks.plan import Plan, Weights
 from tandem.types import AnyArray, Array, Tree
 
@@ -67,7 +67,7 @@ class KerasTorchBackend(TorchBackend):
     framework = "keras-torch"
 
     def _made(self, name: str, source: Source) -> TorchNetwork:
-        if isinstance(source, Given):
+        if isinstance(source, CustomNetwork):
             return KerasTorchNetwork(name, *keras_bodies.given(name, source), self._device)
         model, variables = models.build(source.plan, models.symbolic(source.inputs))
         models.write(variables, source.weights)

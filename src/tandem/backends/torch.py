@@ -20,16 +20,16 @@ from tandem import ops
 from tandem.backends import backend, process, torch_calls, torch_generators, torch_traced
 from tandem.backends.malloc import keep_freed
 from tandem.backends.reach import Reached
-from tandem.backends.torch_devices import Layout, kind_of, own_device
-from tandem.backends.torch_networks import FreeVariable, Scalar, TorchNetwork, bind
-from tandem.backends.torch_optimizers import Optimizer, eager_gradient
-from tandem.backends.torch_own import Own, divided, joint_gradients
+from tandem.backends.torch_devices import TorchLayout, kind_of, own_device
+from tandem.backends.torch_networks import TorchFreeVariable, TorchNetwork, TorchScalar, bind
+from tandem.backends.torch_optimizers import TorchOptimizer, eager_gradient
+from tandem.backends.torch_own import TorchOptimizerWrapper, divided, joint_gradients
 from tandem.backends.torch_states import Stateful, stored
 from tandem.errors import NetworkError
 from tandem.math.optimization import conjugate_gradient, unit_columns
 from tandem.networks import torch_bodies
 from tandem.networks import torch_layers as modules
-from tandem.networks.defaults import Given, Source
+from tandem.networks.defaults import CustomNetwork, Source
 from tandem.types import AnyArray, Array, Batch, Tree, Update, Variable, tree_map
 
 
@@ -64,7 +64,7 @@ class TorchBackend(Stateful, backend.Backend):
         process.begin(self)
         self.enter_process()
         torch_generators.seed(seed, self._device)
-        self.layout = Layout(rank, devices, self._device) if several else None
+        self.layout = TorchLayout(rank, devices, self._device) if several else None
         self.networks = {}
         self._optimizers: list[Any] = []
         # of this update: 1 where it asked to stop, 2 + i where the i-th optimizer met what is not
@@ -94,7 +94,7 @@ class TorchBackend(Stateful, backend.Backend):
         return net
 
     def _made(self, name: str, source: Source) -> TorchNetwork:
-        if isinstance(source, Given):
+        if isinstance(source, CustomNetwork):
             return TorchNetwork(name, *torch_bodies.given(name, source), self._device)
         with self._device:
             module = modules.build(source.plan)
@@ -112,13 +112,13 @@ class TorchBackend(Stateful, backend.Backend):
             p.requires_grad_(False)
         return net, target
 
-    def scalar(self, name: str, value: float) -> Scalar:
-        self.networks[name] = scalar = Scalar(name, value, self._device)
+    def scalar(self, name: str, value: float) -> TorchScalar:
+        self.networks[name] = scalar = TorchScalar(name, value, self._device)
         return scalar
 
     def optimizer(
         self, name: str, networks: list[Any], kind: str = "adam", **options: float
-    ) -> Optimizer:
+    ) -> TorchOptimizer:
         owners = {id(p): n.name for n in networks for p in n.weights}
         for other in self._optimizers:
             if shared := [owners[id(p)] for p in other.parameters if id(p) in owners]:
@@ -137,14 +137,14 @@ class TorchBackend(Stateful, backend.Backend):
             if self.given_optimizer is None
             else self.given_optimizer
         )
-        self._optimizers.append(optimizer := Optimizer(name, networks, chosen, options))
+        self._optimizers.append(optimizer := TorchOptimizer(name, networks, chosen, options))
         return optimizer
 
     # Learning
 
     def minimize(
         self,
-        optimizer: Optimizer,
+        optimizer: TorchOptimizer,
         loss: backend.Loss,
         batch: Batch,
         learning_rate: Array,
@@ -191,10 +191,10 @@ class TorchBackend(Stateful, backend.Backend):
             self._code = int(bool(stop)) if isfinite(float(number)) else fault
         return not self._code
 
-    def recorded_gradient(self, optimizer: Optimizer) -> AnyArray:
+    def recorded_gradient(self, optimizer: TorchOptimizer) -> AnyArray:
         return np.asarray(optimizer.entries()["gradient"].cpu().numpy())
 
-    def step(self, optimizer: Optimizer, gradient: Array, learning_rate: Array) -> None:
+    def step(self, optimizer: TorchOptimizer, gradient: Array, learning_rate: Array) -> None:
         if self.tracing:
             inner, (state,) = optimizer.inner, optimizer.inner.state.values()
             move = torch_traced.STEPS[type(inner)]
@@ -208,7 +208,7 @@ class TorchBackend(Stateful, backend.Backend):
         self._dirty = True
 
     def minimize_joint(
-        self, optimizers: list[Own], losses: backend.Losses, batch: Batch
+        self, optimizers: list[TorchOptimizerWrapper], losses: backend.Losses, batch: Batch
     ) -> tuple[list[Array], dict[str, Array]]:
         if self.layout is None:
             values, aux, gradients = joint_gradients(optimizers, losses, batch)
@@ -225,7 +225,7 @@ class TorchBackend(Stateful, backend.Backend):
         return values, aux
 
     def joint_gradients(
-        self, optimizers: list[Own], losses: backend.Losses, jit: bool = True
+        self, optimizers: list[TorchOptimizerWrapper], losses: backend.Losses, jit: bool = True
     ) -> Callable[[Batch], AnyArray]:
         def run(batch: Batch) -> AnyArray:
             # a forward pass may move statistics and generators
@@ -244,10 +244,12 @@ class TorchBackend(Stateful, backend.Backend):
         for name, module in reached.modules.items():
             self.networks[name] = TorchNetwork(name, module, None, self._device)
         for name, x in reached.variables.items():
-            self.networks[name] = FreeVariable(name, x)
+            self.networks[name] = TorchFreeVariable(name, x)
 
-    def wrap_optimizer(self, name: str, optimizer: Any, weights: list[Variable]) -> Own:
-        self._optimizers.append(wrapped := Own(name, optimizer, weights))
+    def wrap_optimizer(
+        self, name: str, optimizer: Any, weights: list[Variable]
+    ) -> TorchOptimizerWrapper:
+        self._optimizers.append(wrapped := TorchOptimizerWrapper(name, optimizer, weights))
         parameter_ids = {id(p) for p in wrapped.parameters}
         wrapped.stateful_forward = [
             n.module
@@ -266,7 +268,7 @@ class TorchBackend(Stateful, backend.Backend):
 
     def trust_region_step(
         self,
-        optimizer: Optimizer,
+        optimizer: TorchOptimizer,
         objective: backend.Each,
         divergence: backend.Each,
         batch: Batch,
@@ -358,9 +360,9 @@ class TorchBackend(Stateful, backend.Backend):
         # then a forward pass moves statistics and generators
         stateful_forward = any(n.stateful_forward for n in self.networks.values())
         rebinding = [n for n in self.networks.values() if n.rebinds]
-        own_classes = [o for o in self._optimizers if isinstance(o, Optimizer) and o.is_own_class]
+        custom = [o for o in self._optimizers if isinstance(o, TorchOptimizer) and o.is_own_class]
         # then the user may write any of them
-        shared = any(isinstance(o, Own) for o in self._optimizers)
+        shared = any(isinstance(o, TorchOptimizerWrapper) for o in self._optimizers)
         fixed = None if rebinding or shared else list(self._tensors().values())
 
         def changing() -> list[torch.Tensor]:
@@ -401,7 +403,7 @@ class TorchBackend(Stateful, backend.Backend):
             live, bound = changing(), [n.bound() for n in rebinding]
             before = [x.clone() for x in live]
             generators = torch_generators.states(self._device) if stateful_forward else {}
-            steps = [deepcopy(o.parts()) for o in own_classes]
+            steps = [deepcopy(o.parts()) for o in custom]
             outs: list[Update] = []
             for k, s in enumerate(each):
                 outs.append(one(batches, s, rows[k]))
@@ -414,7 +416,7 @@ class TorchBackend(Stateful, backend.Backend):
                 for net in bound:
                     bind(net)
                 torch._foreach_copy_(live, before)
-                for o, parts in zip(own_classes, steps, strict=True):
+                for o, parts in zip(custom, steps, strict=True):
                     o.put(parts)
                 torch_generators.restore(generators, self._device)
                 for k in range(good):

@@ -9,7 +9,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tandem.backends import backend, torch_programs
-from tandem.backends.torch_programs import Program, Source
+from tandem.backends.torch_programs import Program, ProgramSource
 from tandem.backends.torch_traced import Traced, Uncapturable
 from tandem.errors import SettingError, brief, note
 from tandem.types import Array, Batch, Update, leaves, tree_map
@@ -140,7 +140,7 @@ class _Kind:
 
     def _program(self, inputs: list[Array], state: int, own: int) -> Program | None:
         calls = self._calls
-        source = Source(calls.place, self._shapes, self._step, inputs, state, own)
+        source = ProgramSource(calls.place, self._shapes, self._step, inputs, state, own)
         if calls.backend.compiling == "auto":
             calls.decide(source.is_kept() or calls.pays(self._traced))
         try:

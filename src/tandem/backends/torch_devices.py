@@ -23,7 +23,7 @@ Take = Callable[[Batch, Array | None], tuple[Array, dict[str, Array], Array]]
 Run = Callable[..., backend.Outcome]
 
 
-class Layout:
+class TorchLayout:
     """How the rows of updates are divided among the processes of a group, of which this is one.
 
     Rank 0 has the run: what it calls, the others repeat, with the arrays that it sends, and with

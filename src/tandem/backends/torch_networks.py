@@ -234,7 +234,7 @@ def _unfrozen(name: str, packed: bytes, device: str) -> FrozenModule:
     return FrozenModule(TorchNetwork(name, module, None, torch.device(here)))
 
 
-class Scalar(nn.Module):
+class TorchScalar(nn.Module):
     """One trained number."""
 
     decays = False  # by an optimizer's weight decay
@@ -265,7 +265,7 @@ class Scalar(nn.Module):
         self.value.copy_(torch.as_tensor(weights["value"]))
 
 
-class FreeVariable(Scalar):
+class TorchFreeVariable(TorchScalar):
     """A tensor of a user's agent beside its modules."""
 
     decays = True
@@ -283,7 +283,7 @@ _MOODY = (
     nn.RNNBase,
     nn.RReLU,
     nn.utils.parametrizations._SpectralNorm,  # iterates
-    modules.Moving,
+    modules.TorchNormalization,
 )
 
 
@@ -302,4 +302,4 @@ def _depends_on_mode(module: nn.Module) -> bool:
         return bool(module.p > 0)
     if isinstance(module, (nn.MultiheadAttention, nn.RNNBase)):
         return bool(module.dropout > 0)
-    return isinstance(module, _MOODY) and not isinstance(module, modules.Moving)
+    return isinstance(module, _MOODY) and not isinstance(module, modules.TorchNormalization)

@@ -39,7 +39,7 @@ class Flat:
         raise NotImplementedError
 
 
-class Adam(Flat):
+class TorchAdam(Flat):
     """torch.optim.Adam(fused=True), to the bit; with `decay` torch.optim.AdamW."""
 
     def __init__(
@@ -70,7 +70,7 @@ class Adam(Flat):
         )
 
 
-class RAdam(Adam):
+class TorchRAdam(TorchAdam):
     """Liu et al. 2020, arXiv:1908.03265, algorithm 2."""
 
     def move(self, flat: Array, gradient: Array, state: dict[str, torch.Tensor], lr: float) -> None:
@@ -87,7 +87,7 @@ class RAdam(Adam):
             flat.add_(mean, alpha=-step)
 
 
-class RMSProp(Flat):
+class TorchRMSProp(Flat):
     """With epsilon below the root, and a mean square that begins at 1; torch's own has neither."""
 
     def __init__(self, flat: nn.Parameter, decay: float, epsilon: float) -> None:
@@ -100,7 +100,7 @@ class RMSProp(Flat):
         flat.addcdiv_(gradient, (square + self.epsilon).sqrt_(), value=-lr)
 
 
-class GradientRecorder(Flat):
+class TorchGradientRecorder(Flat):
     """Keeps the gradient, and moves nothing."""
 
     def __init__(self, flat: nn.Parameter) -> None:
@@ -110,14 +110,14 @@ class GradientRecorder(Flat):
         state["gradient"].copy_(gradient)
 
 
-class SGD(Flat):
+class TorchSGD(Flat):
     """Plain gradient descent."""
 
     def move(self, flat: Array, gradient: Array, state: dict[str, torch.Tensor], lr: float) -> None:
         flat.add_(gradient, alpha=-lr)
 
 
-class Optimizer:
+class TorchOptimizer:
     """The framework's optimizer over one flat parameter, of which the networks' weights are
     views."""
 
@@ -150,16 +150,16 @@ class Optimizer:
         elif kind in ("adam", "radam"):
             betas = options.get("beta1", 0.9), options.get("beta2", 0.999)
             epsilon, decay = options.get("epsilon", 1e-8), options.get("weight_decay", 0.0)
-            make = Adam if kind == "adam" else RAdam
+            make = TorchAdam if kind == "adam" else TorchRAdam
             self.inner = make(self.flat, betas, epsilon, decay)
         elif kind == "kept":
-            self.inner = GradientRecorder(self.flat)
+            self.inner = TorchGradientRecorder(self.flat)
         elif kind == "rmsprop":
-            self.inner = RMSProp(
+            self.inner = TorchRMSProp(
                 self.flat, options.get("decay", 0.99), options.get("epsilon", 1e-5)
             )
         else:
-            self.inner = SGD(self.flat)
+            self.inner = TorchSGD(self.flat)
         first = self.parts()
         self._first = {n: copy.deepcopy(first[n]) for n in OTHERS if n in first}
 
@@ -278,7 +278,7 @@ Gradient = tuple[Array, dict[str, Array], Array]  # (loss, aux, flat gradient [s
 
 
 def eager_gradient(
-    optimizer: Optimizer, loss: backend.Loss, batch: Batch, count: Array | None
+    optimizer: TorchOptimizer, loss: backend.Loss, batch: Batch, count: Array | None
 ) -> Gradient:
     """The gradient of the reduced loss by the optimizer's weights; 0 where one has no part in
     it."""

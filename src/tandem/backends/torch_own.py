@@ -38,7 +38,7 @@ BETAS = ("beta1", "beta2")
 FUSED = {torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad}
 
 
-class Own:
+class TorchOptimizerWrapper:
     """A user's own optimizer. While we train (`with`), the weights of each of its groups are views
     of one vector, which is what it optimizes, where that makes no difference to it; afterwards it
     has its weights back, and their state. Of weights that it has stepped less often than others,
@@ -83,7 +83,7 @@ class Own:
             p.grad = None  # that of the step before it was frozen would move it again
         return False
 
-    def __enter__(self) -> Own:
+    def __enter__(self) -> TorchOptimizerWrapper:
         """Makes vectors of the groups."""
         self.look()
         self._ages = self._saved or [self._ages_of(parameters) for parameters in self.groups]
@@ -270,7 +270,7 @@ class Own:
 
 
 def joint_gradients(
-    optimizers: list[Own], losses: backend.Losses, batch: Batch
+    optimizers: list[TorchOptimizerWrapper], losses: backend.Losses, batch: Batch
 ) -> tuple[list[Array], dict[str, Array], list[list[torch.Tensor]]]:
     """(reduced losses, aux, each optimizer's gradients), detached: of its own loss, or of the only
     one, all at the same point."""
@@ -302,10 +302,14 @@ def joint_gradients(
 
 
 def divided(
-    layout: Any, optimizers: list[Own], losses: backend.Losses, batch: Batch, networks: list[Any]
+    layout: Any,
+    optimizers: list[TorchOptimizerWrapper],
+    losses: backend.Losses,
+    batch: Batch,
+    networks: list[Any],
 ) -> tuple[list[Array], dict[str, Array], list[list[torch.Tensor]]]:
     """As `joint_gradients`, where each of several processes takes those of its rows: the mean over
-    parts. layout: a `torch_devices.Layout`. networks: see `Layout.gradient`."""
+    parts. layout: a `TorchLayout`. networks: see `TorchLayout.gradient`."""
     share = 1.0 / layout.count if layout.divides(batch) else 1.0
 
     def take(part: Batch, count: Array | None) -> tuple[Array, dict[str, Array], Array]:

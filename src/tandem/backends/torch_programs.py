@@ -60,7 +60,7 @@ def seconds_per_node(place: Path | None) -> float:
     return PER_NODE
 
 
-class Source:
+class ProgramSource:
     """A graph that is to become a program: `length` steps in turn, whose inputs are the state, the
     steps' own inputs [length, ...], and those that they have in common. The program writes the
     state after the last step over the first, and gives what the steps gave, [length, ...].

@@ -259,7 +259,9 @@ def once(number: Array) -> Array:
     return number.expand(16).amax()
 
 
-def _adam(inner: optimizers.Adam, flat: Array, gradient: Array, state: Any, rate: Array) -> None:
+def _adam(
+    inner: optimizers.TorchAdam, flat: Array, gradient: Array, state: Any, rate: Array
+) -> None:
     first, second, t = state["exp_avg"], state["exp_avg_sq"], state["step"]
     beta1, beta2 = inner.betas
     t += 1
@@ -269,7 +271,7 @@ def _adam(inner: optimizers.Adam, flat: Array, gradient: Array, state: Any, rate
     if inner.decay:
         flat.mul_(1.0 - rate * inner.decay)
     change = first * length / (second.sqrt() * scale + inner.epsilon)
-    if isinstance(inner, optimizers.RAdam):
+    if isinstance(inner, optimizers.TorchRAdam):
         last = max(1, math.ceil(-36 / math.log(beta2)))  # behind it the factor is 1
         table = torch.as_tensor(rectification(np.arange(1, last + 1), beta2), device=flat.device)
         factor = once(table.take(torch.clamp(t, max=last).long() - 1))
@@ -278,7 +280,7 @@ def _adam(inner: optimizers.Adam, flat: Array, gradient: Array, state: Any, rate
 
 
 def _rmsprop(
-    inner: optimizers.RMSProp, flat: Array, gradient: Array, state: Any, rate: Array
+    inner: optimizers.TorchRMSProp, flat: Array, gradient: Array, state: Any, rate: Array
 ) -> None:
     square = state["square"].mul_(inner.decay).add_(gradient * gradient * (1.0 - inner.decay))
     flat.sub_(rate * gradient / (square + inner.epsilon).sqrt())
@@ -286,9 +288,9 @@ def _rmsprop(
 
 # by what `move` of each of them does
 STEPS: dict[type, Callable[..., Any]] = {
-    optimizers.Adam: _adam,
-    optimizers.RAdam: _adam,
-    optimizers.RMSProp: _rmsprop,
-    optimizers.SGD: lambda _, flat, g, state, rate: flat.sub_(rate * g),
-    optimizers.GradientRecorder: lambda _, flat, g, state, rate: state["gradient"].copy_(g),
+    optimizers.TorchAdam: _adam,
+    optimizers.TorchRAdam: _adam,
+    optimizers.TorchRMSProp: _rmsprop,
+    optimizers.TorchSGD: lambda _, flat, g, state, rate: flat.sub_(rate * g),
+    optimizers.TorchGradientRecorder: lambda _, flat, g, state, rate: state["gradient"].copy_(g),
 }

@@ -43,7 +43,7 @@ HINTS = {
 }
 
 
-class Layout(RawDescriptionRichHelpFormatter):
+class CommandHelpFormatter(RawDescriptionRichHelpFormatter):
     """The layout of a command's help, in colors where the terminal has them."""
 
     text_markup = help_markup = False
@@ -64,7 +64,7 @@ def show(parser: Parser, file: Any) -> None:
     parser._action_groups, actions = kept, parser._actions
     shown = {id(a) for group in kept for a in group._group_actions}
     parser._actions = [a for a in actions if id(a) in shown]
-    parser.formatter_class = lambda prog: Layout(prog, console=console)
+    parser.formatter_class = lambda prog: CommandHelpFormatter(prog, console=console)
     console.print(Text.from_ansi(parser.format_help()), end="")
     parser._action_groups, parser._actions = groups, actions
 

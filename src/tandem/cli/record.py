@@ -7,7 +7,7 @@ import numpy as np
 from tandem.cli import agents
 from tandem.cli.output import echo
 from tandem.cli.parser import Parser
-from tandem.datasets.recording import Source, recorded
+from tandem.datasets.recording import RecordingSource, recorded
 from tandem.learning.figures import mean_and_std
 
 ABOUT = """Play episodes with the agent of a run and write them as a Minari dataset: observations,
@@ -21,7 +21,7 @@ def run(words: list[str]) -> int:
     env, kwargs = loaded.env, loaded.config.get("env_kwargs") or {}  # refuses what programs make
     if not loaded.config.get("vector"):
         env = loaded.named
-    source = Source(loaded.agent, env, kwargs, loaded.config)
+    source = RecordingSource(loaded.agent, env, kwargs, loaded.config)
     data = recorded(source, args.out, args.episodes, args.seed, args.deterministic, args.max_steps)
     scores = [episode.score for episode in data]
     truncated = sum(episode.ended == "truncated" for episode in data)

@@ -258,7 +258,7 @@ def _trained(
         for run in jobs.running:
             show(run, run.look())
 
-    show = _Show(runs, quiet, sys.stderr)
+    show = _SeedsDisplay(runs, quiet, sys.stderr)
     with Signals(stop), show.live or nullcontext():
         jobs.run(take, heard, look)
     return _told(command, runs, came, draws, is_new)
@@ -318,7 +318,7 @@ def _draw(parent: Path, runs: list[Any]) -> None:
         echo(f"no curve: {str(error).splitlines()[0]}")
 
 
-class _Show:
+class _SeedsDisplay:
     """What is shown of runs that are under way: in a terminal a line for each, which changes; else
     all lines, with their seeds before them."""
 

@@ -66,7 +66,7 @@ OWN = (
 def run(words: list[str]) -> int:
     """Makes trials, prints a line for each, and what came of them all."""
     args = _arguments(train.with_address(words))
-    show = _Show(args.quiet)
+    show = _TrialsDisplay(args.quiet)
     asked: dict[str, Any] = {n: getattr(args, n) for n in OWN if getattr(args, n) is not None}
     for name in ("trials", "parallel", "steps", "seed"):
         if name in asked:
@@ -92,7 +92,7 @@ def run(words: list[str]) -> int:
     return 0
 
 
-class _Show:
+class _TrialsDisplay:
     """What is shown while trials are made: a line for each that is over and, in a terminal, one for
     each that is under way."""
 

@@ -14,7 +14,7 @@ from tandem.algorithms import own
 from tandem.algorithms.base import Algorithm
 from tandem.backends import process
 from tandem.cluster.agent_host import Agent
-from tandem.cluster.sampler import Sampler, SamplerConfig, join_blocks
+from tandem.cluster.sampler import SamplerConfig, TrajectorySampler, join_blocks
 from tandem.collect.actor import PolicyActor, fixed, forwards, publish, redraw
 from tandem.collect.evaluation import evaluate, side_by_side
 from tandem.collect.trajectories import split_environments, split_steps
@@ -98,7 +98,7 @@ class AlgorithmAgent(Agent):
         )
         self.env_steps, self.metrics = 0, dict[str, float]()
         self._team_rewards = () if rewards_space is None else tuple(rewards_space.shape)
-        self._samplers: dict[str, Sampler] = {}
+        self._samplers: dict[str, TrajectorySampler] = {}
         self._members: set[str] = set()  # who brings steps
         # those of them that have brought a block which was not learned from yet
         self._waiting: set[str] = set()
@@ -123,7 +123,7 @@ class AlgorithmAgent(Agent):
         truncated: Array = None,
     ) -> None:
         """Takes one step of each environment, and learns when a block of them is full; see
-        `Sampler.update`."""
+        `TrajectorySampler.update`."""
         self.join(self.caller)
         block = self._sampler().update(state, action, reward, next_state, done, truncated)
         if block is not None:
@@ -135,16 +135,18 @@ class AlgorithmAgent(Agent):
         if sampler is not None and (rest := sampler.finish()) is not None:
             sampler.set_progress(self.learn_from(rest))
 
-    def portable(self, caller: str) -> Sampler:
+    def portable(self, caller: str) -> TrajectorySampler:
         """What acts elsewhere, and brings blocks to `learn_from`."""
         networks = {role: self._networks[role] for role in self.algorithm.acting}
-        return Sampler(self._sampler_config(remote=True), networks, f"acting/{caller}")
+        return TrajectorySampler(self._sampler_config(remote=True), networks, f"acting/{caller}")
 
-    def _sampler(self) -> Sampler:
+    def _sampler(self) -> TrajectorySampler:
         if self.caller not in self._samplers:
             stream = f"acting/{self.caller}" if self._samplers else "acting"
             config = self._sampler_config(remote=False)
-            self._samplers[self.caller] = Sampler(config, self._networks, stream, self.restarted)
+            self._samplers[self.caller] = TrajectorySampler(
+                config, self._networks, stream, self.restarted
+            )
         return self._samplers[self.caller]
 
     def _sampler_config(self, remote: bool) -> SamplerConfig:
@@ -173,7 +175,7 @@ class AlgorithmAgent(Agent):
 
     def learn_from(self, block: Trajectory) -> dict[str, int]:
         """Learns from a block [T, n, ...] as soon as there are `envs` columns of its length.
-        Returns the agent's progress, as `Sampler.set_progress` takes it."""
+        Returns the agent's progress, as `TrajectorySampler.set_progress` takes it."""
         steps, count, learned = len(block.reward), self._settings.envs, False
         self.join(self.caller)
         queue = self._queues.setdefault(steps, [])

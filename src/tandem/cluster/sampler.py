@@ -46,7 +46,7 @@ class Row(NamedTuple):
     extra: dict[str, Array]
 
 
-class Sampler:
+class TrajectorySampler:
     """Acts in n environments at once, n being that of the first observation; one is given and gets
     one without that axis.
 

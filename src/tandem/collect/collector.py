@@ -8,13 +8,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tandem.collect.trajectories import Ended, TrajectoryBuilder
+from tandem.collect.trajectories import EndedEpisode, TrajectoryBuilder
 from tandem.envs.actions import to_environment
 from tandem.envs.tensors import to_numpy
 from tandem.envs.vector import Arrays, Environments, Step, begun
 from tandem.errors import ResumeError, UnrepeatableError
 from tandem.spaces import ActionMode
-from tandem.types import Array, Episode, JSONDict, Trajectory, Tree, leaves, tree_map
+from tandem.types import Array, EpisodeResult, JSONDict, Trajectory, Tree, leaves, tree_map
 
 
 class Actor(Protocol):
@@ -47,7 +47,7 @@ class Collector:
         self, environments: Environments, gamma: float, action_mode: ActionMode = "as_is"
     ) -> None:
         self.environments, self.gamma, self.n = environments, gamma, environments.n
-        self.episodes: list[Ended] = []
+        self.episodes: list[EndedEpisode] = []
         self.broken: list[
             int
         ] = []  # environments whose episodes were lost before the block, which is of one step then
@@ -243,7 +243,7 @@ class Collector:
         terminated = np.array([rows[k].terminated[i] for k, i in zip(t, env, strict=True)])
         columns = (x[order].tolist() for x in (t, env, scores[of_end], lengths[of_end], terminated))
         self.episodes = [
-            Ended(t, Episode(i, score, length, over, rows[t].success.get(i)))
+            EndedEpisode(t, EpisodeResult(i, score, length, over, rows[t].success.get(i)))
             for t, i, score, length, over in zip(*columns, strict=True)
         ]
         tail = np.append(first[1:], len(begins)) - 1  # the last stretch of each environment

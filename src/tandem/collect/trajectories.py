@@ -11,7 +11,7 @@ import numpy as np
 from tandem.envs.tensors import stacked
 from tandem.envs.vector import Environments, Step
 from tandem.errors import NetworkError
-from tandem.types import Array, Cuts, Episode, Trajectory, Tree, leaves, tree_map
+from tandem.types import Array, Cuts, EpisodeResult, Trajectory, Tree, leaves, tree_map
 
 ROWS = ("obs", "action", "reward", "discount", "last", "valid", "extra")  # [T, N, ...] each
 PLAIN = ("action", "reward", "discount", "last", "valid")  # those of them that are one array
@@ -195,16 +195,16 @@ def split_steps(trajectory: Trajectory, steps: int) -> list[Trajectory]:
 # Packed
 
 
-class Ended(NamedTuple):
+class EndedEpisode(NamedTuple):
     """An episode that ended in a block of steps, and after which of its rows."""
 
     t: int
-    episode: Episode
+    episode: EpisodeResult
 
 
-def read_ended(episodes: Iterable[tuple[int, tuple[Any, ...]]]) -> list[Ended]:
+def read_ended(episodes: Iterable[tuple[int, tuple[Any, ...]]]) -> list[EndedEpisode]:
     """What a list of them has become as JSON."""
-    return [Ended(t, Episode(*episode)) for t, episode in episodes]
+    return [EndedEpisode(t, EpisodeResult(*episode)) for t, episode in episodes]
 
 
 class BlockInfo(NamedTuple):
@@ -214,10 +214,10 @@ class BlockInfo(NamedTuple):
     cuts: int
     extra: tuple[str, ...]  # what the actor left beside its actions
     recurrent: bool
-    episodes: list[Ended]
+    episodes: list[EndedEpisode]
 
     @classmethod
-    def of(cls, block: Trajectory, episodes: list[Ended]) -> BlockInfo:
+    def of(cls, block: Trajectory, episodes: list[EndedEpisode]) -> BlockInfo:
         recurrent = bool(leaves(block.state))
         return cls(len(block.reward), len(block.cuts.t), tuple(block.extra), recurrent, episodes)
 

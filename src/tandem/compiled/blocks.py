@@ -14,7 +14,7 @@ import numpy as np
 
 from tandem.compiled import moments
 from tandem.compiled.arrays import from_arrays, to_arrays
-from tandem.compiled.collecting import Acting, Collecting, Ended, forwards
+from tandem.compiled.collecting import Acting, BlockEpisodes, Collecting, forwards
 from tandem.compiled.generator import Keyed
 from tandem.functional.protocol import FunctionalEnv
 from tandem.spaces import observation_spec
@@ -33,7 +33,7 @@ class Carry(NamedTuple):
 class Report(NamedTuple):
     """What a block tells."""
 
-    ended: Ended
+    ended: BlockEpisodes
     metrics: Array  # [K, names]
     codes: Array  # int32 [K]: see keras_jax_traced.Updates
 
@@ -182,9 +182,9 @@ class Rollouts(Blocks):
         self.first = self.backend.traced(whole) if whole else None
         self.batches = self.epochs * (self.rows // self.batch)
         self.per_block = self.batches + (1 if whole else 0)
-        self._rewards: Any = moments.RewardStandard() if s.standardize_rewards else None
+        self._rewards: Any = moments.CompiledRewardStandard() if s.standardize_rewards else None
         if s.normalize_rewards:
-            self._rewards = moments.RewardScale(s.envs, s.gamma)
+            self._rewards = moments.CompiledRewardScale(s.envs, s.gamma)
         self._observations = None
         if s.normalize_observations:
             self._observations = moments.Observations(observation_spec(env.observation_space))
@@ -232,7 +232,7 @@ class Rollouts(Blocks):
         rewards, seen = kept
         named = {f"observation/{key}": one for key, one in (seen or {}).items()}
         if self._rewards:
-            is_scale = isinstance(self._rewards, moments.RewardScale)
+            is_scale = isinstance(self._rewards, moments.CompiledRewardScale)
             named["reward"] = rewards[0] if is_scale else rewards
         return named
 
@@ -251,7 +251,7 @@ class Rollouts(Blocks):
         }
         rewards, seen = kept
         if self._rewards:
-            is_scale = isinstance(self._rewards, moments.RewardScale)
+            is_scale = isinstance(self._rewards, moments.CompiledRewardScale)
             rewards = (named["reward"], rewards[1]) if is_scale else named["reward"]
         return rewards, {key: named[f"observation/{key}"] for key in seen} if seen else seen
 

@@ -15,7 +15,7 @@ from tandem.compiled.faults import Faults
 from tandem.compiled.generator import Keyed
 from tandem.envs.actions import to_environment
 from tandem.functional import episodes
-from tandem.functional.episodes import Episodes, Outcome, where
+from tandem.functional.episodes import Episodes, StepResult, where
 from tandem.functional.protocol import FunctionalEnv
 from tandem.spaces import action_leaf, observation_spec
 from tandem.types import Array, Cuts, Trajectory, Tree
@@ -29,7 +29,7 @@ class Acting(NamedTuple):
     state: Tree  # [N, ...]  of who acts; () for none
 
 
-class Ended(NamedTuple):
+class BlockEpisodes(NamedTuple):
     """The episodes that ended in a block."""
 
     last: Array  # bool [T, N]
@@ -80,7 +80,7 @@ class Collecting:
 
     def best(
         self, networks: dict[str, Any], acting: Acting, key: Array
-    ) -> tuple[Acting, Outcome, Array]:
+    ) -> tuple[Acting, StepResult, Array]:
         """A step by the deterministic policy, and its faults [N]."""
         now, initial = acting.episodes, self._initial()
         obs = self.flatten(now.obs)
@@ -91,7 +91,7 @@ class Collecting:
 
     def collect(
         self, networks: dict[str, Any], acting: Acting, noise: Tree, key: Array, by_chance: Tree
-    ) -> tuple[Acting, Trajectory, Ended]:
+    ) -> tuple[Acting, Trajectory, BlockEpisodes]:
         """The next block. by_chance: (whether actions are random, those random ones), or () for
         never."""
         initial = self._initial()
@@ -126,7 +126,7 @@ class Collecting:
             acting.state,
         )
         faults = self.faults.of_steps(obs, seen)
-        ended = Ended(seen.last, seen.terminated, seen.score, seen.length, faults)
+        ended = BlockEpisodes(seen.last, seen.terminated, seen.score, seen.length, faults)
         return after, trajectory, ended
 
 

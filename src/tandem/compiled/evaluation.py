@@ -30,7 +30,7 @@ class Lanes(NamedTuple):
     faults: Array  # int16 [E]  what the environment may not give, in its step `length`
 
 
-class Evaluator:
+class CompiledEvaluator:
     """Plays by the deterministic policy of the networks that act, with weights that it is given."""
 
     def __init__(self, blocks: Any, episodes: int) -> None:

@@ -28,7 +28,7 @@ from tandem.learning.events import (
 from tandem.learning.learners import Span, checked
 from tandem.networks.plan import Weights
 from tandem.networks.users import refuse_old_critics
-from tandem.types import Array, Episode, JSONDict
+from tandem.types import Array, EpisodeResult, JSONDict
 
 SECONDS = 0.5  # that a call should take: so long signals wait, and callbacks
 FASTER = 4  # times as many blocks as before, at most
@@ -40,8 +40,8 @@ class CompiledLoop:
     """An algorithm learning in functional environments, within calls of a compiled function. It has
     the ports of `Loop`; BatchEnd comes once a call, when everything is as a checkpoint needs it.
 
-    blocks, evaluator: see `compiled.blocks.Blocks`, `compiled.evaluation.Evaluator`. How many
-    blocks a call makes goes by the clock, and changes no result.
+    blocks, evaluator: see `compiled.blocks.Blocks`, `compiled.evaluation.CompiledEvaluator`. How
+    many blocks a call makes goes by the clock, and changes no result.
     """
 
     unlearned = False  # a call was begun, and its results are not there
@@ -218,7 +218,7 @@ class CompiledLoop:
                 "seconds": self.seconds,
             }
             env = int(envs[k])
-            episode = Episode(env, float(scores[k]), int(lengths[k]), bool(over[k]))
+            episode = EpisodeResult(env, float(scores[k]), int(lengths[k]), bool(over[k]))
             yield EpisodeEnd(**at, episode=episode)
             yield EpisodeBegin(**at, env=env)
         self.episodes = first + len(blocks)

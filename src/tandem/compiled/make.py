@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from tandem.compiled.blocks import Replay, Rollouts
-from tandem.compiled.evaluation import Evaluator
+from tandem.compiled.evaluation import CompiledEvaluator
 from tandem.compiled.loop import CompiledLoop
 from tandem.functional.checks import same_dtypes
 from tandem.learning import fits
@@ -38,6 +38,6 @@ def make(conf: Config, environments: Any, network: Any, optimizer: Any) -> Compi
     fits.check(algorithm.needs, algorithm.settings)
     kind = Rollouts if algorithm.needs == "rollouts" else Replay
     blocks = kind(algorithm, environments.functional, environments.name)
-    evaluator = Evaluator(blocks, conf.options.eval_episodes or conf.options.final_episodes)
+    evaluator = CompiledEvaluator(blocks, conf.options.eval_episodes or conf.options.final_episodes)
     seed = derived(conf.seed, "compiled")
     return CompiledLoop(algorithm, environments, blocks, evaluator, seed)

@@ -58,7 +58,7 @@ class Observations:
             network.place(self._host.weights())
 
 
-class RewardScale:
+class CompiledRewardScale:
     """See `normalization.RewardScale`."""
 
     def __init__(self, envs: int, gamma: float) -> None:
@@ -80,7 +80,7 @@ class RewardScale:
         return (statistics, running), t._replace(reward=_clipped(t.reward, statistics))
 
 
-class RewardStandard:
+class CompiledRewardStandard:
     """See `normalization.RewardStandard`."""
 
     def begin(self) -> Tree:

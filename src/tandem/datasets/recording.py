@@ -34,7 +34,7 @@ from tandem.types import JSONDict
 from tandem.version import __version__
 
 
-class Source(NamedTuple):
+class RecordingSource(NamedTuple):
     """Who plays, in what, and what is known of the training."""
 
     agent: Any
@@ -79,14 +79,14 @@ def record(
 
 
 def recorded(
-    source: Source,
+    source: RecordingSource,
     out: str | Path,
     episodes: int,
     seed: int,
     deterministic: bool,
     max_steps: int,
 ) -> Dataset:
-    """As `record`, of a `Source`."""
+    """As `record`, of a `RecordingSource`."""
     name = as_name("out", out)
     name = name if is_id(name) else str(place_of(name))
     episodes, seed = whole_number("episodes", episodes, 1), whole_number("seed", seed)
@@ -113,7 +113,7 @@ def recorded(
     return Dataset(place_of(name))
 
 
-def _source(agent: Any, env: EnvLike) -> Source:
+def _source(agent: Any, env: EnvLike) -> RecordingSource:
     config: JSONDict = {}
     if isinstance(agent, str | Path):
         saved = checkpoint.read(checkpoint.find(Path(agent)))
@@ -139,7 +139,7 @@ def _source(agent: Any, env: EnvLike) -> Source:
         )
     env = agent.trained_in if env is None else env
     kwargs = agent.env_kwargs if isinstance(agent, Agent) and env == own else {}
-    return Source(agent, env, dict(kwargs), config)
+    return RecordingSource(agent, env, dict(kwargs), config)
 
 
 def expect_storable(env: Any) -> None:
@@ -232,7 +232,7 @@ def stacked(space: Any, values: list[Any]) -> Any:
 
 
 @contextmanager
-def _written(name: str, env: Any, source: Source, given: JSONDict) -> Iterator[Any]:
+def _written(name: str, env: Any, source: RecordingSource, given: JSONDict) -> Iterator[Any]:
     """Minari's storage at a place of its own; put where it belongs at the end, or removed."""
     minari, folder = library(), place_of(name)
     from minari.dataset.minari_storage import MinariStorage
@@ -278,7 +278,7 @@ def _spec(env: Any) -> Any:
     return None
 
 
-def _metadata(minari: Any, name: str, source: Source, given: JSONDict) -> JSONDict:
+def _metadata(minari: Any, name: str, source: RecordingSource, given: JSONDict) -> JSONDict:
     agent, config = source.agent, Cleaner().config(source.config) if source.config else {}
     env = environment_name(source.env)
     algorithm = agent.name.partition(" ")[0] if isinstance(agent, Agent) else type(agent).__name__

@@ -63,10 +63,10 @@ def make_vector(env: str, num_envs: int = 1, seed: int = 0, **kwargs: Any) -> An
     pool = _library(env).make_gymnasium(
         env.removeprefix(PREFIX), num_envs=num_envs, seed=seed, **given
     )
-    return Pool(env, pool, int(given.get("stack_num", 1)) if game else 1)
+    return EnvPoolVectorEnv(env, pool, int(given.get("stack_num", 1)) if game else 1)
 
 
-class Pool:
+class EnvPoolVectorEnv:
     """A vector of EnvPool's, whose seeds are fixed. Of stacks of pictures those from before an
     episode began are zeros, as everywhere here (EnvPool repeats the first): a replay buffer then
     stores each picture once."""

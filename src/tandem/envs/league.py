@@ -114,7 +114,7 @@ class League:
         }
 
 
-class Game:
+class LeagueEnvFactory:
     """A callable that makes `env`, which is a `Versus` or becomes one, against the opponents of a
     league."""
 

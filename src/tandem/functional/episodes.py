@@ -22,7 +22,7 @@ class Episodes(NamedTuple):
     pool: Tree = ()  # (states [R, ...], observations [R, ...]) to begin with, if costly
 
 
-class Outcome(NamedTuple):
+class StepResult(NamedTuple):
     """What one step of all of them gave."""
 
     obs: Tree  # [N, ...]  what was seen after it, before any new beginning
@@ -44,7 +44,7 @@ def begin(env: FunctionalEnv, key: Array, n: int) -> Episodes:
 
 def step(
     env: FunctionalEnv, key: Array, episodes: Episodes, action: Array
-) -> tuple[Episodes, Outcome]:
+) -> tuple[Episodes, StepResult]:
     """Takes actions [N, ...]. An episode that ends is followed by the next one's beginning."""
     n = len(episodes.length)
     first, moving = jax.random.split(key)
@@ -66,7 +66,7 @@ def move(
     episodes: Episodes,
     action: Array,
     limit: Array | None = None,
-) -> tuple[Episodes, Outcome]:
+) -> tuple[Episodes, StepResult]:
     """Takes actions [N, ...] by keys [N]. Episodes that end stay where they ended.
 
     limit: they are cut after so many steps; None: after the environment's `max_episode_steps`."""
@@ -78,7 +78,7 @@ def move(
     if limit is not None or env.max_episode_steps:
         last = last | (length >= (env.max_episode_steps if limit is None else limit))
     after = Episodes(seen.state, seen.obs, score, length, episodes.pool)
-    return after, Outcome(seen.obs, reward, terminated, last, score, length)
+    return after, StepResult(seen.obs, reward, terminated, last, score, length)
 
 
 def renew(env: FunctionalEnv, keys: Array, episodes: Episodes, over: Array) -> Episodes:

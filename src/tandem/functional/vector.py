@@ -27,7 +27,7 @@ from tandem.envs.vector import (
 )
 from tandem.errors import ResumeError
 from tandem.functional.checks import check
-from tandem.functional.episodes import Episodes, Outcome, beginnings, move, renew
+from tandem.functional.episodes import Episodes, StepResult, beginnings, move, renew
 from tandem.functional.host import processor
 from tandem.functional.protocol import FunctionalEnv
 from tandem.types import Array, JSONDict, Tree
@@ -80,7 +80,7 @@ def _begin(env: FunctionalEnv, seeds: Array, pool: Tree) -> Episodes:
 
 def _move(
     env: FunctionalEnv, seeds: Array, episodes: Episodes, action: Tree, limit: Array
-) -> tuple[Episodes, Outcome]:
+) -> tuple[Episodes, StepResult]:
     return _typed(move(env, _keys(seeds, episodes.length + 1), episodes, action, limit))
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tandem.algorithms.base import Call
-from tandem.collect.trajectories import Ended, read_ended
+from tandem.collect.trajectories import EndedEpisode, read_ended
 from tandem.envs.vector import Environments
 from tandem.errors import NetworkError, NonFiniteError, ResumeError, SettingError
 from tandem.learning.actor_learner import ActorLearner, LearnerSpec
@@ -96,7 +96,7 @@ class ActorLearners:
         o, count = spec.conf.options, int(spec.conf.options.learners)
         self.environments, self.n = environments, spec.env_factory.n
         self.bound = o.staleness if o.staleness >= 0 else 4 * count
-        self.episodes: list[Ended] = []
+        self.episodes: list[EndedEpisode] = []
         self.broken: list[int] = []
         self.env_steps = self.version = 0
         self.restarted = ""  # see `Collector`

@@ -12,7 +12,7 @@ import numpy as np
 
 from tandem.learning import notebook
 from tandem.learning.figures import listed, mean_and_std
-from tandem.types import Episode
+from tandem.types import EpisodeResult
 
 
 class Evaluation(NamedTuple):
@@ -124,7 +124,7 @@ class EpisodeBegin(Event):
 
 @dataclass(frozen=True)
 class EpisodeEnd(Event):
-    episode: Episode
+    episode: EpisodeResult
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from tandem.learning.seeds import Generators
 from tandem.learning.sequence_learner import SequenceLearner
 from tandem.networks.users import refuse_old_critics
 from tandem.parallel.env_factory import EnvFactory
-from tandem.parallel.pool import Pool, WorkerOptions
+from tandem.parallel.pool import WorkerOptions, WorkerPool
 from tandem.spaces import Leaf, Spec, seen
 from tandem.types import Array, JSONDict
 
@@ -213,7 +213,7 @@ class Loop:
             self.settings, self.random_actor.action, rng, shape, progress
         )
 
-    def _pool(self, own: Collector, env_factory: EnvFactory, options: WorkerOptions) -> Pool:
+    def _pool(self, own: Collector, env_factory: EnvFactory, options: WorkerOptions) -> WorkerPool:
         """Workers for all environments but `own`'s."""
         assert isinstance(self.actor, PolicyActor)
         rng = np.random.default_rng(0)  # for examples
@@ -224,7 +224,7 @@ class Loop:
         )
         actors = (self.actor, self.random_actor)
         mode = self.algorithm.action_mode(self.settings, action)
-        return Pool(env_factory, options, own, actors, mode, noises)
+        return WorkerPool(env_factory, options, own, actors, mode, noises)
 
     # Saving
 

@@ -384,7 +384,7 @@ class TanhGaussian(Normal):
 
 
 @dataclass(frozen=True)
-class Deterministic(Normal):
+class DeterministicDistribution(Normal):
     """The output itself, in [-1, 1], with noise added to explore."""
 
     action_mode = "unit"

@@ -21,7 +21,7 @@ from tandem.types import Array, Tree
 
 
 @dataclass(frozen=True)
-class Product(Density):
+class ProductDistribution(Density):
     """Several distributions side by side, independently: of a Dict or Tuple of actions, as vectors
     of floats. The output has the numbers of each in order, of normal distributions the means, and
     after them all the log standard deviations of these."""
@@ -105,9 +105,9 @@ def _side_by_side(actions: Iterable[Array]) -> Array:
 
 def for_actions(action: Leaf) -> Density:
     """The distribution over an action space: Categorical, MultiCategorical, Bernoulli, Gaussian, or
-    a Product of these."""
+    a ProductDistribution of these."""
     if action.parts:
-        return Product(tuple(for_actions(part) for _, part in action.parts))
+        return ProductDistribution(tuple(for_actions(part) for _, part in action.parts))
     if action.kind == "multibinary":
         return Bernoulli(action.width)
     if action.kind == "discrete":

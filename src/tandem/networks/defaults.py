@@ -117,7 +117,7 @@ def fit(head: Plan, features: int) -> Plan:
     return tuple(fitted)
 
 
-def remembering(of: Role | Given, body: Plan, features: int) -> Recurrent:
+def remembering(of: Role | CustomNetwork, body: Plan, features: int) -> Recurrent:
     """A body of so many features, a memory of them, and the head."""
     action = of.inputs["action"].width if "action" in of.inputs else 0
     head = of.head if action else seeing(of.head, of.memory)
@@ -253,7 +253,7 @@ def has_images(spec: Spec) -> bool:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class PlannedNetwork:
     """A network that is built from its plan, and its first weights."""
 
     plan: Plan
@@ -262,7 +262,7 @@ class Drawn:
 
 
 @dataclass(frozen=True)
-class Given:
+class CustomNetwork:
     """A network that the user makes: `make()` returns a fresh module. Where there is a `head`, what
     it makes is a body that takes observations, and the head stands on its features (and on the
     action, where one enters); or a pair of bodies, one for each stream of a head that is a fork."""
@@ -332,7 +332,7 @@ def _described(tree: Any) -> str:
     return f"{tree.dtype} {tree.shape}"
 
 
-Source = Drawn | Given
+Source = PlannedNetwork | CustomNetwork
 
 
 def example(inputs: Inputs, rows: int = 2) -> Any:
@@ -372,7 +372,7 @@ def sources(
                 "give share=True, or leave network out.",
             )
         if network is None or (role.ours and is_function(network)):
-            by_role[name] = Drawn(role.plan, init(role.plan, rng), role.inputs)
+            by_role[name] = PlannedNetwork(role.plan, init(role.plan, rng), role.inputs)
         elif isinstance(network, dict):
             if role.units or role.cosines:
                 fractions = "values='implicit' puts fractions", "values"
@@ -386,12 +386,12 @@ def sources(
                 )
             whole, seed = wholes[name], int(rng.integers(2**31))
             tail = tuple(layer for layer in role.head if isinstance(layer, Denormalize))
-            by_role[name] = Given(whole, role.inputs, role.outputs, seed, tail=tail)
+            by_role[name] = CustomNetwork(whole, role.inputs, role.outputs, seed, tail=tail)
         elif is_function(network):
             body = body_of(network, role.space or space, role.part, role.units, pairs)
             seed = int(rng.integers(2**31))
             inner = role.head_on_body, role.units, role.memory, role.cosines
-            by_role[name] = Given(body, role.inputs, role.outputs, seed, *inner)
+            by_role[name] = CustomNetwork(body, role.inputs, role.outputs, seed, *inner)
         else:
             raise NetworkError(
                 f"network= is a {type(network).__name__}.",

@@ -12,7 +12,7 @@ from keras import layers
 
 from tandem.errors import NetworkError, brief
 from tandem.networks import plan as p
-from tandem.networks.defaults import Given, apart, example, fit, remembering, whole_streams
+from tandem.networks.defaults import CustomNetwork, apart, example, fit, remembering, whole_streams
 from tandem.networks.implicit import quantile_network
 from tandem.networks.keras_layers import (
     Cell,
@@ -34,7 +34,7 @@ ops = keras.ops
 Known = list[tuple[Layer, dict[str, Any]]] | None  # layers, each with its variables by name
 
 
-class OnFeatures(keras.Model):
+class KerasFeatureCritic(keras.Model):
     """The user's body, and our head on its features beside the action."""
 
     def __init__(self, body: Any, head: Any) -> None:
@@ -46,7 +46,7 @@ class OnFeatures(keras.Model):
         return self.head(ops.concatenate([self.body(x["obs"], training=training), x["action"]], -1))
 
 
-class Remembering(keras.Model):
+class KerasRecurrent(keras.Model):
     """The user's body, our memory of its features, and our head on its states."""
 
     def __init__(self, body: Any, cell: Any, head: Any) -> None:
@@ -59,7 +59,7 @@ class Remembering(keras.Model):
         return ops.concatenate([self.head(beside(states, x, self.cell.layer.units)), states], -1)
 
 
-def given(name: str, source: Given) -> tuple[Any, Plan | None, dict[str, Any]]:
+def given(name: str, source: CustomNetwork) -> tuple[Any, Plan | None, dict[str, Any]]:
     """The network of a role that stands on what the user makes: (model, its plan where all its
     layers are known, its variables by the plan's names, else those of the head by the head's)."""
     state = random.getstate()
@@ -70,7 +70,7 @@ def given(name: str, source: Given) -> tuple[Any, Plan | None, dict[str, Any]]:
         random.setstate(state)
 
 
-def _given(name: str, source: Given) -> tuple[Any, Plan | None, dict[str, Any]]:
+def _given(name: str, source: CustomNetwork) -> tuple[Any, Plan | None, dict[str, Any]]:
     network = source.make()
     if isinstance(network, tuple):
         return _apart(name, source, network)
@@ -85,7 +85,11 @@ def _given(name: str, source: Given) -> tuple[Any, Plan | None, dict[str, Any]]:
     head_plan = fit(source.head or source.tail, width)
     head, variables = build(head_plan, keras.Input((width,)))
     write(variables, init(head_plan, np.random.default_rng(source.seed)))
-    model = OnFeatures(network, head) if source.with_action else keras.Sequential([network, head])
+    model = (
+        KerasFeatureCritic(network, head)
+        if source.with_action
+        else keras.Sequential([network, head])
+    )
     model(tree_map(ops.convert_to_tensor, example(source.inputs)))
     if known is None or source.with_action:
         return model, None, variables
@@ -94,7 +98,7 @@ def _given(name: str, source: Given) -> tuple[Any, Plan | None, dict[str, Any]]:
 
 
 def _looked_at(
-    name: str, source: Given, body: Any
+    name: str, source: CustomNetwork, body: Any
 ) -> tuple[int, tuple[Plan, dict[str, Any]] | None]:
     """How many numbers a model puts out, and its plan and variables if they are known."""
     if not isinstance(body, keras.layers.Layer):
@@ -134,7 +138,7 @@ def _looked_at(
 
 
 def _with_fractions(
-    source: Given, body: Any, features: int, known: tuple[Plan, dict[str, Any]] | None
+    source: CustomNetwork, body: Any, features: int, known: tuple[Plan, dict[str, Any]] | None
 ) -> tuple[Any, Plan | None, dict[str, Any]]:
     """The fractions' embedding times the features, and our head on them."""
     head = fit(source.head, features)
@@ -152,7 +156,7 @@ def _with_fractions(
 
 
 def _with_memory(
-    source: Given, body: Any, features: int, known: tuple[Plan, dict[str, Any]] | None
+    source: CustomNetwork, body: Any, features: int, known: tuple[Plan, dict[str, Any]] | None
 ) -> tuple[Any, Plan | None, dict[str, Any]]:
     """Our memory of the features, and our head on its states."""
     layer = remembering(source, () if known is None else known[0], features)
@@ -161,7 +165,7 @@ def _with_memory(
     cell.build({"x": (None, features), "state": (None, layer.cell.size), "start": (None,)})
     write(cell.named, layer.cell.init(rng))
     write(variables, init(layer.head, rng))
-    model = Remembering(body, cell, head)
+    model = KerasRecurrent(body, cell, head)
     model(tree_map(ops.convert_to_tensor, example(source.inputs)))
     if known is None:
         return model, None, variables
@@ -171,7 +175,7 @@ def _with_memory(
 
 
 def _apart(
-    name: str, source: Given, bodies: tuple[Any, ...]
+    name: str, source: CustomNetwork, bodies: tuple[Any, ...]
 ) -> tuple[Any, Plan | None, dict[str, Any]]:
     """Each stream of the head on a body of its own."""
     inputs, outs, plans = symbolic(source.inputs), [], []

@@ -12,15 +12,15 @@ from torch import nn
 
 from tandem.errors import NetworkError
 from tandem.networks import plan as p
-from tandem.networks.defaults import Given, apart, example, fit, remembering, whole_streams
+from tandem.networks.defaults import CustomNetwork, apart, example, fit, remembering, whole_streams
 from tandem.networks.implicit import quantile_network
 from tandem.networks.plan import Layer, Plan, init
 from tandem.networks.torch_layers import (
     ACTIVATIONS,
-    Cell,
-    Dueling,
-    Remembering,
-    Streams,
+    TorchCell,
+    TorchDueling,
+    TorchRecurrent,
+    TorchStreams,
     build,
     write,
 )
@@ -28,7 +28,7 @@ from tandem.networks.users import refuse_precision
 from tandem.types import Array, tree_map
 
 
-class OnFeatures(nn.Module):
+class TorchFeatureCritic(nn.Module):
     """The user's body, and our head on its features beside the action."""
 
     def __init__(self, body: nn.Module, head: nn.Module) -> None:
@@ -51,7 +51,7 @@ class Joined(nn.Module):
         return torch.cat(tuple(out), -1) if isinstance(out, (tuple, list)) else out
 
 
-def given(name: str, source: Given) -> tuple[nn.Module, Plan | None]:
+def given(name: str, source: CustomNetwork) -> tuple[nn.Module, Plan | None]:
     """The network of a role that stands on what the user makes, and its plan where all its layers
     are known."""
     network = source.make()
@@ -70,11 +70,11 @@ def given(name: str, source: Given) -> tuple[nn.Module, Plan | None]:
     )
     head = _drawn(head_plan, source.seed)
     if source.with_action:
-        return OnFeatures(network, head), None
+        return TorchFeatureCritic(network, head), None
     return nn.Sequential(*chain(network), *head), plan + head_plan if plan is not None else None
 
 
-def _looked_at(name: str, source: Given, body: Any) -> tuple[int, Plan | None]:
+def _looked_at(name: str, source: CustomNetwork, body: Any) -> tuple[int, Plan | None]:
     """How many numbers a module puts out, and its plan if it is known."""
     if not isinstance(body, nn.Module):
         raise NetworkError(
@@ -103,7 +103,9 @@ def _drawn(head: Plan, seed: int) -> nn.Sequential:
     return module
 
 
-def _apart(name: str, source: Given, bodies: tuple[Any, ...]) -> tuple[nn.Module, Plan | None]:
+def _apart(
+    name: str, source: CustomNetwork, bodies: tuple[Any, ...]
+) -> tuple[nn.Module, Plan | None]:
     """Each stream of the head on a body of its own."""
     looks = [_looked_at(name, source, body) for body in bodies]
     heads = [
@@ -116,15 +118,15 @@ def _apart(name: str, source: Given, bodies: tuple[Any, ...]) -> tuple[nn.Module
     ]
     fork: nn.Module
     if isinstance(source.head[0], p.Dueling):
-        fork = Dueling(*parts)
+        fork = TorchDueling(*parts)
     else:
-        fork = Streams(source.head[0], parts)  # type: ignore[arg-type]
+        fork = TorchStreams(source.head[0], parts)  # type: ignore[arg-type]
     plans = tuple((plan, out) for out, plan in looks if plan is not None)
     return nn.Sequential(fork), apart(plans, source.head) if len(plans) == len(bodies) else None
 
 
 def _with_fractions(
-    body: nn.Module, known: Plan | None, features: int, source: Given
+    body: nn.Module, known: Plan | None, features: int, source: CustomNetwork
 ) -> tuple[nn.Module, Plan | None]:
     """The user's body, the fractions' embedding and our head, and the plan of it all where the
     body's is known."""
@@ -137,15 +139,15 @@ def _with_fractions(
 
 
 def _with_memory(
-    body: nn.Module, known: Plan | None, features: int, source: Given
+    body: nn.Module, known: Plan | None, features: int, source: CustomNetwork
 ) -> tuple[nn.Module, Plan | None]:
     """The user's body with our memory of its features and our head, and the plan of it all where
     the body's is known."""
     layer = remembering(source, known or (), features)
     rng = np.random.default_rng(source.seed)
-    module = Remembering(
+    module = TorchRecurrent(
         nn.Sequential(*chain(body)) if known is not None else body,
-        Cell(layer.cell),
+        TorchCell(layer.cell),
         build(layer.head),
     )
     with torch.no_grad():

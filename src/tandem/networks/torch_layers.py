@@ -64,7 +64,7 @@ class Direct(nn.Module):
         return self.plan_layer.forward({**self._parameters, **self._buffers}, x)
 
 
-class Moving(Direct):
+class TorchNormalization(Direct):
     """A layer with statistics that move in training mode."""
 
     plan_layer: BatchRenorm | RunningNorm
@@ -78,7 +78,7 @@ class Moving(Direct):
         return out
 
 
-class Convolving(Direct):
+class TorchWeightNormConv(Direct):
     """A convolution with weight norm, over pictures whose channels stand first here."""
 
     plan_layer: WeightNormConv
@@ -90,7 +90,7 @@ class Convolving(Direct):
         return p.activate(layer.activation, x)
 
 
-class Image(nn.Module):
+class TorchImage(nn.Module):
     """Bytes to [0, 1], channels first as torch's convolutions want them, but last in memory on
     processors: an update of the Nature CNN takes a quarter less there, and flattening in our order
     is free."""
@@ -121,7 +121,7 @@ class FlattenChannelsLast(nn.Module):
         return (x.permute(0, 2, 3, 1) if x.ndim == 4 else x).reshape(x.shape[0], -1)
 
 
-class Scale(nn.Module):
+class TorchScale(nn.Module):
     """Output beside learned log standard deviations."""
 
     weight_names = ("log_std",)
@@ -134,7 +134,7 @@ class Scale(nn.Module):
         return torch.cat([x, self.log_std.expand_as(x)], -1)
 
 
-class Streams(nn.Module):
+class TorchStreams(nn.Module):
     """Modules whose outputs become one, side by side as a rule: on one input, or each on its own
     entry of a dict."""
 
@@ -149,7 +149,7 @@ class Streams(nn.Module):
         )
 
 
-class Dueling(nn.Module):
+class TorchDueling(nn.Module):
     """Value and advantage streams."""
 
     def __init__(self, value: nn.Module, advantage: nn.Module) -> None:
@@ -160,7 +160,7 @@ class Dueling(nn.Module):
         return p.combine_dueling(self.value(x), self.advantage(x))
 
 
-class Cell(nn.Module):
+class TorchCell(nn.Module):
     """A memory, from features, state and starts to the states after each step."""
 
     def __init__(self, layer: Memory) -> None:
@@ -174,7 +174,7 @@ class Cell(nn.Module):
         return self.plan_layer.unroll(w, x, state, start, state.shape[0])
 
 
-class Remembering(nn.Module):
+class TorchRecurrent(nn.Module):
     """A body, ours or its user's, a memory of its features and a head on its states."""
 
     def __init__(self, body: nn.Module, cell: nn.Module, head: nn.Module) -> None:
@@ -211,12 +211,13 @@ def _layer(layer: p.Layer) -> nn.Module:
     if isinstance(layer, p.Activation):
         return ACTIVATIONS[layer.activation]()
     special: dict[type, Any] = {
-        p.Image: Image, p.Scale: Scale, p.Streams: Streams, p.Branches: Streams, Several: Streams,
-        p.Flatten: lambda _: FlattenChannelsLast(), Product: Streams,
-        BatchRenorm: Moving, RunningNorm: Moving, WeightNormConv: Convolving,
-        p.Dueling: lambda d: Dueling(build(d.value), build(d.advantage)),
-        Recurrent: lambda r: Remembering(build(r.body), Cell(r.cell), build(r.head)),
-        **dict.fromkeys(MEMORIES.values(), Cell),
+        p.Image: TorchImage, p.Scale: TorchScale, p.Flatten: lambda _: FlattenChannelsLast(),
+        **dict.fromkeys((p.Streams, p.Branches, Several, Product), TorchStreams),
+        **dict.fromkeys((BatchRenorm, RunningNorm), TorchNormalization),
+        WeightNormConv: TorchWeightNormConv,
+        p.Dueling: lambda d: TorchDueling(build(d.value), build(d.advantage)),
+        Recurrent: lambda r: TorchRecurrent(build(r.body), TorchCell(r.cell), build(r.head)),
+        **dict.fromkeys(MEMORIES.values(), TorchCell),
     }  # fmt: skip
     return special.get(type(layer), Direct)(layer)
 

@@ -172,7 +172,7 @@ def refuse_old_critics(saved: Weights, networks: dict[str, Any]) -> None:
     """ResumeError where the `saved` state of an engine has a critic on a custom body as runs of
     tandem had them before features and action passed a hidden layer: its last layer took both."""
     for name, network in networks.items():
-        if type(network.module).__name__ != "OnFeatures":
+        if type(network.module).__name__ not in ("TorchFeatureCritic", "KerasFeatureCritic"):
             continue
         arrays = (select(saved, f"network/{name}"), network.read())
         before, after = ([w[str(i)].shape for i in range(len(w)) if str(i) in w] for w in arrays)

@@ -14,7 +14,7 @@ import numpy as np
 
 from tandem.collect.actor import PolicyActor, Portable, RandomActor
 from tandem.collect.collector import Collector
-from tandem.collect.trajectories import BlockInfo, Ended, join_environments, unpack
+from tandem.collect.trajectories import BlockInfo, EndedEpisode, join_environments, unpack
 from tandem.errors import ResumeError, SettingError
 from tandem.networks.plan import Twin, select
 from tandem.parallel.env_factory import EnvFactory, check_can_travel, divide
@@ -117,7 +117,7 @@ class PendingBlock:
     calls: int = 0  # how many there had been in the environments by then
 
 
-class Pool:
+class WorkerPool:
     """Collects as a `Collector` does, N environments as one block.
 
     In lock-step `own` steps the first of them in this process, and a run is that of one process,
@@ -142,7 +142,7 @@ class Pool:
         """noises: examples of what each actor needs for a block, [steps, N, ...]."""
         self.options, self.own, self.actors, self.n = options, own, actors, env_factory.n
         self.environments, self.seconds = own.environments, own.seconds
-        self.episodes: list[Ended] = []
+        self.episodes: list[EndedEpisode] = []
         self.broken: list[int] = []
         self.env_steps = 0
         self.restarted = ""  # see `Collector`

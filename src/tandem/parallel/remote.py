@@ -24,7 +24,7 @@ from tandem.workers.shared_memory import Handle, ShapeDtype, SharedArrays
 REMEDY = "then call train again, which makes new workers."
 
 
-class Steps:
+class WorkerEnvironments:
     """Lives in a worker: its environments, and their arrays."""
 
     def __init__(
@@ -242,7 +242,9 @@ class Remote(Environments):
     def _process(self, worker: Worker) -> Process:
         handle, own = self._shared[worker.first].handle, self._all[worker.columns]
         seed = generation_seed(self._seed, worker.generation)
-        return Process(handle.inherits, Steps, self.name, own, seed, worker.first, handle)
+        return Process(
+            handle.inherits, WorkerEnvironments, self.name, own, seed, worker.first, handle
+        )
 
     def _tree(self, arrays: list[Array]) -> Tree:
         return (

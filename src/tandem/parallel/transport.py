@@ -129,14 +129,14 @@ class RayTransport:
         self._cluster = cluster.joined(self._ray)
         cluster.wait_for_cpus(self._ray, count * cpus, patience)
         self._spec = cluster.put(self._ray, spec)
-        self._actors: dict[int, cluster.Actor] = {}  # by a worker's first environment
+        self._actors: dict[int, cluster.RayActor] = {}  # by a worker's first environment
         self._weights: dict[int, Any] = {}  # by slot: references to the object store
 
-    def start(self, worker: Worker, *more: Any) -> cluster.Actor:
+    def start(self, worker: Worker, *more: Any) -> cluster.RayActor:
         """In the worker's actor, which Ray may have started again."""
         actor = self._actors.get(worker.first)
         if actor is None or actor.ended:
-            actor = self._actors[worker.first] = cluster.Actor(self._ray, self._cpus)
+            actor = self._actors[worker.first] = cluster.RayActor(self._ray, self._cpus)
         actor.begin(self._make, self._spec, worker.part, *more)
         return actor
 

@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from tandem.collect.trajectories import Ended
+from tandem.collect.trajectories import EndedEpisode
 from tandem.errors import WorkerError
-from tandem.types import Episode
+from tandem.types import EpisodeResult
 from tandem.workers.process import SLICE, START, WorkerHandle, WorkerLost, end
 
 # seconds that an answer has at least once a run is to end: after other answers, and before any
@@ -40,9 +40,9 @@ class Worker:
     def environments(self) -> range:
         return range(self.first, self.first + self.count)
 
-    def numbered(self, episodes: list[Ended]) -> list[Ended]:
+    def numbered(self, episodes: list[EndedEpisode]) -> list[EndedEpisode]:
         """Its episodes, with the numbers that its environments have among all."""
-        return [Ended(t, Episode(self.first + e.env, *e[1:])) for t, e in episodes]
+        return [EndedEpisode(t, EpisodeResult(self.first + e.env, *e[1:])) for t, e in episodes]
 
     def ask(self, name: str, *arguments: Any) -> None:
         """See `Process.ask`."""

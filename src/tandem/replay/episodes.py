@@ -8,7 +8,7 @@ from tandem.replay.buffer import SPAN, Ring
 from tandem.types import IntArray
 
 
-class Episodes:
+class EpisodeBounds:
     """Where the episodes of a ring's rows begin and end. It looks at the ring when it is asked, so
     it is to be made anew for a ring that was loaded."""
 

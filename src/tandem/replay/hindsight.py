@@ -13,7 +13,7 @@ import numpy as np
 
 from tandem.errors import SettingError
 from tandem.replay.buffer import Ring
-from tandem.replay.episodes import Episodes
+from tandem.replay.episodes import EpisodeBounds
 from tandem.spaces import Leaf
 from tandem.types import Array, Batch, BoolArray, IntArray, Tree, tree_map
 
@@ -104,7 +104,7 @@ class Hindsight:
     relabels all. strategy: a goal was reached later in the episode ("future"), at its end
     ("final"), or at any time ("episode"); section 4.5. Goals are what was achieved after a row. A
     step that terminated its episode remains terminal with every goal. Where the observation after
-    it is not known (`Episodes.known`), it is no goal and keeps its own.
+    it is not known (`EpisodeBounds.known`), it is no goal and keeps its own.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Hindsight:
             )
         self.ring, self.goals, self.strategy = ring, goals, strategy
         self.share = 1.0 if k is None else k / (k + 1)
-        self.episodes = Episodes(ring)
+        self.episodes = EpisodeBounds(ring)
 
     def sources(self, rng: np.random.Generator, ids: IntArray) -> tuple[IntArray, BoolArray]:
         """(rows after which the new goals of rows `ids` [B] were reached, whether there is one)."""

@@ -18,7 +18,7 @@ from tandem.types import Array, Batch, JSONDict, leaves
 EPS = 1e-6  # keeps every sequence possible
 
 
-class Drawn(NamedTuple):
+class SampledSequences(NamedTuple):
     """B sequences out of a buffer."""
 
     slots: Array  # int64 [B]: where they are
@@ -76,7 +76,7 @@ class SequenceBuffer:
             self._priorities.tree.set(np.array([slot]), np.array([self._priorities.largest]))
             self._count = min(self._count + 1, self.capacity)
 
-    def draw(self, rng: np.random.Generator, count: int, beta: float) -> Drawn:
+    def draw(self, rng: np.random.Generator, count: int, beta: float) -> SampledSequences:
         """`count` sequences, and their importance weights: (N P) ** -beta, divided by the largest
         of them."""
         if self.alpha is None:
@@ -89,7 +89,7 @@ class SequenceBuffer:
             n: columns.pop(n) for n in ("action", "reward", "discount", "weight")
         }
         obs = {k: self._stacked(columns, k, leaf) for k, leaf in _leaves(self._spec).items()}
-        return Drawn(
+        return SampledSequences(
             slots,
             Batch(obs if isinstance(self._spec, dict) else obs[""], **rest, extra=columns),
             importance,

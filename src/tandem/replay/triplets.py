@@ -7,7 +7,7 @@ import numpy as np
 
 from tandem.errors import SettingError
 from tandem.replay.buffer import Ring
-from tandem.replay.episodes import Episodes
+from tandem.replay.episodes import EpisodeBounds
 from tandem.replay.samplers import Draw, Sampler
 from tandem.types import AnyArray, Batch, IntArray, JSONDict, Tree, tree_map
 
@@ -15,11 +15,11 @@ from tandem.types import AnyArray, Batch, IntArray, JSONDict, Tree, tree_map
 class TripletSampler(Sampler):
     """Draws steps i < k < j of finished episodes of a ring: each episode alike that has three steps
     or more, and each three of its steps. The step that terminated an episode is left out where the
-    observation after it is not known (`Episodes.known`)."""
+    observation after it is not known (`EpisodeBounds.known`)."""
 
     def __init__(self, ring: Ring) -> None:
         super().__init__(ring)
-        self.episodes = Episodes(ring)
+        self.episodes = EpisodeBounds(ring)
 
     def ready(self, batch_size: int) -> bool:
         """Returns whether there are enough rows for a batch, and an episode to draw from."""
@@ -27,7 +27,7 @@ class TripletSampler(Sampler):
 
     def load_state(self, meta: JSONDict, arrays: dict[str, AnyArray]) -> None:
         """Looks for the ends of episodes anew."""
-        self.episodes = Episodes(self.ring)
+        self.episodes = EpisodeBounds(self.ring)
 
     def _lengths(self) -> tuple[IntArray, IntArray]:
         """(first rows, steps) of the finished episodes."""

@@ -25,7 +25,7 @@ class _Job(NamedTuple):
     begun: Generator[None, None, None] | None  # where the replay memory is written already
 
 
-class Writer:
+class BackgroundWriter:
     """Writes checkpoints in a thread of its own. Each slot has room for one file that waits: a
     newer one takes its place, so a slow disk costs files in between (`skipped` counts them), and
     neither memory nor the newest.
@@ -97,7 +97,7 @@ class Writer:
         if self._thread:
             self._thread.join()
 
-    def __enter__(self) -> Writer:
+    def __enter__(self) -> BackgroundWriter:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from tandem.compiled.choice import MODE as COMPILED
 from tandem.envs import atari
 from tandem.envs.factory import EnvLike, is_instance
-from tandem.envs.league import Game, League
+from tandem.envs.league import League, LeagueEnvFactory
 from tandem.envs.stepped import Stepped
 from tandem.envs.vector import Environments, closed_on_error
 from tandem.errors import SettingError
@@ -49,7 +49,9 @@ def make_loop(
     asynchronous.refuse(conf.algorithm, needs, env, o)
     asynchronous.refuse_statistics(o.learners, s)
     selfplay.refuse(conf.algorithm, needs, env, o)
-    trained, kwargs = (env, kwargs) if league is None else (Game(env, league, kwargs), None)
+    trained, kwargs = (
+        (env, kwargs) if league is None else (LeagueEnvFactory(env, league, kwargs), None)
+    )
     seed, is_compiled = derived(conf.seed, "environments"), s.vectorization == COMPILED
     mode = "auto" if is_compiled else s.vectorization
     factory = EnvFactory.of(trained, s.envs * o.learners, seed, mode, kwargs)

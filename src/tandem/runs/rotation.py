@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from tandem.errors import CheckpointError, SettingError, note
 from tandem.runs import checkpoint_dir
-from tandem.runs.background_writer import Writer as Writer
+from tandem.runs.background_writer import BackgroundWriter as BackgroundWriter
 from tandem.runs.checkpoint import Groups
 from tandem.types import JSONDict
 
@@ -25,7 +25,7 @@ def note_one_file(parallel_dump: bool) -> None:
 
 
 @dataclass
-class Policy:
+class SavePolicy:
     """What is saved, and when. Fields may be changed while it is in use; call `check` after
     that."""
 
@@ -94,9 +94,9 @@ class Rotation:
 
     def __init__(
         self,
-        policy: Policy,
+        policy: SavePolicy,
         snapshot: Callable[[bool], tuple[dict[str, Any], Groups]],
-        writer: Writer,
+        writer: BackgroundWriter,
     ) -> None:
         policy.check()
         self.policy, self.snapshot, self.writer = policy, snapshot, writer

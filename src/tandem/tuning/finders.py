@@ -13,7 +13,7 @@ from tandem.agents.contract import as_list, check_count
 from tandem.agents.rl import BaseAgent
 from tandem.backends.variables import host
 from tandem.errors import NonFiniteError, SettingError
-from tandem.tuning.trials import Outcome
+from tandem.tuning.trials import TrialResult
 from tandem.types import AnyArray
 
 Limits = tuple[float, float] | None
@@ -73,7 +73,7 @@ class Series:
         return slice(beginning, points - end)
 
 
-def best_of(outcomes: Sequence[Outcome], metrics: str) -> int:
+def best_of(outcomes: Sequence[TrialResult], metrics: str) -> int:
     """Returns the number of the best trial. NonFiniteError where there is none."""
     scores = [outcome.score(metrics) for outcome in outcomes]
     if not any(map(isfinite, scores)):
@@ -85,7 +85,7 @@ def best_of(outcomes: Sequence[Outcome], metrics: str) -> int:
     return int(np.argmax(scores) if metrics == "reward" else np.argmin(scores))
 
 
-def ties(outcomes: Sequence[Outcome], best: int, metrics: str) -> str:
+def ties(outcomes: Sequence[TrialResult], best: int, metrics: str) -> str:
     """Returns a remark on the trials that the best one, the first of equals, ties with, or ""."""
     score = outcomes[best].score(metrics)
     equal = [str(i + 1) for i, outcome in enumerate(outcomes) if outcome.score(metrics) == score]
@@ -93,7 +93,7 @@ def ties(outcomes: Sequence[Outcome], best: int, metrics: str) -> str:
     return same if len(equal) > 1 else ""
 
 
-def told(i: int, trials: int, what: str, outcome: Outcome) -> str:
+def told(i: int, trials: int, what: str, outcome: TrialResult) -> str:
     """Returns a line on a trial."""
     found = outcome.fault or (
         f"mean reward:{outcome.score('reward'):g}   mean loss:{outcome.score('loss'):.4f}"

@@ -14,11 +14,11 @@ from tandem.agents.rl import BaseAgent
 from tandem.errors import SettingError, one_of
 from tandem.streams import say
 from tandem.tuning.finders import Limits, Series, best_of, checked_agent, described, ties, told
-from tandem.tuning.trials import METRICS, Outcome, TrialArguments, Trials
+from tandem.tuning.trials import METRICS, TrialArguments, TrialResult, Trials
 from tandem.types import AnyArray
 
 
-def _of_each(value: Callable[[Outcome], Any], doc: str) -> Any:
+def _of_each(value: Callable[[TrialResult], Any], doc: str) -> Any:
     """A property of a finder: the value of each of its outcomes."""
     return property(lambda self: [value(outcome) for outcome in self._outcomes], doc=doc)
 
@@ -44,7 +44,7 @@ class OptFinder(Series):
         self.best_opt: Any = None
         self.best_index: int | None = None
         self.best_reward, self.best_loss = -inf, inf
-        self._outcomes: list[Outcome] = []
+        self._outcomes: list[TrialResult] = []
 
     def find(
         self,

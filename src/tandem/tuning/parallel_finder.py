@@ -21,8 +21,8 @@ from tandem.errors import SettingError, TandemError, one_of
 from tandem.parallel.choice import cores
 from tandem.streams import say
 from tandem.tuning.finders import best_of, checked_agent, described, ties, told
-from tandem.tuning.trials import METRICS, Outcome, TrialArguments, layout_of, train_agent
-from tandem.workers.jobs import Call, results
+from tandem.tuning.trials import METRICS, TrialArguments, TrialResult, layout_of, train_agent
+from tandem.workers.jobs import FunctionCall, results
 
 NUMBERS = (bool, int, float, str)  # attributes of an agent that come back
 # What of an agent stays in its process, where files are written too
@@ -125,7 +125,7 @@ class ParallelFinder:
         self.rewards, self.losses, self.episodes, self.metrics = {}, {}, episodes, metrics
         self.logs = {"best_reward": -1e9, "best_loss": 1e9}
         ended = results(calls, at_once, note, again, most=1)
-        outcomes = [Outcome(*result[0]) for result in ended]
+        outcomes = [TrialResult(*result[0]) for result in ended]
         best = best_of(outcomes, metrics)
         self._take_over(best, ended[best][1], folder)
         self.logs |= {
@@ -142,7 +142,7 @@ class ParallelFinder:
     def _name(self, i: int) -> str:
         return f"agent {i + 1} ({type(self.agents[i]).__name__}, {described(self.optimizers[i])})"
 
-    def _call(self, i: int, arguments: TrialArguments, episodes: int, folder: Path) -> Call:
+    def _call(self, i: int, arguments: TrialArguments, episodes: int, folder: Path) -> FunctionCall:
         """Returns the training of an agent, for another process. SettingError where it cannot go
         there."""
         agent, optimizer = self.agents[i], self.optimizers[i]
@@ -166,7 +166,9 @@ class ParallelFinder:
                 "define its classes at the top level of a module or script, and create what "
                 "cannot be pickled (locks, open files) where it is used.",
             ) from error
-        return Call(self._name(i), trial, (engine, packed, episodes, begun, folder / f"end-{i}"))
+        return FunctionCall(
+            self._name(i), trial, (engine, packed, episodes, begun, folder / f"end-{i}")
+        )
 
     def _take_over(self, i: int, numbers: dict[str, Any], folder: Any) -> None:
         """The agent becomes what it was made into."""
@@ -186,7 +188,7 @@ AgentFinder = ParallelFinder  # its other name
 
 def trial(
     engine: Any, packed: bytes, episodes: int, begun: Path | None, ended: Path
-) -> tuple[Outcome, dict[str, Any]]:
+) -> tuple[TrialResult, dict[str, Any]]:
     """Trains a packed agent, writes it to the file `ended`, and returns what it came to, and its
     numbers that have changed. begun: a file with the training that it goes on with."""
     import cloudpickle

@@ -29,7 +29,7 @@ from tandem.parallel.choice import cores
 from tandem.runs.atomic_files import writing
 from tandem.runs.folder import free_folder, new_folder
 from tandem.settings import Schedule, as_path, convert, flag, hints_of, whole_number
-from tandem.workers.jobs import Call, results
+from tandem.workers.jobs import FunctionCall, results
 
 SHARE = 10  # of a run's steps that a trial has, unless it is told
 LEAST = 5_000  # steps that it has at least, if the run has as many
@@ -307,7 +307,9 @@ def _searched(
     names = [f"the trial of {c.algorithm} with {c.label}" for c in candidates]
     jobs = [(i, s) for s in range(seed, seed + seeds) for i in range(len(candidates))]
     calls = [
-        Call(f"{names[i]} and seed {s}", run, (engine_of(framework), {**arguments[i], "seed": s}))
+        FunctionCall(
+            f"{names[i]} and seed {s}", run, (engine_of(framework), {**arguments[i], "seed": s})
+        )
         for i, s in jobs
     ]
     counts = ", ".join(sorted({f"{a['steps']:,}" for a in arguments}))

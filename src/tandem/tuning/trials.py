@@ -59,7 +59,7 @@ class TrialArguments:
         return arguments
 
 
-class Outcome(NamedTuple):
+class TrialResult(NamedTuple):
     """What a trial came to: the return and the mean loss of each episode."""
 
     rewards: list[float]
@@ -114,7 +114,7 @@ class Trials:
         callback: object = None,
         num_updates: int | None = None,
         goes_on: bool = False,
-    ) -> Outcome:
+    ) -> TrialResult:
         """Returns what the agent comes to with this optimizer, or these, and afterwards it is as
         before. goes_on: the trial begins with the pool and the optimizer's state that training has
         come to, instead of an empty pool."""
@@ -212,7 +212,7 @@ class Trials:
 
 def train_agent(
     agent: BaseAgent, arguments: dict[str, Any], optimizer: Any, episodes: int | None
-) -> Outcome:
+) -> TrialResult:
     """Trains an agent by arguments that `TrialArguments.of` gave, and returns what it came to.
     Prints nothing."""
     name = "distributed_training" if "strategy" in arguments else "train"
@@ -223,7 +223,7 @@ def train_agent(
     except NonFiniteError as error:
         fault = error.happened
     seconds = perf_counter() - began
-    return Outcome(agent.reward_list[rewards:], agent.loss_list[losses:], seconds, fault)
+    return TrialResult(agent.reward_list[rewards:], agent.loss_list[losses:], seconds, fault)
 
 
 def layout_of(agent: Any, strategy: Any) -> Any:

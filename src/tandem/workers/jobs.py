@@ -54,7 +54,7 @@ class RayActors:
         return max(1, int(self._ray.cluster_resources().get("CPU", 1.0)) // self._cpus)
 
     def start(self, place: int) -> WorkerHandle:
-        actor = cluster.Actor(self._ray, self._cpus, max_restarts=0)
+        actor = cluster.RayActor(self._ray, self._cpus, max_restarts=0)
         actor.begin(*begun(self.make))
         return actor
 
@@ -187,7 +187,7 @@ class Jobs:
             self._idle.append(worker)
 
 
-class Call(NamedTuple):
+class FunctionCall(NamedTuple):
     """function(*arguments), for another process."""
 
     name: str  # in messages
@@ -204,7 +204,7 @@ class Caller:
 
 
 def results(
-    calls: Sequence[Call],
+    calls: Sequence[FunctionCall],
     at_once: int,
     done: Callable[[int, Any], None] = lambda i, result: None,
     again: int = 3,

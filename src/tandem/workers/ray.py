@@ -124,7 +124,7 @@ def check_joined(ray: Any, cluster: str | None) -> None:
         )
 
 
-class Actor:
+class RayActor:
     """Makes `make(*arguments)` in an actor on a cluster, as a `Process` does in a process. Where it
     is lost, Ray starts it again, on this node or another; `begin` then makes the object anew.
     options: Ray's for an actor."""

@@ -20,7 +20,7 @@ OWN = Path(__file__).parent
 
 
 @dataclass(frozen=True)
-class Table:
+class ZooTable:
     """One table of a file, or the patterns of a family. plugin: whose it is, unless tandem's."""
 
     content: Any
@@ -32,7 +32,7 @@ class Tables:
     """What all files of one name have. clashes: tables that are in two of them; faults: files that
     cannot be read, or that say what they cannot."""
 
-    tables: dict[str, Table]
+    tables: dict[str, ZooTable]
     clashes: dict[str, PluginError]
     faults: tuple[PluginError, ...]
 
@@ -44,7 +44,7 @@ def read(file: str) -> Tables:
     package's file leaves the others as they are."""
     path = (OWN / file).with_suffix(".toml")
     ours = tomllib.loads(path.read_text("utf-8")) if path.is_file() else {}
-    tables = {name: Table(content, None) for name, content in ours.items()}
+    tables = {name: ZooTable(content, None) for name, content in ours.items()}
     clashes: dict[str, PluginError] = {}
     faults: list[PluginError] = []
     for plugin in plugins.found("zoo").values():
@@ -60,7 +60,7 @@ def read(file: str) -> Tables:
                 tables[name] = table
     if file != FAMILIES:
         own = user.merged(file, {name: table.content for name, table in tables.items()})
-        tables |= {name: Table(content, None) for name, content in own.items()}
+        tables |= {name: ZooTable(content, None) for name, content in own.items()}
     return Tables(tables, clashes, tuple(faults))
 
 
@@ -88,7 +88,7 @@ def folder(plugin: Plugin) -> Path:
     )
 
 
-def _of_plugin(plugin: Plugin, file: str, known: dict[str, Table]) -> dict[str, Table]:
+def _of_plugin(plugin: Plugin, file: str, known: dict[str, ZooTable]) -> dict[str, ZooTable]:
     path = (folder(plugin) / file).with_suffix(".toml")
     if not path.is_file():
         return {}
@@ -106,7 +106,7 @@ def _of_plugin(plugin: Plugin, file: str, known: dict[str, Table]) -> dict[str, 
                     "a list of ids or id patterns",
                     f'write a list, as in {name} = ["maze/*"]',
                 )
-        return {name: Table(ids, plugin) for name, ids in data.items()}
+        return {name: ZooTable(ids, plugin) for name, ids in data.items()}
     likes: dict[str, list[str]] = {}
     for name, table in data.items():
         if not (isinstance(table, dict) and isinstance(table.get("source"), str)):
@@ -133,7 +133,7 @@ def _of_plugin(plugin: Plugin, file: str, known: dict[str, Table]) -> dict[str, 
             "no cycle",
             "remove like from one of them",
         ) from error
-    return {name: Table(table, plugin) for name, table in data.items()}
+    return {name: ZooTable(table, plugin) for name, table in data.items()}
 
 
 def _clash(file: str, name: str, first: Plugin | None, second: Plugin) -> PluginError:

@@ -16,7 +16,7 @@ from tandem.collect.actor import fixed
 from tandem.compiled import moments
 from tandem.compiled.blocks import Replay, Rollouts
 from tandem.compiled.collecting import forwards, when
-from tandem.compiled.evaluation import Evaluator
+from tandem.compiled.evaluation import CompiledEvaluator
 from tandem.compiled.loop import CompiledLoop
 from tandem.errors import NonFiniteError
 from tandem.functional.protocol import TimeStep
@@ -125,7 +125,7 @@ def loop(name: str, env: Any, seed: int = 0, network: Any = None, **given: Any) 
     class Environments:
         n = s.envs
 
-    return CompiledLoop(algorithm, Environments(), blocks, Evaluator(blocks, 4), seed)
+    return CompiledLoop(algorithm, Environments(), blocks, CompiledEvaluator(blocks, 4), seed)
 
 
 def prints(one: CompiledLoop) -> list[Any]:
@@ -231,7 +231,7 @@ def advantages_are_the_hosts() -> None:
 
 def statistics_are_the_hosts() -> None:
     rng, (t, n) = np.random.default_rng(0), (40, 3)
-    scale, standard = moments.RewardScale(n, 0.9), moments.RewardStandard()
+    scale, standard = moments.CompiledRewardScale(n, 0.9), moments.CompiledRewardStandard()
     seen = moments.Observations(observation_spec(CartPole().observation_space))
     kept = [scale.begin(), standard.begin(), seen.begin()]
     hosts = normalization.RewardScale(n, 0.9), normalization.RewardStandard()

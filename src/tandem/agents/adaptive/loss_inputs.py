@@ -24,7 +24,7 @@ def adapts(agent: object) -> bool:
     return any(callable(getattr(agent, name, None)) for name in HOOKS)
 
 
-class Inputs:
+class LossInputs:
     """Which of an agent's and its optimizers' plain numbers are inputs of the compiled update; none
     of one that is not compiled. losses: record by `constants`."""
 
