@@ -94,6 +94,6 @@ def test_a_package_is_completed_too(maze: Path, tmp_path: Path, capsys: Any) -> 
 def test_a_broken_package_does_no_harm(broken: Path, capsys: Any) -> None:  # noqa: F811
     assert main(["completion", "bash"]) == 0
     assert "maze_pg" in capsys.readouterr().out
-    for words, says in ((["bsh"], "did you mean 'bash'"), ([], "completion [-h] bash|zsh|fish")):
+    for words, says in ((["bsh"], "did you mean 'bash'"), ([], "are required: bash|zsh|fish")):
         assert main(["completion", *words]) == 2
         assert says in capsys.readouterr().err

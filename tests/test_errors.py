@@ -58,7 +58,7 @@ def test_a_note_is_logged_once_and_kept(caplog) -> None:
     [
         ("pop", ALGORITHMS, ["ppo"]),
         ("DQN", ALGORITHMS, ["dqn"]),
-        ("cartpole-v1", [CART0, "Walker2d-v5", CART1], [CART1, CART0]),
+        ("cartpole-v1", [CART0, "Walker2d-v5", CART1], [CART1]),
         ("learning_rat", ["learning_rate", "gamma"], ["learning_rate"]),
         ("xyzzy", ALGORITHMS, []),
         ("", ALGORITHMS, []),
@@ -67,7 +67,7 @@ def test_a_note_is_logged_once_and_kept(caplog) -> None:
 )
 def test_nearest_names_best_first(name, known, expected) -> None:
     assert nearest(name, known) == expected
-    assert len(nearest("env-v0", [f"env-v{i}" for i in range(9)], n=2)) == 2
+    assert len(nearest("env-v", [f"env-v{i}" for i in range(9)], n=2)) == 2
 
 
 def test_an_unknown_name_says_what_is_known_and_what_is_near() -> None:
