@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("torch")
 
 from tandem.cli import main
-from tandem.cli.seeds import _Show
+from tandem.cli.seeds import _SeedsDisplay
 from tandem.cli.seeds_command import SeedsCommand, read, value_of
 from tandem.learning.figures import figures, listed
 from tests.helpers import held
@@ -145,7 +145,7 @@ def test_the_command_that_goes_on_has_what_no_file_is_trusted_with(tmp_path) -> 
 
 def test_a_note_of_all_seeds_is_printed_once() -> None:
     runs, stream = [SimpleNamespace(seed=n, code=None, latest="") for n in (0, 1)], io.StringIO()
-    show = _Show(runs, False, stream)
+    show = _SeedsDisplay(runs, False, stream)
     for run in runs:
         show(run, ["Note: the same", "step 8"])
     show(runs[1], ["Note: another", "step 8"])

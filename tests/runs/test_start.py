@@ -152,10 +152,9 @@ def test_custom_networks_by_the_names_of_their_modules(tmp_path: Path) -> None:
     run.close()
     plain = {**QUICK, "start_from": tmp_path / "a"}
     says = "of a program on torch, but this run has def.*\n.*'MODULE:FUNCTION', framework='torch'$"
-    with pytest.raises(CheckpointError, match=says):
+    with pytest.raises(CheckpointError, match=says) as error:
         tandem.session("ppo", "CartPole-v1", **plain)
-    with pytest.raises(CheckpointError, match="cannot be moved to another fr"):
-        tandem.session("ppo", "CartPole-v1", **{**plain, "framework": "jax"})
+    assert "a custom one cannot be moved to another framework" in error.value.expected
     frozen = tandem.session("ppo", "CartPole-v1", freeze=["actor.2.weight"], **given)
     module = frozen.backend.networks["actor"].module
     before = {n: x.detach().clone() for n, x in module.named_parameters()}
