@@ -69,6 +69,7 @@ def test_what_a_command_is_told_can_be_typed(key, wrong, says, right, runs, monk
     Path("file.toml").write_text(FILE, encoding="utf-8")
     Path("list.json").write_text("[]", encoding="utf-8")
     settings = {"algorithm": CLASS, "env": "CartPole-v1", "settings": {"hidden": [8], "steps": 64}}
+    settings |= {"framework": "torch"}  # the other tests' process stays without Keras
     Path("class.json").write_text(json.dumps(settings), encoding="utf-8")
     command = f'{{"command": {json.dumps(PPO.split()[1:])}, '
     for name, said in SEEDS.items():
