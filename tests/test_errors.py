@@ -95,7 +95,7 @@ def test_errors_are_of_the_expected_kinds_and_of_one_module() -> None:
         below.extend(kind.__subclasses__())
     assert {kind.__module__ for kind in below} == {"tandem.errors"}
     kinds = {
-        ValueError: "UnknownNameError SettingError SpaceError NetworkError",
+        ValueError: "UnknownNameError SettingError SpaceError NetworkError NetworkFault",
         RuntimeError: "EnvironmentFault CheckpointError ResumeError EngineError",
         FloatingPointError: "NonFiniteError",
         MemoryError: "MemoryBudgetError",

@@ -176,8 +176,9 @@ BOTH = {"learning_rate": "1e-3:0", "clip": "0.2:0"}
     ],
 )
 def test_a_note_says_which_schedules_are_those_of_a_longer_run(algorithm, env, given, said) -> None:
+    settings, options, *_ = zoo.resolve(algorithm, env, given)
     with noting(notes := []):
-        zoo.note_short(algorithm, env, given)
+        zoo.note_short(algorithm, env, options.entry, settings, given)
     assert len(notes) == bool(said) and said in "".join(notes)
 
 

@@ -70,6 +70,10 @@ class NetworkError(TandemError, ValueError):
     """A network of the wrong kind or with outputs of the wrong shape."""
 
 
+class NetworkFault(NetworkError):
+    """A custom network that raised an exception of its own, which is `__cause__`."""
+
+
 class WorkerError(TandemError, RuntimeError):
     """Worker processes that died, did not respond or raised, more often than allowed."""
 

@@ -293,7 +293,7 @@ def session(
     if network is not None:
         of = run.observation, run.action
         bodies.note_ignored(run.kind, settings, network, of, run.config.settings)
-    note_short(algorithm, conf.env, settings)
+    note_short(algorithm, conf.env, conf.options.entry, conf.settings, settings)
     return _noted(run, catch_signals)
 
 

@@ -28,6 +28,7 @@ from tandem.errors import (
     EngineError,
     EnvironmentFault,
     NetworkError,
+    NetworkFault,
     PluginError,
     ResumeError,
     RunFolderError,
@@ -49,6 +50,7 @@ REFUSED = (
     EngineError,
     PluginError,
 )
+FAULTS = (EnvironmentFault, NetworkFault)  # of the user's code
 COMMANDS = {  # name -> (module, what it does); a module `list` would hide the built-in here
     "train": ("train", "train an agent, or resume a run"),
     "evaluate": ("evaluate", "evaluate an agent on new episodes"),
@@ -113,9 +115,7 @@ def _run(words: list[str]) -> int:
         return code
     except TandemError as error:
         # raised by the user's code, which needs the fix
-        if error.__cause__ is not None and (
-            isinstance(error, EnvironmentFault) or "traceback is above" in error.fix
-        ):
+        if isinstance(error, FAULTS) and error.__cause__ is not None:
             traceback.print_exception(error.__cause__)
         print(f"tandem: {_in_flags(error, words)}", file=sys.stderr)
         return 2 if isinstance(error, REFUSED) else 1

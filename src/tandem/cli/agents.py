@@ -83,13 +83,7 @@ def load(args: argparse.Namespace, command: str = "") -> Loaded:
     and replaced where the arguments give others. The name of a network in the file is imported only
     where this user wrote it, or the command repeats or trusts it."""
     location, file = Path(args.folder), find(args.folder, args.which)
-    folder = (
-        location
-        if location.is_dir()
-        else location.parent.parent
-        if location.parent.name == "checkpoints"
-        else location.parent
-    )
+    folder = location if location.is_dir() else checkpoint.folder_of(location)
     saved = checkpoint.read(file).data
     config = saved["config"]
     if command and (calls := saved.get("session", {}).get("calls")):
@@ -136,9 +130,8 @@ def _repeated(
         vector = "id" if envpool.is_id(names.env) else ""
         changed |= {"env": names.env, "vector": vector, "own_env": False}
     data: JSONDict = {"env_kwargs": {}} | config | changed
-    if not trust.is_signed(config, folder, signature):
-        played = data | {"options": {}}  # no command that plays uses a cluster
-        trust.expect(played, folder, "", names, again, RunFolderError, "--env ")
+    played = data | {"options": {}}  # no command that plays uses a cluster
+    trust.expect(config, folder, signature, names, again, RunFolderError, "--env ", played)
     return data
 
 

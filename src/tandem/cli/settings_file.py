@@ -97,16 +97,14 @@ def read(path: Path) -> dict[str, Any]:
 def expect(args: argparse.Namespace, path: Path, data: dict[str, Any]) -> None:
     """SettingError where a file names an environment that may run code, which neither this user's
     run nor the command vouches for."""
-    if trust.is_signed(data, path.parent, data.get("signature")):
-        return
     names = trust.Names(cluster=getattr(args, "cluster", None), trust=args.trust)
     has_env = args.env is not None or args.vector is not None
     given = {"env": has_env, "env_kwargs": args.env_kwargs is not None}
     given |= {name: getattr(args, name) is not None for name in ("network", "wrappers")}
-    data = {name: value for name, value in data.items() if not given.get(name)}
+    used = {name: value for name, value in data.items() if not given.get(name)}
     algorithm = quote(str(data.get("algorithm", args.algorithm)))
     command = f"tandem train {algorithm} {{}}--config {shell_path(path)}"
-    trust.expect(data, path, "", names, command, SettingError)
+    trust.expect(data, path, data.get("signature"), names, command, SettingError, used=used)
 
 
 def fill(args: argparse.Namespace, path: Path, data: dict[str, Any]) -> dict[str, Any]:

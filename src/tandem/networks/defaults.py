@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tandem.errors import NetworkError, SettingError, nearest
+from tandem.errors import NetworkError, NetworkFault, SettingError, nearest
 from tandem.networks.implicit import quantile_network
 from tandem.networks.plan import (
     ACTIVATIONS,
@@ -295,7 +295,7 @@ class CustomNetwork:
             out = call()
         except Exception as error:
             observed = self.inputs["obs"] if self.head and self.beside else self.inputs
-            raise NetworkError(
+            raise NetworkFault(
                 f"the network given for {name!r} failed on {_described(example(self.inputs))}: "
                 f"{error}",
                 "a network that accepts such inputs"

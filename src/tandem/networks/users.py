@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from tandem.errors import NetworkError, ResumeError, TandemError, brief, misfit
+from tandem.errors import NetworkError, NetworkFault, ResumeError, TandemError, brief, misfit
 from tandem.networks.plan import Weights, select
 from tandem.spaces import MASK
 
@@ -124,7 +124,7 @@ def called(function: Callable[[Any], Any], space: Any) -> Any:
         raise
     except Exception as error:
         given = f"for the observation space {' '.join(str(space).split())[:300]}"
-        raise NetworkError(
+        raise NetworkFault(
             f"{function.__module__}:{getattr(function, '__qualname__', '')}, given as network=, "
             f"raised {type(error).__name__} {given}: {brief(error)}.",
             "a function that builds its network for this space",

@@ -220,3 +220,8 @@ def find(path: Path, which: str = "best") -> Path:
             else NO_RUN,
         )
     return inside / f"{chosen}.zip"
+
+
+def folder_of(file: Path) -> Path:
+    """The run's folder that a checkpoint file is in, else the folder that it lies in."""
+    return file.parents[file.parent.name == "checkpoints"]

@@ -48,8 +48,7 @@ def load(
     saved = checkpoint.read(checkpoint.find(as_path("path", path), which))
     again = f"tandem.load({str(path)!r}, algorithm={{0}})"
     conf, weights = config_file.of(saved, algorithm, again), saved.group("networks")
-    in_run = saved.path.parent.name == "checkpoints"
-    folder = saved.path.parents[in_run]
+    folder = checkpoint.folder_of(saved.path)
     signature = config_file.read(folder).get("signature")
     if (
         network is None

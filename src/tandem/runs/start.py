@@ -43,7 +43,11 @@ class Start:
     load: tuple[str, ...]
     record: JSONDict
     engine: str  # "torch" or "keras": whose order and layout weights of custom networks have
-    config: JSONDict  # of the run that it is from; {} of an agent
+
+    @property
+    def config(self) -> JSONDict:
+        """Of the run that it is from; {} of an agent."""
+        return {} if self.saved is None else self.saved.data.get("config", {})
 
     @property
     def name(self) -> str:
@@ -225,7 +229,7 @@ def opened(source: Any, which: str, load: str | Sequence[str]) -> Start | None:
         named = {r: dict(enumerate(w)) if isinstance(w, list) else w for r, w in each.items()}
         weights = {f"{r}/{n}": x for r, w in named.items() for n, x in w.items()}
         record = {"from": "", "name": source.name, "load": [*parts]}
-        return Start(weights, None, parts, record, engine, {})
+        return Start(weights, None, parts, record, engine)
     path = checkpoint.find(as_path("start_from", source), which)
     saved = checkpoint.read(path)
     config, networks = saved.data.get("config", {}), saved.group("networks")
@@ -240,7 +244,7 @@ def opened(source: Any, which: str, load: str | Sequence[str]) -> Start | None:
         "before": config.get("start", {}),
     }
     engine = "torch" if config.get("framework") == "torch" else "keras"
-    return Start(networks, saved, parts, record, engine, config)
+    return Start(networks, saved, parts, record, engine)
 
 
 def again(record: JSONDict) -> Start | None:

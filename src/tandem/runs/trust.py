@@ -65,6 +65,7 @@ def fault(
     names: Names,
     fix: Callable[[dict[str, Any]], str],
     error: type[TandemError],
+    used: JSONDict | None = None,
 ) -> TandemError | None:
     """The error if names in a file may lead to code and nobody vouches for them, else None.
 
@@ -75,8 +76,10 @@ def fault(
         names: The names that the command or the call repeats.
         fix: What to advise, given the names that are missing, with their values.
         error: The type of the error.
+        used: The data with what a command gives instead; None where that is nothing.
     """
-    kwargs, found = data.get("env_kwargs") or {}, _leading_to_code(data)
+    used = data if used is None else used
+    kwargs, found = used.get("env_kwargs") or {}, _leading_to_code(used)
     if names.trust or not (found or kwargs):  # the key is read only if it matters
         return None
     if is_signed(data, place if place.is_dir() else place.parent, written):
@@ -103,6 +106,7 @@ def expect(
     command: str,
     error: type[TandemError],
     flag: str = "",
+    used: JSONDict | None = None,
 ) -> None:
     """Raise the `fault` of a file, which advises a command with the missing names. `command` has {}
     for the environment's id; `flag` stands before the id."""
@@ -118,7 +122,7 @@ def expect(
             "Python, repeat env= and env_kwargs=, or give trust=True."
         )
 
-    if (found := fault(data, place, written, names, fix, error)) is not None:
+    if (found := fault(data, place, written, names, fix, error, used)) is not None:
         raise found
 
 

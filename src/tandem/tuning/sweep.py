@@ -147,8 +147,8 @@ class Sweep:
             self._program["env"] = env
         kind = self._program.get("algorithm", self.plan.algorithm)
         # the settings that the space says nothing of, and where they are from
-        self.base, _, self.source, _ = trainer.resolve(kind, self.plan.env, self.plan.given)
-        zoo.note_short(kind, self.plan.env, self.plan.given)
+        self.base, options, self.source, _ = trainer.resolve(kind, self.plan.env, self.plan.given)
+        zoo.note_short(kind, self.plan.env, options.entry, self.base, self.plan.given)
         self.space = spaces.Space.from_json(self.plan.space, self.base)
         if resume is None and out is None:
             name = self.plan.algorithm.rpartition(":")[2]

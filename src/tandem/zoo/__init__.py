@@ -69,17 +69,20 @@ def _key(algorithm: str, env: str, name: str) -> str | None:
     return next((of + suffix for of in _reached(env) if of + suffix in tables), None)
 
 
-def note_short(algorithm: str | type, env: str, given: dict[str, Any]) -> None:
+def note_short(
+    algorithm: str | type, env: str, entry: str, settings: Any, given: dict[str, Any]
+) -> None:
     """A note on a run that uses schedules of its entry, but has less than half of the steps that
-    the entry was tuned for."""
-    chosen, options, tuned = _chosen(algorithm, env, given)
-    said, name = tuned.settings if tuned else {}, name_of(algorithm)
-    scheduled = _schedules(chosen, said.keys() - given.keys())
-    if scheduled and 2 * chosen.steps < said.get("steps", 0):
+    the entry was tuned for. settings: what `resolve` made of what is given."""
+    name = name_of(algorithm)
+    key = _key(name, env, entry)
+    said = {} if key is None else entries(name)[key].settings
+    scheduled = _schedules(settings, said.keys() - given.keys())
+    if scheduled and 2 * settings.steps < said.get("steps", 0):
         names = sorted({RANGES.get(n, "learning rate") for n in scheduled}, reverse=True)
         note(
-            f"The zoo's settings for {name} in {_key(name, env, options.entry)} are tuned for "
-            f"{said['steps']:,} steps, but this run has {chosen.steps:,}: it decays the "
+            f"The zoo's settings for {name} in {key} are tuned for {said['steps']:,} steps, but "
+            f"this run has {settings.steps:,}: it decays the "
             f"{' and '.join(names)} as slowly as the longer run."
         )
 
