@@ -112,7 +112,7 @@ BUDGETS: dict[str, int] = {
     "workers": 679,
     "learning": 2069,
     "compiled": 905,
-    "runs": 3296,
+    "runs": 3299,
     "zoo": 392,
     "testing": 1530,
     "agents": 3065,

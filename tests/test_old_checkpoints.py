@@ -76,7 +76,7 @@ def test_an_old_run_of_other_layers_acts_without_a_framework_and_is_not_resumed(
     shutil.copytree(OLD / "layers", folder)
     with follows("networks/users.py:refuse_old_layers"):
         tandem.train(resume=folder, network=old_body)
-    with follows("start.py:Start._unfit"):
+    with follows("networks/users.py:refuse_old_layers"):
         tandem.train("dqn", "CartPole-v1", network=old_body, framework="torch", start_from=folder)
 
 

@@ -263,8 +263,8 @@ def test_printed_commands_take_folders_that_look_like_flags(tmp_path, monkeypatc
         assert main(["1" if word == "100" else word for word in words]) == 0, words  # episodes
     capfd.readouterr()
     assert main([*train, "--out=-several", "--seeds", "1"]) == 0
-    (plot,) = printed()
-    assert main(plot) == 0
+    report, plot = printed()
+    assert main(report) == main(plot) == 0
     (result := Path("-several") / "s0" / "result.json").unlink()
     assert main(["train", "--resume=-several", "--quiet"]) == 0
     assert result.is_file()

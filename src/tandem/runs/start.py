@@ -12,6 +12,7 @@ from tandem.collect.actor import publish
 from tandem.collect.trained_agent import Agent
 from tandem.errors import CheckpointError, SettingError, note, one_of
 from tandem.networks.plan import Weights, select
+from tandem.networks.users import refuse_old_layers
 from tandem.runs import checkpoint
 from tandem.settings import as_path, flag
 from tandem.types import Array, JSONDict
@@ -87,9 +88,11 @@ class Start:
     def _misfits(self, run: Session) -> list[str]:
         """What weights of the run's networks have another shape there, or are in one of both only.
         A note says which networks are not there at all, as critics of an agent."""
+        networks = run.backend.networks
+        refuse_old_layers(self.networks, {r: networks[r] for r in run.kind.acting}, self.name)
         found, absent = [], []
         here = "torch" if run.backend.framework == "torch" else "keras"
-        for name, network in run.backend.networks.items():
+        for name, network in networks.items():
             own, saved = network.read(), self._of(name)
             if not saved:
                 absent.append(name)
@@ -101,7 +104,7 @@ class Start:
                     if shapes[0] != shapes[1]:
                         part = f"{name}.{n.replace('/', '.')}"
                         found.append(f"{part} is {shapes[0]} there and {shapes[1]} here")
-        if len(absent) == len(run.backend.networks):
+        if len(absent) == len(networks):
             raise CheckpointError(
                 f"{self.name} has none of this run's networks ({', '.join(absent)}).",
                 "what the same algorithm, or one with such networks, has trained",
