@@ -313,13 +313,14 @@ def is_too_few(x: int, y: int, tasks: int) -> bool:
 
 def _few(matrices: dict[str, Array], pairs: Mapping[tuple[str, str], Estimate]) -> list[str]:
     notes = []
+    if single := [name for name, matrix in matrices.items() if len(matrix) == 1]:
+        verb, names = "has" if len(single) == 1 else "have", ", ".join(single)
+        notes.append(
+            f"{names} {verb} 1 run per environment: the variation between runs is "
+            "unknown, and there is no interval."
+        )
     for name, matrix in matrices.items():
-        if (runs := len(matrix)) == 1:
-            notes.append(
-                f"{name} has 1 run per environment: the variation between runs is unknown, and "
-                "there is no interval."
-            )
-        elif runs < FEW:
+        if 1 < (runs := len(matrix)) < FEW:
             notes.append(
                 f"{name} has {runs} runs per environment, too few for 95 % intervals: even the "
                 "range from the lowest to the highest run contains the true median with a "
@@ -328,6 +329,8 @@ def _few(matrices: dict[str, Array], pairs: Mapping[tuple[str, str], Estimate]) 
             )
     for x, y in pairs:
         sizes = (*matrices[x].shape, len(matrices[y]))
+        if 1 in (sizes[0], sizes[2]):
+            continue  # said above
         chance = statistics.chance_of_clean_win(sizes[0], sizes[2], sizes[1])
         if chance > 1 - LEVEL:
             notes.append(
