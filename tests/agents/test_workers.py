@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -112,9 +111,8 @@ def test_every_mode(tmp_path) -> None:
     ("how", "codes"), [("raises", (0, 0)), ("dies", (0, 7)), ("stops", (0, -signal.SIGKILL))]
 )
 def test_a_worker_that_fails_is_named(tmp_path, how: str, codes: tuple[int, int]) -> None:
-    began = time.monotonic()
     one, other = together(tmp_path, "fails", how, codes=codes)
-    assert time.monotonic() - began < 60, "of which 30 are for what a start takes"
+    assert one["seconds"] < 60, "after the failure, not after the start"
     wanted = "worker 1 of 2 failed with an error;" if how == "raises" else "has lost worker 1;"
     assert one["error"].startswith("WorkerError: ") and wanted in one["error"]
     assert other is None or other["error"] == "mine"

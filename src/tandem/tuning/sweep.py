@@ -34,7 +34,7 @@ from tandem.tuning.search import (
     engine_of,
     refuse_own_optimizer,
 )
-from tandem.tuning.sweep_report import Swept, concluded, save_best
+from tandem.tuning.sweep_report import Swept, concluded, save_best, save_table
 from tandem.tuning.sweep_study import (
     COMPLETE,
     FAILED,
@@ -441,8 +441,10 @@ class _Trials:
             return
         self._refused = 0
         self.made += 1
+        trials = self.study.trials()
+        save_table(self.sweep.folder, self.sweep.plan, trials)
         if state == COMPLETE:
-            save_best(self.sweep.folder, self.sweep.plan, self.study.trials(), self.sweep.base)
+            save_best(self.sweep.folder, self.sweep.plan, trials, self.sweep.base)
         elif self.study.frozen(line.trial).state.is_finished():
             (folder / "checkpoints" / "last.zip").unlink(missing_ok=True)
         self.sweep.told(found)

@@ -56,8 +56,7 @@ def concluded(folder: Path, plan: Plan, study: Study, base: Any) -> Swept:
     """What the trials came to, with files in the folder. base: the settings that a run has where a
     trial's say nothing."""
     trials = study.trials()
-    with writing(folder / TABLE, plan.to_resume(folder)):
-        write_table(trials, folder / TABLE)
+    save_table(folder, plan, trials)
     whole = [t for t in trials if t.state == COMPLETE]
     if not whole:
         why = next((t.why for t in trials if t.why), "")
@@ -98,6 +97,12 @@ def save_best(folder: Path, plan: Plan, trials: Sequence[SweepTrial], base: Any)
     signed = data | {"signature": trust.signature(data, folder)}
     write_json(folder / BEST, signed, plan.to_resume(folder))
     return best
+
+
+def save_table(folder: Path, plan: Plan, trials: Sequence[SweepTrial]) -> None:
+    """Writes trials.csv."""
+    with writing(folder / TABLE, plan.to_resume(folder)):
+        write_table(trials, folder / TABLE)
 
 
 def write_table(trials: Sequence[SweepTrial], path: Path) -> None:

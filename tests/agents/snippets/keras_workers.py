@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -174,10 +175,11 @@ def modes() -> None:
 def fails() -> None:
     """Another worker raises; then it dies."""
     agent = made()
-    how = sys.argv[3]
+    how, failed = sys.argv[3], FOLDER / "failed"
 
     def bad(episode: int, logs: Any) -> None:
         if RANK == 1 and episode == 2:
+            failed.touch()
             if how == "dies":
                 os._exit(7)
             if how == "stops":
@@ -189,6 +191,7 @@ def fails() -> None:
         train(agent, 30)
     except TandemError as error:
         found["error"] = f"{type(error).__name__}: {error}"
+        found["seconds"] = time.time() - failed.stat().st_mtime
     except RuntimeError as error:
         found["error"] = str(error)
 
