@@ -17,7 +17,7 @@ from tandem.settings import declared, offered
 from tests.helpers import ALONE, COMPILED_LIGHTLY, ON_CPU, ONE_THREAD, QUIET, ROOT
 from tests.page_names import faults, importable
 from tests.pages import LANGUAGES, Block, blocks, missing_line, pages, shortened
-from tests.test_floors import FLOORS, KEPT_APART
+from tests.test_floors import KEPT_APART, LAYERS
 
 SPEC = importlib.util.spec_from_file_location("docs_settings", ROOT / "docs" / "settings.py")
 settings = importlib.util.module_from_spec(SPEC)
@@ -155,17 +155,17 @@ def test_faults(text, fault) -> None:
     assert fault in found
 
 
-def test_the_map_has_every_room_floor_by_floor() -> None:
+def test_the_table_of_packages_has_every_package_in_the_order_of_layers() -> None:
     page = PAGES["docs/contributors/design.md"]
-    table = page[page.index("## Rooms") : page.index("## The way of a batch")]
+    table = page[page.index("## Packages") : page.index("## The path of a batch")]
     cells = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
-    rooms = [re.findall(r"`(\w+)", cell) for cell in cells]
-    floor_of = {room: floor for floor, held in enumerate(FLOORS) for room in held}
-    floors = [{floor_of[room] for room in row} for row in rooms]
-    assert floors == sorted(floors, key=min) and all(len(floor) == 1 for floor in floors)
-    assert {room for row in rooms for room in row} == set(floor_of) - {"__init__", "__main__"}
-    told = dict(re.findall(r"^\| `(\w+)/` \|.*\| (`.*`) \|$", table, re.MULTILINE))
-    assert {r: set(re.findall(r"`(\w+)`", told[r])) for r in told} == KEPT_APART
+    rows = [re.findall(r"`(\w+)", cell) for cell in cells]
+    layer_of = {name: i for i, layer in enumerate(LAYERS) for name in layer}
+    layers = [{layer_of[name] for name in row} for row in rows]
+    assert layers == sorted(layers, key=min) and all(len(layer) == 1 for layer in layers)
+    assert {name for row in rows for name in row} == set(layer_of) - {"__init__", "__main__"}
+    apart = dict(re.findall(r"^\| `(\w+)/` \|.*\| (`.*`) \|$", table, re.MULTILINE))
+    assert {name: set(re.findall(r"`(\w+)`", apart[name])) for name in apart} == KEPT_APART
 
 
 @pytest.mark.parametrize("page", PAGES)

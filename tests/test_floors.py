@@ -1,4 +1,4 @@
-"""The house keeps its floors: imports, frameworks, costs, sizes, and nothing is unpickled."""
+"""Checks of the architecture: layers of packages, imports of frameworks, sizes, no unpickling."""
 
 import ast
 from collections import Counter
@@ -9,12 +9,12 @@ import pytest
 from benchmarks.size import packages, total
 from tests.helpers import ROOT, run_python
 
-HOUSE = ROOT / "src" / "tandem"
+SOURCE = ROOT / "src" / "tandem"
 
 
-# Ground first. A room is a file or folder of src/tandem and imports only from floors below its own,
-# and from itself.
-FLOORS: list[set[str]] = [
+# Lowest layer first. A package is a file or folder of src/tandem. It imports only packages of lower
+# layers, and itself.
+LAYERS: list[set[str]] = [
     {"types", "ops", "spaces", "vector_actions", "errors", "settings"}
     | {"plugins", "version", "platforms", "streams"},
     {"math", "workers"},
@@ -31,18 +31,18 @@ FLOORS: list[set[str]] = [
     {"runs"},
     {"zoo"},
     {"testing"},
-    DOORS := {"plots", "comparison", "run_report", "animation", "trainer", "agents", "tuning"}
+    PUBLIC := {"plots", "comparison", "run_report", "animation", "trainer", "agents", "tuning"}
     | {"cluster", "drlbox", "cli", "extending", "onnx_export", "hub", "datasets"},
     {"__init__"},
     {"examples", "__main__"},
 ]
 
-# On these floors the rooms may import one another: the ground is one small vocabulary, and doors
-# open into doors.
-SHARED_FLOORS: list[set[str]] = [FLOORS[0], DOORS]
+# Layers whose packages may import one another: the lowest is one small vocabulary, and public
+# packages build on each other.
+SHARED_LAYERS: list[set[str]] = [LAYERS[0], PUBLIC]
 
-# Below, but none of their business: an algorithm is handed batches, an environment knows no
-# learner, and a collector hands over what it collected.
+# Lower packages that must not be imported all the same: an algorithm receives batches, environments
+# are independent of learners, and a collector returns what it collected.
 KEPT_APART: dict[str, set[str]] = {
     "algorithms": {"replay"},
     "envs": {"algorithms", "backends", "replay"},
@@ -50,27 +50,27 @@ KEPT_APART: dict[str, set[str]] = {
     "collect": {"replay"},
 }
 
-# Libraries that may be named only in these rooms (ending in "/") or files, be it at the top or
-# inside a function. ops.py finds a function by the type of its argument, so it names two of them:
-# inside functions, as a test below makes sure. drlbox reads model files of Keras's own.
-FRAMEWORK_ROOMS = ("backends/", "networks/", "examples/")
+# Libraries that may be imported only in these packages (ending in "/") or files, at the top or in a
+# function. ops.py chooses functions by the type of their argument, so it imports two of them, but
+# only in functions, as a test below checks. drlbox reads Keras's model files.
+FRAMEWORK_PACKAGES = ("backends/", "networks/", "examples/")
 ONLY_IN: dict[str, tuple[str, ...]] = {
-    "torch": (*FRAMEWORK_ROOMS, "ops.py"),
-    "tensorflow": FRAMEWORK_ROOMS,
-    "jax": (*FRAMEWORK_ROOMS, "functional/", "compiled/"),
-    "keras": (*FRAMEWORK_ROOMS, "ops.py", "drlbox/own_networks.py"),
+    "torch": (*FRAMEWORK_PACKAGES, "ops.py"),
+    "tensorflow": FRAMEWORK_PACKAGES,
+    "jax": (*FRAMEWORK_PACKAGES, "functional/", "compiled/"),
+    "keras": (*FRAMEWORK_PACKAGES, "ops.py", "drlbox/own_networks.py"),
     "ray": ("workers/ray.py", "cluster/"),
     "optuna": ("tuning/",),
     "huggingface_hub": ("hub/",),
     "minari": ("datasets/",),
 }
 
-# What a file asks of a room above its own, by `import_module` and this name, once somebody wants
-# what only that room can make: an environment of functions is told apart below, and made above.
+# Files that load a module of a higher layer, by `import_module` and this name, when it is needed:
+# functional environments, for example, are recognized in a lower layer than they are created in.
 LATE: dict[str, str] = {
     "envs/functions.py": "tandem.functional.names",
     "collect/trained_agent.py": "tandem.animation",  # what `Agent.play` shows
-    "testing/engine_checks.py": "tandem.trainer",  # the self-test comes in by the door, as users do
+    "testing/engine_checks.py": "tandem.trainer",  # the self-test trains as users do
 }
 
 # Loading a file must never run code that is in it.
@@ -138,7 +138,7 @@ SPARE = 20  # lines that a package may be below its budget; of large ones, a hun
 # --- the checker: from a file's path below src/tandem and its source to a list of faults ----------
 
 
-def room_of(path: str) -> str:
+def package_of(path: str) -> str:
     return path.split("/")[0].removesuffix(".py")
 
 
@@ -165,18 +165,18 @@ def _name(node: ast.expr) -> str:
 
 
 def arrow_faults(path: str, tree: ast.Module) -> list[str]:
-    """Imports of a room on the same floor or above, and of rooms kept apart."""
-    here, floor_of = room_of(path), {room: i for i, floor in enumerate(FLOORS) for room in floor}
-    if here not in floor_of:
-        return [f"{path}: the room {here!r} has no floor; give it one in FLOORS"]
+    """Imports of packages in the same or a higher layer, and of those in KEPT_APART."""
+    here, layer_of = package_of(path), {name: i for i, names in enumerate(LAYERS) for name in names}
+    if here not in layer_of:
+        return [f"{path}: the package {here!r} has no layer; add it to LAYERS"]
     found = []
     for line, name in imports(path, tree):
         parts = name.split(".")
         if parts[0] != "tandem" or name == LATE.get(path):
             continue
-        there = parts[1] if len(parts) > 1 and parts[1] in floor_of else "__init__"
-        shared = any(here in floor and there in floor for floor in SHARED_FLOORS)
-        if there != here and not shared and floor_of[there] >= floor_of[here]:
+        there = parts[1] if len(parts) > 1 and parts[1] in layer_of else "__init__"
+        shared = any(here in layer and there in layer for layer in SHARED_LAYERS)
+        if there != here and not shared and layer_of[there] >= layer_of[here]:
             found.append(f"{path}:{line}: {here} imports {name}, which is not below it")
         elif there in KEPT_APART.get(here, ()):
             found.append(f"{path}:{line}: {here} imports {name}, which it must not know")
@@ -184,7 +184,7 @@ def arrow_faults(path: str, tree: ast.Module) -> list[str]:
 
 
 def library_faults(path: str, tree: ast.Module) -> list[str]:
-    """Frameworks and Ray outside their rooms."""
+    """Frameworks and other libraries outside their packages."""
     return [
         f"{path}:{line}: imports {name}; only {', '.join(ONLY_IN[library])} may"
         for line, name in imports(path, tree)
@@ -234,16 +234,16 @@ CHECKS: dict[str, Callable[[str, ast.Module], list[str]]] = {
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_the_house_is_in_order(check) -> None:
-    files = {file.relative_to(HOUSE).as_posix(): file for file in sorted(HOUSE.rglob("*.py"))}
-    assert len(files) > 10, f"found {len(files)} files in {HOUSE}: looking in the wrong place?"
+def test_the_architecture_is_kept(check) -> None:
+    files = {file.relative_to(SOURCE).as_posix(): file for file in sorted(SOURCE.rglob("*.py"))}
+    assert len(files) > 10, f"found {len(files)} files in {SOURCE}: looking in the wrong place?"
     trees = {path: ast.parse(file.read_text(encoding="utf-8")) for path, file in files.items()}
     found = [fault for path, tree in trees.items() for fault in CHECKS[check](path, tree)]
     assert not found, "\n" + "\n".join(found)
 
 
 def test_each_class_has_a_name_of_its_own() -> None:
-    files = [p for p in HOUSE.rglob("*.py") if (HOUSE / "examples") not in p.parents]
+    files = [p for p in SOURCE.rglob("*.py") if (SOURCE / "examples") not in p.parents]
     nodes = (node for p in files for node in ast.walk(ast.parse(p.read_text(encoding="utf-8"))))
     counts = Counter(node.name for node in nodes if isinstance(node, ast.ClassDef))
     assert {name for name, count in counts.items() if count > 1} == TWICE
@@ -288,15 +288,15 @@ IMPORT_SECONDS_AND_LIBRARIES = f"""
 """
 
 
-def test_import_tandem_is_quick_and_brings_no_framework() -> None:
+def test_import_tandem_is_quick_and_imports_no_framework() -> None:
     runs = [run_python(IMPORT_SECONDS_AND_LIBRARIES, "tandem")[0] for _ in range(5)]
     assert runs[0][1] == []
     assert min(seconds for seconds, _ in runs) < IMPORT_SECONDS
 
 
-def test_no_room_brings_a_framework_when_it_is_imported() -> None:
-    """Workers import the actor and the collector: only using a framework may bring it."""
-    paths = (file.relative_to(HOUSE).as_posix() for file in sorted(HOUSE.rglob("*.py")))
+def test_importing_any_package_imports_no_framework() -> None:
+    """Workers import the actor and the collector: a framework is imported only when it is used."""
+    paths = (file.relative_to(SOURCE).as_posix() for file in sorted(SOURCE.rglob("*.py")))
     uses = (*ONLY_IN["jax"], *ONLY_IN["ray"], "__main__.py")
     quiet = [p for p in paths if not _within(p, uses)]
     names = [p.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for p in quiet]
@@ -321,7 +321,7 @@ OF_ARROWS = [
     ("collect/collector.py: from tandem import replay", "which it must not know"),
     ("envs/factory.py: import_module('tandem.functional.names')", "names, which is not below it"),
     ("envs/functions.py: import_module('tandem.functional.view')", "view, which is not below it"),
-    ("attic/old.py: ", "the room 'attic' has no floor"),
+    ("attic/old.py: ", "the package 'attic' has no layer"),
 ]
 OF_LIBRARIES = [
     ("algorithms/dqn.py: import torch.nn.functional as F", "dqn.py:1: imports torch.nn.functional"),

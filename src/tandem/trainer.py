@@ -1,4 +1,4 @@
-"""The trainer door: choose an algorithm for an environment, train, load, evaluate."""
+"""The trainer API: choose an algorithm for an environment, train, load, evaluate."""
 
 from __future__ import annotations
 

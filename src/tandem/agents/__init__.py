@@ -1,2 +1,2 @@
-"""The agent door: a user's own agent (`rl`) becomes an algorithm, an actor and a learner, which
-the loop of `learning` runs like its own. May import any room but `examples`."""
+"""The agent API: a user's agent (`rl`) becomes an algorithm, an actor and a learner, which the loop
+of `learning` runs like its own. May import any package but `examples`."""

@@ -1,4 +1,4 @@
-"""The agent door: write a network, an action and a loss; the library does the rest.
+"""The agent API: write a network, an action and a loss; the library does the rest.
 
 Subclass `RL` with Keras networks, or `RL_pytorch` with PyTorch modules, and define
 

@@ -1,6 +1,6 @@
 """The algorithms: one file for one paper, by the names users call them; `base` is what all share.
-Each is written once for all frameworks, against `backends.backend`. May import the ground, `math`,
-`networks`, `exploration`, `backends`; not `replay`: an algorithm is handed batches."""
+Each is written once for all frameworks, against `backends.backend`. May import lower layers, but
+not `replay`: an algorithm receives batches."""
 
 from __future__ import annotations
 

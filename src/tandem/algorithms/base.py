@@ -1,6 +1,6 @@
-"""What an algorithm is to the rest of the house: settings with their sources, roles for networks, a
-loss and an update, and how to act. It knows arrays and the seam; it never sees environments,
-buffers, files or clocks."""
+"""The base class of algorithms: settings with their sources, roles for networks, a loss and an
+update, and how to act. An algorithm uses arrays and the backend interface; it never sees
+environments, buffers, files or clocks."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def meaning(settings: Any, choices: int = 1) -> ActionValues:
 
 
 def check_values(settings: Any) -> None:
-    """Refuses atoms without room."""
+    """SettingError for an empty range of atoms."""
     if settings.values == "categorical" and not settings.v_min < settings.v_max:
         raise SettingError(
             f"v_min={settings.v_min:g} and v_max={settings.v_max:g}.",

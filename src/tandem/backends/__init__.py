@@ -1,6 +1,6 @@
 """Backends: what a framework provides (`backend`), and PyTorch and Keras behind it; `make` chooses
-one by name. With `networks`, the only rooms of the library that import a framework; nothing of
-reinforcement learning is known here. May import the ground, `math`, `networks`, `replay`."""
+one by name. Frameworks are imported here and in `networks`; neither contains reinforcement
+learning. May import lower layers, up to `replay`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The seam: what a framework has to provide, and nothing more. Algorithms are written against this,
-and know no framework."""
+"""The backend interface: what a framework has to provide, and nothing more. Algorithms are written
+against it, and know no framework."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Keras 3 behind the seam, on TensorFlow or JAX. K updates are one compiled call: a scan over a
-stateless step on JAX, a loop inside one XLA-compiled function on TensorFlow. Where an update must
-take no effect, old values are selected over new ones."""
+"""The backend interface for Keras 3, on TensorFlow or JAX. K updates are one compiled call: a scan
+over a stateless step on JAX, a loop inside one XLA-compiled function on TensorFlow. Where an update
+must take no effect, old values are selected over new ones."""
 
 from __future__ import annotations
 

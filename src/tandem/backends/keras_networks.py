@@ -1,4 +1,4 @@
-"""Keras models, and variables beside them, behind the seam; on TensorFlow or JAX."""
+"""Keras models, and variables beside them, for the backend interface; on TensorFlow or JAX."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PyTorch behind the seam.
+"""The backend interface for PyTorch.
 
 The weights of one optimizer are views of a single flat parameter: one fused Adam, one copy, one
 mixing step for all of them.

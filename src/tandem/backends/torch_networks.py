@@ -1,4 +1,4 @@
-"""Torch modules, and tensors beside them, behind the seam."""
+"""Torch modules, and tensors beside them, for the backend interface."""
 
 from __future__ import annotations
 

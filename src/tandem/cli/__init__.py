@@ -1,5 +1,5 @@
 """The command line. Each command has a module of its own, imported when it is asked for; this one
-only leads there. May import any room but `examples`.
+only leads there. May import any package but `examples`.
 
 Exit codes: 0 done; 1 it went wrong while running, or `check` and `verify` found a fault; 2 it was
 asked for something that cannot be; 129, 130 and 143 ended by SIGHUP, SIGINT and SIGTERM, with a

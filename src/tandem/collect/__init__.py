@@ -1,2 +1,2 @@
 """From environments and an actor to trajectories (`collector`), evaluations, and trained agents.
-May import the rooms below, but not `replay`: what is collected is handed over."""
+May import lower layers, but not `replay`: what is collected is returned."""

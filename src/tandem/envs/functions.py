@@ -1,5 +1,5 @@
 """Environments that are functions of JAX, told from all others without JAX; what is made of them
-comes from `tandem.functional`, a room above this one."""
+comes from `tandem.functional`, a package of a higher layer."""
 
 from __future__ import annotations
 

@@ -1,2 +1,2 @@
 """Programs that use the library, each to be run by `python -m tandem.examples.NAME`. They may
-import any room; no room imports them."""
+import any package; no package imports them."""

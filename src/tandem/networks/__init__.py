@@ -1,6 +1,6 @@
 """Networks: described once, as plans (`plan`), from which come PyTorch modules, Keras models and
-the NumPy networks that act. One of the two rooms of the library that name a framework. May import
-the ground and `math`."""
+the NumPy networks that act. Frameworks are imported here and in `backends`. May import the
+lowest layer and `math`."""
 
 # their layers have to be known wherever plans are read
 from tandem.networks import common_layers as common_layers

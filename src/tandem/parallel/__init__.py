@@ -1,3 +1,2 @@
 """Environments that are stepped in workers: `pool` is one collector made of many, and
-`worker_group` starts lost workers again. May import the rooms below, from the ground to
-`collect`."""
+`worker_group` starts lost workers again. May import lower layers, up to `collect`."""

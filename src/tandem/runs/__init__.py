@@ -1,3 +1,3 @@
 """A run's folder and its life: the session, what it does beside learning (`observers`),
-checkpoints, the table, callbacks, signals, resuming, verification. May import the rooms below,
-from the ground to `learning`."""
+checkpoints, the table, callbacks, signals, resuming, verification. May import lower layers, up
+to `compiled`."""

@@ -1,3 +1,3 @@
-"""Short trainings compared, to choose what to train with: the finders of the agent door
-(`lr_finder`, `opt_finder`, `parallel_finder`), those of the trainer door (`search`), and its sweeps
-(`sweep`). May import any room but `examples`."""
+"""Short trainings compared, to choose what to train with: the finders of the agent API
+(`lr_finder`, `opt_finder`, `parallel_finder`), those of the trainer API (`search`), and its sweeps
+(`sweep`). May import any package but `examples`."""

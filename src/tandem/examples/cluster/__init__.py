@@ -1,2 +1,2 @@
-"""One short program for each algorithm by the cluster door: runners with environments, an agent
+"""One short program for each algorithm, with the cluster API: runners with environments, an agent
 with a name."""

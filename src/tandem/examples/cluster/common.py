@@ -1,4 +1,4 @@
-"""What the examples of the cluster door share: flags, runners with their loop, and the summary.
+"""What the examples of the cluster API share: flags, runners with their loop, and the summary.
 
 An example says what its agent is made of; `own_agent` and docs/advanced/cluster.md show whole
 programs.
